@@ -1,0 +1,1 @@
+# Installation: headers beside their layers, one library, find_package(lockstep).

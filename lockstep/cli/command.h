@@ -1,0 +1,15 @@
+// The subcommands of `lockstep`, one file each. add_x() declares x's flags and its body; the body
+// runs after parsing and puts the process's exit code into `exit_code`.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+namespace lockstep::cli {
+
+void add_explain(CLI::App& app, int& exit_code);
+void add_launch(CLI::App& app, int& exit_code);
+void add_bench(CLI::App& app, int& exit_code);
+
+}  // namespace lockstep::cli

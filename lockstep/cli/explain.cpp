@@ -1,0 +1,7 @@
+#include "lockstep/cli/command.h"
+
+namespace lockstep::cli {
+
+void add_explain(CLI::App&, int&) {}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,30 @@
+#include <fmt/core.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/cli/command.h"
+
+namespace {
+constexpr int kUsageError = 2;
+}
+
+int main(int argc, char** argv) {
+  CLI::App app{"lockstep: trains transformer language models on many workers at once"};
+  app.require_subcommand(1);
+  app.set_version_flag("--version", LOCKSTEP_VERSION);
+  int exit_code = 0;
+  lockstep::cli::add_explain(app, exit_code);
+  lockstep::cli::add_launch(app, exit_code);
+  lockstep::cli::add_bench(app, exit_code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsageError;
+  } catch (const lockstep::Error& error) {
+    fmt::print(stderr, "lockstep: {}\n", error.what());
+    return error.code() == lockstep::ErrorCode::kInvalidArgument ? kUsageError : 1;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "lockstep: {}\n", error.what());
+    return 1;
+  }
+  return exit_code;
+}

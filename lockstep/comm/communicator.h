@@ -1,0 +1,105 @@
+// A Communicator is a group of ranks that act together.
+//
+// Every collective is called by all ranks of the group, in the same order, with matching
+// arguments; ranks that disagree get Error(kMismatch), never a hang or a wrong result. Every wait
+// has a deadline (Error(kTimeout) names the missing ranks); a rank that dies is reported to all
+// others as Error(kPeerLost). After any of these the communicator is of no further use: every
+// later call throws the same error.
+//
+// Calls run in the order in which they were made. One thread may use a communicator at a time;
+// abort() and the methods of Work may be called from any thread. Messages between two ranks are
+// delivered in the order sent; sends and receives do not wait for collectives, nor the reverse.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "lockstep/comm/call.h"
+#include "lockstep/comm/work.h"
+
+namespace lockstep {
+
+// Memory that the other ranks of the same machine can see, so that collectives on it need no
+// copies. Allocated and freed by all ranks of a communicator alike; must not outlive it.
+class SymmetricBuffer {
+ public:
+  SymmetricBuffer() = default;
+  SymmetricBuffer(std::shared_ptr<void> owner, std::byte* data, std::size_t bytes)
+      : owner_(std::move(owner)), data_(data), bytes_(bytes) {}
+
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  template <class T>
+  std::span<T> as() const {
+    return {reinterpret_cast<T*>(data_), bytes_ / sizeof(T)};
+  }
+
+ private:
+  std::shared_ptr<void> owner_;
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// What selection decided for a call, and on which figures.
+struct Choice {
+  std::string algorithm;
+  std::string why;
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual std::string_view backend() const = 0;  // "native", "threads", "mpi"
+
+  // Runs a call to its end. / Starts it; the Work tells when it has ended.
+  virtual void run(const Call& call) = 0;
+  virtual Work start(const Call& call) = 0;
+
+  // Raises a flag at `peer`. / Waits for one more flag from `peer` than was waited for before.
+  // What was written or sent before signal() can be seen after the matching wait.
+  virtual void signal(int peer) = 0;
+  virtual void wait_signal(int peer) = 0;
+
+  // Ranks with the same color form a new group, ordered by (key, old rank). A negative color
+  // takes part and gets nothing (null).
+  virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
+
+  // Zeroed, page-aligned memory; all ranks ask for the same number of bytes.
+  virtual SymmetricBuffer allocate(std::size_t bytes) = 0;
+
+  // Ends every operation of every rank of the group, now and later, with Error(kAborted, reason).
+  virtual void abort(std::string_view reason) = 0;
+
+  virtual Choice choice(const Call& call) const = 0;
+
+  void barrier() { run(lockstep::barrier()); }
+  void send(ConstData in, int peer) { run(lockstep::send(in, peer)); }
+  void receive(Data out, int peer) { run(lockstep::receive(out, peer)); }
+  void copy(ConstData in, Data out) { run(lockstep::copy(in, out)); }
+  void broadcast(Data data, int root) { run(lockstep::broadcast(data, root)); }
+  void scatter(ConstData in, Data out, int root) { run(lockstep::scatter(in, out, root)); }
+  void gather(ConstData in, Data out, int root) { run(lockstep::gather(in, out, root)); }
+  void reduce(ConstData in, Data out, ReduceOp op, int root) {
+    run(lockstep::reduce(in, out, op, root));
+  }
+  void all_reduce(Data data, ReduceOp op = ReduceOp::kSum) { run(lockstep::all_reduce(data, op)); }
+  void all_reduce(ConstData in, Data out, ReduceOp op = ReduceOp::kSum) {
+    run(lockstep::all_reduce(in, out, op));
+  }
+  void all_gather(ConstData in, Data out) { run(lockstep::all_gather(in, out)); }
+  void reduce_scatter(ConstData in, Data out, ReduceOp op = ReduceOp::kSum) {
+    run(lockstep::reduce_scatter(in, out, op));
+  }
+  void all_to_all(ConstData in, Data out) { run(lockstep::all_to_all(in, out)); }
+};
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+// The arithmetic of reductions: every rank's contribution taken in at once.
+//
+// The kernel set is chosen once per process from what the CPU has (AVX-512, AVX2, NEON, plain
+// loops). LOCKSTEP_KERNELS=scalar|neon|avx2|avx512 forces one.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/comm/reduce_op.h"
+#include "lockstep/tensor/dtype.h"
+
+namespace lockstep {
+
+// Every output[o][i] = inputs[0][i] op inputs[1][i] op ..., from left to right, for i < count.
+//
+// 16-bit floats are accumulated in 32 bits and rounded once. mean combines like sum: whoever holds
+// the last of the contributions calls it with `divisor` = number of ranks, everyone else with 1;
+// the division happens before the rounding. An output may be the very same pointer as an input;
+// any other overlap is an error of the caller's. At least one input; any number of outputs.
+void combine(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+             std::size_t count, DType dtype, const ReduceOp& op, int divisor = 1);
+
+// values[i] /= divisor: the finish of a mean whose sum was made elsewhere.
+void divide(std::byte* values, std::size_t count, DType dtype, int divisor);
+
+// The name of the kernel set in use, and all that this CPU can run, best first.
+std::string_view kernel_set();
+std::vector<std::string_view> available_kernel_sets();
+// For tests and benchmarks; throws Error(kUnsupported) when this CPU lacks it. Not thread-safe.
+void use_kernel_set(std::string_view name);
+
+}  // namespace lockstep
