@@ -111,12 +111,13 @@ void Config::assign(Key& key, std::string_view text, std::string_view origin) {
 
 void Config::read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file || text.bad()) {
+  file.peek();  // a directory opens, but does not read
+  if (file.fail()) {
     fail(ErrorCode::kInvalidArgument, "cannot read the configuration file {}: {}", path,
          std::generic_category().message(errno));
   }
+  std::ostringstream text;
+  text << file.rdbuf();
   read_toml(text.str(), path);
 }
 
