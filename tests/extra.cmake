@@ -9,3 +9,8 @@ add_test(NAME Install.AConsumerBuildsAgainstTheInstalledPackage
     "-D FLAGS=${consumer_flags}" -P ${CMAKE_CURRENT_SOURCE_DIR}/install/install_test.cmake)
 set_tests_properties(Install.AConsumerBuildsAgainstTheInstalledPackage
   PROPERTIES LABELS proc TIMEOUT 600 RUN_SERIAL ON)
+
+# comm_tests builds the tests of comm/ alone, which is what the thread sanitizer is run over.
+get_property(targets DIRECTORY PROPERTY BUILDSYSTEM_TARGETS)
+list(FILTER targets INCLUDE REGEX "^comm_.*_test$")
+add_custom_target(comm_tests DEPENDS ${targets})
