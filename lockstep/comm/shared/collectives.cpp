@@ -87,7 +87,8 @@ class Operation {
   // Block j of a vector with one block per rank, in elements.
   Range block(int j) const {
     if (call_.varying) {
-      const auto begin = std::accumulate(call_.counts.begin(), call_.counts.begin() + j, std::size_t{0});
+      const auto begin =
+          std::accumulate(call_.counts.begin(), call_.counts.begin() + j, std::size_t{0});
       return {begin, begin + call_.counts[static_cast<std::size_t>(j)]};
     }
     const auto size = call_.kind == Collective::kAllToAll
@@ -99,11 +100,14 @@ class Operation {
   std::size_t input_elements(int j) const {
     switch (call_.kind) {
       case Collective::kAllGather:
-      case Collective::kGather: return block(j).size();
+      case Collective::kGather:
+        return block(j).size();
       case Collective::kScatter:
       case Collective::kReduceScatter:
-      case Collective::kAllToAll: return block(n_ - 1).end;
-      default: return fingerprint_.count;
+      case Collective::kAllToAll:
+        return block(n_ - 1).end;
+      default:
+        return fingerprint_.count;
     }
   }
   std::size_t input_bytes(int j) const { return input_elements(j) * element_; }
@@ -150,25 +154,29 @@ class Operation {
       case Collective::kReduce:
         if (me_ != call_.root) return;
         [[fallthrough]];
-      case Collective::kAllReduce: return take_combined(input, {0, fingerprint_.count});
-      case Collective::kReduceScatter: return take_combined(input, block(me_));
-      default: return;
+      case Collective::kAllReduce:
+        return take_combined(input, {0, fingerprint_.count});
+      case Collective::kReduceScatter:
+        return take_combined(input, block(me_));
+      default:
+        return;
     }
   }
 
   template <class Input>
   void take_combined(Input&& input, Range range) {
-    for (int j = 0; j < n_; ++j) inputs_[static_cast<std::size_t>(j)] = input(j) + range.begin * element_;
-    combine_into({inputs_.data(), static_cast<std::size_t>(n_)}, {&call_.out.bytes, 1}, range.size());
+    for (int j = 0; j < n_; ++j)
+      inputs_[static_cast<std::size_t>(j)] = input(j) + range.begin * element_;
+    combine_into({inputs_.data(), static_cast<std::size_t>(n_)}, {&call_.out.bytes, 1},
+                 range.size());
   }
 
   bool all_symmetric() const {
     // In place, all_to_all would overwrite what others still read.
     if (call_.kind == Collective::kAllToAll && call_.in.bytes == call_.out.bytes) return false;
-    const bool writes_others = call_.kind == Collective::kAllReduce ||
-                               call_.kind == Collective::kReduce ||
-                               call_.kind == Collective::kBroadcast ||
-                               call_.kind == Collective::kGather;
+    const bool writes_others =
+        call_.kind == Collective::kAllReduce || call_.kind == Collective::kReduce ||
+        call_.kind == Collective::kBroadcast || call_.kind == Collective::kGather;
     for (int j = 0; j < n_; ++j) {
       const Post& post = group_.segment().area(j).posts[fingerprint_.sequence % 2];
       if (gives(j) && post.places.in.allocation == 0) return false;
@@ -202,14 +210,17 @@ class Operation {
         const Range slice = part_of(fingerprint_.count, n_, me_);
         const std::byte* from = their_in(call_.root) + slice.begin * element_;
         for (int j = 0; j < n_; ++j) {
-          if (j != call_.root) copy(their_out(j) + slice.begin * element_, from, slice.size() * element_);
+          if (j != call_.root)
+            copy(their_out(j) + slice.begin * element_, from, slice.size() * element_);
         }
         break;
       }
       case Collective::kGather:
         copy(their_out(call_.root) + block(me_).begin * element_, call_.in.bytes, input_bytes(me_));
         break;
-      default: take([&](int j) { return their_in(j); }); break;
+      default:
+        take([&](int j) { return their_in(j); });
+        break;
     }
     group_.sync();
   }
@@ -336,7 +347,8 @@ class Operation {
       case Collective::kBroadcast:
         if (me_ != call_.root) take_block(call_.root, 0, fingerprint_.count);
         return;
-      case Collective::kScatter: return take_block(call_.root, 0, block(me_).size());
+      case Collective::kScatter:
+        return take_block(call_.root, 0, block(me_).size());
       case Collective::kGather:
         if (me_ != call_.root) return;
         [[fallthrough]];
@@ -350,10 +362,12 @@ class Operation {
         const Range range = clip(part, block(me_).size());
         for (int j = 0; j < n_; ++j) inputs_[static_cast<std::size_t>(j)] = theirs(j);
         outputs_[0] = out + range.begin * element_;
-        combine_into({inputs_.data(), static_cast<std::size_t>(n_)}, {outputs_.data(), 1}, range.size());
+        combine_into({inputs_.data(), static_cast<std::size_t>(n_)}, {outputs_.data(), 1},
+                     range.size());
         return;
       }
-      default: return;
+      default:
+        return;
     }
   }
 
