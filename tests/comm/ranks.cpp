@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "lockstep/comm/native/threads.h"
-#include "lockstep/launch/world.h"
+#include "lockstep/launch/make_world.h"
 
 namespace lockstep::testing {
 

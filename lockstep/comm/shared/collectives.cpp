@@ -47,25 +47,11 @@ class Operation {
       if (gives(me_)) copy(post.payload, call_.in.bytes, input_bytes(me_));
       group_.publish(post);
       take([&](int j) { return group_.await_post(j).payload; });
-    } else if (largest <= one_shot_limit(call_.kind, n_)) {
-      const auto slot = [&](int j) { return group_.segment().one_shot(j, fingerprint_.sequence); };
-      if (gives(me_)) copy(slot(me_), call_.in.bytes, input_bytes(me_));
-      group_.publish(post);
-      take([&](int j) {
-        group_.await_post(j);
-        return slot(j);
-      });
     } else {
-      post.places.in = gives(me_) ? group_.find(call_.in.bytes, input_bytes(me_)) : Place{};
-      post.places.out =
-          gets(me_) ? group_.find(call_.out.bytes, call_.out.count * element_) : Place{};
+      offer(post, largest <= one_shot_limit(call_.kind, n_));
       group_.publish(post);
       group_.await_all_posts();
-      if (all_symmetric()) {
-        run_symmetric();
-      } else {
-        run_windowed();
-      }
+      run_offered();
     }
   }
 
@@ -74,7 +60,6 @@ class Operation {
     if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
   }
 
-  bool rooted() const { return has_root(call_.kind); }
   bool gives(int j) const {
     return !(call_.kind == Collective::kBroadcast || call_.kind == Collective::kScatter) ||
            j == call_.root;
@@ -171,26 +156,52 @@ class Operation {
                  range.size());
   }
 
-  bool all_symmetric() const {
-    // In place, all_to_all would overwrite what others still read.
-    if (call_.kind == Collective::kAllToAll && call_.in.bytes == call_.out.bytes) return false;
-    const bool writes_others =
-        call_.kind == Collective::kAllReduce || call_.kind == Collective::kReduce ||
-        call_.kind == Collective::kBroadcast || call_.kind == Collective::kGather;
-    for (int j = 0; j < n_; ++j) {
-      const Post& post = group_.segment().area(j).posts[fingerprint_.sequence % 2];
-      if (gives(j) && post.places.in.allocation == 0) return false;
-      if (writes_others && gets(j) && post.places.out.allocation == 0) return false;
-    }
-    return true;
+  // Whether rank r's part includes writing into the others' outputs.
+  bool writes_others() const {
+    return call_.kind == Collective::kAllReduce || call_.kind == Collective::kReduce ||
+           call_.kind == Collective::kBroadcast || call_.kind == Collective::kGather;
   }
 
-  std::byte* their_in(int j) const {
-    return group_.at(j, group_.segment().area(j).posts[fingerprint_.sequence % 2].places.in);
+  void offer(Post& post, bool small) {
+    const bool others_read = gives(me_);
+    const bool others_write = gets(me_) && writes_others();
+    post.offer.in = others_read ? group_.find(call_.in.bytes, input_bytes(me_)) : Place{};
+    post.offer.out =
+        others_write ? group_.find(call_.out.bytes, call_.out.count * element_) : Place{};
+    // In place, all_to_all would overwrite what others still read.
+    const bool overwrites =
+        call_.kind == Collective::kAllToAll && call_.in.bytes == call_.out.bytes;
+    post.offer.direct = (!others_read || post.offer.in.allocation != 0) &&
+                        (!others_write || post.offer.out.allocation != 0) && !overwrites;
+    post.offer.staged = small && (!others_read || !post.offer.direct);
+    if (others_read && post.offer.staged) copy(slot(me_), call_.in.bytes, input_bytes(me_));
   }
-  std::byte* their_out(int j) const {
-    return group_.at(j, group_.segment().area(j).posts[fingerprint_.sequence % 2].places.out);
+
+  // Everyone sees everyone's offer, so all choose alike.
+  void run_offered() {
+    bool all_direct = true;
+    bool all_staged = true;
+    for (int j = 0; j < n_; ++j) {
+      all_direct &= their_post(j).offer.direct;
+      all_staged &= their_post(j).offer.staged;
+    }
+    if (all_direct) {
+      run_symmetric();
+    } else if (all_staged) {
+      take([&](int j) { return slot(j); });
+    } else if (call_.kind == Collective::kAllReduce || call_.kind == Collective::kReduce) {
+      reduce_windowed();
+    } else {
+      move_windowed();
+    }
   }
+
+  const Post& their_post(int j) const {
+    return group_.segment().area(j).posts[fingerprint_.sequence % 2];
+  }
+  std::byte* slot(int j) const { return group_.segment().one_shot(j, fingerprint_.sequence); }
+  std::byte* their_in(int j) const { return group_.at(j, their_post(j).offer.in); }
+  std::byte* their_out(int j) const { return group_.at(j, their_post(j).offer.out); }
 
   void run_symmetric() {
     switch (call_.kind) {
@@ -223,14 +234,6 @@ class Operation {
         break;
     }
     group_.sync();
-  }
-
-  void run_windowed() {
-    if (call_.kind == Collective::kAllReduce || call_.kind == Collective::kReduce) {
-      reduce_windowed();
-    } else {
-      move_windowed();
-    }
   }
 
   // all_reduce and reduce. Window w of the vector is cut into a slice per rank. Rank r copies all
@@ -389,6 +392,7 @@ bool serves(const Call& call) {
 }
 
 std::size_t one_shot_limit(Collective kind, int ranks) {
+  // Measured: reading everyone's slot costs more than a second synchronisation from about here on.
   const std::size_t reads = reduces(kind) ? static_cast<std::size_t>(ranks) : 2;
   return std::min(kOneShotBytes, 32 * 1024 / reads);
 }

@@ -55,7 +55,9 @@ struct alignas(kLine) Post {
     struct {
       Place in;
       Place out;
-    } places;
+      bool direct;  // the others can do their part in this rank's buffers as they are
+      bool staged;  // this rank's input is in its one-shot slot
+    } offer;
   };
   alignas(kLine) Fingerprint fingerprint;  // read only to explain a mismatch
 };
