@@ -12,6 +12,8 @@ namespace lockstep::bench {
 namespace {
 
 constexpr int kProbeCalls = 3;
+constexpr int kPortions = 4;
+constexpr double kPatience = 2;  // times the planned length of a turn
 
 struct Contender {
   Measurement result;
@@ -21,9 +23,13 @@ struct Contender {
   bool out() const { return !result.problem.empty() || !result.unsupported.empty(); }
 };
 
-// One turn; its samples, or nothing and a reason in the result.
-std::vector<double> take_turn(Contender& contender, Task task, const Effort& effort,
-                              const Interrupt& interrupt, double* wall_seconds = nullptr) {
+struct Portion {
+  std::vector<double> samples;  // none: the result says why
+  double wall_seconds = 0;
+};
+
+Portion run_portion(Contender& contender, Task task, const Effort& effort,
+                    const Interrupt& interrupt) {
   Measurement& result = contender.result;
   task.flavour = result.implementation.flavour;
   task.algorithm = result.implementation.algorithm;
@@ -44,19 +50,35 @@ std::vector<double> take_turn(Contender& contender, Task task, const Effort& eff
     seconds.push_back(reply.seconds);
   }
   if (contender.out()) return {};
-  if (wall_seconds != nullptr) *wall_seconds = replies->front().wall_seconds;
-  return slowest_rank(seconds);
+  return {slowest_rank(seconds), replies->front().wall_seconds};
 }
 
 void probe(Contender& contender, Task task, const Effort& effort, const Interrupt& interrupt) {
   task.warmup = 1;
   task.iterations = kProbeCalls;
-  double wall_seconds = 0;
-  take_turn(contender, task, effort, interrupt, &wall_seconds);
+  const Portion portion = run_portion(contender, task, effort, interrupt);
   const double per_turn = effort.seconds / effort.turns;
-  const double calls = std::floor(per_turn / std::max(wall_seconds / kProbeCalls, 1e-9));
+  const double calls = std::floor(per_turn / std::max(portion.wall_seconds / kProbeCalls, 1e-9));
   contender.calls =
       static_cast<int>(std::clamp(calls, double(effort.fewest_calls), double(effort.most_calls)));
+}
+
+// A turn comes in portions, so that calls which become slower than the probe saw them cannot make
+// it endless.
+void take_turn(Contender& contender, Task task, const Effort& effort, const Interrupt& interrupt) {
+  const double enough = kPatience * effort.seconds / effort.turns;
+  double spent = 0;
+  task.warmup = std::max(2, contender.calls / 8);  // caches, and whoever was asleep
+  for (int done = 0; done < contender.calls && !contender.out(); done += task.iterations) {
+    if (done >= effort.fewest_calls && spent > enough) return;
+    const int portion_size = std::max(effort.fewest_calls, contender.calls / kPortions);
+    task.iterations = std::min(portion_size, contender.calls - done);
+    const Portion portion = run_portion(contender, task, effort, interrupt);
+    auto& all = contender.result.samples;
+    all.insert(all.end(), portion.samples.begin(), portion.samples.end());
+    spent += portion.wall_seconds;
+    task.warmup = 1;
+  }
 }
 
 }  // namespace
@@ -94,12 +116,7 @@ std::vector<Measurement> measure(std::span<const Implementation> implementations
     for (Contender& contender : contenders) {
       if (contender.out()) continue;
       progress(contender.result.implementation, turn);
-      Task task = work;
-      task.iterations = contender.calls;
-      task.warmup = std::max(2, contender.calls / 8);  // caches, and whoever was asleep
-      const std::vector<double> samples = take_turn(contender, task, effort, interrupt);
-      auto& all = contender.result.samples;
-      all.insert(all.end(), samples.begin(), samples.end());
+      take_turn(contender, work, effort, interrupt);
     }
   }
   std::vector<Measurement> results;
