@@ -1,0 +1,120 @@
+// Settings: named keys bound to the fields of plain structs.
+//
+// A subsystem has one struct of options whose member initialisers are the defaults, and one
+// function that binds its fields to dotted keys with a sentence of documentation each. Values then
+// come from a TOML file, from the environment (comm.timeout is LOCKSTEP_COMM_TIMEOUT) and from
+// key=value strings; whatever is read later wins, so the order of the calls is the precedence.
+//
+//   CommOptions options;
+//   Config config;
+//   bind(config, options);
+//   config.read_file("job.toml");
+//   config.read_environment();
+//   config.set("comm.timeout=30s");
+//
+// A key that does not exist or a value of the wrong type throws Error(kInvalidArgument). It says
+// where the value stood (file, line and column; variable; argument), what was expected, and for a
+// key the nearest that exists. The fields read before it keep their new values.
+//
+// Bound fields must outlive the Config and stay in place. Not thread-safe.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace lockstep {
+
+// What a number may be, both ends included.
+template <class T>
+struct ValueRange {
+  T min = std::numeric_limits<T>::lowest();
+  T max = std::numeric_limits<T>::max();
+};
+
+class Config {
+ public:
+  using Duration = std::chrono::nanoseconds;
+
+  // Binds a field to a key; its present value is the default. Throws Error(kInvalidArgument) for a
+  // key that is taken, be it as an environment variable. Text and TOML forms by type:
+  //   bool      true or false                        (as text also 1 and 0)
+  //   int       42
+  //   size      "512Ki", "64KiB", 4096               (bytes)
+  //   duration  "30s", "1.5ms", "5min"; an optional one also "auto"
+  //   string    "any text"
+  //   list      ["a", "b"]                           (as text a,b)
+  void bind(std::string_view key, bool& field, std::string_view doc);
+  void bind(std::string_view key, int& field, std::string_view doc, ValueRange<int> range = {});
+  void bind(std::string_view key, std::size_t& field, std::string_view doc,
+            ValueRange<std::size_t> range = {});
+  void bind(std::string_view key, Duration& field, std::string_view doc,
+            Duration min = Duration::zero());
+  void bind(std::string_view key, std::optional<Duration>& field, std::string_view doc);
+  void bind(std::string_view key, std::string& field, std::string_view doc);
+  void bind(std::string_view key, std::vector<std::string>& field, std::string_view doc);
+
+  // A choice: an enumeration whose values 0, 1, ... are called names[0], names[1], ...
+  template <class Enum>
+  requires std::is_enum_v<Enum>
+  void bind(std::string_view key, Enum& field, std::span<const std::string_view> names,
+            std::string_view doc) {
+    bind_choice(
+        key, names, [&field] { return static_cast<std::size_t>(field); },
+        [&field](std::size_t index) { field = static_cast<Enum>(index); }, doc);
+  }
+
+  void read_file(const std::string& path);
+  // `source` is what errors call the text.
+  void read_toml(std::string_view text, std::string_view source);
+  // Reads the variables of all keys. A variable that begins like a section's (LOCKSTEP_COMM_) but
+  // belongs to no key is an error.
+  void read_environment();
+  void set(std::string_view key_and_value);
+
+  // Every key with its type, default and documentation, for people.
+  std::string describe() const;
+  // The values in force as TOML that read_file() takes back, each with where it came from unless
+  // it is the default.
+  std::string resolved() const;
+
+  static std::string environment_name(std::string_view key);
+
+ private:
+  // Which TOML value, other than a string, may stand for a key.
+  enum class Literal { kNone, kBool, kInteger, kList };
+
+  struct Key {
+    std::string name;
+    std::string type;      // "duration", "auto|shm|tcp"
+    std::string expected;  // `a duration like "30s"`
+    std::string doc;
+    Literal literal = Literal::kNone;
+    bool quoted = true;                            // a TOML string may stand for it
+    std::vector<std::string_view> choices;         // of a choice
+    std::function<bool(std::string_view)> assign;  // false: not `expected`
+    std::function<std::string()> print;            // the value as TOML
+    std::string initial;                           // the default as TOML
+    std::string origin;                            // of the value; empty: it is the default
+  };
+
+  void add(Key key);
+  void bind_choice(std::string_view key, std::span<const std::string_view> names,
+                   std::function<std::size_t()> get, std::function<void(std::size_t)> put,
+                   std::string_view doc);
+  void assign(Key& key, std::string_view text, std::string_view origin);
+  // The key of that name; throws Error(kInvalidArgument) with the nearest one.
+  Key& find(std::string_view name, std::string_view origin);
+
+  friend class TomlReader;
+  std::vector<Key> keys_;
+};
+
+}  // namespace lockstep

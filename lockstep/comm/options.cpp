@@ -1,0 +1,99 @@
+#include "lockstep/comm/options.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kTransportNames[] = {"auto", "shm", "tcp"};
+constexpr std::string_view kBackendNames[] = {"native", "threads", "mpi"};
+
+constexpr ValueRange<std::size_t> kWindowRange{.min = std::size_t{4} << 10,
+                                               .max = std::size_t{1} << 30};
+constexpr ValueRange<int> kRecorderRange{.min = 1, .max = 1 << 20};
+constexpr ValueRange<int> kSocketsRange{.min = 1, .max = 64};
+constexpr std::chrono::milliseconds kShortestTimeout{1};
+
+std::string_view environment(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value == nullptr ? std::string_view() : value;
+}
+
+}  // namespace
+
+std::string_view name(TransportChoice transport) {
+  return kTransportNames[static_cast<std::size_t>(transport)];
+}
+
+std::string_view name(Backend backend) { return kBackendNames[static_cast<std::size_t>(backend)]; }
+
+std::string default_cache_dir() {
+  if (const auto cache = environment("XDG_CACHE_HOME"); !cache.empty()) {
+    return fmt::format("{}/lockstep", cache);
+  }
+  if (const auto home = environment("HOME"); !home.empty()) {
+    return fmt::format("{}/.cache/lockstep", home);
+  }
+  return {};
+}
+
+std::string_view CommOptions::algorithm(Collective collective) const {
+  for (std::size_t i = 0; i < algorithms.size(); ++i) {
+    if (kScheduledCollectives[i] == collective) return algorithms[i];
+  }
+  return kAutoAlgorithm;
+}
+
+void bind(Config& config, CommOptions& options) {
+  config.bind("comm.timeout", options.timeout,
+              "How long any wait may last before it is an error that names the missing ranks.",
+              kShortestTimeout);
+  config.bind("comm.transport", options.transport, kTransportNames,
+              "How ranks exchange bytes; auto is shared memory inside a machine and TCP across.");
+  config.bind("comm.backend", options.backend, kBackendNames,
+              "Who moves the data: lockstep itself between processes or threads, or an MPI.");
+  for (std::size_t i = 0; i < options.algorithms.size(); ++i) {
+    const std::string_view collective = name(kScheduledCollectives[i]);
+    config.bind(fmt::format("comm.algorithm.{}", collective), options.algorithms[i],
+                fmt::format("The algorithm of {}; auto picks by measured figures.", collective));
+  }
+  config.bind("comm.window", options.window,
+              "Bytes of staging in each slot between two ranks that share a machine.",
+              kWindowRange);
+  config.bind("comm.spin", options.spin,
+              "How long a waiting rank spins before it sleeps; auto looks at ranks and CPUs.");
+  config.bind("comm.cache_dir", options.cache_dir,
+              "Where measured figures of links are kept; empty keeps none.");
+  config.bind("comm.measure", options.measure,
+              "Whether to measure the delay and bandwidth of links at start when not yet known.");
+  config.bind("comm.recorder_dir", options.recorder_dir,
+              "Where the flight recorder's dumps go on an error; empty: to stderr only.");
+  config.bind("comm.recorder_size", options.recorder_size,
+              "How many of its last operations each rank's flight recorder keeps.", kRecorderRange);
+  config.bind("comm.interface", options.interface,
+              "The network interface or address to listen on; empty: loopback, or with comm.hosts "
+              "the one that leads to them.");
+  config.bind("comm.hosts", options.hosts,
+              "The addresses of the machines that take part; empty: this machine alone, on "
+              "loopback.");
+  config.bind("comm.sockets_per_peer", options.sockets_per_peer,
+              "TCP connections between two ranks; several help on fast networks.", kSocketsRange);
+  config.bind("comm.check", options.check,
+              "Whether ranks compare fingerprints of every operation, so that a disagreement is an "
+              "error.");
+}
+
+CommOptions comm_options() {
+  CommOptions options;
+  Config config;
+  bind(config, options);
+  if (const auto path = environment("LOCKSTEP_CONFIG"); !path.empty()) {
+    config.read_file(std::string(path));
+  }
+  config.read_environment();
+  return options;
+}
+
+}  // namespace lockstep

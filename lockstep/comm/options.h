@@ -1,0 +1,64 @@
+// How communicators behave: every setting of the library's communication, with its default.
+//
+// Each field is a key of the configuration, `comm.` before its name (comm.timeout), a variable of
+// the environment (LOCKSTEP_COMM_TIMEOUT), and a line of a TOML file. base/config.h says how they
+// are read; options.cpp documents each key in a sentence.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/base/config.h"
+#include "lockstep/comm/call.h"
+
+namespace lockstep {
+
+// How ranks exchange bytes; kAuto is shared memory inside a machine and TCP across.
+enum class TransportChoice : std::uint8_t { kAuto, kShm, kTcp };
+enum class Backend : std::uint8_t { kNative, kThreads, kMpi };
+
+std::string_view name(TransportChoice transport);  // "auto", "shm", "tcp"
+std::string_view name(Backend backend);            // "native", "threads", "mpi"
+
+inline constexpr std::string_view kAutoAlgorithm = "auto";
+
+// XDG_CACHE_HOME/lockstep, or ~/.cache/lockstep; empty where there is no home.
+std::string default_cache_dir();
+
+struct CommOptions {
+  std::chrono::nanoseconds timeout = std::chrono::minutes(5);
+  TransportChoice transport = TransportChoice::kAuto;
+  Backend backend = Backend::kNative;
+  // The algorithm of each scheduled collective: comm.algorithm.all_reduce and so on.
+  std::array<std::string, std::size(kScheduledCollectives)> algorithms;
+  std::size_t window = std::size_t{512} << 10;
+  std::optional<std::chrono::nanoseconds> spin;  // none: auto
+  std::string cache_dir = default_cache_dir();
+  bool measure = true;
+  std::string recorder_dir;
+  int recorder_size = 64;
+  std::string interface;
+  std::vector<std::string> hosts;
+  int sockets_per_peer = 1;
+  bool check = true;
+
+  CommOptions() { algorithms.fill(std::string(kAutoAlgorithm)); }
+
+  // "auto" or a forced algorithm; collectives without schedules are always "auto".
+  std::string_view algorithm(Collective collective) const;
+};
+
+// Declares the keys of CommOptions; `options` must outlive `config` and stay in place.
+void bind(Config& config, CommOptions& options);
+
+// The defaults, then the file that LOCKSTEP_CONFIG names if it is set, then the environment.
+CommOptions comm_options();
+
+}  // namespace lockstep

@@ -1,0 +1,122 @@
+// The order of the layers, and the check that no include runs up.
+//
+// A *place* is a folder under lockstep/ (or one file of it, named without its ending). Places
+// stand on *levels*. A file may include files of its own place, of every lower level, and of other
+// places on its own level as long as these do not use it in turn.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tests/architecture/source_file.h"
+
+namespace lockstep::architecture {
+
+using Level = std::vector<std::string_view>;
+
+// From the top to the ground. The one statement of the order.
+inline const std::vector<Level>& levels() {
+  static const std::vector<Level> kLevels = {
+      {"cli"},
+      {"bench"},
+      {"train"},
+      {"launch"},
+      {"parallel"},
+      {"nn"},
+      {"optim"},
+      {"plan"},
+      {"ops"},
+      {"io"},
+      {"data"},
+      {"comm/world"},
+      {"comm/threads", "comm/native", "comm/mpi", "comm/nccl"},
+      {"comm/reduce", "comm/schedule", "comm/shared", "comm/rendezvous", "comm/transport"},
+      {"comm"},
+      {"tensor"},
+      {"base"},
+  };
+  return kLevels;
+}
+
+struct Place {
+  std::string_view name;
+  std::size_t level;  // 0 is the top
+};
+
+// The place of "lockstep/comm/native/group.h"; nothing when the order does not say. A folder with
+// places inside has no other folders: a new one has to be given its level.
+inline std::optional<Place> place_of(std::string_view path) {
+  constexpr std::string_view kRoot = "lockstep/";
+  if (!path.starts_with(kRoot)) return std::nullopt;
+  path.remove_prefix(kRoot.size());
+  const std::string_view file = path.substr(0, path.rfind('.'));
+  std::optional<Place> found;
+  for (std::size_t level = 0; level < levels().size(); ++level) {
+    for (const std::string_view name : levels()[level]) {
+      const bool inside = path.starts_with(std::string(name) + '/') || file == name;
+      if (inside && (!found || name.size() > found->name.size())) found = Place{name, level};
+    }
+  }
+  if (!found || file == found->name) return found;
+  bool has_places_inside = false;
+  for (const Level& level : levels()) {
+    for (const std::string_view name : level) {
+      has_places_inside |= name.starts_with(std::string(found->name) + '/');
+    }
+  }
+  const bool in_a_folder_of_it = path.find('/', found->name.size() + 1) != std::string_view::npos;
+  if (has_places_inside && in_a_folder_of_it) return std::nullopt;
+  return found;
+}
+
+// One sentence for every file without a place, include that runs up, and circle on a level.
+inline std::vector<std::string> layer_violations(const std::vector<SourceFile>& files) {
+  std::vector<std::string> violations;
+  std::map<std::string_view, std::set<std::string_view>> uses;  // on the same level
+  for (const SourceFile& file : files) {
+    if (!file.path.starts_with("lockstep/")) continue;
+    const auto from = place_of(file.path);
+    if (!from) {
+      violations.push_back(file.path + " has no place in the order of the layers");
+      continue;
+    }
+    for (const std::string& include : quoted_includes(file)) {
+      const auto to = place_of(include);
+      if (!to) {
+        violations.push_back(file.path + " includes " + include + ", which has no place");
+      } else if (to->level < from->level) {
+        violations.push_back(file.path + " includes " + include + ", which is above it");
+      } else if (to->level == from->level && to->name != from->name) {
+        uses[from->name].insert(to->name);
+      }
+    }
+  }
+  const auto reaches = [&](std::string_view from, std::string_view to) {
+    std::set<std::string_view> seen;
+    std::vector<std::string_view> open = {from};
+    while (!open.empty()) {
+      const std::string_view place = open.back();
+      open.pop_back();
+      for (const std::string_view next : uses[place]) {
+        if (next == to) return true;
+        if (seen.insert(next).second) open.push_back(next);
+      }
+    }
+    return false;
+  };
+  std::vector<std::string_view> places;
+  for (const auto& [place, used] : uses) places.push_back(place);
+  for (const std::string_view place : places) {
+    if (reaches(place, place)) {
+      violations.push_back("lockstep/" + std::string(place) + " uses itself in a circle");
+    }
+  }
+  return violations;
+}
+
+}  // namespace lockstep::architecture

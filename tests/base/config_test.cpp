@@ -1,0 +1,256 @@
+#include "lockstep/base/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+enum class Color { kRed, kGreen, kBlue };
+constexpr std::string_view kColorNames[] = {"red", "green", "blue"};
+
+struct Options {
+  bool check = true;
+  int workers = 4;
+  std::size_t window = 512 << 10;
+  std::chrono::nanoseconds timeout = 5min;
+  std::optional<std::chrono::nanoseconds> spin;
+  std::string directory = "/tmp";
+  std::vector<std::string> hosts;
+  Color color = Color::kGreen;
+  std::string nested = "auto";
+};
+
+class ConfigTest : public ::testing::Test {
+ protected:
+  ConfigTest() {
+    config.bind("test.check", options.check, "Checks.");
+    config.bind("test.workers", options.workers, "Workers.", {.min = 1, .max = 64});
+    config.bind("test.window", options.window, "Window.", {.min = 4096});
+    config.bind("test.timeout", options.timeout, "Timeout.", 1ms);
+    config.bind("test.spin", options.spin, "Spin.");
+    config.bind("test.directory", options.directory, "Directory.");
+    config.bind("test.hosts", options.hosts, "Hosts.");
+    config.bind("test.color", options.color, kColorNames, "Color.");
+    config.bind("test.algorithm.all_reduce", options.nested, "Algorithm.");
+  }
+
+  // The message of the error that `act` throws.
+  template <class F>
+  static std::string error_of(F act) {
+    try {
+      act();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      return error.what();
+    }
+    ADD_FAILURE() << "no error was thrown";
+    return {};
+  }
+  std::string set_error(std::string_view text) {
+    return error_of([&] { config.set(text); });
+  }
+  std::string toml_error(std::string_view text) {
+    return error_of([&] { config.read_toml(text, "job.toml"); });
+  }
+
+  Options options;
+  Config config;
+};
+
+// A variable of the environment for the length of a test.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Variable() { unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+TEST_F(ConfigTest, ReadsEveryTypeFromToml) {
+  config.read_toml(R"(
+    [test]
+    check = false
+    workers = 8
+    window = "64KiB"
+    timeout = "1.5s"
+    spin = "20us"
+    directory = "/var/tmp"
+    hosts = ["10.0.0.1", "10.0.0.2"]
+    color = "blue"
+    algorithm.all_reduce = "ring"
+  )",
+                   "job.toml");
+  EXPECT_FALSE(options.check);
+  EXPECT_EQ(options.workers, 8);
+  EXPECT_EQ(options.window, 65536u);
+  EXPECT_EQ(options.timeout, 1500ms);
+  EXPECT_EQ(options.spin, 20us);
+  EXPECT_EQ(options.directory, "/var/tmp");
+  EXPECT_THAT(options.hosts, ElementsAre("10.0.0.1", "10.0.0.2"));
+  EXPECT_EQ(options.color, Color::kBlue);
+  EXPECT_EQ(options.nested, "ring");
+}
+
+TEST_F(ConfigTest, ReadsEveryTypeFromKeyValueStrings) {
+  for (const char* setting :
+       {"test.check=0", "test.workers=8", "test.window=65536", "test.timeout=90s", "test.spin=auto",
+        "test.directory=a=b", "test.hosts=a, b", "test.color=red", "test.algorithm.all_reduce="}) {
+    config.set(setting);
+  }
+  EXPECT_FALSE(options.check);
+  EXPECT_EQ(options.workers, 8);
+  EXPECT_EQ(options.window, 65536u);
+  EXPECT_EQ(options.timeout, 90s);
+  EXPECT_EQ(options.spin, std::nullopt);
+  EXPECT_EQ(options.directory, "a=b");
+  EXPECT_THAT(options.hosts, ElementsAre("a", "b"));
+  EXPECT_EQ(options.color, Color::kRed);
+  EXPECT_EQ(options.nested, "");
+}
+
+TEST_F(ConfigTest, WhatIsReadLaterWins) {
+  config.read_toml("test = {workers = 5, color = 'red', timeout = '7s'}", "job.toml");
+  const Variable workers("LOCKSTEP_TEST_WORKERS", "6");
+  const Variable color("LOCKSTEP_TEST_COLOR", "blue");
+  config.read_environment();
+  config.set("test.workers=7");
+  EXPECT_EQ(options.workers, 7);
+  EXPECT_EQ(options.color, Color::kBlue);
+  EXPECT_EQ(options.timeout, 7s);
+  EXPECT_TRUE(options.check);
+}
+
+TEST_F(ConfigTest, UnknownTomlKeyNamesPlaceAndNearest) {
+  EXPECT_THAT(toml_error("[test]\nworkers = 2\ntimeuot = '3s'\n"),
+              AllOf(StartsWith("job.toml:3:"), HasSubstr("'test.timeuot'"),
+                    HasSubstr("did you mean test.timeout?")));
+  EXPECT_THAT(toml_error("workers = 2"), HasSubstr("did you mean test.workers?"));
+  EXPECT_THAT(toml_error("[entirely.different]\nthing = 2"), Not(HasSubstr("did you mean")));
+}
+
+TEST_F(ConfigTest, WrongTomlTypeNamesPlaceKeyAndWhatWasExpected) {
+  EXPECT_EQ(toml_error("[test]\n\ntimeout = 30"),
+            "job.toml:3:11: test.timeout must be a duration like \"30s\", at least 1ms; it is of "
+            "type integer");
+  EXPECT_THAT(toml_error("test.check = 'true'"), HasSubstr("must be true or false"));
+  EXPECT_THAT(toml_error("test.workers = 2.5"), HasSubstr("must be an integer from 1 to 64"));
+  EXPECT_THAT(toml_error("test.hosts = 'a'"), HasSubstr("must be a list of strings"));
+  EXPECT_THAT(toml_error("test.hosts = ['a,b']"), HasSubstr("without commas"));
+  EXPECT_THAT(toml_error("test.color = ['red']"), HasSubstr("must be one of red, green, blue"));
+}
+
+TEST_F(ConfigTest, WrongValueNamesWhatWasExpected) {
+  EXPECT_EQ(set_error("test.workers=65"),
+            "argument: test.workers must be an integer from 1 to 64; it is '65'");
+  EXPECT_THAT(set_error("test.workers=4x"), HasSubstr("it is '4x'"));
+  EXPECT_THAT(set_error("test.window=1Ki"), HasSubstr("at least 4Ki"));
+  EXPECT_THAT(set_error("test.window=-1"), HasSubstr("a size like \"512Ki\""));
+  EXPECT_THAT(set_error("test.timeout=0s"), HasSubstr("at least 1ms"));
+  EXPECT_THAT(set_error("test.timeout=soon"), HasSubstr("a duration like \"30s\""));
+  EXPECT_THAT(set_error("test.timeout=9e30h"), HasSubstr("a duration"));
+  EXPECT_THAT(set_error("test.check=yes"), HasSubstr("true or false"));
+  EXPECT_THAT(set_error("test.color=gren"), HasSubstr("did you mean green?"));
+  EXPECT_THAT(set_error("test.spin=never"), HasSubstr("or \"auto\""));
+  EXPECT_EQ(options.workers, 4) << "a refused value must leave the field alone";
+}
+
+TEST_F(ConfigTest, UnknownArgumentNamesNearest) {
+  EXPECT_EQ(set_error("test.colour=red"),
+            "argument: there is no key 'test.colour'; did you mean test.color?");
+  EXPECT_THAT(set_error("test.color"), HasSubstr("key=value"));
+}
+
+TEST_F(ConfigTest, BrokenTomlNamesLine) {
+  EXPECT_THAT(toml_error("[test]\nworkers = \n"), StartsWith("job.toml:2:"));
+}
+
+TEST_F(ConfigTest, MisspeltVariableOfAKnownSectionIsAnError) {
+  const Variable foreign("LOCKSTEP_OTHER", "1");
+  config.read_environment();
+  const Variable misspelt("LOCKSTEP_TEST_WORKRES", "1");
+  EXPECT_THAT(error_of([&] { config.read_environment(); }),
+              AllOf(HasSubstr("LOCKSTEP_TEST_WORKRES"), HasSubstr("LOCKSTEP_TEST_WORKERS")));
+}
+
+TEST_F(ConfigTest, WrongVariableIsNamed) {
+  const Variable workers("LOCKSTEP_TEST_WORKERS", "many");
+  EXPECT_THAT(error_of([&] { config.read_environment(); }),
+              AllOf(StartsWith("LOCKSTEP_TEST_WORKERS"), HasSubstr("test.workers must be")));
+}
+
+TEST_F(ConfigTest, ReadsFilesAndSaysWhichOneItCannotRead) {
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("lockstep_config_test_" + std::to_string(getpid()) + ".toml");
+  std::ofstream(path) << "[test]\nworkers = 9\n";
+  config.read_file(path);
+  EXPECT_EQ(options.workers, 9);
+  std::ofstream(path) << "";
+  config.read_file(path);
+  std::filesystem::remove(path);
+  EXPECT_THAT(error_of([&] { config.read_file(path); }),
+              AllOf(HasSubstr(path.string()), HasSubstr("No such file")));
+  EXPECT_THAT(error_of([&] { config.read_file("/"); }), HasSubstr("cannot read"));
+}
+
+TEST_F(ConfigTest, ResolvedReadsBackToTheSameValues) {
+  config.set("test.timeout=1501ms");
+  config.set("test.window=5000");
+  config.set("test.spin=1.5us");
+  config.set("test.directory=a \"quoted\\path\"\twith a tab");
+  config.set("test.hosts=a,b");
+  config.set("test.color=blue");
+  const Options before = options;
+  const std::string text = config.resolved();
+  options = Options();
+  config.read_toml(text, "resolved");
+  EXPECT_EQ(options.timeout, before.timeout);
+  EXPECT_EQ(options.window, before.window);
+  EXPECT_EQ(options.spin, before.spin);
+  EXPECT_EQ(options.directory, before.directory);
+  EXPECT_EQ(options.hosts, before.hosts);
+  EXPECT_EQ(options.color, before.color);
+}
+
+TEST_F(ConfigTest, ResolvedSaysWhereValuesCameFrom) {
+  config.read_toml("test.workers = 2", "job.toml");
+  const Variable color("LOCKSTEP_TEST_COLOR", "red");
+  config.read_environment();
+  EXPECT_THAT(config.resolved(), AllOf(HasSubstr("test.workers = 2  # job.toml:1:"),
+                                       HasSubstr("test.color = \"red\"  # LOCKSTEP_TEST_COLOR\n"),
+                                       HasSubstr("test.timeout = \"5min\"\n")));
+}
+
+TEST_F(ConfigTest, DescribesEveryKeyWithItsDefault) {
+  config.set("test.workers=9");
+  EXPECT_THAT(config.describe(), AllOf(HasSubstr("test.workers = 4  (int)\n    Workers.\n"),
+                                       HasSubstr("test.window = \"512Ki\"  (size)"),
+                                       HasSubstr("test.spin = \"auto\"  (duration|auto)"),
+                                       HasSubstr("test.hosts = []  (list)"),
+                                       HasSubstr("test.color = \"green\"  (red|green|blue)")));
+}
+
+TEST_F(ConfigTest, KeysThatWouldShareAVariableAreRefused) {
+  bool other = false;
+  EXPECT_THAT(error_of([&] { config.bind("test.algorithm_all.reduce", other, "Other."); }),
+              HasSubstr("LOCKSTEP_TEST_ALGORITHM_ALL_REDUCE"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,94 @@
+#include "lockstep/comm/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+class CommOptionsTest : public ::testing::Test {
+ protected:
+  ~CommOptionsTest() override {
+    for (const std::string& name : names_) unsetenv(name.c_str());
+  }
+  void variable(const std::string& name, const std::string& value) {
+    names_.push_back(name);
+    setenv(name.c_str(), value.c_str(), 1);
+  }
+
+ private:
+  std::vector<std::string> names_;
+};
+
+TEST_F(CommOptionsTest, DefaultsAreThoseOfTheStruct) {
+  const CommOptions options = comm_options();
+  EXPECT_EQ(options.timeout, 5min);
+  EXPECT_EQ(options.transport, TransportChoice::kAuto);
+  EXPECT_EQ(options.backend, Backend::kNative);
+  EXPECT_EQ(options.window, 524288u);
+  EXPECT_EQ(options.spin, std::nullopt);
+  EXPECT_EQ(options.recorder_size, 64);
+  EXPECT_EQ(options.sockets_per_peer, 1);
+  EXPECT_TRUE(options.measure);
+  EXPECT_TRUE(options.check);
+  for (const Collective collective : kScheduledCollectives) {
+    EXPECT_EQ(options.algorithm(collective), "auto");
+  }
+}
+
+TEST_F(CommOptionsTest, EveryScheduledCollectiveHasItsOwnAlgorithm) {
+  for (const Collective collective : kScheduledCollectives) {
+    variable(Config::environment_name(fmt::format("comm.algorithm.{}", name(collective))),
+             fmt::format("of_{}", name(collective)));
+  }
+  const CommOptions options = comm_options();
+  for (const Collective collective : kScheduledCollectives) {
+    EXPECT_EQ(options.algorithm(collective), fmt::format("of_{}", name(collective)));
+  }
+  EXPECT_EQ(options.algorithm(Collective::kSend), "auto");
+}
+
+TEST_F(CommOptionsTest, TheEnvironmentWinsOverTheFile) {
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("lockstep_options_test_" + std::to_string(getpid()) + ".toml");
+  std::ofstream(path) << "[comm]\ntimeout = '9s'\ntransport = 'tcp'\nsockets_per_peer = 4\n";
+  variable("LOCKSTEP_CONFIG", path);
+  variable("LOCKSTEP_COMM_TIMEOUT", "250ms");
+  const CommOptions options = comm_options();
+  std::filesystem::remove(path);
+  EXPECT_EQ(options.timeout, 250ms);
+  EXPECT_EQ(options.transport, TransportChoice::kTcp);
+  EXPECT_EQ(options.sockets_per_peer, 4);
+}
+
+TEST_F(CommOptionsTest, AMisspeltVariableIsAnError) {
+  variable("LOCKSTEP_COMM_TIMEOUTS", "1s");
+  EXPECT_THROW(comm_options(), Error);
+}
+
+TEST_F(CommOptionsTest, TheCacheFollowsXdg) {
+  variable("XDG_CACHE_HOME", "/somewhere");
+  EXPECT_EQ(comm_options().cache_dir, "/somewhere/lockstep");
+}
+
+TEST_F(CommOptionsTest, EveryKeyIsDocumentedInASentence) {
+  CommOptions options;
+  Config config;
+  bind(config, options);
+  const std::string text = config.describe();
+  EXPECT_THAT(text, HasSubstr("comm.timeout = \"5min\"  (duration)\n    How long"));
+  EXPECT_THAT(text, HasSubstr("comm.transport = \"auto\"  (auto|shm|tcp)"));
+  EXPECT_THAT(text, HasSubstr("comm.backend = \"native\"  (native|threads|mpi)"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,16 @@
+# Tests that are not one GoogleTest executable.
+if(LOCKSTEP_SANITIZE)
+  set(consumer_flags -fsanitize=${LOCKSTEP_SANITIZE})
+endif()
+add_test(NAME Install.AConsumerBuildsAgainstTheInstalledPackage
+  COMMAND ${CMAKE_COMMAND} -D BUILD=${PROJECT_BINARY_DIR}
+    -D CONSUMER=${CMAKE_CURRENT_SOURCE_DIR}/install/consumer
+    -D WORK=${CMAKE_CURRENT_BINARY_DIR}/install -D GENERATOR=${CMAKE_GENERATOR}
+    "-D FLAGS=${consumer_flags}" -P ${CMAKE_CURRENT_SOURCE_DIR}/install/install_test.cmake)
+set_tests_properties(Install.AConsumerBuildsAgainstTheInstalledPackage
+  PROPERTIES LABELS proc TIMEOUT 600 RUN_SERIAL ON)
+
+# comm_tests builds the tests of comm/ alone, which is what the thread sanitizer is run over.
+get_property(targets DIRECTORY PROPERTY BUILDSYSTEM_TARGETS)
+list(FILTER targets INCLUDE REGEX "^comm_.*_test$")
+add_custom_target(comm_tests DEPENDS ${targets})
