@@ -1,12 +1,15 @@
 # Files named *_avx2.cpp and *_avx512.cpp are compiled for those instruction sets; which of them
-# runs is decided at run time.
+# runs is decided at run time. All of them must round alike, so none may fuse a product with a sum.
 foreach(source IN LISTS sources)
+  if(source MATCHES "/comm/reduce/")
+    set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -ffp-contract=off)
+  endif()
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     if(source MATCHES "_avx2\\.cpp$")
-      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
+      set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -mavx2 -mfma -mf16c)
     elseif(source MATCHES "_avx512\\.cpp$")
-      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
-        "-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mfma;-mf16c")
+      set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS
+        -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)
     endif()
   endif()
 endforeach()

@@ -220,6 +220,11 @@ Call receive(Data out, int peer) {
 }
 Call copy(ConstData in, Data out) { return make(Collective::kCopy, in, out); }
 
+DType dtype_of_call(const Call& call) {
+  const bool by_output = call.kind == Collective::kScatter || call.kind == Collective::kReceive;
+  return by_output ? call.out.dtype : call.in.dtype;
+}
+
 void validate(const Call& call, int rank, int size) {
   const auto expect_rank = [&](std::string_view what, int value) {
     if (value < 0 || value >= size) {
@@ -256,7 +261,8 @@ void validate(const Call& call, int rank, int size) {
 
 std::string describe(const Call& call) {
   if (call.kind == Collective::kBarrier) return "barrier";
-  const ConstData data = call.in.bytes != nullptr ? call.in : ConstData(call.out);
+  const bool by_output = call.kind == Collective::kScatter || call.kind == Collective::kReceive;
+  const ConstData data = by_output ? ConstData(call.out) : call.in;
   std::string text = fmt::format("{}{} of {} {}", name(call.kind), call.varying ? "_v" : "",
                                  data.count, name(data.dtype));
   if (reduces(call.kind)) text += fmt::format(", {}", name(call.op));

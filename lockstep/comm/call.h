@@ -135,6 +135,9 @@ Call send(ConstData in, int peer);
 Call receive(Data out, int peer);
 Call copy(ConstData in, Data out);  // inside this rank
 
+// The element type of the call: of the side that every rank gives.
+DType dtype_of_call(const Call& call);
+
 // Throws Error(kInvalidArgument) unless the call makes sense for `rank` of `size` ranks: roots and
 // peers in range, types and counts that fit together, no partial overlap.
 void validate(const Call& call, int rank, int size);

@@ -1,7 +1,8 @@
 // The arithmetic of reductions: every rank's contribution taken in at once.
 //
 // The kernel set is chosen once per process from what the CPU has (AVX-512, AVX2, NEON, plain
-// loops). LOCKSTEP_KERNELS=scalar|neon|avx2|avx512 forces one.
+// loops). LOCKSTEP_KERNELS=scalar|neon|avx2|avx512 forces one; the first call throws
+// Error(kUnsupported) when this CPU lacks it.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +21,10 @@ namespace lockstep {
 // the last of the contributions calls it with `divisor` = number of ranks, everyone else with 1;
 // the division happens before the rounding. An output may be the very same pointer as an input;
 // any other overlap is an error of the caller's. At least one input; any number of outputs.
+// Pointers need no alignment (but a user's operation sees them as they are).
+//
+// All kernel sets give the same bits. Every NaN in a result is the positive quiet one without
+// payload; min and max order -0 below +0; one input without division is copied as it is.
 void combine(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
              std::size_t count, DType dtype, const ReduceOp& op, int divisor = 1);
 

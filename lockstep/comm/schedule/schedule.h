@@ -30,8 +30,8 @@
 // local and does not count as a round of communication.
 //
 //     struct Step         rank 1 of a ring of 4, round 0 of reduce-scatter:
-//     send   peer 2, from input[1]
-//     reduce peer 0, operand input[0] + what comes -> output[0]
+//     send   peer 2, from input[0]
+//     reduce peer 0, operand input[3] + what comes -> output[3]
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,39 @@
+// The cheapest clock there is: a counter of the CPU that runs at one speed on all cores.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
+
+namespace lockstep {
+
+using SteadyClock = std::chrono::steady_clock;
+
+inline std::uint64_t ticks() {
+#if defined(__x86_64__)
+  return __rdtsc();
+#elif defined(__aarch64__)
+  std::uint64_t value;
+  asm volatile("mrs %0, cntvct_el0" : "=r"(value));
+  return value;
+#else
+  return static_cast<std::uint64_t>(SteadyClock::now().time_since_epoch().count());
+#endif
+}
+
+// Ticks per second; measured or read once.
+double tick_rate();
+
+// Tells the CPU that a loop is waiting for another core.
+inline void cpu_relax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield" ::: "memory");
+#endif
+}
+
+}  // namespace lockstep

@@ -1,0 +1,51 @@
+// The first error of a communicator. Once it is there, every operation of that communicator ends
+// with it. Any thread may report or look; looking is one relaxed load.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+
+class Fault {
+ public:
+  // Keeps the error unless there is one already; says whether it was kept.
+  bool report(const Error& error) {
+    const std::lock_guard lock(mutex_);
+    if (error_) return false;
+    error_ = error;
+    present_.store(true, std::memory_order_release);
+    reported_.notify_all();
+    return true;
+  }
+
+  bool present() const { return present_.load(std::memory_order_acquire); }
+
+  std::optional<Error> error() const {
+    const std::lock_guard lock(mutex_);
+    return error_;
+  }
+
+  // Waits for an error to be reported; says whether there is one.
+  bool wait_for(std::chrono::nanoseconds patience) const {
+    std::unique_lock lock(mutex_);
+    return reported_.wait_for(lock, patience, [&] { return error_.has_value(); });
+  }
+
+  void throw_if_present() const {
+    if (present()) throw *error();
+  }
+
+ private:
+  std::atomic<bool> present_{false};
+  mutable std::mutex mutex_;
+  mutable std::condition_variable reported_;
+  std::optional<Error> error_;
+};
+
+}  // namespace lockstep

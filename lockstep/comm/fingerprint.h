@@ -1,0 +1,33 @@
+// A Fingerprint is what all ranks must agree on before an operation may move data. Ranks compare
+// its hash; the fields are kept so that an error can say who called what.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lockstep/comm/call.h"
+
+namespace lockstep {
+
+struct Fingerprint {
+  std::uint64_t sequence = 0;  // how many operations of this kind of ordering came before
+  std::uint64_t count = 0;     // elements, as the kind counts them (0 where blocks vary)
+  std::uint64_t extra = 0;     // hash of block sizes, a forced algorithm, a user's reduction
+  std::int32_t root = 0;
+  Collective kind = Collective::kBarrier;
+  DType dtype = DType::kF32;
+  ReduceOp::Kind op = ReduceOp::kSum;
+  bool varying = false;
+
+  friend bool operator==(const Fingerprint&, const Fingerprint&) = default;
+};
+
+Fingerprint fingerprint_of(const Call& call, std::uint64_t sequence);
+
+// Never 0.
+std::uint64_t hash(const Fingerprint& fingerprint);
+
+// "operation 17: all_reduce of 1024 f32, sum"
+std::string describe(const Fingerprint& fingerprint);
+
+}  // namespace lockstep

@@ -1,0 +1,122 @@
+#include "lockstep/comm/native/channel_progress.h"
+
+#include <poll.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "lockstep/base/text.h"
+#include "lockstep/base/units.h"
+
+namespace lockstep {
+
+using transport::IncomingMessage;
+using transport::OutgoingMessage;
+
+namespace {
+constexpr auto kNap = std::chrono::milliseconds(20);       // between two checks while asleep
+constexpr auto kMixedNap = std::chrono::milliseconds(1);   // where a ring cannot end the sleep
+constexpr auto kVerdict = std::chrono::milliseconds(800);  // for news of why a peer went
+constexpr int kSocketSpins = 100;                          // each look is a system call
+}  // namespace
+
+struct ChannelProgress::Pending {
+  std::span<OutgoingMessage> outgoing;
+  std::span<IncomingMessage> incoming;
+
+  bool progress() {
+    bool moved = false;
+    for (OutgoingMessage& message : outgoing) {
+      if (!message.done()) moved |= message.progress();
+    }
+    for (IncomingMessage& message : incoming) {
+      if (!message.done()) moved |= message.progress();
+    }
+    return moved;
+  }
+
+  bool done() const {
+    const auto is_done = [](const auto& message) { return message.done(); };
+    return std::all_of(outgoing.begin(), outgoing.end(), is_done) &&
+           std::all_of(incoming.begin(), incoming.end(), is_done);
+  }
+
+  template <class Visit>
+  void each_unfinished(Visit&& visit) const {
+    for (const OutgoingMessage& message : outgoing) {
+      if (!message.done()) visit(message, static_cast<short>(POLLOUT));
+    }
+    for (const IncomingMessage& message : incoming) {
+      if (!message.done()) visit(message, static_cast<short>(POLLIN));
+    }
+  }
+};
+
+void ChannelProgress::complete(std::span<OutgoingMessage> outgoing,
+                               std::span<IncomingMessage> incoming) {
+  Pending pending{outgoing, incoming};
+  try {
+    while (!pending.done()) {
+      if (!pending.progress()) wait(pending);
+    }
+  } catch (const Error& error) {
+    // A connection that closes says only that its peer went. Why, the control connections know.
+    if (error.code() == ErrorCode::kPeerLost && fault_.wait_for(kVerdict))
+      fault_.throw_if_present();
+    throw;
+  }
+}
+
+// Returns after progress.
+void ChannelProgress::wait(Pending& pending) {
+  bool rings = false;
+  bool sockets = false;
+  pending.each_unfinished(
+      [&](const auto& message, short) { (message.channel().fd() < 0 ? rings : sockets) = true; });
+  if (rings && !sockets) {
+    shared::Waiter waiter(*bell_, patience_,
+                          [&](std::chrono::nanoseconds waited) { check(pending, waited); });
+    waiter.until([&] { return pending.progress(); });
+    return;
+  }
+  const int spins = patience_.spins > 0 ? kSocketSpins : 0;
+  for (int i = 0; i < spins; ++i) {
+    if (pending.progress()) return;
+    cpu_relax();
+  }
+  const auto start = SteadyClock::now();
+  while (!pending.progress()) {
+    sleep_on_sockets(pending, rings ? kMixedNap : kNap);
+    check(pending, SteadyClock::now() - start);
+  }
+}
+
+void ChannelProgress::sleep_on_sockets(const Pending& pending, std::chrono::milliseconds patience) {
+  std::vector<pollfd> polls;
+  pending.each_unfinished([&](const auto& message, short events) {
+    if (message.channel().fd() >= 0) polls.push_back({message.channel().fd(), events, 0});
+  });
+  ::poll(polls.data(), polls.size(), static_cast<int>(patience.count()));
+}
+
+void ChannelProgress::check(const Pending& pending, std::chrono::nanoseconds waited) const {
+  fault_.throw_if_present();
+  if (check_) check_();
+  if (waited < timeout_) return;
+  std::vector<int> missing;
+  pending.each_unfinished([&](const auto& message, short) {
+    if (std::find(missing.begin(), missing.end(), message.peer()) == missing.end()) {
+      missing.push_back(message.peer());
+    }
+  });
+  std::sort(missing.begin(), missing.end());
+  throw Error(ErrorCode::kTimeout,
+              fmt::format("waited {} for rank {}; it is stuck, stopped or calls something else "
+                          "(comm.timeout sets how long to wait)",
+                          format_seconds(std::chrono::duration<double>(waited).count()),
+                          join_ranks(missing)),
+              missing);
+}
+
+}  // namespace lockstep

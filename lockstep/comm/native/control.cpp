@@ -1,0 +1,225 @@
+#include "lockstep/comm/native/control.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "lockstep/base/log.h"
+#include "lockstep/base/unix_socket.h"
+
+namespace lockstep {
+namespace {
+
+enum class FrameKind : std::uint32_t { kGoodbye, kFault, kSignal, kMemory };
+
+constexpr auto kSendPatience = std::chrono::milliseconds(500);
+constexpr auto kReceivePatience = std::chrono::seconds(5);
+
+}  // namespace
+
+// Of fixed size: no length is read from a connection.
+struct ControlPlane::Frame {
+  FrameKind kind = FrameKind::kGoodbye;
+  ErrorCode code = ErrorCode::kAborted;
+  std::uint64_t tag = 0;
+  std::uint64_t serial = 0;
+  std::uint64_t bytes = 0;
+  std::int32_t rank_count = 0;
+  std::array<std::int32_t, 33> ranks{};
+  std::array<char, 848> text{};
+};
+
+ControlPlane::ControlPlane(int rank, std::vector<Link> links)
+    : rank_(rank), links_(std::move(links)), wake_(make_pipe()) {
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    send_mutexes_.push_back(std::make_unique<std::mutex>());
+  }
+  listener_ = std::thread([this] { listen(); });
+}
+
+ControlPlane::~ControlPlane() {
+  for (int to = 0; to < static_cast<int>(links_.size()); ++to) send(to, Frame{});
+  wake_.write_end.reset();
+  listener_.join();
+}
+
+void ControlPlane::send(int to, const Frame& frame, int fd) {
+  const Link& link = links_[static_cast<std::size_t>(to)];
+  if (!link.socket) return;
+  const std::lock_guard lock(*send_mutexes_[static_cast<std::size_t>(to)]);
+  try {
+    send_with_fds(link.socket.get(), std::as_bytes(std::span(&frame, 1)),
+                  std::span(&fd, fd >= 0 ? 1u : 0u), deadline_in(kSendPatience));
+  } catch (const Error& error) {
+    // The peer has gone or is stuck; its own connection tells everyone.
+    log_debug("no message to rank {}: {}", to, error.what());
+  }
+}
+
+void ControlPlane::send_fault(std::uint64_t tag, int to, const Error& error) {
+  Frame frame;
+  frame.kind = FrameKind::kFault;
+  frame.code = error.code();
+  frame.tag = tag;
+  const std::size_t count = std::min(error.ranks().size(), frame.ranks.size());
+  frame.rank_count = static_cast<std::int32_t>(count);
+  std::copy_n(error.ranks().begin(), count, frame.ranks.begin());
+  const std::string_view text = error.what();
+  std::copy_n(text.begin(), std::min(text.size(), frame.text.size() - 1), frame.text.begin());
+  send(to, frame);
+}
+
+void ControlPlane::send_signal(std::uint64_t tag, int to) {
+  Frame frame;
+  frame.kind = FrameKind::kSignal;
+  frame.tag = tag;
+  send(to, frame);
+}
+
+void ControlPlane::send_memory(std::uint64_t tag, std::uint64_t serial, int to, int fd,
+                               std::size_t bytes) {
+  Frame frame;
+  frame.kind = FrameKind::kMemory;
+  frame.tag = tag;
+  frame.serial = serial;
+  frame.bytes = bytes;
+  send(to, frame, fd);
+}
+
+ControlPlane::Memory ControlPlane::await_memory(std::uint64_t tag, std::uint64_t serial, int from,
+                                                Deadline deadline) {
+  const auto key = std::make_tuple(tag, serial, from);
+  std::unique_lock lock(mutex_);
+  const auto fault_present = [&] {
+    const auto found = inboxes_.find(tag);
+    return found != inboxes_.end() && found->second->fault.present();
+  };
+  changed_.wait_until(lock, std::min(deadline, deadline_in(std::chrono::hours(24))), [&] {
+    return memory_.contains(key) || dead_.contains(from) || left_.contains(from) || fault_present();
+  });
+  if (memory_.contains(key)) {
+    Memory memory = std::move(memory_[key]);
+    memory_.erase(key);
+    return memory;
+  }
+  if (fault_present()) inboxes_[tag]->fault.throw_if_present();
+  if (dead_.contains(from)) throw death_of(from, {});
+  if (left_.contains(from)) {
+    throw Error(ErrorCode::kPeerLost, fmt::format("rank {} has left", from), {from});
+  }
+  throw Error(ErrorCode::kTimeout, fmt::format("rank {} did not share its memory in time", from),
+              {from});
+}
+
+void ControlPlane::enroll(std::uint64_t tag, std::shared_ptr<Inbox> inbox) {
+  const std::lock_guard lock(mutex_);
+  if (const auto early = early_faults_.find(tag); early != early_faults_.end()) {
+    inbox->fault.report(early->second);
+  }
+  std::erase_if(early_signals_, [&](const auto& signal) {
+    if (signal.first != tag) return false;
+    inbox->add_signal(signal.second);
+    return true;
+  });
+  for (int rank : dead_) inbox->fault.report(death_of(rank, inbox->members));
+  inboxes_[tag] = std::move(inbox);
+}
+
+void ControlPlane::withdraw(std::uint64_t tag) {
+  const std::lock_guard lock(mutex_);
+  inboxes_.erase(tag);
+}
+
+void ControlPlane::listen() {
+  while (true) {
+    std::vector<pollfd> polls = {{wake_.read_end.get(), POLLIN, 0}};
+    std::vector<int> ranks = {-1};
+    {
+      const std::lock_guard lock(mutex_);
+      for (int rank = 0; rank < static_cast<int>(links_.size()); ++rank) {
+        const Link& link = links_[static_cast<std::size_t>(rank)];
+        if (!link.socket || dead_.contains(rank) || left_.contains(rank)) continue;
+        polls.push_back({link.socket.get(), POLLIN, 0});
+        ranks.push_back(rank);
+      }
+    }
+    if (::poll(polls.data(), polls.size(), -1) < 0) continue;
+    if (polls[0].revents != 0) return;
+    // All that was said is heard before anyone is declared dead: a rank that tells of another's
+    // death and then ends itself must not be taken for the culprit.
+    std::vector<int> ended;
+    for (std::size_t i = 1; i < polls.size(); ++i) {
+      if (polls[i].revents != 0 && !receive(ranks[i])) ended.push_back(ranks[i]);
+    }
+    for (int rank : ended) report_gone(rank);
+  }
+}
+
+bool ControlPlane::receive(int from) {
+  Frame frame;
+  try {
+    std::vector<UniqueFd> fds = receive_with_fds(
+        links_[static_cast<std::size_t>(from)].socket.get(),
+        std::as_writable_bytes(std::span(&frame, 1)), 1, deadline_in(kReceivePatience));
+    handle(from, frame, fds.empty() ? UniqueFd() : std::move(fds.front()));
+    return true;
+  } catch (const Error& error) {
+    log_debug("the connection to rank {} ended: {}", from, error.what());
+    return false;
+  }
+}
+
+void ControlPlane::handle(int from, const Frame& frame, UniqueFd fd) {
+  const std::lock_guard lock(mutex_);
+  const auto found = inboxes_.find(frame.tag);
+  switch (frame.kind) {
+    case FrameKind::kGoodbye:
+      left_.insert(from);
+      break;
+    case FrameKind::kFault: {
+      const auto count = static_cast<std::size_t>(
+          std::clamp<std::int32_t>(frame.rank_count, 0, static_cast<int>(frame.ranks.size())));
+      const Error error(
+          frame.code, std::string(frame.text.data(), strnlen(frame.text.data(), frame.text.size())),
+          {frame.ranks.begin(), frame.ranks.begin() + static_cast<long>(count)});
+      if (found != inboxes_.end()) {
+        found->second->fault.report(error);
+      } else {
+        early_faults_.emplace(frame.tag, error);
+      }
+      break;
+    }
+    case FrameKind::kSignal:
+      if (found != inboxes_.end()) {
+        found->second->add_signal(from);
+      } else {
+        early_signals_.emplace_back(frame.tag, from);
+      }
+      break;
+    case FrameKind::kMemory:
+      memory_[{frame.tag, frame.serial, from}] = {std::move(fd), frame.bytes};
+      break;
+  }
+  changed_.notify_all();
+}
+
+Error ControlPlane::death_of(int rank, const std::vector<int>& members) const {
+  const auto found = std::find(members.begin(), members.end(), rank);
+  std::vector<int> named;
+  if (found != members.end()) named.push_back(static_cast<int>(found - members.begin()));
+  return Error(ErrorCode::kPeerLost,
+               fmt::format("rank {} died ({}): its connection ended without a goodbye", rank,
+                           links_[static_cast<std::size_t>(rank)].who),
+               named);
+}
+
+void ControlPlane::report_gone(int from) {
+  const std::lock_guard lock(mutex_);
+  if (left_.contains(from)) return;
+  dead_.insert(from);
+  for (auto& [tag, inbox] : inboxes_) inbox->fault.report(death_of(from, inbox->members));
+  changed_.notify_all();
+}
+
+}  // namespace lockstep

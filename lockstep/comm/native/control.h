@@ -1,0 +1,85 @@
+// The control plane of a rank: a connection to every other rank of the world, and a thread that
+// listens on them. It carries faults, signals, goodbyes and descriptors of shared memory, and its
+// connections' ends tell of deaths.
+//
+// A rank whose connection ends without a goodbye is dead; every communicator hears of it at once.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <span>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/base/fd.h"
+#include "lockstep/comm/native/fabric.h"
+
+namespace lockstep {
+
+class ControlPlane {
+ public:
+  struct Link {
+    UniqueFd socket;
+    std::string who;  // "pid 123 on node1", for messages
+  };
+
+  // `links` by world rank; the one of `rank` itself is empty.
+  ControlPlane(int rank, std::vector<Link> links);
+  // Says goodbye.
+  ~ControlPlane();
+  ControlPlane(const ControlPlane&) = delete;
+  ControlPlane& operator=(const ControlPlane&) = delete;
+
+  void enroll(std::uint64_t tag, std::shared_ptr<Inbox> inbox);
+  void withdraw(std::uint64_t tag);
+
+  void send_fault(std::uint64_t tag, int to, const Error& error);
+  void send_signal(std::uint64_t tag, int to);
+  // Only to ranks of the same machine.
+  void send_memory(std::uint64_t tag, std::uint64_t serial, int to, int fd, std::size_t bytes);
+
+  struct Memory {
+    UniqueFd fd;
+    std::size_t bytes = 0;
+  };
+  // What `from` sends for (tag, serial); an error when it dies or does not come in time.
+  Memory await_memory(std::uint64_t tag, std::uint64_t serial, int from, Deadline deadline);
+
+ private:
+  struct Frame;
+
+  void send(int to, const Frame& frame, int fd = -1);
+  void listen();
+  // False when the link has ended.
+  bool receive(int from);
+  void handle(int from, const Frame& frame, UniqueFd fd);
+  void report_gone(int from);
+  // In the words of a communicator with these members.
+  Error death_of(int rank, const std::vector<int>& members) const;
+
+  int rank_;
+  std::vector<Link> links_;
+  std::vector<std::unique_ptr<std::mutex>> send_mutexes_;
+  Pipe wake_;  // its end tells the listener to stop
+
+  std::mutex mutex_;  // of all below
+  std::condition_variable changed_;
+  std::map<std::uint64_t, std::shared_ptr<Inbox>> inboxes_;
+  std::map<std::uint64_t, Error> early_faults_;  // for communicators not enrolled yet
+  std::vector<std::pair<std::uint64_t, int>> early_signals_;
+  std::map<std::tuple<std::uint64_t, std::uint64_t, int>, Memory> memory_;
+  std::set<int> dead_;
+  std::set<int> left_;  // said goodbye
+
+  std::thread listener_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,78 @@
+// A Fabric is what lies under the communicators of one rank: how it shares memory with the ranks of
+// its machine, how it reaches the others, and how news of faults travels. Communicators of the same
+// rank share one.
+//
+// Ranks are those of the world. A `tag` names one communicator; its members all know it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/fault.h"
+#include "lockstep/comm/shared/segment.h"
+#include "lockstep/comm/transport/channel.h"
+
+namespace lockstep {
+
+// Where news for one communicator arrives.
+struct Inbox {
+  Fault fault;
+  std::vector<int> members;  // world ranks; what faults call rank i is members[i]
+
+  // Signals from members on other machines, counted by member.
+  void add_signal(int world_rank);
+  // Waits for signal number `count` from a member.
+  void wait_signal(int member, std::uint64_t count, std::chrono::nanoseconds timeout);
+  std::uint64_t signals(int member) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<int, std::uint64_t> signals_;
+};
+
+using SharedMemory = std::shared_ptr<std::byte>;  // unmaps itself
+
+class Fabric {
+ public:
+  virtual ~Fabric() = default;
+
+  virtual std::string_view backend() const = 0;
+  virtual int rank() const = 0;
+  // The machine of every rank of the world, numbered from 0. Ranks with the same number share
+  // memory, and have proved it.
+  virtual const std::vector<int>& machines() const = 0;
+
+  // Zeroed memory that all `ranks` (of one machine, this one among them) see as one.
+  virtual SharedMemory share(std::uint64_t tag, std::span<const int> ranks, std::size_t bytes) = 0;
+  // Zeroed memory of each of `ranks`, as this one sees it; exchange `serial` of the communicator.
+  virtual std::vector<SharedMemory> exchange(std::uint64_t tag, std::uint64_t serial,
+                                             std::span<const int> ranks, std::size_t bytes) = 0;
+
+  // Channels to ranks on other machines, in two steps with an exchange of texts between: invite()
+  // says how others can reach this rank, connect() reaches the peers that sent invitations.
+  virtual std::string invite(std::uint64_t tag) = 0;
+  struct Channels {
+    std::unique_ptr<transport::Channel> collective;
+    std::unique_ptr<transport::Channel> point_to_point;
+  };
+  virtual std::map<int, Channels> connect(std::uint64_t tag, std::span<const int> peers,
+                                          const std::map<int, std::string>& invitations) = 0;
+
+  // News of this communicator is to arrive in `inbox`, until withdrawn.
+  virtual void enroll(std::uint64_t tag, std::shared_ptr<Inbox> inbox) = 0;
+  virtual void withdraw(std::uint64_t tag) = 0;
+  // Tells the other members of a communicator that it is broken.
+  virtual void spread(std::uint64_t tag, std::span<const int> members, const Error& error) = 0;
+  // Raises a signal at a rank of another machine.
+  virtual void signal(std::uint64_t tag, int peer) = 0;
+};
+
+}  // namespace lockstep

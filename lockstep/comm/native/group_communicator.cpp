@@ -1,0 +1,371 @@
+#include "lockstep/comm/native/group_communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <numeric>
+
+#include "lockstep/base/log.h"
+#include "lockstep/base/text.h"
+#include "lockstep/comm/native/memory.h"
+#include "lockstep/comm/shared/collectives.h"
+#include "lockstep/comm/transport/ring_channel.h"
+
+namespace lockstep {
+namespace {
+
+using shared::Segment;
+using shared::Stream;
+
+constexpr int kOperationsInLog = 5;
+
+int index_of(std::span<const int> values, int value) {
+  const auto found = std::find(values.begin(), values.end(), value);
+  return found == values.end() ? -1 : static_cast<int>(found - values.begin());
+}
+
+std::uint64_t derive_tag(std::uint64_t parent, std::uint64_t split, int color) {
+  Fingerprint mixed;
+  mixed.sequence = parent;
+  mixed.count = split;
+  mixed.root = color;
+  return hash(mixed);
+}
+
+}  // namespace
+
+GroupCommunicator::GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64_t tag,
+                                     std::vector<int> members, const CommOptions& options,
+                                     const ExchangeTexts& exchange)
+    : fabric_(std::move(fabric)),
+      tag_(tag),
+      members_(std::move(members)),
+      rank_(index_of(members_, fabric_->rank())),
+      options_(options),
+      inbox_(std::make_shared<Inbox>()) {
+  inbox_->members = members_;
+  fabric_->enroll(tag_, inbox_);
+  const std::vector<int>& machines = fabric_->machines();
+  const int machine = machines[static_cast<std::size_t>(fabric_->rank())];
+  std::vector<int> member_machines;
+  std::vector<int> local_ranks;
+  for (int i = 0; i < size(); ++i) {
+    const int world = members_[static_cast<std::size_t>(i)];
+    member_machines.push_back(machines[static_cast<std::size_t>(world)]);
+    const bool near =
+        options_.transport != TransportChoice::kTcp && member_machines.back() == machine;
+    if (near || i == rank_) {
+      locals_.push_back(world);
+      local_ranks.push_back(i);
+    }
+  }
+  if (locals_.size() > shared::kMaxLocalRanks) {
+    fail(ErrorCode::kUnsupported, "{} ranks on one machine are more than the {} supported",
+         locals_.size(), shared::kMaxLocalRanks);
+  }
+  const auto local_count = static_cast<int>(locals_.size());
+  segment_memory_ = fabric_->share(tag_, locals_, Segment::bytes(local_count, options_.window));
+  group_ = std::make_shared<shared::Group>(
+      Segment(segment_memory_.get(), local_count, options_.window),
+      index_of(locals_, fabric_->rank()), local_ranks, options_.timeout, inbox_->fault);
+  recorder_ = std::make_unique<Recorder>(group_->segment().area(group_->me()));
+  connect(exchange);
+  selector_ =
+      std::make_unique<Selector>(std::move(member_machines), local_count == size(), options_);
+}
+
+GroupCommunicator::~GroupCommunicator() {
+  fabric_->withdraw(tag_);
+  group_->leave();
+}
+
+void GroupCommunicator::connect(const ExchangeTexts& exchange) {
+  const Segment& segment = group_->segment();
+  const int me = group_->me();
+  peers_.resize(members_.size());
+  std::vector<int> remote;
+  for (int i = 0; i < size(); ++i) {
+    if (i == rank_) continue;
+    auto made = std::make_unique<Peer>();
+    made->local = index_of(locals_, members_[static_cast<std::size_t>(i)]);
+    if (made->local >= 0) {
+      const auto ring = [&](Stream stream) {
+        return std::make_unique<transport::RingChannel>(segment.ring(stream, me, made->local),
+                                                        segment.ring(stream, made->local, me),
+                                                        segment.area(made->local).bell);
+      };
+      made->collective = ring(Stream::kCollective);
+      made->point_to_point = ring(Stream::kPointToPoint);
+    } else {
+      remote.push_back(members_[static_cast<std::size_t>(i)]);
+    }
+    peers_[static_cast<std::size_t>(i)] = std::move(made);
+  }
+  // Everyone takes part in the exchange, also ranks that share a machine with all others.
+  const std::vector<std::string> texts = exchange(fabric_->invite(tag_));
+  std::map<int, std::string> invitations;
+  for (int world : remote) {
+    invitations[world] = texts[static_cast<std::size_t>(index_of(members_, world))];
+  }
+  for (auto& [world, channels] : fabric_->connect(tag_, remote, invitations)) {
+    Peer& far = peer(index_of(members_, world));
+    far.collective = std::move(channels.collective);
+    far.point_to_point = std::move(channels.point_to_point);
+  }
+  const shared::Patience patience = shared::patience_for(group_->size());
+  shared::Bell* bell = &segment.area(me).bell;
+  collective_progress_ =
+      std::make_unique<ChannelProgress>(bell, patience, options_.timeout, inbox_->fault,
+                                        [this] { group_->check(std::chrono::nanoseconds(0)); });
+  point_to_point_progress_ =
+      std::make_unique<ChannelProgress>(bell, patience, options_.timeout, inbox_->fault, nullptr);
+  std::vector<transport::Channel*> channels;
+  for (const auto& far : peers_) channels.push_back(far ? far->collective.get() : nullptr);
+  executor_ =
+      std::make_unique<transport::Executor>(rank_, std::move(channels), *collective_progress_);
+}
+
+template <class Body>
+void GroupCommunicator::guarded(Body&& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    break_down(error);
+  }
+}
+
+void GroupCommunicator::break_down(const Error& error) {
+  if (inbox_->fault.report(error)) fabric_->spread(tag_, members_, error);
+  const Error first = *inbox_->fault.error();
+  if (!dumped_.exchange(true)) dump_recorder(first);
+  throw first;
+}
+
+void GroupCommunicator::run(const Call& call) {
+  validate(call, rank_, size());
+  switch (call.kind) {
+    case Collective::kCopy:
+      collectives_.run([&] {
+        std::memmove(call.out.bytes, call.in.bytes, call.in.count * size_of(call.in.dtype));
+      });
+      return;
+    case Collective::kSend: {
+      Peer& far = peer(call.peer);
+      far.sends.run([&, sequence = ++far.sent] { transfer(call, sequence); });
+      return;
+    }
+    case Collective::kReceive: {
+      Peer& far = peer(call.peer);
+      far.receives.run([&, sequence = ++far.received] { transfer(call, sequence); });
+      return;
+    }
+    default:
+      collectives_.run([&] { execute(call); });
+  }
+}
+
+Work GroupCommunicator::start(const Call& call) {
+  validate(call, rank_, size());
+  switch (call.kind) {
+    case Collective::kCopy:
+      return collectives_.submit([call] {
+        std::memmove(call.out.bytes, call.in.bytes, call.in.count * size_of(call.in.dtype));
+      });
+    case Collective::kSend: {
+      Peer& far = peer(call.peer);
+      return far.sends.submit([this, call, sequence = ++far.sent] { transfer(call, sequence); });
+    }
+    case Collective::kReceive: {
+      Peer& far = peer(call.peer);
+      return far.receives.submit(
+          [this, call, sequence = ++far.received] { transfer(call, sequence); });
+    }
+    default:
+      return collectives_.submit([this, call] { execute(call); });
+  }
+}
+
+void GroupCommunicator::execute(const Call& call) {
+  const Fingerprint fingerprint = fingerprint_of(call, ++sequence_);
+  shared::Record& record = recorder_->begin(fingerprint);
+  guarded([&] {
+    if (selector_->is_fused(call)) {
+      shared::run(*group_, call, fingerprint);
+    } else {
+      execute_schedule(call, selector_->choose(call).algorithm, fingerprint);
+    }
+  });
+  Recorder::end(record);
+}
+
+void GroupCommunicator::execute_schedule(const Call& call, const std::string& algorithm,
+                                         const Fingerprint& fingerprint) {
+  group_->publish(group_->begin(fingerprint));
+  executor_->run(prepared(call, algorithm), call, fingerprint);
+}
+
+const transport::Prepared& GroupCommunicator::prepared(const Call& call,
+                                                       const std::string& algorithm) {
+  const Collective kind = call.kind == Collective::kBarrier ? Collective::kAllReduce : call.kind;
+  const auto key = std::make_tuple(kind, algorithm, call.root);
+  const auto found = prepared_.find(key);
+  if (found != prepared_.end()) return found->second;
+  const schedule::Algorithm& chosen = schedule::find_algorithm(kind, algorithm);
+  schedule::Shape shape = selector_->shape();
+  shape.root = call.root;
+  if (const auto reason = chosen.refuses(shape)) {
+    fail(ErrorCode::kUnsupported, "{} by {}: {}", name(kind), algorithm, *reason);
+  }
+  return prepared_[key] = transport::prepare(chosen.program(shape, rank_), chosen.chunks(shape));
+}
+
+void GroupCommunicator::transfer(const Call& call, std::uint64_t sequence) {
+  inbox_->fault.throw_if_present();
+  // Both sides must come to the same fingerprint, so the message is called what the sender does.
+  Fingerprint fingerprint = fingerprint_of(call, sequence);
+  fingerprint.kind = Collective::kSend;
+  Peer& far = peer(call.peer);
+  guarded([&] {
+    if (call.kind == Collective::kSend) {
+      const std::span<const std::byte> payload(call.in.bytes,
+                                               call.in.count * size_of(call.in.dtype));
+      transport::OutgoingMessage message(*far.point_to_point, call.peer, fingerprint, payload);
+      point_to_point_progress_->complete({&message, 1}, {});
+    } else {
+      transport::Landing landing;
+      landing.target = call.out.bytes;
+      landing.bytes = call.out.count * size_of(call.out.dtype);
+      transport::IncomingMessage message(*far.point_to_point, rank_, call.peer, fingerprint,
+                                         landing);
+      point_to_point_progress_->complete({}, {&message, 1});
+    }
+  });
+}
+
+void GroupCommunicator::signal(int target) {
+  inbox_->fault.throw_if_present();
+  if (target < 0 || target >= size() || target == rank_) {
+    fail(ErrorCode::kInvalidArgument, "signal: rank {} is not another rank of this communicator",
+         target);
+  }
+  const int local = peer(target).local;
+  if (local < 0) {
+    fabric_->signal(tag_, members_[static_cast<std::size_t>(target)]);
+    return;
+  }
+  shared::Area& area = group_->segment().area(local);
+  area.signals[group_->me()].fetch_add(1, std::memory_order_seq_cst);
+  shared::ring(area.bell);
+}
+
+void GroupCommunicator::wait_signal(int source) {
+  if (source < 0 || source >= size() || source == rank_) {
+    fail(ErrorCode::kInvalidArgument,
+         "wait_signal: rank {} is not another rank of this communicator", source);
+  }
+  Peer& far = peer(source);
+  const std::uint64_t wanted = ++far.signals;
+  guarded([&] {
+    if (far.local < 0) return inbox_->wait_signal(source, wanted, options_.timeout);
+    shared::Area& area = group_->segment().area(group_->me());
+    const auto& raised = area.signals[far.local];
+    shared::Waiter waiter(
+        area.bell, shared::patience_for(group_->size()), [&](std::chrono::nanoseconds waited) {
+          inbox_->fault.throw_if_present();
+          if (waited < options_.timeout) return;
+          throw Error(ErrorCode::kTimeout,
+                      fmt::format("no signal came from rank {} in time", source), {source});
+        });
+    waiter.until([&] { return raised.load(std::memory_order_acquire) >= wanted; });
+  });
+}
+
+std::vector<std::string> GroupCommunicator::exchange_texts(const std::string& mine) {
+  const auto n = static_cast<std::size_t>(size());
+  const std::vector<std::int64_t> length = {static_cast<std::int64_t>(mine.size())};
+  std::vector<std::int64_t> lengths(n);
+  all_gather(length, lengths);
+  std::vector<std::size_t> counts(lengths.begin(), lengths.end());
+  std::string all(
+      static_cast<std::size_t>(std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0})),
+      '\0');
+  run(all_gather_v(ConstData(mine.data(), mine.size(), DType::kU8),
+                   Data(all.data(), all.size(), DType::kU8), counts));
+  std::vector<std::string> texts;
+  std::size_t at = 0;
+  for (std::size_t count : counts) {
+    texts.push_back(all.substr(at, count));
+    at += count;
+  }
+  return texts;
+}
+
+std::unique_ptr<Communicator> GroupCommunicator::split(int color, int key) {
+  const auto n = static_cast<std::size_t>(size());
+  const std::vector<std::int32_t> mine = {color, key};
+  std::vector<std::int32_t> all(2 * n);
+  all_gather(mine, all);
+  std::vector<int> chosen;  // ranks of this communicator
+  for (int i = 0; i < size(); ++i) {
+    if (all[2 * static_cast<std::size_t>(i)] == color) chosen.push_back(i);
+  }
+  std::stable_sort(chosen.begin(), chosen.end(), [&](int a, int b) {
+    return all[2 * static_cast<std::size_t>(a) + 1] < all[2 * static_cast<std::size_t>(b) + 1];
+  });
+  const std::uint64_t tag = derive_tag(tag_, ++splits_, color);
+  if (color < 0) {
+    exchange_texts({});
+    return nullptr;
+  }
+  std::vector<int> members;
+  for (int i : chosen) members.push_back(members_[static_cast<std::size_t>(i)]);
+  const auto exchange = [&](const std::string& text) {
+    const std::vector<std::string> everyone = exchange_texts(text);
+    std::vector<std::string> texts;
+    for (int i : chosen) texts.push_back(everyone[static_cast<std::size_t>(i)]);
+    return texts;
+  };
+  return std::make_unique<GroupCommunicator>(fabric_, tag, std::move(members), options_, exchange);
+}
+
+SymmetricBuffer GroupCommunicator::allocate(std::size_t bytes) {
+  barrier();
+  const std::uint32_t id = ++allocations_;
+  std::vector<SharedMemory> memory;
+  guarded([&] { memory = fabric_->exchange(tag_, id, locals_, bytes); });
+  std::vector<std::byte*> bases;
+  for (const SharedMemory& part : memory) bases.push_back(part.get());
+  std::byte* mine = bases[static_cast<std::size_t>(group_->me())];
+  group_->add_allocation(id, std::move(bases), bytes);
+  const std::shared_ptr<void> owner(
+      mine, [group = group_, id, memory](void*) { group->remove_allocation(id); });
+  return {owner, mine, bytes};
+}
+
+void GroupCommunicator::abort(std::string_view reason) {
+  const Error error(ErrorCode::kAborted, fmt::format("rank {} aborted: {}", rank_, reason),
+                    {rank_});
+  if (inbox_->fault.report(error)) fabric_->spread(tag_, members_, error);
+}
+
+Choice GroupCommunicator::choice(const Call& call) const { return selector_->choose(call); }
+
+void GroupCommunicator::dump_recorder(const Error& error) const {
+  std::string text = fmt::format(
+      "rank {} of {}: {}\nlast operations of rank {}:\n{}", rank_, size(), error.what(), rank_,
+      recorded_operations(group_->segment().area(group_->me()), kOperationsInLog));
+  for (int culprit : error.ranks()) {
+    if (culprit < 0 || culprit >= size() || culprit == rank_) continue;
+    const int local = peers_[static_cast<std::size_t>(culprit)]->local;
+    if (local < 0) continue;
+    text += fmt::format("last operations of rank {}:\n{}", culprit,
+                        recorded_operations(group_->segment().area(local), kOperationsInLog));
+  }
+  log_error("{}", text);
+  if (options_.recorder_dir.empty()) return;
+  std::ofstream file(fmt::format("{}/rank-{}.txt", options_.recorder_dir,
+                                 members_[static_cast<std::size_t>(rank_)]));
+  file << text;
+}
+
+}  // namespace lockstep

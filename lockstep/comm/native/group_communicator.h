@@ -1,0 +1,101 @@
+// The Communicator of the native and the threads backends, over a Fabric.
+//
+// Where all its ranks share one machine it works in shared memory (comm/shared/); otherwise, or
+// when an algorithm is forced, it runs schedules over channels (comm/transport/).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "lockstep/comm/communicator.h"
+#include "lockstep/comm/native/channel_progress.h"
+#include "lockstep/comm/native/fabric.h"
+#include "lockstep/comm/native/recorder.h"
+#include "lockstep/comm/native/selection.h"
+#include "lockstep/comm/native/task_queue.h"
+#include "lockstep/comm/options.h"
+#include "lockstep/comm/shared/group.h"
+#include "lockstep/comm/transport/executor.h"
+
+namespace lockstep {
+
+class GroupCommunicator final : public Communicator {
+ public:
+  // Gives `mine` to all members and returns everyone's, by member.
+  using ExchangeTexts = std::function<std::vector<std::string>(const std::string& mine)>;
+
+  // `members` are world ranks in order; this rank is one of them.
+  GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64_t tag, std::vector<int> members,
+                    const CommOptions& options, const ExchangeTexts& exchange);
+  ~GroupCommunicator() override;
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(members_.size()); }
+  std::string_view backend() const override { return fabric_->backend(); }
+
+  void run(const Call& call) override;
+  Work start(const Call& call) override;
+  void signal(int peer) override;
+  void wait_signal(int peer) override;
+  std::unique_ptr<Communicator> split(int color, int key) override;
+  SymmetricBuffer allocate(std::size_t bytes) override;
+  void abort(std::string_view reason) override;
+  Choice choice(const Call& call) const override;
+
+ private:
+  struct Peer {      // one other member
+    int local = -1;  // its number on this machine; -1: elsewhere
+    std::unique_ptr<transport::Channel> collective;
+    std::unique_ptr<transport::Channel> point_to_point;
+    std::uint64_t sent = 0;
+    std::uint64_t received = 0;
+    std::uint64_t signals = 0;  // waited for
+    TaskQueue sends;
+    TaskQueue receives;
+  };
+
+  Peer& peer(int rank) { return *peers_[static_cast<std::size_t>(rank)]; }
+  void connect(const ExchangeTexts& exchange);
+
+  void execute(const Call& call);
+  void execute_schedule(const Call& call, const std::string& algorithm,
+                        const Fingerprint& fingerprint);
+  const transport::Prepared& prepared(const Call& call, const std::string& algorithm);
+  // Sends or receives; the sequence number was drawn when the call was made.
+  void transfer(const Call& call, std::uint64_t sequence);
+  std::vector<std::string> exchange_texts(const std::string& mine);
+
+  // Runs the body; an Error breaks the communicator for all members.
+  template <class Body>
+  void guarded(Body&& body);
+  [[noreturn]] void break_down(const Error& error);
+  void dump_recorder(const Error& error) const;
+
+  std::shared_ptr<Fabric> fabric_;
+  std::uint64_t tag_;
+  std::vector<int> members_;
+  int rank_;
+  CommOptions options_;
+  std::shared_ptr<Inbox> inbox_;
+  std::vector<int> locals_;  // members on this machine, as world ranks
+  SharedMemory segment_memory_;
+  std::shared_ptr<shared::Group> group_;      // also held by symmetric memory
+  std::vector<std::unique_ptr<Peer>> peers_;  // by rank; null for this one
+  std::unique_ptr<ChannelProgress> collective_progress_;
+  std::unique_ptr<ChannelProgress> point_to_point_progress_;
+  std::unique_ptr<transport::Executor> executor_;
+  std::unique_ptr<Selector> selector_;
+  std::unique_ptr<Recorder> recorder_;
+  std::map<std::tuple<Collective, std::string, int>, transport::Prepared> prepared_;
+  std::uint64_t sequence_ = 0;
+  std::uint64_t splits_ = 0;
+  std::uint32_t allocations_ = 0;
+  std::atomic<bool> dumped_{false};
+  TaskQueue collectives_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,19 @@
+// Pages of memory, plain or behind a descriptor that another process can map.
+#pragma once
+
+#include <cstddef>
+
+#include "lockstep/base/fd.h"
+#include "lockstep/comm/native/fabric.h"
+
+namespace lockstep {
+
+// Zeroed pages that this process alone sees.
+SharedMemory map_private(std::size_t bytes);
+
+// An anonymous file of zeroes; nothing of it appears in the file system.
+UniqueFd make_memory_file(std::size_t bytes);
+// Error(kProtocol) when the file is not `bytes` long.
+SharedMemory map_file(int fd, std::size_t bytes);
+
+}  // namespace lockstep

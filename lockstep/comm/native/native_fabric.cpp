@@ -1,0 +1,238 @@
+#include "lockstep/comm/native/native_fabric.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "lockstep/base/hex.h"
+#include "lockstep/base/hmac.h"
+#include "lockstep/base/log.h"
+#include "lockstep/base/socket.h"
+#include "lockstep/base/text.h"
+#include "lockstep/base/unix_socket.h"
+#include "lockstep/comm/native/control.h"
+#include "lockstep/comm/native/door.h"
+#include "lockstep/comm/native/memory.h"
+#include "lockstep/comm/transport/tcp_channel.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::uint64_t kControlTag = 0;
+constexpr auto kPeerPatience = std::chrono::seconds(30);  // of a machine that does not answer
+
+// How a rank can be reached; travels as lines of text.
+struct CallingCard {
+  HostPort tcp;
+  std::string local_name;
+  std::string who;
+
+  std::string text() const {
+    return fmt::format("{}\n{}\n{}", format_host_port(tcp), local_name, who);
+  }
+  static CallingCard parse(const std::string& text, int rank) {
+    const std::vector<std::string_view> lines = split_text(text, '\n');
+    if (lines.size() != 3) {
+      fail(ErrorCode::kProtocol, "rank {} introduced itself with {} lines instead of 3", rank,
+           lines.size());
+    }
+    return {parse_host_port(lines[0]), std::string(lines[1]), std::string(lines[2])};
+  }
+};
+
+std::string random_name() {
+  std::array<std::byte, 16> bytes;
+  fill_random(bytes);
+  return "lockstep-" + to_hex(bytes);
+}
+
+std::string self_description() {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return fmt::format("pid {} on {}", ::getpid(), host.data());
+}
+
+class NativeFabric final : public Fabric {
+ public:
+  NativeFabric(const NativeWorld& world, const CommOptions& options)
+      : rank_(world.rank),
+        size_(world.size),
+        token_(world.token),
+        listen_host_(world.listen_host),
+        always_invites_(options.transport == TransportChoice::kTcp),
+        timeout_(options.timeout) {
+    if (size_ > 1) {
+      connect_control(world);
+      find_machines(world);
+    } else {
+      machines_ = {0};
+    }
+  }
+
+  std::string_view backend() const override { return "native"; }
+  int rank() const override { return rank_; }
+  const std::vector<int>& machines() const override { return machines_; }
+
+  SharedMemory share(std::uint64_t tag, std::span<const int> ranks, std::size_t bytes) override {
+    constexpr std::uint64_t kSegment = 0;  // exchanges count from 1
+    if (ranks.size() == 1) return map_private(bytes);
+    if (const int leader = *std::min_element(ranks.begin(), ranks.end()); leader != rank_) {
+      return await_mapping(tag, kSegment, leader, bytes);
+    }
+    const UniqueFd file = make_memory_file(bytes);
+    for (int rank : ranks) {
+      if (rank != rank_) control_->send_memory(tag, kSegment, rank, file.get(), bytes);
+    }
+    return map_file(file.get(), bytes);
+  }
+
+  std::vector<SharedMemory> exchange(std::uint64_t tag, std::uint64_t serial,
+                                     std::span<const int> ranks, std::size_t bytes) override {
+    if (ranks.size() == 1) return {map_private(bytes)};
+    const UniqueFd file = make_memory_file(bytes);
+    for (int rank : ranks) {
+      if (rank != rank_) control_->send_memory(tag, serial, rank, file.get(), bytes);
+    }
+    std::vector<SharedMemory> memory;
+    for (int rank : ranks) {
+      memory.push_back(rank == rank_ ? map_file(file.get(), bytes)
+                                     : await_mapping(tag, serial, rank, bytes));
+    }
+    return memory;
+  }
+
+  std::string invite(std::uint64_t tag) override {
+    const bool one_machine = std::all_of(machines_.begin(), machines_.end(),
+                                         [&](int machine) { return machine == machines_[0]; });
+    if (size_ == 1 || (one_machine && !always_invites_)) return {};
+    Listener listener = listen_tcp({listen_host_, 0});
+    const std::string address = format_host_port(listener.address);
+    doors_[tag] = std::make_unique<Door>(token_);
+    doors_[tag]->open(std::move(listener.fd), false);
+    return address;
+  }
+
+  std::map<int, Channels> connect(std::uint64_t tag, std::span<const int> peers,
+                                  const std::map<int, std::string>& invitations) override {
+    const Deadline deadline = deadline_in(timeout_);
+    std::map<int, Channels> channels;
+    for (int peer : peers) {
+      const auto open = [&](Purpose purpose) {
+        return std::make_unique<transport::TcpChannel>(
+            meet(tag, peer, purpose, invitations.at(peer), deadline), peer);
+      };
+      channels[peer].collective = open(Purpose::kCollective);
+      channels[peer].point_to_point = open(Purpose::kPointToPoint);
+    }
+    doors_.erase(tag);
+    return channels;
+  }
+
+  void enroll(std::uint64_t tag, std::shared_ptr<Inbox> inbox) override {
+    if (control_) control_->enroll(tag, std::move(inbox));
+  }
+  void withdraw(std::uint64_t tag) override {
+    if (control_) control_->withdraw(tag);
+  }
+  void spread(std::uint64_t tag, std::span<const int> members, const Error& error) override {
+    for (int member : members) {
+      if (member != rank_) control_->send_fault(tag, member, error);
+    }
+  }
+  void signal(std::uint64_t tag, int peer) override { control_->send_signal(tag, peer); }
+
+ private:
+  // Of two ranks the higher one knocks at the lower one's door.
+  UniqueFd meet(std::uint64_t tag, int peer, Purpose purpose, const std::string& address,
+                Deadline deadline) {
+    if (peer > rank_) return doors_.at(tag)->await({tag, peer, purpose}, deadline).socket;
+    UniqueFd socket = connect_tcp(parse_host_port(address), deadline, Retry::kUntilDeadline);
+    set_peer_patience(socket.get(), kPeerPatience);
+    knock(socket.get(), token_, {tag, rank_, purpose}, deadline);
+    return socket;
+  }
+
+  SharedMemory await_mapping(std::uint64_t tag, std::uint64_t serial, int from, std::size_t bytes) {
+    const ControlPlane::Memory memory =
+        control_->await_memory(tag, serial, from, deadline_in(timeout_));
+    if (memory.bytes != bytes) {
+      throw Error(ErrorCode::kMismatch,
+                  fmt::format("ranks disagree: rank {} shares {} bytes where rank {} shares {}",
+                              from, memory.bytes, rank_, bytes),
+                  {from});
+    }
+    return map_file(memory.fd.get(), bytes);
+  }
+
+  void connect_control(const NativeWorld& world) {
+    const Deadline deadline = deadline_in(timeout_);
+    Door door(token_);
+    Listener listener = listen_tcp({listen_host_, 0});
+    const CallingCard mine{listener.address, random_name(), self_description()};
+    door.open(std::move(listener.fd), false);
+    door.open(listen_unix_abstract(mine.local_name), true);
+
+    const std::vector<std::string> texts = world.exchange("cards", mine.text());
+    std::vector<ControlPlane::Link> links(static_cast<std::size_t>(size_));
+    same_machine_.assign(static_cast<std::size_t>(size_), false);
+    same_machine_[static_cast<std::size_t>(rank_)] = true;
+    for (int peer = 0; peer < size_; ++peer) {
+      if (peer == rank_) continue;
+      const auto index = static_cast<std::size_t>(peer);
+      const CallingCard card = CallingCard::parse(texts[index], peer);
+      Visitor visitor = peer > rank_ ? door.await({kControlTag, peer, Purpose::kControl}, deadline)
+                                     : knock_near_or_far(card, deadline);
+      same_machine_[index] = visitor.same_machine;
+      if (!visitor.same_machine) set_peer_patience(visitor.socket.get(), kPeerPatience);
+      links[index] = {std::move(visitor.socket), card.who};
+    }
+    control_ = std::make_unique<ControlPlane>(rank_, std::move(links));
+  }
+
+  Visitor knock_near_or_far(const CallingCard& card, Deadline deadline) {
+    Visitor visitor;
+    try {
+      visitor = {connect_unix_abstract(card.local_name, deadline), true};
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kPeerLost) throw;
+      visitor = {connect_tcp(card.tcp, deadline, Retry::kUntilDeadline), false};
+    }
+    knock(visitor.socket.get(), token_, {kControlTag, rank_, Purpose::kControl}, deadline);
+    return visitor;
+  }
+
+  // A machine is named after the lowest rank on it, then numbered.
+  void find_machines(const NativeWorld& world) {
+    const auto first = std::find(same_machine_.begin(), same_machine_.end(), true);
+    const std::string leader = fmt::to_string(first - same_machine_.begin());
+    std::vector<std::string> known;
+    for (const std::string& text : world.exchange("machines", leader)) {
+      const auto found = std::find(known.begin(), known.end(), text);
+      machines_.push_back(static_cast<int>(found - known.begin()));
+      if (found == known.end()) known.push_back(text);
+    }
+    log_info("rank {} of {}: {} machine{}", rank_, size_, known.size(),
+             known.size() == 1 ? "" : "s");
+  }
+
+  int rank_;
+  int size_;
+  Token token_;
+  std::string listen_host_;
+  bool always_invites_;
+  std::chrono::nanoseconds timeout_;
+  std::vector<bool> same_machine_;
+  std::vector<int> machines_;
+  std::unique_ptr<ControlPlane> control_;
+  std::map<std::uint64_t, std::unique_ptr<Door>> doors_;
+};
+
+}  // namespace
+
+std::shared_ptr<Fabric> make_native_fabric(const NativeWorld& world, const CommOptions& options) {
+  return std::make_shared<NativeFabric>(world, options);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,136 @@
+#include "lockstep/comm/native/thread_fabric.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <tuple>
+
+#include "lockstep/base/text.h"
+#include "lockstep/comm/native/memory.h"
+
+namespace lockstep {
+namespace {
+
+// What the ranks have in common.
+struct Hub {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::uint64_t, std::weak_ptr<std::byte>> shared;
+  struct Exchange {
+    std::map<int, SharedMemory> memory;
+    std::size_t bytes = 0;
+    std::size_t taken = 0;
+  };
+  std::map<std::tuple<std::uint64_t, std::uint64_t, int>, Exchange> exchanges;
+  std::map<std::pair<std::uint64_t, int>, std::shared_ptr<Inbox>> inboxes;  // by tag and rank
+};
+
+class ThreadFabric final : public Fabric {
+ public:
+  ThreadFabric(std::shared_ptr<Hub> hub, int rank, int ranks, std::chrono::nanoseconds timeout)
+      : hub_(std::move(hub)),
+        rank_(rank),
+        machines_(static_cast<std::size_t>(ranks), 0),
+        timeout_(timeout) {}
+
+  std::string_view backend() const override { return "threads"; }
+  int rank() const override { return rank_; }
+  const std::vector<int>& machines() const override { return machines_; }
+
+  SharedMemory share(std::uint64_t tag, std::span<const int>, std::size_t bytes) override {
+    const std::lock_guard lock(hub_->mutex);
+    std::weak_ptr<std::byte>& known = hub_->shared[tag];
+    SharedMemory memory = known.lock();
+    if (memory == nullptr) known = memory = map_private(bytes);
+    return memory;
+  }
+
+  std::vector<SharedMemory> exchange(std::uint64_t tag, std::uint64_t serial,
+                                     std::span<const int> ranks, std::size_t bytes) override {
+    const auto key = std::make_tuple(tag, serial, ranks.front());
+    std::unique_lock lock(hub_->mutex);
+    Hub::Exchange& exchange = hub_->exchanges[key];
+    if (!exchange.memory.empty() && exchange.bytes != bytes) {
+      fail(ErrorCode::kMismatch,
+           "ranks disagree: rank {} allocates {} bytes where others allocate {}", rank_, bytes,
+           exchange.bytes);
+    }
+    exchange.bytes = bytes;
+    exchange.memory[rank_] = map_private(bytes);
+    hub_->changed.notify_all();
+    const std::shared_ptr<Inbox> inbox = hub_->inboxes.at({tag, rank_});
+    const bool came = hub_->changed.wait_for(lock, timeout_, [&] {
+      return exchange.memory.size() == ranks.size() || inbox->fault.present();
+    });
+    if (exchange.memory.size() != ranks.size()) fail_incomplete(exchange, ranks, *inbox, came);
+    std::vector<SharedMemory> result;
+    for (int rank : ranks) result.push_back(exchange.memory[rank]);
+    if (++exchange.taken == ranks.size()) hub_->exchanges.erase(key);
+    return result;
+  }
+
+  std::string invite(std::uint64_t) override { return {}; }
+  std::map<int, Channels> connect(std::uint64_t, std::span<const int> peers,
+                                  const std::map<int, std::string>&) override {
+    if (!peers.empty()) {
+      fail(ErrorCode::kUnsupported,
+           "ranks that are threads always share memory; comm.transport = \"tcp\" needs the native "
+           "backend");
+    }
+    return {};
+  }
+
+  void enroll(std::uint64_t tag, std::shared_ptr<Inbox> inbox) override {
+    const std::lock_guard lock(hub_->mutex);
+    hub_->inboxes[{tag, rank_}] = std::move(inbox);
+  }
+  void withdraw(std::uint64_t tag) override {
+    const std::lock_guard lock(hub_->mutex);
+    hub_->inboxes.erase({tag, rank_});
+  }
+  void spread(std::uint64_t tag, std::span<const int> members, const Error& error) override {
+    {
+      const std::lock_guard lock(hub_->mutex);
+      for (int member : members) {
+        const auto found = hub_->inboxes.find({tag, member});
+        if (member != rank_ && found != hub_->inboxes.end()) found->second->fault.report(error);
+      }
+    }
+    hub_->changed.notify_all();
+  }
+  void signal(std::uint64_t, int) override {}  // every peer is local
+
+ private:
+  [[noreturn]] static void fail_incomplete(const Hub::Exchange& exchange,
+                                           std::span<const int> ranks, const Inbox& inbox,
+                                           bool came) {
+    if (came) inbox.fault.throw_if_present();
+    std::vector<int> missing;
+    for (int rank : ranks) {
+      if (!exchange.memory.contains(rank)) missing.push_back(rank);
+    }
+    throw Error(ErrorCode::kTimeout,
+                fmt::format("allocate: rank {} did not take part in time", join_ranks(missing)),
+                missing);
+  }
+
+  std::shared_ptr<Hub> hub_;
+  int rank_;
+  std::vector<int> machines_;
+  std::chrono::nanoseconds timeout_;
+};
+
+}  // namespace
+
+std::vector<std::shared_ptr<Fabric>> make_thread_fabrics(int ranks,
+                                                         std::chrono::nanoseconds timeout) {
+  auto hub = std::make_shared<Hub>();
+  std::vector<std::shared_ptr<Fabric>> fabrics;
+  for (int rank = 0; rank < ranks; ++rank) {
+    fabrics.push_back(std::make_shared<ThreadFabric>(hub, rank, ranks, timeout));
+  }
+  return fabrics;
+}
+
+}  // namespace lockstep

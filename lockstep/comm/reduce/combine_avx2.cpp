@@ -1,0 +1,10 @@
+#if defined(__x86_64__)
+#define LOCKSTEP_VECTOR_BYTES 32
+#include "lockstep/comm/reduce/kernels.inl"
+
+namespace lockstep::reduce {
+
+void combine_avx2(const KernelCall& call) { combine_vectors(call); }
+
+}  // namespace lockstep::reduce
+#endif

@@ -1,0 +1,10 @@
+#if defined(__aarch64__)
+#define LOCKSTEP_VECTOR_BYTES 16
+#include "lockstep/comm/reduce/kernels.inl"
+
+namespace lockstep::reduce {
+
+void combine_neon(const KernelCall& call) { combine_vectors(call); }
+
+}  // namespace lockstep::reduce
+#endif

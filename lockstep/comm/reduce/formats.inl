@@ -1,0 +1,110 @@
+// How elements lie in memory and in which form they are combined. Part of kernels.inl.
+//
+// A format has: Lane, the number that is combined; Stored, what a vector of memory is made of;
+// load(), which widens one vector of memory into a Pack; narrow(), which rounds a Pack into one.
+#pragma once
+
+#include "lockstep/comm/reduce/operations.inl"
+
+namespace lockstep::reduce {
+namespace {
+
+template <class T>
+struct Native {
+  using Lane = T;
+  using Stored = T;
+  static constexpr std::size_t kSize = sizeof(T);
+  static constexpr int kVectors = 1;
+  struct Pack {
+    Vector<T> part[kVectors];
+  };
+  static Pack load(const std::byte* from) { return {{load_vector<T>(from)}}; }
+  template <Nans kNans>
+  static Vector<T> narrow(const Pack& pack) {
+    return canonical<kNans, T>(pack.part[0]);
+  }
+};
+
+struct Bf16Format {
+  using Lane = float;
+#if defined(__aarch64__)
+  using Stored = std::uint16_t;
+#else
+  using Stored = std::uint32_t;
+#endif
+  static constexpr std::size_t kSize = 2;
+  static constexpr int kVectors = 2;
+  struct Pack {
+    Vector<float> part[kVectors];
+  };
+  using Words = Vector<std::uint32_t>;
+#if defined(__aarch64__)
+  static Pack load(const std::byte* from) {
+    const Vector<std::uint16_t> x = load_vector<std::uint16_t>(from);
+    const Vector<std::uint16_t> zero = {};
+    return {{(Vector<float>)vzip1q_u16(zero, x), (Vector<float>)vzip2q_u16(zero, x)}};
+  }
+  template <Nans kNans>
+  static Vector<std::uint16_t> narrow(const Pack& pack) {
+    const Words low = (Words)canonical<kNans, float>(pack.part[0]);
+    const Words high = (Words)canonical<kNans, float>(pack.part[1]);
+    return vaddhn_high_u32(vaddhn_u32(low, rounding(low)), high, rounding(high));
+  }
+  static Words rounding(Words x) { return 0x7fff - vtstq_u32(x, Words{} + 0x10000); }
+#else
+  // Even elements in one vector, odd ones in the other: no shuffles either way.
+  static Pack load(const std::byte* from) {
+    const Words x = load_vector<std::uint32_t>(from);
+    return {{(Vector<float>)(x << 16), (Vector<float>)(x & 0xffff0000u)}};
+  }
+  template <Nans kNans>
+  static Words narrow(const Pack& pack) {
+    const Words even = rounded((Words)canonical<kNans, float>(pack.part[0]));
+    const Words odd = rounded((Words)canonical<kNans, float>(pack.part[1]));
+    return (even >> 16) | (odd & 0xffff0000u);
+  }
+  static Words rounded(Words x) { return x + 0x7fff + ((x >> 16) & 1); }
+#endif
+};
+
+struct F16Format {
+  using Lane = float;
+  using Stored = std::uint16_t;
+  static constexpr std::size_t kSize = 2;
+  static constexpr int kVectors = 2;
+  struct Pack {
+    Vector<float> part[kVectors];
+  };
+  static Pack load(const std::byte* from) {
+#if defined(__aarch64__)
+    const auto x = (float16x8_t)load_vector<std::uint16_t>(from);
+    return {{vcvt_f32_f16(vget_low_f16(x)), vcvt_high_f32_f16(x)}};
+#elif LOCKSTEP_VECTOR_BYTES == 64
+    const auto* halves = reinterpret_cast<const __m256i_u*>(from);
+    return {{_mm512_cvtph_ps(_mm256_loadu_si256(halves)),
+             _mm512_cvtph_ps(_mm256_loadu_si256(halves + 1))}};
+#else
+    const auto* halves = reinterpret_cast<const __m128i_u*>(from);
+    return {
+        {_mm256_cvtph_ps(_mm_loadu_si128(halves)), _mm256_cvtph_ps(_mm_loadu_si128(halves + 1))}};
+#endif
+  }
+  template <Nans kNans>
+  static Vector<std::uint16_t> narrow(const Pack& pack) {
+    const Vector<float> low = canonical<kNans, float>(pack.part[0]);
+    const Vector<float> high = canonical<kNans, float>(pack.part[1]);
+#if defined(__aarch64__)
+    return (Vector<std::uint16_t>)vcvt_high_f16_f32(vcvt_f16_f32(low), high);
+#elif LOCKSTEP_VECTOR_BYTES == 64
+    return (Vector<std::uint16_t>)_mm512_inserti64x4(
+        _mm512_castsi256_si512(_mm512_cvtps_ph(low, _MM_FROUND_TO_NEAREST_INT)),
+        _mm512_cvtps_ph(high, _MM_FROUND_TO_NEAREST_INT), 1);
+#else
+    return (Vector<std::uint16_t>)_mm256_set_m128i(_mm256_cvtps_ph(high, _MM_FROUND_TO_NEAREST_INT),
+                                                   _mm256_cvtps_ph(low, _MM_FROUND_TO_NEAREST_INT));
+#endif
+  }
+};
+
+}  // namespace
+}  // namespace lockstep::reduce

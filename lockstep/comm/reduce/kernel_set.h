@@ -1,0 +1,38 @@
+// One implementation of the arithmetic for one instruction set. Internal to reduce/.
+//
+// All kernel sets give the same bits for the same call: inputs are taken from left to right,
+// nothing is fused or reordered, 16-bit floats are widened exactly and rounded once, and every NaN
+// that arithmetic makes or passes on is stored as the same one, positive and quiet.
+#pragma once
+
+#include <cstddef>
+
+#include "lockstep/comm/reduce_op.h"
+#include "lockstep/tensor/dtype.h"
+
+namespace lockstep::reduce {
+
+// combine() with its arguments checked: at least one element and input, no user operation.
+struct KernelCall {
+  const std::byte* const* inputs;
+  std::size_t input_count;
+  std::byte* const* outputs;
+  std::size_t output_count;
+  std::size_t count;
+  DType dtype;
+  ReduceOp::Kind op;
+  int divisor;
+  bool stream;  // outputs are none of the inputs and too large to stay in cache
+};
+
+using Kernel = void (*)(const KernelCall&);
+
+void combine_scalar(const KernelCall& call);
+#if defined(__aarch64__)
+void combine_neon(const KernelCall& call);
+#elif defined(__x86_64__)
+void combine_avx2(const KernelCall& call);
+void combine_avx512(const KernelCall& call);
+#endif
+
+}  // namespace lockstep::reduce

@@ -1,0 +1,223 @@
+// The vector kernels, compiled once per instruction set: the including file defines
+// LOCKSTEP_VECTOR_BYTES and calls combine_vectors().
+//
+// Words. A *vector* is what one register holds. A *pack* is one vector of memory in the form in
+// which it is combined: the vector itself, or two vectors of float for the 16-bit types. A *tile*
+// is the run of packs whose results are kept in registers while all inputs are taken in, so that
+// every byte is read once and written once per output, however many inputs there are.
+//
+// Everything here has internal linkage and uses no function template of the standard library: a
+// shared inline function compiled here could be the copy that the linker keeps for a CPU that
+// lacks these instructions.
+#pragma once
+
+#include "lockstep/comm/reduce/formats.inl"
+#include "lockstep/comm/reduce/kernel_set.h"
+
+namespace lockstep::reduce {
+namespace {
+
+// The bytes that are left of a buffer, as a whole vector with zeros behind them.
+class Remainder {
+ public:
+  explicit Remainder(std::size_t bytes) : bytes_(bytes) {}
+  const std::byte* fill(const std::byte* from) {
+    copy(block_, from);
+    return block_;
+  }
+  template <class T>
+  void store(std::byte* to, Vector<T> x) {
+    store_vector<false, T>(block_, x);
+    copy(to, block_);
+  }
+
+ private:
+  void copy(std::byte* to, const std::byte* from) const {
+    std::size_t done = 0;
+    if constexpr (kWidth > 32) copy_piece<32>(to, from, done);
+    if constexpr (kWidth > 16) copy_piece<16>(to, from, done);
+    copy_piece<8>(to, from, done);
+    copy_piece<4>(to, from, done);
+    copy_piece<2>(to, from, done);
+    copy_piece<1>(to, from, done);
+  }
+  template <std::size_t kBytes>
+  void copy_piece(std::byte* to, const std::byte* from, std::size_t& done) const {
+    if ((bytes_ & kBytes) == 0) return;
+    __builtin_memcpy(to + done, from + done, kBytes);
+    done += kBytes;
+  }
+
+  alignas(kWidth) std::byte block_[kWidth] = {};
+  std::size_t bytes_;
+};
+
+// base + offset in one register: the compiler would rather keep an index for every pack of a tile.
+template <class Byte>
+Byte* at(Byte* base, std::size_t offset) {
+  base += offset;
+  asm("" : "+r"(base));
+  return base;
+}
+
+enum class Reach { kTile, kStreamedTile, kRemainder };
+
+// Combines kPacks packs, `offset` bytes into every buffer; of a remainder, only its first bytes.
+template <class Format, class Op, int kPacks, Nans kNans, Reach kReach>
+inline __attribute__((always_inline)) void combine_tile(const KernelCall& call, std::size_t offset,
+                                                        std::size_t remainder_bytes = 0) {
+  using Lane = typename Format::Lane;
+  using Stored = typename Format::Stored;
+  Remainder remainder(remainder_bytes);
+  const auto load = [&](const std::byte* from) {
+    return Format::load(kReach == Reach::kRemainder ? remainder.fill(from) : from);
+  };
+  typename Format::Pack tile[kPacks];
+  const std::byte* first = at(call.inputs[0], offset);
+#pragma GCC unroll 16
+  for (int p = 0; p < kPacks; ++p) tile[p] = load(first + p * kWidth);
+#pragma GCC unroll 4
+  for (std::size_t n = 1; n < call.input_count; ++n) {
+    const std::byte* from = at(call.inputs[n], offset);
+#pragma GCC unroll 16
+    for (int p = 0; p < kPacks; ++p) {
+      const typename Format::Pack operand = load(from + p * kWidth);
+      for (int v = 0; v < Format::kVectors; ++v) {
+        tile[p].part[v] = Op::template apply<Lane>(tile[p].part[v], operand.part[v]);
+      }
+    }
+  }
+  Vector<Stored> results[kPacks];
+#pragma GCC unroll 16
+  for (int p = 0; p < kPacks; ++p) {
+    if constexpr (Op::kDivides) {
+      for (int v = 0; v < Format::kVectors; ++v) {
+        tile[p].part[v] = quotient<Lane>(tile[p].part[v], call.divisor);
+      }
+    }
+    results[p] = Format::template narrow<kNans>(tile[p]);
+  }
+  for (std::size_t m = 0; m < call.output_count; ++m) {
+    std::byte* to = at(call.outputs[m], offset);
+#pragma GCC unroll 16
+    for (int p = 0; p < kPacks; ++p) {
+      if constexpr (kReach == Reach::kRemainder) {
+        remainder.store<Stored>(to, results[p]);
+      } else {
+        store_vector<kReach == Reach::kStreamedTile, Stored>(to + p * kWidth, results[p]);
+      }
+    }
+  }
+}
+
+// Bytes until every output lies on a cache line; `none` where they never all do.
+constexpr std::size_t kLine = 64;
+[[maybe_unused]] std::size_t bytes_to_line(const KernelCall& call, std::size_t element,
+                                           std::size_t none) {
+  const auto misalignment = [&](std::size_t m) {
+    return reinterpret_cast<std::uintptr_t>(call.outputs[m]) % kLine;
+  };
+  for (std::size_t m = 1; m < call.output_count; ++m) {
+    if (misalignment(m) != misalignment(0)) return none;
+  }
+  const std::size_t bytes = (kLine - misalignment(0)) % kLine;
+  return bytes % element == 0 ? bytes : none;
+}
+
+// The whole call. kInputs and kOutputs are 0 where the compiler is not to know how many there are.
+template <class Format, class Op, int kInputs, int kOutputs>
+void combine_all(const KernelCall& original) {
+  const std::byte* inputs[kInputs != 0 ? kInputs : 1];
+  std::byte* outputs[kOutputs != 0 ? kOutputs : 1];
+  for (int n = 0; n < kInputs; ++n) inputs[n] = original.inputs[n];
+  for (int m = 0; m < kOutputs; ++m) outputs[m] = original.outputs[m];
+  KernelCall call = original;
+  if constexpr (kInputs != 0) call.inputs = inputs, call.input_count = kInputs;
+  if constexpr (kOutputs != 0) call.outputs = outputs, call.output_count = kOutputs;
+  constexpr int kPacks = 8 / Format::kVectors;
+  const std::size_t bytes = call.count * Format::kSize;
+  std::size_t done = 0;
+#if defined(__x86_64__)
+  if (call.stream) {
+    const std::size_t head = bytes_to_line(call, Format::kSize, bytes);
+    for (; head < bytes && done < head;) {
+      const std::size_t here = head - done < kWidth - 1 ? head - done : kWidth - Format::kSize;
+      combine_tile<Format, Op, 1, Nans::kTested, Reach::kRemainder>(call, done, here);
+      done += here;
+    }
+    for (; head < bytes && done + kPacks * kWidth <= bytes; done += kPacks * kWidth) {
+      combine_tile<Format, Op, kPacks, kNansOfTiles, Reach::kStreamedTile>(call, done);
+    }
+    _mm_sfence();
+  }
+#endif
+  if (done + kPacks * kWidth <= bytes) {
+    const DefaultNans nans;
+    for (; done + kPacks * kWidth <= bytes; done += kPacks * kWidth) {
+      combine_tile<Format, Op, kPacks, kNansOfTiles, Reach::kTile>(call, done);
+    }
+  }
+  for (; done + kWidth <= bytes; done += kWidth) {
+    combine_tile<Format, Op, 1, Nans::kTested, Reach::kTile>(call, done);
+  }
+  if (done < bytes) {
+    combine_tile<Format, Op, 1, Nans::kTested, Reach::kRemainder>(call, done, bytes - done);
+  }
+}
+
+// Pointers kept in registers matter where the data is in cache; the commonest shapes of an
+// all-reduce and of a reduction into one place get them.
+template <class Format, class Op>
+void combine_shape(const KernelCall& call) {
+  const auto is = [&](std::size_t inputs, std::size_t outputs) {
+    return call.input_count == inputs && call.output_count == outputs;
+  };
+  if (is(2, 1)) return combine_all<Format, Op, 2, 1>(call);
+  if (is(2, 2)) return combine_all<Format, Op, 2, 2>(call);
+  if (is(3, 1)) return combine_all<Format, Op, 3, 1>(call);
+  if (is(3, 3)) return combine_all<Format, Op, 3, 3>(call);
+  if (is(4, 1)) return combine_all<Format, Op, 4, 1>(call);
+  if (is(4, 4)) return combine_all<Format, Op, 4, 4>(call);
+  return combine_all<Format, Op, 0, 0>(call);
+}
+
+template <class Format>
+void combine_format(const KernelCall& call) {
+  switch (call.op) {
+    case ReduceOp::kProd:
+      return combine_all<Format, Prod, 0, 0>(call);
+    case ReduceOp::kMin:
+      return combine_all<Format, Min, 0, 0>(call);
+    case ReduceOp::kMax:
+      return combine_all<Format, Max, 0, 0>(call);
+    case ReduceOp::kMean:
+      if constexpr (kIsFloat<typename Format::Lane>) return combine_shape<Format, Mean>(call);
+      return combine_all<Format, Mean, 0, 0>(call);
+    default:
+      return combine_shape<Format, Sum>(call);
+  }
+}
+
+void combine_vectors(const KernelCall& call) {
+  switch (call.dtype) {
+    case DType::kF32:
+      return combine_format<Native<float>>(call);
+    case DType::kF64:
+      return combine_format<Native<double>>(call);
+    case DType::kF16:
+      return combine_format<F16Format>(call);
+    case DType::kBF16:
+      return combine_format<Bf16Format>(call);
+    case DType::kI8:
+      return combine_format<Native<std::int8_t>>(call);
+    case DType::kU8:
+      return combine_format<Native<std::uint8_t>>(call);
+    case DType::kI32:
+      return combine_format<Native<std::int32_t>>(call);
+    case DType::kI64:
+      return combine_format<Native<std::int64_t>>(call);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::reduce

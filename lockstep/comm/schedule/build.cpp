@@ -1,0 +1,129 @@
+#include "lockstep/comm/schedule/build.h"
+
+#include <bit>
+#include <numeric>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::schedule {
+
+int ceil_log2(int n) { return std::bit_width(static_cast<unsigned>(n - 1)); }
+int floor_log2(int n) { return std::bit_width(static_cast<unsigned>(n)) - 1; }
+
+Range part(Range whole, int n, int i) {
+  const int size = whole.count / n;
+  const int index = ((i % n) + n) % n;
+  return {whole.first + index * size, size};
+}
+
+Region input(Range chunks) { return {Space::kInput, chunks.first, chunks.count}; }
+Region output(Range chunks) { return {Space::kOutput, chunks.first, chunks.count}; }
+Region scratch(Range slots) { return {Space::kScratch, slots.first, slots.count}; }
+
+Group all_ranks(const Shape& shape, int rank) {
+  Group group;
+  group.ranks.resize(static_cast<std::size_t>(shape.ranks));
+  std::iota(group.ranks.begin(), group.ranks.end(), 0);
+  group.index = rank;
+  return group;
+}
+
+void Writer::add(int round, Step step) {
+  const auto index = static_cast<std::size_t>(round);
+  if (program_.rounds.size() <= index) program_.rounds.resize(index + 1);
+  program_.rounds[index].push_back(step);
+}
+
+void Writer::send(int round, int peer, Region source) {
+  add(round, {StepKind::kSend, peer, source, {}});
+}
+void Writer::receive(int round, int peer, Region target) {
+  add(round, {StepKind::kReceive, peer, {}, target});
+}
+void Writer::receive_reduce(int round, int peer, Region source, Region target) {
+  add(round, {StepKind::kReceiveReduce, peer, source, target});
+}
+void Writer::copy(int round, Region source, Region target) {
+  add(round, {StepKind::kCopy, -1, source, target});
+}
+void Writer::reduce(int round, Region source, Region target) {
+  add(round, {StepKind::kReduce, -1, source, target});
+}
+
+Range Writer::add_scratch(Range chunks) {
+  const int first = static_cast<int>(program_.scratch.size());
+  for (int c = chunks.first; c < chunks.end(); ++c) program_.scratch.push_back(c);
+  return {first, chunks.count};
+}
+
+Program Writer::finish(int rounds) && {
+  if (program_.rounds.size() < static_cast<std::size_t>(rounds)) {
+    program_.rounds.resize(static_cast<std::size_t>(rounds));
+  }
+  return std::move(program_);
+}
+
+Region Accumulator::current(Range chunks) const {
+  const bool written = in_output_[static_cast<std::size_t>(chunks.first)];
+  for (int c = chunks.first; c < chunks.end(); ++c) {
+    if (in_output_[static_cast<std::size_t>(c)] != written) {
+      fail(ErrorCode::kInvalidArgument,
+           "chunks {} to {} lie partly in input and partly in output; a generator must move them "
+           "apart",
+           chunks.first, chunks.end() - 1);
+    }
+  }
+  return written ? output(chunks) : input(chunks);
+}
+
+void Accumulator::mark(Range chunks) {
+  std::fill_n(in_output_.begin() + chunks.first, chunks.count, true);
+}
+
+void Accumulator::send(int round, int peer, Range chunks) {
+  writer_.send(round, peer, current(chunks));
+}
+
+void Accumulator::receive(int round, int peer, Range chunks) {
+  writer_.receive(round, peer, output(chunks));
+  mark(chunks);
+}
+
+void Accumulator::reduce(int round, int peer, Range chunks) {
+  writer_.receive_reduce(round, peer, current(chunks), output(chunks));
+  mark(chunks);
+}
+
+Program Accumulator::finish(int rounds) && {
+  const int chunks = static_cast<int>(in_output_.size());
+  for (int c = 0; c < chunks;) {
+    int end = c;
+    while (end < chunks && !in_output_[static_cast<std::size_t>(end)]) ++end;
+    if (end > c) writer_.copy(0, input({c, end - c}), output({c, end - c}));
+    c = end + 1;
+  }
+  return std::move(writer_).finish(rounds);
+}
+
+void fold_in_rank_order(Writer& writer, int round, const Shape& shape, int rank, Range chunks) {
+  const Region own = input(chunks);
+  const Region sum = output(chunks);
+  int next = 0;  // the first rank whose contribution is not in `sum` yet
+  if (rank >= 2) {
+    const Region before = scratch(writer.add_scratch(chunks));
+    writer.receive(round, 0, before);
+    for (next = 1; next < rank; ++next) writer.receive_reduce(round, next, before, before);
+    writer.copy(round, own, sum);
+    writer.reduce(round, before, sum);
+    next = rank + 1;
+  } else if (shape.ranks >= 2) {
+    writer.receive_reduce(round, 1 - rank, own, sum);
+    next = 2;
+  } else {
+    writer.copy(round, own, sum);
+    next = 1;
+  }
+  for (; next < shape.ranks; ++next) writer.receive_reduce(round, next, sum, sum);
+}
+
+}  // namespace lockstep::schedule

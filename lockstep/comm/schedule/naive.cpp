@@ -1,0 +1,32 @@
+// What one would write first: everyone to everyone, and everyone through one server.
+#include "lockstep/comm/schedule/generators.h"
+
+namespace lockstep::schedule {
+
+Program all_reduce_naive(const Shape& shape, int rank) {
+  const Range all{0, 1};
+  Writer writer;
+  for (int peer = 0; peer < shape.ranks; ++peer) {
+    if (peer != rank) writer.send(0, peer, input(all));
+  }
+  fold_in_rank_order(writer, 0, shape, rank, all);
+  return std::move(writer).finish(1);
+}
+
+Program all_reduce_server(const Shape& shape, int rank) {
+  const Range all{0, 1};
+  const int server = shape.root;
+  Writer writer;
+  if (rank == server) {
+    fold_in_rank_order(writer, 0, shape, rank, all);
+    for (int peer = 0; peer < shape.ranks; ++peer) {
+      if (peer != rank) writer.send(1, peer, output(all));
+    }
+  } else {
+    writer.send(0, server, input(all));
+    writer.receive(1, server, output(all));
+  }
+  return std::move(writer).finish(shape.ranks > 1 ? 2 : 1);
+}
+
+}  // namespace lockstep::schedule

@@ -1,0 +1,67 @@
+// Reduce-scatter: rank r ends with block r combined over all ranks. A block is one chunk. Sums of
+// other ranks' blocks grow in scratch, for output has room for one block only.
+#include "lockstep/comm/schedule/generators.h"
+#include "lockstep/comm/schedule/halving.h"
+
+namespace lockstep::schedule {
+
+Program reduce_scatter_direct(const Shape& shape, int rank) {
+  Writer writer;
+  for (int peer = 0; peer < shape.ranks; ++peer) {
+    if (peer != rank) writer.send(0, peer, input({peer, 1}));
+  }
+  fold_in_rank_order(writer, 0, shape, rank, {rank, 1});
+  return std::move(writer).finish(1);
+}
+
+Program reduce_scatter_ring(const Shape& shape, int rank) {
+  const int n = shape.ranks;
+  const Range all{0, n};
+  const Group ring = all_ranks(shape, rank);
+  Writer writer;
+  if (n == 1) writer.copy(0, input(all), output(all));
+  // Blocks have equal sizes, so two slots serve all of them in turn: one is sent, one is filled.
+  Region slots[2];
+  for (int i = 0; i < 2 && n > 2; ++i) slots[i] = scratch(writer.add_scratch({rank, 1}));
+  Region held = input(part(all, n, rank - 1));
+  for (int k = 0; k < n - 1; ++k) {
+    writer.send(k, ring.next(), held);
+    const Range block = part(all, n, rank - 2 - k);
+    const Region sum = block.first == rank ? output(block) : slots[k % 2];
+    writer.receive_reduce(k, ring.previous(), input(block), sum);
+    held = sum;
+  }
+  return std::move(writer).finish(n - 1);
+}
+
+// Recursive halving: from the whole run of ranks down, each half gives the other what that has to
+// keep.
+Program reduce_scatter_recursive(const Shape& shape, int rank) {
+  const std::vector<Level> levels = halving_levels(shape.ranks, rank, Pairing::kFar);
+  Writer writer;
+  if (levels.empty()) writer.copy(0, input({rank, 1}), output({rank, 1}));
+  const bool needs_scratch = !levels.empty() && levels.front().keep.count > 1;
+  const Range kept = needs_scratch ? levels.front().keep : Range{};
+  const Range slots = writer.add_scratch(kept);
+  const auto in_scratch = [&](Range blocks) {
+    return scratch({slots.first + blocks.first - kept.first, blocks.count});
+  };
+  bool in_input = true;  // this rank's sums are still its input
+  const auto held = [&](Range blocks) { return in_input ? input(blocks) : in_scratch(blocks); };
+  int round = 0;
+  for (const Level& level : levels) {
+    writer.send(round, level.to, held(level.give));
+    const bool last = level.keep.count == 1;
+    const Region sum = last ? output(level.keep) : in_scratch(level.keep);
+    Region operand = held(level.keep);
+    for (int peer : level.from) {
+      writer.receive_reduce(round, peer, operand, sum);
+      operand = sum;
+    }
+    if (!level.from.empty()) in_input = false;
+    ++round;
+  }
+  return std::move(writer).finish(ceil_log2(shape.ranks));
+}
+
+}  // namespace lockstep::schedule

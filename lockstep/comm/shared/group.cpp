@@ -1,0 +1,159 @@
+#include "lockstep/comm/shared/group.h"
+
+#include <algorithm>
+
+#include "lockstep/base/text.h"
+#include "lockstep/base/units.h"
+
+namespace lockstep::shared {
+
+Group::Group(Segment segment, int me, std::vector<int> ranks, std::chrono::nanoseconds timeout,
+             Fault& fault)
+    : segment_(segment),
+      me_(me),
+      ranks_(std::move(ranks)),
+      timeout_(timeout),
+      fault_(fault),
+      waiter_(segment_.area(me).bell, patience_for(segment.ranks()),
+              [this](std::chrono::nanoseconds waited) { check(waited); }) {}
+
+Post& Group::begin(const Fingerprint& fingerprint) {
+  fault_.throw_if_present();
+  sequence_ = fingerprint.sequence;
+  awaited_ = 0;
+  needed_ = sequence_ - 1;
+  if (all_posted_ < needed_) {
+    for (int j = 0; j < size(); ++j) {
+      waiter_.until([&] { return posted(j, needed_); });
+    }
+    all_posted_ = needed_;
+  }
+  hash_ = hash(fingerprint);
+  Post& post = segment_.area(me_).posts[sequence_ % 2];
+  post.hash = hash_;
+  post.fingerprint = fingerprint;
+  return post;
+}
+
+void Group::publish(Post& post) {
+  needed_ = sequence_;
+  post.sequence.store(sequence_, std::memory_order_seq_cst);
+  ring_all();
+}
+
+const Post& Group::await_post(int j) {
+  waiter_.until([&] { return posted(j, sequence_); });
+  const Post& post = post_of(j);
+  if (post.hash != hash_) fail_mismatch(j);
+  return post;
+}
+
+void Group::await_all_posts() {
+  for (int j = 0; j < size(); ++j) {
+    if (j != me_) await_post(j);
+  }
+  all_posted_ = sequence_;
+}
+
+std::uint64_t Group::arrive() {
+  segment_.area(me_).phase.store(++phase_, std::memory_order_seq_cst);
+  ring_all();
+  return phase_;
+}
+
+void Group::await(std::uint64_t phase) {
+  awaited_ = phase;
+  for (int j = 0; j < size(); ++j) {
+    const auto& theirs = segment_.area(j).phase;
+    waiter_.until([&] { return theirs.load(std::memory_order_acquire) >= phase; });
+  }
+}
+
+void Group::ring_all() {
+  for (int j = 0; j < size(); ++j) {
+    if (j != me_) ring(segment_.area(j).bell);
+  }
+}
+
+std::vector<int> Group::laggards() const {
+  std::vector<int> missing;
+  for (int j = 0; j < size(); ++j) {
+    const bool late =
+        !posted(j, needed_) || segment_.area(j).phase.load(std::memory_order_acquire) < awaited_;
+    if (j != me_ && late) missing.push_back(rank_of(j));
+  }
+  return missing;
+}
+
+void Group::check(std::chrono::nanoseconds waited) {
+  fault_.throw_if_present();
+  for (int j = 0; j < size(); ++j) {
+    if (j == me_) continue;
+    // Others post freely once all have posted, so only an equal sequence can be compared.
+    const bool comparable = needed_ == sequence_ && sequence_ > 0 &&
+                            post_of(j).sequence.load(std::memory_order_acquire) == sequence_;
+    if (comparable && post_of(j).hash != hash_) fail_mismatch(j);
+  }
+  const std::vector<int> missing = laggards();
+  for (int j = 0; j < size(); ++j) {
+    if (std::find(missing.begin(), missing.end(), rank_of(j)) != missing.end() &&
+        segment_.area(j).left.load(std::memory_order_acquire) != 0) {
+      throw Error(
+          ErrorCode::kPeerLost,
+          fmt::format("rank {} has closed its communicator and will not take part in {}",
+                      rank_of(j), describe(segment_.area(me_).posts[sequence_ % 2].fingerprint)),
+          {rank_of(j)});
+    }
+  }
+  if (waited >= timeout_) {
+    throw Error(ErrorCode::kTimeout,
+                fmt::format("{}: waited {} for rank {}; it is stuck, stopped or calls something "
+                            "else (comm.timeout sets how long to wait)",
+                            describe(segment_.area(me_).posts[sequence_ % 2].fingerprint),
+                            format_seconds(std::chrono::duration<double>(waited).count()),
+                            join_ranks(missing)),
+                missing);
+  }
+}
+
+void Group::fail_mismatch(int j) const {
+  throw Error(
+      ErrorCode::kMismatch,
+      fmt::format("ranks disagree: rank {} called {}, but rank {} called {}", rank_of(me_),
+                  describe(post_of(me_).fingerprint), rank_of(j), describe(post_of(j).fingerprint)),
+      {rank_of(j)});
+}
+
+void Group::add_allocation(std::uint32_t id, std::vector<std::byte*> bases, std::size_t bytes) {
+  allocations_[id] = {std::move(bases), bytes};
+}
+
+void Group::remove_allocation(std::uint32_t id) { allocations_.erase(id); }
+
+Place Group::find(const void* data, std::size_t bytes) const {
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  for (const auto& [id, allocation] : allocations_) {
+    const auto base =
+        reinterpret_cast<std::uintptr_t>(allocation.bases[static_cast<std::size_t>(me_)]);
+    if (address >= base && address + bytes <= base + allocation.bytes) return {id, address - base};
+  }
+  return {};
+}
+
+std::byte* Group::at(int j, const Place& place) const {
+  const auto found = allocations_.find(place.allocation);
+  if (found == allocations_.end()) {
+    fail(ErrorCode::kInvalidArgument,
+         "rank {} works in symmetric memory that rank {} has already freed; all ranks free it "
+         "together",
+         rank_of(j), rank_of(me_));
+  }
+  return found->second.bases[static_cast<std::size_t>(j)] + place.offset;
+}
+
+void Group::leave() {
+  segment_.area(me_).left.store(1, std::memory_order_seq_cst);
+  ring_all();
+}
+
+}  // namespace lockstep::shared

@@ -1,0 +1,96 @@
+// The ranks of one communicator that share a machine, and the protocol by which they take part in
+// operations together.
+//
+// An operation starts with a *post*: every rank writes its sequence number, its fingerprint and
+// perhaps its payload where the others look for it. Posts are double-buffered: a rank writes post
+// k only when all have written post k-1, for by then nobody reads post k-2 any more. Longer
+// operations go on in *phases*: a rank arrives at the end of a phase by counting up, and waits for
+// the others' counts. Every rank takes part in the same number of phases of an operation.
+//
+// A Group is used by one thread at a time.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/fault.h"
+#include "lockstep/comm/shared/segment.h"
+#include "lockstep/comm/shared/waiter.h"
+
+namespace lockstep::shared {
+
+class Group {
+ public:
+  // `me` counts among the local ranks; `ranks[i]` is what the communicator calls local rank i.
+  Group(Segment segment, int me, std::vector<int> ranks, std::chrono::nanoseconds timeout,
+        Fault& fault);
+
+  int me() const { return me_; }
+  int size() const { return segment_.ranks(); }
+  const Segment& segment() const { return segment_; }
+  int rank_of(int local) const { return ranks_[static_cast<std::size_t>(local)]; }
+
+  // Starts operation `fingerprint.sequence`; sequences count up from 1 without gaps.
+  // Between begin() and publish() the post may be filled.
+  Post& begin(const Fingerprint& fingerprint);
+  void publish(Post& post);
+
+  // The post of local rank j for the current operation, once it is there. Throws Error(kMismatch)
+  // when j is in another operation.
+  const Post& await_post(int j);
+  void await_all_posts();
+
+  // Says that this rank has finished a phase; returns the count to await.
+  std::uint64_t arrive();
+  // Waits until all have arrived as often.
+  void await(std::uint64_t phase);
+  void sync() { await(arrive()); }
+
+  // Throws when the communicator is broken, when a rank this operation needs has left or is in
+  // another operation, or when `waited` exceeds the deadline. Called by every long wait.
+  void check(std::chrono::nanoseconds waited);
+
+  // Symmetric memory: `bases[j]` is where this process sees local rank j's part of an allocation.
+  void add_allocation(std::uint32_t id, std::vector<std::byte*> bases, std::size_t bytes);
+  void remove_allocation(std::uint32_t id);
+  Place find(const void* data, std::size_t bytes) const;
+  std::byte* at(int j, const Place& place) const;
+
+  void leave();  // tells the others that this rank will take part in nothing more
+
+ private:
+  struct Allocation {
+    std::vector<std::byte*> bases;
+    std::size_t bytes;
+  };
+
+  const Post& post_of(int j) const { return segment_.area(j).posts[sequence_ % 2]; }
+  bool posted(int j, std::uint64_t sequence) const {
+    return segment_.area(j).posts[sequence % 2].sequence.load(std::memory_order_acquire) >=
+           sequence;
+  }
+  std::vector<int> laggards() const;
+  void ring_all();
+  [[noreturn]] void fail_mismatch(int j) const;
+
+  Segment segment_;
+  int me_;
+  std::vector<int> ranks_;
+  std::chrono::nanoseconds timeout_;
+  Fault& fault_;
+  Waiter waiter_;
+  std::uint64_t sequence_ = 0;    // of the current operation
+  std::uint64_t hash_ = 0;        // of its fingerprint
+  std::uint64_t needed_ = 0;      // the post this rank waits for from the others
+  std::uint64_t all_posted_ = 0;  // every rank is known to have posted this far
+  std::uint64_t phase_ = 0;       // phases this rank has finished
+  std::uint64_t awaited_ = 0;     // phases this rank waits for
+  std::map<std::uint32_t, Allocation> allocations_;
+};
+
+}  // namespace lockstep::shared

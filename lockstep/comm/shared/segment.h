@@ -1,0 +1,123 @@
+// The memory that the ranks of one communicator on one machine share to find each other's data.
+//
+// Layout, for n local ranks (each part on a line of its own, so that no two writers share one):
+//
+//   Header
+//   Area[n]     one per rank, written by its owner:
+//                 bell          what others ring when the owner sleeps
+//                 phase         how many phases of its operations the owner has finished
+//                 posts[2]      its last two operations: sequence, fingerprint, small payload
+//                 signals[]     how often each local rank has signalled the owner (they write)
+//                 recorder      its last operations, readable after its death
+//   Ring[2][n][n]  byte streams from rank to rank: of collectives, and of sends and receives
+//   staging     per rank, for data that is not in symmetric memory:
+//                 two one-shot slots, then three windows
+//
+// Nothing here owns memory: a Segment is a view of bytes that are zero at first.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "lockstep/comm/fingerprint.h"
+
+namespace lockstep::shared {
+
+inline constexpr std::size_t kLine = 128;  // two lines: prefetchers fetch them in pairs
+inline constexpr int kMaxLocalRanks = 256;
+inline constexpr std::size_t kInlineBytes = 256;         // payload that travels in a post
+inline constexpr std::size_t kOneShotBytes = 64 * 1024;  // payload of a one-shot slot
+inline constexpr int kOneShotSlots = 2;
+inline constexpr int kWindows = 3;
+inline constexpr std::size_t kRingBytes = 256 * 1024;
+inline constexpr int kRecords = 64;
+
+// Where an owner sleeps: `sleepers` of its threads wait for `rung` to change.
+struct alignas(kLine) Bell {
+  std::atomic<std::uint32_t> sleepers;
+  std::atomic<std::uint32_t> rung;
+};
+
+// A place in symmetric memory: which allocation, and how far in. Allocation 0 means: private.
+struct Place {
+  std::uint32_t allocation = 0;
+  std::uint64_t offset = 0;
+};
+
+// What a rank tells the others when it starts an operation. Sequence, hash and the first bytes of
+// the payload share a line, so that a small operation is one line from rank to rank.
+struct alignas(kLine) Post {
+  std::atomic<std::uint64_t> sequence;
+  std::uint64_t hash;
+  union {
+    std::byte payload[kInlineBytes];
+    struct {
+      Place in;
+      Place out;
+      bool direct;  // the others can do their part in this rank's buffers as they are
+      bool staged;  // this rank's input is in its one-shot slot
+    } offer;
+  };
+  alignas(kLine) Fingerprint fingerprint;  // read only to explain a mismatch
+};
+
+// One operation of the flight recorder. `ended` is 0 while it runs.
+struct Record {
+  std::uint64_t started = 0;  // ticks
+  std::uint64_t ended = 0;
+  Fingerprint fingerprint;
+};
+
+struct alignas(4096) Area {
+  Bell bell;
+  alignas(kLine) std::atomic<std::uint64_t> phase;
+  alignas(kLine) std::atomic<std::uint32_t> left;  // 1 once the owner has closed its communicator
+  Post posts[2];
+  alignas(kLine) std::atomic<std::uint64_t> signals[kMaxLocalRanks];
+  alignas(kLine) Record records[kRecords];
+};
+
+// A stream of bytes from one writer to one reader: bytes [read, written) are in flight.
+struct alignas(4096) Ring {
+  alignas(kLine) std::atomic<std::uint64_t> written;
+  alignas(kLine) std::atomic<std::uint64_t> read;
+  alignas(kLine) std::byte bytes[kRingBytes];
+};
+
+enum class Stream : int { kCollective = 0, kPointToPoint = 1 };
+
+class Segment {
+ public:
+  Segment(std::byte* base, int ranks, std::size_t window_bytes)
+      : base_(base), ranks_(ranks), window_(window_bytes) {}
+
+  static std::size_t bytes(int ranks, std::size_t window_bytes);
+
+  int ranks() const { return ranks_; }
+  std::size_t window_bytes() const { return window_; }
+
+  Area& area(int rank) const { return reinterpret_cast<Area*>(base_)[rank]; }
+  Ring& ring(Stream stream, int from, int to) const {
+    const auto n = static_cast<std::size_t>(ranks_);
+    const std::size_t index =
+        (static_cast<std::size_t>(stream) * n + static_cast<std::size_t>(from)) * n +
+        static_cast<std::size_t>(to);
+    return reinterpret_cast<Ring*>(base_ + n * sizeof(Area))[index];
+  }
+  std::byte* one_shot(int rank, std::uint64_t sequence) const {
+    return staging(rank) + (sequence % kOneShotSlots) * kOneShotBytes;
+  }
+  std::byte* window(int rank, std::uint64_t index) const {
+    return staging(rank) + kOneShotSlots * kOneShotBytes + (index % kWindows) * window_;
+  }
+
+ private:
+  std::byte* staging(int rank) const;
+
+  std::byte* base_;
+  int ranks_;
+  std::size_t window_;
+};
+
+}  // namespace lockstep::shared

@@ -1,0 +1,70 @@
+#include "lockstep/comm/shared/waiter.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+#include "lockstep/base/futex.h"
+
+namespace lockstep::shared {
+namespace {
+
+constexpr auto kNap = std::chrono::milliseconds(20);   // between two checks while asleep
+constexpr auto kCheck = std::chrono::milliseconds(1);  // between two checks while awake
+
+int allowed_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+// Counts a thread among the sleepers; ready() may throw.
+class Sleeper {
+ public:
+  explicit Sleeper(Bell& bell) : bell_(bell) {
+    bell_.sleepers.fetch_add(1, std::memory_order_seq_cst);
+  }
+  ~Sleeper() { bell_.sleepers.fetch_sub(1, std::memory_order_seq_cst); }
+  Sleeper(const Sleeper&) = delete;
+  Sleeper& operator=(const Sleeper&) = delete;
+
+ private:
+  Bell& bell_;
+};
+
+}  // namespace
+
+Patience patience_for(int ranks) {
+  if (ranks <= allowed_cpus()) return {.spins = 4000, .yields = 0};
+  return {.spins = 0, .yields = 50};
+}
+
+void ring_sleeping(Bell& bell) {
+  bell.rung.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake_all(bell.rung);
+}
+
+void Waiter::wait_long(FunctionRef<bool()> ready) {
+  const auto start = SteadyClock::now();
+  auto next_check = start + kCheck;
+  for (int i = 0; i < patience_.yields; ++i) {
+    sched_yield();
+    if (ready()) return;
+  }
+  while (true) {
+    {
+      const Sleeper sleeper(bell_);
+      const std::uint32_t rung = bell_.rung.load(std::memory_order_seq_cst);
+      if (ready()) return;
+      futex_wait(bell_.rung, rung, kNap);
+    }
+    if (ready()) return;
+    if (const auto now = SteadyClock::now(); now >= next_check) {
+      check_(now - start);
+      next_check = now + kCheck;
+    }
+  }
+}
+
+}  // namespace lockstep::shared

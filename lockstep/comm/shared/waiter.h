@@ -1,0 +1,78 @@
+// How a rank waits for another rank of its machine: spin while every rank has a CPU of its own;
+// with more ranks than CPUs yield some tens of times first; then sleep until the bell is rung.
+// While it waits it notices faults and deadlines.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <type_traits>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/comm/shared/segment.h"
+
+namespace lockstep::shared {
+
+// How long to try before sleeping, for `ranks` on the CPUs this process may use.
+struct Patience {
+  int spins;   // looks with a CPU pause between them
+  int yields;  // looks with a yield to other processes between them
+};
+Patience patience_for(int ranks);
+
+// A non-owning reference to a function, valid for the call it is passed to.
+template <class Signature>
+class FunctionRef;
+template <class R, class... Args>
+class FunctionRef<R(Args...)> {
+ public:
+  template <class F>
+  requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef>) FunctionRef(F&& f)
+      : object_(const_cast<void*>(static_cast<const void*>(&f))),
+        call_([](void* object, Args... args) -> R {
+          return (*static_cast<std::remove_reference_t<F>*>(object))(args...);
+        }) {}
+  R operator()(Args... args) const { return call_(object_, args...); }
+
+ private:
+  void* object_;
+  R (*call_)(void*, Args...);
+};
+
+class Waiter {
+ public:
+  // `check` is called every now and then during a long wait and throws to end it; it gets the time
+  // the wait has taken so far.
+  using Check = std::function<void(std::chrono::nanoseconds waited)>;
+
+  Waiter(Bell& bell, Patience patience, Check check)
+      : bell_(bell), patience_(patience), check_(std::move(check)) {}
+
+  // Returns once ready() is true. Whoever makes it true must ring this waiter's bell afterwards.
+  template <class Ready>
+  void until(Ready&& ready) {
+    for (int i = 0; i < patience_.spins; ++i) {
+      if (ready()) return;
+      cpu_relax();
+    }
+    if (!ready()) wait_long(ready);
+  }
+
+ private:
+  void wait_long(FunctionRef<bool()> ready);
+
+  Bell& bell_;
+  Patience patience_;
+  Check check_;
+};
+
+// Wakes the owner of the bell if it sleeps. The change it waits for must have been made by a
+// sequentially consistent store before.
+inline void ring(Bell& bell);
+void ring_sleeping(Bell& bell);
+
+inline void ring(Bell& bell) {
+  if (bell.sleepers.load(std::memory_order_seq_cst) != 0) ring_sleeping(bell);
+}
+
+}  // namespace lockstep::shared

@@ -1,0 +1,87 @@
+// Messages over a Channel, a step at a time: each object moves its message on as far as the
+// channel allows and remembers where it stopped.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "lockstep/comm/fingerprint.h"
+#include "lockstep/comm/reduce_op.h"
+#include "lockstep/comm/transport/channel.h"
+
+namespace lockstep::transport {
+
+struct MessageHeader {
+  std::uint64_t hash = 0;   // of the fingerprint
+  std::uint64_t bytes = 0;  // of the payload
+  Fingerprint fingerprint;
+};
+static_assert(sizeof(MessageHeader) % 16 == 0);
+
+class OutgoingMessage {
+ public:
+  OutgoingMessage(Channel& channel, int peer, const Fingerprint& fingerprint,
+                  std::span<const std::byte> payload);
+  // Says whether any byte moved.
+  bool progress();
+  bool done() const { return sent_ == total_; }
+  int peer() const { return peer_; }
+  Channel& channel() const { return *channel_; }
+
+ private:
+  Channel* channel_;
+  int peer_;
+  MessageHeader header_;
+  std::span<const std::byte> payload_;
+  std::size_t sent_ = 0;
+  std::size_t total_;
+};
+
+// How an incoming payload is used.
+struct Landing {
+  std::byte* target = nullptr;
+  std::size_t bytes = 0;
+  // Where not null: target = operand op what arrives, element by element.
+  const std::byte* operand = nullptr;
+  DType dtype = DType::kF32;
+  ReduceOp op;
+};
+
+class IncomingMessage {
+ public:
+  IncomingMessage(Channel& channel, int rank, int peer, const Fingerprint& expected,
+                  const Landing& landing);
+  // Says whether any byte moved. Throws Error(kMismatch) when the peer sends something else.
+  bool progress();
+  bool done() const {
+    return header_read_ == sizeof(MessageHeader) && read_ == landing_.bytes && padding_ == 0;
+  }
+  int peer() const { return peer_; }
+  Channel& channel() const { return *channel_; }
+
+ private:
+  void check_header() const;
+  bool progress_payload();
+
+  Channel* channel_;
+  int rank_;
+  int peer_;
+  MessageHeader expected_;
+  MessageHeader header_;
+  std::size_t header_read_ = 0;
+  Landing landing_;
+  std::size_t read_ = 0;
+  std::size_t padding_;
+};
+
+// What keeps messages moving: tries, and between fruitless tries waits in the way that fits the
+// channels, noticing faults and deadlines.
+class Progress {
+ public:
+  virtual ~Progress() = default;
+  // Returns when all messages are done.
+  virtual void complete(std::span<OutgoingMessage> outgoing,
+                        std::span<IncomingMessage> incoming) = 0;
+};
+
+}  // namespace lockstep::transport

@@ -1,0 +1,58 @@
+#include "lockstep/comm/transport/ring_channel.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "lockstep/comm/shared/waiter.h"
+
+namespace lockstep::transport {
+
+using shared::kRingBytes;
+
+std::size_t RingChannel::write(std::span<const std::span<const std::byte>> parts) {
+  const std::uint64_t start = out_.written.load(std::memory_order_relaxed);
+  std::uint64_t at = start;
+  std::uint64_t room = kRingBytes - (start - out_.read.load(std::memory_order_acquire));
+  for (std::span<const std::byte> part : parts) {
+    while (!part.empty() && room > 0) {
+      const std::size_t offset = at % kRingBytes;
+      const std::size_t bytes = std::min({part.size(), room, kRingBytes - offset});
+      std::memcpy(out_.bytes + offset, part.data(), bytes);
+      part = part.subspan(bytes);
+      at += bytes;
+      room -= bytes;
+    }
+  }
+  if (at != start) {
+    out_.written.store(at, std::memory_order_seq_cst);
+    shared::ring(bell_);
+  }
+  return at - start;
+}
+
+std::size_t RingChannel::read(std::span<std::byte> into) {
+  std::size_t total = 0;
+  while (total < into.size()) {
+    const std::span<const std::byte> arrived = peek();
+    const std::size_t bytes = std::min(arrived.size(), into.size() - total);
+    if (bytes == 0) break;
+    std::memcpy(into.data() + total, arrived.data(), bytes);
+    consume(bytes);
+    total += bytes;
+  }
+  return total;
+}
+
+std::span<const std::byte> RingChannel::peek() {
+  const std::uint64_t read = in_.read.load(std::memory_order_relaxed);
+  const std::uint64_t written = in_.written.load(std::memory_order_acquire);
+  const std::size_t offset = read % kRingBytes;
+  return {in_.bytes + offset, std::min<std::size_t>(written - read, kRingBytes - offset)};
+}
+
+void RingChannel::consume(std::size_t bytes) {
+  in_.read.store(in_.read.load(std::memory_order_relaxed) + bytes, std::memory_order_seq_cst);
+  shared::ring(bell_);
+}
+
+}  // namespace lockstep::transport

@@ -1,0 +1,26 @@
+// A Channel through two rings in shared memory.
+#pragma once
+
+#include "lockstep/comm/shared/segment.h"
+#include "lockstep/comm/transport/channel.h"
+
+namespace lockstep::transport {
+
+class RingChannel : public Channel {
+ public:
+  // `bell` is the peer's: rung after writing and after making room.
+  RingChannel(shared::Ring& to_peer, shared::Ring& from_peer, shared::Bell& bell)
+      : out_(to_peer), in_(from_peer), bell_(bell) {}
+
+  std::size_t write(std::span<const std::span<const std::byte>> parts) override;
+  std::size_t read(std::span<std::byte> into) override;
+  std::span<const std::byte> peek() override;
+  void consume(std::size_t bytes) override;
+
+ private:
+  shared::Ring& out_;
+  shared::Ring& in_;
+  shared::Bell& bell_;
+};
+
+}  // namespace lockstep::transport
