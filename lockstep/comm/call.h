@@ -37,6 +37,8 @@ enum class Collective : std::uint8_t {
   kCopy,
 };
 
+inline constexpr std::size_t kCollectives = 12;
+
 inline constexpr Collective kScheduledCollectives[] = {
     Collective::kBroadcast,     Collective::kScatter,   Collective::kGather,
     Collective::kReduce,        Collective::kAllReduce, Collective::kAllGather,

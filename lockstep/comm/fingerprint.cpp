@@ -26,19 +26,24 @@ std::uint64_t mix_in(std::uint64_t seed, std::string_view text) {
 std::uint64_t agreed_count(const Call& call) {
   switch (call.kind) {
     case Collective::kScatter:
-    case Collective::kReduceScatter: return call.varying ? 0 : call.out.count;
+    case Collective::kReduceScatter:
+      return call.varying ? 0 : call.out.count;
     case Collective::kGather:
     case Collective::kAllGather:
-    case Collective::kAllToAll: return call.varying ? 0 : call.in.count;
-    case Collective::kReceive: return call.out.count;
-    default: return call.in.count;
+    case Collective::kAllToAll:
+      return call.varying ? 0 : call.in.count;
+    case Collective::kReceive:
+      return call.out.count;
+    default:
+      return call.in.count;
   }
 }
 
 std::uint64_t extra_of(const Call& call) {
   std::uint64_t extra = 0;
   if (!call.algorithm.empty()) extra = mix_in(extra, call.algorithm);
-  if (reduces(call.kind) && call.op.kind == ReduceOp::kUser) extra = mix_in(extra, call.op.user->name);
+  if (reduces(call.kind) && call.op.kind == ReduceOp::kUser)
+    extra = mix_in(extra, call.op.user->name);
   if (call.varying && call.kind != Collective::kAllToAll) {
     for (std::size_t count : call.counts) extra = mix_in(extra, count);
   }
@@ -61,11 +66,10 @@ Fingerprint fingerprint_of(const Call& call, std::uint64_t sequence) {
 }
 
 std::uint64_t hash(const Fingerprint& f) {
-  const std::uint64_t small = static_cast<std::uint64_t>(f.kind) |
-                              static_cast<std::uint64_t>(f.dtype) << 8 |
-                              static_cast<std::uint64_t>(f.op) << 16 |
-                              static_cast<std::uint64_t>(f.varying) << 24 |
-                              static_cast<std::uint64_t>(static_cast<std::uint32_t>(f.root)) << 32;
+  const std::uint64_t small =
+      static_cast<std::uint64_t>(f.kind) | static_cast<std::uint64_t>(f.dtype) << 8 |
+      static_cast<std::uint64_t>(f.op) << 16 | static_cast<std::uint64_t>(f.varying) << 24 |
+      static_cast<std::uint64_t>(static_cast<std::uint32_t>(f.root)) << 32;
   // Three independent multiplications, then one finish: this is on the path of 8-byte calls.
   const std::uint64_t mixed = f.sequence * 0x9e3779b97f4a7c15ull ^ f.count * 0xbf58476d1ce4e5b9ull ^
                               (small + f.extra) * 0x94d049bb133111ebull;
@@ -77,7 +81,8 @@ std::string describe(const Fingerprint& f) {
   std::string text = fmt::format("operation {}: {}{} of {} {}", f.sequence, name(f.kind),
                                  f.varying ? "_v" : "", f.count, name(f.dtype));
   if (reduces(f.kind)) {
-    text += f.op == ReduceOp::kUser ? ", a user's reduction" : fmt::format(", {}", name(ReduceOp(f.op)));
+    text += f.op == ReduceOp::kUser ? ", a user's reduction"
+                                    : fmt::format(", {}", name(ReduceOp(f.op)));
   }
   if (has_root(f.kind)) text += fmt::format(", root {}", f.root);
   return text;

@@ -12,8 +12,6 @@ constexpr std::string_view kBackendNames[] = {"native", "threads", "mpi"};
 
 constexpr ValueRange<std::size_t> kWindowRange{.min = std::size_t{4} << 10,
                                                .max = std::size_t{1} << 30};
-constexpr ValueRange<int> kRecorderRange{.min = 1, .max = 1 << 20};
-constexpr ValueRange<int> kSocketsRange{.min = 1, .max = 64};
 constexpr std::chrono::milliseconds kShortestTimeout{1};
 
 std::string_view environment(const char* variable) {
@@ -62,27 +60,19 @@ void bind(Config& config, CommOptions& options) {
   config.bind("comm.window", options.window,
               "Bytes of staging in each slot between two ranks that share a machine.",
               kWindowRange);
-  config.bind("comm.spin", options.spin,
-              "How long a waiting rank spins before it sleeps; auto looks at ranks and CPUs.");
   config.bind("comm.cache_dir", options.cache_dir,
               "Where measured figures of links are kept; empty keeps none.");
   config.bind("comm.measure", options.measure,
               "Whether to measure the delay and bandwidth of links at start when not yet known.");
   config.bind("comm.recorder_dir", options.recorder_dir,
               "Where the flight recorder's dumps go on an error; empty: to stderr only.");
-  config.bind("comm.recorder_size", options.recorder_size,
-              "How many of its last operations each rank's flight recorder keeps.", kRecorderRange);
-  config.bind("comm.interface", options.interface,
-              "The network interface or address to listen on; empty: loopback, or with comm.hosts "
-              "the one that leads to them.");
-  config.bind("comm.hosts", options.hosts,
-              "The addresses of the machines that take part; empty: this machine alone, on "
-              "loopback.");
-  config.bind("comm.sockets_per_peer", options.sockets_per_peer,
-              "TCP connections between two ranks; several help on fast networks.", kSocketsRange);
-  config.bind("comm.check", options.check,
-              "Whether ranks compare fingerprints of every operation, so that a disagreement is an "
-              "error.");
+  config.bind(
+      "comm.interface", options.interface,
+      "The address on which other machines reach this rank; empty: loopback, or the address "
+      "that leads to the rendezvous where that is on another machine.");
+  config.bind(
+      "comm.check", options.check,
+      "Whether the MPI backend compares fingerprints of every operation; the others always do.");
 }
 
 CommOptions comm_options() {

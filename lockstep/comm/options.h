@@ -39,14 +39,10 @@ struct CommOptions {
   // The algorithm of each scheduled collective: comm.algorithm.all_reduce and so on.
   std::array<std::string, std::size(kScheduledCollectives)> algorithms;
   std::size_t window = std::size_t{512} << 10;
-  std::optional<std::chrono::nanoseconds> spin;  // none: auto
   std::string cache_dir = default_cache_dir();
   bool measure = true;
   std::string recorder_dir;
-  int recorder_size = 64;
   std::string interface;
-  std::vector<std::string> hosts;
-  int sockets_per_peer = 1;
   bool check = true;
 
   CommOptions() { algorithms.fill(std::string(kAutoAlgorithm)); }

@@ -292,7 +292,7 @@ TEST_P(EveryCollective, EveryAlgorithmOfTheSchedules) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Collectives, EveryCollective, ::testing::ValuesIn(kScheduledCollectives),
-                         [](const auto& info) { return std::string(name(info.param)); });
+                         [](const auto& tested) { return std::string(name(tested.param)); });
 
 // Sizes that differ from rank to rank, zero among them.
 std::vector<std::size_t> varying_counts(int ranks, std::size_t unit) {
@@ -324,7 +324,9 @@ TEST(Varying, AllGatherGatherAndScatter) {
       const bool is_root = comm.rank() == root;
       std::vector<std::int32_t> gathered(is_root ? total : 0);
       comm.run(gather_v(in, gathered, counts, root));
-      if (is_root) EXPECT_EQ(gathered, expected);
+      if (is_root) {
+        EXPECT_EQ(gathered, expected);
+      }
 
       std::vector<std::int32_t> back(mine);
       comm.run(scatter_v(gathered, counts, back, root));
@@ -418,8 +420,8 @@ TEST(PointToPoint, CrossingLargeSendsDoNotBlockEachOther) {
     }
     for (const Work& work : works) work.wait();
     for (int peer = 0; peer < n; ++peer) {
-      if (peer != comm.rank())
-        EXPECT_EQ(theirs[static_cast<std::size_t>(peer)], input_of<float>(peer, kCount));
+      if (peer == comm.rank()) continue;
+      EXPECT_EQ(theirs[static_cast<std::size_t>(peer)], input_of<float>(peer, kCount));
     }
   });
 }

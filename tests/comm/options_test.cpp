@@ -35,9 +35,6 @@ TEST_F(CommOptionsTest, DefaultsAreThoseOfTheStruct) {
   EXPECT_EQ(options.transport, TransportChoice::kAuto);
   EXPECT_EQ(options.backend, Backend::kNative);
   EXPECT_EQ(options.window, 524288u);
-  EXPECT_EQ(options.spin, std::nullopt);
-  EXPECT_EQ(options.recorder_size, 64);
-  EXPECT_EQ(options.sockets_per_peer, 1);
   EXPECT_TRUE(options.measure);
   EXPECT_TRUE(options.check);
   for (const Collective collective : kScheduledCollectives) {
@@ -60,14 +57,14 @@ TEST_F(CommOptionsTest, EveryScheduledCollectiveHasItsOwnAlgorithm) {
 TEST_F(CommOptionsTest, TheEnvironmentWinsOverTheFile) {
   const auto path = std::filesystem::temp_directory_path() /
                     ("lockstep_options_test_" + std::to_string(getpid()) + ".toml");
-  std::ofstream(path) << "[comm]\ntimeout = '9s'\ntransport = 'tcp'\nsockets_per_peer = 4\n";
+  std::ofstream(path) << "[comm]\ntimeout = '9s'\ntransport = 'tcp'\nwindow = '64Ki'\n";
   variable("LOCKSTEP_CONFIG", path);
   variable("LOCKSTEP_COMM_TIMEOUT", "250ms");
   const CommOptions options = comm_options();
   std::filesystem::remove(path);
   EXPECT_EQ(options.timeout, 250ms);
   EXPECT_EQ(options.transport, TransportChoice::kTcp);
-  EXPECT_EQ(options.sockets_per_peer, 4);
+  EXPECT_EQ(options.window, 64u << 10);
 }
 
 TEST_F(CommOptionsTest, AMisspeltVariableIsAnError) {

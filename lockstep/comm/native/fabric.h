@@ -49,6 +49,8 @@ class Fabric {
   // The machine of every rank of the world, numbered from 0. Ranks with the same number share
   // memory, and have proved it.
   virtual const std::vector<int>& machines() const = 0;
+  // The machines by name, the same from run to run: under it measured figures are remembered.
+  virtual std::string network() const = 0;
 
   // Zeroed memory that all `ranks` (of one machine, this one among them) see as one.
   virtual SharedMemory share(std::uint64_t tag, std::span<const int> ranks, std::size_t bytes) = 0;

@@ -36,7 +36,7 @@ std::uint64_t derive_tag(std::uint64_t parent, std::uint64_t split, int color) {
 
 GroupCommunicator::GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64_t tag,
                                      std::vector<int> members, const CommOptions& options,
-                                     const ExchangeTexts& exchange)
+                                     const ExchangeTexts& exchange, const Links* links)
     : fabric_(std::move(fabric)),
       tag_(tag),
       members_(std::move(members)),
@@ -70,8 +70,13 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64
       index_of(locals_, fabric_->rank()), local_ranks, options_.timeout, inbox_->fault);
   recorder_ = std::make_unique<Recorder>(group_->segment().area(group_->me()));
   connect(exchange);
-  selector_ =
-      std::make_unique<Selector>(std::move(member_machines), local_count == size(), options_);
+  selector_ = std::make_unique<Selector>(member_machines, local_count == size(), options_,
+                                         links != nullptr ? *links : assumed_links());
+  if (links == nullptr && local_count < size()) {
+    const bool all_tcp = options_.transport == TransportChoice::kTcp;
+    const Links found = find_links(*this, member_machines, all_tcp, fabric_->network(), options_);
+    selector_ = std::make_unique<Selector>(member_machines, false, options_, found);
+  }
 }
 
 GroupCommunicator::~GroupCommunicator() {
@@ -192,7 +197,7 @@ void GroupCommunicator::execute(const Call& call) {
     if (selector_->is_fused(call)) {
       shared::run(*group_, call, fingerprint);
     } else {
-      execute_schedule(call, selector_->choose(call).algorithm, fingerprint);
+      execute_schedule(call, selector_->algorithm(call), fingerprint);
     }
   });
   Recorder::end(record);
@@ -325,7 +330,8 @@ std::unique_ptr<Communicator> GroupCommunicator::split(int color, int key) {
     for (int i : chosen) texts.push_back(everyone[static_cast<std::size_t>(i)]);
     return texts;
   };
-  return std::make_unique<GroupCommunicator>(fabric_, tag, std::move(members), options_, exchange);
+  return std::make_unique<GroupCommunicator>(fabric_, tag, std::move(members), options_, exchange,
+                                             &selector_->links());
 }
 
 SymmetricBuffer GroupCommunicator::allocate(std::size_t bytes) {

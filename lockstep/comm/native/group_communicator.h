@@ -28,9 +28,11 @@ class GroupCommunicator final : public Communicator {
   // Gives `mine` to all members and returns everyone's, by member.
   using ExchangeTexts = std::function<std::vector<std::string>(const std::string& mine)>;
 
-  // `members` are world ranks in order; this rank is one of them.
+  // `members` are world ranks in order; this rank is one of them. Without `links` they are found
+  // out, if selection has to know them.
   GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64_t tag, std::vector<int> members,
-                    const CommOptions& options, const ExchangeTexts& exchange);
+                    const CommOptions& options, const ExchangeTexts& exchange,
+                    const Links* links = nullptr);
   ~GroupCommunicator() override;
 
   int rank() const override { return rank_; }

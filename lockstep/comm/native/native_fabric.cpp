@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <map>
@@ -48,10 +50,10 @@ std::string random_name() {
   return "lockstep-" + to_hex(bytes);
 }
 
-std::string self_description() {
+std::string host_name() {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
-  return fmt::format("pid {} on {}", ::getpid(), host.data());
+  return host.data();
 }
 
 class NativeFabric final : public Fabric {
@@ -74,6 +76,7 @@ class NativeFabric final : public Fabric {
   std::string_view backend() const override { return "native"; }
   int rank() const override { return rank_; }
   const std::vector<int>& machines() const override { return machines_; }
+  std::string network() const override { return network_; }
 
   SharedMemory share(std::uint64_t tag, std::span<const int> ranks, std::size_t bytes) override {
     constexpr std::uint64_t kSegment = 0;  // exchanges count from 1
@@ -170,7 +173,8 @@ class NativeFabric final : public Fabric {
     const Deadline deadline = deadline_in(timeout_);
     Door door(token_);
     Listener listener = listen_tcp({listen_host_, 0});
-    const CallingCard mine{listener.address, random_name(), self_description()};
+    const CallingCard mine{listener.address, random_name(),
+                           fmt::format("pid {} on {}", ::getpid(), host_name())};
     door.open(std::move(listener.fd), false);
     door.open(listen_unix_abstract(mine.local_name), true);
 
@@ -207,12 +211,18 @@ class NativeFabric final : public Fabric {
   void find_machines(const NativeWorld& world) {
     const auto first = std::find(same_machine_.begin(), same_machine_.end(), true);
     const std::string leader = fmt::to_string(first - same_machine_.begin());
+    const std::string mine = fmt::format("{}\n{} at {}", leader, host_name(), listen_host_);
     std::vector<std::string> known;
-    for (const std::string& text : world.exchange("machines", leader)) {
-      const auto found = std::find(known.begin(), known.end(), text);
+    std::vector<std::string> names;
+    for (const std::string& text : world.exchange("machines", mine)) {
+      const std::size_t end = text.find('\n');
+      const auto found = std::find(known.begin(), known.end(), text.substr(0, end));
       machines_.push_back(static_cast<int>(found - known.begin()));
-      if (found == known.end()) known.push_back(text);
+      if (found != known.end()) continue;
+      known.push_back(text.substr(0, end));
+      names.push_back(text.substr(std::min(end, text.size() - 1) + 1));
     }
+    network_ = fmt::format("{}", fmt::join(names, ", "));
     log_info("rank {} of {}: {} machine{}", rank_, size_, known.size(),
              known.size() == 1 ? "" : "s");
   }
@@ -225,6 +235,7 @@ class NativeFabric final : public Fabric {
   std::chrono::nanoseconds timeout_;
   std::vector<bool> same_machine_;
   std::vector<int> machines_;
+  std::string network_ = "one rank";
   std::unique_ptr<ControlPlane> control_;
   std::map<std::uint64_t, std::unique_ptr<Door>> doors_;
 };

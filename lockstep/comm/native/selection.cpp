@@ -1,33 +1,129 @@
 #include "lockstep/comm/native/selection.h"
 
+#include <algorithm>
+
 #include "lockstep/base/error.h"
+#include "lockstep/base/units.h"
 #include "lockstep/comm/shared/collectives.h"
 
 namespace lockstep {
+namespace {
 
-Selector::Selector(std::vector<int> machines, bool fused, const CommOptions& options)
-    : fused_(fused), options_(options) {
+// The size that prices go by: of the whole vector, as schedules count it.
+double vector_bytes(const Call& call, int ranks) {
+  const auto n = static_cast<double>(ranks);
+  const auto element = static_cast<double>(size_of(dtype_of_call(call)));
+  const auto in = static_cast<double>(call.in.count);
+  const auto out = static_cast<double>(call.out.count);
+  if (call.varying && call.kind != Collective::kAllToAll) {
+    double total = 0;
+    for (std::size_t count : call.counts) total += static_cast<double>(count);
+    return total * element;
+  }
+  switch (call.kind) {
+    case Collective::kScatter:
+    case Collective::kReduceScatter:
+      return out * n * element;
+    case Collective::kGather:
+    case Collective::kAllGather:
+      return in * n * element;
+    // Only pairs know the sizes of all_to_all_v, and all ranks must choose alike.
+    case Collective::kAllToAll:
+      return call.varying ? 1 : in * element;
+    default:
+      return in * element;
+  }
+}
+
+Collective scheduled_as(Collective kind) {
+  return kind == Collective::kBarrier ? Collective::kAllReduce : kind;
+}
+
+constexpr double kMostBytes = 0x1p44;
+
+}  // namespace
+
+Selector::Selector(std::vector<int> machines, bool fused, const CommOptions& options,
+                   const Links& links)
+    : fused_(fused), options_(options), links_(links) {
   shape_.ranks = static_cast<int>(machines.size());
-  shape_.machines = std::move(machines);
-  for (std::size_t kind = 0; kind < fused_by_default_.size(); ++kind) {
-    const std::string_view forced = options_.algorithm(static_cast<Collective>(kind));
-    fused_by_default_[kind] = fused_ && (forced == kAutoAlgorithm || forced == kFused);
+  shape_.machines = machines;
+  // Ranks that may not share memory are joined by TCP wherever they are.
+  if (options_.transport == TransportChoice::kTcp) {
+    topology_ = schedule::flat_topology(shape_.ranks, links_.outer);
+  } else {
+    schedule::Network network;
+    network.inner = links_.inner;
+    network.outer = links_.outer;
+    topology_ = network.with_machines(machines);
+  }
+  for (std::size_t kind = 0; kind < kCollectives; ++kind) {
+    const std::string_view chosen = options_.algorithm(static_cast<Collective>(kind));
+    fused_by_default_[kind] = fused_ && (chosen == kAutoAlgorithm || chosen == kFused);
   }
 }
 
 bool Selector::is_fused(const Call& call) const {
-  if (!call.algorithm.empty()) return fused_ && call.algorithm == kFused && shared::serves(call);
-  return fused_by_default_[static_cast<std::size_t>(call.kind)] && shared::serves(call);
+  const bool wanted = call.algorithm.empty()
+                          ? fused_by_default_[static_cast<std::size_t>(call.kind)]
+                          : fused_ && call.algorithm == kFused;
+  return wanted && shared::serves(call);
+}
+
+std::string_view Selector::forced(const Call& call) const {
+  if (!call.algorithm.empty()) return call.algorithm;
+  const std::string_view configured = options_.algorithm(call.kind);
+  // Where fused does not serve a configured collective, its schedules do.
+  return configured == kAutoAlgorithm || configured == kFused ? std::string_view() : configured;
+}
+
+const Selector::Prices& Selector::prices(const Call& call) const {
+  const Collective kind = scheduled_as(call.kind);
+  const auto found = prices_.find(kind);
+  if (found != prices_.end()) return found->second;
+  schedule::PriceList list(kind, shape_, topology_);
+  auto reigns = list.reigns(kMostBytes);
+  return prices_.emplace(kind, Prices{std::move(list), std::move(reigns)}).first->second;
+}
+
+std::string Selector::algorithm(const Call& call) const {
+  if (is_fused(call)) return std::string(kFused);
+  if (const std::string_view name = forced(call); !name.empty()) {
+    if (name == kFused) {
+      fail(ErrorCode::kUnsupported,
+           "{} by {}: it needs all ranks on one machine and blocks that all ranks know; leave the "
+           "algorithm to selection",
+           describe(call), kFused);
+    }
+    return std::string(name);
+  }
+  const double bytes = vector_bytes(call, shape_.ranks);
+  const auto& reigns = prices(call).reigns;
+  const auto next = std::upper_bound(
+      reigns.begin() + 1, reigns.end(), bytes,
+      [](double size, const schedule::PriceList::Reign& reign) { return size < reign.from; });
+  return std::string(std::prev(next)->algorithm->name);
 }
 
 Choice Selector::choose(const Call& call) const {
-  if (is_fused(call)) return {std::string(kFused), "all ranks share one machine"};
-  std::string forced = call.algorithm;
-  if (forced.empty() && options_.algorithm(call.kind) != kAutoAlgorithm) {
-    forced = options_.algorithm(call.kind);
+  const std::string chosen = algorithm(call);
+  if (chosen == kFused) {
+    return {chosen, fmt::format("all {} ranks share one machine", shape_.ranks)};
   }
-  if (!forced.empty()) return {forced, "forced"};
-  return {"ring", "default"};
+  if (!forced(call).empty()) return {chosen, "forced"};
+  const auto ranking = prices(call).list.at(vector_bytes(call, shape_.ranks));
+  std::string why = fmt::format("cheapest of {} on links {} as", ranking.size(), links_.source);
+  const auto say = [&](std::string_view what, const schedule::Link& link) {
+    why += fmt::format(" {} {} {}", what, format_seconds(link.alpha),
+                       format_bytes_per_second(link.bandwidth));
+  };
+  if (options_.transport != TransportChoice::kTcp) say("inner", links_.inner);
+  say("outer", links_.outer);
+  for (std::size_t i = 0; i < std::min<std::size_t>(2, ranking.size()); ++i) {
+    why += fmt::format("{} {} {}", i == 0 ? ":" : ",", ranking[i].algorithm->name,
+                       format_seconds(ranking[i].seconds));
+  }
+  return {chosen, why};
 }
 
 }  // namespace lockstep

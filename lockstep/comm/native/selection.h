@@ -3,11 +3,15 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/comm/communicator.h"
+#include "lockstep/comm/native/links.h"
 #include "lockstep/comm/options.h"
+#include "lockstep/comm/schedule/cost.h"
 #include "lockstep/comm/schedule/schedule.h"
 
 namespace lockstep {
@@ -18,18 +22,34 @@ inline constexpr std::string_view kFused = "fused";
 class Selector {
  public:
   // `machines` of the members; `fused` whether all of them share memory.
-  Selector(std::vector<int> machines, bool fused, const CommOptions& options);
+  Selector(std::vector<int> machines, bool fused, const CommOptions& options, const Links& links);
 
   // Whether the call goes through shared memory; choose() would name kFused.
   bool is_fused(const Call& call) const;
+  // The algorithm alone, / and with the figures that speak for it.
+  std::string algorithm(const Call& call) const;
   Choice choose(const Call& call) const;
+
   const schedule::Shape& shape() const { return shape_; }
+  const Links& links() const { return links_; }
 
  private:
+  std::string_view forced(const Call& call) const;
+  struct Prices;
+  const Prices& prices(const Call& call) const;
+
   schedule::Shape shape_;
   bool fused_;
   CommOptions options_;
-  std::array<bool, 16> fused_by_default_{};  // by collective
+  Links links_;
+  schedule::Topology topology_;
+  std::array<bool, kCollectives> fused_by_default_{};  // by collective
+  // Filled as collectives come up; `reigns` says which algorithm is cheapest from which size on.
+  struct Prices {
+    schedule::PriceList list;
+    std::vector<schedule::PriceList::Reign> reigns;
+  };
+  mutable std::map<Collective, Prices> prices_;
 };
 
 }  // namespace lockstep

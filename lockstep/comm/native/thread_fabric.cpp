@@ -37,6 +37,7 @@ class ThreadFabric final : public Fabric {
   std::string_view backend() const override { return "threads"; }
   int rank() const override { return rank_; }
   const std::vector<int>& machines() const override { return machines_; }
+  std::string network() const override { return "threads"; }
 
   SharedMemory share(std::uint64_t tag, std::span<const int>, std::size_t bytes) override {
     const std::lock_guard lock(hub_->mutex);

@@ -1,0 +1,174 @@
+#include "lockstep/comm/native/links.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/base/log.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kPings = 30;
+constexpr std::size_t kFirstStream = 64 * 1024;
+constexpr std::size_t kLastStream = 8 * 1024 * 1024;
+constexpr double kEnough = 5e-3;  // seconds of streaming that give a steady figure
+constexpr double kSlow = 50e-3;   // a link this slow is not asked for more
+
+double seconds_since(SteadyClock::time_point start) {
+  return std::chrono::duration<double>(SteadyClock::now() - start).count();
+}
+
+// Both ends call this; `first` measures and gets the figures.
+schedule::Link time_pair(Communicator& world, int first, int second) {
+  const bool measures = world.rank() == first;
+  const int peer = measures ? second : first;
+  std::vector<std::byte> buffer(kLastStream);
+  const auto data = [&](std::size_t bytes) { return Data(buffer.data(), bytes, DType::kU8); };
+  const auto there_and_back = [&](std::size_t there, std::size_t back) {
+    const auto start = SteadyClock::now();
+    if (measures) {
+      world.send(data(there), peer);
+      world.receive(data(back), peer);
+    } else {
+      world.receive(data(there), peer);
+      world.send(data(back), peer);
+    }
+    return seconds_since(start);
+  };
+  std::vector<double> trips;
+  for (int i = 0; i < kPings; ++i) trips.push_back(there_and_back(8, 8));
+  std::nth_element(trips.begin(), trips.begin() + kPings / 2, trips.end());
+  schedule::Link link{trips[kPings / 2] / 2, 1};
+  for (std::size_t bytes = kFirstStream; bytes <= kLastStream; bytes *= 4) {
+    const double seconds = std::min(there_and_back(bytes, 1), there_and_back(bytes, 1));
+    const double transfer = std::max(seconds - 2 * link.alpha, 1e-9);
+    link.bandwidth = static_cast<double>(bytes) / transfer;
+    // The measuring side decides for both whether a longer stream is worth its time.
+    std::vector<std::uint8_t> again = {static_cast<std::uint8_t>(
+        seconds < kEnough || (bytes < kLastStream / 4 && seconds < kSlow) ? 1 : 0)};
+    if (measures) {
+      world.send(again, peer);
+    } else {
+      world.receive(again, peer);
+    }
+    if (again[0] == 0) break;
+  }
+  return link;
+}
+
+// Rank 0 against the first rank of every other machine, and two ranks of one machine; one pair at
+// a time, the slowest counts. Only the ranks that measured know the result.
+Links measure(Communicator& world, const std::vector<int>& machines, bool all_tcp) {
+  Links links = assumed_links();
+  links.source = "measured";
+  const int n = world.size();
+  std::vector<std::pair<int, int>> near;
+  std::vector<std::pair<int, int>> far;
+  std::vector<int> seen = {machines[0]};
+  for (int r = 1; r < n; ++r) {
+    const int machine = machines[static_cast<std::size_t>(r)];
+    if (std::find(seen.begin(), seen.end(), machine) == seen.end()) {
+      seen.push_back(machine);
+      far.emplace_back(0, r);
+    } else if (near.empty()) {
+      const auto mate = std::find(machines.begin(), machines.end(), machine) - machines.begin();
+      near.emplace_back(static_cast<int>(mate), r);
+    }
+  }
+  if (all_tcp && far.empty()) std::swap(near, far);
+  const auto slowest = [&](const std::vector<std::pair<int, int>>& pairs, schedule::Link& link) {
+    if (pairs.empty()) return;
+    std::array<double, 2> worst = {0, 1e18};
+    for (const auto& [first, second] : pairs) {
+      world.barrier();
+      if (world.rank() != first && world.rank() != second) continue;
+      const schedule::Link timed = time_pair(world, first, second);
+      worst = {std::max(worst[0], timed.alpha), std::min(worst[1], timed.bandwidth)};
+    }
+    std::vector<double> known = {worst[0], worst[1]};
+    world.broadcast(known, pairs.front().first);
+    link = {known[0], known[1]};
+  };
+  slowest(near, links.inner);
+  slowest(far, links.outer);
+  return links;
+}
+
+fs::path cache_file(const CommOptions& options) {
+  return fs::path(options.cache_dir) / "links.json";
+}
+
+nlohmann::json read_cache(const fs::path& path) {
+  std::ifstream file(path);
+  nlohmann::json cache = nlohmann::json::parse(file, nullptr, false);
+  return cache.is_object() ? cache : nlohmann::json::object();
+}
+
+// What is remembered of the network: inner and outer alpha and bandwidth; empty: nothing usable.
+std::vector<double> recall(const std::string& network, const CommOptions& options) {
+  if (options.cache_dir.empty()) return {};
+  const nlohmann::json cache = read_cache(cache_file(options));
+  const auto found = cache.find(network);
+  if (found == cache.end() || !found->is_array() || found->size() != 4) return {};
+  std::vector<double> figures;
+  for (const auto& figure : *found) {
+    if (!figure.is_number() || !(figure.get<double>() > 0)) return {};
+    figures.push_back(figure.get<double>());
+  }
+  return figures;
+}
+
+void remember(const std::string& network, const std::vector<double>& figures,
+              const CommOptions& options) {
+  if (options.cache_dir.empty()) return;
+  try {
+    const fs::path path = cache_file(options);
+    fs::create_directories(path.parent_path());
+    nlohmann::json cache = read_cache(path);
+    cache[network] = figures;
+    const fs::path fresh = fmt::format("{}.{}", path.string(), ::getpid());
+    {
+      std::ofstream file(fresh);
+      file << cache.dump(2) << '\n';
+      if (!file.flush()) throw std::runtime_error("cannot write " + fresh.string());
+    }
+    fs::rename(fresh, path);
+  } catch (const std::exception& error) {
+    log_warn("the measured links are not remembered: {}", error.what());
+  }
+}
+
+}  // namespace
+
+Links assumed_links() {
+  return {.inner = {1e-6, 5e9}, .outer = {20e-6, 1.25e9}, .source = "assumed"};
+}
+
+Links find_links(Communicator& world, const std::vector<int>& machines, bool all_tcp,
+                 const std::string& network, const CommOptions& options) {
+  if (!options.measure || world.size() == 1) return assumed_links();
+  std::vector<double> figures =
+      world.rank() == 0 ? recall(network, options) : std::vector<double>{};
+  std::vector<std::int32_t> known = {figures.empty() ? 0 : 1};
+  world.broadcast(known, 0);
+  figures.resize(4);
+  if (known[0] == 0) {
+    const Links links = measure(world, machines, all_tcp);
+    figures = {links.inner.alpha, links.inner.bandwidth, links.outer.alpha, links.outer.bandwidth};
+    if (world.rank() == 0) remember(network, figures, options);
+  }
+  world.broadcast(figures, 0);
+  return {.inner = {figures[0], figures[1]},
+          .outer = {figures[2], figures[3]},
+          .source = known[0] != 0 ? "remembered" : "measured"};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,108 @@
+// One rank of a job that goes wrong on purpose; started by failure_proc_test.cpp through the
+// launcher. What the rank experiences goes to $DIR/error-RANK:
+//   <code> <ranks, comma-separated> <steady clock in ns when noticed> <message>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/base/error.h"
+#include "lockstep/launch/make_world.h"
+
+namespace {
+
+using namespace lockstep;
+
+std::filesystem::path folder() { return std::getenv("DIR"); }
+
+void write_file(const std::string& name, const std::string& text) {
+  std::ofstream(folder() / (name + ".part")) << text;
+  std::filesystem::rename(folder() / (name + ".part"), folder() / name);
+}
+
+// Collectives of many sizes until something breaks.
+void loop(Communicator& world) {
+  const SymmetricBuffer memory = world.allocate(1 << 20);
+  std::vector<float> data(1 << 18, 1.0f);
+  for (std::size_t i = 0;; ++i) {
+    const std::size_t count = std::size_t{1} << (i % 18);
+    if (i % 2 == 0) {
+      world.all_reduce(std::span(data).first(count));
+    } else {
+      world.all_reduce(memory.as<float>().first(count));
+    }
+    if (i == 100) write_file("running-" + std::to_string(world.rank()), std::to_string(::getpid()));
+  }
+}
+
+// Rank 1 calls something else than the others.
+void disagree(Communicator& world, const std::string& how) {
+  const bool odd = world.rank() == 1;
+  std::vector<float> data(1000);
+  std::vector<std::int32_t> others(1000);
+  world.barrier();
+  if (how == "count") {
+    world.all_reduce(std::span(data).first(odd ? 999 : 1000));
+  } else if (how == "dtype") {
+    odd ? world.all_reduce(others) : world.all_reduce(data);
+  } else if (how == "operation") {
+    odd ? world.all_reduce(data, ReduceOp::kMax) : world.all_reduce(data);
+  } else if (how == "root") {
+    world.broadcast(data, odd ? 1 : 0);
+  } else if (how == "collective") {
+    odd ? world.barrier() : world.all_reduce(data);
+  } else if (how == "allocation") {
+    world.allocate(odd ? 8192 : 4096);
+  } else if (how == "message" && world.rank() < 2) {
+    odd ? world.receive(std::span(data).first(10), 0) : world.send(std::span(data).first(11), 1);
+  }
+  world.barrier();
+}
+
+void stop_rank(Communicator& world) {
+  world.barrier();
+  if (world.rank() == 1) ::raise(SIGSTOP);
+  world.barrier();
+}
+
+void abort_rank(Communicator& world) {
+  world.barrier();
+  if (world.rank() == 1) world.abort("the disk is full");
+  world.barrier();
+}
+
+void run(Communicator& world, const std::string& what, const std::string& how) {
+  if (what == "loop") loop(world);
+  if (what == "disagree") disagree(world, how);
+  if (what == "stop") stop_rank(world);
+  if (what == "abort") abort_rank(world);
+  if (what == "leave") world.barrier();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  auto world = make_world();
+  const std::string rank = std::to_string(world->rank());
+  const std::string what = argc > 1 ? argv[1] : "";
+  try {
+    run(*world, what, argc > 2 ? argv[2] : "");
+    if (what == "leave") {
+      if (world->rank() == 1) return 0;
+      world->barrier();
+    }
+  } catch (const Error& error) {
+    const auto now = SteadyClock::now().time_since_epoch();
+    std::string ranks;
+    for (int culprit : error.ranks()) ranks += (ranks.empty() ? "" : ",") + std::to_string(culprit);
+    write_file("error-" + rank,
+               fmt::format("{} {} {} {}", static_cast<int>(error.code()), ranks.empty() ? "-" : ranks,
+                           std::chrono::nanoseconds(now).count(), error.what()));
+    return 3;
+  }
+  return 0;
+}
