@@ -1,6 +1,9 @@
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,14 +34,8 @@ std::chrono::milliseconds milliseconds_of(const std::string& text) {
       std::chrono::duration<double>(parse_seconds(text)));
 }
 
-LaunchOptions resolve(const Flags& flags, std::vector<std::string> command) {
+LaunchOptions resolve(const Flags& flags) {
   LaunchOptions options = flags.options;
-  if (!command.empty() && command.front() == "--") command.erase(command.begin());
-  if (command.empty()) {
-    fail(ErrorCode::kInvalidArgument,
-         "there is no program to launch; write it last, like: lockstep launch -n 4 -- prog args");
-  }
-  options.command = std::move(command);
   options.prefix_output = !flags.no_prefix;
   options.grace = milliseconds_of(flags.grace);
   options.join_patience = milliseconds_of(flags.join_timeout);
@@ -58,6 +55,17 @@ LaunchOptions resolve(const Flags& flags, std::vector<std::string> command) {
                                      std::filesystem::absolute(flags.config).string());
   }
   return options;
+}
+
+// The end of this process's command line, as it was typed: CLI11 would take an argument like [a,b]
+// apart.
+std::vector<std::string> last_words_typed(std::size_t count) {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  if (words.size() < count) fail(ErrorCode::kSystem, "cannot read /proc/self/cmdline");
+  words.erase(words.begin(), words.end() - static_cast<std::ptrdiff_t>(count));
+  return words;
 }
 
 int run(const LaunchOptions& options) {
@@ -98,9 +106,15 @@ void add_launch(CLI::App& app, int& exit_code) {
       ->allow_extra_args(false);
   command->add_option("--config", flags->config, "A file that the ranks find in LOCKSTEP_CONFIG");
   command->add_flag("--no-prefix", flags->no_prefix, "Do not write [rank] before each line");
-  command->prefix_command();
-  command->final_callback(
-      [command, flags, &exit_code] { exit_code = run(resolve(*flags, command->remaining())); });
+  // Everything from the first word that is no flag of ours belongs to the program.
+  auto* words =
+      command->add_option("command", options.command, "The program and its arguments")->required();
+  command->positionals_at_end();
+  command->final_callback([=, &exit_code] {
+    const auto count = std::ranges::count(command->parse_order(), words);
+    flags->options.command = last_words_typed(static_cast<std::size_t>(count));
+    exit_code = run(resolve(*flags));
+  });
 }
 
 }  // namespace lockstep::cli

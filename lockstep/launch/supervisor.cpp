@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
@@ -288,10 +289,10 @@ void Supervisor::clean_up() {
   if (culprit_) {
     constexpr std::size_t kMostNamed = 8;
     for (std::size_t i = 0; i < std::min(followers_.size(), kMostNamed); ++i) {
-      say(fmt::format("  {} {}", followers_[i]->describe(), "afterwards"));
+      say("then " + followers_[i]->describe());
     }
     if (followers_.size() > kMostNamed) {
-      say(fmt::format("  and {} more ranks", followers_.size() - kMostNamed));
+      say(fmt::format("then {} more ranks", followers_.size() - kMostNamed));
     }
     say(interrupted_by_ != 0 ? culprit_->text : fmt::format("the job failed: {}", culprit_->text));
   }
