@@ -126,7 +126,7 @@ void Supervisor::step(Deadline until) {
     }
     if (entries[1].revents != 0) {
       lifeline_.reset();
-      suspect({"the launcher was killed", kSignalBase + SIGKILL});
+      suspect({fmt::format("the launcher{} was killed", on_this_node()), kSignalBase + SIGKILL});
       plan_.kill_now(std::chrono::steady_clock::now());
     }
     if (entries[2].revents != 0) handle_news();
