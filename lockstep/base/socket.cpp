@@ -225,6 +225,15 @@ void receive_all(int fd, std::span<std::byte> data, Deadline deadline) {
   }
 }
 
+bool resolves_to_loopback(const std::string& host) {
+  std::string why;
+  const AddressList addresses = resolve({host, 0}, 0, why);
+  if (!addresses) return false;
+  sockaddr_storage first{};
+  std::memcpy(&first, addresses->ai_addr, addresses->ai_addrlen);
+  return is_loopback(name_of(first, addresses->ai_addrlen, false));
+}
+
 void set_nodelay(int fd) { set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1, "cannot set TCP_NODELAY"); }
 
 void set_peer_patience(int fd, std::chrono::milliseconds patience) {

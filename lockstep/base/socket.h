@@ -39,6 +39,9 @@ std::optional<UniqueFd> try_accept(int listener);
 void send_all(int fd, std::span<const std::byte> data, Deadline deadline);
 void receive_all(int fd, std::span<std::byte> data, Deadline deadline);
 
+// Whether the first address of a name is one that only this machine can reach.
+bool resolves_to_loopback(const std::string& host);
+
 void set_nodelay(int fd);
 
 // Makes the kernel drop the connection (reads and writes then fail) when the other machine has not

@@ -1,4 +1,5 @@
 #include <poll.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -30,7 +31,13 @@ class RendezvousServer::Loop {
         ranks_("rank", size),
         nodes_("node", options_.nodes) {
     if (!wake_) fail_errno("cannot make an eventfd", errno);
+    // Signals are for the threads of the program that hosts us.
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
     thread_ = std::jthread([this] { serve(); });
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
   ~Loop() {

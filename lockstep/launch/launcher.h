@@ -1,0 +1,40 @@
+// Starts the ranks of one node, looks after them, and tells how the job ended.
+//
+// When a rank fails, it is named at once, with its last words; the others have a grace period to
+// notice and end by themselves, then get SIGTERM, and after another grace period SIGKILL. The first
+// failure of the job, on whatever node, is the culprit; its exit code becomes the launcher's. With
+// several nodes, all launchers wait for the end of the whole job and tell the same.
+//
+// SIGINT, SIGTERM and SIGHUP are passed on to the process groups of the ranks, SIGUSR1 and SIGUSR2
+// to the ranks alone; a second SIGINT kills at once. Standard input goes to rank 0, unless it is a
+// terminal. What ranks leave running is killed at the end.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/fd.h"
+#include "lockstep/base/host_port.h"
+
+namespace lockstep {
+
+struct LaunchOptions {
+  std::vector<std::string> command;  // the program and its arguments
+  int ranks_per_node = 1;
+  int nodes = 1;
+  int node_rank = 0;
+  std::optional<HostPort> rendezvous;  // needed with several nodes; node 0 listens there
+  std::chrono::milliseconds join_patience{300'000};  // for the launchers of the other nodes
+  bool prefix_output = true;
+  std::chrono::milliseconds grace{5000};
+  std::vector<std::pair<std::string, std::string>> environment;  // for the ranks, besides ours
+};
+
+// In the supervisor of guardian.h: runs the job to its end and returns the exit code. Throws Error
+// for what kept the job from starting.
+int launch(const LaunchOptions& options, UniqueFd lifeline);
+
+}  // namespace lockstep

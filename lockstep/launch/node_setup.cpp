@@ -1,0 +1,134 @@
+#include "lockstep/launch/node_setup.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <map>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/socket.h"
+#include "lockstep/launch/variables.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kLoopback = "127.0.0.1";
+
+void check(const LaunchOptions& options) {
+  if (options.ranks_per_node < 1 || options.nodes < 1) {
+    fail(ErrorCode::kInvalidArgument, "a job needs at least one node with one rank, not {} with {}",
+         options.nodes, options.ranks_per_node);
+  }
+  if (options.node_rank < 0 || options.node_rank >= options.nodes) {
+    fail(ErrorCode::kInvalidArgument, "--node-rank is {}; with --nodes {} it goes from 0 to {}",
+         options.node_rank, options.nodes, options.nodes - 1);
+  }
+  if (options.nodes > 1 && (!options.rendezvous || options.rendezvous->port == 0)) {
+    fail(ErrorCode::kInvalidArgument,
+         "several nodes need a place to meet: pass --rendezvous HOST:PORT, the same on all nodes, "
+         "where HOST is node 0 as the others reach it and PORT is free there");
+  }
+}
+
+// Debian and others map a machine's own name to the loopback; where other nodes are to come in,
+// that would shut them out.
+HostPort listen_address(const LaunchOptions& options) {
+  if (!options.rendezvous) return {kLoopback, 0};
+  const HostPort& wanted = *options.rendezvous;
+  const bool others_come = options.nodes > 1 && !is_loopback(wanted.host);
+  if (others_come && resolves_to_loopback(wanted.host)) return {"0.0.0.0", wanted.port};
+  return wanted;
+}
+
+std::unique_ptr<NodeLink> link_nodes(const LaunchOptions& options, const NodeSetup& setup) {
+  const std::string facts = fmt::format("{} {}", options.ranks_per_node, setup.master.port);
+  try {
+    return std::make_unique<NodeLink>(setup.rendezvous, setup.token, options.node_rank,
+                                      options.nodes, facts, deadline_in(options.join_patience));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUnauthorized) throw;
+    fail(
+        ErrorCode::kUnauthorized,
+        "node {} and node 0 do not agree on a token: {}. Copy node 0's ~/.config/lockstep/token to "
+        "this machine (mode 600), or name a file that both have with {}",
+        options.node_rank, error.what(), kTokenFileVariable);
+  }
+}
+
+// All nodes must have as many ranks; node 0 says which port is left to MASTER_PORT.
+void compare_nodes(const LaunchOptions& options, NodeSetup& setup) {
+  for (std::size_t node = 0; node < setup.link->blobs().size(); ++node) {
+    int ranks = 0;
+    int master_port = 0;
+    if (std::sscanf(setup.link->blobs()[node].c_str(), "%d %d", &ranks, &master_port) != 2) {
+      fail(ErrorCode::kProtocol, "node {} told nonsense about itself", node);
+    }
+    if (ranks != options.ranks_per_node) {
+      fail(ErrorCode::kMismatch,
+           "node {} starts {} ranks and node {} starts {}; give all nodes the same -n", node, ranks,
+           options.node_rank, options.ranks_per_node);
+    }
+    if (node == 0) setup.master.port = static_cast<std::uint16_t>(master_port);
+  }
+}
+
+}  // namespace
+
+NodeSetup set_up_node(const LaunchOptions& options) {
+  check(options);
+  NodeSetup setup;
+  setup.token = options.nodes == 1 ? mint_token() : find_token();
+  setup.rendezvous = options.rendezvous.value_or(HostPort{kLoopback, 0});
+  if (options.node_rank == 0) {
+    RendezvousOptions server;
+    server.nodes = options.nodes;
+    const HostPort listen = listen_address(options);
+    setup.server = std::make_unique<RendezvousServer>(
+        listen, setup.token, options.nodes * options.ranks_per_node, std::move(server));
+    setup.rendezvous.port = setup.server->address().port;
+    setup.master.port = listen_tcp({listen.host, 0}).address.port;
+  }
+  setup.master.host = setup.rendezvous.host;
+  if (options.nodes > 1) {
+    fmt::print(stderr, "lockstep: node {} of {} waits for the others at {}\n", options.node_rank,
+               options.nodes, format_host_port(setup.rendezvous));
+    setup.link = link_nodes(options, setup);
+    compare_nodes(options, setup);
+  }
+  return setup;
+}
+
+std::vector<std::string> rank_environment(const LaunchOptions& options, const NodeSetup& setup,
+                                          int local_rank) {
+  std::map<std::string, std::string> variables;
+  for (char** at = environ; *at != nullptr; ++at) {
+    const std::string_view entry(*at);
+    const auto equals = entry.find('=');
+    if (equals != std::string_view::npos) {
+      variables.try_emplace(std::string(entry.substr(0, equals)), entry.substr(equals + 1));
+    }
+  }
+  variables.erase(kTokenFileVariable);
+  for (const auto& [name, value] : options.environment) variables[name] = value;
+  const auto set = [&](const char* name, const auto& value) {
+    variables[name] = fmt::format("{}", value);
+  };
+  set(kRankVariable, options.node_rank * options.ranks_per_node + local_rank);
+  set(kWorldSizeVariable, options.nodes * options.ranks_per_node);
+  set(kLocalRankVariable, local_rank);
+  set(kLocalWorldSizeVariable, options.ranks_per_node);
+  set(kNodeRankVariable, options.node_rank);
+  set("NODE_RANK", options.node_rank);
+  set(kNodeCountVariable, options.nodes);
+  set(kMasterAddressVariable, setup.master.host);
+  set(kMasterPortVariable, setup.master.port);
+  set(kRendezvousVariable, format_host_port(setup.rendezvous));
+  set(kHostedVariable, 1);
+  set(kTokenVariable, token_text(setup.token));
+  std::vector<std::string> entries;
+  for (const auto& [name, value] : variables) entries.push_back(name + "=" + value);
+  return entries;
+}
+
+}  // namespace lockstep

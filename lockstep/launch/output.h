@@ -1,0 +1,49 @@
+// What the ranks write, brought together line by line.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+// Cuts a stream of bytes into lines.
+class LineCutter {
+ public:
+  // A line without its newline; one longer than kLongestLine comes as several.
+  using Emit = std::function<void(std::string_view line)>;
+  static constexpr std::size_t kLongestLine = 256 << 10;
+
+  void feed(std::string_view bytes, const Emit& emit);
+  void finish(const Emit& emit);  // what stands after the last newline
+  std::string_view unfinished() const { return line_; }
+
+ private:
+  std::string line_;
+};
+
+// Lines on their way to a descriptor that may be slow; never waits. A line goes out in one piece as
+// far as other writers to the same port are concerned.
+class OutputPort {
+ public:
+  explicit OutputPort(int fd) : fd_(fd) {}
+
+  int fd() const { return fd_; }
+  void put_line(std::string_view prefix, std::string_view line);
+  std::size_t pending() const { return pending_.size() - written_; }
+
+  // Writes as much as goes without waiting; false when nobody reads any more.
+  bool flush();
+  void discard();  // what is pending, because nobody will read it
+
+ private:
+  int fd_;
+  std::string pending_;
+  std::size_t written_ = 0;
+};
+
+// Two descriptors of one and the same file, pipe or terminal.
+bool lead_to_the_same(int fd, int other_fd);
+
+}  // namespace lockstep

@@ -1,0 +1,100 @@
+#include "lockstep/launch/rank_process.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kClogged = 1 << 20;
+constexpr std::size_t kLongestLastWord = 1000;
+
+}  // namespace
+
+RankProcess::RankProcess(int rank, SpawnRequest request, Sink output, Sink error) : rank_(rank) {
+  Pipe output_pipe = make_pipe();
+  Pipe error_pipe = make_pipe();
+  request.standard_output = output_pipe.write_end.get();
+  request.standard_error = error_pipe.write_end.get();
+  set_nonblocking(output_pipe.read_end.get());
+  set_nonblocking(error_pipe.read_end.get());
+  pid_ = spawn(request);
+  streams_[0] = {std::move(output_pipe.read_end), std::move(output), {}, false};
+  streams_[1] = {std::move(error_pipe.read_end), std::move(error), {}, true};
+}
+
+std::string RankProcess::describe() const {
+  return fmt::format("rank {} (pid {}) {}", rank_, pid_,
+                     status_ ? status_->describe() : std::string("runs"));
+}
+
+void RankProcess::signal_process(int signal) const {
+  if (!has_ended()) ::kill(pid_, signal);
+}
+
+void RankProcess::signal_group(int signal) const {
+  if (!has_ended()) ::kill(-pid_, signal);
+}
+
+std::vector<int> RankProcess::readable_fds() const {
+  std::vector<int> fds;
+  for (const Stream& stream : streams_) {
+    if (stream.fd && stream.sink.port->pending() < kClogged) fds.push_back(stream.fd.get());
+  }
+  return fds;
+}
+
+void RankProcess::read_from(int fd) {
+  for (Stream& stream : streams_) {
+    if (stream.fd && stream.fd.get() == fd) read_once(stream);
+  }
+}
+
+bool RankProcess::read_once(Stream& stream) {
+  std::array<char, 64 << 10> chunk;
+  const ssize_t got = ::read(stream.fd.get(), chunk.data(), chunk.size());
+  if (got < 0) return errno == EINTR;
+  const auto out = [&](std::string_view line) { emit(stream, line); };
+  if (got == 0) {
+    stream.lines.finish(out);
+    stream.fd.reset();
+    return false;
+  }
+  stream.lines.feed({chunk.data(), static_cast<std::size_t>(got)}, out);
+  return true;
+}
+
+void RankProcess::drain() {
+  for (Stream& stream : streams_) {
+    // A pipe holds less than this many chunks; whoever still writes must not keep us here.
+    for (int chunk = 0; stream.fd && chunk < 32 && read_once(stream); ++chunk) {
+    }
+  }
+}
+
+void RankProcess::finish_lines() {
+  for (Stream& stream : streams_) {
+    stream.lines.finish([&](std::string_view line) { emit(stream, line); });
+  }
+}
+
+void RankProcess::emit(Stream& stream, std::string_view line) {
+  stream.sink.port->put_line(stream.sink.prefix, line);
+  if (!stream.is_error) return;
+  last_words_.emplace_back(line.substr(0, kLongestLastWord));
+  if (last_words_.size() > kMostLastWords) last_words_.pop_front();
+}
+
+std::vector<std::string> RankProcess::last_words() const {
+  std::vector<std::string> words(last_words_.begin(), last_words_.end());
+  const std::string_view unfinished = streams_[1].lines.unfinished();
+  if (!unfinished.empty()) words.emplace_back(unfinished.substr(0, kLongestLastWord));
+  if (words.size() > kMostLastWords) words.erase(words.begin());
+  return words;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,70 @@
+// One rank of the job: a process, what it writes, and how it ended.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/fd.h"
+#include "lockstep/launch/exit_status.h"
+#include "lockstep/launch/output.h"
+#include "lockstep/launch/spawn.h"
+
+namespace lockstep {
+
+class RankProcess {
+ public:
+  static constexpr std::size_t kMostLastWords = 10;  // lines
+
+  // Starts the process; its output goes to the ports, every line behind the port's prefix.
+  struct Sink {
+    OutputPort* port;
+    std::string prefix;
+  };
+  RankProcess(int rank, SpawnRequest request, Sink output, Sink error);
+
+  int rank() const { return rank_; }
+  pid_t pid() const { return pid_; }
+  bool has_ended() const { return status_.has_value(); }
+  const std::optional<ExitStatus>& status() const { return status_; }
+  void set_status(ExitStatus status) { status_ = status; }
+  std::string describe() const;  // "rank 2 (pid 123) was killed by SIGKILL"
+
+  // Sends a signal to the process, or to it and all in its process group; not after its end.
+  void signal_process(int signal) const;
+  void signal_group(int signal) const;
+
+  // The streams that have not ended, to be polled for POLLIN. A stream whose port is clogged is
+  // left out, so that a rank that writes faster than the terminal waits like any other writer.
+  std::vector<int> readable_fds() const;
+  void read_from(int fd);
+  // Reads what is in both pipes now. / Hands out what stands after the last newline.
+  void drain();
+  void finish_lines();
+
+  // The last lines of its standard error, including one that is unfinished.
+  std::vector<std::string> last_words() const;
+
+ private:
+  struct Stream {
+    UniqueFd fd;
+    Sink sink;
+    LineCutter lines;
+    bool is_error = false;
+  };
+
+  bool read_once(Stream& stream);  // whether there may be more
+  void emit(Stream& stream, std::string_view line);
+
+  int rank_;
+  pid_t pid_ = 0;
+  std::optional<ExitStatus> status_;
+  Stream streams_[2];
+  std::deque<std::string> last_words_;
+};
+
+}  // namespace lockstep

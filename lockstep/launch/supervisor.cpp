@@ -1,0 +1,307 @@
+#include "lockstep/launch/supervisor.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+#include "lockstep/launch/descendants.h"
+#include "lockstep/launch/guardian.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr int kSignalBase = 128;
+
+UniqueFd make_signal_fd() {
+  sigset_t signals = forwarded_signals();
+  sigaddset(&signals, SIGCHLD);
+  ::sigprocmask(SIG_BLOCK, &signals, nullptr);
+  UniqueFd fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd) fail_errno("cannot make a signalfd", errno);
+  return fd;
+}
+
+bool has_children() {
+  siginfo_t info;
+  return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+bool takes_colour(int fd) { return ::isatty(fd) != 0 && std::getenv("NO_COLOR") == nullptr; }
+
+}  // namespace
+
+Supervisor::Supervisor(const LaunchOptions& options, NodeSetup& setup, UniqueFd lifeline)
+    : options_(options),
+      setup_(setup),
+      lifeline_(std::move(lifeline)),
+      signals_(make_signal_fd()),
+      output_port_(STDOUT_FILENO),
+      separate_error_port_(STDERR_FILENO),
+      error_port_(lead_to_the_same(STDOUT_FILENO, STDERR_FILENO) ? &output_port_
+                                                                 : &separate_error_port_),
+      plan_(options.grace) {
+  ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGTTOU, SIG_IGN);  // a terminal set to stop background writers must not stop us
+}
+
+Supervisor::~Supervisor() { kill_descendants(deadline_in(seconds(5))); }
+
+int Supervisor::run() {
+  start_ranks();
+  while (!job_is_over()) step(std::min(plan_.due(), settled_by_));
+  clean_up();
+  return culprit_ ? culprit_->exit_code : 0;
+}
+
+RankProcess::Sink Supervisor::sink_of(OutputPort& port, int rank) const {
+  if (!options_.prefix_output) return {&port, ""};
+  if (!takes_colour(port.fd())) return {&port, fmt::format("[{}] ", rank)};
+  constexpr int kColours[] = {36, 33, 32, 35, 34, 96, 93, 92, 95, 94};
+  const int colour = kColours[static_cast<std::size_t>(rank) % std::size(kColours)];
+  return {&port, fmt::format("\033[{}m[{}]\033[0m ", colour, rank)};
+}
+
+void Supervisor::start_ranks() {
+  SpawnRequest request;
+  request.program = find_program(options_.command.front());
+  request.arguments = options_.command;
+  const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!nothing) fail_errno("cannot open /dev/null", errno);
+  for (int local_rank = 0; local_rank < options_.ranks_per_node; ++local_rank) {
+    const int rank = options_.node_rank * options_.ranks_per_node + local_rank;
+    const bool gets_input = rank == 0 && ::isatty(STDIN_FILENO) == 0;
+    request.standard_input = gets_input ? STDIN_FILENO : nothing.get();
+    request.environment = rank_environment(options_, setup_, local_rank);
+    ranks_.push_back(std::make_unique<RankProcess>(rank, request, sink_of(output_port_, rank),
+                                                   sink_of(*error_port_, rank)));
+  }
+}
+
+bool Supervisor::all_ranks_ended() const {
+  return std::ranges::all_of(ranks_, [](const auto& rank) { return rank->has_ended(); });
+}
+
+bool Supervisor::job_is_over() const {
+  if (!all_ranks_ended()) return false;
+  if (!setup_.link || culprit_) return true;
+  return done_nodes_.size() == static_cast<std::size_t>(options_.nodes);
+}
+
+// Serves what happens until something has happened or `until` has come.
+void Supervisor::step(Deadline until) {
+  std::vector<pollfd> entries{{signals_.get(), POLLIN, 0}, {lifeline_.get(), POLLIN, 0}};
+  entries.push_back({setup_.link ? setup_.link->fd() : -1, POLLIN, 0});
+  for (const OutputPort* port : {&output_port_, &separate_error_port_}) {
+    entries.push_back({port->pending() > 0 ? port->fd() : -1, POLLOUT, 0});
+  }
+  const std::size_t first_rank = entries.size();
+  std::vector<RankProcess*> readers;
+  for (const auto& rank : ranks_) {
+    for (const int fd : rank->readable_fds()) {
+      entries.push_back({fd, POLLIN, 0});
+      readers.push_back(rank.get());
+    }
+  }
+  if (::poll(entries.data(), entries.size(), poll_milliseconds(until)) > 0) {
+    // Output first: what a rank wrote before it died stands before the report of its death.
+    for (std::size_t i = 0; i < readers.size(); ++i) {
+      if (entries[first_rank + i].revents != 0) readers[i]->read_from(entries[first_rank + i].fd);
+    }
+    signalfd_siginfo info;
+    while (entries[0].revents != 0 && ::read(signals_.get(), &info, sizeof info) == sizeof info) {
+      handle_signal(static_cast<int>(info.ssi_signo));
+    }
+    if (entries[1].revents != 0) {
+      lifeline_.reset();
+      suspect({fmt::format("the launcher{} was killed", on_this_node()), kSignalBase + SIGKILL});
+      plan_.kill_now(std::chrono::steady_clock::now());
+    }
+    if (entries[2].revents != 0) handle_news();
+  }
+  become_firmer();
+  flush_ports();
+}
+
+void Supervisor::flush_ports() {
+  for (OutputPort* port : {&output_port_, &separate_error_port_}) {
+    if (port->flush()) continue;
+    port->discard();
+    if (!suspect_ && !culprit_) handle_reader_gone();
+  }
+}
+
+void Supervisor::handle_reader_gone() {
+  suspect(
+      {fmt::format("nobody reads the output{} any more", on_this_node()), kSignalBase + SIGPIPE});
+  for (const auto& rank : ranks_) rank->signal_group(SIGTERM);
+}
+
+void Supervisor::handle_signal(int signal) {
+  if (signal == SIGCHLD) return reap();
+  if (signal == SIGUSR1 || signal == SIGUSR2) {
+    for (const auto& rank : ranks_) rank->signal_process(signal);
+    return;
+  }
+  if (signal == SIGINT && interrupted_by_ == SIGINT) {
+    say("SIGINT again: killing all ranks");
+    return plan_.kill_now(std::chrono::steady_clock::now());
+  }
+  interrupted_by_ = signal;
+  say(fmt::format("passing {} on to the ranks{}", signal_name(signal),
+                  signal == SIGINT ? "; a second one kills them" : ""));
+  for (const auto& rank : ranks_) rank->signal_group(signal);
+}
+
+void Supervisor::become_firmer() {
+  const auto now = std::chrono::steady_clock::now();
+  if (const auto signal = plan_.take_due_signal(now)) {
+    for (const auto& rank : ranks_) rank->signal_group(*signal);
+  }
+  if (suspect_ && !culprit_ && now >= settled_by_) convict(*suspect_);
+}
+
+void Supervisor::reap() {
+  std::vector<RankProcess*> ended;
+  int status = 0;
+  while (true) {
+    const pid_t pid = ::waitpid(-1, &status, WNOHANG);
+    if (pid <= 0) break;
+    const auto found =
+        std::ranges::find_if(ranks_, [&](const auto& rank) { return rank->pid() == pid; });
+    if (found == ranks_.end()) continue;  // an orphan that a rank left to us
+    (*found)->set_status({status});
+    ended.push_back(found->get());
+  }
+  // Of ranks that ended together, one that a signal killed did not end because of the others.
+  std::ranges::stable_partition(ended, [](auto* rank) { return rank->status()->signal() != 0; });
+  for (RankProcess* rank : ended) handle_end(*rank);
+  if (setup_.link && !told_done_ && !suspect_ && !culprit_ && all_ranks_ended()) {
+    told_done_ = true;
+    tell_nodes("done");
+  }
+}
+
+void Supervisor::handle_end(RankProcess& rank) {
+  rank.drain();
+  if (rank.status()->is_success()) return;
+  if (suspect_ || culprit_) {
+    followers_.push_back(&rank);
+  } else if (interrupted_by_ != 0) {
+    suspect({fmt::format("interrupted{} by {}", on_this_node(), signal_name(interrupted_by_)),
+             kSignalBase + interrupted_by_});
+    followers_.push_back(&rank);
+  } else {
+    report_failure(rank);
+  }
+}
+
+void Supervisor::report_failure(const RankProcess& rank) {
+  const std::string text = rank.describe();
+  say(text);
+  const auto words = rank.last_words();
+  say(words.empty() ? "it wrote nothing to standard error" : "its last words were");
+  for (const std::string& line : words) say("  | " + line);
+  if (!all_ranks_ended()) {
+    say(fmt::format("the other ranks have {:g} s to end by themselves",
+                    std::chrono::duration<double>(options_.grace).count()));
+  }
+  suspect({fmt::format("rank {}{} (pid {}) {}", rank.rank(), on_this_node(), rank.pid(),
+                       rank.status()->describe()),
+           rank.status()->code()});
+}
+
+std::string Supervisor::on_this_node() const {
+  return options_.nodes > 1 ? fmt::format(" on node {}", options_.node_rank) : "";
+}
+
+void Supervisor::suspect(Culprit culprit) {
+  plan_.start(std::chrono::steady_clock::now());
+  if (suspect_ || culprit_) return;
+  suspect_ = culprit;
+  if (!setup_.link) return convict(std::move(culprit));
+  constexpr seconds kSettlePatience{2};
+  settled_by_ = deadline_in(kSettlePatience);
+  tell_nodes(fmt::format("failed {} {}", culprit.exit_code, culprit.text));
+}
+
+void Supervisor::convict(Culprit culprit) {
+  plan_.start(std::chrono::steady_clock::now());
+  if (culprit_) return;
+  settled_by_ = kNoDeadline;
+  if (setup_.link && (!suspect_ || suspect_->text != culprit.text)) {
+    say(fmt::format("the job ends: {}", culprit.text));
+  }
+  culprit_ = std::move(culprit);
+}
+
+void Supervisor::tell_nodes(const std::string& text) {
+  constexpr seconds kTellPatience{2};
+  try {
+    setup_.link->tell(text, deadline_in(kTellPatience));
+  } catch (const Error&) {
+    // The server has gone; the news will say so.
+  }
+}
+
+void Supervisor::handle_news() {
+  for (const NodeLink::News& news : setup_.link->news()) {
+    if (news.left) {
+      if (suspect_ && news.node == 0) convict(*suspect_);
+      if (done_nodes_.contains(news.node) || failed_nodes_.contains(news.node)) continue;
+      convict({fmt::format("node {} has gone: its launcher died, or its machine cannot be reached",
+                           news.node),
+               1});
+    } else if (news.text == "done") {
+      done_nodes_.insert(news.node);
+    } else {
+      failed_nodes_.insert(news.node);
+      int code = 1;
+      int text_at = 0;
+      std::sscanf(news.text.c_str(), "failed %d %n", &code, &text_at);
+      convict({news.text.substr(static_cast<std::size_t>(text_at)), code});
+    }
+  }
+}
+
+void Supervisor::clean_up() {
+  // Helpers of a rank that ended well, say a pipe into a log, may need a moment to finish.
+  constexpr seconds kLinger{1};
+  const Deadline lingering = deadline_in(kLinger);
+  while (!culprit_ && has_children() && !has_passed(lingering)) step(lingering);
+  if (!kill_descendants(deadline_in(seconds(5)))) say("some processes could not be killed");
+  for (const auto& rank : ranks_) {
+    rank->drain();
+    rank->finish_lines();
+  }
+  if (culprit_) {
+    constexpr std::size_t kMostNamed = 8;
+    for (std::size_t i = 0; i < std::min(followers_.size(), kMostNamed); ++i) {
+      say("then " + followers_[i]->describe());
+    }
+    if (followers_.size() > kMostNamed) {
+      say(fmt::format("then {} more ranks", followers_.size() - kMostNamed));
+    }
+    say(interrupted_by_ != 0 ? culprit_->text : fmt::format("the job failed: {}", culprit_->text));
+  }
+  const int interrupted_before = std::exchange(interrupted_by_, 0);
+  while (lifeline_ && interrupted_by_ == 0 &&
+         output_port_.pending() + separate_error_port_.pending() > 0) {
+    step(kNoDeadline);
+  }
+  interrupted_by_ = interrupted_before;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,76 @@
+// The loop that looks after the ranks of one node while they run; launcher.h says what it promises.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/fd.h"
+#include "lockstep/launch/end_plan.h"
+#include "lockstep/launch/launcher.h"
+#include "lockstep/launch/node_setup.h"
+#include "lockstep/launch/output.h"
+#include "lockstep/launch/rank_process.h"
+
+namespace lockstep {
+
+class Supervisor {
+ public:
+  Supervisor(const LaunchOptions& options, NodeSetup& setup, UniqueFd lifeline);
+  ~Supervisor();
+
+  // Starts the ranks and stays until the job is over; the exit code.
+  int run();
+
+ private:
+  // What ended the job.
+  struct Culprit {
+    std::string text;
+    int exit_code = 1;
+  };
+
+  void start_ranks();
+  RankProcess::Sink sink_of(OutputPort& port, int rank) const;
+  bool job_is_over() const;
+  bool all_ranks_ended() const;
+  void step(Deadline until);
+  void clean_up();
+  void flush_ports();
+
+  void handle_signal(int signal);
+  void reap();
+  void handle_end(RankProcess& rank);
+  void report_failure(const RankProcess& rank);
+  void handle_news();
+  void handle_reader_gone();
+  void become_firmer();
+
+  // Names what ended the job, here first; the order of all nodes' reports decides.
+  void suspect(Culprit culprit);
+  void convict(Culprit culprit);
+  void tell_nodes(const std::string& text);
+  void say(const std::string& text) { error_port_->put_line("lockstep: ", text); }
+  std::string on_this_node() const;  // " on node 1", where there are several
+
+  const LaunchOptions& options_;
+  NodeSetup& setup_;
+  UniqueFd lifeline_;
+  UniqueFd signals_;
+  OutputPort output_port_;
+  OutputPort separate_error_port_;
+  OutputPort* error_port_;
+  std::vector<std::unique_ptr<RankProcess>> ranks_;
+  EndPlan plan_;
+  int interrupted_by_ = 0;
+  std::optional<Culprit> suspect_;
+  std::optional<Culprit> culprit_;
+  Deadline settled_by_ = kNoDeadline;          // when to stop hoping for the other nodes' opinion
+  std::vector<const RankProcess*> followers_;  // failed after the culprit
+  bool told_done_ = false;
+  std::set<int> done_nodes_;
+  std::set<int> failed_nodes_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,247 @@
+// Real ranks that meet: under one launcher, two launchers as two nodes, and foreign launchers.
+// The ranks are this program itself, started with --as-rank.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <memory>
+
+#include "launched.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/socket.h"
+#include "lockstep/comm/rendezvous/rendezvous.h"
+#include "lockstep/launch/world.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using namespace std::chrono_literals;
+
+const std::string kSelf = std::filesystem::read_symlink("/proc/self/exe");
+
+// A rank that exchanges until the file `go` appears in $DIR, then prints what it last got.
+int run_as_rank() {
+  const World world = find_world();
+  const Token token = find_token();
+  const std::filesystem::path folder = std::getenv("DIR");
+  std::unique_ptr<RendezvousServer> server;
+  if (world.rank == 0 && !world.rendezvous_is_hosted) {
+    server = std::make_unique<RendezvousServer>(world.rendezvous, token, world.size);
+  }
+  std::vector<std::string> blobs;
+  for (int round = 0; blobs.empty() || blobs[0] != "stop"; ++round) {
+    const bool stop = world.rank == 0 && std::filesystem::exists(folder / "go");
+    blobs = exchange(world.rendezvous, token, fmt::format("round {}", round), world.rank,
+                     world.size, stop ? "stop" : std::to_string(world.rank), deadline_in(30s));
+    if (round == 0 && world.rank == 0) {
+      std::ofstream(folder / "draft") << format_host_port(world.rendezvous);
+      std::filesystem::rename(folder / "draft", folder / "address");
+    }
+  }
+  fmt::print("{} of {} met {}\n", world.rank, world.size, fmt::join(blobs, " "));
+  return 0;
+}
+
+TEST(Strangers, DoNotDisturbARunningJob) {
+  Launched job({"-n", "3", "--", kSelf, "--as-rank"});
+  ASSERT_TRUE(eventually([&] { return job.has_file("address"); })) << job.err();
+  const HostPort address = parse_host_port(read_text(job.folder() / "address"));
+  std::vector<UniqueFd> strangers;
+  const std::string noise(10000, '\x7f');
+  for (int i = 0; i < 300; ++i) {
+    strangers.push_back(connect_tcp(address, deadline_in(10s)));
+    const int fd = strangers.back().get();
+    if (i % 3 == 0) ::send(fd, noise.data(), noise.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (i % 3 == 1) ::send(fd, "x", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+  EXPECT_THROW(exchange(address, mint_token(), "round 1", 0, 3, "evil", deadline_in(10s)), Error);
+  job.touch("go");
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_THAT(job.out(), HasSubstr("[2] 2 of 3 met stop 1 2"));
+  EXPECT_THAT(job.err(), HasSubstr("dropped"));
+}
+
+class Nodes : public ::testing::Test {
+ protected:
+  Nodes() { address_ = format_host_port(listen_tcp({"127.0.0.1", 0}).address); }
+
+  std::unique_ptr<Launched> start(int node, const std::vector<std::string>& command,
+                                  std::vector<std::string> variables = {}, int ranks = 2) {
+    std::vector<std::string> arguments{"--nodes",
+                                       "2",
+                                       "--node-rank",
+                                       std::to_string(node),
+                                       "--rendezvous",
+                                       address_,
+                                       "-n",
+                                       std::to_string(ranks),
+                                       "--timeout",
+                                       "100ms",
+                                       "--join-timeout",
+                                       "30s",
+                                       "--"};
+    arguments.insert(arguments.end(), command.begin(), command.end());
+    variables.push_back("XDG_CONFIG_HOME=" + config_.path().string());
+    return std::make_unique<Launched>(arguments, variables);
+  }
+
+  TemporaryFolder config_;
+  TemporaryFolder shared_;
+  std::string address_;
+};
+
+TEST_F(Nodes, FormOneJob) {
+  const std::string shared = "DIR=" + shared_.path().string();
+  auto one = start(1, {"env", shared, kSelf, "--as-rank"});
+  auto zero = start(0, {"env", shared, kSelf, "--as-rank"});
+  std::ofstream(shared_.path() / "go").flush();
+  EXPECT_EQ(zero->wait(), 0) << zero->err();
+  EXPECT_EQ(one->wait(), 0) << one->err();
+  EXPECT_THAT(zero->out(), HasSubstr("[1] 1 of 4 met stop 1 2 3"));
+  EXPECT_THAT(one->out(), HasSubstr("[3] 3 of 4 met stop 1 2 3"));
+}
+
+TEST_F(Nodes, NameARankThatFailedElsewhere) {
+  for (const int guilty : {0, 1}) {
+    address_ = format_host_port(listen_tcp({"127.0.0.1", 0}).address);
+    auto bad = start(guilty, {"sh", "-c", "[ $LOCAL_RANK = 1 ] && exit 7; exec sleep 1000"});
+    auto good = start(1 - guilty, {"sleep", "1000"});
+    EXPECT_EQ(good->wait(), 7);
+    EXPECT_EQ(bad->wait(), 7);
+    const std::string culprit =
+        fmt::format("the job failed: rank {} on node {} (pid ", 2 * guilty + 1, guilty);
+    EXPECT_THAT(good->err(), HasSubstr(culprit));
+    EXPECT_THAT(bad->err(), HasSubstr(culprit));
+    EXPECT_TRUE(good->leaves_nobody());
+    EXPECT_TRUE(bad->leaves_nobody());
+  }
+}
+
+TEST_F(Nodes, NoticeALauncherThatDied) {
+  for (const int victim : {0, 1}) {
+    address_ = format_host_port(listen_tcp({"127.0.0.1", 0}).address);
+    auto dying = start(victim, {"sh", "-c", ": > $DIR/ready; exec sleep 1000"});
+    auto other = start(1 - victim, {"sleep", "1000"});
+    ASSERT_TRUE(eventually([&] { return dying->has_file("ready"); }));
+    // Both its processes at once, as when a machine goes down.
+    pid_t supervisor = 0;
+    std::ifstream(fmt::format("/proc/{0}/task/{0}/children", dying->pid())) >> supervisor;
+    ::kill(dying->pid(), SIGSTOP);
+    ::kill(supervisor, SIGKILL);
+    ::kill(dying->pid(), SIGKILL);
+    EXPECT_EQ(other->wait(), 1);
+    EXPECT_THAT(other->err(), HasSubstr(fmt::format("node {} has gone", victim)));
+    EXPECT_TRUE(other->leaves_nobody());
+  }
+}
+
+TEST_F(Nodes, WaitForTheWholeJob) {
+  auto zero = start(0, {"true"});
+  auto one = start(1, {"sh", "-c", "until [ -e $DIR/go ]; do sleep 0.01; done; exit $LOCAL_RANK"});
+  EXPECT_EQ(zero->wait(300ms), -1);
+  one->touch("go");
+  EXPECT_EQ(zero->wait(), 1);
+  EXPECT_EQ(one->wait(), 1);
+  EXPECT_THAT(zero->err(), EndsWith("exited with code 1\n"));
+}
+
+TEST_F(Nodes, WithDifferentTokensAreToldHowToAgree) {
+  auto zero = start(0, {"true"});
+  auto one = start(1, {"true"}, {"LOCKSTEP_TOKEN=" + token_text(mint_token())});
+  EXPECT_EQ(one->wait(), 1);
+  EXPECT_THAT(one->err(), HasSubstr("do not agree on a token"));
+  EXPECT_TRUE(eventually([&] { return zero->err().find("did not prove") != std::string::npos; }));
+}
+
+TEST_F(Nodes, WithDifferentNumbersOfRanksAreRefused) {
+  auto zero = start(0, {"true"}, {}, 2);
+  auto one = start(1, {"true"}, {}, 3);
+  EXPECT_EQ(zero->wait(), 1);
+  EXPECT_EQ(one->wait(), 1);
+  EXPECT_THAT(one->err(), HasSubstr("give all nodes the same -n"));
+}
+
+TEST_F(Nodes, APortInUseIsNamed) {
+  const Listener taken = listen_tcp({"127.0.0.1", 0});
+  address_ = format_host_port(taken.address);
+  auto zero = start(0, {"true"});
+  EXPECT_EQ(zero->wait(), 1);
+  EXPECT_THAT(zero->err(), HasSubstr(fmt::format("port {} is in use", taken.address.port)));
+}
+
+TEST_F(Nodes, NeedAPlaceToMeet) {
+  Launched job({"--nodes", "2", "true"});
+  EXPECT_EQ(job.wait(), 2);
+  EXPECT_THAT(job.err(), HasSubstr("--rendezvous HOST:PORT"));
+  Launched stray({"--nodes", "2", "--node-rank", "2", "--rendezvous", "h:1", "true"});
+  EXPECT_EQ(stray.wait(), 2);
+}
+
+class ForeignLauncher : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(ForeignLauncher, IsUnderstood) {
+  const std::string program = std::string("/usr/bin/") + GetParam();
+  if (!std::filesystem::exists(program)) GTEST_SKIP() << program << " is not installed";
+  TemporaryFolder folder;
+  std::ofstream(folder.path() / "go").flush();
+  // It is started by our launcher only for the sake of the test's bookkeeping.
+  Launched job({"env",
+                "-u",
+                "RANK",
+                "-u",
+                "WORLD_SIZE",
+                "-u",
+                "LOCAL_RANK",
+                "-u",
+                "LOCAL_WORLD_SIZE",
+                "-u",
+                "GROUP_RANK",
+                "-u",
+                "GROUP_WORLD_SIZE",
+                "-u",
+                "MASTER_ADDR",
+                "-u",
+                "MASTER_PORT",
+                "-u",
+                "LOCKSTEP_RENDEZVOUS",
+                "-u",
+                "LOCKSTEP_RENDEZVOUS_HOSTED",
+                "-u",
+                "LOCKSTEP_TOKEN",
+                "DIR=" + folder.path().string(),
+                "XDG_CONFIG_HOME=" + folder.path().string(),
+                "OMPI_ALLOW_RUN_AS_ROOT=1",
+                "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+                "OMPI_MCA_rmaps_base_oversubscribe=1",
+                program,
+                "-n",
+                "3",
+                kSelf,
+                "--as-rank"});
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_THAT(job.out(), HasSubstr("2 of 3 met stop 1 2"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Mpi, ForeignLauncher, ::testing::Values("mpirun.openmpi", "mpirun.mpich"),
+                         [](const auto& launcher) {
+                           return std::string(launcher.param).substr(7);
+                         });
+
+}  // namespace
+}  // namespace lockstep::testing
+
+int main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "--as-rank") {
+    try {
+      return lockstep::testing::run_as_rank();
+    } catch (const lockstep::Error& error) {
+      fmt::print(stderr, "{}\n", error.what());
+      return 1;
+    }
+  }
+  ::testing::InitGoogleMock(&argc, argv);
+  return RUN_ALL_TESTS();
+}
