@@ -79,11 +79,11 @@ TEST_F(Peers, GiveCorrectResultsForEveryOpAtOddSizesAndRanks) {
     EXPECT_GT(row["median_us"], 0) << row.dump();
     seen.insert(row["implementation"]);
   }
-  if (have("gloo_worker")) {
-    EXPECT_TRUE(seen.count("gloo") && seen.count("gloo-ring") && seen.count("gloo-bcube"));
-  }
-  if (have("openmpi_worker")) EXPECT_TRUE(seen.count("openmpi"));
-  if (have("mpich_worker")) EXPECT_TRUE(seen.count("mpich"));
+  EXPECT_EQ(seen.count("gloo"), have("gloo_worker"));
+  EXPECT_EQ(seen.count("gloo-ring"), have("gloo_worker"));
+  EXPECT_EQ(seen.count("gloo-bcube"), have("gloo_worker"));
+  EXPECT_EQ(seen.count("openmpi"), have("openmpi_worker"));
+  EXPECT_EQ(seen.count("mpich"), have("mpich_worker"));
 }
 
 TEST_F(Peers, GiveCorrectResultsForTheOtherTypesTheyKnow) {
