@@ -15,10 +15,10 @@ using transport::IncomingMessage;
 using transport::OutgoingMessage;
 
 namespace {
-constexpr auto kNap = std::chrono::milliseconds(20);        // between two checks while asleep
-constexpr auto kMixedNap = std::chrono::milliseconds(1);    // where a ring cannot end the sleep
-constexpr auto kVerdict = std::chrono::milliseconds(800);   // for news of why a peer went
-constexpr int kSocketSpins = 100;                           // each look is a system call
+constexpr auto kNap = std::chrono::milliseconds(20);       // between two checks while asleep
+constexpr auto kMixedNap = std::chrono::milliseconds(1);   // where a ring cannot end the sleep
+constexpr auto kVerdict = std::chrono::milliseconds(800);  // for news of why a peer went
+constexpr int kSocketSpins = 100;                          // each look is a system call
 }  // namespace
 
 struct ChannelProgress::Pending {
@@ -62,7 +62,8 @@ void ChannelProgress::complete(std::span<OutgoingMessage> outgoing,
     }
   } catch (const Error& error) {
     // A connection that closes says only that its peer went. Why, the control connections know.
-    if (error.code() == ErrorCode::kPeerLost && fault_.wait_for(kVerdict)) fault_.throw_if_present();
+    if (error.code() == ErrorCode::kPeerLost && fault_.wait_for(kVerdict))
+      fault_.throw_if_present();
     throw;
   }
 }
@@ -71,9 +72,8 @@ void ChannelProgress::complete(std::span<OutgoingMessage> outgoing,
 void ChannelProgress::wait(Pending& pending) {
   bool rings = false;
   bool sockets = false;
-  pending.each_unfinished([&](const auto& message, short) {
-    (message.channel().fd() < 0 ? rings : sockets) = true;
-  });
+  pending.each_unfinished(
+      [&](const auto& message, short) { (message.channel().fd() < 0 ? rings : sockets) = true; });
   if (rings && !sockets) {
     shared::Waiter waiter(*bell_, patience_,
                           [&](std::chrono::nanoseconds waited) { check(pending, waited); });

@@ -108,8 +108,8 @@ ControlPlane::Memory ControlPlane::await_memory(std::uint64_t tag, std::uint64_t
   if (left_.contains(from)) {
     throw Error(ErrorCode::kPeerLost, fmt::format("rank {} has left", from), {from});
   }
-  throw Error(ErrorCode::kTimeout,
-              fmt::format("rank {} did not share its memory in time", from), {from});
+  throw Error(ErrorCode::kTimeout, fmt::format("rank {} did not share its memory in time", from),
+              {from});
 }
 
 void ControlPlane::enroll(std::uint64_t tag, std::shared_ptr<Inbox> inbox) {
@@ -159,10 +159,9 @@ void ControlPlane::listen() {
 bool ControlPlane::receive(int from) {
   Frame frame;
   try {
-    std::vector<UniqueFd> fds =
-        receive_with_fds(links_[static_cast<std::size_t>(from)].socket.get(),
-                         std::as_writable_bytes(std::span(&frame, 1)), 1,
-                         deadline_in(kReceivePatience));
+    std::vector<UniqueFd> fds = receive_with_fds(
+        links_[static_cast<std::size_t>(from)].socket.get(),
+        std::as_writable_bytes(std::span(&frame, 1)), 1, deadline_in(kReceivePatience));
     handle(from, frame, fds.empty() ? UniqueFd() : std::move(fds.front()));
     return true;
   } catch (const Error& error) {
@@ -175,13 +174,15 @@ void ControlPlane::handle(int from, const Frame& frame, UniqueFd fd) {
   const std::lock_guard lock(mutex_);
   const auto found = inboxes_.find(frame.tag);
   switch (frame.kind) {
-    case FrameKind::kGoodbye: left_.insert(from); break;
+    case FrameKind::kGoodbye:
+      left_.insert(from);
+      break;
     case FrameKind::kFault: {
       const auto count = static_cast<std::size_t>(
           std::clamp<std::int32_t>(frame.rank_count, 0, static_cast<int>(frame.ranks.size())));
-      const Error error(frame.code,
-                        std::string(frame.text.data(), strnlen(frame.text.data(), frame.text.size())),
-                        {frame.ranks.begin(), frame.ranks.begin() + static_cast<long>(count)});
+      const Error error(
+          frame.code, std::string(frame.text.data(), strnlen(frame.text.data(), frame.text.size())),
+          {frame.ranks.begin(), frame.ranks.begin() + static_cast<long>(count)});
       if (found != inboxes_.end()) {
         found->second->fault.report(error);
       } else {

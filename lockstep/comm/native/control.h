@@ -77,7 +77,7 @@ class ControlPlane {
   std::vector<std::pair<std::uint64_t, int>> early_signals_;
   std::map<std::tuple<std::uint64_t, std::uint64_t, int>, Memory> memory_;
   std::set<int> dead_;
-  std::set<int> left_;               // said goodbye
+  std::set<int> left_;  // said goodbye
 
   std::thread listener_;
 };

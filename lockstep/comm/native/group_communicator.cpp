@@ -52,7 +52,8 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64
   for (int i = 0; i < size(); ++i) {
     const int world = members_[static_cast<std::size_t>(i)];
     member_machines.push_back(machines[static_cast<std::size_t>(world)]);
-    const bool near = options_.transport != TransportChoice::kTcp && member_machines.back() == machine;
+    const bool near =
+        options_.transport != TransportChoice::kTcp && member_machines.back() == machine;
     if (near || i == rank_) {
       locals_.push_back(world);
       local_ranks.push_back(i);
@@ -69,7 +70,8 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64
       index_of(locals_, fabric_->rank()), local_ranks, options_.timeout, inbox_->fault);
   recorder_ = std::make_unique<Recorder>(group_->segment().area(group_->me()));
   connect(exchange);
-  selector_ = std::make_unique<Selector>(std::move(member_machines), local_count == size(), options_);
+  selector_ =
+      std::make_unique<Selector>(std::move(member_machines), local_count == size(), options_);
 }
 
 GroupCommunicator::~GroupCommunicator() {
@@ -115,11 +117,12 @@ void GroupCommunicator::connect(const ExchangeTexts& exchange) {
   collective_progress_ =
       std::make_unique<ChannelProgress>(bell, patience, options_.timeout, inbox_->fault,
                                         [this] { group_->check(std::chrono::nanoseconds(0)); });
-  point_to_point_progress_ = std::make_unique<ChannelProgress>(bell, patience, options_.timeout,
-                                                               inbox_->fault, nullptr);
+  point_to_point_progress_ =
+      std::make_unique<ChannelProgress>(bell, patience, options_.timeout, inbox_->fault, nullptr);
   std::vector<transport::Channel*> channels;
   for (const auto& far : peers_) channels.push_back(far ? far->collective.get() : nullptr);
-  executor_ = std::make_unique<transport::Executor>(rank_, std::move(channels), *collective_progress_);
+  executor_ =
+      std::make_unique<transport::Executor>(rank_, std::move(channels), *collective_progress_);
 }
 
 template <class Body>
@@ -156,7 +159,8 @@ void GroupCommunicator::run(const Call& call) {
       far.receives.run([&, sequence = ++far.received] { transfer(call, sequence); });
       return;
     }
-    default: collectives_.run([&] { execute(call); });
+    default:
+      collectives_.run([&] { execute(call); });
   }
 }
 
@@ -173,9 +177,11 @@ Work GroupCommunicator::start(const Call& call) {
     }
     case Collective::kReceive: {
       Peer& far = peer(call.peer);
-      return far.receives.submit([this, call, sequence = ++far.received] { transfer(call, sequence); });
+      return far.receives.submit(
+          [this, call, sequence = ++far.received] { transfer(call, sequence); });
     }
-    default: return collectives_.submit([this, call] { execute(call); });
+    default:
+      return collectives_.submit([this, call] { execute(call); });
   }
 }
 
@@ -221,14 +227,16 @@ void GroupCommunicator::transfer(const Call& call, std::uint64_t sequence) {
   Peer& far = peer(call.peer);
   guarded([&] {
     if (call.kind == Collective::kSend) {
-      const std::span<const std::byte> payload(call.in.bytes, call.in.count * size_of(call.in.dtype));
+      const std::span<const std::byte> payload(call.in.bytes,
+                                               call.in.count * size_of(call.in.dtype));
       transport::OutgoingMessage message(*far.point_to_point, call.peer, fingerprint, payload);
       point_to_point_progress_->complete({&message, 1}, {});
     } else {
       transport::Landing landing;
       landing.target = call.out.bytes;
       landing.bytes = call.out.count * size_of(call.out.dtype);
-      transport::IncomingMessage message(*far.point_to_point, rank_, call.peer, fingerprint, landing);
+      transport::IncomingMessage message(*far.point_to_point, rank_, call.peer, fingerprint,
+                                         landing);
       point_to_point_progress_->complete({}, {&message, 1});
     }
   });
@@ -252,8 +260,8 @@ void GroupCommunicator::signal(int target) {
 
 void GroupCommunicator::wait_signal(int source) {
   if (source < 0 || source >= size() || source == rank_) {
-    fail(ErrorCode::kInvalidArgument, "wait_signal: rank {} is not another rank of this communicator",
-         source);
+    fail(ErrorCode::kInvalidArgument,
+         "wait_signal: rank {} is not another rank of this communicator", source);
   }
   Peer& far = peer(source);
   const std::uint64_t wanted = ++far.signals;
@@ -261,14 +269,13 @@ void GroupCommunicator::wait_signal(int source) {
     if (far.local < 0) return inbox_->wait_signal(source, wanted, options_.timeout);
     shared::Area& area = group_->segment().area(group_->me());
     const auto& raised = area.signals[far.local];
-    shared::Waiter waiter(area.bell, shared::patience_for(group_->size()),
-                          [&](std::chrono::nanoseconds waited) {
-                            inbox_->fault.throw_if_present();
-                            if (waited < options_.timeout) return;
-                            throw Error(ErrorCode::kTimeout,
-                                        fmt::format("no signal came from rank {} in time", source),
-                                        {source});
-                          });
+    shared::Waiter waiter(
+        area.bell, shared::patience_for(group_->size()), [&](std::chrono::nanoseconds waited) {
+          inbox_->fault.throw_if_present();
+          if (waited < options_.timeout) return;
+          throw Error(ErrorCode::kTimeout,
+                      fmt::format("no signal came from rank {} in time", source), {source});
+        });
     waiter.until([&] { return raised.load(std::memory_order_acquire) >= wanted; });
   });
 }
@@ -279,7 +286,9 @@ std::vector<std::string> GroupCommunicator::exchange_texts(const std::string& mi
   std::vector<std::int64_t> lengths(n);
   all_gather(length, lengths);
   std::vector<std::size_t> counts(lengths.begin(), lengths.end());
-  std::string all(static_cast<std::size_t>(std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0})), '\0');
+  std::string all(
+      static_cast<std::size_t>(std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0})),
+      '\0');
   run(all_gather_v(ConstData(mine.data(), mine.size(), DType::kU8),
                    Data(all.data(), all.size(), DType::kU8), counts));
   std::vector<std::string> texts;
@@ -328,22 +337,23 @@ SymmetricBuffer GroupCommunicator::allocate(std::size_t bytes) {
   for (const SharedMemory& part : memory) bases.push_back(part.get());
   std::byte* mine = bases[static_cast<std::size_t>(group_->me())];
   group_->add_allocation(id, std::move(bases), bytes);
-  const std::shared_ptr<void> owner(mine, [group = group_, id, memory](void*) { group->remove_allocation(id); });
+  const std::shared_ptr<void> owner(
+      mine, [group = group_, id, memory](void*) { group->remove_allocation(id); });
   return {owner, mine, bytes};
 }
 
 void GroupCommunicator::abort(std::string_view reason) {
-  const Error error(ErrorCode::kAborted, fmt::format("rank {} aborted: {}", rank_, reason), {rank_});
+  const Error error(ErrorCode::kAborted, fmt::format("rank {} aborted: {}", rank_, reason),
+                    {rank_});
   if (inbox_->fault.report(error)) fabric_->spread(tag_, members_, error);
 }
 
 Choice GroupCommunicator::choice(const Call& call) const { return selector_->choose(call); }
 
 void GroupCommunicator::dump_recorder(const Error& error) const {
-  std::string text = fmt::format("rank {} of {}: {}\nlast operations of rank {}:\n{}", rank_, size(),
-                                 error.what(), rank_,
-                                 recorded_operations(group_->segment().area(group_->me()),
-                                                     kOperationsInLog));
+  std::string text = fmt::format(
+      "rank {} of {}: {}\nlast operations of rank {}:\n{}", rank_, size(), error.what(), rank_,
+      recorded_operations(group_->segment().area(group_->me()), kOperationsInLog));
   for (int culprit : error.ranks()) {
     if (culprit < 0 || culprit >= size() || culprit == rank_) continue;
     const int local = peers_[static_cast<std::size_t>(culprit)]->local;
@@ -353,7 +363,8 @@ void GroupCommunicator::dump_recorder(const Error& error) const {
   }
   log_error("{}", text);
   if (options_.recorder_dir.empty()) return;
-  std::ofstream file(fmt::format("{}/rank-{}.txt", options_.recorder_dir, members_[static_cast<std::size_t>(rank_)]));
+  std::ofstream file(fmt::format("{}/rank-{}.txt", options_.recorder_dir,
+                                 members_[static_cast<std::size_t>(rank_)]));
   file << text;
 }
 

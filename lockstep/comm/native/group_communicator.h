@@ -47,7 +47,7 @@ class GroupCommunicator final : public Communicator {
   Choice choice(const Call& call) const override;
 
  private:
-  struct Peer {  // one other member
+  struct Peer {      // one other member
     int local = -1;  // its number on this machine; -1: elsewhere
     std::unique_ptr<transport::Channel> collective;
     std::unique_ptr<transport::Channel> point_to_point;
@@ -83,7 +83,7 @@ class GroupCommunicator final : public Communicator {
   std::shared_ptr<Inbox> inbox_;
   std::vector<int> locals_;  // members on this machine, as world ranks
   SharedMemory segment_memory_;
-  std::shared_ptr<shared::Group> group_;  // also held by symmetric memory
+  std::shared_ptr<shared::Group> group_;      // also held by symmetric memory
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank; null for this one
   std::unique_ptr<ChannelProgress> collective_progress_;
   std::unique_ptr<ChannelProgress> point_to_point_progress_;

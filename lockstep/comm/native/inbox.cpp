@@ -28,10 +28,11 @@ void Inbox::wait_signal(int member, std::uint64_t count, std::chrono::nanosecond
     fault.throw_if_present();
     const auto waited = SteadyClock::now() - start;
     if (waited >= timeout) {
-      throw Error(ErrorCode::kTimeout,
-                  fmt::format("waited {} for a signal from rank {}",
-                              format_seconds(std::chrono::duration<double>(waited).count()), member),
-                  {member});
+      throw Error(
+          ErrorCode::kTimeout,
+          fmt::format("waited {} for a signal from rank {}",
+                      format_seconds(std::chrono::duration<double>(waited).count()), member),
+          {member});
     }
     changed_.wait_for(lock, kLook);
   }

@@ -29,7 +29,9 @@ struct CallingCard {
   std::string local_name;
   std::string who;
 
-  std::string text() const { return fmt::format("{}\n{}\n{}", format_host_port(tcp), local_name, who); }
+  std::string text() const {
+    return fmt::format("{}\n{}\n{}", format_host_port(tcp), local_name, who);
+  }
   static CallingCard parse(const std::string& text, int rank) {
     const std::vector<std::string_view> lines = split_text(text, '\n');
     if (lines.size() != 3) {
@@ -167,9 +169,8 @@ class NativeFabric final : public Fabric {
   void connect_control(const NativeWorld& world) {
     const Deadline deadline = deadline_in(timeout_);
     Door door(token_);
-    CallingCard mine{{}, random_name(), self_description()};
     Listener listener = listen_tcp({listen_host_, 0});
-    mine.tcp = listener.address;
+    const CallingCard mine{listener.address, random_name(), self_description()};
     door.open(std::move(listener.fd), false);
     door.open(listen_unix_abstract(mine.local_name), true);
 
@@ -212,7 +213,8 @@ class NativeFabric final : public Fabric {
       machines_.push_back(static_cast<int>(found - known.begin()));
       if (found == known.end()) known.push_back(text);
     }
-    log_info("rank {} of {}: {} machine{}", rank_, size_, known.size(), known.size() == 1 ? "" : "s");
+    log_info("rank {} of {}: {} machine{}", rank_, size_, known.size(),
+             known.size() == 1 ? "" : "s");
   }
 
   int rank_;

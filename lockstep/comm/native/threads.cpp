@@ -10,8 +10,10 @@
 
 namespace lockstep {
 
-std::vector<std::unique_ptr<Communicator>> make_thread_world(int ranks, const CommOptions& options) {
-  if (ranks < 1) fail(ErrorCode::kInvalidArgument, "a world needs at least one rank, not {}", ranks);
+std::vector<std::unique_ptr<Communicator>> make_thread_world(int ranks,
+                                                             const CommOptions& options) {
+  if (ranks < 1)
+    fail(ErrorCode::kInvalidArgument, "a world needs at least one rank, not {}", ranks);
   if (options.transport == TransportChoice::kTcp) {
     fail(ErrorCode::kUnsupported,
          "ranks that are threads share memory; comm.transport = \"tcp\" needs the native backend");

@@ -47,25 +47,11 @@ class Operation {
       if (gives(me_)) copy(post.payload, call_.in.bytes, input_bytes(me_));
       group_.publish(post);
       take([&](int j) { return group_.await_post(j).payload; });
-    } else if (largest <= one_shot_limit(call_.kind, n_)) {
-      const auto slot = [&](int j) { return group_.segment().one_shot(j, fingerprint_.sequence); };
-      if (gives(me_)) copy(slot(me_), call_.in.bytes, input_bytes(me_));
-      group_.publish(post);
-      take([&](int j) {
-        group_.await_post(j);
-        return slot(j);
-      });
     } else {
-      post.places.in = gives(me_) ? group_.find(call_.in.bytes, input_bytes(me_)) : Place{};
-      post.places.out =
-          gets(me_) ? group_.find(call_.out.bytes, call_.out.count * element_) : Place{};
+      offer(post, largest <= one_shot_limit(call_.kind, n_));
       group_.publish(post);
       group_.await_all_posts();
-      if (all_symmetric()) {
-        run_symmetric();
-      } else {
-        run_windowed();
-      }
+      run_offered();
     }
   }
 
@@ -74,7 +60,6 @@ class Operation {
     if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
   }
 
-  bool rooted() const { return has_root(call_.kind); }
   bool gives(int j) const {
     return !(call_.kind == Collective::kBroadcast || call_.kind == Collective::kScatter) ||
            j == call_.root;
@@ -87,7 +72,8 @@ class Operation {
   // Block j of a vector with one block per rank, in elements.
   Range block(int j) const {
     if (call_.varying) {
-      const auto begin = std::accumulate(call_.counts.begin(), call_.counts.begin() + j, std::size_t{0});
+      const auto begin =
+          std::accumulate(call_.counts.begin(), call_.counts.begin() + j, std::size_t{0});
       return {begin, begin + call_.counts[static_cast<std::size_t>(j)]};
     }
     const auto size = call_.kind == Collective::kAllToAll
@@ -99,11 +85,14 @@ class Operation {
   std::size_t input_elements(int j) const {
     switch (call_.kind) {
       case Collective::kAllGather:
-      case Collective::kGather: return block(j).size();
+      case Collective::kGather:
+        return block(j).size();
       case Collective::kScatter:
       case Collective::kReduceScatter:
-      case Collective::kAllToAll: return block(n_ - 1).end;
-      default: return fingerprint_.count;
+      case Collective::kAllToAll:
+        return block(n_ - 1).end;
+      default:
+        return fingerprint_.count;
     }
   }
   std::size_t input_bytes(int j) const { return input_elements(j) * element_; }
@@ -150,39 +139,69 @@ class Operation {
       case Collective::kReduce:
         if (me_ != call_.root) return;
         [[fallthrough]];
-      case Collective::kAllReduce: return take_combined(input, {0, fingerprint_.count});
-      case Collective::kReduceScatter: return take_combined(input, block(me_));
-      default: return;
+      case Collective::kAllReduce:
+        return take_combined(input, {0, fingerprint_.count});
+      case Collective::kReduceScatter:
+        return take_combined(input, block(me_));
+      default:
+        return;
     }
   }
 
   template <class Input>
   void take_combined(Input&& input, Range range) {
-    for (int j = 0; j < n_; ++j) inputs_[static_cast<std::size_t>(j)] = input(j) + range.begin * element_;
-    combine_into({inputs_.data(), static_cast<std::size_t>(n_)}, {&call_.out.bytes, 1}, range.size());
+    for (int j = 0; j < n_; ++j)
+      inputs_[static_cast<std::size_t>(j)] = input(j) + range.begin * element_;
+    combine_into({inputs_.data(), static_cast<std::size_t>(n_)}, {&call_.out.bytes, 1},
+                 range.size());
   }
 
-  bool all_symmetric() const {
+  // Whether rank r's part includes writing into the others' outputs.
+  bool writes_others() const {
+    return call_.kind == Collective::kAllReduce || call_.kind == Collective::kReduce ||
+           call_.kind == Collective::kBroadcast || call_.kind == Collective::kGather;
+  }
+
+  void offer(Post& post, bool small) {
+    const bool others_read = gives(me_);
+    const bool others_write = gets(me_) && writes_others();
+    post.offer.in = others_read ? group_.find(call_.in.bytes, input_bytes(me_)) : Place{};
+    post.offer.out =
+        others_write ? group_.find(call_.out.bytes, call_.out.count * element_) : Place{};
     // In place, all_to_all would overwrite what others still read.
-    if (call_.kind == Collective::kAllToAll && call_.in.bytes == call_.out.bytes) return false;
-    const bool writes_others = call_.kind == Collective::kAllReduce ||
-                               call_.kind == Collective::kReduce ||
-                               call_.kind == Collective::kBroadcast ||
-                               call_.kind == Collective::kGather;
-    for (int j = 0; j < n_; ++j) {
-      const Post& post = group_.segment().area(j).posts[fingerprint_.sequence % 2];
-      if (gives(j) && post.places.in.allocation == 0) return false;
-      if (writes_others && gets(j) && post.places.out.allocation == 0) return false;
-    }
-    return true;
+    const bool overwrites =
+        call_.kind == Collective::kAllToAll && call_.in.bytes == call_.out.bytes;
+    post.offer.direct = (!others_read || post.offer.in.allocation != 0) &&
+                        (!others_write || post.offer.out.allocation != 0) && !overwrites;
+    post.offer.staged = small && (!others_read || !post.offer.direct);
+    if (others_read && post.offer.staged) copy(slot(me_), call_.in.bytes, input_bytes(me_));
   }
 
-  std::byte* their_in(int j) const {
-    return group_.at(j, group_.segment().area(j).posts[fingerprint_.sequence % 2].places.in);
+  // Everyone sees everyone's offer, so all choose alike.
+  void run_offered() {
+    bool all_direct = true;
+    bool all_staged = true;
+    for (int j = 0; j < n_; ++j) {
+      all_direct &= their_post(j).offer.direct;
+      all_staged &= their_post(j).offer.staged;
+    }
+    if (all_direct) {
+      run_symmetric();
+    } else if (all_staged) {
+      take([&](int j) { return slot(j); });
+    } else if (call_.kind == Collective::kAllReduce || call_.kind == Collective::kReduce) {
+      reduce_windowed();
+    } else {
+      move_windowed();
+    }
   }
-  std::byte* their_out(int j) const {
-    return group_.at(j, group_.segment().area(j).posts[fingerprint_.sequence % 2].places.out);
+
+  const Post& their_post(int j) const {
+    return group_.segment().area(j).posts[fingerprint_.sequence % 2];
   }
+  std::byte* slot(int j) const { return group_.segment().one_shot(j, fingerprint_.sequence); }
+  std::byte* their_in(int j) const { return group_.at(j, their_post(j).offer.in); }
+  std::byte* their_out(int j) const { return group_.at(j, their_post(j).offer.out); }
 
   void run_symmetric() {
     switch (call_.kind) {
@@ -202,24 +221,19 @@ class Operation {
         const Range slice = part_of(fingerprint_.count, n_, me_);
         const std::byte* from = their_in(call_.root) + slice.begin * element_;
         for (int j = 0; j < n_; ++j) {
-          if (j != call_.root) copy(their_out(j) + slice.begin * element_, from, slice.size() * element_);
+          if (j != call_.root)
+            copy(their_out(j) + slice.begin * element_, from, slice.size() * element_);
         }
         break;
       }
       case Collective::kGather:
         copy(their_out(call_.root) + block(me_).begin * element_, call_.in.bytes, input_bytes(me_));
         break;
-      default: take([&](int j) { return their_in(j); }); break;
+      default:
+        take([&](int j) { return their_in(j); });
+        break;
     }
     group_.sync();
-  }
-
-  void run_windowed() {
-    if (call_.kind == Collective::kAllReduce || call_.kind == Collective::kReduce) {
-      reduce_windowed();
-    } else {
-      move_windowed();
-    }
   }
 
   // all_reduce and reduce. Window w of the vector is cut into a slice per rank. Rank r copies all
@@ -336,7 +350,8 @@ class Operation {
       case Collective::kBroadcast:
         if (me_ != call_.root) take_block(call_.root, 0, fingerprint_.count);
         return;
-      case Collective::kScatter: return take_block(call_.root, 0, block(me_).size());
+      case Collective::kScatter:
+        return take_block(call_.root, 0, block(me_).size());
       case Collective::kGather:
         if (me_ != call_.root) return;
         [[fallthrough]];
@@ -350,10 +365,12 @@ class Operation {
         const Range range = clip(part, block(me_).size());
         for (int j = 0; j < n_; ++j) inputs_[static_cast<std::size_t>(j)] = theirs(j);
         outputs_[0] = out + range.begin * element_;
-        combine_into({inputs_.data(), static_cast<std::size_t>(n_)}, {outputs_.data(), 1}, range.size());
+        combine_into({inputs_.data(), static_cast<std::size_t>(n_)}, {outputs_.data(), 1},
+                     range.size());
         return;
       }
-      default: return;
+      default:
+        return;
     }
   }
 
@@ -375,6 +392,7 @@ bool serves(const Call& call) {
 }
 
 std::size_t one_shot_limit(Collective kind, int ranks) {
+  // Measured: reading everyone's slot costs more than a second synchronisation from about here on.
   const std::size_t reads = reduces(kind) ? static_cast<std::size_t>(ranks) : 2;
   return std::min(kOneShotBytes, 32 * 1024 / reads);
 }

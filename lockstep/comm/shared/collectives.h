@@ -1,10 +1,10 @@
 // Collectives among ranks that all share one machine. One pass over memory where possible:
 //
 //   inline     up to 256 B: the payload travels in the post
-//   one-shot   small: every rank copies its input to a slot the others can see, then each reads
-//              what it needs from all slots; one synchronisation
 //   symmetric  the buffers themselves can be seen: rank r reads slice r of all inputs, reduces in
 //              registers and stores the result into all outputs; two synchronisations, no copies
+//   one-shot   small and private: every rank copies its input to a slot the others can see, then
+//              each reads what it needs from all slots; one synchronisation
 //   windowed   private buffers: the same through windows that stay in cache; one synchronisation
 //              a window, copying in and reducing overlap
 //

@@ -78,8 +78,8 @@ void Group::ring_all() {
 std::vector<int> Group::laggards() const {
   std::vector<int> missing;
   for (int j = 0; j < size(); ++j) {
-    const bool late = !posted(j, needed_) ||
-                      segment_.area(j).phase.load(std::memory_order_acquire) < awaited_;
+    const bool late =
+        !posted(j, needed_) || segment_.area(j).phase.load(std::memory_order_acquire) < awaited_;
     if (j != me_ && late) missing.push_back(rank_of(j));
   }
   return missing;
@@ -98,10 +98,11 @@ void Group::check(std::chrono::nanoseconds waited) {
   for (int j = 0; j < size(); ++j) {
     if (std::find(missing.begin(), missing.end(), rank_of(j)) != missing.end() &&
         segment_.area(j).left.load(std::memory_order_acquire) != 0) {
-      throw Error(ErrorCode::kPeerLost,
-                  fmt::format("rank {} has closed its communicator and will not take part in {}",
-                              rank_of(j), describe(segment_.area(me_).posts[sequence_ % 2].fingerprint)),
-                  {rank_of(j)});
+      throw Error(
+          ErrorCode::kPeerLost,
+          fmt::format("rank {} has closed its communicator and will not take part in {}",
+                      rank_of(j), describe(segment_.area(me_).posts[sequence_ % 2].fingerprint)),
+          {rank_of(j)});
     }
   }
   if (waited >= timeout_) {
@@ -116,11 +117,11 @@ void Group::check(std::chrono::nanoseconds waited) {
 }
 
 void Group::fail_mismatch(int j) const {
-  throw Error(ErrorCode::kMismatch,
-              fmt::format("ranks disagree: rank {} called {}, but rank {} called {}", rank_of(me_),
-                          describe(post_of(me_).fingerprint), rank_of(j),
-                          describe(post_of(j).fingerprint)),
-              {rank_of(j)});
+  throw Error(
+      ErrorCode::kMismatch,
+      fmt::format("ranks disagree: rank {} called {}, but rank {} called {}", rank_of(me_),
+                  describe(post_of(me_).fingerprint), rank_of(j), describe(post_of(j).fingerprint)),
+      {rank_of(j)});
 }
 
 void Group::add_allocation(std::uint32_t id, std::vector<std::byte*> bases, std::size_t bytes) {
@@ -132,7 +133,8 @@ void Group::remove_allocation(std::uint32_t id) { allocations_.erase(id); }
 Place Group::find(const void* data, std::size_t bytes) const {
   const auto address = reinterpret_cast<std::uintptr_t>(data);
   for (const auto& [id, allocation] : allocations_) {
-    const auto base = reinterpret_cast<std::uintptr_t>(allocation.bases[static_cast<std::size_t>(me_)]);
+    const auto base =
+        reinterpret_cast<std::uintptr_t>(allocation.bases[static_cast<std::size_t>(me_)]);
     if (address >= base && address + bytes <= base + allocation.bytes) return {id, address - base};
   }
   return {};

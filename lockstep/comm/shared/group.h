@@ -71,7 +71,8 @@ class Group {
 
   const Post& post_of(int j) const { return segment_.area(j).posts[sequence_ % 2]; }
   bool posted(int j, std::uint64_t sequence) const {
-    return segment_.area(j).posts[sequence % 2].sequence.load(std::memory_order_acquire) >= sequence;
+    return segment_.area(j).posts[sequence % 2].sequence.load(std::memory_order_acquire) >=
+           sequence;
   }
   std::vector<int> laggards() const;
   void ring_all();

@@ -55,7 +55,9 @@ struct alignas(kLine) Post {
     struct {
       Place in;
       Place out;
-    } places;
+      bool direct;  // the others can do their part in this rank's buffers as they are
+      bool staged;  // this rank's input is in its one-shot slot
+    } offer;
   };
   alignas(kLine) Fingerprint fingerprint;  // read only to explain a mismatch
 };
@@ -98,8 +100,9 @@ class Segment {
   Area& area(int rank) const { return reinterpret_cast<Area*>(base_)[rank]; }
   Ring& ring(Stream stream, int from, int to) const {
     const auto n = static_cast<std::size_t>(ranks_);
-    const std::size_t index = (static_cast<std::size_t>(stream) * n + static_cast<std::size_t>(from)) * n +
-                              static_cast<std::size_t>(to);
+    const std::size_t index =
+        (static_cast<std::size_t>(stream) * n + static_cast<std::size_t>(from)) * n +
+        static_cast<std::size_t>(to);
     return reinterpret_cast<Ring*>(base_ + n * sizeof(Area))[index];
   }
   std::byte* one_shot(int rank, std::uint64_t sequence) const {

@@ -9,8 +9,8 @@
 namespace lockstep::shared {
 namespace {
 
-constexpr auto kNap = std::chrono::milliseconds(20);    // between two checks while asleep
-constexpr auto kCheck = std::chrono::milliseconds(1);   // between two checks while awake
+constexpr auto kNap = std::chrono::milliseconds(20);   // between two checks while asleep
+constexpr auto kCheck = std::chrono::milliseconds(1);  // between two checks while awake
 
 int allowed_cpus() {
   cpu_set_t set;

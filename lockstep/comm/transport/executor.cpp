@@ -35,9 +35,9 @@ bool must_wait(const Round& round, std::size_t index) {
       continue;
     }
     const bool reads = other.kind != StepKind::kReceive && overlap(other.source, receive.target);
-    const bool writes = overlap(other.target, receive.target) ||
-                        (receive.kind == StepKind::kReceiveReduce &&
-                         overlap(other.target, receive.source));
+    const bool writes =
+        overlap(other.target, receive.target) ||
+        (receive.kind == StepKind::kReceiveReduce && overlap(other.target, receive.source));
     if (is_receive(other) ? reads || writes : i < index && (reads || writes)) return true;
   }
   return false;
@@ -91,8 +91,8 @@ void Executor::run_round(const Round& round, const std::vector<bool>& deferred,
     if (step.kind == StepKind::kSend) {
       const std::span<const std::byte> payload(layout.address(step.source),
                                                layout.bytes(step.source));
-      outgoing_.emplace_back(*channels_[static_cast<std::size_t>(step.peer)], step.peer, fingerprint,
-                             payload);
+      outgoing_.emplace_back(*channels_[static_cast<std::size_t>(step.peer)], step.peer,
+                             fingerprint, payload);
       bytes_sent_ += payload.size();
     } else if (is_receive(step)) {
       Landing landing;
@@ -130,15 +130,22 @@ void Executor::apply(const Step& step, const std::byte* arrived, const Layout& l
     combine(inputs, {&target, 1}, bytes / size_of(call.in.dtype), call.in.dtype, call.op);
   };
   switch (step.kind) {
-    case StepKind::kReceive: std::memcpy(target, arrived, bytes); break;
-    case StepKind::kReceiveReduce: reduce_into(layout.address(step.source), arrived); break;
-    case StepKind::kReduce: reduce_into(target, layout.address(step.source)); break;
+    case StepKind::kReceive:
+      std::memcpy(target, arrived, bytes);
+      break;
+    case StepKind::kReceiveReduce:
+      reduce_into(layout.address(step.source), arrived);
+      break;
+    case StepKind::kReduce:
+      reduce_into(target, layout.address(step.source));
+      break;
     case StepKind::kCopy:
       if (const std::byte* source = layout.address(step.source); source != target) {
         std::memmove(target, source, bytes);
       }
       break;
-    case StepKind::kSend: break;
+    case StepKind::kSend:
+      break;
   }
 }
 

@@ -13,11 +13,15 @@ std::vector<std::size_t> block_sizes(const Call& call, std::size_t ranks) {
   if (call.varying) return call.counts;
   switch (call.kind) {
     case Collective::kScatter:
-    case Collective::kReduceScatter: return std::vector(ranks, call.out.count);
+    case Collective::kReduceScatter:
+      return std::vector(ranks, call.out.count);
     case Collective::kGather:
-    case Collective::kAllGather: return std::vector(ranks, call.in.count);
-    case Collective::kAllToAll: return std::vector(ranks, call.in.count / ranks);
-    default: return {call.in.count};
+    case Collective::kAllGather:
+      return std::vector(ranks, call.in.count);
+    case Collective::kAllToAll:
+      return std::vector(ranks, call.in.count / ranks);
+    default:
+      return {call.in.count};
   }
 }
 
@@ -28,7 +32,8 @@ std::vector<std::size_t> cut(const std::vector<std::size_t>& blocks, std::size_t
   offsets.reserve(blocks.size() * chunks + 1);
   std::size_t begin = 0;
   for (std::size_t block : blocks) {
-    for (std::size_t c = 0; c < chunks; ++c) offsets.push_back((begin + block * c / chunks) * element);
+    for (std::size_t c = 0; c < chunks; ++c)
+      offsets.push_back((begin + block * c / chunks) * element);
     begin += block;
   }
   offsets.push_back(begin * element);
@@ -59,8 +64,7 @@ Layout::Layout(const Call& call, const std::byte* input, int rank, int ranks, in
       for (std::size_t& value : run.offsets) value -= *begin;
       return run;
     };
-    const bool block_in =
-        call.kind == Collective::kGather || call.kind == Collective::kAllGather;
+    const bool block_in = call.kind == Collective::kGather || call.kind == Collective::kAllGather;
     const bool block_out =
         call.kind == Collective::kScatter || call.kind == Collective::kReduceScatter;
     in_run_ = block_in ? own() : whole_;
@@ -108,9 +112,12 @@ std::size_t Layout::bytes(const Region& region) const {
 std::byte* Layout::address(const Region& region) const {
   const std::size_t at = offset(region.space, region.first);
   switch (region.space) {
-    case Space::kInput: return const_cast<std::byte*>(input_) + at;
-    case Space::kOutput: return output_ + at;
-    case Space::kScratch: return scratch_ + at;
+    case Space::kInput:
+      return const_cast<std::byte*>(input_) + at;
+    case Space::kOutput:
+      return output_ + at;
+    case Space::kScratch:
+      return scratch_ + at;
   }
   return nullptr;
 }

@@ -39,7 +39,7 @@ class Layout {
   const std::byte* input_;
   std::byte* output_;
   std::byte* scratch_ = nullptr;
-  Run whole_;   // every chunk there is (all_to_all: none)
+  Run whole_;  // every chunk there is (all_to_all: none)
   Run in_run_;
   Run out_run_;
   std::vector<std::size_t> scratch_offsets_;

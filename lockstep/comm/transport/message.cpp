@@ -28,7 +28,8 @@ bool OutgoingMessage::progress() {
     return part.subspan(std::min(skip, part.size()));
   };
   const std::size_t past_header = sent_ > sizeof(header_) ? sent_ - sizeof(header_) : 0;
-  const std::size_t past_payload = past_header > payload_.size() ? past_header - payload_.size() : 0;
+  const std::size_t past_payload =
+      past_header > payload_.size() ? past_header - payload_.size() : 0;
   const std::array<std::span<const std::byte>, 3> parts = {
       rest(std::as_bytes(std::span(&header_, 1)), sent_), rest(payload_, past_header),
       rest(std::span(kPadding).first(padding_after(payload_.size())), past_payload)};
@@ -53,11 +54,11 @@ void IncomingMessage::check_header() const {
                 fmt::format("rank {} sent bytes that are no message header", peer_), {peer_});
   }
   if (header_.hash == expected_.hash) {
-    throw Error(ErrorCode::kMismatch,
-                fmt::format("ranks disagree on {}: rank {} sends {} bytes to rank {}, which expects {}",
-                            describe(expected_.fingerprint), peer_, header_.bytes, rank_,
-                            expected_.bytes),
-                {peer_});
+    throw Error(
+        ErrorCode::kMismatch,
+        fmt::format("ranks disagree on {}: rank {} sends {} bytes to rank {}, which expects {}",
+                    describe(expected_.fingerprint), peer_, header_.bytes, rank_, expected_.bytes),
+        {peer_});
   }
   throw Error(ErrorCode::kMismatch,
               fmt::format("ranks disagree: rank {} called {}, but rank {} called {}", rank_,
@@ -87,8 +88,8 @@ bool IncomingMessage::progress_payload() {
 bool IncomingMessage::progress() {
   bool moved = false;
   if (header_read_ < sizeof(header_)) {
-    const std::size_t got = channel_->read(
-        std::as_writable_bytes(std::span(&header_, 1)).subspan(header_read_));
+    const std::size_t got =
+        channel_->read(std::as_writable_bytes(std::span(&header_, 1)).subspan(header_read_));
     header_read_ += got;
     moved = got > 0;
     if (header_read_ < sizeof(header_)) return moved;

@@ -53,7 +53,9 @@ class IncomingMessage {
                   const Landing& landing);
   // Says whether any byte moved. Throws Error(kMismatch) when the peer sends something else.
   bool progress();
-  bool done() const { return header_read_ == sizeof(MessageHeader) && read_ == landing_.bytes && padding_ == 0; }
+  bool done() const {
+    return header_read_ == sizeof(MessageHeader) && read_ == landing_.bytes && padding_ == 0;
+  }
   int peer() const { return peer_; }
   Channel& channel() const { return *channel_; }
 
@@ -78,7 +80,8 @@ class Progress {
  public:
   virtual ~Progress() = default;
   // Returns when all messages are done.
-  virtual void complete(std::span<OutgoingMessage> outgoing, std::span<IncomingMessage> incoming) = 0;
+  virtual void complete(std::span<OutgoingMessage> outgoing,
+                        std::span<IncomingMessage> incoming) = 0;
 };
 
 }  // namespace lockstep::transport

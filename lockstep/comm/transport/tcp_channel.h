@@ -1,6 +1,7 @@
 // A Channel over one connected stream socket.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "lockstep/base/fd.h"

@@ -1,0 +1,113 @@
+#include "lockstep/comm/rendezvous/client.h"
+
+#include <algorithm>
+#include <span>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/socket.h"
+#include "lockstep/base/text.h"
+#include "lockstep/comm/rendezvous/handshake.h"
+#include "lockstep/comm/rendezvous/rendezvous.h"
+
+namespace lockstep {
+namespace rendezvous {
+namespace {
+
+void send_frame(int fd, const std::string& frame, Deadline deadline) {
+  send_all(fd, std::as_bytes(std::span(frame)), deadline);
+}
+
+[[noreturn]] void throw_refusal(FrameReader& frame) {
+  const auto code = static_cast<ErrorCode>(frame.number());
+  const std::vector<int> members = frame.numbers();
+  throw Error(code, std::string(frame.text()), members);
+}
+
+// The moment to ask who is missing, early enough for an answer before the deadline.
+Deadline asking_time(Deadline deadline) {
+  constexpr std::chrono::nanoseconds kRoundTrip = std::chrono::seconds(1);
+  if (deadline == kNoDeadline) return kNoDeadline;
+  const auto left = std::max(deadline - std::chrono::steady_clock::now(), kRoundTrip * 0);
+  return deadline - std::min(kRoundTrip, left / 2);
+}
+
+[[noreturn]] void fail_missing(const std::optional<std::vector<int>>& missing, Group group,
+                               std::string_view key, int size) {
+  if (!missing || missing->empty()) {
+    fail(ErrorCode::kTimeout, "the rendezvous server did not answer '{}' in time", key);
+  }
+  const std::string_view noun = group == Group::kRanks ? "rank" : "node";
+  throw Error(
+      ErrorCode::kTimeout,
+      fmt::format("{}{} {} of {} did not come to the rendezvous '{}' in time; look at their "
+                  "output, and that all were started",
+                  noun, missing->size() == 1 ? "" : "s", join_ranks(*missing), size, key),
+      *missing);
+}
+
+}  // namespace
+
+Client connect_to_server(const HostPort& server, const Token& token, Deadline deadline) {
+  constexpr std::chrono::seconds kPeerPatience{15};
+  Client client;
+  client.fd = connect_tcp(server, deadline, Retry::kUntilDeadline);
+  set_nodelay(client.fd.get());
+  set_peer_patience(client.fd.get(), kPeerPatience);
+  prove_to_server(client.fd.get(), token, kContext, deadline);
+  return client;
+}
+
+std::vector<std::string> exchange_on(Client& client, Group group, std::string_view key, int member,
+                                     int size, std::string_view blob, Deadline deadline) {
+  const int fd = client.fd.get();
+  send_frame(fd,
+             FrameWriter(Kind::kDeposit)
+                 .number(static_cast<std::uint32_t>(group))
+                 .text(key)
+                 .number(static_cast<std::uint32_t>(member))
+                 .number(static_cast<std::uint32_t>(size))
+                 .text(blob)
+                 .finish(),
+             deadline);
+  std::vector<std::string> blobs;
+  std::optional<std::vector<int>> missing;
+  const Deadline asking = asking_time(deadline);
+  bool asked = false;
+  while (blobs.size() < static_cast<std::size_t>(size)) {
+    auto bytes = receive_frame(fd, client.incoming, asked ? deadline : asking);
+    if (!bytes && asked) fail_missing(missing, group, key, size);
+    if (!bytes) {
+      send_frame(fd, FrameWriter(Kind::kAskMissing).finish(), deadline);
+      asked = true;
+      continue;
+    }
+    FrameReader frame(*bytes);
+    switch (frame.kind()) {
+      case Kind::kRefused:
+        throw_refusal(frame);
+      case Kind::kMissing:
+        missing = frame.numbers();
+        break;
+      case Kind::kBlob:
+        if (frame.small_number() != static_cast<int>(blobs.size())) {
+          fail(ErrorCode::kProtocol, "the rendezvous server answered '{}' out of order", key);
+        }
+        blobs.emplace_back(frame.text());
+        break;
+      default:
+        fail(ErrorCode::kProtocol, "the rendezvous server sent an unexpected message");
+    }
+  }
+  return blobs;
+}
+
+}  // namespace rendezvous
+
+std::vector<std::string> exchange(const HostPort& server, const Token& token, std::string_view key,
+                                  int rank, int size, std::string_view blob, Deadline deadline) {
+  auto client = rendezvous::connect_to_server(server, token, deadline);
+  return rendezvous::exchange_on(client, rendezvous::Group::kRanks, key, rank, size, blob,
+                                 deadline);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,27 @@
+// The client's side of the rendezvous protocol, shared by ranks and launchers.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/base/fd.h"
+#include "lockstep/base/host_port.h"
+#include "lockstep/comm/rendezvous/token.h"
+#include "lockstep/comm/rendezvous/wire.h"
+
+namespace lockstep::rendezvous {
+
+struct Client {
+  UniqueFd fd;
+  FrameBuffer incoming;
+};
+
+// Connects, waiting for a server that is not there yet, and proves the token.
+Client connect_to_server(const HostPort& server, const Token& token, Deadline deadline);
+
+// See exchange() in rendezvous.h.
+std::vector<std::string> exchange_on(Client& client, Group group, std::string_view key, int member,
+                                     int size, std::string_view blob, Deadline deadline);
+
+}  // namespace lockstep::rendezvous

@@ -1,0 +1,73 @@
+#include "lockstep/comm/rendezvous/gathering.h"
+
+#include "lockstep/comm/rendezvous/wire.h"
+
+namespace lockstep::rendezvous {
+
+std::optional<Gathered> Gatherings::add(ClientId client, Deposit deposit) {
+  if (waits(client)) {
+    fail(ErrorCode::kProtocol, "a client takes part in one exchange at a time");
+  }
+  if (deposit.size != size_) {
+    fail(ErrorCode::kMismatch,
+         "this job has {} {}s, but {} {} was started as one of {}; start all of them alike", size_,
+         noun_, noun_, deposit.member, deposit.size);
+  }
+  if (deposit.member < 0 || deposit.member >= size_) {
+    fail(ErrorCode::kMismatch, "there is no {} {} in a job of {}; they count from 0", noun_,
+         deposit.member, size_);
+  }
+  Gathering& gathering = by_key_[deposit.key];
+  if (gathering.contains(deposit.member)) {
+    fail(ErrorCode::kMismatch,
+         "{} {} is already there for '{}'; another process was started with the same number", noun_,
+         deposit.member, deposit.key);
+  }
+  gathering.emplace(deposit.member, Present{client, std::move(deposit.blob)});
+  key_of_.emplace(client, deposit.key);
+  if (gathering.size() < static_cast<std::size_t>(size_)) return std::nullopt;
+
+  Gathered gathered;
+  std::string reply;
+  for (const auto& [member, present] : gathering) {
+    reply += FrameWriter(Kind::kBlob)
+                 .number(static_cast<std::uint32_t>(member))
+                 .text(present.blob)
+                 .finish();
+    gathered.clients.push_back(present.client);
+    key_of_.erase(present.client);
+  }
+  gathered.reply = std::make_shared<const std::string>(std::move(reply));
+  by_key_.erase(deposit.key);
+  return gathered;
+}
+
+std::optional<Gatherings::Broken> Gatherings::withdraw(ClientId client) {
+  const auto found = key_of_.find(client);
+  if (found == key_of_.end()) return std::nullopt;
+  Broken broken;
+  broken.key = found->second;
+  for (const auto& [member, present] : by_key_.at(broken.key)) {
+    if (present.client == client) {
+      broken.member = member;
+    } else {
+      broken.others.push_back(present.client);
+    }
+    key_of_.erase(present.client);
+  }
+  by_key_.erase(broken.key);
+  return broken;
+}
+
+std::vector<int> Gatherings::missing(ClientId client) const {
+  std::vector<int> members;
+  const auto found = key_of_.find(client);
+  if (found == key_of_.end()) return members;
+  const Gathering& gathering = by_key_.at(found->second);
+  for (int member = 0; member < size_; ++member) {
+    if (!gathering.contains(member)) members.push_back(member);
+  }
+  return members;
+}
+
+}  // namespace lockstep::rendezvous

@@ -1,0 +1,42 @@
+#include "lockstep/comm/rendezvous/node_link.h"
+
+#include <span>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/socket.h"
+
+namespace lockstep {
+
+using namespace rendezvous;
+
+NodeLink::NodeLink(const HostPort& server, const Token& token, int node, int nodes,
+                   std::string_view blob, Deadline deadline)
+    : client_(connect_to_server(server, token, deadline)),
+      blobs_(exchange_on(client_, Group::kNodes, "nodes", node, nodes, blob, deadline)) {}
+
+void NodeLink::tell(std::string_view text, Deadline deadline) {
+  const std::string frame = FrameWriter(Kind::kTell).text(text).finish();
+  send_all(fd(), std::as_bytes(std::span(frame)), deadline);
+}
+
+std::vector<NodeLink::News> NodeLink::news() {
+  std::vector<News> all;
+  if (!client_.fd) return all;
+  const bool present = client_.incoming.fill_from(fd());
+  while (auto bytes = client_.incoming.next()) {
+    FrameReader frame(*bytes);
+    const int node = frame.small_number();
+    if (frame.kind() == Kind::kTold) {
+      all.push_back({node, false, std::string(frame.text())});
+    } else if (frame.kind() == Kind::kLeft) {
+      all.push_back({node, true, {}});
+    }
+  }
+  if (!present) {
+    all.push_back({0, true, {}});
+    client_.fd.reset();
+  }
+  return all;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,107 @@
+// The bytes that the rendezvous server and its clients exchange after the handshake.
+//
+// A frame is a length of 4 bytes, then that many bytes: one that tells the kind, then the fields
+// of that kind. Numbers have 4 bytes, the lowest first; a text is its length and its bytes.
+//
+//   client -> server
+//     kDeposit     group, key, member, size, blob   take part in the exchange `key`
+//     kAskMissing                                   who has not deposited under my key yet?
+//     kTell        text                             tell every node of the job (also myself)
+//   server -> client
+//     kBlob        member, blob                     one for every member, in order
+//     kMissing     members                          the answer to kAskMissing
+//     kRefused     error code, members, sentence    the end of the exchange
+//     kTold        node, text                       what a node told
+//     kLeft        node                             a node's connection has ended
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/base/deadline.h"
+
+namespace lockstep::rendezvous {
+
+inline constexpr std::size_t kLongestFrame = 64 << 10;
+inline constexpr std::string_view kContext = "lockstep rendezvous 1";
+
+enum class Kind : std::uint8_t {
+  kDeposit = 1,
+  kAskMissing,
+  kTell,
+  kBlob = 17,
+  kMissing,
+  kRefused,
+  kTold,
+  kLeft,
+};
+
+// Who exchanges: the ranks of the job, or the launchers of its nodes.
+enum class Group : std::uint32_t { kRanks, kNodes };
+
+// Builds one frame; Error(kInvalidArgument) when it gets too long.
+class FrameWriter {
+ public:
+  explicit FrameWriter(Kind kind);
+  FrameWriter& number(std::uint32_t value);
+  FrameWriter& text(std::string_view value);
+  FrameWriter& numbers(const std::vector<int>& values);
+  std::string finish();
+
+ private:
+  std::string bytes_;
+};
+
+// Reads one frame, without its length. Error(kProtocol) when fields and frame do not fit together.
+class FrameReader {
+ public:
+  explicit FrameReader(std::string_view frame);
+  Kind kind() const { return kind_; }
+  std::uint32_t number();
+  int small_number();  // one that fits an int and is not negative
+  std::string_view text();
+  std::vector<int> numbers();
+  void finish() const;
+
+ private:
+  std::string_view take(std::size_t count);
+  Kind kind_;
+  std::string_view rest_;
+};
+
+// Cuts what arrives on a socket into frames.
+class FrameBuffer {
+ public:
+  // Reads once, without waiting; false when the peer has gone.
+  bool fill_from(int fd);
+  // The next whole frame, without its length. Error(kProtocol) for a length that cannot be.
+  std::optional<std::string> next();
+
+ private:
+  std::string bytes_;
+};
+
+// Waits for the next frame; nothing when the deadline came, Error(kPeerLost) when the peer left.
+std::optional<std::string> receive_frame(int fd, FrameBuffer& buffer, Deadline deadline);
+
+// Bytes on their way out of a socket that may be slow. Many queues can share the same bytes.
+class OutQueue {
+ public:
+  void push(std::shared_ptr<const std::string> bytes);
+  void push(std::string bytes) { push(std::make_shared<const std::string>(std::move(bytes))); }
+  bool empty() const { return parts_.empty(); }
+  // Writes what the socket takes without waiting; false when the peer has gone.
+  bool flush_to(int fd);
+
+ private:
+  std::deque<std::shared_ptr<const std::string>> parts_;
+  std::size_t sent_of_first_ = 0;
+};
+
+}  // namespace lockstep::rendezvous

@@ -1,0 +1,78 @@
+#include "lockstep/launch/make_world.h"
+
+#include <atomic>
+#include <numeric>
+
+#include "lockstep/base/log.h"
+#include "lockstep/base/socket.h"
+#include "lockstep/comm/native/group_communicator.h"
+#include "lockstep/comm/native/native_fabric.h"
+#include "lockstep/comm/native/threads.h"
+#include "lockstep/comm/rendezvous/rendezvous.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::uint64_t kWorldTag = 1;
+
+// The address under which the others reach this rank: loopback while the meeting place is there,
+// else the one that leads to it.
+std::string listening_host(const World& world, const CommOptions& options, Deadline deadline) {
+  if (!options.interface.empty()) return options.interface;
+  if (world.size == 1 || is_loopback(world.rendezvous.host)) return "127.0.0.1";
+  return local_host(connect_tcp(world.rendezvous, deadline, Retry::kUntilDeadline).get());
+}
+
+std::unique_ptr<Communicator> make_native_world(const World& world, const CommOptions& options) {
+  // A process may make worlds one after another; their exchanges must not meet.
+  static std::atomic<int> worlds{0};
+  const std::string prefix = fmt::format("world {} ", worlds++);
+  NativeWorld native;
+  native.rank = world.rank;
+  native.size = world.size;
+  std::unique_ptr<RendezvousServer> server;
+  if (world.size > 1) {
+    native.token = find_token();
+    if (world.rank == 0 && !world.rendezvous_is_hosted) {
+      server = std::make_unique<RendezvousServer>(world.rendezvous, native.token, world.size);
+    }
+    native.listen_host = listening_host(world, options, deadline_in(options.timeout));
+  }
+  native.exchange = [&](std::string_view key, const std::string& mine) {
+    if (world.size == 1) return std::vector<std::string>{mine};
+    return exchange(world.rendezvous, native.token, prefix + std::string(key), world.rank,
+                    world.size, mine, deadline_in(options.timeout));
+  };
+  auto fabric = make_native_fabric(native, options);
+  std::vector<int> members(static_cast<std::size_t>(world.size));
+  std::iota(members.begin(), members.end(), 0);
+  return std::make_unique<GroupCommunicator>(
+      std::move(fabric), kWorldTag, std::move(members), options,
+      [&](const std::string& mine) { return native.exchange("invitations", mine); });
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_world(const World& world, const CommOptions& options) {
+  if (world.size > 1) set_log_rank(world.rank);
+  switch (options.backend) {
+    case Backend::kNative: break;
+    case Backend::kMpi:
+      fail(ErrorCode::kUnsupported, "no MPI");
+    case Backend::kThreads:
+      if (world.size > 1) {
+        fail(ErrorCode::kInvalidArgument,
+             "comm.backend = \"threads\" is for ranks of one process (run_threads), but this "
+             "process is rank {} of {}",
+             world.rank, world.size);
+      }
+      return std::move(make_thread_world(1, options).front());
+  }
+  return make_native_world(world, options);
+}
+
+std::unique_ptr<Communicator> make_world(const CommOptions& options) {
+  return make_world(find_world(), options);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,20 @@
+// The communicator of all ranks of a job.
+#pragma once
+
+#include <memory>
+
+#include "lockstep/comm/communicator.h"
+#include "lockstep/comm/options.h"
+#include "lockstep/launch/world.h"
+
+namespace lockstep {
+
+// Finds this process's rank and the others from the environment that `lockstep launch`, torchrun,
+// mpirun or Slurm gave it, and connects to them by the backend of the options. Without any of them
+// the world is this process alone.
+std::unique_ptr<Communicator> make_world(const CommOptions& options = comm_options());
+
+// The same for a world that is already known.
+std::unique_ptr<Communicator> make_world(const World& world, const CommOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,21 @@
+// The environment variables by which a launcher tells a rank its place.
+#pragma once
+
+namespace lockstep {
+
+// As torchrun has them.
+inline constexpr const char* kRankVariable = "RANK";
+inline constexpr const char* kWorldSizeVariable = "WORLD_SIZE";
+inline constexpr const char* kLocalRankVariable = "LOCAL_RANK";
+inline constexpr const char* kLocalWorldSizeVariable = "LOCAL_WORLD_SIZE";
+inline constexpr const char* kNodeRankVariable = "GROUP_RANK";
+inline constexpr const char* kNodeCountVariable = "GROUP_WORLD_SIZE";
+inline constexpr const char* kMasterAddressVariable = "MASTER_ADDR";
+inline constexpr const char* kMasterPortVariable = "MASTER_PORT";
+
+// Our own. MASTER_ADDR:MASTER_PORT is left to programs that serve there themselves.
+inline constexpr const char* kRendezvousVariable = "LOCKSTEP_RENDEZVOUS";     // HOST:PORT
+inline constexpr const char* kHostedVariable = "LOCKSTEP_RENDEZVOUS_HOSTED";  // 1: by the launcher
+inline constexpr const char* kConfigVariable = "LOCKSTEP_CONFIG";             // a file
+
+}  // namespace lockstep

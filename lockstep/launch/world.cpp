@@ -1,0 +1,224 @@
+#include "lockstep/launch/world.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <string_view>
+
+#include "lockstep/base/error.h"
+#include "lockstep/launch/variables.h"
+
+namespace lockstep {
+namespace {
+
+// The names under which one launcher tells a rank its place. A convention with a `guard` counts
+// only where that variable is set: Slurm sets the others in shells and batch scripts, too.
+struct Convention {
+  const char* name;
+  const char* rank;
+  const char* size;
+  const char* local_rank;
+  const char* local_size;
+  const char* node_rank;
+  const char* node_count;
+  const char* guard;
+};
+
+constexpr Convention kConventions[] = {
+    {"RANK and WORLD_SIZE", kRankVariable, kWorldSizeVariable, kLocalRankVariable,
+     kLocalWorldSizeVariable, kNodeRankVariable, kNodeCountVariable, ""},
+    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE", "", "OMPI_MCA_orte_num_nodes", ""},
+    {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "", "", ""},
+    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "", "SLURM_NODEID", "SLURM_NNODES",
+     "SLURM_STEP_ID"},
+};
+
+std::optional<int> read_number(const EnvironmentLookup& environment, const char* name) {
+  if (*name == '\0') return std::nullopt;
+  const auto text = environment(name);
+  if (!text) return std::nullopt;
+  int value = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (error != std::errc() || end != text->data() + text->size() || value < 0) {
+    fail(ErrorCode::kInvalidArgument, "the environment variable {} is '{}'; expected a number",
+         name, *text);
+  }
+  return value;
+}
+
+void check_place(int index, int count, std::string_view what, std::string_view origin) {
+  if (count < 1 || index < 0 || index >= count) {
+    fail(ErrorCode::kInvalidArgument,
+         "{} say {} {} of {}; a {} counts from 0 and is below the number of them", origin, what,
+         index, count, what);
+  }
+}
+
+[[noreturn]] void fail_half_set(std::string_view present, std::string_view absent) {
+  fail(ErrorCode::kInvalidArgument,
+       "{} is set but {} is not; set both, or start the program with 'lockstep launch'", present,
+       absent);
+}
+
+// Fills in what is not said: ranks are laid out machine by machine, equally many on each.
+void complete(World& world, std::optional<int> local_rank, std::optional<int> local_size,
+              std::optional<int> node_rank, std::optional<int> node_count) {
+  if (!local_size && node_count && *node_count > 0) {
+    local_size = (world.size + *node_count - 1) / *node_count;
+  }
+  world.local_size = std::max(1, local_size.value_or(world.size));
+  world.local_rank = local_rank.value_or(world.rank % world.local_size);
+  world.node_count = node_count.value_or((world.size + world.local_size - 1) / world.local_size);
+  world.node_rank =
+      node_rank.value_or(std::min(world.rank / world.local_size, world.node_count - 1));
+  check_place(world.local_rank, world.local_size, "local rank", world.origin);
+  check_place(world.node_rank, world.node_count, "node", world.origin);
+}
+
+// True when the environment speaks this convention.
+bool read_convention(const Convention& convention, const EnvironmentLookup& environment,
+                     World& world) {
+  if (*convention.guard != '\0' && !environment(convention.guard)) return false;
+  const auto rank = read_number(environment, convention.rank);
+  const auto size = read_number(environment, convention.size);
+  if (!rank && !size) return false;
+  if (!size) fail_half_set(convention.rank, convention.size);
+  if (!rank) fail_half_set(convention.size, convention.rank);
+  world.rank = *rank;
+  world.size = *size;
+  world.origin = convention.name;
+  check_place(world.rank, world.size, "rank", world.origin);
+  complete(world, read_number(environment, convention.local_rank),
+           read_number(environment, convention.local_size),
+           read_number(environment, convention.node_rank),
+           read_number(environment, convention.node_count));
+  return true;
+}
+
+// The same number for all processes of a job, and rarely the same for two jobs.
+struct JobPort {
+  std::uint16_t port;
+  std::string origin;
+};
+
+std::optional<JobPort> job_port(const EnvironmentLookup& environment) {
+  constexpr std::uint32_t kFirstPort = 20000;  // below Linux's range for outgoing connections
+  constexpr std::uint32_t kPorts = 12000;
+  std::string id;
+  std::string origin;
+  for (const char* name :
+       {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_JOB_ID", "SLURM_STEP_ID"}) {
+    const auto value = environment(name);
+    if (!value) continue;
+    id += "/" + *value;
+    origin += (origin.empty() ? "" : " and ") + std::string(name);
+  }
+  if (id.empty() && environment("PMI_FD")) {
+    // Hydra names no job; on one machine all ranks are children of its proxy.
+    id = std::to_string(::getppid());
+    origin = "the process that started the ranks";
+  }
+  if (id.empty()) return std::nullopt;
+  std::uint32_t hash = 2166136261u;  // FNV-1a
+  for (const char c : id) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
+  return JobPort{static_cast<std::uint16_t>(kFirstPort + hash % kPorts), "derived from " + origin};
+}
+
+void find_rendezvous(const WorldOverrides& overrides, const EnvironmentLookup& environment,
+                     World& world) {
+  world.rendezvous_is_hosted = environment(kHostedVariable) == "1";
+  if (overrides.rendezvous) {
+    world.rendezvous = *overrides.rendezvous;
+    world.rendezvous_origin = "flags";
+    return;
+  }
+  if (const auto text = environment(kRendezvousVariable)) {
+    world.rendezvous = parse_host_port(*text);
+    world.rendezvous_origin = kRendezvousVariable;
+    return;
+  }
+  const auto host = environment(kMasterAddressVariable);
+  const auto port = environment(kMasterPortVariable);
+  if (host && port) {
+    world.rendezvous = {*host, parse_port(*port, kMasterPortVariable)};
+    world.rendezvous_origin = "MASTER_ADDR and MASTER_PORT";
+    if (environment("TORCHELASTIC_USE_AGENT_STORE") == "True") {
+      // torchrun itself listens on MASTER_PORT.
+      ++world.rendezvous.port;
+      world.rendezvous_origin += " + 1, since torchrun listens on MASTER_PORT";
+    }
+    return;
+  }
+  if (world.size == 1) return;
+  if (world.origin == kConventions[0].name || world.origin == "flags") {
+    if (host) fail_half_set(kMasterAddressVariable, kMasterPortVariable);
+    if (port) fail_half_set(kMasterPortVariable, kMasterAddressVariable);
+  }
+  const auto derived = port ? JobPort{parse_port(*port, kMasterPortVariable), kMasterPortVariable}
+                            : job_port(environment);
+  std::string meeting_host = "127.0.0.1";
+  std::string host_origin = "all ranks are on one machine";
+  if (host) {
+    meeting_host = *host;
+    host_origin = kMasterAddressVariable;
+  } else if (const auto list = environment("SLURM_JOB_NODELIST"); list && world.node_count > 1) {
+    meeting_host = first_slurm_host(*list);
+    host_origin = "first host of SLURM_JOB_NODELIST";
+  } else if (world.node_count > 1) {
+    fail(ErrorCode::kInvalidArgument,
+         "{} ranks on {} machines need a place to meet; set {} to HOST:PORT, where HOST is the "
+         "machine of rank 0",
+         world.size, world.node_count, kRendezvousVariable);
+  }
+  if (!derived) {
+    fail(ErrorCode::kInvalidArgument,
+         "{} ranks need a place to meet; set {} and {}, set {} to HOST:PORT, or start the program "
+         "with 'lockstep launch'",
+         world.size, kMasterAddressVariable, kMasterPortVariable, kRendezvousVariable);
+  }
+  world.rendezvous = {meeting_host, derived->port};
+  world.rendezvous_origin = fmt::format("{}; port {}", host_origin, derived->origin);
+}
+
+}  // namespace
+
+std::string first_slurm_host(std::string_view node_list) {
+  const auto bracket = node_list.find('[');
+  const auto comma = node_list.find(',');
+  if (bracket == std::string_view::npos || comma < bracket) {
+    return std::string(node_list.substr(0, comma));
+  }
+  const auto close = node_list.find(']', bracket);
+  const std::string_view inside = node_list.substr(bracket + 1, close - bracket - 1);
+  std::string host(node_list.substr(0, bracket));
+  host += inside.substr(0, inside.find_first_of("-,"));
+  if (close != std::string_view::npos) {
+    const std::string_view rest = node_list.substr(close + 1);
+    host += rest.substr(0, rest.find(','));
+  }
+  return host;
+}
+
+World find_world(const WorldOverrides& overrides, const EnvironmentLookup& environment) {
+  World world;
+  if (overrides.rank || overrides.size) {
+    if (!overrides.size) fail_half_set("the flag for the rank", "the one for the number of ranks");
+    if (!overrides.rank) fail_half_set("the flag for the number of ranks", "the one for the rank");
+    world.rank = *overrides.rank;
+    world.size = *overrides.size;
+    world.origin = "flags";
+    check_place(world.rank, world.size, "rank", world.origin);
+    complete(world, std::nullopt, std::nullopt, std::nullopt, std::nullopt);
+  } else if (std::ranges::none_of(kConventions, [&](const Convention& convention) {
+               return read_convention(convention, environment, world);
+             })) {
+    world.origin = "nothing set";
+  }
+  find_rendezvous(overrides, environment, world);
+  return world;
+}
+
+}  // namespace lockstep

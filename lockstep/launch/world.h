@@ -1,0 +1,51 @@
+// Which rank this process is, of how many, and where the ranks of the job meet.
+//
+// Found in this order; the first that says anything decides:
+//   1. what the caller overrides (flags)
+//   2. RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE   lockstep launch, torchrun
+//   3. OMPI_COMM_WORLD_RANK, ..._SIZE, ..._LOCAL_RANK   Open MPI
+//   4. PMI_RANK, PMI_SIZE, MPI_LOCALRANKID              MPICH, Intel MPI and others with PMI
+//   5. SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID        Slurm
+//   6. nothing: a world of one rank
+// A rank without a size, or the reverse, is Error(kInvalidArgument) that names the variable.
+//
+// The meeting place (rendezvous) is LOCKSTEP_RENDEZVOUS, else MASTER_ADDR:MASTER_PORT, else the
+// first host of Slurm's list, else the loopback when all ranks are on this machine; without a port
+// from the above, one is derived from the job's id, so that all ranks arrive at the same.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "lockstep/base/environment.h"
+#include "lockstep/base/host_port.h"
+
+namespace lockstep {
+
+struct World {
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;  // among the ranks of this machine
+  int local_size = 1;
+  int node_rank = 0;  // this machine among the machines
+  int node_count = 1;
+  HostPort rendezvous;  // empty host: there is none, and none is needed for a world of one
+  // True when the launcher serves the rendezvous; otherwise rank 0 has to.
+  bool rendezvous_is_hosted = false;
+  std::string origin;             // who told: "flags", "RANK and WORLD_SIZE", "Open MPI", ...
+  std::string rendezvous_origin;  // "LOCKSTEP_RENDEZVOUS", "MASTER_ADDR and MASTER_PORT", ...
+};
+
+struct WorldOverrides {
+  std::optional<int> rank;
+  std::optional<int> size;
+  std::optional<HostPort> rendezvous;
+};
+
+World find_world(const WorldOverrides& overrides = {},
+                 const EnvironmentLookup& environment = process_environment());
+
+// The first host of a list as Slurm writes it: "node[07-09,12],gpu1" gives "node07".
+std::string first_slurm_host(std::string_view node_list);
+
+}  // namespace lockstep

@@ -1,0 +1,33 @@
+#include "tests/comm/ranks.h"
+
+#include <cstdlib>
+#include <string_view>
+
+#include "lockstep/comm/native/threads.h"
+#include "lockstep/launch/make_world.h"
+
+namespace lockstep::testing {
+
+bool ranks_are_processes() {
+  const char* world = std::getenv("LOCKSTEP_TEST_WORLD");
+  return world != nullptr && std::string_view(world) == "processes";
+}
+
+namespace {
+Communicator& process_world() {
+  static const std::unique_ptr<Communicator> world = make_world();
+  return *world;
+}
+}  // namespace
+
+int most_ranks() { return ranks_are_processes() ? process_world().size() : 9; }
+
+void on_ranks(int ranks, const std::function<void(Communicator&)>& body) {
+  if (!ranks_are_processes()) return run_threads(ranks, body);
+  Communicator& world = process_world();
+  const auto group = world.split(world.rank() < ranks ? 0 : -1, world.rank());
+  if (group) body(*group);
+  world.barrier();
+}
+
+}  // namespace lockstep::testing

@@ -1,0 +1,22 @@
+// Runs test bodies on ranks of whichever backend is under test.
+//
+// LOCKSTEP_TEST_WORLD=threads (the default): each body runs on fresh ranks that are threads.
+// LOCKSTEP_TEST_WORLD=processes: this process is one rank of a world started by a launcher or by
+// mpirun, and every rank runs the same tests in the same order.
+#pragma once
+
+#include <functional>
+
+#include "lockstep/comm/communicator.h"
+
+namespace lockstep::testing {
+
+bool ranks_are_processes();
+
+// The most ranks a body can be given.
+int most_ranks();
+
+// Runs the body on `ranks` ranks and returns when all have ended. Processes beyond `ranks` wait.
+void on_ranks(int ranks, const std::function<void(Communicator&)>& body);
+
+}  // namespace lockstep::testing

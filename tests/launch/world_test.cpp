@@ -1,0 +1,169 @@
+#include "lockstep/launch/world.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+using Variables = std::map<std::string, std::string>;
+
+World world_of(Variables variables, const WorldOverrides& overrides = {}) {
+  return find_world(overrides, [variables = std::move(variables)](const std::string& name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  });
+}
+
+std::string refusal(Variables variables, const WorldOverrides& overrides = {}) {
+  try {
+    world_of(std::move(variables), overrides);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    return error.what();
+  }
+  ADD_FAILURE() << "no error was thrown";
+  return "";
+}
+
+const Variables kTorchrun{{"RANK", "5"},         {"WORLD_SIZE", "8"},
+                          {"LOCAL_RANK", "1"},   {"LOCAL_WORLD_SIZE", "4"},
+                          {"GROUP_RANK", "1"},   {"GROUP_WORLD_SIZE", "2"},
+                          {"MASTER_ADDR", "n0"}, {"MASTER_PORT", "29500"}};
+const Variables kOpenMpi{{"OMPI_COMM_WORLD_RANK", "2"},
+                         {"OMPI_COMM_WORLD_SIZE", "4"},
+                         {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
+                         {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                         {"OMPI_MCA_ess_base_jobid", "1484324865"}};
+const Variables kSlurm{{"SLURM_PROCID", "3"},  {"SLURM_NTASKS", "4"},
+                       {"SLURM_LOCALID", "1"}, {"SLURM_NODEID", "1"},
+                       {"SLURM_NNODES", "2"},  {"SLURM_JOB_ID", "77"},
+                       {"SLURM_STEP_ID", "0"}, {"SLURM_JOB_NODELIST", "gpu[07-08]"}};
+
+Variables without(Variables variables, const std::string& name) {
+  variables.erase(name);
+  return variables;
+}
+
+Variables with(Variables variables, const std::string& name, const std::string& value) {
+  variables[name] = value;
+  return variables;
+}
+
+TEST(World, NothingSetIsAWorldOfOne) {
+  const World world = world_of({});
+  EXPECT_EQ(world.rank, 0);
+  EXPECT_EQ(world.size, 1);
+  EXPECT_EQ(world.local_size, 1);
+  EXPECT_EQ(world.node_count, 1);
+  EXPECT_EQ(world.rendezvous.host, "");
+}
+
+TEST(World, ReadsTorchrunsVariables) {
+  const World world = world_of(kTorchrun);
+  EXPECT_EQ(world.rank, 5);
+  EXPECT_EQ(world.size, 8);
+  EXPECT_EQ(world.local_rank, 1);
+  EXPECT_EQ(world.local_size, 4);
+  EXPECT_EQ(world.node_rank, 1);
+  EXPECT_EQ(world.node_count, 2);
+  EXPECT_EQ(world.rendezvous, (HostPort{"n0", 29500}));
+  EXPECT_FALSE(world.rendezvous_is_hosted);
+}
+
+TEST(World, StepsAsideWhereTorchrunListensItself) {
+  EXPECT_EQ(world_of(with(kTorchrun, "TORCHELASTIC_USE_AGENT_STORE", "True")).rendezvous.port,
+            29501);
+}
+
+TEST(World, OurLaunchersMeetingPlaceComesBeforeMasterAddr) {
+  const World world = world_of(with(with(kTorchrun, "LOCKSTEP_RENDEZVOUS", "[::1]:4000"),
+                                    "LOCKSTEP_RENDEZVOUS_HOSTED", "1"));
+  EXPECT_EQ(world.rendezvous, (HostPort{"::1", 4000}));
+  EXPECT_TRUE(world.rendezvous_is_hosted);
+}
+
+TEST(World, ReadsOpenMpisVariablesAndAgreesOnAPort) {
+  const World world = world_of(kOpenMpi);
+  EXPECT_EQ(world.rank, 2);
+  EXPECT_EQ(world.size, 4);
+  EXPECT_EQ(world.origin, "Open MPI");
+  EXPECT_EQ(world.rendezvous.host, "127.0.0.1");
+  EXPECT_GE(world.rendezvous.port, 20000);
+  EXPECT_LT(world.rendezvous.port, 32000);
+  EXPECT_THAT(world.rendezvous_origin, HasSubstr("OMPI_MCA_ess_base_jobid"));
+  EXPECT_EQ(world_of(with(kOpenMpi, "OMPI_COMM_WORLD_RANK", "0")).rendezvous, world.rendezvous);
+  EXPECT_NE(world_of(with(kOpenMpi, "OMPI_MCA_ess_base_jobid", "1")).rendezvous, world.rendezvous);
+}
+
+TEST(World, ReadsPmisVariables) {
+  const World world = world_of({{"PMI_RANK", "1"},
+                                {"PMI_SIZE", "2"},
+                                {"MPI_LOCALRANKID", "1"},
+                                {"MPI_LOCALNRANKS", "2"},
+                                {"PMI_FD", "6"}});
+  EXPECT_EQ(world.rank, 1);
+  EXPECT_EQ(world.local_size, 2);
+  EXPECT_EQ(world.rendezvous.host, "127.0.0.1");
+}
+
+TEST(World, ReadsSlurmsVariablesAndMeetsOnTheFirstHost) {
+  const World world = world_of(kSlurm);
+  EXPECT_EQ(world.rank, 3);
+  EXPECT_EQ(world.size, 4);
+  EXPECT_EQ(world.local_rank, 1);
+  EXPECT_EQ(world.local_size, 2);
+  EXPECT_EQ(world.node_rank, 1);
+  EXPECT_EQ(world.rendezvous.host, "gpu07");
+  EXPECT_EQ(world_of(with(kSlurm, "SLURM_PROCID", "2")).rendezvous, world.rendezvous);
+}
+
+TEST(World, ASlurmShellWithoutAStepIsAWorldOfOne) {
+  EXPECT_EQ(world_of(without(kSlurm, "SLURM_STEP_ID")).size, 1);
+}
+
+TEST(World, FlagsComeFirst) {
+  const World world =
+      world_of(kTorchrun, {.rank = 0, .size = 2, .rendezvous = HostPort{"127.0.0.1", 9999}});
+  EXPECT_EQ(world.rank, 0);
+  EXPECT_EQ(world.size, 2);
+  EXPECT_EQ(world.rendezvous.port, 9999);
+}
+
+TEST(World, AHalfSetEnvironmentNamesWhatIsMissing) {
+  EXPECT_THAT(refusal(without(kTorchrun, "WORLD_SIZE")), HasSubstr("WORLD_SIZE is not"));
+  EXPECT_THAT(refusal(without(kTorchrun, "RANK")), HasSubstr("RANK is not"));
+  EXPECT_THAT(refusal(without(kTorchrun, "MASTER_PORT")), HasSubstr("MASTER_PORT is not"));
+  EXPECT_THAT(refusal(without(kTorchrun, "MASTER_ADDR")), HasSubstr("MASTER_ADDR is not"));
+  EXPECT_THAT(refusal(without(kOpenMpi, "OMPI_COMM_WORLD_SIZE")),
+              HasSubstr("OMPI_COMM_WORLD_SIZE is not"));
+  EXPECT_THAT(refusal(without(kSlurm, "SLURM_PROCID")), HasSubstr("SLURM_PROCID is not"));
+  EXPECT_THAT(refusal({}, {.rank = 1}), HasSubstr("number of ranks"));
+  EXPECT_THAT(refusal({{"RANK", "0"}, {"WORLD_SIZE", "2"}}), HasSubstr("MASTER_ADDR"));
+}
+
+TEST(World, NonsenseIsRefused) {
+  EXPECT_THAT(refusal(with(kTorchrun, "RANK", "two")), HasSubstr("'two'"));
+  EXPECT_THAT(refusal(with(kTorchrun, "RANK", "8")), HasSubstr("8 of 8"));
+  EXPECT_THAT(refusal(with(kTorchrun, "RANK", "-1")), HasSubstr("'-1'"));
+  EXPECT_THAT(refusal(with(kTorchrun, "MASTER_PORT", "70000")), HasSubstr("70000"));
+  EXPECT_THAT(refusal(with(kTorchrun, "WORLD_SIZE", "0")), HasSubstr("of 0"));
+  EXPECT_THAT(refusal(with(kTorchrun, "GROUP_WORLD_SIZE", "0")), HasSubstr("of 0"));
+}
+
+TEST(World, FindsTheFirstHostOfSlurmsLists) {
+  EXPECT_EQ(first_slurm_host("node1"), "node1");
+  EXPECT_EQ(first_slurm_host("node1,node2"), "node1");
+  EXPECT_EQ(first_slurm_host("node[07-09,12],gpu1"), "node07");
+  EXPECT_EQ(first_slurm_host("node[3,5-6]"), "node3");
+  EXPECT_EQ(first_slurm_host("a,node[3,5]"), "a");
+  EXPECT_EQ(first_slurm_host("rack[1-2]-node"), "rack1-node");
+}
+
+}  // namespace
+}  // namespace lockstep
