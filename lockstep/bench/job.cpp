@@ -28,8 +28,12 @@ bool wait_readable(std::vector<pollfd>& handles, Deadline deadline) {
   }
 }
 
-std::string quoted_words(const std::string& words) {
-  return words.empty() ? "it said nothing" : fmt::format("its last words:\n{}", words);
+// Each line marked, so that nobody takes it for ours.
+std::string quoted(std::string_view words) {
+  if (words.empty()) return ", and said nothing";
+  std::string text;
+  for (const std::string_view line : split_text(words, '\n')) text += fmt::format("\n  | {}", line);
+  return text;
 }
 
 }  // namespace
@@ -73,7 +77,7 @@ void Job::fail_with(const std::string& why, bool hangs) {
     if (!words.empty() && !more.empty()) words += '\n';
     words += more;
   }
-  failure_ = fmt::format("{} {}; {}", name_, why, quoted_words(words));
+  failure_ = fmt::format("{} {}{}", name_, why, quoted(words));
   busy_ = false;
 }
 

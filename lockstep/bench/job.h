@@ -36,7 +36,7 @@ class Job {
 
   const std::string& name() const { return name_; }
   bool ready() const;  // all ranks have connected
-  // Why the job is of no more use, with its last words; empty while it is.
+  // Why the job is of no more use: a line, then its last words. Empty while it is of use.
   const std::string& failure() const { return failure_; }
 
   // Gives the task to all ranks and waits for all replies, in the order of ranks; nothing when the
