@@ -2,6 +2,7 @@
 // mpirun with its defaults.
 #include <mpi.h>
 
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -63,6 +64,7 @@ class MpiSubject : public lockstep::bench::Subject {
     if (reduces(task.op) && arithmetic_type(task.dtype) == MPI_DATATYPE_NULL) {
       return "MPI has no sum of " + std::string(name(task.dtype));
     }
+    if (task.bytes / size_of(task.dtype) > INT_MAX) return "MPI counts elements in an int";
     return {};
   }
 

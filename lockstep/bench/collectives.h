@@ -24,7 +24,8 @@ struct CollectivesPlan {
   std::filesystem::path peers_folder;
 };
 
-// Prints as it goes; true when every result was correct and no job failed.
+// Prints as it goes; true when every result of this library was correct. Peers that fail or are
+// wrong are reported, and do not count as rivals.
 bool run_collectives(const CollectivesPlan& plan);
 
 }  // namespace lockstep::bench

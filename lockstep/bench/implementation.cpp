@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
+#include <set>
 #include <thread>
 
 #include "lockstep/base/text.h"
@@ -44,13 +46,23 @@ JobSpec gloo_job(const Site& site, int ranks) {
   return job;
 }
 
+// Open MPI takes a core, not a hardware thread, for a slot.
+int physical_cores() {
+  std::set<std::string> cores;  // by the hardware threads that share them
+  for (unsigned cpu = 0; cpu < std::thread::hardware_concurrency(); ++cpu) {
+    std::ifstream file(
+        fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
+    std::string siblings;
+    if (std::getline(file, siblings)) cores.insert(siblings);
+  }
+  return cores.empty() ? 1 : static_cast<int>(cores.size());
+}
+
 JobSpec openmpi_job(const Site& site, int ranks) {
   std::vector<std::string> arguments{"mpirun.openmpi", "-n", std::to_string(ranks)};
   // Both are refusals to start, not tunings.
   if (::geteuid() == 0) arguments.emplace_back("--allow-run-as-root");
-  if (ranks > static_cast<int>(std::thread::hardware_concurrency())) {
-    arguments.emplace_back("--oversubscribe");
-  }
+  if (ranks > physical_cores()) arguments.emplace_back("--oversubscribe");
   arguments.push_back((site.peers / "openmpi_worker").string());
   return {"openmpi", ranks, {{arguments, worker_environment(site, "openmpi")}}};
 }

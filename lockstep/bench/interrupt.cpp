@@ -14,7 +14,7 @@ Interrupt::Interrupt() {
   sigset_t ending;
   sigemptyset(&ending);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ending, signal);
-  signals_ = Handle(::signalfd(-1, &ending, SFD_CLOEXEC | SFD_NONBLOCK));
+  signals_ = UniqueFd(::signalfd(-1, &ending, SFD_CLOEXEC | SFD_NONBLOCK));
   if (signals_.get() < 0) fail_errno("cannot watch for signals", errno);
   sigaddset(&ending, SIGPIPE);
   ::pthread_sigmask(SIG_BLOCK, &ending, &before_);

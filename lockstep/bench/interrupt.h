@@ -4,7 +4,7 @@
 
 #include <signal.h>
 
-#include "lockstep/bench/connection.h"
+#include "lockstep/base/fd.h"
 
 namespace lockstep::bench {
 
@@ -22,7 +22,7 @@ class Interrupt {
 
  private:
   sigset_t before_;
-  Handle signals_;
+  UniqueFd signals_;
 };
 
 }  // namespace lockstep::bench

@@ -16,25 +16,24 @@
 namespace lockstep::bench {
 namespace {
 
-using std::chrono::milliseconds;
-using std::chrono::steady_clock;
-
-constexpr milliseconds kFarewell{3000};  // for idle ranks to end by themselves
+constexpr std::chrono::seconds kFarewell{3};   // for idle ranks to end by themselves
+constexpr std::chrono::seconds kLastWords{1};  // for what is left of a failed job to tell why
 
 // Waits for one of `handles` to be readable; false when the deadline has passed.
 bool wait_readable(std::vector<pollfd>& handles, Deadline deadline) {
   while (true) {
-    const auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock::now()).count();
-    if (left <= 0) return false;
-    const int ready = ::poll(handles.data(), handles.size(),
-                             static_cast<int>(std::min<std::int64_t>(left, 1'000'000)));
-    if (ready > 0) return true;
-    if (ready < 0 && errno != EINTR) fail_errno("cannot wait for bench workers", errno);
+    const int ready = ::poll(handles.data(), handles.size(), poll_milliseconds(deadline));
+    if (ready >= 0) return ready > 0;
+    if (errno != EINTR) fail_errno("cannot wait for bench workers", errno);
   }
 }
 
-std::string quoted_words(const std::string& words) {
-  return words.empty() ? "it said nothing" : fmt::format("its last words:\n{}", words);
+// Each line marked, so that nobody takes it for ours.
+std::string quoted(std::string_view words) {
+  if (words.empty()) return ", and said nothing";
+  std::string text;
+  for (const std::string_view line : split_text(words, '\n')) text += fmt::format("\n  | {}", line);
+  return text;
 }
 
 }  // namespace
@@ -45,7 +44,7 @@ Job::Job(const JobSpec& spec) : name_(spec.name), ranks_(static_cast<std::size_t
   }
 }
 
-Job::~Job() { end(busy_); }
+Job::~Job() { end(busy_ ? Deadline::min() : deadline_in(kFarewell)); }
 
 bool Job::ready() const {
   return std::all_of(ranks_.begin(), ranks_.end(),
@@ -54,16 +53,13 @@ bool Job::ready() const {
 
 void Job::attach(int rank, Accepted accepted) {
   Rank& slot = ranks_.at(static_cast<std::size_t>(rank));
-  slot.process = Handle(static_cast<int>(::syscall(SYS_pidfd_open, accepted.pid, 0)));
+  slot.process = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, accepted.pid, 0)));
   slot.connection.emplace(std::move(accepted.connection));
 }
 
-void Job::end(bool at_once) {
+void Job::end(Deadline patience) {
   for (Rank& rank : ranks_) rank.connection.reset();  // tells idle ranks to end
-  const auto until = steady_clock::now() + (at_once ? milliseconds{0} : kFarewell);
-  for (const auto& process : processes_) {
-    process->wait_for(std::chrono::ceil<milliseconds>(until - steady_clock::now()));
-  }
+  for (const auto& process : processes_) process->wait_until(patience);
   for (const auto& process : processes_) process->end();
   for (Rank& rank : ranks_) {
     if (rank.process.get() < 0) continue;
@@ -74,14 +70,14 @@ void Job::end(bool at_once) {
 
 void Job::fail_with(const std::string& why, bool hangs) {
   // Where a rank has ended, the others and the launcher may still be telling why: let them.
-  end(hangs);
+  end(hangs ? Deadline::min() : deadline_in(kLastWords));
   std::string words;
   for (const auto& process : processes_) {
     const std::string more = process->last_words();
     if (!words.empty() && !more.empty()) words += '\n';
     words += more;
   }
-  failure_ = fmt::format("{} {}; {}", name_, why, quoted_words(words));
+  failure_ = fmt::format("{} {}{}", name_, why, quoted(words));
   busy_ = false;
 }
 
@@ -140,11 +136,11 @@ std::optional<std::vector<Reply>> Job::run(const Task& task, Deadline deadline,
   return complete;
 }
 
-void connect_all(std::span<const std::unique_ptr<Job>> jobs, const Listener& listener,
+void connect_all(std::span<const std::unique_ptr<Job>> jobs, const MeetingPoint& meeting,
                  const Interrupt& interrupt, Deadline deadline) {
   std::vector<Accepted> strangers;  // have connected, have not said who they are
   while (true) {
-    std::vector<pollfd> handles{{interrupt.fd(), POLLIN, 0}, {listener.socket.get(), POLLIN, 0}};
+    std::vector<pollfd> handles{{interrupt.fd(), POLLIN, 0}, {meeting.socket.get(), POLLIN, 0}};
     for (const Accepted& stranger : strangers) {
       handles.push_back({stranger.connection.fd(), POLLIN, 0});
     }
@@ -159,7 +155,7 @@ void connect_all(std::span<const std::unique_ptr<Job>> jobs, const Listener& lis
     if (all_done) return;
     const bool in_time = wait_readable(handles, deadline);
     interrupt.check();
-    while (auto accepted = accept_from(listener)) strangers.push_back(std::move(*accepted));
+    while (auto accepted = accept_at(meeting)) strangers.push_back(std::move(*accepted));
     std::erase_if(strangers, [&](Accepted& stranger) {
       const bool open = stranger.connection.read_some();
       const auto line = stranger.connection.take_line();
@@ -178,7 +174,7 @@ void connect_all(std::span<const std::unique_ptr<Job>> jobs, const Listener& lis
     for (const auto& job : jobs) {
       if (job->ready() || !job->failure().empty()) continue;
       for (const auto& process : job->processes_) {
-        if (process->wait_for(milliseconds{0})) {
+        if (process->wait_until(Deadline::min())) {
           job->fail_with(fmt::format("ended at start ({})", process->how_it_ended()));
           break;
         }

@@ -5,20 +5,20 @@
 // stays failed; the bench goes on without it.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "lockstep/base/deadline.h"
+#include "lockstep/base/fd.h"
+#include "lockstep/bench/connection.h"
 #include "lockstep/bench/interrupt.h"
 #include "lockstep/bench/process.h"
 #include "lockstep/bench/task.h"
 
 namespace lockstep::bench {
-
-using Deadline = std::chrono::steady_clock::time_point;
 
 // What it takes to start a job: one launcher that starts the ranks, or a program per rank.
 struct JobSpec {
@@ -36,7 +36,7 @@ class Job {
 
   const std::string& name() const { return name_; }
   bool ready() const;  // all ranks have connected
-  // Why the job is of no more use, with its last words; empty while it is.
+  // Why the job is of no more use: a line, then its last words. Empty while it is of use.
   const std::string& failure() const { return failure_; }
 
   // Gives the task to all ranks and waits for all replies, in the order of ranks; nothing when the
@@ -45,15 +45,15 @@ class Job {
                                         const Interrupt& interrupt);
 
  private:
-  friend void connect_all(std::span<const std::unique_ptr<Job>>, const Listener&, const Interrupt&,
-                          Deadline);
+  friend void connect_all(std::span<const std::unique_ptr<Job>>, const MeetingPoint&,
+                          const Interrupt&, Deadline);
   struct Rank {
     std::optional<Connection> connection;
-    Handle process;  // a pidfd: launchers may put ranks out of reach of a process group
+    UniqueFd process;  // a pidfd: launchers may put ranks out of reach of a process group
   };
   void attach(int rank, Accepted accepted);
   void fail_with(const std::string& why, bool hangs = false);
-  void end(bool at_once);
+  void end(Deadline patience);
   bool collect(std::vector<std::optional<Reply>>& replies, Deadline deadline,
                const Interrupt& interrupt);
 
@@ -65,7 +65,7 @@ class Job {
 };
 
 // Waits until every job is ready or has failed.
-void connect_all(std::span<const std::unique_ptr<Job>> jobs, const Listener& listener,
+void connect_all(std::span<const std::unique_ptr<Job>> jobs, const MeetingPoint& meeting,
                  const Interrupt& interrupt, Deadline deadline);
 
 }  // namespace lockstep::bench

@@ -33,7 +33,7 @@ Portion run_portion(Contender& contender, Task task, const Effort& effort,
   Measurement& result = contender.result;
   task.flavour = result.implementation.flavour;
   task.algorithm = result.implementation.algorithm;
-  const auto deadline = std::chrono::steady_clock::now() + effort.deadline;
+  const auto deadline = deadline_in(effort.deadline);
   const auto replies = contender.job->run(task, deadline, interrupt);
   if (!replies) {
     result.problem = contender.job->failure();

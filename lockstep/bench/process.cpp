@@ -22,7 +22,7 @@ namespace lockstep::bench {
 namespace {
 
 constexpr off_t kLastWords = 2000;  // bytes
-constexpr std::chrono::milliseconds kGrace{3000};
+constexpr std::chrono::seconds kGrace{3};
 constexpr int kCannotStart = 127;
 
 // Only calls that are safe between fork and exec.
@@ -79,7 +79,7 @@ Process::Process(const Program& program)
   if (pid_ < 0) fail_errno("cannot start a process", errno);
   if (pid_ == 0) become(argv.data(), envp.data(), output_.get(), parent);
   ::setpgid(pid_, pid_);  // both sides, so that it holds whoever comes first
-  watch_ = Handle(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
+  watch_ = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
   if (watch_.get() < 0) {
     const int error = errno;
     end();
@@ -89,28 +89,19 @@ Process::Process(const Program& program)
 
 Process::~Process() { end(); }
 
-bool Process::wait_for(std::chrono::milliseconds patience) {
-  if (ended_) return true;
-  pollfd waiting{watch_.get(), POLLIN, 0};
-  const auto until = std::chrono::steady_clock::now() + patience;
-  while (true) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
-    const int ready =
-        ::poll(&waiting, 1, static_cast<int>(std::max<std::int64_t>(0, left.count())));
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) return false;
+bool Process::wait_until(Deadline deadline) {
+  if (!ended_ && wait_for_fd(watch_.get(), POLLIN, deadline)) {
     ::waitpid(pid_, &status_, 0);
     ended_ = true;
-    return true;
   }
+  return ended_;
 }
 
 void Process::end() {
   if (pid_ < 0) return;
-  if (!wait_for(std::chrono::milliseconds{0})) {
+  if (!wait_until(Deadline::min())) {
     ::kill(-pid_, SIGTERM);
-    wait_for(kGrace);
+    wait_until(deadline_in(kGrace));
   }
   ::kill(-pid_, SIGKILL);  // the group may outlive its leader
   if (!ended_) {

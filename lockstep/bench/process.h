@@ -3,12 +3,12 @@
 
 #include <sys/types.h>
 
-#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "lockstep/bench/connection.h"
+#include "lockstep/base/deadline.h"
+#include "lockstep/base/fd.h"
 
 namespace lockstep::bench {
 
@@ -28,7 +28,7 @@ class Process {
 
   // Readable once the process has ended.
   int ended_fd() const { return watch_.get(); }
-  bool wait_for(std::chrono::milliseconds patience);
+  bool wait_until(Deadline deadline);
   // SIGTERM, then, for those who will not hear, SIGKILL to the whole group.
   void end();
 
@@ -41,8 +41,8 @@ class Process {
   pid_t pid_ = -1;
   bool ended_ = false;
   int status_ = 0;
-  Handle output_;
-  Handle watch_;
+  UniqueFd output_;
+  UniqueFd watch_;
 };
 
 }  // namespace lockstep::bench

@@ -16,7 +16,8 @@ namespace lockstep::bench {
 namespace {
 
 std::string ratio_text(std::optional<double> ratio) {
-  return ratio ? fmt::format("{:.2f}", *ratio) : "-";
+  if (!ratio) return "-";
+  return *ratio < 0.1 ? fmt::format("{:.1g}", *ratio) : fmt::format("{:.2f}", *ratio);
 }
 
 // "lockstep-symmetric   min 1.20 at 8 B, geomean 4.50 over 9 sizes"

@@ -18,14 +18,13 @@ namespace {
 constexpr std::size_t kFactor = 8;  // between sizes
 constexpr int kMostRanks = 1024;
 
-constexpr const char* kAbout =
-    "Time collectives on this machine: this library in symmetric memory, in private memory and "
-    "over "
-    "TCP, and with --peers each installed peer (Gloo, Open MPI, MPICH), all interleaved in one "
-    "run. "
-    "Every result is checked.";
+constexpr int kInterrupted = 130;  // as shells have it
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kExamples =
+    R"(Runs this library in symmetric memory, in private memory and over TCP, and with --peers each
+installed peer (Gloo, Open MPI, MPICH), interleaved in one run. Every result is checked.
+
+Examples:
   lockstep bench collectives --peers
   lockstep bench collectives --op all_reduce --ranks 2 --sizes 8..128Mi --peers --json out.json
   lockstep bench collectives --op all --ranks 2,4 --peers --quick
@@ -144,7 +143,8 @@ bench::CollectivesPlan make_plan(const Flags& flags) {
 
 void add_bench_collectives(CLI::App& bench, int& exit_code) {
   const auto flags = std::make_shared<Flags>();
-  CLI::App* command = bench.add_subcommand("collectives", kAbout);
+  CLI::App* command =
+      bench.add_subcommand("collectives", "Time collectives, beside Gloo, Open MPI and MPICH");
   command->footer(kExamples);
   command
       ->add_option("--op", flags->ops,
@@ -183,8 +183,15 @@ void add_bench_collectives(CLI::App& bench, int& exit_code) {
       ->add_option("--peers-folder", flags->peers_folder,
                    "where the peers' workers are (bench/peers beside this program)")
       ->type_name("FOLDER");
-  command->callback(
-      [flags, &exit_code] { exit_code = bench::run_collectives(make_plan(*flags)) ? 0 : 1; });
+  command->callback([flags, &exit_code] {
+    try {
+      exit_code = bench::run_collectives(make_plan(*flags)) ? 0 : 1;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kAborted) throw;
+      fmt::print(stderr, "lockstep: {}\n", error.what());
+      exit_code = kInterrupted;
+    }
+  });
 }
 
 }  // namespace lockstep::cli

@@ -12,7 +12,6 @@ namespace lockstep::bench {
 namespace {
 
 using namespace std::chrono_literals;
-using std::chrono::steady_clock;
 
 TEST(FakeWorker, DISABLED_Serve) { EXPECT_EQ(serve_fake(), 0); }
 
@@ -28,20 +27,20 @@ class JobTest : public testing::Test {
     std::filesystem::remove_all(folder_);
   }
   Job& start(const std::string& name, int ranks) {
-    jobs_.push_back(std::make_unique<Job>(fake_job(name, ranks, listener_.name, folder_)));
-    connect_all(jobs_, listener_, interrupt_, steady_clock::now() + 60s);
+    jobs_.push_back(std::make_unique<Job>(fake_job(name, ranks, meeting_.name, folder_)));
+    connect_all(jobs_, meeting_, interrupt_, deadline_in(60s));
     return *jobs_.back();
   }
   static Task task(const std::string& flavour) {
     return {.bytes = 4096, .flavour = flavour, .warmup = 1, .iterations = 5};
   }
   auto run(Job& job, const std::string& flavour, std::chrono::milliseconds patience = 60s) {
-    return job.run(task(flavour), steady_clock::now() + patience, interrupt_);
+    return job.run(task(flavour), deadline_in(patience), interrupt_);
   }
 
   std::filesystem::path folder_;
   Interrupt interrupt_;
-  Listener listener_ = listen_anywhere();
+  MeetingPoint meeting_ = open_meeting_point();
   std::vector<std::unique_ptr<Job>> jobs_;
 };
 
@@ -89,14 +88,14 @@ TEST_F(JobTest, TellsTheErrorOfARank) {
 TEST_F(JobTest, AProgramThatIsNotThereFailsAtStart) {
   JobSpec spec{"b", 1, {{{"/no/such/program"}, {}}}};
   jobs_.push_back(std::make_unique<Job>(spec));
-  connect_all(jobs_, listener_, interrupt_, steady_clock::now() + 60s);
+  connect_all(jobs_, meeting_, interrupt_, deadline_in(60s));
   EXPECT_NE(jobs_[0]->failure().find("cannot start /no/such/program"), std::string::npos)
       << jobs_[0]->failure();
 }
 
 TEST_F(JobTest, AJobThatNeverConnectsFailsAtTheDeadline) {
   jobs_.push_back(std::make_unique<Job>(JobSpec{"b", 1, {{{"sleep", "1000"}, {}}}}));
-  connect_all(jobs_, listener_, interrupt_, steady_clock::now() + 200ms);
+  connect_all(jobs_, meeting_, interrupt_, deadline_in(200ms));
   EXPECT_NE(jobs_[0]->failure().find("did not start in time"), std::string::npos);
 }
 
@@ -139,13 +138,13 @@ TEST_P(EndingTest, LeavesNoProcess) {
     ::close(held[0]);
     try {
       const Interrupt interrupt;
-      const Listener listener = listen_anywhere();
+      const MeetingPoint meeting = open_meeting_point();
       std::vector<std::unique_ptr<Job>> jobs;
-      jobs.push_back(std::make_unique<Job>(fake_job("a", 2, listener.name, folder)));
-      connect_all(jobs, listener, interrupt, steady_clock::now() + 60s);
+      jobs.push_back(std::make_unique<Job>(fake_job("a", 2, meeting.name, folder)));
+      connect_all(jobs, meeting, interrupt, deadline_in(60s));
       if (::write(started[1], "x", 1) != 1) ::_exit(9);
       const Task task{.bytes = 64, .flavour = "hang"};
-      jobs[0]->run(task, steady_clock::now() + 600s, interrupt);
+      jobs[0]->run(task, deadline_in(600s), interrupt);
     } catch (const Error& error) {
       ::_exit(error.code() == ErrorCode::kAborted ? 0 : 8);
     }
@@ -158,7 +157,9 @@ TEST_P(EndingTest, LeavesNoProcess) {
   ::kill(bench, GetParam());
   int status = 0;
   ::waitpid(bench, &status, 0);
-  if (GetParam() != SIGKILL) EXPECT_EQ(status, 0);
+  if (GetParam() != SIGKILL) {
+    EXPECT_EQ(status, 0);
+  }
   EXPECT_EQ(::read(held[0], &byte, 1), 0);  // blocks while any rank lives
   ::close(held[0]);
   ::close(started[0]);

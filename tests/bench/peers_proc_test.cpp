@@ -9,13 +9,13 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <thread>
+
+#include "lockstep/base/fd.h"
 
 namespace lockstep::bench {
 namespace {
 
 namespace fs = std::filesystem;
-using namespace std::chrono_literals;
 
 const fs::path kBinaries = LOCKSTEP_BINARY_DIR;
 constexpr const char* kPeersOnly = "gloo,gloo-ring,gloo-bcube,openmpi,mpich";
@@ -28,26 +28,46 @@ std::set<std::string> entries(const fs::path& folder) {
   return names;
 }
 
-pid_t start_bench(const std::vector<std::string>& flags) {
-  std::vector<std::string> words{
-      (kBinaries / "lockstep").string(), "bench", "collectives", "--peers", "--only", kPeersOnly};
-  words.insert(words.end(), flags.begin(), flags.end());
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  const pid_t pid = ::fork();
-  if (pid == 0) {
-    ::execv(argv[0], argv.data());
-    ::_exit(127);
-  }
-  return pid;
-}
+// The command under way, its output in our hands.
+struct Bench {
+  pid_t pid = -1;
+  UniqueFd output;
 
-int wait_for_end(pid_t pid) {
-  int status = 0;
-  ::waitpid(pid, &status, 0);
-  return status;
-}
+  explicit Bench(const std::vector<std::string>& flags) {
+    std::vector<std::string> words{
+        (kBinaries / "lockstep").string(), "bench", "collectives", "--peers", "--only", kPeersOnly};
+    words.insert(words.end(), flags.begin(), flags.end());
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    Pipe pipe = make_pipe();
+    pid = ::fork();
+    if (pid == 0) {
+      ::dup2(pipe.write_end.get(), STDOUT_FILENO);
+      ::execv(argv[0], argv.data());
+      ::_exit(127);
+    }
+    output = std::move(pipe.read_end);
+  }
+
+  // Reads until `text` has come, or to the end.
+  std::string read_to(const std::string& text) {
+    std::string all;
+    char bytes[4096];
+    while (text.empty() || all.find(text) == std::string::npos) {
+      const ssize_t got = ::read(output.get(), bytes, sizeof bytes);
+      if (got <= 0) break;
+      all.append(bytes, static_cast<std::size_t>(got));
+    }
+    return all;
+  }
+
+  int wait() const {
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+};
 
 class Peers : public testing::Test {
  protected:
@@ -63,7 +83,9 @@ class Peers : public testing::Test {
   nlohmann::json run(std::vector<std::string> flags) {
     const fs::path json = folder_ / "out.json";
     flags.insert(flags.end(), {"--quick", "--json", json.string()});
-    EXPECT_EQ(wait_for_end(start_bench(flags)), 0);
+    Bench bench(flags);
+    const std::string output = bench.read_to("");
+    EXPECT_EQ(bench.wait(), 0) << output;
     std::ifstream file(json);
     return nlohmann::json::parse(file);
   }
@@ -79,11 +101,11 @@ TEST_F(Peers, GiveCorrectResultsForEveryOpAtOddSizesAndRanks) {
     EXPECT_GT(row["median_us"], 0) << row.dump();
     seen.insert(row["implementation"]);
   }
-  if (have("gloo_worker")) {
-    EXPECT_TRUE(seen.count("gloo") && seen.count("gloo-ring") && seen.count("gloo-bcube"));
-  }
-  if (have("openmpi_worker")) EXPECT_TRUE(seen.count("openmpi"));
-  if (have("mpich_worker")) EXPECT_TRUE(seen.count("mpich"));
+  EXPECT_EQ(seen.count("gloo"), have("gloo_worker"));
+  EXPECT_EQ(seen.count("gloo-ring"), have("gloo_worker"));
+  EXPECT_EQ(seen.count("gloo-bcube"), have("gloo_worker"));
+  EXPECT_EQ(seen.count("openmpi"), have("openmpi_worker"));
+  EXPECT_EQ(seen.count("mpich"), have("mpich_worker"));
 }
 
 TEST_F(Peers, GiveCorrectResultsForTheOtherTypesTheyKnow) {
@@ -97,11 +119,11 @@ TEST_F(Peers, LeaveNothingBehindWhenInterrupted) {
   const fs::path temporary = folder_ / "tmp";
   fs::create_directory(temporary);
   ::setenv("TMPDIR", temporary.c_str(), 1);
-  const pid_t bench = start_bench({"--sizes", "64Ki", "--min-time", "600s"});
+  Bench bench({"--sizes", "64Ki", "--min-time", "600s"});
   ::unsetenv("TMPDIR");
-  std::this_thread::sleep_for(3s);  // somewhere in the middle; any moment must do
-  ::kill(bench, SIGINT);
-  EXPECT_NE(wait_for_end(bench), 0);
+  bench.read_to("median");  // all jobs are up and the first has got its task
+  ::kill(bench.pid, SIGINT);
+  EXPECT_EQ(bench.wait(), 130);
   EXPECT_EQ(entries(temporary), std::set<std::string>{});
   EXPECT_EQ(entries("/dev/shm"), shared_memory);
 }
