@@ -193,14 +193,15 @@ std::vector<Cell> SymbolicRun::combine(const Place& place, std::vector<Cell> lef
   return left;
 }
 
-SymbolicRun::Message SymbolicRun::take_message(const Place& place, const Step& step) {
+const SymbolicRun::Message& SymbolicRun::take_message(const Place& place, const Step& step) {
   const auto found = in_flight_.find({step.peer, place.rank});
   if (found == in_flight_.end()) {
     fault(place, fmt::format("rank {} sends nothing (more) to it in this round", step.peer));
   }
-  Message message = std::move(found->second);
+  deliveries_.push_back({step.peer, place.rank, step.kind == StepKind::kReceiveReduce,
+                         std::move(found->second)});
   in_flight_.erase(found);
-  return message;
+  return deliveries_.back().cells;
 }
 
 void SymbolicRun::apply(const Place& place, const Step& step) {
@@ -210,7 +211,7 @@ void SymbolicRun::apply(const Place& place, const Step& step) {
     case StepKind::kReceive:
       return write(place, step.target, take_message(place, step));
     case StepKind::kReceiveReduce: {
-      const Message message = take_message(place, step);
+      const Message& message = take_message(place, step);
       return write(place, step.target, combine(place, read(place, step.source), message));
     }
     case StepKind::kCopy:
@@ -241,6 +242,7 @@ void SymbolicRun::collect_sends(int round) {
 }
 
 void SymbolicRun::run_round(int round) {
+  deliveries_.clear();
   collect_sends(round);
   for (int rank = 0; rank < schedule_.shape.ranks; ++rank) {
     const Round& steps =

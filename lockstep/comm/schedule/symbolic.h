@@ -43,6 +43,14 @@ struct Cell {
   bool defined() const { return chunk >= 0; }
 };
 
+// A message that arrived.
+struct Delivery {
+  int from = 0;
+  int to = 0;
+  bool combined = false;  // with what the receiver had
+  std::vector<Cell> cells;
+};
+
 class SymbolicRun {
  public:
   SymbolicRun(const Schedule& schedule, Placement placement);
@@ -52,6 +60,9 @@ class SymbolicRun {
   void run_round(int round);
   // Throws unless every rank's output is what the collective promises.
   void check_result() const;
+
+  // The messages of the round that was run last, by receiver.
+  const std::vector<Delivery>& deliveries() const { return deliveries_; }
 
   // What `rank` has of `chunk`, wherever it has it: the cell with the most contributions.
   const Cell& best(int rank, int chunk) const;
@@ -78,7 +89,7 @@ class SymbolicRun {
                             const std::vector<Cell>& right) const;
   void collect_sends(int round);
   void apply(const Place& place, const Step& step);
-  Message take_message(const Place& place, const Step& step);
+  const Message& take_message(const Place& place, const Step& step);
   [[noreturn]] void fault(const Place& place, const std::string& what) const;
 
   const Schedule& schedule_;
@@ -86,6 +97,7 @@ class SymbolicRun {
   int rounds_ = 0;
   std::vector<Memory> memory_;
   std::map<std::pair<int, int>, Message> in_flight_;  // (from, to)
+  std::vector<Delivery> deliveries_;
 };
 
 std::string describe(const Step& step);  // "reduce from rank 2 into output[3]"
