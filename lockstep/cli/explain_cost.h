@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "lockstep/comm/schedule/cost.h"
+#include "lockstep/comm/schedule/price_list.h"
 
 namespace lockstep::cli {
 

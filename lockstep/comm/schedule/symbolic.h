@@ -7,35 +7,17 @@
 // reverse, different sizes on the two sides, two messages from one rank to another in a round.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "lockstep/comm/schedule/instance.h"
+#include "lockstep/comm/schedule/rank_set.h"
 
 namespace lockstep::schedule {
 
 enum class Placement { kOutOfPlace, kInPlace };
-
-// A set of ranks.
-class RankSet {
- public:
-  RankSet() = default;
-  RankSet(int ranks, int rank);
-  static RankSet all(int ranks);
-
-  bool empty() const { return words_.empty(); }
-  bool has(int rank) const;
-  int count() const;
-  bool meets(const RankSet& other) const;
-  void merge(const RankSet& other);
-  friend bool operator==(const RankSet&, const RankSet&) = default;
-
- private:
-  std::vector<std::uint64_t> words_;
-};
 
 struct Cell {
   int chunk = -1;  // -1: never written
