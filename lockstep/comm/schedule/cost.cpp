@@ -128,11 +128,6 @@ class Load {
   std::vector<std::pair<int, int>> messages_;
 };
 
-void sort_by_price(std::vector<Price>& prices) {
-  std::stable_sort(prices.begin(), prices.end(),
-                   [](const Price& a, const Price& b) { return a.seconds < b.seconds; });
-}
-
 }  // namespace
 
 double Profile::seconds(double bytes) const {
@@ -178,49 +173,6 @@ Profile profile(const Schedule& schedule, const Topology& topology) {
 
 double cost(const Schedule& schedule, double bytes, const Topology& topology) {
   return profile(schedule, topology).seconds(bytes);
-}
-
-std::vector<Price> cheapest(Collective collective, double bytes, const Shape& shape,
-                            const Topology& topology) {
-  return PriceList(collective, shape, topology).at(bytes);
-}
-
-PriceList::PriceList(Collective collective, const Shape& shape, const Topology& topology) {
-  Shape complete = shape;
-  if (complete.machines.empty()) complete.machines = topology.machines;
-  for (const Algorithm& algorithm : algorithms(collective)) {
-    if (algorithm.refuses(complete)) continue;
-    entries_.push_back({&algorithm, profile(make_schedule(algorithm, complete), topology)});
-  }
-}
-
-std::vector<Price> PriceList::at(double bytes) const {
-  std::vector<Price> prices;
-  for (const Entry& entry : entries_) {
-    prices.push_back({entry.algorithm, entry.profile.seconds(bytes)});
-  }
-  sort_by_price(prices);
-  return prices;
-}
-
-std::vector<PriceList::Reign> PriceList::reigns(double most_bytes) const {
-  constexpr double kStep = 1.1;
-  constexpr double kPrecision = 1.0005;
-  const auto winner = [&](double bytes) { return at(bytes).front().algorithm; };
-  std::vector<Reign> found{{1, winner(1)}};
-  for (double low = 1; low < most_bytes; low *= kStep) {
-    const double high = std::min(low * kStep, most_bytes);
-    const Algorithm* next = winner(high);
-    if (next == found.back().algorithm) continue;
-    double before = low;
-    double after = high;
-    while (after > before * kPrecision) {
-      const double middle = (before + after) / 2;
-      (winner(middle) == found.back().algorithm ? before : after) = middle;
-    }
-    found.push_back({after, next});
-  }
-  return found;
 }
 
 }  // namespace lockstep::schedule

@@ -37,38 +37,4 @@ struct Profile {
 Profile profile(const Schedule& schedule, const Topology& topology);
 double cost(const Schedule& schedule, double bytes, const Topology& topology);
 
-struct Price {
-  const Algorithm* algorithm = nullptr;
-  double seconds = 0;
-};
-
-// All algorithms of a collective that take the shape, the cheapest first; those that cost the same
-// in the order of the registry. Where shape.machines is empty, the topology's are used.
-std::vector<Price> cheapest(Collective collective, double bytes, const Shape& shape,
-                            const Topology& topology);
-
-// The same for many sizes: profiles made once.
-class PriceList {
- public:
-  PriceList(Collective collective, const Shape& shape, const Topology& topology);
-  std::vector<Price> at(double bytes) const;  // like cheapest()
-
-  struct Entry {
-    const Algorithm* algorithm = nullptr;
-    Profile profile;
-  };
-  const std::vector<Entry>& entries() const { return entries_; }
-
-  // The sizes up to `most_bytes` at which another algorithm becomes the cheapest: from `from` bytes
-  // on it is `algorithm`. The first entry starts at 1.
-  struct Reign {
-    double from = 1;
-    const Algorithm* algorithm = nullptr;
-  };
-  std::vector<Reign> reigns(double most_bytes) const;
-
- private:
-  std::vector<Entry> entries_;
-};
-
 }  // namespace lockstep::schedule

@@ -1,8 +1,5 @@
-// Closed forms: what an algorithm costs, known without running it. Exact for every shape; the
-// verifier's counts are checked against them.
-//
-// N ranks, S the vector (see chunk_share()), k segments, M machines, p the largest power of two
-// not above N.
+// Closed forms: what an algorithm costs, known without running it. The functions are exact for
+// every shape; the verifier's counts are checked against them.
 #pragma once
 
 #include <string_view>
@@ -10,6 +7,12 @@
 #include "lockstep/comm/schedule/schedule.h"
 
 namespace lockstep::schedule {
+
+// The letters of the texts.
+inline constexpr std::string_view kFormulaLetters =
+    "N ranks, S the vector, k segments, p the largest power of two up to N, h the height of a tree "
+    "(log2 N, rounded down for odd N, up for even N), M machines of up to m ranks, a x b x c a "
+    "grid";
 
 struct Formula {
   Collective collective;

@@ -1,16 +1,11 @@
 #include "lockstep/comm/schedule/symbolic.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "lockstep/base/error.h"
 
 namespace lockstep::schedule {
 namespace {
-
-constexpr int kWordBits = 64;
-
-std::size_t words_for(int ranks) { return static_cast<std::size_t>(ranks - 1) / kWordBits + 1; }
 
 std::string describe(const Region& region) {
   constexpr std::string_view kSpaces[] = {"input", "output", "scratch"};
@@ -20,42 +15,6 @@ std::string describe(const Region& region) {
 }
 
 }  // namespace
-
-RankSet::RankSet(int ranks, int rank) : words_(words_for(ranks)) {
-  words_[static_cast<std::size_t>(rank / kWordBits)] = std::uint64_t{1} << (rank % kWordBits);
-}
-
-RankSet RankSet::all(int ranks) {
-  RankSet set;
-  set.words_.assign(words_for(ranks), ~std::uint64_t{0});
-  if (const int rest = ranks % kWordBits; rest != 0) {
-    set.words_.back() = (std::uint64_t{1} << rest) - 1;
-  }
-  return set;
-}
-
-bool RankSet::has(int rank) const {
-  const auto word = static_cast<std::size_t>(rank / kWordBits);
-  return word < words_.size() && (words_[word] >> (rank % kWordBits) & 1) != 0;
-}
-
-int RankSet::count() const {
-  int total = 0;
-  for (std::uint64_t word : words_) total += std::popcount(word);
-  return total;
-}
-
-bool RankSet::meets(const RankSet& other) const {
-  for (std::size_t i = 0; i < std::min(words_.size(), other.words_.size()); ++i) {
-    if ((words_[i] & other.words_[i]) != 0) return true;
-  }
-  return false;
-}
-
-void RankSet::merge(const RankSet& other) {
-  words_.resize(std::max(words_.size(), other.words_.size()));
-  for (std::size_t i = 0; i < other.words_.size(); ++i) words_[i] |= other.words_[i];
-}
 
 std::string describe(const Step& step) {
   switch (step.kind) {
@@ -193,14 +152,15 @@ std::vector<Cell> SymbolicRun::combine(const Place& place, std::vector<Cell> lef
   return left;
 }
 
-SymbolicRun::Message SymbolicRun::take_message(const Place& place, const Step& step) {
+const SymbolicRun::Message& SymbolicRun::take_message(const Place& place, const Step& step) {
   const auto found = in_flight_.find({step.peer, place.rank});
   if (found == in_flight_.end()) {
     fault(place, fmt::format("rank {} sends nothing (more) to it in this round", step.peer));
   }
-  Message message = std::move(found->second);
+  deliveries_.push_back(
+      {step.peer, place.rank, step.kind == StepKind::kReceiveReduce, std::move(found->second)});
   in_flight_.erase(found);
-  return message;
+  return deliveries_.back().cells;
 }
 
 void SymbolicRun::apply(const Place& place, const Step& step) {
@@ -210,7 +170,7 @@ void SymbolicRun::apply(const Place& place, const Step& step) {
     case StepKind::kReceive:
       return write(place, step.target, take_message(place, step));
     case StepKind::kReceiveReduce: {
-      const Message message = take_message(place, step);
+      const Message& message = take_message(place, step);
       return write(place, step.target, combine(place, read(place, step.source), message));
     }
     case StepKind::kCopy:
@@ -241,6 +201,7 @@ void SymbolicRun::collect_sends(int round) {
 }
 
 void SymbolicRun::run_round(int round) {
+  deliveries_.clear();
   collect_sends(round);
   for (int rank = 0; rank < schedule_.shape.ranks; ++rank) {
     const Round& steps =

@@ -7,40 +7,30 @@
 // reverse, different sizes on the two sides, two messages from one rank to another in a round.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "lockstep/comm/schedule/instance.h"
+#include "lockstep/comm/schedule/rank_set.h"
 
 namespace lockstep::schedule {
 
 enum class Placement { kOutOfPlace, kInPlace };
 
-// A set of ranks.
-class RankSet {
- public:
-  RankSet() = default;
-  RankSet(int ranks, int rank);
-  static RankSet all(int ranks);
-
-  bool empty() const { return words_.empty(); }
-  bool has(int rank) const;
-  int count() const;
-  bool meets(const RankSet& other) const;
-  void merge(const RankSet& other);
-  friend bool operator==(const RankSet&, const RankSet&) = default;
-
- private:
-  std::vector<std::uint64_t> words_;
-};
-
 struct Cell {
   int chunk = -1;  // -1: never written
   RankSet from;
   bool defined() const { return chunk >= 0; }
+};
+
+// A message that arrived.
+struct Delivery {
+  int from = 0;
+  int to = 0;
+  bool combined = false;  // with what the receiver had
+  std::vector<Cell> cells;
 };
 
 class SymbolicRun {
@@ -52,6 +42,9 @@ class SymbolicRun {
   void run_round(int round);
   // Throws unless every rank's output is what the collective promises.
   void check_result() const;
+
+  // The messages of the round that was run last, by receiver.
+  const std::vector<Delivery>& deliveries() const { return deliveries_; }
 
   // What `rank` has of `chunk`, wherever it has it: the cell with the most contributions.
   const Cell& best(int rank, int chunk) const;
@@ -78,7 +71,7 @@ class SymbolicRun {
                             const std::vector<Cell>& right) const;
   void collect_sends(int round);
   void apply(const Place& place, const Step& step);
-  Message take_message(const Place& place, const Step& step);
+  const Message& take_message(const Place& place, const Step& step);
   [[noreturn]] void fault(const Place& place, const std::string& what) const;
 
   const Schedule& schedule_;
@@ -86,6 +79,7 @@ class SymbolicRun {
   int rounds_ = 0;
   std::vector<Memory> memory_;
   std::map<std::pair<int, int>, Message> in_flight_;  // (from, to)
+  std::vector<Delivery> deliveries_;
 };
 
 std::string describe(const Step& step);  // "reduce from rank 2 into output[3]"

@@ -1,4 +1,4 @@
-#include "lockstep/comm/schedule/cost.h"
+#include "lockstep/comm/schedule/price_list.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,0 +1,67 @@
+#include "lockstep/cli/explain_cost.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lockstep/base/units.h"
+#include "lockstep/cli/explain_table.h"
+
+namespace lockstep::cli {
+namespace {
+
+using schedule::PriceList;
+using schedule::Shape;
+using schedule::Topology;
+
+constexpr double kLargest = 64.0 * (1u << 30);  // where the search for crossovers ends
+
+std::string price_table(const PriceList& list, std::span<const std::size_t> sizes) {
+  TextTable table;
+  std::vector<std::string> head{""};
+  for (std::size_t size : sizes) head.push_back(format_bytes(static_cast<double>(size)));
+  table.row(std::move(head));
+  for (const PriceList::Entry& entry : list.entries()) {
+    std::vector<std::string> cells{std::string(entry.algorithm->name)};
+    for (std::size_t size : sizes) {
+      const auto bytes = static_cast<double>(size);
+      const bool first = list.at(bytes).front().algorithm == entry.algorithm;
+      cells.push_back(format_seconds(entry.profile.seconds(bytes)) + (first ? " *" : ""));
+    }
+    table.row(std::move(cells));
+  }
+  return table.text();
+}
+
+std::string reigns_of(const PriceList& list) {
+  std::string text;
+  for (const PriceList::Reign& reign : list.reigns(kLargest)) {
+    if (text.empty()) {
+      text = reign.algorithm->name;
+    } else {
+      text += fmt::format(", from {} {}", format_bytes(reign.from), reign.algorithm->name);
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string explain_cost(Collective collective, std::span<const Shape> shapes,
+                         std::span<const std::size_t> sizes, const schedule::Network& network) {
+  std::string text = fmt::format("{} by the cost model: {}\n* is the cheapest of its column\n",
+                                 name(collective), describe(network));
+  TextTable crossovers;
+  for (const Shape& shape : shapes) {
+    const Topology topology = shape.machines.empty() ? network.with_ranks(shape.ranks)
+                                                     : network.with_machines(shape.machines);
+    const PriceList list(collective, shape, topology);
+    const int machines = 1 + *std::max_element(topology.machines.begin(), topology.machines.end());
+    text += fmt::format("\n{} ranks on {} machine{}\n{}", shape.ranks, machines,
+                        machines == 1 ? "" : "s", price_table(list, sizes));
+    crossovers.row({fmt::format("{} ranks", shape.ranks), reigns_of(list)});
+  }
+  return text + "\nthe cheapest, from small to large vectors\n" + crossovers.text();
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,16 @@
+// All algorithms of a collective priced side by side.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "lockstep/comm/schedule/price_list.h"
+
+namespace lockstep::cli {
+
+// One table for each shape, algorithms down and sizes across, the cheapest marked; then the sizes
+// at which the cheapest changes.
+std::string explain_cost(Collective collective, std::span<const schedule::Shape> shapes,
+                         std::span<const std::size_t> sizes, const schedule::Network& network);
+
+}  // namespace lockstep::cli

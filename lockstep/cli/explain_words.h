@@ -1,0 +1,21 @@
+// How explanations speak of chunks, blocks and contributions.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/comm/schedule/symbolic.h"
+
+namespace lockstep::cli {
+
+// "the vector", "chunk 2", "chunks 0-3", "block 5", "0>2" (what 0 gives to 2).
+std::string name_chunks(const schedule::Schedule& schedule,
+                        const std::vector<schedule::Cell>& cells);
+std::string name_chunk(const schedule::Schedule& schedule, int chunk);
+
+// Whose contributions a cell has: "0+3", "4-7", "all"; where nothing is combined, "yes"; "-" for
+// nothing.
+std::string name_contributions(const schedule::Schedule& schedule, const schedule::Cell& cell);
+
+}  // namespace lockstep::cli

@@ -1,0 +1,162 @@
+// lockstep explain as people call it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/text.h"
+#include "tests/comm/schedule/sweep.h"
+
+namespace lockstep::schedule {
+namespace {
+
+using testing::HasSubstr;
+
+struct Outcome {
+  int exit_code = -1;
+  std::string text;  // of stdout and stderr
+};
+
+Outcome run(const std::string& arguments) {
+  Outcome outcome;
+  const std::string command = LOCKSTEP_BINARY_DIR "/lockstep explain " + arguments + " 2>&1";
+  FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return outcome;
+  char buffer[4096];
+  for (std::size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) {
+    outcome.text.append(buffer, n);
+  }
+  const int status = pclose(pipe);
+  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return outcome;
+}
+
+std::string read(const std::filesystem::path& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+TEST(Explain, ListsEverything) {
+  const Outcome outcome = run("");
+  EXPECT_EQ(outcome.exit_code, 0);
+  for (Collective collective : kScheduledCollectives) {
+    EXPECT_THAT(outcome.text, HasSubstr(std::string(name(collective))));
+    for (const Algorithm& algorithm : algorithms(collective)) {
+      EXPECT_THAT(outcome.text, HasSubstr(std::string(algorithm.summary)));
+    }
+  }
+}
+
+TEST(Explain, TellsEveryAlgorithm) {
+  for (Collective collective : kScheduledCollectives) {
+    for (const Algorithm& algorithm : algorithms(collective)) {
+      const Outcome outcome =
+          run(fmt::format("{} --algorithm {} --ranks 5", name(collective), algorithm.name));
+      EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+      EXPECT_THAT(outcome.text, HasSubstr("This is the right result on every rank"));
+    }
+  }
+}
+
+TEST(Explain, ShowsARingRoundByRound) {
+  const Outcome outcome = run("all_reduce --algorithm ring --ranks 4 --size 4KiB");
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.text,
+              HasSubstr("round 0\n"
+                        "  rank  sends         receives                  chunk 0  chunk 1  chunk 2"
+                        "  chunk 3\n"
+                        "  0     chunk 3 to 1  chunk 2 from 3, combines  0        0        0+3    "
+                        "  0\n"));
+  EXPECT_THAT(outcome.text, HasSubstr("2(N-1) = 6"));
+  EXPECT_THAT(outcome.text, HasSubstr("sent by each rank  1.5 S    6 KiB"));
+  EXPECT_THAT(outcome.text, HasSubstr("2(N-1)S = 6 S"));
+}
+
+TEST(Explain, DrawsBalancedSvg) {
+  const auto path = std::filesystem::path(testing::TempDir()) / "lockstep_explain_test.svg";
+  std::filesystem::remove(path);
+  const Outcome outcome =
+      run(fmt::format("all_to_all --algorithm pairwise --ranks 3 --svg {}", path.string()));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+  const std::string svg = read(path);
+  EXPECT_TRUE(svg.starts_with("<svg "));
+  EXPECT_TRUE(svg.ends_with("</svg>\n"));
+  EXPECT_THAT(svg, HasSubstr("round 1"));
+  EXPECT_THAT(svg, HasSubstr(">2&gt;0</text>"));  // an escaped label
+  std::size_t arrows = 0;
+  for (auto at = svg.find("marker-end"); at != std::string::npos;
+       at = svg.find("marker-end", at + 1)) {
+    ++arrows;
+  }
+  EXPECT_EQ(arrows, 6u);
+  for (const auto& entry : std::filesystem::directory_iterator(testing::TempDir())) {
+    EXPECT_THAT(entry.path().filename().string(),
+                testing::Not(testing::MatchesRegex("lockstep_explain_test.svg..*")));
+  }
+  std::filesystem::remove(path);
+}
+
+// Commands in the docs stand in backquotes, in front of what they print.
+TEST(Explain, PrintsTheCrossoversOfTheDocs) {
+  const std::string docs = read(LOCKSTEP_SOURCE_DIR "/docs/collectives.md");
+  int checked = 0;
+  for (auto at = docs.find("`lockstep explain"); at != std::string::npos;
+       at = docs.find("`lockstep explain", at + 1)) {
+    const auto end = docs.find('`', at + 1);
+    const std::string command = docs.substr(at + 1, end - at - 1);
+    const auto shown = docs.find("\n    the cheapest", end);
+    if (command.find("--cost") == std::string::npos || shown == std::string::npos) continue;
+    std::string wanted;
+    std::istringstream lines(docs.substr(shown + 1));
+    for (std::string line; std::getline(lines, line) && line.starts_with("    ");) {
+      wanted += line.substr(4) + "\n";
+    }
+    EXPECT_THAT(run(command.substr(std::string("lockstep explain").size())).text,
+                HasSubstr(wanted));
+    ++checked;
+  }
+  EXPECT_EQ(checked, 2);
+}
+
+TEST(Explain, PricesAllAlgorithms) {
+  const Outcome outcome = run("broadcast --ranks 4,8 --size 1Ki..64Ki --cost outer=ethernet");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+  EXPECT_THAT(outcome.text, HasSubstr("8 ranks on 8 machines"));
+  EXPECT_THAT(outcome.text, HasSubstr("1 KiB"));
+  EXPECT_THAT(outcome.text, HasSubstr("64 KiB"));
+  EXPECT_THAT(outcome.text, HasSubstr("the cheapest, from small to large vectors"));
+}
+
+TEST(Explain, TakesMachinesAndGridsAsTheNumberOfRanks) {
+  EXPECT_THAT(run("all_reduce --algorithm hierarchical --machines 2,3").text,
+              HasSubstr("hierarchical, 5 ranks"));
+  EXPECT_THAT(run("all_reduce --algorithm mesh_2d --grid 2x3").text, HasSubstr("mesh_2d, 6 ranks"));
+}
+
+TEST(Explain, SaysWhatIsWrongAndWhatIsNear) {
+  const auto refused = [](const std::string& arguments, const std::string& why) {
+    const Outcome outcome = run(arguments);
+    EXPECT_NE(outcome.exit_code, 0) << arguments;
+    EXPECT_THAT(outcome.text, HasSubstr(why));
+  };
+  refused("all_reduc", "did you mean all_reduce?");
+  refused("all_reduce -a rign", "did you mean ring?");
+  refused("all_reduce --cost alhpa=5us,bandwidth=1GB", "did you mean alpha?");
+  refused("all_reduce -a torus_2d -n 12 --grid 5x2", "like 3x4");
+  refused("all_reduce -a ring -n 2,4", "one number of ranks");
+  refused("all_reduce -a ring -n 9999", "up to 1024");
+  refused("all_reduce --svg x.svg", "choose it by --algorithm");
+  refused("broadcast -a flat --root 4", "root 4 is not one of the ranks 0 to 3");
+  refused("all_reduce -a ring --svg /nonexistent/x.svg", "cannot write /nonexistent/x.svg");
+  refused("--cost outer=rdma", "say which collective");
+}
+
+}  // namespace
+}  // namespace lockstep::schedule
