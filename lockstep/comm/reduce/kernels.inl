@@ -179,20 +179,22 @@ void combine_all(const KernelCall& original) {
   if (done < bytes) combine_rest<Format, Op>(original, done);
 }
 
-// Pointers kept in registers matter where the data is in cache; the commonest shapes of an
-// all-reduce and of a reduction into one place get them.
+// Pointers kept in registers matter where the data is in cache; sums of floats in the commonest
+// shapes of an all-reduce and of a reduction into one place get them.
 template <class Format, class Op>
 void combine_shape(const KernelCall& call) {
-  const auto is = [&](std::size_t inputs, std::size_t outputs) {
-    return call.input_count == inputs && call.output_count == outputs;
-  };
-  if (is(2, 1)) return combine_all<Format, Op, 2, 1>(call);
-  if (is(2, 2)) return combine_all<Format, Op, 2, 2>(call);
-  if (is(3, 1)) return combine_all<Format, Op, 3, 1>(call);
-  if (is(3, 3)) return combine_all<Format, Op, 3, 3>(call);
-  if (is(4, 1)) return combine_all<Format, Op, 4, 1>(call);
-  if (is(4, 4)) return combine_all<Format, Op, 4, 4>(call);
-  return combine_all<Format, Op, 0, 0>(call);
+  if constexpr (kIsFloat<typename Format::Lane>) {
+    const auto is = [&](std::size_t inputs, std::size_t outputs) {
+      return call.input_count == inputs && call.output_count == outputs;
+    };
+    if (is(2, 1)) return combine_all<Format, Op, 2, 1>(call);
+    if (is(2, 2)) return combine_all<Format, Op, 2, 2>(call);
+    if (is(3, 1)) return combine_all<Format, Op, 3, 1>(call);
+    if (is(3, 3)) return combine_all<Format, Op, 3, 3>(call);
+    if (is(4, 1)) return combine_all<Format, Op, 4, 1>(call);
+    if (is(4, 4)) return combine_all<Format, Op, 4, 4>(call);
+  }
+  combine_all<Format, Op, 0, 0>(call);
 }
 
 template <class Format>
@@ -205,8 +207,7 @@ void combine_format(const KernelCall& call) {
     case ReduceOp::kMax:
       return combine_all<Format, Max, 0, 0>(call);
     case ReduceOp::kMean:
-      if constexpr (kIsFloat<typename Format::Lane>) return combine_shape<Format, Mean>(call);
-      return combine_all<Format, Mean, 0, 0>(call);
+      return combine_shape<Format, Mean>(call);
     default:
       return combine_shape<Format, Sum>(call);
   }
