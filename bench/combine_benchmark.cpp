@@ -2,7 +2,8 @@
 //
 //   build/release/bench/combine_benchmark --benchmark_filter=bf16
 //
-// The size is that of one buffer; bytes per second count everything read and written.
+// The size is that of one buffer; bytes per second count everything read and written, by all
+// threads together. Two threads show what is left when ranks share the memory's bandwidth.
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -101,7 +102,8 @@ constexpr Case kCases[] = {
 };
 
 void sizes(benchmark::internal::Benchmark* bench) {
-  bench->RangeMultiplier(4)->Range(16 << 10, 64 << 20)->MinTime(0.1);
+  bench->RangeMultiplier(4)->Range(16 << 10, 64 << 20)->MinTime(0.1)->UseRealTime();
+  bench->Threads(1)->Threads(2);
 }
 
 }  // namespace

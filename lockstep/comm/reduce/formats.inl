@@ -75,14 +75,18 @@ struct F16Format {
   struct Pack {
     Vector<float> part[kVectors];
   };
+#if LOCKSTEP_VECTOR_BYTES == 64
+  // GCC 12 takes the unmasked intrinsics for reads of uninitialised memory.
+  static constexpr __mmask16 kAllLanes = 0xffff;
+#endif
   static Pack load(const std::byte* from) {
 #if defined(__aarch64__)
     const auto x = (float16x8_t)load_vector<std::uint16_t>(from);
     return {{vcvt_f32_f16(vget_low_f16(x)), vcvt_high_f32_f16(x)}};
 #elif LOCKSTEP_VECTOR_BYTES == 64
     const auto* halves = reinterpret_cast<const __m256i_u*>(from);
-    return {{_mm512_cvtph_ps(_mm256_loadu_si256(halves)),
-             _mm512_cvtph_ps(_mm256_loadu_si256(halves + 1))}};
+    return {{_mm512_maskz_cvtph_ps(kAllLanes, _mm256_loadu_si256(halves)),
+             _mm512_maskz_cvtph_ps(kAllLanes, _mm256_loadu_si256(halves + 1))}};
 #else
     const auto* halves = reinterpret_cast<const __m128i_u*>(from);
     return {
@@ -96,9 +100,10 @@ struct F16Format {
 #if defined(__aarch64__)
     return (Vector<std::uint16_t>)vcvt_high_f16_f32(vcvt_f16_f32(low), high);
 #elif LOCKSTEP_VECTOR_BYTES == 64
-    return (Vector<std::uint16_t>)_mm512_inserti64x4(
-        _mm512_castsi256_si512(_mm512_cvtps_ph(low, _MM_FROUND_TO_NEAREST_INT)),
-        _mm512_cvtps_ph(high, _MM_FROUND_TO_NEAREST_INT), 1);
+    const __m256i halves[] = {
+        _mm512_maskz_cvtps_ph(kAllLanes, low, _MM_FROUND_TO_NEAREST_INT),
+        _mm512_maskz_cvtps_ph(kAllLanes, high, _MM_FROUND_TO_NEAREST_INT)};
+    return load_vector<std::uint16_t>(reinterpret_cast<const std::byte*>(halves));
 #else
     return (Vector<std::uint16_t>)_mm256_set_m128i(_mm256_cvtps_ph(high, _MM_FROUND_TO_NEAREST_INT),
                                                    _mm256_cvtps_ph(low, _MM_FROUND_TO_NEAREST_INT));

@@ -124,6 +124,24 @@ constexpr std::size_t kLine = 64;
   return bytes % element == 0 ? bytes : none;
 }
 
+// `bytes` fewer than a vector's, `offset` bytes into every buffer. This and combine_rest() are kept
+// out of line because all shapes of a call share them.
+template <class Format, class Op>
+[[gnu::noinline]] void combine_remainder(const KernelCall& call, std::size_t offset,
+                                         std::size_t bytes) {
+  combine_tile<Format, Op, 1, Nans::kTested, Reach::kRemainder>(call, offset, bytes);
+}
+
+// What is left of the call, less than a tile, after `done` bytes.
+template <class Format, class Op>
+[[gnu::noinline]] void combine_rest(const KernelCall& call, std::size_t done) {
+  const std::size_t bytes = call.count * Format::kSize;
+  for (; done + kWidth <= bytes; done += kWidth) {
+    combine_tile<Format, Op, 1, Nans::kTested, Reach::kTile>(call, done);
+  }
+  if (done < bytes) combine_remainder<Format, Op>(call, done, bytes - done);
+}
+
 // The whole call. kInputs and kOutputs are 0 where the compiler is not to know how many there are.
 template <class Format, class Op, int kInputs, int kOutputs>
 void combine_all(const KernelCall& original) {
@@ -135,50 +153,48 @@ void combine_all(const KernelCall& original) {
   if constexpr (kInputs != 0) call.inputs = inputs, call.input_count = kInputs;
   if constexpr (kOutputs != 0) call.outputs = outputs, call.output_count = kOutputs;
   constexpr int kPacks = 8 / Format::kVectors;
+  constexpr std::size_t kTile = kPacks * kWidth;
   const std::size_t bytes = call.count * Format::kSize;
   std::size_t done = 0;
 #if defined(__x86_64__)
-  if (call.stream) {
-    const std::size_t head = bytes_to_line(call, Format::kSize, bytes);
-    for (; head < bytes && done < head;) {
-      const std::size_t here = head - done < kWidth - 1 ? head - done : kWidth - Format::kSize;
-      combine_tile<Format, Op, 1, Nans::kTested, Reach::kRemainder>(call, done, here);
+  const std::size_t head = call.stream ? bytes_to_line(call, Format::kSize, bytes) : bytes;
+  if (head < bytes) {
+    while (done < head) {
+      const std::size_t here = head - done < kWidth ? head - done : kWidth - Format::kSize;
+      combine_remainder<Format, Op>(original, done, here);
       done += here;
     }
-    for (; head < bytes && done + kPacks * kWidth <= bytes; done += kPacks * kWidth) {
+    for (; done + kTile <= bytes; done += kTile) {
       combine_tile<Format, Op, kPacks, kNansOfTiles, Reach::kStreamedTile>(call, done);
     }
     _mm_sfence();
   }
 #endif
-  if (done + kPacks * kWidth <= bytes) {
+  if (done + kTile <= bytes) {
     const DefaultNans nans;
-    for (; done + kPacks * kWidth <= bytes; done += kPacks * kWidth) {
+    for (; done + kTile <= bytes; done += kTile) {
       combine_tile<Format, Op, kPacks, kNansOfTiles, Reach::kTile>(call, done);
     }
   }
-  for (; done + kWidth <= bytes; done += kWidth) {
-    combine_tile<Format, Op, 1, Nans::kTested, Reach::kTile>(call, done);
-  }
-  if (done < bytes) {
-    combine_tile<Format, Op, 1, Nans::kTested, Reach::kRemainder>(call, done, bytes - done);
-  }
+  if (done < bytes) combine_rest<Format, Op>(original, done);
 }
 
-// Pointers kept in registers matter where the data is in cache; the commonest shapes of an
-// all-reduce and of a reduction into one place get them.
+// Pointers kept in registers matter where the data is in cache; sums of floats in the commonest
+// shapes of an all-reduce and of a reduction into one place get them.
 template <class Format, class Op>
 void combine_shape(const KernelCall& call) {
-  const auto is = [&](std::size_t inputs, std::size_t outputs) {
-    return call.input_count == inputs && call.output_count == outputs;
-  };
-  if (is(2, 1)) return combine_all<Format, Op, 2, 1>(call);
-  if (is(2, 2)) return combine_all<Format, Op, 2, 2>(call);
-  if (is(3, 1)) return combine_all<Format, Op, 3, 1>(call);
-  if (is(3, 3)) return combine_all<Format, Op, 3, 3>(call);
-  if (is(4, 1)) return combine_all<Format, Op, 4, 1>(call);
-  if (is(4, 4)) return combine_all<Format, Op, 4, 4>(call);
-  return combine_all<Format, Op, 0, 0>(call);
+  if constexpr (kIsFloat<typename Format::Lane>) {
+    const auto is = [&](std::size_t inputs, std::size_t outputs) {
+      return call.input_count == inputs && call.output_count == outputs;
+    };
+    if (is(2, 1)) return combine_all<Format, Op, 2, 1>(call);
+    if (is(2, 2)) return combine_all<Format, Op, 2, 2>(call);
+    if (is(3, 1)) return combine_all<Format, Op, 3, 1>(call);
+    if (is(3, 3)) return combine_all<Format, Op, 3, 3>(call);
+    if (is(4, 1)) return combine_all<Format, Op, 4, 1>(call);
+    if (is(4, 4)) return combine_all<Format, Op, 4, 4>(call);
+  }
+  combine_all<Format, Op, 0, 0>(call);
 }
 
 template <class Format>
@@ -191,8 +207,7 @@ void combine_format(const KernelCall& call) {
     case ReduceOp::kMax:
       return combine_all<Format, Max, 0, 0>(call);
     case ReduceOp::kMean:
-      if constexpr (kIsFloat<typename Format::Lane>) return combine_shape<Format, Mean>(call);
-      return combine_all<Format, Mean, 0, 0>(call);
+      return combine_shape<Format, Mean>(call);
     default:
       return combine_shape<Format, Sum>(call);
   }

@@ -1,0 +1,130 @@
+// The Communicator that the module hands out.
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "lockstep/comm/communicator.h"
+#include "lockstep/comm/mpi/backend/engine.h"
+#include "lockstep/comm/mpi/backend/environment.h"
+#include "lockstep/comm/mpi/module.h"
+
+namespace lockstep::mpi {
+namespace {
+
+class OperationState : public Work::State {
+ public:
+  OperationState(std::shared_ptr<Engine> engine, std::shared_ptr<Operation> operation)
+      : engine_(std::move(engine)), operation_(std::move(operation)) {}
+  bool wait_until(Clock::time_point until) override {
+    return engine_->wait_until(*operation_, until);
+  }
+  std::optional<Error> error() const override { return engine_->error(*operation_); }
+
+ private:
+  std::shared_ptr<Engine> engine_;
+  std::shared_ptr<Operation> operation_;
+};
+
+class MpiCommunicator : public Communicator {
+ public:
+  explicit MpiCommunicator(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
+
+  int rank() const override { return engine_->rank(); }
+  int size() const override { return engine_->size(); }
+  std::string_view backend() const override { return "mpi"; }
+
+  void run(const Call& call) override { start(call).wait(); }
+
+  Work start(const Call& call) override {
+    if (!call.algorithm.empty() && call.algorithm != kAlgorithm) {
+      fail(ErrorCode::kUnsupported,
+           "{}: algorithm '{}' cannot be forced on the mpi communicator, which leaves the choice "
+           "to MPI; the native one has it",
+           name(call.kind), call.algorithm);
+    }
+    validate(call, rank(), size());
+    return work(engine_->start(call));
+  }
+
+  void signal(int peer) override {
+    expect_rank(peer);
+    engine_->signal(peer);
+  }
+
+  void wait_signal(int peer) override {
+    expect_rank(peer);
+    work(engine_->start_wait_signal(peer)).wait();
+  }
+
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    // MPI's own call cannot be bounded by a deadline, so all ranks meet first.
+    work(engine_->start_special(Special::kSplit, 0)).wait();
+    MPI_Comm part = MPI_COMM_NULL;
+    {
+      const std::lock_guard lock(mutex());
+      expect(MPI_Comm_split(engine_->base(), color < 0 ? MPI_UNDEFINED : color, key, &part),
+             "MPI_Comm_split");
+    }
+    if (part == MPI_COMM_NULL) return nullptr;
+    return std::make_unique<MpiCommunicator>(std::make_shared<Engine>(part, engine_->options()));
+  }
+
+  SymmetricBuffer allocate(std::size_t bytes) override {
+    work(engine_->start_special(Special::kAllocate, bytes)).wait();
+    if (bytes == 0) return {};
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) fail_errno(fmt::format("allocating {} bytes", bytes), errno);
+    std::shared_ptr<void> owner(memory, [bytes](void* p) { munmap(p, bytes); });
+    return SymmetricBuffer(std::move(owner), static_cast<std::byte*>(memory), bytes);
+  }
+
+  void abort(std::string_view reason) override {
+    engine_->abort(
+        Error(ErrorCode::kAborted, fmt::format("rank {} aborted: {}", rank(), reason), {rank()}));
+  }
+
+  Choice choice(const Call&) const override {
+    return {std::string(kAlgorithm), "MPI selects its own algorithm"};
+  }
+
+ private:
+  static constexpr std::string_view kAlgorithm = "mpi";
+
+  Work work(std::shared_ptr<Operation> operation) const {
+    return Work(std::make_shared<OperationState>(engine_, std::move(operation)));
+  }
+
+  void expect_rank(int peer) const {
+    if (peer < 0 || peer >= size()) {
+      fail(ErrorCode::kInvalidArgument, "peer {} is not one of the ranks 0 to {}", peer,
+           size() - 1);
+    }
+  }
+
+  std::shared_ptr<Engine> engine_;
+};
+
+bool check_wanted(const MpiOptions& options) {
+  const char* text = std::getenv("LOCKSTEP_COMM_CHECK");
+  return options.check && !(text != nullptr && std::string_view(text) == "0");
+}
+
+}  // namespace
+}  // namespace lockstep::mpi
+
+extern "C" int lockstep_mpi_version() { return lockstep::mpi::kModuleVersion; }
+
+extern "C" lockstep::Communicator* lockstep_mpi_communicator(const lockstep::MpiOptions* wanted) {
+  using namespace lockstep;
+  mpi::initialize();
+  MpiOptions options = *wanted;
+  options.check = mpi::check_wanted(options);
+  MPI_Comm world = MPI_COMM_NULL;
+  {
+    const std::lock_guard lock(mpi::mutex());
+    mpi::expect(MPI_Comm_dup(MPI_COMM_WORLD, &world), "MPI_Comm_dup");
+    mpi::expect(MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  }
+  return new mpi::MpiCommunicator(std::make_shared<mpi::Engine>(world, options));
+}

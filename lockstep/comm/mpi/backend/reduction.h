@@ -1,0 +1,34 @@
+// A ReduceOp as MPI takes it: an MPI_Op and the datatype to use it with.
+//
+// MPI's own operations serve where they mean what ours do. The others (16-bit floats, min and max
+// of floats with their NaNs, the user's) go through combine(): MPI calls back with nothing but the
+// datatype, so that carries what to do as an attribute.
+#pragma once
+
+#include <mpi.h>
+
+#include "lockstep/comm/reduce_op.h"
+
+namespace lockstep::mpi {
+
+class Reduction {
+ public:
+  Reduction(const ReduceOp& op, DType dtype);
+  ~Reduction();
+  Reduction(const Reduction&) = delete;
+  Reduction& operator=(const Reduction&) = delete;
+
+  MPI_Datatype type() const { return type_; }
+  MPI_Op op() const { return mpi_op_; }
+
+ private:
+  static void call_back(void* in, void* in_out, int* count, MPI_Datatype* type);
+
+  ReduceOp op_;
+  DType dtype_;
+  MPI_Datatype type_;
+  MPI_Op mpi_op_;
+  bool owns_type_ = false;
+};
+
+}  // namespace lockstep::mpi

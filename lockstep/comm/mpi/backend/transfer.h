@@ -1,0 +1,64 @@
+// The part of an operation in which MPI moves its data.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "lockstep/comm/call.h"
+#include "lockstep/comm/mpi/backend/reduction.h"
+
+namespace lockstep::mpi {
+
+// A group of ranks as seen from one of them.
+struct Group {
+  MPI_Comm comm;
+  int rank;
+  int size;
+  int largest_piece;
+};
+
+inline constexpr int kPayloadTag = 1;
+
+// Throws Error(kUnsupported) for blocks of more elements than MPI counts.
+void expect_countable(const Call& call, int ranks);
+
+// Starts MPI's nonblocking calls for a validated Call; finish() does what is left when they are
+// done. Its memory is used by MPI until then.
+class Transfer {
+ public:
+  Transfer(const Call& call, const Group& group);
+  // Refers to itself from within MPI.
+  Transfer(const Transfer&) = delete;
+  Transfer& operator=(const Transfer&) = delete;
+
+  bool done();  // asks MPI
+  void finish();
+  // Takes back what can be: receives that nothing has come for.
+  void cancel();
+  bool has_requests() const { return !requests_.empty(); }
+
+ private:
+  void start();
+  void start_reduction();
+  void start_blocks();
+  void start_varying();
+  // f(offset in elements, count) for pieces that MPI can count, each with a request of its own.
+  template <class F>
+  void in_pieces(std::size_t count, F&& f);
+  MPI_Request* next_request();
+
+  const Call& call_;
+  Group group_;
+  const void* in_;
+  void* out_;
+  bool in_place_;
+  std::unique_ptr<Reduction> reduction_;
+  std::vector<std::byte> scratch_;
+  std::vector<int> sizes_, offsets_, out_sizes_, out_offsets_;
+  std::vector<MPI_Request> requests_;
+};
+
+}  // namespace lockstep::mpi

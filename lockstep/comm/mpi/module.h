@@ -1,0 +1,19 @@
+// What liblockstep_mpi.so and the library agree on.
+#pragma once
+
+#include "lockstep/comm/mpi/mpi.h"
+
+namespace lockstep::mpi {
+
+// Raised whenever Communicator, Work, Call or MpiOptions change their layout: a module of another
+// build is refused, not trusted.
+inline constexpr int kModuleVersion = 1;
+inline constexpr char kModuleFile[] = "liblockstep_mpi.so";
+
+// extern "C" in the module. The factory's result belongs to the caller; it throws Error.
+inline constexpr char kVersionSymbol[] = "lockstep_mpi_version";
+inline constexpr char kFactorySymbol[] = "lockstep_mpi_communicator";
+using VersionFunction = int();
+using FactoryFunction = Communicator*(const MpiOptions*);
+
+}  // namespace lockstep::mpi
