@@ -84,7 +84,6 @@ int segments_of(const Shape& shape) {
 
 int double_binary_tree_height(int ranks) {
   const int largest = Labels{ranks, false}.largest();
-  if (largest == 0) return 0;
   return floor_log2(largest) + (ranks % 2 == 0 ? 1 : 0);
 }
 

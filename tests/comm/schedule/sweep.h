@@ -1,6 +1,8 @@
 // The shapes that tests of schedules go through.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <set>
 #include <string>
 #include <vector>

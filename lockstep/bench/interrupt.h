@@ -1,0 +1,28 @@
+// Ctrl-C (and SIGTERM, SIGHUP) as something to poll for, so that a bench ends by unwinding and
+// takes its processes with it. A pipe that closes becomes a write error for the same reason.
+#pragma once
+
+#include <signal.h>
+
+#include "lockstep/bench/connection.h"
+
+namespace lockstep::bench {
+
+// While it lives the signals do nothing but make fd() readable. Make it before any thread.
+class Interrupt {
+ public:
+  Interrupt();
+  ~Interrupt();
+  Interrupt(const Interrupt&) = delete;
+  Interrupt& operator=(const Interrupt&) = delete;
+
+  int fd() const { return signals_.get(); }
+  // Throws Error(kAborted) when one of the signals has come.
+  void check() const;
+
+ private:
+  sigset_t before_;
+  Handle signals_;
+};
+
+}  // namespace lockstep::bench

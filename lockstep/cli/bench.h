@@ -1,0 +1,11 @@
+// The subcommands of `lockstep bench`, one file each.
+#pragma once
+
+#include "lockstep/cli/command.h"
+
+namespace lockstep::cli {
+
+void add_bench_collectives(CLI::App& bench, int& exit_code);
+void add_bench_worker(CLI::App& bench, int& exit_code);  // hidden: a rank of a bench
+
+}  // namespace lockstep::cli

@@ -1,0 +1,190 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+#include "lockstep/base/units.h"
+#include "lockstep/bench/collectives.h"
+#include "lockstep/cli/bench.h"
+
+namespace lockstep::cli {
+namespace {
+
+constexpr std::size_t kFactor = 8;  // between sizes
+constexpr int kMostRanks = 1024;
+
+constexpr const char* kAbout =
+    "Time collectives on this machine: this library in symmetric memory, in private memory and "
+    "over "
+    "TCP, and with --peers each installed peer (Gloo, Open MPI, MPICH), all interleaved in one "
+    "run. "
+    "Every result is checked.";
+
+constexpr const char* kExamples = R"(Examples:
+  lockstep bench collectives --peers
+  lockstep bench collectives --op all_reduce --ranks 2 --sizes 8..128Mi --peers --json out.json
+  lockstep bench collectives --op all --ranks 2,4 --peers --quick
+  lockstep bench collectives --sizes 64Ki,1Mi --algorithm ring --algorithm tree
+  lockstep bench collectives --only lockstep-tcp,gloo-ring --peers
+
+size       bytes per rank: the vector of all_reduce and broadcast, the whole output of all_gather,
+           the whole input of reduce_scatter and all_to_all
+median     of the slowest rank's time per call, over all turns; p10 and p90 beside it
+algorithm bw  size / median
+bus bw     algorithm bw x 2(N-1)/N for all_reduce, (N-1)/N for all_gather, reduce_scatter and
+           all_to_all, 1 for broadcast
+speed-up   the fastest peer's median / this median: above 1 is faster than every peer)";
+
+struct Flags {
+  std::string ops = "all_reduce";
+  std::string ranks = "2";
+  std::string sizes = "8..128Mi";
+  std::string dtypes = "f32";
+  std::string only;
+  std::string min_time;
+  std::string deadline;
+  std::string json;
+  std::string peers_folder;
+  std::vector<std::string> algorithms;
+  int root = 0;
+  int turns = 0;
+  bool peers = false;
+  bool quick = false;
+};
+
+std::vector<Collective> parse_ops(const std::string& text) {
+  if (text == "all") return {std::begin(bench::kBenchOps), std::end(bench::kBenchOps)};
+  std::vector<std::string_view> known;
+  for (const Collective op : bench::kBenchOps) known.push_back(name(op));
+  std::vector<Collective> ops;
+  for (const std::string_view word : split_text(text, ',')) {
+    if (std::find(known.begin(), known.end(), word) == known.end()) {
+      const std::string_view near = nearest(word, known);
+      fail(ErrorCode::kInvalidArgument, "--op: '{}' is not benched; {}one of {} or all", word,
+           near.empty() ? "" : fmt::format("did you mean {}? It is ", near),
+           fmt::join(known, ", "));
+    }
+    ops.push_back(*collective_from_name(word));
+  }
+  return ops;
+}
+
+std::vector<DType> parse_dtypes(const std::string& text) {
+  std::vector<DType> dtypes;
+  for (const std::string_view word : split_text(text, ',')) {
+    const auto dtype = dtype_from_name(word);
+    if (!dtype) {
+      std::vector<std::string_view> known;
+      for (const DType one : kAllDTypes) known.push_back(name(one));
+      fail(ErrorCode::kInvalidArgument, "--dtype: '{}' is none of {}", word,
+           fmt::join(known, ", "));
+    }
+    dtypes.push_back(*dtype);
+  }
+  return dtypes;
+}
+
+std::vector<int> parse_ranks(const std::string& text) {
+  std::vector<int> ranks;
+  for (const std::string_view word : split_text(text, ',')) {
+    int value = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    if (error != std::errc() || end != word.data() + word.size() || value < 1 ||
+        value > kMostRanks) {
+      fail(ErrorCode::kInvalidArgument, "--ranks: '{}' is not a number from 1 to {}", word,
+           kMostRanks);
+    }
+    ranks.push_back(value);
+  }
+  return ranks;
+}
+
+std::vector<std::string> words(const std::string& text) {
+  std::vector<std::string> list;
+  if (text.empty()) return list;
+  for (const std::string_view word : split_text(text, ',')) list.emplace_back(word);
+  return list;
+}
+
+bench::CollectivesPlan make_plan(const Flags& flags) {
+  bench::CollectivesPlan plan;
+  plan.ops = parse_ops(flags.ops);
+  plan.dtypes = parse_dtypes(flags.dtypes);
+  plan.ranks = parse_ranks(flags.ranks);
+  plan.sizes = parse_byte_range(flags.sizes, kFactor);
+  plan.root = flags.root;
+  plan.peers = flags.peers;
+  plan.algorithms = flags.algorithms;
+  plan.only = words(flags.only);
+  plan.json = flags.json;
+  plan.command = std::filesystem::read_symlink("/proc/self/exe");
+  plan.peers_folder = flags.peers_folder.empty() ? plan.command.parent_path() / "bench" / "peers"
+                                                 : std::filesystem::absolute(flags.peers_folder);
+  if (flags.quick) plan.effort = {.turns = 3, .seconds = 0.06, .fewest_calls = 2};
+  if (flags.turns > 0) plan.effort.turns = flags.turns;
+  if (!flags.min_time.empty()) plan.effort.seconds = parse_seconds(flags.min_time);
+  if (!flags.deadline.empty()) {
+    plan.effort.deadline = std::chrono::ceil<std::chrono::seconds>(
+        std::chrono::duration<double>(parse_seconds(flags.deadline)));
+  }
+  for (const int ranks : plan.ranks) {
+    if (flags.root < 0 || flags.root >= ranks) {
+      fail(ErrorCode::kInvalidArgument, "--root: {} is not one of {} ranks", flags.root, ranks);
+    }
+  }
+  return plan;
+}
+
+}  // namespace
+
+void add_bench_collectives(CLI::App& bench, int& exit_code) {
+  const auto flags = std::make_shared<Flags>();
+  CLI::App* command = bench.add_subcommand("collectives", kAbout);
+  command->footer(kExamples);
+  command
+      ->add_option("--op", flags->ops,
+                   "all_reduce, all_gather, reduce_scatter, broadcast, "
+                   "all_to_all, a list of them, or all")
+      ->capture_default_str();
+  command->add_option("--ranks", flags->ranks, "how many ranks; a list runs one after another")
+      ->capture_default_str();
+  command->add_option("--sizes", flags->sizes, "from..to by factors of 8, or a list, in bytes")
+      ->capture_default_str();
+  command->add_option("--dtype", flags->dtypes, "f32, f64, f16, bf16, i8, u8, i32, i64, or a list")
+      ->capture_default_str();
+  command->add_option("--root", flags->root, "the root of broadcast")->capture_default_str();
+  command->add_flag("--peers", flags->peers, "also run the peers that are installed");
+  command
+      ->add_option("--algorithm", flags->algorithms,
+                   "also run this library with this algorithm forced; may be repeated")
+      ->type_name("NAME");
+  command->add_option("--only", flags->only, "only these implementations, e.g. lockstep-tcp,mpich")
+      ->type_name("LIST");
+  command->add_option("--json", flags->json, "write the results as an array of objects")
+      ->type_name("FILE");
+  command->add_option("--turns", flags->turns, "turns of each implementation at each size (5)")
+      ->check(CLI::Range(1, 1000))
+      ->type_name("N");
+  command
+      ->add_option("--min-time", flags->min_time,
+                   "time for each implementation at each size, all turns together (300ms)")
+      ->type_name("TIME");
+  command
+      ->add_option("--deadline", flags->deadline,
+                   "an implementation that needs longer for a turn is taken for hung (60s)")
+      ->type_name("TIME");
+  command->add_flag("--quick", flags->quick, "a rough look: 3 turns in 60ms");
+  command
+      ->add_option("--peers-folder", flags->peers_folder,
+                   "where the peers' workers are (bench/peers beside this program)")
+      ->type_name("FOLDER");
+  command->callback(
+      [flags, &exit_code] { exit_code = bench::run_collectives(make_plan(*flags)) ? 0 : 1; });
+}
+
+}  // namespace lockstep::cli

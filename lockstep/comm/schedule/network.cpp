@@ -1,0 +1,170 @@
+// Networks as people write them.
+#include <algorithm>
+#include <charconv>
+#include <map>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+#include "lockstep/base/units.h"
+#include "lockstep/comm/schedule/topology.h"
+
+namespace lockstep::schedule {
+namespace {
+
+constexpr std::string_view kExample = "alpha=5us,bandwidth=100Gbit";
+
+int parse_count(std::string_view key, std::string_view text, int least) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < least) {
+    fail(ErrorCode::kInvalidArgument, "{}={} should be a whole number from {} up", key, text,
+         least);
+  }
+  return value;
+}
+
+double parse_ratio(std::string_view key, std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !(value >= 1) || value > 1e6) {
+    fail(ErrorCode::kInvalidArgument,
+         "{}={} should be a number from 1 up: how much more the leaf's machines can send than its "
+         "uplinks can carry",
+         key, text);
+  }
+  return value;
+}
+
+double parse_bandwidth(std::string_view key, std::string_view text) {
+  const double rate = parse_bytes_per_second(text);
+  if (rate <= 0) fail(ErrorCode::kInvalidArgument, "{}={} would never move a byte", key, text);
+  return rate;
+}
+
+Link parse_link(std::string_view key, std::string_view text) {
+  std::vector<std::string_view> names;
+  for (const NamedLink& named : named_links()) {
+    if (named.name == text) return named.link;
+    names.push_back(named.name);
+  }
+  const std::string_view near = nearest(text, names);
+  fail(ErrorCode::kInvalidArgument, "{}={} names no link{}; there are {}", key, text,
+       near.empty() ? "" : fmt::format(" (did you mean {}?)", near), fmt::join(names, ", "));
+}
+
+struct Key {
+  std::string_view name;
+  void (*set)(Network& network, std::string_view key, std::string_view value);
+};
+
+using Text = std::string_view;
+// Named links come first, so that single figures given beside them count.
+constexpr Key kKeys[] = {
+    {"outer", [](Network& n, Text k, Text v) { n.outer = parse_link(k, v); }},
+    {"inner", [](Network& n, Text k, Text v) { n.inner = parse_link(k, v); }},
+    {"alpha", [](Network& n, Text, Text v) { n.outer.alpha = parse_seconds(v); }},
+    {"bandwidth", [](Network& n, Text k, Text v) { n.outer.bandwidth = parse_bandwidth(k, v); }},
+    {"inner_alpha", [](Network& n, Text, Text v) { n.inner.alpha = parse_seconds(v); }},
+    {"inner_bandwidth",
+     [](Network& n, Text k, Text v) { n.inner.bandwidth = parse_bandwidth(k, v); }},
+    {"ranks_per_machine",
+     [](Network& n, Text k, Text v) { n.ranks_per_machine = parse_count(k, v, 1); }},
+    {"machines_per_leaf",
+     [](Network& n, Text k, Text v) { n.machines_per_leaf = parse_count(k, v, 0); }},
+    {"oversubscription",
+     [](Network& n, Text k, Text v) { n.oversubscription = parse_ratio(k, v); }},
+    {"spine_alpha", [](Network& n, Text, Text v) { n.spine_alpha = parse_seconds(v); }},
+    {"gamma",
+     [](Network& n, Text k, Text v) {
+       // Written as the rate at which bytes are combined, or as seconds a byte.
+       n.gamma = v.find('B') != Text::npos || v.ends_with("bit") ? 1 / parse_bandwidth(k, v)
+                                                                 : parse_seconds(v);
+     }},
+};
+
+std::map<std::string_view, std::string_view> parse_pairs(std::string_view text) {
+  std::vector<std::string_view> names;
+  for (const Key& key : kKeys) names.push_back(key.name);
+  std::map<std::string_view, std::string_view> values;
+  for (std::string_view pair : split_text(text, ',')) {
+    const auto equals = pair.find('=');
+    if (equals == std::string_view::npos) {
+      fail(ErrorCode::kInvalidArgument, "'{}' is not of the form key=value; write it like {}",
+           trim(pair), kExample);
+    }
+    const std::string_view key = trim(pair.substr(0, equals));
+    if (std::find(names.begin(), names.end(), key) == names.end()) {
+      const std::string_view near = nearest(key, names);
+      fail(ErrorCode::kInvalidArgument, "a network has no '{}'{}; there are {}", key,
+           near.empty() ? "" : fmt::format(" (did you mean {}?)", near), fmt::join(names, ", "));
+    }
+    if (!values.emplace(key, trim(pair.substr(equals + 1))).second) {
+      fail(ErrorCode::kInvalidArgument, "'{}' is given twice", key);
+    }
+  }
+  return values;
+}
+
+}  // namespace
+
+Network parse_network(std::string_view text) {
+  const auto values = parse_pairs(text);
+  const auto given = [&](std::string_view key) { return values.count(key) > 0; };
+  if (!given("outer") && !(given("alpha") && given("bandwidth"))) {
+    fail(ErrorCode::kInvalidArgument,
+         "'{}' does not say how machines are joined; give alpha and bandwidth, like {}, or a link "
+         "by name, like outer=rdma",
+         text, kExample);
+  }
+  if (given("oversubscription") && !given("machines_per_leaf")) {
+    fail(ErrorCode::kInvalidArgument,
+         "oversubscription is about the uplinks of leaf switches; say machines_per_leaf=... too");
+  }
+  Network network;
+  const auto apply = [&](bool inner) {
+    for (const Key& key : kKeys) {
+      if (key.name.starts_with("inner") == inner && given(key.name)) {
+        key.set(network, key.name, values.at(key.name));
+      }
+    }
+  };
+  apply(false);
+  network.inner = network.outer;
+  apply(true);
+  return network;
+}
+
+Topology Network::with_machines(std::vector<int> machines) const {
+  std::map<int, int> numbers;
+  for (int& machine : machines) {
+    machine = numbers.try_emplace(machine, static_cast<int>(numbers.size())).first->second;
+  }
+  return {std::move(machines), inner,       outer, machines_per_leaf,
+          oversubscription,    spine_alpha, gamma};
+}
+
+Topology Network::with_ranks(int ranks) const {
+  return with_machines(machines_topology(ranks, ranks_per_machine, inner, outer).machines);
+}
+
+std::string describe(const Network& network) {
+  const auto link = [](const Link& l) {
+    return fmt::format("{} + bytes / ({})", format_seconds(l.alpha),
+                       format_bytes_per_second(l.bandwidth));
+  };
+  std::string text = fmt::format("a message takes {}", link(network.outer));
+  if (network.ranks_per_machine > 1) {
+    text = fmt::format("{} ranks a machine; a message inside takes {}, between machines {}",
+                       network.ranks_per_machine, link(network.inner), link(network.outer));
+  }
+  if (network.machines_per_leaf > 0) {
+    text += fmt::format("; {} machines a leaf switch, uplinks oversubscribed {}:1",
+                        network.machines_per_leaf, network.oversubscription);
+  }
+  if (network.gamma > 0) {
+    text += fmt::format("; {} combined", format_bytes_per_second(1 / network.gamma));
+  }
+  return text;
+}
+
+}  // namespace lockstep::schedule

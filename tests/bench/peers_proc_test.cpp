@@ -1,0 +1,110 @@
+// The command with whichever peers this build has.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+
+namespace lockstep::bench {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+const fs::path kBinaries = LOCKSTEP_BINARY_DIR;
+constexpr const char* kPeersOnly = "gloo,gloo-ring,gloo-bcube,openmpi,mpich";
+
+bool have(const std::string& worker) { return fs::exists(kBinaries / "bench/peers" / worker); }
+
+std::set<std::string> entries(const fs::path& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename());
+  return names;
+}
+
+pid_t start_bench(const std::vector<std::string>& flags) {
+  std::vector<std::string> words{
+      (kBinaries / "lockstep").string(), "bench", "collectives", "--peers", "--only", kPeersOnly};
+  words.insert(words.end(), flags.begin(), flags.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::execv(argv[0], argv.data());
+    ::_exit(127);
+  }
+  return pid;
+}
+
+int wait_for_end(pid_t pid) {
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  return status;
+}
+
+class Peers : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!have("gloo_worker") && !have("openmpi_worker") && !have("mpich_worker")) {
+      GTEST_SKIP() << "this build has no peers";
+    }
+    folder_ = fs::path(testing::TempDir()) / ("bench-peers-" + std::to_string(::getpid()));
+    fs::create_directory(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  nlohmann::json run(std::vector<std::string> flags) {
+    const fs::path json = folder_ / "out.json";
+    flags.insert(flags.end(), {"--quick", "--json", json.string()});
+    EXPECT_EQ(wait_for_end(start_bench(flags)), 0);
+    std::ifstream file(json);
+    return nlohmann::json::parse(file);
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(Peers, GiveCorrectResultsForEveryOpAtOddSizesAndRanks) {
+  const auto rows = run({"--op", "all", "--ranks", "2,3", "--sizes", "8,1000,70000"});
+  std::set<std::string> seen;
+  for (const auto& row : rows) {
+    EXPECT_EQ(row["correct"], true) << row.dump();
+    EXPECT_GT(row["median_us"], 0) << row.dump();
+    seen.insert(row["implementation"]);
+  }
+  if (have("gloo_worker")) {
+    EXPECT_TRUE(seen.count("gloo") && seen.count("gloo-ring") && seen.count("gloo-bcube"));
+  }
+  if (have("openmpi_worker")) EXPECT_TRUE(seen.count("openmpi"));
+  if (have("mpich_worker")) EXPECT_TRUE(seen.count("mpich"));
+}
+
+TEST_F(Peers, GiveCorrectResultsForTheOtherTypesTheyKnow) {
+  const auto rows =
+      run({"--op", "all_reduce,all_gather", "--dtype", "f64,f16,bf16,i8,i64", "--sizes", "4Ki"});
+  for (const auto& row : rows) EXPECT_EQ(row["correct"], true) << row.dump();
+}
+
+TEST_F(Peers, LeaveNothingBehindWhenInterrupted) {
+  const auto shared_memory = entries("/dev/shm");
+  const fs::path temporary = folder_ / "tmp";
+  fs::create_directory(temporary);
+  ::setenv("TMPDIR", temporary.c_str(), 1);
+  const pid_t bench = start_bench({"--sizes", "64Ki", "--min-time", "600s"});
+  ::unsetenv("TMPDIR");
+  std::this_thread::sleep_for(3s);  // somewhere in the middle; any moment must do
+  ::kill(bench, SIGINT);
+  EXPECT_NE(wait_for_end(bench), 0);
+  EXPECT_EQ(entries(temporary), std::set<std::string>{});
+  EXPECT_EQ(entries("/dev/shm"), shared_memory);
+}
+
+}  // namespace
+}  // namespace lockstep::bench
