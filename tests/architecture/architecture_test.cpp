@@ -35,7 +35,7 @@ TEST(Layers, IncludesThatPointDownAreFine) {
                         including("lockstep/train/loop.cpp", "lockstep/train/loop.h"),
                         including("lockstep/comm/native/a.cpp", "lockstep/comm/schedule/ring.h"),
                         including("lockstep/comm/native/a.cpp", "lockstep/comm/call.h"),
-                        including("lockstep/comm/world.cpp", "lockstep/comm/native/a.h"),
+                        including("lockstep/launch/a.cpp", "lockstep/comm/native/a.h"),
                         including("lockstep/comm/transport/a.h", "lockstep/comm/reduce/b.h"),
                         including("tests/base/error_test.cpp", "lockstep/cli/command.h")}),
       IsEmpty());
@@ -62,8 +62,8 @@ TEST(Layers, PartsOfCommHaveTheirOwnOrder) {
   for (const auto& [path, include] : std::vector<std::pair<std::string, std::string>>{
            {"lockstep/comm/schedule/ring.cpp", "lockstep/comm/native/group.h"},
            {"lockstep/comm/call.h", "lockstep/comm/schedule/schedule.h"},
-           {"lockstep/comm/native/group.cpp", "lockstep/comm/world.h"},
-           {"lockstep/comm/call.cpp", "lockstep/comm/world.h"}}) {
+           {"lockstep/comm/shared/group.cpp", "lockstep/comm/native/world.h"},
+           {"lockstep/comm/call.cpp", "lockstep/comm/mpi/mpi.h"}}) {
     EXPECT_THAT(layer_violations({including(path, include)}),
                 ElementsAre(path + " includes " + include + ", which is above it"));
   }

@@ -1,8 +1,8 @@
 // The order of the layers, and the check that no include runs up.
 //
-// A *place* is a folder under lockstep/ (or one file of it, named without its ending). Places
-// stand on *levels*. A file may include files of its own place, of every lower level, and of other
-// places on its own level as long as these do not use it in turn.
+// A *place* is a folder under lockstep/. Places stand on *levels*. A file may include files of its
+// own place, of every lower level, and of other places on its own level as long as these do not use
+// it in turn.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,6 @@ inline const std::vector<Level>& levels() {
       {"ops"},
       {"io"},
       {"data"},
-      {"comm/world"},
       {"comm/threads", "comm/native", "comm/mpi", "comm/nccl"},
       {"comm/reduce", "comm/schedule", "comm/shared", "comm/rendezvous", "comm/transport"},
       {"comm"},
@@ -54,15 +53,14 @@ inline std::optional<Place> place_of(std::string_view path) {
   constexpr std::string_view kRoot = "lockstep/";
   if (!path.starts_with(kRoot)) return std::nullopt;
   path.remove_prefix(kRoot.size());
-  const std::string_view file = path.substr(0, path.rfind('.'));
   std::optional<Place> found;
   for (std::size_t level = 0; level < levels().size(); ++level) {
     for (const std::string_view name : levels()[level]) {
-      const bool inside = path.starts_with(std::string(name) + '/') || file == name;
+      const bool inside = path.starts_with(std::string(name) + '/');
       if (inside && (!found || name.size() > found->name.size())) found = Place{name, level};
     }
   }
-  if (!found || file == found->name) return found;
+  if (!found) return std::nullopt;
   bool has_places_inside = false;
   for (const Level& level : levels()) {
     for (const std::string_view name : level) {
