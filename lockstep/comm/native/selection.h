@@ -11,7 +11,7 @@
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/native/links.h"
 #include "lockstep/comm/options.h"
-#include "lockstep/comm/schedule/cost.h"
+#include "lockstep/comm/schedule/price_list.h"
 #include "lockstep/comm/schedule/schedule.h"
 
 namespace lockstep {
