@@ -77,7 +77,11 @@ std::uint64_t hash(const Fingerprint& f) {
 }
 
 std::string describe(const Fingerprint& f) {
-  if (f.kind == Collective::kBarrier) return fmt::format("operation {}: barrier", f.sequence);
+  if (f.kind == Collective::kBarrier) {
+    // An allocation is a barrier that agrees on a size.
+    return f.count == 0 ? fmt::format("operation {}: barrier", f.sequence)
+                        : fmt::format("operation {}: allocate {} bytes", f.sequence, f.count);
+  }
   std::string text = fmt::format("operation {}: {}{} of {} {}", f.sequence, name(f.kind),
                                  f.varying ? "_v" : "", f.count, name(f.dtype));
   if (reduces(f.kind)) {

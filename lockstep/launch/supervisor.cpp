@@ -24,6 +24,7 @@ namespace {
 using std::chrono::seconds;
 
 constexpr int kSignalBase = 128;
+constexpr std::chrono::milliseconds kJudgePatience{250};
 
 UniqueFd make_signal_fd() {
   sigset_t signals = forwarded_signals();
@@ -61,7 +62,7 @@ Supervisor::~Supervisor() { kill_descendants(deadline_in(seconds(5))); }
 
 int Supervisor::run() {
   start_ranks();
-  while (!job_is_over()) step(std::min(plan_.due(), settled_by_));
+  while (!job_is_over()) step(std::min({plan_.due(), settled_by_, judged_by_}));
   clean_up();
   return culprit_ ? culprit_->exit_code : 0;
 }
@@ -131,6 +132,7 @@ void Supervisor::step(Deadline until) {
     }
     if (entries[2].revents != 0) handle_news();
   }
+  judge();
   become_firmer();
   flush_ports();
 }
@@ -174,7 +176,6 @@ void Supervisor::become_firmer() {
 }
 
 void Supervisor::reap() {
-  std::vector<RankProcess*> ended;
   int status = 0;
   while (true) {
     const pid_t pid = ::waitpid(-1, &status, WNOHANG);
@@ -183,20 +184,31 @@ void Supervisor::reap() {
         std::ranges::find_if(ranks_, [&](const auto& rank) { return rank->pid() == pid; });
     if (found == ranks_.end()) continue;  // an orphan that a rank left to us
     (*found)->set_status({status});
-    ended.push_back(found->get());
+    (*found)->drain();
+    if ((*found)->status()->is_success()) continue;
+    if (unjudged_.empty()) judged_by_ = deadline_in(kJudgePatience);
+    unjudged_.push_back(found->get());
   }
-  // Of ranks that ended together, one that a signal killed did not end because of the others.
-  std::ranges::stable_partition(ended, [](auto* rank) { return rank->status()->signal() != 0; });
-  for (RankProcess* rank : ended) handle_end(*rank);
+  judge();
   if (setup_.link && !told_done_ && !suspect_ && !culprit_ && all_ranks_ended()) {
     told_done_ = true;
     tell_nodes("done");
   }
 }
 
+// A killed process lets go of its connections before it counts as ended, so ranks that end because
+// of it may be seen to end first. One that a signal killed did not end because of the others.
+void Supervisor::judge() {
+  const auto killed = [](const RankProcess* rank) { return rank->status()->signal() != 0; };
+  const bool due = std::ranges::any_of(unjudged_, killed) || all_ranks_ended() ||
+                   has_passed(judged_by_) || suspect_ || culprit_ || interrupted_by_ != 0;
+  if (unjudged_.empty() || !due) return;
+  judged_by_ = kNoDeadline;
+  std::ranges::stable_partition(unjudged_, killed);
+  for (RankProcess* rank : std::exchange(unjudged_, {})) handle_end(*rank);
+}
+
 void Supervisor::handle_end(RankProcess& rank) {
-  rank.drain();
-  if (rank.status()->is_success()) return;
   if (suspect_ || culprit_) {
     followers_.push_back(&rank);
   } else if (interrupted_by_ != 0) {

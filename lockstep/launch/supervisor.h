@@ -41,6 +41,7 @@ class Supervisor {
 
   void handle_signal(int signal);
   void reap();
+  void judge();
   void handle_end(RankProcess& rank);
   void report_failure(const RankProcess& rank);
   void handle_news();
@@ -66,6 +67,8 @@ class Supervisor {
   int interrupted_by_ = 0;
   std::optional<Culprit> suspect_;
   std::optional<Culprit> culprit_;
+  std::vector<RankProcess*> unjudged_;         // failed, but perhaps because of another
+  Deadline judged_by_ = kNoDeadline;           // when to stop hoping for that one to end
   Deadline settled_by_ = kNoDeadline;          // when to stop hoping for the other nodes' opinion
   std::vector<const RankProcess*> followers_;  // failed after the culprit
   bool told_done_ = false;

@@ -102,21 +102,25 @@ void ChannelProgress::sleep_on_sockets(const Pending& pending, std::chrono::mill
 
 void ChannelProgress::check(const Pending& pending, std::chrono::nanoseconds waited) const {
   fault_.throw_if_present();
-  if (check_) check_();
-  if (waited < timeout_) return;
-  std::vector<int> missing;
+  std::vector<int> awaited;
+  Fingerprint operation;
   pending.each_unfinished([&](const auto& message, short) {
-    if (std::find(missing.begin(), missing.end(), message.peer()) == missing.end()) {
-      missing.push_back(message.peer());
+    operation = message.fingerprint();
+    if (std::find(awaited.begin(), awaited.end(), message.peer()) == awaited.end()) {
+      awaited.push_back(message.peer());
     }
   });
-  std::sort(missing.begin(), missing.end());
+  if (watch_.look) watch_.look(waited, awaited);
+  if (waited < timeout_) return;
+  if (watch_.blame) awaited = watch_.blame(awaited);
+  std::sort(awaited.begin(), awaited.end());
   throw Error(ErrorCode::kTimeout,
-              fmt::format("waited {} for rank {}; it is stuck, stopped or calls something else "
+              fmt::format("{}: waited {} for rank {}; it is stuck, stopped or calls something else "
                           "(comm.timeout sets how long to wait)",
+                          describe(operation),
                           format_seconds(std::chrono::duration<double>(waited).count()),
-                          join_ranks(missing)),
-              missing);
+                          join_ranks(awaited)),
+              awaited);
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <vector>
 
 #include "lockstep/comm/fault.h"
 #include "lockstep/comm/shared/waiter.h"
@@ -10,17 +11,24 @@
 
 namespace lockstep {
 
+// Who looks on while messages wait. Either may be empty.
+struct Watch {
+  // Called now and then during long waits with the peers that are waited for; throws to end it.
+  std::function<void(std::chrono::nanoseconds waited, const std::vector<int>& awaited)> look;
+  // Who is to blame when these peers did not come in time.
+  std::function<std::vector<int>(const std::vector<int>& awaited)> blame;
+};
+
 class ChannelProgress : public transport::Progress {
  public:
-  // `bell` is this rank's, rung by ring channels; null where all channels are sockets. `check` is
-  // called now and then during long waits and throws to end them; it may be empty.
+  // `bell` is this rank's, rung by ring channels; null where all channels are sockets.
   ChannelProgress(shared::Bell* bell, shared::Patience patience, std::chrono::nanoseconds timeout,
-                  const Fault& fault, std::function<void()> check)
+                  const Fault& fault, Watch watch)
       : bell_(bell),
         patience_(patience),
         timeout_(timeout),
         fault_(fault),
-        check_(std::move(check)) {}
+        watch_(std::move(watch)) {}
 
   void complete(std::span<transport::OutgoingMessage> outgoing,
                 std::span<transport::IncomingMessage> incoming) override;
@@ -35,7 +43,7 @@ class ChannelProgress : public transport::Progress {
   shared::Patience patience_;
   std::chrono::nanoseconds timeout_;
   const Fault& fault_;
-  std::function<void()> check_;
+  Watch watch_;
 };
 
 }  // namespace lockstep

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-enum class FrameKind : std::uint32_t { kGoodbye, kFault, kSignal, kMemory };
+enum class FrameKind : std::uint32_t { kGoodbye, kFault, kStatus, kSignal, kMemory };
 
 constexpr auto kSendPatience = std::chrono::milliseconds(500);
 constexpr auto kReceivePatience = std::chrono::seconds(5);
@@ -27,7 +27,8 @@ struct ControlPlane::Frame {
   std::uint64_t bytes = 0;
   std::int32_t rank_count = 0;
   std::array<std::int32_t, 33> ranks{};
-  std::array<char, 848> text{};
+  Fingerprint operation;  // of a status
+  std::array<char, 816> text{};
 };
 
 ControlPlane::ControlPlane(int rank, std::vector<Link> links)
@@ -62,11 +63,29 @@ void ControlPlane::send_fault(std::uint64_t tag, int to, const Error& error) {
   frame.kind = FrameKind::kFault;
   frame.code = error.code();
   frame.tag = tag;
-  const std::size_t count = std::min(error.ranks().size(), frame.ranks.size());
-  frame.rank_count = static_cast<std::int32_t>(count);
-  std::copy_n(error.ranks().begin(), count, frame.ranks.begin());
+  put_ranks(frame, error.ranks());
   const std::string_view text = error.what();
   std::copy_n(text.begin(), std::min(text.size(), frame.text.size() - 1), frame.text.begin());
+  send(to, frame);
+}
+
+void ControlPlane::put_ranks(Frame& frame, std::span<const int> ranks) {
+  const std::size_t count = std::min(ranks.size(), frame.ranks.size());
+  frame.rank_count = static_cast<std::int32_t>(count);
+  std::copy_n(ranks.begin(), count, frame.ranks.begin());
+}
+
+std::vector<int> ControlPlane::take_ranks(const Frame& frame) {
+  const auto most = static_cast<std::int32_t>(frame.ranks.size());
+  return {frame.ranks.begin(), frame.ranks.begin() + std::clamp(frame.rank_count, 0, most)};
+}
+
+void ControlPlane::send_status(std::uint64_t tag, int to, const Status& status) {
+  Frame frame;
+  frame.kind = FrameKind::kStatus;
+  frame.tag = tag;
+  frame.operation = status.operation;
+  put_ranks(frame, status.awaited);
   send(to, frame);
 }
 
@@ -178,11 +197,9 @@ void ControlPlane::handle(int from, const Frame& frame, UniqueFd fd) {
       left_.insert(from);
       break;
     case FrameKind::kFault: {
-      const auto count = static_cast<std::size_t>(
-          std::clamp<std::int32_t>(frame.rank_count, 0, static_cast<int>(frame.ranks.size())));
       const Error error(
           frame.code, std::string(frame.text.data(), strnlen(frame.text.data(), frame.text.size())),
-          {frame.ranks.begin(), frame.ranks.begin() + static_cast<long>(count)});
+          take_ranks(frame));
       if (found != inboxes_.end()) {
         found->second->fault.report(error);
       } else {
@@ -190,6 +207,11 @@ void ControlPlane::handle(int from, const Frame& frame, UniqueFd fd) {
       }
       break;
     }
+    case FrameKind::kStatus:
+      if (found != inboxes_.end()) {
+        found->second->put_status(from, {frame.operation, take_ranks(frame)});
+      }
+      break;
     case FrameKind::kSignal:
       if (found != inboxes_.end()) {
         found->second->add_signal(from);

@@ -42,6 +42,7 @@ class ControlPlane {
   void withdraw(std::uint64_t tag);
 
   void send_fault(std::uint64_t tag, int to, const Error& error);
+  void send_status(std::uint64_t tag, int to, const Status& status);
   void send_signal(std::uint64_t tag, int to);
   // Only to ranks of the same machine.
   void send_memory(std::uint64_t tag, std::uint64_t serial, int to, int fd, std::size_t bytes);
@@ -55,6 +56,9 @@ class ControlPlane {
 
  private:
   struct Frame;
+
+  static void put_ranks(Frame& frame, std::span<const int> ranks);
+  static std::vector<int> take_ranks(const Frame& frame);
 
   void send(int to, const Frame& frame, int fd = -1);
   void listen();

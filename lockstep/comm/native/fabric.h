@@ -16,10 +16,17 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/fault.h"
+#include "lockstep/comm/fingerprint.h"
 #include "lockstep/comm/shared/segment.h"
 #include "lockstep/comm/transport/channel.h"
 
 namespace lockstep {
+
+// What a rank that has waited for a while tells the others.
+struct Status {
+  Fingerprint operation;
+  std::vector<int> awaited;  // members
+};
 
 // Where news for one communicator arrives.
 struct Inbox {
@@ -30,12 +37,18 @@ struct Inbox {
   void add_signal(int world_rank);
   // Waits for signal number `count` from a member.
   void wait_signal(int member, std::uint64_t count, std::chrono::nanoseconds timeout);
-  std::uint64_t signals(int member) const;
+
+  // The last status of every member that has sent one.
+  void put_status(int world_rank, Status status);
+  std::map<int, Status> statuses() const;
 
  private:
+  int member_of(int world_rank) const;
+
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<int, std::uint64_t> signals_;
+  std::map<int, Status> statuses_;
 };
 
 using SharedMemory = std::shared_ptr<std::byte>;  // unmaps itself
@@ -73,6 +86,7 @@ class Fabric {
   virtual void withdraw(std::uint64_t tag) = 0;
   // Tells the other members of a communicator that it is broken.
   virtual void spread(std::uint64_t tag, std::span<const int> members, const Error& error) = 0;
+  virtual void spread(std::uint64_t tag, std::span<const int> members, const Status& status) = 0;
   // Raises a signal at a rank of another machine.
   virtual void signal(std::uint64_t tag, int peer) = 0;
 };

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <fstream>
 #include <numeric>
+#include <set>
 
 #include "lockstep/base/log.h"
 #include "lockstep/base/text.h"
@@ -119,11 +120,12 @@ void GroupCommunicator::connect(const ExchangeTexts& exchange) {
   }
   const shared::Patience patience = shared::patience_for(group_->size());
   shared::Bell* bell = &segment.area(me).bell;
-  collective_progress_ =
-      std::make_unique<ChannelProgress>(bell, patience, options_.timeout, inbox_->fault,
-                                        [this] { group_->check(std::chrono::nanoseconds(0)); });
+  collective_progress_ = std::make_unique<ChannelProgress>(
+      bell, patience, options_.timeout, inbox_->fault,
+      Watch{[this](auto waited, const auto& awaited) { look_around(waited, awaited); },
+            [this](const auto& awaited) { return blame(awaited); }});
   point_to_point_progress_ =
-      std::make_unique<ChannelProgress>(bell, patience, options_.timeout, inbox_->fault, nullptr);
+      std::make_unique<ChannelProgress>(bell, patience, options_.timeout, inbox_->fault, Watch{});
   std::vector<transport::Channel*> channels;
   for (const auto& far : peers_) channels.push_back(far ? far->collective.get() : nullptr);
   executor_ =
@@ -192,6 +194,8 @@ Work GroupCommunicator::start(const Call& call) {
 
 void GroupCommunicator::execute(const Call& call) {
   const Fingerprint fingerprint = fingerprint_of(call, ++sequence_);
+  current_ = fingerprint;
+  told_.clear();
   shared::Record& record = recorder_->begin(fingerprint);
   guarded([&] {
     if (selector_->is_fused(call)) {
@@ -206,7 +210,47 @@ void GroupCommunicator::execute(const Call& call) {
 void GroupCommunicator::execute_schedule(const Call& call, const std::string& algorithm,
                                          const Fingerprint& fingerprint) {
   group_->publish(group_->begin(fingerprint));
-  executor_->run(prepared(call, algorithm), call, fingerprint);
+  const transport::Prepared& program = prepared(call, algorithm);
+  executor_->run(program, call.kind == Collective::kBarrier ? lockstep::barrier() : call,
+                 fingerprint);
+}
+
+void GroupCommunicator::look_around(std::chrono::nanoseconds waited,
+                                    const std::vector<int>& awaited) {
+  constexpr auto kStatusAfter = std::chrono::milliseconds(200);
+  group_->check(std::chrono::nanoseconds(0));
+  if (waited < kStatusAfter) return;
+  if (told_ != awaited) {
+    told_ = awaited;
+    fabric_->spread(tag_, members_, Status{current_, awaited});
+  }
+  for (const auto& [member, status] : inbox_->statuses()) {
+    if (status.operation.sequence != sequence_ || status.operation == current_) continue;
+    throw Error(ErrorCode::kMismatch,
+                fmt::format("ranks disagree: rank {} called {}, but rank {} called {}", rank_,
+                            describe(current_), member, describe(status.operation)),
+                {member});
+  }
+}
+
+std::vector<int> GroupCommunicator::blame(const std::vector<int>& awaited) const {
+  const std::map<int, Status> statuses = inbox_->statuses();
+  std::vector<int> open = awaited;
+  std::set<int> seen(awaited.begin(), awaited.end());
+  std::vector<int> silent;
+  while (!open.empty()) {
+    const int member = open.back();
+    open.pop_back();
+    const auto found = statuses.find(member);
+    if (found == statuses.end() || found->second.operation.sequence != sequence_) {
+      silent.push_back(member);
+      continue;
+    }
+    for (int next : found->second.awaited) {
+      if (next != rank_ && seen.insert(next).second) open.push_back(next);
+    }
+  }
+  return silent.empty() ? awaited : silent;
 }
 
 const transport::Prepared& GroupCommunicator::prepared(const Call& call,
@@ -335,7 +379,9 @@ std::unique_ptr<Communicator> GroupCommunicator::split(int color, int key) {
 }
 
 SymmetricBuffer GroupCommunicator::allocate(std::size_t bytes) {
-  barrier();
+  Call agree = lockstep::barrier();
+  agree.in.count = bytes;
+  collectives_.run([&] { execute(agree); });
   const std::uint32_t id = ++allocations_;
   std::vector<SharedMemory> memory;
   guarded([&] { memory = fabric_->exchange(tag_, id, locals_, bytes); });

@@ -64,6 +64,10 @@ class GroupCommunicator final : public Communicator {
   void connect(const ExchangeTexts& exchange);
 
   void execute(const Call& call);
+  // While a schedule waits: tells the others what this rank waits for, compares what they say.
+  void look_around(std::chrono::nanoseconds waited, const std::vector<int>& awaited);
+  // Those of the awaited ranks, and of the ranks these wait for, that wait for nobody.
+  std::vector<int> blame(const std::vector<int>& awaited) const;
   void execute_schedule(const Call& call, const std::string& algorithm,
                         const Fingerprint& fingerprint);
   const transport::Prepared& prepared(const Call& call, const std::string& algorithm);
@@ -94,6 +98,8 @@ class GroupCommunicator final : public Communicator {
   std::unique_ptr<Recorder> recorder_;
   std::map<std::tuple<Collective, std::string, int>, transport::Prepared> prepared_;
   std::uint64_t sequence_ = 0;
+  Fingerprint current_;    // operation
+  std::vector<int> told_;  // the ranks awaited in the last status, for that operation
   std::uint64_t splits_ = 0;
   std::uint32_t allocations_ = 0;
   std::atomic<bool> dumped_{false};

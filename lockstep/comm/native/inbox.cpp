@@ -1,23 +1,32 @@
+#include <algorithm>
+
 #include "lockstep/base/clock.h"
 #include "lockstep/base/units.h"
 #include "lockstep/comm/native/fabric.h"
 
 namespace lockstep {
 
+int Inbox::member_of(int world_rank) const {
+  const auto found = std::find(members.begin(), members.end(), world_rank);
+  return found == members.end() ? -1 : static_cast<int>(found - members.begin());
+}
+
 void Inbox::add_signal(int world_rank) {
   {
     const std::lock_guard lock(mutex_);
-    for (std::size_t i = 0; i < members.size(); ++i) {
-      if (members[i] == world_rank) ++signals_[static_cast<int>(i)];
-    }
+    ++signals_[member_of(world_rank)];
   }
   changed_.notify_all();
 }
 
-std::uint64_t Inbox::signals(int member) const {
+void Inbox::put_status(int world_rank, Status status) {
   const std::lock_guard lock(mutex_);
-  const auto found = signals_.find(member);
-  return found == signals_.end() ? 0 : found->second;
+  statuses_[member_of(world_rank)] = std::move(status);
+}
+
+std::map<int, Status> Inbox::statuses() const {
+  const std::lock_guard lock(mutex_);
+  return statuses_;
 }
 
 void Inbox::wait_signal(int member, std::uint64_t count, std::chrono::nanoseconds timeout) {

@@ -144,6 +144,11 @@ class NativeFabric final : public Fabric {
       if (member != rank_) control_->send_fault(tag, member, error);
     }
   }
+  void spread(std::uint64_t tag, std::span<const int> members, const Status& status) override {
+    for (int member : members) {
+      if (member != rank_) control_->send_status(tag, member, status);
+    }
+  }
   void signal(std::uint64_t tag, int peer) override { control_->send_signal(tag, peer); }
 
  private:

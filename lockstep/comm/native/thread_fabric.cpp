@@ -91,18 +91,24 @@ class ThreadFabric final : public Fabric {
     hub_->inboxes.erase({tag, rank_});
   }
   void spread(std::uint64_t tag, std::span<const int> members, const Error& error) override {
-    {
-      const std::lock_guard lock(hub_->mutex);
-      for (int member : members) {
-        const auto found = hub_->inboxes.find({tag, member});
-        if (member != rank_ && found != hub_->inboxes.end()) found->second->fault.report(error);
-      }
-    }
+    each_other_inbox(tag, members, [&](Inbox& inbox) { inbox.fault.report(error); });
     hub_->changed.notify_all();
+  }
+  void spread(std::uint64_t tag, std::span<const int> members, const Status& status) override {
+    each_other_inbox(tag, members, [&](Inbox& inbox) { inbox.put_status(rank_, status); });
   }
   void signal(std::uint64_t, int) override {}  // every peer is local
 
  private:
+  template <class Visit>
+  void each_other_inbox(std::uint64_t tag, std::span<const int> members, Visit&& visit) {
+    const std::lock_guard lock(hub_->mutex);
+    for (int member : members) {
+      const auto found = hub_->inboxes.find({tag, member});
+      if (member != rank_ && found != hub_->inboxes.end()) visit(*found->second);
+    }
+  }
+
   [[noreturn]] static void fail_incomplete(const Hub::Exchange& exchange,
                                            std::span<const int> ranks, const Inbox& inbox,
                                            bool came) {

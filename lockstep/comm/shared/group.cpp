@@ -97,7 +97,7 @@ void Group::check(std::chrono::nanoseconds waited) {
   const std::vector<int> missing = laggards();
   for (int j = 0; j < size(); ++j) {
     if (std::find(missing.begin(), missing.end(), rank_of(j)) != missing.end() &&
-        segment_.area(j).left.load(std::memory_order_acquire) != 0) {
+        segment_.area(j).presence.load(std::memory_order_acquire) == Presence::kLeft) {
       throw Error(
           ErrorCode::kPeerLost,
           fmt::format("rank {} has closed its communicator and will not take part in {}",
@@ -152,7 +152,8 @@ std::byte* Group::at(int j, const Place& place) const {
 }
 
 void Group::leave() {
-  segment_.area(me_).left.store(1, std::memory_order_seq_cst);
+  segment_.area(me_).presence.store(fault_.present() ? Presence::kLeftBroken : Presence::kLeft,
+                                    std::memory_order_seq_cst);
   ring_all();
 }
 

@@ -61,7 +61,8 @@ class Group {
   Place find(const void* data, std::size_t bytes) const;
   std::byte* at(int j, const Place& place) const;
 
-  void leave();  // tells the others that this rank will take part in nothing more
+  // Tells the others that this rank will take part in nothing more.
+  void leave();
 
  private:
   struct Allocation {

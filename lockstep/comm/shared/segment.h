@@ -69,10 +69,14 @@ struct Record {
   Fingerprint fingerprint;
 };
 
+// Whether the owner of an area takes part: it does, has closed its communicator, or has closed it
+// because it was broken, in which case news of why is on its way to everyone.
+enum class Presence : std::uint32_t { kHere, kLeft, kLeftBroken };
+
 struct alignas(4096) Area {
   Bell bell;
   alignas(kLine) std::atomic<std::uint64_t> phase;
-  alignas(kLine) std::atomic<std::uint32_t> left;  // 1 once the owner has closed its communicator
+  alignas(kLine) std::atomic<Presence> presence;
   Post posts[2];
   alignas(kLine) std::atomic<std::uint64_t> signals[kMaxLocalRanks];
   alignas(kLine) Record records[kRecords];
