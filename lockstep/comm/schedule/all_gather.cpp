@@ -22,12 +22,12 @@ Program all_gather_ring(const Shape& shape, int rank) {
   const Range all{0, n};
   const Group ring = all_ranks(shape, rank);
   Writer writer;
+  writer.copy(0, input({rank, 1}), output({rank, 1}));
   for (int k = 0; k < n - 1; ++k) {
     const Range sent = part(all, n, rank - k);
     writer.send(k, ring.next(), k == 0 ? input(sent) : output(sent));
     writer.receive(k, ring.previous(), output(part(all, n, rank - 1 - k)));
   }
-  writer.copy(0, input({rank, 1}), output({rank, 1}));
   return std::move(writer).finish(n - 1);
 }
 
@@ -37,6 +37,7 @@ Program all_gather_recursive(const Shape& shape, int rank) {
   const std::vector<Level> levels = halving_levels(shape.ranks, rank, Pairing::kFar);
   const int rounds = ceil_log2(shape.ranks);
   Writer writer;
+  writer.copy(0, input({rank, 1}), output({rank, 1}));
   for (int k = static_cast<int>(levels.size()) - 1; k >= 0; --k) {
     const Level& level = levels[static_cast<std::size_t>(k)];
     const int round = rounds - 1 - k;
@@ -44,7 +45,6 @@ Program all_gather_recursive(const Shape& shape, int rank) {
     for (int peer : level.from) writer.send(round, peer, held);
     writer.receive(round, level.to, output(level.give));
   }
-  writer.copy(0, input({rank, 1}), output({rank, 1}));
   return std::move(writer).finish(rounds);
 }
 

@@ -21,21 +21,21 @@ void keep_own(Writer& writer, const Shape& shape, int rank) {
 
 Program all_to_all_direct(const Shape& shape, int rank) {
   Writer writer;
+  keep_own(writer, shape, rank);
   for (int distance = 1; distance < shape.ranks; ++distance) {
     exchange(writer, 0, shape, rank, (rank + distance) % shape.ranks,
              (rank - distance + shape.ranks) % shape.ranks);
   }
-  keep_own(writer, shape, rank);
   return std::move(writer).finish(1);
 }
 
 Program all_to_all_pairwise(const Shape& shape, int rank) {
   Writer writer;
+  keep_own(writer, shape, rank);
   for (int distance = 1; distance < shape.ranks; ++distance) {
     exchange(writer, distance - 1, shape, rank, (rank + distance) % shape.ranks,
              (rank - distance + shape.ranks) % shape.ranks);
   }
-  keep_own(writer, shape, rank);
   return std::move(writer).finish(shape.ranks - 1);
 }
 

@@ -77,7 +77,7 @@ Program broadcast_chain(const Shape& shape, int rank) {
 Program reduce_flat(const Shape& shape, int rank) {
   Writer writer;
   if (rank == shape.root) {
-    fold_in_rank_order(writer, 0, shape, rank, kWhole);
+    fold_into_output(writer, 0, shape, rank, kWhole);
   } else {
     writer.send(0, shape.root, input(kWhole));
   }

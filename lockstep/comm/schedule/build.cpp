@@ -1,5 +1,6 @@
 #include "lockstep/comm/schedule/build.h"
 
+#include <algorithm>
 #include <bit>
 #include <numeric>
 
@@ -60,6 +61,10 @@ Program Writer::finish(int rounds) && {
   if (program_.rounds.size() < static_cast<std::size_t>(rounds)) {
     program_.rounds.resize(static_cast<std::size_t>(rounds));
   }
+  for (Round& round : program_.rounds) {
+    std::stable_partition(round.begin(), round.end(),
+                          [](const Step& step) { return step.kind == StepKind::kSend; });
+  }
   return std::move(program_);
 }
 
@@ -105,16 +110,13 @@ Program Accumulator::finish(int rounds) && {
   return std::move(writer_).finish(rounds);
 }
 
-void fold_in_rank_order(Writer& writer, int round, const Shape& shape, int rank, Range chunks) {
-  const Region own = input(chunks);
-  const Region sum = output(chunks);
+void fold_in_rank_order(Writer& writer, int round, const Shape& shape, int rank, Region own,
+                        Region sum) {
   int next = 0;  // the first rank whose contribution is not in `sum` yet
   if (rank >= 2) {
-    const Region before = scratch(writer.add_scratch(chunks));
-    writer.receive(round, 0, before);
-    for (next = 1; next < rank; ++next) writer.receive_reduce(round, next, before, before);
-    writer.copy(round, own, sum);
-    writer.reduce(round, before, sum);
+    writer.receive(round, 0, sum);
+    for (next = 1; next < rank; ++next) writer.receive_reduce(round, next, sum, sum);
+    writer.reduce(round, own, sum);
     next = rank + 1;
   } else if (shape.ranks >= 2) {
     writer.receive_reduce(round, 1 - rank, own, sum);
@@ -124,6 +126,16 @@ void fold_in_rank_order(Writer& writer, int round, const Shape& shape, int rank,
     next = 1;
   }
   for (; next < shape.ranks; ++next) writer.receive_reduce(round, next, sum, sum);
+}
+
+void fold_into_output(Writer& writer, int round, const Shape& shape, int rank, Range chunks) {
+  if (rank < 2) {
+    fold_in_rank_order(writer, round, shape, rank, input(chunks), output(chunks));
+    return;
+  }
+  const Region sum = scratch(writer.add_scratch(chunks));
+  fold_in_rank_order(writer, round, shape, rank, input(chunks), sum);
+  writer.copy(round, sum, output(chunks));
 }
 
 }  // namespace lockstep::schedule

@@ -50,7 +50,8 @@ class Writer {
   // New slots, with the sizes of the given chunks.
   Range add_scratch(Range chunks);
 
-  // The program, filled up with empty rounds to `rounds`.
+  // The program, filled up with empty rounds to `rounds`; in each round the sends come first, the
+  // other steps stay in the order written.
   Program finish(int rounds) &&;
 
  private:
@@ -82,9 +83,13 @@ class Accumulator {
   std::vector<bool> in_output_;
 };
 
-// output = x0 op x1 op ... op x(N-1), folded in the order of ranks, so that every rank that does it
-// gets the same bits. The rank's own contribution is in its input; the others' come as messages of
-// `round`.
-void fold_in_rank_order(Writer& writer, int round, const Shape& shape, int rank, Range chunks);
+// sum = x0 op x1 op ... op x(N-1), folded in the order of ranks, so that every rank that does it
+// gets the same bits. xr of this rank is `own`; the others' come as messages of `round`. From rank
+// 2 on, `sum` must not be the memory of `own`.
+void fold_in_rank_order(Writer& writer, int round, const Shape& shape, int rank, Region own,
+                        Region sum);
+
+// The same from input to output, for a rank that does not send these chunks in `round`.
+void fold_into_output(Writer& writer, int round, const Shape& shape, int rank, Range chunks);
 
 }  // namespace lockstep::schedule

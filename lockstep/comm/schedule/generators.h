@@ -1,5 +1,8 @@
 // Every generator of the library, for the registry and for each other; callers go through
 // find_algorithm(). A generator is a pure function of (shape, rank).
+//
+// No generated program writes in a round what it sends in that round, not even in place: so sends
+// may read the memory of the caller while receives go on.
 #pragma once
 
 #include <optional>

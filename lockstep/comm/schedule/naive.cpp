@@ -9,8 +9,10 @@ Program all_reduce_naive(const Shape& shape, int rank) {
   for (int peer = 0; peer < shape.ranks; ++peer) {
     if (peer != rank) writer.send(0, peer, input(all));
   }
-  fold_in_rank_order(writer, 0, shape, rank, all);
-  return std::move(writer).finish(1);
+  const Region sum = scratch(writer.add_scratch(all));
+  fold_in_rank_order(writer, 0, shape, rank, input(all), sum);
+  writer.copy(1, sum, output(all));  // not before the input, which may lie there, has been sent
+  return std::move(writer).finish(2);
 }
 
 Program all_reduce_server(const Shape& shape, int rank) {
@@ -18,7 +20,7 @@ Program all_reduce_server(const Shape& shape, int rank) {
   const int server = shape.root;
   Writer writer;
   if (rank == server) {
-    fold_in_rank_order(writer, 0, shape, rank, all);
+    fold_into_output(writer, 0, shape, rank, all);
     for (int peer = 0; peer < shape.ranks; ++peer) {
       if (peer != rank) writer.send(1, peer, output(all));
     }

@@ -53,7 +53,8 @@ Program all_reduce_rabenseifner(const Shape& shape, int rank) {
 // neighbour and get the result from it at the end.
 //
 // Values go back and forth between output and scratch, so that what is being sent is never
-// overwritten; the last one lands in output.
+// overwritten, and the last one lands in output. Where their number is odd, the first one needs a
+// slot of its own: output may be the memory of the input that is being sent.
 Program all_reduce_butterfly(const Shape& shape, int rank) {
   const Range all{0, 1};
   const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(shape.ranks)));
@@ -71,10 +72,13 @@ Program all_reduce_butterfly(const Shape& shape, int rank) {
 
   const int additions = exchanges + (has_partner ? 1 : 0);
   if (additions == 0) writer.copy(0, input(all), output(all));
-  const Range other = additions > 1 ? writer.add_scratch(all) : Range{};
+  const bool odd = additions % 2 == 1;
+  const Range first_slot = odd ? writer.add_scratch(all) : Range{};
+  const Range other_slot = additions > 1 ? writer.add_scratch(all) : Range{};
   const auto value_after = [&](int done) {
     if (done == 0) return input(all);
-    return (additions - done) % 2 == 0 ? output(all) : scratch(other);
+    if (done == 1 && odd) return scratch(first_slot);
+    return (additions - done) % 2 == 0 ? output(all) : scratch(other_slot);
   };
   int done = 0;
   if (has_partner) {
@@ -88,6 +92,7 @@ Program all_reduce_butterfly(const Shape& shape, int rank) {
     writer.send(first + k, peer, value_after(done));
     writer.receive_reduce(first + k, peer, value_after(done), value_after(done + 1));
   }
+  if (additions == 1) writer.copy(first + exchanges, scratch(first_slot), output(all));
   if (has_partner) writer.send(rounds - 1, rank + 1, output(all));
   return std::move(writer).finish(rounds);
 }

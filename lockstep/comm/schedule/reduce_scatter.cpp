@@ -10,7 +10,7 @@ Program reduce_scatter_direct(const Shape& shape, int rank) {
   for (int peer = 0; peer < shape.ranks; ++peer) {
     if (peer != rank) writer.send(0, peer, input({peer, 1}));
   }
-  fold_in_rank_order(writer, 0, shape, rank, {rank, 1});
+  fold_into_output(writer, 0, shape, rank, {rank, 1});
   return std::move(writer).finish(1);
 }
 

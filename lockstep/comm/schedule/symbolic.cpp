@@ -100,11 +100,12 @@ void SymbolicRun::fault(const Place& place, const std::string& what) const {
 
 std::vector<Cell> SymbolicRun::read(const Place& place, const Region& region) const {
   if (region.count < 1) fault(place, "a region must have at least one chunk");
+  const auto one = [&](int i) { return describe(Region{region.space, i, 1}); };
   std::vector<Cell> cells;
   for (int i = region.first; i < region.first + region.count; ++i) {
     const Cell* cell = find(place.rank, region.space, i);
-    if (cell == nullptr) fault(place, fmt::format("it reads {}, which does not exist", i));
-    if (!cell->defined()) fault(place, fmt::format("it reads {}, which was never written", i));
+    if (cell == nullptr) fault(place, fmt::format("{} does not exist", one(i)));
+    if (!cell->defined()) fault(place, fmt::format("{} was never written", one(i)));
     cells.push_back(*cell);
   }
   return cells;
@@ -119,7 +120,8 @@ void SymbolicRun::write(const Place& place, const Region& region, const std::vec
     const int index = region.first + i;
     const Cell& incoming = cells[static_cast<std::size_t>(i)];
     Cell* cell = find(place.rank, region.space, index);
-    if (cell == nullptr) fault(place, fmt::format("it writes {}, which does not exist", index));
+    if (cell == nullptr)
+      fault(place, fmt::format("{} does not exist", describe(Region{region.space, index, 1})));
     const int room = declared_chunk(place.rank, region.space, index);
     if (!same_size(schedule_, room, incoming.chunk)) {
       fault(place, fmt::format("chunk {} does not fit where there is room for chunk {}",

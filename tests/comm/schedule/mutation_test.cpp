@@ -114,7 +114,8 @@ TEST(Verifier, NamesRankRoundAndStep) {
 
 TEST(Verifier, SaysWhatIsWrong) {
   Schedule naive = make(Collective::kAllReduce, "naive", 3);
-  steps(naive, 0, 0).push_back({StepKind::kReduce, -1, {Space::kInput, 0, 1}, {}});
+  steps(naive, 0, 0)
+      .push_back({StepKind::kReduce, -1, {Space::kInput, 0, 1}, {Space::kScratch, 0, 1}});
   EXPECT_THAT(fault_of(naive), HasSubstr("rank 0's contribution to chunk 0 is counted twice"));
 
   Schedule late = make(Collective::kAllReduce, "ring", 3);

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <set>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "tests/comm/schedule/numeric.h"
@@ -50,6 +53,53 @@ TEST(EverySchedule, EndsWithARoundThatDoesSomething) {
       bool busy = false;
       for (const Program& program : schedule.programs) busy |= !program.rounds[round].empty();
       ASSERT_TRUE(busy) << describe(algorithm, shape) << ", round " << round;
+    }
+  });
+}
+
+// Memory that steps of `rank` touch, in place: input and output of a chunk are the same.
+std::set<std::pair<Space, int>> memory_of(const Schedule& schedule, int rank,
+                                          const Region& region) {
+  std::set<std::pair<Space, int>> cells;
+  for (int i = region.first; i < region.first + region.count; ++i) {
+    const bool shared = region.space == Space::kInput && in_output(schedule, rank, i);
+    cells.insert({shared ? Space::kOutput : region.space, i});
+  }
+  return cells;
+}
+
+TEST(EverySchedule, NeverWritesWhatItSendsInTheSameRound) {
+  for_every_schedule([](const Algorithm& algorithm, const Shape& shape) {
+    if (algorithm.collective == Collective::kAllToAll) return;
+    const Schedule schedule = make_schedule(algorithm, shape);
+    for (int rank = 0; rank < shape.ranks; ++rank) {
+      for (const Round& round : schedule.programs[static_cast<std::size_t>(rank)].rounds) {
+        std::set<std::pair<Space, int>> sent;
+        for (const Step& step : round) {
+          const auto source = memory_of(schedule, rank, step.source);
+          if (step.kind == StepKind::kSend) {
+            sent.insert(source.begin(), source.end());
+            continue;
+          }
+          const auto target = memory_of(schedule, rank, step.target);
+          if (step.kind == StepKind::kCopy && source == target) continue;  // nothing to do in place
+          for (const auto& cell : target) {
+            ASSERT_FALSE(sent.contains(cell)) << describe(algorithm, shape) << " rank " << rank;
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST(EverySchedule, ListsSendsFirst) {
+  for_every_schedule([](const Algorithm& algorithm, const Shape& shape) {
+    for (const Program& program : make_schedule(algorithm, shape).programs) {
+      for (const Round& round : program.rounds) {
+        ASSERT_TRUE(std::is_partitioned(round.begin(), round.end(), [](const Step& step) {
+          return step.kind == StepKind::kSend;
+        })) << describe(algorithm, shape);
+      }
     }
   });
 }
