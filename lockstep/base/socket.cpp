@@ -255,6 +255,19 @@ std::string peer_name(int fd) {
   return name_of(address, length, true);
 }
 
+std::string local_host_towards(const HostPort& address) {
+  std::string why;
+  const AddressList addresses = resolve(address, 0, why);
+  for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
+    // Connecting a datagram socket only looks up the route.
+    const UniqueFd fd(::socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (fd && ::connect(fd.get(), at->ai_addr, at->ai_addrlen) == 0) return local_host(fd.get());
+    why = text_of(errno);
+  }
+  fail(ErrorCode::kSystem, "there is no way from this machine to {}: {}", format_host_port(address),
+       why);
+}
+
 std::string local_host(int fd) {
   sockaddr_storage address{};
   socklen_t length = sizeof address;

@@ -52,5 +52,7 @@ void set_peer_patience(int fd, std::chrono::milliseconds patience);
 std::string peer_name(int fd);
 // The address of this end of a connection: how the other machine can name this one.
 std::string local_host(int fd);
+// The address of this machine from which the way to `address` starts. Sends nothing.
+std::string local_host_towards(const HostPort& address);
 
 }  // namespace lockstep

@@ -17,10 +17,10 @@ constexpr std::uint64_t kWorldTag = 1;
 
 // The address under which the others reach this rank: loopback while the meeting place is there,
 // else the one that leads to it.
-std::string listening_host(const World& world, const CommOptions& options, Deadline deadline) {
+std::string listening_host(const World& world, const CommOptions& options) {
   if (!options.interface.empty()) return options.interface;
   if (world.size == 1 || is_loopback(world.rendezvous.host)) return "127.0.0.1";
-  return local_host(connect_tcp(world.rendezvous, deadline, Retry::kUntilDeadline).get());
+  return local_host_towards(world.rendezvous);
 }
 
 std::unique_ptr<Communicator> make_native_world(const World& world, const CommOptions& options) {
@@ -36,7 +36,7 @@ std::unique_ptr<Communicator> make_native_world(const World& world, const CommOp
     if (world.rank == 0 && !world.rendezvous_is_hosted) {
       server = std::make_unique<RendezvousServer>(world.rendezvous, native.token, world.size);
     }
-    native.listen_host = listening_host(world, options, deadline_in(options.timeout));
+    native.listen_host = listening_host(world, options);
   }
   native.exchange = [&](std::string_view key, const std::string& mine) {
     if (world.size == 1) return std::vector<std::string>{mine};

@@ -54,7 +54,8 @@ class Failure : public ::testing::TestWithParam<const char*> {
 
   static std::size_t shared_memory_files() {
     std::size_t count = 0;
-    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/dev/shm")) ++count;
+    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/dev/shm"))
+      ++count;
     return count;
   }
 };

@@ -99,9 +99,9 @@ int main(int argc, char** argv) {
     const auto now = SteadyClock::now().time_since_epoch();
     std::string ranks;
     for (int culprit : error.ranks()) ranks += (ranks.empty() ? "" : ",") + std::to_string(culprit);
-    write_file("error-" + rank,
-               fmt::format("{} {} {} {}", static_cast<int>(error.code()), ranks.empty() ? "-" : ranks,
-                           std::chrono::nanoseconds(now).count(), error.what()));
+    write_file("error-" + rank, fmt::format("{} {} {} {}", static_cast<int>(error.code()),
+                                            ranks.empty() ? "-" : ranks,
+                                            std::chrono::nanoseconds(now).count(), error.what()));
     return 3;
   }
   return 0;

@@ -48,7 +48,9 @@ schedule::Link time_pair(Communicator& world, int first, int second) {
   std::nth_element(trips.begin(), trips.begin() + kPings / 2, trips.end());
   schedule::Link link{trips[kPings / 2] / 2, 1};
   for (std::size_t bytes = kFirstStream; bytes <= kLastStream; bytes *= 4) {
-    const double seconds = std::min(there_and_back(bytes, 1), there_and_back(bytes, 1));
+    // A link may be slower one way than the other; the first trip only warms it up.
+    there_and_back(bytes, 1);
+    const double seconds = std::max(there_and_back(bytes, 1), there_and_back(1, bytes));
     const double transfer = std::max(seconds - 2 * link.alpha, 1e-9);
     link.bandwidth = static_cast<double>(bytes) / transfer;
     // The measuring side decides for both whether a longer stream is worth its time.

@@ -1,6 +1,7 @@
 #include "lockstep/comm/native/selection.h"
 
 #include <algorithm>
+#include <set>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/units.h"
@@ -39,7 +40,8 @@ Collective scheduled_as(Collective kind) {
   return kind == Collective::kBarrier ? Collective::kAllReduce : kind;
 }
 
-constexpr double kMostBytes = 0x1p44;
+constexpr std::string_view kHierarchical = "hierarchical";
+constexpr double kHardlyDearer = 1.03;
 
 }  // namespace
 
@@ -57,6 +59,8 @@ Selector::Selector(std::vector<int> machines, bool fused, const CommOptions& opt
     network.outer = links_.outer;
     topology_ = network.with_machines(machines);
   }
+  const std::set<int> distinct(machines.begin(), machines.end());
+  several_per_machine_ = distinct.size() > 1 && distinct.size() < machines.size();
   for (std::size_t kind = 0; kind < kCollectives; ++kind) {
     const std::string_view chosen = options_.algorithm(static_cast<Collective>(kind));
     fused_by_default_[kind] = fused_ && (chosen == kAutoAlgorithm || chosen == kFused);
@@ -77,13 +81,23 @@ std::string_view Selector::forced(const Call& call) const {
   return configured == kAutoAlgorithm || configured == kFused ? std::string_view() : configured;
 }
 
-const Selector::Prices& Selector::prices(const Call& call) const {
+// All algorithms for the call, the one to take first.
+std::vector<schedule::Price> Selector::ranking(const Call& call) const {
   const Collective kind = scheduled_as(call.kind);
-  const auto found = prices_.find(kind);
-  if (found != prices_.end()) return found->second;
-  schedule::PriceList list(kind, shape_, topology_);
-  auto reigns = list.reigns(kMostBytes);
-  return prices_.emplace(kind, Prices{std::move(list), std::move(reigns)}).first->second;
+  auto list = prices_.find(kind);
+  if (list == prices_.end()) {
+    list = prices_.emplace(kind, schedule::PriceList(kind, shape_, topology_)).first;
+  }
+  std::vector<schedule::Price> prices = list->second.at(vector_bytes(call, shape_.ranks));
+  // Where others are hardly cheaper, one stream per machine beats several that share its port.
+  for (std::size_t i = 1; i < prices.size(); ++i) {
+    const bool near = prices[i].seconds <= prices[0].seconds * kHardlyDearer;
+    if (near && prices[i].algorithm->name == kHierarchical && several_per_machine_) {
+      std::rotate(prices.begin(), prices.begin() + static_cast<long>(i),
+                  prices.begin() + static_cast<long>(i) + 1);
+    }
+  }
+  return prices;
 }
 
 std::string Selector::algorithm(const Call& call) const {
@@ -97,12 +111,9 @@ std::string Selector::algorithm(const Call& call) const {
     }
     return std::string(name);
   }
-  const double bytes = vector_bytes(call, shape_.ranks);
-  const auto& reigns = prices(call).reigns;
-  const auto next = std::upper_bound(
-      reigns.begin() + 1, reigns.end(), bytes,
-      [](double size, const schedule::PriceList::Reign& reign) { return size < reign.from; });
-  return std::string(std::prev(next)->algorithm->name);
+  std::string& chosen = chosen_[{scheduled_as(call.kind), vector_bytes(call, shape_.ranks)}];
+  if (chosen.empty()) chosen = ranking(call).front().algorithm->name;
+  return chosen;
 }
 
 Choice Selector::choose(const Call& call) const {
@@ -111,17 +122,17 @@ Choice Selector::choose(const Call& call) const {
     return {chosen, fmt::format("all {} ranks share one machine", shape_.ranks)};
   }
   if (!forced(call).empty()) return {chosen, "forced"};
-  const auto ranking = prices(call).list.at(vector_bytes(call, shape_.ranks));
-  std::string why = fmt::format("cheapest of {} on links {} as", ranking.size(), links_.source);
+  const auto prices = ranking(call);
+  std::string why = fmt::format("cheapest of {} on links {} as", prices.size(), links_.source);
   const auto say = [&](std::string_view what, const schedule::Link& link) {
     why += fmt::format(" {} {} {}", what, format_seconds(link.alpha),
                        format_bytes_per_second(link.bandwidth));
   };
   if (options_.transport != TransportChoice::kTcp) say("inner", links_.inner);
   say("outer", links_.outer);
-  for (std::size_t i = 0; i < std::min<std::size_t>(2, ranking.size()); ++i) {
-    why += fmt::format("{} {} {}", i == 0 ? ":" : ",", ranking[i].algorithm->name,
-                       format_seconds(ranking[i].seconds));
+  for (std::size_t i = 0; i < std::min<std::size_t>(2, prices.size()); ++i) {
+    why += fmt::format("{} {} {}", i == 0 ? ":" : ",", prices[i].algorithm->name,
+                       format_seconds(prices[i].seconds));
   }
   return {chosen, why};
 }

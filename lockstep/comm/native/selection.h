@@ -35,21 +35,18 @@ class Selector {
 
  private:
   std::string_view forced(const Call& call) const;
-  struct Prices;
-  const Prices& prices(const Call& call) const;
+  std::vector<schedule::Price> ranking(const Call& call) const;
 
   schedule::Shape shape_;
   bool fused_;
+  bool several_per_machine_ = false;
   CommOptions options_;
   Links links_;
   schedule::Topology topology_;
   std::array<bool, kCollectives> fused_by_default_{};  // by collective
-  // Filled as collectives come up; `reigns` says which algorithm is cheapest from which size on.
-  struct Prices {
-    schedule::PriceList list;
-    std::vector<schedule::PriceList::Reign> reigns;
-  };
-  mutable std::map<Collective, Prices> prices_;
+  // Filled as calls come up.
+  mutable std::map<Collective, schedule::PriceList> prices_;
+  mutable std::map<std::pair<Collective, double>, std::string> chosen_;  // by vector size
 };
 
 }  // namespace lockstep
