@@ -31,16 +31,6 @@ void check(const LaunchOptions& options) {
   }
 }
 
-// Debian and others map a machine's own name to the loopback; where other nodes are to come in,
-// that would shut them out.
-HostPort listen_address(const LaunchOptions& options) {
-  if (!options.rendezvous) return {kLoopback, 0};
-  const HostPort& wanted = *options.rendezvous;
-  const bool others_come = options.nodes > 1 && !is_loopback(wanted.host);
-  if (others_come && resolves_to_loopback(wanted.host)) return {"0.0.0.0", wanted.port};
-  return wanted;
-}
-
 std::unique_ptr<NodeLink> link_nodes(const LaunchOptions& options, const NodeSetup& setup) {
   const std::string facts = fmt::format("{} {}", options.ranks_per_node, setup.master.port);
   try {
@@ -83,7 +73,7 @@ NodeSetup set_up_node(const LaunchOptions& options) {
   if (options.node_rank == 0) {
     RendezvousOptions server;
     server.nodes = options.nodes;
-    const HostPort listen = listen_address(options);
+    const HostPort listen = listen_address(setup.rendezvous, options.nodes > 1);
     setup.server = std::make_unique<RendezvousServer>(
         listen, setup.token, options.nodes * options.ranks_per_node, std::move(server));
     setup.rendezvous.port = setup.server->address().port;

@@ -9,12 +9,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/text.h"
 #include "lockstep/launch/descendants.h"
 #include "lockstep/launch/guardian.h"
 
@@ -53,7 +51,8 @@ Supervisor::Supervisor(const LaunchOptions& options, NodeSetup& setup, UniqueFd 
       separate_error_port_(STDERR_FILENO),
       error_port_(lead_to_the_same(STDOUT_FILENO, STDERR_FILENO) ? &output_port_
                                                                  : &separate_error_port_),
-      plan_(options.grace) {
+      plan_(options.grace),
+      verdict_(setup.link.get(), options.nodes) {
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGTTOU, SIG_IGN);  // a terminal set to stop background writers must not stop us
 }
@@ -62,9 +61,9 @@ Supervisor::~Supervisor() { kill_descendants(deadline_in(seconds(5))); }
 
 int Supervisor::run() {
   start_ranks();
-  while (!job_is_over()) step(std::min({plan_.due(), settled_by_, judged_by_}));
+  while (!job_is_over()) step(std::min({plan_.due(), verdict_.settled_by(), judged_by_}));
   clean_up();
-  return culprit_ ? culprit_->exit_code : 0;
+  return verdict_.culprit() ? verdict_.culprit()->exit_code : 0;
 }
 
 RankProcess::Sink Supervisor::sink_of(OutputPort& port, int rank) const {
@@ -97,14 +96,13 @@ bool Supervisor::all_ranks_ended() const {
 
 bool Supervisor::job_is_over() const {
   if (!all_ranks_ended()) return false;
-  if (!setup_.link || culprit_) return true;
-  return done_nodes_.size() == static_cast<std::size_t>(options_.nodes);
+  return verdict_.is_failure() ? verdict_.culprit().has_value() : verdict_.all_nodes_succeeded();
 }
 
 // Serves what happens until something has happened or `until` has come.
 void Supervisor::step(Deadline until) {
   std::vector<pollfd> entries{{signals_.get(), POLLIN, 0}, {lifeline_.get(), POLLIN, 0}};
-  entries.push_back({setup_.link ? setup_.link->fd() : -1, POLLIN, 0});
+  entries.push_back({verdict_.fd(), POLLIN, 0});
   for (const OutputPort* port : {&output_port_, &separate_error_port_}) {
     entries.push_back({port->pending() > 0 ? port->fd() : -1, POLLOUT, 0});
   }
@@ -127,12 +125,13 @@ void Supervisor::step(Deadline until) {
     }
     if (entries[1].revents != 0) {
       lifeline_.reset();
-      suspect({fmt::format("the launcher{} was killed", on_this_node()), kSignalBase + SIGKILL});
+      fail_here(fmt::format("the launcher{} was killed", on_this_node()), kSignalBase + SIGKILL);
       plan_.kill_now(std::chrono::steady_clock::now());
     }
-    if (entries[2].revents != 0) handle_news();
+    if (entries[2].revents != 0) verdict_.hear();
   }
   judge();
+  follow_verdict();
   become_firmer();
   flush_ports();
 }
@@ -141,13 +140,13 @@ void Supervisor::flush_ports() {
   for (OutputPort* port : {&output_port_, &separate_error_port_}) {
     if (port->flush()) continue;
     port->discard();
-    if (!suspect_ && !culprit_) handle_reader_gone();
+    if (!verdict_.is_failure()) handle_reader_gone();
   }
 }
 
 void Supervisor::handle_reader_gone() {
-  suspect(
-      {fmt::format("nobody reads the output{} any more", on_this_node()), kSignalBase + SIGPIPE});
+  fail_here(fmt::format("nobody reads the output{} any more", on_this_node()),
+            kSignalBase + SIGPIPE);
   for (const auto& rank : ranks_) rank->signal_group(SIGTERM);
 }
 
@@ -172,7 +171,6 @@ void Supervisor::become_firmer() {
   if (const auto signal = plan_.take_due_signal(now)) {
     for (const auto& rank : ranks_) rank->signal_group(*signal);
   }
-  if (suspect_ && !culprit_ && now >= settled_by_) convict(*suspect_);
 }
 
 void Supervisor::reap() {
@@ -190,10 +188,7 @@ void Supervisor::reap() {
     unjudged_.push_back(found->get());
   }
   judge();
-  if (setup_.link && !told_done_ && !suspect_ && !culprit_ && all_ranks_ended()) {
-    told_done_ = true;
-    tell_nodes("done");
-  }
+  if (!verdict_.is_failure() && unjudged_.empty() && all_ranks_ended()) verdict_.report_success();
 }
 
 // A killed process lets go of its connections before it counts as ended, so ranks that end because
@@ -201,7 +196,7 @@ void Supervisor::reap() {
 void Supervisor::judge() {
   const auto killed = [](const RankProcess* rank) { return rank->status()->signal() != 0; };
   const bool due = std::ranges::any_of(unjudged_, killed) || all_ranks_ended() ||
-                   has_passed(judged_by_) || suspect_ || culprit_ || interrupted_by_ != 0;
+                   has_passed(judged_by_) || verdict_.is_failure() || interrupted_by_ != 0;
   if (unjudged_.empty() || !due) return;
   judged_by_ = kNoDeadline;
   std::ranges::stable_partition(unjudged_, killed);
@@ -209,11 +204,11 @@ void Supervisor::judge() {
 }
 
 void Supervisor::handle_end(RankProcess& rank) {
-  if (suspect_ || culprit_) {
+  if (verdict_.is_failure()) {
     followers_.push_back(&rank);
   } else if (interrupted_by_ != 0) {
-    suspect({fmt::format("interrupted{} by {}", on_this_node(), signal_name(interrupted_by_)),
-             kSignalBase + interrupted_by_});
+    fail_here(fmt::format("interrupted{} by {}", on_this_node(), signal_name(interrupted_by_)),
+              kSignalBase + interrupted_by_);
     followers_.push_back(&rank);
   } else {
     report_failure(rank);
@@ -230,75 +225,41 @@ void Supervisor::report_failure(const RankProcess& rank) {
     say(fmt::format("the other ranks have {:g} s to end by themselves",
                     std::chrono::duration<double>(options_.grace).count()));
   }
-  suspect({fmt::format("rank {}{} (pid {}) {}", rank.rank(), on_this_node(), rank.pid(),
-                       rank.status()->describe()),
-           rank.status()->code()});
+  fail_here(fmt::format("rank {}{} (pid {}) {}", rank.rank(), on_this_node(), rank.pid(),
+                        rank.status()->describe()),
+            rank.status()->code());
 }
 
 std::string Supervisor::on_this_node() const {
   return options_.nodes > 1 ? fmt::format(" on node {}", options_.node_rank) : "";
 }
 
-void Supervisor::suspect(Culprit culprit) {
+void Supervisor::fail_here(std::string text, int exit_code) {
+  verdict_.report({std::move(text), exit_code});
   plan_.start(std::chrono::steady_clock::now());
-  if (suspect_ || culprit_) return;
-  suspect_ = culprit;
-  if (!setup_.link) return convict(std::move(culprit));
-  constexpr seconds kSettlePatience{2};
-  settled_by_ = deadline_in(kSettlePatience);
-  tell_nodes(fmt::format("failed {} {}", culprit.exit_code, culprit.text));
 }
 
-void Supervisor::convict(Culprit culprit) {
+void Supervisor::follow_verdict() {
+  verdict_.settle_if_due();
+  if (!verdict_.culprit()) return;
   plan_.start(std::chrono::steady_clock::now());
-  if (culprit_) return;
-  settled_by_ = kNoDeadline;
-  if (setup_.link && (!suspect_ || suspect_->text != culprit.text)) {
-    say(fmt::format("the job ends: {}", culprit.text));
+  if (verdict_.culprit_is_elsewhere() && !announced_) {
+    say(fmt::format("the job ends: {}", verdict_.culprit()->text));
   }
-  culprit_ = std::move(culprit);
-}
-
-void Supervisor::tell_nodes(const std::string& text) {
-  constexpr seconds kTellPatience{2};
-  try {
-    setup_.link->tell(text, deadline_in(kTellPatience));
-  } catch (const Error&) {
-    // The server has gone; the news will say so.
-  }
-}
-
-void Supervisor::handle_news() {
-  for (const NodeLink::News& news : setup_.link->news()) {
-    if (news.left) {
-      if (suspect_ && news.node == 0) convict(*suspect_);
-      if (done_nodes_.contains(news.node) || failed_nodes_.contains(news.node)) continue;
-      convict({fmt::format("node {} has gone: its launcher died, or its machine cannot be reached",
-                           news.node),
-               1});
-    } else if (news.text == "done") {
-      done_nodes_.insert(news.node);
-    } else {
-      failed_nodes_.insert(news.node);
-      int code = 1;
-      int text_at = 0;
-      std::sscanf(news.text.c_str(), "failed %d %n", &code, &text_at);
-      convict({news.text.substr(static_cast<std::size_t>(text_at)), code});
-    }
-  }
+  announced_ = true;
 }
 
 void Supervisor::clean_up() {
   // Helpers of a rank that ended well, say a pipe into a log, may need a moment to finish.
   constexpr seconds kLinger{1};
   const Deadline lingering = deadline_in(kLinger);
-  while (!culprit_ && has_children() && !has_passed(lingering)) step(lingering);
+  while (!verdict_.is_failure() && has_children() && !has_passed(lingering)) step(lingering);
   if (!kill_descendants(deadline_in(seconds(5)))) say("some processes could not be killed");
   for (const auto& rank : ranks_) {
     rank->drain();
     rank->finish_lines();
   }
-  if (culprit_) {
+  if (verdict_.culprit()) {
     constexpr std::size_t kMostNamed = 8;
     for (std::size_t i = 0; i < std::min(followers_.size(), kMostNamed); ++i) {
       say("then " + followers_[i]->describe());
@@ -306,7 +267,8 @@ void Supervisor::clean_up() {
     if (followers_.size() > kMostNamed) {
       say(fmt::format("then {} more ranks", followers_.size() - kMostNamed));
     }
-    say(interrupted_by_ != 0 ? culprit_->text : fmt::format("the job failed: {}", culprit_->text));
+    const std::string& text = verdict_.culprit()->text;
+    say(interrupted_by_ != 0 ? text : fmt::format("the job failed: {}", text));
   }
   const int interrupted_before = std::exchange(interrupted_by_, 0);
   while (lifeline_ && interrupted_by_ == 0 &&

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -13,6 +11,7 @@
 #include "lockstep/launch/node_setup.h"
 #include "lockstep/launch/output.h"
 #include "lockstep/launch/rank_process.h"
+#include "lockstep/launch/verdict.h"
 
 namespace lockstep {
 
@@ -25,12 +24,6 @@ class Supervisor {
   int run();
 
  private:
-  // What ended the job.
-  struct Culprit {
-    std::string text;
-    int exit_code = 1;
-  };
-
   void start_ranks();
   RankProcess::Sink sink_of(OutputPort& port, int rank) const;
   bool job_is_over() const;
@@ -44,14 +37,11 @@ class Supervisor {
   void judge();
   void handle_end(RankProcess& rank);
   void report_failure(const RankProcess& rank);
-  void handle_news();
+  void fail_here(std::string text, int exit_code);
+  void follow_verdict();
   void handle_reader_gone();
   void become_firmer();
 
-  // Names what ended the job, here first; the order of all nodes' reports decides.
-  void suspect(Culprit culprit);
-  void convict(Culprit culprit);
-  void tell_nodes(const std::string& text);
   void say(const std::string& text) { error_port_->put_line("lockstep: ", text); }
   std::string on_this_node() const;  // " on node 1", where there are several
 
@@ -65,15 +55,11 @@ class Supervisor {
   std::vector<std::unique_ptr<RankProcess>> ranks_;
   EndPlan plan_;
   int interrupted_by_ = 0;
-  std::optional<Culprit> suspect_;
-  std::optional<Culprit> culprit_;
-  std::vector<RankProcess*> unjudged_;         // failed, but perhaps because of another
-  Deadline judged_by_ = kNoDeadline;           // when to stop hoping for that one to end
-  Deadline settled_by_ = kNoDeadline;          // when to stop hoping for the other nodes' opinion
+  std::vector<RankProcess*> unjudged_;  // failed, but perhaps because of another
+  Deadline judged_by_ = kNoDeadline;    // when to stop hoping for that one to end
+  Verdict verdict_;
+  bool announced_ = false;
   std::vector<const RankProcess*> followers_;  // failed after the culprit
-  bool told_done_ = false;
-  std::set<int> done_nodes_;
-  std::set<int> failed_nodes_;
 };
 
 }  // namespace lockstep

@@ -52,8 +52,8 @@ std::optional<int> read_number(const EnvironmentLookup& environment, const char*
 void check_place(int index, int count, std::string_view what, std::string_view origin) {
   if (count < 1 || index < 0 || index >= count) {
     fail(ErrorCode::kInvalidArgument,
-         "{} say {} {} of {}; a {} counts from 0 and is below the number of them", origin, what,
-         index, count, what);
+         "{} {} of {} (told by {}) cannot be; they count from 0 to one less than their number",
+         what, index, count, origin);
   }
 }
 

@@ -1,5 +1,7 @@
 #include "lockstep/comm/rendezvous/client.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <span>
 
@@ -49,12 +51,21 @@ Deadline asking_time(Deadline deadline) {
 
 Client connect_to_server(const HostPort& server, const Token& token, Deadline deadline) {
   constexpr std::chrono::seconds kPeerPatience{15};
-  Client client;
-  client.fd = connect_tcp(server, deadline, Retry::kUntilDeadline);
-  set_nodelay(client.fd.get());
-  set_peer_patience(client.fd.get(), kPeerPatience);
-  prove_to_server(client.fd.get(), token, kContext, deadline);
-  return client;
+  constexpr std::chrono::milliseconds kPause{20};
+  while (true) {
+    Client client;
+    client.fd = connect_tcp(server, deadline, Retry::kUntilDeadline);
+    try {
+      set_nodelay(client.fd.get());
+      set_peer_patience(client.fd.get(), kPeerPatience);
+      prove_to_server(client.fd.get(), token, kContext, deadline);
+      return client;
+    } catch (const Error& error) {
+      // A server that is flooded by strangers may take one of us for one of them.
+      if (error.code() != ErrorCode::kPeerLost || has_passed(deadline)) throw;
+      ::poll(nullptr, 0, poll_milliseconds(deadline_in(kPause)));
+    }
+  }
 }
 
 std::vector<std::string> exchange_on(Client& client, Group group, std::string_view key, int member,

@@ -34,7 +34,11 @@ bool Connection::read_answer() {
   answered_ += static_cast<std::size_t>(got);
   if (answered_ < answer_.size()) return true;
   const auto verdict = handshake_->judge(answer_);
-  if (!verdict) fail(ErrorCode::kUnauthorized, "it did not prove this job's token");
+  if (!verdict) {
+    push(text_of(kRefused));
+    write();
+    fail(ErrorCode::kUnauthorized, "it did not prove this job's token");
+  }
   push(text_of(*verdict));
   handshake_.reset();
   return true;

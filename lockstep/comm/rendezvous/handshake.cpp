@@ -46,10 +46,7 @@ void receive_proof(int fd, std::span<std::byte> data, std::string_view peer, Dea
     receive_all(fd, data, deadline);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kPeerLost) throw;
-    fail(ErrorCode::kUnauthorized,
-         "{} closed the connection before it proved that it holds the token; it belongs to another "
-         "job, has another token (see LOCKSTEP_TOKEN), or has died",
-         peer);
+    fail(ErrorCode::kPeerLost, "{} left before it had proved that it holds the token", peer);
   }
 }
 
@@ -79,6 +76,7 @@ void prove_to_client(int fd, const Token& token, std::string_view context, Deadl
   receive_proof(fd, answer, peer, deadline);
   const auto verdict = handshake.judge(answer);
   if (!verdict) {
+    send_all(fd, kRefused, deadline);
     fail(ErrorCode::kUnauthorized,
          "{} could not prove that it holds this job's token; it belongs to another job or has "
          "another token (see LOCKSTEP_TOKEN)",
@@ -107,6 +105,12 @@ void prove_to_server(int fd, const Token& token, std::string_view context, Deadl
   send_all(fd, answer, deadline);
   Verdict verdict;
   receive_proof(fd, verdict, peer, deadline);
+  if (verdict == kRefused) {
+    fail(ErrorCode::kUnauthorized,
+         "{} refused this process: it belongs to another job or has another token (see "
+         "LOCKSTEP_TOKEN)",
+         peer);
+  }
   const Mac expected = proof(token, kServerRole, server_nonce, client_nonce, context);
   if (!equal_in_constant_time(verdict, expected)) {
     fail(ErrorCode::kUnauthorized,

@@ -5,7 +5,7 @@
 //
 //   server -> client   challenge  8 bytes "lockstp1", 32 bytes server nonce
 //   client -> server   answer     32 bytes client nonce, 32 bytes MAC of the client
-//   server -> client   verdict    32 bytes MAC of the server
+//   server -> client   verdict    32 bytes MAC of the server, or 32 zeros: refused
 //
 //   MAC = HMAC-SHA256(token, role, both nonces, context)
 //
@@ -30,8 +30,9 @@ namespace lockstep {
 
 inline constexpr std::size_t kLongestContext = 64;
 
-// Blocking, on a connected socket. A peer with another token or context, one that speaks another
-// protocol or that leaves is Error(kUnauthorized); one that is silent is Error(kTimeout).
+// Blocking, on a connected socket. A peer with another token or context, or one that speaks another
+// protocol, is Error(kUnauthorized); one that leaves is Error(kPeerLost), and one that is silent
+// Error(kTimeout).
 void prove_to_server(int fd, const Token& token, std::string_view context, Deadline deadline);
 void prove_to_client(int fd, const Token& token, std::string_view context, Deadline deadline);
 
@@ -40,6 +41,7 @@ inline constexpr std::size_t kMagicBytes = 8;
 using Challenge = std::array<std::byte, kMagicBytes + kNonceBytes>;
 using Answer = std::array<std::byte, kNonceBytes + sizeof(Mac)>;
 using Verdict = Mac;
+inline constexpr Verdict kRefused{};
 
 // The server's side without the I/O, for servers that serve many at once.
 class ServerHandshake {

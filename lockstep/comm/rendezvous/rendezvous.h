@@ -18,6 +18,10 @@
 
 namespace lockstep {
 
+namespace rendezvous {
+class ServerLoop;
+}
+
 struct RendezvousOptions {
   int nodes = 1;                                       // launchers that may join with a NodeLink
   std::chrono::milliseconds handshake_patience{5000};  // how long a stranger may take
@@ -45,9 +49,13 @@ class RendezvousServer {
   std::size_t dropped_connections() const;  // of clients that proved nothing or broke the protocol
 
  private:
-  class Loop;
-  std::unique_ptr<Loop> loop_;
+  std::unique_ptr<rendezvous::ServerLoop> loop_;
 };
+
+// Where a server must listen so that clients can reach it at `meeting`: there; or on all
+// interfaces, where clients come from other machines and this machine knows its own name only as
+// the loopback (as Debian sets it up).
+HostPort listen_address(const HostPort& meeting, bool clients_come_from_other_machines);
 
 // Takes part in the exchange `key` as `rank` of `size`; element r of the result is rank r's blob.
 // A server that is not there yet is waited for. A blob has at most 63 KiB.

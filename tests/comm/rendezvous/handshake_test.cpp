@@ -70,6 +70,7 @@ TEST(Handshake, AnotherTokenIsRefusedOnBothSides) {
   EXPECT_EQ(outcomes.server->code(), ErrorCode::kUnauthorized);
   EXPECT_EQ(outcomes.client->code(), ErrorCode::kUnauthorized);
   EXPECT_THAT(outcomes.server->what(), HasSubstr("could not prove"));
+  EXPECT_THAT(outcomes.client->what(), HasSubstr("refused this process"));
 }
 
 TEST(Handshake, AnotherContextIsRefused) {
@@ -87,6 +88,14 @@ TEST(Handshake, ASilentPeerIsATimeout) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kTimeout);
   }
+}
+
+TEST(Handshake, APeerThatLeavesIsLost) {
+  Pair pair;
+  pair.server.reset();
+  const auto error = outcome(prove_to_server, pair.client, mint_token(), "job");
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::kPeerLost);
 }
 
 TEST(Handshake, AnotherProtocolIsNamedAsSuch) {

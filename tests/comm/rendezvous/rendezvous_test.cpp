@@ -180,6 +180,19 @@ TEST_F(RendezvousTest, ManyStrangersLeaveRoomForTheJob) {
   for (std::size_t i = 0; i < 16; ++i) EXPECT_TRUE(is_closed(strangers[i].get()));
 }
 
+TEST_F(RendezvousTest, AClientLostInAFloodOfStrangersTriesAgain) {
+  RendezvousOptions options = quiet();
+  options.most_strangers = 1;
+  const RendezvousServer server(kAnyPort, token_, 1, options);
+  std::jthread flood([&](std::stop_token stop) {
+    std::vector<UniqueFd> strangers(64);
+    for (std::size_t i = 0; !stop.stop_requested(); ++i) {
+      strangers[i % strangers.size()] = connect_tcp(server.address(), deadline_in(20s));
+    }
+  });
+  for (int round = 0; round < 10; ++round) EXPECT_EQ(come(server, 0, 1).get().size(), 1u);
+}
+
 TEST_F(RendezvousTest, NonsenseAfterAProofEndsOnlyItsOwnConnection) {
   const RendezvousServer server(kAnyPort, token_, 1, quiet());
   for (const std::string& nonsense :

@@ -1,0 +1,234 @@
+#include "lockstep/comm/rendezvous/server_loop.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <vector>
+
+namespace lockstep::rendezvous {
+
+ServerLoop::ServerLoop(const HostPort& listen, const Token& token, int size,
+                       RendezvousOptions options)
+    : token_(token),
+      options_(std::move(options)),
+      listener_(listen_tcp(listen)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      ranks_("rank", size),
+      nodes_("node", options_.nodes) {
+  if (!wake_) fail_errno("cannot make an eventfd", errno);
+  // Signals are for the threads of the program that hosts us.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::jthread([this] { serve(); });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+ServerLoop::~ServerLoop() {
+  stopping_ = true;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
+}
+
+void ServerLoop::serve() {
+  while (!stopping_) {
+    wait(next_moment());
+    drop_late_strangers();
+    give_notice();
+  }
+  listener_.fd.reset();
+  std::erase_if(clients_, [](const auto& client) { return client.second.is_stranger(); });
+  constexpr std::chrono::seconds kFarewell{1};
+  for (const Deadline end = deadline_in(kFarewell); has_output() && !has_passed(end);) wait(end);
+}
+
+// Serves all that happens until something has happened or `until` has come.
+void ServerLoop::wait(Deadline until) {
+  std::vector<pollfd> entries{{wake_.get(), static_cast<short>(stopping_ ? 0 : POLLIN), 0}};
+  const bool accepting = has_passed(accept_again_);
+  entries.push_back({accepting ? listener_.fd.get() : -1, POLLIN, 0});
+  std::vector<ClientId> ids;
+  for (const auto& [id, client] : clients_) {
+    const short events = client.has_output() ? POLLIN | POLLOUT : POLLIN;
+    entries.push_back({client.fd(), events, 0});
+    ids.push_back(id);
+  }
+  if (::poll(entries.data(), entries.size(), poll_milliseconds(until)) <= 0) return;
+  if (entries[1].revents != 0) accept_all();
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (entries[i + 2].revents != 0) serve_client(ids[i], entries[i + 2].revents);
+  }
+}
+
+Deadline ServerLoop::next_moment() const {
+  Deadline moment = has_passed(accept_again_) ? kNoDeadline : accept_again_;
+  for (const auto& [id, client] : clients_) {
+    if (client.is_stranger()) moment = std::min(moment, client.handshake_deadline());
+  }
+  if (unmentioned_ > 0) moment = std::min(moment, next_notice_);
+  return moment;
+}
+
+bool ServerLoop::has_output() const {
+  return std::ranges::any_of(clients_, [](const auto& c) { return c.second.has_output(); });
+}
+
+void ServerLoop::accept_all() {
+  constexpr std::chrono::seconds kPeerPatience{15};
+  constexpr int kMostAtOnce = 64;  // then those who are already here have their turn
+  try {
+    for (int count = 0; count < kMostAtOnce; ++count) {
+      auto fd = try_accept(listener_.fd.get());
+      if (!fd) return;
+      make_room_for_stranger();
+      set_nodelay(fd->get());
+      set_peer_patience(fd->get(), kPeerPatience);
+      clients_.try_emplace(next_id_++, std::move(*fd), token_,
+                           deadline_in(options_.handshake_patience));
+    }
+  } catch (const Error&) {
+    // Out of descriptors, or the client left while it was made ready: others may fare better soon.
+    constexpr std::chrono::milliseconds kPause{100};
+    accept_again_ = deadline_in(kPause);
+  }
+}
+
+void ServerLoop::make_room_for_stranger() {
+  const auto is_stranger = [](const auto& client) { return client.second.is_stranger(); };
+  if (static_cast<std::size_t>(std::ranges::count_if(clients_, is_stranger)) <
+      options_.most_strangers) {
+    return;
+  }
+  drop(std::ranges::find_if(clients_, is_stranger)->first, "too many connected at once");
+}
+
+void ServerLoop::drop_late_strangers() {
+  std::vector<ClientId> late;
+  for (const auto& [id, client] : clients_) {
+    if (client.is_stranger() && has_passed(client.handshake_deadline())) late.push_back(id);
+  }
+  for (const ClientId id : late) drop(id, "it did not prove this job's token in time");
+}
+
+void ServerLoop::serve_client(ClientId id, short events) {
+  const auto found = clients_.find(id);
+  if (found == clients_.end()) return;
+  Connection& client = found->second;
+  try {
+    bool present = true;
+    if ((events & ~POLLOUT) != 0) present = client.read();
+    while (auto frame = client.next_frame()) obey(id, *frame);
+    if (present) present = client.write();
+    if (!present && client.is_stranger()) return drop(id, "it left without proving the token");
+    if (!present) remove(id);
+  } catch (const Error& error) {
+    drop(id, error.what());
+  }
+}
+
+void ServerLoop::obey(ClientId id, const std::string& bytes) {
+  FrameReader frame(bytes);
+  switch (frame.kind()) {
+    case Kind::kDeposit:
+      return deposit(id, frame);
+    case Kind::kAskMissing: {
+      const Gatherings& group = nodes_.waits(id) ? nodes_ : ranks_;
+      auto missing = group.missing(id);
+      constexpr std::size_t kMostNamed = 1000;
+      missing.resize(std::min(missing.size(), kMostNamed));
+      return clients_.at(id).push(FrameWriter(Kind::kMissing).numbers(missing).finish());
+    }
+    case Kind::kTell: {
+      const auto node = node_of_.find(id);
+      if (node == node_of_.end()) break;
+      return tell_nodes(FrameWriter(Kind::kTold)
+                            .number(static_cast<std::uint32_t>(node->second))
+                            .text(frame.text())
+                            .finish());
+    }
+    default:
+      break;
+  }
+  fail(ErrorCode::kProtocol, "it sent a message that makes no sense here");
+}
+
+void ServerLoop::deposit(ClientId id, FrameReader& frame) {
+  const std::uint32_t group_number = frame.number();
+  const bool is_node = group_number == static_cast<std::uint32_t>(Group::kNodes);
+  Deposit deposit;
+  deposit.key = frame.text();
+  deposit.member = frame.small_number();
+  deposit.size = frame.small_number();
+  deposit.blob = frame.text();
+  frame.finish();
+  try {
+    const auto gathered = (is_node ? nodes_ : ranks_).add(id, std::move(deposit));
+    if (!gathered) return;
+    for (std::size_t member = 0; member < gathered->clients.size(); ++member) {
+      const ClientId client = gathered->clients[member];
+      clients_.at(client).push(gathered->reply);
+      if (is_node) node_of_[client] = static_cast<int>(member);
+    }
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kProtocol) throw;
+    refuse(id, error);
+  }
+}
+
+void ServerLoop::refuse(ClientId id, const Error& error) {
+  clients_.at(id).push(FrameWriter(Kind::kRefused)
+                           .number(static_cast<std::uint32_t>(error.code()))
+                           .numbers(error.ranks())
+                           .text(error.what())
+                           .finish());
+}
+
+void ServerLoop::tell_nodes(const std::string& frame) {
+  const auto shared = std::make_shared<const std::string>(frame);
+  for (const auto& [id, node] : node_of_) clients_.at(id).push(shared);
+}
+
+void ServerLoop::remove(ClientId id) {
+  clients_.erase(id);
+  for (auto* group : {&ranks_, &nodes_}) {
+    const auto broken = group->withdraw(id);
+    if (!broken) continue;
+    const Error error(ErrorCode::kPeerLost,
+                      fmt::format("{} {} left the rendezvous '{}' before all had come",
+                                  group == &ranks_ ? "rank" : "node", broken->member, broken->key),
+                      {broken->member});
+    for (const ClientId other : broken->others) refuse(other, error);
+  }
+  if (const auto node = node_of_.extract(id)) {
+    tell_nodes(FrameWriter(Kind::kLeft).number(static_cast<std::uint32_t>(node.mapped())).finish());
+  }
+}
+
+void ServerLoop::drop(ClientId id, std::string_view why) {
+  last_drop_ = fmt::format("{}: {}", clients_.at(id).peer(), why);
+  ++unmentioned_;
+  ++dropped_;
+  remove(id);
+}
+
+void ServerLoop::give_notice() {
+  if (unmentioned_ == 0 || !has_passed(next_notice_)) return;
+  const std::string text =
+      fmt::format("the rendezvous server dropped {} connection{}; the last, {}", unmentioned_,
+                  unmentioned_ == 1 ? "" : "s", last_drop_);
+  unmentioned_ = 0;
+  next_notice_ = deadline_in(options_.notice_every);
+  if (options_.notice) {
+    options_.notice(text);
+  } else {
+    fmt::print(stderr, "lockstep: {}\n", text);
+  }
+}
+
+}  // namespace lockstep::rendezvous

@@ -1,0 +1,62 @@
+// The thread inside RendezvousServer: one poll() over all clients, none of which it waits for.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <map>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/socket.h"
+#include "lockstep/comm/rendezvous/connection.h"
+#include "lockstep/comm/rendezvous/gathering.h"
+#include "lockstep/comm/rendezvous/rendezvous.h"
+
+namespace lockstep::rendezvous {
+
+class ServerLoop {
+ public:
+  ServerLoop(const HostPort& listen, const Token& token, int size, RendezvousOptions options);
+  ~ServerLoop();
+
+  const HostPort& address() const { return listener_.address; }
+  std::size_t dropped() const { return dropped_; }
+
+ private:
+  void serve();
+  void wait(Deadline until);
+  void accept_all();
+  void make_room_for_stranger();
+  void drop_late_strangers();
+  void serve_client(ClientId id, short events);
+  void obey(ClientId id, const std::string& bytes);
+  void deposit(ClientId id, FrameReader& frame);
+  void refuse(ClientId id, const Error& error);
+  void remove(ClientId id);
+  void drop(ClientId id, std::string_view why);
+  void tell_nodes(const std::string& frame);
+  void give_notice();
+  Deadline next_moment() const;
+  bool has_output() const;
+
+  Token token_;
+  RendezvousOptions options_;
+  Listener listener_;
+  UniqueFd wake_;
+  std::map<ClientId, Connection> clients_;  // the oldest first
+  ClientId next_id_ = 0;
+  Gatherings ranks_;
+  Gatherings nodes_;
+  std::map<ClientId, int> node_of_;  // clients whose exchange among the nodes is over
+  Deadline accept_again_ = Deadline::min();
+  std::atomic<std::size_t> dropped_ = 0;
+  std::size_t unmentioned_ = 0;
+  std::string last_drop_;
+  Deadline next_notice_ = Deadline::min();
+  std::atomic<bool> stopping_ = false;
+  std::jthread thread_;  // last: it uses all of the above
+};
+
+}  // namespace lockstep::rendezvous
