@@ -40,6 +40,7 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   if (::getppid() != parent) ::_exit(1);
   ::signal(SIGPIPE, SIG_DFL);
   ::signal(SIGTTOU, SIG_DFL);
+  if (request.cpus) ::sched_setaffinity(0, sizeof(cpu_set_t), &request.cpus->native());
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -3,10 +3,12 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "lockstep/base/cpu_set.h"
 #include "lockstep/base/environment.h"
 
 namespace lockstep {
@@ -28,6 +30,7 @@ struct SpawnRequest {
   int standard_input = -1;
   int standard_output = -1;
   int standard_error = -1;
+  std::optional<CpuSet> cpus;  // nothing: as this process
 };
 
 // Starts it as the leader of a process group of its own, with the default for SIGPIPE and SIGTTOU

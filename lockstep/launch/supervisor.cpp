@@ -85,6 +85,9 @@ void Supervisor::start_ranks() {
     const bool gets_input = rank == 0 && ::isatty(STDIN_FILENO) == 0;
     request.standard_input = gets_input ? STDIN_FILENO : nothing.get();
     request.environment = rank_environment(options_, setup_, local_rank);
+    if (options_.bind) {
+      request.cpus = CpuSet::of_this_thread().share(local_rank, options_.ranks_per_node);
+    }
     ranks_.push_back(std::make_unique<RankProcess>(rank, request, sink_of(output_port_, rank),
                                                    sink_of(*error_port_, rank)));
   }

@@ -68,7 +68,8 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64
   segment_memory_ = fabric_->share(tag_, locals_, Segment::bytes(local_count, options_.window));
   group_ = std::make_shared<shared::Group>(
       Segment(segment_memory_.get(), local_count, options_.window),
-      index_of(locals_, fabric_->rank()), local_ranks, options_.timeout, inbox_->fault);
+      index_of(locals_, fabric_->rank()), local_ranks,
+      shared::patience_for(local_count, fabric_->cpus(locals_)), options_.timeout, inbox_->fault);
   recorder_ = std::make_unique<Recorder>(group_->segment().area(group_->me()));
   connect(exchange);
   selector_ = std::make_unique<Selector>(member_machines, local_count == size(), options_,
@@ -118,7 +119,7 @@ void GroupCommunicator::connect(const ExchangeTexts& exchange) {
     far.collective = std::move(channels.collective);
     far.point_to_point = std::move(channels.point_to_point);
   }
-  const shared::Patience patience = shared::patience_for(group_->size());
+  const shared::Patience patience = group_->patience();
   shared::Bell* bell = &segment.area(me).bell;
   collective_progress_ = std::make_unique<ChannelProgress>(
       bell, patience, options_.timeout, inbox_->fault,
@@ -318,13 +319,12 @@ void GroupCommunicator::wait_signal(int source) {
     if (far.local < 0) return inbox_->wait_signal(source, wanted, options_.timeout);
     shared::Area& area = group_->segment().area(group_->me());
     const auto& raised = area.signals[far.local];
-    shared::Waiter waiter(
-        area.bell, shared::patience_for(group_->size()), [&](std::chrono::nanoseconds waited) {
-          inbox_->fault.throw_if_present();
-          if (waited < options_.timeout) return;
-          throw Error(ErrorCode::kTimeout,
-                      fmt::format("no signal came from rank {} in time", source), {source});
-        });
+    shared::Waiter waiter(area.bell, group_->patience(), [&](std::chrono::nanoseconds waited) {
+      inbox_->fault.throw_if_present();
+      if (waited < options_.timeout) return;
+      throw Error(ErrorCode::kTimeout, fmt::format("no signal came from rank {} in time", source),
+                  {source});
+    });
     waiter.until([&] { return raised.load(std::memory_order_acquire) >= wanted; });
   });
 }

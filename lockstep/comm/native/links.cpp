@@ -10,12 +10,14 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/log.h"
+#include "lockstep/comm/reduce/combine.h"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::size_t kFigures = 5;
 constexpr int kPings = 30;
 constexpr std::size_t kFirstStream = 64 * 1024;
 constexpr std::size_t kLastStream = 8 * 1024 * 1024;
@@ -66,11 +68,29 @@ schedule::Link time_pair(Communicator& world, int first, int second) {
   return link;
 }
 
+// Seconds to combine a byte that has just arrived with one that lies in memory.
+double time_combining() {
+  constexpr std::size_t kCount = 1 << 18;
+  const std::vector<float> arrived(kCount, 1.0f);
+  std::vector<float> kept(kCount, 1.0f);
+  const std::byte* const inputs[] = {reinterpret_cast<const std::byte*>(kept.data()),
+                                     reinterpret_cast<const std::byte*>(arrived.data())};
+  std::byte* const output = reinterpret_cast<std::byte*>(kept.data());
+  double best = 1;
+  for (int i = 0; i < 5; ++i) {
+    const auto start = SteadyClock::now();
+    combine(inputs, {&output, 1}, kCount, DType::kF32, ReduceOp::kSum);
+    best = std::min(best, seconds_since(start));
+  }
+  return best / (kCount * sizeof(float));
+}
+
 // Rank 0 against the first rank of every other machine, and two ranks of one machine; one pair at
 // a time, the slowest counts. Only the ranks that measured know the result.
 Links measure(Communicator& world, const std::vector<int>& machines, bool all_tcp) {
   Links links = assumed_links();
   links.source = "measured";
+  links.gamma = time_combining();
   const int n = world.size();
   std::vector<std::pair<int, int>> near;
   std::vector<std::pair<int, int>> far;
@@ -114,12 +134,13 @@ nlohmann::json read_cache(const fs::path& path) {
   return cache.is_object() ? cache : nlohmann::json::object();
 }
 
-// What is remembered of the network: inner and outer alpha and bandwidth; empty: nothing usable.
+// What is remembered of the network: inner and outer alpha and bandwidth, gamma; empty: nothing
+// usable.
 std::vector<double> recall(const std::string& network, const CommOptions& options) {
   if (options.cache_dir.empty()) return {};
   const nlohmann::json cache = read_cache(cache_file(options));
   const auto found = cache.find(network);
-  if (found == cache.end() || !found->is_array() || found->size() != 4) return {};
+  if (found == cache.end() || !found->is_array() || found->size() != kFigures) return {};
   std::vector<double> figures;
   for (const auto& figure : *found) {
     if (!figure.is_number() || !(figure.get<double>() > 0)) return {};
@@ -151,7 +172,7 @@ void remember(const std::string& network, const std::vector<double>& figures,
 }  // namespace
 
 Links assumed_links() {
-  return {.inner = {1e-6, 5e9}, .outer = {20e-6, 1.25e9}, .source = "assumed"};
+  return {.inner = {1e-6, 5e9}, .outer = {20e-6, 1.25e9}, .gamma = 1e-10, .source = "assumed"};
 }
 
 Links find_links(Communicator& world, const std::vector<int>& machines, bool all_tcp,
@@ -161,15 +182,17 @@ Links find_links(Communicator& world, const std::vector<int>& machines, bool all
       world.rank() == 0 ? recall(network, options) : std::vector<double>{};
   std::vector<std::int32_t> known = {figures.empty() ? 0 : 1};
   world.broadcast(known, 0);
-  figures.resize(4);
+  figures.resize(kFigures);
   if (known[0] == 0) {
     const Links links = measure(world, machines, all_tcp);
-    figures = {links.inner.alpha, links.inner.bandwidth, links.outer.alpha, links.outer.bandwidth};
+    figures = {links.inner.alpha, links.inner.bandwidth, links.outer.alpha, links.outer.bandwidth,
+               links.gamma};
     if (world.rank() == 0) remember(network, figures, options);
   }
   world.broadcast(figures, 0);
   return {.inner = {figures[0], figures[1]},
           .outer = {figures[2], figures[3]},
+          .gamma = figures[4],
           .source = known[0] != 0 ? "remembered" : "measured"};
 }
 

@@ -13,6 +13,7 @@ namespace lockstep {
 struct Links {
   schedule::Link inner;  // rank to rank inside a machine, through rings in shared memory
   schedule::Link outer;  // rank to rank over TCP
+  double gamma = 0;      // seconds to combine one byte
   std::string source;    // "measured", "remembered", "assumed"; for the explanation of a choice
 };
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <map>
 
+#include "lockstep/base/cpu_set.h"
 #include "lockstep/base/hex.h"
 #include "lockstep/base/hmac.h"
 #include "lockstep/base/log.h"
@@ -44,6 +45,20 @@ struct CallingCard {
   }
 };
 
+// What a rank tells of its machine: the lowest rank on it, its name, the CPUs the rank may use.
+struct MachineCard {
+  std::string leader;
+  std::string machine;
+  CpuSet cpus;
+
+  std::string text() const { return fmt::format("{}\n{}\n{}", leader, machine, cpus.text()); }
+  static MachineCard parse(const std::string& text) {
+    std::vector<std::string_view> lines = split_text(text, '\n');
+    lines.resize(3);
+    return {std::string(lines[0]), std::string(lines[1]), CpuSet::parse(lines[2])};
+  }
+};
+
 std::string random_name() {
   std::array<std::byte, 16> bytes;
   fill_random(bytes);
@@ -70,6 +85,7 @@ class NativeFabric final : public Fabric {
       find_machines(world);
     } else {
       machines_ = {0};
+      cpus_ = {CpuSet::of_this_thread()};
     }
   }
 
@@ -77,6 +93,11 @@ class NativeFabric final : public Fabric {
   int rank() const override { return rank_; }
   const std::vector<int>& machines() const override { return machines_; }
   std::string network() const override { return network_; }
+  int cpus(std::span<const int> ranks) const override {
+    CpuSet together;
+    for (int rank : ranks) together.add(cpus_[static_cast<std::size_t>(rank)]);
+    return together.count();
+  }
 
   SharedMemory share(std::uint64_t tag, std::span<const int> ranks, std::size_t bytes) override {
     constexpr std::uint64_t kSegment = 0;  // exchanges count from 1
@@ -216,16 +237,19 @@ class NativeFabric final : public Fabric {
   void find_machines(const NativeWorld& world) {
     const auto first = std::find(same_machine_.begin(), same_machine_.end(), true);
     const std::string leader = fmt::to_string(first - same_machine_.begin());
-    const std::string mine = fmt::format("{}\n{} at {}", leader, host_name(), listen_host_);
+    const std::string mine = MachineCard{leader, fmt::format("{} at {}", host_name(), listen_host_),
+                                         CpuSet::of_this_thread()}
+                                 .text();
     std::vector<std::string> known;
     std::vector<std::string> names;
     for (const std::string& text : world.exchange("machines", mine)) {
-      const std::size_t end = text.find('\n');
-      const auto found = std::find(known.begin(), known.end(), text.substr(0, end));
+      const MachineCard card = MachineCard::parse(text);
+      const auto found = std::find(known.begin(), known.end(), card.leader);
       machines_.push_back(static_cast<int>(found - known.begin()));
+      cpus_.push_back(card.cpus);
       if (found != known.end()) continue;
-      known.push_back(text.substr(0, end));
-      names.push_back(text.substr(std::min(end, text.size() - 1) + 1));
+      known.push_back(card.leader);
+      names.push_back(card.machine);
     }
     network_ = fmt::format("{}", fmt::join(names, ", "));
     log_info("rank {} of {}: {} machine{}", rank_, size_, known.size(),
@@ -240,6 +264,7 @@ class NativeFabric final : public Fabric {
   std::chrono::nanoseconds timeout_;
   std::vector<bool> same_machine_;
   std::vector<int> machines_;
+  std::vector<CpuSet> cpus_;  // by rank
   std::string network_ = "one rank";
   std::unique_ptr<ControlPlane> control_;
   std::map<std::uint64_t, std::unique_ptr<Door>> doors_;

@@ -59,6 +59,7 @@ Selector::Selector(std::vector<int> machines, bool fused, const CommOptions& opt
     network.outer = links_.outer;
     topology_ = network.with_machines(machines);
   }
+  topology_.gamma = links_.gamma;
   const std::set<int> distinct(machines.begin(), machines.end());
   several_per_machine_ = distinct.size() > 1 && distinct.size() < machines.size();
   for (std::size_t kind = 0; kind < kCollectives; ++kind) {

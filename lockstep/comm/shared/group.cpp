@@ -7,14 +7,15 @@
 
 namespace lockstep::shared {
 
-Group::Group(Segment segment, int me, std::vector<int> ranks, std::chrono::nanoseconds timeout,
-             Fault& fault)
+Group::Group(Segment segment, int me, std::vector<int> ranks, Patience patience,
+             std::chrono::nanoseconds timeout, Fault& fault)
     : segment_(segment),
       me_(me),
       ranks_(std::move(ranks)),
+      patience_(patience),
       timeout_(timeout),
       fault_(fault),
-      waiter_(segment_.area(me).bell, patience_for(segment.ranks()),
+      waiter_(segment_.area(me).bell, patience,
               [this](std::chrono::nanoseconds waited) { check(waited); }) {}
 
 Post& Group::begin(const Fingerprint& fingerprint) {

@@ -27,11 +27,12 @@ namespace lockstep::shared {
 class Group {
  public:
   // `me` counts among the local ranks; `ranks[i]` is what the communicator calls local rank i.
-  Group(Segment segment, int me, std::vector<int> ranks, std::chrono::nanoseconds timeout,
-        Fault& fault);
+  Group(Segment segment, int me, std::vector<int> ranks, Patience patience,
+        std::chrono::nanoseconds timeout, Fault& fault);
 
   int me() const { return me_; }
   int size() const { return segment_.ranks(); }
+  Patience patience() const { return patience_; }
   const Segment& segment() const { return segment_; }
   int rank_of(int local) const { return ranks_[static_cast<std::size_t>(local)]; }
 
@@ -82,6 +83,7 @@ class Group {
   Segment segment_;
   int me_;
   std::vector<int> ranks_;
+  Patience patience_;
   std::chrono::nanoseconds timeout_;
   Fault& fault_;
   Waiter waiter_;

@@ -2,8 +2,6 @@
 
 #include <sched.h>
 
-#include <algorithm>
-
 #include "lockstep/base/futex.h"
 
 namespace lockstep::shared {
@@ -11,13 +9,6 @@ namespace {
 
 constexpr auto kNap = std::chrono::milliseconds(20);   // between two checks while asleep
 constexpr auto kCheck = std::chrono::milliseconds(1);  // between two checks while awake
-
-int allowed_cpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
-}
 
 // Counts a thread among the sleepers; ready() may throw.
 class Sleeper {
@@ -35,8 +26,8 @@ class Sleeper {
 
 }  // namespace
 
-Patience patience_for(int ranks) {
-  if (ranks <= allowed_cpus()) return {.spins = 4000, .yields = 0};
+Patience patience_for(int ranks, int cpus) {
+  if (ranks <= cpus) return {.spins = 4000, .yields = 0};
   return {.spins = 0, .yields = 50};
 }
 

@@ -13,12 +13,13 @@
 
 namespace lockstep::shared {
 
-// How long to try before sleeping, for `ranks` on the CPUs this process may use.
+// How long to try before sleeping.
 struct Patience {
   int spins;   // looks with a CPU pause between them
   int yields;  // looks with a yield to other processes between them
 };
-Patience patience_for(int ranks);
+// For `ranks` ranks that have `cpus` CPUs together.
+Patience patience_for(int ranks, int cpus);
 
 // A non-owning reference to a function, valid for the call it is passed to.
 template <class Signature>

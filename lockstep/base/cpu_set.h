@@ -1,0 +1,37 @@
+// A set of CPUs.
+#pragma once
+
+#include <sched.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+class CpuSet {
+ public:
+  CpuSet() { CPU_ZERO(&set_); }
+  // Those that the calling thread may use.
+  static CpuSet of_this_thread();
+
+  int count() const { return CPU_COUNT(&set_); }
+  void add(int cpu) { CPU_SET(cpu, &set_); }
+  void add(const CpuSet& other) { CPU_OR(&set_, &set_, &other.set_); }
+  friend bool operator==(const CpuSet& a, const CpuSet& b) { return CPU_EQUAL(&a.set_, &b.set_); }
+
+  // Part `index` of `parts`: a run of these CPUs, apart from the other parts and of almost equal
+  // size. Nothing where there are fewer CPUs than parts, or one part would have all.
+  std::optional<CpuSet> share(int index, int parts) const;
+
+  // "0,2,3"; parsing ignores what is no number of a CPU.
+  std::string text() const;
+  static CpuSet parse(std::string_view text);
+
+  const cpu_set_t& native() const { return set_; }
+
+ private:
+  cpu_set_t set_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,28 @@
+#include "lockstep/base/cpu_set.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+TEST(CpuSet, SharesAreApartAndOfAlmostEqualSize) {
+  const CpuSet all = CpuSet::parse("0,2,3,5,7");
+  EXPECT_EQ(all.share(0, 2), CpuSet::parse("0,2"));
+  EXPECT_EQ(all.share(1, 2), CpuSet::parse("3,5,7"));
+}
+
+TEST(CpuSet, NoShareWhereThereAreTooFewCpusOrOnePart) {
+  EXPECT_FALSE(CpuSet::parse("0,1").share(0, 3));
+  EXPECT_FALSE(CpuSet::parse("0,1").share(0, 1));
+}
+
+TEST(CpuSet, TextComesBackAsTheSameSet) {
+  const CpuSet cpus = CpuSet::parse("1,64,1000");
+  EXPECT_EQ(cpus.count(), 3);
+  EXPECT_EQ(cpus.text(), "1,64,1000");
+  EXPECT_EQ(CpuSet::parse("nonsense,-1,99999,4"), CpuSet::parse("4"));
+  EXPECT_GE(CpuSet::of_this_thread().count(), 1);
+}
+
+}  // namespace
+}  // namespace lockstep
