@@ -66,6 +66,12 @@ const KernelSet*& current() {
 // Above this many bytes read and written, the results would only push other data out of the cache.
 constexpr std::size_t kStreamBytes = std::size_t{4} << 20;
 
+bool all_update(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs) {
+  return std::all_of(outputs.begin(), outputs.end(), [&](const std::byte* output) {
+    return std::find(inputs.begin(), inputs.end(), output) != inputs.end();
+  });
+}
+
 bool worth_streaming(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
                      std::size_t bytes) {
   if ((inputs.size() + outputs.size()) * bytes < kStreamBytes) return false;
@@ -126,6 +132,7 @@ void combine(std::span<const std::byte* const> inputs, std::span<std::byte* cons
                       .dtype = dtype,
                       .op = kind,
                       .divisor = divisor,
+                      .updates = all_update(inputs, outputs),
                       .stream = worth_streaming(inputs, outputs, bytes)});
 }
 

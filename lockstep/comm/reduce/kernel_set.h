@@ -22,7 +22,8 @@ struct KernelCall {
   DType dtype;
   ReduceOp::Kind op;
   int divisor;
-  bool stream;  // outputs are none of the inputs and too large to stay in cache
+  bool updates;  // every output is one of the inputs
+  bool stream;   // outputs are none of the inputs and too large to stay in cache
 };
 
 using Kernel = void (*)(const KernelCall&);
