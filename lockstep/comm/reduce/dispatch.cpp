@@ -63,6 +63,9 @@ const KernelSet*& current() {
   return set;
 }
 
+// Below this many bytes there is nothing to fetch ahead.
+constexpr std::size_t kPrefetchBytes = 1024;
+
 // Above this many bytes read and written, the results would only push other data out of the cache.
 constexpr std::size_t kStreamBytes = std::size_t{4} << 20;
 
@@ -132,7 +135,7 @@ void combine(std::span<const std::byte* const> inputs, std::span<std::byte* cons
                       .dtype = dtype,
                       .op = kind,
                       .divisor = divisor,
-                      .updates = all_update(inputs, outputs),
+                      .updates = bytes >= kPrefetchBytes && all_update(inputs, outputs),
                       .stream = worth_streaming(inputs, outputs, bytes)});
 }
 
