@@ -5,6 +5,7 @@
 
 #include "lockstep/base/log.h"
 #include "lockstep/base/socket.h"
+#include "lockstep/comm/mpi/mpi.h"
 #include "lockstep/comm/native/group_communicator.h"
 #include "lockstep/comm/native/native_fabric.h"
 #include "lockstep/comm/native/threads.h"
@@ -58,7 +59,7 @@ std::unique_ptr<Communicator> make_world(const World& world, const CommOptions& 
   switch (options.backend) {
     case Backend::kNative: break;
     case Backend::kMpi:
-      fail(ErrorCode::kUnsupported, "no MPI");
+      return make_mpi_communicator({.deadline = options.timeout, .check = options.check});
     case Backend::kThreads:
       if (world.size > 1) {
         fail(ErrorCode::kInvalidArgument,

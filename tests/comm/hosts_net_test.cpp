@@ -90,9 +90,11 @@ constexpr const char* kNoCache =
 TEST(Hosts, TwoHostsOfTwoRanksPassTheConformanceSuite) {
   Hosts hosts(2);
   ASSERT_TRUE(hosts.ready()) << "network namespaces need root, iproute2 and tc";
-  const std::string output =
-      hosts.launch(2, test_program("comm_conformance_test") + " --gtest_brief=1", kNoCache);
-  EXPECT_NE(output.find("PASSED"), std::string::npos) << output;
+  for (const char* suite :
+       {"comm_collectives_conformance_test", "comm_operations_conformance_test"}) {
+    const std::string output = hosts.launch(2, test_program(suite) + " --gtest_brief=1", kNoCache);
+    EXPECT_NE(output.find("PASSED"), std::string::npos) << output;
+  }
 }
 
 TEST(Hosts, FourHostsOneOfThemSlowChooseTheHierarchicalPath) {

@@ -75,4 +75,10 @@ std::vector<T> input_of(int rank, std::size_t count) {
   return values;
 }
 
+// Element i of the block that rank `from` has for everyone, or for rank `to`.
+template <class T>
+T block_element(int from, int to, std::size_t i) {
+  return make_element<T>(element_of(from + 3 * to, i));
+}
+
 }  // namespace lockstep::testing

@@ -30,4 +30,8 @@ void on_ranks(int ranks, const std::function<void(Communicator&)>& body) {
   world.barrier();
 }
 
+void on_every_size(const std::function<void(Communicator&)>& body) {
+  for (int ranks = 1; ranks <= most_ranks(); ++ranks) on_ranks(ranks, body);
+}
+
 }  // namespace lockstep::testing

@@ -19,4 +19,7 @@ int most_ranks();
 // Runs the body on `ranks` ranks and returns when all have ended. Processes beyond `ranks` wait.
 void on_ranks(int ranks, const std::function<void(Communicator&)>& body);
 
+// The body on 1, 2, ... most_ranks() ranks.
+void on_every_size(const std::function<void(Communicator&)>& body);
+
 }  // namespace lockstep::testing
