@@ -30,8 +30,12 @@ CpuSet CpuSet::of_this_thread() {
 std::optional<CpuSet> CpuSet::share(int index, int parts) const {
   const std::vector<int> cpus = members(set_);
   const auto total = static_cast<int>(cpus.size());
-  if (parts < 2 || total < parts) return std::nullopt;
+  if (parts < 2 || total == 0) return std::nullopt;
   CpuSet part;
+  if (total < parts) {
+    part.add(cpus[static_cast<std::size_t>(total * index / parts)]);
+    return part;
+  }
   for (int i = total * index / parts; i < total * (index + 1) / parts; ++i) {
     part.add(cpus[static_cast<std::size_t>(i)]);
   }

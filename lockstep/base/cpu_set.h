@@ -21,7 +21,8 @@ class CpuSet {
   friend bool operator==(const CpuSet& a, const CpuSet& b) { return CPU_EQUAL(&a.set_, &b.set_); }
 
   // Part `index` of `parts`: a run of these CPUs, apart from the other parts and of almost equal
-  // size. Nothing where there are fewer CPUs than parts, or one part would have all.
+  // size. Where there are fewer CPUs than parts, one CPU that as many parts share as any other.
+  // Nothing where one part would have all.
   std::optional<CpuSet> share(int index, int parts) const;
 
   // "0,2,3"; parsing ignores what is no number of a CPU.

@@ -106,7 +106,7 @@ void add_launch(CLI::App& app, int& exit_code) {
       ->allow_extra_args(false);
   command->add_option("--config", flags->config, "A file that the ranks find in LOCKSTEP_CONFIG");
   command->add_flag("--no-bind{false}", options.bind,
-                    "Let ranks use all CPUs; otherwise each has its share, if there are enough");
+                    "Let ranks use all CPUs; otherwise each is bound to its share of them");
   command->add_flag("--no-prefix", flags->no_prefix, "Do not write [rank] before each line");
   // Everything from the first word that is no flag of ours belongs to the program.
   auto* words =

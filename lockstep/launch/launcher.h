@@ -29,7 +29,7 @@ struct LaunchOptions {
   std::optional<HostPort> rendezvous;  // needed with several nodes; node 0 listens there
   std::chrono::milliseconds join_patience{300'000};  // for the launchers of the other nodes
   bool prefix_output = true;
-  bool bind = true;  // every rank to its share of the CPUs, where there are enough
+  bool bind = true;  // every rank to its share of the CPUs
   std::chrono::milliseconds grace{5000};
   std::vector<std::pair<std::string, std::string>> environment;  // for the ranks, besides ours
 };

@@ -11,10 +11,15 @@ TEST(CpuSet, SharesAreApartAndOfAlmostEqualSize) {
   EXPECT_EQ(all.share(1, 2), CpuSet::parse("3,5,7"));
 }
 
-TEST(CpuSet, NoShareWhereThereAreTooFewCpusOrOnePart) {
-  EXPECT_FALSE(CpuSet::parse("0,1").share(0, 3));
-  EXPECT_FALSE(CpuSet::parse("0,1").share(0, 1));
+TEST(CpuSet, PartsTakeTurnsWhereThereAreFewerCpus) {
+  const CpuSet all = CpuSet::parse("4,6");
+  EXPECT_EQ(all.share(0, 4), CpuSet::parse("4"));
+  EXPECT_EQ(all.share(1, 4), CpuSet::parse("4"));
+  EXPECT_EQ(all.share(2, 4), CpuSet::parse("6"));
+  EXPECT_EQ(all.share(3, 4), CpuSet::parse("6"));
 }
+
+TEST(CpuSet, OnePartHasNoShare) { EXPECT_FALSE(CpuSet::parse("0,1").share(0, 1)); }
 
 TEST(CpuSet, TextComesBackAsTheSameSet) {
   const CpuSet cpus = CpuSet::parse("1,64,1000");

@@ -171,8 +171,10 @@ class Operation {
     // In place, all_to_all would overwrite what others still read.
     const bool overwrites =
         call_.kind == Collective::kAllToAll && call_.in.bytes == call_.out.bytes;
+    // Where ranks share CPUs, a second synchronisation costs more than copying a little.
+    const bool copies = small && group_.patience().spins == 0;
     post.offer.direct = (!others_read || post.offer.in.allocation != 0) &&
-                        (!others_write || post.offer.out.allocation != 0) && !overwrites;
+                        (!others_write || post.offer.out.allocation != 0) && !overwrites && !copies;
     post.offer.staged = small && (!others_read || !post.offer.direct);
     if (others_read && post.offer.staged) copy(slot(me_), call_.in.bytes, input_bytes(me_));
   }
