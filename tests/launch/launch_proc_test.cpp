@@ -194,6 +194,7 @@ TEST(Launch, NobodySurvivesALauncherThatIsKilled) {
     if (kill_supervisor) {
       std::ifstream children(fmt::format("/proc/{0}/task/{0}/children", job.pid()));
       ASSERT_TRUE(children >> victim);
+      ASSERT_GT(victim, 0);
     }
     ::kill(victim, SIGKILL);
     EXPECT_EQ(job.wait(), 128 + SIGKILL);

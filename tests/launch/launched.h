@@ -52,6 +52,8 @@ class TemporaryFolder {
     if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
     path_ = name;
   }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
   ~TemporaryFolder() { std::filesystem::remove_all(path_); }
   const std::filesystem::path& path() const { return path_; }
 
@@ -98,6 +100,9 @@ class Launched {
     request.standard_error = err.get();
     pid_ = spawn(request);
   }
+
+  Launched(const Launched&) = delete;
+  Launched& operator=(const Launched&) = delete;
 
   ~Launched() {
     if (!code_) {

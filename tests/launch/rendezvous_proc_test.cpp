@@ -129,6 +129,7 @@ TEST_F(Nodes, NoticeALauncherThatDied) {
     // Both its processes at once, as when a machine goes down.
     pid_t supervisor = 0;
     std::ifstream(fmt::format("/proc/{0}/task/{0}/children", dying->pid())) >> supervisor;
+    ASSERT_GT(supervisor, 0);
     ::kill(dying->pid(), SIGSTOP);
     ::kill(supervisor, SIGKILL);
     ::kill(dying->pid(), SIGKILL);
