@@ -138,6 +138,9 @@ std::string streaming_share(std::span<const Measurement> one_table, const Stream
     if (one.correct() && (largest == nullptr || one.bytes > largest->bytes)) largest = &one;
   }
   if (largest == nullptr) return {};
+  // Buffers that fit into caches do not stream.
+  const std::size_t buffers = largest->bytes * static_cast<std::size_t>(largest->ranks);
+  if (buffers < streaming.array_bytes) return {};
   const double touched = 2.0 * static_cast<double>(largest->bytes) * largest->ranks;
   const double rate = touched / largest->median();
   return fmt::format(

@@ -17,7 +17,7 @@ std::string summary(std::span<const Measurement> one_table);
 
 // The share of the machine's streaming bandwidth that symmetric all_reduce reaches at the largest
 // size: a fused all_reduce must read and write all of S on every rank, and nothing more. Empty
-// when there is no such measurement.
+// when there is no such measurement, or only of buffers that caches could hold.
 std::string streaming_share(std::span<const Measurement> one_table, const Streaming& streaming);
 
 std::string to_json(std::span<const Measurement> all);

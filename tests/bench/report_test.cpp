@@ -78,6 +78,8 @@ TEST(StreamingShare, CountsAReadAndAWriteOfEveryRank) {
   const Streaming streaming{.threads = 2, .copy = 8e9, .triad = 6e9};
   EXPECT_NE(streaming_share(table, streaming).find("50 %"), std::string::npos);
   EXPECT_EQ(streaming_share({}, streaming), "");
+  const Streaming larger{.threads = 2, .array_bytes = 4096, .copy = 8e9, .triad = 6e9};
+  EXPECT_EQ(streaming_share(table, larger), "");
 }
 
 TEST(WriteWhole, ReplacesAFileOrSaysWhyNot) {
