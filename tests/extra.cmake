@@ -10,7 +10,14 @@ add_test(NAME Install.AConsumerBuildsAgainstTheInstalledPackage
 set_tests_properties(Install.AConsumerBuildsAgainstTheInstalledPackage
   PROPERTIES LABELS proc TIMEOUT 600 RUN_SERIAL ON)
 
+if(TARGET example_all_reduce)
+  add_test(NAME Examples.FourRanksSumAVector
+    COMMAND lockstep_cli launch -n 4 -- $<TARGET_FILE:example_all_reduce>)
+  set_tests_properties(Examples.FourRanksSumAVector PROPERTIES LABELS proc TIMEOUT 120
+    RUN_SERIAL ON)
+endif()
+
 # comm_tests builds the tests of comm/ alone, which is what the thread sanitizer is run over.
 get_property(targets DIRECTORY PROPERTY BUILDSYSTEM_TARGETS)
 list(FILTER targets INCLUDE REGEX "^comm_.*_test$")
-add_custom_target(comm_tests DEPENDS ${targets})
+add_custom_target(comm_tests DEPENDS ${targets} lockstep_cli)
