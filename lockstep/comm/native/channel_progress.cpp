@@ -80,7 +80,7 @@ void ChannelProgress::wait(Pending& pending) {
     waiter.until([&] { return pending.progress(); });
     return;
   }
-  const int spins = patience_.spins > 0 ? kSocketSpins : 0;
+  const int spins = patience_.crowded ? 0 : kSocketSpins;
   for (int i = 0; i < spins; ++i) {
     if (pending.progress()) return;
     cpu_relax();

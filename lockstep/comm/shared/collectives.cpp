@@ -43,12 +43,21 @@ class Operation {
     if (call_.kind == Collective::kBarrier) {
       group_.publish(post);
       group_.await_all_posts();
-    } else if (largest <= kInlineBytes) {
+    } else if (largest <= inline_limit(call_.kind)) {
       if (gives(me_)) copy(post.payload, call_.in.bytes, input_bytes(me_));
       group_.publish(post);
       take([&](int j) { return group_.await_post(j).payload; });
+    } else if (const bool small = largest <= one_shot_limit(call_.kind, n_);
+               small && group_.patience().crowded) {
+      // A second meeting would cost more than copying a little, so all copy without asking.
+      if (gives(me_)) copy(slot(me_), call_.in.bytes, input_bytes(me_));
+      group_.publish(post);
+      take([&](int j) {
+        group_.await_post(j);
+        return slot(j);
+      });
     } else {
-      offer(post, largest <= one_shot_limit(call_.kind, n_));
+      offer(post, small);
       group_.publish(post);
       group_.await_all_posts();
       run_offered();
@@ -171,10 +180,8 @@ class Operation {
     // In place, all_to_all would overwrite what others still read.
     const bool overwrites =
         call_.kind == Collective::kAllToAll && call_.in.bytes == call_.out.bytes;
-    // Where ranks share CPUs, a second synchronisation costs more than copying a little.
-    const bool copies = small && group_.patience().spins == 0;
     post.offer.direct = (!others_read || post.offer.in.allocation != 0) &&
-                        (!others_write || post.offer.out.allocation != 0) && !overwrites && !copies;
+                        (!others_write || post.offer.out.allocation != 0) && !overwrites;
     post.offer.staged = small && (!others_read || !post.offer.direct);
     if (others_read && post.offer.staged) copy(slot(me_), call_.in.bytes, input_bytes(me_));
   }
@@ -391,6 +398,11 @@ class Operation {
 bool serves(const Call& call) {
   // Block sizes of all_to_all_v are known to pairs of ranks only.
   return !(call.kind == Collective::kAllToAll && call.varying);
+}
+
+std::size_t inline_limit(Collective kind) {
+  // Reductions in symmetric memory gain from a second synchronisation sooner than copies do.
+  return reduces(kind) ? kInlineBytes / 4 : kInlineBytes;
 }
 
 std::size_t one_shot_limit(Collective kind, int ranks) {

@@ -1,6 +1,6 @@
 // Collectives among ranks that all share one machine. One pass over memory where possible:
 //
-//   inline     up to 256 B: the payload travels in the post
+//   inline     up to 256 B (copies: 1 KiB): the payload travels in the post
 //   symmetric  the buffers themselves can be seen: rank r reads slice r of all inputs, reduces in
 //              registers and stores the result into all outputs; two synchronisations, no copies
 //   one-shot   small and private: every rank copies its input to a slot the others can see, then
@@ -21,6 +21,9 @@ namespace lockstep::shared {
 
 // Whether these paths serve the call; the others go by schedule.
 bool serves(const Call& call);
+
+// The largest payload that travels in a post.
+std::size_t inline_limit(Collective kind);
 
 // The largest payload that goes one-shot among `ranks` ranks. Above it the second synchronisation
 // of the other paths costs less than reading everyone's input.

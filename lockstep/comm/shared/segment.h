@@ -26,7 +26,7 @@ namespace lockstep::shared {
 
 inline constexpr std::size_t kLine = 128;  // two lines: prefetchers fetch them in pairs
 inline constexpr int kMaxLocalRanks = 256;
-inline constexpr std::size_t kInlineBytes = 256;         // payload that travels in a post
+inline constexpr std::size_t kInlineBytes = 1024;        // payload that travels in a post
 inline constexpr std::size_t kOneShotBytes = 64 * 1024;  // payload of a one-shot slot
 inline constexpr int kOneShotSlots = 2;
 inline constexpr int kWindows = 3;

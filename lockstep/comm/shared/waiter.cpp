@@ -27,8 +27,8 @@ class Sleeper {
 }  // namespace
 
 Patience patience_for(int ranks, int cpus) {
-  if (ranks <= cpus) return {.spins = 4000, .yields = 0};
-  return {.spins = 0, .yields = 50};
+  if (ranks <= cpus) return {.spins = 4000, .yields = 0, .crowded = false};
+  return {.spins = 0, .yields = 50, .crowded = true};
 }
 
 void ring_sleeping(Bell& bell) {

@@ -15,8 +15,9 @@ namespace lockstep::shared {
 
 // How long to try before sleeping.
 struct Patience {
-  int spins;   // looks with a CPU pause between them
-  int yields;  // looks with a yield to other processes between them
+  int spins;     // looks with a CPU pause between them
+  int yields;    // looks with a yield to other processes between them
+  bool crowded;  // ranks share CPUs: every wait may cost a switch
 };
 // For `ranks` ranks that have `cpus` CPUs together.
 Patience patience_for(int ranks, int cpus);
