@@ -65,7 +65,7 @@ class Communicator {
   virtual Work start(const Call& call) = 0;
 
   // Raises a flag at `peer`. / Waits for one more flag from `peer` than was waited for before.
-  // What was written or sent before signal() can be seen after the matching wait.
+  // What was written to symmetric memory before signal() can be seen after the matching wait.
   virtual void signal(int peer) = 0;
   virtual void wait_signal(int peer) = 0;
 

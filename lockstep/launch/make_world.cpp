@@ -57,7 +57,8 @@ std::unique_ptr<Communicator> make_native_world(const World& world, const CommOp
 std::unique_ptr<Communicator> make_world(const World& world, const CommOptions& options) {
   if (world.size > 1) set_log_rank(world.rank);
   switch (options.backend) {
-    case Backend::kNative: break;
+    case Backend::kNative:
+      break;
     case Backend::kMpi:
       return make_mpi_communicator({.deadline = options.timeout, .check = options.check});
     case Backend::kThreads:

@@ -100,9 +100,8 @@ struct F16Format {
 #if defined(__aarch64__)
     return (Vector<std::uint16_t>)vcvt_high_f16_f32(vcvt_f16_f32(low), high);
 #elif LOCKSTEP_VECTOR_BYTES == 64
-    const __m256i halves[] = {
-        _mm512_maskz_cvtps_ph(kAllLanes, low, _MM_FROUND_TO_NEAREST_INT),
-        _mm512_maskz_cvtps_ph(kAllLanes, high, _MM_FROUND_TO_NEAREST_INT)};
+    const __m256i halves[] = {_mm512_maskz_cvtps_ph(kAllLanes, low, _MM_FROUND_TO_NEAREST_INT),
+                              _mm512_maskz_cvtps_ph(kAllLanes, high, _MM_FROUND_TO_NEAREST_INT)};
     return load_vector<std::uint16_t>(reinterpret_cast<const std::byte*>(halves));
 #else
     return (Vector<std::uint16_t>)_mm256_set_m128i(_mm256_cvtps_ph(high, _MM_FROUND_TO_NEAREST_INT),

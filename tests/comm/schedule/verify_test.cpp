@@ -143,8 +143,8 @@ void run_on_floats(const Algorithm& algorithm, const Shape& shape, Placement pla
       if (first == nullptr) first = &got;
       const bool same =
           got.empty() || std::memcmp(first->data(), got.data(), got.size() * sizeof(float)) == 0;
-      ASSERT_TRUE(same)
-          << describe(algorithm, shape) << ": rank " << rank << " differs in its bits";
+      ASSERT_TRUE(same) << describe(algorithm, shape) << ": rank " << rank
+                        << " differs in its bits";
     }
   }
 }
