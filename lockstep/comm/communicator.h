@@ -1,7 +1,8 @@
 // A Communicator is a group of ranks that act together.
 //
 // Every collective is called by all ranks of the group, in the same order, with matching
-// arguments; ranks that disagree get Error(kMismatch), never a hang or a wrong result. Every wait
+// arguments; ranks that disagree get Error(kMismatch), never a hang or a wrong result. (Ranks that
+// disagree on who is the root of a small operation may hear of it from their next call.) Every wait
 // has a deadline (Error(kTimeout) names the missing ranks); a rank that dies is reported to all
 // others as Error(kPeerLost). After any of these the communicator is of no further use: every
 // later call throws the same error.

@@ -20,15 +20,11 @@ Group::Group(Segment segment, int me, std::vector<int> ranks, Patience patience,
 
 Post& Group::begin(const Fingerprint& fingerprint) {
   fault_.throw_if_present();
+  // Room for this post; and where the last operation did not need everyone's, they are compared
+  // now.
+  if (all_posted_ < sequence_) await_all_posts();
   sequence_ = fingerprint.sequence;
   awaited_ = 0;
-  needed_ = sequence_ - 1;
-  if (all_posted_ < needed_) {
-    for (int j = 0; j < size(); ++j) {
-      waiter_.until([&] { return posted(j, needed_); });
-    }
-    all_posted_ = needed_;
-  }
   hash_ = hash(fingerprint);
   Post& post = segment_.area(me_).posts[sequence_ % 2];
   post.hash = hash_;
@@ -37,7 +33,6 @@ Post& Group::begin(const Fingerprint& fingerprint) {
 }
 
 void Group::publish(Post& post) {
-  needed_ = sequence_;
   post.sequence.store(sequence_, std::memory_order_seq_cst);
   ring_all();
 }
@@ -80,7 +75,7 @@ std::vector<int> Group::laggards() const {
   std::vector<int> missing;
   for (int j = 0; j < size(); ++j) {
     const bool late =
-        !posted(j, needed_) || segment_.area(j).phase.load(std::memory_order_acquire) < awaited_;
+        !posted(j, sequence_) || segment_.area(j).phase.load(std::memory_order_acquire) < awaited_;
     if (j != me_ && late) missing.push_back(rank_of(j));
   }
   return missing;
@@ -91,8 +86,8 @@ void Group::check(std::chrono::nanoseconds waited) {
   for (int j = 0; j < size(); ++j) {
     if (j == me_) continue;
     // Others post freely once all have posted, so only an equal sequence can be compared.
-    const bool comparable = needed_ == sequence_ && sequence_ > 0 &&
-                            post_of(j).sequence.load(std::memory_order_acquire) == sequence_;
+    const bool comparable =
+        sequence_ > 0 && post_of(j).sequence.load(std::memory_order_acquire) == sequence_;
     if (comparable && post_of(j).hash != hash_) fail_mismatch(j);
   }
   const std::vector<int> missing = laggards();

@@ -42,7 +42,8 @@ class Group {
   void publish(Post& post);
 
   // The post of local rank j for the current operation, once it is there. Throws Error(kMismatch)
-  // when j is in another operation.
+  // when j is in another operation. Posts that an operation did not ask for are compared by the
+  // begin() of the next.
   const Post& await_post(int j);
   void await_all_posts();
 
@@ -89,7 +90,6 @@ class Group {
   Waiter waiter_;
   std::uint64_t sequence_ = 0;    // of the current operation
   std::uint64_t hash_ = 0;        // of its fingerprint
-  std::uint64_t needed_ = 0;      // the post this rank waits for from the others
   std::uint64_t all_posted_ = 0;  // every rank is known to have posted this far
   std::uint64_t phase_ = 0;       // phases this rank has finished
   std::uint64_t awaited_ = 0;     // phases this rank waits for
