@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <vector>
 
@@ -140,6 +141,11 @@ std::string draw_svg(const Schedule& schedule) {
 }
 
 void write_file(const std::string& path, const std::string& text) {
+  // Renaming would put a file in the place of a device or a folder.
+  if (std::filesystem::exists(path) && !std::filesystem::is_regular_file(path)) {
+    fail(ErrorCode::kInvalidArgument, "cannot write {}: it is there already and is no regular file",
+         path);
+  }
   const std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
   std::ofstream file(temporary, std::ios::binary);
   file << text;
