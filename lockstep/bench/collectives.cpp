@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/file.h"
 #include "lockstep/base/units.h"
 #include "lockstep/bench/report.h"
 #include "lockstep/bench/streaming.h"
@@ -116,7 +117,7 @@ class Run {
       }
     }
     if (!plan_.json.empty()) {
-      write_whole(plan_.json, to_json(results_));
+      write_file(plan_.json, to_json(results_));
       print_now(fmt::format("\nwrote {} results to {}\n", results_.size(), plan_.json.string()));
     }
     return std::all_of(results_.begin(), results_.end(), [](const Measurement& one) {

@@ -1,14 +1,11 @@
 #include "lockstep/bench/report.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/error.h"
 #include "lockstep/base/units.h"
 #include "lockstep/bench/statistics.h"
 
@@ -180,21 +177,6 @@ std::string to_json(std::span<const Measurement> all) {
     array.push_back(std::move(object));
   }
   return array.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-}
-
-void write_whole(const std::filesystem::path& path, const std::string& text) {
-  std::filesystem::path unfinished = path;
-  unfinished += fmt::format(".{}.tmp", ::getpid());
-  std::ofstream file(unfinished, std::ios::binary);
-  file << text;
-  file.close();
-  std::error_code error;
-  if (file) std::filesystem::rename(unfinished, path, error);
-  if (!file || error) {
-    std::filesystem::remove(unfinished, error);
-    fail(ErrorCode::kSystem, "cannot write {}: does its folder exist, and may you write there?",
-         path.string());
-  }
 }
 
 }  // namespace lockstep::bench

@@ -1,7 +1,6 @@
 // What a bench of collectives tells: a table for people, an array of objects for programs.
 #pragma once
 
-#include <filesystem>
 #include <span>
 #include <string>
 
@@ -21,7 +20,5 @@ std::string summary(std::span<const Measurement> one_table);
 std::string streaming_share(std::span<const Measurement> one_table, const Streaming& streaming);
 
 std::string to_json(std::span<const Measurement> all);
-// Under its name only when it is complete.
-void write_whole(const std::filesystem::path& path, const std::string& text);
 
 }  // namespace lockstep::bench

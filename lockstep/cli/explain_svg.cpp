@@ -1,16 +1,10 @@
 #include "lockstep/cli/explain_svg.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <vector>
 
-#include "lockstep/base/error.h"
 #include "lockstep/cli/explain_words.h"
 
 namespace lockstep::cli {
@@ -138,28 +132,6 @@ std::string draw_svg(const Schedule& schedule) {
              width, y + 10, marker("combine", kCombine), marker("move", kMove),
              name(schedule.collective), schedule.algorithm, ranks) +
          heads + body + "</svg>\n";
-}
-
-void write_file(const std::string& path, const std::string& text) {
-  // Renaming would put a file in the place of a device or a folder.
-  if (std::filesystem::exists(path) && !std::filesystem::is_regular_file(path)) {
-    fail(ErrorCode::kInvalidArgument, "cannot write {}: it is there already and is no regular file",
-         path);
-  }
-  const std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
-  std::ofstream file(temporary, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) {
-    const int reason = errno;
-    std::remove(temporary.c_str());
-    fail_errno(fmt::format("cannot write {}", path), reason);
-  }
-  if (std::rename(temporary.c_str(), path.c_str()) != 0) {
-    const int reason = errno;
-    std::remove(temporary.c_str());
-    fail_errno(fmt::format("cannot write {}", path), reason);
-  }
 }
 
 }  // namespace lockstep::cli

@@ -10,7 +10,4 @@ namespace lockstep::cli {
 
 std::string draw_svg(const schedule::Schedule& schedule);
 
-// Writes to a temporary name beside `path` and renames, so that nobody sees half a file.
-void write_file(const std::string& path, const std::string& text);
-
 }  // namespace lockstep::cli

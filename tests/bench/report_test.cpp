@@ -2,10 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/error.h"
 
 namespace lockstep::bench {
 namespace {
@@ -80,17 +78,6 @@ TEST(StreamingShare, CountsAReadAndAWriteOfEveryRank) {
   EXPECT_EQ(streaming_share({}, streaming), "");
   const Streaming larger{.threads = 2, .array_bytes = 4096, .copy = 8e9, .triad = 6e9};
   EXPECT_EQ(streaming_share(table, larger), "");
-}
-
-TEST(WriteWhole, ReplacesAFileOrSaysWhyNot) {
-  const auto path = std::filesystem::path(testing::TempDir()) / "report_test.json";
-  write_whole(path, "old");
-  write_whole(path, "new");
-  std::string text;
-  std::ifstream(path) >> text;
-  EXPECT_EQ(text, "new");
-  std::filesystem::remove(path);
-  EXPECT_THROW(write_whole("/no/such/folder/x.json", "x"), Error);
 }
 
 }  // namespace

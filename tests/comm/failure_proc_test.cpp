@@ -140,6 +140,14 @@ TEST_P(Failure, ARankThatLeftIsNamed) {
   EXPECT_NE(job.wait(), 0);
 }
 
+// Every rank takes itself for the root, so nobody waits for anybody; whoever closes last sees it.
+TEST_P(Failure, ADisagreementInTheLastOperationIsToldAtTheEnd) {
+  if (std::string_view(GetParam()) != "shm") GTEST_SKIP() << "over TCP nobody asks the others";
+  Launched job = start({"last"});
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_NE(job.err().find("ranks disagree"), std::string::npos) << job.err();
+}
+
 INSTANTIATE_TEST_SUITE_P(Transports, Failure, ::testing::Values("shm", "tcp"),
                          [](const auto& tested) { return std::string(tested.param); });
 

@@ -63,6 +63,12 @@ void disagree(Communicator& world, const std::string& how) {
   world.barrier();
 }
 
+void disagree_at_last(Communicator& world) {
+  std::vector<float> data(10);
+  world.barrier();
+  world.broadcast(data, world.rank());
+}
+
 void stop_rank(Communicator& world) {
   world.barrier();
   if (world.rank() == 1) ::raise(SIGSTOP);
@@ -78,6 +84,7 @@ void abort_rank(Communicator& world) {
 void run(Communicator& world, const std::string& what, const std::string& how) {
   if (what == "loop") loop(world);
   if (what == "disagree") disagree(world, how);
+  if (what == "last") disagree_at_last(world);
   if (what == "stop") stop_rank(world);
   if (what == "abort") abort_rank(world);
   if (what == "leave") world.barrier();

@@ -82,6 +82,13 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64
 }
 
 GroupCommunicator::~GroupCommunicator() {
+  // An operation that needs nobody's answer, such as a root's broadcast, is compared by the next;
+  // the last one has no next.
+  try {
+    if (!inbox_->fault.present()) group_->compare_posts();
+  } catch (const Error& error) {
+    log_error("{}", error.what());
+  }
   fabric_->withdraw(tag_);
   group_->leave();
 }

@@ -1,7 +1,5 @@
 #include "lockstep/comm/native/links.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -9,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/clock.h"
+#include "lockstep/base/file.h"
 #include "lockstep/base/log.h"
 #include "lockstep/comm/reduce/combine.h"
 
@@ -157,13 +156,7 @@ void remember(const std::string& network, const std::vector<double>& figures,
     fs::create_directories(path.parent_path());
     nlohmann::json cache = read_cache(path);
     cache[network] = figures;
-    const fs::path fresh = fmt::format("{}.{}", path.string(), ::getpid());
-    {
-      std::ofstream file(fresh);
-      file << cache.dump(2) << '\n';
-      if (!file.flush()) throw std::runtime_error("cannot write " + fresh.string());
-    }
-    fs::rename(fresh, path);
+    write_file(path, fmt::format("{}\n", cache.dump(2)));
   } catch (const std::exception& error) {
     log_warn("the measured links are not remembered: {}", error.what());
   }

@@ -57,12 +57,14 @@ std::uint64_t Group::arrive() {
   return phase_;
 }
 
-void Group::await(std::uint64_t phase) {
+void Group::await(int j, std::uint64_t phase) {
   awaited_ = phase;
-  for (int j = 0; j < size(); ++j) {
-    const auto& theirs = segment_.area(j).phase;
-    waiter_.until([&] { return theirs.load(std::memory_order_acquire) >= phase; });
-  }
+  const auto& theirs = segment_.area(j).phase;
+  waiter_.until([&] { return theirs.load(std::memory_order_acquire) >= phase; });
+}
+
+void Group::await_all(std::uint64_t phase) {
+  for (int j = 0; j < size(); ++j) await(j, phase);
 }
 
 void Group::ring_all() {
@@ -72,24 +74,33 @@ void Group::ring_all() {
 }
 
 std::vector<int> Group::laggards() const {
-  std::vector<int> missing;
+  const auto those = [&](auto&& late) {
+    std::vector<int> ranks;
+    for (int j = 0; j < size(); ++j) {
+      if (j != me_ && late(j)) ranks.push_back(rank_of(j));
+    }
+    return ranks;
+  };
+  // Who has posted may itself wait for those who have not.
+  const std::vector<int> absent = those([&](int j) { return !posted(j, sequence_); });
+  if (!absent.empty()) return absent;
+  return those(
+      [&](int j) { return segment_.area(j).phase.load(std::memory_order_acquire) < awaited_; });
+}
+
+void Group::compare_posts() const {
+  if (sequence_ == 0) return;
   for (int j = 0; j < size(); ++j) {
-    const bool late =
-        !posted(j, sequence_) || segment_.area(j).phase.load(std::memory_order_acquire) < awaited_;
-    if (j != me_ && late) missing.push_back(rank_of(j));
+    // Others post freely once all have posted, so only an equal sequence can be compared.
+    const bool comparable =
+        j != me_ && post_of(j).sequence.load(std::memory_order_acquire) == sequence_;
+    if (comparable && post_of(j).hash != hash_) fail_mismatch(j);
   }
-  return missing;
 }
 
 void Group::check(std::chrono::nanoseconds waited) {
   fault_.throw_if_present();
-  for (int j = 0; j < size(); ++j) {
-    if (j == me_) continue;
-    // Others post freely once all have posted, so only an equal sequence can be compared.
-    const bool comparable =
-        sequence_ > 0 && post_of(j).sequence.load(std::memory_order_acquire) == sequence_;
-    if (comparable && post_of(j).hash != hash_) fail_mismatch(j);
-  }
+  compare_posts();
   const std::vector<int> missing = laggards();
   for (int j = 0; j < size(); ++j) {
     if (std::find(missing.begin(), missing.end(), rank_of(j)) != missing.end() &&

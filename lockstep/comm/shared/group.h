@@ -47,11 +47,15 @@ class Group {
   const Post& await_post(int j);
   void await_all_posts();
 
+  // Throws Error(kMismatch) when a rank is seen in another operation; waits for nobody.
+  void compare_posts() const;
+
   // Says that this rank has finished a phase; returns the count to await.
   std::uint64_t arrive();
-  // Waits until all have arrived as often.
-  void await(std::uint64_t phase);
-  void sync() { await(arrive()); }
+  // Waits until local rank j, or all, have arrived as often.
+  void await(int j, std::uint64_t phase);
+  void await_all(std::uint64_t phase);
+  void sync() { await_all(arrive()); }
 
   // Throws when the communicator is broken, when a rank this operation needs has left or is in
   // another operation, or when `waited` exceeds the deadline. Called by every long wait.

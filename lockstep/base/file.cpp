@@ -1,0 +1,50 @@
+#include "lockstep/base/file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/fd.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Returns the errno of what failed, or 0.
+int write_to(const fs::path& path, int flags, std::string_view text) {
+  UniqueFd file(::open(path.c_str(), flags | O_WRONLY | O_CLOEXEC, 0666));
+  if (!file) return errno;
+  while (!text.empty()) {
+    const ssize_t written = ::write(file.get(), text.data(), text.size());
+    if (written < 0 && errno != EINTR) return errno;
+    if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  // Some file systems say only here that there was no room.
+  return ::close(file.release()) == 0 ? 0 : errno;
+}
+
+int replace(const fs::path& path, std::string_view text) {
+  std::error_code none;
+  const fs::path target = fs::is_symlink(path, none) ? fs::weakly_canonical(path, none) : path;
+  fs::path unfinished = target;
+  unfinished += fmt::format(".{}.tmp", ::getpid());
+  int error = write_to(unfinished, O_CREAT | O_TRUNC, text);
+  if (error == 0 && ::rename(unfinished.c_str(), target.c_str()) != 0) error = errno;
+  if (error != 0) ::unlink(unfinished.c_str());
+  return error;
+}
+
+}  // namespace
+
+void write_file(const fs::path& path, std::string_view text) {
+  std::error_code none;
+  const fs::file_status status = fs::status(path, none);
+  const bool as_it_is = fs::exists(status) && !fs::is_regular_file(status);
+  const int error = as_it_is ? write_to(path, 0, text) : replace(path, text);
+  if (error != 0) fail_errno(fmt::format("cannot write {}", path.string()), error);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,15 @@
+// Files written whole or not at all.
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+namespace lockstep {
+
+// Puts `text` into the file at `path`, in place of what was there. A reader, or a crash, finds the
+// old file or the new one, never a part of either: the text goes under another name first. What is
+// no regular file (a device, a pipe) is written to as it is; a symbolic link stays one.
+// Throws Error(kSystem) when it cannot be done, and then nothing has changed.
+void write_file(const std::filesystem::path& path, std::string_view text);
+
+}  // namespace lockstep
