@@ -29,7 +29,7 @@ bool wait_readable(std::vector<pollfd>& handles, Deadline deadline) {
 }
 
 // Each line marked, so that nobody takes it for ours.
-std::string quoted(std::string_view words) {
+std::string in_quotes(std::string_view words) {
   if (words.empty()) return ", and said nothing";
   std::string text;
   for (const std::string_view line : split_text(words, '\n')) text += fmt::format("\n  | {}", line);
@@ -77,7 +77,7 @@ void Job::fail_with(const std::string& why, bool hangs) {
     if (!words.empty() && !more.empty()) words += '\n';
     words += more;
   }
-  failure_ = fmt::format("{} {}{}", name_, why, quoted(words));
+  failure_ = fmt::format("{} {}{}", name_, why, in_quotes(words));
   busy_ = false;
 }
 

@@ -57,6 +57,18 @@ std::string text(const Case& c, int ranks) {
                      c.in_place ? "in place" : "out of place", name(ReduceOp(c.op)), c.algorithm);
 }
 
+// A gtest assertion per element takes most of the time of the suite.
+template <class T, class Expected>
+void expect_elements(std::span<T> got, const std::string& of, Expected&& expected) {
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    if (const T wanted = expected(i); got[i] != wanted) {
+      ADD_FAILURE() << of << " at " << i << ": " << ::testing::PrintToString(got[i])
+                    << " instead of " << ::testing::PrintToString(wanted);
+      return;
+    }
+  }
+}
+
 template <class T>
 void check_all_reduce(Communicator& comm, const Case& c) {
   const Memory<T> in(comm, c.count, c.symmetric);
@@ -64,10 +76,8 @@ void check_all_reduce(Communicator& comm, const Case& c) {
   in.fill(input_of<T>(comm.rank(), c.count));
   const auto result = c.in_place ? in.span() : out.span();
   comm.run(all_reduce(in.span(), result, c.op).with(c.algorithm));
-  for (std::size_t i = 0; i < c.count; ++i) {
-    ASSERT_EQ(result[i], (expected_reduced<T>(comm.size(), i, c.op)))
-        << text(c, comm.size()) << " at " << i;
-  }
+  expect_elements(result, text(c, comm.size()),
+                  [&](std::size_t i) { return expected_reduced<T>(comm.size(), i, c.op); });
 }
 
 template <class T>
@@ -79,9 +89,9 @@ void check_reduce(Communicator& comm, const Case& c, int root) {
   const auto result = c.in_place ? in.span() : out.span();
   comm.run(reduce(in.span(), is_root ? Data(result) : Data(nullptr, 0, dtype_of<T>), c.op, root)
                .with(c.algorithm));
-  for (std::size_t i = 0; is_root && i < c.count; ++i) {
-    ASSERT_EQ(result[i], (expected_reduced<T>(comm.size(), i, c.op)))
-        << text(c, comm.size()) << " at " << i;
+  if (is_root) {
+    expect_elements(result, text(c, comm.size()),
+                    [&](std::size_t i) { return expected_reduced<T>(comm.size(), i, c.op); });
   }
   if (!is_root && !c.in_place) {
     EXPECT_THAT(std::vector<T>(in.span().begin(), in.span().end()),
@@ -94,10 +104,8 @@ void check_broadcast(Communicator& comm, const Case& c, int root) {
   const Memory<T> data(comm, c.count, c.symmetric);
   if (comm.rank() == root) data.fill(input_of<T>(root, c.count));
   comm.run(broadcast(data.span(), root).with(c.algorithm));
-  for (std::size_t i = 0; i < c.count; ++i) {
-    ASSERT_EQ(data.span()[i], make_element<T>(element_of(root, i)))
-        << text(c, comm.size()) << " at " << i;
-  }
+  expect_elements(data.span(), text(c, comm.size()),
+                  [&](std::size_t i) { return make_element<T>(element_of(root, i)); });
 }
 
 template <class T>
@@ -109,12 +117,9 @@ void check_all_gather(Communicator& comm, const Case& c) {
   const auto mine = c.in_place ? out.span().subspan(r * c.count, c.count) : in.span();
   for (std::size_t i = 0; i < c.count; ++i) mine[i] = block_element<T>(comm.rank(), 0, i);
   comm.run(all_gather(mine, out.span()).with(c.algorithm));
-  for (std::size_t j = 0; j < n; ++j) {
-    for (std::size_t i = 0; i < c.count; ++i) {
-      ASSERT_EQ(out.span()[j * c.count + i], block_element<T>(static_cast<int>(j), 0, i))
-          << text(c, comm.size());
-    }
-  }
+  expect_elements(out.span(), text(c, comm.size()), [&](std::size_t k) {
+    return block_element<T>(static_cast<int>(k / c.count), 0, k % c.count);
+  });
 }
 
 template <class T>
@@ -126,10 +131,9 @@ void check_reduce_scatter(Communicator& comm, const Case& c) {
   in.fill(input_of<T>(comm.rank(), c.count * n));
   const auto result = c.in_place ? in.span().subspan(r * c.count, c.count) : out.span();
   comm.run(reduce_scatter(in.span(), result, c.op).with(c.algorithm));
-  for (std::size_t i = 0; i < c.count; ++i) {
-    ASSERT_EQ(result[i], (expected_reduced<T>(comm.size(), r * c.count + i, c.op)))
-        << text(c, comm.size());
-  }
+  expect_elements(result, text(c, comm.size()), [&](std::size_t i) {
+    return expected_reduced<T>(comm.size(), r * c.count + i, c.op);
+  });
 }
 
 template <class T>
@@ -142,10 +146,9 @@ void check_all_to_all(Communicator& comm, const Case& c) {
   }
   const auto result = c.in_place ? in.span() : out.span();
   comm.run(all_to_all(in.span(), result).with(c.algorithm));
-  for (std::size_t k = 0; k < c.count * n; ++k) {
-    ASSERT_EQ(result[k], block_element<T>(static_cast<int>(k / c.count), comm.rank(), k % c.count))
-        << text(c, comm.size()) << " at " << k;
-  }
+  expect_elements(result, text(c, comm.size()), [&](std::size_t k) {
+    return block_element<T>(static_cast<int>(k / c.count), comm.rank(), k % c.count);
+  });
 }
 
 template <class T>
@@ -159,10 +162,10 @@ void check_gather(Communicator& comm, const Case& c, int root) {
   for (std::size_t i = 0; i < c.count; ++i) mine[i] = block_element<T>(comm.rank(), 0, i);
   comm.run(gather(mine, is_root ? Data(out.span()) : Data(nullptr, 0, dtype_of<T>), root)
                .with(c.algorithm));
-  for (std::size_t k = 0; is_root && k < c.count * n; ++k) {
-    ASSERT_EQ(out.span()[k], block_element<T>(static_cast<int>(k / c.count), 0, k % c.count))
-        << text(c, comm.size());
-  }
+  if (!is_root) return;
+  expect_elements(out.span(), text(c, comm.size()), [&](std::size_t k) {
+    return block_element<T>(static_cast<int>(k / c.count), 0, k % c.count);
+  });
 }
 
 template <class T>
@@ -178,9 +181,8 @@ void check_scatter(Communicator& comm, const Case& c, int root) {
   const auto mine = c.in_place && is_root ? in.span().subspan(r * c.count, c.count) : out.span();
   comm.run(scatter(is_root ? ConstData(in.span()) : ConstData(nullptr, 0, dtype_of<T>), mine, root)
                .with(c.algorithm));
-  for (std::size_t i = 0; i < c.count; ++i) {
-    ASSERT_EQ(mine[i], block_element<T>(root, comm.rank(), i)) << text(c, comm.size());
-  }
+  expect_elements(mine, text(c, comm.size()),
+                  [&](std::size_t i) { return block_element<T>(root, comm.rank(), i); });
 }
 
 template <class T>
