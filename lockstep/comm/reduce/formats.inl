@@ -59,11 +59,23 @@ struct Bf16Format {
   }
   template <Nans kNans>
   static Words narrow(const Pack& pack) {
-    const Words even = rounded((Words)canonical<kNans, float>(pack.part[0]));
+    const Words even = rounded((Words)canonical<kNans, float>(pack.part[0])) >> 16;
     const Words odd = rounded((Words)canonical<kNans, float>(pack.part[1]));
-    return (even >> 16) | (odd & 0xffff0000u);
+#if LOCKSTEP_VECTOR_BYTES == 64
+    return (Words)_mm512_mask_blend_epi16(0xaaaaaaaa, (__m512i)even, (__m512i)odd);
+#else
+    return (Words)_mm256_blend_epi16((__m256i)even, (__m256i)odd, 0xaa);
+#endif
   }
-  static Words rounded(Words x) { return x + 0x7fff + ((x >> 16) & 1); }
+  static Words rounded(Words x) {
+#if LOCKSTEP_VECTOR_BYTES == 64
+    const __mmask16 is_odd = _mm512_test_epi32_mask((__m512i)x, (__m512i)(Words{} + 0x10000));
+    const auto half_down = (__m512i)(x + 0x7fff);
+    return (Words)_mm512_mask_add_epi32(half_down, is_odd, half_down, (__m512i)(Words{} + 1));
+#else
+    return x + 0x7fff + ((x >> 16) & 1);
+#endif
+  }
 #endif
 };
 

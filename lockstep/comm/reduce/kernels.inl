@@ -62,6 +62,9 @@ Byte* at(Byte* base, std::size_t offset) {
 
 enum class Reach { kTile, kStreamedTile, kRemainder };
 
+template <class Format, class Op, int kPacks, Reach kReach>
+void combine_tile_with_nans(const KernelCall& call, std::size_t offset);
+
 // Combines kPacks packs, `offset` bytes into every buffer; of a remainder, only its first bytes.
 template <class Format, class Op, int kPacks, Nans kNans, Reach kReach>
 inline __attribute__((always_inline)) void combine_tile(const KernelCall& call, std::size_t offset,
@@ -87,6 +90,11 @@ inline __attribute__((always_inline)) void combine_tile(const KernelCall& call, 
       }
     }
   }
+  if constexpr (kNans == Nans::kTestedByTile && kIsFloat<Lane>) {
+    if (__builtin_expect(has_nan(tile), false)) {
+      return combine_tile_with_nans<Format, Op, kPacks, kReach>(call, offset);
+    }
+  }
   Vector<Stored> results[kPacks];
 #pragma GCC unroll 16
   for (int p = 0; p < kPacks; ++p) {
@@ -108,6 +116,12 @@ inline __attribute__((always_inline)) void combine_tile(const KernelCall& call, 
       }
     }
   }
+}
+
+// A tile again whose results have NaNs; nothing of it has been stored yet.
+template <class Format, class Op, int kPacks, Reach kReach>
+[[gnu::noinline]] void combine_tile_with_nans(const KernelCall& call, std::size_t offset) {
+  combine_tile<Format, Op, kPacks, Nans::kTested, kReach>(call, offset);
 }
 
 // Bytes until every output lies on a cache line; `none` where they never all do.

@@ -8,8 +8,9 @@ namespace lockstep::reduce {
 namespace {
 
 // How NaNs become the one that all kernel sets store (left alone, which of two NaNs an addition
-// passes on would be the compiler's choice): by a test of every result, or by the CPU.
-enum class Nans { kTested, kByCpu };
+// passes on would be the compiler's choice): by a test of every result; by a test of a whole tile,
+// after which the rare one with NaNs is done again with a test of every result; or by the CPU.
+enum class Nans { kTested, kTestedByTile, kByCpu };
 
 template <Nans kNans, class T>
 Vector<T> canonical(Vector<T> x) {
@@ -40,8 +41,40 @@ constexpr Nans kNansOfTiles = Nans::kByCpu;
 struct DefaultNans {
   ~DefaultNans() {}
 };
-constexpr Nans kNansOfTiles = Nans::kTested;
+constexpr Nans kNansOfTiles = Nans::kTestedByTile;
+
+bool has_nan(Vector<float> a, Vector<float> b) {
+#if LOCKSTEP_VECTOR_BYTES == 64
+  return _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q) != 0;
+#else
+  return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_UNORD_Q)) != 0;
 #endif
+}
+
+bool has_nan(Vector<double> a, Vector<double> b) {
+#if LOCKSTEP_VECTOR_BYTES == 64
+  return _mm512_cmp_pd_mask(a, b, _CMP_UNORD_Q) != 0;
+#else
+  return _mm256_movemask_pd(_mm256_cmp_pd(a, b, _CMP_UNORD_Q)) != 0;
+#endif
+}
+#endif
+
+// Whether a NaN is among the vectors of `kPacks` packs. The packs are many and even in number.
+template <class Pack, int kPacks>
+bool has_nan(const Pack (&tile)[kPacks]) {
+  bool found = false;
+#if !defined(__aarch64__)
+  constexpr int kVectors = sizeof(Pack) / kWidth;
+  static_assert(kPacks * kVectors % 2 == 0);
+#pragma GCC unroll 16
+  for (int v = 0; v < kPacks * kVectors; v += 2) {
+    found |= has_nan(tile[v / kVectors].part[v % kVectors],
+                     tile[(v + 1) / kVectors].part[(v + 1) % kVectors]);
+  }
+#endif
+  return found;
+}
 
 struct Sum {
   static constexpr bool kDivides = false;
