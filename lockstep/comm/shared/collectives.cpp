@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <numeric>
 #include <span>
 
 #include "lockstep/comm/reduce/combine.h"
+#include "lockstep/comm/shared/copy.h"
 
 namespace lockstep::shared {
 namespace {
@@ -43,13 +43,13 @@ class Operation {
     if (call_.kind == Collective::kBarrier) {
       meet(post);
     } else if (largest <= inline_limit(call_.kind)) {
-      if (gives(me_)) copy(post.payload, call_.in.bytes, input_bytes(me_));
+      if (gives(me_)) copy_bytes(post.payload, call_.in.bytes, input_bytes(me_));
       group_.publish(post);
       take([&](int j) { return group_.await_post(j).payload; });
     } else if (const bool small = largest <= one_shot_limit(call_.kind, n_);
                small && group_.patience().crowded) {
       // A second meeting would cost more than copying a little, so all copy without asking.
-      if (gives(me_)) copy(slot(me_), call_.in.bytes, input_bytes(me_));
+      if (gives(me_)) copy_bytes(slot(me_), call_.in.bytes, input_bytes(me_));
       group_.publish(post);
       take([&](int j) {
         group_.await_post(j);
@@ -73,10 +73,6 @@ class Operation {
     if (!group_.patience().crowded) return;
     const std::uint64_t phase = group_.arrive();
     if (me_ != 0) group_.await(0, phase);
-  }
-
-  static void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
-    if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
   }
 
   bool gives(int j) const {
@@ -134,10 +130,11 @@ class Operation {
     std::byte* out = call_.out.bytes;
     switch (call_.kind) {
       case Collective::kBroadcast:
-        if (me_ != call_.root) copy(out, input(call_.root), input_bytes(call_.root));
+        if (me_ != call_.root) copy_bytes(out, input(call_.root), input_bytes(call_.root));
         return;
       case Collective::kScatter:
-        copy(out, input(call_.root) + block(me_).begin * element_, block(me_).size() * element_);
+        copy_bytes(out, input(call_.root) + block(me_).begin * element_,
+                   block(me_).size() * element_);
         return;
       case Collective::kGather:
         if (me_ != call_.root) return;
@@ -145,14 +142,14 @@ class Operation {
       case Collective::kAllGather:
         for (int k = 0; k < n_; ++k) {
           const int j = (me_ + k) % n_;
-          copy(out + block(j).begin * element_, input(j), block(j).size() * element_);
+          copy_bytes(out + block(j).begin * element_, input(j), block(j).size() * element_);
         }
         return;
       case Collective::kAllToAll:
         for (int k = 0; k < n_; ++k) {
           const int j = (me_ + k) % n_;
-          copy(out + block(j).begin * element_, input(j) + block(me_).begin * element_,
-               block(me_).size() * element_);
+          copy_bytes(out + block(j).begin * element_, input(j) + block(me_).begin * element_,
+                     block(me_).size() * element_);
         }
         return;
       case Collective::kReduce:
@@ -193,7 +190,7 @@ class Operation {
     post.offer.direct = (!others_read || post.offer.in.allocation != 0) &&
                         (!others_write || post.offer.out.allocation != 0) && !overwrites;
     post.offer.staged = small && (!others_read || !post.offer.direct);
-    if (others_read && post.offer.staged) copy(slot(me_), call_.in.bytes, input_bytes(me_));
+    if (others_read && post.offer.staged) copy_bytes(slot(me_), call_.in.bytes, input_bytes(me_));
   }
 
   // Everyone sees everyone's offer, so all choose alike.
@@ -241,12 +238,13 @@ class Operation {
         const std::byte* from = their_in(call_.root) + slice.begin * element_;
         for (int j = 0; j < n_; ++j) {
           if (j != call_.root)
-            copy(their_out(j) + slice.begin * element_, from, slice.size() * element_);
+            copy_bytes(their_out(j) + slice.begin * element_, from, slice.size() * element_);
         }
         break;
       }
       case Collective::kGather:
-        copy(their_out(call_.root) + block(me_).begin * element_, call_.in.bytes, input_bytes(me_));
+        copy_bytes(their_out(call_.root) + block(me_).begin * element_, call_.in.bytes,
+                   input_bytes(me_));
         break;
       default:
         take([&](int j) { return their_in(j); });
@@ -285,8 +283,8 @@ class Operation {
     for (int j = 0; j < n_; ++j) {
       if (j == me_) continue;
       const Range slice = part_of(window.size(), n_, j);
-      copy(mine + slice.begin * element_, call_.in.bytes + (window.begin + slice.begin) * element_,
-           slice.size() * element_);
+      copy_bytes(mine + slice.begin * element_,
+                 call_.in.bytes + (window.begin + slice.begin) * element_, slice.size() * element_);
     }
   }
 
@@ -308,8 +306,8 @@ class Operation {
     for (int j = 0; j < n_; ++j) {
       if (j == me_) continue;
       const Range slice = part_of(window.size(), n_, j);
-      copy(call_.out.bytes + (window.begin + slice.begin) * element_,
-           group_.segment().window(j, w) + slice.begin * element_, slice.size() * element_);
+      copy_bytes(call_.out.bytes + (window.begin + slice.begin) * element_,
+                 group_.segment().window(j, w) + slice.begin * element_, slice.size() * element_);
     }
   }
 
@@ -341,14 +339,14 @@ class Operation {
     std::byte* mine = group_.segment().window(me_, w);
     if (!blocked) {
       const Range own = clip(part, input_elements(me_));
-      copy(mine, call_.in.bytes + own.begin * element_, own.size() * element_);
+      copy_bytes(mine, call_.in.bytes + own.begin * element_, own.size() * element_);
       return;
     }
     for (int j = 0; j < n_; ++j) {
       if (j == me_) continue;  // read in place
       const Range own = clip(part, block(j).size());
-      copy(mine + static_cast<std::size_t>(j) * part.size() * element_,
-           call_.in.bytes + (block(j).begin + own.begin) * element_, own.size() * element_);
+      copy_bytes(mine + static_cast<std::size_t>(j) * part.size() * element_,
+                 call_.in.bytes + (block(j).begin + own.begin) * element_, own.size() * element_);
     }
   }
 
@@ -363,7 +361,7 @@ class Operation {
     const auto take_block = [&](int j, std::size_t offset, std::size_t size) {
       const Range range = clip(part, size);
       if (range.size() == 0) return;
-      copy(out + (offset + range.begin) * element_, theirs(j), range.size() * element_);
+      copy_bytes(out + (offset + range.begin) * element_, theirs(j), range.size() * element_);
     };
     switch (call_.kind) {
       case Collective::kBroadcast:

@@ -1,0 +1,12 @@
+// Copying what another core has just written.
+#pragma once
+
+#include <cstddef>
+
+namespace lockstep::shared {
+
+// std::memcpy, but `to` may equal `from`, and the lines of `from` are asked for well ahead: they
+// come from another core's cache, further away than a memcpy reckons with.
+void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes);
+
+}  // namespace lockstep::shared
