@@ -42,10 +42,13 @@ class Operation {
     const std::size_t largest = largest_input_bytes();
     if (call_.kind == Collective::kBarrier) {
       meet(post);
-    } else if (largest <= inline_limit(call_.kind)) {
+    } else if (largest <= kInlineBytes) {
       if (gives(me_)) copy_bytes(post.payload, call_.in.bytes, input_bytes(me_));
       group_.publish(post);
-      take([&](int j) { return group_.await_post(j).payload; });
+      take([&](int j) {
+        return j == me_ ? post.payload : group_.await_post(j, input_bytes(j)).payload;
+      });
+      if (!has_root(call_.kind)) group_.note_all_posts();
     } else if (const bool small = largest <= one_shot_limit(call_.kind, n_);
                small && group_.patience().crowded) {
       // A second meeting would cost more than copying a little, so all copy without asking.
@@ -406,11 +409,6 @@ class Operation {
 bool serves(const Call& call) {
   // Block sizes of all_to_all_v are known to pairs of ranks only.
   return !(call.kind == Collective::kAllToAll && call.varying);
-}
-
-std::size_t inline_limit(Collective kind) {
-  // Reductions in symmetric memory gain from a second synchronisation sooner than copies do.
-  return reduces(kind) ? kInlineBytes / 4 : kInlineBytes;
 }
 
 std::size_t one_shot_limit(Collective kind, int ranks) {

@@ -22,9 +22,6 @@ namespace lockstep::shared {
 // Whether these paths serve the call; the others go by schedule.
 bool serves(const Call& call);
 
-// The largest payload that travels in a post.
-std::size_t inline_limit(Collective kind);
-
 // The largest payload that goes one-shot among `ranks` ranks. Above it the second synchronisation
 // of the other paths costs less than reading everyone's input.
 std::size_t one_shot_limit(Collective kind, int ranks);

@@ -41,11 +41,13 @@ class Group {
   Post& begin(const Fingerprint& fingerprint);
   void publish(Post& post);
 
-  // The post of local rank j for the current operation, once it is there. Throws Error(kMismatch)
-  // when j is in another operation. Posts that an operation did not ask for are compared by the
-  // begin() of the next.
-  const Post& await_post(int j);
+  // The post of local rank j for the current operation, once it is there; `payload_bytes` of its
+  // payload will be read. Throws Error(kMismatch) when j is in another operation. Posts that an
+  // operation did not ask for are compared by the begin() of the next.
+  const Post& await_post(int j, std::size_t payload_bytes = 0);
   void await_all_posts();
+  // Says that await_post() has been called for every other rank.
+  void note_all_posts() { all_posted_ = sequence_; }
 
   // Throws Error(kMismatch) when a rank is seen in another operation; waits for nobody.
   void compare_posts() const;
