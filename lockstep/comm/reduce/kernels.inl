@@ -11,6 +11,7 @@
 // lacks these instructions.
 #pragma once
 
+#include "lockstep/base/prefetch.h"
 #include "lockstep/comm/reduce/formats.inl"
 #include "lockstep/comm/reduce/kernel_set.h"
 
@@ -164,7 +165,7 @@ inline __attribute__((always_inline)) void prefetch_updates(const KernelCall& ca
                                                             std::size_t offset) {
   for (std::size_t m = 0; m < call.output_count; ++m) {
     for (std::size_t line = 0; line < kTile; line += kLine) {
-      __builtin_prefetch(call.outputs[m] + offset + line, 1);
+      prefetch_to_write(call.outputs[m] + offset + line);
     }
   }
 }

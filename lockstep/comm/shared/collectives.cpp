@@ -43,8 +43,9 @@ class Operation {
     if (call_.kind == Collective::kBarrier) {
       meet(post);
     } else if (largest <= kInlineBytes) {
-      if (gives(me_)) copy_bytes(post.payload, call_.in.bytes, input_bytes(me_));
-      group_.publish(post);
+      const std::size_t mine = gives(me_) ? input_bytes(me_) : 0;
+      copy_bytes(post.payload, call_.in.bytes, mine);
+      group_.publish(post, mine);
       take([&](int j) {
         return j == me_ ? post.payload : group_.await_post(j, input_bytes(j)).payload;
       });

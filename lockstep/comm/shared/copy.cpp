@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "lockstep/base/prefetch.h"
+
 namespace lockstep::shared {
 
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
@@ -18,8 +20,8 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
     constexpr std::size_t kVectors = kStep / sizeof(Vector);
     for (; bytes >= kStep; to += kStep, from += kStep, bytes -= kStep) {
       if (bytes > kAhead) {
-        __builtin_prefetch(from + kAhead);
-        __builtin_prefetch(from + kAhead + kLine);
+        prefetch_to_read(from + kAhead);
+        prefetch_to_read(from + kAhead + kLine);
       }
       Vector step[kVectors];
       for (std::size_t k = 0; k < kVectors; ++k) {

@@ -2,10 +2,16 @@
 
 #include <algorithm>
 
+#include "lockstep/base/prefetch.h"
 #include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
 
 namespace lockstep::shared {
+namespace {
+
+constexpr std::size_t kCacheLine = 64;
+
+}  // namespace
 
 Group::Group(Segment segment, int me, std::vector<int> ranks, Patience patience,
              std::chrono::nanoseconds timeout, Fault& fault)
@@ -32,18 +38,22 @@ Post& Group::begin(const Fingerprint& fingerprint) {
   return post;
 }
 
-void Group::publish(Post& post) {
+void Group::publish(Post& post, std::size_t payload_bytes) {
   post.sequence.store(sequence_, std::memory_order_seq_cst);
   ring_all();
+  // The others have most likely read the other post by now. Its lines become this rank's again
+  // while it waits, not when it needs them; the next operation is often like this one.
+  auto* next = reinterpret_cast<std::byte*>(&segment_.area(me_).posts[(sequence_ + 1) % 2]);
+  const std::size_t bytes = offsetof(Post, payload) + payload_bytes;
+  for (std::size_t at = 0; at < bytes; at += kCacheLine) prefetch_to_write(next + at);
 }
 
 const Post& Group::await_post(int j, std::size_t payload_bytes) {
-  constexpr std::size_t kCacheLine = 64;
   const auto* first = reinterpret_cast<const std::byte*>(&post_of(j));
   const std::size_t bytes = offsetof(Post, payload) + payload_bytes;
   waiter_.until([&] {
     // Lines of the payload are asked for together with the one that says it is there, not after.
-    for (std::size_t at = kCacheLine; at < bytes; at += kCacheLine) __builtin_prefetch(first + at);
+    for (std::size_t at = kCacheLine; at < bytes; at += kCacheLine) prefetch_to_read(first + at);
     return posted(j, sequence_);
   });
   const Post& post = post_of(j);
@@ -72,6 +82,7 @@ void Group::await(int j, std::uint64_t phase) {
 
 void Group::await_all(std::uint64_t phase) {
   for (int j = 0; j < size(); ++j) await(j, phase);
+  prefetch_to_write(&segment_.area(me_).phase);
 }
 
 void Group::ring_all() {

@@ -37,9 +37,9 @@ class Group {
   int rank_of(int local) const { return ranks_[static_cast<std::size_t>(local)]; }
 
   // Starts operation `fingerprint.sequence`; sequences count up from 1 without gaps.
-  // Between begin() and publish() the post may be filled.
+  // Between begin() and publish() the post may be filled, also with `payload_bytes` of payload.
   Post& begin(const Fingerprint& fingerprint);
-  void publish(Post& post);
+  void publish(Post& post, std::size_t payload_bytes = 0);
 
   // The post of local rank j for the current operation, once it is there; `payload_bytes` of its
   // payload will be read. Throws Error(kMismatch) when j is in another operation. Posts that an
