@@ -46,7 +46,7 @@ std::string self() { return std::filesystem::read_symlink("/proc/self/exe").stri
 // MPI_Finalize.
 std::string mpirun(int ranks, const std::string& scenario, const std::string& environment = "") {
   return fmt::format(
-      "ASAN_OPTIONS=detect_leaks=0 {} timeout -k 5 60 mpirun --allow-run-as-root --oversubscribe "
+      "ASAN_OPTIONS=detect_leaks=0 {} timeout -k 5 30 mpirun --allow-run-as-root --oversubscribe "
       "-n {} "
       "{} --gtest_also_run_disabled_tests --gtest_filter=DISABLED_Rank.{}",
       environment, ranks, self(), scenario);
