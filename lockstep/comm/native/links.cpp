@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/file.h"
@@ -16,7 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kFigures = 5;
 constexpr int kPings = 30;
 constexpr std::size_t kFirstStream = 64 * 1024;
 constexpr std::size_t kLastStream = 8 * 1024 * 1024;
@@ -84,42 +84,49 @@ double time_combining() {
   return best / (kCount * sizeof(float));
 }
 
-// Rank 0 against the first rank of every other machine, and two ranks of one machine; one pair at
-// a time, the slowest counts. Only the ranks that measured know the result.
-Links measure(Communicator& world, const std::vector<int>& machines, bool all_tcp) {
-  Links links = assumed_links();
-  links.source = "measured";
-  links.gamma = time_combining();
-  const int n = world.size();
-  std::vector<std::pair<int, int>> near;
-  std::vector<std::pair<int, int>> far;
+// Who times messages with whom: two ranks of one machine, and rank 0 with the first rank of every
+// other machine.
+struct Pairs {
+  std::vector<std::pair<int, int>> inner;
+  std::vector<std::pair<int, int>> outer;
+};
+
+Pairs find_pairs(const std::vector<int>& machines, bool all_tcp) {
+  Pairs pairs;
   std::vector<int> seen = {machines[0]};
-  for (int r = 1; r < n; ++r) {
+  for (int r = 1; r < static_cast<int>(machines.size()); ++r) {
     const int machine = machines[static_cast<std::size_t>(r)];
     if (std::find(seen.begin(), seen.end(), machine) == seen.end()) {
       seen.push_back(machine);
-      far.emplace_back(0, r);
-    } else if (near.empty()) {
+      pairs.outer.emplace_back(0, r);
+    } else if (pairs.inner.empty()) {
       const auto mate = std::find(machines.begin(), machines.end(), machine) - machines.begin();
-      near.emplace_back(static_cast<int>(mate), r);
+      pairs.inner.emplace_back(static_cast<int>(mate), r);
     }
   }
-  if (all_tcp && far.empty()) std::swap(near, far);
-  const auto slowest = [&](const std::vector<std::pair<int, int>>& pairs, schedule::Link& link) {
-    if (pairs.empty()) return;
-    std::array<double, 2> worst = {0, 1e18};
-    for (const auto& [first, second] : pairs) {
-      world.barrier();
-      if (world.rank() != first && world.rank() != second) continue;
-      const schedule::Link timed = time_pair(world, first, second);
-      worst = {std::max(worst[0], timed.alpha), std::min(worst[1], timed.bandwidth)};
-    }
-    std::vector<double> known = {worst[0], worst[1]};
-    world.broadcast(known, pairs.front().first);
-    link = {known[0], known[1]};
-  };
-  slowest(near, links.inner);
-  slowest(far, links.outer);
+  if (all_tcp && pairs.outer.empty()) std::swap(pairs.inner, pairs.outer);
+  return pairs;
+}
+
+// One pair at a time; the slowest counts. All ranks return the same.
+schedule::Link time_slowest(Communicator& world, const std::vector<std::pair<int, int>>& pairs) {
+  std::array<double, 2> worst = {0, 1e18};
+  for (const auto& [first, second] : pairs) {
+    world.barrier();
+    if (world.rank() != first && world.rank() != second) continue;
+    const schedule::Link timed = time_pair(world, first, second);
+    worst = {std::max(worst[0], timed.alpha), std::min(worst[1], timed.bandwidth)};
+  }
+  std::vector<double> known = {worst[0], worst[1]};
+  world.broadcast(known, pairs.front().first);
+  return {known[0], known[1]};
+}
+
+Links measure(Communicator& world, const Pairs& pairs) {
+  Links links = assumed_links();
+  links.gamma = time_combining();
+  if (!pairs.inner.empty()) links.inner = time_slowest(world, pairs.inner);
+  if (!pairs.outer.empty()) links.outer = time_slowest(world, pairs.outer);
   return links;
 }
 
@@ -133,29 +140,54 @@ nlohmann::json read_cache(const fs::path& path) {
   return cache.is_object() ? cache : nlohmann::json::object();
 }
 
-// What is remembered of the network: inner and outer alpha and bandwidth, gamma; empty: nothing
-// usable.
-std::vector<double> recall(const std::string& network, const CommOptions& options) {
-  if (options.cache_dir.empty()) return {};
-  const nlohmann::json cache = read_cache(cache_file(options));
-  const auto found = cache.find(network);
-  if (found == cache.end() || !found->is_array() || found->size() != kFigures) return {};
-  std::vector<double> figures;
-  for (const auto& figure : *found) {
-    if (!figure.is_number() || !(figure.get<double>() > 0)) return {};
-    figures.push_back(figure.get<double>());
-  }
-  return figures;
+std::optional<double> positive(const nlohmann::json& figure) {
+  if (!figure.is_number() || !(figure.get<double>() > 0)) return std::nullopt;
+  return figure.get<double>();
 }
 
-void remember(const std::string& network, const std::vector<double>& figures,
+// Puts the figures of entry[name] into the link; false: they are not there, or not usable.
+bool read_link(const nlohmann::json& entry, const char* name, schedule::Link& link) {
+  const auto found = entry.find(name);
+  if (found == entry.end() || !found->is_array() || found->size() != 2) return false;
+  const auto alpha = positive((*found)[0]);
+  const auto bandwidth = positive((*found)[1]);
+  if (!alpha || !bandwidth) return false;
+  link = {*alpha, *bandwidth};
+  return true;
+}
+
+// What is remembered of the network; nothing unless all that these pairs would measure is there.
+std::optional<Links> recall(const std::string& network, const Pairs& pairs,
+                            const CommOptions& options) {
+  if (options.cache_dir.empty()) return std::nullopt;
+  const nlohmann::json cache = read_cache(cache_file(options));
+  const auto entry = cache.find(network);
+  if (entry == cache.end() || !entry->is_object()) return std::nullopt;
+  Links links = assumed_links();
+  if (!pairs.inner.empty() && !read_link(*entry, "inner", links.inner)) return std::nullopt;
+  if (!pairs.outer.empty() && !read_link(*entry, "outer", links.outer)) return std::nullopt;
+  const auto gamma = positive(entry->value("gamma", nlohmann::json()));
+  if (!gamma) return std::nullopt;
+  links.gamma = *gamma;
+  return links;
+}
+
+// Remembers what these pairs have measured, and nothing that was assumed.
+void remember(const std::string& network, const Pairs& pairs, const Links& links,
               const CommOptions& options) {
   if (options.cache_dir.empty()) return;
   try {
     const fs::path path = cache_file(options);
     fs::create_directories(path.parent_path());
     nlohmann::json cache = read_cache(path);
-    cache[network] = figures;
+    nlohmann::json& entry = cache[network];
+    if (!entry.is_object()) entry = nlohmann::json::object();
+    const auto write_link = [&](const char* name, const schedule::Link& link) {
+      entry[name] = {link.alpha, link.bandwidth};
+    };
+    if (!pairs.inner.empty()) write_link("inner", links.inner);
+    if (!pairs.outer.empty()) write_link("outer", links.outer);
+    entry["gamma"] = links.gamma;
     write_file(path, fmt::format("{}\n", cache.dump(2)));
   } catch (const std::exception& error) {
     log_warn("the measured links are not remembered: {}", error.what());
@@ -171,17 +203,20 @@ Links assumed_links() {
 Links find_links(Communicator& world, const std::vector<int>& machines, bool all_tcp,
                  const std::string& network, const CommOptions& options) {
   if (!options.measure || world.size() == 1) return assumed_links();
-  std::vector<double> figures =
-      world.rank() == 0 ? recall(network, options) : std::vector<double>{};
-  std::vector<std::int32_t> known = {figures.empty() ? 0 : 1};
+  const Pairs pairs = find_pairs(machines, all_tcp);
+  // Ranks of one machine that are joined by TCP measure something else under the same names.
+  const std::string key = all_tcp ? network + " tcp" : network;
+  const std::optional<Links> recalled =
+      world.rank() == 0 ? recall(key, pairs, options) : std::nullopt;
+  std::vector<std::int32_t> known = {recalled ? 1 : 0};
   world.broadcast(known, 0);
-  figures.resize(kFigures);
+  Links links = recalled.value_or(assumed_links());
   if (known[0] == 0) {
-    const Links links = measure(world, machines, all_tcp);
-    figures = {links.inner.alpha, links.inner.bandwidth, links.outer.alpha, links.outer.bandwidth,
-               links.gamma};
-    if (world.rank() == 0) remember(network, figures, options);
+    links = measure(world, pairs);
+    if (world.rank() == 0) remember(key, pairs, links, options);
   }
+  std::vector<double> figures = {links.inner.alpha, links.inner.bandwidth, links.outer.alpha,
+                                 links.outer.bandwidth, links.gamma};
   world.broadcast(figures, 0);
   return {.inner = {figures[0], figures[1]},
           .outer = {figures[2], figures[3]},

@@ -1,0 +1,56 @@
+// What is measured of the links is remembered, and nothing else.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/launch/launched.h"
+
+namespace lockstep {
+namespace {
+
+using testing::Launched;
+using testing::read_text;
+using testing::TemporaryFolder;
+
+// What rank 0 says of its choice when two ranks are joined by TCP and figures are kept in `cache`.
+std::string choice_over_tcp(const std::filesystem::path& cache) {
+  Launched job({"-n", "2", "--no-prefix", "--", LOCKSTEP_BINARY_DIR "/tests/choice_program"},
+               {"LOCKSTEP_COMM_TRANSPORT=tcp", "LOCKSTEP_COMM_CACHE_DIR=" + cache.string()});
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  return job.out();
+}
+
+TEST(Links, AreMeasuredOnceAndThenRemembered) {
+  const TemporaryFolder folder;
+  EXPECT_NE(choice_over_tcp(folder.path()).find("measured"), std::string::npos);
+  const std::string first = read_text(folder.path() / "links.json");
+  EXPECT_NE(choice_over_tcp(folder.path()).find("remembered"), std::string::npos);
+  EXPECT_EQ(read_text(folder.path() / "links.json"), first);
+}
+
+TEST(Links, ThatWereOnlyAssumedAreNotRemembered) {
+  const TemporaryFolder folder;
+  choice_over_tcp(folder.path());
+  const auto cache = nlohmann::json::parse(read_text(folder.path() / "links.json"));
+  ASSERT_EQ(cache.size(), 1u);
+  const nlohmann::json& entry = cache.begin().value();
+  EXPECT_TRUE(entry.contains("outer"));
+  EXPECT_FALSE(entry.contains("inner")) << "no two ranks shared memory";
+}
+
+TEST(Links, OfABrokenCacheAreMeasuredAnew) {
+  const TemporaryFolder folder;
+  choice_over_tcp(folder.path());
+  const std::string whole = read_text(folder.path() / "links.json");
+  auto wrong = nlohmann::json::parse(whole);
+  wrong.begin().value()["outer"] = {-1, "fast"};
+  for (const std::string& broken :
+       {whole.substr(0, whole.size() / 2), wrong.dump(), std::string("[]"), std::string()}) {
+    std::ofstream(folder.path() / "links.json") << broken;
+    EXPECT_NE(choice_over_tcp(folder.path()).find("measured"), std::string::npos) << broken;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
