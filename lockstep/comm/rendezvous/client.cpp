@@ -39,11 +39,13 @@ Deadline asking_time(Deadline deadline) {
     fail(ErrorCode::kTimeout, "the rendezvous server did not answer in time");
   }
   const std::string_view noun = group == Group::kRanks ? "rank" : "node";
+  const bool one = missing->size() == 1;
   throw Error(
       ErrorCode::kTimeout,
-      fmt::format("{}{} {} of {} did not come to the rendezvous in time; look at their output, "
-                  "and that all were started",
-                  noun, missing->size() == 1 ? "" : "s", join_ranks(*missing), size),
+      fmt::format("{}{} {} of {} did not come to the rendezvous in time; look at {} output, "
+                  "and whether {} started",
+                  noun, one ? "" : "s", join_ranks(*missing), size, one ? "its" : "their",
+                  one ? "it was" : "all were"),
       *missing);
 }
 
