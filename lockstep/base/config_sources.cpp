@@ -15,12 +15,6 @@
 namespace lockstep {
 namespace {
 
-// "; did you mean X?", or nothing when no candidate is near.
-std::string suggestion(std::string_view typed, std::span<const std::string_view> candidates) {
-  const std::string_view near = nearest(typed, candidates);
-  return near.empty() ? std::string() : fmt::format("; did you mean {}?", near);
-}
-
 // "NAME" of "a.b.NAME".
 std::string_view last_part(std::string_view key) { return key.substr(key.rfind('.') + 1); }
 
@@ -96,15 +90,15 @@ Config::Key& Config::find(std::string_view name, std::string_view origin) {
     all.push_back(key.name);
     if (last_part(key.name) == last_part(name)) alike.push_back(key.name);
   }
-  fail(
-      ErrorCode::kInvalidArgument, "{}: there is no key '{}'{}", origin, name,
-      alike.size() == 1 ? fmt::format("; did you mean {}?", alike.front()) : suggestion(name, all));
+  const bool only_section = alike.size() == 1;
+  fail(ErrorCode::kInvalidArgument, "{}: there is no key '{}'{}", origin, name,
+       only_section ? did_you_mean(alike.front(), alike) : did_you_mean(name, all));
 }
 
 void Config::assign(Key& key, std::string_view text, std::string_view origin) {
   if (!key.assign(text)) {
     fail(ErrorCode::kInvalidArgument, "{}: {} must be {}; it is '{}'{}", origin, key.name,
-         key.expected, text, suggestion(text, key.choices));
+         key.expected, text, did_you_mean(text, key.choices));
   }
   key.origin = origin;
 }
@@ -152,7 +146,7 @@ void Config::read_environment() {
                            [&](const std::string& section) { return name.starts_with(section); })) {
       const std::vector<std::string_view> candidates(names.begin(), names.end());
       fail(ErrorCode::kInvalidArgument, "the environment variable {} belongs to no key{}", name,
-           suggestion(name, candidates));
+           did_you_mean(name, candidates));
     }
   }
 }

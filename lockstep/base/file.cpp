@@ -26,9 +26,25 @@ int write_to(const fs::path& path, int flags, std::string_view text) {
   return ::close(file.release()) == 0 ? 0 : errno;
 }
 
-int replace(const fs::path& path, std::string_view text) {
+// Where a link leads; other paths as they are.
+fs::path target_of(const fs::path& path) {
   std::error_code none;
-  const fs::path target = fs::is_symlink(path, none) ? fs::weakly_canonical(path, none) : path;
+  return fs::is_symlink(path, none) ? fs::weakly_canonical(path, none) : path;
+}
+
+// Something that is there and is no regular file: not to be put in place of.
+bool is_special(const fs::path& path) {
+  std::error_code none;
+  const fs::file_status status = fs::status(path, none);
+  return fs::exists(status) && !fs::is_regular_file(status);
+}
+
+[[noreturn]] void fail_writing(const fs::path& path, int error) {
+  fail_errno(fmt::format("cannot write {}", path.string()), error);
+}
+
+int replace(const fs::path& path, std::string_view text) {
+  const fs::path target = target_of(path);
   fs::path unfinished = target;
   unfinished += fmt::format(".{}.tmp", ::getpid());
   int error = write_to(unfinished, O_CREAT | O_TRUNC, text);
@@ -40,11 +56,17 @@ int replace(const fs::path& path, std::string_view text) {
 }  // namespace
 
 void write_file(const fs::path& path, std::string_view text) {
+  const int error = is_special(path) ? write_to(path, 0, text) : replace(path, text);
+  if (error != 0) fail_writing(path, error);
+}
+
+void check_can_write(const fs::path& path) {
   std::error_code none;
-  const fs::file_status status = fs::status(path, none);
-  const bool as_it_is = fs::exists(status) && !fs::is_regular_file(status);
-  const int error = as_it_is ? write_to(path, 0, text) : replace(path, text);
-  if (error != 0) fail_errno(fmt::format("cannot write {}", path.string()), error);
+  if (fs::is_directory(path, none)) fail_writing(path, EISDIR);
+  const fs::path folder = target_of(path).parent_path();
+  const fs::path asked = is_special(path) ? path : folder.empty() ? fs::path(".") : folder;
+  if (::access(asked.c_str(), W_OK) != 0) fail_writing(path, errno);
+  if (asked != path && !fs::is_directory(asked, none)) fail_writing(path, ENOTDIR);
 }
 
 }  // namespace lockstep

@@ -12,4 +12,8 @@ namespace lockstep {
 // Throws Error(kSystem) when it cannot be done, and then nothing has changed.
 void write_file(const std::filesystem::path& path, std::string_view text);
 
+// Throws what write_file() would where its file cannot be made: to be asked before long work whose
+// result goes there. Changes nothing.
+void check_can_write(const std::filesystem::path& path);
+
 }  // namespace lockstep

@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 
 namespace lockstep {
 namespace {
@@ -159,7 +160,10 @@ Listener listen_tcp(const HostPort& address, int backlog) {
 
 UniqueFd connect_tcp(const HostPort& address, Deadline deadline, Retry retry) {
   constexpr std::chrono::milliseconds kLongestPause{200};
+  constexpr std::chrono::seconds kUnremarkable{2};  // for a server to come up
+  const Deadline remarkable = deadline_in(kUnremarkable);
   std::chrono::milliseconds pause{5};
+  bool told = false;
   std::string why = "no attempt was made";
   while (true) {
     if (UniqueFd fd = attempt_connect(address, deadline, why)) return fd;
@@ -169,6 +173,10 @@ UniqueFd connect_tcp(const HostPort& address, Deadline deadline, Retry retry) {
     }
     if (retry == Retry::kNo) {
       fail(ErrorCode::kPeerLost, "cannot connect to {}: {}", format_host_port(address), why);
+    }
+    if (!told && has_passed(remarkable)) {
+      log_warn("cannot connect to {} yet, still trying: {}", format_host_port(address), why);
+      told = true;
     }
     ::poll(nullptr, 0, poll_milliseconds(std::min(deadline, deadline_in(pause))));
     pause = std::min(2 * pause, kLongestPause);

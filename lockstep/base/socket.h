@@ -28,7 +28,8 @@ Listener listen_tcp(const HostPort& address, int backlog = 128);
 enum class Retry { kNo, kUntilDeadline };
 
 // With kUntilDeadline, a server that is not there yet (refused, unreachable, unknown name) is
-// tried again until the deadline; the error then tells what the last attempt met.
+// tried again until the deadline; the error then tells what the last attempt met. That it is still
+// being tried, and why, is logged once after two seconds.
 UniqueFd connect_tcp(const HostPort& address, Deadline deadline, Retry retry = Retry::kNo);
 
 // The next connection of a listening socket of any kind. / The same without waiting: nothing when

@@ -38,6 +38,15 @@ std::string_view nearest(std::string_view typed, std::span<const std::string_vie
   return best;
 }
 
+std::string did_you_mean(std::string_view typed, std::span<const std::string_view> candidates) {
+  const std::string_view near = nearest(typed, candidates);
+  return near.empty() ? std::string() : fmt::format(" (did you mean {}?)", near);
+}
+
+std::string counted(std::size_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
 std::string join_ranks(std::span<const int> ranks) {
   std::string text;
   for (std::size_t i = 0; i < ranks.size(); ++i) {

@@ -1,6 +1,7 @@
 // Small helpers for text that people typed.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,6 +11,13 @@ namespace lockstep {
 
 // The candidate with the fewest edits to `typed`; empty when none is near.
 std::string_view nearest(std::string_view typed, std::span<const std::string_view> candidates);
+
+// " (did you mean X?)" with the nearest candidate, to stand behind the word that was typed; empty
+// when none is near.
+std::string did_you_mean(std::string_view typed, std::span<const std::string_view> candidates);
+
+// "1 rank", "4 ranks"
+std::string counted(std::size_t count, std::string_view noun);
 
 // "0, 2 and 3"
 std::string join_ranks(std::span<const int> ranks);

@@ -13,6 +13,7 @@
 #include "lockstep/base/units.h"
 #include "lockstep/bench/report.h"
 #include "lockstep/bench/streaming.h"
+#include "lockstep/comm/native/selection.h"
 
 namespace lockstep::bench {
 namespace {
@@ -61,21 +62,6 @@ void print_now(const std::string& text) {
   std::fflush(stdout);
 }
 
-bool wanted(const CollectivesPlan& plan, const std::string& implementation) {
-  return plan.only.empty() ||
-         std::find(plan.only.begin(), plan.only.end(), implementation) != plan.only.end();
-}
-
-std::vector<Implementation> contenders(const CollectivesPlan& plan, Collective op) {
-  std::vector<Implementation> all = lockstep_implementations(plan.algorithms);
-  if (plan.peers) {
-    const auto peers = peer_implementations(op);
-    all.insert(all.end(), peers.begin(), peers.end());
-  }
-  std::erase_if(all, [&](const Implementation& one) { return !wanted(plan, one.name); });
-  return all;
-}
-
 using Jobs = std::vector<std::unique_ptr<Job>>;
 
 Jobs start_jobs(const CollectivesPlan& plan, int ranks, const Interrupt& interrupt) {
@@ -95,6 +81,9 @@ Jobs start_jobs(const CollectivesPlan& plan, int ranks, const Interrupt& interru
       return std::any_of(all.begin(), all.end(), [&](const auto& i) { return i.job == spec.name; });
     });
   });
+  if (specs.empty()) {
+    fail(ErrorCode::kUnsupported, "none of the implementations in --only can run here");
+  }
   Jobs jobs;
   for (const JobSpec& spec : specs) jobs.push_back(std::make_unique<Job>(spec));
   connect_all(jobs, meeting, interrupt, deadline_in(kStartDeadline));
@@ -189,6 +178,11 @@ class Run {
 
 }  // namespace
 
-bool run_collectives(const CollectivesPlan& plan) { return Run(plan).all(); }
+bool run_collectives(CollectivesPlan plan) {
+  for (const std::string& line : settle(plan)) print_now(fmt::format("left out: {}\n", line));
+  if (!plan.json.empty()) check_can_write(plan.json);
+  check_algorithms(comm_options());  // as the ranks will read them
+  return Run(plan).all();
+}
 
 }  // namespace lockstep::bench

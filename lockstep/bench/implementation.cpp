@@ -95,7 +95,7 @@ std::vector<JobSpec> peer_jobs(const Site& site, int ranks, std::vector<std::str
   const auto offer = [&](const std::string& worker, const std::string& launcher, auto make) {
     if (!is_program(site.peers / worker)) {
       missing.push_back(
-          fmt::format("{} was not built: {} is not in {}", worker, worker, site.peers.string()));
+          fmt::format("{} was not built: it is not in {}", worker, site.peers.string()));
     } else if (!launcher.empty() && !on_path(launcher)) {
       missing.push_back(fmt::format("{} is not installed, so {} cannot run", launcher, worker));
     } else {

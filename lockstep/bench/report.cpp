@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
 #include "lockstep/bench/statistics.h"
 
@@ -85,10 +86,11 @@ std::string choices(std::span<const Measurement> table, const std::string& imple
 
 std::string table_heading(Collective op, DType dtype, int ranks) {
   return fmt::format(
-      "\n{} of {}{}, {} ranks, {}\n{:>9}  {:<24} {:<18} {:>10} {:>10} {:>10} {:>12} {:>12} {:>8}\n",
-      name(op), name(dtype), reduces(op) ? ", sum" : "", ranks,
-      in_place(op) ? "in place" : "out of place", "size", "implementation", "algorithm", "median",
-      "p10", "p90", "algorithm bw", "bus bw", "speed-up");
+      "\n{} of {}{}, {}, {}\n{:>9}  {:<24} {:<18} {:>10} {:>10} {:>10} {:>12} {:>12} {:>8}\n",
+      name(op), name(dtype), reduces(op) ? ", sum" : "",
+      counted(static_cast<std::size_t>(ranks), "rank"), in_place(op) ? "in place" : "out of place",
+      "size", "implementation", "algorithm", "median", "p10", "p90", "algorithm bw", "bus bw",
+      "speed-up");
 }
 
 std::string table_lines(std::span<const Measurement> one_size) {

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -11,12 +10,10 @@
 #include "lockstep/base/units.h"
 #include "lockstep/bench/collectives.h"
 #include "lockstep/cli/bench.h"
+#include "lockstep/cli/sweep.h"
 
 namespace lockstep::cli {
 namespace {
-
-constexpr std::size_t kFactor = 8;  // between sizes
-constexpr int kMostRanks = 1024;
 
 constexpr int kInterrupted = 130;  // as shells have it
 
@@ -63,10 +60,8 @@ std::vector<Collective> parse_ops(const std::string& text) {
   std::vector<Collective> ops;
   for (const std::string_view word : split_text(text, ',')) {
     if (std::find(known.begin(), known.end(), word) == known.end()) {
-      const std::string_view near = nearest(word, known);
-      fail(ErrorCode::kInvalidArgument, "--op: '{}' is not benched; {}one of {} or all", word,
-           near.empty() ? "" : fmt::format("did you mean {}? It is ", near),
-           fmt::join(known, ", "));
+      fail(ErrorCode::kInvalidArgument, "--op: '{}' is not benched{}; there are {} and all", word,
+           did_you_mean(word, known), fmt::join(known, ", "));
     }
     ops.push_back(*collective_from_name(word));
   }
@@ -80,27 +75,21 @@ std::vector<DType> parse_dtypes(const std::string& text) {
     if (!dtype) {
       std::vector<std::string_view> known;
       for (const DType one : kAllDTypes) known.push_back(name(one));
-      fail(ErrorCode::kInvalidArgument, "--dtype: '{}' is none of {}", word,
-           fmt::join(known, ", "));
+      fail(ErrorCode::kInvalidArgument, "--dtype: there is no type '{}'{}; there are {}", word,
+           did_you_mean(word, known), fmt::join(known, ", "));
     }
     dtypes.push_back(*dtype);
   }
   return dtypes;
 }
 
-std::vector<int> parse_ranks(const std::string& text) {
-  std::vector<int> ranks;
-  for (const std::string_view word : split_text(text, ',')) {
-    int value = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-    if (error != std::errc() || end != word.data() + word.size() || value < 1 ||
-        value > kMostRanks) {
-      fail(ErrorCode::kInvalidArgument, "--ranks: '{}' is not a number from 1 to {}", word,
-           kMostRanks);
-    }
-    ranks.push_back(value);
+std::vector<std::size_t> parse_sizes(const std::string& text) {
+  std::vector<std::size_t> sizes = parse_byte_range(text, kSizeFactor);
+  if (std::find(sizes.begin(), sizes.end(), std::size_t{0}) != sizes.end()) {
+    fail(ErrorCode::kInvalidArgument, "--sizes is '{}'; a size is 1 byte or more, like 8..128Mi",
+         text);
   }
-  return ranks;
+  return sizes;
 }
 
 std::vector<std::string> words(const std::string& text) {
@@ -115,7 +104,7 @@ bench::CollectivesPlan make_plan(const Flags& flags) {
   plan.ops = parse_ops(flags.ops);
   plan.dtypes = parse_dtypes(flags.dtypes);
   plan.ranks = parse_ranks(flags.ranks);
-  plan.sizes = parse_byte_range(flags.sizes, kFactor);
+  plan.sizes = parse_sizes(flags.sizes);
   plan.root = flags.root;
   plan.peers = flags.peers;
   plan.algorithms = flags.algorithms;
@@ -133,7 +122,8 @@ bench::CollectivesPlan make_plan(const Flags& flags) {
   }
   for (const int ranks : plan.ranks) {
     if (flags.root < 0 || flags.root >= ranks) {
-      fail(ErrorCode::kInvalidArgument, "--root: {} is not one of {} ranks", flags.root, ranks);
+      fail(ErrorCode::kInvalidArgument, "--root: {} is not one of the ranks 0 to {}", flags.root,
+           ranks - 1);
     }
   }
   return plan;

@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +18,7 @@
 #include "lockstep/cli/explain_rounds.h"
 #include "lockstep/cli/explain_svg.h"
 #include "lockstep/cli/explain_table.h"
+#include "lockstep/cli/sweep.h"
 
 namespace lockstep::cli {
 namespace {
@@ -25,12 +26,10 @@ namespace {
 using schedule::Algorithm;
 using schedule::Shape;
 
-constexpr int kMostRanks = 1024;
 constexpr int kDefaultRanks[] = {4};
 constexpr int kDefaultCostRanks[] = {4, 8, 12, 64};
 constexpr std::string_view kDefaultSize = "1MiB";
 constexpr std::string_view kDefaultCostSizes = "1Ki,32Ki,1Mi,32Mi,1Gi";
-constexpr std::size_t kSizeFactor = 8;
 
 struct Options {
   std::string collective;
@@ -42,24 +41,9 @@ struct Options {
   std::string cost;
   std::string svg;
   int root = 0;
-  int segments = 0;
+  std::optional<int> segments;
+  std::vector<std::string> of_shape;  // flags that say more about --algorithm or --cost
 };
-
-std::vector<int> parse_numbers(std::string_view flag, std::string_view text, char separator,
-                               std::string_view example) {
-  std::vector<int> numbers;
-  for (std::string_view part : split_text(text, separator)) {
-    int number = 0;
-    const std::string_view digits = trim(part);
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-    if (error != std::errc() || end != digits.data() + digits.size() || number < 1) {
-      fail(ErrorCode::kInvalidArgument, "{} {} should be whole numbers from 1 up, like {}", flag,
-           text, example);
-    }
-    numbers.push_back(number);
-  }
-  return numbers;
-}
 
 Collective parse_collective(std::string_view text) {
   std::vector<std::string_view> names;
@@ -67,16 +51,19 @@ Collective parse_collective(std::string_view text) {
     if (name(collective) == text) return collective;
     names.push_back(name(collective));
   }
-  const std::string_view near = nearest(text, names);
   fail(ErrorCode::kInvalidArgument, "there is no collective '{}'{}; there are {}", text,
-       near.empty() ? "" : fmt::format(" (did you mean {}?)", near), fmt::join(names, ", "));
+       did_you_mean(text, names), fmt::join(names, ", "));
 }
 
 // One shape for each number of ranks that was asked for. Grid and machines imply a number.
 std::vector<Shape> shapes_of(const Options& options) {
   Shape shape;
   shape.root = options.root;
-  shape.segments = options.segments;
+  if (options.segments && *options.segments < 1) {
+    fail(ErrorCode::kInvalidArgument, "--segments is {}; a vector is cut into 1 or more",
+         *options.segments);
+  }
+  shape.segments = options.segments.value_or(0);
   if (!options.grid.empty()) shape.grid = parse_numbers("--grid", options.grid, 'x', "4x2");
   if (!options.machines.empty()) {
     const std::vector<int> sizes = parse_numbers("--machines", options.machines, ',', "4,4");
@@ -87,7 +74,7 @@ std::vector<Shape> shapes_of(const Options& options) {
   }
   std::vector<int> ranks;
   if (!options.ranks.empty()) {
-    ranks = parse_numbers("--ranks", options.ranks, ',', "4 or 4,8,64");
+    ranks = parse_ranks(options.ranks);
   } else if (!shape.machines.empty()) {
     ranks = {static_cast<int>(shape.machines.size())};
   } else if (!shape.grid.empty()) {
@@ -128,9 +115,18 @@ void list_everything() {
   fmt::print("lockstep explain all_reduce --algorithm ring shows one round by round.\n");
 }
 
+// Here every shape comes from flags: one that the algorithm cannot serve is a wrong flag.
+schedule::Schedule make_asked(const Algorithm& algorithm, const Shape& shape) {
+  try {
+    return schedule::make_schedule(algorithm, shape);
+  } catch (const Error& error) {
+    throw Error(ErrorCode::kInvalidArgument, error.what());
+  }
+}
+
 void explain_algorithm(const Options& options, Collective collective, const Shape& shape) {
   const Algorithm& algorithm = schedule::find_algorithm(collective, options.algorithm);
-  const schedule::Schedule made = schedule::make_schedule(algorithm, shape);
+  const schedule::Schedule made = make_asked(algorithm, shape);
   const std::size_t bytes = parse_byte_range(
       options.size.empty() ? kDefaultSize : std::string_view(options.size), kSizeFactor)[0];
   const std::string told = explain_rounds(algorithm, made, static_cast<double>(bytes));
@@ -141,7 +137,8 @@ void explain_algorithm(const Options& options, Collective collective, const Shap
 
 void explain(const Options& options) {
   if (options.collective.empty()) {
-    if (!options.algorithm.empty() || !options.cost.empty() || !options.svg.empty()) {
+    if (!options.algorithm.empty() || !options.cost.empty() || !options.svg.empty() ||
+        !options.of_shape.empty()) {
       fail(ErrorCode::kInvalidArgument, "say which collective, like lockstep explain all_reduce");
     }
     return list_everything();
@@ -150,7 +147,11 @@ void explain(const Options& options) {
   if (options.algorithm.empty() && !options.svg.empty()) {
     fail(ErrorCode::kInvalidArgument, "--svg draws one algorithm; choose it by --algorithm");
   }
-  if (options.algorithm.empty() && options.cost.empty()) return list_algorithms(collective);
+  if (options.algorithm.empty() && options.cost.empty()) {
+    if (options.of_shape.empty()) return list_algorithms(collective);
+    fail(ErrorCode::kInvalidArgument, "{} needs --algorithm, to show one, or --cost, to price all",
+         options.of_shape.front());
+  }
 
   const std::vector<Shape> shapes = shapes_of(options);
   if (!options.algorithm.empty()) {
@@ -189,29 +190,41 @@ std::string footer() {
          links.text();
 }
 
+CLI::Validator not_empty() {
+  return CLI::Validator(
+      [](const std::string& text) { return std::string(text.empty() ? "the value is empty" : ""); },
+      "", "");
+}
+
 }  // namespace
 
 void add_explain(CLI::App& app, int& exit_code) {
   auto* command = app.add_subcommand(
       "explain", "Show how collectives work, round by round, and what they cost");
   auto options = std::make_shared<Options>();
-  command->add_option("collective", options->collective, "all_reduce, broadcast, ...");
-  command->add_option("-a,--algorithm", options->algorithm,
-                      "The algorithm to show; without it, all are listed");
-  command->add_option("-n,--ranks", options->ranks,
-                      "Number of ranks (default 4); with --cost also several, like 4,8,64");
-  command->add_option("--size", options->size,
-                      "Bytes of the vector (default 1MiB); with --cost several, like 1Ki..1Gi");
-  command->add_option("--root", options->root, "Root of broadcast, reduce, gather and scatter");
-  command->add_option("--segments", options->segments,
-                      "Pieces that chain and double_binary_tree send one behind the other");
-  command->add_option("--grid", options->grid, "Extents of a torus or mesh, like 4x2");
-  command->add_option("--machines", options->machines, "Ranks on each machine, like 4,4");
-  command->add_option("--cost", options->cost,
-                      "Price all algorithms on a network, like 'alpha=5us,bandwidth=100Gbit'");
-  command->add_option("--svg", options->svg, "Draw the rounds of --algorithm into this file");
+  const auto add = [&](const char* name, std::string& value, const char* what) {
+    return command->add_option(name, value, what)->check(not_empty());
+  };
+  add("collective", options->collective, "all_reduce, broadcast, ...");
+  add("-a,--algorithm", options->algorithm, "The algorithm to show; without it, all are listed");
+  add("--cost", options->cost,
+      "Price all algorithms on a network, like 'alpha=5us,bandwidth=100Gbit'");
+  add("--svg", options->svg, "Draw the rounds of --algorithm into this file");
+  const std::vector<const CLI::Option*> of_shape{
+      add("-n,--ranks", options->ranks,
+          "Number of ranks (default 4); with --cost also several, like 4,8,64"),
+      add("--size", options->size,
+          "Bytes of the vector (default 1MiB); with --cost several, like 1Ki..1Gi"),
+      add("--grid", options->grid, "Extents of a torus or mesh, like 4x2"),
+      add("--machines", options->machines, "Ranks on each machine, like 4,4"),
+      command->add_option("--root", options->root, "Root of broadcast, reduce, gather and scatter"),
+      command->add_option("--segments", options->segments,
+                          "Pieces that chain and double_binary_tree send one behind the other")};
   command->footer(footer());
-  command->callback([options, &exit_code] {
+  command->callback([options, of_shape, &exit_code] {
+    for (const CLI::Option* option : of_shape) {
+      if (option->count() > 0) options->of_shape.push_back(option->get_name());
+    }
     explain(*options);
     exit_code = 0;
   });

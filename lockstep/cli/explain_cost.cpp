@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
 #include "lockstep/cli/explain_table.h"
 
@@ -56,10 +57,12 @@ std::string explain_cost(Collective collective, std::span<const Shape> shapes,
     const Topology topology = shape.machines.empty() ? network.with_ranks(shape.ranks)
                                                      : network.with_machines(shape.machines);
     const PriceList list(collective, shape, topology);
-    const int machines = 1 + *std::max_element(topology.machines.begin(), topology.machines.end());
-    text += fmt::format("\n{} ranks on {} machine{}\n{}", shape.ranks, machines,
-                        machines == 1 ? "" : "s", price_table(list, sizes));
-    crossovers.row({fmt::format("{} ranks", shape.ranks), reigns_of(list)});
+    const int last = *std::max_element(topology.machines.begin(), topology.machines.end());
+    const auto machines = static_cast<std::size_t>(last) + 1;
+    const std::string ranks = counted(static_cast<std::size_t>(shape.ranks), "rank");
+    text += fmt::format("\n{} on {}\n{}", ranks, counted(machines, "machine"),
+                        price_table(list, sizes));
+    crossovers.row({ranks, reigns_of(list)});
   }
   return text + "\nthe cheapest, from small to large vectors\n" + crossovers.text();
 }

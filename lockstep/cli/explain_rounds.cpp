@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
 #include "lockstep/cli/explain_table.h"
 #include "lockstep/cli/explain_words.h"
@@ -160,8 +161,8 @@ std::string totals(const schedule::Algorithm& algorithm, const Schedule& schedul
 
 std::string explain_rounds(const schedule::Algorithm& algorithm, const Schedule& schedule,
                            double bytes) {
-  std::string text = fmt::format("{} by {}, {} rank{}", name(algorithm.collective), algorithm.name,
-                                 schedule.shape.ranks, schedule.shape.ranks == 1 ? "" : "s");
+  std::string text = fmt::format("{} by {}, {}", name(algorithm.collective), algorithm.name,
+                                 counted(static_cast<std::size_t>(schedule.shape.ranks), "rank"));
   if (has_root(algorithm.collective)) text += fmt::format(", root {}", schedule.shape.root);
   text += fmt::format("\n\n{}\n{}\n", algorithm.summary, legend(schedule));
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "lockstep/base/text.h"
 #include "lockstep/cli/explain_words.h"
 
 namespace lockstep::cli {
@@ -126,11 +127,12 @@ std::string draw_svg(const Schedule& schedule) {
              "font-weight:bold}} .round{{fill:#4b5563}}</style>\n"
              "<defs>\n{2}{3}</defs>\n"
              "<rect width='{0}' height='{1}' fill='#ffffff'/>\n"
-             "<text x='16' y='28' class='title'>{4} by {5}, {6} ranks</text>\n"
+             "<text x='16' y='28' class='title'>{4} by {5}, {6}</text>\n"
              "<text x='16' y='48'>arrows carry chunks: orange is combined with what the receiver "
              "has, blue replaces it</text>\n",
              width, y + 10, marker("combine", kCombine), marker("move", kMove),
-             name(schedule.collective), schedule.algorithm, ranks) +
+             name(schedule.collective), schedule.algorithm,
+             counted(static_cast<std::size_t>(ranks), "rank")) +
          heads + body + "</svg>\n";
 }
 

@@ -27,6 +27,7 @@ struct Flags {
   std::vector<std::string> environment;
   std::string config;
   bool no_prefix = false;
+  bool no_bind = false;
 };
 
 std::chrono::milliseconds milliseconds_of(const std::string& text) {
@@ -37,6 +38,7 @@ std::chrono::milliseconds milliseconds_of(const std::string& text) {
 LaunchOptions resolve(const Flags& flags) {
   LaunchOptions options = flags.options;
   options.prefix_output = !flags.no_prefix;
+  options.bind = !flags.no_bind;
   options.grace = milliseconds_of(flags.grace);
   options.join_patience = milliseconds_of(flags.join_timeout);
   if (!flags.rendezvous.empty()) options.rendezvous = parse_host_port(flags.rendezvous);
@@ -98,14 +100,14 @@ void add_launch(CLI::App& app, int& exit_code) {
   command->add_option("--join-timeout", flags->join_timeout, "How long to wait for other nodes")
       ->capture_default_str();
   command
-      ->add_option("--timeout", flags->grace,
+      ->add_option("--grace", flags->grace,
                    "After a failure, how long the other ranks have to end by themselves, and "
                    "then after SIGTERM")
       ->capture_default_str();
   command->add_option("--env", flags->environment, "NAME=value for the ranks; may be repeated")
       ->allow_extra_args(false);
   command->add_option("--config", flags->config, "A file that the ranks find in LOCKSTEP_CONFIG");
-  command->add_flag("--no-bind{false}", options.bind,
+  command->add_flag("--no-bind", flags->no_bind,
                     "Let ranks use all CPUs; otherwise each is bound to its share of them");
   command->add_flag("--no-prefix", flags->no_prefix, "Do not write [rank] before each line");
   // Everything from the first word that is no flag of ours belongs to the program.

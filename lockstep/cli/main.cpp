@@ -2,6 +2,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/cli/command.h"
+#include "lockstep/cli/usage_error.h"
 
 namespace {
 constexpr int kUsageError = 2;
@@ -18,7 +19,9 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsageError;
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    fmt::print(stderr, "lockstep: {}\n", lockstep::cli::describe_usage_error(app, error));
+    return kUsageError;
   } catch (const lockstep::Error& error) {
     fmt::print(stderr, "lockstep: {}\n", error.what());
     return error.code() == lockstep::ErrorCode::kInvalidArgument ? kUsageError : 1;

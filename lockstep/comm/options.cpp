@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
+#include "lockstep/base/environment.h"
 
 namespace lockstep {
 namespace {
@@ -14,11 +14,6 @@ constexpr ValueRange<std::size_t> kWindowRange{.min = std::size_t{4} << 10,
                                                .max = std::size_t{1} << 30};
 constexpr std::chrono::milliseconds kShortestTimeout{1};
 
-std::string_view environment(const char* variable) {
-  const char* value = std::getenv(variable);
-  return value == nullptr ? std::string_view() : value;
-}
-
 }  // namespace
 
 std::string_view name(TransportChoice transport) {
@@ -28,12 +23,9 @@ std::string_view name(TransportChoice transport) {
 std::string_view name(Backend backend) { return kBackendNames[static_cast<std::size_t>(backend)]; }
 
 std::string default_cache_dir() {
-  if (const auto cache = environment("XDG_CACHE_HOME"); !cache.empty()) {
-    return fmt::format("{}/lockstep", cache);
-  }
-  if (const auto home = environment("HOME"); !home.empty()) {
-    return fmt::format("{}/.cache/lockstep", home);
-  }
+  const EnvironmentLookup environment = process_environment();
+  if (const auto cache = environment("XDG_CACHE_HOME")) return *cache + "/lockstep";
+  if (const auto home = environment("HOME")) return *home + "/.cache/lockstep";
   return {};
 }
 
@@ -79,9 +71,7 @@ CommOptions comm_options() {
   CommOptions options;
   Config config;
   bind(config, options);
-  if (const auto path = environment("LOCKSTEP_CONFIG"); !path.empty()) {
-    config.read_file(std::string(path));
-  }
+  if (const auto path = process_environment()("LOCKSTEP_CONFIG")) config.read_file(*path);
   config.read_environment();
   return options;
 }

@@ -54,7 +54,8 @@ struct CommOptions {
 // Declares the keys of CommOptions; `options` must outlive `config` and stay in place.
 void bind(Config& config, CommOptions& options);
 
-// The defaults, then the file that LOCKSTEP_CONFIG names if it is set, then the environment.
+// The defaults, then the file that LOCKSTEP_CONFIG names if it is set, then the environment. The
+// names of algorithms are checked where a communicator is made of them (comm/native/selection.h).
 CommOptions comm_options();
 
 }  // namespace lockstep

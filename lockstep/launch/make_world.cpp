@@ -8,6 +8,7 @@
 #include "lockstep/comm/mpi/mpi.h"
 #include "lockstep/comm/native/group_communicator.h"
 #include "lockstep/comm/native/native_fabric.h"
+#include "lockstep/comm/native/selection.h"
 #include "lockstep/comm/native/threads.h"
 #include "lockstep/comm/rendezvous/rendezvous.h"
 
@@ -55,6 +56,7 @@ std::unique_ptr<Communicator> make_native_world(const World& world, const CommOp
 }  // namespace
 
 std::unique_ptr<Communicator> make_world(const World& world, const CommOptions& options) {
+  check_algorithms(options);
   if (world.size > 1) set_log_rank(world.rank);
   switch (options.backend) {
     case Backend::kNative:

@@ -15,6 +15,28 @@ namespace {
 
 constexpr const char* kLoopback = "127.0.0.1";
 
+// What tells a rank its place.
+std::map<std::string, std::string> place_variables(const LaunchOptions& options,
+                                                   const NodeSetup& setup, int local_rank) {
+  std::map<std::string, std::string> variables;
+  const auto set = [&](const char* name, const auto& value) {
+    variables[name] = fmt::format("{}", value);
+  };
+  set(kRankVariable, options.node_rank * options.ranks_per_node + local_rank);
+  set(kWorldSizeVariable, options.nodes * options.ranks_per_node);
+  set(kLocalRankVariable, local_rank);
+  set(kLocalWorldSizeVariable, options.ranks_per_node);
+  set(kNodeRankVariable, options.node_rank);
+  set(kNodeRankAlias, options.node_rank);
+  set(kNodeCountVariable, options.nodes);
+  set(kMasterAddressVariable, setup.master.host);
+  set(kMasterPortVariable, setup.master.port);
+  set(kRendezvousVariable, format_host_port(setup.rendezvous));
+  set(kHostedVariable, 1);
+  set(kTokenVariable, token_text(setup.token));
+  return variables;
+}
+
 void check(const LaunchOptions& options) {
   if (options.ranks_per_node < 1 || options.nodes < 1) {
     fail(ErrorCode::kInvalidArgument, "a job needs at least one node with one rank, not {} with {}",
@@ -28,6 +50,13 @@ void check(const LaunchOptions& options) {
     fail(ErrorCode::kInvalidArgument,
          "several nodes need a place to meet: pass --rendezvous HOST:PORT, the same on all nodes, "
          "where HOST is node 0 as the others reach it and PORT is free there");
+  }
+  const auto ours = place_variables(options, NodeSetup{}, 0);
+  for (const auto& [name, value] : options.environment) {
+    if (!ours.contains(name)) continue;
+    fail(ErrorCode::kInvalidArgument,
+         "--env {0}=... would be lost: the launcher sets {0} itself, to tell each rank its place",
+         name);
   }
 }
 
@@ -101,21 +130,7 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const No
   }
   variables.erase(kTokenFileVariable);
   for (const auto& [name, value] : options.environment) variables[name] = value;
-  const auto set = [&](const char* name, const auto& value) {
-    variables[name] = fmt::format("{}", value);
-  };
-  set(kRankVariable, options.node_rank * options.ranks_per_node + local_rank);
-  set(kWorldSizeVariable, options.nodes * options.ranks_per_node);
-  set(kLocalRankVariable, local_rank);
-  set(kLocalWorldSizeVariable, options.ranks_per_node);
-  set(kNodeRankVariable, options.node_rank);
-  set("NODE_RANK", options.node_rank);
-  set(kNodeCountVariable, options.nodes);
-  set(kMasterAddressVariable, setup.master.host);
-  set(kMasterPortVariable, setup.master.port);
-  set(kRendezvousVariable, format_host_port(setup.rendezvous));
-  set(kHostedVariable, 1);
-  set(kTokenVariable, token_text(setup.token));
+  for (auto& [name, value] : place_variables(options, setup, local_rank)) variables[name] = value;
   std::vector<std::string> entries;
   for (const auto& [name, value] : variables) entries.push_back(name + "=" + value);
   return entries;

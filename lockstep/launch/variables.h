@@ -9,6 +9,7 @@ inline constexpr const char* kWorldSizeVariable = "WORLD_SIZE";
 inline constexpr const char* kLocalRankVariable = "LOCAL_RANK";
 inline constexpr const char* kLocalWorldSizeVariable = "LOCAL_WORLD_SIZE";
 inline constexpr const char* kNodeRankVariable = "GROUP_RANK";
+inline constexpr const char* kNodeRankAlias = "NODE_RANK";
 inline constexpr const char* kNodeCountVariable = "GROUP_WORLD_SIZE";
 inline constexpr const char* kMasterAddressVariable = "MASTER_ADDR";
 inline constexpr const char* kMasterPortVariable = "MASTER_PORT";

@@ -33,7 +33,7 @@ inline const std::vector<Level>& levels() {
       {"ops"},
       {"io"},
       {"data"},
-      {"comm/threads", "comm/native", "comm/mpi", "comm/nccl"},
+      {"comm/native", "comm/mpi", "comm/nccl"},
       {"comm/reduce", "comm/schedule", "comm/shared", "comm/rendezvous", "comm/transport"},
       {"comm"},
       {"tensor"},

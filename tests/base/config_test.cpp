@@ -173,7 +173,7 @@ TEST_F(ConfigTest, WrongValueNamesWhatWasExpected) {
 
 TEST_F(ConfigTest, UnknownArgumentNamesNearest) {
   EXPECT_EQ(set_error("test.colour=red"),
-            "argument: there is no key 'test.colour'; did you mean test.color?");
+            "argument: there is no key 'test.colour' (did you mean test.color?)");
   EXPECT_THAT(set_error("test.color"), HasSubstr("key=value"));
 }
 

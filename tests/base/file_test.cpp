@@ -74,5 +74,17 @@ TEST_F(WriteFile, SaysWhatIsWrongAndTouchesNothing) {
   EXPECT_EQ(entries(), 1u);
 }
 
+TEST_F(WriteFile, CanBeAskedBeforeWhetherItWould) {
+  EXPECT_NO_THROW(check_can_write(folder_ / "new"));
+  EXPECT_NO_THROW(check_can_write("new_in_this_folder"));
+  EXPECT_NO_THROW(check_can_write("/dev/null"));
+  EXPECT_THROW(check_can_write(folder_), Error);
+  EXPECT_THROW(check_can_write(folder_ / "missing" / "new"), Error);
+  std::ofstream(folder_ / "file").flush();
+  EXPECT_NO_THROW(check_can_write(folder_ / "file"));
+  EXPECT_THROW(check_can_write(folder_ / "file" / "new"), Error);
+  EXPECT_EQ(entries(), 1u);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -1,8 +1,10 @@
 #include "lockstep/bench/task.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/bench/collectives_plan.h"
 
 namespace lockstep::bench {
 namespace {
@@ -75,6 +77,58 @@ TEST(Task, NonsenseIsAProtocolError) {
       EXPECT_EQ(error.code(), ErrorCode::kProtocol);
     }
   }
+}
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string why_not(CollectivesPlan plan) {
+  try {
+    settle(plan);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    return error.what();
+  }
+  return "";
+}
+
+std::vector<std::string> names(const std::vector<Implementation>& all) {
+  std::vector<std::string> list;
+  for (const Implementation& one : all) list.push_back(one.name);
+  return list;
+}
+
+TEST(CollectivesPlan, AnAlgorithmThatNoOpHasIsRefused) {
+  EXPECT_THAT(why_not({.algorithms = {"rign"}}), HasSubstr("did you mean ring?"));
+  EXPECT_THAT(why_not({.ops = {Collective::kAllToAll}, .algorithms = {"ring"}}),
+              HasSubstr("all_to_all has no 'ring'; there are fused, direct, pairwise"));
+}
+
+TEST(CollectivesPlan, AnAlgorithmTakesPartWhereItsOpHasIt) {
+  CollectivesPlan plan{.ops = {Collective::kAllReduce, Collective::kAllToAll},
+                       .algorithms = {"ring"}};
+  EXPECT_THAT(settle(plan), ElementsAre(HasSubstr("all_to_all has no algorithm 'ring'")));
+  EXPECT_EQ(plan.ops.size(), 2u);
+  EXPECT_THAT(names(contenders(plan, Collective::kAllReduce)),
+              ElementsAre(kSymmetric, kPrivate, kTcp, "lockstep-ring"));
+  EXPECT_THAT(names(contenders(plan, Collective::kAllToAll)),
+              ElementsAre(kSymmetric, kPrivate, kTcp));
+}
+
+TEST(CollectivesPlan, AnOpThatNobodyDoesIsLeftOut) {
+  CollectivesPlan plan{.ops = {Collective::kAllReduce, Collective::kAllToAll},
+                       .algorithms = {"ring"},
+                       .only = {"lockstep-ring"}};
+  EXPECT_EQ(settle(plan).size(), 2u);
+  EXPECT_THAT(plan.ops, ElementsAre(Collective::kAllReduce));
+  EXPECT_THAT(why_not({.peers = true, .only = {"gloo"}}), HasSubstr("nothing is left to measure"));
+}
+
+TEST(CollectivesPlan, OnlyNamesImplementationsThatThereAre) {
+  EXPECT_THAT(why_not({.only = {"lockstep-tpc"}}), HasSubstr("did you mean lockstep-tcp?"));
+  EXPECT_THAT(why_not({.only = {"gloo-ring"}}), HasSubstr("add --peers"));
+  EXPECT_THAT(why_not({.only = {"lockstep-ring"}}), HasSubstr("add --algorithm ring"));
+  EXPECT_EQ(why_not({.peers = true, .only = {"gloo", "gloo-ring", "lockstep-private"}}), "");
 }
 
 }  // namespace

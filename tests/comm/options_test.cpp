@@ -8,6 +8,9 @@
 #include <fstream>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/native/selection.h"
+#include "lockstep/comm/native/threads.h"
+#include "lockstep/launch/make_world.h"
 
 namespace lockstep {
 namespace {
@@ -70,6 +73,33 @@ TEST_F(CommOptionsTest, TheEnvironmentWinsOverTheFile) {
 TEST_F(CommOptionsTest, AMisspeltVariableIsAnError) {
   variable("LOCKSTEP_COMM_TIMEOUTS", "1s");
   EXPECT_THROW(comm_options(), Error);
+}
+
+TEST_F(CommOptionsTest, AMisspeltAlgorithmIsRefusedBeforeThereAreRanks) {
+  variable("LOCKSTEP_COMM_ALGORITHM_ALL_REDUCE", "rng");
+  const CommOptions options = comm_options();
+  try {
+    make_thread_world(2, options);
+    FAIL() << "was not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(error.what(), HasSubstr("LOCKSTEP_COMM_ALGORITHM_ALL_REDUCE"));
+    EXPECT_THAT(error.what(), HasSubstr("did you mean ring?"));
+    EXPECT_THAT(error.what(), HasSubstr("auto, fused, naive, server, ring,"));
+  }
+  World world;
+  world.size = 2;  // of which nobody is there to be waited for
+  EXPECT_THROW(make_world(world, options), Error);
+}
+
+TEST_F(CommOptionsTest, AnAlgorithmOfAnotherCollectiveIsRefused) {
+  CommOptions options;
+  EXPECT_NO_THROW(check_algorithms(options));
+  variable("LOCKSTEP_COMM_ALGORITHM_ALL_REDUCE", "ring");
+  variable("LOCKSTEP_COMM_ALGORITHM_BROADCAST", "fused");
+  EXPECT_NO_THROW(check_algorithms(comm_options()));
+  variable("LOCKSTEP_COMM_ALGORITHM_ALL_TO_ALL", "ring");
+  EXPECT_THROW(check_algorithms(comm_options()), Error);
 }
 
 TEST_F(CommOptionsTest, TheCacheFollowsXdg) {

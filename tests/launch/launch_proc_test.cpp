@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "launched.h"
+#include "lockstep/base/cpu_set.h"
 
 namespace lockstep::testing {
 namespace {
@@ -94,7 +95,7 @@ TEST(Launch, NamesTheRankThatFailedWithItsLastWords) {
   auto job = shell(3,
                    "[ $RANK = 1 ] || exec sleep 1000; i=0; while [ $i -lt 30 ]; do i=$((i+1)); "
                    "echo word $i >&2; done; printf 'the very last' >&2; exit 3",
-                   {"--timeout", "50ms"});
+                   {"--grace", "50ms"});
   EXPECT_EQ(job.wait(), 3);
   const std::string err = job.err();
   EXPECT_THAT(err, HasSubstr("lockstep: rank 1 (pid "));
@@ -107,7 +108,7 @@ TEST(Launch, NamesTheRankThatFailedWithItsLastWords) {
 }
 
 TEST(Launch, NamesSignalsAndReturnsThemAsShellsDo) {
-  auto job = shell(2, "[ $RANK = 1 ] && kill -SEGV $$; exec sleep 1000", {"--timeout", "50ms"});
+  auto job = shell(2, "[ $RANK = 1 ] && kill -SEGV $$; exec sleep 1000", {"--grace", "50ms"});
   EXPECT_EQ(job.wait(), 128 + SIGSEGV);
   EXPECT_THAT(job.err(), HasSubstr("was killed by SIGSEGV"));
 }
@@ -117,7 +118,7 @@ TEST(Launch, BlamesTheFirstNotTheFollowers) {
                    "echo $$ > $DIR/pid$RANK; until [ -s $DIR/pid2 ]; do sleep 0.01; done; "
                    "[ $RANK = 2 ] && kill -9 $$; read p < $DIR/pid2; "
                    "while kill -0 $p 2>/dev/null; do sleep 0.01; done; echo lost >&2; exit 1",
-                   {"--timeout", "30s"});
+                   {"--grace", "30s"});
   EXPECT_EQ(job.wait(), 128 + SIGKILL);
   EXPECT_THAT(lines_of(job.err()).back(), StartsWith("lockstep: the job failed: rank 2 (pid "));
   EXPECT_THAT(job.err(), HasSubstr("then rank 0"));
@@ -127,7 +128,7 @@ TEST(Launch, KillsRanksThatDoNotListen) {
   auto job = shell(2,
                    "[ $RANK = 1 ] && { until [ -e $DIR/ready ]; do sleep 0.01; done; exit 5; }; "
                    "trap '' TERM; : > $DIR/ready; while :; do sleep 0.1; done",
-                   {"--timeout", "100ms"});
+                   {"--grace", "100ms"});
   EXPECT_EQ(job.wait(), 5);
   EXPECT_THAT(job.err(), HasSubstr("was killed by SIGKILL"));
   EXPECT_TRUE(job.leaves_nobody());
@@ -161,7 +162,7 @@ TEST(Launch, AnInterruptIsNotAFailureOfARank) {
 TEST(Launch, ASecondInterruptKillsAtOnce) {
   auto job =
       shell(2, "trap 'echo stays' INT TERM; : > $DIR/ready$RANK; while :; do sleep 0.05; done",
-            {"--timeout", "1h"});
+            {"--grace", "1h"});
   ASSERT_TRUE(eventually([&] { return job.has_file("ready0") && job.has_file("ready1"); }));
   job.signal(SIGINT);
   ASSERT_TRUE(eventually([&] { return job.out().find("stays") != std::string::npos; }));
@@ -177,7 +178,7 @@ TEST(Launch, KillsWhatRanksLeaveBehind) {
               "setsid sh -c 'sh -c \": > $DIR/deep$RANK; exec sleep 1000\" & exec sleep 1000'"
               " & until [ -e $DIR/deep$RANK ]; do sleep 0.01; done; " +
                   ending,
-              {"--timeout", "50ms"});
+              {"--grace", "50ms"});
     EXPECT_NE(job.wait(), -1);
     EXPECT_TRUE(job.has_file("deep0"));
     EXPECT_TRUE(job.leaves_nobody()) << ending;
@@ -236,6 +237,24 @@ TEST(Launch, SaysWhyAProgramCannotRun) {
   EXPECT_THAT(odd.err(), HasSubstr("--env NAME=value"));
 }
 
+TEST(Launch, RefusesVariablesThatItSetsItself) {
+  for (const std::string name : {"RANK", "NODE_RANK", "MASTER_PORT", "LOCKSTEP_TOKEN"}) {
+    Launched job({"--env", name + "=7", "true"});
+    EXPECT_EQ(job.wait(), 2);
+    EXPECT_THAT(job.err(), HasSubstr("--env " + name + "=... would be lost"));
+  }
+}
+
+TEST(Launch, BindsUnlessToldNotTo) {
+  Launched help({"--help"});
+  EXPECT_EQ(help.wait(), 0);
+  EXPECT_THAT(help.out(), HasSubstr("--no-bind "));
+  auto job = shell(2, "nproc", {"--no-bind"});
+  EXPECT_EQ(job.wait(), 0);
+  const std::string all = fmt::format("{}", CpuSet::of_this_thread().count());
+  for (const std::string& line : lines_of(job.out())) EXPECT_EQ(line.substr(4), all);
+}
+
 TEST(Launch, HandsOverTheConfigurationFile) {
   TemporaryFolder folder;
   const auto file = folder.path() / "run.toml";
@@ -252,7 +271,7 @@ TEST(Launch, TheTokenIsOnNoCommandLineAndInNoOutput) {
       shell(2,
             "[ $RANK = 0 ] && echo $LOCKSTEP_TOKEN > $DIR/draft && mv $DIR/draft $DIR/token; "
             "until [ -e $DIR/go ]; do sleep 0.01; done; exit 9",
-            {"--timeout", "50ms"});
+            {"--grace", "50ms"});
   ASSERT_TRUE(eventually([&] { return job.has_file("token"); }));
   std::string token = read_text(job.folder() / "token");
   token.pop_back();

@@ -78,7 +78,7 @@ class Nodes : public ::testing::Test {
                                        address_,
                                        "-n",
                                        std::to_string(ranks),
-                                       "--timeout",
+                                       "--grace",
                                        "100ms",
                                        "--join-timeout",
                                        "30s",
@@ -171,6 +171,13 @@ TEST_F(Nodes, APortInUseIsNamed) {
   auto zero = start(0, {"true"});
   EXPECT_EQ(zero->wait(), 1);
   EXPECT_THAT(zero->err(), HasSubstr(fmt::format("port {} is in use", taken.address.port)));
+}
+
+TEST_F(Nodes, SayThatTheyAreStillTryingAndWhy) {
+  auto one = start(1, {"true"});
+  EXPECT_TRUE(eventually([&] {
+    return one->err().find("still trying: Connection refused") != std::string::npos;
+  })) << one->err();
 }
 
 TEST_F(Nodes, NeedAPlaceToMeet) {

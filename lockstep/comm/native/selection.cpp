@@ -1,9 +1,12 @@
 #include "lockstep/comm/native/selection.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
 #include "lockstep/comm/shared/collectives.h"
 
@@ -44,6 +47,28 @@ constexpr std::string_view kHierarchical = "hierarchical";
 constexpr double kHardlyDearer = 1.03;
 
 }  // namespace
+
+std::vector<std::string_view> algorithm_names(Collective collective) {
+  std::vector<std::string_view> names{kFused};
+  for (const schedule::Algorithm& algorithm : schedule::algorithms(collective)) {
+    names.push_back(algorithm.name);
+  }
+  return names;
+}
+
+void check_algorithms(const CommOptions& options) {
+  for (const Collective collective : kScheduledCollectives) {
+    const std::string_view wanted = options.algorithm(collective);
+    std::vector<std::string_view> names = algorithm_names(collective);
+    names.insert(names.begin(), kAutoAlgorithm);
+    if (std::find(names.begin(), names.end(), wanted) != names.end()) continue;
+    const std::string key = fmt::format("comm.algorithm.{}", name(collective));
+    fail(ErrorCode::kInvalidArgument,
+         "{} ({}) is '{}'{}, which is no algorithm of {}; there are {}", key,
+         Config::environment_name(key), wanted, did_you_mean(wanted, names), name(collective),
+         fmt::join(names, ", "));
+  }
+}
 
 Selector::Selector(std::vector<int> machines, bool fused, const CommOptions& options,
                    const Links& links)
@@ -120,7 +145,9 @@ std::string Selector::algorithm(const Call& call) const {
 Choice Selector::choose(const Call& call) const {
   const std::string chosen = algorithm(call);
   if (chosen == kFused) {
-    return {chosen, fmt::format("all {} ranks share one machine", shape_.ranks)};
+    return {chosen, shape_.ranks == 1
+                        ? "there is one rank"
+                        : fmt::format("all {} ranks share one machine", shape_.ranks)};
   }
   if (!forced(call).empty()) return {chosen, "forced"};
   const auto prices = ranking(call);

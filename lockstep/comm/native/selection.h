@@ -19,6 +19,13 @@ namespace lockstep {
 // The name under which the shared-memory collectives can be forced.
 inline constexpr std::string_view kFused = "fused";
 
+// What may be forced for a collective: kFused, then its schedules, the plainest first.
+std::vector<std::string_view> algorithm_names(Collective collective);
+
+// Error(kInvalidArgument) for a comm.algorithm that is neither auto nor one of these, with the
+// nearest. To be called before ranks meet, so that a misspelt name costs nobody a wait.
+void check_algorithms(const CommOptions& options);
+
 class Selector {
  public:
   // `machines` of the members; `fused` whether all of them share memory.

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "lockstep/comm/native/group_communicator.h"
+#include "lockstep/comm/native/selection.h"
 #include "lockstep/comm/native/thread_fabric.h"
 
 namespace lockstep {
@@ -18,6 +19,7 @@ std::vector<std::unique_ptr<Communicator>> make_thread_world(int ranks,
     fail(ErrorCode::kUnsupported,
          "ranks that are threads share memory; comm.transport = \"tcp\" needs the native backend");
   }
+  check_algorithms(options);
   constexpr std::uint64_t kWorldTag = 1;
   std::vector<int> members(static_cast<std::size_t>(ranks));
   std::iota(members.begin(), members.end(), 0);

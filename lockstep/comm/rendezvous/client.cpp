@@ -34,16 +34,18 @@ Deadline asking_time(Deadline deadline) {
 }
 
 [[noreturn]] void fail_missing(const std::optional<std::vector<int>>& missing, Group group,
-                               std::string_view key, int size) {
+                               int size) {
   if (!missing || missing->empty()) {
-    fail(ErrorCode::kTimeout, "the rendezvous server did not answer '{}' in time", key);
+    fail(ErrorCode::kTimeout, "the rendezvous server did not answer in time");
   }
   const std::string_view noun = group == Group::kRanks ? "rank" : "node";
+  const bool one = missing->size() == 1;
   throw Error(
       ErrorCode::kTimeout,
-      fmt::format("{}{} {} of {} did not come to the rendezvous '{}' in time; look at their "
-                  "output, and that all were started",
-                  noun, missing->size() == 1 ? "" : "s", join_ranks(*missing), size, key),
+      fmt::format("{}{} {} of {} did not come to the rendezvous in time; look at {} output, "
+                  "and whether {} started",
+                  noun, one ? "" : "s", join_ranks(*missing), size, one ? "its" : "their",
+                  one ? "it was" : "all were"),
       *missing);
 }
 
@@ -86,7 +88,7 @@ std::vector<std::string> exchange_on(Client& client, Group group, std::string_vi
   bool asked = false;
   while (blobs.size() < static_cast<std::size_t>(size)) {
     auto bytes = receive_frame(fd, client.incoming, asked ? deadline : asking);
-    if (!bytes && asked) fail_missing(missing, group, key, size);
+    if (!bytes && asked) fail_missing(missing, group, size);
     if (!bytes) {
       send_frame(fd, FrameWriter(Kind::kAskMissing).finish(), deadline);
       asked = true;
@@ -101,7 +103,7 @@ std::vector<std::string> exchange_on(Client& client, Group group, std::string_vi
         break;
       case Kind::kBlob:
         if (frame.small_number() != static_cast<int>(blobs.size())) {
-          fail(ErrorCode::kProtocol, "the rendezvous server answered '{}' out of order", key);
+          fail(ErrorCode::kProtocol, "the rendezvous server answered out of order");
         }
         blobs.emplace_back(frame.text());
         break;

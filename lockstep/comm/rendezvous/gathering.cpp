@@ -20,8 +20,8 @@ std::optional<Gathered> Gatherings::add(ClientId client, Deposit deposit) {
   Gathering& gathering = by_key_[deposit.key];
   if (gathering.contains(deposit.member)) {
     fail(ErrorCode::kMismatch,
-         "{} {} is already there for '{}'; another process was started with the same number", noun_,
-         deposit.member, deposit.key);
+         "{} {} is already there; another process was started with the same number", noun_,
+         deposit.member);
   }
   gathering.emplace(deposit.member, Present{client, std::move(deposit.blob)});
   key_of_.emplace(client, deposit.key);
@@ -46,8 +46,8 @@ std::optional<Gatherings::Broken> Gatherings::withdraw(ClientId client) {
   const auto found = key_of_.find(client);
   if (found == key_of_.end()) return std::nullopt;
   Broken broken;
-  broken.key = found->second;
-  for (const auto& [member, present] : by_key_.at(broken.key)) {
+  const std::string key = found->second;
+  for (const auto& [member, present] : by_key_.at(key)) {
     if (present.client == client) {
       broken.member = member;
     } else {
@@ -55,7 +55,7 @@ std::optional<Gatherings::Broken> Gatherings::withdraw(ClientId client) {
     }
     key_of_.erase(present.client);
   }
-  by_key_.erase(broken.key);
+  by_key_.erase(key);
   return broken;
 }
 

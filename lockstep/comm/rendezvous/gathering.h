@@ -44,7 +44,6 @@ class Gatherings {
   // Ends the gathering that `client` waits in, if any, because the client has gone.
   struct Broken {
     int member = 0;
-    std::string key;
     std::vector<ClientId> others;
   };
   std::optional<Broken> withdraw(ClientId client);

@@ -200,8 +200,9 @@ void ServerLoop::remove(ClientId id) {
     const auto broken = group->withdraw(id);
     if (!broken) continue;
     const Error error(ErrorCode::kPeerLost,
-                      fmt::format("{} {} left the rendezvous '{}' before all had come",
-                                  group == &ranks_ ? "rank" : "node", broken->member, broken->key),
+                      fmt::format("{} {} left the rendezvous before all had come; look at its "
+                                  "output",
+                                  group == &ranks_ ? "rank" : "node", broken->member),
                       {broken->member});
     for (const ClientId other : broken->others) refuse(other, error);
   }

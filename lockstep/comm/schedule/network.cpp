@@ -47,9 +47,8 @@ Link parse_link(std::string_view key, std::string_view text) {
     if (named.name == text) return named.link;
     names.push_back(named.name);
   }
-  const std::string_view near = nearest(text, names);
   fail(ErrorCode::kInvalidArgument, "{}={} names no link{}; there are {}", key, text,
-       near.empty() ? "" : fmt::format(" (did you mean {}?)", near), fmt::join(names, ", "));
+       did_you_mean(text, names), fmt::join(names, ", "));
 }
 
 struct Key {
@@ -94,9 +93,8 @@ std::map<std::string_view, std::string_view> parse_pairs(std::string_view text) 
     }
     const std::string_view key = trim(pair.substr(0, equals));
     if (std::find(names.begin(), names.end(), key) == names.end()) {
-      const std::string_view near = nearest(key, names);
       fail(ErrorCode::kInvalidArgument, "a network has no '{}'{}; there are {}", key,
-           near.empty() ? "" : fmt::format(" (did you mean {}?)", near), fmt::join(names, ", "));
+           did_you_mean(key, names), fmt::join(names, ", "));
     }
     if (!values.emplace(key, trim(pair.substr(equals + 1))).second) {
       fail(ErrorCode::kInvalidArgument, "'{}' is given twice", key);

@@ -161,10 +161,8 @@ const Algorithm& find_algorithm(Collective collective, std::string_view wanted) 
   if (names.empty()) {
     fail(ErrorCode::kInvalidArgument, "{} has no algorithms to choose from", name(collective));
   }
-  const std::string_view near = nearest(wanted, names);
   fail(ErrorCode::kInvalidArgument, "{} has no algorithm '{}'{}; there are {}", name(collective),
-       wanted, near.empty() ? "" : fmt::format(" (did you mean {}?)", near),
-       fmt::join(names, ", "));
+       wanted, did_you_mean(wanted, names), fmt::join(names, ", "));
 }
 
 }  // namespace lockstep::schedule

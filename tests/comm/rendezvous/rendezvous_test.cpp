@@ -108,7 +108,7 @@ TEST_F(RendezvousTest, ATimeoutNamesWhoIsMissing) {
   auto zero = come(server, 0, 4);
   const Error error = error_of(come(server, 2, 4, "bootstrap", 1s));
   EXPECT_EQ(error.code(), ErrorCode::kTimeout);
-  EXPECT_THAT(error.what(), HasSubstr("1 and 3"));
+  EXPECT_THAT(error.what(), HasSubstr("ranks 1 and 3 of 4 did not come to the rendezvous in time"));
   EXPECT_THAT(error.ranks(), ElementsAre(1, 3));
   // The one that gave up is gone, so rank 0 need not wait for its own deadline.
   const Error follower = error_of(std::move(zero));

@@ -1,4 +1,4 @@
-// lockstep explain as people call it.
+// lockstep explain as people call it, and what they hear when they mistype this and other commands.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -16,16 +16,19 @@
 namespace lockstep::schedule {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
 
 struct Outcome {
   int exit_code = -1;
   std::string text;  // of stdout and stderr
 };
 
-Outcome run(const std::string& arguments) {
+Outcome run_lockstep(const std::string& arguments) {
   Outcome outcome;
-  const std::string command = LOCKSTEP_BINARY_DIR "/lockstep explain " + arguments + " 2>&1";
+  const std::string command = LOCKSTEP_BINARY_DIR "/lockstep " + arguments + " 2>&1";
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return outcome;
   char buffer[4096];
@@ -36,6 +39,8 @@ Outcome run(const std::string& arguments) {
   outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return outcome;
 }
+
+Outcome run(const std::string& arguments) { return run_lockstep("explain " + arguments); }
 
 std::string read(const std::filesystem::path& path) {
   std::stringstream text;
@@ -143,8 +148,8 @@ TEST(Explain, TakesMachinesAndGridsAsTheNumberOfRanks) {
 TEST(Explain, SaysWhatIsWrongAndWhatIsNear) {
   const auto refused = [](const std::string& arguments, const std::string& why) {
     const Outcome outcome = run(arguments);
-    EXPECT_NE(outcome.exit_code, 0) << arguments;
-    EXPECT_THAT(outcome.text, HasSubstr(why));
+    EXPECT_EQ(outcome.exit_code, 2) << arguments;
+    EXPECT_THAT(outcome.text, AllOf(StartsWith("lockstep: "), HasSubstr(why)));
   };
   refused("all_reduc", "did you mean all_reduce?");
   refused("all_reduce -a rign", "did you mean ring?");
@@ -154,8 +159,53 @@ TEST(Explain, SaysWhatIsWrongAndWhatIsNear) {
   refused("all_reduce -a ring -n 9999", "up to 1024");
   refused("all_reduce --svg x.svg", "choose it by --algorithm");
   refused("broadcast -a flat --root 4", "root 4 is not one of the ranks 0 to 3");
-  refused("all_reduce -a ring --svg /nonexistent/x.svg", "cannot write /nonexistent/x.svg");
   refused("--cost outer=rdma", "say which collective");
+  refused("--ranks 4", "say which collective");
+  refused("all_reduce --cost ''", "--cost: the value is empty");
+  refused("all_reduce --ranks 4", "--ranks needs --algorithm");
+  refused("all_reduce -a ring --ranks 0", "whole numbers from 1 up");
+  refused("broadcast -a chain --segments 0", "1 or more");
+  refused("all_reduce --algoritm ring", "did you mean --algorithm?");
+  const Outcome unwritten = run("all_reduce -a ring --svg /nonexistent/x.svg");
+  EXPECT_EQ(unwritten.exit_code, 1);
+  EXPECT_THAT(unwritten.text, HasSubstr("cannot write /nonexistent/x.svg"));
+}
+
+TEST(Explain, PricesEveryNumberOfRanksOnce) {
+  const std::string text = run("all_reduce --ranks 1,4,1,4 --cost outer=rdma").text;
+  EXPECT_THAT(text, HasSubstr("\n1 rank on 1 machine\n"));
+  const std::string_view line = "\n4 ranks on 4 machines\n";
+  ASSERT_NE(text.find(line), std::string::npos);
+  EXPECT_EQ(text.find(line), text.rfind(line));
+}
+
+TEST(CommandLine, NamesTheWordThatIsWrongAndTheNearest) {
+  const auto refused = [](const std::string& arguments, const std::string& why) {
+    const Outcome outcome = run_lockstep(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << arguments;
+    EXPECT_THAT(outcome.text, AllOf(StartsWith("lockstep: "), HasSubstr(why)));
+  };
+  refused("", "say which command: explain, launch, bench");
+  refused("bench", "say which bench command: collectives");
+  refused("bogus", "there is no command 'bogus'; there are explain, launch, bench");
+  refused("lanch -n 2 true", "there is no command 'lanch' (did you mean launch?)");
+  refused("bench foo", "there is no command 'bench foo'; there is collectives");
+  refused("launch -n 2 --bogus -- true", "there is no flag 'launch --bogus'");
+  refused("explain all_reduce broadcast", "came 'broadcast'");
+}
+
+TEST(CommandLine, ABenchThatCannotBeIsRefusedBeforeItStarts) {
+  const auto refused = [](const std::string& arguments, const std::string& why) {
+    const Outcome outcome = run_lockstep("bench collectives " + arguments);
+    EXPECT_NE(outcome.exit_code, 0) << arguments;
+    EXPECT_THAT(outcome.text, AllOf(StartsWith("lockstep: "), HasSubstr(why)));
+    EXPECT_THAT(outcome.text, Not(HasSubstr("median")));
+  };
+  refused("--sizes 0", "1 byte or more");
+  refused("--json /nonexistent/x.json", "cannot write /nonexistent/x.json");
+  refused("--algorithm rng", "did you mean ring?");
+  refused("--only lockstep-tpc", "did you mean lockstep-tcp?");
+  refused("--op all_redcue", "did you mean all_reduce?");
 }
 
 }  // namespace

@@ -1,0 +1,14 @@
+// What is wrong with a command line, in the words that all of lockstep's errors have.
+#pragma once
+
+#include <string>
+
+#include "lockstep/cli/command.h"
+
+namespace lockstep::cli {
+
+// One sentence about what the parser met: a command or flag that there is not, with the nearest;
+// a command that is missing; else the parser's own words. Then where to read more.
+std::string describe_usage_error(const CLI::App& app, const CLI::ParseError& error);
+
+}  // namespace lockstep::cli
