@@ -1,5 +1,6 @@
 #include "lockstep/launch/make_world.h"
 
+#include <algorithm>
 #include <atomic>
 #include <numeric>
 
@@ -53,6 +54,36 @@ std::unique_ptr<Communicator> make_native_world(const World& world, const CommOp
       [&](const std::string& mine) { return native.exchange("invitations", mine); });
 }
 
+[[noreturn]] void fail_mpi_decides(std::string_view key, std::string_view value) {
+  fail(ErrorCode::kUnsupported,
+       "{} = \"{}\" cannot be had with comm.backend = \"mpi\": MPI chooses its algorithms and "
+       "transports itself; leave it \"auto\", or use comm.backend = \"native\"",
+       key, value);
+}
+
+std::unique_ptr<Communicator> make_mpi_world(const World& world, const CommOptions& options) {
+  for (const Collective collective : kScheduledCollectives) {
+    const std::string_view algorithm = options.algorithm(collective);
+    if (algorithm == kAutoAlgorithm) continue;
+    fail_mpi_decides(fmt::format("comm.algorithm.{}", name(collective)), algorithm);
+  }
+  if (options.transport != TransportChoice::kAuto) {
+    fail_mpi_decides("comm.transport", name(options.transport));
+  }
+  auto mpi = make_mpi_communicator({.deadline = options.timeout, .check = options.check});
+  // Started otherwise than by mpirun, every process is to MPI a world of its own.
+  const bool alike = world.rank == mpi->rank() && world.size == mpi->size();
+  if (!alike && world.origin != kNothingSet) {
+    fail(ErrorCode::kInvalidArgument,
+         "the launcher says that this process is rank {} of {} (told by {}), but to MPI it is rank "
+         "{} of {}; with comm.backend = \"mpi\" start the program by mpirun alone (mpirun -n {} "
+         "PROGRAM), or use comm.backend = \"native\"",
+         world.rank, world.size, world.origin, mpi->rank(), mpi->size(),
+         std::max(world.size, mpi->size()));
+  }
+  return mpi;
+}
+
 }  // namespace
 
 std::unique_ptr<Communicator> make_world(const World& world, const CommOptions& options) {
@@ -62,7 +93,7 @@ std::unique_ptr<Communicator> make_world(const World& world, const CommOptions& 
     case Backend::kNative:
       break;
     case Backend::kMpi:
-      return make_mpi_communicator({.deadline = options.timeout, .check = options.check});
+      return make_mpi_world(world, options);
     case Backend::kThreads:
       if (world.size > 1) {
         fail(ErrorCode::kInvalidArgument,

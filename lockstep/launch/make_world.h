@@ -11,7 +11,10 @@ namespace lockstep {
 
 // Finds this process's rank and the others from the environment that `lockstep launch`, torchrun,
 // mpirun or Slurm gave it, and connects to them by the backend of the options. Without any of them
-// the world is this process alone.
+// the world is this process alone, or with the mpi backend what MPI says.
+//
+// With the mpi backend a forced algorithm or transport is Error(kUnsupported), and a place that
+// differs from the one MPI gives this process Error(kInvalidArgument).
 std::unique_ptr<Communicator> make_world(const CommOptions& options = comm_options());
 
 // The same for a world that is already known.

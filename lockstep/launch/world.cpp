@@ -215,7 +215,7 @@ World find_world(const WorldOverrides& overrides, const EnvironmentLookup& envir
   } else if (std::ranges::none_of(kConventions, [&](const Convention& convention) {
                return read_convention(convention, environment, world);
              })) {
-    world.origin = "nothing set";
+    world.origin = kNothingSet;
   }
   find_rendezvous(overrides, environment, world);
   return world;

@@ -22,6 +22,9 @@
 
 namespace lockstep {
 
+// World::origin where nobody told.
+inline constexpr char kNothingSet[] = "nothing set";
+
 struct World {
   int rank = 0;
   int size = 1;
@@ -32,7 +35,8 @@ struct World {
   HostPort rendezvous;  // empty host: there is none, and none is needed for a world of one
   // True when the launcher serves the rendezvous; otherwise rank 0 has to.
   bool rendezvous_is_hosted = false;
-  std::string origin;             // who told: "flags", "RANK and WORLD_SIZE", "Open MPI", ...
+  // Who told: "flags", "RANK and WORLD_SIZE", "Open MPI", ...
+  std::string origin = "the caller";
   std::string rendezvous_origin;  // "LOCKSTEP_RENDEZVOUS", "MASTER_ADDR and MASTER_PORT", ...
 };
 

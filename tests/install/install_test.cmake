@@ -15,6 +15,11 @@ function(expect_success)
 endfunction()
 
 expect_success(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
+file(GLOB_RECURSE headers RELATIVE ${prefix}/include ${prefix}/include/*.h)
+list(FILTER headers INCLUDE REGEX "/(cli|backend)/")
+if(headers)
+  message(FATAL_ERROR "installed, though nobody outside can use them: ${headers}")
+endif()
 expect_success(${CMAKE_COMMAND} -S ${CONSUMER} -B ${WORK}/build -G ${GENERATOR}
   -D CMAKE_PREFIX_PATH=${prefix} -D CMAKE_CXX_FLAGS=${FLAGS})
 expect_success(${CMAKE_COMMAND} --build ${WORK}/build)

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "lockstep/base/error.h"
+#include "lockstep/launch/make_world.h"
 
 namespace lockstep {
 namespace {
@@ -163,6 +164,31 @@ TEST(World, FindsTheFirstHostOfSlurmsLists) {
   EXPECT_EQ(first_slurm_host("node[3,5-6]"), "node3");
   EXPECT_EQ(first_slurm_host("a,node[3,5]"), "a");
   EXPECT_EQ(first_slurm_host("rack[1-2]-node"), "rack1-node");
+}
+
+std::string mpi_refusal(CommOptions options) {
+  options.backend = Backend::kMpi;
+  try {
+    make_world(World{}, options);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+    return error.what();
+  }
+  return "no error was thrown";
+}
+
+TEST(World, RefusesToForceWhatMpiChooses) {
+  for (std::size_t i = 0; i < std::size(kScheduledCollectives); ++i) {
+    CommOptions options;
+    options.algorithms[i] = "ring";
+    EXPECT_THAT(mpi_refusal(options),
+                HasSubstr(fmt::format("comm.algorithm.{} = \"ring\" cannot be had",
+                                      name(kScheduledCollectives[i]))));
+    EXPECT_THAT(mpi_refusal(options), HasSubstr("MPI chooses its algorithms"));
+  }
+  CommOptions options;
+  options.transport = TransportChoice::kTcp;
+  EXPECT_THAT(mpi_refusal(options), HasSubstr("comm.transport = \"tcp\" cannot be had"));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 //    another implementation or number of ranks. f16 and bf16 are rounded at every hop, and a mean
 //    divides after the sum, which may by then have overflowed.
 //  - Memory from allocate() is plain: page-aligned, zeroed, private to the rank.
-//  - Algorithms cannot be forced; MPI selects its own.
+//  - Neither algorithms nor the transport can be forced; MPI selects its own.
 //  - Operations advance while some thread is in a call of the communicator or of a Work.
 //  - abort() and other failures reach a rank when it next waits or asks. A failed operation may
 //    still write to its buffers: keep them until the process ends, which it then does without
@@ -30,8 +30,7 @@ struct MpiOptions {
   // Bounds every wait.
   std::chrono::nanoseconds deadline = std::chrono::minutes(5);
   // Ranks compare what they are about to do before they do it, which costs a small all_gather a
-  // call. Without, ranks that disagree get whatever MPI makes of it. LOCKSTEP_COMM_CHECK=0 turns
-  // it off too. The same on all ranks.
+  // call. Without, ranks that disagree get whatever MPI makes of it. The same on all ranks.
   bool check = true;
   // The most elements given to MPI in one piece.
   int largest_piece = INT_MAX;

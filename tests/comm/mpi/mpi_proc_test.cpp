@@ -9,17 +9,22 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <numeric>
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/launch/make_world.h"
+#include "tests/comm/mpi/every_operation.h"
+#include "tests/launch/launched.h"
 
 namespace lockstep {
 namespace {
 
 using std::filesystem::path;
-using testing::HasSubstr;
-using Floats = std::vector<float>;
+using testing::check_every_operation;
+using testing::Floats;
+using ::testing::HasSubstr;
+using testing::Launched;
+using testing::TemporaryFolder;
 
 struct Outcome {
   int status = -1;
@@ -52,7 +57,7 @@ std::string mpirun(int ranks, const std::string& scenario, const std::string& en
       environment, ranks, self(), scenario);
 }
 
-class Mpi : public testing::Test {
+class Mpi : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!installed("mpirun") ||
@@ -74,9 +79,30 @@ TEST_F(Mpi, CollectivesAreRightWithoutChecks) {
   EXPECT_EQ(outcome.status, 0) << outcome.output;
 }
 
+// By a communicator of default options, whatever is configured for others.
 TEST_F(Mpi, RanksThatDisagreeAreNamed) {
-  const Outcome outcome = shell(mpirun(4, "Mismatch"));
+  const Outcome outcome = shell(mpirun(4, "Mismatch", "LOCKSTEP_COMM_CHECK=0"));
   EXPECT_EQ(outcome.status, 0) << outcome.output;
+}
+
+TEST_F(Mpi, AWorldIsCheckedAsConfigured) {
+  for (const char* check : {"true", "false"}) {
+    const Outcome outcome =
+        shell(mpirun(2, "Checked", fmt::format("LOCKSTEP_COMM_CHECK={}", check)));
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+  }
+}
+
+TEST_F(Mpi, AWorldIsTheOneThatMpirunTold) {
+  const Outcome outcome = shell(mpirun(2, "World"));
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+}
+
+TEST_F(Mpi, RanksOfAnotherLauncherAreNotTakenForWorldsOfOne) {
+  Launched job({"-n", "2", "--", self(), "--gtest_also_run_disabled_tests",
+                "--gtest_filter=DISABLED_Rank.NotByMpirun"},
+               {"ASAN_OPTIONS=detect_leaks=0"});
+  EXPECT_EQ(job.wait(), 0) << job.out() << job.err();
 }
 
 // The ranks of these leave MPI without MPI_Finalize, and mpirun ends with an error; so they count
@@ -84,17 +110,14 @@ TEST_F(Mpi, RanksThatDisagreeAreNamed) {
 class MpiFailure : public Mpi {
  protected:
   void expect_all_found(int ranks, const std::string& scenario) {
-    const path folder = std::filesystem::temp_directory_path() /
-                        fmt::format("lockstep-mpi-{}-{}", scenario, getpid());
-    std::filesystem::create_directory(folder);
+    const TemporaryFolder folder;
     const Outcome outcome =
-        shell(mpirun(ranks, scenario, fmt::format("FINDINGS={}", folder.string())));
+        shell(mpirun(ranks, scenario, fmt::format("FINDINGS={}", folder.path().string())));
     for (int rank = 0; rank < ranks; ++rank) {
       std::string line;
-      std::getline(std::ifstream(folder / std::to_string(rank)), line);
+      std::getline(std::ifstream(folder.path() / std::to_string(rank)), line);
       EXPECT_EQ(line, "as expected") << "rank " << rank << "\n" << outcome.output;
     }
-    std::filesystem::remove_all(folder);
   }
 };
 
@@ -128,231 +151,26 @@ TEST(MpiModule, WhereThereIsNoneTheErrorSaysWhatToInstall) {
 
 // From here on: what a rank does.
 
-template <class T>
-T number(double x) {
-  if constexpr (std::is_same_v<T, Half>) {
-    return to_half(static_cast<float>(x));
-  } else if constexpr (std::is_same_v<T, BFloat16>) {
-    return to_bfloat16(static_cast<float>(x));
-  } else {
-    return static_cast<T>(x);
-  }
-}
-
-constexpr std::size_t kCount = 11;
-
-// What rank r gives in element i: small enough to be exact in every type.
-double given(int rank, std::size_t i) { return (rank + 1) * (i % 3 == 0 ? 2 : 1); }
-
-double reduced(ReduceOp::Kind op, int ranks, std::size_t i) {
-  double result = given(0, i);
-  for (int r = 1; r < ranks; ++r) {
-    const double x = given(r, i);
-    switch (op) {
-      case ReduceOp::kProd:
-        result *= x;
-        break;
-      case ReduceOp::kMin:
-        result = std::min(result, x);
-        break;
-      case ReduceOp::kMax:
-        result = std::max(result, x);
-        break;
-      default:
-        result += x;
-    }
-  }
-  return op == ReduceOp::kMean ? result / ranks : result;
-}
-
-template <class T>
-void check_reductions(Communicator& comm) {
-  for (ReduceOp::Kind op :
-       {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kMean}) {
-    const auto expected = [&](std::size_t i) {
-      const double exact = reduced(op, comm.size(), i);
-      if constexpr (std::is_integral_v<T>) return static_cast<T>(static_cast<int>(exact));
-      return number<T>(exact);
-    };
-    std::vector<T> mine;
-    for (std::size_t i = 0; i < kCount; ++i) mine.push_back(number<T>(given(comm.rank(), i)));
-    std::vector<T> out(kCount);
-    comm.all_reduce(mine, out, op);
-    for (std::size_t i = 0; i < kCount; ++i) EXPECT_EQ(out[i], expected(i)) << i;
-    comm.all_reduce(mine, op);
-    EXPECT_EQ(mine, out);
-  }
-}
-
-void check_rooted(Communicator& comm) {
-  const int n = comm.size();
-  for (int root = 0; root < n; ++root) {
-    const bool is_root = comm.rank() == root;
-    Floats data(5, is_root ? 7.0f : 0.0f);
-    comm.broadcast(data, root);
-    EXPECT_EQ(data, Floats(5, 7.0f));
-
-    Floats whole(is_root ? 2 * n : 0);
-    std::iota(whole.begin(), whole.end(), 0.0f);
-    Floats part(2);
-    comm.scatter(whole, part, root);
-    EXPECT_EQ(part, (Floats{2.0f * comm.rank(), 2.0f * comm.rank() + 1}));
-    Floats back(whole.size());
-    comm.gather(part, back, root);
-    EXPECT_EQ(back, whole);
-    if (is_root) {  // in place
-      comm.scatter(whole, std::span(whole).subspan(2 * root, 2), root);
-      comm.gather(std::span(back).subspan(2 * root, 2), back, root);
-    } else {
-      comm.scatter({}, part, root);
-      comm.gather(part, {}, root);
-    }
-    EXPECT_EQ(back, whole);
-
-    Floats sum(3, 1.0f);
-    comm.reduce(sum, is_root ? Data(sum) : Data(), ReduceOp::kSum, root);
-    if (is_root) {
-      EXPECT_EQ(sum, Floats(3, static_cast<float>(n)));
-    }
-  }
-}
-
-void check_blocks(Communicator& comm) {
-  const int n = comm.size();
-  const auto rank = static_cast<float>(comm.rank());
-  Floats all(n);
-  comm.all_gather(Floats{rank}, all);
-  Floats in_place(n, -1.0f);
-  in_place[comm.rank()] = rank;
-  comm.all_gather(std::span(in_place).subspan(comm.rank(), 1), in_place);
-  EXPECT_EQ(in_place, all);
-  for (int r = 0; r < n; ++r) EXPECT_EQ(all[r], r);
-
-  Floats parts(2 * n);
-  std::iota(parts.begin(), parts.end(), 0.0f);
-  Floats mine(2);
-  comm.reduce_scatter(parts, mine);
-  EXPECT_EQ(mine, (Floats{2 * rank * n, (2 * rank + 1) * n}));
-  comm.reduce_scatter(parts, std::span(parts).subspan(2 * comm.rank(), 2), ReduceOp::kMean);
-  for (std::size_t i = 0; i < parts.size(); ++i) EXPECT_EQ(parts[i], i);
-
-  Floats to(n);
-  for (int r = 0; r < n; ++r) to[r] = 10 * rank + r;
-  Floats from(n);
-  comm.all_to_all(to, from);
-  for (int r = 0; r < n; ++r) EXPECT_EQ(from[r], 10 * r + rank);
-  comm.all_to_all(to, to);
-  EXPECT_EQ(to, from);
-}
-
-void check_varying(Communicator& comm) {
-  const int n = comm.size();
-  std::vector<std::size_t> counts(n);  // 0, 1, 2, ...
-  std::iota(counts.begin(), counts.end(), std::size_t{0});
-  Floats expected;
-  for (int r = 0; r < n; ++r) expected.insert(expected.end(), r, static_cast<float>(r));
-  const Floats mine(comm.rank(), static_cast<float>(comm.rank()));
-  Floats all(expected.size());
-  comm.run(all_gather_v(mine, all, counts));
-  EXPECT_EQ(all, expected);
-  const bool is_root = comm.rank() == n - 1;
-  Floats gathered(is_root ? expected.size() : 0);
-  comm.run(gather_v(mine, gathered, counts, n - 1));
-  if (is_root) {
-    EXPECT_EQ(gathered, expected);
-  }
-  Floats part(mine.size());
-  comm.run(scatter_v(gathered, counts, part, n - 1));
-  EXPECT_EQ(part, mine);
-
-  // Rank i sends i + j elements to rank j.
-  std::vector<std::size_t> sizes(n);
-  std::iota(sizes.begin(), sizes.end(), static_cast<std::size_t>(comm.rank()));
-  Floats to;
-  Floats wanted;
-  for (int r = 0; r < n; ++r) {
-    to.insert(to.end(), sizes[r], static_cast<float>(100 * comm.rank() + r));
-    wanted.insert(wanted.end(), sizes[r], static_cast<float>(100 * r + comm.rank()));
-  }
-  Floats from(wanted.size());
-  comm.run(all_to_all_v(to, sizes, from, sizes));
-  EXPECT_EQ(from, wanted);
-  comm.run(all_to_all_v(to, sizes, to, sizes));
-  EXPECT_EQ(to, wanted);
-}
-
-void check_points(Communicator& comm) {
-  const int n = comm.size();
-  const int next = (comm.rank() + 1) % n;
-  const int previous = (comm.rank() + n - 1) % n;
-  Floats copied(2);
-  comm.copy(Floats{1, 2}, copied);
-  EXPECT_EQ(copied, (Floats{1, 2}));
-  if (n == 1) return;
-  const std::vector<std::int64_t> a{comm.rank()};
-  const std::vector<std::uint8_t> b(9, static_cast<std::uint8_t>(comm.rank()));
-  std::vector<std::int64_t> got_a(1);
-  std::vector<std::uint8_t> got_b(9);
-  const Work works[] = {comm.start(send(a, next)), comm.start(send(b, next)),
-                        comm.start(receive(got_a, previous)), comm.start(receive(got_b, previous))};
-  for (const Work& work : works) work.wait();
-  EXPECT_EQ(got_a[0], previous);
-  EXPECT_EQ(got_b, std::vector<std::uint8_t>(9, static_cast<std::uint8_t>(previous)));
-  comm.signal(next);
-  comm.signal(next);
-  comm.wait_signal(previous);
-  comm.wait_signal(previous);
-}
-
-void check_several_in_flight(Communicator& comm) {
-  UserReduction larger;
-  larger.name = "larger of two";
-  larger.combine = [](void* accumulator, const void* operand, std::size_t count, DType, void*) {
-    for (std::size_t i = 0; i < count; ++i) {
-      auto& a = static_cast<std::int32_t*>(accumulator)[i];
-      a = std::max(a, static_cast<const std::int32_t*>(operand)[i]);
-    }
-  };
-  std::vector<std::int32_t> user(1000, comm.rank());
-  std::vector<Half> halves(77, to_half(1.0f));
-  Floats sums(3000, 1.0f);
-  const Work works[] = {comm.start(all_reduce(user, ReduceOp(larger))),
-                        comm.start(all_reduce(halves, ReduceOp::kMax)),
-                        comm.start(all_reduce(sums)), comm.start(barrier())};
-  for (int w = 3; w >= 0; --w) works[w].wait();
-  EXPECT_TRUE(works[0].done());
-  EXPECT_EQ(user, std::vector<std::int32_t>(1000, comm.size() - 1));
-  EXPECT_EQ(halves, std::vector<Half>(77, to_half(1.0f)));
-  EXPECT_EQ(sums, Floats(3000, static_cast<float>(comm.size())));
-}
-
-void check_everything(Communicator& comm) {
-  for (DType dtype : kAllDTypes) {
-    SCOPED_TRACE(name(dtype));
-    with_type(dtype, [&](auto zero) { check_reductions<decltype(zero)>(comm); });
-  }
-  check_rooted(comm);
-  check_blocks(comm);
-  check_varying(comm);
-  check_points(comm);
-  check_several_in_flight(comm);
-  comm.all_reduce(Floats{});
-  comm.barrier();
+CommOptions mpi_options() {
+  CommOptions options = comm_options();
+  options.backend = Backend::kMpi;
+  return options;
 }
 
 TEST(DISABLED_Rank, Collectives) {
-  auto comm = make_mpi_communicator();
+  auto comm = make_world(mpi_options());
   EXPECT_EQ(comm->backend(), "mpi");
-  check_everything(*comm);
+  check_every_operation(*comm);
   auto part = comm->split(comm->rank() % 2, -comm->rank());
   ASSERT_NE(part, nullptr);
   EXPECT_EQ(part->size(), (comm->size() + 1 - comm->rank() % 2) / 2);
-  check_everything(*part);
+  check_every_operation(*part);
   EXPECT_EQ(comm->split(comm->rank() == 0 ? 0 : -1, 0) != nullptr, comm->rank() == 0);
 
   MpiOptions in_small_pieces;
+  in_small_pieces.check = mpi_options().check;
   in_small_pieces.largest_piece = 3;
-  check_everything(*make_mpi_communicator(in_small_pieces));
+  check_every_operation(*make_mpi_communicator(in_small_pieces));
 
   const SymmetricBuffer buffer = comm->allocate(10000);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data()) % 4096, 0u);
@@ -375,6 +193,58 @@ TEST(DISABLED_Rank, Mismatch) {
       EXPECT_THAT(error.what(), HasSubstr("rank 2 called all_reduce of 12 f32, sum"));
     }
   }
+}
+
+// The ranks name different types that MPI moves alike, so that nobody but the check objects.
+TEST(DISABLED_Rank, Checked) {
+  const CommOptions options = mpi_options();
+  auto comm = make_world(options);
+  std::vector<Half> halves(5);
+  std::vector<BFloat16> others(5);
+  const Data data = comm->rank() == 0 ? Data(halves) : Data(others);
+  if (options.check) {
+    EXPECT_THROW(comm->broadcast(data, 0), Error);
+  } else {
+    EXPECT_NO_THROW(comm->broadcast(data, 0));
+  }
+}
+
+std::string refusal(const World& world) {
+  try {
+    make_world(world, mpi_options());
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    return error.what();
+  }
+  return "no error was thrown";
+}
+
+TEST(DISABLED_Rank, World) {
+  const World told = find_world();
+  auto comm = make_world(mpi_options());
+  EXPECT_EQ(comm->size(), 2);
+  EXPECT_EQ(comm->rank(), told.rank);
+
+  World swapped = told;
+  swapped.rank = 1 - told.rank;
+  EXPECT_THAT(refusal(swapped), HasSubstr(fmt::format("but to MPI it is rank {} of 2", told.rank)));
+
+  for (const char* variable :
+       {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE"}) {
+    unsetenv(variable);
+  }
+  EXPECT_EQ(find_world().origin, kNothingSet);
+  EXPECT_EQ(make_world(mpi_options())->size(), 2);
+}
+
+TEST(DISABLED_Rank, NotByMpirun) {
+  const World world = find_world();
+  const std::string sentence = refusal(world);
+  EXPECT_THAT(sentence, HasSubstr(fmt::format("rank {} of 2 (told by RANK and WORLD_SIZE), but to "
+                                              "MPI it is rank 0 of 1",
+                                              world.rank)));
+  EXPECT_THAT(sentence, HasSubstr("mpirun -n 2"));
+  EXPECT_THAT(sentence, HasSubstr("comm.backend = \"native\""));
 }
 
 // Writes the finding of this rank and waits for those of all others.

@@ -1,7 +1,6 @@
 // The Communicator that the module hands out.
 #include <sys/mman.h>
 
-#include <cstdlib>
 #include <string>
 
 #include "lockstep/comm/communicator.h"
@@ -105,26 +104,19 @@ class MpiCommunicator : public Communicator {
   std::shared_ptr<Engine> engine_;
 };
 
-bool check_wanted(const MpiOptions& options) {
-  const char* text = std::getenv("LOCKSTEP_COMM_CHECK");
-  return options.check && !(text != nullptr && std::string_view(text) == "0");
-}
-
 }  // namespace
 }  // namespace lockstep::mpi
 
 extern "C" int lockstep_mpi_version() { return lockstep::mpi::kModuleVersion; }
 
-extern "C" lockstep::Communicator* lockstep_mpi_communicator(const lockstep::MpiOptions* wanted) {
+extern "C" lockstep::Communicator* lockstep_mpi_communicator(const lockstep::MpiOptions* options) {
   using namespace lockstep;
   mpi::initialize();
-  MpiOptions options = *wanted;
-  options.check = mpi::check_wanted(options);
   MPI_Comm world = MPI_COMM_NULL;
   {
     const std::lock_guard lock(mpi::mutex());
     mpi::expect(MPI_Comm_dup(MPI_COMM_WORLD, &world), "MPI_Comm_dup");
     mpi::expect(MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   }
-  return new mpi::MpiCommunicator(std::make_shared<mpi::Engine>(world, options));
+  return new mpi::MpiCommunicator(std::make_shared<mpi::Engine>(world, *options));
 }

@@ -27,7 +27,7 @@ Engine::Engine(MPI_Comm base, const MpiOptions& options) : options_(options), ba
   expect(MPI_Allreduce(MPI_IN_PLACE, votes, 2, MPI_INT, MPI_MIN, base_), "MPI_Allreduce");
   if (votes[0] == 0 && votes[1] == 0) {
     fail(ErrorCode::kMismatch,
-         "some ranks check their calls and some do not; set LOCKSTEP_COMM_CHECK alike for all");
+         "some ranks check their calls and some do not; set comm.check alike for all");
   }
   check_comm_ = duplicate(base_);
   data_comm_ = duplicate(base_);
