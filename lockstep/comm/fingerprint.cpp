@@ -92,4 +92,11 @@ std::string describe(const Fingerprint& f) {
   return text;
 }
 
+Error disagreement(int rank, const Fingerprint& mine, int other, const Fingerprint& theirs) {
+  return Error(ErrorCode::kMismatch,
+               fmt::format("ranks disagree: rank {} called {}, but rank {} called {}", rank,
+                           describe(mine), other, describe(theirs)),
+               {other});
+}
+
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "lockstep/base/error.h"
 #include "lockstep/comm/call.h"
 
 namespace lockstep {
@@ -29,5 +30,8 @@ std::uint64_t hash(const Fingerprint& fingerprint);
 
 // "operation 17: all_reduce of 1024 f32, sum"
 std::string describe(const Fingerprint& fingerprint);
+
+// Error(kMismatch) about `other`: "ranks disagree: rank 1 called ..., but rank 0 called ..."
+Error disagreement(int rank, const Fingerprint& mine, int other, const Fingerprint& theirs);
 
 }  // namespace lockstep

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -34,6 +33,5 @@ struct ReduceOp {
 };
 
 std::string_view name(const ReduceOp& op);
-std::optional<ReduceOp> reduce_op_from_name(std::string_view name);  // not the user's
 
 }  // namespace lockstep

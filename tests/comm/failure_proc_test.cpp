@@ -4,10 +4,18 @@
 
 #include <fstream>
 #include <random>
+#include <regex>
+#include <set>
 #include <sstream>
+#include <thread>
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/history.h"
+#include "lockstep/comm/native/fabric.h"
+#include "lockstep/comm/native/memory.h"
+#include "lockstep/comm/native/recorder.h"
+#include "lockstep/comm/native/threads.h"
 #include "tests/launch/launched.h"
 
 namespace lockstep {
@@ -28,12 +36,14 @@ struct Report {
 
 class Failure : public ::testing::TestWithParam<const char*> {
  protected:
-  static Launched start(std::vector<std::string> program, const std::string& timeout = "60s") {
+  static Launched start(std::vector<std::string> program, const std::string& timeout = "60s",
+                        const std::string& recorder_dir = "") {
     std::vector<std::string> arguments = {"-n", std::to_string(kRanks), "--",
                                           std::string(LOCKSTEP_BINARY_DIR) + "/tests/rank_program"};
     arguments.insert(arguments.end(), program.begin(), program.end());
     return Launched(arguments, {std::string("LOCKSTEP_COMM_TRANSPORT=") + GetParam(),
-                                "LOCKSTEP_COMM_TIMEOUT=" + timeout, "LOCKSTEP_COMM_MEASURE=false"});
+                                "LOCKSTEP_COMM_TIMEOUT=" + timeout, "LOCKSTEP_COMM_MEASURE=false",
+                                "LOCKSTEP_COMM_RECORDER_DIR=" + recorder_dir});
   }
 
   static std::optional<Report> report_of(const Launched& job, int rank) {
@@ -50,6 +60,17 @@ class Failure : public ::testing::TestWithParam<const char*> {
     report.code = static_cast<ErrorCode>(code);
     report.when = std::chrono::nanoseconds(nanoseconds);
     return report;
+  }
+
+  // "operation 4" of "rank 1 called operation 4: broadcast ...", for each rank that a text speaks
+  // of.
+  static std::set<std::string> operations_in(const std::string& text) {
+    static const std::regex called("called (operation [0-9]+)");
+    std::set<std::string> found;
+    for (std::sregex_iterator at(text.begin(), text.end(), called), end; at != end; ++at) {
+      found.insert((*at)[1]);
+    }
+    return found;
   }
 
   static std::size_t shared_memory_files() {
@@ -100,6 +121,11 @@ TEST_P(Failure, RanksThatDisagreeAreToldWhoCalledWhat) {
       ASSERT_TRUE(report) << how << ": rank " << rank << " noticed nothing: " << job.err();
       EXPECT_EQ(report->code, ErrorCode::kMismatch) << how << ": " << report->message;
       EXPECT_NE(report->message.find("disagree"), std::string::npos) << report->message;
+      EXPECT_LE(operations_in(report->message).size(), 1u) << how << ": " << report->message;
+      if (how == "root") {
+        EXPECT_NE(report->message.find("root 0"), std::string::npos) << report->message;
+        EXPECT_NE(report->message.find("root 1"), std::string::npos) << report->message;
+      }
     }
     EXPECT_NE(job.wait(), 0);
   }
@@ -142,14 +168,125 @@ TEST_P(Failure, ARankThatLeftIsNamed) {
 
 // Every rank takes itself for the root, so nobody waits for anybody; whoever closes last sees it.
 TEST_P(Failure, ADisagreementInTheLastOperationIsToldAtTheEnd) {
-  if (std::string_view(GetParam()) != "shm") GTEST_SKIP() << "over TCP nobody asks the others";
   Launched job = start({"last"});
   EXPECT_EQ(job.wait(), 0);
   EXPECT_NE(job.err().find("ranks disagree"), std::string::npos) << job.err();
+  EXPECT_EQ(operations_in(job.err()).size(), 1u) << job.err();
+}
+
+TEST_P(Failure, RanksThatAgreedToTheLastEndWithoutAWord) {
+  Launched job = start({"agree"});
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_EQ(job.err(), "");
+}
+
+TEST_P(Failure, TheRecorderDumpNamesTheLastOperations) {
+  const testing::TemporaryFolder dumps;
+  Launched job = start({"disagree", "message"}, "20s", dumps.path());
+  EXPECT_NE(job.wait(), 0);
+  const auto expect_in_dump = [&](int rank, const std::vector<std::string>& phrases) {
+    const std::string text = read_text(dumps.path() / ("rank-" + std::to_string(rank) + ".txt"));
+    for (const std::string& phrase : phrases) {
+      EXPECT_NE(text.find(phrase), std::string::npos) << "no \"" << phrase << "\" in: " << text;
+    }
+  };
+  expect_in_dump(0, {"ranks disagree", "last operations of rank 0", ": barrier: took",
+                     "wait for signal 1 from rank 1: took", "send 1: 11 f32 to rank 1"});
+  expect_in_dump(1, {"ranks disagree", "last operations of rank 1", ": barrier: took",
+                     "signal 1 to rank 0: took", "receive 1: 10 f32 from rank 0", "not ended"});
+}
+
+TEST_P(Failure, ADumpThatCannotBeWrittenIsSaid) {
+  const testing::TemporaryFolder dumps;
+  const std::string missing = dumps.path() / "missing";
+  Launched job = start({"disagree", "count"}, "20s", missing);
+  const auto report = report_of(job, 0);
+  ASSERT_TRUE(report) << job.err();
+  EXPECT_EQ(report->code, ErrorCode::kMismatch) << report->message;
+  EXPECT_NE(job.wait(), 0);
+  EXPECT_NE(job.err().find("cannot write " + missing + "/rank-"), std::string::npos) << job.err();
+  EXPECT_NE(job.err().find("comm.recorder_dir"), std::string::npos) << job.err();
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, Failure, ::testing::Values("shm", "tcp"),
                          [](const auto& tested) { return std::string(tested.param); });
+
+TEST(Closing, WhatWasStartedEndsFirst) {
+  auto world = make_thread_world(2);
+  const std::vector<float> in(std::size_t{1} << 20, 7.0f);  // more than fits between two ranks
+  std::vector<float> out(in.size());
+  std::thread sender([&] {
+    world[0]->start(send(in, 1));
+    world[0].reset();
+  });
+  std::thread receiver([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the sender closes meanwhile
+    world[1]->receive(out, 0);
+  });
+  sender.join();
+  receiver.join();
+  EXPECT_EQ(out, in);
+}
+
+Fingerprint broadcast_number(std::uint64_t sequence, int root) {
+  std::vector<float> data(10);
+  return fingerprint_of(broadcast(data, root), sequence);
+}
+
+TEST(History, ComparesOnlyTheNumbersItKnows) {
+  History history;
+  EXPECT_EQ(history.last().sequence, 0u);
+  EXPECT_NO_THROW(history.compare(0, 1, Fingerprint{}));
+  for (std::uint64_t i = 1; i <= History::kKept + 1; ++i) history.add(broadcast_number(i, 0));
+  EXPECT_EQ(history.last().sequence, History::kKept + 1);
+  EXPECT_NO_THROW(history.compare(0, 1, broadcast_number(1, 1))) << "forgotten";
+  EXPECT_NO_THROW(history.compare(0, 1, broadcast_number(2, 0))) << "the same";
+  EXPECT_THROW(history.compare(0, 1, broadcast_number(2, 1)), Error);
+  EXPECT_NO_THROW(history.compare(0, 1, broadcast_number(History::kKept + 2, 1))) << "not yet";
+}
+
+TEST(Inbox, IsSettledWhenItIsClosedAndAllFarMembersHaveParted) {
+  Inbox inbox;
+  inbox.members = {4, 5, 6};
+  History mine;
+  mine.add(broadcast_number(1, 0));
+  inbox.part(5, broadcast_number(1, 0));
+  EXPECT_FALSE(inbox.settled());
+  inbox.close(0, std::vector<int>{5, 6}, mine);
+  EXPECT_FALSE(inbox.settled());
+  ::testing::internal::CaptureStderr();
+  inbox.part(6, broadcast_number(1, 2));
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(inbox.settled());
+  EXPECT_NE(said.find("rank 0 called operation 1: broadcast of 10 f32, root 0, but rank 2 called "
+                      "operation 1: broadcast of 10 f32, root 2"),
+            std::string::npos)
+      << said;
+}
+
+TEST(Recorder, ManyThreadsRecordMessagesAtATime) {
+  const SharedMemory memory = map_private(sizeof(shared::Area));
+  auto* area = reinterpret_cast<shared::Area*>(memory.get());
+  Recorder recorder(*area);
+  Recorder::end(recorder.begin(broadcast_number(1, 0)));
+  std::vector<std::thread> threads;
+  for (int peer = 0; peer < 4; ++peer) {
+    threads.emplace_back([&recorder, peer] {
+      for (std::uint64_t number = 1; number <= 500; ++number) {
+        recorder.end_message(
+            recorder.begin_message({shared::MessageKind::kReceive, peer, number, 7}));
+      }
+    });
+  }
+  for (int i = 0; i < 100; ++i) recorded_operations(*area, 5);
+  for (std::thread& thread : threads) thread.join();
+  recorder.begin_message({shared::MessageKind::kWaitSignal, 2, 9});
+  const std::string text = recorded_operations(*area, 5);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 6) << text;
+  EXPECT_NE(text.find("operation 1: broadcast of 10 f32, root 0: took"), std::string::npos) << text;
+  EXPECT_NE(text.find("receive 500: 7 f32 from rank"), std::string::npos) << text;
+  EXPECT_NE(text.find("wait for signal 9 from rank 2: started"), std::string::npos) << text;
+}
 
 }  // namespace
 }  // namespace lockstep

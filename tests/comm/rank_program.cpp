@@ -58,6 +58,7 @@ void disagree(Communicator& world, const std::string& how) {
   } else if (how == "allocation") {
     world.allocate(odd ? 8192 : 4096);
   } else if (how == "message" && world.rank() < 2) {
+    odd ? world.signal(0) : world.wait_signal(1);
     odd ? world.receive(std::span(data).first(10), 0) : world.send(std::span(data).first(11), 1);
   }
   world.barrier();
@@ -67,6 +68,13 @@ void disagree_at_last(Communicator& world) {
   std::vector<float> data(10);
   world.barrier();
   world.broadcast(data, world.rank());
+}
+
+void agree_to_the_last(Communicator& world) {
+  std::vector<float> data(10);
+  for (int i = 0; i < 100; ++i) world.broadcast(data, i % world.size());
+  const auto half = world.split(world.rank() % 2, 0);
+  half->broadcast(data, 0);
 }
 
 void stop_rank(Communicator& world) {
@@ -85,6 +93,7 @@ void run(Communicator& world, const std::string& what, const std::string& how) {
   if (what == "loop") loop(world);
   if (what == "disagree") disagree(world, how);
   if (what == "last") disagree_at_last(world);
+  if (what == "agree") agree_to_the_last(world);
   if (what == "stop") stop_rank(world);
   if (what == "abort") abort_rank(world);
   if (what == "leave") world.barrier();

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-enum class FrameKind : std::uint32_t { kGoodbye, kFault, kStatus, kSignal, kMemory };
+enum class FrameKind : std::uint32_t { kGoodbye, kPart, kFault, kStatus, kSignal, kMemory };
 
 constexpr auto kSendPatience = std::chrono::milliseconds(500);
 constexpr auto kReceivePatience = std::chrono::seconds(5);
@@ -27,7 +27,7 @@ struct ControlPlane::Frame {
   std::uint64_t bytes = 0;
   std::int32_t rank_count = 0;
   std::array<std::int32_t, 33> ranks{};
-  Fingerprint operation;  // of a status
+  Fingerprint operation;  // of a status, or the last before a parting
   std::array<char, 816> text{};
 };
 
@@ -145,9 +145,20 @@ void ControlPlane::enroll(std::uint64_t tag, std::shared_ptr<Inbox> inbox) {
   inboxes_[tag] = std::move(inbox);
 }
 
-void ControlPlane::withdraw(std::uint64_t tag) {
+void ControlPlane::withdraw(std::uint64_t tag, std::span<const int> far,
+                            const History& operations) {
+  Frame frame;
+  frame.kind = FrameKind::kPart;
+  frame.tag = tag;
+  frame.operation = operations.last();
+  for (int to : far) send(to, frame);
   const std::lock_guard lock(mutex_);
-  inboxes_.erase(tag);
+  const auto found = inboxes_.find(tag);
+  if (found == inboxes_.end()) return;
+  Inbox& inbox = *found->second;
+  const auto me = std::find(inbox.members.begin(), inbox.members.end(), rank_);
+  inbox.close(static_cast<int>(me - inbox.members.begin()), far, operations);
+  if (inbox.settled()) inboxes_.erase(found);
 }
 
 void ControlPlane::listen() {
@@ -164,14 +175,19 @@ void ControlPlane::listen() {
       }
     }
     if (::poll(polls.data(), polls.size(), -1) < 0) continue;
-    if (polls[0].revents != 0) return;
     // All that was said is heard before anyone is declared dead: a rank that tells of another's
     // death and then ends itself must not be taken for the culprit.
     std::vector<int> ended;
+    bool heard = false;
     for (std::size_t i = 1; i < polls.size(); ++i) {
-      if (polls[i].revents != 0 && !receive(ranks[i])) ended.push_back(ranks[i]);
+      if (polls[i].revents == 0) continue;
+      heard = true;
+      if (!receive(ranks[i])) ended.push_back(ranks[i]);
     }
     for (int rank : ended) report_gone(rank);
+    // Two ranks that part at the same time have both spoken before either stops to listen, so one
+    // of them at least has the other's word waiting.
+    if (polls[0].revents != 0 && !heard) return;
   }
 }
 
@@ -195,6 +211,11 @@ void ControlPlane::handle(int from, const Frame& frame, UniqueFd fd) {
   switch (frame.kind) {
     case FrameKind::kGoodbye:
       left_.insert(from);
+      break;
+    case FrameKind::kPart:
+      if (found == inboxes_.end()) break;
+      found->second->part(from, frame.operation);
+      if (found->second->settled()) inboxes_.erase(found);
       break;
     case FrameKind::kFault: {
       const Error error(

@@ -33,13 +33,15 @@ class ControlPlane {
 
   // `links` by world rank; the one of `rank` itself is empty.
   ControlPlane(int rank, std::vector<Link> links);
-  // Says goodbye.
+  // Says goodbye, and hears what has already arrived.
   ~ControlPlane();
   ControlPlane(const ControlPlane&) = delete;
   ControlPlane& operator=(const ControlPlane&) = delete;
 
   void enroll(std::uint64_t tag, std::shared_ptr<Inbox> inbox);
-  void withdraw(std::uint64_t tag);
+  // Tells those `far` the last of this rank's operations. The inbox stays until they have done so,
+  // too: what they say is compared whenever it comes.
+  void withdraw(std::uint64_t tag, std::span<const int> far, const History& operations);
 
   void send_fault(std::uint64_t tag, int to, const Error& error);
   void send_status(std::uint64_t tag, int to, const Status& status);

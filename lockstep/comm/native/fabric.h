@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/fault.h"
 #include "lockstep/comm/fingerprint.h"
+#include "lockstep/comm/history.h"
 #include "lockstep/comm/shared/segment.h"
 #include "lockstep/comm/transport/channel.h"
 
@@ -42,13 +44,31 @@ struct Inbox {
   void put_status(int world_rank, Status status);
   std::map<int, Status> statuses() const;
 
+  // A member has closed the communicator; its last operation counts as a status.
+  void part(int world_rank, const Fingerprint& last);
+  // This rank, number `rank` of the members, has closed it; these were its operations. Those `far`
+  // have parted or will yet. An operation of theirs that differs is told in the log, now or when
+  // they part: nobody is left to throw it at.
+  void close(int rank, std::span<const int> far, const History& operations);
+  // Closed, and all who were to part have.
+  bool settled() const;
+
  private:
   int member_of(int world_rank) const;
+  void compare_last(int member, const Fingerprint& last);
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<int, std::uint64_t> signals_;
   std::map<int, Status> statuses_;
+  std::set<int> parted_;
+  struct Closed {
+    int rank;
+    std::vector<int> far;  // members
+    History operations;
+    bool told = false;  // of a disagreement; once is enough
+  };
+  std::unique_ptr<Closed> closed_;
 };
 
 using SharedMemory = std::shared_ptr<std::byte>;  // unmaps itself
@@ -85,7 +105,10 @@ class Fabric {
 
   // News of this communicator is to arrive in `inbox`, until withdrawn.
   virtual void enroll(std::uint64_t tag, std::shared_ptr<Inbox> inbox) = 0;
-  virtual void withdraw(std::uint64_t tag) = 0;
+  // This rank closes the communicator and tells those `far`, the members it shares no memory with,
+  // the last of its operations. They compare it with theirs as it does with what they tell; whoever
+  // closed first does so as long as the fabric lives. Waits for nobody.
+  virtual void withdraw(std::uint64_t tag, std::span<const int> far, const History& operations) = 0;
   // Tells the other members of a communicator that it is broken.
   virtual void spread(std::uint64_t tag, std::span<const int> members, const Error& error) = 0;
   virtual void spread(std::uint64_t tag, std::span<const int> members, const Status& status) = 0;

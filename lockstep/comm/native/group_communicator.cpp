@@ -2,23 +2,18 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
-#include <numeric>
-#include <set>
 
 #include "lockstep/base/log.h"
-#include "lockstep/base/text.h"
-#include "lockstep/comm/native/memory.h"
+#include "lockstep/comm/native/texts.h"
 #include "lockstep/comm/shared/collectives.h"
 #include "lockstep/comm/transport/ring_channel.h"
 
 namespace lockstep {
 namespace {
 
+using shared::MessageKind;
 using shared::Segment;
 using shared::Stream;
-
-constexpr int kOperationsInLog = 5;
 
 int index_of(std::span<const int> values, int value) {
   const auto found = std::find(values.begin(), values.end(), value);
@@ -83,14 +78,29 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64
 
 GroupCommunicator::~GroupCommunicator() {
   // An operation that needs nobody's answer, such as a root's broadcast, is compared by the next;
-  // the last one has no next.
+  // the last one has no next. What is broken is not compared: everyone knows of it.
   try {
+    finish();
     if (!inbox_->fault.present()) group_->compare_posts();
   } catch (const Error& error) {
     log_error("{}", error.what());
   }
-  fabric_->withdraw(tag_);
+  std::vector<int> far;
+  for (int world : members_) {
+    if (index_of(locals_, world) < 0) far.push_back(world);
+  }
+  fabric_->withdraw(tag_, far, inbox_->fault.present() ? History() : history_);
   group_->leave();
+}
+
+void GroupCommunicator::finish() {
+  const auto nothing = [] {};
+  collectives_.run(nothing);
+  for (const auto& far : peers_) {
+    if (far == nullptr) continue;
+    far->sends.run(nothing);
+    far->receives.run(nothing);
+  }
 }
 
 void GroupCommunicator::connect(const ExchangeTexts& exchange) {
@@ -128,16 +138,20 @@ void GroupCommunicator::connect(const ExchangeTexts& exchange) {
   }
   const shared::Patience patience = group_->patience();
   shared::Bell* bell = &segment.area(me).bell;
-  collective_progress_ = std::make_unique<ChannelProgress>(
-      bell, patience, options_.timeout, inbox_->fault,
-      Watch{[this](auto waited, const auto& awaited) { look_around(waited, awaited); },
-            [this](const auto& awaited) { return blame(awaited); }});
+  lookout_ = std::make_unique<Lookout>(*fabric_, tag_, rank_, *inbox_, history_);
+  const auto look = [this](std::chrono::nanoseconds waited, const std::vector<int>& awaited) {
+    group_->check(std::chrono::nanoseconds(0));
+    lookout_->look(waited, awaited);
+  };
+  const auto blame = [this](const std::vector<int>& awaited) { return lookout_->blame(awaited); };
+  collective_progress_ = std::make_unique<ChannelProgress>(bell, patience, options_.timeout,
+                                                           inbox_->fault, Watch{look, blame});
   point_to_point_progress_ =
       std::make_unique<ChannelProgress>(bell, patience, options_.timeout, inbox_->fault, Watch{});
   std::vector<transport::Channel*> channels;
   for (const auto& far : peers_) channels.push_back(far ? far->collective.get() : nullptr);
-  executor_ =
-      std::make_unique<transport::Executor>(rank_, std::move(channels), *collective_progress_);
+  executor_ = std::make_unique<transport::Executor>(rank_, std::move(channels),
+                                                    *collective_progress_, history_);
 }
 
 template <class Body>
@@ -152,7 +166,7 @@ void GroupCommunicator::guarded(Body&& body) {
 void GroupCommunicator::break_down(const Error& error) {
   if (inbox_->fault.report(error)) fabric_->spread(tag_, members_, error);
   const Error first = *inbox_->fault.error();
-  if (!dumped_.exchange(true)) dump_recorder(first);
+  if (!dumped_.exchange(true)) dump(first);
   throw first;
 }
 
@@ -201,9 +215,8 @@ Work GroupCommunicator::start(const Call& call) {
 }
 
 void GroupCommunicator::execute(const Call& call) {
-  const Fingerprint fingerprint = fingerprint_of(call, ++sequence_);
-  current_ = fingerprint;
-  told_.clear();
+  const Fingerprint fingerprint = fingerprint_of(call, history_.last().sequence + 1);
+  history_.add(fingerprint);
   shared::Record& record = recorder_->begin(fingerprint);
   guarded([&] {
     if (selector_->is_fused(call)) {
@@ -221,44 +234,6 @@ void GroupCommunicator::execute_schedule(const Call& call, const std::string& al
   const transport::Prepared& program = prepared(call, algorithm);
   executor_->run(program, call.kind == Collective::kBarrier ? lockstep::barrier() : call,
                  fingerprint);
-}
-
-void GroupCommunicator::look_around(std::chrono::nanoseconds waited,
-                                    const std::vector<int>& awaited) {
-  constexpr auto kStatusAfter = std::chrono::milliseconds(200);
-  group_->check(std::chrono::nanoseconds(0));
-  if (waited < kStatusAfter) return;
-  if (told_ != awaited) {
-    told_ = awaited;
-    fabric_->spread(tag_, members_, Status{current_, awaited});
-  }
-  for (const auto& [member, status] : inbox_->statuses()) {
-    if (status.operation.sequence != sequence_ || status.operation == current_) continue;
-    throw Error(ErrorCode::kMismatch,
-                fmt::format("ranks disagree: rank {} called {}, but rank {} called {}", rank_,
-                            describe(current_), member, describe(status.operation)),
-                {member});
-  }
-}
-
-std::vector<int> GroupCommunicator::blame(const std::vector<int>& awaited) const {
-  const std::map<int, Status> statuses = inbox_->statuses();
-  std::vector<int> open = awaited;
-  std::set<int> seen(awaited.begin(), awaited.end());
-  std::vector<int> silent;
-  while (!open.empty()) {
-    const int member = open.back();
-    open.pop_back();
-    const auto found = statuses.find(member);
-    if (found == statuses.end() || found->second.operation.sequence != sequence_) {
-      silent.push_back(member);
-      continue;
-    }
-    for (int next : found->second.awaited) {
-      if (next != rank_ && seen.insert(next).second) open.push_back(next);
-    }
-  }
-  return silent.empty() ? awaited : silent;
 }
 
 const transport::Prepared& GroupCommunicator::prepared(const Call& call,
@@ -282,6 +257,9 @@ void GroupCommunicator::transfer(const Call& call, std::uint64_t sequence) {
   Fingerprint fingerprint = fingerprint_of(call, sequence);
   fingerprint.kind = Collective::kSend;
   Peer& far = peer(call.peer);
+  const std::uint64_t serial = recorder_->begin_message(
+      {call.kind == Collective::kSend ? MessageKind::kSend : MessageKind::kReceive, call.peer,
+       sequence, fingerprint.count, fingerprint.dtype});
   guarded([&] {
     if (call.kind == Collective::kSend) {
       const std::span<const std::byte> payload(call.in.bytes,
@@ -297,6 +275,7 @@ void GroupCommunicator::transfer(const Call& call, std::uint64_t sequence) {
       point_to_point_progress_->complete({}, {&message, 1});
     }
   });
+  recorder_->end_message(serial);
 }
 
 void GroupCommunicator::signal(int target) {
@@ -305,14 +284,17 @@ void GroupCommunicator::signal(int target) {
     fail(ErrorCode::kInvalidArgument, "signal: rank {} is not another rank of this communicator",
          target);
   }
-  const int local = peer(target).local;
-  if (local < 0) {
+  Peer& far = peer(target);
+  const std::uint64_t serial =
+      recorder_->begin_message({MessageKind::kSignal, target, ++far.signals_raised});
+  if (far.local < 0) {
     fabric_->signal(tag_, members_[static_cast<std::size_t>(target)]);
-    return;
+  } else {
+    shared::Area& area = group_->segment().area(far.local);
+    area.signals[group_->me()].fetch_add(1, std::memory_order_seq_cst);
+    shared::ring(area.bell);
   }
-  shared::Area& area = group_->segment().area(local);
-  area.signals[group_->me()].fetch_add(1, std::memory_order_seq_cst);
-  shared::ring(area.bell);
+  recorder_->end_message(serial);
 }
 
 void GroupCommunicator::wait_signal(int source) {
@@ -321,7 +303,8 @@ void GroupCommunicator::wait_signal(int source) {
          "wait_signal: rank {} is not another rank of this communicator", source);
   }
   Peer& far = peer(source);
-  const std::uint64_t wanted = ++far.signals;
+  const std::uint64_t wanted = ++far.signals_awaited;
+  const std::uint64_t serial = recorder_->begin_message({MessageKind::kWaitSignal, source, wanted});
   guarded([&] {
     if (far.local < 0) return inbox_->wait_signal(source, wanted, options_.timeout);
     shared::Area& area = group_->segment().area(group_->me());
@@ -334,26 +317,7 @@ void GroupCommunicator::wait_signal(int source) {
     });
     waiter.until([&] { return raised.load(std::memory_order_acquire) >= wanted; });
   });
-}
-
-std::vector<std::string> GroupCommunicator::exchange_texts(const std::string& mine) {
-  const auto n = static_cast<std::size_t>(size());
-  const std::vector<std::int64_t> length = {static_cast<std::int64_t>(mine.size())};
-  std::vector<std::int64_t> lengths(n);
-  all_gather(length, lengths);
-  std::vector<std::size_t> counts(lengths.begin(), lengths.end());
-  std::string all(
-      static_cast<std::size_t>(std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0})),
-      '\0');
-  run(all_gather_v(ConstData(mine.data(), mine.size(), DType::kU8),
-                   Data(all.data(), all.size(), DType::kU8), counts));
-  std::vector<std::string> texts;
-  std::size_t at = 0;
-  for (std::size_t count : counts) {
-    texts.push_back(all.substr(at, count));
-    at += count;
-  }
-  return texts;
+  recorder_->end_message(serial);
 }
 
 std::unique_ptr<Communicator> GroupCommunicator::split(int color, int key) {
@@ -370,13 +334,13 @@ std::unique_ptr<Communicator> GroupCommunicator::split(int color, int key) {
   });
   const std::uint64_t tag = derive_tag(tag_, ++splits_, color);
   if (color < 0) {
-    exchange_texts({});
+    exchange_texts(*this, {});
     return nullptr;
   }
   std::vector<int> members;
   for (int i : chosen) members.push_back(members_[static_cast<std::size_t>(i)]);
   const auto exchange = [&](const std::string& text) {
-    const std::vector<std::string> everyone = exchange_texts(text);
+    const std::vector<std::string> everyone = exchange_texts(*this, text);
     std::vector<std::string> texts;
     for (int i : chosen) texts.push_back(everyone[static_cast<std::size_t>(i)]);
     return texts;
@@ -409,22 +373,12 @@ void GroupCommunicator::abort(std::string_view reason) {
 
 Choice GroupCommunicator::choice(const Call& call) const { return selector_->choose(call); }
 
-void GroupCommunicator::dump_recorder(const Error& error) const {
-  std::string text = fmt::format(
-      "rank {} of {}: {}\nlast operations of rank {}:\n{}", rank_, size(), error.what(), rank_,
-      recorded_operations(group_->segment().area(group_->me()), kOperationsInLog));
-  for (int culprit : error.ranks()) {
-    if (culprit < 0 || culprit >= size() || culprit == rank_) continue;
-    const int local = peers_[static_cast<std::size_t>(culprit)]->local;
-    if (local < 0) continue;
-    text += fmt::format("last operations of rank {}:\n{}", culprit,
-                        recorded_operations(group_->segment().area(local), kOperationsInLog));
-  }
-  log_error("{}", text);
-  if (options_.recorder_dir.empty()) return;
-  std::ofstream file(fmt::format("{}/rank-{}.txt", options_.recorder_dir,
-                                 members_[static_cast<std::size_t>(rank_)]));
-  file << text;
+void GroupCommunicator::dump(const Error& error) const {
+  std::map<int, const shared::Area*> areas;
+  for (int j = 0; j < group_->size(); ++j) areas[group_->rank_of(j)] = &group_->segment().area(j);
+  const std::string& folder = options_.recorder_dir;
+  dump_recorders(error, rank_, size(), areas,
+                 folder.empty() ? "" : fmt::format("{}/rank-{}.txt", folder, fabric_->rank()));
 }
 
 }  // namespace lockstep

@@ -12,8 +12,10 @@
 #include <vector>
 
 #include "lockstep/comm/communicator.h"
+#include "lockstep/comm/history.h"
 #include "lockstep/comm/native/channel_progress.h"
 #include "lockstep/comm/native/fabric.h"
+#include "lockstep/comm/native/lookout.h"
 #include "lockstep/comm/native/recorder.h"
 #include "lockstep/comm/native/selection.h"
 #include "lockstep/comm/native/task_queue.h"
@@ -55,7 +57,8 @@ class GroupCommunicator final : public Communicator {
     std::unique_ptr<transport::Channel> point_to_point;
     std::uint64_t sent = 0;
     std::uint64_t received = 0;
-    std::uint64_t signals = 0;  // waited for
+    std::uint64_t signals_raised = 0;
+    std::uint64_t signals_awaited = 0;
     TaskQueue sends;
     TaskQueue receives;
   };
@@ -64,22 +67,19 @@ class GroupCommunicator final : public Communicator {
   void connect(const ExchangeTexts& exchange);
 
   void execute(const Call& call);
-  // While a schedule waits: tells the others what this rank waits for, compares what they say.
-  void look_around(std::chrono::nanoseconds waited, const std::vector<int>& awaited);
-  // Those of the awaited ranks, and of the ranks these wait for, that wait for nobody.
-  std::vector<int> blame(const std::vector<int>& awaited) const;
   void execute_schedule(const Call& call, const std::string& algorithm,
                         const Fingerprint& fingerprint);
   const transport::Prepared& prepared(const Call& call, const std::string& algorithm);
   // Sends or receives; the sequence number was drawn when the call was made.
   void transfer(const Call& call, std::uint64_t sequence);
-  std::vector<std::string> exchange_texts(const std::string& mine);
 
   // Runs the body; an Error breaks the communicator for all members.
   template <class Body>
   void guarded(Body&& body);
   [[noreturn]] void break_down(const Error& error);
-  void dump_recorder(const Error& error) const;
+  void dump(const Error& error) const;
+  // Waits for the end of all that was started.
+  void finish();
 
   std::shared_ptr<Fabric> fabric_;
   std::uint64_t tag_;
@@ -89,20 +89,20 @@ class GroupCommunicator final : public Communicator {
   std::shared_ptr<Inbox> inbox_;
   std::vector<int> locals_;  // members on this machine, as world ranks
   SharedMemory segment_memory_;
-  std::shared_ptr<shared::Group> group_;      // also held by symmetric memory
-  std::vector<std::unique_ptr<Peer>> peers_;  // by rank; null for this one
+  std::shared_ptr<shared::Group> group_;  // also held by symmetric memory
+  History history_;
+  std::unique_ptr<Lookout> lookout_;
   std::unique_ptr<ChannelProgress> collective_progress_;
   std::unique_ptr<ChannelProgress> point_to_point_progress_;
   std::unique_ptr<transport::Executor> executor_;
   std::unique_ptr<Selector> selector_;
   std::unique_ptr<Recorder> recorder_;
   std::map<std::tuple<Collective, std::string, int>, transport::Prepared> prepared_;
-  std::uint64_t sequence_ = 0;
-  Fingerprint current_;    // operation
-  std::vector<int> told_;  // the ranks awaited in the last status, for that operation
   std::uint64_t splits_ = 0;
   std::uint32_t allocations_ = 0;
   std::atomic<bool> dumped_{false};
+  // What runs on threads ends before what it uses.
+  std::vector<std::unique_ptr<Peer>> peers_;  // by rank; null for this one
   TaskQueue collectives_;
 };
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "lockstep/base/clock.h"
+#include "lockstep/base/log.h"
 #include "lockstep/base/units.h"
 #include "lockstep/comm/native/fabric.h"
 
@@ -27,6 +28,38 @@ void Inbox::put_status(int world_rank, Status status) {
 std::map<int, Status> Inbox::statuses() const {
   const std::lock_guard lock(mutex_);
   return statuses_;
+}
+
+void Inbox::part(int world_rank, const Fingerprint& last) {
+  const int member = member_of(world_rank);
+  const std::lock_guard lock(mutex_);
+  parted_.insert(member);
+  statuses_[member] = {last, {}};
+  if (closed_) compare_last(member, last);
+}
+
+void Inbox::close(int rank, std::span<const int> far, const History& operations) {
+  auto closed = std::make_unique<Closed>(Closed{rank, {}, operations});
+  for (int world_rank : far) closed->far.push_back(member_of(world_rank));
+  const std::lock_guard lock(mutex_);
+  closed_ = std::move(closed);
+  for (const auto& [member, status] : statuses_) compare_last(member, status.operation);
+}
+
+bool Inbox::settled() const {
+  const std::lock_guard lock(mutex_);
+  return closed_ && std::all_of(closed_->far.begin(), closed_->far.end(),
+                                [&](int member) { return parted_.contains(member); });
+}
+
+void Inbox::compare_last(int member, const Fingerprint& last) {
+  if (closed_->told || fault.present()) return;
+  try {
+    closed_->operations.compare(closed_->rank, member, last);
+  } catch (const Error& error) {
+    closed_->told = true;
+    log_error("{}", error.what());
+  }
 }
 
 void Inbox::wait_signal(int member, std::uint64_t count, std::chrono::nanoseconds timeout) {

@@ -157,8 +157,8 @@ class NativeFabric final : public Fabric {
   void enroll(std::uint64_t tag, std::shared_ptr<Inbox> inbox) override {
     if (control_) control_->enroll(tag, std::move(inbox));
   }
-  void withdraw(std::uint64_t tag) override {
-    if (control_) control_->withdraw(tag);
+  void withdraw(std::uint64_t tag, std::span<const int> far, const History& operations) override {
+    if (control_) control_->withdraw(tag, far, operations);
   }
   void spread(std::uint64_t tag, std::span<const int> members, const Error& error) override {
     for (int member : members) {

@@ -5,33 +5,131 @@
 #include <algorithm>
 #include <vector>
 
+#include "lockstep/base/file.h"
+#include "lockstep/base/log.h"
 #include "lockstep/base/units.h"
 
 namespace lockstep {
+namespace {
+
+using shared::MessageKind;
+using shared::MessageRecord;
+
+constexpr int kOperationsInDump = 5;
+
+struct Line {
+  std::uint64_t started = 0;
+  std::uint64_t ended = 0;
+  std::string what;
+};
+
+std::string describe(const MessageRecord& record) {
+  const std::uint64_t number = record.number.load(std::memory_order_relaxed);
+  const std::uint64_t count = record.count.load(std::memory_order_relaxed);
+  const std::string_view dtype = name(record.dtype.load(std::memory_order_relaxed));
+  const std::int32_t peer = record.peer.load(std::memory_order_relaxed);
+  switch (record.kind.load(std::memory_order_relaxed)) {
+    case MessageKind::kSend:
+      return fmt::format("send {}: {} {} to rank {}", number, count, dtype, peer);
+    case MessageKind::kReceive:
+      return fmt::format("receive {}: {} {} from rank {}", number, count, dtype, peer);
+    case MessageKind::kSignal:
+      return fmt::format("signal {} to rank {}", number, peer);
+    case MessageKind::kWaitSignal:
+      break;
+  }
+  return fmt::format("wait for signal {} from rank {}", number, peer);
+}
+
+void sort_by_start(std::vector<Line>& lines) {
+  std::sort(lines.begin(), lines.end(),
+            [](const Line& a, const Line& b) { return a.started < b.started; });
+}
+
+void keep_newest(std::vector<Line>& lines, int most) {
+  sort_by_start(lines);
+  const std::size_t kept = std::min(lines.size(), static_cast<std::size_t>(most));
+  lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(kept));
+}
+
+}  // namespace
+
+std::uint64_t Recorder::begin_message(const MessageNote& note) {
+  const std::uint64_t serial = messages_.fetch_add(1, std::memory_order_relaxed) + 1;
+  MessageRecord& record = area_.messages[serial % shared::kMessageRecords];
+  record.serial.store(serial, std::memory_order_relaxed);
+  record.started.store(ticks(), std::memory_order_relaxed);
+  record.ended.store(0, std::memory_order_relaxed);
+  record.number.store(note.number, std::memory_order_relaxed);
+  record.count.store(note.count, std::memory_order_relaxed);
+  record.peer.store(note.peer, std::memory_order_relaxed);
+  record.kind.store(note.kind, std::memory_order_relaxed);
+  record.dtype.store(note.dtype, std::memory_order_relaxed);
+  return serial;
+}
+
+void Recorder::end_message(std::uint64_t serial) {
+  MessageRecord& record = area_.messages[serial % shared::kMessageRecords];
+  // Newer ones may have taken its place.
+  if (record.serial.load(std::memory_order_relaxed) != serial) return;
+  record.ended.store(ticks(), std::memory_order_relaxed);
+}
 
 std::string recorded_operations(const shared::Area& area, int most) {
-  std::vector<shared::Record> records;
+  std::vector<Line> lines;
   for (const shared::Record& record : area.records) {
-    if (record.started != 0) records.push_back(record);
+    if (record.started == 0) continue;
+    lines.push_back({record.started, record.ended, describe(record.fingerprint)});
   }
-  std::sort(records.begin(), records.end(),
-            [](const auto& a, const auto& b) { return a.started < b.started; });
+  keep_newest(lines, most);
+  std::vector<Line> messages;
+  for (const MessageRecord& record : area.messages) {
+    const std::uint64_t started = record.started.load(std::memory_order_relaxed);
+    if (started == 0) continue;
+    messages.push_back({started, record.ended.load(std::memory_order_relaxed), describe(record)});
+  }
+  keep_newest(messages, most);
+  lines.insert(lines.end(), messages.begin(), messages.end());
+  sort_by_start(lines);
+
   const std::uint64_t now = ticks();
-  const auto seconds = [](std::uint64_t span) {
-    return format_seconds(static_cast<double>(span) / tick_rate());
+  const auto seconds = [](std::uint64_t from, std::uint64_t to) {
+    return format_seconds(static_cast<double>(to > from ? to - from : 0) / tick_rate());
   };
   std::string text;
-  const std::size_t first =
-      records.size() - std::min(records.size(), static_cast<std::size_t>(most));
-  for (std::size_t i = first; i < records.size(); ++i) {
-    const shared::Record& record = records[i];
-    text += "  " + describe(record.fingerprint);
-    text += record.ended == 0
-                ? fmt::format(": started {} ago, not ended\n", seconds(now - record.started))
-                : fmt::format(": took {}, ended {} ago\n", seconds(record.ended - record.started),
-                              seconds(now - record.ended));
+  for (const Line& line : lines) {
+    text += "  " + line.what;
+    text += line.ended == 0
+                ? fmt::format(": started {} ago, not ended\n", seconds(line.started, now))
+                : fmt::format(": took {}, ended {} ago\n", seconds(line.started, line.ended),
+                              seconds(line.ended, now));
   }
   return text;
+}
+
+void dump_recorders(const Error& error, int rank, int size,
+                    const std::map<int, const shared::Area*>& areas, const std::string& path) {
+  std::string text = fmt::format("rank {} of {}: {}\n", rank, size, error.what());
+  const auto add = [&](int shown) {
+    const auto area = areas.find(shown);
+    if (area == areas.end()) return;
+    text += fmt::format("last operations of rank {}:\n{}", shown,
+                        recorded_operations(*area->second, kOperationsInDump));
+  };
+  add(rank);
+  for (int culprit : error.ranks()) {
+    if (culprit != rank) add(culprit);
+  }
+  log_error("{}", text);
+  if (path.empty()) return;
+  try {
+    write_file(path, text);
+  } catch (const std::exception& failure) {
+    log_warn(
+        "the flight recorder's dump is only in this log: {} (comm.recorder_dir names a folder "
+        "that exists and can be written)",
+        failure.what());
+  }
 }
 
 }  // namespace lockstep

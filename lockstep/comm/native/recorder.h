@@ -1,20 +1,33 @@
 // The flight recorder: the last operations of a rank, in memory that the other ranks of its
-// machine can read after its death.
+// machine can read after its death. Collectives stand in one ring; messages and signals, which run
+// beside them and on several threads, in another.
 #pragma once
 
+#include <atomic>
+#include <map>
 #include <string>
 
 #include "lockstep/base/clock.h"
+#include "lockstep/base/error.h"
 #include "lockstep/comm/fingerprint.h"
 #include "lockstep/comm/shared/segment.h"
 
 namespace lockstep {
 
+// A message or a signal, as the recorder keeps it.
+struct MessageNote {
+  shared::MessageKind kind = shared::MessageKind::kSend;
+  int peer = 0;
+  std::uint64_t number = 0;  // among those of its kind with that peer
+  std::uint64_t count = 0;   // elements; of messages
+  DType dtype = DType::kF32;
+};
+
 class Recorder {
  public:
   explicit Recorder(shared::Area& area) : area_(area) {}
 
-  // An operation starts; the record is finished with end().
+  // A collective starts; the record is finished with end(). One thread at a time.
   shared::Record& begin(const Fingerprint& fingerprint) {
     shared::Record& record = area_.records[next_++ % shared::kRecords];
     record.started = ticks();
@@ -24,13 +37,26 @@ class Recorder {
   }
   static void end(shared::Record& record) { record.ended = ticks(); }
 
+  // A message or signal starts, on any thread; what comes back finishes it with end_message().
+  std::uint64_t begin_message(const MessageNote& note);
+  void end_message(std::uint64_t serial);
+
  private:
   shared::Area& area_;
   std::uint64_t next_ = 0;
+  std::atomic<std::uint64_t> messages_{0};
 };
 
-// The newest `most` operations in an area, oldest first, a line each:
+// The newest `most` collectives in an area, and as many messages and signals, in the order in which
+// they started, a line each:
 //   operation 41: all_reduce of 1024 f32, sum: took 12 us, ended 3 ms ago
+//   receive 3: 1024 f32 from rank 2: started 2 s ago, not ended
 std::string recorded_operations(const shared::Area& area, int most);
+
+// Says in the log what broke the communicator, and the last operations of this rank and of those
+// the error is about, as far as their areas can be seen from here: `areas` by rank. The same text
+// goes to `path`, unless that is empty; where it cannot be written the log says so.
+void dump_recorders(const Error& error, int rank, int size,
+                    const std::map<int, const shared::Area*>& areas, const std::string& path);
 
 }  // namespace lockstep

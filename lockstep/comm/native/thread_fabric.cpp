@@ -88,7 +88,7 @@ class ThreadFabric final : public Fabric {
     const std::lock_guard lock(hub_->mutex);
     hub_->inboxes[{tag, rank_}] = std::move(inbox);
   }
-  void withdraw(std::uint64_t tag) override {
+  void withdraw(std::uint64_t tag, std::span<const int>, const History&) override {
     const std::lock_guard lock(hub_->mutex);
     hub_->inboxes.erase({tag, rank_});
   }

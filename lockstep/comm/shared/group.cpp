@@ -142,11 +142,7 @@ void Group::check(std::chrono::nanoseconds waited) {
 }
 
 void Group::fail_mismatch(int j) const {
-  throw Error(
-      ErrorCode::kMismatch,
-      fmt::format("ranks disagree: rank {} called {}, but rank {} called {}", rank_of(me_),
-                  describe(post_of(me_).fingerprint), rank_of(j), describe(post_of(j).fingerprint)),
-      {rank_of(j)});
+  throw disagreement(rank_of(me_), post_of(me_).fingerprint, rank_of(j), post_of(j).fingerprint);
 }
 
 void Group::add_allocation(std::uint32_t id, std::vector<std::byte*> bases, std::size_t bytes) {

@@ -8,7 +8,7 @@
 //                 phase         how many phases of its operations the owner has finished
 //                 posts[2]      its last two operations: sequence, fingerprint, small payload
 //                 signals[]     how often each local rank has signalled the owner (they write)
-//                 recorder      its last operations, readable after its death
+//                 records[], messages[]   its last operations, readable after its death
 //   Ring[2][n][n]  byte streams from rank to rank: of collectives, and of sends and receives
 //   staging     per rank, for data that is not in symmetric memory:
 //                 two one-shot slots, then three windows
@@ -32,6 +32,7 @@ inline constexpr int kOneShotSlots = 2;
 inline constexpr int kWindows = 3;
 inline constexpr std::size_t kRingBytes = 256 * 1024;
 inline constexpr int kRecords = 64;
+inline constexpr int kMessageRecords = 64;
 
 // Where an owner sleeps: `sleepers` of its threads wait for `rung` to change.
 struct alignas(kLine) Bell {
@@ -69,6 +70,22 @@ struct Record {
   Fingerprint fingerprint;
 };
 
+enum class MessageKind : std::uint8_t { kSend, kReceive, kSignal, kWaitSignal };
+
+// One message or signal of the flight recorder. Several threads write such records, hence the
+// atomics; where a message lasts so long that its record is used again, the two may mix, and the
+// worst that comes of it is a wrong line in a report.
+struct MessageRecord {
+  std::atomic<std::uint64_t> serial;  // which of this rank's it is, from 1
+  std::atomic<std::uint64_t> started;
+  std::atomic<std::uint64_t> ended;
+  std::atomic<std::uint64_t> number;  // among those of its kind with that peer
+  std::atomic<std::uint64_t> count;
+  std::atomic<std::int32_t> peer;
+  std::atomic<MessageKind> kind;
+  std::atomic<DType> dtype;
+};
+
 // Whether the owner of an area takes part: it does, has closed its communicator, or has closed it
 // because it was broken, in which case news of why is on its way to everyone.
 enum class Presence : std::uint32_t { kHere, kLeft, kLeftBroken };
@@ -80,6 +97,7 @@ struct alignas(4096) Area {
   Post posts[2];
   alignas(kLine) std::atomic<std::uint64_t> signals[kMaxLocalRanks];
   alignas(kLine) Record records[kRecords];
+  alignas(kLine) MessageRecord messages[kMessageRecords];
 };
 
 // A stream of bytes from one writer to one reader: bytes [read, written) are in flight.

@@ -93,7 +93,6 @@ void Executor::run_round(const Round& round, const std::vector<bool>& deferred,
                                                layout.bytes(step.source));
       outgoing_.emplace_back(*channels_[static_cast<std::size_t>(step.peer)], step.peer,
                              fingerprint, payload);
-      bytes_sent_ += payload.size();
     } else if (is_receive(step)) {
       Landing landing;
       landing.bytes = layout.bytes(step.target);
@@ -107,7 +106,7 @@ void Executor::run_round(const Round& round, const std::vector<bool>& deferred,
         if (step.kind == StepKind::kReceiveReduce) landing.operand = layout.address(step.source);
       }
       incoming_.emplace_back(*channels_[static_cast<std::size_t>(step.peer)], rank_, step.peer,
-                             fingerprint, landing);
+                             fingerprint, landing, &history_);
     }
   }
   if (!outgoing_.empty() || !incoming_.empty()) progress_.complete(outgoing_, incoming_);

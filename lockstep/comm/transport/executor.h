@@ -15,6 +15,7 @@
 
 #include "lockstep/comm/fault.h"
 #include "lockstep/comm/fingerprint.h"
+#include "lockstep/comm/history.h"
 #include "lockstep/comm/schedule/schedule.h"
 #include "lockstep/comm/shared/waiter.h"
 #include "lockstep/comm/transport/channel.h"
@@ -33,13 +34,11 @@ Prepared prepare(schedule::Program program, int chunks);
 
 class Executor {
  public:
-  // `channels[r]` leads to rank r (null for this rank itself).
-  Executor(int rank, std::vector<Channel*> channels, Progress& progress)
-      : rank_(rank), channels_(std::move(channels)), progress_(progress) {}
+  // `channels[r]` leads to rank r (null for this rank itself); `history` is this rank's own.
+  Executor(int rank, std::vector<Channel*> channels, Progress& progress, const History& history)
+      : rank_(rank), channels_(std::move(channels)), progress_(progress), history_(history) {}
 
   void run(const Prepared& prepared, const Call& call, const Fingerprint& fingerprint);
-
-  std::uint64_t bytes_sent() const { return bytes_sent_; }
 
  private:
   void run_round(const schedule::Round& round, const std::vector<bool>& deferred,
@@ -50,12 +49,12 @@ class Executor {
   int rank_;
   std::vector<Channel*> channels_;
   Progress& progress_;
+  const History& history_;
   std::vector<std::byte> snapshot_;  // the input of an all_to_all in place
   std::vector<std::byte> scratch_;
   std::vector<std::byte> held_;  // received, to be applied at the end of the round
   std::vector<OutgoingMessage> outgoing_;
   std::vector<IncomingMessage> incoming_;
-  std::uint64_t bytes_sent_ = 0;
 };
 
 }  // namespace lockstep::transport

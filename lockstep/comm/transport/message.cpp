@@ -39,11 +39,12 @@ bool OutgoingMessage::progress() {
 }
 
 IncomingMessage::IncomingMessage(Channel& channel, int rank, int peer, const Fingerprint& expected,
-                                 const Landing& landing)
+                                 const Landing& landing, const History* history)
     : channel_(&channel),
       rank_(rank),
       peer_(peer),
       expected_{hash(expected), landing.bytes, expected},
+      history_(history),
       landing_(landing),
       padding_(padding_after(landing.bytes)) {}
 
@@ -60,10 +61,8 @@ void IncomingMessage::check_header() const {
                     describe(expected_.fingerprint), peer_, header_.bytes, rank_, expected_.bytes),
         {peer_});
   }
-  throw Error(ErrorCode::kMismatch,
-              fmt::format("ranks disagree: rank {} called {}, but rank {} called {}", rank_,
-                          describe(expected_.fingerprint), peer_, describe(header_.fingerprint)),
-              {peer_});
+  if (history_ != nullptr) history_->compare(rank_, peer_, header_.fingerprint);
+  throw disagreement(rank_, expected_.fingerprint, peer_, header_.fingerprint);
 }
 
 bool IncomingMessage::progress_payload() {

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "lockstep/comm/fingerprint.h"
+#include "lockstep/comm/history.h"
 #include "lockstep/comm/reduce_op.h"
 #include "lockstep/comm/transport/channel.h"
 
@@ -50,8 +51,10 @@ struct Landing {
 
 class IncomingMessage {
  public:
+  // `history`, if there is one, holds this rank's operations: a peer that is still in an earlier
+  // one is compared with what this rank called then.
   IncomingMessage(Channel& channel, int rank, int peer, const Fingerprint& expected,
-                  const Landing& landing);
+                  const Landing& landing, const History* history = nullptr);
   // Says whether any byte moved. Throws Error(kMismatch) when the peer sends something else.
   bool progress();
   bool done() const {
@@ -69,6 +72,7 @@ class IncomingMessage {
   int rank_;
   int peer_;
   MessageHeader expected_;
+  const History* history_;
   MessageHeader header_;
   std::size_t header_read_ = 0;
   Landing landing_;
