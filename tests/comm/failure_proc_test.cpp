@@ -15,6 +15,7 @@
 #include "lockstep/comm/native/fabric.h"
 #include "lockstep/comm/native/memory.h"
 #include "lockstep/comm/native/recorder.h"
+#include "lockstep/comm/native/threads.h"
 #include "tests/launch/launched.h"
 
 namespace lockstep {
@@ -209,6 +210,23 @@ TEST_P(Failure, ADumpThatCannotBeWrittenIsSaid) {
 
 INSTANTIATE_TEST_SUITE_P(Transports, Failure, ::testing::Values("shm", "tcp"),
                          [](const auto& tested) { return std::string(tested.param); });
+
+TEST(Closing, WhatWasStartedEndsFirst) {
+  auto world = make_thread_world(2);
+  const std::vector<float> in(std::size_t{1} << 20, 7.0f);  // more than fits between two ranks
+  std::vector<float> out(in.size());
+  std::thread sender([&] {
+    world[0]->start(send(in, 1));
+    world[0].reset();
+  });
+  std::thread receiver([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the sender closes meanwhile
+    world[1]->receive(out, 0);
+  });
+  sender.join();
+  receiver.join();
+  EXPECT_EQ(out, in);
+}
 
 Fingerprint broadcast_number(std::uint64_t sequence, int root) {
   std::vector<float> data(10);
