@@ -98,7 +98,8 @@ std::string recorded_operations(const shared::Area& area, int most) {
   };
   std::string text;
   for (const Line& line : lines) {
-    text += "  " + line.what;
+    text += "  ";
+    text += line.what;
     text += line.ended == 0
                 ? fmt::format(": started {} ago, not ended\n", seconds(line.started, now))
                 : fmt::format(": took {}, ended {} ago\n", seconds(line.started, line.ended),
