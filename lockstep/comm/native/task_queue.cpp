@@ -1,5 +1,10 @@
 #include "lockstep/comm/native/task_queue.h"
 
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+
 namespace lockstep {
 
 class TaskQueue::State : public Work::State {
@@ -35,48 +40,23 @@ class TaskQueue::State : public Work::State {
   std::optional<Error> error_;
 };
 
-TaskQueue::~TaskQueue() {
-  {
-    const std::lock_guard lock(mutex_);
-    closing_ = true;
-  }
-  changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
-}
-
 Work TaskQueue::submit(std::function<void()> task) {
   auto state = std::make_shared<State>();
-  {
-    const std::lock_guard lock(mutex_);
-    pending_.fetch_add(1, std::memory_order_acq_rel);
-    items_.push_back({std::move(task), state});
-    if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
-  }
-  changed_.notify_one();
-  return Work(state);
-}
-
-void TaskQueue::serve() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [&] { return closing_ || !items_.empty(); });
-    if (items_.empty()) return;
-    Item item = std::move(items_.front());
-    items_.pop_front();
-    lock.unlock();
+  pending_.fetch_add(1, std::memory_order_acq_rel);
+  thread_.push([this, task = std::move(task), state]() mutable {
     std::optional<Error> error;
     try {
-      item.task();
+      task();
     } catch (const Error& caught) {
       error = caught;
     } catch (const std::exception& caught) {
       error = Error(ErrorCode::kSystem, caught.what());
     }
-    item.task = nullptr;
+    task = nullptr;
     pending_.fetch_sub(1, std::memory_order_acq_rel);
-    item.state->finish(std::move(error));
-    lock.lock();
-  }
+    state->finish(std::move(error));
+  });
+  return Work(state);
 }
 
 }  // namespace lockstep

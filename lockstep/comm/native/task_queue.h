@@ -2,22 +2,20 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <thread>
+#include <utility>
 
+#include "lockstep/base/task_thread.h"
 #include "lockstep/comm/work.h"
 
 namespace lockstep {
 
 class TaskQueue {
  public:
+  // Destruction finishes what is queued; tasks are expected to end soon when their communicator is
+  // broken.
   TaskQueue() = default;
-  // Finishes what is queued; tasks are expected to end soon when their communicator is broken.
-  ~TaskQueue();
   TaskQueue(const TaskQueue&) = delete;
   TaskQueue& operator=(const TaskQueue&) = delete;
 
@@ -35,20 +33,11 @@ class TaskQueue {
 
  private:
   class State;
-  struct Item {
-    std::function<void()> task;
-    std::shared_ptr<State> state;
-  };
 
   bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
-  void serve();
 
   std::atomic<int> pending_{0};
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Item> items_;
-  bool closing_ = false;
-  std::thread thread_;
+  TaskThread thread_;  // last, to end before what its tasks use
 };
 
 }  // namespace lockstep

@@ -1,0 +1,206 @@
+// No fast method finds the smallest layout (the problem is NP-hard), but greedy ones come close:
+// take the requests in some order and put each into a gap between those it meets. Which order is
+// best depends on the requests, so several are tried and the smallest layout is kept.
+#include "lockstep/tensor/layout.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <tuple>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+using Order = std::vector<std::size_t>;  // indices of requests
+
+// Into which of the gaps that are wide enough.
+enum class Fit { kLowest, kTightest };
+
+// How often an order is repaired (see with_top_first): small layouts gain most and cost least.
+int repairs(std::size_t requests) {
+  return static_cast<int>(
+      std::clamp(4000 / std::max(requests, std::size_t{1}), std::size_t{2}, std::size_t{32}));
+}
+
+struct Placement {
+  std::vector<std::size_t> offsets;
+  std::size_t bytes = 0;
+};
+
+struct Placed {
+  std::size_t begin;
+  std::size_t end;
+  int first_step;
+  int last_step;
+};
+
+// `placed` is sorted by where requests begin.
+std::size_t find_gap(const std::vector<Placed>& placed, const Request& request, Fit fit) {
+  const std::size_t needed = room(request);
+  std::size_t best = 0;
+  std::size_t best_width = std::numeric_limits<std::size_t>::max();
+  std::size_t free_from = 0;
+  for (const Placed& other : placed) {
+    if (other.last_step < request.first_step || request.last_step < other.first_step) continue;
+    if (other.begin >= free_from + needed) {
+      const std::size_t width = other.begin - free_from;
+      if (fit == Fit::kLowest) return free_from;
+      if (width < best_width) {
+        best = free_from;
+        best_width = width;
+      }
+    }
+    free_from = std::max(free_from, other.end);
+  }
+  const bool found = best_width != std::numeric_limits<std::size_t>::max();
+  return found ? best : free_from;
+}
+
+Placement place(std::span<const Request> requests, const Order& order, Fit fit) {
+  Placement placement;
+  placement.offsets.resize(requests.size());
+  std::vector<Placed> placed;
+  placed.reserve(requests.size());
+  for (const std::size_t index : order) {
+    const Request& request = requests[index];
+    if (request.bytes == 0) continue;
+    const std::size_t begin = find_gap(placed, request, fit);
+    const std::size_t end = begin + room(request);
+    const auto at = std::upper_bound(
+        placed.begin(), placed.end(), begin,
+        [](std::size_t offset, const Placed& other) { return offset < other.begin; });
+    placed.insert(at, {begin, end, request.first_step, request.last_step});
+    placement.offsets[index] = begin;
+    placement.bytes = std::max(placement.bytes, end);
+  }
+  return placement;
+}
+
+// `key` gives what is compared; requests of equal keys stay in their given order.
+template <class Key>
+Order ordered_by(std::span<const Request> requests, Key key) {
+  Order order(requests.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return key(requests[a]) < key(requests[b]);
+  });
+  return order;
+}
+
+std::int64_t steps(const Request& request) {
+  return std::int64_t{request.last_step} - request.first_step + 1;
+}
+
+std::vector<Order> orders_to_try(std::span<const Request> requests) {
+  const auto most_room_first = [](const Request& r) { return ~room(r); };
+  std::vector<Order> orders;
+  // Optimal for nested lifetimes: all that a request then meets hold it, and lie without gaps.
+  orders.push_back(
+      ordered_by(requests, [&](const Request& r) { return std::tuple(r.first_step, -steps(r)); }));
+  orders.push_back(ordered_by(
+      requests, [&](const Request& r) { return std::tuple(most_room_first(r), -steps(r)); }));
+  orders.push_back(ordered_by(
+      requests, [&](const Request& r) { return std::tuple(-steps(r), most_room_first(r)); }));
+  orders.push_back(ordered_by(requests, [](const Request& r) {
+    return -static_cast<double>(room(r)) * static_cast<double>(steps(r));
+  }));
+  return orders;
+}
+
+// The order with the requests first that end last in the placement it gave: those that were left
+// without a good place get the first choice.
+Order with_top_first(std::span<const Request> requests, Order order, const Placement& placement) {
+  std::stable_partition(order.begin(), order.end(), [&](std::size_t index) {
+    return placement.offsets[index] + room(requests[index]) == placement.bytes;
+  });
+  return order;
+}
+
+void check(std::span<const Request> requests) {
+  std::size_t sum = 0;
+  for (const Request& request : requests) {
+    if (request.last_step < request.first_step) {
+      fail(ErrorCode::kInvalidArgument,
+           "'{}' is asked for from step {} to step {}, which is before", request.name,
+           request.first_step, request.last_step);
+    }
+    constexpr std::size_t kMost = std::numeric_limits<std::ptrdiff_t>::max();
+    if (request.bytes > kMost - Layout::kAlignment || room(request) > kMost - sum) {
+      fail(ErrorCode::kInvalidArgument,
+           "with the {} bytes of '{}' more are asked for than any memory has", request.bytes,
+           request.name);
+    }
+    sum += room(request);
+  }
+}
+
+// Sets lower_bound and peak_step: adds up what begins and ends, step after step.
+void find_peak(std::span<const Request> requests, Layout& layout) {
+  struct Change {
+    std::int64_t step;
+    bool begins;
+    std::size_t bytes;
+  };
+  std::vector<Change> changes;
+  for (const Request& request : requests) {
+    changes.push_back({request.first_step, true, room(request)});
+    changes.push_back({std::int64_t{request.last_step} + 1, false, room(request)});
+  }
+  std::sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) {
+    return std::tuple(a.step, a.begins) < std::tuple(b.step, b.begins);
+  });
+  std::size_t live = 0;
+  for (const Change& change : changes) {
+    if (!change.begins) {
+      live -= change.bytes;
+      continue;
+    }
+    live += change.bytes;
+    if (live > layout.lower_bound) {
+      layout.lower_bound = live;
+      layout.peak_step = static_cast<int>(change.step);
+    }
+  }
+}
+
+}  // namespace
+
+Layout plan_layout(std::span<const Request> requests) {
+  check(requests);
+  Layout layout;
+  find_peak(requests, layout);
+  Placement best;
+  best.bytes = std::numeric_limits<std::size_t>::max();
+  for (const Order& first : orders_to_try(requests)) {
+    for (const Fit fit : {Fit::kLowest, Fit::kTightest}) {
+      Order order = first;
+      for (int repair = 0; repair <= repairs(requests.size()); ++repair) {
+        if (best.bytes == layout.lower_bound) break;
+        Placement placement = place(requests, order, fit);
+        order = with_top_first(requests, std::move(order), placement);
+        if (placement.bytes < best.bytes) best = std::move(placement);
+      }
+    }
+  }
+  layout.offsets = std::move(best.offsets);
+  layout.bytes = best.bytes;
+  return layout;
+}
+
+std::vector<GroupBytes> bytes_by_group(std::span<const Request> requests, int step) {
+  std::vector<GroupBytes> groups;
+  for (const Request& request : requests) {
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const GroupBytes& candidate) {
+      return candidate.group == request.group;
+    });
+    if (group == groups.end()) group = groups.insert(groups.end(), {request.group, 0});
+    const bool lives = request.first_step <= step && step <= request.last_step;
+    if (lives) group->bytes += room(request);
+  }
+  return groups;
+}
+
+}  // namespace lockstep
