@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "lockstep/base/units.h"
-#include "lockstep/cli/explain_table.h"
+#include "lockstep/cli/text_table.h"
 
 namespace lockstep::cli {
 namespace {

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "lockstep/base/units.h"
-#include "lockstep/cli/explain_table.h"
 #include "lockstep/cli/explain_words.h"
+#include "lockstep/cli/text_table.h"
 #include "lockstep/comm/schedule/formula.h"
 #include "lockstep/comm/schedule/verify.h"
 
