@@ -146,13 +146,14 @@ void read_training(const Flags& flags, PlanQuestion& question) {
     return text.empty() ? std::optional<double>() : parse_number(flag, text);
   };
   question.tokens = number("--tokens", flags.tokens);
-  question.flops_per_gpu = number("--gpu-flops", flags.gpu_flops);
+  const std::optional<double> flops_per_gpu = number("--gpu-flops", flags.gpu_flops);
+  question.flops_per_gpu = flops_per_gpu.value_or(0);
   question.days = number("--days", flags.days);
   if (!flags.gpus.empty()) {
     question.gpus = static_cast<double>(parse_count("--gpus", flags.gpus));
   }
   const bool asks = question.days || question.gpus;
-  if ((asks || question.flops_per_gpu) && !(asks && question.flops_per_gpu && question.tokens)) {
+  if ((asks || flops_per_gpu) && !(asks && flops_per_gpu && question.tokens)) {
     fail(ErrorCode::kInvalidArgument,
          "GPUs and days follow from --tokens, --gpu-flops and one of --days and --gpus together, "
          "like --tokens 300e9 --gpu-flops 160e12 --days 30");

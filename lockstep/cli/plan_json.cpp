@@ -56,7 +56,8 @@ Json ranks_json(const PlanQuestion& question) {
       if (question.memory) {
         line["fits_states"] = states.total() <= *question.memory;
         for (const Recompute mode : recompute_modes(question)) {
-          if (question.shape) line["fits"][std::string(name(mode))] = fits(question, states, mode);
+          if (question.shape)
+            line["fits"][std::string(name(mode))] = fits(question, states, mode, *question.memory);
         }
       }
       array.push_back(std::move(line));
@@ -66,12 +67,12 @@ Json ranks_json(const PlanQuestion& question) {
 }
 
 // By stage; null where no number of ranks is enough.
-Json fewest_ranks_json(const PlanQuestion& question) {
+Json fewest_ranks_json(const PlanQuestion& question, Count memory) {
   Json array = Json::array();
   for (int stage = 0; stage < plan::kZeroStages; ++stage) {
     Json line{{"zero", stage}};
     for (const Recompute mode : recompute_modes(question)) {
-      const auto ranks = fewest_ranks(question, stage, mode);
+      const auto ranks = fewest_ranks(question, stage, mode, memory);
       line[question.shape ? std::string(name(mode)) : "states"] = ranks ? Json(*ranks) : Json();
     }
     array.push_back(std::move(line));
@@ -79,19 +80,19 @@ Json fewest_ranks_json(const PlanQuestion& question) {
   return array;
 }
 
-Json activations_json(const PlanQuestion& question) {
-  const plan::TokenFlops flops = plan::count_flops(*question.shape, question.sequence);
+Json activations_json(const PlanQuestion& question, const plan::ModelShape& shape) {
+  const plan::TokenFlops flops = plan::count_flops(shape, question.sequence);
   Json modes;
   for (const Recompute mode : plan::kAllRecompute) {
     modes[std::string(name(mode))] = {
-        {"bytes_per_layer", plan::activation_bytes(*question.shape, question.sequence,
-                                                   question.batch, question.precision, mode)},
+        {"bytes_per_layer", plan::activation_bytes(shape, question.sequence, question.batch,
+                                                   question.precision, mode)},
         {"bytes", activations(question, mode)},
         {"flops_per_token", flops.recomputed(mode)}};
   }
   return {{"batch", question.batch},
           {"sequence", question.sequence},
-          {"estimate", !plan::activation_formula_is_exact(*question.shape)},
+          {"estimate", !plan::activation_formula_is_exact(shape)},
           {"recompute", std::move(modes)}};
 }
 
@@ -113,27 +114,26 @@ Json flops_json(const PlanQuestion& question) {
 Json cost_json(const PlanQuestion& question, double flops) {
   Json object{{"flops", flops}};
   if (question.days) {
-    const double gpus = plan::gpus_needed(flops, *question.days, *question.flops_per_gpu);
+    const double gpus = plan::gpus_needed(flops, *question.days, question.flops_per_gpu);
     object["gpus"] = gpus;
     object["gpus_whole"] = plan::whole_gpus(gpus);
   }
   if (question.gpus) {
-    object["days"] = plan::days_needed(flops, *question.gpus, *question.flops_per_gpu);
+    object["days"] = plan::days_needed(flops, *question.gpus, question.flops_per_gpu);
   }
   return object;
 }
 
-Json training_json(const PlanQuestion& question) {
-  Json object{{"tokens", *question.tokens}};
-  if (question.flops_per_gpu) object["gpu_flops"] = *question.flops_per_gpu;
+Json training_json(const PlanQuestion& question, double tokens) {
+  Json object{{"tokens", tokens}};
+  if (question.days || question.gpus) object["gpu_flops"] = question.flops_per_gpu;
   if (question.days) object["days_asked"] = *question.days;
   if (question.gpus) object["gpus_asked"] = *question.gpus;
   object["rule"] = cost_json(
-      question,
-      plan::rule_of_thumb_flops(static_cast<double>(question.parameters), *question.tokens));
+      question, plan::rule_of_thumb_flops(static_cast<double>(question.parameters), tokens));
   if (question.shape) {
     const double per_token = plan::count_flops(*question.shape, question.sequence).total();
-    object["counted"] = cost_json(question, per_token * *question.tokens);
+    object["counted"] = cost_json(question, per_token * tokens);
   }
   return object;
 }
@@ -148,10 +148,10 @@ std::string plan_json(const PlanQuestion& question) {
   object["bytes"] = states_json(plan::state_bytes(question.parameters, question.precision, 0, 1));
   if (question.memory) object["memory"] = *question.memory;
   object["states"] = ranks_json(question);
-  if (question.memory) object["fewest_ranks"] = fewest_ranks_json(question);
-  if (question.shape) object["activations"] = activations_json(question);
+  if (question.memory) object["fewest_ranks"] = fewest_ranks_json(question, *question.memory);
+  if (question.shape) object["activations"] = activations_json(question, *question.shape);
   object["flops"] = flops_json(question);
-  if (question.tokens) object["training"] = training_json(question);
+  if (question.tokens) object["training"] = training_json(question, *question.tokens);
   return object.dump(1) + "\n";
 }
 

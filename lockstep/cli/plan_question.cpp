@@ -19,16 +19,16 @@ std::vector<Recompute> recompute_modes(const PlanQuestion& question) {
   return {std::begin(plan::kAllRecompute), std::end(plan::kAllRecompute)};
 }
 
-bool fits(const PlanQuestion& question, const plan::StateBytes& states, Recompute recompute) {
-  return plan::sum({states.total(), activations(question, recompute)}) <= question.memory.value();
+bool fits(const PlanQuestion& question, const plan::StateBytes& states, Recompute recompute,
+          Count memory) {
+  return plan::sum({states.total(), activations(question, recompute)}) <= memory;
 }
 
-std::optional<Count> fewest_ranks(const PlanQuestion& question, int zero_stage,
-                                  Recompute recompute) {
+std::optional<Count> fewest_ranks(const PlanQuestion& question, int zero_stage, Recompute recompute,
+                                  Count memory) {
   const Count kept = activations(question, recompute);
-  if (kept > question.memory.value()) return std::nullopt;
-  return plan::fewest_ranks(question.parameters, question.precision, zero_stage,
-                            *question.memory - kept);
+  if (kept > memory) return std::nullopt;
+  return plan::fewest_ranks(question.parameters, question.precision, zero_stage, memory - kept);
 }
 
 }  // namespace lockstep::cli

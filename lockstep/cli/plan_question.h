@@ -18,7 +18,7 @@ struct PlanQuestion {
   std::vector<plan::Count> ranks;
   std::optional<plan::Count> memory;  // bytes a rank may use
   std::optional<double> tokens;
-  std::optional<double> flops_per_gpu;
+  double flops_per_gpu = 0;  // given with days or gpus
   std::optional<double> days;
   std::optional<double> gpus;
 };
@@ -27,11 +27,12 @@ struct PlanQuestion {
 plan::Count activations(const PlanQuestion& question, plan::Recompute recompute);
 // The ways to recompute that make a difference: all three, or without a shape only kNone.
 std::vector<plan::Recompute> recompute_modes(const PlanQuestion& question);
-// Whether the states and the activations together stay within the memory, which must be given.
-bool fits(const PlanQuestion& question, const plan::StateBytes& states, plan::Recompute recompute);
+// Whether the states and the activations together stay within so many bytes.
+bool fits(const PlanQuestion& question, const plan::StateBytes& states, plan::Recompute recompute,
+          plan::Count memory);
 // Ranks at which they begin to.
 std::optional<plan::Count> fewest_ranks(const PlanQuestion& question, int zero_stage,
-                                        plan::Recompute recompute);
+                                        plan::Recompute recompute, plan::Count memory);
 
 std::string plan_text(const PlanQuestion& question);
 std::string plan_json(const PlanQuestion& question);

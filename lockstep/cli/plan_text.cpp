@@ -82,9 +82,7 @@ std::string states_text(const PlanQuestion& question) {
                      table.text());
 }
 
-std::string budget(const PlanQuestion& question) {
-  return format_bytes(static_cast<double>(*question.memory));
-}
+std::string budget(Count memory) { return format_bytes(static_cast<double>(memory)); }
 
 std::string with_what(const PlanQuestion& question) {
   return question.shape ? "states and activations, by recompute" : "states alone";
@@ -96,7 +94,7 @@ std::string ranks_text(const PlanQuestion& question) {
                                      "bytes", "sent", "in bytes"};
   std::string title = "\nmodel states of a rank, and what it sends in a step";
   if (question.memory) {
-    title += fmt::format(";\nfits {}: {}", budget(question), with_what(question));
+    title += fmt::format(";\nfits {}: {}", budget(*question.memory), with_what(question));
     for (const Recompute mode : recompute_modes(question)) {
       titles.emplace_back(question.shape ? name(mode) : "fits");
     }
@@ -116,7 +114,7 @@ std::string ranks_text(const PlanQuestion& question) {
           giga(plan::traffic_bytes(question.parameters, question.precision, stage, ranks))};
       if (question.memory) {
         for (const Recompute mode : recompute_modes(question)) {
-          row.emplace_back(fits(question, states, mode) ? "yes" : "no");
+          row.emplace_back(fits(question, states, mode, *question.memory) ? "yes" : "no");
         }
       }
       table.row(std::move(row));
@@ -136,13 +134,13 @@ std::string fewest_ranks_text(const PlanQuestion& question) {
   for (int stage = 0; stage < plan::kZeroStages; ++stage) {
     std::vector<std::string> row = {fmt::to_string(stage)};
     for (const Recompute mode : recompute_modes(question)) {
-      const auto ranks = fewest_ranks(question, stage, mode);
+      const auto ranks = fewest_ranks(question, stage, mode, *question.memory);
       row.push_back(ranks ? format_count(*ranks) : "never");
     }
     table.row(std::move(row));
   }
-  return fmt::format("\nfewest ranks that fit {}: {}\n{}", budget(question), with_what(question),
-                     table.text());
+  return fmt::format("\nfewest ranks that fit {}: {}\n{}", budget(*question.memory),
+                     with_what(question), table.text());
 }
 
 std::string activations_text(const PlanQuestion& question) {
@@ -190,17 +188,17 @@ std::string flops_text(const PlanQuestion& question) {
 std::string answer_line(const PlanQuestion& question, std::string_view what, double flops) {
   std::string text = fmt::format("  {}: {} = {:.4g} FLOP\n", what, flop(flops), flops);
   if (question.days) {
-    const double gpus = plan::gpus_needed(flops, *question.days, *question.flops_per_gpu);
+    const double gpus = plan::gpus_needed(flops, *question.days, question.flops_per_gpu);
     const Count whole = plan::whole_gpus(gpus);
     text += fmt::format("    in {:g} days at {}/s each: {:.1f} GPUs, so {} ({} machines of {})\n",
-                        *question.days, flop(*question.flops_per_gpu), gpus, format_count(whole),
+                        *question.days, flop(question.flops_per_gpu), gpus, format_count(whole),
                         format_count(plan::divide_up(whole, kGpusPerMachine)), kGpusPerMachine);
   }
   if (question.gpus) {
     text +=
         fmt::format("    on {} GPUs at {}/s each: {:.1f} days\n",
-                    format_count(static_cast<Count>(*question.gpus)), flop(*question.flops_per_gpu),
-                    plan::days_needed(flops, *question.gpus, *question.flops_per_gpu));
+                    format_count(static_cast<Count>(*question.gpus)), flop(question.flops_per_gpu),
+                    plan::days_needed(flops, *question.gpus, question.flops_per_gpu));
   }
   return text;
 }
