@@ -11,5 +11,6 @@ namespace lockstep::cli {
 void add_explain(CLI::App& app, int& exit_code);
 void add_launch(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
+void add_plan(CLI::App& app, int& exit_code);
 
 }  // namespace lockstep::cli

@@ -17,8 +17,8 @@
 #include "lockstep/cli/explain_cost.h"
 #include "lockstep/cli/explain_rounds.h"
 #include "lockstep/cli/explain_svg.h"
-#include "lockstep/cli/explain_table.h"
 #include "lockstep/cli/sweep.h"
+#include "lockstep/cli/text_table.h"
 
 namespace lockstep::cli {
 namespace {

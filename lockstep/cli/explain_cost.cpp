@@ -6,7 +6,7 @@
 
 #include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
-#include "lockstep/cli/explain_table.h"
+#include "lockstep/cli/text_table.h"
 
 namespace lockstep::cli {
 namespace {

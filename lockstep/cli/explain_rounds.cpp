@@ -6,8 +6,8 @@
 
 #include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
-#include "lockstep/cli/explain_table.h"
 #include "lockstep/cli/explain_words.h"
+#include "lockstep/cli/text_table.h"
 #include "lockstep/comm/schedule/formula.h"
 #include "lockstep/comm/schedule/verify.h"
 

@@ -180,9 +180,9 @@ std::string mpi_refusal(CommOptions options) {
 TEST(World, RefusesToForceWhatMpiChooses) {
   for (std::size_t i = 0; i < std::size(kScheduledCollectives); ++i) {
     CommOptions options;
-    options.algorithms[i] = "ring";
+    options.algorithms[i] = "fused";
     EXPECT_THAT(mpi_refusal(options),
-                HasSubstr(fmt::format("comm.algorithm.{} = \"ring\" cannot be had",
+                HasSubstr(fmt::format("comm.algorithm.{} = \"fused\" cannot be had",
                                       name(kScheduledCollectives[i]))));
     EXPECT_THAT(mpi_refusal(options), HasSubstr("MPI chooses its algorithms"));
   }

@@ -1,4 +1,4 @@
-#include "lockstep/cli/explain_table.h"
+#include "lockstep/cli/text_table.h"
 
 #include <algorithm>
 
@@ -14,8 +14,10 @@ std::string TextTable::text(std::string_view indent) const {
   for (const auto& row : rows_) {
     std::string line(indent);
     for (std::size_t i = 0; i < row.size(); ++i) {
-      line += row[i];
-      line.append(widths[i] - row[i].size() + 2, ' ');
+      const std::string filling(widths[i] - row[i].size(), ' ');
+      const bool to_the_right = i < alignment_.size() && alignment_[i] == 'r';
+      line += to_the_right ? filling + row[i] : row[i] + filling;
+      line += "  ";
     }
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + "\n";

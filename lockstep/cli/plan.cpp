@@ -1,0 +1,249 @@
+// lockstep plan: what a model takes, before anything runs.
+#include <fmt/format.h>
+
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/number.h"
+#include "lockstep/base/text.h"
+#include "lockstep/base/units.h"
+#include "lockstep/cli/command.h"
+#include "lockstep/cli/plan_question.h"
+
+namespace lockstep::cli {
+namespace {
+
+using plan::Count;
+using plan::ModelShape;
+
+constexpr Count kDefaultRanks[] = {1, 8, 64};
+constexpr Count kMostRanks = 10'000'000;
+
+// As they were typed; empty where they were not.
+struct Flags {
+  std::string model;
+  std::string parameters;
+  std::string family;
+  std::string layers;
+  std::string hidden;
+  std::string heads;
+  std::string kv_heads;
+  std::string feed_forward;
+  std::string vocabulary;
+  std::string positions;
+  std::string head;
+  bool no_biases = false;
+  std::string precision = "bf16";
+  std::string sequence;
+  std::string batch;
+  std::string ranks;
+  std::string memory;
+  std::string tokens;
+  std::string gpu_flops;
+  std::string days;
+  std::string gpus;
+  bool json = false;
+};
+
+std::string known_names() {
+  std::vector<std::string_view> names;
+  for (const ModelShape& model : plan::known_models()) names.push_back(model.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+bool describes_a_shape(const Flags& flags) {
+  for (const std::string* flag :
+       {&flags.family, &flags.layers, &flags.hidden, &flags.heads, &flags.kv_heads,
+        &flags.feed_forward, &flags.vocabulary, &flags.positions}) {
+    if (!flag->empty()) return true;
+  }
+  return flags.no_biases;
+}
+
+Count count_or(std::string_view flag, const std::string& text, Count otherwise) {
+  return text.empty() ? otherwise : parse_count(flag, text);
+}
+
+ModelShape own_shape(const Flags& flags) {
+  if (flags.layers.empty() || flags.hidden.empty() || flags.heads.empty()) {
+    fail(ErrorCode::kInvalidArgument,
+         "a model of your own needs --layers, --hidden and --heads; or name one by --model: {}",
+         known_names());
+  }
+  ModelShape shape = plan::usual_shape(flags.family.empty() ? plan::Family::kGpt2
+                                                            : plan::family_from_name(flags.family));
+  shape.name = "own model";
+  shape.layers = parse_count("--layers", flags.layers);
+  shape.hidden = parse_count("--hidden", flags.hidden);
+  shape.heads = parse_count("--heads", flags.heads);
+  shape.kv_heads = count_or("--kv-heads", flags.kv_heads, shape.heads);
+  shape.feed_forward =
+      count_or("--ff", flags.feed_forward, plan::usual_feed_forward(shape.family, shape.hidden));
+  shape.vocabulary = count_or("--vocabulary", flags.vocabulary, shape.vocabulary);
+  shape.positions =
+      count_or("--positions", flags.positions, count_or("--seq", flags.sequence, shape.positions));
+  if (flags.no_biases) shape.biases = false;
+  return shape;
+}
+
+// Throws when the flags name no model or more than one; nothing when only P is known.
+std::optional<ModelShape> chosen_shape(const Flags& flags) {
+  const bool own = describes_a_shape(flags);
+  if (!flags.parameters.empty()) {
+    if (own || !flags.model.empty() || !flags.head.empty() || !flags.sequence.empty() ||
+        !flags.batch.empty()) {
+      fail(ErrorCode::kInvalidArgument,
+           "--parameters is for when only the count is known; leave it out where --model or flags "
+           "like --layers, --seq and --batch describe the model");
+    }
+    return std::nullopt;
+  }
+  if (!flags.model.empty() && own) {
+    fail(ErrorCode::kInvalidArgument,
+         "--model {} has its shape already; leave --model out to describe your own by --layers, "
+         "--hidden, --heads and so on (with --model go --seq, --batch and --head)",
+         flags.model);
+  }
+  if (flags.model.empty() && !own) {
+    fail(ErrorCode::kInvalidArgument,
+         "say which model: --model with one of {}; or --layers, --hidden and --heads of your own; "
+         "or --parameters with their count",
+         known_names());
+  }
+  ModelShape shape = flags.model.empty() ? own_shape(flags) : plan::find_model(flags.model);
+  if (!flags.head.empty()) shape.head = plan::head_from_name(flags.head);
+  return shape;
+}
+
+std::vector<Count> parse_ranks(const std::string& text) {
+  if (text.empty()) return {std::begin(kDefaultRanks), std::end(kDefaultRanks)};
+  std::vector<Count> ranks;
+  for (const std::string_view part : split_text(text, ',')) {
+    ranks.push_back(parse_count("--ranks", trim(part)));
+    if (ranks.back() > kMostRanks) {
+      fail(ErrorCode::kInvalidArgument, "--ranks: {} are more than the {} that plan takes",
+           ranks.back(), kMostRanks);
+    }
+  }
+  return ranks;
+}
+
+Count parse_memory(const std::string& text) {
+  try {
+    return parse_bytes(text);
+  } catch (const Error& error) {
+    fail(error.code(), "--memory: {}, or for a GPU 80GiB", error.what());
+  }
+}
+
+void read_training(const Flags& flags, PlanQuestion& question) {
+  const auto number = [](std::string_view flag, const std::string& text) {
+    return text.empty() ? std::optional<double>() : parse_number(flag, text);
+  };
+  question.tokens = number("--tokens", flags.tokens);
+  const std::optional<double> flops_per_gpu = number("--gpu-flops", flags.gpu_flops);
+  question.flops_per_gpu = flops_per_gpu.value_or(0);
+  question.days = number("--days", flags.days);
+  if (!flags.gpus.empty()) {
+    question.gpus = static_cast<double>(parse_count("--gpus", flags.gpus));
+  }
+  const bool asks = question.days || question.gpus;
+  if ((asks || flops_per_gpu) && !(asks && flops_per_gpu && question.tokens)) {
+    fail(ErrorCode::kInvalidArgument,
+         "GPUs and days follow from --tokens, --gpu-flops and one of --days and --gpus together, "
+         "like --tokens 300e9 --gpu-flops 160e12 --days 30");
+  }
+}
+
+PlanQuestion read_question(const Flags& flags) {
+  PlanQuestion question;
+  question.shape = chosen_shape(flags);
+  if (question.shape) {
+    const ModelShape& shape = *question.shape;
+    question.parameters = plan::count_parameters(shape).total();
+    question.sequence = count_or("--seq", flags.sequence, shape.positions);
+    question.batch = count_or("--batch", flags.batch, 1);
+    if (shape.learns_positions() && question.sequence > shape.positions) {
+      fail(ErrorCode::kInvalidArgument,
+           "--seq {} is longer than the {} positions that {} has learned", question.sequence,
+           shape.positions, shape.name);
+    }
+  } else {
+    question.parameters = parse_count("--parameters", flags.parameters);
+  }
+  question.precision = plan::precision_from_name(flags.precision);
+  question.ranks = parse_ranks(flags.ranks);
+  if (!flags.memory.empty()) question.memory = parse_memory(flags.memory);
+  read_training(flags, question);
+  return question;
+}
+
+std::string footer() {
+  return fmt::format(
+      "Examples:\n"
+      "  lockstep plan --model gpt2-124m --batch 4\n"
+      "  lockstep plan --model gpt3-175b --ranks 64,1024 --memory 80GiB\n"
+      "  lockstep plan --model gpt3-175b --tokens 300e9 --gpu-flops 160e12 --days 30\n"
+      "  lockstep plan --parameters 7.5e9 --ranks 64\n"
+      "  lockstep plan --family llama --layers 32 --hidden 4096 --heads 32 --kv-heads 8 "
+      "--ff 14336 \\\n"
+      "                --vocabulary 128256 --seq 8192\n\n"
+      "Models: {}\n"
+      "Numbers may be written 12, 7.5e9 or 300B; bytes 80GiB or 80GB. The formulas are in\n"
+      "docs/plan.md.",
+      known_names());
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, int& exit_code) {
+  auto* command = app.add_subcommand(
+      "plan", "Parameters, memory, FLOPs, GPUs and days of a model, before anything runs");
+  auto flags = std::make_shared<Flags>();
+  command->add_option("--model", flags->model, "A model by name")->group("Model");
+  command->add_option("--parameters", flags->parameters, "Only their number, like 7.5e9")
+      ->group("Model");
+  const auto own = [&](const char* flag, std::string& field, const char* help) {
+    command->add_option(flag, field, help)->group("A model of your own");
+  };
+  own("--family", flags->family, "gpt2 (default), llama or bert");
+  own("--layers", flags->layers, "Number of layers");
+  own("--hidden", flags->hidden, "Hidden size");
+  own("--heads", flags->heads, "Attention heads");
+  own("--kv-heads", flags->kv_heads, "Key/value heads (default: as many as heads)");
+  own("--ff", flags->feed_forward, "Feed-forward width (default 4 x hidden; llama 8/3)");
+  own("--vocabulary", flags->vocabulary, "Tokens (default: 50257, llama 32000, bert 30522)");
+  own("--positions", flags->positions, "Longest sequence (default: --seq, or the family's)");
+  command->add_flag("--no-biases", flags->no_biases, "Linear layers and norms without biases")
+      ->group("A model of your own");
+  const auto asked = [&](const char* flag, std::string& field, const char* help) {
+    command->add_option(flag, field, help)->group("What to plan");
+  };
+  asked("--head", flags->head, "tied, own, mlm or pooler (default: the model's)");
+  asked("--precision", flags->precision, "bf16 (default), f16 or f32");
+  asked("--seq", flags->sequence, "Tokens of a sequence (default: the model's positions)");
+  asked("--batch", flags->batch, "Sequences of a micro-batch on one rank (default 1)");
+  asked("-n,--ranks", flags->ranks, "Ranks that ZeRO shards over (default 1,8,64)");
+  asked("--memory", flags->memory, "Bytes that a rank may use, like 80GiB: marks what fits");
+  const auto training = [&](const char* flag, std::string& field, const char* help) {
+    command->add_option(flag, field, help)->group("Training time");
+  };
+  training("--tokens", flags->tokens, "Tokens to train on, like 300e9");
+  training("--gpu-flops", flags->gpu_flops, "FLOPs per second that a GPU sustains, like 160e12");
+  training("--days", flags->days, "Asks how many GPUs finish in so many days");
+  training("--gpus", flags->gpus, "Asks how many days so many GPUs take");
+  command->add_flag("--json", flags->json, "Print one JSON object instead");
+  command->footer(footer());
+  command->callback([flags, &exit_code] {
+    const PlanQuestion question = read_question(*flags);
+    fmt::print("{}", flags->json ? plan_json(question) : plan_text(question));
+    exit_code = 0;
+  });
+}
+
+}  // namespace lockstep::cli

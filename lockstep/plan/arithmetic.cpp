@@ -1,0 +1,148 @@
+#include "lockstep/plan/arithmetic.h"
+
+#include <cmath>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::plan {
+namespace {
+
+constexpr Count kTokenTypes = 2;
+constexpr double kSecondsPerDay = 24 * 60 * 60;
+
+Count norm(const ModelShape& shape) {
+  const bool has_bias = shape.family != Family::kLlama && shape.biases;
+  return product({has_bias ? Count{2} : Count{1}, shape.hidden});
+}
+
+// Query and output are h x h; key and value as wide as their heads.
+Count attention_matrices(const ModelShape& shape) {
+  return product({2, shape.hidden, sum({shape.hidden, shape.kv_width()})});
+}
+
+Count feed_forward_matrices(const ModelShape& shape) {
+  const Count matrices = shape.family == Family::kLlama ? 3 : 2;
+  return product({matrices, shape.hidden, shape.feed_forward});
+}
+
+Count attention(const ModelShape& shape) {
+  const Count biases = sum({product({2, shape.hidden}), product({2, shape.kv_width()})});
+  return sum({attention_matrices(shape), shape.biases ? biases : 0});
+}
+
+Count feed_forward(const ModelShape& shape) {
+  const Count inner = shape.family == Family::kLlama ? 2 : 1;
+  const Count biases = sum({product({inner, shape.feed_forward}), shape.hidden});
+  return sum({feed_forward_matrices(shape), shape.biases ? biases : 0});
+}
+
+Count dense(const ModelShape& shape) {
+  return sum({product({shape.hidden, shape.hidden}), shape.biases ? shape.hidden : 0});
+}
+
+Count head(const ModelShape& shape) {
+  switch (shape.head) {
+    case Head::kTied:
+      return 0;
+    case Head::kOwn:
+      return product({shape.vocabulary, shape.hidden});
+    case Head::kMaskedLanguage:
+      return sum({dense(shape), norm(shape), shape.vocabulary});
+    case Head::kPooler:
+      return dense(shape);
+  }
+  return 0;
+}
+
+Count head_matrices(const ModelShape& shape) {
+  const Count logits = product({shape.vocabulary, shape.hidden});
+  switch (shape.head) {
+    case Head::kTied:
+    case Head::kOwn:
+      return logits;
+    case Head::kMaskedLanguage:
+      return sum({product({shape.hidden, shape.hidden}), logits});
+    case Head::kPooler:
+      return 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Count Parameters::total() const {
+  return sum({embedding, positions, token_types, attention, feed_forward, norms, head});
+}
+
+Parameters count_parameters(const ModelShape& shape) {
+  check(shape);
+  Parameters parameters;
+  parameters.embedding = product({shape.vocabulary, shape.hidden});
+  if (shape.learns_positions()) parameters.positions = product({shape.positions, shape.hidden});
+  if (shape.family == Family::kBert) parameters.token_types = product({kTokenTypes, shape.hidden});
+  parameters.attention = product({shape.layers, attention(shape)});
+  parameters.feed_forward = product({shape.layers, feed_forward(shape)});
+  // Two a layer and one outside: after the last layer, or BERT's after the embedding.
+  parameters.norms = product({sum({product({2, shape.layers}), 1}), norm(shape)});
+  parameters.head = head(shape);
+  parameters.total();  // beyond 64 bits is refused here, not later
+  return parameters;
+}
+
+std::string_view name(Recompute recompute) {
+  switch (recompute) {
+    case Recompute::kNone:
+      return "none";
+    case Recompute::kSelective:
+      return "selective";
+    case Recompute::kFull:
+      return "full";
+  }
+  return "?";
+}
+
+double TokenFlops::recomputed(Recompute recompute) const {
+  switch (recompute) {
+    case Recompute::kNone:
+      return 0;
+    case Recompute::kSelective:
+      return attention;
+    case Recompute::kFull:
+      return layers + attention;
+  }
+  return 0;
+}
+
+TokenFlops count_flops(const ModelShape& shape, Count sequence) {
+  check(shape);
+  const auto real = [](Count count) { return static_cast<double>(count); };
+  const Count layer = sum({attention_matrices(shape), feed_forward_matrices(shape)});
+  TokenFlops flops;
+  flops.layers = 2 * real(shape.layers) * real(layer);
+  flops.attention = 4 * real(shape.layers) * real(sequence) * real(shape.hidden);
+  flops.head = 2 * real(head_matrices(shape));
+  return flops;
+}
+
+double rule_of_thumb_flops(double parameters, double tokens) { return 6 * parameters * tokens; }
+
+double gpus_needed(double flops, double days, double flops_per_gpu) {
+  return flops / (flops_per_gpu * days * kSecondsPerDay);
+}
+
+double days_needed(double flops, double gpus, double flops_per_gpu) {
+  return flops / (flops_per_gpu * gpus) / kSecondsPerDay;
+}
+
+Count whole_gpus(double gpus) {
+  // A rounding error above a whole number is not one more GPU.
+  constexpr double kRounding = 1e-12;
+  constexpr double kMost = 1e15;
+  if (!(gpus <= kMost)) {
+    fail(ErrorCode::kInvalidArgument,
+         "this would take {:.3g} GPUs; check the tokens, the days and what a GPU sustains", gpus);
+  }
+  return static_cast<Count>(std::ceil(gpus * (1 - kRounding)));
+}
+
+}  // namespace lockstep::plan

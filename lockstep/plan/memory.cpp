@@ -1,0 +1,125 @@
+#include "lockstep/plan/memory.h"
+
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::plan {
+namespace {
+
+void check_stage(int zero_stage) {
+  if (zero_stage < 0 || zero_stage >= kZeroStages) {
+    fail(ErrorCode::kInvalidArgument, "there is no ZeRO stage {}; there are 0, 1, 2 and 3",
+         zero_stage);
+  }
+}
+
+Count value_bytes(Precision precision) { return precision == Precision::kF32 ? 4 : 2; }
+
+// Bytes per parameter that every rank holds, and that ranks share out.
+struct Split {
+  Count whole = 0;
+  Count sharded = 0;
+};
+
+Split split(Precision precision, int zero_stage) {
+  check_stage(zero_stage);
+  const StateBytes each = bytes_per_parameter(precision);
+  Split split;
+  (zero_stage >= 1 ? split.sharded : split.whole) += each.optimizer();
+  (zero_stage >= 2 ? split.sharded : split.whole) += each.gradients;
+  (zero_stage >= 3 ? split.sharded : split.whole) += each.parameters;
+  return split;
+}
+
+std::string times(Count factor, std::string_view of) { return fmt::format("{}{}", factor, of); }
+
+}  // namespace
+
+std::string_view name(Precision precision) {
+  switch (precision) {
+    case Precision::kBf16:
+      return "bf16";
+    case Precision::kF16:
+      return "f16";
+    case Precision::kF32:
+      return "f32";
+  }
+  return "?";
+}
+
+Precision precision_from_name(std::string_view text) {
+  for (const Precision precision : kAllPrecisions) {
+    if (name(precision) == text) return precision;
+  }
+  fail(ErrorCode::kInvalidArgument, "there is no precision '{}'; there are bf16, f16 and f32",
+       text);
+}
+
+StateBytes bytes_per_parameter(Precision precision) {
+  const Count value = value_bytes(precision);
+  const Count master = precision == Precision::kF32 ? 0 : 4;
+  return {.parameters = value, .gradients = value, .master = master, .moment = 4, .variance = 4};
+}
+
+StateBytes state_bytes(Count parameters, Precision precision, int zero_stage, Count ranks) {
+  check_stage(zero_stage);
+  if (ranks == 0)
+    fail(ErrorCode::kInvalidArgument, "0 ranks hold nothing; there must be 1 or more");
+  const Count shard = divide_up(parameters, ranks);
+  const Count optimizer_elements = zero_stage >= 1 ? shard : parameters;
+  const StateBytes each = bytes_per_parameter(precision);
+  return {.parameters = product({each.parameters, zero_stage >= 3 ? shard : parameters}),
+          .gradients = product({each.gradients, zero_stage >= 2 ? shard : parameters}),
+          .master = product({each.master, optimizer_elements}),
+          .moment = product({each.moment, optimizer_elements}),
+          .variance = product({each.variance, optimizer_elements})};
+}
+
+std::string state_formula(Precision precision, int zero_stage) {
+  const auto [whole, sharded] = split(precision, zero_stage);
+  if (sharded == 0) return times(whole, "P");
+  if (whole == 0) return times(sharded, "P/N");
+  return times(whole, "P") + " + " + times(sharded, "P/N");
+}
+
+std::optional<Count> fewest_ranks(Count parameters, Precision precision, int zero_stage,
+                                  Count budget) {
+  const auto [whole, sharded] = split(precision, zero_stage);
+  const Count replicated = product({whole, parameters});
+  if (replicated > budget) return std::nullopt;
+  if (sharded == 0) return 1;
+  const Count largest_shard = (budget - replicated) / sharded;
+  if (largest_shard == 0) return std::nullopt;
+  return divide_up(parameters, largest_shard);
+}
+
+Count traffic_multiple(int zero_stage) {
+  check_stage(zero_stage);
+  return zero_stage == 3 ? 3 : 2;
+}
+
+Count traffic_bytes(Count parameters, Precision precision, int zero_stage, Count ranks) {
+  if (ranks == 0)
+    fail(ErrorCode::kInvalidArgument, "0 ranks send nothing; there must be 1 or more");
+  return product({traffic_multiple(zero_stage), bytes_per_parameter(precision).gradients, ranks - 1,
+                  divide_up(parameters, ranks)});
+}
+
+Count activation_bytes(const ModelShape& shape, Count sequence, Count batch, Precision precision,
+                       Recompute recompute) {
+  check(shape);
+  const Count value = value_bytes(precision);
+  const Count tokens = product({sequence, batch});
+  if (recompute == Recompute::kFull) return product({tokens, shape.hidden, value});
+  const Count kept = product({tokens, shape.hidden, 16 * value + 2});
+  if (recompute == Recompute::kSelective) return kept;
+  return sum({kept, product({2 * value + 1, shape.heads, sequence, tokens})});
+}
+
+bool activation_formula_is_exact(const ModelShape& shape) {
+  return shape.family != Family::kLlama && shape.kv_heads == shape.heads &&
+         shape.feed_forward == product({4, shape.hidden});
+}
+
+}  // namespace lockstep::plan

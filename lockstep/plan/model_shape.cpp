@@ -1,0 +1,176 @@
+#include "lockstep/plan/model_shape.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+
+namespace lockstep::plan {
+namespace {
+
+constexpr Count kGpt2Vocabulary = 50257;
+constexpr Count kLlamaVocabulary = 32000;
+constexpr Count kBertVocabulary = 30522;
+
+ModelShape make(std::string name, Family family, Count layers, Count hidden, Count heads,
+                Count positions) {
+  ModelShape shape = usual_shape(family);
+  shape.name = std::move(name);
+  shape.positions = positions;
+  shape.layers = layers;
+  shape.hidden = hidden;
+  shape.heads = heads;
+  shape.kv_heads = heads;
+  shape.feed_forward = usual_feed_forward(family, hidden);
+  return shape;
+}
+
+std::vector<ModelShape> make_known_models() {
+  std::vector<ModelShape> models = {
+      make("gpt2-124m", Family::kGpt2, 12, 768, 12, 1024),
+      make("gpt2-355m", Family::kGpt2, 24, 1024, 16, 1024),
+      make("gpt2-774m", Family::kGpt2, 36, 1280, 20, 1024),
+      make("gpt2-1558m", Family::kGpt2, 48, 1600, 25, 1024),
+      make("gpt3-175b", Family::kGpt2, 96, 12288, 96, 2048),
+      make("llama-7b", Family::kLlama, 32, 4096, 32, 2048),
+      make("llama2-70b", Family::kLlama, 80, 8192, 64, 4096),
+      make("bert-base", Family::kBert, 12, 768, 12, 512),
+      make("bert-large", Family::kBert, 24, 1024, 16, 512),
+  };
+  for (ModelShape& model : models) {
+    if (model.name != "llama2-70b") continue;
+    model.kv_heads = 8;
+    model.feed_forward = 28672;
+  }
+  return models;
+}
+
+[[noreturn]] void fail_unknown(std::string_view what, std::string_view text,
+                               std::span<const std::string_view> known) {
+  const std::string_view near = nearest(text, known);
+  fail(ErrorCode::kInvalidArgument, "there is no {} '{}'{}; there are {}", what, text,
+       near.empty() ? "" : fmt::format(" (did you mean {}?)", near), fmt::join(known, ", "));
+}
+
+template <class Named>
+Named from_name(std::string_view what, std::string_view text, std::span<const Named> all) {
+  std::vector<std::string_view> names;
+  for (const Named one : all) {
+    if (name(one) == text) return one;
+    names.push_back(name(one));
+  }
+  fail_unknown(what, text, names);
+}
+
+}  // namespace
+
+std::string_view name(Family family) {
+  switch (family) {
+    case Family::kGpt2:
+      return "gpt2";
+    case Family::kLlama:
+      return "llama";
+    case Family::kBert:
+      return "bert";
+  }
+  return "?";
+}
+
+std::string_view name(Head head) {
+  switch (head) {
+    case Head::kTied:
+      return "tied";
+    case Head::kOwn:
+      return "own";
+    case Head::kMaskedLanguage:
+      return "mlm";
+    case Head::kPooler:
+      return "pooler";
+  }
+  return "?";
+}
+
+Family family_from_name(std::string_view text) {
+  return from_name<Family>("family", text, kAllFamilies);
+}
+
+Head head_from_name(std::string_view text) { return from_name<Head>("head", text, kAllHeads); }
+
+std::span<const ModelShape> known_models() {
+  static const std::vector<ModelShape> kModels = make_known_models();
+  return kModels;
+}
+
+const ModelShape& find_model(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const ModelShape& model : known_models()) {
+    if (model.name == name) return model;
+    names.push_back(model.name);
+  }
+  fail_unknown("model", name, names);
+}
+
+ModelShape usual_shape(Family family) {
+  ModelShape shape;
+  shape.family = family;
+  switch (family) {
+    case Family::kGpt2:
+      shape.vocabulary = kGpt2Vocabulary;
+      shape.positions = 1024;
+      break;
+    case Family::kLlama:
+      shape.vocabulary = kLlamaVocabulary;
+      shape.positions = 2048;
+      shape.head = Head::kOwn;
+      shape.biases = false;
+      break;
+    case Family::kBert:
+      shape.vocabulary = kBertVocabulary;
+      shape.positions = 512;
+      shape.head = Head::kPooler;
+      break;
+  }
+  return shape;
+}
+
+Count usual_feed_forward(Family family, Count hidden) {
+  constexpr Count kMultiple = 256;
+  const Count wide = product({4, hidden});
+  if (family != Family::kLlama) return wide;
+  return product({divide_up(product({2, wide}), 3 * kMultiple), kMultiple});
+}
+
+void check(const ModelShape& shape) {
+  const struct {
+    std::string_view what;
+    Count value;
+  } sizes[] = {{"vocabulary", shape.vocabulary},
+               {"number of positions", shape.positions},
+               {"hidden size", shape.hidden},
+               {"number of layers", shape.layers},
+               {"number of heads", shape.heads},
+               {"number of key/value heads", shape.kv_heads},
+               {"feed-forward width", shape.feed_forward}};
+  for (const auto& size : sizes) {
+    if (size.value == 0) {
+      fail(ErrorCode::kInvalidArgument, "the {} of the model is 0; it has to be 1 or more",
+           size.what);
+    }
+  }
+  if (shape.hidden % shape.heads != 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "a hidden size of {} cannot be split into {} heads of equal width; take a number of heads "
+         "that divides it",
+         shape.hidden, shape.heads);
+  }
+  if (shape.heads % shape.kv_heads != 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "{} heads cannot share {} key/value heads evenly; take a number that divides {}",
+         shape.heads, shape.kv_heads, shape.heads);
+  }
+}
+
+}  // namespace lockstep::plan

@@ -1,0 +1,70 @@
+// What a transformer looks like: the few numbers that its parameters, FLOPs and bytes follow from.
+//
+// All families are a token embedding, `layers` times attention and feed-forward with residuals, and
+// a head; they differ in the parts around that:
+//
+//           positions   norms          feed-forward            norm after the last layer
+//   gpt2    learned     layer norm     GELU, two matrices      yes
+//   llama   rotary      RMS norm       SwiGLU, three matrices  yes
+//   bert    learned     layer norm     GELU, two matrices      no; one after the embedding
+//
+// BERT also embeds which of two sentences a token is in (token types).
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "lockstep/plan/count.h"
+
+namespace lockstep::plan {
+
+enum class Family { kGpt2, kLlama, kBert };
+inline constexpr Family kAllFamilies[] = {Family::kGpt2, Family::kLlama, Family::kBert};
+
+// What turns the last layer's output into a result.
+enum class Head {
+  kTied,            // logits by the token embedding's own matrix: no parameters
+  kOwn,             // logits by a matrix of its own, vocabulary x hidden
+  kMaskedLanguage,  // BERT's: dense, norm, logits by the token embedding plus a bias
+  kPooler,          // BERT's as published: dense on the first token, no logits
+};
+inline constexpr Head kAllHeads[] = {Head::kTied, Head::kOwn, Head::kMaskedLanguage, Head::kPooler};
+
+struct ModelShape {
+  std::string name;
+  Family family = Family::kGpt2;
+  Count vocabulary = 0;
+  Count positions = 0;  // the longest sequence; learned positions are parameters
+  Count hidden = 0;
+  Count layers = 0;
+  Count heads = 0;
+  Count kv_heads = 0;  // fewer than heads: grouped-query attention
+  Count feed_forward = 0;
+  Head head = Head::kTied;
+  bool biases = true;  // of linear layers, and of layer norms
+
+  // Width of all key heads together, or all value heads.
+  Count kv_width() const { return hidden / heads * kv_heads; }
+  bool learns_positions() const { return family != Family::kLlama; }
+};
+
+std::string_view name(Family family);
+std::string_view name(Head head);
+// Throw Error(kInvalidArgument) with what there is and what is nearest.
+Family family_from_name(std::string_view text);
+Head head_from_name(std::string_view text);
+
+// gpt2-124m and its like, by the sizes their authors published.
+std::span<const ModelShape> known_models();
+const ModelShape& find_model(std::string_view name);
+
+// What is common in a family; hidden, layers, heads and what hangs on them are 0.
+ModelShape usual_shape(Family family);
+// 4h; for the three matrices of SwiGLU two thirds of that, rounded up to a multiple of 256.
+Count usual_feed_forward(Family family, Count hidden);
+
+// Throws Error(kInvalidArgument) for a size of zero and for heads that do not divide.
+void check(const ModelShape& shape);
+
+}  // namespace lockstep::plan

@@ -1,0 +1,194 @@
+// lockstep plan as people and programs call it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+struct Outcome {
+  int exit_code = -1;
+  std::string text;
+};
+
+// What it prints to stdout; with `errors` to stderr.
+Outcome run(const std::string& arguments, bool errors = false) {
+  Outcome outcome;
+  const std::string command = LOCKSTEP_BINARY_DIR "/lockstep plan " + arguments +
+                              (errors ? " 2>&1 >/dev/null" : " 2>/dev/null");
+  FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return outcome;
+  char buffer[4096];
+  for (std::size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) {
+    outcome.text.append(buffer, n);
+  }
+  const int status = pclose(pipe);
+  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return outcome;
+}
+
+nlohmann::json run_json(const std::string& arguments) {
+  const Outcome outcome = run(arguments + " --json");
+  EXPECT_EQ(outcome.exit_code, 0);
+  return nlohmann::json::parse(outcome.text, nullptr, false);
+}
+
+TEST(Plan, TellsOfGpt3) {
+  const Outcome outcome =
+      run("--model gpt3-175b --memory 80GiB --tokens 300e9 --gpu-flops 160e12 --days 30");
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.text, HasSubstr("174,604,259,328  175 billion"));
+  EXPECT_THAT(outcome.text, HasSubstr("2P  349 GB    349,208,518,656"));
+  EXPECT_THAT(outcome.text, HasSubstr("757.8 GPUs, so 758 (95 machines of 8)"));
+  EXPECT_THAT(outcome.text, HasSubstr("2,868,903,936"));  // activations of a layer
+  EXPECT_THAT(outcome.text, HasSubstr("fewest ranks that fit 80 GiB"));
+}
+
+TEST(Plan, PrintsTheGigabytesOfTheZeroPaper) {
+  const Outcome outcome = run("--parameters 7.5e9 --ranks 64");
+  EXPECT_EQ(outcome.exit_code, 0);
+  for (const char* bytes : {" 120 GB ", " 31.4 GB ", " 16.6 GB ", " 1.9 GB "}) {
+    EXPECT_THAT(outcome.text, HasSubstr(bytes));
+  }
+}
+
+TEST(Plan, TakesAModelByItsSizes) {
+  const auto own = run_json(
+      "--family llama --layers 80 --hidden 8192 --heads 64 --kv-heads 8 --ff 28672 "
+      "--vocabulary 32000 --seq 4096");
+  EXPECT_EQ(own["parameters"]["total"], 68'976'648'192);
+  EXPECT_EQ(own["shape"]["head"], "own");
+  EXPECT_EQ(own["shape"]["biases"], false);
+  const auto named = run_json("--model llama2-70b");
+  EXPECT_EQ(own["states"], named["states"]);
+  EXPECT_EQ(own["activations"], named["activations"]);
+  EXPECT_EQ(own["flops"], named["flops"]);
+}
+
+TEST(Plan, FillsInWhatIsUsual) {
+  const auto plan = run_json("--layers 12 --hidden 768 --heads 12");
+  EXPECT_EQ(plan["parameters"], run_json("--model gpt2-124m")["parameters"]);
+  EXPECT_EQ(plan["shape"]["family"], "gpt2");
+  EXPECT_EQ(plan["activations"]["sequence"], 1024);
+}
+
+TEST(Plan, JsonHasAllOfIt) {
+  const auto plan = run_json(
+      "--model gpt2-124m --batch 4 --seq 512 --ranks 2,8 --memory 1GiB "
+      "--tokens 10e9 --gpu-flops 50e12 --gpus 8 --days 1");
+  EXPECT_EQ(plan["model"], "gpt2-124m");
+  EXPECT_EQ(plan["parameters"]["total"], 124'439'808);
+  EXPECT_EQ(plan["bytes"]["total"], 16 * 124'439'808ll);
+  EXPECT_EQ(plan["memory"], 1 << 30);
+  ASSERT_EQ(plan["states"].size(), 8u);
+  const auto& last = plan["states"][7];
+  EXPECT_EQ(last["ranks"], 8);
+  EXPECT_EQ(last["zero"], 3);
+  EXPECT_EQ(last["bytes"]["total"], 2 * 124'439'808ll);
+  EXPECT_EQ(last["traffic_multiple"], 3);
+  EXPECT_EQ(last["fits_states"], true);
+  EXPECT_EQ(last["fits"]["none"], false);
+  EXPECT_EQ(last["fits"]["full"], true);
+  EXPECT_EQ(plan["fewest_ranks"][0]["full"], nullptr);
+  EXPECT_EQ(plan["activations"]["recompute"]["full"]["bytes"], 12 * 2 * 512 * 4 * 768);
+  EXPECT_EQ(plan["flops"]["tokens_per_step"], 2048);
+  EXPECT_DOUBLE_EQ(plan["flops"]["per_step"],
+                   2048 * plan["flops"]["per_token"]["total"].get<double>());
+  EXPECT_DOUBLE_EQ(plan["training"]["rule"]["flops"], 6.0 * 124'439'808 * 10e9);
+  EXPECT_EQ(plan["training"]["rule"]["gpus_whole"], 2);
+  EXPECT_NEAR(plan["training"]["rule"]["days"].get<double>(), 0.216, 0.001);
+}
+
+TEST(Plan, JsonOfABareCountHasWhatFollowsFromIt) {
+  const auto plan = run_json("--parameters 175e9 --tokens 300e9 --gpu-flops 160T --days 30");
+  EXPECT_EQ(plan["model"], nullptr);
+  EXPECT_EQ(plan["bytes"]["parameters"], 350'000'000'000);
+  EXPECT_FALSE(plan.contains("activations"));
+  EXPECT_NEAR(plan["training"]["rule"]["gpus"].get<double>(), 759.5486, 1e-4);
+  EXPECT_EQ(plan["training"]["rule"]["gpus_whole"], 760);
+}
+
+TEST(Plan, RefusesWithASentence) {
+  const struct {
+    const char* arguments;
+    const char* said;
+  } cases[] = {
+      {"", "say which model"},
+      {"--model gpt2-124", "did you mean gpt2-124m?"},
+      {"--model gpt2-124m --layers 3", "has its shape already"},
+      {"--model gpt2-124m --parameters 7e9", "--parameters is for when only the count is known"},
+      {"--parameters many", "--parameters: 'many'"},
+      {"--layers 3", "needs --layers, --hidden and --heads"},
+      {"--layers 0 --hidden 64 --heads 4", "--layers: '0'"},
+      {"--layers 2.5 --hidden 64 --heads 4", "--layers: '2.5'"},
+      {"--layers 2 --hidden 65 --heads 4", "65 cannot be split into 4"},
+      {"--layers 1e15 --hidden 1e15 --heads 1", "more than 2^64"},
+      {"--model gpt2-124m --seq 1025", "longer than the 1024 positions"},
+      {"--model gpt2-124m --ranks 4,-8", "--ranks: '-8'"},
+      {"--model gpt2-124m --memory lots", "--memory: 'lots'"},
+      {"--model gpt2-124m --precision f64", "there is no precision 'f64'"},
+      {"--model gpt2-124m --days 30", "--tokens, --gpu-flops"},
+      {"--model gpt2-124m --tokens 1e9 --gpu-flops 1e12", "one of --days and --gpus"},
+      {"--model gpt2-124m --tokens 1e9 --gpu-flops 1e-9 --days 1e-9", "check the tokens"},
+      {"--model gpt2-124m --tokens 1e300", "beyond all measure"},
+      {"--modle gpt2-124m", "--modle"},
+  };
+  for (const auto& one : cases) {
+    const Outcome outcome = run(one.arguments, true);
+    EXPECT_EQ(outcome.exit_code, 2) << one.arguments;
+    EXPECT_THAT(outcome.text, HasSubstr(one.said)) << one.arguments;
+    EXPECT_EQ(run(one.arguments).text, "") << one.arguments;
+  }
+}
+
+TEST(Plan, HelpShowsFlagsExamplesAndModels) {
+  const Outcome outcome = run("--help");
+  EXPECT_EQ(outcome.exit_code, 0);
+  for (const char* said : {"--gpu-flops", "lockstep plan --model gpt3-175b", "llama2-70b"}) {
+    EXPECT_THAT(outcome.text, HasSubstr(said));
+  }
+}
+
+// In the docs a command stands behind a $, in front of what it prints; "..." stands for lines left
+// out.
+TEST(Plan, PrintsWhatTheDocsSay) {
+  std::ifstream docs(LOCKSTEP_SOURCE_DIR "/docs/plan.md");
+  const std::string prompt = "    $ lockstep plan ";
+  int commands = 0;
+  std::string printed;
+  std::string quoted;
+  const auto check = [&] {
+    while (quoted.ends_with("\n\n")) quoted.pop_back();
+    EXPECT_THAT(printed, HasSubstr(quoted));
+    quoted.clear();
+  };
+  bool inside = false;
+  for (std::string line; std::getline(docs, line);) {
+    if (line.starts_with(prompt)) {
+      if (inside) check();
+      inside = true;
+      ++commands;
+      printed = run(line.substr(prompt.size())).text;
+    } else if (inside && line == "    ...") {
+      check();
+    } else if (inside && (line.empty() || line.starts_with("    "))) {
+      quoted += (line.empty() ? line : line.substr(4)) + "\n";
+    } else if (inside) {
+      check();
+      inside = false;
+    }
+  }
+  if (inside) check();
+  EXPECT_GE(commands, 5);
+}
+
+}  // namespace
+}  // namespace lockstep
