@@ -23,6 +23,13 @@ class Mark final : public Event::State {
     return error_;
   }
 
+  // Like await(), but the error becomes the caller's alone.
+  std::exception_ptr take() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return done_; });
+    return std::exchange(error_, nullptr);
+  }
+
   void finish(std::exception_ptr error) {
     {
       const std::lock_guard lock(mutex_);
@@ -75,7 +82,7 @@ class CpuQueue final : public Stream::Queue {
     }
     auto mark = std::make_shared<Mark>();
     thread_.push([this, mark] { mark->finish(std::exchange(error_, nullptr)); });
-    Event(std::move(mark)).wait();
+    if (const std::exception_ptr error = mark->take()) std::rethrow_exception(error);
   }
 
  private:
