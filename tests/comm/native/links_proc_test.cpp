@@ -34,7 +34,7 @@ TEST(Links, ThatWereOnlyAssumedAreNotRemembered) {
   choice_over_tcp(folder.path());
   const auto cache = nlohmann::json::parse(read_text(folder.path() / "links.json"));
   ASSERT_EQ(cache.size(), 1u);
-  const nlohmann::json& entry = cache.begin().value();
+  const nlohmann::json entry = cache.begin().value();
   EXPECT_TRUE(entry.contains("outer"));
   EXPECT_FALSE(entry.contains("inner")) << "no two ranks shared memory";
 }
