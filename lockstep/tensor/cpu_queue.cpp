@@ -1,9 +1,8 @@
 #include "lockstep/tensor/cpu_queue.h"
 
-#include <condition_variable>
-#include <mutex>
 #include <utility>
 
+#include "lockstep/base/completion.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/task_thread.h"
 
@@ -12,38 +11,13 @@ namespace {
 
 class Mark final : public Event::State {
  public:
-  bool done() const override {
-    const std::lock_guard lock(mutex_);
-    return done_;
-  }
-
+  bool done() const override { return end.done(); }
   std::exception_ptr await() const override {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return done_; });
-    return error_;
+    end.wait_until();
+    return end.error();
   }
 
-  // Like await(), but the error becomes the caller's alone.
-  std::exception_ptr take() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return done_; });
-    return std::exchange(error_, nullptr);
-  }
-
-  void finish(std::exception_ptr error) {
-    {
-      const std::lock_guard lock(mutex_);
-      done_ = true;
-      error_ = std::move(error);
-    }
-    changed_.notify_all();
-  }
-
- private:
-  mutable std::mutex mutex_;
-  mutable std::condition_variable changed_;
-  bool done_ = false;
-  std::exception_ptr error_;
+  Completion<std::exception_ptr> end;
 };
 
 class CpuQueue final : public Stream::Queue {
@@ -61,7 +35,7 @@ class CpuQueue final : public Stream::Queue {
 
   Event record() override {
     auto mark = std::make_shared<Mark>();
-    thread_.push([this, mark] { mark->finish(error_); });
+    thread_.push([this, mark] { mark->end.finish(error_); });
     return Event(std::move(mark));
   }
 
@@ -81,8 +55,10 @@ class CpuQueue final : public Stream::Queue {
            "the thread that queued it do so");
     }
     auto mark = std::make_shared<Mark>();
-    thread_.push([this, mark] { mark->finish(std::exchange(error_, nullptr)); });
-    if (const std::exception_ptr error = mark->take()) std::rethrow_exception(error);
+    thread_.push([this, mark] { mark->end.finish(std::exchange(error_, nullptr)); });
+    mark->end.wait_until();
+    // Nobody else holds the error while the caller looks at it.
+    if (const std::exception_ptr error = mark->end.take_error()) std::rethrow_exception(error);
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <fstream>
+#include <latch>
 #include <random>
 #include <regex>
 #include <set>
@@ -215,12 +216,14 @@ TEST(Closing, WhatWasStartedEndsFirst) {
   auto world = make_thread_world(2);
   const std::vector<float> in(std::size_t{1} << 20, 7.0f);  // more than fits between two ranks
   std::vector<float> out(in.size());
+  std::latch closing(1);
   std::thread sender([&] {
     world[0]->start(send(in, 1));
-    world[0].reset();
+    closing.count_down();
+    world[0].reset();  // cannot end before the receiver takes what does not fit
   });
   std::thread receiver([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the sender closes meanwhile
+    closing.wait();
     world[1]->receive(out, 0);
   });
   sender.join();

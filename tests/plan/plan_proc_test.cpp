@@ -1,38 +1,25 @@
 // lockstep plan as people and programs call it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "tests/cli/shell.h"
+
 namespace lockstep {
 namespace {
 
-using testing::HasSubstr;
-
-struct Outcome {
-  int exit_code = -1;
-  std::string text;
-};
+using ::testing::HasSubstr;
+using testing::Outcome;
+using testing::shell;
 
 // What it prints to stdout; with `errors` to stderr.
 Outcome run(const std::string& arguments, bool errors = false) {
-  Outcome outcome;
-  const std::string command = LOCKSTEP_BINARY_DIR "/lockstep plan " + arguments +
-                              (errors ? " 2>&1 >/dev/null" : " 2>/dev/null");
-  FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return outcome;
-  char buffer[4096];
-  for (std::size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) {
-    outcome.text.append(buffer, n);
-  }
-  const int status = pclose(pipe);
-  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
+  return shell(LOCKSTEP_BINARY_DIR "/lockstep plan " + arguments +
+               (errors ? " 2>&1 >/dev/null" : " 2>/dev/null"));
 }
 
 nlohmann::json run_json(const std::string& arguments) {

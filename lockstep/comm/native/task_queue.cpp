@@ -1,43 +1,19 @@
 #include "lockstep/comm/native/task_queue.h"
 
-#include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <optional>
+
+#include "lockstep/base/completion.h"
 
 namespace lockstep {
 
 class TaskQueue::State : public Work::State {
  public:
   bool wait_until(std::chrono::steady_clock::time_point until) override {
-    std::unique_lock lock(mutex_);
-    if (until == std::chrono::steady_clock::time_point::max()) {
-      changed_.wait(lock, [&] { return done_; });
-    } else if (until != std::chrono::steady_clock::time_point::min()) {
-      changed_.wait_until(lock, until, [&] { return done_; });
-    }
-    return done_;
+    return end.wait_until(until);
   }
+  std::optional<Error> error() const override { return end.error(); }
 
-  std::optional<Error> error() const override {
-    const std::lock_guard lock(mutex_);
-    return error_;
-  }
-
-  void finish(std::optional<Error> error) {
-    {
-      const std::lock_guard lock(mutex_);
-      done_ = true;
-      error_ = std::move(error);
-    }
-    changed_.notify_all();
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  bool done_ = false;
-  std::optional<Error> error_;
+  Completion<std::optional<Error>> end;
 };
 
 Work TaskQueue::submit(std::function<void()> task) {
@@ -54,7 +30,7 @@ Work TaskQueue::submit(std::function<void()> task) {
     }
     task = nullptr;
     pending_.fetch_sub(1, std::memory_order_acq_rel);
-    state->finish(std::move(error));
+    state->end.finish(std::move(error));
   });
   return Work(state);
 }

@@ -31,7 +31,6 @@ ServerLoop::ServerLoop(const HostPort& listen, const Token& token, int size,
 }
 
 ServerLoop::~ServerLoop() {
-  stopping_ = true;
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
 }
@@ -60,6 +59,7 @@ void ServerLoop::wait(Deadline until) {
     ids.push_back(id);
   }
   if (::poll(entries.data(), entries.size(), poll_milliseconds(until)) <= 0) return;
+  if (entries[0].revents != 0) stopping_ = true;
   if (entries[1].revents != 0) accept_all();
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (entries[i + 2].revents != 0) serve_client(ids[i], entries[i + 2].revents);

@@ -55,7 +55,7 @@ class ServerLoop {
   std::size_t unmentioned_ = 0;
   std::string last_drop_;
   Deadline next_notice_ = Deadline::min();
-  std::atomic<bool> stopping_ = false;
+  bool stopping_ = false;  // the thread's own: it is told through wake_
   std::jthread thread_;  // last: it uses all of the above
 };
 

@@ -4,8 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/launch/make_world.h"
+#include "tests/cli/shell.h"
 #include "tests/comm/mpi/every_operation.h"
 #include "tests/launch/launched.h"
 
@@ -24,25 +23,12 @@ using testing::check_every_operation;
 using testing::Floats;
 using ::testing::HasSubstr;
 using testing::Launched;
+using testing::Outcome;
 using testing::TemporaryFolder;
 
-struct Outcome {
-  int status = -1;
-  std::string output;
-};
+Outcome shell(const std::string& command) { return testing::shell(command + " 2>&1"); }
 
-Outcome shell(const std::string& command) {
-  Outcome outcome;
-  FILE* pipe = popen((command + " 2>&1").c_str(), "r");
-  std::array<char, 4096> buffer;
-  while (std::size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
-    outcome.output.append(buffer.data(), n);
-  }
-  outcome.status = pclose(pipe);
-  return outcome;
-}
-
-bool installed(const std::string& command) { return shell("command -v " + command).status == 0; }
+bool installed(const std::string& command) { return shell("command -v " + command).exit_code == 0; }
 
 std::string self() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
 
@@ -70,32 +56,32 @@ class Mpi : public ::testing::Test {
 TEST_F(Mpi, CollectivesAreRightForAnyNumberOfRanks) {
   for (int ranks : {1, 2, 3, 4}) {
     const Outcome outcome = shell(mpirun(ranks, "Collectives"));
-    EXPECT_EQ(outcome.status, 0) << ranks << " ranks\n" << outcome.output;
+    EXPECT_EQ(outcome.exit_code, 0) << ranks << " ranks\n" << outcome.text;
   }
 }
 
 TEST_F(Mpi, CollectivesAreRightWithoutChecks) {
   const Outcome outcome = shell(mpirun(4, "Collectives", "LOCKSTEP_COMM_CHECK=0"));
-  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
 }
 
 // By a communicator of default options, whatever is configured for others.
 TEST_F(Mpi, RanksThatDisagreeAreNamed) {
   const Outcome outcome = shell(mpirun(4, "Mismatch", "LOCKSTEP_COMM_CHECK=0"));
-  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
 }
 
 TEST_F(Mpi, AWorldIsCheckedAsConfigured) {
   for (const char* check : {"true", "false"}) {
     const Outcome outcome =
         shell(mpirun(2, "Checked", fmt::format("LOCKSTEP_COMM_CHECK={}", check)));
-    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
   }
 }
 
 TEST_F(Mpi, AWorldIsTheOneThatMpirunTold) {
   const Outcome outcome = shell(mpirun(2, "World"));
-  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
 }
 
 TEST_F(Mpi, RanksOfAnotherLauncherAreNotTakenForWorldsOfOne) {
@@ -116,7 +102,7 @@ class MpiFailure : public Mpi {
     for (int rank = 0; rank < ranks; ++rank) {
       std::string line;
       std::getline(std::ifstream(folder.path() / std::to_string(rank)), line);
-      EXPECT_EQ(line, "as expected") << "rank " << rank << "\n" << outcome.output;
+      EXPECT_EQ(line, "as expected") << "rank " << rank << "\n" << outcome.text;
     }
   }
 };
@@ -133,7 +119,7 @@ TEST_F(Mpi, AnotherMpisMpirunIsRecognised) {
       shell(fmt::format("ASAN_OPTIONS=detect_leaks=0 timeout 60 mpirun.mpich -n 2 {} "
                         "--gtest_also_run_disabled_tests --gtest_filter=DISABLED_Rank.Foreign",
                         self()));
-  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
 }
 
 TEST(MpiModule, WhereThereIsNoneTheErrorSaysWhatToInstall) {

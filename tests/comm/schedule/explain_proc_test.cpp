@@ -1,9 +1,7 @@
 // lockstep explain as people call it, and what they hear when they mistype this and other commands.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -11,36 +9,26 @@
 #include <vector>
 
 #include "lockstep/base/text.h"
+#include "tests/cli/shell.h"
 #include "tests/comm/schedule/sweep.h"
 
 namespace lockstep::schedule {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
-using testing::StartsWith;
-
-struct Outcome {
-  int exit_code = -1;
-  std::string text;  // of stdout and stderr
-};
-
-Outcome run_lockstep(const std::string& arguments) {
-  Outcome outcome;
-  const std::string command = LOCKSTEP_BINARY_DIR "/lockstep " + arguments + " 2>&1";
-  FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return outcome;
-  char buffer[4096];
-  for (std::size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) {
-    outcome.text.append(buffer, n);
-  }
-  const int status = pclose(pipe);
-  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
-}
+using lockstep::testing::Outcome;
+using lockstep::testing::run_lockstep;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 Outcome run(const std::string& arguments) { return run_lockstep("explain " + arguments); }
+
+void expect_refusal(const std::string& arguments, const std::string& why) {
+  const Outcome outcome = run_lockstep(arguments);
+  EXPECT_EQ(outcome.exit_code, 2) << arguments;
+  EXPECT_THAT(outcome.text, AllOf(StartsWith("lockstep: "), HasSubstr(why)));
+}
 
 std::string read(const std::filesystem::path& path) {
   std::stringstream text;
@@ -85,7 +73,7 @@ TEST(Explain, ShowsARingRoundByRound) {
 }
 
 TEST(Explain, DrawsBalancedSvg) {
-  const auto path = std::filesystem::path(testing::TempDir()) / "lockstep_explain_test.svg";
+  const auto path = std::filesystem::path(::testing::TempDir()) / "lockstep_explain_test.svg";
   std::filesystem::remove(path);
   const Outcome outcome =
       run(fmt::format("all_to_all --algorithm pairwise --ranks 3 --svg {}", path.string()));
@@ -101,9 +89,9 @@ TEST(Explain, DrawsBalancedSvg) {
     ++arrows;
   }
   EXPECT_EQ(arrows, 6u);
-  for (const auto& entry : std::filesystem::directory_iterator(testing::TempDir())) {
+  for (const auto& entry : std::filesystem::directory_iterator(::testing::TempDir())) {
     EXPECT_THAT(entry.path().filename().string(),
-                testing::Not(testing::MatchesRegex("lockstep_explain_test.svg..*")));
+                ::testing::Not(::testing::MatchesRegex("lockstep_explain_test.svg..*")));
   }
   std::filesystem::remove(path);
 }
@@ -147,9 +135,7 @@ TEST(Explain, TakesMachinesAndGridsAsTheNumberOfRanks) {
 
 TEST(Explain, SaysWhatIsWrongAndWhatIsNear) {
   const auto refused = [](const std::string& arguments, const std::string& why) {
-    const Outcome outcome = run(arguments);
-    EXPECT_EQ(outcome.exit_code, 2) << arguments;
-    EXPECT_THAT(outcome.text, AllOf(StartsWith("lockstep: "), HasSubstr(why)));
+    expect_refusal("explain " + arguments, why);
   };
   refused("all_reduc", "did you mean all_reduce?");
   refused("all_reduce -a rign", "did you mean ring?");
@@ -180,32 +166,22 @@ TEST(Explain, PricesEveryNumberOfRanksOnce) {
 }
 
 TEST(CommandLine, NamesTheWordThatIsWrongAndTheNearest) {
-  const auto refused = [](const std::string& arguments, const std::string& why) {
-    const Outcome outcome = run_lockstep(arguments);
-    EXPECT_EQ(outcome.exit_code, 2) << arguments;
-    EXPECT_THAT(outcome.text, AllOf(StartsWith("lockstep: "), HasSubstr(why)));
-  };
-  refused("", "say which command: explain, launch, bench");
-  refused("bench", "say which bench command: collectives");
-  refused("bogus", "there is no command 'bogus'; there are explain, launch, bench");
-  refused("lanch -n 2 true", "there is no command 'lanch' (did you mean launch?)");
-  refused("bench foo", "there is no command 'bench foo'; there is collectives");
-  refused("launch -n 2 --bogus -- true", "there is no flag 'launch --bogus'");
-  refused("explain all_reduce broadcast", "came 'broadcast'");
+  expect_refusal("", "say which command: explain, launch, bench");
+  expect_refusal("bench", "say which bench command: collectives");
+  expect_refusal("bogus", "there is no command 'bogus'; there are explain, launch, bench");
+  expect_refusal("lanch -n 2 true", "there is no command 'lanch' (did you mean launch?)");
+  expect_refusal("bench foo", "there is no command 'bench foo'; there is collectives");
+  expect_refusal("launch -n 2 --bogus -- true", "there is no flag 'launch --bogus'");
+  expect_refusal("explain all_reduce broadcast", "came 'broadcast'");
 }
 
 TEST(CommandLine, ABenchThatCannotBeIsRefusedBeforeItStarts) {
-  const auto refused = [](const std::string& arguments, const std::string& why) {
-    const Outcome outcome = run_lockstep("bench collectives " + arguments);
-    EXPECT_NE(outcome.exit_code, 0) << arguments;
-    EXPECT_THAT(outcome.text, AllOf(StartsWith("lockstep: "), HasSubstr(why)));
-    EXPECT_THAT(outcome.text, Not(HasSubstr("median")));
-  };
-  refused("--sizes 0", "1 byte or more");
-  refused("--json /nonexistent/x.json", "cannot write /nonexistent/x.json");
-  refused("--algorithm rng", "did you mean ring?");
-  refused("--only lockstep-tpc", "did you mean lockstep-tcp?");
-  refused("--op all_redcue", "did you mean all_reduce?");
+  expect_refusal("bench collectives --sizes 0", "1 byte or more");
+  expect_refusal("bench collectives --json /nonexistent/x.json",
+                 "cannot write /nonexistent/x.json");
+  expect_refusal("bench collectives --algorithm rng", "did you mean ring?");
+  expect_refusal("bench collectives --only lockstep-tpc", "did you mean lockstep-tcp?");
+  expect_refusal("bench collectives --op all_redcue", "did you mean all_reduce?");
 }
 
 }  // namespace
