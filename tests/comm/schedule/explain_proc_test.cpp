@@ -24,9 +24,9 @@ using ::testing::StartsWith;
 
 Outcome run(const std::string& arguments) { return run_lockstep("explain " + arguments); }
 
-void expect_refusal(const std::string& arguments, const std::string& why) {
+void expect_refusal(const std::string& arguments, const std::string& why, int exit_code = 2) {
   const Outcome outcome = run_lockstep(arguments);
-  EXPECT_EQ(outcome.exit_code, 2) << arguments;
+  EXPECT_EQ(outcome.exit_code, exit_code) << arguments;
   EXPECT_THAT(outcome.text, AllOf(StartsWith("lockstep: "), HasSubstr(why)));
 }
 
@@ -177,8 +177,8 @@ TEST(CommandLine, NamesTheWordThatIsWrongAndTheNearest) {
 
 TEST(CommandLine, ABenchThatCannotBeIsRefusedBeforeItStarts) {
   expect_refusal("bench collectives --sizes 0", "1 byte or more");
-  expect_refusal("bench collectives --json /nonexistent/x.json",
-                 "cannot write /nonexistent/x.json");
+  expect_refusal("bench collectives --json /nonexistent/x.json", "cannot write /nonexistent/x.json",
+                 1);
   expect_refusal("bench collectives --algorithm rng", "did you mean ring?");
   expect_refusal("bench collectives --only lockstep-tpc", "did you mean lockstep-tcp?");
   expect_refusal("bench collectives --op all_redcue", "did you mean all_reduce?");
