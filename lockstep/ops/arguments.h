@@ -5,7 +5,7 @@
 //   rows           tokens of all sequences, one after the other: batch * sequence of them
 //   activation     a tensor [rows, width] of the compute type: f32, bf16 or f16
 //   weight         of the compute type too; a linear layer's is [out, in]
-//   statistic      always f32: means, 1/deviations, log-sum-exps, losses
+//   statistic      f32: means, 1/deviations, log-sum-exps, losses
 //   d...           the gradient of the loss by what follows: dy, dx, dweight
 //
 // Two rules about gradients, for every operation: those of parameters are added to what is there,
@@ -15,6 +15,9 @@
 // A tensor without elements, which is what a field is by default, is one that is not given; the
 // comment says `optional`. Sums run in f32 or wider whatever the type; a result is rounded once,
 // when it is stored.
+//
+// The reference also computes in f64, for checks of gradients by finite differences: all that is of
+// the compute type is f64 then, and so are statistics and an attention's probabilities.
 #pragma once
 
 #include <cstdint>
