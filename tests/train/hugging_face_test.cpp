@@ -182,8 +182,8 @@ INSTANTIATE_TEST_SUITE_P(Models, HuggingFace,
                          ::testing::Values(Case{"gpt2", "reference"}, Case{"llama", "reference"},
                                            Case{"bert", "reference"}, Case{"gpt2", "cpu"},
                                            Case{"llama", "cpu"}, Case{"bert", "cpu"}),
-                         [](const auto& info) {
-                           return std::string(info.param.model) + "_" + info.param.ops;
+                         [](const auto& test) {
+                           return std::string(test.param.model) + "_" + test.param.ops;
                          });
 
 TEST(HuggingFaceNames, ArePutTogetherAndTurned) {
