@@ -73,6 +73,7 @@ struct BlockSpec {
   std::size_t scratch = 0;   // the most that one of its operations needs (Ops::scratch)
   double forward_flops = 0;  // of matrix products; without what recomputation adds
   double backward_flops = 0;
+  double recompute_flops = 0;  // of restore(), or of forward() run anew, as the setup has it
 };
 
 // What holds for a whole run.
@@ -106,7 +107,7 @@ struct Pass {
   std::span<const Tensor> tensors;
   Flow in;
   Flow out;       // in forward; absent when forward is run anew
-  Flow dout;      // in backward
+  Flow dout;      // in backward; its x may be overwritten, for no one reads it afterwards
   Flow din;       // in backward
   Tensor losses;  // f32 [rows]: written by the last block
   Tensor logits;  // optional: the last block writes them too, [rows, classes] of the compute type
@@ -119,6 +120,8 @@ class Block {
   virtual std::string name() const = 0;  // unique in its model: "layer.3"
   // The shape of out.x; absent ([0]) for the last block, which makes losses.
   virtual Shape output(const Setup& setup) const = 0;
+  // The shape of out.memory for the one block that makes it: a pass hands it to all blocks behind.
+  virtual Shape memory(const Setup& /*setup*/) const { return {0}; }
   // Pure: equal setups give equal specs.
   virtual BlockSpec spec(const Setup& setup, const Ops& ops) const = 0;
 
