@@ -41,7 +41,8 @@ typedef std::uint16_t Shorts __attribute__((vector_size(LOCKSTEP_VECTOR_BYTES / 
 typedef std::uint16_t ShortsInMemory
     __attribute__((vector_size(LOCKSTEP_VECTOR_BYTES / 2), aligned(2), may_alias));
 
-inline Floats splat(float x) { return Floats{} + x; }
+// A difference, for x + 0 is not x where x is -0, and would be computed.
+inline Floats splat(float x) { return x - Floats{}; }
 
 inline Floats load(const float* from) { return *reinterpret_cast<const FloatsInMemory*>(from); }
 inline void store(float* to, Floats x) { *reinterpret_cast<FloatsInMemory*>(to) = x; }
