@@ -205,7 +205,7 @@ Model make_encoder_decoder(const EncoderDecoderShape& shape, const ModelOptions&
                                       .side = Side::kSource},
                         .feed_forward = {.hidden = shape.hidden,
                                          .width = shape.feed_forward,
-                                         .activation = ops::Activation::kRelu,
+                                         .activation = shape.activation,
                                          .biases = true,
                                          .deviation = wide,
                                          .down_deviation = wide},

@@ -14,8 +14,12 @@
 
 namespace lockstep::nn {
 
-enum class Tiny { kGpt2, kLlama, kBert, kEncoderDecoder, kLinear };
-inline constexpr Tiny kAllTiny[] = {Tiny::kGpt2, Tiny::kLlama, Tiny::kBert, Tiny::kEncoderDecoder,
+// The odd ones are of their family with everything that can be otherwise: GPT-2 without biases,
+// with a head of its own and shared key heads, Llama with biases, with a tied head and without
+// shared ones; both with feed-forward networks that are narrower than attention.
+enum class Tiny { kGpt2, kOddGpt2, kLlama, kOddLlama, kBert, kEncoderDecoder, kLinear };
+inline constexpr Tiny kAllTiny[] = {Tiny::kGpt2,     Tiny::kOddGpt2, Tiny::kLlama,
+                                    Tiny::kOddLlama, Tiny::kBert,    Tiny::kEncoderDecoder,
                                     Tiny::kLinear};
 inline constexpr Tiny kTransformers[] = {Tiny::kGpt2, Tiny::kLlama, Tiny::kBert,
                                          Tiny::kEncoderDecoder};
@@ -25,6 +29,10 @@ inline std::string name(Tiny tiny) {
   switch (tiny) {
     case Tiny::kGpt2:
       return "gpt2";
+    case Tiny::kOddGpt2:
+      return "odd-gpt2";
+    case Tiny::kOddLlama:
+      return "odd-llama";
     case Tiny::kLlama:
       return "llama";
     case Tiny::kBert:
@@ -53,11 +61,25 @@ inline plan::ModelShape tiny_shape(plan::Family family) {
   return trainable(shape);
 }
 
+inline plan::ModelShape odd_shape(plan::Family family) {
+  plan::ModelShape shape = tiny_shape(family);
+  const bool gpt2 = family == plan::Family::kGpt2;
+  shape.biases = !gpt2;
+  shape.head = gpt2 ? plan::Head::kOwn : plan::Head::kTied;
+  shape.kv_heads = gpt2 ? 1 : 3;
+  shape.feed_forward = gpt2 ? 31 : 17;
+  return shape;
+}
+
 inline Model make_tiny(Tiny tiny, double dropout = 0) {
   const ModelOptions options = {.dropout = dropout, .epsilon = std::nullopt, .theta = 10000};
   switch (tiny) {
     case Tiny::kGpt2:
       return make_model(tiny_shape(plan::Family::kGpt2), options);
+    case Tiny::kOddGpt2:
+      return make_model(odd_shape(plan::Family::kGpt2), options);
+    case Tiny::kOddLlama:
+      return make_model(odd_shape(plan::Family::kLlama), options);
     case Tiny::kLlama:
       return make_model(tiny_shape(plan::Family::kLlama), options);
     case Tiny::kBert:
@@ -71,6 +93,8 @@ inline Model make_tiny(Tiny tiny, double dropout = 0) {
                                    .hidden = 24,
                                    .heads = 3,
                                    .feed_forward = 40,
+                                   // ReLU bends the loss, which differences cannot follow.
+                                   .activation = ops::Activation::kGeluTanh,
                                    .encoder_layers = 2,
                                    .decoder_layers = 2},
                                   options);
