@@ -44,8 +44,10 @@ void FeedForwardPart::forward_up(const Pass& pass, const Tensor& x) const {
         .activation = options_.activation, .z = tensor(pass, kZ), .y = active, .derivative = {}});
     return;
   }
-  up_.forward(pass, x, options_.activation, active,
-              pass.training ? tensor(pass, kDerivative) : Tensor());
+  // Where forward is run anew, only then.
+  const bool later = pass.setup.recompute == Recompute::kFull && ops::is_given(pass.out.x);
+  const bool derives = pass.training && !later;
+  up_.forward(pass, x, options_.activation, active, derives ? tensor(pass, kDerivative) : Tensor());
 }
 
 void FeedForwardPart::forward_down(const Pass& pass, const Tensor& y,
