@@ -1,11 +1,6 @@
 #include "lockstep/nn/parts/feed_forward.h"
 
 namespace lockstep::nn {
-namespace {
-
-enum Saved : std::size_t { kZ, kActive, kDerivative, kTensors };
-
-}  // namespace
 
 FeedForwardPart::FeedForwardPart(Place& next, const std::string& name,
                                  const FeedForwardOptions& options)
