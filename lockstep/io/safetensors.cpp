@@ -79,6 +79,7 @@ const SafetensorsFile::Entry* SafetensorsFile::find(std::string_view name) const
 const SafetensorsFile::Entry& SafetensorsFile::at(std::string_view name) const {
   if (const Entry* entry = find(name)) return *entry;
   std::vector<std::string_view> names;
+  names.reserve(entries_.size());
   for (const Entry& entry : entries_) names.push_back(entry.name);
   fail(ErrorCode::kInvalidArgument, "{} has no tensor '{}'{}", path_.string(), name,
        did_you_mean(name, names));

@@ -53,7 +53,7 @@ std::string preloaded_allocator() {
        {"/usr/lib/x86_64-linux-gnu/", "/usr/lib/aarch64-linux-gnu/", "/usr/lib64/", "/usr/lib/"}) {
     for (const char* library :
          {"libtcmalloc_minimal.so.4", "libtcmalloc.so.4", "libjemalloc.so.2"}) {
-      const std::string path = std::string(folder) + library;
+      std::string path = std::string(folder) + library;
       if (::access(path.c_str(), R_OK) == 0) return path;
     }
   }

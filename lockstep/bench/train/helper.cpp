@@ -31,6 +31,15 @@ std::string error_in(const std::string& line) {
   return json.value("error", "");
 }
 
+std::string answer_or_error(const std::function<std::string(std::string_view)>& answer,
+                            std::string_view request) {
+  try {
+    return answer(request);
+  } catch (const Error& error) {
+    return nlohmann::json{{"error", error.what()}}.dump();
+  }
+}
+
 }  // namespace
 
 Helper::Helper(std::string name, Program program, const Interrupt& interrupt, Deadline deadline)
@@ -38,9 +47,11 @@ Helper::Helper(std::string name, Program program, const Interrupt& interrupt, De
   const MeetingPoint meeting = open_meeting_point();
   program.environment.emplace_back(kSocketVariable, meeting.name);
   process_ = std::make_unique<Process>(program);
-  while (!connection_) {
+  while (connection_ == nullptr) {
     if (!wait_for(meeting.socket.get(), deadline)) return;
-    if (auto accepted = accept_at(meeting)) connection_.emplace(std::move(accepted->connection));
+    if (auto accepted = accept_at(meeting)) {
+      connection_ = std::make_unique<Connection>(std::move(accepted->connection));
+    }
   }
   greeting_ = next_line(deadline).value_or("");
 }
@@ -109,14 +120,10 @@ void serve_helper(std::string_view greeting,
   }
   Connection bench = connect_to(socket);
   bench.send_line(greeting);
-  while (const auto request = bench.receive_line()) {
-    std::string line;
-    try {
-      line = answer(*request);
-    } catch (const Error& error) {
-      line = nlohmann::json{{"error", error.what()}}.dump();
-    }
-    bench.send_line(line);
+  while (true) {
+    const auto request = bench.receive_line();
+    if (!request) return;
+    bench.send_line(answer_or_error(answer, *request));
   }
 }
 

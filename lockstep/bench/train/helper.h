@@ -40,7 +40,7 @@ class Helper {
   std::string name_;
   const Interrupt& interrupt_;
   std::unique_ptr<Process> process_;
-  std::optional<Connection> connection_;
+  std::unique_ptr<Connection> connection_;  // none before it has connected and after a failure
   std::string greeting_;
   std::string failure_;
 };
