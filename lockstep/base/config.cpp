@@ -18,23 +18,23 @@ using Duration = Config::Duration;
 
 constexpr std::string_view kAuto = "auto";
 
-struct Unit {
+struct ExactUnit {
   std::string_view name;
   std::int64_t factor;
 };
 
 // From large to small; the last divides everything.
-constexpr Unit kDurationUnits[] = {
+constexpr ExactUnit kDurationUnits[] = {
     {"h", 3'600'000'000'000}, {"min", 60'000'000'000}, {"s", 1'000'000'000},
     {"ms", 1'000'000},        {"us", 1'000},           {"ns", 1}};
-constexpr Unit kSizeUnits[] = {
+constexpr ExactUnit kSizeUnits[] = {
     {"Ti", 1ll << 40}, {"Gi", 1ll << 30}, {"Mi", 1ll << 20}, {"Ki", 1ll << 10}, {"", 1}};
 
 // Exactly `value`, in the largest unit of which it is a multiple: nothing is lost when read back.
 template <std::size_t N>
-std::string format_exactly(std::int64_t value, const Unit (&units)[N]) {
-  const auto fits = [&](const Unit& unit) { return value != 0 && value % unit.factor == 0; };
-  const Unit* unit = std::find_if(std::begin(units), std::end(units) - 1, fits);
+std::string format_exactly(std::int64_t value, const ExactUnit (&units)[N]) {
+  const auto fits = [&](const ExactUnit& unit) { return value != 0 && value % unit.factor == 0; };
+  const ExactUnit* unit = std::find_if(std::begin(units), std::end(units) - 1, fits);
   return fmt::format("{}{}", value / unit->factor, unit->name);
 }
 

@@ -22,11 +22,11 @@ namespace {
 using plan::Count;
 using plan::ModelShape;
 
-constexpr Count kDefaultRanks[] = {1, 8, 64};
-constexpr Count kMostRanks = 10'000'000;
+constexpr Count kDefaultPlanRanks[] = {1, 8, 64};
+constexpr Count kMostPlanRanks = 10'000'000;
 
 // As they were typed; empty where they were not.
-struct Flags {
+struct PlanFlags {
   std::vector<std::string> run;  // a configuration file and settings
   std::string model;
   std::string parameters;
@@ -58,7 +58,7 @@ std::string known_names() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-bool describes_a_shape(const Flags& flags) {
+bool describes_a_shape(const PlanFlags& flags) {
   for (const std::string* flag :
        {&flags.family, &flags.layers, &flags.hidden, &flags.heads, &flags.kv_heads,
         &flags.feed_forward, &flags.vocabulary, &flags.positions}) {
@@ -71,7 +71,7 @@ Count count_or(std::string_view flag, const std::string& text, Count otherwise) 
   return text.empty() ? otherwise : parse_count(flag, text);
 }
 
-ModelShape own_shape(const Flags& flags) {
+ModelShape own_shape(const PlanFlags& flags) {
   if (flags.layers.empty() || flags.hidden.empty() || flags.heads.empty()) {
     fail(ErrorCode::kInvalidArgument,
          "a model of your own needs --layers, --hidden and --heads; or name one by --model: {}",
@@ -94,7 +94,7 @@ ModelShape own_shape(const Flags& flags) {
 }
 
 // Throws when the flags name no model or more than one; nothing when only P is known.
-std::optional<ModelShape> chosen_shape(const Flags& flags) {
+std::optional<ModelShape> chosen_shape(const PlanFlags& flags) {
   const bool own = describes_a_shape(flags);
   if (!flags.parameters.empty()) {
     if (own || !flags.model.empty() || !flags.head.empty() || !flags.sequence.empty() ||
@@ -123,13 +123,13 @@ std::optional<ModelShape> chosen_shape(const Flags& flags) {
 }
 
 std::vector<Count> parse_ranks(const std::string& text) {
-  if (text.empty()) return {std::begin(kDefaultRanks), std::end(kDefaultRanks)};
+  if (text.empty()) return {std::begin(kDefaultPlanRanks), std::end(kDefaultPlanRanks)};
   std::vector<Count> ranks;
   for (const std::string_view part : split_text(text, ',')) {
     ranks.push_back(parse_count("--ranks", trim(part)));
-    if (ranks.back() > kMostRanks) {
+    if (ranks.back() > kMostPlanRanks) {
       fail(ErrorCode::kInvalidArgument, "--ranks: {} are more than the {} that plan takes",
-           ranks.back(), kMostRanks);
+           ranks.back(), kMostPlanRanks);
     }
   }
   return ranks;
@@ -143,7 +143,7 @@ Count parse_memory(const std::string& text) {
   }
 }
 
-void read_training(const Flags& flags, PlanQuestion& question) {
+void read_training(const PlanFlags& flags, PlanQuestion& question) {
   const auto number = [](std::string_view flag, const std::string& text) {
     return text.empty() ? std::optional<double>() : parse_number(flag, text);
   };
@@ -162,7 +162,7 @@ void read_training(const Flags& flags, PlanQuestion& question) {
   }
 }
 
-PlanQuestion read_question(const Flags& flags) {
+PlanQuestion read_question(const PlanFlags& flags) {
   PlanQuestion question;
   question.shape = chosen_shape(flags);
   if (question.shape) {
@@ -197,7 +197,7 @@ void check_alone(const CLI::App& command) {
   }
 }
 
-std::string footer() {
+std::string plan_footer() {
   return fmt::format(
       "Two things can be planned. A run, by its configuration: the very layout of memory that\n"
       "training takes, buffer by buffer. Or by flags a model of any size, by formula, on any\n"
@@ -224,7 +224,7 @@ std::string footer() {
 void add_plan(CLI::App& app, int& exit_code) {
   auto* command = app.add_subcommand(
       "plan", "Parameters, memory, FLOPs, GPUs and days of a model, before anything runs");
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<PlanFlags>();
   command->add_option("run", flags->run, "A run: its configuration file, and settings on top")
       ->type_name("[CONFIG.toml] [key=value ...]");
   command->add_option("--model", flags->model, "A model by name")->group("Model");
@@ -260,7 +260,7 @@ void add_plan(CLI::App& app, int& exit_code) {
   training("--days", flags->days, "Asks how many GPUs finish in so many days");
   training("--gpus", flags->gpus, "Asks how many days so many GPUs take");
   command->add_flag("--json", flags->json, "Print one JSON object instead");
-  command->footer(footer());
+  command->footer(plan_footer());
   command->callback([flags, command, &exit_code] {
     exit_code = 0;
     if (!flags->run.empty()) {
