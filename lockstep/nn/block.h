@@ -42,6 +42,7 @@ using plan::Recompute;
 struct Initial {
   double mean = 0;
   double deviation = 0;
+  friend bool operator==(const Initial&, const Initial&) = default;
 };
 
 struct ParameterSpec {
@@ -51,6 +52,7 @@ struct ParameterSpec {
   bool decays = true;  // weight decay pulls it; biases and norms are left alone
   // The full name of a parameter of an earlier block that this is a view of; empty: its own.
   std::string tied_to;
+  friend bool operator==(const ParameterSpec&, const ParameterSpec&) = default;
 };
 
 enum class Life : std::uint8_t {
@@ -65,6 +67,7 @@ struct TensorSpec {
   DType dtype = DType::kF32;
   Shape shape;
   Life life = Life::kKept;
+  friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
 
 struct BlockSpec {
@@ -74,6 +77,7 @@ struct BlockSpec {
   double forward_flops = 0;  // of matrix products; without what recomputation adds
   double backward_flops = 0;
   double recompute_flops = 0;  // of restore(), or of forward() run anew, as the setup has it
+  friend bool operator==(const BlockSpec&, const BlockSpec&) = default;
 };
 
 // What holds for a whole run.

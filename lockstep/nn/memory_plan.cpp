@@ -10,6 +10,7 @@ namespace lockstep::nn {
 namespace {
 
 constexpr std::size_t kAbsent = BlockRequests::kAbsent;
+constexpr const char* kWorkspace = "workspace";
 
 class Planner {
  public:
@@ -21,7 +22,7 @@ class Planner {
     add_states();
     add_tensors("activations", {Life::kKept, Life::kRestored});
     add_hand_over();
-    add_tensors("workspace", {Life::kForward, Life::kBackward});
+    add_tensors(kWorkspace, {Life::kForward, Life::kBackward});
     add_scratch();
   }
 
@@ -137,9 +138,9 @@ class Planner {
       const std::string name = model_.block(index).name() + ".scratch";
       const std::size_t bytes = plan_.specs[index].scratch;
       plan_.blocks[index].scratch_forward =
-          add(name, "workspace", bytes, forward_of(i), forward_of(i));
+          add(name, kWorkspace, bytes, forward_of(i), forward_of(i));
       plan_.blocks[index].scratch_backward =
-          add(name, "workspace", bytes, backward_of(i), backward_of(i));
+          add(name, kWorkspace, bytes, backward_of(i), backward_of(i));
     }
   }
 
@@ -192,6 +193,10 @@ MemoryPlan plan_memory(const Model& model, const Setup& setup, const Ops& ops,
 
 std::vector<GroupBytes> MemoryPlan::by_class() const {
   std::vector<GroupBytes> classes = bytes_by_group(requests, layout.peak_step);
+  const bool has_workspace =
+      std::any_of(classes.begin(), classes.end(),
+                  [](const GroupBytes& each) { return each.group == kWorkspace; });
+  if (!has_workspace) classes.push_back({kWorkspace, 0});
   classes.push_back({"gaps", layout.bytes - layout.lower_bound});
   return classes;
 }

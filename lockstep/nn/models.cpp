@@ -23,9 +23,9 @@ using plan::Head;
 using plan::ModelShape;
 using Blocks = std::vector<std::unique_ptr<Block>>;
 
-constexpr double kDeviation = 0.02;   // of GPT-2's, Llama's and BERT's weights at first
+constexpr double kDeviation = 0.02;      // of GPT-2's, Llama's and BERT's weights at first
 constexpr std::int64_t kTokenTypes = 2;  // BERT's two sentences
-constexpr const char* kTokenTable = "embedding.embedding.tokens";
+constexpr const char* kTokenTable = "embedding.tokens";
 
 std::int64_t to_signed(plan::Count count) { return static_cast<std::int64_t>(count); }
 
@@ -111,8 +111,8 @@ std::unique_ptr<Block> make_embedding(const ModelShape& shape, const ModelOption
       .dropout = shape.family == Family::kLlama ? 0 : options.dropout,
       .tied_to = {},
       .side = Side::kTarget};
-  return std::make_unique<Embedding>(
-      "embedding", embedding, bert ? std::optional(norm_of(shape, options)) : std::nullopt);
+  return std::make_unique<Embedding>("embedding", embedding,
+                                     bert ? std::optional(norm_of(shape, options)) : std::nullopt);
 }
 
 std::unique_ptr<Block> make_head(const ModelShape& shape, const ModelOptions& options) {
@@ -189,7 +189,7 @@ Model make_encoder_decoder(const EncoderDecoderShape& shape, const ModelOptions&
   target.vocabulary = shape.target_vocabulary;
   target.positions = shape.target_positions;
   target.side = Side::kTarget;
-  if (shape.shared_vocabulary) target.tied_to = "source.embedding.tokens";
+  if (shape.shared_vocabulary) target.tied_to = "source.tokens";
 
   LayerOptions layer = {.norm = norm,
                         .attention = {.hidden = shape.hidden,
@@ -205,7 +205,7 @@ Model make_encoder_decoder(const EncoderDecoderShape& shape, const ModelOptions&
                                       .side = Side::kSource},
                         .feed_forward = {.hidden = shape.hidden,
                                          .width = shape.feed_forward,
-                                         .activation = ops::Activation::kRelu,
+                                         .activation = shape.activation,
                                          .biases = true,
                                          .deviation = wide,
                                          .down_deviation = wide},
@@ -221,19 +221,19 @@ Model make_encoder_decoder(const EncoderDecoderShape& shape, const ModelOptions&
   for (std::int64_t i = 0; i < shape.decoder_layers; ++i) {
     blocks.push_back(std::make_unique<DecoderLayer>("decoder." + std::to_string(i), layer));
   }
-  blocks.push_back(std::make_unique<LanguageHead>(
-      "head", norm,
-      ClassifierOptions{.hidden = shape.hidden,
-                        .classes = shape.target_vocabulary,
-                        .tied_to = "target.embedding.tokens",
-                        .bias = false,
-                        .deviation = square}));
+  blocks.push_back(
+      std::make_unique<LanguageHead>("head", norm,
+                                     ClassifierOptions{.hidden = shape.hidden,
+                                                       .classes = shape.target_vocabulary,
+                                                       .tied_to = "target.tokens",
+                                                       .bias = false,
+                                                       .deviation = square}));
   return {"encoder-decoder", std::move(blocks)};
 }
 
 Model make_linear_model(std::int64_t features) {
   Blocks blocks;
-  blocks.push_back(std::make_unique<LinearRegression>("model", features));
+  blocks.push_back(std::make_unique<LinearRegression>("linear", features));
   return {"linear", std::move(blocks)};
 }
 

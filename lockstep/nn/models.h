@@ -39,6 +39,7 @@ struct EncoderDecoderShape {
   std::int64_t hidden = 512;
   std::int64_t heads = 8;
   std::int64_t feed_forward = 2048;
+  ops::Activation activation = ops::Activation::kRelu;
   std::int64_t encoder_layers = 6;
   std::int64_t decoder_layers = 6;
 };

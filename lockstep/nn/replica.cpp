@@ -19,22 +19,12 @@ void zero_if_given(const Tensor& tensor) {
   if (ops::is_given(tensor)) fill_zero(tensor);
 }
 
-void check_made_for(const MemoryPlan& plan, const Model& model) {
-  bool same = plan.specs.size() == model.size();
-  for (std::size_t i = 0; same && i < model.size(); ++i) {
-    const std::string prefix = model.block(i).name() + ".";
-    for (std::size_t p = 0; p < plan.specs[i].parameters.size(); ++p) {
-      const ParameterSpec& spec = plan.specs[i].parameters[p];
-      const FlatParameter* place = plan.flat.place(i, p);
-      if (place == nullptr || !spec.tied_to.empty()) continue;
-      same = same && place->name == prefix + spec.name;
-    }
-  }
-  if (!same) {
-    fail(ErrorCode::kInvalidArgument,
-         "this memory plan was made for another model than '{}'; plan_memory() makes one for it",
-         model.name());
-  }
+void check_made_for(const MemoryPlan& plan, const Model& model, const Ops& ops) {
+  if (plan.specs == specs_of(model, plan.setup, ops)) return;
+  fail(ErrorCode::kInvalidArgument,
+       "this memory plan was made for another model than '{}', or for other operations than those "
+       "of '{}'; plan_memory() makes one for them",
+       model.name(), ops.name());
 }
 
 }  // namespace
@@ -47,7 +37,7 @@ States States::slice(FlatRange range) const {
 
 Replica::Replica(Model model, MemoryPlan plan, Ops& ops)
     : model_(std::move(model)), plan_(std::move(plan)), ops_(ops) {
-  check_made_for(plan_, model_);
+  check_made_for(plan_, model_, ops_);
   arena_ = Arena(plan_.requests, plan_.layout, ops.device());
   make_views();
 }

@@ -45,8 +45,8 @@ struct States {
 
 class Replica {
  public:
-  // `ops` outlives the replica. Throws Error(kInvalidArgument) where the plan was not made for the
-  // model, and what Arena throws where there is no room.
+  // `ops` outlives the replica. Throws Error(kInvalidArgument) where the plan was not made for
+  // model and ops, and what Arena throws where there is no room.
   Replica(Model model, MemoryPlan plan, Ops& ops);
 
   const Model& model() const { return model_; }
@@ -65,7 +65,8 @@ class Replica {
   // what the model reads.
   Tensor forward_backward(const Batch& batch, const MicroBatch& micro_batch = {});
   // Forward alone, without dropout. Where `logits` is given, [rows, classes] of the compute type,
-  // they are written too; then the batch may be without targets, and the result is absent.
+  // they are written too; then the batch may be without targets or outputs, and the result is
+  // absent.
   Tensor evaluate(const Batch& batch, const Tensor& logits = {});
 
   // All rows; a block's range is states().slice(flat().range(block)).

@@ -15,7 +15,7 @@ DecoderStart::DecoderStart(std::string name, const EmbeddingOptions& embedding,
       options_(embedding),
       next_{.parameter = 0, .tensor = kTensors},
       norm_(next_, "encoder_norm", norm),
-      tables_(next_, "embedding", name_, embedding) {}
+      tables_(next_, "", name_, embedding) {}
 
 Shape DecoderStart::output(const Setup& setup) const {
   return {setup.shape.rows(), options_.hidden};

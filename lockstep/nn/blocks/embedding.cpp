@@ -19,7 +19,7 @@ Embedding::Embedding(std::string name, const EmbeddingOptions& options,
     : name_(std::move(name)),
       options_(options),
       next_{.parameter = 0, .tensor = kTensors},
-      tables_(next_, "embedding", name_, norm ? without_dropout(options) : options) {
+      tables_(next_, "", name_, norm ? without_dropout(options) : options) {
   if (norm) norm_.emplace(next_, "norm", *norm);
 }
 

@@ -12,10 +12,11 @@ std::int64_t divide_up(std::int64_t count, std::int64_t by) { return (count + by
 
 }  // namespace
 
-std::int64_t rows_per_chunk(std::int64_t rows, std::int64_t classes, DType dtype) {
+std::int64_t rows_per_chunk(std::int64_t rows, std::int64_t classes, DType dtype,
+                            std::int64_t chunk_bytes) {
   constexpr std::int64_t kMultiple = 16;  // what kernels like
   const std::int64_t row_bytes = classes * static_cast<std::int64_t>(size_of(dtype));
-  const std::int64_t most = std::max(kLeastRows, kLogitBytes / row_bytes);
+  const std::int64_t most = std::max(kLeastRows, chunk_bytes / row_bytes);
   const std::int64_t chunks = divide_up(rows, most);
   const std::int64_t even = divide_up(divide_up(rows, chunks), kMultiple) * kMultiple;
   return std::min(rows, even);
@@ -24,7 +25,8 @@ std::int64_t rows_per_chunk(std::int64_t rows, std::int64_t classes, DType dtype
 void ClassifierPart::declare(Declaration& declaration) const {
   const Setup& setup = declaration.setup();
   const std::int64_t rows = setup.shape.rows();
-  const std::int64_t chunk = rows_per_chunk(rows, options_.classes, setup.dtype);
+  const std::int64_t chunk =
+      rows_per_chunk(rows, options_.classes, setup.dtype, options_.chunk_bytes);
   if (options_.tied_to.empty()) {
     declaration.weight(named("weight"), options_.classes, options_.hidden, options_.deviation);
   } else {

@@ -10,19 +10,22 @@
 
 namespace lockstep::nn {
 
+inline constexpr std::int64_t kLogitBytes = 32 << 20;
+
 struct ClassifierOptions {
   std::int64_t hidden = 0;
   std::int64_t classes = 0;
   std::string tied_to;  // the full name of the weight's owner; empty: its own
   bool bias = false;
   double deviation = 0.02;  // of its own weight at first
+  std::int64_t chunk_bytes = kLogitBytes;
 };
 
-// How many rows of logits are held at once: so many that a chunk has about kLogitBytes, but no
+// How many rows of logits are held at once: so many that a chunk has about `chunk_bytes`, but no
 // fewer than kLeastRows, cut evenly.
-inline constexpr std::int64_t kLogitBytes = 32 << 20;
 inline constexpr std::int64_t kLeastRows = 64;
-std::int64_t rows_per_chunk(std::int64_t rows, std::int64_t classes, DType dtype);
+std::int64_t rows_per_chunk(std::int64_t rows, std::int64_t classes, DType dtype,
+                            std::int64_t chunk_bytes);
 
 class ClassifierPart : public Part {
  public:

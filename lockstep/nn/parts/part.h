@@ -23,7 +23,7 @@ struct Place {
 
 class Part {
  protected:
-  // Takes so many places from `next`. Names begin with `name` and a dot.
+  // Takes so many places from `next`. Names begin with `name` and a dot, or with neither.
   Part(Place& next, std::string name, std::size_t parameters, std::size_t tensors)
       : place_(next), name_(std::move(name)) {
     next.parameter += parameters;
@@ -31,7 +31,9 @@ class Part {
   }
   ~Part() = default;
 
-  std::string named(std::string_view what) const { return name_ + "." + std::string(what); }
+  std::string named(std::string_view what) const {
+    return name_.empty() ? std::string(what) : name_ + "." + std::string(what);
+  }
 
   const Tensor& parameter(const Pass& pass, std::size_t index) const {
     return pass.parameters[place_.parameter + index];

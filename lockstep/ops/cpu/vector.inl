@@ -41,15 +41,8 @@ typedef std::uint16_t Shorts __attribute__((vector_size(LOCKSTEP_VECTOR_BYTES / 
 typedef std::uint16_t ShortsInMemory
     __attribute__((vector_size(LOCKSTEP_VECTOR_BYTES / 2), aligned(2), may_alias));
 
-#if defined(__ARM_NEON)
-inline Floats splat(float x) { return vdupq_n_f32(x); }
-#elif LOCKSTEP_VECTOR_BYTES == 64
-inline Floats splat(float x) { return _mm512_set1_ps(x); }
-#elif LOCKSTEP_VECTOR_BYTES == 32
-inline Floats splat(float x) { return _mm256_set1_ps(x); }
-#else
-inline Floats splat(float x) { return Floats{x, x, x, x}; }
-#endif
+// A difference, for x + 0 is not x where x is -0, and would be computed.
+inline Floats splat(float x) { return x - Floats{}; }
 
 inline Floats load(const float* from) { return *reinterpret_cast<const FloatsInMemory*>(from); }
 inline void store(float* to, Floats x) { *reinterpret_cast<FloatsInMemory*>(to) = x; }
