@@ -47,28 +47,35 @@ inline Floats splat(float x) { return x - Floats{}; }
 inline Floats load(const float* from) { return *reinterpret_cast<const FloatsInMemory*>(from); }
 inline void store(float* to, Floats x) { *reinterpret_cast<FloatsInMemory*>(to) = x; }
 
-// GCC 12 would convert 16 bits to 32 lane by lane, or half by half.
-inline Words widen(Shorts x) {
+// 16 bits to the upper half of 32, and back; GCC 12 would convert lane by lane, or half by half.
+inline Words to_upper_half(Shorts x) {
 #if defined(__ARM_NEON)
-  return vmovl_u16(x);
+  return vshll_n_u16(x, 16);
 #elif LOCKSTEP_VECTOR_BYTES == 64
-  return (Words)_mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)x);
+  return (Words)_mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)x) << 16;
 #elif LOCKSTEP_VECTOR_BYTES == 32
-  return (Words)_mm256_cvtepu16_epi32((__m128i)x);
+  return (Words)_mm256_cvtepu16_epi32((__m128i)x) << 16;
 #else
-  return __builtin_convertvector(x, Words);
+  return __builtin_convertvector(x, Words) << 16;
 #endif
 }
+inline Shorts upper_half(Words x) {
+#if defined(__ARM_NEON)
+  return vshrn_n_u32(x, 16);
+#else
+  return __builtin_convertvector(x >> 16, Shorts);
+#endif
+}
+
 inline Floats load(const BFloat16* from) {
-  return (Floats)(widen(*reinterpret_cast<const ShortsInMemory*>(from)) << 16);
+  return (Floats)to_upper_half(*reinterpret_cast<const ShortsInMemory*>(from));
 }
 
 // Rounds to nearest even; a NaN stays one.
 inline void store(BFloat16* to, Floats x) {
   const Words bits = (Words)x;
-  Words rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-  rounded = x == x ? rounded : (bits >> 16) | 0x40;
-  *reinterpret_cast<ShortsInMemory*>(to) = __builtin_convertvector(rounded, Shorts);
+  const Words rounded = bits + 0x7fff + ((bits >> 16) & 1);
+  *reinterpret_cast<ShortsInMemory*>(to) = upper_half(x == x ? rounded : bits | 0x400000);
 }
 
 #if defined(__ARM_NEON)
@@ -179,7 +186,7 @@ inline Floats fused(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b,
 inline Floats fused(Floats a, Floats b, Floats c) { return a * b + c; }
 #endif
 
-// The square root of x >= 0, to 2 units in the last place, in few cycles. It is never below 1e-19
+// The square root of x >= 0, to 3 units in the last place, in few cycles. It is never below 1e-19
 // nor above 2e19, so that it is finite and no zero; NaN stays NaN.
 inline Floats quick_square_root(Floats x) {
   x = min(splat(3.4e38f), max(splat(1.2e-38f), x));
