@@ -48,7 +48,12 @@ inline void store(float* to, Floats x) { *reinterpret_cast<FloatsInMemory*>(to) 
 
 inline Floats load(const BFloat16* from) {
   const Shorts x = *reinterpret_cast<const ShortsInMemory*>(from);
+#if defined(__ARM_NEON)
+  // GCC 12 would convert one lane after the other.
+  return (Floats)vshll_n_u16((uint16x4_t)x, 16);
+#else
   return (Floats)(__builtin_convertvector(x, Words) << 16);
+#endif
 }
 
 // Rounds to nearest even; a NaN stays one.
