@@ -7,6 +7,7 @@ namespace lockstep::cpu::LOCKSTEP_ISA {
 namespace {
 
 inline Floats absolute(Floats x) { return (Floats)((Ints)x & 0x7fffffff); }
+inline Floats minus_absolute(Floats x) { return (Floats)((Words)x | 0x80000000u); }
 
 // x as n ln 2 + r with |r| <= ln 2 / 2, n whole and between -126 and 128.
 struct Exponent {
@@ -40,7 +41,7 @@ inline Floats exp_minus_one(Floats r) {
 // e^x to 2 units in the last place. Below -87.3 it is 0 (so that masked scores of -infinity
 // vanish), above 88.7 infinity; NaN stays NaN.
 inline Floats exp(Floats x) {
-  const Exponent e = split_exponent(min(max(x, splat(kLeastExponent)), splat(kMostExponent)));
+  const Exponent e = split_exponent(min(splat(kMostExponent), max(splat(kLeastExponent), x)));
   const Floats p = exp_minus_one(e.r);
   // n reaches 128, for which there is no float of one exponent: two factors.
   const Ints whole = (Ints)e.shifted - (Ints)splat(kShift);
@@ -49,13 +50,12 @@ inline Floats exp(Floats x) {
   const Floats high = (Floats)((whole - half + 127) << 23);
   Floats result = (p * low + low) * high;
   result = x < splat(kLeastExponent) ? splat(0) : result;
-  result = x > splat(kMostExponent) ? splat(__builtin_inff()) : result;
-  return x == x ? result : x;
+  return x > splat(kMostExponent) ? splat(__builtin_inff()) : result;
 }
 
-// The same for x <= 0, in fewer steps; a NaN gives some number.
+// The same for x <= 0, in fewer steps.
 inline Floats exp_not_above_zero(Floats x) {
-  const Exponent e = split_exponent(max(x, splat(kLeastExponent)));
+  const Exponent e = split_exponent(max(splat(kLeastExponent), x));
   const Floats p = exp_minus_one(e.r);
   const Floats power = (Floats)(((Ints)e.shifted << 23) + (127 << 23));
   return x < splat(kLeastExponent) ? splat(0) : p * power + power;
@@ -68,9 +68,9 @@ struct Shares {
   Floats above;
 };
 
-// 1 / (1 + e^-x) and 1 / (1 + e^x); a NaN gives some numbers.
+// 1 / (1 + e^-x) and 1 / (1 + e^x).
 inline Shares sigmoids(Floats x) {
-  const Floats e = exp_not_above_zero(-absolute(x));
+  const Floats e = exp_not_above_zero(minus_absolute(x));
   const Floats large = 1.0f / (1.0f + e);
   const Floats small = e * large;
   const Ints positive = x > splat(0);
@@ -87,11 +87,10 @@ struct Normal {
 // like 1 / a. So m is t times a polynomial of t = 1 / (1 + 0.35 a): the minimax one of degree 8 for
 // a up to 13.3, where e^(-a^2/2) becomes 0, exact to 3.2e-8 of its value. It is written in w, which
 // goes from -1 to 1, so that its rounding errors stay small. All in all `below` is exact to 6 units
-// in the last place, and to a^2 / 2 more in the tail, where a^2 is rounded. A NaN gives some
-// numbers.
+// in the last place, and to a^2 / 2 more in the tail, where a^2 is rounded.
 inline Normal normal(Floats z) {
   constexpr float kHalfWidth = 0.41158267020335986f;  // of the range of t, which ends at 1
-  const Floats a = min(absolute(z), splat(16));
+  const Floats a = min(splat(16), absolute(z));
   const Floats e = exp_not_above_zero(a * a * -0.5f);
   const Floats t = 1.0f / (a * 0.35f + 1.0f);
   const Floats w = t * (1 / kHalfWidth) + (1 - 1 / kHalfWidth);

@@ -41,7 +41,8 @@ typedef std::uint16_t Shorts __attribute__((vector_size(LOCKSTEP_VECTOR_BYTES / 
 typedef std::uint16_t ShortsInMemory
     __attribute__((vector_size(LOCKSTEP_VECTOR_BYTES / 2), aligned(2), may_alias));
 
-inline Floats splat(float x) { return Floats{} + x; }
+// A difference, for x + 0 is not x where x is -0, and would be computed.
+inline Floats splat(float x) { return x - Floats{}; }
 
 inline Floats load(const float* from) { return *reinterpret_cast<const FloatsInMemory*>(from); }
 inline void store(float* to, Floats x) { *reinterpret_cast<FloatsInMemory*>(to) = x; }
@@ -129,8 +130,46 @@ void store_some(T* to, Floats x, std::size_t part) {
   store_part(to, x, part);
 }
 
+// NaN where b is.
+#if defined(__ARM_NEON)
+inline Floats min(Floats a, Floats b) { return vminq_f32(a, b); }
+inline Floats max(Floats a, Floats b) { return vmaxq_f32(a, b); }
+#else
 inline Floats min(Floats a, Floats b) { return a < b ? a : b; }
 inline Floats max(Floats a, Floats b) { return a > b ? a : b; }
+#endif
+
+// a b + c, fused where the instruction set can. The compiler fuses by itself too; this is for where
+// it could choose between two products, and all of its choices must be the same.
+#if defined(__ARM_NEON)
+inline Floats fused(Floats a, Floats b, Floats c) { return vfmaq_f32(c, a, b); }
+#elif LOCKSTEP_VECTOR_BYTES == 64
+inline Floats fused(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+#elif LOCKSTEP_VECTOR_BYTES == 32
+inline Floats fused(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+#else
+inline Floats fused(Floats a, Floats b, Floats c) { return a * b + c; }
+#endif
+
+#if defined(__ARM_NEON)
+inline Floats square_root(Floats x) { return vsqrtq_f32(x); }
+#elif LOCKSTEP_VECTOR_BYTES == 64
+inline Floats square_root(Floats x) { return _mm512_maskz_sqrt_ps(0xffff, x); }
+#elif LOCKSTEP_VECTOR_BYTES == 32
+inline Floats square_root(Floats x) { return _mm256_sqrt_ps(x); }
+#else
+inline Floats square_root(Floats x) {
+  for (std::size_t i = 0; i < kLanes; ++i) x[i] = __builtin_sqrtf(x[i]);
+  return x;
+}
+#endif
+
+// x with zero in the lanes from `count` on.
+inline Floats first_lanes(Floats x, std::size_t count) {
+  Ints lane;
+  for (std::size_t i = 0; i < kLanes; ++i) lane[i] = static_cast<std::int32_t>(i);
+  return lane < static_cast<std::int32_t>(count) ? x : splat(0);
+}
 
 // In one fixed order: halves are added until one lane is left.
 inline float sum_of_lanes(Floats x) {
