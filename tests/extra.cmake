@@ -16,6 +16,10 @@ if(TARGET example_all_reduce)
   set_tests_properties(Examples.FourRanksSumAVector PROPERTIES LABELS proc TIMEOUT 120
     RUN_SERIAL ON)
 endif()
+if(TARGET example_custom_block)
+  add_test(NAME Examples.ABlockOfOnesOwnLearns COMMAND example_custom_block)
+  set_tests_properties(Examples.ABlockOfOnesOwnLearns PROPERTIES LABELS proc TIMEOUT 120)
+endif()
 
 # What the thread sanitizer is run over: the unit tests of what has threads. Schedules and kernels
 # are pure functions.

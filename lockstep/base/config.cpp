@@ -74,6 +74,14 @@ std::optional<int> parse_int(std::string_view text) {
   return value;
 }
 
+std::optional<double> parse_double(std::string_view text) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [last, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || last != end || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
 std::optional<std::size_t> parse_size(std::string_view text) {
   try {
     return parse_bytes(text);
@@ -147,6 +155,22 @@ void Config::bind(std::string_view key, int& field, std::string_view doc, ValueR
        .quoted = false,
        .assign = [&field,
                   range](std::string_view text) { return store(parse_int(text), field, range); },
+       .print = [&field] { return fmt::to_string(field); }});
+}
+
+void Config::bind(std::string_view key, double& field, std::string_view doc,
+                  ValueRange<double> range) {
+  std::string expected = "a number like 0.5 or 3e-4";
+  if (range.min > ValueRange<double>().min) expected += fmt::format(", at least {}", range.min);
+  if (range.max < ValueRange<double>().max) expected += fmt::format(", at most {}", range.max);
+  add({.name = std::string(key),
+       .type = "number",
+       .expected = std::move(expected),
+       .doc = std::string(doc),
+       .literal = Literal::kNumber,
+       .quoted = false,
+       .assign = [&field,
+                  range](std::string_view text) { return store(parse_double(text), field, range); },
        .print = [&field] { return fmt::to_string(field); }});
 }
 

@@ -9,6 +9,8 @@ void add_bench(CLI::App& app, int& exit_code) {
   bench->require_subcommand(1);
   add_bench_collectives(*bench, exit_code);
   add_bench_worker(*bench, exit_code);
+  add_bench_train(*bench, exit_code);
+  add_bench_train_worker(*bench, exit_code);
 }
 
 }  // namespace lockstep::cli

@@ -14,6 +14,7 @@
 #include "lockstep/base/units.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/plan_question.h"
+#include "lockstep/cli/plan_run.h"
 
 namespace lockstep::cli {
 namespace {
@@ -26,6 +27,7 @@ constexpr Count kMostPlanRanks = 10'000'000;
 
 // As they were typed; empty where they were not.
 struct PlanFlags {
+  std::vector<std::string> run;  // a configuration file and settings
   std::string model;
   std::string parameters;
   std::string family;
@@ -183,9 +185,27 @@ PlanQuestion read_question(const PlanFlags& flags) {
   return question;
 }
 
+// A run has its settings in its configuration.
+void check_alone(const CLI::App& command) {
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string name = option->get_name();
+    if (option->count() == 0 || name == "run" || name == "--json") continue;
+    fail(ErrorCode::kInvalidArgument,
+         "{} is for a model that is planned by flags; a run has key=value settings, like "
+         "batch.micro=4",
+         name);
+  }
+}
+
 std::string plan_footer() {
   return fmt::format(
+      "Two things can be planned. A run, by its configuration: the very layout of memory that\n"
+      "training takes, buffer by buffer. Or by flags a model of any size, by formula, on any\n"
+      "number of ranks.\n\n"
       "Examples:\n"
+      "  lockstep plan job.toml\n"
+      "  lockstep plan job.toml recompute=full memory.limit=8GiB\n"
+      "  lockstep plan model.name=gpt2-124m batch.micro=4\n"
       "  lockstep plan --model gpt2-124m --batch 4\n"
       "  lockstep plan --model gpt3-175b --ranks 64,1024 --memory 80GiB\n"
       "  lockstep plan --model gpt3-175b --tokens 300e9 --gpu-flops 160e12 --days 30\n"
@@ -205,6 +225,8 @@ void add_plan(CLI::App& app, int& exit_code) {
   auto* command = app.add_subcommand(
       "plan", "Parameters, memory, FLOPs, GPUs and days of a model, before anything runs");
   auto flags = std::make_shared<PlanFlags>();
+  command->add_option("run", flags->run, "A run: its configuration file, and settings on top")
+      ->type_name("[CONFIG.toml] [key=value ...]");
   command->add_option("--model", flags->model, "A model by name")->group("Model");
   command->add_option("--parameters", flags->parameters, "Only their number, like 7.5e9")
       ->group("Model");
@@ -239,10 +261,15 @@ void add_plan(CLI::App& app, int& exit_code) {
   training("--gpus", flags->gpus, "Asks how many days so many GPUs take");
   command->add_flag("--json", flags->json, "Print one JSON object instead");
   command->footer(plan_footer());
-  command->callback([flags, &exit_code] {
+  command->callback([flags, command, &exit_code] {
+    exit_code = 0;
+    if (!flags->run.empty()) {
+      check_alone(*command);
+      plan_run(flags->run, flags->json);
+      return;
+    }
     const PlanQuestion question = read_question(*flags);
     fmt::print("{}", flags->json ? plan_json(question) : plan_text(question));
-    exit_code = 0;
   });
 }
 

@@ -1,0 +1,328 @@
+// What each operation takes, as plain structs of tensor views; ops/ops.h says how they are run.
+//
+// Words and letters:
+//
+//   rows           tokens of all sequences, one after the other: batch * sequence of them
+//   activation     a tensor [rows, width] of the compute type: f32, bf16 or f16
+//   weight         of the compute type too; a linear layer's is [out, in]
+//   statistic      f32: means, 1/deviations, log-sum-exps, losses
+//   d...           the gradient of the loss by what follows: dy, dx, dweight
+//
+// Two rules about gradients, for every operation: those of parameters are added to what is there,
+// and have the type of the parameter or f32; those of activations overwrite, unless a field says
+// `accumulate`. An output may lie on an input only where its comment says so.
+//
+// A tensor without elements, which is what a field is by default, is one that is not given; the
+// comment says `optional`. Sums run in f32 or wider whatever the type; a result is rounded once,
+// when it is stored.
+//
+// The reference also computes in f64, for checks of gradients by finite differences: all that is of
+// the compute type is f64 then, and so are statistics and an attention's probabilities.
+#pragma once
+
+#include <cstdint>
+
+#include "lockstep/tensor/tensor.h"
+
+namespace lockstep::ops {
+
+inline bool is_given(const Tensor& tensor) { return tensor.elements() > 0; }
+
+// Sets elements to zero with a probability and divides the others by 1 - probability. Whether an
+// element stays is a pure function of seed, step and its position: `first` plus its index
+// (base/counter_rng.h), so the backward of dropout is the same dropout of the gradient.
+struct Dropout {
+  double probability = 0;  // 0: nothing happens
+  std::uint64_t seed = 0;
+  std::uint64_t step = 0;
+  std::uint64_t first = 0;  // a multiple of 4
+};
+
+enum class Activation : std::uint8_t {
+  kGeluTanh,  // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), GPT-2's
+  kGeluErf,   // x/2 (1 + erf(x / sqrt 2)), BERT's
+  kRelu,
+};
+
+// ---- linear layers
+
+// y = x weight^T + bias + residual.
+struct Linear {
+  Tensor x;         // [rows, in]
+  Tensor weight;    // [out, in]
+  Tensor bias;      // [out], optional
+  Tensor residual;  // [rows, out], optional; may be y
+  Tensor y;         // [rows, out]
+};
+
+// z = x weight^T + bias, rounded to the compute type; y = f(z); derivative = f'(z), what backward
+// needs of z. The same bits as Linear followed by Activate.
+struct LinearActivation {
+  Tensor x;
+  Tensor weight;
+  Tensor bias;  // optional
+  Activation activation = Activation::kGeluTanh;
+  Tensor y;           // [rows, out]
+  Tensor derivative;  // [rows, out], optional
+};
+
+// dx = dy weight, times `factor` element by element where given: the kept derivative of the
+// activation that made x.
+struct LinearBackwardInput {
+  Tensor dy;                // [rows, out]
+  Tensor weight;            // [out, in]
+  Tensor factor;            // [rows, in], optional; not together with accumulate
+  Tensor dx;                // [rows, in]
+  bool accumulate = false;  // dx += dy weight
+};
+
+// dweight += dy^T x; dbias += the column sums of dy.
+struct LinearBackwardWeight {
+  Tensor dy;       // [rows, out]
+  Tensor x;        // [rows, in]
+  Tensor dweight;  // [out, in]
+  Tensor dbias;    // [out], optional
+};
+
+// ---- element by element
+
+// y = f(z), derivative = f'(z). y may be z.
+struct Activate {
+  Activation activation = Activation::kGeluTanh;
+  Tensor z;
+  Tensor y;
+  Tensor derivative;  // optional
+};
+
+// y = a b; y may be either.
+struct Multiply {
+  Tensor a;
+  Tensor b;
+  Tensor y;
+};
+
+// y = a + b; y may be either.
+struct Add {
+  Tensor a;
+  Tensor b;
+  Tensor y;
+};
+
+// y = silu(gate) up, silu(g) = g / (1 + exp(-g)).
+struct SwiGlu {
+  Tensor gate_up;  // [rows, 2 width]: a row holds its gates, then its ups
+  Tensor y;        // [rows, width]
+};
+struct SwiGluBackward {
+  Tensor gate_up;
+  Tensor dy;
+  Tensor dgate_up;  // may be gate_up
+};
+
+// y may be x.
+struct Drop {
+  Dropout dropout;
+  Tensor x;
+  Tensor y;
+};
+
+// Any of f32, f64, bf16, f16 to any of them, rounded to nearest even.
+struct Cast {
+  Tensor from;
+  Tensor to;
+};
+
+// x *= factor.
+struct Scale {
+  Tensor x;
+  double factor = 1;
+};
+
+// ---- norms
+
+enum class NormKind : std::uint8_t {
+  kLayer,  // (x - mean) / sqrt(variance + epsilon) * gain + bias
+  kRms,    // x / sqrt(mean of squares + epsilon) * gain
+};
+
+// sum = x + dropout(branch), rounded to the compute type; y = norm(sum). Without a branch, x itself
+// is the sum.
+struct Norm {
+  NormKind kind = NormKind::kLayer;
+  float epsilon = 1e-5f;
+  Tensor x;          // [rows, width]
+  Tensor branch;     // [rows, width], optional
+  Dropout dropout;   // of the branch
+  Tensor sum;        // [rows, width], given with a branch; may be x or branch
+  Tensor gain;       // [width]
+  Tensor bias;       // [width], optional; none for kRms
+  Tensor y;          // [rows, width]
+  Tensor mean;       // [rows] statistic; none for kRms
+  Tensor deviation;  // [rows] statistic: 1 / sqrt(...)
+};
+
+// dsum = the gradient through the norm + dresidual; dbranch = dropout(dsum).
+struct NormBackward {
+  NormKind kind = NormKind::kLayer;
+  Tensor dy;
+  Tensor sum;  // what was normalised: Norm's sum, or x without a branch
+  Tensor gain;
+  Tensor mean;
+  Tensor deviation;
+  Tensor dresidual;  // [rows, width], optional: what comes to the sum by another way
+  Tensor dsum;       // [rows, width]; may be dy or dresidual
+  Dropout dropout;   // with dbranch: the one of Norm
+  Tensor dbranch;    // [rows, width], optional: only needed where there was dropout
+  Tensor dgain;
+  Tensor dbias;  // optional
+};
+
+// ---- embedding
+
+// y[row] = dropout(tokens_table[tokens[row]] + positions_table[row % sequence]
+//                  + types_table[types[row]]).
+struct Embedding {
+  Tensor tokens;              // i32 [rows]; an index outside the table is Error(kInvalidArgument)
+  Tensor types;               // i32 [rows], given with types_table
+  std::int64_t sequence = 0;  // given with positions_table, which has at least as many rows
+  Tensor tokens_table;
+  Tensor positions_table;  // optional
+  Tensor types_table;      // optional
+  Dropout dropout;
+  Tensor y;  // [rows, width]
+};
+struct EmbeddingBackward {
+  Tensor tokens;
+  Tensor types;
+  std::int64_t sequence = 0;
+  Tensor dy;  // is overwritten where there is dropout
+  Dropout dropout;
+  Tensor dtokens_table;
+  Tensor dpositions_table;  // optional
+  Tensor dtypes_table;      // optional
+};
+
+// ---- attention
+
+// The heads of queries, keys or values inside rows that hold more: head i of a row is the
+// `head_size` elements from column first + i * head_size on.
+struct Heads {
+  Tensor rows;  // [batch * sequence, width]
+  std::int64_t first = 0;
+};
+
+struct AttentionShape {
+  std::int64_t batch = 0;
+  std::int64_t queries = 0;  // per sequence
+  std::int64_t keys = 0;     // per sequence; as many as queries unless they come from elsewhere
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;  // divides heads; query head i uses key head i / (heads / kv_heads)
+  std::int64_t head_size = 0;
+  bool causal = false;  // query i sees keys 0 to i + keys - queries
+  DType dtype = DType::kF32;
+};
+
+// out = dropout(softmax(scale q k^T)) v, head by head. A query that sees no key has out = 0.
+struct Attention {
+  AttentionShape shape;
+  float scale = 1;  // 1 / sqrt(head_size)
+  Heads q, k, v;
+  Tensor key_mask;       // u8 [batch, keys], optional: 0 where a key is padding
+  Dropout dropout;       // position ((batch * heads + head) * queries + query) * keys + key
+  Tensor out;            // [batch * queries, heads * head_size]
+  Tensor log_sum;        // [batch, heads, queries] statistic: log-sum-exp of the scaled scores;
+                         // -infinity where a query sees no key
+  Tensor probabilities;  // [batch, heads, queries, keys] f32, optional: before dropout
+};
+
+// Gradients of the heads, which may lie in the same rows as each other (dq, dk, dv of one packed
+// tensor) but not on q, k or v.
+struct AttentionBackward {
+  AttentionShape shape;
+  float scale = 1;
+  Heads q, k, v;
+  Tensor key_mask;
+  Dropout dropout;
+  Tensor out;
+  Tensor log_sum;
+  Tensor dout;  // [batch * queries, heads * head_size]
+  Heads dq, dk, dv;
+};
+
+// Turns pairs of elements (i, i + head_size / 2) of every head by the angle position *
+// theta^(-2 i / head_size), position = row % sequence; backward turns back. In place.
+struct Rotary {
+  Heads x;
+  std::int64_t heads = 0;
+  std::int64_t head_size = 0;  // even
+  std::int64_t sequence = 0;
+  float theta = 10000;
+  bool backward = false;
+};
+
+// ---- losses
+
+inline constexpr std::int32_t kNoTarget = -100;
+
+// losses[row] = log-sum-exp(logits[row]) - logits[row][target], 0 where the target is kNoTarget.
+// With `gradient`, logits become their gradient: factor * (softmax - one at the target), 0 where
+// there is no target.
+struct CrossEntropy {
+  Tensor logits;   // [rows, classes]
+  Tensor targets;  // i32 [rows]; outside the classes is Error(kInvalidArgument)
+  Tensor losses;   // [rows] statistic
+  bool gradient = true;
+  float factor = 1;
+};
+
+// losses[row] = the sum of (x - target)^2 over the row; dx = 2 factor (x - target).
+struct SquaredError {
+  Tensor x;       // [rows, width]
+  Tensor target;  // as x
+  Tensor losses;  // [rows] statistic
+  Tensor dx;      // optional; may be x
+  float factor = 1;
+};
+
+// ---- optimizers: one pass over memory
+
+// g = gradient * gradient_scale (+ decay * master where not decoupled)
+// moment = beta1 moment + (1 - beta1) g; variance = beta2 variance + (1 - beta2) g^2
+// master -= rate (moment / (1 - beta1^step) / (sqrt(variance / (1 - beta2^step)) + epsilon)
+//                 + decay * master where decoupled); parameter = master, rounded.
+struct Adam {
+  Tensor master;     // f32
+  Tensor gradient;   // f32, bf16 or f16
+  Tensor moment;     // f32
+  Tensor variance;   // f32
+  Tensor parameter;  // bf16 or f16, optional
+  double rate = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double decay = 0;
+  bool decoupled = true;  // AdamW
+  std::int64_t step = 1;  // 1 at the first
+  double gradient_scale = 1;
+};
+
+// g = gradient * gradient_scale + decay * master
+// velocity = momentum * velocity + g; master -= rate * velocity (g itself without momentum)
+struct Sgd {
+  Tensor master;
+  Tensor gradient;
+  Tensor velocity;   // f32, given with momentum
+  Tensor parameter;  // bf16 or f16, optional
+  double rate = 1e-3;
+  double momentum = 0;
+  double decay = 0;
+  double gradient_scale = 1;
+};
+
+// result = the sum of squares of x; infinite or NaN where an element is.
+struct SumOfSquares {
+  Tensor x;
+  Tensor result;  // f64 [1]
+};
+
+}  // namespace lockstep::ops

@@ -1,0 +1,55 @@
+// The checks that every implementation of Ops makes before it writes anything: shapes, types,
+// devices, ranges of numbers, and memory that may not be shared. check(x) returns where x is as
+// ops/arguments.h asks for, and throws Error(kInvalidArgument) otherwise:
+//
+//   linear: weight is [768, 3072] f32, expected [*, 768] bf16 as x is
+//
+// What only the elements tell, an index outside its table, is checked by check_indices where the
+// elements are read.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "lockstep/ops/arguments.h"
+#include "lockstep/tensor/device.h"
+
+namespace lockstep::ops {
+
+// What an implementation takes.
+struct Accepts {
+  Device device;     // where all tensors lie
+  bool f64 = false;  // as a compute type
+};
+
+void check(const Linear& op, const Accepts& accepts = {});
+void check(const LinearActivation& op, const Accepts& accepts = {});
+void check(const LinearBackwardInput& op, const Accepts& accepts = {});
+void check(const LinearBackwardWeight& op, const Accepts& accepts = {});
+void check(const Activate& op, const Accepts& accepts = {});
+void check(const Multiply& op, const Accepts& accepts = {});
+void check(const Add& op, const Accepts& accepts = {});
+void check(const SwiGlu& op, const Accepts& accepts = {});
+void check(const SwiGluBackward& op, const Accepts& accepts = {});
+void check(const Drop& op, const Accepts& accepts = {});
+void check(const Cast& op, const Accepts& accepts = {});
+void check(const Scale& op, const Accepts& accepts = {});
+void check(const Norm& op, const Accepts& accepts = {});
+void check(const NormBackward& op, const Accepts& accepts = {});
+void check(const Embedding& op, const Accepts& accepts = {});
+void check(const EmbeddingBackward& op, const Accepts& accepts = {});
+void check(const Attention& op, const Accepts& accepts = {});
+void check(const AttentionBackward& op, const Accepts& accepts = {});
+void check(const Rotary& op, const Accepts& accepts = {});
+void check(const CrossEntropy& op, const Accepts& accepts = {});
+void check(const SquaredError& op, const Accepts& accepts = {});
+void check(const Adam& op, const Accepts& accepts = {});
+void check(const Sgd& op, const Accepts& accepts = {});
+void check(const SumOfSquares& op, const Accepts& accepts = {});
+
+// Throws where an element of `indices` (i32, on the CPU) is not in [0, limit). `what` names it in
+// the error: "embedding: tokens". kNoTarget passes where it is allowed.
+void check_indices(const Tensor& indices, std::int64_t limit, std::string_view what,
+                   bool allow_no_target = false);
+
+}  // namespace lockstep::ops

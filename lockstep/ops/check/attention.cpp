@@ -1,0 +1,148 @@
+#include "lockstep/base/error.h"
+#include "lockstep/ops/check/fields.h"
+
+namespace lockstep::ops {
+namespace {
+
+// A product of extents; Error(kInvalidArgument) where it is larger than any tensor.
+std::int64_t count(std::int64_t a, std::int64_t b) {
+  return static_cast<std::int64_t>(Shape{a, b}.elements());
+}
+
+void check_shape(const FieldCheck& fields, const AttentionShape& shape) {
+  const auto at_least = [&](std::int64_t least, std::string_view field, std::int64_t value) {
+    fields.number(value >= least, field, static_cast<double>(value),
+                  least == 0 ? "0 or more" : "1 or more");
+  };
+  at_least(0, "shape.batch", shape.batch);
+  at_least(0, "shape.queries", shape.queries);
+  at_least(0, "shape.keys", shape.keys);
+  at_least(1, "shape.heads", shape.heads);
+  at_least(1, "shape.kv_heads", shape.kv_heads);
+  at_least(1, "shape.head_size", shape.head_size);
+  fields.number(shape.heads % shape.kv_heads == 0, "shape.kv_heads",
+                static_cast<double>(shape.kv_heads), "a divisor of shape.heads");
+}
+
+// That the rows have room for so many columns from the first on.
+void check_columns(const FieldCheck& fields, std::string_view name, const Heads& heads,
+                   std::int64_t columns) {
+  const std::int64_t width = heads.rows.shape()[1];
+  if (heads.first >= 0 && columns <= width && heads.first <= width - columns) return;
+  fail(ErrorCode::kInvalidArgument,
+       "{}: the {} columns of {} begin at {}, expected them to lie in its rows, which have {}",
+       fields.operation(), columns, name, heads.first, width);
+}
+
+void check_heads(const FieldCheck& fields, std::string_view name, const Heads& heads,
+                 std::int64_t rows, std::int64_t columns, DType type) {
+  fields.expect({name, heads.rows}, {rows, kAny}, {type}, "as the shape says");
+  check_columns(fields, name, heads, columns);
+}
+
+struct Named {
+  std::string_view name;
+  const Heads& heads;
+  std::int64_t columns;
+};
+
+// That two outputs share no element; they may share rows.
+void check_disjoint(const FieldCheck& fields, const Named& a, const Named& b) {
+  const Tensor& first = a.heads.rows;
+  const Tensor& second = b.heads.rows;
+  if (!overlap(first, second)) return;
+  const bool same_rows = first.data() == second.data() && first.shape() == second.shape();
+  const bool beside =
+      a.heads.first + a.columns <= b.heads.first || b.heads.first + b.columns <= a.heads.first;
+  if (same_rows && beside) return;
+  fail(ErrorCode::kInvalidArgument,
+       "{}: {} and {} share memory, expected different columns of the same rows, or rows apart",
+       fields.operation(), a.name, b.name);
+}
+
+// q, k, v and the mask, and the shape they agree on.
+template <class Op>
+void check_inputs(const FieldCheck& fields, const Op& op) {
+  const AttentionShape& shape = op.shape;
+  check_shape(fields, shape);
+  fields.dropout(op.dropout);
+  const DType type = fields.compute_type({"q", op.q.rows});
+  if (type != shape.dtype) {
+    fail(ErrorCode::kInvalidArgument, "{}: shape.dtype is {}, expected {} as q is",
+         fields.operation(), name(shape.dtype), name(type));
+  }
+  const std::int64_t query_rows = count(shape.batch, shape.queries);
+  const std::int64_t key_rows = count(shape.batch, shape.keys);
+  const std::int64_t query_columns = count(shape.heads, shape.head_size);
+  const std::int64_t key_columns = count(shape.kv_heads, shape.head_size);
+  check_heads(fields, "q", op.q, query_rows, query_columns, type);
+  check_heads(fields, "k", op.k, key_rows, key_columns, type);
+  check_heads(fields, "v", op.v, key_rows, key_columns, type);
+  if (is_given(op.key_mask)) {
+    fields.expect({"key_mask", op.key_mask}, {shape.batch, shape.keys}, {DType::kU8},
+                  "for every key");
+  }
+  fields.expect({"out", op.out}, {query_rows, query_columns}, {type}, "as the shape says");
+  fields.expect({"log_sum", op.log_sum}, {shape.batch, shape.heads, shape.queries},
+                {statistic_type(type)}, "as the shape says");
+}
+
+}  // namespace
+
+void check(const Attention& op, const Accepts& accepts) {
+  const FieldCheck fields("attention", accepts);
+  check_inputs(fields, op);
+  const AttentionShape& shape = op.shape;
+  if (is_given(op.probabilities)) {
+    fields.expect({"probabilities", op.probabilities},
+                  {shape.batch, shape.heads, shape.queries, shape.keys},
+                  {statistic_type(shape.dtype)}, "as the shape says");
+  }
+  const Field q{"q", op.q.rows}, k{"k", op.k.rows}, v{"v", op.v.rows},
+      key_mask{"key_mask", op.key_mask}, out{"out", op.out}, log_sum{"log_sum", op.log_sum};
+  fields.apart(out, {q, k, v, key_mask, log_sum});
+  fields.apart(log_sum, {q, k, v, key_mask});
+  fields.apart({"probabilities", op.probabilities}, {q, k, v, key_mask, out, log_sum});
+}
+
+void check(const AttentionBackward& op, const Accepts& accepts) {
+  const FieldCheck fields("attention_backward", accepts);
+  check_inputs(fields, op);
+  const DType type = op.shape.dtype;
+  fields.expect({"dout", op.dout}, op.out.shape(), {type}, "as out is");
+  const std::int64_t query_columns = op.shape.heads * op.shape.head_size;
+  const std::int64_t key_columns = op.shape.kv_heads * op.shape.head_size;
+  const Named gradients[] = {
+      {"dq", op.dq, query_columns}, {"dk", op.dk, key_columns}, {"dv", op.dv, key_columns}};
+  const std::int64_t query_rows = op.q.rows.shape()[0];
+  const std::int64_t key_rows = op.k.rows.shape()[0];
+  check_heads(fields, "dq", op.dq, query_rows, query_columns, type);
+  check_heads(fields, "dk", op.dk, key_rows, key_columns, type);
+  check_heads(fields, "dv", op.dv, key_rows, key_columns, type);
+  for (const Named& gradient : gradients) {
+    fields.apart({gradient.name, gradient.heads.rows}, {{"q", op.q.rows},
+                                                        {"k", op.k.rows},
+                                                        {"v", op.v.rows},
+                                                        {"key_mask", op.key_mask},
+                                                        {"out", op.out},
+                                                        {"log_sum", op.log_sum},
+                                                        {"dout", op.dout}});
+  }
+  check_disjoint(fields, gradients[0], gradients[1]);
+  check_disjoint(fields, gradients[0], gradients[2]);
+  check_disjoint(fields, gradients[1], gradients[2]);
+}
+
+void check(const Rotary& op, const Accepts& accepts) {
+  const FieldCheck fields("rotary", accepts);
+  const DType type = fields.compute_type({"x", op.x.rows});
+  fields.expect({"x", op.x.rows}, {kAny, kAny}, {type});
+  fields.number(op.heads >= 1, "heads", static_cast<double>(op.heads), "1 or more");
+  fields.number(op.head_size >= 2 && op.head_size % 2 == 0, "head_size",
+                static_cast<double>(op.head_size), "an even number, 2 or more");
+  fields.number(op.sequence >= 1, "sequence", static_cast<double>(op.sequence), "1 or more");
+  fields.number(op.theta > 0, "theta", op.theta, "more than 0");
+  check_columns(fields, "x", op.x, count(op.heads, op.head_size));
+}
+
+}  // namespace lockstep::ops

@@ -1,0 +1,88 @@
+#include <fmt/format.h>
+
+#include "lockstep/ops/check.h"
+#include "lockstep/ops/cpu/attention.h"
+#include "lockstep/ops/cpu/elementwise.h"
+#include "lockstep/ops/cpu/embedding.h"
+#include "lockstep/ops/cpu/linear.h"
+#include "lockstep/ops/cpu/loss.h"
+#include "lockstep/ops/cpu/norm.h"
+#include "lockstep/ops/cpu/optimizer.h"
+#include "lockstep/ops/ops.h"
+
+namespace lockstep {
+namespace {
+
+using cpu::Cpu;
+
+class CpuOps final : public Ops {
+ public:
+  CpuOps(int threads, cpu::Isa isa) : team_(threads), cpu_{team_, isa}, linear_(cpu_) {}
+
+  std::string name() const override {
+    return fmt::format("cpu, {} thread{}, {}", team_.size(), team_.size() == 1 ? "" : "s",
+                       cpu::name(cpu_.isa));
+  }
+
+  void run(const ops::Linear& call) override { linear(call); }
+  void run(const ops::LinearActivation& call) override { linear(call); }
+  void run(const ops::LinearBackwardInput& call) override { linear(call); }
+  void run(const ops::LinearBackwardWeight& call) override { linear(call); }
+  void run(const ops::Activate& call) override { cpu::run(cpu_, call); }
+  void run(const ops::Multiply& call) override { cpu::run(cpu_, call); }
+  void run(const ops::Add& call) override { cpu::run(cpu_, call); }
+  void run(const ops::SwiGlu& call) override { cpu::run(cpu_, call); }
+  void run(const ops::SwiGluBackward& call) override { cpu::run(cpu_, call); }
+  void run(const ops::Drop& call) override { cpu::run(cpu_, call); }
+  void run(const ops::Cast& call) override { cpu::run(cpu_, call); }
+  void run(const ops::Scale& call) override { cpu::run(cpu_, call); }
+  void run(const ops::Norm& call) override { cpu::run(cpu_, call); }
+  void run(const ops::NormBackward& call) override {
+    const std::size_t needed = norm_scratch(call.sum.shape()[0], call.sum.shape()[1]);
+    cpu::run(cpu_, call, scratch_memory(needed));
+  }
+  void run(const ops::Embedding& call) override { cpu::run(cpu_, call); }
+  void run(const ops::EmbeddingBackward& call) override { cpu::run(cpu_, call); }
+  void run(const ops::Attention& call) override {
+    cpu::run(cpu_, call, scratch_memory(scratch(call.shape)));
+  }
+  void run(const ops::AttentionBackward& call) override {
+    cpu::run(cpu_, call, scratch_memory(scratch(call.shape)));
+  }
+  void run(const ops::Rotary& call) override { cpu::run(cpu_, call); }
+  void run(const ops::CrossEntropy& call) override { cpu::run(cpu_, call); }
+  void run(const ops::SquaredError& call) override { cpu::run(cpu_, call); }
+  void run(const ops::Adam& call) override { cpu::run(cpu_, call); }
+  void run(const ops::Sgd& call) override { cpu::run(cpu_, call); }
+  void run(const ops::SumOfSquares& call) override { cpu::run(cpu_, call); }
+
+  std::size_t scratch(const LinearShape& shape) const override { return linear_.scratch(shape); }
+  std::size_t scratch(const ops::AttentionShape& shape) const override {
+    return cpu::attention_scratch(cpu_, shape);
+  }
+  std::size_t norm_scratch(std::int64_t rows, std::int64_t width) const override {
+    return cpu::norm_scratch(cpu_, rows, width);
+  }
+  std::string implementation(const LinearShape& shape, LinearPass pass) const override {
+    return linear_.implementation({shape, pass});
+  }
+
+ private:
+  template <class Call>
+  void linear(const Call& call) {
+    ops::check(call);
+    linear_.run(call, scratch_memory(linear_.scratch(cpu::task_of(call))));
+  }
+
+  cpu::ThreadTeam team_;
+  Cpu cpu_;
+  cpu::LinearLayers linear_;
+};
+
+}  // namespace
+
+std::unique_ptr<Ops> make_cpu_ops(int threads) {
+  return std::make_unique<CpuOps>(threads, cpu::chosen_isa());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,37 @@
+#include "lockstep/ops/cpu/gemm/implementation.h"
+
+#include "lockstep/ops/cpu/gemm/packed.h"
+
+namespace lockstep::cpu::gemm {
+namespace {
+
+class Packed final : public Implementation {
+ public:
+  explicit Packed(const Cpu& cpu) : cpu_(cpu) {}
+
+  bool accepts(const ProductShape&) override { return true; }
+  std::string name(const ProductShape&) override {
+    return "packed, " + std::string(cpu::name(cpu_.isa));
+  }
+  std::size_t scratch(const ProductShape& shape) override { return packed_scratch(cpu_, shape); }
+  void run(const Product& product, std::byte* scratch) override {
+    run_packed(cpu_, product, scratch);
+  }
+
+ private:
+  Cpu cpu_;
+};
+
+}  // namespace
+
+std::unique_ptr<Implementation> make_packed(const Cpu& cpu) {
+  return std::make_unique<Packed>(cpu);
+}
+
+std::vector<std::unique_ptr<Implementation>> implementations(const Cpu& cpu) {
+  std::vector<std::unique_ptr<Implementation>> all;
+  all.push_back(make_packed(cpu));
+  return all;
+}
+
+}  // namespace lockstep::cpu::gemm

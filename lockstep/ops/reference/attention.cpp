@@ -1,0 +1,209 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "lockstep/ops/reference/dropout.h"
+#include "lockstep/ops/reference/elements.h"
+#include "lockstep/ops/reference/reference.h"
+
+namespace lockstep::ops::reference {
+namespace {
+
+// One head of queries, keys or values: its element i at a place of a sequence.
+template <class T>
+class Head {
+ public:
+  Head(const Heads& heads, std::int64_t sequence, std::int64_t length, std::int64_t head,
+       std::int64_t head_size)
+      : elements_(heads.rows),
+        first_row_(sequence * length),
+        first_(heads.first + head * head_size) {}
+
+  double operator()(std::int64_t place, std::int64_t i) const {
+    return elements_(first_row_ + place, first_ + i);
+  }
+  void set(std::int64_t place, std::int64_t i, double value) const {
+    elements_.set(first_row_ + place, first_ + i, value);
+  }
+
+ private:
+  Elements<T> elements_;
+  std::int64_t first_row_;
+  std::int64_t first_;
+};
+
+// One query head of one sequence, and the keys and values it looks at.
+template <class Op, class T>
+struct Looks {
+  Looks(const Op& op_, std::int64_t sequence_, std::int64_t head_)
+      : op(op_),
+        sequence(sequence_),
+        head(head_),
+        kv_head(head_ / (op_.shape.heads / op_.shape.kv_heads)),
+        q(op_.q, sequence_, op_.shape.queries, head_, op_.shape.head_size),
+        k(op_.k, sequence_, op_.shape.keys, kv_head, op_.shape.head_size),
+        v(op_.v, sequence_, op_.shape.keys, kv_head, op_.shape.head_size) {}
+
+  bool sees(std::int64_t query, std::int64_t key) const {
+    const AttentionShape& shape = op.shape;
+    if (shape.causal && key > query + shape.keys - shape.queries) return false;
+    if (!is_given(op.key_mask)) return true;
+    const auto place = static_cast<std::size_t>(sequence * shape.keys + key);
+    return op.key_mask.template as<const std::uint8_t>()[place] != 0;
+  }
+
+  double score(std::int64_t query, std::int64_t key) const {
+    if (!sees(query, key)) return -std::numeric_limits<double>::infinity();
+    double sum = 0;
+    for (std::int64_t i = 0; i < op.shape.head_size; ++i) sum += q(query, i) * k(key, i);
+    return sum * static_cast<double>(op.scale);
+  }
+
+  // The place of (sequence, head, query) among all, and that of one of its keys.
+  std::int64_t place(std::int64_t query) const {
+    return (sequence * op.shape.heads + head) * op.shape.queries + query;
+  }
+  double kept(std::int64_t query, std::int64_t key) const {
+    return dropout_factor(op.dropout, place(query) * op.shape.keys + key);
+  }
+
+  const Op& op;
+  std::int64_t sequence, head, kv_head;
+  Head<T> q, k, v;
+};
+
+double log_sum_exp(const std::vector<double>& scores) {
+  double largest = -std::numeric_limits<double>::infinity();
+  for (const double score : scores) largest = std::max(largest, score);
+  if (std::isinf(largest)) return largest;
+  double sum = 0;
+  for (const double score : scores) sum += std::exp(score - largest);
+  return largest + std::log(sum);
+}
+
+// exp(score - log_sum), 0 where no key is seen.
+double probability(double score, double log_sum) {
+  return std::isinf(score) && score < 0 ? 0 : std::exp(score - log_sum);
+}
+
+template <class T, class S>
+void forward(const Attention& op, std::int64_t sequence, std::int64_t head) {
+  const Looks<Attention, T> looks(op, sequence, head);
+  const Head<T> out({op.out, 0}, sequence, op.shape.queries, head, op.shape.head_size);
+  const Elements<S> log_sums(op.log_sum), probabilities(op.probabilities);
+  const auto keys = static_cast<std::size_t>(op.shape.keys);
+  std::vector<double> scores(keys), weights(keys);
+  for (std::int64_t query = 0; query < op.shape.queries; ++query) {
+    for (std::size_t j = 0; j < keys; ++j) {
+      scores[j] = looks.score(query, static_cast<std::int64_t>(j));
+    }
+    const double log_sum = log_sum_exp(scores);
+    log_sums.set(looks.place(query), log_sum);
+    for (std::size_t j = 0; j < keys; ++j) {
+      const auto key = static_cast<std::int64_t>(j);
+      const double p = probability(scores[j], log_sum);
+      if (probabilities.given()) probabilities.set(looks.place(query), key, p);
+      weights[j] = p * looks.kept(query, key);
+    }
+    for (std::int64_t i = 0; i < op.shape.head_size; ++i) {
+      double sum = 0;
+      for (std::size_t j = 0; j < keys; ++j) {
+        if (weights[j] != 0) sum += weights[j] * looks.v(static_cast<std::int64_t>(j), i);
+      }
+      out.set(query, i, sum);
+    }
+  }
+}
+
+// Gradients of the keys and values of one head, summed over the query heads that use it.
+struct KeyGradients {
+  std::vector<double> dk, dv;  // [keys, head_size]
+};
+
+template <class T, class S>
+void backward(const AttentionBackward& op, std::int64_t sequence, std::int64_t head,
+              KeyGradients& gradients) {
+  const Looks<AttentionBackward, T> looks(op, sequence, head);
+  const std::int64_t size = op.shape.head_size;
+  const Head<T> dout({op.dout, 0}, sequence, op.shape.queries, head, size);
+  const Head<T> dq(op.dq, sequence, op.shape.queries, head, size);
+  const Elements<S> log_sums(op.log_sum);
+  const auto keys = static_cast<std::size_t>(op.shape.keys);
+  std::vector<double> p(keys), dp(keys);
+  for (std::int64_t query = 0; query < op.shape.queries; ++query) {
+    double expected_dp = 0;  // sum of p dp
+    for (std::size_t j = 0; j < keys; ++j) {
+      const auto key = static_cast<std::int64_t>(j);
+      p[j] = probability(looks.score(query, key), log_sums[looks.place(query)]);
+      if (p[j] == 0) continue;
+      const double kept = looks.kept(query, key);
+      double sum = 0;
+      for (std::int64_t i = 0; i < size; ++i) {
+        sum += dout(query, i) * looks.v(key, i);
+        gradients.dv[j * static_cast<std::size_t>(size) + static_cast<std::size_t>(i)] +=
+            p[j] * kept * dout(query, i);
+      }
+      dp[j] = sum * kept;
+      expected_dp += p[j] * dp[j];
+    }
+    std::vector<double> dquery(static_cast<std::size_t>(size));
+    for (std::size_t j = 0; j < keys; ++j) {
+      if (p[j] == 0) continue;
+      const double dscore = p[j] * (dp[j] - expected_dp) * static_cast<double>(op.scale);
+      for (std::size_t i = 0; i < dquery.size(); ++i) {
+        const auto column = static_cast<std::int64_t>(i);
+        dquery[i] += dscore * looks.k(static_cast<std::int64_t>(j), column);
+        gradients.dk[j * dquery.size() + i] += dscore * looks.q(query, column);
+      }
+    }
+    for (std::size_t i = 0; i < dquery.size(); ++i) {
+      dq.set(query, static_cast<std::int64_t>(i), dquery[i]);
+    }
+  }
+}
+
+template <class T>
+void store(const std::vector<double>& gradient, const Head<T>& head, const AttentionShape& shape) {
+  for (std::int64_t key = 0; key < shape.keys; ++key) {
+    for (std::int64_t i = 0; i < shape.head_size; ++i) {
+      head.set(key, i, gradient[static_cast<std::size_t>(key * shape.head_size + i)]);
+    }
+  }
+}
+
+}  // namespace
+
+void run(const Attention& op) {
+  with_float_type(op.shape.dtype, [&]<class T>(T) {
+    with_float_type(op.log_sum.dtype(), [&]<class S>(S) {
+      for (std::int64_t sequence = 0; sequence < op.shape.batch; ++sequence) {
+        for (std::int64_t head = 0; head < op.shape.heads; ++head) {
+          forward<T, S>(op, sequence, head);
+        }
+      }
+    });
+  });
+}
+
+void run(const AttentionBackward& op) {
+  const AttentionShape& shape = op.shape;
+  const std::int64_t group = shape.heads / shape.kv_heads;
+  with_float_type(shape.dtype, [&]<class T>(T) {
+    with_float_type(op.log_sum.dtype(), [&]<class S>(S) {
+      for (std::int64_t sequence = 0; sequence < shape.batch; ++sequence) {
+        for (std::int64_t kv_head = 0; kv_head < shape.kv_heads; ++kv_head) {
+          const auto elements = static_cast<std::size_t>(shape.keys * shape.head_size);
+          KeyGradients sums{std::vector<double>(elements), std::vector<double>(elements)};
+          for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+            backward<T, S>(op, sequence, head, sums);
+          }
+          store(sums.dk, Head<T>(op.dk, sequence, shape.keys, kv_head, shape.head_size), shape);
+          store(sums.dv, Head<T>(op.dv, sequence, shape.keys, kv_head, shape.head_size), shape);
+        }
+      }
+    });
+  });
+}
+
+}  // namespace lockstep::ops::reference

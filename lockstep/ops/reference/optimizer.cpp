@@ -1,0 +1,63 @@
+#include <cmath>
+
+#include "lockstep/ops/reference/elements.h"
+#include "lockstep/ops/reference/reference.h"
+
+namespace lockstep::ops::reference {
+namespace {
+
+std::int64_t count(const Tensor& tensor) { return static_cast<std::int64_t>(tensor.elements()); }
+
+// parameter = master, rounded; nothing where there is no parameter of its own.
+void round_parameter(const Tensor& parameter, const Tensor& master) {
+  if (is_given(parameter)) run(Cast{.from = master, .to = parameter});
+}
+
+}  // namespace
+
+void run(const Adam& op) {
+  with_float_type(op.gradient.dtype(), [&]<class G>(G) {
+    const Elements<G> gradient(op.gradient);
+    const Elements<float> master(op.master), moment(op.moment), variance(op.variance);
+    const double correction1 = 1 - std::pow(op.beta1, static_cast<double>(op.step));
+    const double correction2 = 1 - std::pow(op.beta2, static_cast<double>(op.step));
+    for (std::int64_t i = 0; i < count(op.master); ++i) {
+      const double before = master[i];
+      const double g = gradient[i] * op.gradient_scale + (op.decoupled ? 0 : op.decay * before);
+      const double m = op.beta1 * moment[i] + (1 - op.beta1) * g;
+      const double v = op.beta2 * variance[i] + (1 - op.beta2) * g * g;
+      const double direction = m / correction1 / (std::sqrt(v / correction2) + op.epsilon);
+      moment.set(i, m);
+      variance.set(i, v);
+      master.set(i, before - op.rate * (direction + (op.decoupled ? op.decay * before : 0)));
+    }
+  });
+  round_parameter(op.parameter, op.master);
+}
+
+void run(const Sgd& op) {
+  with_float_type(op.gradient.dtype(), [&]<class G>(G) {
+    const Elements<G> gradient(op.gradient);
+    const Elements<float> master(op.master), velocity(op.velocity);
+    for (std::int64_t i = 0; i < count(op.master); ++i) {
+      double g = gradient[i] * op.gradient_scale + op.decay * master[i];
+      if (velocity.given()) {
+        g += op.momentum * velocity[i];
+        velocity.set(i, g);
+      }
+      master.set(i, master[i] - op.rate * g);
+    }
+  });
+  round_parameter(op.parameter, op.master);
+}
+
+void run(const SumOfSquares& op) {
+  with_float_type(op.x.dtype(), [&]<class T>(T) {
+    const Elements<T> x(op.x);
+    double sum = 0;
+    for (std::int64_t i = 0; i < count(op.x); ++i) sum += x[i] * x[i];
+    op.result.as<double>()[0] = sum;
+  });
+}
+
+}  // namespace lockstep::ops::reference

@@ -1,0 +1,34 @@
+// Every operation as plain loops: sums in double, one rounding at the end, nothing clever. The
+// arguments have been checked.
+#pragma once
+
+#include "lockstep/ops/arguments.h"
+
+namespace lockstep::ops::reference {
+
+void run(const Linear& op);
+void run(const LinearActivation& op);
+void run(const LinearBackwardInput& op);
+void run(const LinearBackwardWeight& op);
+void run(const Activate& op);
+void run(const Multiply& op);
+void run(const Add& op);
+void run(const SwiGlu& op);
+void run(const SwiGluBackward& op);
+void run(const Drop& op);
+void run(const Cast& op);
+void run(const Scale& op);
+void run(const Norm& op);
+void run(const NormBackward& op);
+void run(const Embedding& op);
+void run(const EmbeddingBackward& op);
+void run(const Attention& op);
+void run(const AttentionBackward& op);
+void run(const Rotary& op);
+void run(const CrossEntropy& op);
+void run(const SquaredError& op);
+void run(const Adam& op);
+void run(const Sgd& op);
+void run(const SumOfSquares& op);
+
+}  // namespace lockstep::ops::reference

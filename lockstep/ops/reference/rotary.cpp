@@ -1,0 +1,31 @@
+#include <cmath>
+
+#include "lockstep/ops/reference/elements.h"
+#include "lockstep/ops/reference/reference.h"
+
+namespace lockstep::ops::reference {
+
+void run(const Rotary& op) {
+  with_float_type(op.x.rows.dtype(), [&]<class T>(T) {
+    const Elements<T> x(op.x.rows);
+    const std::int64_t half = op.head_size / 2;
+    for (std::int64_t row = 0; row < op.x.rows.shape()[0]; ++row) {
+      const auto position = static_cast<double>(row % op.sequence);
+      for (std::int64_t head = 0; head < op.heads; ++head) {
+        for (std::int64_t i = 0; i < half; ++i) {
+          const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(op.head_size);
+          const double angle = position * std::pow(static_cast<double>(op.theta), exponent);
+          const double c = std::cos(angle);
+          const double s = op.backward ? -std::sin(angle) : std::sin(angle);
+          const std::int64_t first = op.x.first + head * op.head_size + i;
+          const double a = x(row, first);
+          const double b = x(row, first + half);
+          x.set(row, first, a * c - b * s);
+          x.set(row, first + half, a * s + b * c);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace lockstep::ops::reference
