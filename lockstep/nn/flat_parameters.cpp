@@ -71,11 +71,9 @@ std::vector<FlatRun> FlatParameters::runs(std::size_t block) const {
       decaying_end = parameter.offset + aligned(parameter.shape.elements());
     }
   }
-  std::vector<FlatRun> runs;
-  const FlatRange decaying = {whole.first, decaying_end - whole.first};
-  const FlatRange rest = {decaying_end, whole.end() - decaying_end};
-  if (decaying.elements > 0) runs.push_back({decaying, true});
-  if (rest.elements > 0) runs.push_back({rest, false});
+  std::vector<FlatRun> runs = {{{whole.first, decaying_end - whole.first}, true},
+                               {{decaying_end, whole.end() - decaying_end}, false}};
+  std::erase_if(runs, [](const FlatRun& run) { return run.range.elements == 0; });
   return runs;
 }
 

@@ -18,6 +18,10 @@ TEST_P(OpTest, RefusesWhatIsWrongAndWritesNothing) {
   expect_refusals(*implementations()[1], GetParam());
 }
 
+TEST(LinearActivation, HasTheBitsOfLinearAndActivate) {
+  for (const auto& ops : implementations()) expect_fused_bits(*ops);
+}
+
 INSTANTIATE_TEST_SUITE_P(Cpu, OpTest, ::testing::ValuesIn(bench::op_descriptions()), test_name);
 
 }  // namespace

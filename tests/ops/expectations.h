@@ -96,6 +96,40 @@ inline void expect_values(std::span<const std::unique_ptr<Ops>> implementations,
   }
 }
 
+// That LinearActivation gives the bits of Linear followed by Activate, as its contract says.
+inline void expect_fused_bits(Ops& ops, const OpCase& one, ops::Activation activation) {
+  CaseMemory fused(one), apart(one);
+  fused.run(ops);
+  const Tensors& t = apart.tensors();
+  const ScratchMemory scratch(one.scratch(ops));
+  ops.use_scratch(scratch.tensor());
+  ops.run(ops::Linear{.x = t["x"], .weight = t["weight"], .bias = t["bias"], .y = t["y"]});
+  ops.run(ops::Activate{
+      .activation = activation, .z = t["y"], .y = t["y"], .derivative = t["derivative"]});
+  ops.synchronize();
+  ops.use_scratch({});
+  for (const OpField& field : one.fields) {
+    EXPECT_TRUE(fused.field(field.name).content() == apart.field(field.name).content())
+        << field.name << " differs: " << one.name << ", by " << ops.name();
+  }
+}
+
+inline void expect_fused_bits(Ops& ops) {
+  const auto& all = bench::op_descriptions();
+  const auto found = std::find_if(all.begin(), all.end(), [](const OpDescription& description) {
+    return description.name == "linear_activation";
+  });
+  for (const DType dtype : kComputeTypes) {
+    for (const OpCase& one : found->cases(dtype)) {
+      for (const auto& [word, activation] : {std::pair{"gelu tanh", ops::Activation::kGeluTanh},
+                                             std::pair{"gelu erf", ops::Activation::kGeluErf},
+                                             std::pair{"relu", ops::Activation::kRelu}}) {
+        if (one.name.find(word) != std::string::npos) expect_fused_bits(ops, one, activation);
+      }
+    }
+  }
+}
+
 // ---- refusals
 
 // A field with something wrong about it.

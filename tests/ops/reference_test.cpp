@@ -45,6 +45,8 @@ TEST(Linear, MultipliesByTheTransposedWeightAndAddsBiasAndResidual) {
   EXPECT_THAT(y, ElementsAre(1 - 3 + 10 + 1, 2 + 2 + 20 + 2, 4 - 6 + 10 + 3, 8 + 5 + 20 + 4));
 }
 
+TEST(LinearActivation, HasTheBitsOfLinearAndActivate) { expect_fused_bits(reference()); }
+
 TEST(LinearBackwardInput, MultipliesByTheFactorThatIsKept) {
   std::vector<float> dy = {1, 2}, weight = {3, 4, 5, 6}, factor = {10, 100}, dx(2);
   reference().run(ops::LinearBackwardInput{.dy = view(dy, {1, 2}),

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <memory>
 #include <string>
 
@@ -147,6 +148,25 @@ TEST(TrainOptions, AreReadFromToml) {
   EXPECT_EQ(setup_of(options).shape.batch, 4);
   EXPECT_EQ(optimizer_state_of(options), nn::OptimizerState::kVelocity);
   EXPECT_EQ(options.memory_limit, std::size_t{8} << 30);
+}
+
+TEST(TrainOptions, TheExampleOfTheDocsIsOne) {
+  std::ifstream docs(LOCKSTEP_SOURCE_DIR "/docs/train-step.md");
+  std::string toml;
+  bool inside = false;
+  for (std::string line; std::getline(docs, line);) {
+    if (line.starts_with("```")) {
+      inside = line == "```toml";
+    } else if (inside) {
+      toml += line + "\n";
+    }
+  }
+  TrainOptions options;
+  Config config;
+  bind(config, options);
+  config.read_toml(toml, "docs/train-step.md");
+  EXPECT_EQ(options.batch.accumulation, 8);
+  EXPECT_NO_THROW(check(options.schedule));
 }
 
 TEST(TrainOptions, RefuseWhatMakesNoModel) {

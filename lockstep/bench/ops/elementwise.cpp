@@ -20,7 +20,8 @@ OpCase activate_case(DType dtype, const Shape& shape, ops::Activation activation
                          derivative ? ", derivative" : "", in_place ? ", in place" : "");
   const Tolerance tolerance{.noise = 24};
   if (in_place) {
-    one.fields = {updated("z", dtype, shape, normal(2), tolerance)};
+    const Freedom alone = derivative ? Freedom::kNone : Freedom::kShape;
+    one.fields = {updated("z", dtype, shape, normal(2), tolerance, alone)};
   } else {
     one.fields = {input("z", dtype, shape, normal(2)), output("y", dtype, shape, tolerance)};
   }
@@ -160,7 +161,7 @@ OpCase drop_case(DType dtype, const Shape& shape, double probability, bool in_pl
   one.name = fmt::format("{}, p {}{}", shape.text(), probability, in_place ? ", in place" : "");
   const Tolerance tolerance{.relative = 4};
   if (in_place) {
-    one.fields = {updated("x", dtype, shape, normal(), tolerance)};
+    one.fields = {updated("x", dtype, shape, normal(), tolerance, Freedom::kShape)};
   } else {
     one.fields = {input("x", dtype, shape, normal()), output("y", dtype, shape, tolerance)};
   }
