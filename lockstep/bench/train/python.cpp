@@ -13,7 +13,7 @@ namespace lockstep::bench {
 namespace {
 
 constexpr const char* kVariable = "LOCKSTEP_PYTHON";
-constexpr std::chrono::minutes kPatience{2};  // the first import reads much from the disk
+constexpr std::chrono::minutes kImportPatience{2};  // the first import reads much from the disk
 constexpr const char* kAdvice =
     "./dev peers installs PyTorch into build/peers; or name a Python that has it by --python PATH "
     "or LOCKSTEP_PYTHON";
@@ -21,7 +21,7 @@ constexpr const char* kAdvice =
 // What is wrong with it; empty: it can import torch.
 std::string problem_of(const std::string& program) {
   Process process({{program, "-c", "import torch"}, {}});
-  if (!process.wait_until(deadline_in(kPatience))) return "does not answer";
+  if (!process.wait_until(deadline_in(kImportPatience))) return "does not answer";
   if (process.how_it_ended() == "exit code 0") return "";
   return fmt::format("cannot import torch: {}", process.last_words());
 }
