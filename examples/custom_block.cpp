@@ -225,7 +225,7 @@ constexpr const char* kText =
 int main() {
   constexpr std::int64_t kSequence = 64;
   const nn::BatchShape shape = {.batch = 4, .sequence = kSequence, .source_sequence = 0};
-  const auto ops = make_reference_ops();
+  const auto ops = make_cpu_ops(1);
 
   nn::Model model = make_mixer(128, kSequence, 32);
   nn::Setup setup;

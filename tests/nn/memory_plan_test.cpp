@@ -17,11 +17,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class EveryOps : public ::testing::TestWithParam<std::string> {
+class PlanOnEveryOps : public ::testing::TestWithParam<std::string> {
  protected:
   std::unique_ptr<Ops> ops_ = make_ops(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(MemoryPlan, EveryOps, ::testing::ValuesIn(all_ops()),
+INSTANTIATE_TEST_SUITE_P(MemoryPlan, PlanOnEveryOps, ::testing::ValuesIn(all_ops()),
                          [](const auto& tested) { return tested.param; });
 
 std::size_t sum_of_classes(const MemoryPlan& plan) {
@@ -38,7 +38,7 @@ std::size_t bytes_of_class(const MemoryPlan& plan, std::string_view prefix) {
   return sum;
 }
 
-TEST_P(EveryOps, PlannedBytesAreUsedBytesForEveryModelPrecisionAndRecomputation) {
+TEST_P(PlanOnEveryOps, PlannedBytesAreUsedBytesForEveryModelPrecisionAndRecomputation) {
   for (const Tiny tiny : kAllTiny) {
     for (const DType dtype : kComputeTypes) {
       for (const Recompute recompute : plan::kAllRecompute) {
@@ -79,7 +79,7 @@ MemoryPlan without_sharing(MemoryPlan plan) {
   return plan;
 }
 
-TEST_P(EveryOps, LifetimesAreLongEnough) {
+TEST_P(PlanOnEveryOps, LifetimesAreLongEnough) {
   for (const Tiny tiny : kAllTiny) {
     for (const DType dtype : kComputeTypes) {
       for (const Recompute recompute : plan::kAllRecompute) {
@@ -106,7 +106,7 @@ nn::Setup setup_of(std::int64_t batch, std::int64_t sequence, DType dtype, Recom
           .recompute = recompute};
 }
 
-TEST_P(EveryOps, AttentionMemoryIsLinearInTheSequence) {
+TEST_P(PlanOnEveryOps, AttentionMemoryIsLinearInTheSequence) {
   plan::ModelShape shape = plan::find_model("gpt2-124m");
   shape.positions = 8192;
   for (const Recompute recompute : plan::kAllRecompute) {
@@ -127,7 +127,7 @@ TEST_P(EveryOps, AttentionMemoryIsLinearInTheSequence) {
   }
 }
 
-TEST_P(EveryOps, LayoutsLoseLittleBetweenLifetimes) {
+TEST_P(PlanOnEveryOps, LayoutsLoseLittleBetweenLifetimes) {
   for (const char* name : {"gpt2-124m", "llama-7b", "bert-base"}) {
     for (const Recompute recompute : plan::kAllRecompute) {
       const MemoryPlan plan =

@@ -19,18 +19,18 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-class EveryOps : public ::testing::TestWithParam<std::string> {
+class ReplicaOnEveryOps : public ::testing::TestWithParam<std::string> {
  protected:
   std::unique_ptr<Ops> ops_ = make_ops(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Replica, EveryOps, ::testing::ValuesIn(all_ops()),
+INSTANTIATE_TEST_SUITE_P(Replica, ReplicaOnEveryOps, ::testing::ValuesIn(all_ops()),
                          [](const auto& tested) { return tested.param; });
 
 std::string words(Tiny tiny, DType dtype) {
   return name(tiny) + " " + std::string(lockstep::name(dtype));
 }
 
-TEST_P(EveryOps, RecomputationChangesNoBit) {
+TEST_P(ReplicaOnEveryOps, RecomputationChangesNoBit) {
   for (const Tiny tiny : kAllTiny) {
     for (const DType dtype : kComputeTypes) {
       SCOPED_TRACE(words(tiny, dtype));
@@ -48,7 +48,7 @@ TEST_P(EveryOps, RecomputationChangesNoBit) {
   }
 }
 
-TEST_P(EveryOps, TheSameRunHasTheSameBits) {
+TEST_P(ReplicaOnEveryOps, TheSameRunHasTheSameBits) {
   for (const Tiny tiny : kTransformers) {
     TinyBatch batch(tiny_batch_shape(tiny));
     Replica one = make_replica(make_tiny(tiny, 0.1), tiny_setup(tiny, DType::kBF16), *ops_);
@@ -79,7 +79,7 @@ double cosine(const std::vector<float>& a, const std::vector<float>& b) {
   return product / std::sqrt(square_a * square_b);
 }
 
-TEST_P(EveryOps, PrecisionsAgreeAsFarAsTheyGo) {
+TEST_P(ReplicaOnEveryOps, PrecisionsAgreeAsFarAsTheyGo) {
   for (const Tiny tiny : kTransformers) {
     TinyBatch batch(tiny_batch_shape(tiny));
     Replica exact = make_replica(make_tiny(tiny), tiny_setup(tiny), *ops_);
@@ -98,7 +98,7 @@ TEST_P(EveryOps, PrecisionsAgreeAsFarAsTheyGo) {
   }
 }
 
-TEST_P(EveryOps, GradientsOfMicroBatchesAddUpToThoseOfTheWhole) {
+TEST_P(ReplicaOnEveryOps, GradientsOfMicroBatchesAddUpToThoseOfTheWhole) {
   const BatchShape whole = {.batch = 4, .sequence = 8, .source_sequence = 4};
   const BatchShape half = {.batch = 2, .sequence = 8, .source_sequence = 4};
   for (const Tiny tiny : {Tiny::kGpt2, Tiny::kBert, Tiny::kEncoderDecoder}) {
@@ -141,7 +141,7 @@ TEST_P(EveryOps, GradientsOfMicroBatchesAddUpToThoseOfTheWhole) {
   }
 }
 
-TEST_P(EveryOps, GradientsAreThoseOfTheLossTimesItsFactor) {
+TEST_P(ReplicaOnEveryOps, GradientsAreThoseOfTheLossTimesItsFactor) {
   TinyBatch batch(tiny_batch_shape(Tiny::kGpt2));
   Replica replica = make_replica(make_tiny(Tiny::kGpt2), tiny_setup(Tiny::kGpt2), *ops_);
   outcome_of(replica, batch.batch());
@@ -153,7 +153,7 @@ TEST_P(EveryOps, GradientsAreThoseOfTheLossTimesItsFactor) {
   }
 }
 
-TEST_P(EveryOps, EvaluationHasTheLossesOfTrainingWithoutDropoutAndGivesLogits) {
+TEST_P(ReplicaOnEveryOps, EvaluationHasTheLossesOfTrainingWithoutDropoutAndGivesLogits) {
   for (const Tiny tiny : kTransformers) {
     for (const Recompute recompute : plan::kAllRecompute) {
       SCOPED_TRACE(name(tiny));
@@ -190,7 +190,7 @@ TEST_P(EveryOps, EvaluationHasTheLossesOfTrainingWithoutDropoutAndGivesLogits) {
   }
 }
 
-TEST_P(EveryOps, DropoutDependsOnSeedStepAndSequence) {
+TEST_P(ReplicaOnEveryOps, DropoutDependsOnSeedStepAndSequence) {
   TinyBatch batch(tiny_batch_shape(Tiny::kGpt2));
   Replica replica = make_replica(make_tiny(Tiny::kGpt2, 0.3), tiny_setup(Tiny::kGpt2), *ops_);
   const Outcome base = outcome_of(replica, batch.batch(), {.seed = 1, .step = 1});
@@ -218,7 +218,7 @@ void adam(Replica& replica, std::int64_t step, double rate) {
   }
 }
 
-TEST_P(EveryOps, EveryModelLearnsABatchByHeartInEveryPrecision) {
+TEST_P(ReplicaOnEveryOps, EveryModelLearnsABatchByHeartInEveryPrecision) {
   for (const Tiny tiny : kTransformers) {
     for (const DType dtype : kComputeTypes) {
       SCOPED_TRACE(words(tiny, dtype));
@@ -250,7 +250,7 @@ TEST_P(EveryOps, EveryModelLearnsABatchByHeartInEveryPrecision) {
   }
 }
 
-TEST_P(EveryOps, ChunksOfLogitsChangeNothing) {
+TEST_P(ReplicaOnEveryOps, ChunksOfLogitsChangeNothing) {
   const BatchShape shape = {.batch = 13, .sequence = 10, .source_sequence = 0};
   TinyBatch batch(shape);
   std::vector<double> losses;

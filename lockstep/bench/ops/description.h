@@ -135,7 +135,7 @@ struct OpDescription {
   OpCase (*typical)(DType) = nullptr;
 };
 
-// All of them, in the order of ops/ops.h.
+// All of them, by area.
 const std::vector<OpDescription>& op_descriptions();
 
 }  // namespace lockstep::bench

@@ -92,7 +92,8 @@ OpCase norm_case(DType dtype, std::int64_t rows, std::int64_t width, const Optio
   one.name = fmt::format("{} x {}, {}", rows, width, options.text());
   const Shape shape{rows, width};
   const Fill fill = normal(1, 0.5);
-  const Tolerance of_sum{.relative = 4};
+  // Dropout's 1 / (1 - p), rounded, shows where the two summands nearly cancel.
+  const Tolerance of_sum{.relative = 4, .noise = options.dropout > 0 ? 16.0 : 0.0};
   const std::string sum = place_of_sum(options);
   const auto summand = [&](const char* field) {
     return sum == field ? updated(field, dtype, shape, fill, of_sum)

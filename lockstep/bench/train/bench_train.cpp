@@ -23,7 +23,7 @@ namespace {
 using Json = nlohmann::json;
 
 // A step of a large model in f16 on few cores takes minutes, and so does compiling one.
-constexpr std::chrono::hours kPatience{1};
+constexpr std::chrono::hours kStepPatience{1};
 constexpr std::chrono::minutes kStartPatience{5};
 constexpr int kWarmUpSteps = 2;  // the first of a compiled model compiles, the second settles
 
@@ -149,7 +149,7 @@ class Contender {
 
  private:
   std::optional<Json> ask(std::string_view request) {
-    const auto line = helper_.ask(request, deadline_in(kPatience));
+    const auto line = helper_.ask(request, deadline_in(kStepPatience));
     if (!line) return std::nullopt;
     return Json::parse(*line, nullptr, false);
   }

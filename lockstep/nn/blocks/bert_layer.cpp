@@ -3,11 +3,6 @@
 #include <utility>
 
 namespace lockstep::nn {
-namespace {
-
-enum Tensors : std::size_t { kSum1, kMiddle, kSum2, kSpare, kDropped, kDPacked, kTensors };
-
-}  // namespace
 
 BertLayer::BertLayer(std::string name, const LayerOptions& options)
     : name_(std::move(name)),

@@ -4,6 +4,7 @@
 //   out    = norm2(middle + dropout(mlp(middle)))
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "lockstep/nn/block.h"
@@ -23,6 +24,9 @@ class BertLayer : public Block {
   void backward(const Pass& pass) override;
 
  private:
+  // The order of the spec.
+  enum Saved : std::size_t { kSum1, kMiddle, kSum2, kSpare, kDropped, kDPacked, kTensors };
+
   ops::Dropout dropout(const Pass& pass, std::string_view branch) const;
 
   std::string name_;

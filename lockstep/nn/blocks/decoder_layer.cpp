@@ -5,20 +5,6 @@
 #include "lockstep/nn/parts/residual.h"
 
 namespace lockstep::nn {
-namespace {
-
-enum Tensors : std::size_t {
-  kNormed1,
-  kSum1,
-  kNormed2,
-  kSum2,
-  kNormed3,
-  kDropped,
-  kDPacked,
-  kTensors
-};
-
-}  // namespace
 
 DecoderLayer::DecoderLayer(std::string name, const LayerOptions& options)
     : name_(std::move(name)),

@@ -5,6 +5,7 @@
 //   out  = sum2 + dropout(mlp(norm3(sum2)))
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "lockstep/nn/block.h"
@@ -25,6 +26,18 @@ class DecoderLayer : public Block {
   void backward(const Pass& pass) override;
 
  private:
+  // The order of the spec.
+  enum Saved : std::size_t {
+    kNormed1,
+    kSum1,
+    kNormed2,
+    kSum2,
+    kNormed3,
+    kDropped,
+    kDPacked,
+    kTensors
+  };
+
   ops::Dropout dropout(const Pass& pass, std::string_view branch) const;
 
   std::string name_;

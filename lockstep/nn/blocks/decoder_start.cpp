@@ -3,11 +3,6 @@
 #include <utility>
 
 namespace lockstep::nn {
-namespace {
-
-enum Tensors : std::size_t { kSpare, kTensors };
-
-}  // namespace
 
 DecoderStart::DecoderStart(std::string name, const EmbeddingOptions& embedding,
                            const NormOptions& norm)

@@ -2,6 +2,7 @@
 // result is the memory that the decoder's layers read, and the embedding of the target tokens.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "lockstep/nn/block.h"
@@ -23,6 +24,9 @@ class DecoderStart : public Block {
   void backward(const Pass& pass) override;
 
  private:
+  // The order of the spec.
+  enum Saved : std::size_t { kSpare, kTensors };
+
   std::string name_;
   EmbeddingOptions options_;
   Place next_;

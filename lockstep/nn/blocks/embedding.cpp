@@ -5,8 +5,6 @@
 namespace lockstep::nn {
 namespace {
 
-enum Tensors : std::size_t { kSum, kSpare, kTensors };
-
 EmbeddingOptions without_dropout(EmbeddingOptions options) {
   options.dropout = 0;
   return options;

@@ -2,6 +2,7 @@
 // behind, with dropout after that instead of before.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 
@@ -24,6 +25,9 @@ class Embedding : public Block {
   void backward(const Pass& pass) override;
 
  private:
+  // The order of the spec.
+  enum Saved : std::size_t { kSum, kSpare, kTensors };
+
   ops::Dropout dropout(const Pass& pass) const;  // behind the norm
 
   std::string name_;

@@ -5,11 +5,6 @@
 #include "lockstep/nn/parts/residual.h"
 
 namespace lockstep::nn {
-namespace {
-
-enum Tensors : std::size_t { kNormed1, kSum, kNormed2, kDropped, kDPacked, kTensors };
-
-}  // namespace
 
 Gpt2Layer::Gpt2Layer(std::string name, const LayerOptions& options)
     : name_(std::move(name)),

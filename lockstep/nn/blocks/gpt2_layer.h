@@ -6,6 +6,7 @@
 // The encoder of an encoder-decoder is made of it too, bidirectional and on the source.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "lockstep/nn/block.h"
@@ -34,6 +35,9 @@ class Gpt2Layer : public Block {
   void backward(const Pass& pass) override;
 
  private:
+  // The order of the spec.
+  enum Saved : std::size_t { kNormed1, kSum, kNormed2, kDropped, kDPacked, kTensors };
+
   ops::Dropout dropout(const Pass& pass, std::string_view branch) const;
 
   std::string name_;

@@ -3,11 +3,6 @@
 #include <utility>
 
 namespace lockstep::nn {
-namespace {
-
-enum Tensors : std::size_t { kNormed, kTensors };
-
-}  // namespace
 
 Tensor targets_of(const Pass& pass, std::string_view block) {
   const Tensor& targets = pass.batch.targets;

@@ -4,6 +4,7 @@
 // live for a chunk of rows only (nn/parts/classifier.h).
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "lockstep/nn/block.h"
@@ -28,6 +29,9 @@ class LanguageHead : public Block {
   void backward(const Pass& pass) override;
 
  private:
+  // The order of the spec.
+  enum Saved : std::size_t { kNormed, kTensors };
+
   std::string name_;
   std::int64_t hidden_;
   Place next_;

@@ -7,8 +7,6 @@
 namespace lockstep::nn {
 namespace {
 
-enum Tensors : std::size_t { kInputs, kOutputs, kPredicted, kTensors };
-
 Tensor in_compute_type(const Pass& pass, const Tensor& field, const Tensor& room) {
   if (!ops::is_given(room)) return field;
   pass.ops.run(ops::Cast{.from = field, .to = room});

@@ -2,6 +2,7 @@
 // its outputs. It is the only block of its model, and its sequences have one row.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "lockstep/nn/block.h"
@@ -22,6 +23,9 @@ class LinearRegression : public Block {
   void backward(const Pass& pass) override;
 
  private:
+  // The order of the spec.
+  enum Saved : std::size_t { kInputs, kOutputs, kPredicted, kTensors };
+
   // The inputs, and the outputs, in the compute type.
   Tensor inputs(const Pass& pass) const;
   Tensor outputs(const Pass& pass) const;

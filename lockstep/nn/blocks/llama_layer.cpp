@@ -3,11 +3,6 @@
 #include <utility>
 
 namespace lockstep::nn {
-namespace {
-
-enum Tensors : std::size_t { kNormed1, kSum, kNormed2, kDPacked, kTensors };
-
-}  // namespace
 
 LlamaLayer::LlamaLayer(std::string name, const LlamaLayerOptions& options)
     : name_(std::move(name)),

@@ -2,6 +2,7 @@
 // SwiGLU; without dropout.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "lockstep/nn/block.h"
@@ -29,6 +30,9 @@ class LlamaLayer : public Block {
   void backward(const Pass& pass) override;
 
  private:
+  // The order of the spec.
+  enum Saved : std::size_t { kNormed1, kSum, kNormed2, kDPacked, kTensors };
+
   std::string name_;
   LlamaLayerOptions options_;
   Place next_;

@@ -5,11 +5,6 @@
 #include "lockstep/nn/blocks/language_head.h"
 
 namespace lockstep::nn {
-namespace {
-
-enum Tensors : std::size_t { kActive, kDerivative, kNormed, kTensors };
-
-}  // namespace
 
 MaskedLanguageHead::MaskedLanguageHead(std::string name, const LinearOptions& dense,
                                        const NormOptions& norm, const ClassifierOptions& classifier)

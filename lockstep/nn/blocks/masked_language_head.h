@@ -3,6 +3,7 @@
 // as those with one. In training all its work is done in backward, as LanguageHead's.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "lockstep/nn/block.h"
@@ -25,6 +26,9 @@ class MaskedLanguageHead : public Block {
   void backward(const Pass& pass) override;
 
  private:
+  // The order of the spec.
+  enum Saved : std::size_t { kActive, kDerivative, kNormed, kTensors };
+
   // Up to what the classifier takes.
   void transform(const Pass& pass) const;
 

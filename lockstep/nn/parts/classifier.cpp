@@ -5,9 +5,6 @@
 namespace lockstep::nn {
 namespace {
 
-enum Parameter : std::size_t { kWeight, kBias };
-enum Saved : std::size_t { kLogits };
-
 std::int64_t divide_up(std::int64_t count, std::int64_t by) { return (count + by - 1) / by; }
 
 }  // namespace

@@ -5,6 +5,8 @@
 // The weight is [classes, hidden], its own or tied to an embedding's.
 #pragma once
 
+#include <cstddef>
+
 #include "lockstep/nn/parts/declaration.h"
 #include "lockstep/nn/parts/part.h"
 
@@ -40,6 +42,10 @@ class ClassifierPart : public Part {
   void backward(const Pass& pass, const Tensor& targets, const Tensor& x) const;
 
  private:
+  // The order of the spec.
+  enum Parameter : std::size_t { kWeight, kBias };
+  enum Saved : std::size_t { kLogits };
+
   ClassifierOptions options_;
 };
 

@@ -1,19 +1,6 @@
 #include "lockstep/nn/parts/cross_attention.h"
 
 namespace lockstep::nn {
-namespace {
-
-enum Saved : std::size_t {
-  kQueries,
-  kKeysValues,
-  kAttended,
-  kLogSum,
-  kDQueries,
-  kDKeysValues,
-  kTensors
-};
-
-}  // namespace
 
 CrossAttentionPart::CrossAttentionPart(Place& next, const std::string& name,
                                        const AttentionOptions& options)

@@ -2,6 +2,8 @@
 // keys and values from the memory's, packed.
 #pragma once
 
+#include <cstddef>
+
 #include "lockstep/nn/parts/linear.h"
 #include "lockstep/nn/parts/self_attention.h"
 
@@ -22,6 +24,17 @@ class CrossAttentionPart : public Part {
                 const Tensor& dx) const;
 
  private:
+  // The order of the spec.
+  enum Saved : std::size_t {
+    kQueries,
+    kKeysValues,
+    kAttended,
+    kLogSum,
+    kDQueries,
+    kDKeysValues,
+    kTensors
+  };
+
   ops::AttentionShape shape(const Setup& setup) const;
   ops::Dropout dropout(const Pass& pass) const;
 

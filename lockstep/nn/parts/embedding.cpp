@@ -3,11 +3,6 @@
 #include "lockstep/base/error.h"
 
 namespace lockstep::nn {
-namespace {
-
-enum Parameter : std::size_t { kTokens, kPositions, kTypes };
-
-}  // namespace
 
 void EmbeddingPart::declare(Declaration& declaration) const {
   const std::int64_t sequence = sequence_of(declaration.setup().shape, options_.side);

@@ -1,6 +1,8 @@
 // Tables that turn token numbers into rows: of tokens, of learned positions, of token types.
 #pragma once
 
+#include <cstddef>
+
 #include "lockstep/nn/parts/declaration.h"
 #include "lockstep/nn/parts/part.h"
 
@@ -30,6 +32,9 @@ class EmbeddingPart : public Part {
   void backward(const Pass& pass, const Tensor& dy) const;  // dy may be overwritten
 
  private:
+  // The order of the spec.
+  enum Parameter : std::size_t { kTokens, kPositions, kTypes };
+
   Tensor tokens(const Pass& pass) const;
   Tensor types(const Pass& pass) const;
   ops::Dropout dropout(const Pass& pass) const;

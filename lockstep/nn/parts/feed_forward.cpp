@@ -1,11 +1,6 @@
 #include "lockstep/nn/parts/feed_forward.h"
 
 namespace lockstep::nn {
-namespace {
-
-enum Saved : std::size_t { kZ, kActive, kDerivative, kTensors };
-
-}  // namespace
 
 FeedForwardPart::FeedForwardPart(Place& next, const std::string& name,
                                  const FeedForwardOptions& options)
@@ -44,8 +39,10 @@ void FeedForwardPart::forward_up(const Pass& pass, const Tensor& x) const {
         .activation = options_.activation, .z = tensor(pass, kZ), .y = active, .derivative = {}});
     return;
   }
-  up_.forward(pass, x, options_.activation, active,
-              pass.training ? tensor(pass, kDerivative) : Tensor());
+  // Where forward is run anew, only then.
+  const bool later = pass.setup.recompute == Recompute::kFull && ops::is_given(pass.out.x);
+  const bool derives = pass.training && !later;
+  up_.forward(pass, x, options_.activation, active, derives ? tensor(pass, kDerivative) : Tensor());
 }
 
 void FeedForwardPart::forward_down(const Pass& pass, const Tensor& y,

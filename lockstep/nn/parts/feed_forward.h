@@ -6,6 +6,8 @@
 //   selective    z alone; restore() makes f(z) of it, in its place, and f'(z)
 #pragma once
 
+#include <cstddef>
+
 #include "lockstep/nn/parts/linear.h"
 
 namespace lockstep::nn {
@@ -37,6 +39,9 @@ class FeedForwardPart : public Part {
   Tensor spent(const Pass& pass) const;
 
  private:
+  // The order of the spec.
+  enum Saved : std::size_t { kZ, kActive, kDerivative, kTensors };
+
   static bool keeps_z(const Pass& pass);
 
   FeedForwardOptions options_;

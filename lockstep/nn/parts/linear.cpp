@@ -1,11 +1,6 @@
 #include "lockstep/nn/parts/linear.h"
 
 namespace lockstep::nn {
-namespace {
-
-enum Parameter : std::size_t { kWeight, kBias };
-
-}  // namespace
 
 void LinearPart::declare(Declaration& declaration, std::int64_t rows, bool again) const {
   declaration.weight(named("weight"), options_.out, options_.in, options_.deviation);

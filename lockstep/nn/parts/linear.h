@@ -1,6 +1,8 @@
 // One linear layer: y = x weight^T + bias.
 #pragma once
 
+#include <cstddef>
+
 #include "lockstep/nn/parts/declaration.h"
 #include "lockstep/nn/parts/part.h"
 
@@ -35,6 +37,9 @@ class LinearPart : public Part {
   void backward_input_added(const Pass& pass, const Tensor& dy, const Tensor& dx) const;
 
  private:
+  // The order of the spec.
+  enum Parameter : std::size_t { kWeight, kBias };
+
   LinearOptions options_;
 };
 

@@ -1,12 +1,6 @@
 #include "lockstep/nn/parts/norm.h"
 
 namespace lockstep::nn {
-namespace {
-
-enum Parameter : std::size_t { kGain, kBias };
-enum Saved : std::size_t { kMean, kDeviation };
-
-}  // namespace
 
 void NormPart::declare(Declaration& declaration, std::int64_t rows) const {
   const bool layer = options_.kind == ops::NormKind::kLayer;

@@ -1,6 +1,8 @@
 // Layer norm or RMS norm, with the residual in front of it.
 #pragma once
 
+#include <cstddef>
+
 #include "lockstep/nn/parts/declaration.h"
 #include "lockstep/nn/parts/part.h"
 
@@ -36,6 +38,10 @@ class NormPart : public Part {
   void backward(const Pass& pass, const Backward& arguments) const;
 
  private:
+  // The order of the spec.
+  enum Parameter : std::size_t { kGain, kBias };
+  enum Saved : std::size_t { kMean, kDeviation };
+
   NormOptions options_;
 };
 

@@ -3,11 +3,6 @@
 #include <cmath>
 
 namespace lockstep::nn {
-namespace {
-
-enum Saved : std::size_t { kPacked, kAttended, kLogSum, kTensors };
-
-}  // namespace
 
 SelfAttentionPart::SelfAttentionPart(Place& next, const std::string& name,
                                      const AttentionOptions& options)

@@ -5,6 +5,8 @@
 // asked for. Padding that the batch masks is not seen.
 #pragma once
 
+#include <cstddef>
+
 #include "lockstep/nn/parts/linear.h"
 
 namespace lockstep::nn {
@@ -45,6 +47,9 @@ class SelfAttentionPart : public Part {
   const LinearPart& packing() const { return qkv_; }
 
  private:
+  // The order of the spec.
+  enum Saved : std::size_t { kPacked, kAttended, kLogSum, kTensors };
+
   ops::AttentionShape shape(const Setup& setup) const;
   ops::Dropout dropout(const Pass& pass) const;
   void rotate(const Pass& pass, const Tensor& packed, bool backward) const;

@@ -1,11 +1,6 @@
 #include "lockstep/nn/parts/swiglu.h"
 
 namespace lockstep::nn {
-namespace {
-
-enum Saved : std::size_t { kGateUp, kActive, kTensors };
-
-}  // namespace
 
 SwiGluPart::SwiGluPart(Place& next, const std::string& name, const SwiGluOptions& options)
     : Part(next, name, 0, kTensors),

@@ -1,6 +1,8 @@
 // The feed-forward of Llama: y = down(silu(gate(x)) up(x)), gate and up in one packed linear layer.
 #pragma once
 
+#include <cstddef>
+
 #include "lockstep/nn/parts/linear.h"
 
 namespace lockstep::nn {
@@ -30,6 +32,9 @@ class SwiGluPart : public Part {
   Tensor spent(const Pass& pass) const;
 
  private:
+  // The order of the spec.
+  enum Saved : std::size_t { kGateUp, kActive, kTensors };
+
   SwiGluOptions options_;
   LinearPart gate_up_;
   LinearPart down_;

@@ -38,15 +38,18 @@ class CpuOps final : public Ops {
   void run(const ops::Scale& call) override { cpu::run(cpu_, call); }
   void run(const ops::Norm& call) override { cpu::run(cpu_, call); }
   void run(const ops::NormBackward& call) override {
+    ops::check(call);  // before its shapes say how much scratch memory it needs
     const std::size_t needed = norm_scratch(call.sum.shape()[0], call.sum.shape()[1]);
     cpu::run(cpu_, call, scratch_memory(needed));
   }
   void run(const ops::Embedding& call) override { cpu::run(cpu_, call); }
   void run(const ops::EmbeddingBackward& call) override { cpu::run(cpu_, call); }
   void run(const ops::Attention& call) override {
+    ops::check(call);
     cpu::run(cpu_, call, scratch_memory(scratch(call.shape)));
   }
   void run(const ops::AttentionBackward& call) override {
+    ops::check(call);
     cpu::run(cpu_, call, scratch_memory(scratch(call.shape)));
   }
   void run(const ops::Rotary& call) override { cpu::run(cpu_, call); }

@@ -61,12 +61,13 @@ inline Words interleave_second(Words a, Words b) {
 
 // Philox4x32-10 of kLanes counters at once, (block, step) for consecutive blocks, put into the
 // order of the elements: 4 kLanes words.
-inline void random_words(const DropoutKey& key, std::uint64_t block, std::uint32_t* to) {
-  Words x0, x1;
-  for (std::uint32_t i = 0; i < kLanes; ++i) {
-    x0[i] = static_cast<std::uint32_t>(block + i);
-    x1[i] = static_cast<std::uint32_t>((block + i) >> 32);
-  }
+inline void random_words(const DropoutKey& key, std::uint64_t block, Words (&words)[4]) {
+  const auto block_low = static_cast<std::uint32_t>(block);
+  Words x0;
+  for (std::uint32_t i = 0; i < kLanes; ++i) x0[i] = i;
+  x0 += block_low;
+  // A lane that went over the end of 32 bits carries: its mask of -1 is subtracted.
+  Words x1 = static_cast<std::uint32_t>(block >> 32) - (Words)(x0 < block_low);
   Words x2 = Words{} + static_cast<std::uint32_t>(key.step);
   Words x3 = Words{} + static_cast<std::uint32_t>(key.step >> 32);
   auto low = static_cast<std::uint32_t>(key.seed);
@@ -83,9 +84,10 @@ inline void random_words(const DropoutKey& key, std::uint64_t block, std::uint32
   }
   const Words a = interleave_first(x0, x2), b = interleave_first(x1, x3);
   const Words c = interleave_second(x0, x2), d = interleave_second(x1, x3);
-  const Words words[4] = {interleave_first(a, b), interleave_second(a, b), interleave_first(c, d),
-                          interleave_second(c, d)};
-  std::memcpy(to, words, sizeof(words));
+  words[0] = interleave_first(a, b);
+  words[1] = interleave_second(a, b);
+  words[2] = interleave_first(c, d);
+  words[3] = interleave_second(c, d);
 }
 
 // What the elements of a run are multiplied by, made in pieces that stay in the first-level cache.
@@ -105,15 +107,14 @@ class DropoutFactors {
 
  private:
   const float* of(std::uint64_t position, std::size_t count) {
+    const DropoutKey key = key_;  // which the stores below might change, for all a compiler knows
     const std::size_t ahead = position % 4;
     std::uint64_t block = position / 4;
     for (std::size_t i = 0; i < ahead + count; i += 4 * kLanes, block += kLanes) {
-      alignas(64) std::uint32_t words[4 * kLanes];
-      random_words(key_, block, words);
+      Words words[4];
+      random_words(key, block, words);
       for (std::size_t j = 0; j < 4; ++j) {
-        Words word;
-        std::memcpy(&word, words + j * kLanes, sizeof(word));
-        store(factors_ + i + j * kLanes, word <= key_.last_kept ? splat(key_.factor) : splat(0));
+        store(factors_ + i + j * kLanes, words[j] <= key.last_kept ? splat(key.factor) : splat(0));
       }
     }
     return factors_ + ahead;

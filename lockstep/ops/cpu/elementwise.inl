@@ -18,23 +18,24 @@ void map(std::size_t count, void* y, F&& f, const From*... from) {
 
 using Function = Floats (*)(Floats z, Floats& derivative);
 
+struct Activated {
+  Floats value;  // z, then f(z)
+  Floats derivative;
+};
+
 template <class T, Function f>
 void activate(const void* z, void* y, void* derivative, std::size_t count) {
-  const auto* from = static_cast<const T*>(z);
-  if (derivative == nullptr) {
-    map<T>(
-        count, y,
-        [](Floats x) {
-          Floats unused;
-          return f(x, unused);
-        },
-        from);
-    return;
-  }
-  for_vectors(count, [&](std::size_t i, auto part) {
-    Floats slope;
-    store_some(static_cast<T*>(y) + i, f(load_some(from + i, part), slope), part);
-    store_some(static_cast<T*>(derivative) + i, slope, part);
+  const auto read = [&](std::size_t i, auto part) {
+    return Activated{load_some(static_cast<const T*>(z) + i, part), {}};
+  };
+  const auto work = [](Activated& x) { x.value = f(x.value, x.derivative); };
+  const auto write = [&](std::size_t i, auto part, const Activated& x) {
+    store_some(static_cast<T*>(y) + i, x.value, part);
+  };
+  if (derivative == nullptr) return for_vectors_by_two(count, read, work, write);
+  for_vectors_by_two(count, read, work, [&](std::size_t i, auto part, const Activated& x) {
+    write(i, part, x);
+    store_some(static_cast<T*>(derivative) + i, x.derivative, part);
   });
 }
 
@@ -52,17 +53,28 @@ void add_pair(const void* a, const void* b, void* y, std::size_t count) {
       static_cast<const T*>(b));
 }
 
+struct Gated {
+  Floats gate;
+  Floats up;
+  Floats dy;
+};
+
 template <class T>
 void swiglu(const void* gate_up, void* y, std::size_t rows, std::size_t width) {
   for (std::size_t row = 0; row < rows; ++row) {
     const T* gate = static_cast<const T*>(gate_up) + row * 2 * width;
-    map<T>(
-        width, static_cast<T*>(y) + row * width,
-        [](Floats g, Floats up) {
-          Floats unused;
-          return silu(g, unused) * up;
+    for_vectors_by_two(
+        width,
+        [&](std::size_t i, auto part) {
+          return Gated{load_some(gate + i, part), load_some(gate + width + i, part), {}};
         },
-        gate, gate + width);
+        [](Gated& x) {
+          Floats unused;
+          x.up = silu(x.gate, unused) * x.up;
+        },
+        [&](std::size_t i, auto part, const Gated& x) {
+          store_some(static_cast<T*>(y) + row * width + i, x.up, part);
+        });
   }
 }
 
@@ -71,16 +83,23 @@ void swiglu_backward(const void* gate_up, const void* dy, void* dgate_up, std::s
                      std::size_t width) {
   for (std::size_t row = 0; row < rows; ++row) {
     const T* gate = static_cast<const T*>(gate_up) + row * 2 * width;
-    const T* dy_row = static_cast<const T*>(dy) + row * width;
     T* dgate = static_cast<T*>(dgate_up) + row * 2 * width;
-    for_vectors(width, [&](std::size_t i, auto part) {
-      const Floats up = load_some(gate + width + i, part);
-      const Floats d = load_some(dy_row + i, part);
-      Floats slope;
-      const Floats value = silu(load_some(gate + i, part), slope);
-      store_some(dgate + i, d * up * slope, part);
-      store_some(dgate + width + i, d * value, part);
-    });
+    for_vectors_by_two(
+        width,
+        [&](std::size_t i, auto part) {
+          return Gated{load_some(gate + i, part), load_some(gate + width + i, part),
+                       load_some(static_cast<const T*>(dy) + row * width + i, part)};
+        },
+        [](Gated& x) {
+          Floats slope;
+          const Floats value = silu(x.gate, slope);
+          x.gate = x.dy * x.up * slope;
+          x.up = x.dy * value;
+        },
+        [&](std::size_t i, auto part, const Gated& x) {
+          store_some(dgate + i, x.gate, part);
+          store_some(dgate + width + i, x.up, part);
+        });
   }
 }
 

@@ -1,8 +1,6 @@
 #include "lockstep/ops/cpu/linear.h"
 
 #include <algorithm>
-#include <map>
-#include <tuple>
 #include <vector>
 
 #include "lockstep/ops/cpu/gemm/column_sums.h"
@@ -34,7 +32,7 @@ ProductShape product_shape(const LinearTask& task) {
     case LinearPass::kBackwardWeight:  // dweight [out, in] += dy^T x
       shape.m = out, shape.n = in, shape.k = rows;
       shape.a_transposed = true;
-      shape.added = true;
+      shape.accumulate = true;
       shape.output = layer.gradient;
       break;
   }
@@ -53,18 +51,14 @@ std::vector<ProductShape> variants(const LinearTask& task) {
     add([](ProductShape& shape) { shape.bias = true; });
     add([](ProductShape& shape) { shape.added = true; });
     add([](ProductShape& shape) { shape.bias = shape.added = true; });
+    add([](ProductShape& shape) { shape.accumulate = true; });
+    add([](ProductShape& shape) { shape.bias = shape.accumulate = true; });
   } else if (task.pass == LinearPass::kBackwardInput) {
-    add([](ProductShape& shape) { shape.added = true; });
+    add([](ProductShape& shape) { shape.accumulate = true; });
     add([](ProductShape& shape) { shape.factor = true; });
   }
   return all;
 }
-
-// Who does a pass, and with how much memory.
-struct Choice {
-  Implementation* implementation = nullptr;
-  std::size_t scratch = 0;
-};
 
 LinearShape layer_of(const Tensor& x, const Tensor& y, DType gradient) {
   return {.rows = x.shape()[0],
@@ -81,47 +75,33 @@ std::byte* where_given(const Tensor& tensor) {
 }  // namespace
 
 struct LinearLayers::State {
-  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, DType, DType, LinearPass>;
-
   explicit State(const Cpu& the_cpu)
       : cpu(the_cpu), implementations(gemm::implementations(the_cpu)) {}
 
-  // The first implementation that accepts all that the pass may ask for; found once per shape.
-  const Choice& choose(const LinearTask& task) {
-    const LinearShape& layer = task.shape;
-    const Key key{layer.rows, layer.in, layer.out, layer.dtype, layer.gradient, task.pass};
-    const auto known = choices.find(key);
-    if (known != choices.end()) return known->second;
-    const std::vector<ProductShape> shapes = variants(task);
-    const auto first =
-        std::find_if(implementations.begin(), implementations.end(), [&](const auto& each) {
-          return std::all_of(shapes.begin(), shapes.end(),
-                             [&](const ProductShape& shape) { return each->accepts(shape); });
-        });
-    Choice choice{first->get(), 0};
-    for (const ProductShape& shape : shapes) {
-      choice.scratch = std::max(choice.scratch, choice.implementation->scratch(shape));
-    }
-    return choices.emplace(key, choice).first->second;
+  // The first that accepts, as the last does for sure.
+  std::size_t choose(const ProductShape& shape) const {
+    std::size_t index = 0;
+    while (!implementations[index]->accepts(shape)) ++index;
+    return index;
   }
 
   void multiply(const LinearTask& task, const Tensor& a, const Tensor& b, const Tensor& output,
                 const gemm::Finish& finish, std::byte* scratch) {
+    if (output.elements() == 0) return;
     Product product{.shape = product_shape(task),
                     .a = a.data(),
                     .b = b.data(),
                     .output = output.data(),
                     .finish = finish};
-    if (output.elements() == 0) return;
     product.shape.bias = finish.bias != nullptr;
-    product.shape.added = finish.added != nullptr;
+    product.shape.accumulate = finish.added == output.data();
+    product.shape.added = finish.added != nullptr && !product.shape.accumulate;
     product.shape.factor = finish.factor != nullptr;
-    choose(task).implementation->run(product, scratch);
+    implementations[choose(product.shape)]->run(product, scratch);
   }
 
   Cpu cpu;
   std::vector<std::unique_ptr<Implementation>> implementations;
-  std::map<Key, Choice> choices;
 };
 
 LinearTask task_of(const ops::Linear& call) {
@@ -167,7 +147,12 @@ void LinearLayers::run(const ops::LinearBackwardWeight& call, std::byte* scratch
 }
 
 std::size_t LinearLayers::scratch(const LinearTask& task) const {
-  return state_->choose(task).scratch;
+  std::size_t most = 0;
+  for (const ProductShape& shape : variants(task)) {
+    const auto& implementation = state_->implementations[state_->choose(shape)];
+    most = std::max(most, implementation->scratch(shape));
+  }
+  return most;
 }
 
 std::size_t LinearLayers::scratch(const LinearShape& shape) const {
@@ -177,7 +162,15 @@ std::size_t LinearLayers::scratch(const LinearShape& shape) const {
 }
 
 std::string LinearLayers::implementation(const LinearTask& task) const {
-  return state_->choose(task).implementation->name(variants(task).back());
+  std::size_t last = 0;
+  std::string name;
+  for (const ProductShape& shape : variants(task)) {
+    const std::size_t index = state_->choose(shape);
+    if (!name.empty() && index <= last) continue;
+    last = index;
+    name = state_->implementations[index]->name(shape);
+  }
+  return name;
 }
 
 }  // namespace lockstep::cpu

@@ -67,7 +67,6 @@ void run(const Cpu& cpu, const ops::Norm& call) {
 }
 
 void run(const Cpu& cpu, const ops::NormBackward& call, std::byte* scratch) {
-  ops::check(call);
   const DropoutKey key = dropout_key(call.dropout);
   const NormBackwardRows all{
       .begin = 0,

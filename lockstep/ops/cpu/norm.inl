@@ -90,6 +90,8 @@ Averages backward_sums(const NormBackwardRows& call, std::size_t row, float mean
   const T* dy = static_cast<const T*>(call.dy) + row * call.width;
   const T* sum = static_cast<const T*>(call.sum) + row * call.width;
   const T* gain = static_cast<const T*>(call.gain);
+  float* dgain = call.dgain;
+  float* dbias = call.dbias;
   Sum g_sum, gn_sum;
   for_vectors_in_turn(call.width, [&](std::size_t i, auto part, int turn) {
     const Floats d = load_some(dy + i, part);
@@ -97,10 +99,8 @@ Averages backward_sums(const NormBackwardRows& call, std::size_t row, float mean
     const Floats g = d * load_some(gain + i, part);
     g_sum.parts[turn] += g;
     gn_sum.parts[turn] = fused(g, n, gn_sum.parts[turn]);
-    store_some(call.dgain + i, fused(d, n, load_some(call.dgain + i, part)), part);
-    if (call.dbias != nullptr) {
-      store_some(call.dbias + i, load_some(call.dbias + i, part) + d, part);
-    }
+    store_some(dgain + i, fused(d, n, load_some(dgain + i, part)), part);
+    if (dbias != nullptr) store_some(dbias + i, load_some(dbias + i, part) + d, part);
   });
   const auto width = static_cast<float>(call.width);
   return {splat(call.subtracts_mean ? g_sum.total() / width : 0), splat(gn_sum.total() / width)};

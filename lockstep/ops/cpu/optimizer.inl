@@ -19,23 +19,36 @@ void store_parameter(void* parameter, std::size_t i, Floats master, std::size_t 
   }
 }
 
+struct AdamVectors {
+  Floats gradient, master, moment, variance;
+};
+
+inline void take_step(const AdamNumbers& n, AdamVectors& x) {
+  const Floats g = fused(x.master, splat(n.coupled_decay), x.gradient * n.gradient_scale);
+  x.moment = fused(x.moment, splat(n.beta1), g * n.not_beta1);
+  x.variance = fused(x.variance, splat(n.beta2), g * g * n.not_beta2);
+  const Floats size = fused(quick_square_root(x.variance), splat(n.root), splat(n.epsilon));
+  x.master -= fused(x.master, splat(n.decay), x.moment * n.rate / size);
+}
+
 template <class Gradient, class Parameter>
-void adam(const AdamNumbers& n, const void* gradient, float* master, float* moment, float* variance,
-          void* parameter, std::size_t count) {
-  const auto* gradients = static_cast<const Gradient*>(gradient);
-  for_vectors(count, [&](std::size_t i, auto part) {
-    const Floats before = load_some(master + i, part);
-    const Floats g =
-        fused(before, splat(n.coupled_decay), load_some(gradients + i, part) * n.gradient_scale);
-    const Floats m = fused(load_some(moment + i, part), splat(n.beta1), g * n.not_beta1);
-    const Floats v = fused(load_some(variance + i, part), splat(n.beta2), g * g * n.not_beta2);
-    const Floats direction = m * n.rate / fused(square_root(v), splat(n.root), splat(n.epsilon));
-    const Floats after = before - fused(before, splat(n.decay), direction);
-    store_some(moment + i, m, part);
-    store_some(variance + i, v, part);
-    store_some(master + i, after, part);
-    store_parameter<Parameter>(parameter, i, after, part);
-  });
+void adam(const AdamNumbers& numbers, const void* gradient, float* master, float* moment,
+          float* variance, void* parameter, std::size_t count) {
+  const AdamNumbers n = numbers;
+  for_vectors_by_two(
+      count,
+      [&](std::size_t i, auto part) {
+        return AdamVectors{load_some(static_cast<const Gradient*>(gradient) + i, part),
+                           load_some(master + i, part), load_some(moment + i, part),
+                           load_some(variance + i, part)};
+      },
+      [&](AdamVectors& x) { take_step(n, x); },
+      [&](std::size_t i, auto part, const AdamVectors& x) {
+        store_some(moment + i, x.moment, part);
+        store_some(variance + i, x.variance, part);
+        store_some(master + i, x.master, part);
+        store_parameter<Parameter>(parameter, i, x.master, part);
+      });
 }
 
 template <class Gradient, class Parameter>

@@ -1,5 +1,8 @@
 #include "lockstep/ops/cpu/gemm/implementation.h"
 
+#include <utility>
+
+#include "lockstep/ops/cpu/gemm/onednn.h"
 #include "lockstep/ops/cpu/gemm/packed.h"
 
 namespace lockstep::cpu::gemm {
@@ -30,6 +33,10 @@ std::unique_ptr<Implementation> make_packed(const Cpu& cpu) {
 
 std::vector<std::unique_ptr<Implementation>> implementations(const Cpu& cpu) {
   std::vector<std::unique_ptr<Implementation>> all;
+  // Who asks for kernels of a lesser instruction set gets these.
+  if (cpu.isa == available_isas().front()) {
+    if (auto onednn = make_onednn(cpu)) all.push_back(std::move(onednn));
+  }
   all.push_back(make_packed(cpu));
   return all;
 }

@@ -40,20 +40,27 @@ void for_sums(const gemm::Product& product, const float* tile, const gemm::Place
   }
 }
 
-template <std::size_t columns, class T, class Function>
-void finish_activated(const gemm::Product& product, const float* tile, const gemm::Place& place,
-                      Function&& function) {
+template <ops::Activation activation>
+inline Floats activated(Floats z, Floats& derivative) {
+  if constexpr (activation == ops::Activation::kGeluTanh) return gelu_tanh(z, derivative);
+  if constexpr (activation == ops::Activation::kGeluErf) return gelu_erf(z, derivative);
+  if constexpr (activation == ops::Activation::kRelu) return relu(z, derivative);
+}
+
+template <std::size_t columns, class T, ops::Activation activation>
+void finish_activated(const gemm::Product& product, const float* tile, const gemm::Place& place) {
   auto* output = reinterpret_cast<T*>(product.output);
   auto* derivatives = reinterpret_cast<T*>(product.finish.derivative);
   for_sums<columns, T>(product, tile, place, [&](std::size_t at, auto part, Floats x) {
     Floats derivative;
-    store_some(output + at, function(rounded_to<T>(x), derivative), part);
+    store_some(output + at, activated<activation>(rounded_to<T>(x), derivative), part);
     if (derivatives != nullptr) store_some(derivatives + at, derivative, part);
   });
 }
 
 template <std::size_t columns, class T>
 void finish(const gemm::Product& product, const float* tile, const gemm::Place& place) {
+  using ops::Activation;
   if (!product.finish.activation) {
     auto* output = reinterpret_cast<T*>(product.output);
     return for_sums<columns, T>(product, tile, place, [&](std::size_t at, auto part, Floats x) {
@@ -61,12 +68,12 @@ void finish(const gemm::Product& product, const float* tile, const gemm::Place& 
     });
   }
   switch (*product.finish.activation) {
-    case ops::Activation::kGeluTanh:
-      return finish_activated<columns, T>(product, tile, place, gelu_tanh);
-    case ops::Activation::kGeluErf:
-      return finish_activated<columns, T>(product, tile, place, gelu_erf);
-    case ops::Activation::kRelu:
-      return finish_activated<columns, T>(product, tile, place, relu);
+    case Activation::kGeluTanh:
+      return finish_activated<columns, T, Activation::kGeluTanh>(product, tile, place);
+    case Activation::kGeluErf:
+      return finish_activated<columns, T, Activation::kGeluErf>(product, tile, place);
+    case Activation::kRelu:
+      return finish_activated<columns, T, Activation::kRelu>(product, tile, place);
   }
 }
 

@@ -1,15 +1,13 @@
 #include "lockstep/ops/cpu/gemm/packed.h"
 
 #include <algorithm>
-#include <cstdint>
 
+#include "lockstep/ops/cpu/gemm/aligned.h"
 #include "lockstep/ops/cpu/gemm/blocks.h"
 #include "lockstep/ops/cpu/gemm/kernels.h"
 
 namespace lockstep::cpu::gemm {
 namespace {
-
-constexpr std::size_t kAlignment = 64;
 
 // One thread's work on its part of the output.
 class Part {
@@ -112,11 +110,6 @@ class Part {
   float* sums_;
 };
 
-float* aligned(std::byte* memory) {
-  const auto address = reinterpret_cast<std::uintptr_t>(memory);
-  return reinterpret_cast<float*>(memory + (kAlignment - address % kAlignment) % kAlignment);
-}
-
 }  // namespace
 
 std::size_t packed_scratch(const Cpu& cpu, const ProductShape& shape) {
@@ -129,7 +122,7 @@ void run_packed(const Cpu& cpu, const Product& product, std::byte* scratch) {
   const ProductShape& shape = product.shape;
   const Kernels& kernels = kernels_of(cpu.isa);
   const Blocks blocks = plan_blocks(kernels, shape, cpu.team.size());
-  float* memory = aligned(scratch);
+  auto* memory = reinterpret_cast<float*>(aligned(scratch));
   cpu.team.run([&](int thread) {
     const auto index = static_cast<std::size_t>(thread);
     const int row_parts = static_cast<int>(blocks.row_parts);

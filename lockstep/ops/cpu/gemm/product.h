@@ -4,6 +4,7 @@
 //   output[i, j] = finish(sum over p of a[i, p] b[p, j])
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <optional>
 
@@ -24,7 +25,7 @@ struct Matrix {
 // output; [m, n] ones are dense.
 struct Finish {
   const std::byte* bias = nullptr;    // [n], added
-  const std::byte* added = nullptr;   // [m, n]; may be the output, which then accumulates
+  const std::byte* added = nullptr;   // [m, n]; may be the output
   const std::byte* factor = nullptr;  // [m, n], multiplies
   // Of the sum rounded to the type of the output; its derivative goes to [m, n] `derivative`.
   std::optional<ops::Activation> activation;
@@ -42,10 +43,11 @@ struct ProductShape {
   bool b_transposed = false;   // b lies as [n, k]
   // What of Finish happens; an activation needs nothing of its own.
   bool bias = false;
-  bool added = false;
+  bool added = false;       // something else than the output
+  bool accumulate = false;  // the output is what is added
   bool factor = false;
 
-  friend bool operator==(const ProductShape&, const ProductShape&) = default;
+  friend auto operator<=>(const ProductShape&, const ProductShape&) = default;
 };
 
 struct Product {
