@@ -13,7 +13,7 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kOpsExamples =
     R"(Shapes are those of GPT-2 124M on 4 x 1024 tokens; optimizers go over all 124M parameters.
 
 Examples:
@@ -27,7 +27,7 @@ of floor   the least time that the machine could take / median. The machine coul
            the bytes need to stream through memory, or the products in registers, whichever is
            longer; both rates are measured first, with as many threads)";
 
-struct Flags {
+struct OpsFlags {
   std::vector<std::string> ops;
   std::string dtypes = "f32";
   std::string min_time;
@@ -35,7 +35,7 @@ struct Flags {
   int threads = 0;
 };
 
-std::vector<bench::OpDescription> parse_ops(const std::vector<std::string>& lists) {
+std::vector<bench::OpDescription> parse_operations(const std::vector<std::string>& lists) {
   const auto& all = bench::op_descriptions();
   std::vector<std::string_view> known;
   for (const auto& description : all) known.push_back(description.name);
@@ -55,7 +55,7 @@ std::vector<bench::OpDescription> parse_ops(const std::vector<std::string>& list
   return chosen.empty() ? all : chosen;
 }
 
-std::vector<DType> parse_dtypes(const std::string& text) {
+std::vector<DType> parse_compute_types(const std::string& text) {
   constexpr DType kComputeTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
   std::vector<std::string_view> known;
   for (const DType dtype : kComputeTypes) known.push_back(name(dtype));
@@ -71,9 +71,9 @@ std::vector<DType> parse_dtypes(const std::string& text) {
   return dtypes;
 }
 
-bench::OpsPlan make_plan(const Flags& flags) {
-  bench::OpsPlan plan{.ops = parse_ops(flags.ops),
-                      .dtypes = parse_dtypes(flags.dtypes),
+bench::OpsPlan make_ops_plan(const OpsFlags& flags) {
+  bench::OpsPlan plan{.ops = parse_operations(flags.ops),
+                      .dtypes = parse_compute_types(flags.dtypes),
                       .threads = flags.threads,
                       .json = flags.json};
   if (plan.threads == 0) plan.threads = CpuSet::of_this_thread().count();
@@ -84,10 +84,10 @@ bench::OpsPlan make_plan(const Flags& flags) {
 }  // namespace
 
 void add_bench_ops(CLI::App& bench, int& exit_code) {
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<OpsFlags>();
   CLI::App* command =
       bench.add_subcommand("ops", "Time operations, beside what the machine can do at best");
-  command->footer(kExamples);
+  command->footer(kOpsExamples);
   command->add_option("--op", flags->ops, "operations, or a list of them; all where none is named")
       ->type_name("NAME");
   command->add_option("--dtype", flags->dtypes, "f32, bf16, f16, or a list")->capture_default_str();
@@ -98,7 +98,8 @@ void add_bench_ops(CLI::App& bench, int& exit_code) {
       ->type_name("TIME");
   command->add_option("--json", flags->json, "write the results as an array of objects")
       ->type_name("FILE");
-  command->callback([flags, &exit_code] { exit_code = bench::run_ops(make_plan(*flags)) ? 0 : 1; });
+  command->callback(
+      [flags, &exit_code] { exit_code = bench::run_ops(make_ops_plan(*flags)) ? 0 : 1; });
 }
 
 }  // namespace lockstep::cli

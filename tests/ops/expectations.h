@@ -207,9 +207,7 @@ inline void expect_refusals(Ops& ops, const OpDescription& description) {
   }
 }
 
-// ---- one test for each operation
-
-class OpTest : public ::testing::TestWithParam<OpDescription> {};
+// ---- one test for each operation: fixtures are TestWithParam<OpDescription>
 
 inline std::string test_name(const ::testing::TestParamInfo<OpDescription>& info) {
   return info.param.name;

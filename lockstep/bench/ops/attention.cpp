@@ -11,7 +11,7 @@ namespace {
 using ops::AttentionShape;
 using ops::Heads;
 
-struct Options {
+struct AttentionOptions {
   AttentionShape shape;
   bool mask = false;
   double dropout = 0;
@@ -45,7 +45,7 @@ struct Options {
 struct HeadSet {
   Heads q, k, v;
 };
-HeadSet heads_of(const Options& options, const Tensors& t, const std::string& prefix) {
+HeadSet heads_of(const AttentionOptions& options, const Tensors& t, const std::string& prefix) {
   if (!options.packed) {
     return {{t[prefix + "q"], 0}, {t[prefix + "k"], 0}, {t[prefix + "v"], 0}};
   }
@@ -57,7 +57,7 @@ struct HeadField {
   std::string name;
   Shape shape;
 };
-std::vector<HeadField> head_fields(const Options& options) {
+std::vector<HeadField> head_fields(const AttentionOptions& options) {
   const AttentionShape& shape = options.shape;
   if (options.packed) {
     return {{"qkv", {shape.batch * shape.queries, options.first_value() + options.key_columns()}}};
@@ -66,7 +66,7 @@ std::vector<HeadField> head_fields(const Options& options) {
   return {{"q", options.query_rows()}, {"k", keys}, {"v", keys}};
 }
 
-std::vector<OpField> input_fields(const Options& options) {
+std::vector<OpField> attention_inputs(const AttentionOptions& options) {
   std::vector<OpField> fields;
   for (const HeadField& field : head_fields(options)) {
     fields.push_back(input(field.name, options.shape.dtype, field.shape, normal(), Freedom::kLast));
@@ -79,14 +79,14 @@ std::vector<OpField> input_fields(const Options& options) {
 }
 
 // Of the two products of forward, 2 q k head_size each.
-double flops_of(const AttentionShape& shape) {
+double attention_flops(const AttentionShape& shape) {
   const double all = 4 * static_cast<double>(shape.batch * shape.heads) *
                      static_cast<double>(shape.queries) * static_cast<double>(shape.keys) *
                      static_cast<double>(shape.head_size);
   return shape.causal ? all / 2 : all;
 }
 
-void run_forward(Ops& ops, const Tensors& t, const Options& options) {
+void run_attention(Ops& ops, const Tensors& t, const AttentionOptions& options) {
   const HeadSet heads = heads_of(options, t, "");
   ops.run(ops::Attention{.shape = options.shape,
                          .scale = options.scale(),
@@ -100,7 +100,7 @@ void run_forward(Ops& ops, const Tensors& t, const Options& options) {
                          .probabilities = t["probabilities"]});
 }
 
-void run_backward(Ops& ops, const Tensors& t, const Options& options) {
+void run_attention_backward(Ops& ops, const Tensors& t, const AttentionOptions& options) {
   const HeadSet heads = heads_of(options, t, "");
   const HeadSet gradients = heads_of(options, t, "d");
   ops.run(ops::AttentionBackward{.shape = options.shape,
@@ -122,15 +122,15 @@ Shape log_sum_shape(const AttentionShape& shape) {
   return {shape.batch, shape.heads, shape.queries};
 }
 
-auto scratch_of(const AttentionShape& shape) {
+auto attention_scratch(const AttentionShape& shape) {
   return [shape](const Ops& ops) { return ops.scratch(shape); };
 }
 
-OpCase forward_case(const Options& options) {
+OpCase attention_case(const AttentionOptions& options) {
   OpCase one;
   const AttentionShape& shape = options.shape;
   one.name = options.text();
-  one.fields = input_fields(options);
+  one.fields = attention_inputs(options);
   // Probabilities may be rounded to the compute type before they meet the values.
   const double noise = 64 + 8 * std::sqrt(static_cast<double>(shape.keys + shape.head_size));
   one.fields.push_back(
@@ -142,21 +142,23 @@ OpCase forward_case(const Options& options) {
                                 {shape.batch, shape.heads, shape.queries, shape.keys},
                                 {.relative = 64, .noise = 16}));
   }
-  one.run = [options](Ops& ops, const Tensors& t) { run_forward(ops, t, options); };
-  one.scratch = scratch_of(shape);
-  one.flops = flops_of(shape);
+  one.run = [options](Ops& ops, const Tensors& t) { run_attention(ops, t, options); };
+  one.scratch = attention_scratch(shape);
+  one.flops = attention_flops(shape);
   Gradient gradient{.outputs = {"out"}};
   for (const HeadField& field : head_fields(options)) gradient.inputs.push_back(field.name);
-  gradient.backward = [options](Ops& ops, const Tensors& t) { run_backward(ops, t, options); };
+  gradient.backward = [options](Ops& ops, const Tensors& t) {
+    run_attention_backward(ops, t, options);
+  };
   one.gradient = gradient;
   return one;
 }
 
-OpCase backward_case(const Options& options) {
+OpCase attention_backward_case(const AttentionOptions& options) {
   OpCase one;
   const AttentionShape& shape = options.shape;
   one.name = options.text();
-  one.fields = input_fields(options);
+  one.fields = attention_inputs(options);
   one.fields.push_back(input("out", shape.dtype, options.query_rows(), normal()));
   one.fields.push_back(input("log_sum", statistic(shape.dtype), log_sum_shape(shape), normal()));
   one.fields.push_back(input("dout", shape.dtype, options.query_rows(), normal()));
@@ -168,14 +170,14 @@ OpCase backward_case(const Options& options) {
     one.fields.push_back(
         output("d" + field.name, shape.dtype, field.shape, tolerance, Freedom::kLast));
   }
-  one.prepare = [options](Ops& ops, const Tensors& t) { run_forward(ops, t, options); };
-  one.run = [options](Ops& ops, const Tensors& t) { run_backward(ops, t, options); };
-  one.scratch = scratch_of(shape);
-  one.flops = 2.5 * flops_of(shape);  // five products for two
+  one.prepare = [options](Ops& ops, const Tensors& t) { run_attention(ops, t, options); };
+  one.run = [options](Ops& ops, const Tensors& t) { run_attention_backward(ops, t, options); };
+  one.scratch = attention_scratch(shape);
+  one.flops = 2.5 * attention_flops(shape);  // five products for two
   return one;
 }
 
-std::vector<Options> odd_options(DType dtype) {
+std::vector<AttentionOptions> odd_attentions(DType dtype) {
   const auto shape = [dtype](std::int64_t batch, std::int64_t queries, std::int64_t keys,
                              std::int64_t heads, std::int64_t kv_heads, std::int64_t head_size,
                              bool causal) {
@@ -201,35 +203,38 @@ std::vector<Options> odd_options(DType dtype) {
   };
 }
 
-std::vector<OpCase> forward_cases(DType dtype) {
+std::vector<OpCase> attention_cases(DType dtype) {
   std::vector<OpCase> cases;
-  for (const Options& options : odd_options(dtype)) cases.push_back(forward_case(options));
+  for (const AttentionOptions& options : odd_attentions(dtype))
+    cases.push_back(attention_case(options));
   return cases;
 }
 
-std::vector<OpCase> backward_cases(DType dtype) {
+std::vector<OpCase> attention_backward_cases(DType dtype) {
   std::vector<OpCase> cases;
-  for (Options options : odd_options(dtype)) {
+  for (AttentionOptions options : odd_attentions(dtype)) {
     options.probabilities = false;
-    cases.push_back(backward_case(options));
+    cases.push_back(attention_backward_case(options));
   }
   return cases;
 }
 
-Options typical_options(DType dtype) {
+AttentionOptions typical_attention(DType dtype) {
   return {.shape = {Typical::kBatch, Typical::kSequence, Typical::kSequence, Typical::kHeads,
                     Typical::kHeads, Typical::kHeadSize, true, dtype},
           .packed = true};
 }
 
-OpCase forward_typical(DType dtype) { return forward_case(typical_options(dtype)); }
-OpCase backward_typical(DType dtype) { return backward_case(typical_options(dtype)); }
+OpCase attention_typical(DType dtype) { return attention_case(typical_attention(dtype)); }
+OpCase attention_backward_typical(DType dtype) {
+  return attention_backward_case(typical_attention(dtype));
+}
 
 }  // namespace
 
 std::vector<OpDescription> describe_attention() {
-  return {{"attention", forward_cases, forward_typical},
-          {"attention_backward", backward_cases, backward_typical}};
+  return {{"attention", attention_cases, attention_typical},
+          {"attention_backward", attention_backward_cases, attention_backward_typical}};
 }
 
 }  // namespace lockstep::bench

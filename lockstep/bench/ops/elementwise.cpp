@@ -7,9 +7,9 @@ namespace lockstep::bench {
 namespace {
 
 // Element by element: lengths around those of vectors, as one dimension or as rows.
-const Shape kOdd[] = {{0}, {1}, {3}, {17}, {64}, {5, 13}, {3, 1, 129}, {1031}};
-const Shape kTypical{Typical::kRows, Typical::kWidth};
-const Shape kTypicalHidden{Typical::kRows, Typical::kHidden};
+const Shape kOddShapes[] = {{0}, {1}, {3}, {17}, {64}, {5, 13}, {3, 1, 129}, {1031}};
+const Shape kTypicalRows{Typical::kRows, Typical::kWidth};
+const Shape kTypicalHiddenRows{Typical::kRows, Typical::kHidden};
 
 // ---- activate
 
@@ -45,7 +45,7 @@ std::vector<OpCase> activate_cases(DType dtype) {
   using enum ops::Activation;
   std::vector<OpCase> cases;
   for (const ops::Activation activation : {kGeluTanh, kGeluErf, kRelu}) {
-    for (const Shape& shape : kOdd) {
+    for (const Shape& shape : kOddShapes) {
       cases.push_back(activate_case(dtype, shape, activation, true, false));
     }
     cases.push_back(activate_case(dtype, {67}, activation, false, false));
@@ -56,7 +56,7 @@ std::vector<OpCase> activate_cases(DType dtype) {
 }
 
 OpCase activate_typical(DType dtype) {
-  return activate_case(dtype, kTypicalHidden, ops::Activation::kGeluTanh, true, false);
+  return activate_case(dtype, kTypicalHiddenRows, ops::Activation::kGeluTanh, true, false);
 }
 
 // ---- multiply, add
@@ -82,7 +82,7 @@ OpCase pair_case(DType dtype, const Shape& shape, YIs y) {
 template <class Op>
 std::vector<OpCase> pair_cases(DType dtype) {
   std::vector<OpCase> cases;
-  for (const Shape& shape : kOdd) cases.push_back(pair_case<Op>(dtype, shape, YIs::kApart));
+  for (const Shape& shape : kOddShapes) cases.push_back(pair_case<Op>(dtype, shape, YIs::kApart));
   cases.push_back(pair_case<Op>(dtype, {131}, YIs::kA));
   cases.push_back(pair_case<Op>(dtype, {131}, YIs::kB));
   return cases;
@@ -90,7 +90,7 @@ std::vector<OpCase> pair_cases(DType dtype) {
 
 template <class Op>
 OpCase pair_typical(DType dtype) {
-  return pair_case<Op>(dtype, kTypical, YIs::kApart);
+  return pair_case<Op>(dtype, kTypicalRows, YIs::kApart);
 }
 
 // ---- drop
@@ -118,14 +118,14 @@ OpCase drop_case(DType dtype, const Shape& shape, double probability, bool in_pl
 
 std::vector<OpCase> drop_cases(DType dtype) {
   std::vector<OpCase> cases;
-  for (const Shape& shape : kOdd) cases.push_back(drop_case(dtype, shape, 0.1, false));
+  for (const Shape& shape : kOddShapes) cases.push_back(drop_case(dtype, shape, 0.1, false));
   cases.push_back(drop_case(dtype, {131}, 0, false));
   cases.push_back(drop_case(dtype, {131}, 0, true));
   cases.push_back(drop_case(dtype, {131}, 0.75, true));
   return cases;
 }
 
-OpCase drop_typical(DType dtype) { return drop_case(dtype, kTypical, 0.1, false); }
+OpCase drop_typical(DType dtype) { return drop_case(dtype, kTypicalRows, 0.1, false); }
 
 // ---- cast
 
@@ -144,7 +144,7 @@ OpCase cast_case(DType from, DType to, const Shape& shape, const Fill& fill) {
 std::vector<OpCase> cast_cases(DType dtype) {
   std::vector<OpCase> cases;
   for (const DType other : {DType::kF32, DType::kBF16, DType::kF16, DType::kF64}) {
-    for (const Shape& shape : kOdd) cases.push_back(cast_case(dtype, other, shape, normal()));
+    for (const Shape& shape : kOddShapes) cases.push_back(cast_case(dtype, other, shape, normal()));
     cases.push_back(cast_case(dtype, other, {1031}, wide(-30, 20)));
     cases.push_back(cast_case(dtype, other, {1031}, wide(-150, 130)));
   }
@@ -172,12 +172,12 @@ OpCase scale_case(DType dtype, const Shape& shape) {
 
 std::vector<OpCase> scale_cases(DType dtype) {
   std::vector<OpCase> cases;
-  for (const Shape& shape : kOdd) cases.push_back(scale_case(dtype, shape));
+  for (const Shape& shape : kOddShapes) cases.push_back(scale_case(dtype, shape));
   return cases;
 }
 
 OpCase scale_typical(DType dtype) {
-  OpCase one = scale_case(dtype, kTypicalHidden);
+  OpCase one = scale_case(dtype, kTypicalHiddenRows);
   // Again and again, without running into subnormal numbers.
   one.run = [](Ops& ops, const Tensors& t) { ops.run(ops::Scale{.x = t["x"], .factor = -1}); };
   return one;

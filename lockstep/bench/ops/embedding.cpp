@@ -6,7 +6,7 @@
 namespace lockstep::bench {
 namespace {
 
-struct Sizes {
+struct EmbeddingSizes {
   std::int64_t batch, sequence, width, vocabulary;
   bool positions = true;
   bool types = false;
@@ -25,21 +25,21 @@ struct Sizes {
   }
 };
 
-std::vector<Sizes> odd_sizes() {
+std::vector<EmbeddingSizes> odd_embeddings() {
   return {{1, 1, 1, 1},
           {1, 3, 17, 5},
           {2, 17, 3, 7, true, true},
           {0, 5, 4, 3},
           {3, 31, 65, 11, false, false},
           {3, 7, 67, 3, true, true, 0.1},
-          {2, 13, 16, 50257, true, false, 0.5}};
+          {2, 13, 3, 50257, true, false, 0.5}};
 }
 
-std::vector<OpField> index_fields(const Sizes& sizes) {
+std::vector<OpField> index_fields(const EmbeddingSizes& sizes) {
   std::vector<OpField> fields = {
       input("tokens", DType::kI32, {sizes.rows()}, indices(sizes.vocabulary))};
   if (sizes.types) {
-    fields.push_back(input("types", DType::kI32, {sizes.rows()}, indices(Sizes::kTypes)));
+    fields.push_back(input("types", DType::kI32, {sizes.rows()}, indices(EmbeddingSizes::kTypes)));
   }
   return fields;
 }
@@ -49,14 +49,14 @@ struct Table {
   Shape shape;
 };
 
-std::vector<Table> tables(const Sizes& sizes, const std::string& prefix) {
+std::vector<Table> tables(const EmbeddingSizes& sizes, const std::string& prefix) {
   std::vector<Table> all = {{prefix + "tokens_table", {sizes.vocabulary, sizes.width}}};
   if (sizes.positions) all.push_back({prefix + "positions_table", {sizes.places(), sizes.width}});
-  if (sizes.types) all.push_back({prefix + "types_table", {Sizes::kTypes, sizes.width}});
+  if (sizes.types) all.push_back({prefix + "types_table", {EmbeddingSizes::kTypes, sizes.width}});
   return all;
 }
 
-OpCase forward_case(DType dtype, const Sizes& sizes) {
+OpCase embedding_case(DType dtype, const EmbeddingSizes& sizes) {
   OpCase one;
   one.name = sizes.text();
   one.fields = index_fields(sizes);
@@ -94,7 +94,7 @@ OpCase forward_case(DType dtype, const Sizes& sizes) {
   return one;
 }
 
-OpCase backward_case(DType dtype, const Sizes& sizes, DType gradient) {
+OpCase embedding_backward_case(DType dtype, const EmbeddingSizes& sizes, DType gradient) {
   OpCase one;
   one.name = fmt::format("{}, gradients {}", sizes.text(), name(gradient));
   one.fields = index_fields(sizes);
@@ -127,32 +127,35 @@ OpCase backward_case(DType dtype, const Sizes& sizes, DType gradient) {
   return one;
 }
 
-std::vector<OpCase> forward_cases(DType dtype) {
+std::vector<OpCase> embedding_cases(DType dtype) {
   std::vector<OpCase> cases;
-  for (const Sizes& sizes : odd_sizes()) cases.push_back(forward_case(dtype, sizes));
+  for (const EmbeddingSizes& sizes : odd_embeddings())
+    cases.push_back(embedding_case(dtype, sizes));
   return cases;
 }
 
-std::vector<OpCase> backward_cases(DType dtype) {
+std::vector<OpCase> embedding_backward_cases(DType dtype) {
   std::vector<OpCase> cases;
-  for (const Sizes& sizes : odd_sizes()) {
-    cases.push_back(backward_case(dtype, sizes, DType::kF32));
-    if (is_narrow(dtype)) cases.push_back(backward_case(dtype, sizes, dtype));
+  for (const EmbeddingSizes& sizes : odd_embeddings()) {
+    cases.push_back(embedding_backward_case(dtype, sizes, DType::kF32));
+    if (is_narrow(dtype)) cases.push_back(embedding_backward_case(dtype, sizes, dtype));
   }
   return cases;
 }
 
-constexpr Sizes kTypical{Typical::kBatch, Typical::kSequence, Typical::kWidth,
-                         Typical::kVocabulary};
+constexpr EmbeddingSizes kTypicalEmbedding{Typical::kBatch, Typical::kSequence, Typical::kWidth,
+                                           Typical::kVocabulary};
 
-OpCase forward_typical(DType dtype) { return forward_case(dtype, kTypical); }
-OpCase backward_typical(DType dtype) { return backward_case(dtype, kTypical, DType::kF32); }
+OpCase embedding_typical(DType dtype) { return embedding_case(dtype, kTypicalEmbedding); }
+OpCase embedding_backward_typical(DType dtype) {
+  return embedding_backward_case(dtype, kTypicalEmbedding, DType::kF32);
+}
 
 }  // namespace
 
 std::vector<OpDescription> describe_embedding() {
-  return {{"embedding", forward_cases, forward_typical},
-          {"embedding_backward", backward_cases, backward_typical}};
+  return {{"embedding", embedding_cases, embedding_typical},
+          {"embedding_backward", embedding_backward_cases, embedding_backward_typical}};
 }
 
 }  // namespace lockstep::bench

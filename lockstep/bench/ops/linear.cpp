@@ -6,7 +6,7 @@
 namespace lockstep::bench {
 namespace {
 
-struct Sizes {
+struct LinearSizes {
   std::int64_t rows, in, out;
 
   double flops() const {
@@ -16,19 +16,19 @@ struct Sizes {
 };
 
 // Odd, empty and prime, and around the blocks that fast kernels have.
-constexpr Sizes kOdd[] = {{1, 1, 1},     {3, 17, 5},   {17, 3, 1},   {0, 7, 5},
-                          {5, 0, 3},     {4, 7, 0},    {31, 64, 48}, {16, 16, 16},
-                          {67, 129, 33}, {2, 769, 31}, {130, 5, 64}};
-constexpr Sizes kUp{Typical::kRows, Typical::kWidth, Typical::kHidden};
-constexpr Sizes kDown{Typical::kRows, Typical::kHidden, Typical::kWidth};
+constexpr LinearSizes kOddLayers[] = {{1, 1, 1},     {3, 17, 5},   {17, 3, 1},   {0, 7, 5},
+                                      {5, 0, 3},     {4, 7, 0},    {31, 64, 48}, {16, 16, 16},
+                                      {67, 129, 33}, {2, 769, 31}, {130, 5, 64}};
+constexpr LinearSizes kUp{Typical::kRows, Typical::kWidth, Typical::kHidden};
+constexpr LinearSizes kDown{Typical::kRows, Typical::kHidden, Typical::kWidth};
 
-auto scratch_of(const Sizes& sizes, DType dtype, DType gradient) {
+auto layer_scratch(const LinearSizes& sizes, DType dtype, DType gradient) {
   const LinearShape shape{
       .rows = sizes.rows, .in = sizes.in, .out = sizes.out, .dtype = dtype, .gradient = gradient};
   return [shape](const Ops& ops) { return ops.scratch(shape); };
 }
 
-std::vector<OpField> layer_fields(const Sizes& sizes, DType dtype, bool bias) {
+std::vector<OpField> layer_fields(const LinearSizes& sizes, DType dtype, bool bias) {
   std::vector<OpField> fields = {
       input("x", dtype, {sizes.rows, sizes.in}, normal()),
       input("weight", dtype, {sizes.out, sizes.in}, normal(balanced(sizes.in)))};
@@ -40,7 +40,7 @@ std::vector<OpField> layer_fields(const Sizes& sizes, DType dtype, bool bias) {
 
 enum class Residual { kNone, kApart, kIsY };
 
-OpCase linear_case(DType dtype, const Sizes& sizes, bool bias, Residual residual) {
+OpCase linear_case(DType dtype, const LinearSizes& sizes, bool bias, Residual residual) {
   OpCase one;
   one.name = sizes.text() + (bias ? ", bias" : "");
   one.fields = layer_fields(sizes, dtype, bias);
@@ -64,7 +64,7 @@ OpCase linear_case(DType dtype, const Sizes& sizes, bool bias, Residual residual
                         .residual = in_place ? t["y"] : t["residual"],
                         .y = t["y"]});
   };
-  one.scratch = scratch_of(sizes, dtype, dtype);
+  one.scratch = layer_scratch(sizes, dtype, dtype);
   one.flops = sizes.flops();
   if (in_place) return one;
   one.gradient = Gradient{
@@ -79,7 +79,7 @@ OpCase linear_case(DType dtype, const Sizes& sizes, bool bias, Residual residual
 
 std::vector<OpCase> linear_cases(DType dtype) {
   std::vector<OpCase> cases;
-  for (const Sizes& sizes : kOdd) {
+  for (const LinearSizes& sizes : kOddLayers) {
     cases.push_back(linear_case(dtype, sizes, true, Residual::kNone));
   }
   cases.push_back(linear_case(dtype, {17, 31, 13}, false, Residual::kNone));
@@ -107,7 +107,7 @@ std::string_view activation_name(ops::Activation activation) {
   return "?";
 }
 
-OpCase activation_case(DType dtype, const Sizes& sizes, bool bias, ops::Activation activation,
+OpCase activation_case(DType dtype, const LinearSizes& sizes, bool bias, ops::Activation activation,
                        bool derivative) {
   OpCase one;
   one.name = fmt::format("{}, {}{}{}", sizes.text(), activation_name(activation),
@@ -128,7 +128,7 @@ OpCase activation_case(DType dtype, const Sizes& sizes, bool bias, ops::Activati
                                   .y = t["y"],
                                   .derivative = t["derivative"]});
   };
-  one.scratch = scratch_of(sizes, dtype, dtype);
+  one.scratch = layer_scratch(sizes, dtype, dtype);
   one.flops = sizes.flops();
   if (!derivative) return one;
   one.gradient = Gradient{
@@ -145,7 +145,7 @@ OpCase activation_case(DType dtype, const Sizes& sizes, bool bias, ops::Activati
 std::vector<OpCase> activation_cases(DType dtype) {
   using enum ops::Activation;
   std::vector<OpCase> cases;
-  for (const Sizes& sizes : kOdd) {
+  for (const LinearSizes& sizes : kOddLayers) {
     cases.push_back(activation_case(dtype, sizes, true, kGeluTanh, true));
   }
   for (const ops::Activation activation : {kGeluTanh, kGeluErf, kRelu}) {
@@ -163,7 +163,7 @@ OpCase activation_typical(DType dtype) {
 
 enum class Into { kOverwrite, kFactor, kAccumulate };
 
-OpCase backward_input_case(DType dtype, const Sizes& sizes, Into into) {
+OpCase backward_input_case(DType dtype, const LinearSizes& sizes, Into into) {
   OpCase one;
   one.name = sizes.text();
   one.fields = {input("dy", dtype, {sizes.rows, sizes.out}, normal()),
@@ -190,17 +190,18 @@ OpCase backward_input_case(DType dtype, const Sizes& sizes, Into into) {
                                      .dx = t["dx"],
                                      .accumulate = accumulate});
   };
-  one.scratch = scratch_of(sizes, dtype, dtype);
+  one.scratch = layer_scratch(sizes, dtype, dtype);
   one.flops = sizes.flops();
   return one;
 }
 
 std::vector<OpCase> backward_input_cases(DType dtype) {
   std::vector<OpCase> cases;
-  for (const Sizes& sizes : kOdd) {
+  for (const LinearSizes& sizes : kOddLayers) {
     cases.push_back(backward_input_case(dtype, sizes, Into::kOverwrite));
   }
-  for (const Sizes& sizes : {Sizes{13, 37, 19}, Sizes{64, 33, 17}, Sizes{5, 0, 3}}) {
+  for (const LinearSizes& sizes :
+       {LinearSizes{13, 37, 19}, LinearSizes{64, 33, 17}, LinearSizes{5, 0, 3}}) {
     cases.push_back(backward_input_case(dtype, sizes, Into::kFactor));
     cases.push_back(backward_input_case(dtype, sizes, Into::kAccumulate));
   }
@@ -213,7 +214,7 @@ OpCase backward_input_typical(DType dtype) {
 
 // ---- linear_backward_weight
 
-OpCase backward_weight_case(DType dtype, const Sizes& sizes, bool bias, DType gradient) {
+OpCase backward_weight_case(DType dtype, const LinearSizes& sizes, bool bias, DType gradient) {
   OpCase one;
   one.name = fmt::format("{}{}, gradients {}", sizes.text(), bias ? ", bias" : "", name(gradient));
   const Tolerance tolerance{.noise = noise_of_sum(sizes.rows)};
@@ -227,14 +228,14 @@ OpCase backward_weight_case(DType dtype, const Sizes& sizes, bool bias, DType gr
     ops.run(ops::LinearBackwardWeight{
         .dy = t["dy"], .x = t["x"], .dweight = t["dweight"], .dbias = t["dbias"]});
   };
-  one.scratch = scratch_of(sizes, dtype, gradient);
+  one.scratch = layer_scratch(sizes, dtype, gradient);
   one.flops = sizes.flops();
   return one;
 }
 
 std::vector<OpCase> backward_weight_cases(DType dtype) {
   std::vector<OpCase> cases;
-  for (const Sizes& sizes : kOdd) {
+  for (const LinearSizes& sizes : kOddLayers) {
     cases.push_back(backward_weight_case(dtype, sizes, true, DType::kF32));
     if (is_narrow(dtype)) cases.push_back(backward_weight_case(dtype, sizes, true, dtype));
   }

@@ -10,7 +10,7 @@ using ops::NormKind;
 
 enum class SumIs { kNone, kApart, kX, kBranch };  // kNone: there is no branch
 
-struct Options {
+struct NormOptions {
   NormKind kind = NormKind::kLayer;
   bool bias = true;  // of a layer norm
   SumIs sum = SumIs::kNone;
@@ -29,25 +29,25 @@ struct Options {
   }
 };
 
-constexpr std::pair<std::int64_t, std::int64_t> kOdd[] = {{1, 1},  {3, 17}, {17, 3},  {0, 8},
-                                                          {5, 64}, {7, 67}, {2, 1031}};
+constexpr std::pair<std::int64_t, std::int64_t> kOddNorms[] = {{1, 1},  {3, 17}, {17, 3},  {0, 8},
+                                                               {5, 64}, {7, 67}, {2, 1031}};
 
 // What a statistic of `width` elements may miss when one of them was rounded to its neighbour.
 double flipped(DType dtype, std::int64_t width) {
   return 16 * unit(dtype) / unit(DType::kF32) / static_cast<double>(width);
 }
 
-std::vector<OpField> parameter_fields(DType dtype, std::int64_t width, const Options& options) {
+std::vector<OpField> parameter_fields(DType dtype, std::int64_t width, const NormOptions& options) {
   std::vector<OpField> fields = {input("gain", dtype, {width}, normal(0.25, 1))};
   if (options.has_bias()) fields.push_back(input("bias", dtype, {width}, normal()));
   return fields;
 }
 
-std::string place_of_sum(const Options& options) {
+std::string place_of_sum(const NormOptions& options) {
   return options.sum == SumIs::kX ? "x" : options.sum == SumIs::kBranch ? "branch" : "sum";
 }
 
-void run_norm(Ops& ops, const Tensors& t, const Options& options) {
+void run_norm(Ops& ops, const Tensors& t, const NormOptions& options) {
   const bool branch = options.sum != SumIs::kNone;
   ops.run(ops::Norm{.kind = options.kind,
                     .x = t["x"],
@@ -62,7 +62,7 @@ void run_norm(Ops& ops, const Tensors& t, const Options& options) {
 }
 
 // y and sum have gradients of their own, as where a residual stream goes on beside the norm.
-Gradient norm_gradient(const Options& options) {
+Gradient norm_gradient(const NormOptions& options) {
   Gradient gradient{.inputs = {"x", "gain"}, .outputs = {"y"}};
   const bool branch = options.sum == SumIs::kApart;
   if (options.has_bias()) gradient.inputs.push_back("bias");
@@ -87,7 +87,7 @@ Gradient norm_gradient(const Options& options) {
   return gradient;
 }
 
-OpCase norm_case(DType dtype, std::int64_t rows, std::int64_t width, const Options& options) {
+OpCase norm_case(DType dtype, std::int64_t rows, std::int64_t width, const NormOptions& options) {
   OpCase one;
   one.name = fmt::format("{} x {}, {}", rows, width, options.text());
   const Shape shape{rows, width};
@@ -122,7 +122,7 @@ OpCase norm_case(DType dtype, std::int64_t rows, std::int64_t width, const Optio
 
 std::vector<OpCase> norm_cases(DType dtype) {
   std::vector<OpCase> cases;
-  for (const auto& [rows, width] : kOdd) {
+  for (const auto& [rows, width] : kOddNorms) {
     for (const NormKind kind : {NormKind::kLayer, NormKind::kRms}) {
       cases.push_back(norm_case(dtype, rows, width, {.kind = kind}));
       cases.push_back(
@@ -144,23 +144,23 @@ OpCase norm_typical(DType dtype) {
 
 enum class DSumIs { kApart, kDy, kDResidual };
 
-struct BackwardOptions {
-  Options norm;
+struct NormBackwardOptions {
+  NormOptions norm;
   bool residual = false;
   DSumIs dsum = DSumIs::kApart;
   DType gradient = DType::kF32;
 };
 
-std::string place_of_dsum(const BackwardOptions& options) {
+std::string place_of_dsum(const NormBackwardOptions& options) {
   return options.dsum == DSumIs::kDy          ? "dy"
          : options.dsum == DSumIs::kDResidual ? "dresidual"
                                               : "dsum";
 }
 
-OpCase backward_case(DType dtype, std::int64_t rows, std::int64_t width,
-                     const BackwardOptions& options) {
+OpCase norm_backward_case(DType dtype, std::int64_t rows, std::int64_t width,
+                          const NormBackwardOptions& options) {
   OpCase one;
-  const Options& norm = options.norm;
+  const NormOptions& norm = options.norm;
   const std::string place = place_of_dsum(options);
   one.name = fmt::format("{} x {}, {}{}, dsum at {}, gradients {}", rows, width, norm.text(),
                          options.residual ? ", residual" : "", place, name(options.gradient));
@@ -220,33 +220,34 @@ OpCase backward_case(DType dtype, std::int64_t rows, std::int64_t width,
   return one;
 }
 
-std::vector<OpCase> backward_cases(DType dtype) {
+std::vector<OpCase> norm_backward_cases(DType dtype) {
   std::vector<OpCase> cases;
-  for (const auto& [rows, width] : kOdd) {
+  for (const auto& [rows, width] : kOddNorms) {
     for (const NormKind kind : {NormKind::kLayer, NormKind::kRms}) {
-      cases.push_back(backward_case(dtype, rows, width, {.norm = {.kind = kind}}));
-      cases.push_back(backward_case(
+      cases.push_back(norm_backward_case(dtype, rows, width, {.norm = {.kind = kind}}));
+      cases.push_back(norm_backward_case(
           dtype, rows, width,
           {.norm = {.kind = kind, .dropout = 0.1}, .residual = true, .gradient = dtype}));
     }
   }
-  cases.push_back(backward_case(dtype, 131, 9, {.norm = {.bias = false}}));
-  cases.push_back(backward_case(dtype, 13, 37, {.dsum = DSumIs::kDy, .gradient = dtype}));
-  cases.push_back(backward_case(dtype, 13, 37,
-                                {.norm = {.kind = NormKind::kRms, .dropout = 0.25},
-                                 .residual = true,
-                                 .dsum = DSumIs::kDResidual}));
+  cases.push_back(norm_backward_case(dtype, 131, 9, {.norm = {.bias = false}}));
+  cases.push_back(norm_backward_case(dtype, 13, 37, {.dsum = DSumIs::kDy, .gradient = dtype}));
+  cases.push_back(norm_backward_case(dtype, 13, 37,
+                                     {.norm = {.kind = NormKind::kRms, .dropout = 0.25},
+                                      .residual = true,
+                                      .dsum = DSumIs::kDResidual}));
   return cases;
 }
 
-OpCase backward_typical(DType dtype) {
-  return backward_case(dtype, Typical::kRows, Typical::kWidth, {.residual = true});
+OpCase norm_backward_typical(DType dtype) {
+  return norm_backward_case(dtype, Typical::kRows, Typical::kWidth, {.residual = true});
 }
 
 }  // namespace
 
 std::vector<OpDescription> describe_norm() {
-  return {{"norm", norm_cases, norm_typical}, {"norm_backward", backward_cases, backward_typical}};
+  return {{"norm", norm_cases, norm_typical},
+          {"norm_backward", norm_backward_cases, norm_backward_typical}};
 }
 
 }  // namespace lockstep::bench

@@ -7,7 +7,7 @@ namespace lockstep::bench {
 namespace {
 
 constexpr DType kF32 = DType::kF32;
-constexpr std::int64_t kOdd[] = {0, 1, 3, 17, 64, 131, 1031};
+constexpr std::int64_t kOddCounts[] = {0, 1, 3, 17, 64, 131, 1031};
 
 // Gradients of the type, or of f32 where the master is f32 too and only parameters are narrow.
 struct StepTypes {
@@ -72,7 +72,7 @@ OpCase adam_case(DType dtype, std::int64_t count, const StepTypes& types,
 std::vector<OpCase> adam_cases(DType dtype) {
   std::vector<OpCase> cases;
   for (const StepTypes& types : step_types(dtype)) {
-    for (const std::int64_t count : kOdd) cases.push_back(adam_case(dtype, count, types, {}));
+    for (const std::int64_t count : kOddCounts) cases.push_back(adam_case(dtype, count, types, {}));
     cases.push_back(adam_case(dtype, 67, types, {.decoupled = false}));
     cases.push_back(adam_case(dtype, 67, types, {.decay = 0, .step = 1, .gradient_scale = 1}));
     cases.push_back(adam_case(dtype, 67, types, {.step = 100000}));
@@ -111,7 +111,7 @@ OpCase sgd_case(DType dtype, std::int64_t count, const StepTypes& types, double 
 std::vector<OpCase> sgd_cases(DType dtype) {
   std::vector<OpCase> cases;
   for (const StepTypes& types : step_types(dtype)) {
-    for (const std::int64_t count : kOdd) {
+    for (const std::int64_t count : kOddCounts) {
       cases.push_back(sgd_case(dtype, count, types, 0));
       if (count > 0) cases.push_back(sgd_case(dtype, count, types, 0.9));
     }
@@ -140,7 +140,7 @@ OpCase squares_case(DType dtype, std::int64_t count, const Fill& fill) {
 
 std::vector<OpCase> squares_cases(DType dtype) {
   std::vector<OpCase> cases;
-  for (const std::int64_t count : kOdd) cases.push_back(squares_case(dtype, count, normal()));
+  for (const std::int64_t count : kOddCounts) cases.push_back(squares_case(dtype, count, normal()));
   cases.push_back(squares_case(dtype, 100003, normal(3)));
   // Numbers whose squares f32 does not have are numbers still.
   if (dtype != DType::kF16) cases.push_back(squares_case(dtype, 1031, wide(60, 100)));

@@ -8,6 +8,10 @@
 
 namespace lockstep::ops::reference {
 
+inline std::int64_t count(const Tensor& tensor) {
+  return static_cast<std::int64_t>(tensor.elements());
+}
+
 template <class T>
 class Elements {
  public:

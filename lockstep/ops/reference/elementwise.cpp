@@ -8,8 +8,6 @@
 namespace lockstep::ops::reference {
 namespace {
 
-std::int64_t count(const Tensor& tensor) { return static_cast<std::int64_t>(tensor.elements()); }
-
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 }  // namespace

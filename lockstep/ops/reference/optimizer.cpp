@@ -6,8 +6,6 @@
 namespace lockstep::ops::reference {
 namespace {
 
-std::int64_t count(const Tensor& tensor) { return static_cast<std::int64_t>(tensor.elements()); }
-
 // parameter = master, rounded; nothing where there is no parameter of its own.
 void round_parameter(const Tensor& parameter, const Tensor& master) {
   if (is_given(parameter)) run(Cast{.from = master, .to = parameter});

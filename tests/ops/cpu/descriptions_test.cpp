@@ -10,11 +10,13 @@ std::span<const std::unique_ptr<Ops>> implementations() {
   return kAll;
 }
 
-TEST_P(OpTest, MatchesTheReferenceAndGivesTheSameBitsAgain) {
+class CpuOp : public ::testing::TestWithParam<OpDescription> {};
+
+TEST_P(CpuOp, MatchesTheReferenceAndGivesTheSameBitsAgain) {
   expect_values(implementations(), GetParam());
 }
 
-TEST_P(OpTest, RefusesWhatIsWrongAndWritesNothing) {
+TEST_P(CpuOp, RefusesWhatIsWrongAndWritesNothing) {
   expect_refusals(*implementations()[1], GetParam());
 }
 
@@ -22,7 +24,8 @@ TEST(LinearActivation, HasTheBitsOfLinearAndActivate) {
   for (const auto& ops : implementations()) expect_fused_bits(*ops);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, OpTest, ::testing::ValuesIn(bench::op_descriptions()), test_name);
+INSTANTIATE_TEST_SUITE_P(Described, CpuOp, ::testing::ValuesIn(bench::op_descriptions()),
+                         test_name);
 
 }  // namespace
 }  // namespace lockstep::ops_test
