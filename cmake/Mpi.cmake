@@ -9,6 +9,7 @@ endif()
 if(LOCKSTEP_MPI AND MPI_CXX_FOUND)
   file(GLOB mpi_sources CONFIGURE_DEPENDS lockstep/comm/mpi/backend/*.cpp)
   add_library(lockstep_mpi MODULE ${mpi_sources})
+  lockstep_unity(lockstep_mpi)
   target_link_libraries(lockstep_mpi PRIVATE lockstep lockstep_flags MPI::MPI_CXX)
   # Its copy of the library stays its own, whatever the program that loads it exports.
   target_link_options(lockstep_mpi PRIVATE -Wl,--exclude-libs,ALL)

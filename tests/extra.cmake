@@ -16,10 +16,13 @@ if(TARGET example_all_reduce)
   set_tests_properties(Examples.FourRanksSumAVector PROPERTIES LABELS proc TIMEOUT 120
     RUN_SERIAL ON)
 endif()
+if(TARGET example_custom_block)
+  add_test(NAME Examples.ABlockOfOnesOwnLearns COMMAND example_custom_block)
+  set_tests_properties(Examples.ABlockOfOnesOwnLearns PROPERTIES LABELS proc TIMEOUT 120)
+endif()
 
-# comm_tests builds the tests of comm/ alone, which is what the thread sanitizer is run over.
-get_property(targets DIRECTORY PROPERTY BUILDSYSTEM_TARGETS)
-list(FILTER targets INCLUDE REGEX "^comm_.*_test$")
-# Schedules and kernels are pure functions.
-list(FILTER targets EXCLUDE REGEX "^comm_(schedule|reduce)_")
-add_custom_target(comm_tests DEPENDS ${targets} lockstep_cli)
+# What the thread sanitizer is run over: the unit tests of what has threads. Schedules and kernels
+# are pure functions.
+list(FILTER test_targets INCLUDE REGEX "^(comm|tensor)_")
+list(FILTER test_targets EXCLUDE REGEX "_(proc|net|slow)_test$|^comm_(schedule|reduce)_")
+add_custom_target(threaded_tests DEPENDS ${test_targets} lockstep_cli)

@@ -18,23 +18,23 @@ using Duration = Config::Duration;
 
 constexpr std::string_view kAuto = "auto";
 
-struct Unit {
+struct ExactUnit {
   std::string_view name;
   std::int64_t factor;
 };
 
 // From large to small; the last divides everything.
-constexpr Unit kDurationUnits[] = {
+constexpr ExactUnit kDurationUnits[] = {
     {"h", 3'600'000'000'000}, {"min", 60'000'000'000}, {"s", 1'000'000'000},
     {"ms", 1'000'000},        {"us", 1'000},           {"ns", 1}};
-constexpr Unit kSizeUnits[] = {
+constexpr ExactUnit kSizeUnits[] = {
     {"Ti", 1ll << 40}, {"Gi", 1ll << 30}, {"Mi", 1ll << 20}, {"Ki", 1ll << 10}, {"", 1}};
 
 // Exactly `value`, in the largest unit of which it is a multiple: nothing is lost when read back.
 template <std::size_t N>
-std::string format_exactly(std::int64_t value, const Unit (&units)[N]) {
-  const auto fits = [&](const Unit& unit) { return value != 0 && value % unit.factor == 0; };
-  const Unit* unit = std::find_if(std::begin(units), std::end(units) - 1, fits);
+std::string format_exactly(std::int64_t value, const ExactUnit (&units)[N]) {
+  const auto fits = [&](const ExactUnit& unit) { return value != 0 && value % unit.factor == 0; };
+  const ExactUnit* unit = std::find_if(std::begin(units), std::end(units) - 1, fits);
   return fmt::format("{}{}", value / unit->factor, unit->name);
 }
 
@@ -71,6 +71,14 @@ std::optional<int> parse_int(std::string_view text) {
   const char* end = text.data() + text.size();
   const auto [last, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc() || last != end) return std::nullopt;
+  return value;
+}
+
+std::optional<double> parse_double(std::string_view text) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [last, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || last != end || !std::isfinite(value)) return std::nullopt;
   return value;
 }
 
@@ -147,6 +155,22 @@ void Config::bind(std::string_view key, int& field, std::string_view doc, ValueR
        .quoted = false,
        .assign = [&field,
                   range](std::string_view text) { return store(parse_int(text), field, range); },
+       .print = [&field] { return fmt::to_string(field); }});
+}
+
+void Config::bind(std::string_view key, double& field, std::string_view doc,
+                  ValueRange<double> range) {
+  std::string expected = "a number like 0.5 or 3e-4";
+  if (range.min > ValueRange<double>().min) expected += fmt::format(", at least {}", range.min);
+  if (range.max < ValueRange<double>().max) expected += fmt::format(", at most {}", range.max);
+  add({.name = std::string(key),
+       .type = "number",
+       .expected = std::move(expected),
+       .doc = std::string(doc),
+       .literal = Literal::kNumber,
+       .quoted = false,
+       .assign = [&field,
+                  range](std::string_view text) { return store(parse_double(text), field, range); },
        .print = [&field] { return fmt::to_string(field); }});
 }
 

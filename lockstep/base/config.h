@@ -47,12 +47,15 @@ class Config {
   // key that is taken, be it as an environment variable. Text and TOML forms by type:
   //   bool      true or false                        (as text also 1 and 0)
   //   int       42
+  //   number    0.5, 3e-4, 2                         (finite)
   //   size      "512Ki", "64KiB", 4096               (bytes)
   //   duration  "30s", "1.5ms", "5min"; an optional one also "auto"
   //   string    "any text"
   //   list      ["a", "b"]                           (as text a,b)
   void bind(std::string_view key, bool& field, std::string_view doc);
   void bind(std::string_view key, int& field, std::string_view doc, ValueRange<int> range = {});
+  void bind(std::string_view key, double& field, std::string_view doc,
+            ValueRange<double> range = {});
   void bind(std::string_view key, std::size_t& field, std::string_view doc,
             ValueRange<std::size_t> range = {});
   void bind(std::string_view key, Duration& field, std::string_view doc,
@@ -89,7 +92,7 @@ class Config {
 
  private:
   // Which TOML value, other than a string, may stand for a key.
-  enum class Literal { kNone, kBool, kInteger, kList };
+  enum class Literal { kNone, kBool, kInteger, kNumber, kList };
 
   struct Key {
     std::string name;

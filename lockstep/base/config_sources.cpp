@@ -59,7 +59,12 @@ class TomlReader {
       return value->get() ? "true" : "false";
     }
     if (const auto* value = node.as_integer();
-        value != nullptr && key.literal == Config::Literal::kInteger) {
+        value != nullptr &&
+        (key.literal == Config::Literal::kInteger || key.literal == Config::Literal::kNumber)) {
+      return fmt::to_string(value->get());
+    }
+    if (const auto* value = node.as_floating_point();
+        value != nullptr && key.literal == Config::Literal::kNumber) {
       return fmt::to_string(value->get());
     }
     if (const auto* list = node.as_array();

@@ -14,13 +14,15 @@ namespace {
 namespace fs = std::filesystem;
 
 // Returns the errno of what failed, or 0.
-int write_to(const fs::path& path, int flags, std::string_view text) {
+int write_to(const fs::path& path, int flags, std::span<const std::string_view> pieces) {
   UniqueFd file(::open(path.c_str(), flags | O_WRONLY | O_CLOEXEC, 0666));
   if (!file) return errno;
-  while (!text.empty()) {
-    const ssize_t written = ::write(file.get(), text.data(), text.size());
-    if (written < 0 && errno != EINTR) return errno;
-    if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
+  for (std::string_view piece : pieces) {
+    while (!piece.empty()) {
+      const ssize_t written = ::write(file.get(), piece.data(), piece.size());
+      if (written < 0 && errno != EINTR) return errno;
+      if (written > 0) piece.remove_prefix(static_cast<std::size_t>(written));
+    }
   }
   // Some file systems say only here that there was no room.
   return ::close(file.release()) == 0 ? 0 : errno;
@@ -43,11 +45,11 @@ bool is_special(const fs::path& path) {
   fail_errno(fmt::format("cannot write {}", path.string()), error);
 }
 
-int replace(const fs::path& path, std::string_view text) {
+int replace(const fs::path& path, std::span<const std::string_view> pieces) {
   const fs::path target = target_of(path);
   fs::path unfinished = target;
   unfinished += fmt::format(".{}.tmp", ::getpid());
-  int error = write_to(unfinished, O_CREAT | O_TRUNC, text);
+  int error = write_to(unfinished, O_CREAT | O_TRUNC, pieces);
   if (error == 0 && ::rename(unfinished.c_str(), target.c_str()) != 0) error = errno;
   if (error != 0) ::unlink(unfinished.c_str());
   return error;
@@ -56,7 +58,11 @@ int replace(const fs::path& path, std::string_view text) {
 }  // namespace
 
 void write_file(const fs::path& path, std::string_view text) {
-  const int error = is_special(path) ? write_to(path, 0, text) : replace(path, text);
+  write_file(path, std::span<const std::string_view>(&text, 1));
+}
+
+void write_file(const fs::path& path, std::span<const std::string_view> pieces) {
+  const int error = is_special(path) ? write_to(path, 0, pieces) : replace(path, pieces);
   if (error != 0) fail_writing(path, error);
 }
 

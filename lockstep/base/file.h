@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 #include <string_view>
 
 namespace lockstep {
@@ -11,6 +12,8 @@ namespace lockstep {
 // no regular file (a device, a pipe) is written to as it is; a symbolic link stays one.
 // Throws Error(kSystem) when it cannot be done, and then nothing has changed.
 void write_file(const std::filesystem::path& path, std::string_view text);
+// The same of many pieces, one after the other, without first putting them together in memory.
+void write_file(const std::filesystem::path& path, std::span<const std::string_view> pieces);
 
 // Throws what write_file() would where its file cannot be made: to be asked before long work whose
 // result goes there. Changes nothing.

@@ -20,14 +20,14 @@ namespace lockstep::bench {
 namespace {
 
 // Both sides read at once what the other writes; who does not is stuck.
-constexpr std::chrono::seconds kPatience{30};
+constexpr std::chrono::seconds kStuckAfter{30};
 
 }  // namespace
 
 void Connection::send_line(std::string_view line) {
   std::string text(line);
   text += '\n';
-  send_all(fd(), std::as_bytes(std::span(text)), deadline_in(kPatience));
+  send_all(fd(), std::as_bytes(std::span(text)), deadline_in(kStuckAfter));
 }
 
 bool Connection::read_some() {
@@ -68,7 +68,7 @@ MeetingPoint open_meeting_point() {
 }
 
 Connection connect_to(std::string_view name) {
-  return Connection(connect_unix_abstract(name, deadline_in(kPatience)));
+  return Connection(connect_unix_abstract(name, deadline_in(kStuckAfter)));
 }
 
 std::optional<Accepted> accept_at(const MeetingPoint& meeting) {

@@ -16,8 +16,9 @@
 namespace lockstep::bench {
 namespace {
 
-constexpr std::chrono::seconds kFarewell{3};   // for idle ranks to end by themselves
-constexpr std::chrono::seconds kLastWords{1};  // for what is left of a failed job to tell why
+constexpr std::chrono::seconds kFarewell{3};  // for idle ranks to end by themselves
+constexpr std::chrono::seconds kTimeForLastWords{
+    1};  // for what is left of a failed job to tell why
 
 // Waits for one of `handles` to be readable; false when the deadline has passed.
 bool wait_readable(std::vector<pollfd>& handles, Deadline deadline) {
@@ -70,7 +71,7 @@ void Job::end(Deadline patience) {
 
 void Job::fail_with(const std::string& why, bool hangs) {
   // Where a rank has ended, the others and the launcher may still be telling why: let them.
-  end(hangs ? Deadline::min() : deadline_in(kLastWords));
+  end(hangs ? Deadline::min() : deadline_in(kTimeForLastWords));
   std::string words;
   for (const auto& process : processes_) {
     const std::string more = process->last_words();

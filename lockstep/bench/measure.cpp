@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kProbeCalls = 3;
 constexpr int kPortions = 4;
-constexpr double kPatience = 2;  // times the planned length of a turn
+constexpr double kLongestTurn = 2;  // times the planned length of a turn
 
 struct Contender {
   Measurement result;
@@ -66,7 +66,7 @@ void probe(Contender& contender, Task task, const Effort& effort, const Interrup
 // A turn comes in portions, so that calls which become slower than the probe saw them cannot make
 // it endless.
 void take_turn(Contender& contender, Task task, const Effort& effort, const Interrupt& interrupt) {
-  const double enough = kPatience * effort.seconds / effort.turns;
+  const double enough = kLongestTurn * effort.seconds / effort.turns;
   double spent = 0;
   task.warmup = std::max(2, contender.calls / 8);  // caches, and whoever was asleep
   for (int done = 0; done < contender.calls && !contender.out(); done += task.iterations) {

@@ -21,7 +21,7 @@
 namespace lockstep::bench {
 namespace {
 
-constexpr off_t kLastWords = 2000;  // bytes
+constexpr off_t kLastWordsBytes = 2000;
 constexpr std::chrono::seconds kGrace{3};
 constexpr int kCannotStart = 127;
 
@@ -119,7 +119,7 @@ std::string Process::how_it_ended() const {
 std::string Process::last_words() const {
   struct stat status {};
   ::fstat(output_.get(), &status);
-  const off_t from = std::max<off_t>(0, status.st_size - kLastWords);
+  const off_t from = std::max<off_t>(0, status.st_size - kLastWordsBytes);
   std::string text(static_cast<std::size_t>(status.st_size - from), '\0');
   const ssize_t got = ::pread(output_.get(), text.data(), text.size(), from);
   text.resize(static_cast<std::size_t>(std::max<ssize_t>(0, got)));

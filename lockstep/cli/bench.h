@@ -6,6 +6,9 @@
 namespace lockstep::cli {
 
 void add_bench_collectives(CLI::App& bench, int& exit_code);
+void add_bench_ops(CLI::App& bench, int& exit_code);
 void add_bench_worker(CLI::App& bench, int& exit_code);  // hidden: a rank of a bench
+void add_bench_train(CLI::App& bench, int& exit_code);
+void add_bench_train_worker(CLI::App& bench, int& exit_code);  // hidden: one side of it
 
 }  // namespace lockstep::cli

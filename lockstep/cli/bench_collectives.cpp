@@ -36,7 +36,7 @@ bus bw     algorithm bw x 2(N-1)/N for all_reduce, (N-1)/N for all_gather, reduc
            all_to_all, 1 for broadcast
 speed-up   the fastest peer's median / this median: above 1 is faster than every peer)";
 
-struct Flags {
+struct BenchFlags {
   std::string ops = "all_reduce";
   std::string ranks = "2";
   std::string sizes = "8..128Mi";
@@ -99,7 +99,7 @@ std::vector<std::string> words(const std::string& text) {
   return list;
 }
 
-bench::CollectivesPlan make_plan(const Flags& flags) {
+bench::CollectivesPlan make_plan(const BenchFlags& flags) {
   bench::CollectivesPlan plan;
   plan.ops = parse_ops(flags.ops);
   plan.dtypes = parse_dtypes(flags.dtypes);
@@ -132,7 +132,7 @@ bench::CollectivesPlan make_plan(const Flags& flags) {
 }  // namespace
 
 void add_bench_collectives(CLI::App& bench, int& exit_code) {
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<BenchFlags>();
   CLI::App* command =
       bench.add_subcommand("collectives", "Time collectives, beside Gloo, Open MPI and MPICH");
   command->footer(kExamples);

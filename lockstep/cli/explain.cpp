@@ -26,7 +26,7 @@ namespace {
 using schedule::Algorithm;
 using schedule::Shape;
 
-constexpr int kDefaultRanks[] = {4};
+constexpr int kDefaultExplainRanks[] = {4};
 constexpr int kDefaultCostRanks[] = {4, 8, 12, 64};
 constexpr std::string_view kDefaultSize = "1MiB";
 constexpr std::string_view kDefaultCostSizes = "1Ki,32Ki,1Mi,32Mi,1Gi";
@@ -82,7 +82,7 @@ std::vector<Shape> shapes_of(const Options& options) {
         std::accumulate(shape.grid.begin(), shape.grid.end(), 1LL, std::multiplies<>());
     ranks = {static_cast<int>(std::min<long long>(product, kMostRanks + 1))};
   } else if (options.cost.empty() || !options.algorithm.empty()) {
-    ranks.assign(std::begin(kDefaultRanks), std::end(kDefaultRanks));
+    ranks.assign(std::begin(kDefaultExplainRanks), std::end(kDefaultExplainRanks));
   } else {
     ranks.assign(std::begin(kDefaultCostRanks), std::end(kDefaultCostRanks));
   }
@@ -170,7 +170,7 @@ void explain(const Options& options) {
   }
 }
 
-std::string footer() {
+std::string explain_footer() {
   TextTable links;
   for (const schedule::NamedLink& named : schedule::named_links()) {
     links.row({std::string(named.name), std::string(named.what),
@@ -220,7 +220,7 @@ void add_explain(CLI::App& app, int& exit_code) {
       command->add_option("--root", options->root, "Root of broadcast, reduce, gather and scatter"),
       command->add_option("--segments", options->segments,
                           "Pieces that chain and double_binary_tree send one behind the other")};
-  command->footer(footer());
+  command->footer(explain_footer());
   command->callback([options, of_shape, &exit_code] {
     for (const CLI::Option* option : of_shape) {
       if (option->count() > 0) options->of_shape.push_back(option->get_name());

@@ -19,7 +19,7 @@
 namespace lockstep::cli {
 namespace {
 
-struct Flags {
+struct LaunchFlags {
   LaunchOptions options;
   std::string rendezvous;
   std::string grace = "5s";
@@ -35,7 +35,7 @@ std::chrono::milliseconds milliseconds_of(const std::string& text) {
       std::chrono::duration<double>(parse_seconds(text)));
 }
 
-LaunchOptions resolve(const Flags& flags) {
+LaunchOptions resolve(const LaunchFlags& flags) {
   LaunchOptions options = flags.options;
   options.prefix_output = !flags.no_prefix;
   options.bind = !flags.no_bind;
@@ -86,7 +86,7 @@ int run(const LaunchOptions& options) {
 void add_launch(CLI::App& app, int& exit_code) {
   auto* command = app.add_subcommand(
       "launch", "Start a program as the ranks of a job: lockstep launch -n 4 -- prog args");
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<LaunchFlags>();
   LaunchOptions& options = flags->options;
   command->add_option("-n,--ranks-per-node", options.ranks_per_node, "Ranks on this machine")
       ->capture_default_str();

@@ -14,6 +14,7 @@
 #include "lockstep/base/units.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/plan_question.h"
+#include "lockstep/cli/plan_run.h"
 
 namespace lockstep::cli {
 namespace {
@@ -21,11 +22,12 @@ namespace {
 using plan::Count;
 using plan::ModelShape;
 
-constexpr Count kDefaultRanks[] = {1, 8, 64};
-constexpr Count kMostRanks = 10'000'000;
+constexpr Count kDefaultPlanRanks[] = {1, 8, 64};
+constexpr Count kMostPlanRanks = 10'000'000;
 
 // As they were typed; empty where they were not.
-struct Flags {
+struct PlanFlags {
+  std::vector<std::string> run;  // a configuration file and settings
   std::string model;
   std::string parameters;
   std::string family;
@@ -56,7 +58,7 @@ std::string known_names() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-bool describes_a_shape(const Flags& flags) {
+bool describes_a_shape(const PlanFlags& flags) {
   for (const std::string* flag :
        {&flags.family, &flags.layers, &flags.hidden, &flags.heads, &flags.kv_heads,
         &flags.feed_forward, &flags.vocabulary, &flags.positions}) {
@@ -69,7 +71,7 @@ Count count_or(std::string_view flag, const std::string& text, Count otherwise) 
   return text.empty() ? otherwise : parse_count(flag, text);
 }
 
-ModelShape own_shape(const Flags& flags) {
+ModelShape own_shape(const PlanFlags& flags) {
   if (flags.layers.empty() || flags.hidden.empty() || flags.heads.empty()) {
     fail(ErrorCode::kInvalidArgument,
          "a model of your own needs --layers, --hidden and --heads; or name one by --model: {}",
@@ -92,7 +94,7 @@ ModelShape own_shape(const Flags& flags) {
 }
 
 // Throws when the flags name no model or more than one; nothing when only P is known.
-std::optional<ModelShape> chosen_shape(const Flags& flags) {
+std::optional<ModelShape> chosen_shape(const PlanFlags& flags) {
   const bool own = describes_a_shape(flags);
   if (!flags.parameters.empty()) {
     if (own || !flags.model.empty() || !flags.head.empty() || !flags.sequence.empty() ||
@@ -121,13 +123,13 @@ std::optional<ModelShape> chosen_shape(const Flags& flags) {
 }
 
 std::vector<Count> parse_ranks(const std::string& text) {
-  if (text.empty()) return {std::begin(kDefaultRanks), std::end(kDefaultRanks)};
+  if (text.empty()) return {std::begin(kDefaultPlanRanks), std::end(kDefaultPlanRanks)};
   std::vector<Count> ranks;
   for (const std::string_view part : split_text(text, ',')) {
     ranks.push_back(parse_count("--ranks", trim(part)));
-    if (ranks.back() > kMostRanks) {
+    if (ranks.back() > kMostPlanRanks) {
       fail(ErrorCode::kInvalidArgument, "--ranks: {} are more than the {} that plan takes",
-           ranks.back(), kMostRanks);
+           ranks.back(), kMostPlanRanks);
     }
   }
   return ranks;
@@ -141,7 +143,7 @@ Count parse_memory(const std::string& text) {
   }
 }
 
-void read_training(const Flags& flags, PlanQuestion& question) {
+void read_training(const PlanFlags& flags, PlanQuestion& question) {
   const auto number = [](std::string_view flag, const std::string& text) {
     return text.empty() ? std::optional<double>() : parse_number(flag, text);
   };
@@ -160,7 +162,7 @@ void read_training(const Flags& flags, PlanQuestion& question) {
   }
 }
 
-PlanQuestion read_question(const Flags& flags) {
+PlanQuestion read_question(const PlanFlags& flags) {
   PlanQuestion question;
   question.shape = chosen_shape(flags);
   if (question.shape) {
@@ -183,9 +185,27 @@ PlanQuestion read_question(const Flags& flags) {
   return question;
 }
 
-std::string footer() {
+// A run has its settings in its configuration.
+void check_alone(const CLI::App& command) {
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string name = option->get_name();
+    if (option->count() == 0 || name == "run" || name == "--json") continue;
+    fail(ErrorCode::kInvalidArgument,
+         "{} is for a model that is planned by flags; a run has key=value settings, like "
+         "batch.micro=4",
+         name);
+  }
+}
+
+std::string plan_footer() {
   return fmt::format(
+      "Two things can be planned. A run, by its configuration: the very layout of memory that\n"
+      "training takes, buffer by buffer. Or by flags a model of any size, by formula, on any\n"
+      "number of ranks.\n\n"
       "Examples:\n"
+      "  lockstep plan job.toml\n"
+      "  lockstep plan job.toml recompute=full memory.limit=8GiB\n"
+      "  lockstep plan model.name=gpt2-124m batch.micro=4\n"
       "  lockstep plan --model gpt2-124m --batch 4\n"
       "  lockstep plan --model gpt3-175b --ranks 64,1024 --memory 80GiB\n"
       "  lockstep plan --model gpt3-175b --tokens 300e9 --gpu-flops 160e12 --days 30\n"
@@ -204,7 +224,9 @@ std::string footer() {
 void add_plan(CLI::App& app, int& exit_code) {
   auto* command = app.add_subcommand(
       "plan", "Parameters, memory, FLOPs, GPUs and days of a model, before anything runs");
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<PlanFlags>();
+  command->add_option("run", flags->run, "A run: its configuration file, and settings on top")
+      ->type_name("[CONFIG.toml] [key=value ...]");
   command->add_option("--model", flags->model, "A model by name")->group("Model");
   command->add_option("--parameters", flags->parameters, "Only their number, like 7.5e9")
       ->group("Model");
@@ -238,11 +260,16 @@ void add_plan(CLI::App& app, int& exit_code) {
   training("--days", flags->days, "Asks how many GPUs finish in so many days");
   training("--gpus", flags->gpus, "Asks how many days so many GPUs take");
   command->add_flag("--json", flags->json, "Print one JSON object instead");
-  command->footer(footer());
-  command->callback([flags, &exit_code] {
+  command->footer(plan_footer());
+  command->callback([flags, command, &exit_code] {
+    exit_code = 0;
+    if (!flags->run.empty()) {
+      check_alone(*command);
+      plan_run(flags->run, flags->json);
+      return;
+    }
     const PlanQuestion question = read_question(*flags);
     fmt::print("{}", flags->json ? plan_json(question) : plan_text(question));
-    exit_code = 0;
   });
 }
 

@@ -34,6 +34,9 @@ bool fits(const PlanQuestion& question, const plan::StateBytes& states, plan::Re
 std::optional<plan::Count> fewest_ranks(const PlanQuestion& question, int zero_stage,
                                         plan::Recompute recompute, plan::Count memory);
 
+// "gpt2-124m: family gpt2, 12 layers, ...", two lines.
+std::string describe(const plan::ModelShape& shape);
+
 std::string plan_text(const PlanQuestion& question);
 std::string plan_json(const PlanQuestion& question);
 

@@ -31,15 +31,7 @@ std::string heading(const PlanQuestion& question) {
     return fmt::format("a model of {} parameters ({})\n", format_count(question.parameters),
                        format_words(static_cast<double>(question.parameters)));
   }
-  const plan::ModelShape& shape = *question.shape;
-  const std::string kv_heads =
-      shape.kv_heads == shape.heads ? "" : fmt::format(" ({} for keys and values)", shape.kv_heads);
-  return fmt::format(
-      "{}: family {}, {} layers, hidden size {}, {} heads{},\n"
-      "feed-forward {}, vocabulary {}, {} positions, head {}, {} biases\n",
-      shape.name, name(shape.family), shape.layers, shape.hidden, shape.heads, kv_heads,
-      shape.feed_forward, shape.vocabulary, shape.positions, name(shape.head),
-      shape.biases ? "with" : "without");
+  return describe(*question.shape);
 }
 
 std::string parameters_text(const PlanQuestion& question) {
@@ -218,6 +210,17 @@ std::string training_text(const PlanQuestion& question) {
 }
 
 }  // namespace
+
+std::string describe(const plan::ModelShape& shape) {
+  const std::string kv_heads =
+      shape.kv_heads == shape.heads ? "" : fmt::format(" ({} for keys and values)", shape.kv_heads);
+  return fmt::format(
+      "{}: family {}, {} layers, hidden size {}, {} heads{},\n"
+      "feed-forward {}, vocabulary {}, {} positions, head {}, {} biases\n",
+      shape.name, name(shape.family), shape.layers, shape.hidden, shape.heads, kv_heads,
+      shape.feed_forward, shape.vocabulary, shape.positions, name(shape.head),
+      shape.biases ? "with" : "without");
+}
 
 std::string plan_text(const PlanQuestion& question) {
   return heading(question) + parameters_text(question) + states_text(question) +

@@ -8,9 +8,9 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kNames[] = {"broadcast",  "scatter",    "gather",         "reduce",
-                                       "all_reduce", "all_gather", "reduce_scatter", "all_to_all",
-                                       "barrier",    "send",       "receive",        "copy"};
+constexpr std::string_view kCollectiveNames[] = {
+    "broadcast",      "scatter",    "gather",  "reduce", "all_reduce", "all_gather",
+    "reduce_scatter", "all_to_all", "barrier", "send",   "receive",    "copy"};
 
 std::size_t total(const std::vector<std::size_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
@@ -156,11 +156,13 @@ Call make_varying(Call call, std::span<const std::size_t> counts) {
 
 }  // namespace
 
-std::string_view name(Collective collective) { return kNames[static_cast<int>(collective)]; }
+std::string_view name(Collective collective) {
+  return kCollectiveNames[static_cast<int>(collective)];
+}
 
 std::optional<Collective> collective_from_name(std::string_view wanted) {
-  for (std::size_t i = 0; i < std::size(kNames); ++i) {
-    if (kNames[i] == wanted) return static_cast<Collective>(i);
+  for (std::size_t i = 0; i < std::size(kCollectiveNames); ++i) {
+    if (kCollectiveNames[i] == wanted) return static_cast<Collective>(i);
   }
   return std::nullopt;
 }

@@ -107,7 +107,7 @@ std::unique_ptr<Communicator> make_world(const World& world, const CommOptions& 
 }
 
 std::unique_ptr<Communicator> make_world(const CommOptions& options) {
-  return make_world(find_world(), options);
+  return make_world(find_world({.ranks_meet = options.backend != Backend::kMpi}), options);
 }
 
 }  // namespace lockstep

@@ -217,7 +217,7 @@ World find_world(const WorldOverrides& overrides, const EnvironmentLookup& envir
              })) {
     world.origin = kNothingSet;
   }
-  find_rendezvous(overrides, environment, world);
+  if (overrides.ranks_meet) find_rendezvous(overrides, environment, world);
   return world;
 }
 

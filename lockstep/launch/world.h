@@ -44,6 +44,8 @@ struct WorldOverrides {
   std::optional<int> rank;
   std::optional<int> size;
   std::optional<HostPort> rendezvous;
+  // False: something else, MPI, brings the ranks together, and no meeting place is looked for.
+  bool ranks_meet = true;
 };
 
 World find_world(const WorldOverrides& overrides = {},

@@ -42,6 +42,7 @@ using plan::Recompute;
 struct Initial {
   double mean = 0;
   double deviation = 0;
+  friend bool operator==(const Initial&, const Initial&) = default;
 };
 
 struct ParameterSpec {
@@ -51,6 +52,7 @@ struct ParameterSpec {
   bool decays = true;  // weight decay pulls it; biases and norms are left alone
   // The full name of a parameter of an earlier block that this is a view of; empty: its own.
   std::string tied_to;
+  friend bool operator==(const ParameterSpec&, const ParameterSpec&) = default;
 };
 
 enum class Life : std::uint8_t {
@@ -65,6 +67,7 @@ struct TensorSpec {
   DType dtype = DType::kF32;
   Shape shape;
   Life life = Life::kKept;
+  friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
 
 struct BlockSpec {
@@ -73,6 +76,8 @@ struct BlockSpec {
   std::size_t scratch = 0;   // the most that one of its operations needs (Ops::scratch)
   double forward_flops = 0;  // of matrix products; without what recomputation adds
   double backward_flops = 0;
+  double recompute_flops = 0;  // of restore(), or of forward() run anew, as the setup has it
+  friend bool operator==(const BlockSpec&, const BlockSpec&) = default;
 };
 
 // What holds for a whole run.
@@ -106,7 +111,7 @@ struct Pass {
   std::span<const Tensor> tensors;
   Flow in;
   Flow out;       // in forward; absent when forward is run anew
-  Flow dout;      // in backward
+  Flow dout;      // in backward; its x may be overwritten, for no one reads it afterwards
   Flow din;       // in backward
   Tensor losses;  // f32 [rows]: written by the last block
   Tensor logits;  // optional: the last block writes them too, [rows, classes] of the compute type
@@ -119,6 +124,8 @@ class Block {
   virtual std::string name() const = 0;  // unique in its model: "layer.3"
   // The shape of out.x; absent ([0]) for the last block, which makes losses.
   virtual Shape output(const Setup& setup) const = 0;
+  // The shape of out.memory for the one block that makes it: a pass hands it to all blocks behind.
+  virtual Shape memory(const Setup& /*setup*/) const { return {0}; }
   // Pure: equal setups give equal specs.
   virtual BlockSpec spec(const Setup& setup, const Ops& ops) const = 0;
 

@@ -14,8 +14,8 @@ namespace lockstep::architecture {
 inline constexpr std::size_t kMostLines = 500;
 
 // Libraries that sources use and installed headers hide.
-inline constexpr std::string_view kPrivateLibraries[] = {"spdlog/",  "toml++/", "nlohmann/",
-                                                         "openssl/", "CLI/",    "mpi.h"};
+inline constexpr std::string_view kPrivateLibraries[] = {
+    "spdlog/", "toml++/", "nlohmann/", "openssl/", "CLI/", "mpi.h", "oneapi/"};
 
 // Whether the file, comments aside, calls exit(): the plain one, not _exit() of a forked child nor
 // some object's method.

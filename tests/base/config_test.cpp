@@ -25,6 +25,7 @@ constexpr std::string_view kColorNames[] = {"red", "green", "blue"};
 struct Options {
   bool check = true;
   int workers = 4;
+  double rate = 1e-3;
   std::size_t window = 512 << 10;
   std::chrono::nanoseconds timeout = 5min;
   std::optional<std::chrono::nanoseconds> spin;
@@ -39,6 +40,7 @@ class ConfigTest : public ::testing::Test {
   ConfigTest() {
     config.bind("test.check", options.check, "Checks.");
     config.bind("test.workers", options.workers, "Workers.", {.min = 1, .max = 64});
+    config.bind("test.rate", options.rate, "Rate.", {.min = 0, .max = 10});
     config.bind("test.window", options.window, "Window.", {.min = 4096});
     config.bind("test.timeout", options.timeout, "Timeout.", 1ms);
     config.bind("test.spin", options.spin, "Spin.");
@@ -88,6 +90,7 @@ TEST_F(ConfigTest, ReadsEveryTypeFromToml) {
     [test]
     check = false
     workers = 8
+    rate = 6e-4
     window = "64KiB"
     timeout = "1.5s"
     spin = "20us"
@@ -99,6 +102,7 @@ TEST_F(ConfigTest, ReadsEveryTypeFromToml) {
                    "job.toml");
   EXPECT_FALSE(options.check);
   EXPECT_EQ(options.workers, 8);
+  EXPECT_EQ(options.rate, 6e-4);
   EXPECT_EQ(options.window, 65536u);
   EXPECT_EQ(options.timeout, 1500ms);
   EXPECT_EQ(options.spin, 20us);
@@ -108,10 +112,18 @@ TEST_F(ConfigTest, ReadsEveryTypeFromToml) {
   EXPECT_EQ(options.nested, "ring");
 }
 
+TEST_F(ConfigTest, ANumberMayBeWrittenWhole) {
+  config.read_toml("test.rate = 2", "job.toml");
+  EXPECT_EQ(options.rate, 2);
+  config.set("test.rate=2.5e-3");
+  EXPECT_EQ(options.rate, 2.5e-3);
+}
+
 TEST_F(ConfigTest, ReadsEveryTypeFromKeyValueStrings) {
   for (const char* setting :
-       {"test.check=0", "test.workers=8", "test.window=65536", "test.timeout=90s", "test.spin=auto",
-        "test.directory=a=b", "test.hosts=a, b", "test.color=red", "test.algorithm.all_reduce="}) {
+       {"test.check=0", "test.workers=8", "test.rate=0.1", "test.window=65536", "test.timeout=90s",
+        "test.spin=auto", "test.directory=a=b", "test.hosts=a, b", "test.color=red",
+        "test.algorithm.all_reduce="}) {
     config.set(setting);
   }
   EXPECT_FALSE(options.check);
@@ -160,6 +172,14 @@ TEST_F(ConfigTest, WrongValueNamesWhatWasExpected) {
   EXPECT_EQ(set_error("test.workers=65"),
             "argument: test.workers must be an integer from 1 to 64; it is '65'");
   EXPECT_THAT(set_error("test.workers=4x"), HasSubstr("it is '4x'"));
+  EXPECT_EQ(set_error("test.rate=-1"),
+            "argument: test.rate must be a number like 0.5 or 3e-4, at least 0, at most 10; it is "
+            "'-1'");
+  for (const char* text :
+       {"test.rate=nan", "test.rate=inf", "test.rate=1e999", "test.rate=1e-3x", "test.rate="}) {
+    EXPECT_THAT(set_error(text), HasSubstr("must be a number")) << text;
+  }
+  EXPECT_THAT(toml_error("test.rate = '1e-3'"), HasSubstr("must be a number"));
   EXPECT_THAT(set_error("test.window=1Ki"), HasSubstr("at least 4Ki"));
   EXPECT_THAT(set_error("test.window=-1"), HasSubstr("a size like \"512Ki\""));
   EXPECT_THAT(set_error("test.timeout=0s"), HasSubstr("at least 1ms"));

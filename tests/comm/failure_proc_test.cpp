@@ -112,6 +112,50 @@ TEST_P(Failure, EverySurvivorNamesAKilledRankWithinASecond) {
   EXPECT_EQ(shared_memory_files(), before);
 }
 
+// The local addresses, as the kernel writes them, of the TCP sockets that a process listens on.
+std::vector<std::string> listening_addresses(int process) {
+  const std::filesystem::path folder = "/proc/" + std::to_string(process);
+  std::set<std::string> inodes;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "fd")) {
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
+    constexpr std::string_view kSocket = "socket:[";
+    if (target.starts_with(kSocket))
+      inodes.emplace(target, kSocket.size(), target.find(']') - kSocket.size());
+  }
+  std::vector<std::string> addresses;
+  for (const char* table : {"net/tcp", "net/tcp6"}) {
+    std::ifstream lines(folder / table);
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream fields(line);
+      std::string number, local, remote, state, queues, timer, retries, user, timeout, inode;
+      fields >> number >> local >> remote >> state >> queues >> timer >> retries >> user >>
+          timeout >> inode;
+      if (state == "0A" && inodes.contains(inode)) addresses.push_back(local);
+    }
+  }
+  return addresses;
+}
+
+TEST_P(Failure, NothingListensBeyondTheLoopbackUnlessAskedTo) {
+  Launched job = start({"loop"});
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ASSERT_TRUE(eventually([&] { return job.has_file("running-" + std::to_string(rank)); }))
+        << job.err();
+  }
+  std::size_t listening = 0;
+  for (const pid_t process : job.survivors()) {
+    for (const std::string& address : listening_addresses(process)) {
+      constexpr std::string_view kLoopback = "0100007F:";  // 127.0.0.1 as a little-endian number
+      EXPECT_TRUE(address.starts_with(kLoopback)) << address;
+      ++listening;
+    }
+  }
+  EXPECT_GE(listening, 1u) << "the launcher serves the rendezvous";
+  ::kill(std::stoi(read_text(job.folder() / "running-0")), SIGKILL);
+  job.wait();
+}
+
 TEST_P(Failure, RanksThatDisagreeAreToldWhoCalledWhat) {
   for (const std::string how :
        {"count", "dtype", "operation", "root", "collective", "allocation", "message"}) {

@@ -92,11 +92,9 @@ TEST(Hosts, TwoHostsOfTwoRanksPassTheConformanceSuite) {
   Hosts hosts(2);
   if (!hosts.allowed()) GTEST_SKIP() << "network namespaces need root";
   ASSERT_TRUE(hosts.ready()) << "network namespaces need iproute2 and tc";
-  for (const char* suite :
-       {"comm_collectives_conformance_test", "comm_operations_conformance_test"}) {
-    const std::string output = hosts.launch(2, test_program(suite) + " --gtest_brief=1", kNoCache);
-    EXPECT_NE(output.find("PASSED"), std::string::npos) << output;
-  }
+  const std::string output =
+      hosts.launch(2, test_program("comm_conformance_test") + " --gtest_brief=1", kNoCache);
+  EXPECT_NE(output.find("PASSED"), std::string::npos) << output;
 }
 
 TEST(Hosts, FourHostsOneOfThemSlowChooseTheHierarchicalPath) {

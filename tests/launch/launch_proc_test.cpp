@@ -286,9 +286,3 @@ TEST(Launch, TheTokenIsOnNoCommandLineAndInNoOutput) {
 
 }  // namespace
 }  // namespace lockstep::testing
-
-int main(int argc, char** argv) {
-  ::signal(SIGINT, SIG_DFL);  // a background job of a shell may have been started to ignore it
-  ::testing::InitGoogleMock(&argc, argv);
-  return RUN_ALL_TESTS();
-}

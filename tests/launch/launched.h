@@ -98,6 +98,7 @@ class Launched {
     request.standard_input = in.get();
     request.standard_output = out.get();
     request.standard_error = err.get();
+    ::signal(SIGINT, SIG_DFL);  // a background job of a shell may have been started to ignore it
     pid_ = spawn(request);
   }
 

@@ -1,5 +1,5 @@
 // Real ranks that meet: under one launcher, two launchers as two nodes, and foreign launchers.
-// The ranks are this program itself, started with --as-rank.
+// The ranks are exchange_program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -20,33 +20,10 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using namespace std::chrono_literals;
 
-const std::string kSelf = std::filesystem::read_symlink("/proc/self/exe");
-
-// A rank that exchanges until the file `go` appears in $DIR, then prints what it last got.
-int run_as_rank() {
-  const World world = find_world();
-  const Token token = find_token();
-  const std::filesystem::path folder = std::getenv("DIR");
-  std::unique_ptr<RendezvousServer> server;
-  if (world.rank == 0 && !world.rendezvous_is_hosted) {
-    server = std::make_unique<RendezvousServer>(world.rendezvous, token, world.size);
-  }
-  std::vector<std::string> blobs;
-  for (int round = 0; blobs.empty() || blobs[0] != "stop"; ++round) {
-    const bool stop = world.rank == 0 && std::filesystem::exists(folder / "go");
-    blobs = exchange(world.rendezvous, token, fmt::format("round {}", round), world.rank,
-                     world.size, stop ? "stop" : std::to_string(world.rank), deadline_in(30s));
-    if (round == 0 && world.rank == 0) {
-      std::ofstream(folder / "draft") << format_host_port(world.rendezvous);
-      std::filesystem::rename(folder / "draft", folder / "address");
-    }
-  }
-  fmt::print("{} of {} met {}\n", world.rank, world.size, fmt::join(blobs, " "));
-  return 0;
-}
+const std::string kExchange = std::string(LOCKSTEP_BINARY_DIR) + "/tests/exchange_program";
 
 TEST(Strangers, DoNotDisturbARunningJob) {
-  Launched job({"-n", "3", "--", kSelf, "--as-rank"});
+  Launched job({"-n", "3", "--", kExchange});
   ASSERT_TRUE(eventually([&] { return job.has_file("address"); })) << job.err();
   const HostPort address = parse_host_port(read_text(job.folder() / "address"));
   std::vector<UniqueFd> strangers;
@@ -95,8 +72,8 @@ class Nodes : public ::testing::Test {
 
 TEST_F(Nodes, FormOneJob) {
   const std::string shared = "DIR=" + shared_.path().string();
-  auto one = start(1, {"env", shared, kSelf, "--as-rank"});
-  auto zero = start(0, {"env", shared, kSelf, "--as-rank"});
+  auto one = start(1, {"env", shared, kExchange});
+  auto zero = start(0, {"env", shared, kExchange});
   std::ofstream(shared_.path() / "go").flush();
   EXPECT_EQ(zero->wait(), 0) << zero->err();
   EXPECT_EQ(one->wait(), 0) << one->err();
@@ -227,8 +204,7 @@ TEST_P(ForeignLauncher, IsUnderstood) {
                 program,
                 "-n",
                 "3",
-                kSelf,
-                "--as-rank"});
+                kExchange});
   EXPECT_EQ(job.wait(), 0) << job.err();
   EXPECT_THAT(job.out(), HasSubstr("2 of 3 met stop 1 2"));
 }
@@ -240,16 +216,3 @@ INSTANTIATE_TEST_SUITE_P(Mpi, ForeignLauncher, ::testing::Values("mpirun.openmpi
 
 }  // namespace
 }  // namespace lockstep::testing
-
-int main(int argc, char** argv) {
-  if (argc > 1 && std::string_view(argv[1]) == "--as-rank") {
-    try {
-      return lockstep::testing::run_as_rank();
-    } catch (const lockstep::Error& error) {
-      fmt::print(stderr, "{}\n", error.what());
-      return 1;
-    }
-  }
-  ::testing::InitGoogleMock(&argc, argv);
-  return RUN_ALL_TESTS();
-}

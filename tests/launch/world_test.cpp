@@ -102,6 +102,15 @@ TEST(World, ReadsOpenMpisVariablesAndAgreesOnAPort) {
   EXPECT_NE(world_of(with(kOpenMpi, "OMPI_MCA_ess_base_jobid", "1")).rendezvous, world.rendezvous);
 }
 
+TEST(World, RanksThatMpiBringsTogetherNeedNoPlaceToMeet) {
+  const auto two_machines =
+      with(with(kOpenMpi, "OMPI_COMM_WORLD_LOCAL_SIZE", "2"), "OMPI_COMM_WORLD_LOCAL_RANK", "0");
+  EXPECT_THROW(world_of(two_machines), Error);
+  const World world = world_of(two_machines, {.ranks_meet = false});
+  EXPECT_EQ(world.size, 4);
+  EXPECT_EQ(world.rendezvous.host, "");
+}
+
 TEST(World, ReadsPmisVariables) {
   const World world = world_of({{"PMI_RANK", "1"},
                                 {"PMI_SIZE", "2"},

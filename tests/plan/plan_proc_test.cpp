@@ -136,6 +136,69 @@ TEST(Plan, RefusesWithASentence) {
   }
 }
 
+class PlanOfARun : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    path_ = ::testing::TempDir() + "lockstep_plan_job.toml";
+    std::ofstream(path_) << "precision = 'f32'\n[model]\nlayers = 3\nhidden = 64\nheads = 4\n"
+                            "vocabulary = 500\n[batch]\nmicro = 4\nsequence = 32\n";
+  }
+  std::string path_;
+};
+
+TEST_F(PlanOfARun, TellsEveryClassOfBuffersAndTheyAddUp) {
+  const auto plan = run_json(path_ + " batch.accumulation=3");
+  std::size_t sum = 0;
+  std::string classes;
+  for (const auto& one : plan["classes"]) {
+    sum += one["bytes"].get<std::size_t>();
+    classes += one["class"].get<std::string>() + "\n";
+  }
+  EXPECT_EQ(sum, plan["bytes"]);
+  for (const char* one :
+       {"parameters", "gradients", "optimizer", "activations layer.2", "workspace"}) {
+    EXPECT_THAT(classes, HasSubstr(one));
+  }
+  EXPECT_EQ(plan["precision"], "f32");
+  EXPECT_EQ(plan["accumulation"], 3);
+  const auto one_micro_batch = run_json(path_);
+  EXPECT_DOUBLE_EQ(plan["flops"]["total"], 3 * one_micro_batch["flops"]["total"].get<double>());
+  EXPECT_EQ(plan["parameters"],
+            run_json("--layers 3 --hidden 64 --heads 4 --vocabulary 500")["parameters"]["total"]);
+}
+
+TEST_F(PlanOfARun, OverTheLimitPrintsThePlanAndFailsWithAdvice) {
+  const auto whole = run_json(path_)["bytes"].get<std::size_t>();
+  const std::string below = path_ + " memory.limit=" + std::to_string(whole - 1);
+  EXPECT_EQ(run(below).exit_code, 2);
+  EXPECT_THAT(run(below).text, HasSubstr("memory at its peak"));
+  EXPECT_THAT(run(below, true).text, HasSubstr("over memory.limit"));
+  EXPECT_THAT(run(below, true).text, HasSubstr("the nearest setting that fits is recompute"));
+  const Outcome fits = run(path_ + " memory.limit=" + std::to_string(whole));
+  EXPECT_EQ(fits.exit_code, 0);
+  EXPECT_THAT(fits.text, HasSubstr("fits into memory.limit"));
+}
+
+TEST_F(PlanOfARun, RefusesWithASentence) {
+  const struct {
+    std::string arguments;
+    const char* said;
+  } cases[] = {
+      {"none.toml", "cannot read the configuration file none.toml"},
+      {path_ + " batch.macro=2", "did you mean batch.micro?"},
+      {path_ + " more", "'more' is not of the form key=value"},
+      {path_ + " --seq 8", "--seq is for a model that is planned by flags"},
+      {path_ + " batch.sequence=2048", "longer than the 1024 positions"},
+      {path_ + " schedule.decline=cosine", "schedule.steps"},
+      {"batch.micro=2", "say which model"},
+  };
+  for (const auto& one : cases) {
+    const Outcome outcome = run(one.arguments, true);
+    EXPECT_EQ(outcome.exit_code, 2) << one.arguments;
+    EXPECT_THAT(outcome.text, HasSubstr(one.said)) << one.arguments;
+  }
+}
+
 TEST(Plan, HelpShowsFlagsExamplesAndModels) {
   const Outcome outcome = run("--help");
   EXPECT_EQ(outcome.exit_code, 0);

@@ -17,6 +17,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/tensor/stream.h"
+#include "tests/tensor/refusal.h"
 
 namespace lockstep {
 namespace {
@@ -24,21 +25,11 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::refusal_of;
 
 Request request(std::size_t bytes, int first_step, int last_step, std::string group = "any") {
   const std::string name = "r" + std::to_string(first_step) + "_" + std::to_string(last_step);
   return {name, std::move(group), bytes, first_step, last_step};
-}
-
-template <class F>
-std::string refusal_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 // The slow twin of everything plan_layout() promises.

@@ -15,33 +15,19 @@
 #include "lockstep/base/error.h"
 #include "lockstep/tensor/buffer.h"
 #include "lockstep/tensor/device_memory.h"
+#include "tests/tensor/refusal.h"
 
 namespace lockstep {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::refusal_of;
 
 constexpr Device kCuda1{DeviceKind::kCuda, 1};
 constexpr std::size_t kMiB = std::size_t{1} << 20;
-
-template <class F>
-Error error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error;
-  }
-  return {ErrorCode::kAborted, "nothing was thrown"};
-}
-
-template <class F>
-std::string refusal_of(F&& f) {
-  const Error error = error_of(f);
-  EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << error.what();
-  return error.what();
-}
 
 std::uintptr_t address(const std::byte* data) { return reinterpret_cast<std::uintptr_t>(data); }
 

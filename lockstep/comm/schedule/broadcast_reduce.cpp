@@ -9,28 +9,28 @@
 namespace lockstep::schedule {
 namespace {
 
-constexpr int kDefaultSegments = 8;
+constexpr int kChainSegments = 8;
 constexpr Range kWhole{0, 1};
 
 // Ranks counted from the root along the chain, around the end.
-struct Link {
+struct ChainPlace {
   int position;
   int towards_root;
   int away;
 };
-Link link_of(const Shape& shape, int rank) {
+ChainPlace chain_place(const Shape& shape, int rank) {
   const int n = shape.ranks;
   return {(rank - shape.root + n) % n, (rank + n - 1) % n, (rank + 1) % n};
 }
 
-int chain_rounds(const Shape& shape) {
+int rounds_of_chain(const Shape& shape) {
   return shape.ranks > 1 ? shape.ranks - 2 + chain_segments(shape) : 1;
 }
 
 }  // namespace
 
 int chain_segments(const Shape& shape) {
-  return shape.segments > 0 ? shape.segments : kDefaultSegments;
+  return shape.segments > 0 ? shape.segments : kChainSegments;
 }
 
 Program broadcast_flat(const Shape& shape, int rank) {
@@ -58,20 +58,20 @@ Program broadcast_binomial(const Shape& shape, int rank) {
 
 Program broadcast_chain(const Shape& shape, int rank) {
   const int segments = chain_segments(shape);
-  const Link link = link_of(shape, rank);
+  const ChainPlace place = chain_place(shape, rank);
   Writer writer;
   for (int s = 0; s < segments; ++s) {
     const Range segment{s, 1};
-    if (link.position < shape.ranks - 1) {
+    if (place.position < shape.ranks - 1) {
       const Region source = rank == shape.root ? input(segment) : output(segment);
-      writer.send(link.position + s, link.away, source);
+      writer.send(place.position + s, place.away, source);
     }
-    if (link.position > 0) {
-      writer.receive(link.position - 1 + s, link.towards_root, output(segment));
+    if (place.position > 0) {
+      writer.receive(place.position - 1 + s, place.towards_root, output(segment));
     }
   }
   if (rank == shape.root) writer.copy(0, input({0, segments}), output({0, segments}));
-  return std::move(writer).finish(chain_rounds(shape));
+  return std::move(writer).finish(rounds_of_chain(shape));
 }
 
 Program reduce_flat(const Shape& shape, int rank) {
@@ -104,10 +104,10 @@ Program reduce_binomial(const Shape& shape, int rank) {
 
 Program reduce_chain(const Shape& shape, int rank) {
   const int segments = chain_segments(shape);
-  const Link link = link_of(shape, rank);
+  const ChainPlace place = chain_place(shape, rank);
   const bool is_root = rank == shape.root;
-  const bool is_tail = link.position == shape.ranks - 1;
-  const int behind = shape.ranks - 1 - link.position;  // ranks whose sum comes to this one
+  const bool is_tail = place.position == shape.ranks - 1;
+  const int behind = shape.ranks - 1 - place.position;  // ranks whose sum comes to this one
   Writer writer;
   if (is_root && is_tail) writer.copy(0, input({0, segments}), output({0, segments}));
   const Range slots = is_root || is_tail ? Range{} : writer.add_scratch({0, segments});
@@ -116,11 +116,11 @@ Program reduce_chain(const Shape& shape, int rank) {
     Region sum = own;
     if (!is_tail) {
       sum = is_root ? output({s, 1}) : scratch({slots.first + s, 1});
-      writer.receive_reduce(behind - 1 + s, link.away, own, sum);
+      writer.receive_reduce(behind - 1 + s, place.away, own, sum);
     }
-    if (!is_root) writer.send(behind + s, link.towards_root, sum);
+    if (!is_root) writer.send(behind + s, place.towards_root, sum);
   }
-  return std::move(writer).finish(chain_rounds(shape));
+  return std::move(writer).finish(rounds_of_chain(shape));
 }
 
 }  // namespace lockstep::schedule

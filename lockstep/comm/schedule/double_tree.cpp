@@ -18,7 +18,7 @@
 namespace lockstep::schedule {
 namespace {
 
-constexpr int kDefaultSegments = 8;  // of each half
+constexpr int kSegmentsOfAHalf = 8;
 
 struct Labels {
   int ranks;
@@ -77,7 +77,7 @@ Place place_in_tree(const Labels& labels, int rank) {
 }
 
 int segments_of(const Shape& shape) {
-  return shape.segments > 0 ? shape.segments : kDefaultSegments;
+  return shape.segments > 0 ? shape.segments : kSegmentsOfAHalf;
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ double subtree_blocks(int ranks, int root) {
 }
 double sent_subtrees(S s) { return subtree_blocks(s.ranks, s.root) / s.ranks; }
 
-constexpr auto kAllReduce = Collective::kAllReduce;
+using enum Collective;
 constexpr Formula kFormulas[] = {
     {kAllReduce, "naive", "1", "N(N-1)S", one_round, [](S s) { return s.ranks * others(s); }},
     {kAllReduce, "server", "2", "2(N-1)S", [](S s) { return 2 * one_round(s); },
@@ -82,26 +82,26 @@ constexpr Formula kFormulas[] = {
      [](S s) { return grid_rounds(s, 2); }, sent_vectors_twice},
     {kAllReduce, "torus_3d", "2(a-1) + 2(b-1) + 2(c-1)", "2(N-1)S",
      [](S s) { return grid_rounds(s, 3); }, sent_vectors_twice},
-    {Collective::kBroadcast, "flat", "1", "(N-1)S", one_round, sent_vectors},
-    {Collective::kBroadcast, "binomial", "ceil(log2 N)", "(N-1)S", log_rounds, sent_vectors},
-    {Collective::kBroadcast, "chain", "N - 2 + k", "(N-1)S", chain_rounds, sent_vectors},
-    {Collective::kReduce, "flat", "1", "(N-1)S", one_round, sent_vectors},
-    {Collective::kReduce, "binomial", "ceil(log2 N)", "(N-1)S", log_rounds, sent_vectors},
-    {Collective::kReduce, "chain", "N - 2 + k", "(N-1)S", chain_rounds, sent_vectors},
-    {Collective::kGather, "flat", "1", "(N-1)S/N", one_round, sent_blocks},
-    {Collective::kGather, "binomial", "ceil(log2 N)", "(log2 N)S/2 for powers of two", log_rounds,
+    {kBroadcast, "flat", "1", "(N-1)S", one_round, sent_vectors},
+    {kBroadcast, "binomial", "ceil(log2 N)", "(N-1)S", log_rounds, sent_vectors},
+    {kBroadcast, "chain", "N - 2 + k", "(N-1)S", chain_rounds, sent_vectors},
+    {kReduce, "flat", "1", "(N-1)S", one_round, sent_vectors},
+    {kReduce, "binomial", "ceil(log2 N)", "(N-1)S", log_rounds, sent_vectors},
+    {kReduce, "chain", "N - 2 + k", "(N-1)S", chain_rounds, sent_vectors},
+    {kGather, "flat", "1", "(N-1)S/N", one_round, sent_blocks},
+    {kGather, "binomial", "ceil(log2 N)", "(log2 N)S/2 for powers of two", log_rounds,
      sent_subtrees},
-    {Collective::kScatter, "flat", "1", "(N-1)S/N", one_round, sent_blocks},
-    {Collective::kScatter, "binomial", "ceil(log2 N)", "(log2 N)S/2 for powers of two", log_rounds,
+    {kScatter, "flat", "1", "(N-1)S/N", one_round, sent_blocks},
+    {kScatter, "binomial", "ceil(log2 N)", "(log2 N)S/2 for powers of two", log_rounds,
      sent_subtrees},
-    {Collective::kAllGather, "direct", "1", "(N-1)S", one_round, sent_vectors},
-    {Collective::kAllGather, "ring", "N-1", "(N-1)S", ring_rounds, sent_vectors},
-    {Collective::kAllGather, "recursive", "ceil(log2 N)", "(N-1)S", log_rounds, sent_vectors},
-    {Collective::kReduceScatter, "direct", "1", "(N-1)S", one_round, sent_vectors},
-    {Collective::kReduceScatter, "ring", "N-1", "(N-1)S", ring_rounds, sent_vectors},
-    {Collective::kReduceScatter, "recursive", "ceil(log2 N)", "(N-1)S", log_rounds, sent_vectors},
-    {Collective::kAllToAll, "direct", "1", "(N-1)S", one_round, sent_vectors},
-    {Collective::kAllToAll, "pairwise", "N-1", "(N-1)S", ring_rounds, sent_vectors},
+    {kAllGather, "direct", "1", "(N-1)S", one_round, sent_vectors},
+    {kAllGather, "ring", "N-1", "(N-1)S", ring_rounds, sent_vectors},
+    {kAllGather, "recursive", "ceil(log2 N)", "(N-1)S", log_rounds, sent_vectors},
+    {kReduceScatter, "direct", "1", "(N-1)S", one_round, sent_vectors},
+    {kReduceScatter, "ring", "N-1", "(N-1)S", ring_rounds, sent_vectors},
+    {kReduceScatter, "recursive", "ceil(log2 N)", "(N-1)S", log_rounds, sent_vectors},
+    {kAllToAll, "direct", "1", "(N-1)S", one_round, sent_vectors},
+    {kAllToAll, "pairwise", "N-1", "(N-1)S", ring_rounds, sent_vectors},
 };
 
 }  // namespace

@@ -11,7 +11,7 @@ int one(const Shape&) { return 1; }
 int per_rank(const Shape& shape) { return shape.ranks; }
 std::optional<std::string> never(const Shape&) { return std::nullopt; }
 
-constexpr auto kAllReduce = Collective::kAllReduce;
+using enum Collective;
 constexpr Algorithm kAllReduces[] = {
     {kAllReduce, "naive", "Every rank sends its whole vector to every other and adds up by itself.",
      one, all_reduce_naive, never},
@@ -56,68 +56,61 @@ constexpr Algorithm kAllReduces[] = {
 };
 
 constexpr Algorithm kBroadcasts[] = {
-    {Collective::kBroadcast, "flat", "The root sends the vector to every rank.", one,
-     broadcast_flat, never},
-    {Collective::kBroadcast, "binomial",
+    {kBroadcast, "flat", "The root sends the vector to every rank.", one, broadcast_flat, never},
+    {kBroadcast, "binomial",
      "Everyone who has the vector sends it on, so the number of those who have it doubles.", one,
      broadcast_binomial, never},
-    {Collective::kBroadcast, "chain",
+    {kBroadcast, "chain",
      "Segments of the vector are passed from rank to rank, one behind the other.", chain_segments,
      broadcast_chain, never},
 };
 
 constexpr Algorithm kReduces[] = {
-    {Collective::kReduce, "flat", "Every rank sends its vector to the root, which adds up.", one,
-     reduce_flat, never},
-    {Collective::kReduce, "binomial",
+    {kReduce, "flat", "Every rank sends its vector to the root, which adds up.", one, reduce_flat,
+     never},
+    {kReduce, "binomial",
      "Pairs of ranks add up, then pairs of those that did, until the root has all.", one,
      reduce_binomial, never},
-    {Collective::kReduce, "chain",
+    {kReduce, "chain",
      "Segments of the vector travel towards the root, every rank on the way adding its own.",
      chain_segments, reduce_chain, never},
 };
 
 constexpr Algorithm kGathers[] = {
-    {Collective::kGather, "flat", "Every rank sends its block to the root.", one, gather_flat,
-     never},
-    {Collective::kGather, "binomial",
-     "Blocks are collected along a binomial tree, ever longer runs of them.", one, gather_binomial,
-     never},
+    {kGather, "flat", "Every rank sends its block to the root.", one, gather_flat, never},
+    {kGather, "binomial", "Blocks are collected along a binomial tree, ever longer runs of them.",
+     one, gather_binomial, never},
 };
 
 constexpr Algorithm kScatters[] = {
-    {Collective::kScatter, "flat", "The root sends every rank its block.", one, scatter_flat,
-     never},
-    {Collective::kScatter, "binomial",
+    {kScatter, "flat", "The root sends every rank its block.", one, scatter_flat, never},
+    {kScatter, "binomial",
      "The root sends half of the blocks to another rank, and both go on with their half.", one,
      scatter_binomial, never},
 };
 
 constexpr Algorithm kAllGathers[] = {
-    {Collective::kAllGather, "direct", "Every rank sends its block to every other.", one,
-     all_gather_direct, never},
-    {Collective::kAllGather, "ring", "Blocks travel around a ring.", one, all_gather_ring, never},
-    {Collective::kAllGather, "recursive",
-     "Pairs swap what they have, so that it doubles in every round.", one, all_gather_recursive,
+    {kAllGather, "direct", "Every rank sends its block to every other.", one, all_gather_direct,
      never},
+    {kAllGather, "ring", "Blocks travel around a ring.", one, all_gather_ring, never},
+    {kAllGather, "recursive", "Pairs swap what they have, so that it doubles in every round.", one,
+     all_gather_recursive, never},
 };
 
 constexpr Algorithm kReduceScatters[] = {
-    {Collective::kReduceScatter, "direct",
-     "Every rank sends every other its block, and each adds up its own.", one,
-     reduce_scatter_direct, never},
-    {Collective::kReduceScatter, "ring",
-     "Blocks travel around a ring, every rank on the way adding its own.", one, reduce_scatter_ring,
-     never},
-    {Collective::kReduceScatter, "recursive",
+    {kReduceScatter, "direct", "Every rank sends every other its block, and each adds up its own.",
+     one, reduce_scatter_direct, never},
+    {kReduceScatter, "ring", "Blocks travel around a ring, every rank on the way adding its own.",
+     one, reduce_scatter_ring, never},
+    {kReduceScatter, "recursive",
      "Pairs swap the halves the other has to keep, so that what is left halves in every round.",
      one, reduce_scatter_recursive, never},
 };
 
 constexpr Algorithm kAllToAlls[] = {
-    {Collective::kAllToAll, "direct", "Every rank sends every other its chunk at once.", one,
-     all_to_all_direct, never},
-    {Collective::kAllToAll, "pairwise",
+    {kAllToAll, "direct", "Every rank sends every other its chunk at once.", one, all_to_all_direct,
+     never},
+    {kAllToAll, "pairwise",
      "In round k every rank sends to the rank k+1 after it, so that everyone has one peer at a "
      "time.",
      one, all_to_all_pairwise, never},
@@ -127,26 +120,26 @@ constexpr Algorithm kAllToAlls[] = {
 
 std::span<const Algorithm> algorithms(Collective collective) {
   switch (collective) {
-    case Collective::kBroadcast:
+    case kBroadcast:
       return kBroadcasts;
-    case Collective::kScatter:
+    case kScatter:
       return kScatters;
-    case Collective::kGather:
+    case kGather:
       return kGathers;
-    case Collective::kReduce:
+    case kReduce:
       return kReduces;
-    case Collective::kAllReduce:
-    case Collective::kBarrier:
+    case kAllReduce:
+    case kBarrier:
       return kAllReduces;
-    case Collective::kAllGather:
+    case kAllGather:
       return kAllGathers;
-    case Collective::kReduceScatter:
+    case kReduceScatter:
       return kReduceScatters;
-    case Collective::kAllToAll:
+    case kAllToAll:
       return kAllToAlls;
-    case Collective::kSend:
-    case Collective::kReceive:
-    case Collective::kCopy:
+    case kSend:
+    case kReceive:
+    case kCopy:
       return {};
   }
   return {};

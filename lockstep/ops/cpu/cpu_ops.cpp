@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "lockstep/ops/check.h"
 #include "lockstep/ops/cpu/attention.h"
 #include "lockstep/ops/cpu/elementwise.h"
 #include "lockstep/ops/cpu/embedding.h"
@@ -14,14 +15,6 @@ namespace {
 
 using cpu::Cpu;
 
-LinearShape shape_of(const Tensor& x, const Tensor& y, const Tensor& weight, DType gradient) {
-  return {.rows = x.shape()[0],
-          .in = x.shape()[1],
-          .out = y.shape()[1],
-          .dtype = weight.dtype(),
-          .gradient = gradient};
-}
-
 class CpuOps final : public Ops {
  public:
   CpuOps(int threads, cpu::Isa isa) : team_(threads), cpu_{team_, isa}, linear_(cpu_) {}
@@ -31,18 +24,10 @@ class CpuOps final : public Ops {
                        cpu::name(cpu_.isa));
   }
 
-  void run(const ops::Linear& call) override {
-    linear(call, shape_of(call.x, call.y, call.weight, call.weight.dtype()));
-  }
-  void run(const ops::LinearActivation& call) override {
-    linear(call, shape_of(call.x, call.y, call.weight, call.weight.dtype()));
-  }
-  void run(const ops::LinearBackwardInput& call) override {
-    linear(call, shape_of(call.dx, call.dy, call.weight, call.weight.dtype()));
-  }
-  void run(const ops::LinearBackwardWeight& call) override {
-    linear(call, shape_of(call.x, call.dy, call.x, call.dweight.dtype()));
-  }
+  void run(const ops::Linear& call) override { linear(call); }
+  void run(const ops::LinearActivation& call) override { linear(call); }
+  void run(const ops::LinearBackwardInput& call) override { linear(call); }
+  void run(const ops::LinearBackwardWeight& call) override { linear(call); }
   void run(const ops::Activate& call) override { cpu::run(cpu_, call); }
   void run(const ops::Multiply& call) override { cpu::run(cpu_, call); }
   void run(const ops::Add& call) override { cpu::run(cpu_, call); }
@@ -53,15 +38,18 @@ class CpuOps final : public Ops {
   void run(const ops::Scale& call) override { cpu::run(cpu_, call); }
   void run(const ops::Norm& call) override { cpu::run(cpu_, call); }
   void run(const ops::NormBackward& call) override {
+    ops::check(call);  // before its shapes say how much scratch memory it needs
     const std::size_t needed = norm_scratch(call.sum.shape()[0], call.sum.shape()[1]);
     cpu::run(cpu_, call, scratch_memory(needed));
   }
   void run(const ops::Embedding& call) override { cpu::run(cpu_, call); }
   void run(const ops::EmbeddingBackward& call) override { cpu::run(cpu_, call); }
   void run(const ops::Attention& call) override {
+    ops::check(call);
     cpu::run(cpu_, call, scratch_memory(scratch(call.shape)));
   }
   void run(const ops::AttentionBackward& call) override {
+    ops::check(call);
     cpu::run(cpu_, call, scratch_memory(scratch(call.shape)));
   }
   void run(const ops::Rotary& call) override { cpu::run(cpu_, call); }
@@ -79,13 +67,14 @@ class CpuOps final : public Ops {
     return cpu::norm_scratch(cpu_, rows, width);
   }
   std::string implementation(const LinearShape& shape, LinearPass pass) const override {
-    return linear_.implementation(shape, pass);
+    return linear_.implementation({shape, pass});
   }
 
  private:
   template <class Call>
-  void linear(const Call& call, const LinearShape& shape) {
-    linear_.run(call, scratch_memory(scratch(shape)));
+  void linear(const Call& call) {
+    ops::check(call);
+    linear_.run(call, scratch_memory(linear_.scratch(cpu::task_of(call))));
   }
 
   cpu::ThreadTeam team_;

@@ -10,6 +10,7 @@
 namespace lockstep::cpu {
 
 void run(const Cpu& cpu, const ops::Norm& call);
+// The call has been checked; `scratch` has norm_scratch() bytes.
 void run(const Cpu& cpu, const ops::NormBackward& call, std::byte* scratch);
 std::size_t norm_scratch(const Cpu& cpu, std::int64_t rows, std::int64_t width);
 

@@ -41,7 +41,7 @@ std::uint32_t wait_for_change(const std::atomic<std::uint32_t>& word, std::uint3
 struct ThreadTeam::State {
   std::vector<std::exception_ptr> errors;  // one per thread
   Body body = nullptr;                     // null: the threads end
-  void* argument = nullptr;
+  const void* argument = nullptr;
   alignas(64) std::atomic<std::uint32_t> round = 0;    // a change begins the work
   alignas(64) std::atomic<std::uint32_t> working = 0;  // threads that have not finished it
   std::vector<std::jthread> threads;
@@ -86,7 +86,7 @@ ThreadTeam::~ThreadTeam() {
   state_->begin();
 }
 
-void ThreadTeam::call(Body body, void* argument) {
+void ThreadTeam::call(Body body, const void* argument) {
   State& state = *state_;
   state.body = body;
   state.argument = argument;

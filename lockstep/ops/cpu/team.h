@@ -26,15 +26,14 @@ class ThreadTeam {
   int size() const { return size_; }
 
   template <class F>
-  void run(F&& f) {
-    call([](void* body, int thread) { (*static_cast<std::remove_reference_t<F>*>(body))(thread); },
-         &f);
+  void run(const F& f) {
+    call([](const void* body, int thread) { (*static_cast<const F*>(body))(thread); }, &f);
   }
 
  private:
   struct State;
-  using Body = void (*)(void* body, int thread);
-  void call(Body body, void* argument);
+  using Body = void (*)(const void* body, int thread);
+  void call(Body body, const void* argument);
 
   int size_;
   std::unique_ptr<State> state_;

@@ -1,0 +1,16 @@
+# oneDNN multiplies matrices. Its headers are needed here, the library when lockstep runs (it is
+# loaded then, and not linked); where either is missing, our own kernels do all the work.
+set(onednn_include_dir "")
+if(LOCKSTEP_ONEDNN)
+  find_package(dnnl QUIET)
+  if(dnnl_FOUND AND dnnl_VERSION VERSION_GREATER_EQUAL 2.6 AND dnnl_VERSION VERSION_LESS 3)
+    get_target_property(onednn_include_dir DNNL::dnnl INTERFACE_INCLUDE_DIRECTORIES)
+  endif()
+endif()
+if(onednn_include_dir)
+  list(FILTER sources EXCLUDE REGEX "/gemm/no_onednn\\.cpp$")
+  include_directories(SYSTEM ${onednn_include_dir})
+else()
+  message(STATUS "oneDNN: not used (LOCKSTEP_ONEDNN=${LOCKSTEP_ONEDNN}, found: ${dnnl_VERSION})")
+  list(FILTER sources EXCLUDE REGEX "/gemm/backend/")
+endif()

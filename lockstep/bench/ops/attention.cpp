@@ -1,0 +1,235 @@
+#include <fmt/format.h>
+
+#include <string>
+
+#include "lockstep/bench/ops/descriptions.h"
+#include "lockstep/bench/ops/fields.h"
+
+namespace lockstep::bench {
+namespace {
+
+using ops::AttentionShape;
+using ops::Heads;
+
+struct Options {
+  AttentionShape shape;
+  bool mask = false;
+  double dropout = 0;
+  // Queries, keys and values in the columns of one tensor, with some columns of nobody's between;
+  // otherwise each has its own.
+  bool packed = false;
+  bool probabilities = false;
+
+  static constexpr std::int64_t kGap = 3;
+
+  float scale() const { return 1 / std::sqrt(static_cast<float>(shape.head_size)); }
+  ops::Dropout dropping() const {
+    return {.probability = dropout, .seed = 77, .step = 1, .first = 1 << 20};
+  }
+  std::int64_t query_columns() const { return shape.heads * shape.head_size; }
+  std::int64_t key_columns() const { return shape.kv_heads * shape.head_size; }
+  std::int64_t first_key() const { return query_columns() + kGap; }
+  std::int64_t first_value() const { return first_key() + key_columns(); }
+  Shape query_rows() const { return {shape.batch * shape.queries, query_columns()}; }
+
+  std::string text() const {
+    return fmt::format("{} x {} queries, {} keys, {}/{} heads of {}{}{}{}{}{}", shape.batch,
+                       shape.queries, shape.keys, shape.heads, shape.kv_heads, shape.head_size,
+                       shape.causal ? ", causal" : "", mask ? ", mask" : "",
+                       packed ? ", packed" : "", probabilities ? ", probabilities" : "",
+                       dropout > 0 ? fmt::format(", p {}", dropout) : "");
+  }
+};
+
+// q, k and v; with the prefix "d" their gradients.
+struct HeadSet {
+  Heads q, k, v;
+};
+HeadSet heads_of(const Options& options, const Tensors& t, const std::string& prefix) {
+  if (!options.packed) {
+    return {{t[prefix + "q"], 0}, {t[prefix + "k"], 0}, {t[prefix + "v"], 0}};
+  }
+  const Tensor rows = t[prefix + "qkv"];
+  return {{rows, 0}, {rows, options.first_key()}, {rows, options.first_value()}};
+}
+
+struct HeadField {
+  std::string name;
+  Shape shape;
+};
+std::vector<HeadField> head_fields(const Options& options) {
+  const AttentionShape& shape = options.shape;
+  if (options.packed) {
+    return {{"qkv", {shape.batch * shape.queries, options.first_value() + options.key_columns()}}};
+  }
+  const Shape keys{shape.batch * shape.keys, options.key_columns()};
+  return {{"q", options.query_rows()}, {"k", keys}, {"v", keys}};
+}
+
+std::vector<OpField> input_fields(const Options& options) {
+  std::vector<OpField> fields;
+  for (const HeadField& field : head_fields(options)) {
+    fields.push_back(input(field.name, options.shape.dtype, field.shape, normal(), Freedom::kLast));
+  }
+  if (options.mask) {
+    fields.push_back(
+        input("key_mask", DType::kU8, {options.shape.batch, options.shape.keys}, mask(0.7)));
+  }
+  return fields;
+}
+
+// Of the two products of forward, 2 q k head_size each.
+double flops_of(const AttentionShape& shape) {
+  const double all = 4 * static_cast<double>(shape.batch * shape.heads) *
+                     static_cast<double>(shape.queries) * static_cast<double>(shape.keys) *
+                     static_cast<double>(shape.head_size);
+  return shape.causal ? all / 2 : all;
+}
+
+void run_forward(Ops& ops, const Tensors& t, const Options& options) {
+  const HeadSet heads = heads_of(options, t, "");
+  ops.run(ops::Attention{.shape = options.shape,
+                         .scale = options.scale(),
+                         .q = heads.q,
+                         .k = heads.k,
+                         .v = heads.v,
+                         .key_mask = t["key_mask"],
+                         .dropout = options.dropping(),
+                         .out = t["out"],
+                         .log_sum = t["log_sum"],
+                         .probabilities = t["probabilities"]});
+}
+
+void run_backward(Ops& ops, const Tensors& t, const Options& options) {
+  const HeadSet heads = heads_of(options, t, "");
+  const HeadSet gradients = heads_of(options, t, "d");
+  ops.run(ops::AttentionBackward{.shape = options.shape,
+                                 .scale = options.scale(),
+                                 .q = heads.q,
+                                 .k = heads.k,
+                                 .v = heads.v,
+                                 .key_mask = t["key_mask"],
+                                 .dropout = options.dropping(),
+                                 .out = t["out"],
+                                 .log_sum = t["log_sum"],
+                                 .dout = t["dout"],
+                                 .dq = gradients.q,
+                                 .dk = gradients.k,
+                                 .dv = gradients.v});
+}
+
+Shape log_sum_shape(const AttentionShape& shape) {
+  return {shape.batch, shape.heads, shape.queries};
+}
+
+auto scratch_of(const AttentionShape& shape) {
+  return [shape](const Ops& ops) { return ops.scratch(shape); };
+}
+
+OpCase forward_case(const Options& options) {
+  OpCase one;
+  const AttentionShape& shape = options.shape;
+  one.name = options.text();
+  one.fields = input_fields(options);
+  // Probabilities may be rounded to the compute type before they meet the values.
+  const double noise = 64 + 8 * std::sqrt(static_cast<double>(shape.keys + shape.head_size));
+  one.fields.push_back(
+      output("out", shape.dtype, options.query_rows(), {.noise = noise, .coarse = 8}));
+  const DType statistics = statistic(shape.dtype);
+  one.fields.push_back(output("log_sum", statistics, log_sum_shape(shape), {.noise = noise}));
+  if (options.probabilities) {
+    one.fields.push_back(output("probabilities", statistics,
+                                {shape.batch, shape.heads, shape.queries, shape.keys},
+                                {.relative = 64, .noise = 16}));
+  }
+  one.run = [options](Ops& ops, const Tensors& t) { run_forward(ops, t, options); };
+  one.scratch = scratch_of(shape);
+  one.flops = flops_of(shape);
+  Gradient gradient{.outputs = {"out"}};
+  for (const HeadField& field : head_fields(options)) gradient.inputs.push_back(field.name);
+  gradient.backward = [options](Ops& ops, const Tensors& t) { run_backward(ops, t, options); };
+  one.gradient = gradient;
+  return one;
+}
+
+OpCase backward_case(const Options& options) {
+  OpCase one;
+  const AttentionShape& shape = options.shape;
+  one.name = options.text();
+  one.fields = input_fields(options);
+  one.fields.push_back(input("out", shape.dtype, options.query_rows(), normal()));
+  one.fields.push_back(input("log_sum", statistic(shape.dtype), log_sum_shape(shape), normal()));
+  one.fields.push_back(input("dout", shape.dtype, options.query_rows(), normal()));
+  // Probabilities and their gradients may be rounded to the compute type before they meet queries,
+  // keys and gradients, and out is what it was rounded to.
+  const double length = static_cast<double>(shape.keys + shape.queries + shape.head_size);
+  const Tolerance tolerance{.relative = 8, .noise = 256 + 32 * std::sqrt(length), .coarse = 48};
+  for (const HeadField& field : head_fields(options)) {
+    one.fields.push_back(
+        output("d" + field.name, shape.dtype, field.shape, tolerance, Freedom::kLast));
+  }
+  one.prepare = [options](Ops& ops, const Tensors& t) { run_forward(ops, t, options); };
+  one.run = [options](Ops& ops, const Tensors& t) { run_backward(ops, t, options); };
+  one.scratch = scratch_of(shape);
+  one.flops = 2.5 * flops_of(shape);  // five products for two
+  return one;
+}
+
+std::vector<Options> odd_options(DType dtype) {
+  const auto shape = [dtype](std::int64_t batch, std::int64_t queries, std::int64_t keys,
+                             std::int64_t heads, std::int64_t kv_heads, std::int64_t head_size,
+                             bool causal) {
+    return AttentionShape{batch, queries, keys, heads, kv_heads, head_size, causal, dtype};
+  };
+  return {
+      {.shape = shape(1, 1, 1, 1, 1, 1, true)},
+      {.shape = shape(2, 3, 3, 1, 1, 4, false)},
+      {.shape = shape(1, 17, 17, 3, 3, 5, true), .packed = true},
+      {.shape = shape(2, 13, 13, 2, 2, 8, false), .mask = true, .probabilities = true},
+      {.shape = shape(2, 19, 19, 4, 2, 16, true), .mask = true, .packed = true},
+      {.shape = shape(1, 7, 23, 6, 2, 8, false), .mask = true},          // cross
+      {.shape = shape(1, 5, 11, 2, 1, 3, true), .probabilities = true},  // later queries
+      {.shape = shape(1, 11, 5, 2, 1, 3, true)},                         // some see nothing
+      {.shape = shape(2, 9, 9, 2, 2, 8, true), .dropout = 0.2, .probabilities = true},
+      {.shape = shape(1, 6, 10, 2, 1, 4, false), .mask = true, .dropout = 0.5},
+      {.shape = shape(0, 4, 4, 1, 1, 2, true)},
+      {.shape = shape(2, 0, 4, 1, 1, 2, false)},
+      {.shape = shape(2, 4, 0, 1, 1, 2, false)},
+      {.shape = shape(1, 67, 67, 2, 2, 64, true), .packed = true},
+      {.shape = shape(1, 131, 131, 2, 1, 32, true), .mask = true, .dropout = 0.1},
+      {.shape = shape(1, 70, 150, 1, 1, 80, false)},
+  };
+}
+
+std::vector<OpCase> forward_cases(DType dtype) {
+  std::vector<OpCase> cases;
+  for (const Options& options : odd_options(dtype)) cases.push_back(forward_case(options));
+  return cases;
+}
+
+std::vector<OpCase> backward_cases(DType dtype) {
+  std::vector<OpCase> cases;
+  for (Options options : odd_options(dtype)) {
+    options.probabilities = false;
+    cases.push_back(backward_case(options));
+  }
+  return cases;
+}
+
+Options typical_options(DType dtype) {
+  return {.shape = {Typical::kBatch, Typical::kSequence, Typical::kSequence, Typical::kHeads,
+                    Typical::kHeads, Typical::kHeadSize, true, dtype},
+          .packed = true};
+}
+
+OpCase forward_typical(DType dtype) { return forward_case(typical_options(dtype)); }
+OpCase backward_typical(DType dtype) { return backward_case(typical_options(dtype)); }
+
+}  // namespace
+
+std::vector<OpDescription> describe_attention() {
+  return {{"attention", forward_cases, forward_typical},
+          {"attention_backward", backward_cases, backward_typical}};
+}
+
+}  // namespace lockstep::bench

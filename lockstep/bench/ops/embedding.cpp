@@ -1,0 +1,158 @@
+#include <fmt/format.h>
+
+#include "lockstep/bench/ops/descriptions.h"
+#include "lockstep/bench/ops/fields.h"
+
+namespace lockstep::bench {
+namespace {
+
+struct Sizes {
+  std::int64_t batch, sequence, width, vocabulary;
+  bool positions = true;
+  bool types = false;
+  double dropout = 0;
+
+  static constexpr std::int64_t kTypes = 2;
+  std::int64_t rows() const { return batch * sequence; }
+  std::int64_t places() const { return sequence + 3; }  // more than are used
+  ops::Dropout dropping() const {
+    return {.probability = dropout, .seed = 21, .step = 2, .first = 400};
+  }
+  std::string text() const {
+    return fmt::format("{} x {} tokens of {}, {} wide{}{}{}", batch, sequence, vocabulary, width,
+                       positions ? ", positions" : "", types ? ", types" : "",
+                       dropout > 0 ? fmt::format(", p {}", dropout) : "");
+  }
+};
+
+std::vector<Sizes> odd_sizes() {
+  return {{1, 1, 1, 1},
+          {1, 3, 17, 5},
+          {2, 17, 3, 7, true, true},
+          {0, 5, 4, 3},
+          {3, 31, 65, 11, false, false},
+          {3, 7, 67, 3, true, true, 0.1},
+          {2, 13, 16, 50257, true, false, 0.5}};
+}
+
+std::vector<OpField> index_fields(const Sizes& sizes) {
+  std::vector<OpField> fields = {
+      input("tokens", DType::kI32, {sizes.rows()}, indices(sizes.vocabulary))};
+  if (sizes.types) {
+    fields.push_back(input("types", DType::kI32, {sizes.rows()}, indices(Sizes::kTypes)));
+  }
+  return fields;
+}
+
+struct Table {
+  std::string name;
+  Shape shape;
+};
+
+std::vector<Table> tables(const Sizes& sizes, const std::string& prefix) {
+  std::vector<Table> all = {{prefix + "tokens_table", {sizes.vocabulary, sizes.width}}};
+  if (sizes.positions) all.push_back({prefix + "positions_table", {sizes.places(), sizes.width}});
+  if (sizes.types) all.push_back({prefix + "types_table", {Sizes::kTypes, sizes.width}});
+  return all;
+}
+
+OpCase forward_case(DType dtype, const Sizes& sizes) {
+  OpCase one;
+  one.name = sizes.text();
+  one.fields = index_fields(sizes);
+  Gradient gradient{.outputs = {"y"}};
+  for (const Table& table : tables(sizes, "")) {
+    one.fields.push_back(input(table.name, dtype, table.shape, normal(), Freedom::kFirst));
+    gradient.inputs.push_back(table.name);
+  }
+  const Shape rows{sizes.rows(), sizes.width};
+  one.fields.push_back(output("y", dtype, rows, {.relative = 4, .noise = 8}));
+  one.run = [sizes](Ops& ops, const Tensors& t) {
+    ops.run(ops::Embedding{.tokens = t["tokens"],
+                           .types = t["types"],
+                           .sequence = sizes.sequence,
+                           .tokens_table = t["tokens_table"],
+                           .positions_table = t["positions_table"],
+                           .types_table = t["types_table"],
+                           .dropout = sizes.dropping(),
+                           .y = t["y"]});
+  };
+  gradient.backward = [sizes](Ops& ops, const Tensors& t) {
+    ops.run(ops::EmbeddingBackward{.tokens = t["tokens"],
+                                   .types = t["types"],
+                                   .sequence = sizes.sequence,
+                                   .dy = t["dy"],
+                                   .dropout = sizes.dropping(),
+                                   .dtokens_table = t["dtokens_table"],
+                                   .dpositions_table = t["dpositions_table"],
+                                   .dtypes_table = t["dtypes_table"]});
+  };
+  if (sizes.vocabulary < 1000) one.gradient = gradient;
+  // A row of y, of the tokens' table, and the positions once.
+  const auto row = static_cast<double>(static_cast<std::size_t>(sizes.width) * size_of(dtype));
+  one.bytes_moved = row * static_cast<double>(2 * sizes.rows() + sizes.sequence);
+  return one;
+}
+
+OpCase backward_case(DType dtype, const Sizes& sizes, DType gradient) {
+  OpCase one;
+  one.name = fmt::format("{}, gradients {}", sizes.text(), name(gradient));
+  one.fields = index_fields(sizes);
+  const Shape rows{sizes.rows(), sizes.width};
+  one.fields.push_back(sizes.dropout > 0 ? updated("dy", dtype, rows, normal(), {.relative = 4})
+                                         : input("dy", dtype, rows, normal()));
+  // All rows may be of one entry. Dropped gradients may be added before or after they were rounded.
+  const double root = std::sqrt(static_cast<double>(sizes.rows()));
+  const double rounding = sizes.dropout > 0 ? 8 * unit(dtype) / unit(DType::kF32) : 0;
+  const Tolerance tolerance{.noise = (8 + rounding) * (1 + root)};
+  for (const Table& table : tables(sizes, "d")) {
+    one.fields.push_back(
+        updated(table.name, gradient, table.shape, normal(), tolerance, Freedom::kFirst));
+  }
+  one.run = [sizes](Ops& ops, const Tensors& t) {
+    ops.run(ops::EmbeddingBackward{.tokens = t["tokens"],
+                                   .types = t["types"],
+                                   .sequence = sizes.sequence,
+                                   .dy = t["dy"],
+                                   .dropout = sizes.dropping(),
+                                   .dtokens_table = t["dtokens_table"],
+                                   .dpositions_table = t["dpositions_table"],
+                                   .dtypes_table = t["dtypes_table"]});
+  };
+  const auto width = static_cast<double>(sizes.width);
+  one.bytes_moved =
+      width * static_cast<double>(sizes.rows()) *
+          static_cast<double>(size_of(dtype) + 2 * size_of(gradient)) +
+      2 * width * static_cast<double>(sizes.sequence) * static_cast<double>(size_of(gradient));
+  return one;
+}
+
+std::vector<OpCase> forward_cases(DType dtype) {
+  std::vector<OpCase> cases;
+  for (const Sizes& sizes : odd_sizes()) cases.push_back(forward_case(dtype, sizes));
+  return cases;
+}
+
+std::vector<OpCase> backward_cases(DType dtype) {
+  std::vector<OpCase> cases;
+  for (const Sizes& sizes : odd_sizes()) {
+    cases.push_back(backward_case(dtype, sizes, DType::kF32));
+    if (is_narrow(dtype)) cases.push_back(backward_case(dtype, sizes, dtype));
+  }
+  return cases;
+}
+
+constexpr Sizes kTypical{Typical::kBatch, Typical::kSequence, Typical::kWidth,
+                         Typical::kVocabulary};
+
+OpCase forward_typical(DType dtype) { return forward_case(dtype, kTypical); }
+OpCase backward_typical(DType dtype) { return backward_case(dtype, kTypical, DType::kF32); }
+
+}  // namespace
+
+std::vector<OpDescription> describe_embedding() {
+  return {{"embedding", forward_cases, forward_typical},
+          {"embedding_backward", backward_cases, backward_typical}};
+}
+
+}  // namespace lockstep::bench

@@ -1,0 +1,74 @@
+// Short words to write descriptions with.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "lockstep/bench/ops/description.h"
+
+namespace lockstep::bench {
+
+inline OpField input(std::string name, DType dtype, const Shape& shape, const Fill& fill,
+                     Freedom freedom = Freedom::kNone) {
+  return {.name = std::move(name),
+          .role = Role::kInput,
+          .dtype = dtype,
+          .shape = shape,
+          .fill = fill,
+          .freedom = freedom};
+}
+
+inline OpField output(std::string name, DType dtype, const Shape& shape, const Tolerance& tolerance,
+                      Freedom freedom = Freedom::kNone) {
+  return {.name = std::move(name),
+          .role = Role::kOutput,
+          .dtype = dtype,
+          .shape = shape,
+          .tolerance = tolerance,
+          .freedom = freedom};
+}
+
+inline OpField updated(std::string name, DType dtype, const Shape& shape, const Fill& fill,
+                       const Tolerance& tolerance, Freedom freedom = Freedom::kNone) {
+  return {.name = std::move(name),
+          .role = Role::kUpdated,
+          .dtype = dtype,
+          .shape = shape,
+          .fill = fill,
+          .tolerance = tolerance,
+          .freedom = freedom};
+}
+
+inline bool is_narrow(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16; }
+inline DType statistic(DType compute) { return compute == DType::kF64 ? compute : DType::kF32; }
+
+// The deviation that gives sums of so many products of it and normal numbers a deviation of 1.
+inline double balanced(std::int64_t terms) {
+  return 1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(1, terms)));
+}
+
+// Half of the last place at 1, as a fraction.
+double unit(DType dtype);
+
+// The noise of a sum of so many terms that has a deviation of about 1.
+inline double noise_of_sum(std::int64_t terms) {
+  return 8 + 4 * std::sqrt(static_cast<double>(terms));
+}
+
+// Shapes of GPT-2 124M on 4 x 1024 tokens, what is timed.
+struct Typical {
+  static constexpr std::int64_t kBatch = 4;
+  static constexpr std::int64_t kSequence = 1024;
+  static constexpr std::int64_t kRows = kBatch * kSequence;
+  static constexpr std::int64_t kWidth = 768;
+  static constexpr std::int64_t kHeads = 12;
+  static constexpr std::int64_t kHeadSize = 64;
+  static constexpr std::int64_t kHidden = 3072;
+  static constexpr std::int64_t kVocabulary = 50257;
+  static constexpr std::int64_t kParameters = 124439808;
+  static constexpr std::int64_t kLogitRows = 512;  // as many as a classifier holds at once
+};
+
+}  // namespace lockstep::bench

@@ -1,0 +1,252 @@
+#include <fmt/format.h>
+
+#include "lockstep/bench/ops/descriptions.h"
+#include "lockstep/bench/ops/fields.h"
+
+namespace lockstep::bench {
+namespace {
+
+using ops::NormKind;
+
+enum class SumIs { kNone, kApart, kX, kBranch };  // kNone: there is no branch
+
+struct Options {
+  NormKind kind = NormKind::kLayer;
+  bool bias = true;  // of a layer norm
+  SumIs sum = SumIs::kNone;
+  double dropout = 0;
+
+  bool has_bias() const { return bias && kind == NormKind::kLayer; }
+  ops::Dropout dropping() const { return {.probability = dropout, .seed = 5, .step = 9}; }
+  std::string text() const {
+    return fmt::format("{}{}{}{}", kind == NormKind::kLayer ? "layer" : "rms",
+                       has_bias() ? ", bias" : "",
+                       sum == SumIs::kNone    ? ""
+                       : sum == SumIs::kApart ? ", branch"
+                       : sum == SumIs::kX     ? ", branch, sum on x"
+                                              : ", branch, sum on branch",
+                       dropout > 0 ? fmt::format(", p {}", dropout) : "");
+  }
+};
+
+constexpr std::pair<std::int64_t, std::int64_t> kOdd[] = {{1, 1},  {3, 17}, {17, 3},  {0, 8},
+                                                          {5, 64}, {7, 67}, {2, 1031}};
+
+// What a statistic of `width` elements may miss when one of them was rounded to its neighbour.
+double flipped(DType dtype, std::int64_t width) {
+  return 16 * unit(dtype) / unit(DType::kF32) / static_cast<double>(width);
+}
+
+std::vector<OpField> parameter_fields(DType dtype, std::int64_t width, const Options& options) {
+  std::vector<OpField> fields = {input("gain", dtype, {width}, normal(0.25, 1))};
+  if (options.has_bias()) fields.push_back(input("bias", dtype, {width}, normal()));
+  return fields;
+}
+
+std::string place_of_sum(const Options& options) {
+  return options.sum == SumIs::kX ? "x" : options.sum == SumIs::kBranch ? "branch" : "sum";
+}
+
+void run_norm(Ops& ops, const Tensors& t, const Options& options) {
+  const bool branch = options.sum != SumIs::kNone;
+  ops.run(ops::Norm{.kind = options.kind,
+                    .x = t["x"],
+                    .branch = branch ? t["branch"] : Tensor{},
+                    .dropout = options.dropping(),
+                    .sum = branch ? t[place_of_sum(options)] : Tensor{},
+                    .gain = t["gain"],
+                    .bias = t["bias"],
+                    .y = t["y"],
+                    .mean = t["mean"],
+                    .deviation = t["deviation"]});
+}
+
+// y and sum have gradients of their own, as where a residual stream goes on beside the norm.
+Gradient norm_gradient(const Options& options) {
+  Gradient gradient{.inputs = {"x", "gain"}, .outputs = {"y"}};
+  const bool branch = options.sum == SumIs::kApart;
+  if (options.has_bias()) gradient.inputs.push_back("bias");
+  if (branch) {
+    gradient.inputs.push_back("branch");
+    gradient.outputs.push_back("sum");
+  }
+  gradient.backward = [options, branch](Ops& ops, const Tensors& t) {
+    ops.run(ops::NormBackward{.kind = options.kind,
+                              .dy = t["dy"],
+                              .sum = branch ? t["sum"] : t["x"],
+                              .gain = t["gain"],
+                              .mean = t["mean"],
+                              .deviation = t["deviation"],
+                              .dresidual = t["dsum"],
+                              .dsum = t["dx"],
+                              .dropout = options.dropping(),
+                              .dbranch = t["dbranch"],
+                              .dgain = t["dgain"],
+                              .dbias = t["dbias"]});
+  };
+  return gradient;
+}
+
+OpCase norm_case(DType dtype, std::int64_t rows, std::int64_t width, const Options& options) {
+  OpCase one;
+  one.name = fmt::format("{} x {}, {}", rows, width, options.text());
+  const Shape shape{rows, width};
+  const Fill fill = normal(1, 0.5);
+  // Dropout's 1 / (1 - p), rounded, shows where the two summands nearly cancel.
+  const Tolerance of_sum{.relative = 4, .noise = options.dropout > 0 ? 16.0 : 0.0};
+  const std::string sum = place_of_sum(options);
+  const auto summand = [&](const char* field) {
+    return sum == field ? updated(field, dtype, shape, fill, of_sum)
+                        : input(field, dtype, shape, fill);
+  };
+  one.fields = parameter_fields(dtype, width, options);
+  one.fields.push_back(summand("x"));
+  if (options.sum != SumIs::kNone) one.fields.push_back(summand("branch"));
+  if (options.sum == SumIs::kApart) one.fields.push_back(output("sum", dtype, shape, of_sum));
+  // A row of one element minus its mean is 0, and what is left of it is divided by the root of
+  // epsilon.
+  const double noise = (width < 4 ? 2000 : 32) + 4 * std::sqrt(static_cast<double>(width));
+  one.fields.push_back(output("y", dtype, shape, {.relative = 4, .noise = noise, .coarse = 8}));
+  const double statistics_noise = noise + flipped(dtype, width);
+  if (options.kind == NormKind::kLayer) {
+    one.fields.push_back(output("mean", statistic(dtype), {rows}, {.noise = statistics_noise}));
+  }
+  one.fields.push_back(
+      output("deviation", statistic(dtype), {rows}, {.relative = 32, .noise = statistics_noise}));
+  one.run = [options](Ops& ops, const Tensors& t) { run_norm(ops, t, options); };
+  if (options.sum == SumIs::kNone || options.sum == SumIs::kApart) {
+    one.gradient = norm_gradient(options);
+  }
+  return one;
+}
+
+std::vector<OpCase> norm_cases(DType dtype) {
+  std::vector<OpCase> cases;
+  for (const auto& [rows, width] : kOdd) {
+    for (const NormKind kind : {NormKind::kLayer, NormKind::kRms}) {
+      cases.push_back(norm_case(dtype, rows, width, {.kind = kind}));
+      cases.push_back(
+          norm_case(dtype, rows, width, {.kind = kind, .sum = SumIs::kApart, .dropout = 0.1}));
+    }
+  }
+  cases.push_back(norm_case(dtype, 5, 37, {.bias = false}));
+  cases.push_back(norm_case(dtype, 5, 37, {.sum = SumIs::kApart}));
+  cases.push_back(norm_case(dtype, 5, 37, {.sum = SumIs::kX}));
+  cases.push_back(norm_case(dtype, 5, 37, {.sum = SumIs::kBranch, .dropout = 0.5}));
+  return cases;
+}
+
+OpCase norm_typical(DType dtype) {
+  return norm_case(dtype, Typical::kRows, Typical::kWidth, {.sum = SumIs::kApart});
+}
+
+// ---- norm_backward
+
+enum class DSumIs { kApart, kDy, kDResidual };
+
+struct BackwardOptions {
+  Options norm;
+  bool residual = false;
+  DSumIs dsum = DSumIs::kApart;
+  DType gradient = DType::kF32;
+};
+
+std::string place_of_dsum(const BackwardOptions& options) {
+  return options.dsum == DSumIs::kDy          ? "dy"
+         : options.dsum == DSumIs::kDResidual ? "dresidual"
+                                              : "dsum";
+}
+
+OpCase backward_case(DType dtype, std::int64_t rows, std::int64_t width,
+                     const BackwardOptions& options) {
+  OpCase one;
+  const Options& norm = options.norm;
+  const std::string place = place_of_dsum(options);
+  one.name = fmt::format("{} x {}, {}{}, dsum at {}, gradients {}", rows, width, norm.text(),
+                         options.residual ? ", residual" : "", place, name(options.gradient));
+  const Shape shape{rows, width};
+  const double noise = (width < 4 ? 8000 : 64) + 4 * std::sqrt(static_cast<double>(width));
+  const Tolerance of_dsum{.noise = noise};
+  const auto incoming = [&](const char* field) {
+    return place == field ? updated(field, dtype, shape, normal(), of_dsum)
+                          : input(field, dtype, shape, normal());
+  };
+  one.fields = {incoming("dy"), input("sum", dtype, shape, normal(1, 0.5)),
+                input("gain", dtype, {width}, normal(0.25, 1)),
+                input("deviation", statistic(dtype), {rows}, uniform(0.5, 1.5))};
+  if (norm.kind == NormKind::kLayer) {
+    one.fields.push_back(input("mean", statistic(dtype), {rows}, normal(0.1)));
+  }
+  if (options.residual) one.fields.push_back(incoming("dresidual"));
+  if (place == "dsum") one.fields.push_back(output("dsum", dtype, shape, of_dsum));
+  if (norm.dropout > 0) {
+    // It may be made of dsum before or after that was rounded.
+    one.fields.push_back(output("dbranch", dtype, shape, {.relative = 8, .noise = 4 * noise}));
+  }
+  const double root = std::sqrt(static_cast<double>(rows));
+  const Tolerance of_parameters{.noise = (width < 4 ? 8000 : 32) + 8 * root * root};
+  one.fields.push_back(updated("dgain", options.gradient, {width}, normal(), of_parameters));
+  if (norm.has_bias()) {
+    one.fields.push_back(updated("dbias", options.gradient, {width}, normal(), of_parameters));
+  }
+  // The statistics are those of the sum.
+  one.prepare = [norm](Ops&, const Tensors& t) {
+    const Tensor sum = t["sum"];
+    if (!ops::is_given(sum)) return;
+    const auto reference = make_reference_ops();
+    std::vector<std::byte> y(sum.bytes());
+    reference->run(ops::Norm{.kind = norm.kind,
+                             .x = sum,
+                             .gain = t["gain"],
+                             .y = Tensor(y.data(), sum.dtype(), sum.shape()),
+                             .mean = t["mean"],
+                             .deviation = t["deviation"]});
+  };
+  one.run = [norm, place](Ops& ops, const Tensors& t) {
+    ops.run(ops::NormBackward{.kind = norm.kind,
+                              .dy = t["dy"],
+                              .sum = t["sum"],
+                              .gain = t["gain"],
+                              .mean = t["mean"],
+                              .deviation = t["deviation"],
+                              .dresidual = t["dresidual"],
+                              .dsum = t[place],
+                              .dropout = norm.dropping(),
+                              .dbranch = t["dbranch"],
+                              .dgain = t["dgain"],
+                              .dbias = t["dbias"]});
+  };
+  one.scratch = [rows, width](const Ops& ops) { return ops.norm_scratch(rows, width); };
+  return one;
+}
+
+std::vector<OpCase> backward_cases(DType dtype) {
+  std::vector<OpCase> cases;
+  for (const auto& [rows, width] : kOdd) {
+    for (const NormKind kind : {NormKind::kLayer, NormKind::kRms}) {
+      cases.push_back(backward_case(dtype, rows, width, {.norm = {.kind = kind}}));
+      cases.push_back(backward_case(
+          dtype, rows, width,
+          {.norm = {.kind = kind, .dropout = 0.1}, .residual = true, .gradient = dtype}));
+    }
+  }
+  cases.push_back(backward_case(dtype, 131, 9, {.norm = {.bias = false}}));
+  cases.push_back(backward_case(dtype, 13, 37, {.dsum = DSumIs::kDy, .gradient = dtype}));
+  cases.push_back(backward_case(dtype, 13, 37,
+                                {.norm = {.kind = NormKind::kRms, .dropout = 0.25},
+                                 .residual = true,
+                                 .dsum = DSumIs::kDResidual}));
+  return cases;
+}
+
+OpCase backward_typical(DType dtype) {
+  return backward_case(dtype, Typical::kRows, Typical::kWidth, {.residual = true});
+}
+
+}  // namespace
+
+std::vector<OpDescription> describe_norm() {
+  return {{"norm", norm_cases, norm_typical}, {"norm_backward", backward_cases, backward_typical}};
+}
+
+}  // namespace lockstep::bench

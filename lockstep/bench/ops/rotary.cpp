@@ -1,0 +1,58 @@
+#include <fmt/format.h>
+
+#include "lockstep/bench/ops/descriptions.h"
+#include "lockstep/bench/ops/fields.h"
+
+namespace lockstep::bench {
+namespace {
+
+struct Turn {
+  std::int64_t batch, sequence, heads, head_size;
+  std::int64_t first = 0;
+  bool backward = false;
+
+  std::int64_t columns() const { return first + heads * head_size + 2; }
+};
+
+OpCase rotary_case(DType dtype, const Turn& turn) {
+  OpCase one;
+  one.name = fmt::format("{} x {}, {} heads of {} from {}{}", turn.batch, turn.sequence, turn.heads,
+                         turn.head_size, turn.first, turn.backward ? ", backward" : "");
+  // An angle in f32 misses its place by as many units as it has turned.
+  const Tolerance tolerance{.noise = 16 + 8 * static_cast<double>(turn.sequence)};
+  one.fields = {updated("x", dtype, {turn.batch * turn.sequence, turn.columns()}, normal(),
+                        tolerance, Freedom::kExtents)};
+  const auto run = [turn](Ops& ops, const Tensor& rows, bool backward) {
+    ops.run(ops::Rotary{.x = {rows, turn.first},
+                        .heads = turn.heads,
+                        .head_size = turn.head_size,
+                        .sequence = turn.sequence,
+                        .backward = backward});
+  };
+  one.run = [run, turn](Ops& ops, const Tensors& t) { run(ops, t["x"], turn.backward); };
+  one.gradient = Gradient{
+      .inputs = {"x"}, .outputs = {"x"}, .backward = [run, turn](Ops& ops, const Tensors& t) {
+        run(ops, t["dx"], !turn.backward);
+      }};
+  return one;
+}
+
+std::vector<OpCase> rotary_cases(DType dtype) {
+  std::vector<OpCase> cases;
+  for (const Turn& turn : {Turn{1, 1, 1, 2}, Turn{2, 3, 1, 4, 5}, Turn{1, 17, 3, 6, 0, true},
+                           Turn{3, 7, 2, 64, 64}, Turn{0, 5, 1, 2}, Turn{1, 131, 2, 34, 1, true}}) {
+    cases.push_back(rotary_case(dtype, turn));
+  }
+  return cases;
+}
+
+OpCase rotary_typical(DType dtype) {
+  return rotary_case(dtype,
+                     {Typical::kBatch, Typical::kSequence, Typical::kHeads, Typical::kHeadSize});
+}
+
+}  // namespace
+
+std::vector<OpDescription> describe_rotary() { return {{"rotary", rotary_cases, rotary_typical}}; }
+
+}  // namespace lockstep::bench

@@ -1,0 +1,240 @@
+#include "lockstep/bench/train/bench_train.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/file.h"
+#include "lockstep/bench/statistics.h"
+#include "lockstep/bench/train/helper.h"
+#include "lockstep/bench/train/python.h"
+#include "lockstep/train/run_plan.h"
+
+namespace lockstep::bench {
+namespace {
+
+using Json = nlohmann::json;
+
+// A step of a large model in f16 on few cores takes minutes, and so does compiling one.
+constexpr std::chrono::hours kStepPatience{1};
+constexpr std::chrono::minutes kStartPatience{5};
+constexpr int kWarmUpSteps = 2;  // the first of a compiled model compiles, the second settles
+
+void print_now(const std::string& text) {
+  fmt::print("{}", text);
+  std::fflush(stdout);
+}
+
+// To the terminal alone: what is going on.
+void tell(const std::string& text) {
+  if (::isatty(STDERR_FILENO) == 0) return;
+  fmt::print(stderr, "\r\033[K{}", text);
+  std::fflush(stderr);
+}
+
+Program our_program(const TrainBench& bench, bool products) {
+  Program program{{bench.command.string(), "bench", "train-worker"}, {}};
+  if (products) program.arguments.emplace_back("--products");
+  for (const std::string& setting : bench.settings) program.arguments.push_back(setting);
+  return program;
+}
+
+// An allocator that keeps what it has had, as PyTorch's CPU tuning guide asks for, where there is
+// one; else glibc's.
+std::string preloaded_allocator() {
+  for (const char* folder :
+       {"/usr/lib/x86_64-linux-gnu/", "/usr/lib/aarch64-linux-gnu/", "/usr/lib64/", "/usr/lib/"}) {
+    for (const char* library :
+         {"libtcmalloc_minimal.so.4", "libtcmalloc.so.4", "libjemalloc.so.2"}) {
+      std::string path = std::string(folder) + library;
+      if (::access(path.c_str(), R_OK) == 0) return path;
+    }
+  }
+  return "";
+}
+
+Program pytorch_program(const TrainBench& bench, const std::string& python, const TrainWork& work,
+                        std::string_view mode) {
+  const plan::ModelShape shape = train::shape_of(bench.options.model);
+  const std::string threads = std::to_string(work.threads);
+  Program program{
+      {python,           (bench.peers_folder / "train_pytorch.py").string(),
+       "--mode",         std::string(mode),
+       "--precision",    work.precision,
+       "--batch",        std::to_string(work.batch),
+       "--sequence",     std::to_string(work.sequence),
+       "--threads",      threads,
+       "--layers",       std::to_string(shape.layers),
+       "--hidden",       std::to_string(shape.hidden),
+       "--heads",        std::to_string(shape.heads),
+       "--feed-forward", std::to_string(shape.feed_forward),
+       "--vocabulary",   std::to_string(shape.vocabulary),
+       "--positions",    std::to_string(shape.positions)},
+      {{"OMP_NUM_THREADS", threads}, {"MKL_NUM_THREADS", threads}, {"THP_MEM_ALLOC_ENABLE", "1"}}};
+  if (const std::string allocator = preloaded_allocator(); !allocator.empty()) {
+    program.environment.emplace_back("LD_PRELOAD", allocator);
+  }
+  return program;
+}
+
+// Why PyTorch cannot do the same work; empty: it can.
+std::string not_for_peers(const TrainBench& bench) {
+  const plan::ModelShape shape = train::shape_of(bench.options.model);
+  if (shape.family != plan::Family::kGpt2 || shape.head != plan::Head::kTied || !shape.biases) {
+    return "the peers train models of the gpt2 family";
+  }
+  if (bench.options.batch.accumulation != 1) return "the peers take one micro-batch a step";
+  if (bench.options.model.dropout != 0) return "the peers have no dropout";
+  return "";
+}
+
+// One implementation at work.
+class Contender {
+ public:
+  Contender(std::string name, const Program& program, const Interrupt& interrupt)
+      : helper_(std::move(name), program, interrupt, deadline_in(kStartPatience)) {
+    result_.implementation = helper_.name();
+    const auto greeting = Json::parse(helper_.greeting(), nullptr, false);
+    if (greeting.is_object()) result_.version = greeting.value("version", "");
+  }
+
+  void warm_up() {
+    for (int i = 0; i < kWarmUpSteps; ++i) {
+      tell(fmt::format("{}: warm-up step {} of {}", helper_.name(), i + 1, kWarmUpSteps));
+      const auto answer = ask("step");
+      if (answer && i == 0) result_.first_loss = answer->value("loss", std::nan(""));
+    }
+    ask("reset");
+  }
+
+  void step() {
+    if (const auto answer = ask("step")) {
+      result_.seconds.push_back(answer->value("seconds", 0.0));
+      result_.last_loss = answer->value("loss", std::nan(""));
+    }
+  }
+
+  // After the last step; products would count as its memory.
+  void finish(bool products) {
+    if (const auto answer = ask("usage")) {
+      result_.peak_bytes = answer->value("peak_bytes", std::size_t{0});
+    }
+    if (products) {
+      if (const auto answer = ask("gemm")) {
+        result_.gemm_flops = answer->value("flops_per_second", 0.0);
+      }
+    }
+    if (!helper_.failure().empty()) {
+      result_.problem = helper_.failure();
+      result_.seconds.clear();
+    }
+    std::sort(result_.seconds.begin(), result_.seconds.end());
+  }
+
+  double products() {
+    const auto answer = ask("gemm");
+    return answer ? answer->value("flops_per_second", 0.0) : 0;
+  }
+
+  TrainResult& result() { return result_; }
+  const std::string& name() const { return helper_.name(); }
+  const std::string& failure() const { return helper_.failure(); }
+
+ private:
+  std::optional<Json> ask(std::string_view request) {
+    const auto line = helper_.ask(request, deadline_in(kStepPatience));
+    if (!line) return std::nullopt;
+    return Json::parse(*line, nullptr, false);
+  }
+
+  Helper helper_;
+  TrainResult result_;
+};
+
+using Contenders = std::vector<std::unique_ptr<Contender>>;
+
+void add_peers(const TrainBench& bench, const TrainWork& work, const Interrupt& interrupt,
+               Contenders& contenders) {
+  std::string problem = not_for_peers(bench);
+  Python python;
+  if (problem.empty()) {
+    tell("looking for a Python with PyTorch");
+    python = find_python(bench.python, bench.command);
+    problem = python.problem;
+  }
+  if (!problem.empty()) {
+    tell("");
+    print_now(fmt::format("left out: PyTorch: {}\n", problem));
+    return;
+  }
+  for (const char* mode : {"eager", "compile"}) {
+    contenders.push_back(
+        std::make_unique<Contender>(std::string("pytorch-") + mode,
+                                    pytorch_program(bench, python.program, work, mode), interrupt));
+  }
+}
+
+}  // namespace
+
+bool run_train(const TrainBench& bench) {
+  if (!bench.json.empty()) check_can_write(bench.json);
+  const Interrupt interrupt;
+  const nn::MemoryPlan plan = [&] {
+    const auto ops = make_cpu_ops(train::threads_of(bench.options));
+    nn::MemoryPlan planned = train::plan_run(bench.options, *ops);
+    train::check_limit(bench.options, planned, *ops);
+    return planned;
+  }();
+  const int micro_batches = bench.options.batch.accumulation;
+  const TrainWork work{.model = train::shape_of(bench.options.model).name,
+                       .precision = std::string(plan::name(bench.options.precision)),
+                       .recompute = std::string(plan::name(bench.options.recompute)),
+                       .batch = plan.setup.shape.batch * micro_batches,
+                       .sequence = plan.setup.shape.sequence,
+                       .threads = train::threads_of(bench.options),
+                       .flops = (plan.flops.forward + plan.flops.backward) * micro_batches};
+
+  Contender products("lockstep-products", our_program(bench, true), interrupt);
+  Contenders contenders;
+  contenders.push_back(
+      std::make_unique<Contender>("lockstep", our_program(bench, false), interrupt));
+  if (bench.peers) add_peers(bench, work, interrupt, contenders);
+  for (const auto& one : contenders) one->warm_up();
+  std::vector<double> product_rates;
+  for (int step = 0; step < bench.steps; ++step) {
+    for (const auto& one : contenders) {
+      tell(fmt::format("step {} of {}: {}", step + 1, bench.steps, one->name()));
+      one->step();
+    }
+    tell(fmt::format("step {} of {}: matrix products alone", step + 1, bench.steps));
+    product_rates.push_back(products.products());
+  }
+  tell("");
+  std::vector<TrainResult> results;
+  for (const auto& one : contenders) {
+    const bool ours = one == contenders.front();
+    one->finish(!ours);
+    if (ours) {
+      std::sort(product_rates.begin(), product_rates.end());
+      one->result().gemm_flops = quantile(product_rates, 0.5);
+      one->result().planned_bytes = plan.bytes();
+    }
+    results.push_back(one->result());
+  }
+  print_now(train_table(work, results));
+  if (!products.failure().empty()) print_now(fmt::format("FAILED: {}\n", products.failure()));
+  if (!bench.json.empty()) {
+    write_file(bench.json, train_json(work, results));
+    print_now(fmt::format("wrote {} results to {}\n", results.size(), bench.json.string()));
+  }
+  return results.front().problem.empty() && products.failure().empty();
+}
+
+}  // namespace lockstep::bench

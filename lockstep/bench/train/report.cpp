@@ -1,0 +1,112 @@
+// What the training bench tells: a table for people, an array of objects for programs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/number.h"
+#include "lockstep/base/units.h"
+#include "lockstep/bench/statistics.h"
+#include "lockstep/bench/train/bench_train.h"
+
+namespace lockstep::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kOurs = "lockstep";
+
+double tokens_per_second(const TrainWork& work, const TrainResult& result) {
+  return static_cast<double>(work.tokens()) / result.median_seconds();
+}
+
+double step_flops(const TrainWork& work, const TrainResult& result) {
+  return work.flops / result.median_seconds();
+}
+
+// The fastest of those that are not ours.
+const TrainResult* best_peer(const std::vector<TrainResult>& results) {
+  const TrainResult* best = nullptr;
+  for (const TrainResult& one : results) {
+    if (one.implementation == kOurs || one.seconds.empty()) continue;
+    if (best == nullptr || one.median_seconds() < best->median_seconds()) best = &one;
+  }
+  return best;
+}
+
+}  // namespace
+
+double TrainResult::median_seconds() const { return quantile(seconds, 0.5); }
+
+std::string train_table(const TrainWork& work, const std::vector<TrainResult>& results) {
+  std::string text = fmt::format(
+      "{}, {}, {} x {} tokens a step, recompute {} (ours), {} thread{}, {} a step\n\n"
+      "{:<16} {:>10} {:>10} {:>10} {:>10} {:>11} {:>13} {:>13} {:>8}\n",
+      work.model, work.precision, work.batch, work.sequence, work.recompute, work.threads,
+      work.threads == 1 ? "" : "s", format_si(work.flops, "FLOP"), "", "tokens/s", "step", "p10",
+      "p90", "peak", "step FLOP/s", "GEMM FLOP/s", "share");
+  for (const TrainResult& one : results) {
+    if (one.seconds.empty()) {
+      text += fmt::format("{:<16} {}\n", one.implementation, one.problem);
+      continue;
+    }
+    const double rate = step_flops(work, one);
+    text += fmt::format(
+        "{:<16} {:>10.1f} {:>10} {:>10} {:>10} {:>11} {:>13} {:>13} {:>8}\n", one.implementation,
+        tokens_per_second(work, one), format_seconds(one.median_seconds()),
+        format_seconds(quantile(one.seconds, 0.1)), format_seconds(quantile(one.seconds, 0.9)),
+        format_bytes(static_cast<double>(one.peak_bytes)), format_si(rate, "FLOP"),
+        one.gemm_flops > 0 ? format_si(one.gemm_flops, "FLOP") : "-",
+        one.gemm_flops > 0 ? fmt::format("{:.1f} %", 100 * rate / one.gemm_flops) : "-");
+  }
+  const auto ours = std::find_if(results.begin(), results.end(), [](const TrainResult& one) {
+    return one.implementation == kOurs && !one.seconds.empty();
+  });
+  if (ours == results.end()) return text;
+  if (ours->planned_bytes > 0) {
+    text += fmt::format("\nlockstep planned {} ({} bytes)\n",
+                        format_bytes(static_cast<double>(ours->planned_bytes)),
+                        format_count(ours->planned_bytes));
+  }
+  for (const TrainResult& one : results) {
+    if (one.implementation == kOurs || one.seconds.empty()) continue;
+    text += fmt::format("against {:<16} {:.2f} x its tokens/s, {:.2f} x its peak memory{}\n",
+                        one.implementation, one.median_seconds() / ours->median_seconds(),
+                        static_cast<double>(ours->peak_bytes) /
+                            static_cast<double>(std::max<std::size_t>(1, one.peak_bytes)),
+                        &one == best_peer(results) ? "  (the fastest peer)" : "");
+  }
+  return text;
+}
+
+std::string train_json(const TrainWork& work, const std::vector<TrainResult>& results) {
+  Json array = Json::array();
+  for (const TrainResult& one : results) {
+    Json object{{"implementation", one.implementation},
+                {"version", one.version},
+                {"model", work.model},
+                {"precision", work.precision},
+                {"batch", work.batch},
+                {"seq", work.sequence},
+                {"threads", work.threads},
+                {"flops_per_step", work.flops}};
+    if (one.implementation == kOurs) object["recompute"] = work.recompute;
+    const bool measured = !one.seconds.empty();
+    object["tokens_per_s"] = measured ? Json(tokens_per_second(work, one)) : Json();
+    object["step_seconds"] = measured ? Json(one.median_seconds()) : Json();
+    object["samples"] = one.seconds;
+    object["peak_bytes"] = measured ? Json(one.peak_bytes) : Json();
+    object["planned_bytes"] = one.planned_bytes > 0 ? Json(one.planned_bytes) : Json();
+    object["gemm_flops"] = one.gemm_flops > 0 ? Json(one.gemm_flops) : Json();
+    object["step_flops"] = measured ? Json(step_flops(work, one)) : Json();
+    object["first_loss"] = one.first_loss;
+    object["last_loss"] = one.last_loss;
+    if (!one.problem.empty()) object["problem"] = one.problem;
+    array.push_back(std::move(object));
+  }
+  return array.dump(2) + "\n";
+}
+
+}  // namespace lockstep::bench

@@ -1,0 +1,133 @@
+// lockstep bench train: tokens per second and memory of training, beside PyTorch.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/bench/train/bench_train.h"
+#include "lockstep/bench/train/worker.h"
+#include "lockstep/cli/bench.h"
+
+namespace lockstep::cli {
+namespace {
+
+constexpr int kInterrupted = 130;  // as shells have it
+
+constexpr const char* kExamples =
+    R"(Trains on synthetic tokens: forward, backward, clipping and AdamW. With --peers also PyTorch,
+eager and compiled, by turns in one run, each in a process of its own.
+
+Examples:
+  lockstep bench train --model gpt2-124m --batch 4 --seq 1024 --precision bf16 --peers
+  lockstep bench train --model gpt2-124m --precision f32 --steps 10 --json out.json
+  lockstep bench train --set model.layers=2 --set model.hidden=256 --set model.heads=4 --batch 2
+
+tokens/s     from the median of the timed steps
+peak         the most memory that the process had in RAM at once during them
+step FLOP/s  the model's matrix products, without what is recomputed, per second of a whole step
+GEMM FLOP/s  those of the linear layers alone, measured in the same run by the same library
+share        the first of the two by the second
+
+PyTorch is looked for in --python, LOCKSTEP_PYTHON, build/peers (./dev peers) and python3.)";
+
+struct Flags {
+  std::string model;
+  int batch = 4;
+  int sequence = 0;
+  std::string precision = "bf16";
+  std::string recompute = "none";
+  int steps = 5;
+  int threads = 0;
+  bool peers = false;
+  std::string python;
+  std::string peers_folder;
+  std::string json;
+  std::vector<std::string> settings;
+};
+
+void read(train::TrainOptions& options, const std::vector<std::string>& settings) {
+  Config config;
+  train::bind(config, options);
+  for (const std::string& setting : settings) config.set(setting);
+}
+
+bench::TrainBench make_bench(const Flags& flags) {
+  bench::TrainBench bench;
+  bench.settings = {
+      fmt::format("batch.micro={}", flags.batch), fmt::format("batch.sequence={}", flags.sequence),
+      fmt::format("precision={}", flags.precision), fmt::format("recompute={}", flags.recompute),
+      fmt::format("threads={}", flags.threads)};
+  if (!flags.model.empty()) bench.settings.push_back(fmt::format("model.name={}", flags.model));
+  bench.settings.insert(bench.settings.end(), flags.settings.begin(), flags.settings.end());
+  read(bench.options, bench.settings);
+  bench.steps = flags.steps;
+  bench.peers = flags.peers;
+  bench.python = flags.python;
+  bench.json = flags.json;
+  bench.command = std::filesystem::read_symlink("/proc/self/exe");
+  bench.peers_folder = flags.peers_folder.empty() ? bench.command.parent_path() / "bench" / "peers"
+                                                  : std::filesystem::absolute(flags.peers_folder);
+  return bench;
+}
+
+}  // namespace
+
+void add_bench_train(CLI::App& bench, int& exit_code) {
+  const auto flags = std::make_shared<Flags>();
+  CLI::App* command = bench.add_subcommand("train", "Time steps of training, beside PyTorch");
+  command->footer(kExamples);
+  command->add_option("--model", flags->model, "a model by name, like gpt2-124m");
+  command->add_option("--batch", flags->batch, "sequences of a step")->capture_default_str();
+  command->add_option("--seq", flags->sequence, "tokens of a sequence (as many as the model has)");
+  command->add_option("--precision", flags->precision, "bf16, f16 or f32")->capture_default_str();
+  command->add_option("--recompute", flags->recompute, "none, selective or full")
+      ->capture_default_str();
+  command->add_option("--steps", flags->steps, "timed steps of each implementation")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  command->add_option("--threads", flags->threads, "of each implementation (all allowed cores)");
+  command->add_flag("--peers", flags->peers, "also run PyTorch, eager and compiled");
+  command->add_option("--python", flags->python, "a Python that has PyTorch")->type_name("PATH");
+  command
+      ->add_option("--peers-folder", flags->peers_folder,
+                   "where the peers' scripts are (bench/peers beside this program)")
+      ->type_name("FOLDER");
+  command->add_option("--json", flags->json, "write the results as an array of objects")
+      ->type_name("FILE");
+  command->add_option("--set", flags->settings, "any other setting of a run; may be repeated")
+      ->type_name("KEY=VALUE");
+  command->callback([flags, &exit_code] {
+    try {
+      exit_code = bench::run_train(make_bench(*flags)) ? 0 : 1;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kAborted) throw;
+      fmt::print(stderr, "lockstep: {}\n", error.what());
+      exit_code = kInterrupted;
+    }
+  });
+}
+
+void add_bench_train_worker(CLI::App& bench, int& exit_code) {
+  const auto settings = std::make_shared<std::vector<std::string>>();
+  const auto products = std::make_shared<bool>(false);
+  CLI::App* command =
+      bench.add_subcommand("train-worker", "One side of bench train; started by the bench");
+  command->group("");
+  command->add_option("settings", *settings, "key=value of a run");
+  command->add_flag("--products", *products, "time matrix products instead");
+  command->callback([settings, products, &exit_code] {
+    train::TrainOptions options;
+    read(options, *settings);
+    if (*products) {
+      bench::serve_products(options);
+    } else {
+      bench::serve_training(options);
+    }
+    exit_code = 0;
+  });
+}
+
+}  // namespace lockstep::cli

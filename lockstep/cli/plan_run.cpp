@@ -1,0 +1,146 @@
+#include "lockstep/cli/plan_run.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/number.h"
+#include "lockstep/base/units.h"
+#include "lockstep/cli/plan_question.h"
+#include "lockstep/cli/text_table.h"
+#include "lockstep/train/run_plan.h"
+
+namespace lockstep::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using nn::MemoryPlan;
+using train::TrainOptions;
+
+constexpr std::string_view kActivations = "activations ";
+
+bool is_activations(const GroupBytes& group) { return group.group.starts_with(kActivations); }
+
+std::string giga(std::size_t bytes) { return format_si(static_cast<double>(bytes), "B"); }
+
+std::string heading(const TrainOptions& options, const MemoryPlan& plan, const Ops& ops) {
+  const nn::Setup& setup = plan.setup;
+  const auto accumulation = static_cast<std::size_t>(options.batch.accumulation);
+  const std::size_t tokens = static_cast<std::size_t>(setup.shape.rows()) * accumulation;
+  return fmt::format(
+      "{}{} in {} micro-batch{} of {} x {}: {} tokens a step\n"
+      "computes in {}, gradients in {}, optimizer {}, recompute {}, on {}\n",
+      describe(train::shape_of(options.model)),
+      fmt::format("{} sequences", static_cast<std::size_t>(setup.shape.batch) * accumulation),
+      accumulation, accumulation == 1 ? "" : "es", setup.shape.batch, setup.shape.sequence,
+      format_count(tokens), name(setup.dtype), name(setup.gradient), name(options.optimizer.kind),
+      name(options.recompute), ops.name());
+}
+
+std::string memory_text(const MemoryPlan& plan) {
+  TextTable table("lrrr");
+  const std::vector<GroupBytes> classes = plan.by_class();
+  for (std::size_t i = 0; i < classes.size();) {
+    // Layers are alike: one line tells of all.
+    std::size_t end = i + 1;
+    while (is_activations(classes[i]) && end < classes.size() && is_activations(classes[end]) &&
+           classes[end].bytes == classes[i].bytes) {
+      ++end;
+    }
+    const std::size_t like = end - i;
+    std::string label = classes[i].group;
+    std::string each;
+    if (like > 1) {
+      label += " .. " + classes[end - 1].group.substr(kActivations.size());
+      each = fmt::format("{} x {}", like, giga(classes[i].bytes));
+    }
+    table.row({label, giga(like * classes[i].bytes), format_count(like * classes[i].bytes), each});
+    i = end;
+  }
+  table.row({"all", giga(plan.bytes()), format_count(plan.bytes()), ""});
+  return "\nmemory at its peak, to the byte\n" + table.text();
+}
+
+std::string flops_text(const TrainOptions& options, const MemoryPlan& plan) {
+  TextTable table("lrr");
+  const double times = options.batch.accumulation;
+  const auto row = [&](std::string part, double flops) {
+    table.row(
+        {std::move(part), format_si(flops * times, "FLOP"), fmt::format("{:.4g}", flops * times)});
+  };
+  row("forward", plan.flops.forward);
+  row("backward", plan.flops.backward);
+  row("recomputed", plan.flops.recompute);
+  row("all", plan.flops.total());
+  return "\nFLOPs of a step, matrix products alone\n" + table.text();
+}
+
+std::string limit_text(const TrainOptions& options, const MemoryPlan& plan) {
+  if (options.memory_limit == 0 || plan.bytes() > options.memory_limit) return "";
+  return fmt::format("\nfits into memory.limit = {}, with {} to spare\n",
+                     format_bytes(static_cast<double>(options.memory_limit)),
+                     format_bytes(static_cast<double>(options.memory_limit - plan.bytes())));
+}
+
+std::string json_of(const TrainOptions& options, const MemoryPlan& plan, const Ops& ops) {
+  Json classes = Json::array();
+  for (const GroupBytes& group : plan.by_class()) {
+    classes.push_back({{"class", group.group}, {"bytes", group.bytes}});
+  }
+  const double times = options.batch.accumulation;
+  Json object{{"model", train::shape_of(options.model).name},
+              {"parameters", plan.flat.count()},
+              {"precision", name(plan.setup.dtype)},
+              {"gradients", name(plan.setup.gradient)},
+              {"recompute", name(options.recompute)},
+              {"optimizer", name(options.optimizer.kind)},
+              {"batch", plan.setup.shape.batch},
+              {"sequence", plan.setup.shape.sequence},
+              {"accumulation", options.batch.accumulation},
+              {"ops", ops.name()},
+              {"bytes", plan.bytes()},
+              {"lower_bound", plan.layout.lower_bound},
+              {"classes", std::move(classes)},
+              {"flops",
+               {{"forward", plan.flops.forward * times},
+                {"backward", plan.flops.backward * times},
+                {"recomputed", plan.flops.recompute * times},
+                {"total", plan.flops.total() * times}}}};
+  if (options.memory_limit > 0) {
+    object["limit"] = options.memory_limit;
+    object["fits"] = plan.bytes() <= options.memory_limit;
+  }
+  return object.dump(2) + "\n";
+}
+
+}  // namespace
+
+void plan_run(const std::vector<std::string>& arguments, bool json) {
+  TrainOptions options;
+  Config config;
+  train::bind(config, options);
+  std::size_t first_setting = 0;
+  if (arguments.front().find('=') == std::string::npos) {
+    config.read_file(arguments.front());
+    first_setting = 1;
+  }
+  for (std::size_t i = first_setting; i < arguments.size(); ++i) config.set(arguments[i]);
+
+  const auto ops = make_cpu_ops(train::threads_of(options));
+  const MemoryPlan plan = train::plan_run(options, *ops);
+  if (json) {
+    fmt::print("{}", json_of(options, plan, *ops));
+  } else {
+    fmt::print("{}{}{}{}", heading(options, plan, *ops), memory_text(plan),
+               flops_text(options, plan), limit_text(options, plan));
+  }
+  std::fflush(stdout);
+  train::check_limit(options, plan, *ops);
+}
+
+}  // namespace lockstep::cli

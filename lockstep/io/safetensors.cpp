@@ -1,0 +1,156 @@
+#include "lockstep/io/safetensors.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <numeric>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/file.h"
+#include "lockstep/base/text.h"
+#include "lockstep/io/safetensors_header.h"
+
+namespace lockstep::io {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "elements are read as they lie");
+
+// All bytes of `to` from an offset on; throws where the file ends before.
+void read_at(int file, const std::filesystem::path& path, std::span<std::byte> to,
+             std::size_t offset) {
+  while (!to.empty()) {
+    const ssize_t got = ::pread(file, to.data(), to.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail_errno(fmt::format("cannot read {}", path.string()), errno);
+    if (got == 0) {
+      fail(ErrorCode::kProtocol, "{} ends at byte {}, where {} more were expected", path.string(),
+           offset, to.size());
+    }
+    to = to.subspan(static_cast<std::size_t>(got));
+    offset += static_cast<std::size_t>(got);
+  }
+}
+
+std::size_t file_bytes(int file, const std::filesystem::path& path) {
+  struct stat status {};
+  if (::fstat(file, &status) != 0) fail_errno(fmt::format("cannot read {}", path.string()), errno);
+  if (!S_ISREG(status.st_mode)) {
+    fail(ErrorCode::kInvalidArgument, "{} is no file", path.string());
+  }
+  return static_cast<std::size_t>(status.st_size);
+}
+
+}  // namespace
+
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
+    : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  if (!file_) fail_errno(fmt::format("cannot open {}", path.string()), errno);
+  const std::size_t bytes = file_bytes(file_.get(), path);
+  if (bytes < kHeaderSizeBytes) {
+    fail(ErrorCode::kProtocol, "{} has {} bytes, too few for a safetensors file", path.string(),
+         bytes);
+  }
+  std::uint64_t header_bytes = 0;
+  read_at(file_.get(), path, std::as_writable_bytes(std::span(&header_bytes, 1)), 0);
+  if (header_bytes > kLargestHeader || header_bytes > bytes - kHeaderSizeBytes) {
+    fail(ErrorCode::kProtocol,
+         "{} is no safetensors file: it begins with a header of {} bytes, but a header has at most "
+         "{} and this file {} in all",
+         path.string(), header_bytes, kLargestHeader, bytes);
+  }
+  std::string text(header_bytes, '\0');
+  read_at(file_.get(), path, std::as_writable_bytes(std::span(text)), kHeaderSizeBytes);
+  data_begin_ = kHeaderSizeBytes + header_bytes;
+  SafetensorsHeader header = parse_header(text, bytes - data_begin_, path.string());
+  entries_ = std::move(header.entries);
+  metadata_ = std::move(header.metadata);
+  for (std::size_t i = 0; i < entries_.size(); ++i) by_name_[entries_[i].name] = i;
+}
+
+const SafetensorsFile::Entry* SafetensorsFile::find(std::string_view name) const {
+  const auto at = by_name_.find(name);
+  return at == by_name_.end() ? nullptr : &entries_[at->second];
+}
+
+const SafetensorsFile::Entry& SafetensorsFile::at(std::string_view name) const {
+  if (const Entry* entry = find(name)) return *entry;
+  std::vector<std::string_view> names;
+  names.reserve(entries_.size());
+  for (const Entry& entry : entries_) names.push_back(entry.name);
+  fail(ErrorCode::kInvalidArgument, "{} has no tensor '{}'{}", path_.string(), name,
+       did_you_mean(name, names));
+}
+
+void SafetensorsFile::read(std::string_view name, const Tensor& to) const {
+  const Entry& entry = at(name);
+  if (!entry.dtype) {
+    fail(ErrorCode::kUnsupported, "'{}' of {} has the type {}, which lockstep does not have", name,
+         path_.string(), entry.type);
+  }
+  if (to.dtype() != *entry.dtype || to.elements() != entry.shape.elements()) {
+    fail(ErrorCode::kInvalidArgument, "'{}' of {} is {} of {}; it was asked for as {} of {}", name,
+         path_.string(), entry.shape.text(), lockstep::name(*entry.dtype), to.shape().text(),
+         lockstep::name(to.dtype()));
+  }
+  const std::size_t begin = data_begin_ + entry.begin;
+  if (to.device() == Device{}) {
+    read_at(file_.get(), path_, {to.data(), to.bytes()}, begin);
+    return;
+  }
+  const Buffer staging(to.bytes());
+  read_at(file_.get(), path_, {staging.data(), staging.bytes()}, begin);
+  copy(to, staging.tensor(to.dtype(), to.shape()));
+}
+
+SafetensorsFile::Loaded SafetensorsFile::load(std::string_view name) const {
+  const Entry& entry = at(name);
+  Loaded loaded{.memory = Buffer(entry.bytes), .tensor = {}};
+  loaded.tensor =
+      loaded.memory.tensor(entry.dtype.value_or(DType::kU8), entry.dtype ? entry.shape : Shape{0});
+  read(name, loaded.tensor);
+  return loaded;
+}
+
+void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  std::vector<const NamedTensor*> order;
+  for (const NamedTensor& one : tensors) order.push_back(&one);
+  std::stable_sort(order.begin(), order.end(), [](const NamedTensor* a, const NamedTensor* b) {
+    return size_of(a->tensor.dtype()) > size_of(b->tensor.dtype());
+  });
+
+  SafetensorsHeader header;
+  header.metadata.insert(metadata.begin(), metadata.end());
+  std::map<std::string_view, int> names;
+  std::size_t end = 0;
+  for (const NamedTensor* one : order) {
+    const Tensor& tensor = one->tensor;
+    if (names[one->name]++ > 0 || one->name == "__metadata__") {
+      fail(ErrorCode::kInvalidArgument, "{} cannot have a tensor '{}'{}", path.string(), one->name,
+           names[one->name] > 1 ? " twice" : "");
+    }
+    if (tensor.device() != Device{}) {
+      fail(ErrorCode::kInvalidArgument, "'{}' lies on {}; copy it to the CPU to write it",
+           one->name, lockstep::name(tensor.device()));
+    }
+    header.entries.push_back({.name = one->name,
+                              .type = std::string(safetensors_type(tensor.dtype())),
+                              .dtype = tensor.dtype(),
+                              .shape = tensor.shape(),
+                              .begin = end,
+                              .bytes = tensor.bytes()});
+    end += tensor.bytes();
+  }
+  const std::string text = format_header(header);
+  std::vector<std::string_view> pieces{text};
+  for (const NamedTensor* one : order) {
+    pieces.emplace_back(reinterpret_cast<const char*>(one->tensor.data()), one->tensor.bytes());
+  }
+  write_file(path, pieces);
+}
+
+}  // namespace lockstep::io

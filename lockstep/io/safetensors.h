@@ -1,0 +1,86 @@
+// Files of named tensors, in the format that the field exchanges models in.
+//
+//   +----------+----------------------------+------------------------------------+
+//   | 8 bytes  | header: JSON, N bytes      | data                               |
+//   | N, little| {"name": {"dtype": "F32",  | elements, little-endian, row by    |
+//   | endian   |   "shape": [2, 3],         | row; tensors one after the other,  |
+//   |          |   "data_offsets": [0, 24]}}| without holes between them         |
+//   +----------+----------------------------+------------------------------------+
+//
+// Offsets count from the start of the data. The key "__metadata__" holds texts by name.
+//
+// Whoever wrote it, a file is not believed: what does not fit together (truncated, overlapping,
+// holes, sizes that are not those of shape and type, a header that is no such JSON) throws
+// Error(kProtocol) with the file and the tensor when it is opened, before anything is read.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/base/fd.h"
+#include "lockstep/tensor/buffer.h"
+#include "lockstep/tensor/tensor.h"
+
+namespace lockstep::io {
+
+// An open file. Tensors are read when they are asked for, into memory that the caller chooses.
+// read() may be called by several threads at once.
+class SafetensorsFile {
+ public:
+  struct Entry {
+    std::string name;
+    std::string type;            // as the file calls it: "F32", "BOOL"
+    std::optional<DType> dtype;  // nothing: one that lockstep does not have
+    Shape shape;
+    std::size_t begin = 0;  // offset of its first byte in the data
+    std::size_t bytes = 0;
+  };
+
+  explicit SafetensorsFile(const std::filesystem::path& path);
+
+  // In the order of the data.
+  std::span<const Entry> entries() const { return entries_; }
+  // nullptr where there is none of that name.
+  const Entry* find(std::string_view name) const;
+  // Throws Error(kInvalidArgument) with the nearest name.
+  const Entry& at(std::string_view name) const;
+  const std::map<std::string, std::string, std::less<>>& metadata() const { return metadata_; }
+
+  // Fills `to`, which has the type and the number of elements of the file's; shapes may differ.
+  // Throws Error(kInvalidArgument) where it does not, and Error(kUnsupported) for an entry without
+  // a dtype.
+  void read(std::string_view name, const Tensor& to) const;
+  // `tensor` is a view of `memory`.
+  struct Loaded {
+    Buffer memory;
+    Tensor tensor;
+  };
+  Loaded load(std::string_view name) const;
+
+ private:
+  std::filesystem::path path_;
+  UniqueFd file_;
+  std::size_t data_begin_ = 0;
+  std::vector<Entry> entries_;
+  std::map<std::string, std::size_t, std::less<>> by_name_;
+  std::map<std::string, std::string, std::less<>> metadata_;
+};
+
+struct NamedTensor {
+  std::string name;
+  Tensor tensor;  // on the CPU
+};
+
+// Puts the tensors into a file, in place of what was there, or changes nothing (base/file.h). The
+// data begins with the widest elements, so that all of them are aligned in the file. Throws
+// Error(kInvalidArgument) for a name that comes twice.
+void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
+                       const std::map<std::string, std::string>& metadata = {});
+
+}  // namespace lockstep::io

@@ -1,0 +1,97 @@
+#include "lockstep/nn/blocks/bert_layer.h"
+
+#include <utility>
+
+namespace lockstep::nn {
+
+BertLayer::BertLayer(std::string name, const LayerOptions& options)
+    : name_(std::move(name)),
+      options_(options),
+      next_{.parameter = 0, .tensor = kTensors},
+      attention_(next_, "attention", options.attention),
+      norm1_(next_, "norm1", options.norm),
+      mlp_(next_, "mlp", options.feed_forward),
+      norm2_(next_, "norm2", options.norm) {}
+
+Shape BertLayer::output(const Setup& setup) const {
+  return {setup.shape.rows(), options_.attention.hidden};
+}
+
+BlockSpec BertLayer::spec(const Setup& setup, const Ops& ops) const {
+  Declaration declaration(setup, ops);
+  const Shape stream = output(setup);
+  const std::int64_t rows = stream[0];
+  const bool full = setup.recompute == Recompute::kFull;
+  // The wide part's memory is free by then, and mostly wide enough.
+  const bool fits = options_.feed_forward.width >= attention_.packed_width();
+  declaration.activation("sum1", stream, Life::kKept);
+  declaration.activation("middle", stream, Life::kRestored);
+  declaration.activation("sum2", stream, Life::kKept);
+  // Where the last norm's result goes when it is made again for its statistics alone.
+  declaration.activation("spare", full ? stream : Shape{0}, Life::kForward);
+  declaration.activation("dropped", options_.dropout > 0 ? stream : Shape{0}, Life::kBackward);
+  declaration.activation("dpacked", fits ? Shape{0} : Shape{rows, attention_.packed_width()},
+                         Life::kBackward);
+  attention_.declare(declaration);
+  norm1_.declare(declaration, rows);
+  mlp_.declare(declaration, rows, true);
+  norm2_.declare(declaration, rows);
+  return declaration.take();
+}
+
+ops::Dropout BertLayer::dropout(const Pass& pass, std::string_view branch) const {
+  return dropout_of(pass, branch, options_.dropout,
+                    pass.setup.shape.sequence * options_.attention.hidden);
+}
+
+void BertLayer::forward(const Pass& pass) {
+  const Tensor& sum1 = pass.tensors[kSum1];
+  const Tensor& middle = pass.tensors[kMiddle];
+  const Tensor& sum2 = pass.tensors[kSum2];
+  attention_.forward(pass, pass.in.x, sum1);
+  norm1_.forward(pass, pass.in.x, dropout(pass, "attention"), sum1, middle);
+  mlp_.forward_up(pass, middle);
+  mlp_.forward_down(pass, sum2);
+  norm2_.forward(pass, middle, dropout(pass, "mlp"), sum2,
+                 ops::is_given(pass.out.x) ? pass.out.x : pass.tensors[kSpare]);
+}
+
+void BertLayer::restore(const Pass& pass) {
+  norm1_.forward(pass, pass.tensors[kSum1], pass.tensors[kMiddle]);
+  mlp_.restore(pass);
+}
+
+void BertLayer::backward(const Pass& pass) {
+  const Tensor& dx = pass.din.x;
+  const Tensor& middle = pass.tensors[kMiddle];
+  const ops::Dropout mlp_dropout = dropout(pass, "mlp");
+  const bool drops = mlp_dropout.probability > 0;
+  const Tensor dropped = drops ? pass.tensors[kDropped] : Tensor();
+  const Tensor& dbranch = drops ? dropped : dx;
+
+  norm2_.backward(pass, {.dy = pass.dout.x,
+                         .sum = pass.tensors[kSum2],
+                         .dresidual = {},
+                         .dsum = dx,
+                         .dropout = mlp_dropout,
+                         .dbranch = dropped});
+  const Tensor dz = mlp_.backward_down(pass, dbranch);
+  mlp_.up().backward_weight(pass, dz, middle);
+  mlp_.up().backward_input_added(pass, dz, dx);
+  norm1_.backward(pass, {.dy = dx,
+                         .sum = pass.tensors[kSum1],
+                         .dresidual = {},
+                         .dsum = dx,
+                         .dropout = dropout(pass, "attention"),
+                         .dbranch = dropped});
+
+  const Tensor& own = pass.tensors[kDPacked];
+  const Tensor dpacked = ops::is_given(own)
+                             ? own
+                             : reused(mlp_.spent(pass), {dx.shape()[0], attention_.packed_width()});
+  attention_.backward(pass, dbranch, middle, dpacked);
+  attention_.packing().backward_weight(pass, dpacked, pass.in.x);
+  attention_.packing().backward_input_added(pass, dpacked, dx);
+}
+
+}  // namespace lockstep::nn

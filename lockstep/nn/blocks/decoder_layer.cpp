@@ -1,0 +1,111 @@
+#include "lockstep/nn/blocks/decoder_layer.h"
+
+#include <utility>
+
+#include "lockstep/nn/parts/residual.h"
+
+namespace lockstep::nn {
+
+DecoderLayer::DecoderLayer(std::string name, const LayerOptions& options)
+    : name_(std::move(name)),
+      options_(options),
+      next_{.parameter = 0, .tensor = kTensors},
+      norm1_(next_, "norm1", options.norm),
+      attention_(next_, "attention", options.attention),
+      norm2_(next_, "norm2", options.norm),
+      cross_(next_, "cross", options.attention),
+      norm3_(next_, "norm3", options.norm),
+      mlp_(next_, "mlp", options.feed_forward) {}
+
+Shape DecoderLayer::output(const Setup& setup) const {
+  return {setup.shape.rows(), options_.attention.hidden};
+}
+
+BlockSpec DecoderLayer::spec(const Setup& setup, const Ops& ops) const {
+  Declaration declaration(setup, ops);
+  const Shape stream = output(setup);
+  const std::int64_t rows = stream[0];
+  // The wide part's memory is free by then, and mostly wide enough.
+  const bool fits = options_.feed_forward.width >= attention_.packed_width();
+  declaration.activation("normed1", stream, Life::kRestored);
+  declaration.activation("sum1", stream, Life::kKept);
+  declaration.activation("normed2", stream, Life::kRestored);
+  declaration.activation("sum2", stream, Life::kKept);
+  declaration.activation("normed3", stream, Life::kRestored);
+  declaration.activation("dropped", options_.dropout > 0 ? stream : Shape{0}, Life::kBackward);
+  declaration.activation("dpacked", fits ? Shape{0} : Shape{rows, attention_.packed_width()},
+                         Life::kBackward);
+  norm1_.declare(declaration, rows);
+  attention_.declare(declaration);
+  norm2_.declare(declaration, rows);
+  cross_.declare(declaration);
+  norm3_.declare(declaration, rows);
+  mlp_.declare(declaration, rows, false);
+  return declaration.take();
+}
+
+ops::Dropout DecoderLayer::dropout(const Pass& pass, std::string_view branch) const {
+  return dropout_of(pass, branch, options_.dropout,
+                    pass.setup.shape.sequence * options_.attention.hidden);
+}
+
+void DecoderLayer::forward(const Pass& pass) {
+  const Tensor& sum1 = pass.tensors[kSum1];
+  const Tensor& sum2 = pass.tensors[kSum2];
+  norm1_.forward(pass, pass.in.x, pass.tensors[kNormed1]);
+  attention_.forward(pass, pass.tensors[kNormed1], sum1);
+  norm2_.forward(pass, pass.in.x, dropout(pass, "attention"), sum1, pass.tensors[kNormed2]);
+  cross_.forward(pass, pass.tensors[kNormed2], sum2);
+  norm3_.forward(pass, sum1, dropout(pass, "cross"), sum2, pass.tensors[kNormed3]);
+  mlp_.forward_up(pass, pass.tensors[kNormed3]);
+  if (!ops::is_given(pass.out.x)) return;
+  add_feed_forward(pass, mlp_, sum2, dropout(pass, "mlp"), pass.out.x);
+}
+
+void DecoderLayer::restore(const Pass& pass) {
+  norm1_.forward(pass, pass.in.x, pass.tensors[kNormed1]);
+  norm2_.forward(pass, pass.tensors[kSum1], pass.tensors[kNormed2]);
+  norm3_.forward(pass, pass.tensors[kSum2], pass.tensors[kNormed3]);
+  mlp_.restore(pass);
+}
+
+void DecoderLayer::backward(const Pass& pass) {
+  const Tensor& dx = pass.din.x;
+  const Tensor& normed1 = pass.tensors[kNormed1];
+  const Tensor& normed2 = pass.tensors[kNormed2];
+  const Tensor& normed3 = pass.tensors[kNormed3];
+  const ops::Dropout mlp_dropout = dropout(pass, "mlp");
+  const bool drops = mlp_dropout.probability > 0;
+  const Tensor dropped = drops ? pass.tensors[kDropped] : Tensor();
+  const Tensor& dbranch = drops ? dropped : dx;
+
+  const Tensor dz =
+      mlp_.backward_down(pass, dropped_gradient(pass, mlp_dropout, pass.dout.x, dropped));
+  mlp_.up().backward_weight(pass, dz, normed3);
+  mlp_.up().backward_input(pass, dz, dx);
+  norm3_.backward(pass, {.dy = dx,
+                         .sum = pass.tensors[kSum2],
+                         .dresidual = pass.dout.x,
+                         .dsum = dx,
+                         .dropout = dropout(pass, "cross"),
+                         .dbranch = dropped});
+
+  cross_.backward(pass, dbranch, normed2, normed3, normed2);
+  norm2_.backward(pass, {.dy = normed2,
+                         .sum = pass.tensors[kSum1],
+                         .dresidual = dx,
+                         .dsum = dx,
+                         .dropout = dropout(pass, "attention"),
+                         .dbranch = dropped});
+
+  const Tensor& own = pass.tensors[kDPacked];
+  const Tensor dpacked = ops::is_given(own)
+                             ? own
+                             : reused(mlp_.spent(pass), {dx.shape()[0], attention_.packed_width()});
+  attention_.backward(pass, dbranch, normed2, dpacked);
+  attention_.packing().backward_weight(pass, dpacked, normed1);
+  attention_.packing().backward_input(pass, dpacked, normed2);
+  norm1_.backward(pass, {.dy = normed2, .sum = pass.in.x, .dresidual = dx, .dsum = dx});
+}
+
+}  // namespace lockstep::nn

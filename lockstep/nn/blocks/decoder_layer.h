@@ -1,0 +1,54 @@
+// A layer of the decoder in an encoder-decoder, pre-norm:
+//
+//   sum1 = x    + dropout(causal attention(norm1(x)))
+//   sum2 = sum1 + dropout(attention to the encoder's memory(norm2(sum1)))
+//   out  = sum2 + dropout(mlp(norm3(sum2)))
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "lockstep/nn/block.h"
+#include "lockstep/nn/blocks/gpt2_layer.h"
+#include "lockstep/nn/parts/cross_attention.h"
+
+namespace lockstep::nn {
+
+class DecoderLayer : public Block {
+ public:
+  DecoderLayer(std::string name, const LayerOptions& options);
+
+  std::string name() const override { return name_; }
+  Shape output(const Setup& setup) const override;
+  BlockSpec spec(const Setup& setup, const Ops& ops) const override;
+  void forward(const Pass& pass) override;
+  void restore(const Pass& pass) override;
+  void backward(const Pass& pass) override;
+
+ private:
+  // The order of the spec.
+  enum Saved : std::size_t {
+    kNormed1,
+    kSum1,
+    kNormed2,
+    kSum2,
+    kNormed3,
+    kDropped,
+    kDPacked,
+    kTensors
+  };
+
+  ops::Dropout dropout(const Pass& pass, std::string_view branch) const;
+
+  std::string name_;
+  LayerOptions options_;
+  Place next_;
+  NormPart norm1_;
+  SelfAttentionPart attention_;
+  NormPart norm2_;
+  CrossAttentionPart cross_;
+  NormPart norm3_;
+  FeedForwardPart mlp_;
+};
+
+}  // namespace lockstep::nn

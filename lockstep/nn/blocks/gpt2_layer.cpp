@@ -1,0 +1,91 @@
+#include "lockstep/nn/blocks/gpt2_layer.h"
+
+#include <utility>
+
+#include "lockstep/nn/parts/residual.h"
+
+namespace lockstep::nn {
+
+Gpt2Layer::Gpt2Layer(std::string name, const LayerOptions& options)
+    : name_(std::move(name)),
+      options_(options),
+      next_{.parameter = 0, .tensor = kTensors},
+      norm1_(next_, "norm1", options.norm),
+      attention_(next_, "attention", options.attention),
+      norm2_(next_, "norm2", options.norm),
+      mlp_(next_, "mlp", options.feed_forward) {}
+
+Shape Gpt2Layer::output(const Setup& setup) const {
+  return {rows_of(setup.shape, options_.attention.side), options_.attention.hidden};
+}
+
+BlockSpec Gpt2Layer::spec(const Setup& setup, const Ops& ops) const {
+  Declaration declaration(setup, ops);
+  const Shape stream = output(setup);
+  const std::int64_t rows = stream[0];
+  // The wide part's memory is free by then, and mostly wide enough.
+  const bool fits = options_.feed_forward.width >= attention_.packed_width();
+  declaration.activation("normed1", stream, Life::kRestored);
+  declaration.activation("sum", stream, Life::kKept);
+  declaration.activation("normed2", stream, Life::kRestored);
+  declaration.activation("dropped", options_.dropout > 0 ? stream : Shape{0}, Life::kBackward);
+  declaration.activation("dpacked", fits ? Shape{0} : Shape{rows, attention_.packed_width()},
+                         Life::kBackward);
+  norm1_.declare(declaration, rows);
+  attention_.declare(declaration);
+  norm2_.declare(declaration, rows);
+  mlp_.declare(declaration, rows, false);
+  return declaration.take();
+}
+
+ops::Dropout Gpt2Layer::dropout(const Pass& pass, std::string_view branch) const {
+  const std::int64_t sequence = sequence_of(pass.setup.shape, options_.attention.side);
+  return dropout_of(pass, branch, options_.dropout, sequence * options_.attention.hidden);
+}
+
+void Gpt2Layer::forward(const Pass& pass) {
+  const Tensor& sum = pass.tensors[kSum];
+  norm1_.forward(pass, pass.in.x, pass.tensors[kNormed1]);
+  attention_.forward(pass, pass.tensors[kNormed1], sum);
+  norm2_.forward(pass, pass.in.x, dropout(pass, "attention"), sum, pass.tensors[kNormed2]);
+  mlp_.forward_up(pass, pass.tensors[kNormed2]);
+  if (!ops::is_given(pass.out.x)) return;
+  add_feed_forward(pass, mlp_, sum, dropout(pass, "mlp"), pass.out.x);
+}
+
+void Gpt2Layer::restore(const Pass& pass) {
+  norm1_.forward(pass, pass.in.x, pass.tensors[kNormed1]);
+  norm2_.forward(pass, pass.tensors[kSum], pass.tensors[kNormed2]);
+  mlp_.restore(pass);
+}
+
+void Gpt2Layer::backward(const Pass& pass) {
+  const Tensor& dx = pass.din.x;
+  const Tensor& normed1 = pass.tensors[kNormed1];
+  const Tensor& normed2 = pass.tensors[kNormed2];
+  const Tensor& dropped = pass.tensors[kDropped];
+
+  const Tensor dmlp = dropped_gradient(pass, dropout(pass, "mlp"), pass.dout.x, dropped);
+  const Tensor dz = mlp_.backward_down(pass, dmlp);
+  mlp_.up().backward_weight(pass, dz, normed2);
+  mlp_.up().backward_input(pass, dz, dx);
+  const ops::Dropout attention_dropout = dropout(pass, "attention");
+  const bool drops = attention_dropout.probability > 0;
+  norm2_.backward(pass, {.dy = dx,
+                         .sum = pass.tensors[kSum],
+                         .dresidual = pass.dout.x,
+                         .dsum = dx,
+                         .dropout = attention_dropout,
+                         .dbranch = drops ? dropped : Tensor()});
+
+  const Tensor& own = pass.tensors[kDPacked];
+  const Tensor dpacked = ops::is_given(own)
+                             ? own
+                             : reused(mlp_.spent(pass), {dx.shape()[0], attention_.packed_width()});
+  attention_.backward(pass, drops ? dropped : dx, normed2, dpacked);
+  attention_.packing().backward_weight(pass, dpacked, normed1);
+  attention_.packing().backward_input(pass, dpacked, normed2);
+  norm1_.backward(pass, {.dy = normed2, .sum = pass.in.x, .dresidual = dx, .dsum = dx});
+}
+
+}  // namespace lockstep::nn

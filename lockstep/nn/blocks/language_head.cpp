@@ -1,0 +1,46 @@
+#include "lockstep/nn/blocks/language_head.h"
+
+#include <utility>
+
+namespace lockstep::nn {
+
+Tensor targets_of(const Pass& pass, std::string_view block) {
+  const Tensor& targets = pass.batch.targets;
+  const bool may_be_absent = !pass.training && ops::is_given(pass.logits);
+  if (may_be_absent && !ops::is_given(targets)) return {};
+  const BatchShape& shape = pass.setup.shape;
+  return checked(targets, "targets", block, DType::kI32, {shape.batch, shape.sequence})
+      .reshaped({shape.rows()});
+}
+
+LanguageHead::LanguageHead(std::string name, const NormOptions& norm,
+                           const ClassifierOptions& classifier)
+    : name_(std::move(name)),
+      hidden_(norm.width),
+      next_{.parameter = 0, .tensor = kTensors},
+      norm_(next_, "norm", norm),
+      classifier_(next_, "logits", classifier) {}
+
+BlockSpec LanguageHead::spec(const Setup& setup, const Ops& ops) const {
+  Declaration declaration(setup, ops);
+  declaration.activation("normed", {setup.shape.rows(), hidden_}, Life::kKept);
+  norm_.declare(declaration, setup.shape.rows());
+  classifier_.declare(declaration);
+  return declaration.take();
+}
+
+void LanguageHead::forward(const Pass& pass) {
+  const Tensor targets = targets_of(pass, name_);
+  if (pass.training) return;
+  norm_.forward(pass, pass.in.x, pass.tensors[kNormed]);
+  classifier_.forward(pass, targets, pass.tensors[kNormed]);
+}
+
+void LanguageHead::backward(const Pass& pass) {
+  const Tensor& normed = pass.tensors[kNormed];
+  norm_.forward(pass, pass.in.x, normed);
+  classifier_.backward(pass, targets_of(pass, name_), normed);
+  norm_.backward(pass, {.dy = normed, .sum = pass.in.x, .dsum = pass.din.x});
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,42 @@
+// The head of a language model: a norm, logits, and their cross-entropy with the targets.
+//
+// In training all its work is done in backward: losses and gradients in one go, with logits that
+// live for a chunk of rows only (nn/parts/classifier.h).
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "lockstep/nn/block.h"
+#include "lockstep/nn/parts/classifier.h"
+#include "lockstep/nn/parts/norm.h"
+
+namespace lockstep::nn {
+
+// The targets as i32 [rows]. Throws Error(kInvalidArgument) where they are of another shape, or are
+// missing although losses or nothing else is wanted.
+Tensor targets_of(const Pass& pass, std::string_view block);
+
+class LanguageHead : public Block {
+ public:
+  LanguageHead(std::string name, const NormOptions& norm, const ClassifierOptions& classifier);
+
+  std::string name() const override { return name_; }
+  Shape output(const Setup&) const override { return {0}; }
+  BlockSpec spec(const Setup& setup, const Ops& ops) const override;
+  void forward(const Pass& pass) override;
+  void restore(const Pass&) override {}
+  void backward(const Pass& pass) override;
+
+ private:
+  // The order of the spec.
+  enum Saved : std::size_t { kNormed, kTensors };
+
+  std::string name_;
+  std::int64_t hidden_;
+  Place next_;
+  NormPart norm_;
+  ClassifierPart classifier_;
+};
+
+}  // namespace lockstep::nn

@@ -1,0 +1,74 @@
+#include "lockstep/nn/blocks/llama_layer.h"
+
+#include <utility>
+
+namespace lockstep::nn {
+
+LlamaLayer::LlamaLayer(std::string name, const LlamaLayerOptions& options)
+    : name_(std::move(name)),
+      options_(options),
+      next_{.parameter = 0, .tensor = kTensors},
+      norm1_(next_, "norm1", options.norm),
+      attention_(next_, "attention", options.attention),
+      norm2_(next_, "norm2", options.norm),
+      mlp_(next_, "mlp", options.feed_forward) {}
+
+Shape LlamaLayer::output(const Setup& setup) const {
+  return {setup.shape.rows(), options_.attention.hidden};
+}
+
+BlockSpec LlamaLayer::spec(const Setup& setup, const Ops& ops) const {
+  Declaration declaration(setup, ops);
+  const Shape stream = output(setup);
+  const std::int64_t rows = stream[0];
+  // The memory of gates and ups is free by then, and mostly wide enough.
+  const bool fits = 2 * options_.feed_forward.width >= attention_.packed_width();
+  declaration.activation("normed1", stream, Life::kRestored);
+  declaration.activation("sum", stream, Life::kKept);
+  declaration.activation("normed2", stream, Life::kRestored);
+  declaration.activation("dpacked", fits ? Shape{0} : Shape{rows, attention_.packed_width()},
+                         Life::kBackward);
+  norm1_.declare(declaration, rows);
+  attention_.declare(declaration);
+  norm2_.declare(declaration, rows);
+  mlp_.declare(declaration, rows, false);
+  return declaration.take();
+}
+
+void LlamaLayer::forward(const Pass& pass) {
+  const Tensor& sum = pass.tensors[kSum];
+  norm1_.forward(pass, pass.in.x, pass.tensors[kNormed1]);
+  attention_.forward(pass, pass.tensors[kNormed1], sum);
+  norm2_.forward(pass, pass.in.x, {}, sum, pass.tensors[kNormed2]);
+  mlp_.forward_up(pass, pass.tensors[kNormed2]);
+  if (ops::is_given(pass.out.x)) mlp_.forward_down(pass, pass.out.x, sum);
+}
+
+void LlamaLayer::restore(const Pass& pass) {
+  norm1_.forward(pass, pass.in.x, pass.tensors[kNormed1]);
+  norm2_.forward(pass, pass.tensors[kSum], pass.tensors[kNormed2]);
+  mlp_.restore(pass);
+}
+
+void LlamaLayer::backward(const Pass& pass) {
+  const Tensor& dx = pass.din.x;
+  const Tensor& normed1 = pass.tensors[kNormed1];
+  const Tensor& normed2 = pass.tensors[kNormed2];
+
+  const Tensor dgate_up = mlp_.backward_down(pass, pass.dout.x);
+  mlp_.gate_up().backward_weight(pass, dgate_up, normed2);
+  mlp_.gate_up().backward_input(pass, dgate_up, dx);
+  norm2_.backward(pass,
+                  {.dy = dx, .sum = pass.tensors[kSum], .dresidual = pass.dout.x, .dsum = dx});
+
+  const Tensor& own = pass.tensors[kDPacked];
+  const Tensor dpacked = ops::is_given(own)
+                             ? own
+                             : reused(mlp_.spent(pass), {dx.shape()[0], attention_.packed_width()});
+  attention_.backward(pass, dx, normed2, dpacked);
+  attention_.packing().backward_weight(pass, dpacked, normed1);
+  attention_.packing().backward_input(pass, dpacked, normed2);
+  norm1_.backward(pass, {.dy = normed2, .sum = pass.in.x, .dresidual = dx, .dsum = dx});
+}
+
+}  // namespace lockstep::nn

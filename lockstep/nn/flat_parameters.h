@@ -1,0 +1,92 @@
+// Where every parameter of a model lies in one flat row of elements.
+//
+// Parameters, their gradients and each state of an optimizer have the same positions, each in a
+// tensor of its own type; so a position counts elements, not bytes. Every block has one contiguous
+// range, and ranges stand in the order in which backward finishes them: that of the last block
+// first. Buckets of gradients, shards and checkpoints are views of such rows.
+//
+//   | head           | layer.1        | layer.0        | embedding    |
+//                    ^              ^
+//                    | decays | not |      two runs in each range
+//
+// In a range the parameters that weight decay pulls come first, then the others, so that an
+// optimizer passes over a block in two calls; within either run the last declared is first. Every
+// parameter begins at a multiple of 32 elements, which is 64 bytes or more in every type. What lies
+// between them is zero and stays it: its gradients are zero.
+//
+// A tied parameter is a view of its owner and has no place of its own: its gradient is complete
+// when the owner's block has finished backward. A parameter without elements is left out.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/nn/block.h"
+#include "lockstep/nn/model.h"
+
+namespace lockstep::nn {
+
+struct FlatRange {
+  std::size_t first = 0;
+  std::size_t elements = 0;  // with what lies between parameters
+  std::size_t end() const { return first + elements; }
+  friend bool operator==(const FlatRange&, const FlatRange&) = default;
+};
+
+struct FlatRun {
+  FlatRange range;
+  bool decays = true;
+};
+
+struct FlatParameter {
+  std::string name;       // "layer.3.mlp.up.weight"
+  std::size_t block = 0;  // that owns it
+  std::size_t offset = 0;
+  Shape shape;
+  bool decays = true;
+  Initial initial;
+};
+
+class FlatParameters {
+ public:
+  static constexpr std::size_t kAlignment = 32;  // elements
+
+  FlatParameters() = default;
+  // Throws Error(kInvalidArgument) for a parameter that is named twice, and for one that is tied to
+  // none of an earlier block or to one of another shape.
+  FlatParameters(const Model& model, std::span<const BlockSpec> specs);
+
+  // Those with a place, in the order of their offsets.
+  std::span<const FlatParameter> all() const { return parameters_; }
+  std::size_t elements() const { return elements_; }  // of the row
+  std::size_t count() const { return count_; }        // without what lies between: P
+
+  std::size_t blocks() const { return ranges_.size(); }
+  FlatRange range(std::size_t block) const { return ranges_.at(block); }
+  // The two runs of a block, without empty ones.
+  std::vector<FlatRun> runs(std::size_t block) const;
+
+  // The place of a block's parameter, by its index in the spec, or by its full name; that of the
+  // owner where it is tied. place() gives nullptr for one without elements; find() throws
+  // Error(kInvalidArgument) for a name there is not, with the nearest one.
+  const FlatParameter* place(std::size_t block, std::size_t index) const;
+  const FlatParameter& find(std::string_view name) const;
+
+  // A parameter in a row of any type.
+  static Tensor view(const Tensor& row, const FlatParameter& parameter);
+
+ private:
+  std::vector<FlatParameter> parameters_;
+  std::vector<FlatRange> ranges_;
+  std::vector<std::vector<int>> places_;  // per block and index in its spec; -1: no elements
+  std::map<std::string, std::size_t, std::less<>> names_;
+  std::size_t elements_ = 0;
+  std::size_t count_ = 0;
+};
+
+}  // namespace lockstep::nn

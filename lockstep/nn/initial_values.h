@@ -1,0 +1,17 @@
+// The values that parameters begin with.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "lockstep/nn/block.h"
+#include "lockstep/tensor/tensor.h"
+
+namespace lockstep::nn {
+
+// Fills a parameter, on whatever device. Element i is a pure function of seed, name and i, the same
+// on any number of threads; in a type of 16 bits it is the f32 value, rounded.
+void fill_initial(const Tensor& parameter, const Initial& initial, std::uint64_t seed,
+                  std::string_view name, int threads);
+
+}  // namespace lockstep::nn

@@ -1,0 +1,204 @@
+#include "lockstep/nn/memory_plan.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::nn {
+namespace {
+
+constexpr std::size_t kAbsent = BlockRequests::kAbsent;
+constexpr const char* kWorkspace = "workspace";
+
+class Planner {
+ public:
+  Planner(const Model& model, MemoryPlan& plan)
+      : model_(model), plan_(plan), blocks_(static_cast<int>(model.size())) {}
+
+  // In the order in which classes are told.
+  void run() {
+    add_states();
+    add_tensors("activations", {Life::kKept, Life::kRestored});
+    add_hand_over();
+    add_tensors(kWorkspace, {Life::kForward, Life::kBackward});
+    add_scratch();
+  }
+
+ private:
+  int forward_of(int block) const { return block; }
+  int backward_of(int block) const { return 2 * blocks_ - 1 - block; }
+  int optimizer_step() const { return 2 * blocks_; }
+
+  // Nothing needs no request.
+  std::size_t add(std::string name, std::string group, std::size_t bytes, int first, int last) {
+    if (bytes == 0) return kAbsent;
+    plan_.requests.push_back({std::move(name), std::move(group), bytes, first, last});
+    return plan_.requests.size() - 1;
+  }
+
+  std::size_t add_row(std::string name, std::string group, DType dtype) {
+    const auto elements = static_cast<std::int64_t>(plan_.flat.elements());
+    return add(std::move(name), std::move(group), Tensor::bytes_of(dtype, {elements}), 0,
+               optimizer_step());
+  }
+
+  void add_states() {
+    const Setup& setup = plan_.setup;
+    plan_.parameters = add_row("parameters", "parameters", setup.dtype);
+    plan_.gradients = add_row("gradients", "gradients", setup.gradient);
+    if (setup.dtype != DType::kF32) plan_.master = add_row("master", "optimizer", DType::kF32);
+    if (plan_.optimizer == OptimizerState::kVelocity) {
+      plan_.velocity = add_row("velocity", "optimizer", DType::kF32);
+    }
+    if (plan_.optimizer == OptimizerState::kMoments) {
+      plan_.moment = add_row("moment", "optimizer", DType::kF32);
+      plan_.variance = add_row("variance", "optimizer", DType::kF32);
+    }
+    plan_.sums_of_squares =
+        add("sums of squares", "optimizer", Tensor::bytes_of(DType::kF64, {std::int64_t{blocks_}}),
+            0, optimizer_step());
+  }
+
+  // Adds the tensors of some lives, and says where they are in forward and in backward.
+  void add_tensors(const std::string& group, std::initializer_list<Life> lives) {
+    for (int i = 0; i < blocks_; ++i) {
+      const Block& block = model_.block(static_cast<std::size_t>(i));
+      const std::vector<TensorSpec>& tensors = plan_.specs[static_cast<std::size_t>(i)].tensors;
+      BlockRequests& requests = plan_.blocks[static_cast<std::size_t>(i)];
+      requests.forward.resize(tensors.size(), kAbsent);
+      requests.backward.resize(tensors.size(), kAbsent);
+      for (std::size_t t = 0; t < tensors.size(); ++t) {
+        const TensorSpec& tensor = tensors[t];
+        if (std::find(lives.begin(), lives.end(), tensor.life) == lives.end()) continue;
+        const bool kept = group == "activations";
+        add_tensor(block.name() + "." + tensor.name, kept ? group + " " + block.name() : group,
+                   tensor, i, requests.forward[t], requests.backward[t]);
+      }
+    }
+  }
+
+  void add_tensor(const std::string& name, const std::string& group, const TensorSpec& tensor,
+                  int block, std::size_t& forward, std::size_t& backward) {
+    const std::size_t bytes = Tensor::bytes_of(tensor.dtype, tensor.shape);
+    const Recompute recompute = plan_.setup.recompute;
+    const bool full = recompute == Recompute::kFull;
+    const bool spans = (tensor.life == Life::kKept && !full) ||
+                       (tensor.life == Life::kRestored && recompute == Recompute::kNone);
+    if (spans) {
+      forward = backward = add(name, group, bytes, forward_of(block), backward_of(block));
+      return;
+    }
+    // What forward fills anew in backward has a place in both.
+    if (tensor.life != Life::kBackward) {
+      forward = add(name, group, bytes, forward_of(block), forward_of(block));
+    }
+    if (tensor.life != Life::kForward || full) {
+      backward = add(name, group, bytes, backward_of(block), backward_of(block));
+    }
+  }
+
+  void add_hand_over() {
+    const Setup& setup = plan_.setup;
+    for (int i = 0; i < blocks_; ++i) {
+      const auto index = static_cast<std::size_t>(i);
+      const Block& block = model_.block(index);
+      BlockRequests& requests = plan_.blocks[index];
+      const std::size_t bytes = Tensor::bytes_of(setup.dtype, block.output(setup));
+      if (i + 1 < blocks_) {
+        requests.output =
+            add(block.name() + ".output", "hand-over", bytes, forward_of(i), backward_of(i + 1));
+        requests.output_gradient = add(block.name() + ".output gradient", "hand-over", bytes,
+                                       backward_of(i + 1), backward_of(i));
+      }
+      const std::size_t memory = Tensor::bytes_of(setup.dtype, block.memory(setup));
+      if (memory == 0) continue;
+      if (plan_.memory_maker != kAbsent || i + 1 == blocks_) {
+        fail(ErrorCode::kInvalidArgument, "block '{}' of the model '{}' makes a memory {}",
+             block.name(), model_.name(),
+             i + 1 == blocks_ ? "that no block reads; it is the last"
+                              : "although an earlier block did; there is room for one");
+      }
+      plan_.memory_maker = index;
+      plan_.memory =
+          add(block.name() + ".memory", "hand-over", memory, forward_of(i), backward_of(i + 1));
+      plan_.memory_gradient = add(block.name() + ".memory gradient", "hand-over", memory,
+                                  backward_of(blocks_ - 1), backward_of(i));
+    }
+    plan_.losses = add("losses", "hand-over", Tensor::bytes_of(DType::kF32, {setup.shape.rows()}),
+                       forward_of(blocks_ - 1), optimizer_step());
+  }
+
+  // An operation's scratch is used within a step only, and the largest need not be where most is
+  // alive: each step has its own.
+  void add_scratch() {
+    for (int i = 0; i < blocks_; ++i) {
+      const auto index = static_cast<std::size_t>(i);
+      const std::string name = model_.block(index).name() + ".scratch";
+      const std::size_t bytes = plan_.specs[index].scratch;
+      plan_.blocks[index].scratch_forward =
+          add(name, kWorkspace, bytes, forward_of(i), forward_of(i));
+      plan_.blocks[index].scratch_backward =
+          add(name, kWorkspace, bytes, backward_of(i), backward_of(i));
+    }
+  }
+
+  const Model& model_;
+  MemoryPlan& plan_;
+  int blocks_;
+};
+
+void check(const Setup& setup) {
+  const BatchShape& shape = setup.shape;
+  if (shape.batch < 1 || shape.sequence < 1 || shape.source_sequence < 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "a micro-batch of {} sequences of {} tokens (source: {}) cannot be; there must be one or "
+         "more",
+         shape.batch, shape.sequence, shape.source_sequence);
+  }
+  const auto computes = [](DType dtype) {
+    return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
+  };
+  if (!computes(setup.dtype)) {
+    fail(ErrorCode::kInvalidArgument, "models compute in f32, bf16 or f16, not in {}",
+         name(setup.dtype));
+  }
+  if (setup.gradient != DType::kF32 && setup.gradient != setup.dtype) {
+    fail(ErrorCode::kInvalidArgument, "gradients of {} parameters are f32 or {}; {} was asked for",
+         name(setup.dtype), name(setup.dtype), name(setup.gradient));
+  }
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const Model& model, const Setup& setup, const Ops& ops,
+                       OptimizerState optimizer) {
+  check(setup);
+  MemoryPlan plan;
+  plan.setup = setup;
+  plan.optimizer = optimizer;
+  plan.specs = specs_of(model, setup, ops);
+  plan.flat = FlatParameters(model, plan.specs);
+  plan.blocks.resize(model.size());
+  for (const BlockSpec& spec : plan.specs) {
+    plan.flops.forward += spec.forward_flops;
+    plan.flops.backward += spec.backward_flops;
+    plan.flops.recompute += spec.recompute_flops;
+  }
+  Planner(model, plan).run();
+  plan.layout = plan_layout(plan.requests);
+  return plan;
+}
+
+std::vector<GroupBytes> MemoryPlan::by_class() const {
+  std::vector<GroupBytes> classes = bytes_by_group(requests, layout.peak_step);
+  const bool has_workspace =
+      std::any_of(classes.begin(), classes.end(),
+                  [](const GroupBytes& each) { return each.group == kWorkspace; });
+  if (!has_workspace) classes.push_back({kWorkspace, 0});
+  classes.push_back({"gaps", layout.bytes - layout.lower_bound});
+  return classes;
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,104 @@
+// Every byte of a replica, before there is any: the plan is the allocator.
+//
+// One step of training is a static schedule. With L blocks it has these numbered steps, and each
+// piece of memory a lifetime among them (tensor/layout.h):
+//
+//   0 .. L-1      forward of block i is step i
+//   L .. 2L-1     backward of block i is step 2L-1-i, with what it makes again first
+//   2L            the optimizer
+//
+// What there is, by class:
+//
+//   parameters         the row of nn/flat_parameters.h in the compute type        always
+//   gradients          the same in the type of gradients                          always
+//   optimizer          master copy in f32 where the compute type has 16 bits,     always
+//                      moment and variance, or velocity; a sum of squares per block
+//   activations NAME   what block NAME keeps or restores                          nn/block.h
+//   hand-over          a block's output               its forward .. backward of the next block
+//                      a gradient of that             backward of the next block .. its own
+//                      an encoder's memory            its forward .. backward of its first reader
+//                      the gradient of that           step L .. backward of its maker
+//                      losses                         forward of the last block .. 2L
+//   workspace          within one step: kForward and kBackward tensors, scratch of operations
+//
+// Tensors with kForward live in a block's backward too where forward is run anew there (full).
+// A batch belongs to the caller, and so do logits.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "lockstep/nn/flat_parameters.h"
+#include "lockstep/nn/model.h"
+#include "lockstep/tensor/layout.h"
+
+namespace lockstep::nn {
+
+// What an optimizer keeps of each parameter besides its f32 value.
+enum class OptimizerState : std::uint8_t {
+  kNone,      // plain SGD
+  kVelocity,  // SGD with momentum
+  kMoments,   // Adam: moment and variance
+};
+
+// Of one micro-batch, as nn/block.h counts.
+struct StepFlops {
+  double forward = 0;
+  double backward = 0;
+  double recompute = 0;  // what is done again
+  double total() const { return forward + backward + recompute; }
+};
+
+// Which request (an index into MemoryPlan::requests) holds what of a block.
+struct BlockRequests {
+  static constexpr std::size_t kAbsent = static_cast<std::size_t>(-1);
+  // Per tensor of its spec.
+  std::vector<std::size_t> forward;
+  std::vector<std::size_t> backward;
+  std::size_t scratch_forward = kAbsent;
+  std::size_t scratch_backward = kAbsent;
+  std::size_t output = kAbsent;           // out.x
+  std::size_t output_gradient = kAbsent;  // dout.x
+};
+
+struct MemoryPlan {
+  Setup setup;
+  OptimizerState optimizer = OptimizerState::kMoments;
+  std::vector<BlockSpec> specs;
+  FlatParameters flat;
+  StepFlops flops;
+
+  std::vector<Request> requests;
+  Layout layout;
+
+  // Requests by what they hold.
+  std::vector<BlockRequests> blocks;
+  std::size_t parameters = BlockRequests::kAbsent;
+  std::size_t gradients = BlockRequests::kAbsent;
+  std::size_t master = BlockRequests::kAbsent;
+  std::size_t moment = BlockRequests::kAbsent;
+  std::size_t variance = BlockRequests::kAbsent;
+  std::size_t velocity = BlockRequests::kAbsent;
+  std::size_t sums_of_squares = BlockRequests::kAbsent;
+  std::size_t memory = BlockRequests::kAbsent;
+  std::size_t memory_gradient = BlockRequests::kAbsent;
+  std::size_t losses = BlockRequests::kAbsent;
+  std::size_t memory_maker = BlockRequests::kAbsent;  // a block
+
+  // What a replica allocates, to the byte.
+  std::size_t bytes() const { return layout.bytes; }
+  // The classes at the step where most is alive, in the order above, and last "gaps": what the
+  // layout loses between lifetimes. They add up to bytes().
+  std::vector<GroupBytes> by_class() const;
+};
+
+// Throws what specs_of() and FlatParameters throw.
+MemoryPlan plan_memory(const Model& model, const Setup& setup, const Ops& ops,
+                       OptimizerState optimizer);
+
+// A table for a person: classes with their bytes, activations of like layers in one line, and the
+// FLOPs of a micro-batch.
+std::string text(const MemoryPlan& plan);
+
+}  // namespace lockstep::nn

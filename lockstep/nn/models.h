@@ -1,0 +1,51 @@
+// Models from the few numbers that describe them.
+//
+// A model of a plan::ModelShape has exactly plan::count_parameters() parameters. Its blocks are
+// "embedding", "layer.0" ... and "head".
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "lockstep/nn/model.h"
+#include "lockstep/plan/model_shape.h"
+
+namespace lockstep::nn {
+
+struct ModelOptions {
+  double dropout =
+      0;  // of embeddings, attention and residual branches; not in Llama, which has none
+  std::optional<float> epsilon;  // of norms; else 1e-5 in gpt2, 1e-6 in llama, 1e-12 in bert
+  float theta = 10000;           // of rotary positions
+};
+
+// Throws Error(kInvalidArgument) as plan::check() does, and Error(kUnsupported) for a head that the
+// family cannot be trained with (a pooler makes no losses; see trainable()).
+Model make_model(const plan::ModelShape& shape, const ModelOptions& options = {});
+
+// The shape with the head its family is trained with, where its own cannot be: BERT as published
+// ends in a pooler, and learns with the masked-language head.
+plan::ModelShape trainable(plan::ModelShape shape);
+
+// A transformer with encoder and decoder, for translation. Layers are pre-norm with a norm after
+// the last of either half, positions learned; otherwise as in "Attention is all you need" (2017).
+// Blocks: "source", "encoder.0" ..., "target", "decoder.0" ..., "head".
+struct EncoderDecoderShape {
+  std::int64_t source_vocabulary = 0;
+  std::int64_t target_vocabulary = 0;
+  bool shared_vocabulary = false;  // one table for both, and for the logits
+  std::int64_t source_positions = 0;
+  std::int64_t target_positions = 0;
+  std::int64_t hidden = 512;
+  std::int64_t heads = 8;
+  std::int64_t feed_forward = 2048;
+  ops::Activation activation = ops::Activation::kRelu;
+  std::int64_t encoder_layers = 6;
+  std::int64_t decoder_layers = 6;
+};
+Model make_encoder_decoder(const EncoderDecoderShape& shape, const ModelOptions& options = {});
+
+// y = weight x + bias with the squared error as loss; one block, "linear". Weights begin at 0.
+Model make_linear_model(std::int64_t features);
+
+}  // namespace lockstep::nn

@@ -1,0 +1,93 @@
+#include "lockstep/nn/parts/classifier.h"
+
+#include <algorithm>
+
+namespace lockstep::nn {
+namespace {
+
+std::int64_t divide_up(std::int64_t count, std::int64_t by) { return (count + by - 1) / by; }
+
+}  // namespace
+
+std::int64_t rows_per_chunk(std::int64_t rows, std::int64_t classes, DType dtype,
+                            std::int64_t chunk_bytes) {
+  constexpr std::int64_t kMultiple = 16;  // what kernels like
+  const std::int64_t row_bytes = classes * static_cast<std::int64_t>(size_of(dtype));
+  const std::int64_t most = std::max(kLeastRows, chunk_bytes / row_bytes);
+  const std::int64_t chunks = divide_up(rows, most);
+  const std::int64_t even = divide_up(divide_up(rows, chunks), kMultiple) * kMultiple;
+  return std::min(rows, even);
+}
+
+void ClassifierPart::declare(Declaration& declaration) const {
+  const Setup& setup = declaration.setup();
+  const std::int64_t rows = setup.shape.rows();
+  const std::int64_t chunk =
+      rows_per_chunk(rows, options_.classes, setup.dtype, options_.chunk_bytes);
+  if (options_.tied_to.empty()) {
+    declaration.weight(named("weight"), options_.classes, options_.hidden, options_.deviation);
+  } else {
+    declaration.tied_weight(named("weight"), options_.classes, options_.hidden, options_.tied_to);
+  }
+  declaration.bias(named("bias"), options_.classes, options_.bias);
+  declaration.activation(named("chunk"), {chunk, options_.classes}, Life::kKept);
+  // A product of all rows in FLOPs, of a chunk in memory.
+  const std::int64_t rest = rows % chunk;
+  for (std::int64_t done = 0; done + chunk <= rows; done += chunk) {
+    declaration.linear(chunk, options_.hidden, options_.classes, false);
+  }
+  if (rest > 0) declaration.linear(rest, options_.hidden, options_.classes, false);
+}
+
+void ClassifierPart::forward(const Pass& pass, const Tensor& targets, const Tensor& x) const {
+  const Tensor& room = tensor(pass, kLogits);
+  const std::int64_t rows = x.shape()[0];
+  const std::int64_t chunk = room.shape()[0];
+  const bool logits_wanted = ops::is_given(pass.logits);
+  for (std::int64_t first = 0; first < rows; first += chunk) {
+    const std::int64_t count = std::min(chunk, rows - first);
+    const Tensor logits = logits_wanted ? pass.logits.slice(first, count) : room.slice(0, count);
+    pass.ops.run(ops::Linear{.x = x.slice(first, count),
+                             .weight = parameter(pass, kWeight),
+                             .bias = parameter(pass, kBias),
+                             .residual = {},
+                             .y = logits});
+    if (!ops::is_given(targets)) continue;
+    pass.ops.run(ops::CrossEntropy{.logits = logits,
+                                   .targets = targets.slice(first, count),
+                                   .losses = pass.losses.slice(first, count),
+                                   .gradient = false});
+  }
+}
+
+void ClassifierPart::backward(const Pass& pass, const Tensor& targets, const Tensor& x) const {
+  const Tensor& room = tensor(pass, kLogits);
+  const std::int64_t rows = x.shape()[0];
+  const std::int64_t chunk = room.shape()[0];
+  for (std::int64_t first = 0; first < rows; first += chunk) {
+    const std::int64_t count = std::min(chunk, rows - first);
+    const Tensor logits = room.slice(0, count);
+    const Tensor rows_of_x = x.slice(first, count);
+    pass.ops.run(ops::Linear{.x = rows_of_x,
+                             .weight = parameter(pass, kWeight),
+                             .bias = parameter(pass, kBias),
+                             .residual = {},
+                             .y = logits});
+    if (ops::is_given(pass.logits)) {
+      pass.ops.run(ops::Cast{.from = logits, .to = pass.logits.slice(first, count)});
+    }
+    pass.ops.run(ops::CrossEntropy{.logits = logits,
+                                   .targets = targets.slice(first, count),
+                                   .losses = pass.losses.slice(first, count),
+                                   .gradient = true,
+                                   .factor = pass.loss_factor});
+    pass.ops.run(ops::LinearBackwardWeight{.dy = logits,
+                                           .x = rows_of_x,
+                                           .dweight = gradient(pass, kWeight),
+                                           .dbias = gradient(pass, kBias)});
+    pass.ops.run(ops::LinearBackwardInput{
+        .dy = logits, .weight = parameter(pass, kWeight), .factor = {}, .dx = rows_of_x});
+  }
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,52 @@
+// Logits and their cross-entropy, a chunk of rows at a time: neither all logits nor a probability
+// is ever stored. In a chunk logits are made, turned into their gradient where they lie, and used
+// up by the products that need it.
+//
+// The weight is [classes, hidden], its own or tied to an embedding's.
+#pragma once
+
+#include <cstddef>
+
+#include "lockstep/nn/parts/declaration.h"
+#include "lockstep/nn/parts/part.h"
+
+namespace lockstep::nn {
+
+inline constexpr std::int64_t kLogitBytes = 32 << 20;
+
+struct ClassifierOptions {
+  std::int64_t hidden = 0;
+  std::int64_t classes = 0;
+  std::string tied_to;  // the full name of the weight's owner; empty: its own
+  bool bias = false;
+  double deviation = 0.02;  // of its own weight at first
+  std::int64_t chunk_bytes = kLogitBytes;
+};
+
+// How many rows of logits are held at once: so many that a chunk has about `chunk_bytes`, but no
+// fewer than kLeastRows, cut evenly.
+inline constexpr std::int64_t kLeastRows = 64;
+std::int64_t rows_per_chunk(std::int64_t rows, std::int64_t classes, DType dtype,
+                            std::int64_t chunk_bytes);
+
+class ClassifierPart : public Part {
+ public:
+  ClassifierPart(Place& next, std::string name, const ClassifierOptions& options)
+      : Part(next, std::move(name), 2, 1), options_(std::move(options)) {}
+
+  void declare(Declaration& declaration) const;
+
+  // Losses and logits of x, whichever of pass.losses (with targets) and pass.logits are asked for.
+  void forward(const Pass& pass, const Tensor& targets, const Tensor& x) const;
+  // Losses, gradients of the parameters, and dx, which takes the place of x.
+  void backward(const Pass& pass, const Tensor& targets, const Tensor& x) const;
+
+ private:
+  // The order of the spec.
+  enum Parameter : std::size_t { kWeight, kBias };
+  enum Saved : std::size_t { kLogits };
+
+  ClassifierOptions options_;
+};
+
+}  // namespace lockstep::nn

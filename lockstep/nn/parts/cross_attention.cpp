@@ -1,0 +1,102 @@
+#include "lockstep/nn/parts/cross_attention.h"
+
+namespace lockstep::nn {
+
+CrossAttentionPart::CrossAttentionPart(Place& next, const std::string& name,
+                                       const AttentionOptions& options)
+    : Part(next, name, 0, kTensors),
+      options_(options),
+      query_(next, name + ".query",
+             {.in = options.hidden,
+              .out = options.hidden,
+              .bias = options.biases,
+              .deviation = options.deviation}),
+      key_value_(next, name + ".key_value",
+                 {.in = options.hidden,
+                  .out = 2 * options.hidden,
+                  .bias = options.biases,
+                  .deviation = options.deviation}),
+      projection_(next, name + ".projection",
+                  {.in = options.hidden,
+                   .out = options.hidden,
+                   .bias = options.biases,
+                   .deviation = options.projection_deviation}) {}
+
+ops::AttentionShape CrossAttentionPart::shape(const Setup& setup) const {
+  return {.batch = setup.shape.batch,
+          .queries = setup.shape.sequence,
+          .keys = setup.shape.source_sequence,
+          .heads = options_.heads,
+          .kv_heads = options_.heads,
+          .head_size = options_.head_size(),
+          .causal = false,
+          .dtype = setup.dtype};
+}
+
+ops::Dropout CrossAttentionPart::dropout(const Pass& pass) const {
+  const BatchShape& shape = pass.setup.shape;
+  return dropout_of(pass, named("probabilities"), options_.dropout,
+                    options_.heads * shape.sequence * shape.source_sequence);
+}
+
+void CrossAttentionPart::declare(Declaration& declaration) const {
+  const BatchShape& batch = declaration.setup().shape;
+  const std::int64_t hidden = options_.hidden;
+  query_.declare(declaration, batch.rows());
+  key_value_.declare(declaration, batch.source_rows());
+  projection_.declare(declaration, batch.rows());
+  const ops::AttentionShape attention = shape(declaration.setup());
+  declaration.attention(attention);
+  declaration.activation(named("queries"), {batch.rows(), hidden}, Life::kKept);
+  declaration.activation(named("keys_values"), {batch.source_rows(), 2 * hidden}, Life::kKept);
+  declaration.activation(named("attended"), {batch.rows(), hidden}, Life::kKept);
+  declaration.statistic(named("log_sum"), {attention.batch, attention.heads, attention.queries},
+                        Life::kKept);
+  declaration.activation(named("dqueries"), {batch.rows(), hidden}, Life::kBackward);
+  declaration.activation(named("dkeys_values"), {batch.source_rows(), 2 * hidden}, Life::kBackward);
+}
+
+void CrossAttentionPart::forward(const Pass& pass, const Tensor& x, const Tensor& y) const {
+  const Tensor& keys_values = tensor(pass, kKeysValues);
+  query_.forward(pass, x, tensor(pass, kQueries));
+  key_value_.forward(pass, pass.in.memory, keys_values);
+  pass.ops.run(ops::Attention{.shape = shape(pass.setup),
+                              .scale = attention_scale(options_.head_size()),
+                              .q = {tensor(pass, kQueries), 0},
+                              .k = {keys_values, 0},
+                              .v = {keys_values, options_.hidden},
+                              .key_mask = pass.batch.source_mask,
+                              .dropout = dropout(pass),
+                              .out = tensor(pass, kAttended),
+                              .log_sum = tensor(pass, kLogSum),
+                              .probabilities = {}});
+  projection_.forward(pass, tensor(pass, kAttended), y);
+}
+
+void CrossAttentionPart::backward(const Pass& pass, const Tensor& dy, const Tensor& x,
+                                  const Tensor& room, const Tensor& dx) const {
+  const Tensor& keys_values = tensor(pass, kKeysValues);
+  const Tensor& dqueries = tensor(pass, kDQueries);
+  const Tensor& dkeys_values = tensor(pass, kDKeysValues);
+  projection_.backward_weight(pass, dy, tensor(pass, kAttended));
+  projection_.backward_input(pass, dy, room);
+  pass.ops.run(ops::AttentionBackward{.shape = shape(pass.setup),
+                                      .scale = attention_scale(options_.head_size()),
+                                      .q = {tensor(pass, kQueries), 0},
+                                      .k = {keys_values, 0},
+                                      .v = {keys_values, options_.hidden},
+                                      .key_mask = pass.batch.source_mask,
+                                      .dropout = dropout(pass),
+                                      .out = tensor(pass, kAttended),
+                                      .log_sum = tensor(pass, kLogSum),
+                                      .dout = room,
+                                      .dq = {dqueries, 0},
+                                      .dk = {dkeys_values, 0},
+                                      .dv = {dkeys_values, options_.hidden}});
+  key_value_.backward_weight(pass, dkeys_values, pass.in.memory);
+  key_value_.backward_input_added(pass, dkeys_values, pass.din.memory);
+  query_.backward_weight(pass, dqueries, x);
+  query_.backward_input(pass, dqueries, dx);
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,71 @@
+#include "lockstep/nn/parts/declaration.h"
+
+#include <algorithm>
+
+namespace lockstep::nn {
+
+void Declaration::weight(std::string name, std::int64_t out, std::int64_t in, double deviation) {
+  spec_.parameters.push_back({.name = std::move(name),
+                              .shape = {out, in},
+                              .initial = {.mean = 0, .deviation = deviation},
+                              .decays = true,
+                              .tied_to = {}});
+}
+
+void Declaration::bias(std::string name, std::int64_t width, bool given) {
+  spec_.parameters.push_back({.name = std::move(name),
+                              .shape = {given ? width : 0},
+                              .initial = {},
+                              .decays = false,
+                              .tied_to = {}});
+}
+
+void Declaration::gain(std::string name, std::int64_t width) {
+  spec_.parameters.push_back({.name = std::move(name),
+                              .shape = {width},
+                              .initial = {.mean = 1, .deviation = 0},
+                              .decays = false,
+                              .tied_to = {}});
+}
+
+void Declaration::tied_weight(std::string name, std::int64_t out, std::int64_t in,
+                              std::string owner) {
+  weight(std::move(name), out, in, 0);
+  spec_.parameters.back().tied_to = std::move(owner);
+}
+
+void Declaration::activation(std::string name, const Shape& shape, Life life) {
+  spec_.tensors.push_back({std::move(name), setup_.dtype, shape, life});
+}
+
+void Declaration::statistic(std::string name, const Shape& shape, Life life) {
+  spec_.tensors.push_back({std::move(name), DType::kF32, shape, life});
+}
+
+void Declaration::linear(std::int64_t rows, std::int64_t in, std::int64_t out, bool again) {
+  const LinearShape shape = {
+      .rows = rows, .in = in, .out = out, .dtype = setup_.dtype, .gradient = setup_.gradient};
+  spec_.scratch = std::max(spec_.scratch, ops_.scratch(shape));
+  product(2.0 * static_cast<double>(rows) * static_cast<double>(in) * static_cast<double>(out),
+          again);
+}
+
+void Declaration::attention(const ops::AttentionShape& shape) {
+  spec_.scratch = std::max(spec_.scratch, ops_.scratch(shape));
+  // Scores and the weighted sum of values, the whole square counted as plan/arithmetic.h does.
+  const double scores = static_cast<double>(shape.batch * shape.heads) *
+                        static_cast<double>(shape.queries) * static_cast<double>(shape.keys);
+  product(4.0 * scores * static_cast<double>(shape.head_size), true);
+}
+
+void Declaration::norm(std::int64_t rows, std::int64_t width) {
+  spec_.scratch = std::max(spec_.scratch, ops_.norm_scratch(rows, width));
+}
+
+void Declaration::product(double flops, bool again) {
+  spec_.forward_flops += flops;
+  spec_.backward_flops += 2 * flops;
+  if (again && setup_.recompute == Recompute::kFull) spec_.recompute_flops += flops;
+}
+
+}  // namespace lockstep::nn

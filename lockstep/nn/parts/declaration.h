@@ -1,0 +1,51 @@
+// How a block of ours writes its spec: parameters and tensors one after the other, products with
+// their scratch memory and FLOPs.
+//
+// What a block leaves out (a bias, a statistic that its norm does not have) is declared without
+// elements, so that the places of the others do not shift.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "lockstep/nn/block.h"
+
+namespace lockstep::nn {
+
+class Declaration {
+ public:
+  // Both outlive the declaration.
+  Declaration(const Setup& setup, const Ops& ops) : setup_(setup), ops_(ops) {}
+
+  const Setup& setup() const { return setup_; }
+  const Ops& ops() const { return ops_; }
+
+  // A matrix [out, in] of normal numbers.
+  void weight(std::string name, std::int64_t out, std::int64_t in, double deviation);
+  // Zeros; no elements where it is not `given`.
+  void bias(std::string name, std::int64_t width, bool given = true);
+  // Ones.
+  void gain(std::string name, std::int64_t width);
+  void tied_weight(std::string name, std::int64_t out, std::int64_t in, std::string owner);
+
+  // Of the compute type.
+  void activation(std::string name, const Shape& shape, Life life);
+  void statistic(std::string name, const Shape& shape, Life life);
+
+  // A linear layer: its scratch memory and FLOPs. `again`: whether a forward that is run anew does
+  // it too, which it need not where nothing but the block's output comes of it.
+  void linear(std::int64_t rows, std::int64_t in, std::int64_t out, bool again = true);
+  void attention(const ops::AttentionShape& shape);
+  void norm(std::int64_t rows, std::int64_t width);
+
+  BlockSpec take() { return std::move(spec_); }
+
+ private:
+  void product(double flops, bool again);
+
+  const Setup& setup_;
+  const Ops& ops_;
+  BlockSpec spec_;
+};
+
+}  // namespace lockstep::nn

@@ -1,0 +1,69 @@
+#include "lockstep/nn/parts/embedding.h"
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::nn {
+
+void EmbeddingPart::declare(Declaration& declaration) const {
+  const std::int64_t sequence = sequence_of(declaration.setup().shape, options_.side);
+  if (options_.positions > 0 && sequence > options_.positions) {
+    fail(
+        ErrorCode::kInvalidArgument,
+        "sequences of {} tokens are longer than the {} positions that block '{}' has; take shorter "
+        "ones or a model with more positions",
+        sequence, options_.positions, block_);
+  }
+  if (options_.tied_to.empty()) {
+    declaration.weight(named("tokens"), options_.vocabulary, options_.hidden, options_.deviation);
+  } else {
+    declaration.tied_weight(named("tokens"), options_.vocabulary, options_.hidden,
+                            options_.tied_to);
+  }
+  declaration.weight(named("positions"), options_.positions, options_.hidden, options_.deviation);
+  declaration.weight(named("types"), options_.types, options_.hidden, options_.deviation);
+}
+
+Tensor EmbeddingPart::tokens(const Pass& pass) const {
+  const bool source = options_.side == Side::kSource;
+  const std::int64_t sequence = sequence_of(pass.setup.shape, options_.side);
+  const Tensor& field = source ? pass.batch.source : pass.batch.tokens;
+  return checked(field, source ? "source" : "tokens", block_, DType::kI32,
+                 {pass.setup.shape.batch, sequence})
+      .reshaped({pass.setup.shape.batch * sequence});
+}
+
+Tensor EmbeddingPart::types(const Pass& pass) const {
+  if (options_.types == 0) return {};
+  const BatchShape& shape = pass.setup.shape;
+  return checked(pass.batch.types, "types", block_, DType::kI32, {shape.batch, shape.sequence})
+      .reshaped({shape.rows()});
+}
+
+ops::Dropout EmbeddingPart::dropout(const Pass& pass) const {
+  return dropout_of(pass, named("dropout"), options_.dropout,
+                    sequence_of(pass.setup.shape, options_.side) * options_.hidden);
+}
+
+void EmbeddingPart::forward(const Pass& pass, const Tensor& y) const {
+  pass.ops.run(ops::Embedding{.tokens = tokens(pass),
+                              .types = types(pass),
+                              .sequence = sequence_of(pass.setup.shape, options_.side),
+                              .tokens_table = parameter(pass, kTokens),
+                              .positions_table = parameter(pass, kPositions),
+                              .types_table = parameter(pass, kTypes),
+                              .dropout = dropout(pass),
+                              .y = y});
+}
+
+void EmbeddingPart::backward(const Pass& pass, const Tensor& dy) const {
+  pass.ops.run(ops::EmbeddingBackward{.tokens = tokens(pass),
+                                      .types = types(pass),
+                                      .sequence = sequence_of(pass.setup.shape, options_.side),
+                                      .dy = dy,
+                                      .dropout = dropout(pass),
+                                      .dtokens_table = gradient(pass, kTokens),
+                                      .dpositions_table = gradient(pass, kPositions),
+                                      .dtypes_table = gradient(pass, kTypes)});
+}
+
+}  // namespace lockstep::nn

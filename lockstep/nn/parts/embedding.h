@@ -1,0 +1,46 @@
+// Tables that turn token numbers into rows: of tokens, of learned positions, of token types.
+#pragma once
+
+#include <cstddef>
+
+#include "lockstep/nn/parts/declaration.h"
+#include "lockstep/nn/parts/part.h"
+
+namespace lockstep::nn {
+
+struct EmbeddingOptions {
+  std::int64_t vocabulary = 0;
+  std::int64_t positions = 0;  // 0: none are learned
+  std::int64_t types = 0;      // 0: none
+  std::int64_t hidden = 0;
+  double deviation = 0.02;  // of all tables at first
+  double dropout = 0;
+  std::string tied_to;  // the full name of a table of tokens that is used instead of an own one
+  Side side = Side::kTarget;
+};
+
+class EmbeddingPart : public Part {
+ public:
+  // `block` is the name of the block, for errors.
+  EmbeddingPart(Place& next, std::string name, std::string block, const EmbeddingOptions& options)
+      : Part(next, std::move(name), 3, 0), block_(std::move(block)), options_(options) {}
+
+  // Throws Error(kInvalidArgument) where a sequence is longer than there are positions.
+  void declare(Declaration& declaration) const;
+
+  void forward(const Pass& pass, const Tensor& y) const;
+  void backward(const Pass& pass, const Tensor& dy) const;  // dy may be overwritten
+
+ private:
+  // The order of the spec.
+  enum Parameter : std::size_t { kTokens, kPositions, kTypes };
+
+  Tensor tokens(const Pass& pass) const;
+  Tensor types(const Pass& pass) const;
+  ops::Dropout dropout(const Pass& pass) const;
+
+  std::string block_;
+  EmbeddingOptions options_;
+};
+
+}  // namespace lockstep::nn

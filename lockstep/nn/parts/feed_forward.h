@@ -1,0 +1,52 @@
+// Two linear layers with an activation between: y = down(f(up(x))).
+//
+// What is kept of the wide part, by recomputation:
+//
+//   none, full   f(z) and f'(z), written by the product that makes z
+//   selective    z alone; restore() makes f(z) of it, in its place, and f'(z)
+#pragma once
+
+#include <cstddef>
+
+#include "lockstep/nn/parts/linear.h"
+
+namespace lockstep::nn {
+
+struct FeedForwardOptions {
+  std::int64_t hidden = 0;
+  std::int64_t width = 0;
+  ops::Activation activation = ops::Activation::kGeluTanh;
+  bool biases = true;
+  double deviation = 0.02;
+  double down_deviation = 0.02;
+};
+
+class FeedForwardPart : public Part {
+ public:
+  FeedForwardPart(Place& next, const std::string& name, const FeedForwardOptions& options);
+
+  // `again`: whether down() is needed when forward is run anew.
+  void declare(Declaration& declaration, std::int64_t rows, bool again) const;
+
+  // Up to f(up(x)), and from there.
+  void forward_up(const Pass& pass, const Tensor& x) const;
+  void forward_down(const Pass& pass, const Tensor& y, const Tensor& residual = {}) const;
+  void restore(const Pass& pass) const;
+  // From dy to the gradient of z, which it returns; goes on with up() from there.
+  Tensor backward_down(const Pass& pass, const Tensor& dy) const;
+  const LinearPart& up() const { return up_; }
+  // Memory [rows, width] that is free after backward_down.
+  Tensor spent(const Pass& pass) const;
+
+ private:
+  // The order of the spec.
+  enum Saved : std::size_t { kZ, kActive, kDerivative, kTensors };
+
+  static bool keeps_z(const Pass& pass);
+
+  FeedForwardOptions options_;
+  LinearPart up_;
+  LinearPart down_;
+};
+
+}  // namespace lockstep::nn

@@ -1,0 +1,50 @@
+#include "lockstep/nn/parts/linear.h"
+
+namespace lockstep::nn {
+
+void LinearPart::declare(Declaration& declaration, std::int64_t rows, bool again) const {
+  declaration.weight(named("weight"), options_.out, options_.in, options_.deviation);
+  declaration.bias(named("bias"), options_.out, options_.bias);
+  declaration.linear(rows, options_.in, options_.out, again);
+}
+
+void LinearPart::forward(const Pass& pass, const Tensor& x, const Tensor& y,
+                         const Tensor& residual) const {
+  pass.ops.run(ops::Linear{.x = x,
+                           .weight = parameter(pass, kWeight),
+                           .bias = parameter(pass, kBias),
+                           .residual = residual,
+                           .y = y});
+}
+
+void LinearPart::forward(const Pass& pass, const Tensor& x, ops::Activation activation,
+                         const Tensor& y, const Tensor& derivative) const {
+  pass.ops.run(ops::LinearActivation{.x = x,
+                                     .weight = parameter(pass, kWeight),
+                                     .bias = parameter(pass, kBias),
+                                     .activation = activation,
+                                     .y = y,
+                                     .derivative = derivative});
+}
+
+void LinearPart::backward_weight(const Pass& pass, const Tensor& dy, const Tensor& x) const {
+  pass.ops.run(ops::LinearBackwardWeight{
+      .dy = dy, .x = x, .dweight = gradient(pass, kWeight), .dbias = gradient(pass, kBias)});
+}
+
+void LinearPart::backward_input(const Pass& pass, const Tensor& dy, const Tensor& dx) const {
+  backward_input_times(pass, dy, {}, dx);
+}
+
+void LinearPart::backward_input_times(const Pass& pass, const Tensor& dy, const Tensor& factor,
+                                      const Tensor& dx) const {
+  pass.ops.run(ops::LinearBackwardInput{
+      .dy = dy, .weight = parameter(pass, kWeight), .factor = factor, .dx = dx});
+}
+
+void LinearPart::backward_input_added(const Pass& pass, const Tensor& dy, const Tensor& dx) const {
+  pass.ops.run(ops::LinearBackwardInput{
+      .dy = dy, .weight = parameter(pass, kWeight), .factor = {}, .dx = dx, .accumulate = true});
+}
+
+}  // namespace lockstep::nn

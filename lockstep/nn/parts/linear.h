@@ -1,0 +1,46 @@
+// One linear layer: y = x weight^T + bias.
+#pragma once
+
+#include <cstddef>
+
+#include "lockstep/nn/parts/declaration.h"
+#include "lockstep/nn/parts/part.h"
+
+namespace lockstep::nn {
+
+struct LinearOptions {
+  std::int64_t in = 0;
+  std::int64_t out = 0;
+  bool bias = true;
+  double deviation = 0.02;  // of the weight at first
+};
+
+class LinearPart : public Part {
+ public:
+  LinearPart(Place& next, std::string name, const LinearOptions& options)
+      : Part(next, std::move(name), 2, 0), options_(options) {}
+
+  std::int64_t in() const { return options_.in; }
+  std::int64_t out() const { return options_.out; }
+
+  void declare(Declaration& declaration, std::int64_t rows, bool again = true) const;
+
+  void forward(const Pass& pass, const Tensor& x, const Tensor& y,
+               const Tensor& residual = {}) const;
+  void forward(const Pass& pass, const Tensor& x, ops::Activation activation, const Tensor& y,
+               const Tensor& derivative) const;
+  // Adds to the gradients of weight and bias; x may be overwritten afterwards.
+  void backward_weight(const Pass& pass, const Tensor& dy, const Tensor& x) const;
+  void backward_input(const Pass& pass, const Tensor& dy, const Tensor& dx) const;
+  void backward_input_times(const Pass& pass, const Tensor& dy, const Tensor& factor,
+                            const Tensor& dx) const;
+  void backward_input_added(const Pass& pass, const Tensor& dy, const Tensor& dx) const;
+
+ private:
+  // The order of the spec.
+  enum Parameter : std::size_t { kWeight, kBias };
+
+  LinearOptions options_;
+};
+
+}  // namespace lockstep::nn

@@ -1,0 +1,48 @@
+// Layer norm or RMS norm, with the residual in front of it.
+#pragma once
+
+#include <cstddef>
+
+#include "lockstep/nn/parts/declaration.h"
+#include "lockstep/nn/parts/part.h"
+
+namespace lockstep::nn {
+
+struct NormOptions {
+  ops::NormKind kind = ops::NormKind::kLayer;
+  float epsilon = 1e-5f;
+  std::int64_t width = 0;
+  bool bias = true;  // of a layer norm
+};
+
+class NormPart : public Part {
+ public:
+  NormPart(Place& next, std::string name, const NormOptions& options)
+      : Part(next, std::move(name), 2, 2), options_(options) {}
+
+  void declare(Declaration& declaration, std::int64_t rows) const;
+
+  void forward(const Pass& pass, const Tensor& x, const Tensor& y) const;
+  // sum = x + dropout(branch) first; `sum` holds the branch before.
+  void forward(const Pass& pass, const Tensor& x, const ops::Dropout& dropout, const Tensor& sum,
+               const Tensor& y) const;
+
+  struct Backward {
+    Tensor dy;
+    Tensor sum;        // what was normalised
+    Tensor dresidual;  // optional, as in ops::NormBackward; so are the next ones
+    Tensor dsum;
+    ops::Dropout dropout;
+    Tensor dbranch;
+  };
+  void backward(const Pass& pass, const Backward& arguments) const;
+
+ private:
+  // The order of the spec.
+  enum Parameter : std::size_t { kGain, kBias };
+  enum Saved : std::size_t { kMean, kDeviation };
+
+  NormOptions options_;
+};
+
+}  // namespace lockstep::nn

@@ -1,0 +1,43 @@
+#include "lockstep/nn/parts/part.h"
+
+#include "lockstep/base/error.h"
+#include "lockstep/nn/seed.h"
+
+namespace lockstep::nn {
+
+Tensor reused(const Tensor& spent, const Shape& shape) {
+  const auto elements = static_cast<std::int64_t>(spent.elements());
+  return spent.reshaped({elements})
+      .slice(0, static_cast<std::int64_t>(shape.elements()))
+      .reshaped(shape);
+}
+
+ops::Dropout dropout_of(const Pass& pass, std::string_view purpose, double probability,
+                        std::int64_t elements_per_sequence) {
+  if (!pass.training || probability == 0) return {};
+  ops::Dropout dropout = {.probability = probability,
+                          .seed = seed_for(pass.seed, purpose),
+                          .step = pass.step,
+                          .first = 0};
+  // A sequence's numbers do not depend on how a step is cut into micro-batches, as long as they can
+  // begin where its elements do: random numbers come in fours.
+  if (elements_per_sequence % 4 == 0) {
+    dropout.first = pass.first_sequence * static_cast<std::uint64_t>(elements_per_sequence);
+  } else {
+    dropout.seed = seed_for(dropout.seed, pass.first_sequence);
+  }
+  return dropout;
+}
+
+const Tensor& checked(const Tensor& field, std::string_view field_name, std::string_view block,
+                      DType dtype, const Shape& shape) {
+  if (field.dtype() == dtype && field.shape() == shape) return field;
+  if (!ops::is_given(field)) {
+    fail(ErrorCode::kInvalidArgument, "block '{}' reads the batch's {}, {} {}, which are not given",
+         block, field_name, name(dtype), shape.text());
+  }
+  fail(ErrorCode::kInvalidArgument, "block '{}' reads the batch's {} as {} {}; {} {} came", block,
+       field_name, name(dtype), shape.text(), name(field.dtype()), field.shape().text());
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,81 @@
+// A part is a piece that several blocks are built of: a norm, attention, a feed-forward network. It
+// declares its parameters and tensors, and finds them again in a Pass.
+//
+// A block makes its parts in the order in which it declares them. Each takes the next places in the
+// block's spec; so Part::parameter(pass, 0) is the first parameter that this part declared.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "lockstep/nn/block.h"
+
+namespace lockstep::nn {
+
+// The first parameter and tensor that are still to be declared.
+struct Place {
+  std::size_t parameter = 0;
+  std::size_t tensor = 0;
+};
+
+class Part {
+ protected:
+  // Takes so many places from `next`. Names begin with `name` and a dot, or with neither.
+  Part(Place& next, std::string name, std::size_t parameters, std::size_t tensors)
+      : place_(next), name_(std::move(name)) {
+    next.parameter += parameters;
+    next.tensor += tensors;
+  }
+  ~Part() = default;
+
+  std::string named(std::string_view what) const {
+    return name_.empty() ? std::string(what) : name_ + "." + std::string(what);
+  }
+
+  const Tensor& parameter(const Pass& pass, std::size_t index) const {
+    return pass.parameters[place_.parameter + index];
+  }
+  const Tensor& gradient(const Pass& pass, std::size_t index) const {
+    return pass.gradients[place_.parameter + index];
+  }
+  const Tensor& tensor(const Pass& pass, std::size_t index) const {
+    return pass.tensors[place_.tensor + index];
+  }
+
+ private:
+  Place place_;
+  std::string name_;
+};
+
+// Which sequences a block works on: those of the batch, or the source sequences of an
+// encoder-decoder.
+enum class Side : std::uint8_t { kTarget, kSource };
+
+inline std::int64_t sequence_of(const BatchShape& shape, Side side) {
+  return side == Side::kTarget ? shape.sequence : shape.source_sequence;
+}
+inline std::int64_t rows_of(const BatchShape& shape, Side side) {
+  return shape.batch * sequence_of(shape, side);
+}
+inline const Tensor& mask_of(const Batch& batch, Side side) {
+  return side == Side::kTarget ? batch.key_mask : batch.source_mask;
+}
+
+// The first elements of memory whose content is no longer needed, as a tensor of its type.
+Tensor reused(const Tensor& spent, const Shape& shape);
+
+// A dropout of a tensor of which each sequence has so many elements: the same one in forward, in
+// backward and when forward is run anew, another for every purpose, step and sequence. Nothing
+// outside training.
+ops::Dropout dropout_of(const Pass& pass, std::string_view purpose, double probability,
+                        std::int64_t elements_per_sequence);
+
+// A tensor of the batch, which has to be there, of that type and shape. Throws
+// Error(kInvalidArgument) that names block and field.
+const Tensor& checked(const Tensor& field, std::string_view field_name, std::string_view block,
+                      DType dtype, const Shape& shape);
+
+}  // namespace lockstep::nn

@@ -1,0 +1,26 @@
+// How branches join the residual stream, and how its gradient enters them.
+#pragma once
+
+#include "lockstep/nn/parts/part.h"
+
+namespace lockstep::nn {
+
+// out = x + dropout(the end of a feed-forward network). Without dropout in one product.
+template <class FeedForward>
+void add_feed_forward(const Pass& pass, const FeedForward& network, const Tensor& x,
+                      const ops::Dropout& dropout, const Tensor& out) {
+  if (dropout.probability == 0) return network.forward_down(pass, out, x);
+  network.forward_down(pass, out);
+  pass.ops.run(ops::Drop{.dropout = dropout, .x = out, .y = out});
+  pass.ops.run(ops::Add{.a = x, .b = out, .y = out});
+}
+
+// The gradient of a branch: dropout(dsum), made in `room`, or dsum itself without dropout.
+inline Tensor dropped_gradient(const Pass& pass, const ops::Dropout& dropout, const Tensor& dsum,
+                               const Tensor& room) {
+  if (dropout.probability == 0) return dsum;
+  pass.ops.run(ops::Drop{.dropout = dropout, .x = dsum, .y = room});
+  return room;
+}
+
+}  // namespace lockstep::nn

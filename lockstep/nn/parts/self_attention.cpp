@@ -1,0 +1,109 @@
+#include "lockstep/nn/parts/self_attention.h"
+
+#include <cmath>
+
+namespace lockstep::nn {
+
+SelfAttentionPart::SelfAttentionPart(Place& next, const std::string& name,
+                                     const AttentionOptions& options)
+    : Part(next, name, 0, kTensors),
+      options_(options),
+      qkv_(next, name + ".qkv",
+           {.in = options.hidden,
+            .out = options.hidden + 2 * options.kv_width(),
+            .bias = options.biases,
+            .deviation = options.deviation}),
+      projection_(next, name + ".projection",
+                  {.in = options.hidden,
+                   .out = options.hidden,
+                   .bias = options.biases,
+                   .deviation = options.projection_deviation}) {}
+
+ops::AttentionShape SelfAttentionPart::shape(const Setup& setup) const {
+  const std::int64_t sequence = sequence_of(setup.shape, options_.side);
+  return {.batch = setup.shape.batch,
+          .queries = sequence,
+          .keys = sequence,
+          .heads = options_.heads,
+          .kv_heads = options_.kv_heads,
+          .head_size = options_.head_size(),
+          .causal = options_.causal,
+          .dtype = setup.dtype};
+}
+
+ops::Dropout SelfAttentionPart::dropout(const Pass& pass) const {
+  const std::int64_t sequence = sequence_of(pass.setup.shape, options_.side);
+  return dropout_of(pass, named("probabilities"), options_.dropout,
+                    options_.heads * sequence * sequence);
+}
+
+void SelfAttentionPart::declare(Declaration& declaration) const {
+  const Setup& setup = declaration.setup();
+  const std::int64_t rows = rows_of(setup.shape, options_.side);
+  const ops::AttentionShape attention = shape(setup);
+  qkv_.declare(declaration, rows);
+  projection_.declare(declaration, rows);
+  declaration.attention(attention);
+  declaration.activation(named("packed"), {rows, packed_width()}, Life::kKept);
+  declaration.activation(named("attended"), {rows, options_.hidden}, Life::kKept);
+  declaration.statistic(named("log_sum"), {attention.batch, attention.heads, attention.queries},
+                        Life::kKept);
+}
+
+void SelfAttentionPart::rotate(const Pass& pass, const Tensor& packed, bool backward) const {
+  if (!options_.rotary) return;
+  const auto turn = [&](const ops::Heads& x, std::int64_t heads) {
+    pass.ops.run(ops::Rotary{.x = x,
+                             .heads = heads,
+                             .head_size = options_.head_size(),
+                             .sequence = sequence_of(pass.setup.shape, options_.side),
+                             .theta = options_.theta,
+                             .backward = backward});
+  };
+  turn(queries(packed), options_.heads);
+  turn(keys(packed), options_.kv_heads);
+}
+
+void SelfAttentionPart::forward(const Pass& pass, const Tensor& x, const Tensor& y) const {
+  const Tensor& packed = tensor(pass, kPacked);
+  qkv_.forward(pass, x, packed);
+  rotate(pass, packed, false);
+  pass.ops.run(ops::Attention{.shape = shape(pass.setup),
+                              .scale = attention_scale(options_.head_size()),
+                              .q = queries(packed),
+                              .k = keys(packed),
+                              .v = values(packed),
+                              .key_mask = mask_of(pass.batch, options_.side),
+                              .dropout = dropout(pass),
+                              .out = tensor(pass, kAttended),
+                              .log_sum = tensor(pass, kLogSum),
+                              .probabilities = {}});
+  projection_.forward(pass, tensor(pass, kAttended), y);
+}
+
+void SelfAttentionPart::backward(const Pass& pass, const Tensor& dy, const Tensor& room,
+                                 const Tensor& dpacked) const {
+  const Tensor& packed = tensor(pass, kPacked);
+  projection_.backward_weight(pass, dy, tensor(pass, kAttended));
+  projection_.backward_input(pass, dy, room);
+  pass.ops.run(ops::AttentionBackward{.shape = shape(pass.setup),
+                                      .scale = attention_scale(options_.head_size()),
+                                      .q = queries(packed),
+                                      .k = keys(packed),
+                                      .v = values(packed),
+                                      .key_mask = mask_of(pass.batch, options_.side),
+                                      .dropout = dropout(pass),
+                                      .out = tensor(pass, kAttended),
+                                      .log_sum = tensor(pass, kLogSum),
+                                      .dout = room,
+                                      .dq = queries(dpacked),
+                                      .dk = keys(dpacked),
+                                      .dv = values(dpacked)});
+  rotate(pass, dpacked, true);
+}
+
+float attention_scale(std::int64_t head_size) {
+  return static_cast<float>(1 / std::sqrt(static_cast<double>(head_size)));
+}
+
+}  // namespace lockstep::nn

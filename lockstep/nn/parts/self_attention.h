@@ -1,0 +1,67 @@
+// Multi-head attention of a sequence to itself: queries, keys and values by one packed linear
+// layer, attention head by head, and a projection of what the heads gathered.
+//
+// Query heads may share key and value heads (grouped-query attention). Positions are rotary where
+// asked for. Padding that the batch masks is not seen.
+#pragma once
+
+#include <cstddef>
+
+#include "lockstep/nn/parts/linear.h"
+
+namespace lockstep::nn {
+
+struct AttentionOptions {
+  std::int64_t hidden = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  bool causal = true;
+  bool biases = true;
+  double dropout = 0;       // of the probabilities
+  double deviation = 0.02;  // of the weights at first
+  double projection_deviation = 0.02;
+  bool rotary = false;
+  float theta = 10000;
+  Side side = Side::kTarget;
+
+  std::int64_t head_size() const { return hidden / heads; }
+  std::int64_t kv_width() const { return head_size() * kv_heads; }
+};
+
+// 1 / sqrt(head_size)
+float attention_scale(std::int64_t head_size);
+
+class SelfAttentionPart : public Part {
+ public:
+  SelfAttentionPart(Place& next, const std::string& name, const AttentionOptions& options);
+
+  void declare(Declaration& declaration) const;
+  std::int64_t packed_width() const { return qkv_.out(); }
+
+  void forward(const Pass& pass, const Tensor& x, const Tensor& y) const;
+  // From dy down to the gradient of the packed queries, keys and values, which is written to
+  // `dpacked` [rows, packed_width]. `room` is memory [rows, hidden] to work in.
+  void backward(const Pass& pass, const Tensor& dy, const Tensor& room,
+                const Tensor& dpacked) const;
+  // What packs them, to go on with from there to the gradient of x.
+  const LinearPart& packing() const { return qkv_; }
+
+ private:
+  // The order of the spec.
+  enum Saved : std::size_t { kPacked, kAttended, kLogSum, kTensors };
+
+  ops::AttentionShape shape(const Setup& setup) const;
+  ops::Dropout dropout(const Pass& pass) const;
+  void rotate(const Pass& pass, const Tensor& packed, bool backward) const;
+  ops::Heads queries(const Tensor& packed) const { return {packed, 0}; }
+  ops::Heads keys(const Tensor& packed) const { return {packed, options_.hidden}; }
+  ops::Heads values(const Tensor& packed) const {
+    return {packed, options_.hidden + options_.kv_width()};
+  }
+
+  AttentionOptions options_;
+  LinearPart qkv_;
+  LinearPart projection_;
+};
+
+}  // namespace lockstep::nn

@@ -1,0 +1,50 @@
+#include "lockstep/nn/parts/swiglu.h"
+
+namespace lockstep::nn {
+
+SwiGluPart::SwiGluPart(Place& next, const std::string& name, const SwiGluOptions& options)
+    : Part(next, name, 0, kTensors),
+      options_(options),
+      gate_up_(next, name + ".gate_up",
+               {.in = options.hidden,
+                .out = 2 * options.width,
+                .bias = options.biases,
+                .deviation = options.deviation}),
+      down_(next, name + ".down",
+            {.in = options.width,
+             .out = options.hidden,
+             .bias = options.biases,
+             .deviation = options.down_deviation}) {}
+
+void SwiGluPart::declare(Declaration& declaration, std::int64_t rows, bool again) const {
+  gate_up_.declare(declaration, rows);
+  down_.declare(declaration, rows, again);
+  declaration.activation(named("packed"), {rows, 2 * options_.width}, Life::kKept);
+  declaration.activation(named("active"), {rows, options_.width}, Life::kRestored);
+}
+
+void SwiGluPart::forward_up(const Pass& pass, const Tensor& x) const {
+  gate_up_.forward(pass, x, tensor(pass, kGateUp));
+  restore(pass);
+}
+
+void SwiGluPart::forward_down(const Pass& pass, const Tensor& y, const Tensor& residual) const {
+  down_.forward(pass, tensor(pass, kActive), y, residual);
+}
+
+void SwiGluPart::restore(const Pass& pass) const {
+  pass.ops.run(ops::SwiGlu{.gate_up = tensor(pass, kGateUp), .y = tensor(pass, kActive)});
+}
+
+Tensor SwiGluPart::backward_down(const Pass& pass, const Tensor& dy) const {
+  const Tensor& gate_up = tensor(pass, kGateUp);
+  const Tensor& active = tensor(pass, kActive);
+  down_.backward_weight(pass, dy, active);
+  down_.backward_input(pass, dy, active);
+  pass.ops.run(ops::SwiGluBackward{.gate_up = gate_up, .dy = active, .dgate_up = gate_up});
+  return gate_up;
+}
+
+Tensor SwiGluPart::spent(const Pass& pass) const { return tensor(pass, kGateUp); }
+
+}  // namespace lockstep::nn

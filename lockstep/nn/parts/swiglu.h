@@ -1,0 +1,43 @@
+// The feed-forward of Llama: y = down(silu(gate(x)) up(x)), gate and up in one packed linear layer.
+#pragma once
+
+#include <cstddef>
+
+#include "lockstep/nn/parts/linear.h"
+
+namespace lockstep::nn {
+
+struct SwiGluOptions {
+  std::int64_t hidden = 0;
+  std::int64_t width = 0;
+  bool biases = false;
+  double deviation = 0.02;
+  double down_deviation = 0.02;
+};
+
+class SwiGluPart : public Part {
+ public:
+  SwiGluPart(Place& next, const std::string& name, const SwiGluOptions& options);
+
+  void declare(Declaration& declaration, std::int64_t rows, bool again) const;
+
+  // As FeedForwardPart.
+  void forward_up(const Pass& pass, const Tensor& x) const;
+  void forward_down(const Pass& pass, const Tensor& y, const Tensor& residual = {}) const;
+  void restore(const Pass& pass) const;
+  // From dy to the gradient of the packed gates and ups, which it returns.
+  Tensor backward_down(const Pass& pass, const Tensor& dy) const;
+  const LinearPart& gate_up() const { return gate_up_; }
+  // Memory [rows, 2 width] that is free when the gradient of gates and ups is no longer needed.
+  Tensor spent(const Pass& pass) const;
+
+ private:
+  // The order of the spec.
+  enum Saved : std::size_t { kGateUp, kActive, kTensors };
+
+  SwiGluOptions options_;
+  LinearPart gate_up_;
+  LinearPart down_;
+};
+
+}  // namespace lockstep::nn

@@ -1,0 +1,118 @@
+// One copy of a model with all its memory, and the running of its blocks.
+//
+//   Model model = make_model(plan::find_model("gpt2-124m"));
+//   MemoryPlan plan = plan_memory(model, setup, ops, OptimizerState::kMoments);
+//   Replica replica(std::move(model), std::move(plan), ops);
+//   replica.initialise(seed);
+//   replica.zero_gradients();
+//   Tensor losses = replica.forward_backward(batch, {.step = 1, .loss_factor = 1.f / targets});
+//
+// It takes plan.bytes() once, at construction, and nothing more. Gradients add up over
+// micro-batches until zero_gradients(). What a call computed is there after Ops::synchronize(). One
+// thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/nn/block_listener.h"
+#include "lockstep/nn/memory_plan.h"
+#include "lockstep/tensor/arena.h"
+
+namespace lockstep::nn {
+
+// What a micro-batch is within its step.
+struct MicroBatch {
+  std::uint64_t seed = 0;  // of dropout
+  std::uint64_t step = 0;
+  std::uint64_t first_sequence = 0;  // among all sequences of the step, in all ranks
+  float loss_factor = 1;             // gradients are those of loss_factor * the sum of losses
+};
+
+// Rows of nn/flat_parameters.h, or the same range of each; absent where there is none.
+struct States {
+  Tensor parameters;  // of the compute type
+  Tensor gradients;
+  Tensor master;    // f32: what an optimizer updates; the parameters themselves where they are f32
+  Tensor moment;    // f32
+  Tensor variance;  // f32
+  Tensor velocity;  // f32
+
+  States slice(FlatRange range) const;
+};
+
+class Replica {
+ public:
+  // `ops` outlives the replica. Throws Error(kInvalidArgument) where the plan was not made for
+  // model and ops, and what Arena throws where there is no room.
+  Replica(Model model, MemoryPlan plan, Ops& ops);
+
+  const Model& model() const { return model_; }
+  const MemoryPlan& plan() const { return plan_; }
+  const FlatParameters& flat() const { return plan_.flat; }
+  const Setup& setup() const { return plan_.setup; }
+  Ops& ops() const { return ops_; }
+
+  // Sets every parameter to its initial value, a pure function of the seed, its full name and the
+  // position in it; sets gradients and the optimizer's states to zero.
+  void initialise(std::uint64_t seed, int threads = 1);
+  void zero_gradients();
+
+  // Forward and backward of one micro-batch. Returns its losses, f32 [rows], which hold until the
+  // next call. Throws Error(kInvalidArgument) for a batch that is not of the setup's shape or lacks
+  // what the model reads.
+  Tensor forward_backward(const Batch& batch, const MicroBatch& micro_batch = {});
+  // Forward alone, without dropout. Where `logits` is given, [rows, classes] of the compute type,
+  // they are written too; then the batch may be without targets or outputs, and the result is
+  // absent.
+  Tensor evaluate(const Batch& batch, const Tensor& logits = {});
+
+  // All rows; a block's range is states().slice(flat().range(block)).
+  const States& states() const { return states_; }
+  Tensor sums_of_squares() const { return sums_of_squares_; }  // f64 [blocks], for an optimizer
+  // One parameter by its full name, tied or not, and its gradient.
+  Tensor parameter(std::string_view name) const;
+  Tensor gradient(std::string_view name) const;
+
+  // Hears of every block from now on; nullptr: nobody does. Not owned.
+  void set_listener(BlockListener* listener) { listener_ = listener; }
+
+ private:
+  struct BlockViews {
+    std::vector<Tensor> parameters;
+    std::vector<Tensor> gradients;
+    std::vector<Tensor> forward;
+    std::vector<Tensor> backward;
+    Tensor scratch_forward;
+    Tensor scratch_backward;
+    Flow in, out, dout, din;
+    std::uint64_t seed = 0;  // from its name
+  };
+
+  void make_views();
+  void check(const Batch& batch) const;
+  void forward(std::size_t block, const Batch& batch, const MicroBatch& micro_batch, bool training,
+               const Tensor& logits);
+  void backward(std::size_t block, const Batch& batch, const MicroBatch& micro_batch);
+  Pass pass(std::size_t block, const Batch& batch, const MicroBatch& micro_batch, bool training);
+
+  Model model_;
+  MemoryPlan plan_;
+  Ops& ops_;
+  Arena arena_;
+  States states_;
+  Tensor sums_of_squares_;
+  Tensor losses_;
+  Tensor memory_gradient_;
+  std::vector<BlockViews> views_;
+  BlockListener* listener_ = nullptr;
+};
+
+// The sum of losses, in order and in f64, after Ops::synchronize().
+double sum_of(const Tensor& losses);
+// How many rows have a target: what a mean loss is divided by.
+std::int64_t count_targets(const Batch& batch);
+
+}  // namespace lockstep::nn

@@ -1,0 +1,13 @@
+// Gradients of biases: sums of the columns of a matrix, in one order whatever the number of
+// threads.
+#pragma once
+
+#include "lockstep/ops/cpu/cpu.h"
+#include "lockstep/tensor/tensor.h"
+
+namespace lockstep::cpu::gemm {
+
+// sums[j] += the sum of column j of `matrix` [rows, columns]; sums is f32 or of the matrix's type.
+void add_column_sums(const Cpu& cpu, const Tensor& matrix, const Tensor& sums);
+
+}  // namespace lockstep::cpu::gemm

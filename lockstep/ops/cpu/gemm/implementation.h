@@ -1,0 +1,33 @@
+// Who can multiply matrices: an ordered list, of which the first that accepts a product does it.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/ops/cpu/cpu.h"
+#include "lockstep/ops/cpu/gemm/product.h"
+
+namespace lockstep::cpu::gemm {
+
+class Implementation {
+ public:
+  virtual ~Implementation() = default;
+
+  // Whether it multiplies such matrices fast, on this CPU.
+  virtual bool accepts(const ProductShape& shape) = 0;
+
+  // The rest is asked only of products that it accepts.
+  virtual std::string name(const ProductShape& shape) = 0;  // "packed, neon"
+  virtual std::size_t scratch(const ProductShape& shape) = 0;
+  virtual void run(const Product& product, std::byte* scratch) = 0;
+};
+
+// The packed product (packed.h), which accepts everything.
+std::unique_ptr<Implementation> make_packed(const Cpu& cpu);
+
+// All that are built in, best first; the last accepts everything.
+std::vector<std::unique_ptr<Implementation>> implementations(const Cpu& cpu);
+
+}  // namespace lockstep::cpu::gemm

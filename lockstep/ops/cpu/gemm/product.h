@@ -1,0 +1,70 @@
+// A matrix product and what is done to it before it is stored, the one form in which linear layers
+// ask for their work:
+//
+//   output[i, j] = finish(sum over p of a[i, p] b[p, j])
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <optional>
+
+#include "lockstep/ops/arguments.h"
+#include "lockstep/tensor/dtype.h"
+
+namespace lockstep::cpu::gemm {
+
+// Element [i, j] lies at i * row_stride + j * column_stride elements; one of the strides is 1 and
+// the other is the extent of the contiguous dimension: matrices are dense.
+struct Matrix {
+  const std::byte* data = nullptr;
+  std::size_t row_stride = 0;
+  std::size_t column_stride = 1;
+};
+
+// What becomes of a sum, in this order; null where it does not happen. All have the type of the
+// output; [m, n] ones are dense.
+struct Finish {
+  const std::byte* bias = nullptr;    // [n], added
+  const std::byte* added = nullptr;   // [m, n]; may be the output
+  const std::byte* factor = nullptr;  // [m, n], multiplies
+  // Of the sum rounded to the type of the output; its derivative goes to [m, n] `derivative`.
+  std::optional<ops::Activation> activation;
+  std::byte* derivative = nullptr;
+};
+
+// What is known of a product before there is memory.
+struct ProductShape {
+  std::size_t m = 0;
+  std::size_t n = 0;
+  std::size_t k = 0;
+  DType dtype = DType::kF32;   // of a and b
+  DType output = DType::kF32;  // dtype or f32
+  bool a_transposed = false;   // a lies as [k, m]
+  bool b_transposed = false;   // b lies as [n, k]
+  // What of Finish happens; an activation needs nothing of its own.
+  bool bias = false;
+  bool added = false;       // something else than the output
+  bool accumulate = false;  // the output is what is added
+  bool factor = false;
+
+  friend auto operator<=>(const ProductShape&, const ProductShape&) = default;
+};
+
+struct Product {
+  ProductShape shape;
+  const std::byte* a = nullptr;
+  const std::byte* b = nullptr;
+  std::byte* output = nullptr;  // [m, n], dense
+  Finish finish;
+};
+
+inline Matrix matrix_a(const Product& product) {
+  const ProductShape& shape = product.shape;
+  return shape.a_transposed ? Matrix{product.a, 1, shape.m} : Matrix{product.a, shape.k, 1};
+}
+inline Matrix matrix_b(const Product& product) {
+  const ProductShape& shape = product.shape;
+  return shape.b_transposed ? Matrix{product.b, 1, shape.k} : Matrix{product.b, shape.n, 1};
+}
+
+}  // namespace lockstep::cpu::gemm

@@ -1,0 +1,32 @@
+#include "lockstep/optim/loss_scale.h"
+
+#include <algorithm>
+
+namespace lockstep::optim {
+namespace {
+
+// Beyond these a scale would itself overflow or vanish in f32.
+constexpr double kLargest = 0x1p60;
+constexpr double kSmallest = 0x1p-60;
+
+}  // namespace
+
+void bind(Config& config, LossScaleOptions& options) {
+  config.bind("loss_scale.initial", options.initial, "The loss scale that f16 begins with.",
+              {.min = 0x1p-24, .max = 0x1p40});
+  config.bind("loss_scale.patience", options.patience,
+              "Steps without overflow after which the loss scale is doubled.", {.min = 1});
+}
+
+LossScale after_good_step(LossScale state, const LossScaleOptions& options) {
+  if (++state.good_steps >= options.patience) {
+    state = {.scale = std::min(state.scale * 2, kLargest), .good_steps = 0};
+  }
+  return state;
+}
+
+LossScale after_overflow(LossScale state) {
+  return {.scale = std::max(state.scale / 2, kSmallest), .good_steps = 0};
+}
+
+}  // namespace lockstep::optim

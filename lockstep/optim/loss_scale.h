@@ -1,0 +1,33 @@
+// Dynamic loss scaling: keeps gradients of 16-bit floats (f16) within what they can hold.
+//
+// Small gradients vanish in f16, large ones overflow. So the loss, and with it every gradient, is
+// multiplied with a scale that is as large as it can be: a step whose gradients overflow is left
+// out and halves the scale; after `patience` good steps in a row it is doubled. bf16 and f32 have
+// room enough and a scale of 1.
+#pragma once
+
+#include <cstdint>
+
+#include "lockstep/base/config.h"
+
+namespace lockstep::optim {
+
+struct LossScaleOptions {
+  double initial = 65536;
+  int patience = 2000;
+};
+
+// Declares the keys loss_scale.*.
+void bind(Config& config, LossScaleOptions& options);
+
+// All that a checkpoint has to store. Scales are powers of two times the initial one.
+struct LossScale {
+  double scale = 1;
+  std::int64_t good_steps = 0;  // since the last overflow or doubling
+};
+
+// What a step does to it.
+LossScale after_good_step(LossScale state, const LossScaleOptions& options);
+LossScale after_overflow(LossScale state);
+
+}  // namespace lockstep::optim

@@ -1,0 +1,63 @@
+#include "lockstep/optim/optimizer.h"
+
+#include "lockstep/ops/arguments.h"
+
+namespace lockstep::optim {
+namespace {
+
+constexpr std::string_view kKindNames[] = {"adamw", "adam", "sgd"};
+constexpr double kBelowOne = 0.999999999;
+
+}  // namespace
+
+std::string_view name(OptimizerKind kind) { return kKindNames[static_cast<std::size_t>(kind)]; }
+
+void bind(Config& config, OptimizerOptions& options) {
+  config.bind("optimizer.kind", options.kind, kKindNames,
+              "adamw (weight decay beside the gradient), adam (inside it), or sgd.");
+  config.bind("optimizer.beta1", options.beta1, "How much of Adam's moment stays at a step.",
+              {.min = 0, .max = kBelowOne});
+  config.bind("optimizer.beta2", options.beta2, "How much of Adam's variance stays at a step.",
+              {.min = 0, .max = kBelowOne});
+  config.bind("optimizer.epsilon", options.epsilon,
+              "What Adam adds to the root of the variance it divides by.", {.min = 0});
+  config.bind("optimizer.momentum", options.momentum,
+              "How much of SGD's velocity stays at a step; 0 keeps none.",
+              {.min = 0, .max = kBelowOne});
+  config.bind("optimizer.decay", options.decay,
+              "Weight decay of matrices and embeddings; biases and norms are left alone.",
+              {.min = 0});
+  config.bind("optimizer.clip", options.clip,
+              "Gradients are scaled down to this norm of all of them together; 0: never.",
+              {.min = 0});
+}
+
+void update(Ops& ops, const OptimizerOptions& options, const UpdateStep& step, const Range& range) {
+  const double decay = range.decays ? options.decay : 0;
+  if (options.kind == OptimizerKind::kSgd) {
+    ops.run(ops::Sgd{.master = range.master,
+                     .gradient = range.gradient,
+                     .velocity = range.velocity,
+                     .parameter = range.parameter,
+                     .rate = step.rate,
+                     .momentum = options.momentum,
+                     .decay = decay,
+                     .gradient_scale = step.gradient_scale});
+    return;
+  }
+  ops.run(ops::Adam{.master = range.master,
+                    .gradient = range.gradient,
+                    .moment = range.moment,
+                    .variance = range.variance,
+                    .parameter = range.parameter,
+                    .rate = step.rate,
+                    .beta1 = options.beta1,
+                    .beta2 = options.beta2,
+                    .epsilon = options.epsilon,
+                    .decay = decay,
+                    .decoupled = options.kind == OptimizerKind::kAdamW,
+                    .step = step.step,
+                    .gradient_scale = step.gradient_scale});
+}
+
+}  // namespace lockstep::optim

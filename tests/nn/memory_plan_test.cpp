@@ -1,0 +1,257 @@
+// The plan is the allocator: what it says is what a replica takes, for every model.
+#include "lockstep/nn/memory_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/plan/arithmetic.h"
+#include "lockstep/tensor/device_memory.h"
+#include "tests/nn/tiny_models.h"
+
+namespace lockstep::nn {
+namespace {
+
+using ::testing::HasSubstr;
+
+class PlanOnEveryOps : public ::testing::TestWithParam<std::string> {
+ protected:
+  std::unique_ptr<Ops> ops_ = make_ops(GetParam());
+};
+INSTANTIATE_TEST_SUITE_P(MemoryPlan, PlanOnEveryOps, ::testing::ValuesIn(all_ops()),
+                         [](const auto& tested) { return tested.param; });
+
+std::size_t sum_of_classes(const MemoryPlan& plan) {
+  std::size_t sum = 0;
+  for (const GroupBytes& group : plan.by_class()) sum += group.bytes;
+  return sum;
+}
+
+std::size_t bytes_of_class(const MemoryPlan& plan, std::string_view prefix) {
+  std::size_t sum = 0;
+  for (const GroupBytes& group : plan.by_class()) {
+    if (group.group.starts_with(prefix)) sum += group.bytes;
+  }
+  return sum;
+}
+
+TEST_P(PlanOnEveryOps, PlannedBytesAreUsedBytesForEveryModelPrecisionAndRecomputation) {
+  for (const Tiny tiny : kAllTiny) {
+    for (const DType dtype : kComputeTypes) {
+      for (const Recompute recompute : plan::kAllRecompute) {
+        for (const double dropout : {0.0, 0.1}) {
+          SCOPED_TRACE(name(tiny) + " " + std::string(lockstep::name(dtype)) + " " +
+                       std::string(plan::name(recompute)));
+          TinyBatch batch(tiny_batch_shape(tiny));
+          Model model = make_tiny(tiny, dropout);
+          MemoryPlan plan = plan_memory(model, tiny_setup(tiny, dtype, recompute), *ops_,
+                                        OptimizerState::kMoments);
+          const std::size_t planned = plan.bytes();
+          EXPECT_EQ(sum_of_classes(plan), planned);
+          const std::size_t before = memory_in_use({});
+          reset_peak_memory({});
+          {
+            Replica replica(std::move(model), std::move(plan), *ops_);
+            EXPECT_EQ(memory_in_use({}) - before, planned);
+            replica.initialise(1);
+            replica.forward_backward(batch.batch());
+            replica.evaluate(batch.batch());
+            EXPECT_EQ(memory_in_use({}) - before, planned);
+          }
+          EXPECT_EQ(peak_memory({}) - before, planned);
+          EXPECT_EQ(memory_in_use({}), before);
+        }
+      }
+    }
+  }
+}
+
+// The same with no two requests on the same bytes, every one alive all the time.
+MemoryPlan without_sharing(MemoryPlan plan) {
+  for (Request& request : plan.requests) {
+    request.first_step = 0;
+    request.last_step = 1;
+  }
+  plan.layout = plan_layout(plan.requests);
+  return plan;
+}
+
+TEST_P(PlanOnEveryOps, LifetimesAreLongEnough) {
+  for (const Tiny tiny : kAllTiny) {
+    for (const DType dtype : kComputeTypes) {
+      for (const Recompute recompute : plan::kAllRecompute) {
+        SCOPED_TRACE(name(tiny) + " " + std::string(lockstep::name(dtype)) + " " +
+                     std::string(plan::name(recompute)));
+        TinyBatch batch(tiny_batch_shape(tiny));
+        const nn::Setup setup = tiny_setup(tiny, dtype, recompute);
+        Replica sharing = make_replica(make_tiny(tiny, 0.1), setup, *ops_);
+        Model model = make_tiny(tiny, 0.1);
+        MemoryPlan wide =
+            without_sharing(plan_memory(model, setup, *ops_, OptimizerState::kMoments));
+        EXPECT_TRUE(tiny == Tiny::kLinear || wide.bytes() > sharing.plan().bytes());
+        Replica apart(std::move(model), std::move(wide), *ops_);
+        EXPECT_EQ(outcome_of(sharing, batch.batch()), outcome_of(apart, batch.batch()));
+      }
+    }
+  }
+}
+
+nn::Setup setup_of(std::int64_t batch, std::int64_t sequence, DType dtype, Recompute recompute) {
+  return {.shape = {.batch = batch, .sequence = sequence, .source_sequence = 0},
+          .dtype = dtype,
+          .gradient = DType::kF32,
+          .recompute = recompute};
+}
+
+TEST_P(PlanOnEveryOps, AttentionMemoryIsLinearInTheSequence) {
+  plan::ModelShape shape = plan::find_model("gpt2-124m");
+  shape.positions = 8192;
+  for (const Recompute recompute : plan::kAllRecompute) {
+    std::size_t last = 0;
+    for (const std::int64_t sequence : {1024, 2048, 4096, 8192}) {
+      const MemoryPlan plan =
+          plan_memory(make_model(shape), setup_of(1, sequence, DType::kBF16, recompute), *ops_,
+                      OptimizerState::kMoments);
+      const std::size_t bytes = bytes_of_class(plan, "activations") +
+                                bytes_of_class(plan, "hand-over") +
+                                bytes_of_class(plan, "workspace");
+      // What does not grow at all (a chunk of logits) may make it less than twice.
+      EXPECT_TRUE(last == 0 || bytes <= 2 * last) << sequence << " " << plan::name(recompute);
+      last = bytes;
+    }
+    // One s x s matrix of one head would be more than this allows for all.
+    EXPECT_LT(last / 8192, std::size_t{12} * 40 * 768 * 2) << plan::name(recompute);
+  }
+}
+
+TEST_P(PlanOnEveryOps, LayoutsLoseLittleBetweenLifetimes) {
+  for (const char* name : {"gpt2-124m", "llama-7b", "bert-base"}) {
+    for (const Recompute recompute : plan::kAllRecompute) {
+      const MemoryPlan plan =
+          plan_memory(make_model(trainable(plan::find_model(name))),
+                      setup_of(4, 512, DType::kBF16, recompute), *ops_, OptimizerState::kMoments);
+      EXPECT_LE(bytes_of_class(plan, "gaps"), plan.bytes() / 100)
+          << name << " " << plan::name(recompute);
+    }
+  }
+}
+
+TEST(MemoryPlan, KeepsLessTheMoreIsRecomputed) {
+  const auto ops = make_reference_ops();
+  for (const char* name : {"gpt2-124m", "llama-7b", "bert-base"}) {
+    std::vector<std::size_t> bytes;
+    for (const Recompute recompute : plan::kAllRecompute) {
+      bytes.push_back(plan_memory(make_model(trainable(plan::find_model(name))),
+                                  setup_of(4, 512, DType::kBF16, recompute), *ops,
+                                  OptimizerState::kMoments)
+                          .bytes());
+    }
+    EXPECT_GT(bytes[0], bytes[1]) << name;
+    EXPECT_GT(bytes[1], bytes[2]) << name;
+  }
+}
+
+// With fused attention, a selective layer of GPT-2 keeps ten values of a row's width: x, q, k, v,
+// what attention gathered, the sum, and the wide z; not 34 bytes' worth.
+TEST(MemoryPlan, OfASelectiveLayerIsWhatItsHeaderSays) {
+  const auto ops = make_reference_ops();
+  const MemoryPlan plan = plan_memory(make_model(plan::find_model("gpt2-124m")),
+                                      setup_of(4, 1024, DType::kBF16, Recompute::kSelective), *ops,
+                                      OptimizerState::kMoments);
+  const std::size_t rows = 4096;
+  const std::size_t statistics = (4 * rows + 12 * rows) * 4;  // of two norms and of attention
+  for (const GroupBytes& group : plan.by_class()) {
+    if (group.group == "activations layer.3") {
+      EXPECT_EQ(group.bytes, 9 * rows * 768 * 2 + statistics);
+    }
+  }
+}
+
+TEST(MemoryPlan, StatesTakeSixteenBytesPerParameterWithGradientsOfSixteenBits) {
+  const auto ops = make_reference_ops();
+  nn::Setup setup = setup_of(1, 8, DType::kBF16, Recompute::kNone);
+  setup.gradient = DType::kBF16;
+  const MemoryPlan plan =
+      plan_memory(make_model(plan::find_model("gpt2-124m")), setup, *ops, OptimizerState::kMoments);
+  const std::size_t states = bytes_of_class(plan, "parameters") +
+                             bytes_of_class(plan, "gradients") + bytes_of_class(plan, "optimizer");
+  EXPECT_NEAR(static_cast<double>(states) / static_cast<double>(plan.flat.count()), 16, 0.01);
+}
+
+TEST(MemoryPlan, HasNoMoreOptimizerStateThanTheOptimizerKeeps) {
+  const auto ops = make_reference_ops();
+  const auto bytes = [&](DType dtype, OptimizerState state) {
+    const MemoryPlan plan =
+        plan_memory(make_tiny(Tiny::kGpt2), tiny_setup(Tiny::kGpt2, dtype), *ops, state);
+    return bytes_of_class(plan, "optimizer") / (4 * plan.flat.elements());
+  };
+  EXPECT_EQ(bytes(DType::kF32, OptimizerState::kNone), 0u);
+  EXPECT_EQ(bytes(DType::kF32, OptimizerState::kVelocity), 1u);
+  EXPECT_EQ(bytes(DType::kF32, OptimizerState::kMoments), 2u);
+  EXPECT_EQ(bytes(DType::kBF16, OptimizerState::kNone), 1u);
+  EXPECT_EQ(bytes(DType::kF16, OptimizerState::kMoments), 3u);
+}
+
+TEST(MemoryPlan, CountsTheFlopsOfTheArithmetic) {
+  const auto ops = make_reference_ops();
+  for (const plan::ModelShape& known : plan::known_models()) {
+    const plan::ModelShape shape = trainable(known);
+    const nn::Setup setup = setup_of(2, 64, DType::kF32, Recompute::kFull);
+    const MemoryPlan plan = plan_memory(make_model(shape), setup, *ops, OptimizerState::kMoments);
+    const plan::TokenFlops token = plan::count_flops(shape, 64);
+    EXPECT_DOUBLE_EQ(plan.flops.forward, 128 * token.forward()) << shape.name;
+    EXPECT_DOUBLE_EQ(plan.flops.backward, 128 * token.backward()) << shape.name;
+    // The last product of a layer need not be done again.
+    EXPECT_LE(plan.flops.recompute, 128 * token.recomputed(Recompute::kFull)) << shape.name;
+    EXPECT_GE(plan.flops.recompute, 128 * 0.6 * token.recomputed(Recompute::kFull)) << shape.name;
+  }
+}
+
+TEST(MemoryPlan, IsToldByClass) {
+  const auto ops = make_reference_ops();
+  const MemoryPlan plan = plan_memory(make_model(plan::find_model("gpt2-124m")),
+                                      setup_of(4, 1024, DType::kBF16, Recompute::kNone), *ops,
+                                      OptimizerState::kMoments);
+  const std::string table = text(plan);
+  for (const char* part :
+       {"parameters", "gradients", "optimizer", "activations layer.0 .. layer.11", "hand-over",
+        "workspace", "gaps", "12 x", "forward 1."}) {
+    EXPECT_THAT(table, HasSubstr(part));
+  }
+  EXPECT_THAT(table, HasSubstr(std::to_string(plan.bytes())));
+}
+
+TEST(MemoryPlan, RefusesSetupsThatCannotBe) {
+  const auto ops = make_reference_ops();
+  const auto refusal = [&](const nn::Setup& setup, Tiny tiny) -> std::string {
+    try {
+      plan_memory(make_tiny(tiny), setup, *ops, OptimizerState::kMoments);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  nn::Setup setup = tiny_setup(Tiny::kGpt2);
+  setup.shape.sequence = 12;
+  EXPECT_THAT(refusal(setup, Tiny::kGpt2), HasSubstr("longer than the 11 positions"));
+  setup = tiny_setup(Tiny::kGpt2);
+  setup.shape.batch = 0;
+  EXPECT_THAT(refusal(setup, Tiny::kGpt2), HasSubstr("0 sequences"));
+  setup = tiny_setup(Tiny::kGpt2, DType::kI32);
+  EXPECT_THAT(refusal(setup, Tiny::kGpt2), HasSubstr("not in i32"));
+  setup = tiny_setup(Tiny::kGpt2, DType::kBF16);
+  setup.gradient = DType::kF16;
+  EXPECT_THAT(refusal(setup, Tiny::kGpt2), HasSubstr("f16 was asked for"));
+  setup = tiny_setup(Tiny::kLinear);
+  setup.shape.sequence = 2;
+  EXPECT_THAT(refusal(setup, Tiny::kLinear), HasSubstr("one by one"));
+  setup = tiny_setup(Tiny::kGpt2);
+  EXPECT_THAT(refusal(setup, Tiny::kEncoderDecoder), HasSubstr("source"));
+}
+
+}  // namespace
+}  // namespace lockstep::nn

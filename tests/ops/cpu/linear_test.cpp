@@ -1,0 +1,229 @@
+// Linear layers on the CPU against the reference: all passes, types and what is fused to them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/ops/element.h"
+#include "lockstep/ops/ops.h"
+#include "lockstep/tensor/buffer.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+
+// A tensor with memory of its own, of random multiples of a quarter: so small that all sums are
+// exact in f32, and there is one right result whatever their order.
+struct Owned {
+  Owned(DType dtype, const Shape& shape, std::mt19937& random)
+      : buffer(Tensor::bytes_of(dtype, shape)), tensor(buffer.tensor(dtype, shape)) {
+    ops::with_float_type(dtype, [&]<class T>(T) {
+      for (T& element : tensor.as<T>()) {
+        element = ops::rounded<T>((static_cast<double>(random() % 9) - 4) / 4);
+      }
+    });
+  }
+  Buffer buffer;
+  Tensor tensor;
+};
+
+std::vector<double> values(const Tensor& tensor) {
+  std::vector<double> all;
+  ops::with_float_type(tensor.dtype(), [&]<class T>(T) {
+    for (const T& element : tensor.as<const T>()) all.push_back(ops::to_double(element));
+  });
+  return all;
+}
+
+// Functions of vectors are not exact: units in the last place of a type.
+double unit(DType dtype) {
+  switch (dtype) {
+    case DType::kBF16:
+      return 0x1p-7;
+    case DType::kF16:
+      return 0x1p-10;
+    default:
+      return 0x1p-21;
+  }
+}
+
+void expect_near(const Tensor& got, const Tensor& expected, const char* what) {
+  const auto a = values(got);
+  const auto b = values(expected);
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    ASSERT_NEAR(a[i], b[i], 1e-6 + unit(got.dtype()) * std::fabs(b[i]))
+        << what << "[" << i << "], " << name(got.dtype());
+  }
+}
+
+struct Layer {
+  Layer(const LinearShape& layer, unsigned seed) : shape(layer), random(seed) {}
+
+  Owned make(std::int64_t rows, std::int64_t columns) {
+    return {shape.dtype, Shape{rows, columns}, random};
+  }
+
+  LinearShape shape;
+  std::mt19937 random;
+  Owned x = make(shape.rows, shape.in);
+  Owned weight = make(shape.out, shape.in);
+  Owned bias{shape.dtype, Shape{shape.out}, random};
+  Owned residual = make(shape.rows, shape.out);
+  Owned y = make(shape.rows, shape.out);
+  Owned derivative = make(shape.rows, shape.out);
+  Owned dy = make(shape.rows, shape.out);
+  Owned factor = make(shape.rows, shape.in);
+  Owned dx = make(shape.rows, shape.in);
+  Owned dweight{shape.gradient, Shape{shape.out, shape.in}, random};
+  Owned dbias{shape.gradient, Shape{shape.out}, random};
+};
+
+// Runs the call of a layer on both sides, each with its own copy of all tensors.
+class Twins {
+ public:
+  Twins(const LinearShape& shape, int threads)
+      : shape_(shape), cpu_(make_cpu_ops(threads)), scratch_(cpu_->scratch(shape)) {
+    cpu_->use_scratch(scratch_.tensor(DType::kU8, {static_cast<std::int64_t>(scratch_.bytes())}));
+  }
+
+  template <class MakeCall>
+  void expect_same(Owned Layer::*output, const char* what, MakeCall make_call) {
+    Layer expected(shape_, 5);
+    Layer got(shape_, 5);
+    reference_->run(make_call(expected));
+    cpu_->run(make_call(got));
+    EXPECT_EQ(values((got.*output).tensor), values((expected.*output).tensor)) << what;
+  }
+
+  void expect_near_activation(ops::Activation activation) {
+    Layer expected(shape_, 5);
+    Layer got(shape_, 5);
+    const auto call = [=](Layer& l) {
+      return ops::LinearActivation{.x = l.x.tensor,
+                                   .weight = l.weight.tensor,
+                                   .bias = l.bias.tensor,
+                                   .activation = activation,
+                                   .y = l.y.tensor,
+                                   .derivative = l.derivative.tensor};
+    };
+    reference_->run(call(expected));
+    cpu_->run(call(got));
+    expect_near(got.y.tensor, expected.y.tensor, "activated y");
+    expect_near(got.derivative.tensor, expected.derivative.tensor, "derivative");
+  }
+
+ private:
+  LinearShape shape_;
+  std::unique_ptr<Ops> reference_ = make_reference_ops();
+  std::unique_ptr<Ops> cpu_;
+  Buffer scratch_;
+};
+
+void expect_all_passes(const LinearShape& shape, int threads) {
+  SCOPED_TRACE(std::to_string(shape.rows) + " rows, " + std::to_string(shape.in) + " to " +
+               std::to_string(shape.out) + ", " + std::to_string(threads) + " threads");
+  Twins twins(shape, threads);
+  twins.expect_same(&Layer::y, "y", [](Layer& l) {
+    return ops::Linear{.x = l.x.tensor, .weight = l.weight.tensor, .y = l.y.tensor};
+  });
+  twins.expect_same(&Layer::y, "y with bias and residual", [](Layer& l) {
+    return ops::Linear{.x = l.x.tensor,
+                       .weight = l.weight.tensor,
+                       .bias = l.bias.tensor,
+                       .residual = l.residual.tensor,
+                       .y = l.y.tensor};
+  });
+  twins.expect_same(&Layer::y, "y on its residual", [](Layer& l) {
+    return ops::Linear{
+        .x = l.x.tensor, .weight = l.weight.tensor, .residual = l.y.tensor, .y = l.y.tensor};
+  });
+  for (const ops::Activation activation :
+       {ops::Activation::kGeluTanh, ops::Activation::kGeluErf, ops::Activation::kRelu}) {
+    twins.expect_near_activation(activation);
+  }
+  twins.expect_same(&Layer::dx, "dx", [](Layer& l) {
+    return ops::LinearBackwardInput{
+        .dy = l.dy.tensor, .weight = l.weight.tensor, .dx = l.dx.tensor};
+  });
+  twins.expect_same(&Layer::dx, "dx with factor", [](Layer& l) {
+    return ops::LinearBackwardInput{
+        .dy = l.dy.tensor, .weight = l.weight.tensor, .factor = l.factor.tensor, .dx = l.dx.tensor};
+  });
+  twins.expect_same(&Layer::dx, "dx accumulated", [](Layer& l) {
+    return ops::LinearBackwardInput{
+        .dy = l.dy.tensor, .weight = l.weight.tensor, .dx = l.dx.tensor, .accumulate = true};
+  });
+  const auto backward_weight = [](Layer& l) {
+    return ops::LinearBackwardWeight{
+        .dy = l.dy.tensor, .x = l.x.tensor, .dweight = l.dweight.tensor, .dbias = l.dbias.tensor};
+  };
+  twins.expect_same(&Layer::dweight, "dweight", backward_weight);
+  twins.expect_same(&Layer::dbias, "dbias", backward_weight);
+}
+
+TEST(LinearLayers, MatchTheReference) {
+  constexpr std::int64_t kShapes[][3] = {{1, 1, 1},  {0, 3, 4},    {5, 0, 3},    {3, 2, 0},
+                                         {3, 17, 7}, {64, 13, 12}, {7, 129, 41}, {70, 65, 200}};
+  for (const auto& [rows, in, out] : kShapes) {
+    for (const DType dtype : kTypes) {
+      for (const DType gradient : {dtype, DType::kF32}) {
+        for (const int threads : {1, 3}) {
+          expect_all_passes(
+              {.rows = rows, .in = in, .out = out, .dtype = dtype, .gradient = gradient}, threads);
+        }
+      }
+    }
+  }
+}
+
+// Sums of columns that several threads share, and sums over several groups of rows.
+TEST(LinearLayers, AddUpBiasGradientsOfManyRows) {
+  for (const DType dtype : kTypes) {
+    expect_all_passes({.rows = 700, .in = 2, .out = 67, .dtype = dtype, .gradient = DType::kF32},
+                      2);
+  }
+}
+
+TEST(LinearLayers, RefuseTooLittleScratchMemory) {
+  const LinearShape shape{.rows = 8, .in = 8, .out = 8};
+  const auto ops = make_cpu_ops(1);
+  const Buffer scratch(ops->scratch(shape) - 1);
+  ops->use_scratch(scratch.tensor(DType::kU8, {static_cast<std::int64_t>(scratch.bytes())}));
+  Layer layer(shape, 1);
+  const auto before = values(layer.y.tensor);
+  EXPECT_THROW(ops->run(ops::Linear{
+                   .x = layer.x.tensor, .weight = layer.weight.tensor, .y = layer.y.tensor}),
+               Error);
+  EXPECT_EQ(values(layer.y.tensor), before);
+}
+
+// The layers of GPT-2 124M with 4 sequences of 1024 tokens, the head in chunks of rows.
+TEST(LinearLayers, OfGpt2NeverTakeASlowPath) {
+  constexpr std::int64_t kLayers[][3] = {
+      {4096, 768, 2304}, {4096, 768, 768}, {4096, 768, 3072}, {4096, 3072, 768}, {512, 768, 50257}};
+  const auto ops = make_cpu_ops(2);
+  for (const auto& [rows, in, out] : kLayers) {
+    for (const DType dtype : kTypes) {
+      const LinearShape shape{.rows = rows, .in = in, .out = out, .dtype = dtype};
+      for (const LinearPass pass :
+           {LinearPass::kForward, LinearPass::kBackwardInput, LinearPass::kBackwardWeight}) {
+        const std::string got = ops->implementation(shape, pass);
+        EXPECT_THAT(got, Not(HasSubstr("ref")));
+        EXPECT_THAT(got, Not(HasSubstr("scalar")));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,224 @@
+// What the descriptions of operations (bench/ops/description.h) let one expect of an
+// implementation.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/ops/element.h"
+#include "tests/ops/case_memory.h"
+
+namespace lockstep::ops_test {
+
+using bench::Freedom;
+using bench::OpDescription;
+
+inline constexpr DType kComputeTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+
+inline std::vector<double> as_doubles(const Tensor& tensor) {
+  return ops::with_float_type(tensor.dtype(), [&]<class T>(T) {
+    std::vector<double> values;
+    for (const T& element : tensor.as<const T>()) values.push_back(ops::to_double(element));
+    return values;
+  });
+}
+
+// The first element that is too far from the reference's, in words; empty where none is.
+inline std::string difference(const OpField& field, const Tensor& is, const Tensor& expected) {
+  const std::vector<double> ours = as_doubles(is);
+  const std::vector<double> theirs = as_doubles(expected);
+  const std::size_t size = size_of(field.dtype);
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    const bool same_bits = std::memcmp(is.data() + i * size, expected.data() + i * size, size) == 0;
+    const double allowed = field.tolerance.allowed(field.dtype, theirs[i]);
+    if (same_bits || ours[i] == theirs[i] || std::fabs(ours[i] - theirs[i]) <= allowed) continue;
+    return fmt::format("{}[{}] is {:.9g}, the reference has {:.9g}, {:.3g} is allowed", field.name,
+                       i, ours[i], theirs[i], allowed);
+  }
+  return {};
+}
+
+// That a run left inputs and canaries alone.
+inline void expect_untouched(const OpCase& one, CaseMemory& memory) {
+  for (const OpField& field : one.fields) {
+    FieldMemory& of_field = memory.field(field.name);
+    EXPECT_TRUE(of_field.canaries_are_intact()) << "something was written beside " << field.name;
+    if (field.role != Role::kInput) continue;
+    EXPECT_TRUE(of_field.content() == memory.saved(field.name))
+        << field.name << " was written to, and is only read";
+  }
+}
+
+inline void expect_case(Ops& ops, const OpCase& one, CaseMemory& memory, CaseMemory& expected) {
+  memory.restore();
+  try {
+    memory.run(ops);
+  } catch (const Error& error) {
+    ADD_FAILURE() << error.what();
+    return;
+  }
+  expect_untouched(one, memory);
+  std::map<std::string, std::vector<std::byte>> first;
+  for (const OpField& field : one.fields) {
+    if (field.role == Role::kInput) continue;
+    FieldMemory& of_field = memory.field(field.name);
+    EXPECT_EQ(difference(field, of_field.tensor(), expected.field(field.name).tensor()), "");
+    first[field.name] = of_field.content();
+  }
+  memory.restore();
+  memory.run(ops);
+  for (const auto& [field, content] : first) {
+    EXPECT_TRUE(memory.field(field).content() == content)
+        << field << " is not the same in a second run";
+  }
+}
+
+// That each implementation gives what the reference gives, in every case of a description, on every
+// type, the same bits every time, and writes nothing else. An operation that is not there fails.
+inline void expect_values(std::span<const std::unique_ptr<Ops>> implementations,
+                          const OpDescription& description) {
+  const auto reference = make_reference_ops();
+  for (const DType dtype : kComputeTypes) {
+    for (const OpCase& one : description.cases(dtype)) {
+      CaseMemory expected(one), memory(one);
+      expected.run(*reference);
+      for (const auto& ops : implementations) {
+        SCOPED_TRACE(fmt::format("{} of {}: {}, by {}", description.name, name(dtype), one.name,
+                                 ops->name()));
+        expect_case(*ops, one, memory, expected);
+      }
+    }
+  }
+}
+
+// That LinearActivation gives the bits of Linear followed by Activate, as its contract says.
+inline void expect_fused_bits(Ops& ops, const OpCase& one, ops::Activation activation) {
+  CaseMemory fused(one), apart(one);
+  fused.run(ops);
+  const Tensors& t = apart.tensors();
+  const ScratchMemory scratch(one.scratch(ops));
+  ops.use_scratch(scratch.tensor());
+  ops.run(ops::Linear{.x = t["x"], .weight = t["weight"], .bias = t["bias"], .y = t["y"]});
+  ops.run(ops::Activate{
+      .activation = activation, .z = t["y"], .y = t["y"], .derivative = t["derivative"]});
+  ops.synchronize();
+  ops.use_scratch({});
+  for (const OpField& field : one.fields) {
+    EXPECT_TRUE(fused.field(field.name).content() == apart.field(field.name).content())
+        << field.name << " differs: " << one.name << ", by " << ops.name();
+  }
+}
+
+inline void expect_fused_bits(Ops& ops) {
+  const auto& all = bench::op_descriptions();
+  const auto found = std::find_if(all.begin(), all.end(), [](const OpDescription& description) {
+    return description.name == "linear_activation";
+  });
+  for (const DType dtype : kComputeTypes) {
+    for (const OpCase& one : found->cases(dtype)) {
+      for (const auto& [word, activation] : {std::pair{"gelu tanh", ops::Activation::kGeluTanh},
+                                             std::pair{"gelu erf", ops::Activation::kGeluErf},
+                                             std::pair{"relu", ops::Activation::kRelu}}) {
+        if (one.name.find(word) != std::string::npos) expect_fused_bits(ops, one, activation);
+      }
+    }
+  }
+}
+
+// ---- refusals
+
+// A field with something wrong about it.
+struct Wrong {
+  std::string what;
+  DType dtype;
+  Shape shape;
+  Device device;
+};
+
+inline std::vector<Wrong> wrongs_of(const OpField& field) {
+  const auto extents = field.shape.extents();
+  const auto with = [&](std::size_t dimension, std::int64_t more) {
+    std::vector<std::int64_t> changed(extents.begin(), extents.end());
+    changed[dimension] += more;
+    return Shape(std::span<const std::int64_t>(changed));
+  };
+  std::vector<Wrong> wrongs = {{"type i64", DType::kI64, field.shape, {}},
+                               {"device cuda:0", field.dtype, field.shape, {DeviceKind::kCuda, 0}}};
+  const auto shape = [&](const std::string& what, const Shape& wrong) {
+    wrongs.push_back({what, field.dtype, wrong, {}});
+  };
+  const std::size_t last = extents.size() - 1;
+  const Freedom freedom = field.freedom;
+  if (freedom == Freedom::kShape) return wrongs;
+  const bool first_is_free = freedom == Freedom::kFirst || freedom == Freedom::kExtents;
+  const bool last_is_free = freedom == Freedom::kLast || freedom == Freedom::kExtents;
+  if (!first_is_free) shape("one more in dimension 0", with(0, 1));
+  if (last > 0 && !last_is_free) shape("one more in the last dimension", with(last, 1));
+  if (freedom != Freedom::kElements) {
+    std::vector<std::int64_t> deeper(extents.begin(), extents.end());
+    deeper.insert(deeper.begin(), 1);
+    shape("one dimension more", Shape(std::span<const std::int64_t>(deeper)));
+  }
+  return wrongs;
+}
+
+// That whatever is wrong with one field of the case is refused, and nothing is written.
+inline void expect_refusals(Ops& ops, const OpDescription& description, const OpCase& one) {
+  CaseMemory memory(one);
+  for (const OpField& field : one.fields) {
+    for (const Wrong& wrong : wrongs_of(field)) {
+      SCOPED_TRACE(fmt::format("{}: {}, {} with {}, by {}", description.name, one.name, field.name,
+                               wrong.what, ops.name()));
+      FieldMemory replaced(wrong.dtype, wrong.shape, true);
+      const auto before = replaced.content();
+      Tensors tensors = memory.tensors();
+      tensors.put(field.name,
+                  Tensor(replaced.tensor().data(), wrong.dtype, wrong.shape, wrong.device));
+      const ScratchMemory scratch(one.scratch ? one.scratch(ops) : 0);
+      ops.use_scratch(scratch.tensor());
+      try {
+        one.run(ops, tensors);
+        ADD_FAILURE() << "was not refused";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << error.what();
+        EXPECT_TRUE(std::string(error.what()).starts_with(description.name + ": ")) << error.what();
+      }
+      ops.use_scratch({});
+      EXPECT_TRUE(replaced.content() == before && replaced.canaries_are_intact());
+      for (const OpField& other : one.fields) {
+        EXPECT_TRUE(memory.field(other.name).content() == memory.saved(other.name))
+            << other.name << " was written to";
+      }
+    }
+  }
+}
+
+inline void expect_refusals(Ops& ops, const OpDescription& description) {
+  for (const OpCase& one : description.cases(DType::kBF16)) {
+    const bool empty = std::any_of(one.fields.begin(), one.fields.end(),
+                                   [](const OpField& field) { return field.bytes() == 0; });
+    const bool large = one.bytes() > (1 << 20);
+    if (!empty && !large) expect_refusals(ops, description, one);
+  }
+}
+
+// ---- one test for each operation
+
+class OpTest : public ::testing::TestWithParam<OpDescription> {};
+
+inline std::string test_name(const ::testing::TestParamInfo<OpDescription>& info) {
+  return info.param.name;
+}
+
+}  // namespace lockstep::ops_test
+
+namespace lockstep::bench {
+inline void PrintTo(const OpDescription& description, std::ostream* out) {
+  *out << description.name;
+}
+}  // namespace lockstep::bench

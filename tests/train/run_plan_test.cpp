@@ -1,0 +1,194 @@
+#include "lockstep/train/run_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "lockstep/base/error.h"
+#include "lockstep/tensor/device_memory.h"
+#include "lockstep/train/trainer.h"
+
+namespace lockstep::train {
+namespace {
+
+using plan::Recompute;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TrainOptions small() {
+  TrainOptions options;
+  options.model.layers = 6;
+  options.model.hidden = 64;
+  options.model.heads = 4;
+  options.model.vocabulary = 300;
+  options.batch = {.sequence = 256, .micro = 8, .accumulation = 2};
+  return options;
+}
+
+class RunPlan : public ::testing::Test {
+ protected:
+  std::size_t bytes(const TrainOptions& options) const { return plan_run(options, *ops_).bytes(); }
+  std::string refusal(TrainOptions options, std::size_t limit) const {
+    options.memory_limit = limit;
+    try {
+      check_limit(options, plan_run(options, *ops_), *ops_);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      return error.what();
+    }
+    return "";
+  }
+
+  const std::unique_ptr<Ops> ops_ = make_reference_ops();
+};
+
+TEST_F(RunPlan, ALimitThatIsKeptIsNoMatter) {
+  EXPECT_EQ(refusal(small(), 0), "");
+  EXPECT_EQ(refusal(small(), bytes(small())), "");
+  EXPECT_NE(refusal(small(), bytes(small()) - 1), "");
+}
+
+TEST_F(RunPlan, ARefusalTellsBothNumbersAndTheClasses) {
+  const std::string said = refusal(small(), 5'000'000);
+  EXPECT_THAT(said, HasSubstr("over memory.limit"));
+  EXPECT_THAT(said, HasSubstr("(5,000,000 bytes)"));
+  for (const char* part : {"parameters", "gradients", "optimizer", "activations"}) {
+    EXPECT_THAT(said, HasSubstr(part));
+  }
+}
+
+TEST_F(RunPlan, FirstRecomputationIsAdvisedThenSmallerMicroBatches) {
+  TrainOptions options = small();
+  options.recompute = Recompute::kSelective;
+  const std::size_t selective = bytes(options);
+  EXPECT_THAT(refusal(small(), selective), HasSubstr("that fits is recompute = \"selective\","));
+  options.recompute = Recompute::kFull;
+  const std::size_t full = bytes(options);
+  ASSERT_LT(full, selective);
+  EXPECT_THAT(refusal(small(), full), HasSubstr("recompute = \"full\", which takes"));
+  const std::string said = refusal(small(), full - 1);
+  EXPECT_THAT(said, HasSubstr("batch.micro = 4 and batch.accumulation = 4"));
+}
+
+TEST_F(RunPlan, WhatIsAdvisedFits) {
+  const std::size_t whole = bytes(small());
+  int advised = 0;
+  for (std::size_t limit = whole - 1; limit > 0; limit = limit * 9 / 10) {
+    const auto fit = nearest_fit(small(), *ops_, limit);
+    if (!fit) break;
+    ++advised;
+    TrainOptions options = small();
+    options.recompute = fit->recompute;
+    options.batch = fit->batch;
+    options.gradients = fit->gradients;
+    EXPECT_EQ(bytes(options), fit->bytes);
+    EXPECT_LE(fit->bytes, limit);
+    EXPECT_EQ(fit->batch.micro * fit->batch.accumulation, 16) << "a step keeps its sequences";
+  }
+  EXPECT_GT(advised, 5);
+}
+
+TEST_F(RunPlan, WhereNothingFitsTheLeastIsTold) {
+  EXPECT_EQ(nearest_fit(small(), *ops_, 1000), std::nullopt);
+  const std::string said = refusal(small(), 1000);
+  EXPECT_THAT(said, HasSubstr("no setting of one worker fits; the least it can do with is"));
+  EXPECT_THAT(said, HasSubstr("recompute = \"full\", batch.micro = 1 and batch.accumulation = 16"));
+}
+
+TEST_F(RunPlan, AnOverlargeRunIsRefusedBeforeItTakesMemory) {
+  TrainOptions options = small();
+  options.memory_limit = 1 << 20;
+  reset_peak_memory({});
+  const std::size_t before = peak_memory({});
+  EXPECT_THROW(Trainer(options, *ops_), Error);
+  EXPECT_EQ(peak_memory({}), before);
+}
+
+TEST_F(RunPlan, GradientsAreWideOnlyWhereTheyAreAddedUp) {
+  TrainOptions options = small();
+  EXPECT_EQ(setup_of(options).gradient, DType::kF32);
+  options.batch.accumulation = 1;
+  EXPECT_EQ(setup_of(options).gradient, DType::kBF16);
+  options.gradients = GradientChoice::kF32;
+  EXPECT_EQ(setup_of(options).gradient, DType::kF32);
+  options.gradients = GradientChoice::kCompute;
+  options.batch.accumulation = 2;
+  EXPECT_EQ(setup_of(options).gradient, DType::kBF16);
+}
+
+TEST(TrainOptions, AreReadFromToml) {
+  TrainOptions options;
+  Config config;
+  bind(config, options);
+  config.read_toml(R"(
+    precision = "f16"
+    recompute = "selective"
+    threads = 3
+    [model]
+    name = "gpt2-124m"
+    [batch]
+    micro = 4
+    sequence = 512
+    [optimizer]
+    kind = "sgd"
+    [schedule]
+    rate = 1e-3
+    [memory]
+    limit = "8GiB"
+  )",
+                   "job.toml");
+  EXPECT_EQ(options.precision, plan::Precision::kF16);
+  EXPECT_EQ(options.recompute, Recompute::kSelective);
+  EXPECT_EQ(threads_of(options), 3);
+  EXPECT_EQ(shape_of(options.model).layers, 12u);
+  EXPECT_EQ(setup_of(options).shape.sequence, 512);
+  EXPECT_EQ(setup_of(options).shape.batch, 4);
+  EXPECT_EQ(optimizer_state_of(options), nn::OptimizerState::kVelocity);
+  EXPECT_EQ(options.memory_limit, std::size_t{8} << 30);
+}
+
+TEST(TrainOptions, TheExampleOfTheDocsIsOne) {
+  std::ifstream docs(LOCKSTEP_SOURCE_DIR "/docs/train-step.md");
+  std::string toml;
+  bool inside = false;
+  for (std::string line; std::getline(docs, line);) {
+    if (line.starts_with("```")) {
+      inside = line == "```toml";
+    } else if (inside) {
+      toml += line + "\n";
+    }
+  }
+  TrainOptions options;
+  Config config;
+  bind(config, options);
+  config.read_toml(toml, "docs/train-step.md");
+  EXPECT_EQ(options.batch.accumulation, 8);
+  EXPECT_NO_THROW(check(options.schedule));
+}
+
+TEST(TrainOptions, RefuseWhatMakesNoModel) {
+  const auto refusal = [](const ModelChoice& choice) {
+    try {
+      shape_of(choice);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(refusal({}), HasSubstr("say which model"));
+  EXPECT_THAT(refusal({.name = "gpt2-124"}), HasSubstr("gpt2-124m"));
+  EXPECT_THAT(refusal({.name = "gpt2-124m", .layers = 3}), HasSubstr("has its sizes already"));
+  EXPECT_THAT(refusal({.layers = 2, .hidden = 65, .heads = 4}), Not(HasSubstr("say which")));
+  TrainOptions options;
+  options.model.name = "gpt2-124m";
+  options.batch.sequence = 1025;
+  EXPECT_THROW(setup_of(options), Error);
+  options.batch.sequence = 0;
+  EXPECT_EQ(setup_of(options).shape.sequence, 1024);
+}
+
+}  // namespace
+}  // namespace lockstep::train
