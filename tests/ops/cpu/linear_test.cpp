@@ -201,7 +201,7 @@ TEST(LinearLayers, ActivateAsActivateDoes) {
   for (const Activation activation :
        {Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu}) {
     for (const DType dtype : kTypes) {
-      const LinearShape shape{.rows = 21, .in = 30, .out = 35, .dtype = dtype};
+      const LinearShape shape{.rows = 70, .in = 65, .out = 67, .dtype = dtype};
       const auto ops = make_cpu_ops(2);
       const Buffer scratch(ops->scratch(shape));
       ops->use_scratch(scratch.tensor(DType::kU8, {static_cast<std::int64_t>(scratch.bytes())}));
