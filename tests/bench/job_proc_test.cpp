@@ -15,11 +15,11 @@ using namespace std::chrono_literals;
 
 TEST(FakeWorker, DISABLED_Serve) { EXPECT_EQ(serve_fake(), 0); }
 
-class JobTest : public testing::Test {
+class JobTest : public ::testing::Test {
  protected:
   void SetUp() override {
     folder_ =
-        std::filesystem::path(testing::TempDir()) / ("bench-job-" + std::to_string(::getpid()));
+        std::filesystem::path(::testing::TempDir()) / ("bench-job-" + std::to_string(::getpid()));
     std::filesystem::create_directory(folder_);
   }
   void TearDown() override {
@@ -122,13 +122,13 @@ TEST_F(JobTest, MeasuringGoesOnWithoutTheOnesThatFail) {
 
 // A bench that is interrupted, or killed outright, in the middle of a task takes all ranks with it:
 // they hold the write end of a pipe, and its read end comes to its end.
-class EndingTest : public testing::TestWithParam<int> {};
+class EndingTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(EndingTest, LeavesNoProcess) {
   int held[2];
   ASSERT_EQ(::pipe(held), 0);
   const auto folder =
-      std::filesystem::path(testing::TempDir()) / ("bench-end-" + std::to_string(::getpid()));
+      std::filesystem::path(::testing::TempDir()) / ("bench-end-" + std::to_string(::getpid()));
   std::filesystem::create_directory(folder);
   int started[2];
   ASSERT_EQ(::pipe(started), 0);
@@ -166,7 +166,7 @@ TEST_P(EndingTest, LeavesNoProcess) {
   std::filesystem::remove_all(folder);
 }
 
-INSTANTIATE_TEST_SUITE_P(Signals, EndingTest, testing::Values(SIGINT, SIGTERM, SIGKILL));
+INSTANTIATE_TEST_SUITE_P(Signals, EndingTest, ::testing::Values(SIGINT, SIGTERM, SIGKILL));
 
 }  // namespace
 }  // namespace lockstep::bench

@@ -69,13 +69,13 @@ struct Bench {
   }
 };
 
-class Peers : public testing::Test {
+class Peers : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!have("gloo_worker") && !have("openmpi_worker") && !have("mpich_worker")) {
       GTEST_SKIP() << "this build has no peers";
     }
-    folder_ = fs::path(testing::TempDir()) / ("bench-peers-" + std::to_string(::getpid()));
+    folder_ = fs::path(::testing::TempDir()) / ("bench-peers-" + std::to_string(::getpid()));
     fs::create_directory(folder_);
   }
   void TearDown() override { fs::remove_all(folder_); }

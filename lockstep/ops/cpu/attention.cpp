@@ -82,31 +82,36 @@ void share_key_head(const AttentionKernels& kernels, const AttentionCall& call, 
 
 }  // namespace
 
-// Strips are dealt out to the threads, those that see most keys first.
+// A thread takes whole heads, one after the other, so that their keys stay in its cache. The strips
+// of those that are left are dealt out, those that see most keys first.
 void run(const Cpu& cpu, const ops::Attention& op, std::byte* scratch) {
   ops::check(op);
   AttentionCall call = call_of(op);
   if (ops::is_given(op.probabilities)) {
     call.probabilities = reinterpret_cast<float*>(op.probabilities.data());
   }
-  const int threads = cpu.team.size();
-  const std::size_t size = tiles_per_strip(op.shape, threads) * kAttentionBlock;
+  const std::size_t threads = whole(cpu.team.size());
+  const std::size_t size = tiles_per_strip(op.shape, cpu.team.size()) * kAttentionBlock;
   const std::size_t strips = (call.queries + size - 1) / size;
   const std::size_t heads = whole(op.shape.batch) * call.heads;
+  const std::size_t left = heads % threads;
   const AttentionKernels& kernels = kernels_of(cpu.isa);
   cpu.team.run([&](int thread) {
-    const ForwardRoom room = forward_room(op.shape, threads, thread, scratch);
-    const Dealt mine{whole(threads), whole(thread)};
-    for (std::size_t i = 0; i < strips * heads; ++i) {
-      if (!mine.has(i)) continue;
-      const std::size_t first = (strips - 1 - i / heads) * size;
-      const std::size_t head = i % heads;
-      kernels.forward(call,
-                      {.sequence = head / call.heads,
-                       .head = head % call.heads,
-                       .first = first,
-                       .count = std::min(size, call.queries - first)},
-                      room);
+    const ForwardRoom room = forward_room(op.shape, cpu.team.size(), thread, scratch);
+    const auto run_strip = [&](std::size_t head, std::size_t strip) {
+      const QueryStrip queries{.sequence = head / call.heads,
+                               .head = head % call.heads,
+                               .first = strip * size,
+                               .count = std::min(size, call.queries - strip * size)};
+      kernels.forward(call, queries, room);
+    };
+    const Range mine = share(heads - left, cpu.team.size(), thread);
+    for (std::size_t i = mine.begin * strips; i < mine.end * strips; ++i) {
+      run_strip(i / strips, i % strips);
+    }
+    const Dealt dealt{threads, whole(thread)};
+    for (std::size_t i = 0; i < left * strips; ++i) {
+      if (dealt.has(i)) run_strip(heads - left + i % left, strips - 1 - i / left);
     }
   });
 }

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "lockstep/ops/cpu/attention_dropout.inl"
-#include "lockstep/ops/cpu/math.inl"
+#include "lockstep/ops/cpu/softmax.inl"
 
 namespace lockstep::cpu::LOCKSTEP_ISA {
 namespace {
@@ -22,7 +22,7 @@ void weigh(const Meeting& at, const Matrix& scores, const Matrix& dscores, const
     for (std::size_t i = begin; i < padded(at.tile.count); i += kLanes) {
       float* score = scores.row(j) + i;
       float* dscore = dscores.row(j) + i;
-      const Floats probability = exp(load(score) - load(log_sums + i));
+      const Floats probability = exp_of_score(load(score) - load(log_sums + i));
       const Floats factor = kDropout ? load(kept.row(j) + i) : splat(1);
       store(score, kDropout ? probability * factor : probability);
       const Floats dprobability = kDropout ? load(dscore) * factor : load(dscore);
@@ -96,6 +96,7 @@ class BackwardHead {
       for (std::size_t t = 0; t < tiles_of(strip); ++t) {
         const Tile tile(strip, t);
         const Meeting at{tile, block, Sight(call_, tile, block)};
+        if (b + 1 < blocks) prefetch_block(b + 1, tiles_of(strip), t);
         if (at.sight.any(tile)) meet(strip, at, t, b);
       }
     }
@@ -105,6 +106,12 @@ class BackwardHead {
       narrow(of_tile(room_.dqueries, t), tile.count, call_.head_size, call_.scale,
              query_rows(call_.dq, strip, tile));
     }
+  }
+
+  void prefetch_block(std::size_t b, std::size_t tiles, std::size_t t) const {
+    const KeyBlock block(call_, part_.sequence, b);
+    prefetch(key_rows(call_.k, block), block.count, call_.head_size, tiles, t);
+    prefetch(key_rows(call_.v, block), block.count, call_.head_size, tiles, t);
   }
 
   void begin(const QueryStrip& strip, std::size_t t) {

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "lockstep/ops/cpu/attention_dropout.inl"
-#include "lockstep/ops/cpu/math.inl"
+#include "lockstep/ops/cpu/softmax.inl"
 
 namespace lockstep::cpu::LOCKSTEP_ISA {
 namespace {
@@ -26,18 +26,18 @@ void soften(const Meeting& at, const Matrix& scores, float* largest, float* tota
     for (std::size_t v = 0; v < kWide; ++v) most[v] = load(largest + i + v * kLanes);
     for (std::size_t j = 0; j < key_end; ++j) {
       const float* row = scores.row(j) + i;
-      for (std::size_t v = 0; v < kWide; ++v) most[v] = max(most[v], load(row + v * kLanes));
+      for (std::size_t v = 0; v < kWide; ++v) most[v] = larger(most[v], load(row + v * kLanes));
     }
     for (std::size_t v = 0; v < kWide; ++v) {
       const std::size_t to = i + v * kLanes;
       shift[v] = finite_or_zero(most[v]);
-      store(rescale + to, exp(load(largest + to) - shift[v]));
+      store(rescale + to, exp_of_score(load(largest + to) - shift[v]));
       store(largest + to, most[v]);
     }
     for (std::size_t j = 0; j < key_end; ++j) {
       float* row = scores.row(j) + i;
       for (std::size_t v = 0; v < kWide; ++v) {
-        const Floats weight = exp(load(row + v * kLanes) - shift[v]);
+        const Floats weight = exp_of_score(load(row + v * kLanes) - shift[v]);
         store(row + v * kLanes, weight);
         sum[v] += weight;
       }
@@ -74,6 +74,7 @@ class ForwardStrip {
       for (std::size_t t = 0; t < tiles_of(strip_); ++t) {
         const Tile tile(strip_, t);
         const Meeting at{tile, block, Sight(call_, tile, block)};
+        if (b + 1 < blocks) prefetch_block(b + 1, t);
         if (at.sight.any(tile)) meet(at, t);
       }
     }
@@ -95,10 +96,17 @@ class ForwardStrip {
   float* largest(std::size_t t) const { return room_.largest + t * kAttentionBlock; }
   float* totals(std::size_t t) const { return room_.totals + t * kAttentionBlock; }
 
+  HeadPart<T> key_rows(const HeadRows& rows, const KeyBlock& block) const {
+    return {rows, key_head_, call_.head_size, strip_.sequence * call_.keys + block.first};
+  }
   void take(const HeadRows& rows, const KeyBlock& block, const Matrix& to) {
-    const HeadPart<T> from(rows, key_head_, call_.head_size,
-                           strip_.sequence * call_.keys + block.first);
-    widen(from, block.count, call_.head_size, 1, block.mask, to);
+    widen(key_rows(rows, block), block.count, call_.head_size, 1, block.mask, to);
+  }
+  void prefetch_block(std::size_t b, std::size_t t) const {
+    const KeyBlock block(call_, strip_.sequence, b);
+    const std::size_t tiles = tiles_of(strip_);
+    prefetch(key_rows(call_.k, block), block.count, call_.head_size, tiles, t);
+    prefetch(key_rows(call_.v, block), block.count, call_.head_size, tiles, t);
   }
 
   void begin(std::size_t t) {
@@ -160,7 +168,7 @@ class ForwardStrip {
     for (std::size_t i = 0; i < at.tile.count; i += kLanes) {
       const Floats shift = finite_or_zero(load(log_sums + i));
       for (std::size_t j = 0; j < at.block.count; ++j) {
-        const Floats probability = exp(load(scores().row(j) + i) - shift);
+        const Floats probability = exp_of_score(load(scores().row(j) + i) - shift);
         float* to = call_.probabilities + (row + at.tile.first + i) * call_.keys + at.block.first;
         for (std::size_t lane = 0; lane < kLanes && i + lane < at.tile.count; ++lane) {
           to[lane * call_.keys + j] = probability[lane];

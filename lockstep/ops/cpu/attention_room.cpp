@@ -93,7 +93,7 @@ Cursor cursor_of(const Extents& extents, int thread, std::byte* scratch) {
 }  // namespace
 
 std::size_t tiles_per_strip(const ops::AttentionShape& shape, int threads) {
-  constexpr std::size_t kMost = 4;
+  constexpr std::size_t kMost = 16;
   constexpr std::size_t kStripsPerThread = 4;  // so that uneven strips still end together
   const auto heads = static_cast<std::size_t>(shape.batch * shape.heads);
   const auto queries = static_cast<std::size_t>(shape.queries);

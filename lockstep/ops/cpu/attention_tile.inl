@@ -26,21 +26,42 @@ struct HeadPart {
   T* row(std::size_t index) const { return data + index * width; }
 };
 
+// Asks for a row: those of one head lie far apart, which no hardware foresees.
+template <class T>
+void prefetch(const T* row, std::size_t head_size) {
+  constexpr std::size_t kLine = 64 / sizeof(T);
+  for (std::size_t at = 0; at < head_size; at += kLine) __builtin_prefetch(row + at, 0, 2);
+}
+
 // Rows in f32, times `factor`; a row that `mask` hides, and what is there only by rounding up, is
 // zero.
 template <class T>
-void widen(const HeadPart<T>& from, std::size_t count, std::size_t head_size, float factor,
+void widen(const HeadPart<T>& from, std::size_t count, const std::size_t head_size, float factor,
            const std::uint8_t* mask, const Matrix& to) {
+  constexpr std::size_t kAhead = 8;
+  const std::size_t whole_vectors = head_size / kLanes * kLanes;
   for (std::size_t i = 0; i < padded(count); ++i) {
     float* row = to.row(i);
-    std::size_t filled = 0;
+    std::size_t at = 0;
     if (i < count && (mask == nullptr || mask[i] != 0)) {
-      for_vectors(head_size, [&](std::size_t at, auto part) {
-        store(row + at, load_some(from.row(i) + at, part) * factor);
-        filled = at + kLanes;
-      });
+      const T* source = from.row(i);
+      if (i + kAhead < count) prefetch(from.row(i + kAhead), head_size);
+      for (; at < whole_vectors; at += kLanes) store(row + at, load(source + at) * factor);
+      if (at < head_size) {
+        store(row + at, load_part(source + at, head_size - at) * factor);
+        at += kLanes;
+      }
     }
-    for (; filled < to.stride; filled += kLanes) store(row + filled, Floats{});
+    for (; at < to.stride; at += kLanes) store(row + at, Floats{});
+  }
+}
+
+// Asks for part `part` of `parts` of the rows.
+template <class T>
+void prefetch(const HeadPart<T>& from, std::size_t count, std::size_t head_size, std::size_t parts,
+              std::size_t part) {
+  for (std::size_t i = count * part / parts; i < count * (part + 1) / parts; ++i) {
+    prefetch(from.row(i), head_size);
   }
 }
 

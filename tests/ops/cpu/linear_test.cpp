@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/ops/cpu/gemm/onednn.h"
 #include "lockstep/ops/element.h"
 #include "lockstep/ops/ops.h"
 #include "lockstep/tensor/buffer.h"
@@ -194,6 +196,37 @@ TEST(LinearLayers, AddUpBiasGradientsOfManyRows) {
   }
 }
 
+TEST(LinearLayers, ActivateAsActivateDoes) {
+  using ops::Activation;
+  for (const Activation activation :
+       {Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu}) {
+    for (const DType dtype : kTypes) {
+      const LinearShape shape{.rows = 21, .in = 30, .out = 35, .dtype = dtype};
+      const auto ops = make_cpu_ops(2);
+      const Buffer scratch(ops->scratch(shape));
+      ops->use_scratch(scratch.tensor(DType::kU8, {static_cast<std::int64_t>(scratch.bytes())}));
+      Layer fused(shape, 3);
+      Layer apart(shape, 3);
+      ops->run(ops::LinearActivation{.x = fused.x.tensor,
+                                     .weight = fused.weight.tensor,
+                                     .bias = fused.bias.tensor,
+                                     .activation = activation,
+                                     .y = fused.y.tensor,
+                                     .derivative = fused.derivative.tensor});
+      ops->run(ops::Linear{.x = apart.x.tensor,
+                           .weight = apart.weight.tensor,
+                           .bias = apart.bias.tensor,
+                           .y = apart.y.tensor});
+      ops->run(ops::Activate{.activation = activation,
+                             .z = apart.y.tensor,
+                             .y = apart.y.tensor,
+                             .derivative = apart.derivative.tensor});
+      EXPECT_EQ(values(fused.y.tensor), values(apart.y.tensor)) << name(dtype);
+      EXPECT_EQ(values(fused.derivative.tensor), values(apart.derivative.tensor)) << name(dtype);
+    }
+  }
+}
+
 TEST(LinearLayers, RefuseTooLittleScratchMemory) {
   const LinearShape shape{.rows = 8, .in = 8, .out = 8};
   const auto ops = make_cpu_ops(1);
@@ -207,10 +240,22 @@ TEST(LinearLayers, RefuseTooLittleScratchMemory) {
   EXPECT_EQ(values(layer.y.tensor), before);
 }
 
+bool cpu_has(const std::string& flag) {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string word; file >> word;) {
+    if (word == flag) return true;
+  }
+  return false;
+}
+
 // The layers of GPT-2 124M with 4 sequences of 1024 tokens, the head in chunks of rows.
 TEST(LinearLayers, OfGpt2NeverTakeASlowPath) {
   constexpr std::int64_t kLayers[][3] = {
       {4096, 768, 2304}, {4096, 768, 768}, {4096, 768, 3072}, {4096, 3072, 768}, {512, 768, 50257}};
+  cpu::ThreadTeam team(2);
+  // Whether oneDNN is there at all depends on how lockstep was built and where it runs.
+  const bool expects_onednn =
+      cpu::gemm::make_onednn({team, cpu::available_isas().front()}) != nullptr;
   const auto ops = make_cpu_ops(2);
   for (const auto& [rows, in, out] : kLayers) {
     for (const DType dtype : kTypes) {
@@ -220,6 +265,12 @@ TEST(LinearLayers, OfGpt2NeverTakeASlowPath) {
         const std::string got = ops->implementation(shape, pass);
         EXPECT_THAT(got, Not(HasSubstr("ref")));
         EXPECT_THAT(got, Not(HasSubstr("scalar")));
+        if (expects_onednn && dtype == DType::kBF16 && cpu_has("amx_bf16")) {
+          EXPECT_THAT(got, HasSubstr("amx")) << rows << " rows, " << in << " to " << out;
+        } else if (expects_onednn && dtype == DType::kBF16 && cpu_has("avx512_bf16")) {
+          EXPECT_THAT(got, HasSubstr("avx512_core_bf16"))
+              << rows << " rows, " << in << " to " << out;
+        }
       }
     }
   }
