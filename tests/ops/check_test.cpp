@@ -1,5 +1,5 @@
 // What the checks say, and which memory may be shared. That every field is checked at all is tested
-// by the descriptions (cpu_test, reference_test).
+// by the descriptions (descriptions_test.cpp in cpu/ and reference/).
 #include "lockstep/ops/check.h"
 
 #include <gmock/gmock.h>
