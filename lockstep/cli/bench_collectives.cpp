@@ -15,9 +15,7 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr int kInterrupted = 130;  // as shells have it
-
-constexpr const char* kExamples =
+constexpr const char* kCollectivesExamples =
     R"(Runs this library in symmetric memory, in private memory and over TCP, and with --peers each
 installed peer (Gloo, Open MPI, MPICH), interleaved in one run. Every result is checked.
 
@@ -135,7 +133,7 @@ void add_bench_collectives(CLI::App& bench, int& exit_code) {
   const auto flags = std::make_shared<BenchFlags>();
   CLI::App* command =
       bench.add_subcommand("collectives", "Time collectives, beside Gloo, Open MPI and MPICH");
-  command->footer(kExamples);
+  command->footer(kCollectivesExamples);
   command
       ->add_option("--op", flags->ops,
                    "all_reduce, all_gather, reduce_scatter, broadcast, "

@@ -14,9 +14,7 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr int kInterrupted = 130;  // as shells have it
-
-constexpr const char* kExamples =
+constexpr const char* kTrainExamples =
     R"(Trains on synthetic tokens: forward, backward, clipping and AdamW. With --peers also PyTorch,
 eager and compiled, by turns in one run, each in a process of its own.
 
@@ -33,7 +31,7 @@ share        the first of the two by the second
 
 PyTorch is looked for in --python, LOCKSTEP_PYTHON, build/peers (./dev peers) and python3.)";
 
-struct Flags {
+struct TrainFlags {
   std::string model;
   int batch = 4;
   int sequence = 0;
@@ -54,7 +52,7 @@ void read(train::TrainOptions& options, const std::vector<std::string>& settings
   for (const std::string& setting : settings) config.set(setting);
 }
 
-bench::TrainBench make_bench(const Flags& flags) {
+bench::TrainBench make_bench(const TrainFlags& flags) {
   bench::TrainBench bench;
   bench.settings = {
       fmt::format("batch.micro={}", flags.batch), fmt::format("batch.sequence={}", flags.sequence),
@@ -76,9 +74,9 @@ bench::TrainBench make_bench(const Flags& flags) {
 }  // namespace
 
 void add_bench_train(CLI::App& bench, int& exit_code) {
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<TrainFlags>();
   CLI::App* command = bench.add_subcommand("train", "Time steps of training, beside PyTorch");
-  command->footer(kExamples);
+  command->footer(kTrainExamples);
   command->add_option("--model", flags->model, "a model by name, like gpt2-124m");
   command->add_option("--batch", flags->batch, "sequences of a step")->capture_default_str();
   command->add_option("--seq", flags->sequence, "tokens of a sequence (as many as the model has)");

@@ -8,6 +8,9 @@
 
 namespace lockstep::cli {
 
+// The exit code of a command that was interrupted, as shells have it.
+inline constexpr int kInterrupted = 130;
+
 void add_explain(CLI::App& app, int& exit_code);
 void add_launch(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);

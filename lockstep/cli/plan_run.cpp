@@ -26,7 +26,7 @@ constexpr std::string_view kActivations = "activations ";
 
 bool is_activations(const GroupBytes& group) { return group.group.starts_with(kActivations); }
 
-std::string giga(std::size_t bytes) { return format_si(static_cast<double>(bytes), "B"); }
+std::string si_bytes(std::size_t bytes) { return format_si(static_cast<double>(bytes), "B"); }
 
 std::string heading(const TrainOptions& options, const MemoryPlan& plan, const Ops& ops) {
   const nn::Setup& setup = plan.setup;
@@ -57,12 +57,13 @@ std::string memory_text(const MemoryPlan& plan) {
     std::string each;
     if (like > 1) {
       label += " .. " + classes[end - 1].group.substr(kActivations.size());
-      each = fmt::format("{} x {}", like, giga(classes[i].bytes));
+      each = fmt::format("{} x {}", like, si_bytes(classes[i].bytes));
     }
-    table.row({label, giga(like * classes[i].bytes), format_count(like * classes[i].bytes), each});
+    table.row(
+        {label, si_bytes(like * classes[i].bytes), format_count(like * classes[i].bytes), each});
     i = end;
   }
-  table.row({"all", giga(plan.bytes()), format_count(plan.bytes()), ""});
+  table.row({"all", si_bytes(plan.bytes()), format_count(plan.bytes()), ""});
   return "\nmemory at its peak, to the byte\n" + table.text();
 }
 

@@ -14,7 +14,7 @@
 namespace lockstep::bench {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::string_view kOurs = "lockstep";
 
@@ -82,25 +82,26 @@ std::string train_table(const TrainWork& work, const std::vector<TrainResult>& r
 }
 
 std::string train_json(const TrainWork& work, const std::vector<TrainResult>& results) {
-  Json array = Json::array();
+  OrderedJson array = OrderedJson::array();
   for (const TrainResult& one : results) {
-    Json object{{"implementation", one.implementation},
-                {"version", one.version},
-                {"model", work.model},
-                {"precision", work.precision},
-                {"batch", work.batch},
-                {"seq", work.sequence},
-                {"threads", work.threads},
-                {"flops_per_step", work.flops}};
+    OrderedJson object{{"implementation", one.implementation},
+                       {"version", one.version},
+                       {"model", work.model},
+                       {"precision", work.precision},
+                       {"batch", work.batch},
+                       {"seq", work.sequence},
+                       {"threads", work.threads},
+                       {"flops_per_step", work.flops}};
     if (one.implementation == kOurs) object["recompute"] = work.recompute;
     const bool measured = !one.seconds.empty();
-    object["tokens_per_s"] = measured ? Json(tokens_per_second(work, one)) : Json();
-    object["step_seconds"] = measured ? Json(one.median_seconds()) : Json();
+    object["tokens_per_s"] = measured ? OrderedJson(tokens_per_second(work, one)) : OrderedJson();
+    object["step_seconds"] = measured ? OrderedJson(one.median_seconds()) : OrderedJson();
     object["samples"] = one.seconds;
-    object["peak_bytes"] = measured ? Json(one.peak_bytes) : Json();
-    object["planned_bytes"] = one.planned_bytes > 0 ? Json(one.planned_bytes) : Json();
-    object["gemm_flops"] = one.gemm_flops > 0 ? Json(one.gemm_flops) : Json();
-    object["step_flops"] = measured ? Json(step_flops(work, one)) : Json();
+    object["peak_bytes"] = measured ? OrderedJson(one.peak_bytes) : OrderedJson();
+    object["planned_bytes"] =
+        one.planned_bytes > 0 ? OrderedJson(one.planned_bytes) : OrderedJson();
+    object["gemm_flops"] = one.gemm_flops > 0 ? OrderedJson(one.gemm_flops) : OrderedJson();
+    object["step_flops"] = measured ? OrderedJson(step_flops(work, one)) : OrderedJson();
     object["first_loss"] = one.first_loss;
     object["last_loss"] = one.last_loss;
     if (!one.problem.empty()) object["problem"] = one.problem;

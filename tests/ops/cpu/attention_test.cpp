@@ -245,7 +245,7 @@ bool same_bits(const Tensor& a, const Tensor& b) {
          (a.bytes() == 0 || std::memcmp(a.data(), b.data(), a.bytes()) == 0);
 }
 
-constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+constexpr DType kAttentionTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
 TEST(Attention, AgreesWithTheReferenceOnOddShapes) {
   const std::int64_t lengths[] = {1, 2, 3, 17, 63, 64, 65, 130};
@@ -268,7 +268,7 @@ TEST(Attention, AgreesWithTheReferenceOnOddShapes) {
 
 TEST(Attention, AgreesOnEveryHeadSizeInEveryType) {
   for (const Isa isa : cpu::available_isas()) {
-    for (const DType dtype : kTypes) {
+    for (const DType dtype : kAttentionTypes) {
       for (const std::int64_t head_size : {1, 3, 16, 17, 64, 80}) {
         expect_agreement({.shape = shape_of(1, 65, 70, 2, 2, head_size, true, dtype)}, isa);
       }
@@ -278,7 +278,7 @@ TEST(Attention, AgreesOnEveryHeadSizeInEveryType) {
 
 TEST(Attention, SumsGradientsOfKeysOverTheHeadsThatShareThem) {
   for (const Isa isa : cpu::available_isas()) {
-    for (const DType dtype : kTypes) {
+    for (const DType dtype : kAttentionTypes) {
       expect_agreement({.shape = shape_of(2, 67, 67, 6, 2, 16, true, dtype)}, isa);
       expect_agreement({.shape = shape_of(1, 5, 66, 4, 1, 8, false, dtype)}, isa);
     }
@@ -287,7 +287,7 @@ TEST(Attention, SumsGradientsOfKeysOverTheHeadsThatShareThem) {
 
 TEST(Attention, HidesPaddingAndGivesZeroWhereNothingIsSeen) {
   for (const Isa isa : cpu::available_isas()) {
-    for (const DType dtype : kTypes) {
+    for (const DType dtype : kAttentionTypes) {
       for (const bool causal : {false, true}) {
         for (const Mask mask : {Mask::kSome, Mask::kAllOfOneSequence}) {
           expect_agreement({.shape = shape_of(2, 66, 130, 2, 1, 16, causal, dtype), .mask = mask},
@@ -334,7 +334,7 @@ TEST(Attention, PaddingMayHoldAnything) {
 
 TEST(Attention, DropsWhatTheReferenceDrops) {
   for (const Isa isa : cpu::available_isas()) {
-    for (const DType dtype : kTypes) {
+    for (const DType dtype : kAttentionTypes) {
       for (const std::int64_t keys : {68, 67, 66, 65, 2}) {
         expect_agreement(
             {.shape = shape_of(2, 66, keys, 2, 2, 16, keys == 66, dtype), .dropout = 0.3}, isa);

@@ -21,12 +21,12 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+constexpr DType kLinearTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
 // A tensor with memory of its own, of random multiples of a quarter: so small that all sums are
 // exact in f32, and there is one right result whatever their order.
-struct Owned {
-  Owned(DType dtype, const Shape& shape, std::mt19937& random)
+struct RandomQuarters {
+  RandomQuarters(DType dtype, const Shape& shape, std::mt19937& random)
       : buffer(Tensor::bytes_of(dtype, shape)), tensor(buffer.tensor(dtype, shape)) {
     ops::with_float_type(dtype, [&]<class T>(T) {
       for (T& element : tensor.as<T>()) {
@@ -71,23 +71,23 @@ void expect_near(const Tensor& got, const Tensor& expected, const char* what) {
 struct Layer {
   Layer(const LinearShape& layer, unsigned seed) : shape(layer), random(seed) {}
 
-  Owned make(std::int64_t rows, std::int64_t columns) {
+  RandomQuarters make(std::int64_t rows, std::int64_t columns) {
     return {shape.dtype, Shape{rows, columns}, random};
   }
 
   LinearShape shape;
   std::mt19937 random;
-  Owned x = make(shape.rows, shape.in);
-  Owned weight = make(shape.out, shape.in);
-  Owned bias{shape.dtype, Shape{shape.out}, random};
-  Owned residual = make(shape.rows, shape.out);
-  Owned y = make(shape.rows, shape.out);
-  Owned derivative = make(shape.rows, shape.out);
-  Owned dy = make(shape.rows, shape.out);
-  Owned factor = make(shape.rows, shape.in);
-  Owned dx = make(shape.rows, shape.in);
-  Owned dweight{shape.gradient, Shape{shape.out, shape.in}, random};
-  Owned dbias{shape.gradient, Shape{shape.out}, random};
+  RandomQuarters x = make(shape.rows, shape.in);
+  RandomQuarters weight = make(shape.out, shape.in);
+  RandomQuarters bias{shape.dtype, Shape{shape.out}, random};
+  RandomQuarters residual = make(shape.rows, shape.out);
+  RandomQuarters y = make(shape.rows, shape.out);
+  RandomQuarters derivative = make(shape.rows, shape.out);
+  RandomQuarters dy = make(shape.rows, shape.out);
+  RandomQuarters factor = make(shape.rows, shape.in);
+  RandomQuarters dx = make(shape.rows, shape.in);
+  RandomQuarters dweight{shape.gradient, Shape{shape.out, shape.in}, random};
+  RandomQuarters dbias{shape.gradient, Shape{shape.out}, random};
 };
 
 // Runs the call of a layer on both sides, each with its own copy of all tensors.
@@ -99,7 +99,7 @@ class Twins {
   }
 
   template <class MakeCall>
-  void expect_same(Owned Layer::*output, const char* what, MakeCall make_call) {
+  void expect_same(RandomQuarters Layer::*output, const char* what, MakeCall make_call) {
     Layer expected(shape_, 5);
     Layer got(shape_, 5);
     reference_->run(make_call(expected));
@@ -177,7 +177,7 @@ TEST(LinearLayers, MatchTheReference) {
   constexpr std::int64_t kShapes[][3] = {{1, 1, 1},  {0, 3, 4},    {5, 0, 3},    {3, 2, 0},
                                          {3, 17, 7}, {64, 13, 12}, {7, 129, 41}, {70, 65, 200}};
   for (const auto& [rows, in, out] : kShapes) {
-    for (const DType dtype : kTypes) {
+    for (const DType dtype : kLinearTypes) {
       for (const DType gradient : {dtype, DType::kF32}) {
         for (const int threads : {1, 3}) {
           expect_all_passes(
@@ -190,7 +190,7 @@ TEST(LinearLayers, MatchTheReference) {
 
 // Sums of columns that several threads share, and sums over several groups of rows.
 TEST(LinearLayers, AddUpBiasGradientsOfManyRows) {
-  for (const DType dtype : kTypes) {
+  for (const DType dtype : kLinearTypes) {
     expect_all_passes({.rows = 700, .in = 2, .out = 67, .dtype = dtype, .gradient = DType::kF32},
                       2);
   }
@@ -200,7 +200,7 @@ TEST(LinearLayers, ActivateAsActivateDoes) {
   using ops::Activation;
   for (const Activation activation :
        {Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu}) {
-    for (const DType dtype : kTypes) {
+    for (const DType dtype : kLinearTypes) {
       const LinearShape shape{.rows = 70, .in = 65, .out = 67, .dtype = dtype};
       const auto ops = make_cpu_ops(2);
       const Buffer scratch(ops->scratch(shape));
@@ -258,7 +258,7 @@ TEST(LinearLayers, OfGpt2NeverTakeASlowPath) {
       cpu::gemm::make_onednn({team, cpu::available_isas().front()}) != nullptr;
   const auto ops = make_cpu_ops(2);
   for (const auto& [rows, in, out] : kLayers) {
-    for (const DType dtype : kTypes) {
+    for (const DType dtype : kLinearTypes) {
       const LinearShape shape{.rows = rows, .in = in, .out = out, .dtype = dtype};
       for (const LinearPass pass :
            {LinearPass::kForward, LinearPass::kBackwardInput, LinearPass::kBackwardWeight}) {
