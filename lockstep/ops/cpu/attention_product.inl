@@ -120,7 +120,7 @@ void multiply_rows(Matrix a, Matrix b, Matrix c, std::size_t m, Span n, Span k,
   const float* right = b.row(k.begin);
   float* to = c.row(m);
   const float* row_factors = factors == nullptr ? nullptr : factors + m;
-  const std::size_t depth = k.end - k.begin;
+  const std::size_t depth = k.begin < k.end ? k.end - k.begin : 0;
   std::size_t at = n.begin;
   for (; at + kPatchVectors * kLanes <= n.end; at += kPatchVectors * kLanes) {
     multiply_patch<kLeft, kStart, kPatchVectors>(left, a.stride, right + at, b.stride, to + at,
