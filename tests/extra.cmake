@@ -20,9 +20,3 @@ if(TARGET example_custom_block)
   add_test(NAME Examples.ABlockOfOnesOwnLearns COMMAND example_custom_block)
   set_tests_properties(Examples.ABlockOfOnesOwnLearns PROPERTIES LABELS proc TIMEOUT 120)
 endif()
-
-# What the thread sanitizer is run over: the unit tests of what has threads. Schedules and kernels
-# are pure functions.
-list(FILTER test_targets INCLUDE REGEX "^(comm|tensor)_")
-list(FILTER test_targets EXCLUDE REGEX "_(proc|net|slow)_test$|^comm_(schedule|reduce)_")
-add_custom_target(threaded_tests DEPENDS ${test_targets} lockstep_cli)
