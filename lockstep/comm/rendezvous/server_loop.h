@@ -56,7 +56,7 @@ class ServerLoop {
   std::string last_drop_;
   Deadline next_notice_ = Deadline::min();
   bool stopping_ = false;  // the thread's own: it is told through wake_
-  std::jthread thread_;  // last: it uses all of the above
+  std::jthread thread_;    // last: it uses all of the above
 };
 
 }  // namespace lockstep::rendezvous
