@@ -170,7 +170,7 @@ TEST(CommandLine, NamesTheWordThatIsWrongAndTheNearest) {
   expect_refusal("bench", "say which bench command: collectives");
   expect_refusal("bogus", "there is no command 'bogus'; there are explain, launch, bench");
   expect_refusal("lanch -n 2 true", "there is no command 'lanch' (did you mean launch?)");
-  expect_refusal("bench foo", "there is no command 'bench foo'; there is collectives");
+  expect_refusal("bench foo", "there is no command 'bench foo'; there are collectives, ops, train");
   expect_refusal("launch -n 2 --bogus -- true", "there is no flag 'launch --bogus'");
   expect_refusal("explain all_reduce broadcast", "came 'broadcast'");
 }
