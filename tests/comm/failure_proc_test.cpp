@@ -38,9 +38,11 @@ struct Report {
 class Failure : public ::testing::TestWithParam<const char*> {
  protected:
   static Launched start(std::vector<std::string> program, const std::string& timeout = "60s",
-                        const std::string& recorder_dir = "") {
-    std::vector<std::string> arguments = {"-n", std::to_string(kRanks), "--",
-                                          std::string(LOCKSTEP_BINARY_DIR) + "/tests/rank_program"};
+                        const std::string& recorder_dir = "", const std::string& grace = "5s") {
+    std::vector<std::string> arguments = {
+        "-n",      std::to_string(kRanks),
+        "--grace", grace,
+        "--",      std::string(LOCKSTEP_BINARY_DIR) + "/tests/rank_program"};
     arguments.insert(arguments.end(), program.begin(), program.end());
     return Launched(arguments, {std::string("LOCKSTEP_COMM_TRANSPORT=") + GetParam(),
                                 "LOCKSTEP_COMM_TIMEOUT=" + timeout, "LOCKSTEP_COMM_MEASURE=false",
@@ -177,7 +179,8 @@ TEST_P(Failure, RanksThatDisagreeAreToldWhoCalledWhat) {
 }
 
 TEST_P(Failure, AStoppedRankIsNamedAtTheDeadline) {
-  Launched job = start({"stop"}, "2s");
+  // Long enough for all to have told when the launcher ends the stopped one.
+  Launched job = start({"stop"}, "2s", "", "2s");
   for (int rank : {0, 2, 3}) {
     const auto report = report_of(job, rank);
     ASSERT_TRUE(report) << job.err();
