@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/half.h"
@@ -50,18 +51,13 @@ inline BFloat16 rounded<BFloat16>(double x) {
 // Calls f with a value of dtype's C++ type, where that is a floating-point type.
 template <class F>
 decltype(auto) with_float_type(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::kF32:
-      return f(float{});
-    case DType::kF64:
-      return f(double{});
-    case DType::kF16:
-      return f(Half{});
-    case DType::kBF16:
-      return f(BFloat16{});
-    default:
+  return with_type(dtype, [&]<class T>(T x) -> decltype(f(float{})) {
+    if constexpr (std::is_integral_v<T>) {
       fail(ErrorCode::kInvalidArgument, "{} is not a floating-point type", name(dtype));
-  }
+    } else {
+      return f(x);
+    }
+  });
 }
 
 }  // namespace lockstep::ops

@@ -92,7 +92,9 @@ OpCase norm_case(DType dtype, std::int64_t rows, std::int64_t width, const NormO
   one.name = fmt::format("{} x {}, {}", rows, width, options.text());
   const Shape shape{rows, width};
   const Fill fill = normal(1, 0.5);
-  // Dropout's 1 / (1 - p), rounded, shows where the two summands nearly cancel.
+  // Dropout's 1 / (1 - p) is rounded before it multiplies the branch, which shows where the two
+  // summands nearly cancel: with p at most 0.5 and a branch of at most 3.9, 7.8 units of f32, and
+  // as many again where product and sum are not fused.
   const Tolerance of_sum{.relative = 4, .noise = options.dropout > 0 ? 16.0 : 0.0};
   const std::string sum = place_of_sum(options);
   const auto summand = [&](const char* field) {

@@ -22,17 +22,13 @@ BlockSpec BertLayer::spec(const Setup& setup, const Ops& ops) const {
   const Shape stream = output(setup);
   const std::int64_t rows = stream[0];
   const bool full = setup.recompute == Recompute::kFull;
-  // The wide part's memory is free by then, and mostly wide enough.
-  const bool fits = options_.feed_forward.width >= attention_.packed_width();
   declaration.activation("sum1", stream, Life::kKept);
   declaration.activation("middle", stream, Life::kRestored);
   declaration.activation("sum2", stream, Life::kKept);
   // Where the last norm's result goes when it is made again for its statistics alone.
   declaration.activation("spare", full ? stream : Shape{0}, Life::kForward);
   declaration.activation("dropped", options_.dropout > 0 ? stream : Shape{0}, Life::kBackward);
-  declaration.activation("dpacked", fits ? Shape{0} : Shape{rows, attention_.packed_width()},
-                         Life::kBackward);
-  attention_.declare(declaration);
+  attention_.declare(declaration, options_.feed_forward.width);
   norm1_.declare(declaration, rows);
   mlp_.declare(declaration, rows, true);
   norm2_.declare(declaration, rows);
@@ -85,11 +81,7 @@ void BertLayer::backward(const Pass& pass) {
                          .dropout = dropout(pass, "attention"),
                          .dbranch = dropped});
 
-  const Tensor& own = pass.tensors[kDPacked];
-  const Tensor dpacked = ops::is_given(own)
-                             ? own
-                             : reused(mlp_.spent(pass), {dx.shape()[0], attention_.packed_width()});
-  attention_.backward(pass, dbranch, middle, dpacked);
+  const Tensor dpacked = attention_.backward(pass, dbranch, middle, mlp_.spent(pass));
   attention_.packing().backward_weight(pass, dpacked, pass.in.x);
   attention_.packing().backward_input_added(pass, dpacked, dx);
 }

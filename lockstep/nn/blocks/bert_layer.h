@@ -25,7 +25,7 @@ class BertLayer : public Block {
 
  private:
   // The order of the spec.
-  enum Saved : std::size_t { kSum1, kMiddle, kSum2, kSpare, kDropped, kDPacked, kTensors };
+  enum Saved : std::size_t { kSum1, kMiddle, kSum2, kSpare, kDropped, kTensors };
 
   ops::Dropout dropout(const Pass& pass, std::string_view branch) const;
 

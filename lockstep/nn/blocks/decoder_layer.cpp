@@ -25,18 +25,14 @@ BlockSpec DecoderLayer::spec(const Setup& setup, const Ops& ops) const {
   Declaration declaration(setup, ops);
   const Shape stream = output(setup);
   const std::int64_t rows = stream[0];
-  // The wide part's memory is free by then, and mostly wide enough.
-  const bool fits = options_.feed_forward.width >= attention_.packed_width();
   declaration.activation("normed1", stream, Life::kRestored);
   declaration.activation("sum1", stream, Life::kKept);
   declaration.activation("normed2", stream, Life::kRestored);
   declaration.activation("sum2", stream, Life::kKept);
   declaration.activation("normed3", stream, Life::kRestored);
   declaration.activation("dropped", options_.dropout > 0 ? stream : Shape{0}, Life::kBackward);
-  declaration.activation("dpacked", fits ? Shape{0} : Shape{rows, attention_.packed_width()},
-                         Life::kBackward);
   norm1_.declare(declaration, rows);
-  attention_.declare(declaration);
+  attention_.declare(declaration, options_.feed_forward.width);
   norm2_.declare(declaration, rows);
   cross_.declare(declaration);
   norm3_.declare(declaration, rows);
@@ -98,11 +94,7 @@ void DecoderLayer::backward(const Pass& pass) {
                          .dropout = dropout(pass, "attention"),
                          .dbranch = dropped});
 
-  const Tensor& own = pass.tensors[kDPacked];
-  const Tensor dpacked = ops::is_given(own)
-                             ? own
-                             : reused(mlp_.spent(pass), {dx.shape()[0], attention_.packed_width()});
-  attention_.backward(pass, dbranch, normed2, dpacked);
+  const Tensor dpacked = attention_.backward(pass, dbranch, normed2, mlp_.spent(pass));
   attention_.packing().backward_weight(pass, dpacked, normed1);
   attention_.packing().backward_input(pass, dpacked, normed2);
   norm1_.backward(pass, {.dy = normed2, .sum = pass.in.x, .dresidual = dx, .dsum = dx});

@@ -27,16 +27,7 @@ class DecoderLayer : public Block {
 
  private:
   // The order of the spec.
-  enum Saved : std::size_t {
-    kNormed1,
-    kSum1,
-    kNormed2,
-    kSum2,
-    kNormed3,
-    kDropped,
-    kDPacked,
-    kTensors
-  };
+  enum Saved : std::size_t { kNormed1, kSum1, kNormed2, kSum2, kNormed3, kDropped, kTensors };
 
   ops::Dropout dropout(const Pass& pass, std::string_view branch) const;
 

@@ -23,16 +23,12 @@ BlockSpec Gpt2Layer::spec(const Setup& setup, const Ops& ops) const {
   Declaration declaration(setup, ops);
   const Shape stream = output(setup);
   const std::int64_t rows = stream[0];
-  // The wide part's memory is free by then, and mostly wide enough.
-  const bool fits = options_.feed_forward.width >= attention_.packed_width();
   declaration.activation("normed1", stream, Life::kRestored);
   declaration.activation("sum", stream, Life::kKept);
   declaration.activation("normed2", stream, Life::kRestored);
   declaration.activation("dropped", options_.dropout > 0 ? stream : Shape{0}, Life::kBackward);
-  declaration.activation("dpacked", fits ? Shape{0} : Shape{rows, attention_.packed_width()},
-                         Life::kBackward);
   norm1_.declare(declaration, rows);
-  attention_.declare(declaration);
+  attention_.declare(declaration, options_.feed_forward.width);
   norm2_.declare(declaration, rows);
   mlp_.declare(declaration, rows, false);
   return declaration.take();
@@ -78,11 +74,7 @@ void Gpt2Layer::backward(const Pass& pass) {
                          .dropout = attention_dropout,
                          .dbranch = drops ? dropped : Tensor()});
 
-  const Tensor& own = pass.tensors[kDPacked];
-  const Tensor dpacked = ops::is_given(own)
-                             ? own
-                             : reused(mlp_.spent(pass), {dx.shape()[0], attention_.packed_width()});
-  attention_.backward(pass, drops ? dropped : dx, normed2, dpacked);
+  const Tensor dpacked = attention_.backward(pass, drops ? dropped : dx, normed2, mlp_.spent(pass));
   attention_.packing().backward_weight(pass, dpacked, normed1);
   attention_.packing().backward_input(pass, dpacked, normed2);
   norm1_.backward(pass, {.dy = normed2, .sum = pass.in.x, .dresidual = dx, .dsum = dx});

@@ -36,7 +36,7 @@ class Gpt2Layer : public Block {
 
  private:
   // The order of the spec.
-  enum Saved : std::size_t { kNormed1, kSum, kNormed2, kDropped, kDPacked, kTensors };
+  enum Saved : std::size_t { kNormed1, kSum, kNormed2, kDropped, kTensors };
 
   ops::Dropout dropout(const Pass& pass, std::string_view branch) const;
 

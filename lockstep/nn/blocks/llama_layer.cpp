@@ -21,15 +21,11 @@ BlockSpec LlamaLayer::spec(const Setup& setup, const Ops& ops) const {
   Declaration declaration(setup, ops);
   const Shape stream = output(setup);
   const std::int64_t rows = stream[0];
-  // The memory of gates and ups is free by then, and mostly wide enough.
-  const bool fits = 2 * options_.feed_forward.width >= attention_.packed_width();
   declaration.activation("normed1", stream, Life::kRestored);
   declaration.activation("sum", stream, Life::kKept);
   declaration.activation("normed2", stream, Life::kRestored);
-  declaration.activation("dpacked", fits ? Shape{0} : Shape{rows, attention_.packed_width()},
-                         Life::kBackward);
   norm1_.declare(declaration, rows);
-  attention_.declare(declaration);
+  attention_.declare(declaration, 2 * options_.feed_forward.width);
   norm2_.declare(declaration, rows);
   mlp_.declare(declaration, rows, false);
   return declaration.take();
@@ -61,11 +57,7 @@ void LlamaLayer::backward(const Pass& pass) {
   norm2_.backward(pass,
                   {.dy = dx, .sum = pass.tensors[kSum], .dresidual = pass.dout.x, .dsum = dx});
 
-  const Tensor& own = pass.tensors[kDPacked];
-  const Tensor dpacked = ops::is_given(own)
-                             ? own
-                             : reused(mlp_.spent(pass), {dx.shape()[0], attention_.packed_width()});
-  attention_.backward(pass, dx, normed2, dpacked);
+  const Tensor dpacked = attention_.backward(pass, dx, normed2, mlp_.spent(pass));
   attention_.packing().backward_weight(pass, dpacked, normed1);
   attention_.packing().backward_input(pass, dpacked, normed2);
   norm1_.backward(pass, {.dy = normed2, .sum = pass.in.x, .dresidual = dx, .dsum = dx});

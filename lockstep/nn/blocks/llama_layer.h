@@ -31,7 +31,7 @@ class LlamaLayer : public Block {
 
  private:
   // The order of the spec.
-  enum Saved : std::size_t { kNormed1, kSum, kNormed2, kDPacked, kTensors };
+  enum Saved : std::size_t { kNormed1, kSum, kNormed2, kTensors };
 
   std::string name_;
   LlamaLayerOptions options_;

@@ -37,7 +37,7 @@ ops::Dropout SelfAttentionPart::dropout(const Pass& pass) const {
                     options_.heads * sequence * sequence);
 }
 
-void SelfAttentionPart::declare(Declaration& declaration) const {
+void SelfAttentionPart::declare(Declaration& declaration, std::int64_t spent_width) const {
   const Setup& setup = declaration.setup();
   const std::int64_t rows = rows_of(setup.shape, options_.side);
   const ops::AttentionShape attention = shape(setup);
@@ -48,6 +48,9 @@ void SelfAttentionPart::declare(Declaration& declaration) const {
   declaration.activation(named("attended"), {rows, options_.hidden}, Life::kKept);
   declaration.statistic(named("log_sum"), {attention.batch, attention.heads, attention.queries},
                         Life::kKept);
+  const bool fits = spent_width >= packed_width();
+  declaration.activation(named("dpacked"), fits ? Shape{0} : Shape{rows, packed_width()},
+                         Life::kBackward);
 }
 
 void SelfAttentionPart::rotate(const Pass& pass, const Tensor& packed, bool backward) const {
@@ -81,9 +84,11 @@ void SelfAttentionPart::forward(const Pass& pass, const Tensor& x, const Tensor&
   projection_.forward(pass, tensor(pass, kAttended), y);
 }
 
-void SelfAttentionPart::backward(const Pass& pass, const Tensor& dy, const Tensor& room,
-                                 const Tensor& dpacked) const {
+Tensor SelfAttentionPart::backward(const Pass& pass, const Tensor& dy, const Tensor& room,
+                                   const Tensor& spent) const {
   const Tensor& packed = tensor(pass, kPacked);
+  const Tensor& own = tensor(pass, kDPacked);
+  const Tensor dpacked = ops::is_given(own) ? own : reused(spent, packed.shape());
   projection_.backward_weight(pass, dy, tensor(pass, kAttended));
   projection_.backward_input(pass, dy, room);
   pass.ops.run(ops::AttentionBackward{.shape = shape(pass.setup),
@@ -100,6 +105,7 @@ void SelfAttentionPart::backward(const Pass& pass, const Tensor& dy, const Tenso
                                       .dk = keys(dpacked),
                                       .dv = values(dpacked)});
   rotate(pass, dpacked, true);
+  return dpacked;
 }
 
 float attention_scale(std::int64_t head_size) {

@@ -35,21 +35,23 @@ class SelfAttentionPart : public Part {
  public:
   SelfAttentionPart(Place& next, const std::string& name, const AttentionOptions& options);
 
-  void declare(Declaration& declaration) const;
-  std::int64_t packed_width() const { return qkv_.out(); }
+  // Backward will be handed spent memory [rows, spent_width]: the gradient of the packed rows is
+  // made there, or where that is too narrow, in memory of its own.
+  void declare(Declaration& declaration, std::int64_t spent_width) const;
 
   void forward(const Pass& pass, const Tensor& x, const Tensor& y) const;
-  // From dy down to the gradient of the packed queries, keys and values, which is written to
-  // `dpacked` [rows, packed_width]. `room` is memory [rows, hidden] to work in.
-  void backward(const Pass& pass, const Tensor& dy, const Tensor& room,
-                const Tensor& dpacked) const;
+  // From dy to the gradient of the packed queries, keys and values, which it returns. `room` is
+  // memory [rows, hidden] to work in, `spent` that of declare().
+  Tensor backward(const Pass& pass, const Tensor& dy, const Tensor& room,
+                  const Tensor& spent) const;
   // What packs them, to go on with from there to the gradient of x.
   const LinearPart& packing() const { return qkv_; }
 
  private:
   // The order of the spec.
-  enum Saved : std::size_t { kPacked, kAttended, kLogSum, kTensors };
+  enum Saved : std::size_t { kPacked, kAttended, kLogSum, kDPacked, kTensors };
 
+  std::int64_t packed_width() const { return qkv_.out(); }
   ops::AttentionShape shape(const Setup& setup) const;
   ops::Dropout dropout(const Pass& pass) const;
   void rotate(const Pass& pass, const Tensor& packed, bool backward) const;

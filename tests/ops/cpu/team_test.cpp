@@ -2,12 +2,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <fstream>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "tests/launch/launched.h"
 
 namespace lockstep::cpu {
 namespace {
@@ -33,17 +37,28 @@ TEST(ThreadTeam, TheFirstThreadIsTheCaller) {
   EXPECT_NE(ids[2], ids[1]);
 }
 
+// Whether the kernel has a thread of this process waiting, rather than running.
+bool is_asleep(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const std::size_t name_end = text.rfind(") ");
+  return name_end != std::string::npos && text.at(name_end + 2) == 'S';
+}
+
 TEST(ThreadTeam, GoesOnAfterItsThreadsHaveFallenAsleep) {
   ThreadTeam team(2);
-  int sum = 0;
-  for (int round = 0; round < 3; ++round) {
-    // Longer than a thread spins; how much longer does not matter.
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  pid_t other = 0;
+  int calls = 0;
+  for (int round = 1; round <= 3; ++round) {
     team.run([&](int thread) {
-      if (thread == 1) ++sum;
+      if (thread == 0) return;
+      other = ::gettid();
+      ++calls;
     });
+    EXPECT_EQ(calls, round);
+    ASSERT_TRUE(testing::eventually([&] { return is_asleep(other); }));
   }
-  EXPECT_EQ(sum, 3);
 }
 
 TEST(ThreadTeam, RethrowsTheErrorOfTheLowestThreadAndTakesNewWork) {

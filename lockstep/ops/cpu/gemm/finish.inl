@@ -73,12 +73,12 @@ struct Activated {
 
 template <std::size_t vectors, class T, class Function>
 void finish_rows(const gemm::Product& product, const float* tile, const gemm::Place& place) {
-  const gemm::Finish& todo = product.finish;
-  const auto* bias = reinterpret_cast<const T*>(todo.bias);
-  const auto* added = reinterpret_cast<const T*>(todo.added);
-  const auto* factor = reinterpret_cast<const T*>(todo.factor);
+  const gemm::Finish& with = product.finish;
+  const auto* bias = reinterpret_cast<const T*>(with.bias);
+  const auto* added = reinterpret_cast<const T*>(with.added);
+  const auto* factor = reinterpret_cast<const T*>(with.factor);
   auto* output = reinterpret_cast<T*>(product.output);
-  auto* derivatives = reinterpret_cast<T*>(todo.derivative);
+  auto* derivatives = reinterpret_cast<T*>(with.derivative);
   const std::size_t count = place.columns;
   for (std::size_t i = 0; i < place.rows; ++i, tile += vectors * kLanes) {
     const std::size_t at = (place.row + i) * product.shape.n + place.column;

@@ -57,14 +57,14 @@ class Onednn final : public Implementation {
 
   void run(const Product& product, std::byte* scratch) override {
     const Prepared& prepared = this->prepared(product.shape);
-    Product todo = product;
+    Product own_part = product;  // of the work: the rest is done around it
     if (prepared.copies_added) {
       copy_to_output(product);
-      todo.shape.added = false;
-      todo.shape.accumulate = true;
+      own_part.shape.added = false;
+      own_part.shape.accumulate = true;
     }
     library_.omp_set_num_threads(cpu_.team.size());
-    prepared.matmul->run(stream_.get(), todo, aligned(scratch));
+    prepared.matmul->run(stream_.get(), own_part, aligned(scratch));
     if (product.finish.activation) activate(product);
   }
 
