@@ -22,10 +22,6 @@ using Json = nlohmann::ordered_json;
 using nn::MemoryPlan;
 using train::TrainOptions;
 
-constexpr std::string_view kActivations = "activations ";
-
-bool is_activations(const GroupBytes& group) { return group.group.starts_with(kActivations); }
-
 std::string si_bytes(std::size_t bytes) { return format_si(static_cast<double>(bytes), "B"); }
 
 std::string heading(const TrainOptions& options, const MemoryPlan& plan, const Ops& ops) {
@@ -44,24 +40,9 @@ std::string heading(const TrainOptions& options, const MemoryPlan& plan, const O
 
 std::string memory_text(const MemoryPlan& plan) {
   TextTable table("lrrr");
-  const std::vector<GroupBytes> classes = plan.by_class();
-  for (std::size_t i = 0; i < classes.size();) {
-    // Layers are alike: one line tells of all.
-    std::size_t end = i + 1;
-    while (is_activations(classes[i]) && end < classes.size() && is_activations(classes[end]) &&
-           classes[end].bytes == classes[i].bytes) {
-      ++end;
-    }
-    const std::size_t like = end - i;
-    std::string label = classes[i].group;
-    std::string each;
-    if (like > 1) {
-      label += " .. " + classes[end - 1].group.substr(kActivations.size());
-      each = fmt::format("{} x {}", like, si_bytes(classes[i].bytes));
-    }
-    table.row(
-        {label, si_bytes(like * classes[i].bytes), format_count(like * classes[i].bytes), each});
-    i = end;
+  for (const nn::ClassLine& line : class_lines(plan)) {
+    table.row({line.name, si_bytes(line.bytes()), format_count(line.bytes()),
+               line.count == 1 ? "" : fmt::format("{} x {}", line.count, si_bytes(line.each))});
   }
   table.row({"all", si_bytes(plan.bytes()), format_count(plan.bytes()), ""});
   return "\nmemory at its peak, to the byte\n" + table.text();

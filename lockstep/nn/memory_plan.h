@@ -97,8 +97,18 @@ struct MemoryPlan {
 MemoryPlan plan_memory(const Model& model, const Setup& setup, const Ops& ops,
                        OptimizerState optimizer);
 
-// A table for a person: classes with their bytes, activations of like layers in one line, and the
-// FLOPs of a micro-batch.
+// A line of a table for a person: a class, or the activations of neighbouring layers that are
+// alike.
+struct ClassLine {
+  std::string name;       // "gradients", "activations layer.0 .. layer.11"
+  std::size_t count = 1;  // of layers
+  std::size_t each = 0;   // bytes
+  std::size_t bytes() const { return count * each; }
+};
+// by_class(), with like layers in one line.
+std::vector<ClassLine> class_lines(const MemoryPlan& plan);
+
+// The table: classes with their bytes, and the FLOPs of a micro-batch.
 std::string text(const MemoryPlan& plan);
 
 }  // namespace lockstep::nn

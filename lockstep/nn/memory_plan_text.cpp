@@ -26,28 +26,34 @@ std::string format_flops(double flops) {
 
 }  // namespace
 
+std::vector<ClassLine> class_lines(const MemoryPlan& plan) {
+  std::vector<ClassLine> lines;
+  std::string first;  // of the layers in the last line
+  for (const GroupBytes& group : plan.by_class()) {
+    const bool joins = is_activations(group) && !lines.empty() && !first.empty() &&
+                       lines.back().each == group.bytes;
+    if (joins) {
+      lines.back().name = first + " .. " + group.group.substr(kActivations.size());
+      ++lines.back().count;
+      continue;
+    }
+    first = is_activations(group) ? group.group : "";
+    lines.push_back({.name = group.group, .count = 1, .each = group.bytes});
+  }
+  return lines;
+}
+
 std::string text(const MemoryPlan& plan) {
   std::string lines;
   const auto line = [&](std::string_view what, std::size_t bytes, std::string_view note) {
     fmt::format_to(std::back_inserter(lines), "{:<36}{:>16} bytes  {:>10}{}\n", what, bytes,
                    format_bytes(static_cast<double>(bytes)), note);
   };
-  const std::vector<GroupBytes> classes = plan.by_class();
-  for (std::size_t i = 0; i < classes.size();) {
-    std::size_t end = i + 1;
-    while (is_activations(classes[i]) && end < classes.size() && is_activations(classes[end]) &&
-           classes[end].bytes == classes[i].bytes) {
-      ++end;
-    }
-    const std::size_t like = end - i;
-    if (like == 1) {
-      line(classes[i].group, classes[i].bytes, "");
-    } else {
-      const std::string last = classes[end - 1].group.substr(kActivations.size());
-      line(fmt::format("{} .. {}", classes[i].group, last), like * classes[i].bytes,
-           fmt::format("  {} x {}", like, format_bytes(static_cast<double>(classes[i].bytes))));
-    }
-    i = end;
+  for (const ClassLine& one : class_lines(plan)) {
+    line(one.name, one.bytes(),
+         one.count == 1
+             ? ""
+             : fmt::format("  {} x {}", one.count, format_bytes(static_cast<double>(one.each))));
   }
   line("all", plan.bytes(), "");
   fmt::format_to(std::back_inserter(lines),
