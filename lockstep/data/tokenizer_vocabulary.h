@@ -12,6 +12,14 @@
 
 namespace lockstep::data {
 
+// Lets maps of strings be asked without making one.
+struct TextHash {
+  using is_transparent = void;
+  std::size_t operator()(std::string_view text) const {
+    return std::hash<std::string_view>()(text);
+  }
+};
+
 class Vocabulary {
  public:
   Vocabulary() = default;
@@ -34,15 +42,9 @@ class Vocabulary {
   std::optional<TokenId> find_one_of(std::initializer_list<std::string_view> names) const;
 
  private:
-  struct Hash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const {
-      return std::hash<std::string_view>()(text);
-    }
-  };
   std::size_t expected_ = 0;
   std::vector<std::optional<std::string>> tokens_;
-  std::unordered_map<std::string, TokenId, Hash, std::equal_to<>> ids_;
+  std::unordered_map<std::string, TokenId, TextHash, std::equal_to<>> ids_;
 };
 
 // The special token that goes by one of its usual names.
