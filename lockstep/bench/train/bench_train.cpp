@@ -62,7 +62,7 @@ std::string preloaded_allocator() {
 
 Program pytorch_program(const TrainBench& bench, const std::string& python, const TrainWork& work,
                         std::string_view mode) {
-  const plan::ModelShape shape = train::shape_of(bench.options.model);
+  const plan::ModelShape shape = train::shape_of(bench.options);
   const std::string threads = std::to_string(work.threads);
   Program program{
       {python,           (bench.peers_folder / "train_pytorch.py").string(),
@@ -86,11 +86,12 @@ Program pytorch_program(const TrainBench& bench, const std::string& python, cons
 
 // Why PyTorch cannot do the same work; empty: it can.
 std::string not_for_peers(const TrainBench& bench) {
-  const plan::ModelShape shape = train::shape_of(bench.options.model);
+  const plan::ModelShape shape = train::shape_of(bench.options);
   if (shape.family != plan::Family::kGpt2 || shape.head != plan::Head::kTied || !shape.biases) {
     return "the peers train models of the gpt2 family";
   }
-  if (bench.options.batch.accumulation != 1) return "the peers take one micro-batch a step";
+  if (train::solved(bench.options.batch).accumulation != 1)
+    return "the peers take one micro-batch a step";
   if (bench.options.model.dropout != 0) return "the peers have no dropout";
   return "";
 }
@@ -192,8 +193,8 @@ bool run_train(const TrainBench& bench) {
     train::check_limit(bench.options, planned, *ops);
     return planned;
   }();
-  const int micro_batches = bench.options.batch.accumulation;
-  const TrainWork work{.model = train::shape_of(bench.options.model).name,
+  const int micro_batches = train::solved(bench.options.batch).accumulation;
+  const TrainWork work{.model = train::shape_of(bench.options).name,
                        .precision = std::string(plan::name(bench.options.precision)),
                        .recompute = std::string(plan::name(bench.options.recompute)),
                        .batch = plan.setup.shape.batch * micro_batches,
