@@ -7,9 +7,9 @@
 
 #include "lockstep/base/counter_rng.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/resident.h"
 #include "lockstep/bench/train/helper.h"
 #include "lockstep/bench/train/products.h"
-#include "lockstep/bench/train/resident.h"
 #include "lockstep/train/trainer.h"
 
 namespace lockstep::bench {
