@@ -57,7 +57,10 @@ class PlainProgress : public RunObserver {
   virtual void tell(const std::string& lines) { write_to_person(lines); }
   // last_ is new.
   virtual void show(bool its_turn, bool validated) {
-    if (its_turn || validated) tell(progress_line(*last_) + '\n');
+    if (!its_turn && !validated) return;
+    Progress shown = *last_;
+    if (!validated) shown.validation_loss.reset();  // the line that told it has stayed
+    tell(progress_line(shown) + '\n');
   }
 
   ProgressOptions options_;

@@ -233,6 +233,7 @@ TEST_F(ProgressObserver, WithoutATerminalWritesPlainLinesNowAndThen) {
   EXPECT_EQ(steps_in(seen(all)), "  1  5 10 13 15 20");
   EXPECT_THAT(all, HasSubstr("\nsample after step 7:\n    a\xEF\xBF\xBD[2Jb\nsaved\n"));
   EXPECT_THAT(all, HasSubstr("\nwarning: careful\n"));
+  EXPECT_EQ(all.find("val 1.5000"), all.rfind("val "));  // once, where it was taken
   EXPECT_TRUE(all.ends_with("\nfinished at step 20 of 20 after 5.0s\n"));
   EXPECT_EQ(steps_in(seen(written({.every = 0}, 9))), "  1");
 }
