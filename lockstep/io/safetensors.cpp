@@ -115,8 +115,8 @@ SafetensorsFile::Loaded SafetensorsFile::load(std::string_view name) const {
   return loaded;
 }
 
-void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
-                       const std::map<std::string, std::string>& metadata) {
+SafetensorsParts safetensors_parts(std::span<const NamedTensor> tensors,
+                                   const std::map<std::string, std::string>& metadata) {
   std::vector<const NamedTensor*> order;
   for (const NamedTensor& one : tensors) order.push_back(&one);
   std::stable_sort(order.begin(), order.end(), [](const NamedTensor* a, const NamedTensor* b) {
@@ -125,17 +125,14 @@ void write_safetensors(const std::filesystem::path& path, std::span<const NamedT
 
   SafetensorsHeader header;
   header.metadata.insert(metadata.begin(), metadata.end());
+  SafetensorsParts parts;
   std::map<std::string_view, int> names;
   std::size_t end = 0;
   for (const NamedTensor* one : order) {
     const Tensor& tensor = one->tensor;
     if (names[one->name]++ > 0 || one->name == "__metadata__") {
-      fail(ErrorCode::kInvalidArgument, "{} cannot have a tensor '{}'{}", path.string(), one->name,
+      fail(ErrorCode::kInvalidArgument, "a safetensors file cannot have a tensor '{}'{}", one->name,
            names[one->name] > 1 ? " twice" : "");
-    }
-    if (tensor.device() != Device{}) {
-      fail(ErrorCode::kInvalidArgument, "'{}' lies on {}; copy it to the CPU to write it",
-           one->name, lockstep::name(tensor.device()));
     }
     header.entries.push_back({.name = one->name,
                               .type = std::string(safetensors_type(tensor.dtype())),
@@ -144,11 +141,23 @@ void write_safetensors(const std::filesystem::path& path, std::span<const NamedT
                               .begin = end,
                               .bytes = tensor.bytes()});
     end += tensor.bytes();
+    parts.data.push_back(tensor);
   }
-  const std::string text = format_header(header);
-  std::vector<std::string_view> pieces{text};
-  for (const NamedTensor* one : order) {
-    pieces.emplace_back(reinterpret_cast<const char*>(one->tensor.data()), one->tensor.bytes());
+  parts.header = format_header(header);
+  return parts;
+}
+
+void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  for (const NamedTensor& one : tensors) {
+    if (one.tensor.device() == Device{}) continue;
+    fail(ErrorCode::kInvalidArgument, "'{}' lies on {}; copy it to the CPU to write it", one.name,
+         lockstep::name(one.tensor.device()));
+  }
+  const SafetensorsParts parts = safetensors_parts(tensors, metadata);
+  std::vector<std::string_view> pieces{parts.header};
+  for (const Tensor& tensor : parts.data) {
+    pieces.emplace_back(reinterpret_cast<const char*>(tensor.data()), tensor.bytes());
   }
   write_file(path, pieces);
 }

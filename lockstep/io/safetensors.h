@@ -77,9 +77,17 @@ struct NamedTensor {
   Tensor tensor;  // on the CPU
 };
 
-// Puts the tensors into a file, in place of what was there, or changes nothing (base/file.h). The
-// data begins with the widest elements, so that all of them are aligned in the file. Throws
+// Such a file as what is written: the header, then the data of the tensors in this order. The data
+// begins with the widest elements, so that all of them are aligned in the file. Throws
 // Error(kInvalidArgument) for a name that comes twice.
+struct SafetensorsParts {
+  std::string header;
+  std::vector<Tensor> data;
+};
+SafetensorsParts safetensors_parts(std::span<const NamedTensor> tensors,
+                                   const std::map<std::string, std::string>& metadata = {});
+
+// Puts the tensors into a file, in place of what was there, or changes nothing (base/file.h).
 void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
                        const std::map<std::string, std::string>& metadata = {});
 
