@@ -32,6 +32,14 @@ class PairMap {
     return const_cast<Value*>(static_cast<const PairMap&>(*this).find(key));
   }
 
+  // In no order that means anything.
+  template <class Visit>
+  void for_each(Visit visit) const {
+    for (const Slot& slot : slots_) {
+      if (slot.key != kEmpty) visit(slot.key, slot.value);
+    }
+  }
+
   // The value of the key, made if there is none. Valid until the next call of it.
   Value& operator[](std::uint64_t key) {
     if (2 * (size_ + 1) > slots_.size()) make_room(2 * size_ + 1);

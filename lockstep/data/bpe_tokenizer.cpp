@@ -106,12 +106,7 @@ void BpeTokenizer::encode_word(std::string_view word, Room& room, std::vector<To
 }
 
 void BpeTokenizer::decode(std::span<const TokenId> ids, std::string& text) const {
-  check_ids(ids, vocabulary());
-  for (const TokenId id : ids) {
-    if (!vocabulary_.token(id)) {
-      fail(ErrorCode::kInvalidArgument, "no token of this tokenizer has the id {}", id);
-    }
-  }
+  check_ids(ids, vocabulary_);
   std::size_t strip = stripped_blanks_;
   for (const TokenId id : ids) {
     std::string_view token = texts_[static_cast<std::size_t>(id)];

@@ -7,6 +7,7 @@
 #include "lockstep/data/character_tokenizer.h"
 #include "lockstep/data/tokenizer.h"
 #include "lockstep/data/tokenizer_json.h"
+#include "lockstep/data/wordpiece_tokenizer.h"
 
 namespace lockstep::data {
 namespace {
@@ -35,6 +36,7 @@ std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view json, std::string_vi
   const JsonPart model = root.at("model");
   const std::string_view type = model.text_or("type", model.has("merges") ? "BPE" : "WordPiece");
   if (type == "BPE") return std::make_unique<BpeTokenizer>(root, json);
+  if (type == "WordPiece") return std::make_unique<WordPieceTokenizer>(root, json);
   model.unsupported("there is no model of the type '{}'; lockstep has BPE and WordPiece", type);
 }
 

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "lockstep/data/tokenizer_pattern.h"
+#include "lockstep/data/wordpiece_words.h"
 
 namespace lockstep::data {
 namespace {
@@ -119,15 +120,9 @@ class ClassSplitter : public Splitter {
 
 class BertSplitter : public Splitter {
  public:
-  void split(std::string_view text, bool is_first, Pieces& pieces) const override {
-    Pieces words;
-    spaces_.split(text, is_first, words);
-    for (const std::string_view word : words.list) punctuation_.split(word, is_first, pieces);
+  void split(std::string_view text, bool /*is_first*/, Pieces& pieces) const override {
+    for_each_bert_word(text, [&](std::string_view word) { pieces.add(word); });
   }
-
- private:
-  ClassSplitter spaces_{kSpace, Behavior::kRemoved};
-  ClassSplitter punctuation_{kPunctuation, Behavior::kIsolated};
 };
 
 class BlankFirst : public Splitter {

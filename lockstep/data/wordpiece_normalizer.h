@@ -12,7 +12,7 @@ struct BertNormalizer {
   bool strip_accents = true;
   bool lowercase = true;
 
-  // Bytes that are no UTF-8 count as U+FFFD, which clean_text throws away.
+  // Bytes that are no UTF-8 become U+FFFD, which clean_text throws away.
   std::string operator()(std::string_view text) const;
 };
 
