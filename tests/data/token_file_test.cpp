@@ -14,7 +14,7 @@
 #include "lockstep/data/token_writer.h"
 #include "tests/data/temporary_folder.h"
 
-namespace lockstep::data {
+namespace lockstep::data::token_file_test {
 namespace {
 
 using lockstep::testing::TemporaryFolder;
@@ -279,4 +279,4 @@ TEST(TokenFiles, AMegatronIndexThatLiesIsRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep::data
+}  // namespace lockstep::data::token_file_test

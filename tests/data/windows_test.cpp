@@ -9,7 +9,7 @@
 
 #include "lockstep/base/error.h"
 
-namespace lockstep::data {
+namespace lockstep::data::windows_test {
 namespace {
 
 constexpr std::uint64_t kSeeds[] = {0, 1, 0xffffffffffffffffu};
@@ -140,4 +140,4 @@ TEST(Windows, RefusesAStreamShorterThanAWindow) {
 }
 
 }  // namespace
-}  // namespace lockstep::data
+}  // namespace lockstep::data::windows_test
