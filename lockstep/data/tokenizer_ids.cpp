@@ -14,4 +14,13 @@ void check_ids(std::span<const TokenId> ids, std::int64_t vocabulary) {
   }
 }
 
+void check_ids(std::span<const TokenId> ids, const Vocabulary& vocabulary) {
+  check_ids(ids, vocabulary.size());
+  for (const TokenId id : ids) {
+    if (!vocabulary.token(id)) {
+      fail(ErrorCode::kInvalidArgument, "no token of this tokenizer has the id {}", id);
+    }
+  }
+}
+
 }  // namespace lockstep::data

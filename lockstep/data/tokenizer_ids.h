@@ -5,10 +5,13 @@
 #include <span>
 
 #include "lockstep/data/tokenizer.h"
+#include "lockstep/data/tokenizer_vocabulary.h"
 
 namespace lockstep::data {
 
 // Throws Error(kInvalidArgument) for the first that is not in [0, vocabulary).
 void check_ids(std::span<const TokenId> ids, std::int64_t vocabulary);
+// And for the first that no token has.
+void check_ids(std::span<const TokenId> ids, const Vocabulary& vocabulary);
 
 }  // namespace lockstep::data

@@ -3,9 +3,11 @@
 #include <iterator>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/bpe_tokenizer.h"
 #include "lockstep/data/character_tokenizer.h"
 #include "lockstep/data/tokenizer.h"
 #include "lockstep/data/tokenizer_json.h"
+#include "lockstep/data/wordpiece_tokenizer.h"
 
 namespace lockstep::data {
 namespace {
@@ -32,7 +34,10 @@ std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view json, std::string_vi
     root.unsupported("tokenizers of the kind '{}' are unknown; byte and character are", kind);
   }
   const JsonPart model = root.at("model");
-  model.unsupported("models of the type '{}' cannot be read", model.text_or("type", "BPE"));
+  const std::string_view type = model.text_or("type", model.has("merges") ? "BPE" : "WordPiece");
+  if (type == "BPE") return std::make_unique<BpeTokenizer>(root, json);
+  if (type == "WordPiece") return std::make_unique<WordPieceTokenizer>(root, json);
+  model.unsupported("there is no model of the type '{}'; lockstep has BPE and WordPiece", type);
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {

@@ -44,4 +44,17 @@ std::size_t valid_utf8_prefix(std::string_view text) {
   return at;
 }
 
+std::string replace_invalid_utf8(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const std::size_t valid = valid_utf8_prefix(text);
+    result += text.substr(0, valid);
+    text.remove_prefix(valid);
+    if (text.empty()) break;
+    append_utf8(0xfffd, result);
+    text.remove_prefix(1);
+  }
+  return result;
+}
+
 }  // namespace lockstep::data

@@ -59,4 +59,7 @@ void append_utf8(char32_t code_point, std::string& text);
 // How many bytes at the front of `text` are UTF-8.
 std::size_t valid_utf8_prefix(std::string_view text);
 
+// With U+FFFD for each byte that is no UTF-8.
+std::string replace_invalid_utf8(std::string_view text);
+
 }  // namespace lockstep::data
