@@ -120,7 +120,7 @@ std::shared_ptr<const data::Tokenizer> make_tokenizer(std::string_view choice, i
                                                       std::span<const std::string_view> texts) {
   if (choice == "byte") return data::make_byte_tokenizer();
   if (choice == "bpe") {
-    fail(ErrorCode::kUnsupported, "a bpe of {} ids cannot be learned yet", bpe_vocabulary);
+    return data::train_bpe_tokenizer(texts, {.vocabulary = bpe_vocabulary});
   }
   if (choice != "character") return data::load_tokenizer(choice);
   if (texts.size() == 1) return data::make_character_tokenizer(texts[0]);
