@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "lockstep/base/config.h"
 #include "lockstep/base/error.h"
@@ -44,11 +45,9 @@ class JsonReader {
     if (!value.is_array()) {
       fail(ErrorCode::kInvalidArgument, "{}: {} must be a single value", source_, name);
     }
-    std::string list;
-    for (const nlohmann::json& one : value) {
-      list += (list.empty() ? "" : ",") + text_of(one, name);
-    }
-    return list;
+    std::vector<std::string> parts;
+    for (const nlohmann::json& one : value) parts.push_back(text_of(one, name));
+    return fmt::format("{}", fmt::join(parts, ","));
   }
 
   Config& config_;

@@ -63,11 +63,9 @@ class TomlReader {
     if (const auto* value = node.as_integer()) return fmt::to_string(value->get());
     if (const auto* value = node.as_floating_point()) return fmt::to_string(value->get());
     if (const auto* list = node.as_array()) {
-      std::string text;
-      for (const toml::node& one : *list) {
-        text += (text.empty() ? "" : ",") + any_text(one, origin, name);
-      }
-      return text;
+      std::vector<std::string> parts;
+      for (const toml::node& one : *list) parts.push_back(any_text(one, origin, name));
+      return fmt::format("{}", fmt::join(parts, ","));
     }
     fail(ErrorCode::kInvalidArgument, "{}: {} must be a value or a list of values", origin, name);
   }

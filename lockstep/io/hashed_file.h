@@ -1,8 +1,7 @@
 // Files that are on the disk when they are said to be, and whose content can be told from a damaged
 // one.
 //
-// The hash is XXH3 with 128 bits, as `xxh128sum` prints it. It finds damage; it is no proof against
-// someone who means to deceive.
+// Hashes are those of base/content_hash.h, as `xxh128sum` prints them.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "lockstep/base/content_hash.h"
+#include "lockstep/base/fd.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep::io {
@@ -25,10 +26,34 @@ FileHash hash_of(std::string_view text);
 // Reads the whole file. Throws Error(kSystem) where that cannot be done.
 FileHash hash_of_file(const std::filesystem::path& path);
 
-// Makes a file of a text and then the bytes of tensors, one after the other, and returns when it is
-// on the disk; its entry in the folder is there after sync_folder(). Tensors may lie on any device;
-// besides them it takes some MiB. Throws Error(kSystem) where it cannot be done, and where there is
-// such a file already; what was written is then taken away.
+// A new file that is hashed while it is written, and taken away again unless it is finished. All of
+// it throws Error(kSystem) where it cannot be done, the constructor also where there is such a file
+// already.
+class SyncedFile {
+ public:
+  explicit SyncedFile(const std::filesystem::path& path);
+  ~SyncedFile();
+  SyncedFile(const SyncedFile&) = delete;
+  SyncedFile& operator=(const SyncedFile&) = delete;
+
+  void write(std::string_view text);
+  // Its bytes, from any device, without a copy of all of them.
+  void write(const Tensor& tensor);
+  // Returns when the content is on the disk; the name is after sync_folder().
+  FileHash finish();
+
+ private:
+  void write_bytes(std::span<const std::byte> bytes);
+  void write_out(std::span<const std::byte> bytes);
+
+  std::filesystem::path path_;
+  UniqueFd file_;
+  std::uint64_t written_ = 0;
+  bool finished_ = false;
+  ContentHash hash_;
+};
+
+// A whole SyncedFile of a text and then tensors.
 FileHash write_synced(const std::filesystem::path& path, std::string_view text,
                       std::span<const Tensor> tensors = {});
 

@@ -76,13 +76,11 @@ const SafetensorsFile::Entry* SafetensorsFile::find(std::string_view name) const
   return at == by_name_.end() ? nullptr : &entries_[at->second];
 }
 
-const SafetensorsFile::Entry& SafetensorsFile::at(std::string_view name) const {
-  if (const Entry* entry = find(name)) return *entry;
+std::vector<std::string_view> SafetensorsFile::names() const {
   std::vector<std::string_view> names;
   names.reserve(entries_.size());
   for (const Entry& entry : entries_) names.push_back(entry.name);
-  fail(ErrorCode::kInvalidArgument, "{} has no tensor '{}'{}", path_.string(), name,
-       did_you_mean(name, names));
+  return names;
 }
 
 void SafetensorsFile::read(std::string_view name, const Tensor& to) const {
@@ -106,8 +104,14 @@ void SafetensorsFile::read(std::string_view name, const Tensor& to) const {
   copy(to, staging.tensor(to.dtype(), to.shape()));
 }
 
-SafetensorsFile::Loaded SafetensorsFile::load(std::string_view name) const {
-  const Entry& entry = at(name);
+const TensorEntry& TensorSource::at(std::string_view name) const {
+  if (const TensorEntry* entry = find(name)) return *entry;
+  fail(ErrorCode::kInvalidArgument, "{} has no tensor '{}'{}", text(), name,
+       did_you_mean(name, names()));
+}
+
+TensorSource::Loaded TensorSource::load(std::string_view name) const {
+  const TensorEntry& entry = at(name);
   Loaded loaded{.memory = Buffer(entry.bytes), .tensor = {}};
   loaded.tensor =
       loaded.memory.tensor(entry.dtype.value_or(DType::kU8), entry.dtype ? entry.shape : Shape{0});

@@ -77,15 +77,14 @@ std::filesystem::path metrics_path(const std::filesystem::path& folder) {
   return folder / "metrics.jsonl";
 }
 
-std::vector<StepRecord> read_metrics(const std::filesystem::path& folder) {
-  std::vector<StepRecord> records;
+void read_metrics(const std::filesystem::path& folder,
+                  const std::function<void(const StepRecord&)>& visit) {
   std::error_code none;
-  if (!std::filesystem::is_regular_file(metrics_path(folder), none)) return records;
+  if (!std::filesystem::is_regular_file(metrics_path(folder), none)) return;
   std::ifstream file(metrics_path(folder), std::ios::binary);
   for (std::string line; std::getline(file, line);) {
-    if (const auto record = parse_metrics_line(line)) records.push_back(*record);
+    if (const auto record = parse_metrics_line(line)) visit(*record);
   }
-  return records;
 }
 
 std::unique_ptr<RunObserver> make_metrics_file() { return std::make_unique<MetricsFile>(); }

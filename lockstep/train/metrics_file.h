@@ -2,7 +2,7 @@
 #pragma once
 
 #include <filesystem>
-#include <vector>
+#include <functional>
 
 #include "lockstep/train/observer.h"
 
@@ -10,8 +10,9 @@ namespace lockstep::train {
 
 std::filesystem::path metrics_path(const std::filesystem::path& folder);
 
-// Every step that the file tells of, in the file's order; lines that cannot be read are left out.
-// Empty where there is no such file.
-std::vector<StepRecord> read_metrics(const std::filesystem::path& folder);
+// Visits every step that the file tells of, in the file's order; lines that cannot be read are left
+// out. None where there is no such file.
+void read_metrics(const std::filesystem::path& folder,
+                  const std::function<void(const StepRecord&)>& visit);
 
 }  // namespace lockstep::train

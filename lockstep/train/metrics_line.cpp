@@ -22,13 +22,13 @@ std::string json_number(double value) {
   return text;
 }
 
-double number_of(const MetricsJson& line, const char* key, double otherwise) {
+double metric_number(const MetricsJson& line, const char* key, double otherwise) {
   const auto found = line.find(key);
   return found != line.end() && found->is_number() ? found->get<double>() : otherwise;
 }
 
 template <class Whole>
-Whole whole_of(const MetricsJson& line, const char* key) {
+Whole metric_whole(const MetricsJson& line, const char* key) {
   const auto found = line.find(key);
   return found != line.end() && found->is_number_integer() ? found->get<Whole>() : Whole{0};
 }
@@ -65,19 +65,19 @@ std::optional<StepRecord> parse_metrics_line(std::string_view text) {
   if (!line.is_object()) return std::nullopt;
   StepRecord record;
   StepMetrics& metrics = record.metrics;
-  metrics.step = whole_of<std::int64_t>(line, "step");
+  metrics.step = metric_whole<std::int64_t>(line, "step");
   if (metrics.step < 1) return std::nullopt;
-  metrics.loss = number_of(line, "loss", kNone);
-  if (line.contains("val_loss")) record.validation_loss = number_of(line, "val_loss", kNone);
-  metrics.rate = number_of(line, "lr", kNone);
-  metrics.gradient_norm = number_of(line, "grad_norm", kNone);
-  metrics.tokens = whole_of<std::int64_t>(line, "tokens");
-  metrics.seconds = number_of(line, "step_ms", kNone) / kMilliseconds;
-  record.data_seconds = number_of(line, "data_ms", 0) / kMilliseconds;
-  record.checkpoint_seconds = number_of(line, "checkpoint_ms", 0) / kMilliseconds;
-  record.validation_seconds = number_of(line, "validation_ms", 0) / kMilliseconds;
-  record.memory_bytes = whole_of<std::uint64_t>(line, "memory_bytes");
-  metrics.loss_scale = number_of(line, "loss_scale", 1);
+  metrics.loss = metric_number(line, "loss", kNone);
+  if (line.contains("val_loss")) record.validation_loss = metric_number(line, "val_loss", kNone);
+  metrics.rate = metric_number(line, "lr", kNone);
+  metrics.gradient_norm = metric_number(line, "grad_norm", kNone);
+  metrics.tokens = metric_whole<std::int64_t>(line, "tokens");
+  metrics.seconds = metric_number(line, "step_ms", kNone) / kMilliseconds;
+  record.data_seconds = metric_number(line, "data_ms", 0) / kMilliseconds;
+  record.checkpoint_seconds = metric_number(line, "checkpoint_ms", 0) / kMilliseconds;
+  record.validation_seconds = metric_number(line, "validation_ms", 0) / kMilliseconds;
+  record.memory_bytes = metric_whole<std::uint64_t>(line, "memory_bytes");
+  metrics.loss_scale = metric_number(line, "loss_scale", 1);
   const auto skipped = line.find("skipped");
   metrics.skipped = skipped != line.end() && skipped->is_boolean() && skipped->get<bool>();
   return record;

@@ -16,20 +16,20 @@ namespace {
 
 constexpr double kMemorySeconds = 10;  // after which a step counts 1/e
 
-std::string count_of(std::int64_t count) {
+std::string progress_count(std::int64_t count) {
   return format_count(static_cast<std::uint64_t>(std::max<std::int64_t>(count, 0)));
 }
 
-struct Piece {
+struct LinePiece {
   std::string text;
   int importance;  // the least goes first
 };
 
-std::vector<Piece> pieces_of(const Progress& progress) {
-  const std::string steps = count_of(progress.steps);
-  std::vector<Piece> pieces;
+std::vector<LinePiece> pieces_of(const Progress& progress) {
+  const std::string steps = progress_count(progress.steps);
+  std::vector<LinePiece> pieces;
   pieces.push_back(
-      {fmt::format("step {:>{}}/{}", count_of(progress.step), steps.size(), steps), 10});
+      {fmt::format("step {:>{}}/{}", progress_count(progress.step), steps.size(), steps), 10});
   pieces.push_back({fmt::format("loss {:.4f}", progress.loss), 9});
   if (progress.skipped) pieces.push_back({"skipped", 8});
   if (progress.validation_loss) {
@@ -41,7 +41,7 @@ std::vector<Piece> pieces_of(const Progress& progress) {
                                                        : fmt::format("{:.3g}", norm)),
                     3});
   if (std::isfinite(progress.tokens_per_second)) {
-    pieces.push_back({count_of(std::llround(progress.tokens_per_second)) + " tokens/s", 6});
+    pieces.push_back({progress_count(std::llround(progress.tokens_per_second)) + " tokens/s", 6});
   }
   if (progress.flops_per_second > 0 && std::isfinite(progress.flops_per_second)) {
     std::string text = format_si(progress.flops_per_second, "FLOP/s");
@@ -59,9 +59,9 @@ std::vector<Piece> pieces_of(const Progress& progress) {
   return pieces;
 }
 
-std::string joined(const std::vector<Piece>& pieces) {
+std::string joined_pieces(const std::vector<LinePiece>& pieces) {
   std::string line;
-  for (const Piece& piece : pieces) {
+  for (const LinePiece& piece : pieces) {
     if (!line.empty()) line += "  ";
     line += piece.text;
   }
@@ -104,17 +104,17 @@ Progress ProgressMeter::add(const StepRecord& record) {
   return progress_;
 }
 
-std::string progress_line(const Progress& progress) { return joined(pieces_of(progress)); }
+std::string progress_line(const Progress& progress) { return joined_pieces(pieces_of(progress)); }
 
 std::string progress_line(const Progress& progress, int columns) {
   const auto room = static_cast<std::size_t>(std::max(columns, 0));
-  std::vector<Piece> pieces = pieces_of(progress);
-  std::string line = joined(pieces);
+  std::vector<LinePiece> pieces = pieces_of(progress);
+  std::string line = joined_pieces(pieces);
   while (line.size() > room && pieces.size() > 2) {
-    pieces.erase(std::min_element(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
-      return a.importance < b.importance;
-    }));
-    line = joined(pieces);
+    pieces.erase(std::min_element(
+        pieces.begin(), pieces.end(),
+        [](const LinePiece& a, const LinePiece& b) { return a.importance < b.importance; }));
+    line = joined_pieces(pieces);
   }
   return line.substr(0, room);
 }
@@ -128,9 +128,10 @@ std::string opening_text(const RunFacts& facts) {
   }
   text += '\n';
   if (!facts.data.empty()) text += facts.data + '\n';
-  text += facts.first_step > 1 ? fmt::format("steps {} to {}, resumed", count_of(facts.first_step),
-                                             count_of(facts.steps))
-                               : fmt::format("{} steps", count_of(facts.steps));
+  text += facts.first_step > 1
+              ? fmt::format("steps {} to {}, resumed", progress_count(facts.first_step),
+                            progress_count(facts.steps))
+              : fmt::format("{} steps", progress_count(facts.steps));
   if (facts.memory_bytes > 0) {
     text += fmt::format(", {} of memory", format_bytes(static_cast<double>(facts.memory_bytes)));
   }
@@ -140,7 +141,8 @@ std::string opening_text(const RunFacts& facts) {
 std::string closing_text(const RunEnd& end, const std::optional<Progress>& last) {
   constexpr std::string_view kReasons[] = {"finished", "interrupted", "failed"};
   std::string text(kReasons[static_cast<std::size_t>(end.reason)]);
-  text += last ? fmt::format(" at step {} of {}", count_of(last->step), count_of(last->steps))
+  text += last ? fmt::format(" at step {} of {}", progress_count(last->step),
+                             progress_count(last->steps))
                : std::string(" before the first step");
   text += fmt::format(" after {}", format_duration(end.seconds));
   if (!end.message.empty()) text += ": " + end.message;
@@ -148,7 +150,7 @@ std::string closing_text(const RunEnd& end, const std::optional<Progress>& last)
 }
 
 std::string sample_text(std::int64_t step, const std::string& text) {
-  std::string lines = fmt::format("sample after step {}:\n", count_of(step));
+  std::string lines = fmt::format("sample after step {}:\n", progress_count(step));
   const std::string shown = printable(text);
   for (const std::string_view line : split_text(shown, '\n')) {
     lines += line.empty() ? "\n" : fmt::format("    {}\n", line);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
@@ -98,7 +99,7 @@ class MetricsFile : public RunFolder {
   }
   std::vector<std::int64_t> steps() const {
     std::vector<std::int64_t> steps;
-    for (const StepRecord& one : read_metrics(folder_)) steps.push_back(one.metrics.step);
+    read_metrics(folder_, [&](const StepRecord& one) { steps.push_back(one.metrics.step); });
     return steps;
   }
   std::string text() const { return bytes_of(metrics_path(folder_)); }
