@@ -15,5 +15,6 @@ void add_explain(CLI::App& app, int& exit_code);
 void add_launch(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
 void add_plan(CLI::App& app, int& exit_code);
+void add_generate(CLI::App& app, int& exit_code);
 
 }  // namespace lockstep::cli

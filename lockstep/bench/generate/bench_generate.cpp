@@ -47,7 +47,7 @@ Program our_generator(const GenerateBench& bench) {
 
 Program pytorch_generator(const GenerateBench& bench, const std::string& python,
                           const GenerateWork& work, std::string_view mode) {
-  const plan::ModelShape shape = train::shape_of(bench.options.model);
+  const plan::ModelShape shape = train::shape_of(bench.options);
   const std::string threads = std::to_string(work.threads);
   const auto number = [](std::int64_t value) { return std::to_string(value); };
   return {{python,           (bench.peers_folder / "generate_pytorch.py").string(),
@@ -125,7 +125,7 @@ using Writers = std::vector<std::unique_ptr<Writer>>;
 // PyTorch by hand, eager and compiled, for GPT-2; transformers for whatever it has.
 void add_peers(const GenerateBench& bench, const GenerateWork& work, const Interrupt& interrupt,
                Writers& writers) {
-  const plan::ModelShape shape = train::shape_of(bench.options.model);
+  const plan::ModelShape shape = train::shape_of(bench.options);
   const bool gpt2 = shape.family == plan::Family::kGpt2;
   show("looking for a Python with PyTorch");
   const Python python = find_python(bench.python, bench.command);
@@ -153,7 +153,7 @@ std::size_t read_per_token(const plan::ModelShape& shape) {
 
 bool run_generate(const GenerateBench& bench) {
   if (!bench.json.empty()) check_can_write(bench.json);
-  const plan::ModelShape shape = train::shape_of(bench.options.model);
+  const plan::ModelShape shape = train::shape_of(bench.options);
   if (bench.prompt + bench.tokens > static_cast<std::int64_t>(shape.positions)) {
     fail(ErrorCode::kInvalidArgument,
          "a prompt of {} and {} new tokens are more than the {} positions of {}; take fewer",
