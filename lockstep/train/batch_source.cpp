@@ -20,11 +20,14 @@ std::unique_ptr<BatchSource> make_batch_source(const Dataset& dataset, const Sou
     case Objective::kNextToken:
       return make_next_token_source(dataset, setup);
     case Objective::kMaskedToken:
+      return make_masked_token_source(dataset, setup);
     case Objective::kTranslate:
+      return make_translation_source(dataset, setup);
     case Objective::kRegress:
-      break;
+      return make_table_source(dataset, setup);
   }
-  fail(ErrorCode::kUnsupported, "there is no source of such batches yet");
+  fail(ErrorCode::kInvalidArgument, "there is no objective of number {}",
+       static_cast<int>(setup.objective));
 }
 
 }  // namespace lockstep::train

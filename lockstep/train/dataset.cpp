@@ -2,7 +2,11 @@
 
 #include "lockstep/base/content_hash.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/mapped_file.h"
+#include "lockstep/data/pairs.h"
+#include "lockstep/data/table.h"
 #include "lockstep/train/batch_source.h"
+#include "lockstep/train/row_source.h"
 #include "lockstep/train/text_cache.h"
 
 namespace lockstep::train {
@@ -88,9 +92,34 @@ void open_tokens_into(Dataset& dataset, const data::DataOptions& options) {
   dataset.tokenizer = tokenizer_beside(options.tokenizer, *dataset.training);
 }
 
+void open_pairs_into(Dataset& dataset, const data::DataOptions& options, const fs::path& cache) {
+  const MappedFile file(options.pairs);
+  const std::vector<data::TextPair> pairs = data::parse_pairs(file.text(), options.pairs);
+  const std::string_view texts[] = {file.text()};
+  dataset.tokenizer = make_tokenizer(options.tokenizer.empty() ? "byte" : options.tokenizer,
+                                     options.bpe_vocabulary, texts);
+  keep_tokenizer(*dataset.tokenizer, cache);
+  for (const data::TextPair& pair : pairs) {
+    Dataset::Pair& ids = dataset.pairs.emplace_back();
+    dataset.tokenizer->encode(pair.source, ids.source);
+    dataset.tokenizer->encode(pair.target, ids.target);
+  }
+}
+
+void open_table_into(Dataset& dataset, const data::DataOptions& options) {
+  const MappedFile file(options.table);
+  data::Table table = data::parse_table(file.text(), options.table);
+  // What is held back must not be seen, not even in a mean.
+  data::standardize(table,
+                    table.rows() - held_back_rows(table.rows(), options.validation_fraction));
+  dataset.features = static_cast<std::int64_t>(table.columns) - 1;
+  dataset.table.assign(table.cells.begin(), table.cells.end());
+}
+
 }  // namespace
 
 std::int64_t Dataset::vocabulary() const {
+  if (tokenizer && !pairs.empty()) return data::translation_tokens(*tokenizer).vocabulary;
   if (tokenizer) return tokenizer->vocabulary();
   return std::max(training ? training->vocabulary() : 0, validation ? validation->vocabulary() : 0);
 }
@@ -103,6 +132,8 @@ Dataset open_dataset(const data::DataOptions& options, const fs::path& cache,
   dataset.mask_fraction = options.mask_fraction;
   if (!options.text.empty()) open_text_into(dataset, options, cache, progress);
   if (!options.tokens.empty()) open_tokens_into(dataset, options);
+  if (!options.pairs.empty()) open_pairs_into(dataset, options, cache);
+  if (!options.table.empty()) open_table_into(dataset, options);
   if (!options.validation_tokens.empty()) dataset.validation.emplace(options.validation_tokens);
   if (dataset.tokenizer && dataset.training) {
     check_same_tokenizer(*dataset.training, *dataset.tokenizer);

@@ -76,8 +76,18 @@ class RowSource : public BatchSource {
   RowMemory validation_;
 };
 
+// How many of the examples at the end are held back.
+constexpr std::uint64_t held_back_rows(std::uint64_t rows, double fraction) {
+  return static_cast<std::uint64_t>(static_cast<double>(rows) * fraction);
+}
+
 // The kinds of sources; make_batch_source() has checked what they have in common.
 std::unique_ptr<BatchSource> make_next_token_source(const Dataset& dataset,
                                                     const SourceSetup& setup);
+std::unique_ptr<BatchSource> make_masked_token_source(const Dataset& dataset,
+                                                      const SourceSetup& setup);
+std::unique_ptr<BatchSource> make_translation_source(const Dataset& dataset,
+                                                     const SourceSetup& setup);
+std::unique_ptr<BatchSource> make_table_source(const Dataset& dataset, const SourceSetup& setup);
 
 }  // namespace lockstep::train

@@ -46,11 +46,14 @@ void write_origin(const fs::path& path, const Origin& origin) {
   write_file(path, json.dump(2) + '\n');
 }
 
+// Where a tokenizer is kept.
+fs::path path_of_tokenizer(const fs::path& folder) { return folder / "tokenizer.json"; }
+
 void make_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) fail_errno(fmt::format("cannot make the folder {}", folder.string()), error.value());
-  check_can_write(folder / "tokenizer.json");
+  check_can_write(path_of_tokenizer(folder));
 }
 
 std::shared_ptr<const data::Tokenizer> learn(const TextCache& cache) {
@@ -134,6 +137,11 @@ std::shared_ptr<const data::Tokenizer> make_tokenizer(std::string_view choice, i
   return data::make_character_tokenizer(characters);
 }
 
+void keep_tokenizer(const data::Tokenizer& tokenizer, const fs::path& folder) {
+  make_folder(folder);
+  write_file(path_of_tokenizer(folder), tokenizer.json());
+}
+
 CachedTokens cached_tokens(const TextCache& cache, const TellProgress& progress) {
   make_folder(cache.folder);
   const std::string training = data::text_files_hash(cache.training);
@@ -143,12 +151,11 @@ CachedTokens cached_tokens(const TextCache& cache, const TellProgress& progress)
   if (cache.tokenizer == "bpe") choice += fmt::format(" {} {}", cache.bpe_vocabulary, training);
   if (cache.tokenizer == "character") choice += fmt::format(" {} {}", training, validation);
 
-  const fs::path kept = cache.folder / "tokenizer.json";
   const Origin before = read_origin(cache.folder / "training.json");
   std::shared_ptr<const data::Tokenizer> tokenizer;
   if (is_learned(cache.tokenizer) && before.choice == choice) {
     try {
-      tokenizer = data::load_tokenizer(kept);
+      tokenizer = data::load_tokenizer(path_of_tokenizer(cache.folder));
     } catch (const Error&) {  // gone or damaged
     }
     if (tokenizer && content_hash(tokenizer->json()) != before.tokenizer) tokenizer = nullptr;
@@ -158,7 +165,7 @@ CachedTokens cached_tokens(const TextCache& cache, const TellProgress& progress)
       progress(fmt::format("learning a {} tokenizer", cache.tokenizer));
     }
     tokenizer = learn(cache);
-    write_file(kept, tokenizer->json());
+    keep_tokenizer(*tokenizer, cache.folder);
   }
   const std::string hash = content_hash(tokenizer->json());
 
