@@ -12,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
 #include "lockstep/bench/train/helper.h"
+#include "lockstep/bench/train/peer_environment.h"
 #include "lockstep/bench/train/python.h"
 #include "lockstep/plan/arithmetic.h"
 
@@ -64,7 +65,7 @@ Program pytorch_generator(const GenerateBench& bench, const std::string& python,
            "--feed-forward", number(shape.feed_forward),
            "--vocabulary",   number(shape.vocabulary),
            "--positions",    number(shape.positions)},
-          {{"OMP_NUM_THREADS", threads}, {"MKL_NUM_THREADS", threads}}};
+          peer_environment(work.threads)};
 }
 
 // One implementation at work.

@@ -10,6 +10,9 @@
 namespace lockstep::cpu::gemm {
 namespace {
 
+// Outputs that threads do not cut: few, so that shares of many threads are about equal.
+constexpr std::size_t kGrain = 8;
+
 class FewRowsProduct final : public Implementation {
  public:
   explicit FewRowsProduct(const Cpu& cpu) : cpu_(cpu) {}
@@ -43,8 +46,7 @@ class FewRowsProduct final : public Implementation {
     if (shape.n * shape.k * size_of(shape.dtype) < kBytesWorthSplitting) {
       return work_of(0, {0, shape.n});
     }
-    cpu_.team.run(
-        [&](int thread) { work_of(thread, share(shape.n, threads, thread, finishing.columns)); });
+    cpu_.team.run([&](int thread) { work_of(thread, share(shape.n, threads, thread, kGrain)); });
   }
 
  private:
