@@ -15,14 +15,14 @@
 #include "lockstep/train/saved_model.h"
 #include "tests/cli/shell.h"
 
-namespace lockstep {
+namespace lockstep::generate_proc_test {
 namespace {
 
 namespace fs = std::filesystem;
+using lockstep::testing::Outcome;
+using lockstep::testing::run_lockstep;
+using lockstep::testing::shell;
 using ::testing::HasSubstr;
-using testing::Outcome;
-using testing::run_lockstep;
-using testing::shell;
 
 constexpr std::string_view kLetters = "\n abcdefghijklm\u00e9\u20ac";
 constexpr const char* kModel = R"([model]
@@ -148,4 +148,4 @@ TEST_F(Generate, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::generate_proc_test

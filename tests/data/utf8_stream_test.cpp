@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep::data {
+namespace lockstep::data::utf8_stream_test {
 namespace {
 
 // One, two, three and four bytes, and the longest that a character can be told by.
@@ -49,4 +49,4 @@ TEST(Utf8Stream, LetsBytesThroughThatAreNoCharacters) {
 }
 
 }  // namespace
-}  // namespace lockstep::data
+}  // namespace lockstep::data::utf8_stream_test
