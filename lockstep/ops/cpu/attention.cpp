@@ -80,6 +80,20 @@ void share_key_head(const AttentionKernels& kernels, const AttentionCall& call, 
   kernels.backward(call, part, room);
 }
 
+// One query per sequence: the heads are what there is to share.
+void run_rows(const Cpu& cpu, const ops::Attention& op, std::byte* scratch) {
+  const AttentionCall call = call_of(op);
+  const AttentionKernels& kernels = kernels_of(cpu.isa);
+  const std::size_t heads = whole(op.shape.batch) * call.heads;
+  cpu.team.run([&](int thread) {
+    const RowRoom room = row_room(op.shape, cpu.team.size(), thread, scratch);
+    const Range mine = share(heads, cpu.team.size(), thread);
+    for (std::size_t i = mine.begin; i < mine.end; ++i) {
+      kernels.row(call, i / call.heads, i % call.heads, room);
+    }
+  });
+}
+
 }  // namespace
 
 // A thread takes whole heads, one after the other, so that their keys stay in its cache. The strips
@@ -87,6 +101,8 @@ void share_key_head(const AttentionKernels& kernels, const AttentionCall& call, 
 void run(const Cpu& cpu, const ops::Attention& op, std::byte* scratch) {
   ops::check(op);
   AttentionCall call = call_of(op);
+  const bool plain = !call.dropout.given && !ops::is_given(op.probabilities);
+  if (call.queries == 1 && plain) return run_rows(cpu, op, scratch);
   if (ops::is_given(op.probabilities)) {
     call.probabilities = reinterpret_cast<float*>(op.probabilities.data());
   }

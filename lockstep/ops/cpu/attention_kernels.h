@@ -100,6 +100,12 @@ struct ForwardRoom {
   float* kept = nullptr;     // the same: what dropout multiplies by
 };
 
+// For the one query of a sequence.
+struct RowRoom {
+  float* query = nullptr;   // [head], scaled
+  float* scores = nullptr;  // [keys]
+};
+
 struct BackwardRoom {
   std::size_t tiles = 0;
   std::size_t head = 0;
@@ -122,6 +128,9 @@ struct BackwardRoom {
 struct AttentionKernels {
   void (*forward)(const AttentionCall& call, const QueryStrip& strip, const ForwardRoom& room);
   void (*backward)(const AttentionCall& call, const BackwardPart& part, const BackwardRoom& room);
+  // Forward of one head of a sequence that has one query, without dropout and probabilities.
+  void (*row)(const AttentionCall& call, std::size_t sequence, std::size_t head,
+              const RowRoom& room);
 };
 
 extern const AttentionKernels kAttentionScalar;

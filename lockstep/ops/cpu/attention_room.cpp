@@ -54,6 +54,10 @@ ForwardRoom lay_out_forward(const Extents& extents, Cursor& cursor) {
           .kept = cursor.take(square)};
 }
 
+RowRoom lay_out_row(const Extents& extents, Cursor& cursor) {
+  return {.query = cursor.take(extents.head), .scores = cursor.take(extents.keys)};
+}
+
 BackwardRoom lay_out_backward(const Extents& extents, Cursor& cursor) {
   const std::size_t matrix = kAttentionBlock * extents.head;
   const std::size_t square = kAttentionBlock * kAttentionBlock;
@@ -77,10 +81,11 @@ BackwardRoom lay_out_backward(const Extents& extents, Cursor& cursor) {
 
 // Floats that each thread has.
 std::size_t share_of_thread(const Extents& extents) {
-  Cursor forward(nullptr), backward(nullptr);
+  Cursor forward(nullptr), row(nullptr), backward(nullptr);
   lay_out_forward(extents, forward);
+  lay_out_row(extents, row);
   lay_out_backward(extents, backward);
-  return std::max(forward.used(), backward.used());
+  return std::max({forward.used(), row.used(), backward.used()});
 }
 
 Cursor cursor_of(const Extents& extents, int thread, std::byte* scratch) {
@@ -112,6 +117,12 @@ ForwardRoom forward_room(const ops::AttentionShape& shape, int threads, int thre
   const Extents extents(shape, threads);
   Cursor cursor = cursor_of(extents, thread, scratch);
   return lay_out_forward(extents, cursor);
+}
+
+RowRoom row_room(const ops::AttentionShape& shape, int threads, int thread, std::byte* scratch) {
+  const Extents extents(shape, threads);
+  Cursor cursor = cursor_of(extents, thread, scratch);
+  return lay_out_row(extents, cursor);
 }
 
 BackwardRoom backward_room(const ops::AttentionShape& shape, int threads, int thread,

@@ -228,7 +228,7 @@ TEST(LinearLayers, ActivateAsActivateDoes) {
 }
 
 TEST(LinearLayers, RefuseTooLittleScratchMemory) {
-  const LinearShape shape{.rows = 8, .in = 8, .out = 8};
+  const LinearShape shape{.rows = 16, .in = 16, .out = 16};
   const auto ops = make_cpu_ops(1);
   const Buffer scratch(ops->scratch(shape) - 1);
   ops->use_scratch(scratch.tensor(DType::kU8, {static_cast<std::int64_t>(scratch.bytes())}));
