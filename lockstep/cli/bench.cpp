@@ -12,6 +12,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   add_bench_worker(*bench, exit_code);
   add_bench_train(*bench, exit_code);
   add_bench_train_worker(*bench, exit_code);
+  add_bench_recipe(*bench, exit_code);
 }
 
 }  // namespace lockstep::cli

@@ -217,6 +217,7 @@ double sum_of(const Tensor& losses) {
 }
 
 std::int64_t count_targets(const Batch& batch) {
+  if (!ops::is_given(batch.targets)) return static_cast<std::int64_t>(batch.outputs.elements());
   std::int64_t count = 0;
   for (const std::int32_t target : batch.targets.as<const std::int32_t>()) {
     if (target != ops::kNoTarget) ++count;

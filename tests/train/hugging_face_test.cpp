@@ -36,7 +36,8 @@ class Fixture {
       : file(path_of(model)), about(nlohmann::json::parse(file.metadata().at("about"))) {
     const nlohmann::json& sizes = about["model"];
     const auto size = [&](const char* key) { return sizes[key].get<int>(); };
-    options.model.family = plan::family_from_name(sizes["family"].get<std::string>());
+    family = plan::family_from_name(sizes["family"].get<std::string>());
+    options.model.family = model_family(family);
     options.model.layers = size("layers");
     options.model.hidden = size("hidden");
     options.model.heads = size("heads");
@@ -79,6 +80,7 @@ class Fixture {
 
   io::SafetensorsFile file;
   nlohmann::json about;
+  plan::Family family = plan::Family::kGpt2;
   TrainOptions options;
   nn::Batch batch;
 
@@ -130,7 +132,7 @@ TEST_P(HuggingFace, LogitsAndLossAreTheSame) {
   const auto ops = make_ops();
   Trainer trainer(fixture_.options, *ops);
   nn::Replica& replica = trainer.replica();
-  nn::load_hugging_face(fixture_.file, fixture_.options.model.family, replica, "parameter.");
+  nn::load_hugging_face(fixture_.file, fixture_.family, replica, "parameter.");
   const std::vector<float> expected = fixture_.floats("logits");
   std::vector<float> logits(expected.size());
   const std::int64_t rows = fixture_.batch.shape.rows();
@@ -147,15 +149,14 @@ TEST_P(HuggingFace, EveryGradientIsTheSame) {
   const auto ops = make_ops();
   Trainer trainer(fixture_.options, *ops);
   nn::Replica& replica = trainer.replica();
-  nn::load_hugging_face(fixture_.file, fixture_.options.model.family, replica, "parameter.");
+  nn::load_hugging_face(fixture_.file, fixture_.family, replica, "parameter.");
   const auto targets = static_cast<float>(nn::count_targets(fixture_.batch));
   replica.zero_gradients();
   replica.forward_backward(fixture_.batch, {.step = 1, .loss_factor = 1 / targets});
   ops->synchronize();
   std::vector<float> row(replica.flat().elements());
   const Tensor expected = tensor_of(std::span(row));
-  nn::read_hugging_face(fixture_.file, fixture_.options.model.family, replica.flat(), expected,
-                        "gradient.");
+  nn::read_hugging_face(fixture_.file, fixture_.family, replica.flat(), expected, "gradient.");
   for (const nn::FlatParameter& parameter : replica.flat().all()) {
     const auto theirs = nn::FlatParameters::view(expected, parameter).as<const float>();
     const auto ours = replica.gradient(parameter.name).as<const float>();
@@ -167,8 +168,7 @@ TEST_P(HuggingFace, EveryGradientIsTheSame) {
 TEST_P(HuggingFace, TenStepsOfAdamWGoTheSameWay) {
   const auto ops = make_ops();
   Trainer trainer(fixture_.options, *ops);
-  nn::load_hugging_face(fixture_.file, fixture_.options.model.family, trainer.replica(),
-                        "parameter.");
+  nn::load_hugging_face(fixture_.file, fixture_.family, trainer.replica(), "parameter.");
   const std::vector<float> expected = fixture_.floats("losses");
   ASSERT_EQ(expected.size(), 11u);
   for (std::size_t step = 0; step < expected.size(); ++step) {

@@ -1,0 +1,49 @@
+#include <cerrno>
+#include <fstream>
+#include <iterator>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/bpe_tokenizer.h"
+#include "lockstep/data/character_tokenizer.h"
+#include "lockstep/data/tokenizer.h"
+#include "lockstep/data/tokenizer_json.h"
+#include "lockstep/data/wordpiece_tokenizer.h"
+
+namespace lockstep::data {
+namespace {
+
+constexpr const char* kFileName = "tokenizer.json";
+
+std::string read_whole(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) fail_errno(fmt::format("cannot read the tokenizer {}", path.string()), errno);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (file.bad()) fail_errno(fmt::format("cannot read the tokenizer {}", path.string()), errno);
+  return text;
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view json, std::string_view source) {
+  const JsonFile file(json, source);
+  const JsonPart root = file.root();
+  if (root.has("kind")) {
+    const std::string_view kind = root.at("kind").text();
+    if (kind == "byte") return make_byte_tokenizer();
+    if (kind == "character") return parse_character_tokenizer(root);
+    root.unsupported("tokenizers of the kind '{}' are unknown; byte and character are", kind);
+  }
+  const JsonPart model = root.at("model");
+  const std::string_view type = model.text_or("type", model.has("merges") ? "BPE" : "WordPiece");
+  if (type == "BPE") return std::make_unique<BpeTokenizer>(root, json);
+  if (type == "WordPiece") return std::make_unique<WordPieceTokenizer>(root, json);
+  model.unsupported("there is no model of the type '{}'; lockstep has BPE and WordPiece", type);
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const auto file = std::filesystem::is_directory(path, ignored) ? path / kFileName : path;
+  return parse_tokenizer(read_whole(file), file.string());
+}
+
+}  // namespace lockstep::data

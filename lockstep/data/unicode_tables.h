@@ -1,0 +1,24 @@
+// Tables about characters, written by unicode_tables.py; unicode.h is how they are asked.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace lockstep::data {
+
+// Alternating: how many code points are skipped, how many belong.
+std::span<const std::uint32_t> letter_ranges();           // \p{L}
+std::span<const std::uint32_t> number_ranges();           // \p{N}
+std::span<const std::uint32_t> space_ranges();            // \s
+std::span<const std::uint32_t> control_ranges();          // what BERT throws away
+std::span<const std::uint32_t> punctuation_ranges();      // where BERT cuts
+std::span<const std::uint32_t> nonspacing_mark_ranges();  // accents
+
+// For each class but 0: its number, how many runs it has, and those as above.
+std::span<const std::uint32_t> combining_classes();
+
+// For each character that is changed: the step from the one before, how many it becomes, and those.
+std::span<const std::uint32_t> lower_case_mappings();
+std::span<const std::uint32_t> decompositions();  // canonical, in full; without Hangul syllables
+
+}  // namespace lockstep::data

@@ -1,0 +1,54 @@
+// Texts of a run as token files, made once and kept in a folder:
+//
+//   <cache>/training.tokens   and validation.tokens, where there is a text for it
+//   <cache>/training.json     what the tokens were made of; and validation.json
+//   <cache>/tokenizer.json    the tokenizer that made them
+//
+// They are used again only where nothing has changed: path, size, time and content of every text,
+// and the tokenizer.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/data/options.h"
+#include "lockstep/data/text_files.h"
+#include "lockstep/data/token_file.h"
+#include "lockstep/data/tokenizer.h"
+
+namespace lockstep::train {
+
+using TellProgress = std::function<void(std::string_view)>;
+
+// The texts of a run, and which tokenizer it asked for.
+struct TextCache {
+  std::filesystem::path folder;
+  std::vector<data::TextFile> training;
+  std::vector<data::TextFile> validation;  // empty: none of its own
+  std::string tokenizer;                   // as in DataOptions
+  int bpe_vocabulary = 0;
+};
+
+struct CachedTokens {
+  std::shared_ptr<const data::Tokenizer> tokenizer;
+  data::TokenFile training;
+  std::unique_ptr<data::TokenFile> validation;  // nullptr: none of its own
+};
+
+// Throws Error(kSystem) where the folder cannot be made or written to, before any work.
+CachedTokens cached_tokens(const TextCache& cache, const TellProgress& progress);
+
+// "byte", "character" and "bpe", the last two learned from these texts, or from a file.
+std::shared_ptr<const data::Tokenizer> make_tokenizer(std::string_view choice, int bpe_vocabulary,
+                                                      std::span<const std::string_view> texts);
+// Puts it into the folder, which is made where missing, as tokenizer.json.
+void keep_tokenizer(const data::Tokenizer& tokenizer, const std::filesystem::path& folder);
+// Whether make_tokenizer() looks at the texts for it.
+bool is_learned(std::string_view choice);
+
+}  // namespace lockstep::train
