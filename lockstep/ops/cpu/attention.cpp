@@ -16,6 +16,7 @@ const AttentionKernels& kernels_of(Isa isa) {
 #elif defined(__x86_64__)
     case Isa::kAvx2:
       return kAttentionAvx2;
+    case Isa::kAmx:
     case Isa::kAvx512:
       return kAttentionAvx512;
 #endif
