@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lockstep/ops/cpu/gemm/packed.h"
+#include "lockstep/ops/cpu/gemm/supply.h"
 #include "lockstep/ops/cpu/gemm/tiled.h"
 #include "tests/ops/cpu/products.h"
 
@@ -30,7 +31,7 @@ std::vector<std::byte> tiled(const TileCase& tiles, ThreadTeam& team, const Tile
                              std::optional<ops::Activation> activation = std::nullopt) {
   const Cpu cpu{team, tiles.isa};
   return output_of(
-      shape, inputs, tiled_scratch(cpu, blocks),
+      shape, inputs, blocks.bytes(team.size()),
       [&](const Product& product, std::byte* scratch) {
         run_tiled(*tiles.kernels, cpu, blocks, product, scratch);
       },
@@ -56,16 +57,13 @@ void expect_exact_by_tiles(const TileCase& tiles, ThreadTeam& team, const TiledB
 }
 
 // Blocks so small that a product of a few strips has several of everything.
-TiledBlocks small_blocks(int row_parts, int column_parts) {
-  TiledBlocks blocks;
-  blocks.row_parts = static_cast<std::size_t>(row_parts);
-  blocks.column_parts = static_cast<std::size_t>(column_parts);
-  blocks.area_rows = 64;
-  blocks.area_columns = 96;
-  blocks.columns = 64;
-  blocks.depth = 64;
-  blocks.waits = true;
-  return blocks;
+TiledBlocks small_blocks(bool rows_are_shared) {
+  return {.rows_are_shared = rows_are_shared,
+          .own_lines = 64,
+          .group = 64,
+          .panel = 96,
+          .depth = 64,
+          .waiting = 224};
 }
 
 TEST(TiledGemm, MultipliesOddShapesExactly) {
@@ -77,7 +75,7 @@ TEST(TiledGemm, MultipliesOddShapesExactly) {
         for (const std::size_t n : kSizes) {
           for (const std::size_t k : kSizes) {
             const ProductShape shape = bf16_shape(m, n, k, transposed);
-            expect_exact_by_tiles(tiles, team, plan_tiled(shape, 1), shape);
+            expect_exact_by_tiles(tiles, team, plan_tiled(shape), shape);
           }
         }
       }
@@ -86,26 +84,26 @@ TEST(TiledGemm, MultipliesOddShapesExactly) {
 }
 
 TEST(TiledGemm, MultipliesWhatDoesNotFitIntoABlock) {
-  constexpr int kParts[][2] = {{1, 1}, {2, 1}, {1, 3}, {2, 2}};
   for (const TileCase& tiles : tile_cases()) {
-    for (const auto& [row_parts, column_parts] : kParts) {
-      ThreadTeam team(row_parts * column_parts);
+    for (const int threads : {1, 2, 5}) {
+      ThreadTeam team(threads);
       for (const int transposed : {0, 1, 2, 3}) {
-        expect_exact_by_tiles(tiles, team, small_blocks(row_parts, column_parts),
-                              bf16_shape(131, 197, 151, transposed));
+        const ProductShape shape = bf16_shape(131, 197, 151, transposed);
+        expect_exact_by_tiles(tiles, team, small_blocks(true), shape);
+        expect_exact_by_tiles(tiles, team, small_blocks(false), shape);
       }
     }
   }
 }
 
 TEST(TiledGemm, MultipliesInTheBlocksThatItPlans) {
-  constexpr std::size_t kDepths[] = {TiledBlocks::kWholeDepth, TiledBlocks::kWholeDepth + 1, 2500};
+  constexpr std::size_t kDepths[] = {TiledBlocks::kWholeDepth, TiledBlocks::kWholeDepth + 1};
   for (const TileCase& tiles : tile_cases()) {
     for (const std::size_t depth : kDepths) {
       for (const int threads : {1, 3}) {
         ThreadTeam team(threads);
         const ProductShape shape = bf16_shape(40, 70, depth, 1);
-        expect_exact_by_tiles(tiles, team, plan_tiled(shape, threads), shape);
+        expect_exact_by_tiles(tiles, team, plan_tiled(shape), shape);
       }
     }
   }
@@ -121,8 +119,8 @@ TEST(TiledGemm, FinishesInOrderAndRoundsOnce) {
         shape.bias = (what & 1) != 0;
         shape.added = (what & 2) != 0;
         shape.factor = (what & 4) != 0;
-        expect_exact_by_tiles(tiles, team, plan_tiled(shape, 2), shape);
-        expect_exact_by_tiles(tiles, team, small_blocks(2, 1), shape);
+        expect_exact_by_tiles(tiles, team, plan_tiled(shape), shape);
+        expect_exact_by_tiles(tiles, team, small_blocks(what % 2 == 0), shape);
       }
     }
   }
@@ -143,7 +141,7 @@ TEST(TiledGemm, ActivatesAsThePackedProductDoes) {
           shape, inputs, packed_scratch(cpu, shape),
           [&](const Product& product, std::byte* scratch) { run_packed(cpu, product, scratch); },
           activation);
-      EXPECT_EQ(tiled(tiles, team, plan_tiled(shape, 2), shape, inputs, activation), expected)
+      EXPECT_EQ(tiled(tiles, team, plan_tiled(shape), shape, inputs, activation), expected)
           << name(tiles.isa);
     }
   }
@@ -165,29 +163,45 @@ TEST(TiledGemm, GivesTheSameBitsHoweverItIsCut) {
   shape.output = DType::kF32;
   const ProductInputs inputs = normal_inputs(shape);
   ThreadTeam one(1);
-  const auto expected = tiled(tile_cases().front(), one, plan_tiled(shape, 1), shape, inputs);
+  const auto expected = tiled(tile_cases().front(), one, plan_tiled(shape), shape, inputs);
   for (const TileCase& tiles : tile_cases()) {
     for (const int threads : {1, 2, 3, 8}) {
       ThreadTeam team(threads);
-      EXPECT_EQ(tiled(tiles, team, plan_tiled(shape, threads), shape, inputs), expected)
+      EXPECT_EQ(tiled(tiles, team, plan_tiled(shape), shape, inputs), expected)
           << name(tiles.isa) << ", " << threads << " threads";
-      EXPECT_EQ(tiled(tiles, team, small_blocks(threads, 1), shape, inputs), expected)
+      EXPECT_EQ(tiled(tiles, team, small_blocks(threads % 2 == 0), shape, inputs), expected)
           << name(tiles.isa) << ", " << threads << " threads, small blocks";
     }
   }
 }
 
-// Scratch memory is planned for every layer of a model, and each thread has its own.
 TEST(TiledGemm, StaysInTheSecondCache) {
   constexpr std::size_t kCache = std::size_t{2} << 20;
+  constexpr std::size_t kPanels = std::size_t{16} << 20;
   constexpr std::size_t kShapes[][3] = {{4096, 2304, 768}, {4096, 768, 3072}, {3072, 768, 4096},
                                         {512, 50257, 768}, {512, 768, 50257}, {50257, 768, 512},
-                                        {4096, 4096, 1},   {1, 1, 1 << 20}};
+                                        {4096, 4096, 1},   {1, 1, 1 << 20},   {8192, 28672, 8192}};
   for (const auto& [m, n, k] : kShapes) {
-    for (const int threads : {1, 2, 7, 64}) {
-      EXPECT_LT(plan_tiled(bf16_shape(m, n, k, 0), threads).bytes(), kCache)
-          << m << " x " << n << " x " << k << ", " << threads << " threads";
+    const TiledBlocks blocks = plan_tiled(bf16_shape(m, n, k, 0));
+    EXPECT_LT((blocks.own_lines + blocks.group) * blocks.depth * sizeof(BFloat16), kCache)
+        << m << " x " << n << " x " << k;
+    EXPECT_LE(blocks.bytes(4), kPanels + 4 * kCache) << m << " x " << n << " x " << k;
+  }
+}
+
+// Every line goes to one thread, large pieces first.
+TEST(Supply, GivesAwayEachLineOnce) {
+  for (const std::size_t count : {0, 1, 31, 32, 1000}) {
+    Supply supply({64, 64 + count}, 2, 32);
+    std::size_t taken = 64;
+    std::size_t former = 128;
+    for (Range some = supply.take(128); some.size() > 0; some = supply.take(128)) {
+      EXPECT_EQ(some.begin, taken);
+      EXPECT_LE(some.size(), former);
+      taken = some.end;
+      former = some.size();
     }
+    EXPECT_EQ(taken, 64 + count);
   }
 }
 

@@ -21,19 +21,6 @@ constexpr std::size_t even_piece(std::size_t count, std::size_t most, std::size_
   return rounded_up((count + pieces - 1) / pieces, grain);
 }
 
-// The output cut among threads, row_parts times column_parts, and the largest part.
-struct OutputParts {
-  std::size_t row_parts = 1;
-  std::size_t column_parts = 1;
-  std::size_t rows = 0;
-  std::size_t columns = 0;
-};
-
-// The cut that takes the least time. A step of depth costs a thread the products of its part and
-// the packing of its rows and columns; packing an element takes as long as `packing_cost` products.
-OutputParts split_output(const ProductShape& shape, int threads, std::size_t row_grain,
-                         std::size_t column_grain, std::size_t packing_cost);
-
 struct Blocks {
   // A strip of rows of this depth takes a quarter of a first cache of 64 KiB, half of one of 32.
   static constexpr std::size_t kMostDepth = 512;

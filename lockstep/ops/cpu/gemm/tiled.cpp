@@ -4,6 +4,7 @@
 
 #include "lockstep/ops/cpu/gemm/aligned.h"
 #include "lockstep/ops/cpu/gemm/blocks.h"
+#include "lockstep/ops/cpu/gemm/supply.h"
 
 namespace lockstep::cpu::gemm {
 namespace {
@@ -12,123 +13,221 @@ constexpr std::size_t kLines = TileKernels::kLines;
 constexpr std::size_t kStep = TileKernels::kStep;
 constexpr std::size_t kSquare = TileKernels::kSquare;
 
-// One thread's work on its part of the output.
-class TiledPart {
- public:
-  TiledPart(const TileKernels& kernels, const TiledBlocks& blocks, const Product& product,
-            std::byte* scratch)
-      : kernels_(kernels),
-        blocks_(blocks),
-        product_(product),
-        finish_(product.shape.output == DType::kF32 ? kernels.finish_f32 : kernels.finish_bf16),
-        squares_(reinterpret_cast<float*>(scratch)),
-        packed_rows_(reinterpret_cast<BFloat16*>(squares_ + blocks.squares())),
-        packed_columns_(packed_rows_ + blocks.packed_rows()) {}
+// The memory of a product.
+struct Room {
+  BFloat16* shared;  // strips of a panel
+  float* waiting;    // squares: for every strip of own lines those of a panel
+  BFloat16* own;     // strips, of one thread after the other
 
-  void run(const Range& rows, const Range& columns) {
-    kernels_.begin();
-    for (std::size_t row = rows.begin; row < rows.end; row += blocks_.area_rows) {
-      const Range area_rows{row, std::min(rows.end, row + blocks_.area_rows)};
-      for (std::size_t column = columns.begin; column < columns.end;
-           column += blocks_.area_columns) {
-        run_area(area_rows, {column, std::min(columns.end, column + blocks_.area_columns)});
-      }
-    }
-    kernels_.end();
+  Room(const TiledBlocks& blocks, std::byte* scratch)
+      : shared(reinterpret_cast<BFloat16*>(aligned(scratch))),
+        waiting(reinterpret_cast<float*>(shared + blocks.panel * blocks.depth)),
+        own(reinterpret_cast<BFloat16*>(waiting + blocks.waiting * blocks.panel)) {}
+};
+
+// A panel, and a block of its depth.
+struct Stage {
+  Range panel;
+  Range depth;
+
+  std::size_t steps() const { return (depth.size() + kStep - 1) / kStep; }
+  std::size_t strip_size() const { return steps() * kStep * kLines; }  // elements
+};
+
+// Rows or columns of the output with their strips.
+struct Side {
+  Range lines;
+  const BFloat16* strips;
+
+  std::size_t count() const { return rounded_up(lines.size(), kLines) / kLines; }
+};
+
+// Multiplies one square after the other. Each is finished while the next one is multiplied, and on
+// the way asks for what the finishing of the square needs.
+class Squares {
+ public:
+  Squares(const TileKernels& kernels, const Product& product) : kernels_(kernels) {
+    aside_.square.product = &product;
+    aside_.square.finish =
+        product.shape.output == DType::kF32 ? kernels.finish_f32 : kernels.finish_bf16;
+  }
+
+  // Where a square can be that does not wait: beside the one that is not finished.
+  float* room() {
+    next_ = 1 - next_;
+    return memory_[next_];
+  }
+
+  // `ahead` of the strips will be needed soon.
+  void multiply(const Stage& stage, const BFloat16* row_strip, const BFloat16* column_strip,
+                float* square, const Place& place, const Fetch& ahead) {
+    const Product& product = *aside_.square.product;
+    const bool last = stage.depth.end == product.shape.k;
+    aside_.fetch_count = 0;
+    if (ahead.count > 0) aside_.fetches[aside_.fetch_count++] = ahead;
+    if (last) fetch_outputs(product, place);
+    kernels_.multiply(stage.steps(), row_strip, column_strip, square, stage.depth.begin > 0,
+                      aside_);
+    aside_.square.square = square;
+    aside_.square.place = last ? place : Place{};
+  }
+
+  void finish_last() {
+    const Unfinished& last = aside_.square;
+    if (last.place.rows > 0) last.finish(*last.product, last.square, last.place);
+    aside_.square.place = {};
   }
 
  private:
-  // A depth of zero is one empty block: what is finished are zeros.
-  void run_area(const Range& rows, const Range& columns) {
-    const std::size_t depth = product_.shape.k;
-    std::size_t from = 0;
-    do {
-      const Range block{from, std::min(depth, from + blocks_.depth)};
-      kernels_.pack_rows(lines_of_a(rows, block), packed_rows_);
-      for (std::size_t column = columns.begin; column < columns.end; column += blocks_.columns) {
-        const Range some{column, std::min(columns.end, column + blocks_.columns)};
-        kernels_.pack_columns(lines_of_b(some, block), packed_columns_);
-        multiply(rows, some, block, squares_ + (column - columns.begin) * blocks_.area_rows);
-      }
-      from = block.end;
-    } while (from < depth);
+  void fetch_outputs(const Product& product, const Place& place) {
+    const Finish& with = product.finish;
+    fetch_place(product, product.output, place);
+    if (with.added != product.output) fetch_place(product, with.added, place);
+    fetch_place(product, with.factor, place);
+    fetch_place(product, with.derivative, place);
   }
 
-  Lines lines_of_a(const Range& rows, const Range& block) const {
-    const Matrix a = matrix_a(product_);
-    return {.data = at(a, rows.begin, block.begin),
-            .line_stride = a.row_stride,
-            .depth_stride = a.column_stride,
-            .count = rows.size(),
-            .depth = block.size()};
-  }
-  Lines lines_of_b(const Range& columns, const Range& block) const {
-    const Matrix b = matrix_b(product_);
-    return {.data = at(b, block.begin, columns.begin),
-            .line_stride = b.column_stride,
-            .depth_stride = b.row_stride,
-            .count = columns.size(),
-            .depth = block.size()};
-  }
-  static const std::byte* at(const Matrix& matrix, std::size_t row, std::size_t column) {
-    return matrix.data +
-           (row * matrix.row_stride + column * matrix.column_stride) * sizeof(BFloat16);
-  }
-
-  // The squares of the packed rows and columns; where they wait, from `waiting` on. The last block
-  // finishes them, each while the next one is multiplied.
-  void multiply(const Range& rows, const Range& columns, const Range& block, float* waiting) {
-    const bool first = block.begin == 0;
-    const bool last = block.end == product_.shape.k;
-    const std::size_t steps = (block.size() + kStep - 1) / kStep;
-    alignas(kAlignment) float only[2][kSquare];
-    std::size_t count = 0;
-    Unfinished former{.product = &product_, .place = {}, .finish = finish_};
-    const BFloat16* row_strip = packed_rows_;
-    for (std::size_t row = rows.begin; row < rows.end; row += kLines) {
-      const BFloat16* column_strip = packed_columns_;
-      for (std::size_t column = columns.begin; column < columns.end; column += kLines, ++count) {
-        const Place place{.row = row,
-                          .column = column,
-                          .rows = std::min(kLines, rows.end - row),
-                          .columns = std::min(kLines, columns.end - column)};
-        float* square = blocks_.waits ? waiting + count * kSquare : only[count % 2];
-        if (last) prefetch(place);
-        kernels_.multiply(steps, row_strip, column_strip, square, !first,
-                          former.square != nullptr ? &former : nullptr);
-        if (last) {
-          former.square = square;
-          former.place = place;
-        }
-        column_strip += steps * kStep * kLines;
-      }
-      row_strip += steps * kStep * kLines;
-    }
-    if (former.square != nullptr) finish_(product_, former.square, former.place);
-  }
-
-  // Asks for all that is read or written where a square is finished.
-  void prefetch(const Place& place) const {
-    const Finish& with = product_.finish;
-    for (const std::byte* matrix : {static_cast<const std::byte*>(product_.output), with.added,
-                                    with.factor, static_cast<const std::byte*>(with.derivative)}) {
-      if (matrix == nullptr || (matrix == with.added && matrix == product_.output)) continue;
-      const std::size_t element = size_of(product_.shape.output);
-      const std::byte* at = matrix + (place.row * product_.shape.n + place.column) * element;
-      for (std::size_t i = 0; i < place.rows; ++i, at += product_.shape.n * element) {
-        __builtin_prefetch(at);
-        __builtin_prefetch(at + place.columns * element - 1);
-      }
-    }
+  // All rows lie in one line of the cache each where they are that wide and begin with it, else in
+  // two.
+  void fetch_place(const Product& product, const std::byte* matrix, const Place& place) {
+    if (matrix == nullptr) return;
+    const std::size_t element = size_of(product.shape.output);
+    const std::size_t stride = product.shape.n * element;
+    const std::byte* first = matrix + place.row * stride + place.column * element;
+    const std::size_t last = place.columns * element - 1;
+    const bool is_one_line = last < kAlignment &&
+                             reinterpret_cast<std::uintptr_t>(first) % kAlignment == 0 &&
+                             stride % kAlignment == 0;
+    aside_.fetches[aside_.fetch_count++] = {first, stride, place.rows};
+    if (!is_one_line) aside_.fetches[aside_.fetch_count++] = {first + last, stride, place.rows};
   }
 
   const TileKernels& kernels_;
+  Aside aside_;
+  std::size_t next_ = 0;
+  alignas(kAlignment) float memory_[2][kSquare];
+};
+
+class TiledProduct {
+ public:
+  TiledProduct(const TileKernels& kernels, const Cpu& cpu, const TiledBlocks& blocks,
+               const Product& product, std::byte* scratch)
+      : kernels_(kernels),
+        team_(cpu.team),
+        blocks_(blocks),
+        product_(product),
+        room_(blocks, scratch) {}
+
+  // A depth of zero is one empty block: what is finished are zeros.
+  void run() {
+    const ProductShape& shape = product_.shape;
+    const std::size_t shared = blocks_.rows_are_shared ? shape.m : shape.n;
+    for (std::size_t line = 0; line < shared; line += blocks_.panel) {
+      std::size_t from = 0;
+      do {
+        const std::size_t end = std::min(shape.k, from + blocks_.depth);
+        run({{line, std::min(shared, line + blocks_.panel)}, {from, end}});
+        from = end;
+      } while (from < shape.k);
+    }
+  }
+
+ private:
+  void run(const Stage& stage) {
+    constexpr std::size_t kPackedAtOnce = 128;
+    Supply to_pack(stage.panel, team_.size(), kLines);
+    team_.run([&](int) {
+      for (Range some = to_pack.take(kPackedAtOnce); some.size() > 0;
+           some = to_pack.take(kPackedAtOnce)) {
+        pack(blocks_.rows_are_shared, some, stage.depth, shared_strips(stage, some.begin));
+      }
+    });
+    const std::size_t own_lines = blocks_.rows_are_shared ? product_.shape.n : product_.shape.m;
+    Supply to_multiply({0, own_lines}, team_.size(), kLines);
+    team_.run([&](int thread) {
+      BFloat16* own =
+          room_.own + static_cast<std::size_t>(thread) * blocks_.own_lines * blocks_.depth;
+      kernels_.begin();
+      for (Range some = to_multiply.take(blocks_.own_lines); some.size() > 0;
+           some = to_multiply.take(blocks_.own_lines)) {
+        pack(!blocks_.rows_are_shared, some, stage.depth, own);
+        meet_panel({some, own}, stage);
+      }
+      kernels_.end();
+    });
+  }
+
+  BFloat16* shared_strips(const Stage& stage, std::size_t line) const {
+    return room_.shared + (line - stage.panel.begin) / kLines * stage.strip_size();
+  }
+
+  void pack(bool rows, const Range& some, const Range& depth, BFloat16* strips) const {
+    const Matrix matrix = rows ? matrix_a(product_) : matrix_b(product_);
+    const std::size_t line_stride = rows ? matrix.row_stride : matrix.column_stride;
+    const std::size_t depth_stride = rows ? matrix.column_stride : matrix.row_stride;
+    const std::size_t first = some.begin * line_stride + depth.begin * depth_stride;
+    const Lines lines{.data = matrix.data + first * sizeof(BFloat16),
+                      .line_stride = line_stride,
+                      .depth_stride = depth_stride,
+                      .count = some.size(),
+                      .depth = depth.size()};
+    (rows ? kernels_.pack_rows : kernels_.pack_columns)(lines, strips);
+  }
+
+  void meet_panel(const Side& own, const Stage& stage) const {
+    Squares squares(kernels_, product_);
+    for (std::size_t line = stage.panel.begin; line < stage.panel.end; line += blocks_.group) {
+      const Range lines{line, std::min(stage.panel.end, line + blocks_.group)};
+      const Side group{lines, shared_strips(stage, line)};
+      // While a group is worked on, the next one comes into the second cache.
+      const Side next{{lines.end, std::min(stage.panel.end, lines.end + blocks_.group)},
+                      shared_strips(stage, lines.end)};
+      if (blocks_.rows_are_shared) {
+        multiply(group, own, next, stage, squares);
+      } else {
+        multiply(own, group, next, stage, squares);
+      }
+    }
+    squares.finish_last();
+  }
+
+  void multiply(const Side& rows, const Side& columns, const Side& next, const Stage& stage,
+                Squares& squares) const {
+    const std::size_t bytes = next.count() * stage.strip_size() * sizeof(BFloat16);
+    const std::size_t all = rows.count() * columns.count();
+    Fetch ahead{.first = reinterpret_cast<const std::byte*>(next.strips),
+                .stride = kAlignment,
+                .count = (bytes / kAlignment + all - 1) / all};
+    const BFloat16* row_strip = rows.strips;
+    for (std::size_t row = rows.lines.begin; row < rows.lines.end; row += kLines) {
+      const BFloat16* column_strip = columns.strips;
+      for (std::size_t column = columns.lines.begin; column < columns.lines.end; column += kLines) {
+        const Place place{.row = row,
+                          .column = column,
+                          .rows = std::min(kLines, rows.lines.end - row),
+                          .columns = std::min(kLines, columns.lines.end - column)};
+        float* square = blocks_.waiting > 0 ? waiting_at(place, stage) : squares.room();
+        squares.multiply(stage, row_strip, column_strip, square, place, ahead);
+        ahead.first += ahead.count * ahead.stride;
+        column_strip += stage.strip_size();
+      }
+      row_strip += stage.strip_size();
+    }
+  }
+
+  float* waiting_at(const Place& place, const Stage& stage) const {
+    const std::size_t own = blocks_.rows_are_shared ? place.column : place.row;
+    const std::size_t shared = blocks_.rows_are_shared ? place.row : place.column;
+    const std::size_t strips = blocks_.panel / kLines;
+    const std::size_t strip = (shared - stage.panel.begin) / kLines;
+    return room_.waiting + (own / kLines * strips + strip) * kSquare;
+  }
+
+  const TileKernels& kernels_;
+  ThreadTeam& team_;
   const TiledBlocks& blocks_;
   const Product& product_;
-  FinishSquare finish_;
-  float* squares_;
-  BFloat16* packed_rows_;
-  BFloat16* packed_columns_;
+  const Room room_;
 };
 
 #if defined(__x86_64__)
@@ -136,17 +235,17 @@ class Tiled final : public Implementation {
  public:
   explicit Tiled(const Cpu& cpu) : cpu_(cpu) {}
 
-  // Products that are too small for tiles are faster as they are.
+  // What is smaller takes longer to begin than to multiply.
   bool accepts(const ProductShape& shape) override {
     constexpr std::size_t kLeastProducts = std::size_t{64} * 64 * 64;
     return shape.dtype == DType::kBF16 && shape.m * shape.n * shape.k >= kLeastProducts;
   }
   std::string name(const ProductShape&) override { return "tiled, amx"; }
   std::size_t scratch(const ProductShape& shape) override {
-    return tiled_scratch(cpu_, plan_tiled(shape, cpu_.team.size()));
+    return plan_tiled(shape).bytes(cpu_.team.size());
   }
   void run(const Product& product, std::byte* scratch) override {
-    run_tiled(kAmxTiles, cpu_, plan_tiled(product.shape, cpu_.team.size()), product, scratch);
+    run_tiled(kAmxTiles, cpu_, plan_tiled(product.shape), product, scratch);
   }
 
  private:
@@ -156,43 +255,9 @@ class Tiled final : public Implementation {
 
 }  // namespace
 
-TiledBlocks plan_tiled(const ProductShape& shape, int threads) {
-  // Packing an element takes about as long as this many products in tiles.
-  constexpr std::size_t kPackingCost = 128;
-  const OutputParts parts = split_output(shape, threads, kLines, kLines, kPackingCost);
-  TiledBlocks blocks{.row_parts = parts.row_parts, .column_parts = parts.column_parts};
-  blocks.waits = shape.k > TiledBlocks::kWholeDepth;
-  std::size_t most_rows = TiledBlocks::kMostArea;
-  std::size_t most_columns = TiledBlocks::kMostArea;
-  if (blocks.waits) {
-    blocks.depth = even_piece(shape.k, TiledBlocks::kMostDepth, kStep);
-  } else {
-    blocks.depth = rounded_up(shape.k, kStep);
-    most_rows = TiledBlocks::kMostPacked / std::max(kStep, blocks.depth) / kLines * kLines;
-    most_columns = std::max(kLines, parts.columns);
-  }
-  blocks.area_rows = even_piece(parts.rows, most_rows, kLines);
-  blocks.area_columns = even_piece(parts.columns, most_columns, kLines);
-  blocks.columns = even_piece(blocks.area_columns, TiledBlocks::kMostColumns, kLines);
-  return blocks;
-}
-
-std::size_t tiled_scratch(const Cpu& cpu, const TiledBlocks& blocks) {
-  return static_cast<std::size_t>(cpu.team.size()) * blocks.bytes() + kAlignment - 1;
-}
-
 void run_tiled(const TileKernels& kernels, const Cpu& cpu, const TiledBlocks& blocks,
                const Product& product, std::byte* scratch) {
-  const ProductShape& shape = product.shape;
-  std::byte* memory = aligned(scratch);
-  cpu.team.run([&](int thread) {
-    const int row_parts = static_cast<int>(blocks.row_parts);
-    const int column_parts = static_cast<int>(blocks.column_parts);
-    TiledPart part(kernels, blocks, product,
-                   memory + static_cast<std::size_t>(thread) * blocks.bytes());
-    part.run(share(shape.m, row_parts, thread % row_parts, kLines),
-             share(shape.n, column_parts, thread / row_parts, kLines));
-  });
+  TiledProduct(kernels, cpu, blocks, product, scratch).run();
 }
 
 std::unique_ptr<Implementation> make_tiled([[maybe_unused]] const Cpu& cpu) {

@@ -23,12 +23,28 @@ namespace lockstep::cpu::gemm {
 // Finishes a square and stores it to the output.
 using FinishSquare = void (*)(const Product& product, const float* square, const Place& place);
 
-// A square that is multiplied and not yet finished.
+// A square that is multiplied and not yet finished; none where it has no rows.
 struct Unfinished {
   const Product* product = nullptr;
   const float* square = nullptr;
   Place place;
   FinishSquare finish = nullptr;
+};
+
+// Lines of the cache that will be needed.
+struct Fetch {
+  const std::byte* first = nullptr;
+  std::size_t stride = 0;
+  std::size_t count = 0;
+};
+
+// What a thread does beside multiplying, while tiles work by themselves.
+struct Aside {
+  static constexpr std::size_t kMostFetches = 9;
+
+  Unfinished square;
+  Fetch fetches[kMostFetches];
+  std::size_t fetch_count = 0;
 };
 
 struct TileKernels {
@@ -44,10 +60,10 @@ struct TileKernels {
   void (*pack_rows)(const Lines& lines, BFloat16* strips);
   void (*pack_columns)(const Lines& lines, BFloat16* strips);
   // square = row_strip column_strip, or square += where `add`. Steps are summed up one after the
-  // other, so that the same bits come out however depth is cut between them. Tiles multiply by
-  // themselves: meanwhile another square is finished, if there is one. All is aligned to 64 bytes.
+  // other, so that the same bits come out however depth is cut between them. All is aligned to 64
+  // bytes.
   void (*multiply)(std::size_t steps, const BFloat16* row_strip, const BFloat16* column_strip,
-                   float* square, bool add, const Unfinished* aside);
+                   float* square, bool add, const Aside& aside);
   // For the types of the output.
   FinishSquare finish_bf16;
   FinishSquare finish_f32;

@@ -131,22 +131,57 @@ void pack_strips(const gemm::Lines& lines, BFloat16* strips) {
   }
 }
 
-// Finishes the rows from `done` on, up to `end`.
-inline std::size_t finish_up_to(const gemm::Unfinished& aside, std::size_t done, std::size_t end) {
-  gemm::Place some = aside.place;
-  some.row += done;
-  some.rows = end - done;
-  aside.finish(*aside.product, aside.square + done * TileKernels::kLines, some);
-  return end;
-}
+// Does what is aside, a part after every few steps: all at once, it would hold up the tiles.
+class AsideWork {
+ public:
+  AsideWork(const gemm::Aside& aside, std::size_t steps) : aside_(aside), steps_(steps) {
+    std::size_t lines = 0;
+    for (std::size_t i = 0; i < aside.fetch_count; ++i) lines += aside.fetches[i].count;
+    lines_per_step_ = steps == 0 ? 0 : (lines + steps - 1) / steps;
+  }
+
+  void after_step(std::size_t step) {
+    constexpr std::size_t kStepsAtOnce = 4;
+    for (std::size_t i = 0; i < lines_per_step_; ++i) fetch_line();
+    if ((step + 1) % kStepsAtOnce == 0) finish_rows_up_to(rows() * (step + 1) / steps_);
+  }
+  void end() { finish_rows_up_to(rows()); }
+
+ private:
+  std::size_t rows() const { return aside_.square.place.rows; }
+
+  void fetch_line() {
+    if (fetch_ == aside_.fetch_count) return;
+    const gemm::Fetch& from = aside_.fetches[fetch_];
+    __builtin_prefetch(from.first + line_ * from.stride);
+    if (++line_ < from.count) return;
+    line_ = 0;
+    ++fetch_;
+  }
+
+  void finish_rows_up_to(std::size_t end) {
+    if (end == rows_done_) return;
+    const gemm::Unfinished& from = aside_.square;
+    gemm::Place some = from.place;
+    some.row += rows_done_;
+    some.rows = end - rows_done_;
+    from.finish(*from.product, from.square + rows_done_ * TileKernels::kLines, some);
+    rows_done_ = end;
+  }
+
+  const gemm::Aside& aside_;
+  const std::size_t steps_;
+  std::size_t lines_per_step_ = 0;
+  std::size_t fetch_ = 0;
+  std::size_t line_ = 0;
+  std::size_t rows_done_ = 0;
+};
 
 template <class Unit>
 void multiply_strips(std::size_t steps, const BFloat16* row_strip, const BFloat16* column_strip,
-                     float* square, bool add, const gemm::Unfinished* aside) {
-  // A few rows at a time: what the CPU has in flight are tiles and rows.
-  constexpr std::size_t kStepsAtOnce = 4;
+                     float* square, bool add, const gemm::Aside& aside) {
   constexpr std::size_t kStepElements = 2 * kTileElements;
-  std::size_t done = 0;
+  AsideWork work(aside, steps);
   if (add) {
     Unit::load(square);
   } else {
@@ -154,12 +189,10 @@ void multiply_strips(std::size_t steps, const BFloat16* row_strip, const BFloat1
   }
   for (std::size_t step = 0; step < steps; ++step) {
     Unit::multiply(row_strip + step * kStepElements, column_strip + step * kStepElements);
-    if (aside != nullptr && (step + 1) % kStepsAtOnce == 0) {
-      done = finish_up_to(*aside, done, aside->place.rows * (step + 1) / steps);
-    }
+    work.after_step(step);
   }
   Unit::store(square);
-  if (aside != nullptr && done < aside->place.rows) finish_up_to(*aside, done, aside->place.rows);
+  work.end();
 }
 
 // What tiles are multiplied with is a Unit:

@@ -45,13 +45,15 @@ struct AmxUnit {
     _tile_loadd(2, square + kDown, kSquareRow);
     _tile_loadd(3, square + kDown + 16, kSquareRow);
   }
+  // Loads first: on a core that shares itself with another thread few tiles are in flight at a
+  // time, and a product that waits for its load would hold up the next load.
   static void multiply(const BFloat16* rows, const BFloat16* columns) {
-    _tile_loadd(6, columns, kRow);
     _tile_loadd(4, rows, kRow);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, columns + kTile, kRow);
-    _tile_dpbf16ps(1, 4, 7);
     _tile_loadd(5, rows + kTile, kRow);
+    _tile_loadd(6, columns, kRow);
+    _tile_loadd(7, columns + kTile, kRow);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
   }
