@@ -256,8 +256,8 @@ TEST(LinearLayers, OfGpt2NeverTakeASlowPath) {
   // LOCKSTEP_KERNELS may have asked for less than the CPU has.
   const cpu::Isa isa = cpu::chosen_isa();
   // Whether oneDNN is there at all depends on how lockstep was built and where it runs.
-  const bool expects_onednn = isa == cpu::available_isas().front() &&
-                              cpu::gemm::make_onednn({team, isa}) != nullptr;
+  const bool expects_onednn =
+      isa == cpu::available_isas().front() && cpu::gemm::make_onednn({team, isa}) != nullptr;
   const auto ops = make_cpu_ops(2);
   for (const auto& [rows, in, out] : kLayers) {
     for (const DType dtype : kLinearTypes) {

@@ -4,7 +4,7 @@
 
 #include "lockstep/ops/cpu/gemm/aligned.h"
 #include "lockstep/ops/cpu/gemm/blocks.h"
-#include "lockstep/ops/cpu/gemm/supply.h"
+#include "lockstep/ops/cpu/supply.h"
 
 namespace lockstep::cpu::gemm {
 namespace {

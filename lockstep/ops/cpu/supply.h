@@ -1,4 +1,5 @@
-// Work that is done by whoever is free. For work whose results are the same bits whoever does it.
+// Work that is done by whoever is free, so that nobody waits for a core that is slower than others
+// because another program uses it too. For work whose results are the same bits whoever does it.
 #pragma once
 
 #include <algorithm>
@@ -7,19 +8,19 @@
 
 #include "lockstep/ops/cpu/team.h"
 
-namespace lockstep::cpu::gemm {
+namespace lockstep::cpu {
 
 // Lines from which threads take, a multiple of `grain` at a time: as many as they ask for, and
 // fewer when few are left, so that all end together although some are slower.
 class Supply {
  public:
-  Supply(const Range& lines, int threads, std::size_t grain)
-      : end_(lines.end),
+  Supply(const Range& all, int threads, std::size_t grain)
+      : end_(all.end),
         shares_(threads == 1 ? 1 : 2 * static_cast<std::size_t>(threads)),
         grain_(grain),
-        next_(lines.begin) {}
+        next_(all.begin) {}
 
-  // Nothing when all are taken. `most` is a multiple of the grain.
+  // Nothing when all is taken. `most` is a multiple of the grain.
   Range take(std::size_t most) {
     std::size_t begin = next_.load(std::memory_order_relaxed);
     std::size_t end = begin;
@@ -37,4 +38,4 @@ class Supply {
   std::atomic<std::size_t> next_;
 };
 
-}  // namespace lockstep::cpu::gemm
+}  // namespace lockstep::cpu
