@@ -5,7 +5,9 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/number.h"
 #include "lockstep/io/sharded_safetensors.h"
+#include "lockstep/nn/decoder.h"
 #include "lockstep/nn/hugging_face.h"
+#include "lockstep/train/generate.h"
 
 namespace lockstep::train {
 
@@ -65,6 +67,24 @@ void load_parameters(const TrainOptions& options, const std::filesystem::path& f
   const Checkpoint checkpoint = open_checkpoint(from, warn);
   read_parameters(checkpoint, replica.flat(), replica.states().master);
   replica.round_parameters();
+}
+
+std::string sample_text(nn::Replica& replica, const data::Tokenizer& tokenizer,
+                        const RunOptions& options) {
+  const std::int64_t positions = replica.setup().shape.sequence;
+  nn::Decoder decoder(replica, {.positions = positions});
+  Generator generator(decoder, tokenizer);
+  GenerateOptions wanted{.prompt = {},
+                         .max_new_tokens = options.sample.tokens,
+                         .sampling = {.temperature = options.sample.temperature,
+                                      .seed = static_cast<std::uint64_t>(options.train.seed)},
+                         .slides = true};
+  const bool has_beginning = tokenizer.special(data::Special::kBegin).has_value() ||
+                             tokenizer.special(data::Special::kEndOfText).has_value();
+  const std::string& chosen = options.sample.prompt;
+  const std::string prompt = chosen.empty() && !has_beginning ? "\n" : chosen;
+  if (!prompt.empty()) wanted.prompt = generator.prompt(prompt);
+  return chosen + generator.run(wanted).text;
 }
 
 }  // namespace lockstep::train

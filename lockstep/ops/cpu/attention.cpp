@@ -84,9 +84,9 @@ void share_key_head(const AttentionKernels& kernels, const AttentionCall& call, 
 }
 
 // One query per sequence: the heads are what there is to share.
-void run_rows(const Cpu& cpu, const ops::Attention& op, std::byte* scratch) {
+void run_rows(const Cpu& cpu, const AttentionKernels& kernels, const ops::Attention& op,
+              std::byte* scratch) {
   const AttentionCall call = call_of(op);
-  const AttentionKernels& kernels = kernels_of(cpu.isa);
   const std::size_t heads = whole(op.shape.batch) * call.heads;
   cpu.team.run([&](int thread) {
     const RowRoom room = row_room(op.shape, cpu.team.size(), thread, scratch);
@@ -106,7 +106,7 @@ void run(const Cpu& cpu, const AttentionKernels& kernels, const ops::Attention& 
   ops::check(op);
   AttentionCall call = call_of(op);
   const bool plain = !call.dropout.given && !ops::is_given(op.probabilities);
-  if (call.queries == 1 && plain) return run_rows(cpu, op, scratch);
+  if (call.queries == 1 && plain) return run_rows(cpu, kernels, op, scratch);
   if (ops::is_given(op.probabilities)) {
     call.probabilities = reinterpret_cast<float*>(op.probabilities.data());
   }

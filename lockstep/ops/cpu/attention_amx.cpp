@@ -17,9 +17,13 @@ void backward(const AttentionCall& call, const BackwardPart& part, const Backwar
   amx::SquaresBackward<amx::TileUnit>(call, part, room).run();
 }
 
+void row(const AttentionCall& call, std::size_t sequence, std::size_t head, const RowRoom& room) {
+  kAttentionAvx512.row(call, sequence, head, room);
+}
+
 }  // namespace
 
-const AttentionKernels kAttentionAmx = {forward, backward};
+const AttentionKernels kAttentionAmx = {forward, backward, row};
 
 }  // namespace lockstep::cpu
 #endif

@@ -16,8 +16,12 @@ void backward(const AttentionCall& call, const BackwardPart& part, const Backwar
   scalar::SquaresBackward<scalar::TileUnit>(call, part, room).run();
 }
 
+void row(const AttentionCall& call, std::size_t sequence, std::size_t head, const RowRoom& room) {
+  kAttentionScalar.row(call, sequence, head, room);
+}
+
 }  // namespace
 
-const AttentionKernels kAttentionEmulated = {forward, backward};
+const AttentionKernels kAttentionEmulated = {forward, backward, row};
 
 }  // namespace lockstep::cpu
