@@ -275,6 +275,17 @@ void Config::bind_choice(std::string_view key, std::span<const std::string_view>
        .print = [choices, get = std::move(get)] { return quote(choices[get()]); }});
 }
 
+void Config::alias(std::string_view other, std::string_view key, Translate translate) {
+  const auto is_key = [&](const Key& one) { return one.name == other; };
+  if (std::any_of(keys_.begin(), keys_.end(), is_key)) return;
+  aliases_.push_back({std::string(other), std::string(key), std::move(translate)});
+}
+
+bool Config::is_alias(std::string_view name) const {
+  return std::any_of(aliases_.begin(), aliases_.end(),
+                     [&](const Alias& alias) { return alias.name == name; });
+}
+
 std::string Config::describe() const {
   std::string text;
   for (const Key& key : keys_) {

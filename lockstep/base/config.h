@@ -74,9 +74,17 @@ class Config {
         [&field](std::size_t index) { field = static_cast<Enum>(index); }, doc);
   }
 
+  // Another name under which a bound key is known elsewhere. Its value, as text, becomes that of
+  // the key; `translate` gives what stands for it there, or nothing to leave the key as it is.
+  // A name that is a key already is left to the key; one that is given several keys goes to all.
+  using Translate = std::function<std::optional<std::string>(std::string_view)>;
+  void alias(std::string_view other, std::string_view key, Translate translate = {});
+
+  // TOML, or JSON where the file's name ends in .json.
   void read_file(const std::string& path);
   // `source` is what errors call the text.
   void read_toml(std::string_view text, std::string_view source);
+  void read_json(std::string_view text, std::string_view source);
   // Reads the variables of all keys. A variable that begins like a section's (LOCKSTEP_COMM_) but
   // belongs to no key is an error.
   void read_environment();
@@ -108,16 +116,26 @@ class Config {
     std::string origin;                            // of the value; empty: it is the default
   };
 
+  struct Alias {
+    std::string name;
+    std::string key;
+    Translate translate;
+  };
+
   void add(Key key);
   void bind_choice(std::string_view key, std::span<const std::string_view> names,
                    std::function<std::size_t()> get, std::function<void(std::size_t)> put,
                    std::string_view doc);
   void assign(Key& key, std::string_view text, std::string_view origin);
+  bool is_alias(std::string_view name) const;
+  void assign_alias(std::string_view name, std::string_view text, std::string_view origin);
   // The key of that name; throws Error(kInvalidArgument) with the nearest one.
   Key& find(std::string_view name, std::string_view origin);
 
   friend class TomlReader;
+  friend class JsonReader;
   std::vector<Key> keys_;
+  std::vector<Alias> aliases_;
 };
 
 }  // namespace lockstep

@@ -40,6 +40,10 @@ class TomlReader {
   void read_value(std::string_view name, const toml::node& node) {
     const std::string origin =
         fmt::format("{}:{}:{}", source_, node.source().begin.line, node.source().begin.column);
+    if (config_.is_alias(name)) {
+      config_.assign_alias(name, any_text(node, origin, name), origin);
+      return;
+    }
     Config::Key& key = config_.find(name, origin);
     if (const auto text = as_text(key, node)) {
       config_.assign(key, *text, origin);
@@ -49,6 +53,21 @@ class TomlReader {
       fail(ErrorCode::kInvalidArgument, "{}: {} must be {}; it is of type {}", origin, name,
            key.expected, type.str());
     }
+  }
+
+  // The value as text, whatever its type.
+  static std::string any_text(const toml::node& node, std::string_view origin,
+                              std::string_view name) {
+    if (const auto* text = node.as_string()) return text->get();
+    if (const auto* value = node.as_boolean()) return value->get() ? "true" : "false";
+    if (const auto* value = node.as_integer()) return fmt::to_string(value->get());
+    if (const auto* value = node.as_floating_point()) return fmt::to_string(value->get());
+    if (const auto* list = node.as_array()) {
+      std::vector<std::string> parts;
+      for (const toml::node& one : *list) parts.push_back(any_text(one, origin, name));
+      return fmt::format("{}", fmt::join(parts, ","));
+    }
+    fail(ErrorCode::kInvalidArgument, "{}: {} must be a value or a list of values", origin, name);
   }
 
   // The value as the text that Key::assign takes; nothing when its type is not the key's.
@@ -108,6 +127,15 @@ void Config::assign(Key& key, std::string_view text, std::string_view origin) {
   key.origin = origin;
 }
 
+void Config::assign_alias(std::string_view name, std::string_view text, std::string_view origin) {
+  const std::string known_as = fmt::format("{} ({})", origin, name);
+  for (const Alias& alias : aliases_) {
+    if (alias.name != name) continue;
+    const auto value = alias.translate ? alias.translate(text) : std::string(text);
+    if (value) assign(find(alias.key, known_as), *value, known_as);
+  }
+}
+
 void Config::read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   file.peek();  // a directory opens, but does not read
@@ -117,7 +145,11 @@ void Config::read_file(const std::string& path) {
   }
   std::ostringstream text;
   text << file.rdbuf();
-  read_toml(text.str(), path);
+  if (path.ends_with(".json")) {
+    read_json(text.str(), path);
+  } else {
+    read_toml(text.str(), path);
+  }
 }
 
 void Config::read_toml(std::string_view text, std::string_view source) {
@@ -162,8 +194,13 @@ void Config::set(std::string_view key_and_value) {
     fail(ErrorCode::kInvalidArgument, "'{}' is not of the form key=value", key_and_value);
   }
   constexpr std::string_view kOrigin = "argument";
-  assign(find(trim(key_and_value.substr(0, equals)), kOrigin),
-         trim(key_and_value.substr(equals + 1)), kOrigin);
+  const std::string_view key = trim(key_and_value.substr(0, equals));
+  const std::string_view value = trim(key_and_value.substr(equals + 1));
+  if (is_alias(key)) {
+    assign_alias(key, value, kOrigin);
+  } else {
+    assign(find(key, kOrigin), value, kOrigin);
+  }
 }
 
 }  // namespace lockstep

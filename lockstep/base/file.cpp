@@ -1,6 +1,7 @@
 #include "lockstep/base/file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -73,6 +74,31 @@ void check_can_write(const fs::path& path) {
   const fs::path asked = is_special(path) ? path : folder.empty() ? fs::path(".") : folder;
   if (::access(asked.c_str(), W_OK) != 0) fail_writing(path, errno);
   if (asked != path && !fs::is_directory(asked, none)) fail_writing(path, ENOTDIR);
+}
+
+std::string read_file(const fs::path& path, std::size_t most) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat status {};
+  if (!file || ::fstat(file.get(), &status) != 0) {
+    fail_errno(fmt::format("cannot open {}", path.string()), errno);
+  }
+  if (!S_ISREG(status.st_mode)) fail(ErrorCode::kInvalidArgument, "{} is no file", path.string());
+  const auto bytes = static_cast<std::size_t>(status.st_size);
+  if (bytes > most) {
+    fail(ErrorCode::kInvalidArgument, "{} has {} bytes; at most {} were expected", path.string(),
+         bytes, most);
+  }
+  std::string text(bytes, '\0');
+  std::size_t done = 0;
+  while (done < bytes) {
+    const ssize_t count = ::read(file.get(), text.data() + done, bytes - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail_errno(fmt::format("cannot read {}", path.string()), errno);
+    if (count == 0) break;  // it has become shorter meanwhile
+    done += static_cast<std::size_t>(count);
+  }
+  text.resize(done);
+  return text;
 }
 
 }  // namespace lockstep

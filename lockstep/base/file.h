@@ -1,8 +1,10 @@
-// Files written whole or not at all.
+// Files written whole or not at all, and read whole.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace lockstep {
@@ -18,5 +20,9 @@ void write_file(const std::filesystem::path& path, std::span<const std::string_v
 // Throws what write_file() would where its file cannot be made: to be asked before long work whose
 // result goes there. Changes nothing.
 void check_can_write(const std::filesystem::path& path);
+
+// All of a file. Throws Error(kSystem) where it cannot be read, and Error(kInvalidArgument) where
+// it is no file, or has more bytes than `most`: what is read whole is small, or is no such file.
+std::string read_file(const std::filesystem::path& path, std::size_t most = std::size_t{1} << 30);
 
 }  // namespace lockstep

@@ -138,4 +138,22 @@ std::string format_bytes_per_second(double rate) {
   return format_scaled(rate, kUnits, std::size(kUnits), "B/s");
 }
 
+std::string format_duration(double seconds) {
+  constexpr double kMinute = 60;
+  constexpr double kHour = 60 * kMinute;
+  constexpr double kDay = 24 * kHour;
+  constexpr double kLongest = 1e5 * kDay;  // also where there is no end in sight
+  if (!(seconds >= 0) || seconds > kLongest) return "ages";
+  if (seconds < 9.95) return fmt::format("{:.1f}s", seconds);
+  const auto two = [&](double large, char large_name, double small, char small_name) {
+    const auto smalls = static_cast<long long>(std::round(seconds / small));
+    const auto each = static_cast<long long>(large / small);
+    return fmt::format("{}{} {:02}{}", smalls / each, large_name, smalls % each, small_name);
+  };
+  if (seconds < kMinute - 0.5) return fmt::format("{:.0f}s", seconds);
+  if (seconds < kHour - 0.5) return two(kMinute, 'm', 1, 's');
+  if (seconds < kDay - kMinute / 2) return two(kHour, 'h', kMinute, 'm');
+  return two(kDay, 'd', kHour, 'h');
+}
+
 }  // namespace lockstep

@@ -24,5 +24,6 @@ std::vector<std::size_t> parse_byte_range(std::string_view text, std::size_t fac
 std::string format_bytes(double bytes);            // "8 B", "64 KiB", "1.5 GiB"
 std::string format_seconds(double seconds);        // "6.7 us", "17.6 ms"
 std::string format_bytes_per_second(double rate);  // "12.3 GB/s"
+std::string format_duration(double seconds);       // "4.2s", "12m 34s", "1h 02m", "2d 03h"
 
 }  // namespace lockstep

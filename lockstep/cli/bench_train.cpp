@@ -54,10 +54,11 @@ void read(train::TrainOptions& options, const std::vector<std::string>& settings
 
 bench::TrainBench make_bench(const TrainFlags& flags) {
   bench::TrainBench bench;
-  bench.settings = {
-      fmt::format("batch.micro={}", flags.batch), fmt::format("batch.sequence={}", flags.sequence),
-      fmt::format("precision={}", flags.precision), fmt::format("recompute={}", flags.recompute),
-      fmt::format("threads={}", flags.threads)};
+  bench.settings = {fmt::format("train.micro_batch={}", flags.batch),
+                    fmt::format("train.seq={}", flags.sequence),
+                    fmt::format("train.precision={}", flags.precision),
+                    fmt::format("train.recompute={}", flags.recompute),
+                    fmt::format("train.threads={}", flags.threads)};
   if (!flags.model.empty()) bench.settings.push_back(fmt::format("model.name={}", flags.model));
   bench.settings.insert(bench.settings.end(), flags.settings.begin(), flags.settings.end());
   read(bench.options, bench.settings);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "lockstep/base/markup.h"
 #include "lockstep/base/text.h"
 #include "lockstep/cli/explain_words.h"
 
@@ -49,22 +50,6 @@ std::vector<std::vector<const Delivery*>> lanes_of(const std::vector<Delivery>& 
   return lanes;
 }
 
-std::string escape(const std::string& text) {
-  std::string safe;
-  for (char c : text) {
-    if (c == '<') {
-      safe += "&lt;";
-    } else if (c == '>') {
-      safe += "&gt;";
-    } else if (c == '&') {
-      safe += "&amp;";
-    } else {
-      safe += c;
-    }
-  }
-  return safe;
-}
-
 std::string arrow(const Schedule& schedule, const Delivery& delivery, int y) {
   const bool rightwards = delivery.to > delivery.from;
   const int from = x_of(delivery.from) + (rightwards ? kNode : -kNode);
@@ -77,7 +62,8 @@ std::string arrow(const Schedule& schedule, const Delivery& delivery, int y) {
       "<circle cx='{5}' cy='{1}' r='{6}' fill='{3}'/>\n"
       "<text x='{7}' y='{8}' class='label' fill='{3}'>{9}</text>\n",
       from, y, to, delivery.combined ? kCombine : kMove, delivery.combined ? "combine" : "move",
-      x_of(delivery.from), kNode - 1, label, y - 5, escape(name_chunks(schedule, delivery.cells)));
+      x_of(delivery.from), kNode - 1, label, y - 5,
+      escape_markup(name_chunks(schedule, delivery.cells)));
 }
 
 std::string marker(std::string_view id, std::string_view colour) {

@@ -192,7 +192,7 @@ void check_alone(const CLI::App& command) {
     if (option->count() == 0 || name == "run" || name == "--json") continue;
     fail(ErrorCode::kInvalidArgument,
          "{} is for a model that is planned by flags; a run has key=value settings, like "
-         "batch.micro=4",
+         "train.micro_batch=4",
          name);
   }
 }
@@ -204,8 +204,8 @@ std::string plan_footer() {
       "number of ranks.\n\n"
       "Examples:\n"
       "  lockstep plan job.toml\n"
-      "  lockstep plan job.toml recompute=full memory.limit=8GiB\n"
-      "  lockstep plan model.name=gpt2-124m batch.micro=4\n"
+      "  lockstep plan job.toml train.recompute=full memory.limit=8GiB\n"
+      "  lockstep plan model.name=gpt2-124m train.micro_batch=4\n"
       "  lockstep plan --model gpt2-124m --batch 4\n"
       "  lockstep plan --model gpt3-175b --ranks 64,1024 --memory 80GiB\n"
       "  lockstep plan --model gpt3-175b --tokens 300e9 --gpu-flops 160e12 --days 30\n"

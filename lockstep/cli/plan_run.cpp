@@ -26,12 +26,12 @@ std::string si_bytes(std::size_t bytes) { return format_si(static_cast<double>(b
 
 std::string heading(const TrainOptions& options, const MemoryPlan& plan, const Ops& ops) {
   const nn::Setup& setup = plan.setup;
-  const auto accumulation = static_cast<std::size_t>(options.batch.accumulation);
+  const auto accumulation = static_cast<std::size_t>(train::solved(options.batch).accumulation);
   const std::size_t tokens = static_cast<std::size_t>(setup.shape.rows()) * accumulation;
   return fmt::format(
       "{}{} in {} micro-batch{} of {} x {}: {} tokens a step\n"
       "computes in {}, gradients in {}, optimizer {}, recompute {}, on {}\n",
-      describe(train::shape_of(options.model)),
+      describe(train::shape_of(options)),
       fmt::format("{} sequences", static_cast<std::size_t>(setup.shape.batch) * accumulation),
       accumulation, accumulation == 1 ? "" : "es", setup.shape.batch, setup.shape.sequence,
       format_count(tokens), name(setup.dtype), name(setup.gradient), name(options.optimizer.kind),
@@ -50,7 +50,7 @@ std::string memory_text(const MemoryPlan& plan) {
 
 std::string flops_text(const TrainOptions& options, const MemoryPlan& plan) {
   TextTable table("lrr");
-  const double times = options.batch.accumulation;
+  const double times = train::solved(options.batch).accumulation;
   const auto row = [&](std::string part, double flops) {
     table.row(
         {std::move(part), format_si(flops * times, "FLOP"), fmt::format("{:.4g}", flops * times)});
@@ -74,8 +74,8 @@ std::string json_of(const TrainOptions& options, const MemoryPlan& plan, const O
   for (const GroupBytes& group : plan.by_class()) {
     classes.push_back({{"class", group.group}, {"bytes", group.bytes}});
   }
-  const double times = options.batch.accumulation;
-  Json object{{"model", train::shape_of(options.model).name},
+  const double times = train::solved(options.batch).accumulation;
+  Json object{{"model", train::shape_of(options).name},
               {"parameters", plan.flat.count()},
               {"precision", name(plan.setup.dtype)},
               {"gradients", name(plan.setup.gradient)},
@@ -83,7 +83,7 @@ std::string json_of(const TrainOptions& options, const MemoryPlan& plan, const O
               {"optimizer", name(options.optimizer.kind)},
               {"batch", plan.setup.shape.batch},
               {"sequence", plan.setup.shape.sequence},
-              {"accumulation", options.batch.accumulation},
+              {"accumulation", train::solved(options.batch).accumulation},
               {"ops", ops.name()},
               {"bytes", plan.bytes()},
               {"lower_bound", plan.layout.lower_bound},

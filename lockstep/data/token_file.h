@@ -47,6 +47,8 @@ class TokenFile {
     std::uint64_t end = 0;
   };
   Document document(std::uint64_t index) const;
+  // content_hash() of the json of the tokenizer that made it; empty where the file does not say.
+  const std::string& tokenizer_hash() const;
 
   // The tokens first, first + 1, ... Throws Error(kInvalidArgument) beyond the end, and for an id
   // that is not below `limit`, with its position.

@@ -76,13 +76,11 @@ const SafetensorsFile::Entry* SafetensorsFile::find(std::string_view name) const
   return at == by_name_.end() ? nullptr : &entries_[at->second];
 }
 
-const SafetensorsFile::Entry& SafetensorsFile::at(std::string_view name) const {
-  if (const Entry* entry = find(name)) return *entry;
+std::vector<std::string_view> SafetensorsFile::names() const {
   std::vector<std::string_view> names;
   names.reserve(entries_.size());
   for (const Entry& entry : entries_) names.push_back(entry.name);
-  fail(ErrorCode::kInvalidArgument, "{} has no tensor '{}'{}", path_.string(), name,
-       did_you_mean(name, names));
+  return names;
 }
 
 void SafetensorsFile::read(std::string_view name, const Tensor& to) const {
@@ -106,8 +104,14 @@ void SafetensorsFile::read(std::string_view name, const Tensor& to) const {
   copy(to, staging.tensor(to.dtype(), to.shape()));
 }
 
-SafetensorsFile::Loaded SafetensorsFile::load(std::string_view name) const {
-  const Entry& entry = at(name);
+const TensorEntry& TensorSource::at(std::string_view name) const {
+  if (const TensorEntry* entry = find(name)) return *entry;
+  fail(ErrorCode::kInvalidArgument, "{} has no tensor '{}'{}", text(), name,
+       did_you_mean(name, names()));
+}
+
+TensorSource::Loaded TensorSource::load(std::string_view name) const {
+  const TensorEntry& entry = at(name);
   Loaded loaded{.memory = Buffer(entry.bytes), .tensor = {}};
   loaded.tensor =
       loaded.memory.tensor(entry.dtype.value_or(DType::kU8), entry.dtype ? entry.shape : Shape{0});
@@ -115,8 +119,8 @@ SafetensorsFile::Loaded SafetensorsFile::load(std::string_view name) const {
   return loaded;
 }
 
-void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
-                       const std::map<std::string, std::string>& metadata) {
+SafetensorsParts safetensors_parts(std::span<const NamedTensor> tensors,
+                                   const std::map<std::string, std::string>& metadata) {
   std::vector<const NamedTensor*> order;
   for (const NamedTensor& one : tensors) order.push_back(&one);
   std::stable_sort(order.begin(), order.end(), [](const NamedTensor* a, const NamedTensor* b) {
@@ -125,17 +129,14 @@ void write_safetensors(const std::filesystem::path& path, std::span<const NamedT
 
   SafetensorsHeader header;
   header.metadata.insert(metadata.begin(), metadata.end());
+  SafetensorsParts parts;
   std::map<std::string_view, int> names;
   std::size_t end = 0;
   for (const NamedTensor* one : order) {
     const Tensor& tensor = one->tensor;
     if (names[one->name]++ > 0 || one->name == "__metadata__") {
-      fail(ErrorCode::kInvalidArgument, "{} cannot have a tensor '{}'{}", path.string(), one->name,
+      fail(ErrorCode::kInvalidArgument, "a safetensors file cannot have a tensor '{}'{}", one->name,
            names[one->name] > 1 ? " twice" : "");
-    }
-    if (tensor.device() != Device{}) {
-      fail(ErrorCode::kInvalidArgument, "'{}' lies on {}; copy it to the CPU to write it",
-           one->name, lockstep::name(tensor.device()));
     }
     header.entries.push_back({.name = one->name,
                               .type = std::string(safetensors_type(tensor.dtype())),
@@ -144,11 +145,23 @@ void write_safetensors(const std::filesystem::path& path, std::span<const NamedT
                               .begin = end,
                               .bytes = tensor.bytes()});
     end += tensor.bytes();
+    parts.data.push_back(tensor);
   }
-  const std::string text = format_header(header);
-  std::vector<std::string_view> pieces{text};
-  for (const NamedTensor* one : order) {
-    pieces.emplace_back(reinterpret_cast<const char*>(one->tensor.data()), one->tensor.bytes());
+  parts.header = format_header(header);
+  return parts;
+}
+
+void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  for (const NamedTensor& one : tensors) {
+    if (one.tensor.device() == Device{}) continue;
+    fail(ErrorCode::kInvalidArgument, "'{}' lies on {}; copy it to the CPU to write it", one.name,
+         lockstep::name(one.tensor.device()));
+  }
+  const SafetensorsParts parts = safetensors_parts(tensors, metadata);
+  std::vector<std::string_view> pieces{parts.header};
+  for (const Tensor& tensor : parts.data) {
+    pieces.emplace_back(reinterpret_cast<const char*>(tensor.data()), tensor.bytes());
   }
   write_file(path, pieces);
 }

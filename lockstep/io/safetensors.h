@@ -29,39 +29,56 @@
 
 namespace lockstep::io {
 
-// An open file. Tensors are read when they are asked for, into memory that the caller chooses.
-// read() may be called by several threads at once.
-class SafetensorsFile {
+struct TensorEntry {
+  std::string name;
+  std::string type;            // as the file calls it: "F32", "BOOL"
+  std::optional<DType> dtype;  // nothing: one that lockstep does not have
+  Shape shape;
+  std::size_t begin = 0;  // offset of its first byte in the data
+  std::size_t bytes = 0;
+};
+
+// Tensors by name, of one file or of many. They are read when they are asked for, into memory that
+// the caller chooses. Reading may be done by several threads at once.
+class TensorSource {
  public:
-  struct Entry {
-    std::string name;
-    std::string type;            // as the file calls it: "F32", "BOOL"
-    std::optional<DType> dtype;  // nothing: one that lockstep does not have
-    Shape shape;
-    std::size_t begin = 0;  // offset of its first byte in the data
-    std::size_t bytes = 0;
-  };
+  virtual ~TensorSource() = default;
 
-  explicit SafetensorsFile(const std::filesystem::path& path);
-
-  // In the order of the data.
-  std::span<const Entry> entries() const { return entries_; }
+  // What errors call it.
+  virtual std::string text() const = 0;
+  virtual std::vector<std::string_view> names() const = 0;
   // nullptr where there is none of that name.
-  const Entry* find(std::string_view name) const;
-  // Throws Error(kInvalidArgument) with the nearest name.
-  const Entry& at(std::string_view name) const;
-  const std::map<std::string, std::string, std::less<>>& metadata() const { return metadata_; }
-
+  virtual const TensorEntry* find(std::string_view name) const = 0;
   // Fills `to`, which has the type and the number of elements of the file's; shapes may differ.
   // Throws Error(kInvalidArgument) where it does not, and Error(kUnsupported) for an entry without
   // a dtype.
-  void read(std::string_view name, const Tensor& to) const;
+  virtual void read(std::string_view name, const Tensor& to) const = 0;
+
+  // Throws Error(kInvalidArgument) with the nearest name.
+  const TensorEntry& at(std::string_view name) const;
   // `tensor` is a view of `memory`.
   struct Loaded {
     Buffer memory;
     Tensor tensor;
   };
   Loaded load(std::string_view name) const;
+};
+
+// An open file.
+class SafetensorsFile : public TensorSource {
+ public:
+  using Entry = TensorEntry;
+
+  explicit SafetensorsFile(const std::filesystem::path& path);
+
+  // In the order of the data.
+  std::span<const Entry> entries() const { return entries_; }
+  const std::map<std::string, std::string, std::less<>>& metadata() const { return metadata_; }
+
+  std::string text() const override { return path_.string(); }
+  std::vector<std::string_view> names() const override;
+  const Entry* find(std::string_view name) const override;
+  void read(std::string_view name, const Tensor& to) const override;
 
  private:
   std::filesystem::path path_;
@@ -77,9 +94,17 @@ struct NamedTensor {
   Tensor tensor;  // on the CPU
 };
 
-// Puts the tensors into a file, in place of what was there, or changes nothing (base/file.h). The
-// data begins with the widest elements, so that all of them are aligned in the file. Throws
+// Such a file as what is written: the header, then the data of the tensors in this order. The data
+// begins with the widest elements, so that all of them are aligned in the file. Throws
 // Error(kInvalidArgument) for a name that comes twice.
+struct SafetensorsParts {
+  std::string header;
+  std::vector<Tensor> data;
+};
+SafetensorsParts safetensors_parts(std::span<const NamedTensor> tensors,
+                                   const std::map<std::string, std::string>& metadata = {});
+
+// Puts the tensors into a file, in place of what was there, or changes nothing (base/file.h).
 void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
                        const std::map<std::string, std::string>& metadata = {});
 

@@ -3,116 +3,33 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <set>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+#include "lockstep/nn/hugging_face_names.h"
 
 namespace lockstep::nn {
 namespace {
 
 using plan::Family;
 
-// One parameter, or one of every layer: then both sides stand behind the layer's name.
-struct Rule {
-  std::string_view ours;
-  std::vector<std::string_view> theirs;
-  bool transposed = false;
-};
-
-struct Names {
-  std::string_view model;  // in front of all that files of the bare model lack
-  std::string_view layer;  // in front of a layer's number
-  std::vector<Rule> outside;
-  std::vector<Rule> layers;
-};
-
-const Names& names_of(Family family) {
-  static const Names kGpt2{.model = "transformer.",
-                           .layer = "transformer.h.",
-                           .outside = {{"embedding.tokens", {"transformer.wte.weight"}},
-                                       {"embedding.positions", {"transformer.wpe.weight"}},
-                                       {"head.norm.gain", {"transformer.ln_f.weight"}},
-                                       {"head.norm.bias", {"transformer.ln_f.bias"}},
-                                       {"head.logits.weight", {"lm_head.weight"}}},
-                           .layers = {{"norm1.gain", {"ln_1.weight"}},
-                                      {"norm1.bias", {"ln_1.bias"}},
-                                      {"attention.qkv.weight", {"attn.c_attn.weight"}, true},
-                                      {"attention.qkv.bias", {"attn.c_attn.bias"}},
-                                      {"attention.projection.weight", {"attn.c_proj.weight"}, true},
-                                      {"attention.projection.bias", {"attn.c_proj.bias"}},
-                                      {"norm2.gain", {"ln_2.weight"}},
-                                      {"norm2.bias", {"ln_2.bias"}},
-                                      {"mlp.up.weight", {"mlp.c_fc.weight"}, true},
-                                      {"mlp.up.bias", {"mlp.c_fc.bias"}},
-                                      {"mlp.down.weight", {"mlp.c_proj.weight"}, true},
-                                      {"mlp.down.bias", {"mlp.c_proj.bias"}}}};
-  static const Names kLlama{
-      .model = "model.",
-      .layer = "model.layers.",
-      .outside = {{"embedding.tokens", {"model.embed_tokens.weight"}},
-                  {"head.norm.gain", {"model.norm.weight"}},
-                  {"head.logits.weight", {"lm_head.weight"}}},
-      .layers = {
-          {"norm1.gain", {"input_layernorm.weight"}},
-          {"attention.qkv.weight",
-           {"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"}},
-          {"attention.projection.weight", {"self_attn.o_proj.weight"}},
-          {"norm2.gain", {"post_attention_layernorm.weight"}},
-          {"mlp.gate_up.weight", {"mlp.gate_proj.weight", "mlp.up_proj.weight"}},
-          {"mlp.down.weight", {"mlp.down_proj.weight"}}}};
-  static const Names kBert{
-      .model = "bert.",
-      .layer = "bert.encoder.layer.",
-      .outside = {{"embedding.tokens", {"bert.embeddings.word_embeddings.weight"}},
-                  {"embedding.positions", {"bert.embeddings.position_embeddings.weight"}},
-                  {"embedding.types", {"bert.embeddings.token_type_embeddings.weight"}},
-                  {"embedding.norm.gain", {"bert.embeddings.LayerNorm.weight"}},
-                  {"embedding.norm.bias", {"bert.embeddings.LayerNorm.bias"}},
-                  {"head.dense.weight", {"cls.predictions.transform.dense.weight"}},
-                  {"head.dense.bias", {"cls.predictions.transform.dense.bias"}},
-                  {"head.norm.gain", {"cls.predictions.transform.LayerNorm.weight"}},
-                  {"head.norm.bias", {"cls.predictions.transform.LayerNorm.bias"}},
-                  {"head.logits.bias", {"cls.predictions.bias"}}},
-      .layers = {
-          {"attention.qkv.weight",
-           {"attention.self.query.weight", "attention.self.key.weight",
-            "attention.self.value.weight"}},
-          {"attention.qkv.bias",
-           {"attention.self.query.bias", "attention.self.key.bias", "attention.self.value.bias"}},
-          {"attention.projection.weight", {"attention.output.dense.weight"}},
-          {"attention.projection.bias", {"attention.output.dense.bias"}},
-          {"norm1.gain", {"attention.output.LayerNorm.weight"}},
-          {"norm1.bias", {"attention.output.LayerNorm.bias"}},
-          {"mlp.up.weight", {"intermediate.dense.weight"}},
-          {"mlp.up.bias", {"intermediate.dense.bias"}},
-          {"mlp.down.weight", {"output.dense.weight"}},
-          {"mlp.down.bias", {"output.dense.bias"}},
-          {"norm2.gain", {"output.LayerNorm.weight"}},
-          {"norm2.bias", {"output.LayerNorm.bias"}}}};
-  switch (family) {
-    case Family::kGpt2:
-      return kGpt2;
-    case Family::kLlama:
-      return kLlama;
-    case Family::kBert:
-      break;
-  }
-  return kBert;
-}
-
 // The name under which the file has a tensor.
-std::string name_in(const io::SafetensorsFile& file, std::string_view prefix, std::string_view name,
-                    std::string_view model) {
-  std::string full = fmt::format("{}{}", prefix, name);
-  if (file.find(full) == nullptr && name.starts_with(model)) {
-    std::string bare = fmt::format("{}{}", prefix, name.substr(model.size()));
-    if (file.find(bare) != nullptr) return bare;
+std::string name_in(const io::TensorSource& file, Family family, std::string_view prefix,
+                    std::string_view name) {
+  for (const std::string& other : names_in_files(family, name)) {
+    std::string full = fmt::format("{}{}", prefix, other);
+    if (file.find(full) != nullptr) return full;
   }
-  return full;
+  return fmt::format("{}{}", prefix, name);
 }
 
-std::vector<float> floats_of(const io::SafetensorsFile& file, const std::string& name) {
+std::vector<float> floats_of(const io::TensorSource& file, const std::string& name) {
   const auto loaded = file.load(name);
   std::vector<float> values(loaded.tensor.elements());
   const auto convert = [&](auto elements) {
@@ -151,80 +68,93 @@ std::vector<float> transposed(std::span<const float> values, const Shape& shape)
   return result;
 }
 
-// The values of one parameter, put together.
-std::vector<float> gather(const io::SafetensorsFile& file, Family family, std::string_view prefix,
-                          const FlatParameter& parameter) {
+// The tensors of the file that make one parameter, found to fit.
+struct Parts {
+  std::vector<std::string> names;
+  bool transposed = false;
+};
+
+Parts parts_of(const io::TensorSource& file, Family family, std::string_view prefix,
+               const FlatParameter& parameter) {
   const ForeignTensors source = hugging_face_tensors(family, parameter.name);
-  std::vector<float> values;
+  const Shape& ours = parameter.shape;
+  Parts parts{.names = {}, .transposed = source.transposed};
   std::vector<std::string> shapes;
+  std::int64_t rows = 0;
   bool fits = true;
   for (const std::string& name : source.names) {
-    const std::string full = name_in(file, prefix, name, names_of(family).model);
-    const Shape& shape = file.at(full).shape;
-    shapes.push_back(fmt::format("'{}' of {}", full, shape.text()));
-    const Shape& ours = parameter.shape;
+    parts.names.push_back(name_in(file, family, prefix, name));
+    const Shape& shape = file.at(parts.names.back()).shape;
+    shapes.push_back(fmt::format("'{}' of {}", parts.names.back(), shape.text()));
     fits = fits && shape.dimensions() == ours.dimensions() &&
            (ours.dimensions() == 1 || shape[source.transposed ? 0 : 1] == ours[1]);
-    if (!fits) break;
-    const std::vector<float> part = floats_of(file, full);
-    const std::vector<float> turned = source.transposed ? transposed(part, shape) : part;
-    values.insert(values.end(), turned.begin(), turned.end());
+    if (fits) rows += shape[source.transposed ? 1 : 0];
   }
-  if (!fits || values.size() != parameter.shape.elements()) {
-    fail(
-        ErrorCode::kInvalidArgument,
-        "the file's {} cannot be the model's '{}' of {}{}; are the sizes of the model those of the "
-        "file?",
-        fmt::join(shapes, ", "), parameter.name, parameter.shape.text(),
-        source.transposed ? ", transposed" : "");
+  if (!fits || rows != ours[0]) {
+    fail(ErrorCode::kInvalidArgument,
+         "{} in {} cannot be the model's '{}' of {}{}; are the sizes of the model those of the "
+         "file?",
+         fmt::join(shapes, ", "), file.text(), parameter.name, ours.text(),
+         source.transposed ? ", transposed" : "");
+  }
+  return parts;
+}
+
+// The values of one parameter, put together.
+std::vector<float> gather(const io::TensorSource& file, const Parts& parts) {
+  std::vector<float> values;
+  for (const std::string& name : parts.names) {
+    std::vector<float> part = floats_of(file, name);
+    if (parts.transposed) part = transposed(part, file.at(name).shape);
+    if (values.empty()) {
+      values = std::move(part);
+    } else {
+      values.insert(values.end(), part.begin(), part.end());
+    }
   }
   return values;
 }
 
 }  // namespace
 
-ForeignTensors hugging_face_tensors(Family family, std::string_view parameter) {
-  constexpr std::string_view kLayer = "layer.";
-  const Names& names = names_of(family);
-  std::string_view rest = parameter;
-  std::string prefix;
-  const bool in_layer = parameter.starts_with(kLayer);
-  if (in_layer) {
-    const auto dot = parameter.find('.', kLayer.size());
-    const std::string_view number = parameter.substr(kLayer.size(), dot - kLayer.size());
-    rest = dot == std::string_view::npos ? "" : parameter.substr(dot + 1);
-    prefix = fmt::format("{}{}.", names.layer, number);
-  }
-  for (const Rule& rule : in_layer ? names.layers : names.outside) {
-    if (rule.ours != rest) continue;
-    ForeignTensors found{.names = {}, .transposed = rule.transposed};
-    for (const std::string_view theirs : rule.theirs) {
-      found.names.push_back(fmt::format("{}{}", prefix, theirs));
+void check_is_model(const io::TensorSource& file, Family family, const FlatParameters& flat) {
+  std::set<std::string> known;
+  bool tied = true;
+  for (const FlatParameter& parameter : flat.all()) {
+    if (parameter.name == "head.logits.weight") tied = false;
+    for (std::string& name : parts_of(file, family, "", parameter).names) {
+      known.insert(std::move(name));
     }
-    return found;
   }
-  fail(ErrorCode::kInvalidArgument,
-       "models of family {} in Hugging Face transformers have nothing for the parameter '{}'",
-       plan::name(family), parameter);
+  std::vector<std::string_view> unknown;
+  for (const std::string_view name : file.names()) {
+    if (known.contains(std::string(name)) || holds_no_parameter(family, name, tied)) continue;
+    unknown.push_back(name);
+  }
+  if (unknown.empty()) return;
+  constexpr std::size_t kShown = 3;
+  const std::size_t shown = std::min(unknown.size(), kShown);
+  fail(ErrorCode::kUnsupported,
+       "{} has {} that a model of family {} has no place for, and would compute something else "
+       "without: {}{}",
+       file.text(), counted(unknown.size(), "tensor"), plan::name(family),
+       fmt::join(unknown.begin(), unknown.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+       unknown.size() > shown ? ", ..." : "");
 }
 
-void read_hugging_face(const io::SafetensorsFile& file, Family family, const FlatParameters& flat,
+void read_hugging_face(const io::TensorSource& file, Family family, const FlatParameters& flat,
                        const Tensor& row, std::string_view prefix) {
   fill_zero(row);
   for (const FlatParameter& parameter : flat.all()) {
-    std::vector<float> values = gather(file, family, prefix, parameter);
+    std::vector<float> values = gather(file, parts_of(file, family, prefix, parameter));
     copy(FlatParameters::view(row, parameter), tensor_of(std::span(values), parameter.shape));
   }
 }
 
-void load_hugging_face(const io::SafetensorsFile& file, Family family, Replica& replica,
+void load_hugging_face(const io::TensorSource& file, Family family, Replica& replica,
                        std::string_view prefix) {
-  const States& states = replica.states();
-  read_hugging_face(file, family, replica.flat(), states.master, prefix);
-  if (states.master.data() != states.parameters.data()) {
-    replica.ops().run(ops::Cast{.from = states.master, .to = states.parameters});
-    replica.ops().synchronize();
-  }
+  read_hugging_face(file, family, replica.flat(), replica.states().master, prefix);
+  replica.round_parameters();
 }
 
 }  // namespace lockstep::nn

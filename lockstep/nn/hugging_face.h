@@ -1,13 +1,10 @@
-// Models of Hugging Face transformers: which of their tensors make which parameter of ours.
-//
-// Ours differ in three ways. Weights are [out, in] always, where GPT-2's there are [in, out].
-// Queries, keys and values are one matrix, and so are the gates and ups of SwiGLU: the rows of one
-// behind those of the other. A table that serves twice (tied logits) is stored once.
+// Parameters from and to files of Hugging Face transformers; nn/hugging_face_names.h says which of
+// their tensors make which parameter of ours.
 #pragma once
 
-#include <string>
+#include <cstddef>
+#include <filesystem>
 #include <string_view>
-#include <vector>
 
 #include "lockstep/io/safetensors.h"
 #include "lockstep/nn/flat_parameters.h"
@@ -16,24 +13,30 @@
 
 namespace lockstep::nn {
 
-struct ForeignTensors {
-  std::vector<std::string> names;  // their rows follow each other
-  bool transposed = false;         // each is [in, out]
-};
-
-// For a parameter by its full name, as GPT2LMHeadModel, LlamaForCausalLM and BertForMaskedLM call
-// them. Throws Error(kInvalidArgument) for a name that the family does not have.
-ForeignTensors hugging_face_tensors(plan::Family family, std::string_view parameter);
-
 // Fills a row of f32 (nn/flat_parameters.h) with the tensors of a file, of f32, bf16 or f16, whose
-// names stand behind `prefix`; files without the name of the model in front ("h.0..." instead of
-// "transformer.h.0...") are read too. Throws Error(kInvalidArgument) for a tensor that is missing
+// names stand behind `prefix`. Throws Error(kInvalidArgument) for a tensor that is missing
 // or has another shape.
-void read_hugging_face(const io::SafetensorsFile& file, plan::Family family,
+void read_hugging_face(const io::TensorSource& file, plan::Family family,
                        const FlatParameters& flat, const Tensor& row, std::string_view prefix = "");
 
 // The parameters of a replica, master copy and rounded.
-void load_hugging_face(const io::SafetensorsFile& file, plan::Family family, Replica& replica,
+void load_hugging_face(const io::TensorSource& file, plan::Family family, Replica& replica,
                        std::string_view prefix = "");
+
+// Whether the file is that of the model, before anything is read. Throws what read_hugging_face()
+// would, and Error(kUnsupported) where the file has tensors that none of the parameters is made of,
+// but for those that a model is complete without.
+void check_is_model(const io::TensorSource& file, plan::Family family, const FlatParameters& flat);
+
+// Writes the parameters, f32 by their names in `parameters`, into model.safetensors of a folder or,
+// where they are more than `shard_bytes`, into several files (io/sharded_safetensors.h). Keeps no
+// more than a parameter or two in memory. Throws Error(kSystem).
+struct HuggingFaceFiles {
+  DType dtype = DType::kF32;  // f32, bf16 or f16: rounded
+  std::size_t shard_bytes = 0;
+};
+void write_hugging_face(const std::filesystem::path& folder, const plan::ModelShape& shape,
+                        const FlatParameters& flat, const io::TensorSource& parameters,
+                        const HuggingFaceFiles& files);
 
 }  // namespace lockstep::nn

@@ -29,18 +29,6 @@ constexpr const char* kTokenTable = "embedding.tokens";
 
 std::int64_t to_signed(plan::Count count) { return static_cast<std::int64_t>(count); }
 
-float usual_epsilon(Family family) {
-  switch (family) {
-    case Family::kGpt2:
-      return 1e-5f;
-    case Family::kLlama:
-      return 1e-6f;
-    case Family::kBert:
-      return 1e-12f;
-  }
-  return 1e-5f;
-}
-
 NormOptions norm_of(const ModelShape& shape, const ModelOptions& options) {
   const bool rms = shape.family == Family::kLlama;
   return {.kind = rms ? ops::NormKind::kRms : ops::NormKind::kLayer,
@@ -139,6 +127,18 @@ std::unique_ptr<Block> make_head(const ModelShape& shape, const ModelOptions& op
 }
 
 }  // namespace
+
+float usual_epsilon(Family family) {
+  switch (family) {
+    case Family::kGpt2:
+      return 1e-5f;
+    case Family::kLlama:
+      return 1e-6f;
+    case Family::kBert:
+      return 1e-12f;
+  }
+  return 1e-5f;
+}
 
 Model make_model(const ModelShape& shape, const ModelOptions& options) {
   plan::check(shape);

@@ -15,9 +15,12 @@ namespace lockstep::nn {
 struct ModelOptions {
   double dropout =
       0;  // of embeddings, attention and residual branches; not in Llama, which has none
-  std::optional<float> epsilon;  // of norms; else 1e-5 in gpt2, 1e-6 in llama, 1e-12 in bert
+  std::optional<float> epsilon;  // of norms; else usual_epsilon()
   float theta = 10000;           // of rotary positions
 };
+
+// 1e-5 in gpt2, 1e-6 in llama, 1e-12 in bert.
+float usual_epsilon(plan::Family family);
 
 // Throws Error(kInvalidArgument) as plan::check() does, and Error(kUnsupported) for a head that the
 // family cannot be trained with (a pooler makes no losses; see trainable()).

@@ -121,6 +121,12 @@ void Replica::zero_gradients() {
   fill_zero(states_.gradients);
 }
 
+void Replica::round_parameters() {
+  if (states_.master.data() == states_.parameters.data()) return;
+  ops_.run(ops::Cast{.from = states_.master, .to = states_.parameters});
+  ops_.synchronize();
+}
+
 void Replica::check(const Batch& batch) const {
   const BatchShape& want = plan_.setup.shape;
   const BatchShape& came = batch.shape;
@@ -217,6 +223,7 @@ double sum_of(const Tensor& losses) {
 }
 
 std::int64_t count_targets(const Batch& batch) {
+  if (!ops::is_given(batch.targets)) return static_cast<std::int64_t>(batch.outputs.elements());
   std::int64_t count = 0;
   for (const std::int32_t target : batch.targets.as<const std::int32_t>()) {
     if (target != ops::kNoTarget) ++count;

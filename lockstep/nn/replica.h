@@ -59,6 +59,8 @@ class Replica {
   // position in it; sets gradients and the optimizer's states to zero.
   void initialise(std::uint64_t seed, int threads = 1);
   void zero_gradients();
+  // Makes the parameters what the master copy says.
+  void round_parameters();
 
   // Forward and backward of one micro-batch. Returns its losses, f32 [rows], which hold until the
   // next call. Throws Error(kInvalidArgument) for a batch that is not of the setup's shape or lacks
@@ -75,6 +77,10 @@ class Replica {
   // One parameter by its full name, tied or not, and its gradient.
   Tensor parameter(std::string_view name) const;
   Tensor gradient(std::string_view name) const;
+
+  // What a block handed on in the last forward, while no later block's memory lies there: to be
+  // looked at by a listener in after_forward(). Absent for the last block.
+  Tensor output(std::size_t block) const { return views_.at(block).out.x; }
 
   // Hears of every block from now on; nullptr: nobody does. Not owned.
   void set_listener(BlockListener* listener) { listener_ = listener; }
@@ -112,7 +118,7 @@ class Replica {
 
 // The sum of losses, in order and in f64, after Ops::synchronize().
 double sum_of(const Tensor& losses);
-// How many rows have a target: what a mean loss is divided by.
+// How many rows have a target, or items an output: what a mean loss is divided by.
 std::int64_t count_targets(const Batch& batch);
 
 }  // namespace lockstep::nn

@@ -11,6 +11,7 @@
 // A checkpoint is written into a folder under another name, every file and the folder are synced,
 // and then it is renamed: a folder of the name above is complete, or was damaged later. Nothing of
 // a run's precision, micro-batch or threads is in the states: parameters by their names in f32.
+// Whoever reads or saves also removes what a killed process left half written (io/staged_folder.h).
 #pragma once
 
 #include <cstdint>
@@ -54,24 +55,30 @@ class CheckpointFolder {
   std::vector<std::int64_t> steps() const;
   std::filesystem::path path(std::int64_t step) const;
 
-  // Saves, then removes what `keep` does not hold on to, and what a killed process left half
-  // written. Throws Error(kSystem) where that fails (a full disk): then the earlier checkpoints
-  // are as they were and nothing half written stays.
+  // Saves, in place of one of the same step, then removes what `keep` does not hold on to among
+  // those of earlier steps. Throws Error(kSystem) where that fails (a full disk): then the earlier
+  // checkpoints are as they were and nothing half written stays.
   void save(const nn::Replica& replica, const CheckpointExtras& extras,
             const CheckpointOptions& keep);
+  // The same of rows without a replica; only the master copy has to be there.
+  void save(const nn::FlatParameters& flat, const nn::States& states,
+            const CheckpointExtras& extras, const CheckpointOptions& keep);
 
   // Fills the replica from the newest checkpoint that is whole: every file's hash is checked before
-  // anything is used. `warn` hears of each damaged one that was passed over, and why. Nothing where
-  // there are none at all. Throws Error(kInvalidArgument) where the model of the checkpoint is
-  // another than the replica's (names what differs), and Error(kProtocol) where there are some but
-  // all are damaged: beginning anew would throw the run away.
+  // anything is used. States that the optimizer keeps and a checkpoint before the first update
+  // lacks begin at zero; a loss scale is restored where the replica computes in f16. `warn` hears
+  // of each damaged one that was passed over, and why. Nothing where there are none at all. Throws
+  // Error(kInvalidArgument) where the model of the checkpoint is another than the replica's, or its
+  // optimizer (names what differs), and Error(kProtocol) where there are some but all are damaged:
+  // beginning anew would throw the run away.
   std::optional<TrainState> restore(nn::Replica& replica, const Warn& warn) const;
 
  private:
   std::filesystem::path run_;
 };
 
-// One checkpoint folder, or the newest whole one of a run's folder, checked.
+// One checkpoint folder, or the newest whole one of a run's folder, checked. Throws
+// Error(kInvalidArgument) for a folder that is neither, and Error(kProtocol) for damage.
 struct Checkpoint {
   std::filesystem::path folder;
   TrainState state;

@@ -38,8 +38,8 @@ struct StepRecord {
   StepMetrics metrics;
   std::optional<double> validation_loss;  // taken after this step
   std::uint64_t memory_bytes = 0;         // the most that the process has had in RAM
-  // Where the seconds of the step went.
-  double data_seconds = 0;
+  // What a step takes besides metrics.seconds.
+  double data_seconds = 0;        // until the batch was there
   double checkpoint_seconds = 0;  // after the step; so is
   double validation_seconds = 0;
 };
@@ -75,7 +75,7 @@ std::unique_ptr<RunObserver> make_report();
 
 struct ProgressOptions {
   bool terminal = false;    // one line that is rewritten; else plain lines
-  int columns = 0;          // of the terminal; 0: unknown
+  int columns = 0;          // of the terminal; 0: it is asked for every line
   std::int64_t every = 10;  // steps between plain lines
 };
 // Writes to standard error.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -12,6 +14,8 @@ namespace lockstep::train {
 namespace {
 
 constexpr std::string_view kGradientNames[] = {"auto", "compute", "f32"};
+constexpr std::string_view kLogitsNames[] = {"auto", "tied", "own"};
+constexpr std::string_view kFamilyNames[] = {"gpt2", "llama", "bert", "encoder-decoder", "linear"};
 
 // The names of an enumeration whose values are 0, 1, ... in this order.
 template <class Enum, std::size_t N>
@@ -29,7 +33,7 @@ std::string known_models() {
 
 void bind(Config& config, ModelChoice& model) {
   config.bind("model.name", model.name, "A model by name, like gpt2-124m.");
-  config.bind("model.family", model.family, names_of(plan::kAllFamilies),
+  config.bind("model.family", model.family, kFamilyNames,
               "The family of a model that is described by its sizes.");
   const auto size = [&](std::string_view key, int& field, std::string_view doc) {
     config.bind(key, field, doc, {.min = 0});
@@ -40,8 +44,12 @@ void bind(Config& config, ModelChoice& model) {
   size("model.kv_heads", model.kv_heads, "Key/value heads; 0: as many as heads.");
   size("model.feed_forward", model.feed_forward,
        "The feed-forward width; 0: 4 times hidden, in llama about 8/3.");
-  size("model.vocabulary", model.vocabulary, "Tokens there are; 0: the family's.");
-  size("model.positions", model.positions, "The longest sequence; 0: the family's.");
+  size("model.vocabulary", model.vocabulary,
+       "Tokens there are; 0: as many as the data has, or the family's.");
+  size("model.positions", model.positions,
+       "The longest sequence; 0: train.seq where it is given, or the family's.");
+  size("model.features", model.features,
+       "Inputs of an item, in the linear family; 0: as many as the data has.");
   config.bind("model.epsilon", model.epsilon,
               "What norms add to the variance; 0: 1e-5 in gpt2, 1e-6 in llama, 1e-12 in bert.",
               {.min = 0, .max = 1});
@@ -49,16 +57,54 @@ void bind(Config& config, ModelChoice& model) {
   config.bind("model.dropout", model.dropout,
               "The probability with which elements are dropped in training.",
               {.min = 0, .max = 0.99});
+  config.bind(
+      "model.logits", model.logits, kLogitsNames,
+      "Whether logits are made with the token embedding's table (tied) or with one of their "
+      "own; auto: own in llama, else tied.");
 }
 
 bool describes_sizes(const ModelChoice& model) {
   return model.layers + model.hidden + model.heads + model.kv_heads + model.feed_forward +
-             model.vocabulary + model.positions >
+             model.vocabulary + model.positions + model.features >
          0;
 }
 
 plan::Count or_usual(int chosen, plan::Count usual) {
   return chosen > 0 ? static_cast<plan::Count>(chosen) : usual;
+}
+
+plan::ModelShape with_logits(plan::ModelShape shape, LogitsChoice logits) {
+  const bool has_choice = shape.family != plan::Family::kBert;
+  if (logits == LogitsChoice::kOwn && !has_choice) {
+    fail(ErrorCode::kInvalidArgument, "model.logits = \"own\" is not for bert: its are tied");
+  }
+  if (logits != LogitsChoice::kAuto && has_choice) {
+    shape.head = logits == LogitsChoice::kTied ? plan::Head::kTied : plan::Head::kOwn;
+  }
+  return shape;
+}
+
+constexpr int kUsualTranslation = 128;  // tokens
+
+// Tokens of a sequence.
+std::int64_t sequence_of(const TrainOptions& options) {
+  if (family_of(options) == ModelFamily::kLinear) return 1;
+  if (!has_shape(options)) {
+    const int longest = options.model.positions;
+    const int sequence = options.batch.sequence;
+    if (longest > 0 && sequence > longest) {
+      fail(ErrorCode::kInvalidArgument, "train.seq = {} is longer than model.positions = {}",
+           sequence, longest);
+    }
+    return sequence > 0 ? sequence : longest > 0 ? longest : kUsualTranslation;
+  }
+  const plan::ModelShape shape = shape_of(options);
+  const plan::Count sequence = or_usual(options.batch.sequence, shape.positions);
+  if (shape.learns_positions() && sequence > shape.positions) {
+    fail(ErrorCode::kInvalidArgument, "train.seq = {} is longer than the {} positions that {} has",
+         sequence, shape.positions, shape.name);
+  }
+  return static_cast<std::int64_t>(sequence);
 }
 
 }  // namespace
@@ -69,30 +115,84 @@ std::string_view name(GradientChoice gradients) {
 
 void bind(Config& config, TrainOptions& options) {
   bind(config, options.model);
-  config.bind("batch.sequence", options.batch.sequence,
+  config.bind("train.seq", options.batch.sequence,
               "Tokens of a sequence; 0: as many as the model has positions.", {.min = 0});
-  config.bind("batch.micro", options.batch.micro, "Sequences that are computed at once.",
-              {.min = 1});
-  config.bind("batch.accumulation", options.batch.accumulation,
-              "Micro-batches whose gradients are added up to one step.", {.min = 1});
-  config.bind("precision", options.precision, names_of(plan::kAllPrecisions),
+  config.bind("train.batch", options.batch.sequences,
+              "Sequences of a step, all ranks together; 0: train.micro_batch * train.accumulation.",
+              {.min = 0});
+  config.bind("train.micro_batch", options.batch.micro,
+              "Sequences that are computed at once; 0: what train.batch leaves.", {.min = 0});
+  config.bind("train.accumulation", options.batch.accumulation,
+              "Micro-batches whose gradients are added up to one step; 0: what train.batch leaves.",
+              {.min = 0});
+  config.bind("train.precision", options.precision, names_of(plan::kAllPrecisions),
               "What is computed in; below f32 a master copy of the parameters is kept in f32.");
-  config.bind("gradients", options.gradients, kGradientNames,
+  config.bind("train.gradients", options.gradients, kGradientNames,
               "What gradients are kept in: the precision (compute), f32, or by auto f32 only where "
               "several micro-batches are added up.");
-  config.bind("recompute", options.recompute, names_of(plan::kAllRecompute),
+  config.bind("train.recompute", options.recompute, names_of(plan::kAllRecompute),
               "What backward does again instead of keeping it.");
   optim::bind(config, options.optimizer);
   optim::bind(config, options.schedule);
   optim::bind(config, options.loss_scale);
-  config.bind("threads", options.threads, "Threads that compute; 0: one for each allowed core.",
-              {.min = 0, .max = 4096});
-  config.bind("seed", options.seed, "Of initial parameters, data order and dropout.", {.min = 0});
+  config.bind("train.threads", options.threads,
+              "Threads that compute; 0: one for each allowed core.", {.min = 0, .max = 4096});
+  config.bind("train.seed", options.seed, "Of initial parameters, data order and dropout.",
+              {.min = 0});
   config.bind("memory.limit", options.memory_limit,
               "A run that needs more bytes than this is refused before it starts; 0: no limit.");
 }
 
-plan::ModelShape shape_of(const ModelChoice& choice) {
+std::string_view name(ModelFamily family) { return kFamilyNames[static_cast<std::size_t>(family)]; }
+
+ModelFamily model_family(plan::Family family) {
+  switch (family) {
+    case plan::Family::kLlama:
+      return ModelFamily::kLlama;
+    case plan::Family::kBert:
+      return ModelFamily::kBert;
+    case plan::Family::kGpt2:
+      break;
+  }
+  return ModelFamily::kGpt2;
+}
+
+BatchChoice solved(BatchChoice batch) {
+  const auto refuse = [&](std::string_view what) {
+    fail(
+        ErrorCode::kInvalidArgument,
+        "train.batch = {}, train.micro_batch = {} and train.accumulation = {} do not fit together: "
+        "{}",
+        batch.sequences, batch.micro, batch.accumulation, what);
+  };
+  if (batch.micro == 0 && batch.sequences > 0) {
+    const int parts = std::max(batch.accumulation, 1);
+    if (batch.sequences % parts != 0) refuse("the sequences cannot be dealt out evenly");
+    batch.micro = batch.sequences / parts;
+  }
+  if (batch.micro == 0) batch.micro = 1;
+  if (batch.accumulation == 0) {
+    if (batch.sequences % batch.micro != 0) refuse("the micro-batch does not divide the batch");
+    batch.accumulation = std::max(batch.sequences / batch.micro, 1);
+  }
+  const std::int64_t product = std::int64_t{batch.micro} * batch.accumulation;
+  if (product > std::numeric_limits<int>::max()) refuse("that are too many sequences");
+  if (batch.sequences == 0) batch.sequences = static_cast<int>(product);
+  if (batch.sequences != product) refuse("the first must be the product of the others");
+  return batch;
+}
+
+ModelFamily family_of(const TrainOptions& options) {
+  if (options.model.name.empty()) return options.model.family;
+  return model_family(plan::find_model(options.model.name).family);
+}
+
+bool has_shape(const TrainOptions& options) {
+  return family_of(options) < ModelFamily::kEncoderDecoder;
+}
+
+plan::ModelShape shape_of(const TrainOptions& options) {
+  const ModelChoice& choice = options.model;
   const bool sized = describes_sizes(choice);
   if (!choice.name.empty() && sized) {
     fail(ErrorCode::kInvalidArgument,
@@ -100,51 +200,93 @@ plan::ModelShape shape_of(const ModelChoice& choice) {
          "model.layers, model.hidden, model.heads and so on",
          choice.name);
   }
-  if (!choice.name.empty()) return nn::trainable(plan::find_model(choice.name));
+  if (!choice.name.empty()) {
+    return with_logits(nn::trainable(plan::find_model(choice.name)), choice.logits);
+  }
+  if (!has_shape(options)) {
+    fail(ErrorCode::kUnsupported, "only models of {}, {} and {} can do this; this one is of {}",
+         kFamilyNames[0], kFamilyNames[1], kFamilyNames[2], name(choice.family));
+  }
   if (choice.layers == 0 || choice.hidden == 0 || choice.heads == 0) {
     fail(ErrorCode::kInvalidArgument,
          "say which model: model.name with one of {}; or model.layers, model.hidden and "
          "model.heads of your own",
          known_models());
   }
-  plan::ModelShape shape = plan::usual_shape(choice.family);
-  shape.name =
-      fmt::format("{} of {} x {}", plan::name(choice.family), choice.layers, choice.hidden);
+  const plan::Family family = plan::family_from_name(name(choice.family));
+  plan::ModelShape shape = plan::usual_shape(family);
+  shape.name = fmt::format("{} of {} x {}", name(choice.family), choice.layers, choice.hidden);
   shape.layers = or_usual(choice.layers, 0);
   shape.hidden = or_usual(choice.hidden, 0);
   shape.heads = or_usual(choice.heads, 0);
   shape.kv_heads = or_usual(choice.kv_heads, shape.heads);
   shape.feed_forward =
-      or_usual(choice.feed_forward, plan::usual_feed_forward(shape.family, shape.hidden));
+      or_usual(choice.feed_forward, plan::usual_feed_forward(family, shape.hidden));
   shape.vocabulary = or_usual(choice.vocabulary, shape.vocabulary);
-  shape.positions = or_usual(choice.positions, shape.positions);
-  shape = nn::trainable(shape);
+  shape.positions = or_usual(choice.positions, or_usual(options.batch.sequence, shape.positions));
+  shape = with_logits(nn::trainable(shape), choice.logits);
   plan::check(shape);
   return shape;
 }
 
-nn::Model model_of(const TrainOptions& options) {
+namespace {
+
+nn::Model encoder_decoder_of(const TrainOptions& options, const nn::ModelOptions& model) {
+  const ModelChoice& choice = options.model;
+  if (choice.vocabulary == 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "an encoder-decoder needs model.vocabulary, or data whose tokenizer says it");
+  }
+  nn::EncoderDecoderShape shape;
+  const std::int64_t positions = sequence_of(options);
+  shape.source_vocabulary = choice.vocabulary;
+  shape.target_vocabulary = choice.vocabulary;
+  shape.shared_vocabulary = true;
+  shape.source_positions = positions;
+  shape.target_positions = positions;
+  if (choice.hidden > 0) shape.hidden = choice.hidden;
+  if (choice.heads > 0) shape.heads = choice.heads;
+  shape.feed_forward = choice.feed_forward > 0 ? choice.feed_forward : 4 * shape.hidden;
+  if (choice.layers > 0) shape.encoder_layers = shape.decoder_layers = choice.layers;
+  return nn::make_encoder_decoder(shape, model);
+}
+
+}  // namespace
+
+nn::ModelOptions model_options_of(const TrainOptions& options) {
   nn::ModelOptions model;
   model.dropout = options.model.dropout;
   if (options.model.epsilon > 0) model.epsilon = static_cast<float>(options.model.epsilon);
   model.theta = static_cast<float>(options.model.theta);
-  return nn::make_model(shape_of(options.model), model);
+  return model;
+}
+
+nn::Model model_of(const TrainOptions& options) {
+  const nn::ModelOptions model = model_options_of(options);
+  switch (family_of(options)) {
+    case ModelFamily::kEncoderDecoder:
+      return encoder_decoder_of(options, model);
+    case ModelFamily::kLinear:
+      if (options.model.features == 0) {
+        fail(ErrorCode::kInvalidArgument,
+             "a linear model needs model.features, or data that says how many there are");
+      }
+      return nn::make_linear_model(options.model.features);
+    default:
+      return nn::make_model(shape_of(options), model);
+  }
 }
 
 nn::Setup setup_of(const TrainOptions& options) {
-  const plan::ModelShape shape = shape_of(options.model);
-  const plan::Count sequence = or_usual(options.batch.sequence, shape.positions);
-  if (shape.learns_positions() && sequence > shape.positions) {
-    fail(ErrorCode::kInvalidArgument,
-         "batch.sequence = {} is longer than the {} positions that {} has", sequence,
-         shape.positions, shape.name);
-  }
+  const BatchChoice batch = solved(options.batch);
   const DType dtype = dtype_of(options.precision);
   const bool wide = options.gradients == GradientChoice::kF32 ||
-                    (options.gradients == GradientChoice::kAuto && options.batch.accumulation > 1);
-  return {.shape = {.batch = options.batch.micro,
-                    .sequence = static_cast<std::int64_t>(sequence),
-                    .source_sequence = 0},
+                    (options.gradients == GradientChoice::kAuto && batch.accumulation > 1);
+  const std::int64_t sequence = sequence_of(options);
+  const bool translates = family_of(options) == ModelFamily::kEncoderDecoder;
+  return {.shape = {.batch = batch.micro,
+                    .sequence = sequence,
+                    .source_sequence = translates ? sequence : 0},
           .dtype = dtype,
           .gradient = wide ? DType::kF32 : dtype,
           .recompute = options.recompute};

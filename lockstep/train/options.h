@@ -2,10 +2,10 @@
 //
 //   [model]
 //   name = "gpt2-124m"        # or family, layers, hidden, heads, ... of your own
-//   [batch]
-//   sequence = 1024
-//   micro = 4                 # sequences that are computed at once
-//   accumulation = 8          # micro-batches of a step
+//   [train]
+//   seq = 1024
+//   batch = 32                # sequences of a step
+//   micro_batch = 4           # sequences that are computed at once
 //   [memory]
 //   limit = "8GiB"
 //
@@ -27,10 +27,27 @@
 
 namespace lockstep::train {
 
+enum class ModelFamily : std::uint8_t {
+  kGpt2,
+  kLlama,
+  kBert,
+  kEncoderDecoder,  // for translation
+  kLinear,          // y = weight x + bias
+};
+std::string_view name(ModelFamily family);  // "gpt2", ..., "encoder-decoder", "linear"
+ModelFamily model_family(plan::Family family);
+
+// The table that logits are made with.
+enum class LogitsChoice : std::uint8_t {
+  kAuto,  // what is usual in the family
+  kTied,  // the token embedding's
+  kOwn,
+};
+
 // A model by name, or by its sizes; 0 is what is usual in the family.
 struct ModelChoice {
   std::string name;
-  plan::Family family = plan::Family::kGpt2;
+  ModelFamily family = ModelFamily::kGpt2;
   int layers = 0;
   int hidden = 0;
   int heads = 0;
@@ -38,16 +55,23 @@ struct ModelChoice {
   int feed_forward = 0;
   int vocabulary = 0;
   int positions = 0;
+  int features = 0;      // of the linear family
   double epsilon = 0;    // of norms
   double theta = 10000;  // of rotary positions
   double dropout = 0;
+  LogitsChoice logits = LogitsChoice::kAuto;
 };
 
+// sequences = micro * accumulation: any two of them say the third, one alone is computed at once,
+// and 0 is what is not said.
 struct BatchChoice {
-  int sequence = 0;  // 0: as long as the model has positions
-  int micro = 1;
-  int accumulation = 1;
+  int sequence = 0;   // tokens; 0: as long as the model has positions
+  int sequences = 0;  // of a step
+  int micro = 0;
+  int accumulation = 0;
 };
+// With all four said. Throws Error(kInvalidArgument) where they do not fit together.
+BatchChoice solved(BatchChoice batch);
 
 // The type that gradients are kept in.
 enum class GradientChoice : std::uint8_t {
@@ -75,9 +99,13 @@ struct TrainOptions {
 void bind(Config& config, TrainOptions& options);
 
 // What follows from the options. shape_of() throws Error(kInvalidArgument) for a model that is not
-// named, or named and described, or whose sizes do not fit together; setup_of() for a sequence that
-// is longer than the model's positions.
-plan::ModelShape shape_of(const ModelChoice& choice);
+// named, or named and described, or whose sizes do not fit together, and Error(kUnsupported) for
+// the families that no plan::ModelShape describes (has_shape()); setup_of() throws for a sequence
+// that is longer than the model's positions.
+bool has_shape(const TrainOptions& options);
+plan::ModelShape shape_of(const TrainOptions& options);
+ModelFamily family_of(const TrainOptions& options);
+nn::ModelOptions model_options_of(const TrainOptions& options);
 nn::Model model_of(const TrainOptions& options);
 nn::Setup setup_of(const TrainOptions& options);
 nn::OptimizerState optimizer_state_of(const TrainOptions& options);

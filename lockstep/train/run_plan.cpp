@@ -18,12 +18,14 @@ std::string exactly(std::size_t bytes) {
 
 // The micro-batches to try, the present one first: those that divide the sequences of a step.
 std::vector<BatchChoice> micro_batches(const BatchChoice& batch) {
-  const int sequences = batch.micro * batch.accumulation;
+  const BatchChoice present = solved(batch);
   std::vector<BatchChoice> choices;
-  for (int micro = batch.micro; micro > 0; --micro) {
-    if (sequences % micro != 0) continue;
-    choices.push_back(
-        {.sequence = batch.sequence, .micro = micro, .accumulation = sequences / micro});
+  for (int micro = present.micro; micro > 0; --micro) {
+    if (present.sequences % micro != 0) continue;
+    BatchChoice choice = present;
+    choice.micro = micro;
+    choice.accumulation = present.sequences / micro;
+    choices.push_back(choice);
   }
   return choices;
 }
@@ -46,14 +48,14 @@ TrainOptions with(TrainOptions options, const SmallerRun& change) {
 std::string settings(const TrainOptions& options, const SmallerRun& run) {
   std::vector<std::string> changes;
   if (run.recompute != options.recompute) {
-    changes.push_back(fmt::format("recompute = \"{}\"", plan::name(run.recompute)));
+    changes.push_back(fmt::format("train.recompute = \"{}\"", plan::name(run.recompute)));
   }
-  if (run.batch.micro != options.batch.micro) {
-    changes.push_back(fmt::format("batch.micro = {} and batch.accumulation = {}", run.batch.micro,
-                                  run.batch.accumulation));
+  if (run.batch.micro != solved(options.batch).micro) {
+    changes.push_back(fmt::format("train.micro_batch = {} and train.accumulation = {}",
+                                  run.batch.micro, run.batch.accumulation));
   }
   if (run.gradients != options.gradients) {
-    changes.push_back(fmt::format("gradients = \"{}\"", name(run.gradients)));
+    changes.push_back(fmt::format("train.gradients = \"{}\"", name(run.gradients)));
   }
   return fmt::format("{}", fmt::join(changes, ", "));
 }

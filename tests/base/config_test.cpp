@@ -266,6 +266,44 @@ TEST_F(ConfigTest, DescribesEveryKeyWithItsDefault) {
                                        HasSubstr("test.color = \"green\"  (red|green|blue)")));
 }
 
+TEST_F(ConfigTest, OtherNamesSetTheirKeys) {
+  const auto when_on = [](std::string_view text) -> std::optional<std::string> {
+    if (text != "true") return std::nullopt;
+    return "blue";
+  };
+  config.alias("num_workers", "test.workers");
+  config.alias("paint.blue", "test.color", when_on);
+  config.alias("both", "test.workers");
+  config.alias("both", "test.directory");
+  config.set("num_workers=3");
+  EXPECT_EQ(options.workers, 3);
+  config.read_toml("paint.blue = false\nboth = 5", "job.toml");
+  EXPECT_EQ(options.color, Color::kGreen);
+  EXPECT_EQ(options.workers, 5);
+  EXPECT_EQ(options.directory, "5");
+  config.read_toml("[paint]\nblue = true", "job.toml");
+  EXPECT_EQ(options.color, Color::kBlue);
+  EXPECT_THAT(error_of([&] { config.set("num_workers=many"); }),
+              AllOf(HasSubstr("num_workers"), HasSubstr("test.workers must be")));
+}
+
+TEST_F(ConfigTest, ReadsJsonAsItReadsToml) {
+  config.alias("num_workers", "test.workers");
+  config.read_json(R"({"test": {"workers": 7, "color": "red", "hosts": ["a", "b"]}})", "job.json");
+  EXPECT_EQ(options.workers, 7);
+  EXPECT_EQ(options.color, Color::kRed);
+  EXPECT_EQ(options.hosts, (std::vector<std::string>{"a", "b"}));
+  config.read_json(R"({"num_workers": 2, "test": {"timeout": null}})", "job.json");
+  EXPECT_EQ(options.workers, 2);
+  EXPECT_THAT(error_of([&] { config.read_json(R"({"test": {"wrokers": 7}})", "job.json"); }),
+              AllOf(HasSubstr("job.json"), HasSubstr("did you mean test.workers?")));
+  EXPECT_THAT(error_of([&] { config.read_json(R"({"test": {"workers": "7"}})", "job.json"); }),
+              HasSubstr("must be an integer"));
+  for (const char* text : {"", "[1]", "{", "7"}) {
+    EXPECT_THAT(error_of([&] { config.read_json(text, "job.json"); }), HasSubstr("no JSON object"));
+  }
+}
+
 TEST_F(ConfigTest, KeysThatWouldShareAVariableAreRefused) {
   bool other = false;
   EXPECT_THAT(error_of([&] { config.bind("test.algorithm_all.reduce", other, "Other."); }),

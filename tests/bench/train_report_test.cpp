@@ -6,7 +6,7 @@
 
 #include "lockstep/bench/train/bench_train.h"
 #include "lockstep/bench/train/products.h"
-#include "lockstep/bench/train/resident.h"
+#include "lockstep/base/resident.h"
 #include "lockstep/plan/arithmetic.h"
 
 namespace lockstep::bench {

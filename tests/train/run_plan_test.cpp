@@ -1,5 +1,6 @@
 #include "lockstep/train/run_plan.h"
 
+#include <array>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -64,13 +65,14 @@ TEST_F(RunPlan, FirstRecomputationIsAdvisedThenSmallerMicroBatches) {
   TrainOptions options = small();
   options.recompute = Recompute::kSelective;
   const std::size_t selective = bytes(options);
-  EXPECT_THAT(refusal(small(), selective), HasSubstr("that fits is recompute = \"selective\","));
+  EXPECT_THAT(refusal(small(), selective),
+              HasSubstr("that fits is train.recompute = \"selective\","));
   options.recompute = Recompute::kFull;
   const std::size_t full = bytes(options);
   ASSERT_LT(full, selective);
   EXPECT_THAT(refusal(small(), full), HasSubstr("recompute = \"full\", which takes"));
   const std::string said = refusal(small(), full - 1);
-  EXPECT_THAT(said, HasSubstr("batch.micro = 4 and batch.accumulation = 4"));
+  EXPECT_THAT(said, HasSubstr("train.micro_batch = 4 and train.accumulation = 4"));
 }
 
 TEST_F(RunPlan, WhatIsAdvisedFits) {
@@ -95,7 +97,9 @@ TEST_F(RunPlan, WhereNothingFitsTheLeastIsTold) {
   EXPECT_EQ(nearest_fit(small(), *ops_, 1000), std::nullopt);
   const std::string said = refusal(small(), 1000);
   EXPECT_THAT(said, HasSubstr("no setting of one worker fits; the least it can do with is"));
-  EXPECT_THAT(said, HasSubstr("recompute = \"full\", batch.micro = 1 and batch.accumulation = 16"));
+  EXPECT_THAT(
+      said,
+      HasSubstr("train.recompute = \"full\", train.micro_batch = 1 and train.accumulation = 16"));
 }
 
 TEST_F(RunPlan, AnOverlargeRunIsRefusedBeforeItTakesMemory) {
@@ -124,14 +128,14 @@ TEST(TrainOptions, AreReadFromToml) {
   Config config;
   bind(config, options);
   config.read_toml(R"(
+    [model]
+    name = "gpt2-124m"
+    [train]
     precision = "f16"
     recompute = "selective"
     threads = 3
-    [model]
-    name = "gpt2-124m"
-    [batch]
-    micro = 4
-    sequence = 512
+    micro_batch = 4
+    seq = 512
     [optimizer]
     kind = "sgd"
     [schedule]
@@ -143,11 +147,30 @@ TEST(TrainOptions, AreReadFromToml) {
   EXPECT_EQ(options.precision, plan::Precision::kF16);
   EXPECT_EQ(options.recompute, Recompute::kSelective);
   EXPECT_EQ(threads_of(options), 3);
-  EXPECT_EQ(shape_of(options.model).layers, 12u);
+  EXPECT_EQ(shape_of(options).layers, 12u);
   EXPECT_EQ(setup_of(options).shape.sequence, 512);
   EXPECT_EQ(setup_of(options).shape.batch, 4);
   EXPECT_EQ(optimizer_state_of(options), nn::OptimizerState::kVelocity);
   EXPECT_EQ(options.memory_limit, std::size_t{8} << 30);
+}
+
+TEST(TrainOptions, AnyTwoOfTheThreeBatchSizesSayTheThird) {
+  const auto sizes = [](BatchChoice batch) {
+    batch = solved(batch);
+    return std::array{batch.sequences, batch.micro, batch.accumulation};
+  };
+  EXPECT_EQ(sizes({}), (std::array{1, 1, 1}));
+  EXPECT_EQ(sizes({.sequences = 12}), (std::array{12, 12, 1}));
+  EXPECT_EQ(sizes({.micro = 3}), (std::array{3, 3, 1}));
+  EXPECT_EQ(sizes({.accumulation = 4}), (std::array{4, 1, 4}));
+  EXPECT_EQ(sizes({.sequences = 12, .micro = 3}), (std::array{12, 3, 4}));
+  EXPECT_EQ(sizes({.sequences = 12, .accumulation = 3}), (std::array{12, 4, 3}));
+  EXPECT_EQ(sizes({.micro = 3, .accumulation = 4}), (std::array{12, 3, 4}));
+  EXPECT_EQ(sizes({.sequences = 12, .micro = 3, .accumulation = 4}), (std::array{12, 3, 4}));
+  EXPECT_THROW(sizes({.sequences = 12, .micro = 5}), Error);
+  EXPECT_THROW(sizes({.sequences = 12, .accumulation = 5}), Error);
+  EXPECT_THROW(sizes({.sequences = 12, .micro = 3, .accumulation = 5}), Error);
+  EXPECT_THROW(sizes({.micro = 1 << 20, .accumulation = 1 << 20}), Error);
 }
 
 TEST(TrainOptions, TheExampleOfTheDocsIsOne) {
@@ -165,14 +188,16 @@ TEST(TrainOptions, TheExampleOfTheDocsIsOne) {
   Config config;
   bind(config, options);
   config.read_toml(toml, "docs/train-step.md");
-  EXPECT_EQ(options.batch.accumulation, 8);
+  EXPECT_EQ(solved(options.batch).accumulation, 8);
   EXPECT_NO_THROW(check(options.schedule));
 }
 
 TEST(TrainOptions, RefuseWhatMakesNoModel) {
   const auto refusal = [](const ModelChoice& choice) {
+    TrainOptions described;
+    described.model = choice;
     try {
-      shape_of(choice);
+      shape_of(described);
     } catch (const Error& error) {
       return std::string(error.what());
     }

@@ -269,8 +269,8 @@ void expect_planned_bytes(MakeOps make_ops, const TrainOptions& options) {
   Trainer trainer(options, *ops);
   trainer.step(batches);
   EXPECT_EQ(peak_memory({}) - before, trainer.replica().plan().bytes())
-      << ops->name() << ", " << plan::name(options.model.family) << ", "
-      << plan::name(options.precision) << ", " << plan::name(options.recompute);
+      << ops->name() << ", " << name(options.model.family) << ", " << plan::name(options.precision)
+      << ", " << plan::name(options.recompute);
 }
 
 TEST(Trainer, UsesThePlannedBytesToTheByte) {
@@ -279,7 +279,7 @@ TEST(Trainer, UsesThePlannedBytesToTheByte) {
       for (const Precision precision : plan::kAllPrecisions) {
         for (const Recompute recompute : plan::kAllRecompute) {
           TrainOptions options = tiny(precision);
-          options.model.family = family;
+          options.model.family = model_family(family);
           options.recompute = recompute;
           expect_planned_bytes(make_ops, options);
         }

@@ -14,6 +14,7 @@
 #include "lockstep/base/file.h"
 #include "lockstep/bench/statistics.h"
 #include "lockstep/bench/train/helper.h"
+#include "lockstep/bench/train/peer_environment.h"
 #include "lockstep/bench/train/python.h"
 #include "lockstep/train/run_plan.h"
 
@@ -46,51 +47,32 @@ Program our_program(const TrainBench& bench, bool products) {
   return program;
 }
 
-// An allocator that keeps what it has had, as PyTorch's CPU tuning guide asks for, where there is
-// one; else glibc's.
-std::string preloaded_allocator() {
-  for (const char* folder :
-       {"/usr/lib/x86_64-linux-gnu/", "/usr/lib/aarch64-linux-gnu/", "/usr/lib64/", "/usr/lib/"}) {
-    for (const char* library :
-         {"libtcmalloc_minimal.so.4", "libtcmalloc.so.4", "libjemalloc.so.2"}) {
-      std::string path = std::string(folder) + library;
-      if (::access(path.c_str(), R_OK) == 0) return path;
-    }
-  }
-  return "";
-}
-
 Program pytorch_program(const TrainBench& bench, const std::string& python, const TrainWork& work,
                         std::string_view mode) {
-  const plan::ModelShape shape = train::shape_of(bench.options.model);
-  const std::string threads = std::to_string(work.threads);
-  Program program{
-      {python,           (bench.peers_folder / "train_pytorch.py").string(),
-       "--mode",         std::string(mode),
-       "--precision",    work.precision,
-       "--batch",        std::to_string(work.batch),
-       "--sequence",     std::to_string(work.sequence),
-       "--threads",      threads,
-       "--layers",       std::to_string(shape.layers),
-       "--hidden",       std::to_string(shape.hidden),
-       "--heads",        std::to_string(shape.heads),
-       "--feed-forward", std::to_string(shape.feed_forward),
-       "--vocabulary",   std::to_string(shape.vocabulary),
-       "--positions",    std::to_string(shape.positions)},
-      {{"OMP_NUM_THREADS", threads}, {"MKL_NUM_THREADS", threads}, {"THP_MEM_ALLOC_ENABLE", "1"}}};
-  if (const std::string allocator = preloaded_allocator(); !allocator.empty()) {
-    program.environment.emplace_back("LD_PRELOAD", allocator);
-  }
-  return program;
+  const plan::ModelShape shape = train::shape_of(bench.options);
+  return {{python,           (bench.peers_folder / "train_pytorch.py").string(),
+           "--mode",         std::string(mode),
+           "--precision",    work.precision,
+           "--batch",        std::to_string(work.batch),
+           "--sequence",     std::to_string(work.sequence),
+           "--threads",      std::to_string(work.threads),
+           "--layers",       std::to_string(shape.layers),
+           "--hidden",       std::to_string(shape.hidden),
+           "--heads",        std::to_string(shape.heads),
+           "--feed-forward", std::to_string(shape.feed_forward),
+           "--vocabulary",   std::to_string(shape.vocabulary),
+           "--positions",    std::to_string(shape.positions)},
+          peer_environment(work.threads)};
 }
 
 // Why PyTorch cannot do the same work; empty: it can.
 std::string not_for_peers(const TrainBench& bench) {
-  const plan::ModelShape shape = train::shape_of(bench.options.model);
+  const plan::ModelShape shape = train::shape_of(bench.options);
   if (shape.family != plan::Family::kGpt2 || shape.head != plan::Head::kTied || !shape.biases) {
     return "the peers train models of the gpt2 family";
   }
-  if (bench.options.batch.accumulation != 1) return "the peers take one micro-batch a step";
+  if (train::solved(bench.options.batch).accumulation != 1)
+    return "the peers take one micro-batch a step";
   if (bench.options.model.dropout != 0) return "the peers have no dropout";
   return "";
 }
@@ -192,8 +174,8 @@ bool run_train(const TrainBench& bench) {
     train::check_limit(bench.options, planned, *ops);
     return planned;
   }();
-  const int micro_batches = bench.options.batch.accumulation;
-  const TrainWork work{.model = train::shape_of(bench.options.model).name,
+  const int micro_batches = train::solved(bench.options.batch).accumulation;
+  const TrainWork work{.model = train::shape_of(bench.options).name,
                        .precision = std::string(plan::name(bench.options.precision)),
                        .recompute = std::string(plan::name(bench.options.recompute)),
                        .batch = plan.setup.shape.batch * micro_batches,

@@ -1,65 +1,12 @@
 #include "lockstep/bench/train/products.h"
 
-#include <algorithm>
-#include <chrono>
-
-#include "lockstep/base/counter_rng.h"
 #include "lockstep/nn/parts/classifier.h"
-#include "lockstep/tensor/buffer.h"
+#include "lockstep/train/peak.h"
 
 namespace lockstep::bench {
 namespace {
 
 std::int64_t to_signed(plan::Count count) { return static_cast<std::int64_t>(count); }
-
-// Values as activations have them; zeros would be multiplied faster on some machines.
-Buffer filled(DType dtype, const Shape& shape, Ops& ops) {
-  Buffer values(Tensor::bytes_of(DType::kF32, shape));
-  const Tensor wide = values.tensor(DType::kF32, shape);
-  const auto elements = wide.as<float>();
-  for (std::size_t i = 0; i < elements.size(); ++i) {
-    elements[i] = uniform_at(1, 0, i % 4096) - 0.5f;
-  }
-  if (dtype == DType::kF32) return values;
-  Buffer rounded(Tensor::bytes_of(dtype, shape));
-  ops.run(ops::Cast{.from = wide, .to = rounded.tensor(dtype, shape)});
-  ops.synchronize();
-  return rounded;
-}
-
-template <class Call>
-double seconds_of(Ops& ops, const Call& call) {
-  const auto once = [&] {
-    ops.run(call);
-    ops.synchronize();
-  };
-  once();
-  const auto begin = std::chrono::steady_clock::now();
-  once();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-double seconds_of_passes(const LinearShape& shape, Ops& ops) {
-  const Shape x_shape{shape.rows, shape.in};
-  const Shape y_shape{shape.rows, shape.out};
-  const Shape weight_shape{shape.out, shape.in};
-  const Buffer x_memory = filled(shape.dtype, x_shape, ops);
-  const Buffer weight_memory = filled(shape.dtype, weight_shape, ops);
-  const Buffer y_memory = filled(shape.dtype, y_shape, ops);
-  const Buffer gradient_memory = filled(shape.gradient, weight_shape, ops);
-  const Buffer scratch(ops.scratch(shape));
-  ops.use_scratch(scratch.tensor(DType::kU8, {to_signed(scratch.bytes())}));
-  const Tensor x = x_memory.tensor(shape.dtype, x_shape);
-  const Tensor weight = weight_memory.tensor(shape.dtype, weight_shape);
-  const Tensor y = y_memory.tensor(shape.dtype, y_shape);
-  const Tensor dweight = gradient_memory.tensor(shape.gradient, weight_shape);
-  const double seconds =
-      seconds_of(ops, ops::LinearBackwardWeight{.dy = y, .x = x, .dweight = dweight}) +
-      seconds_of(ops, ops::LinearBackwardInput{.dy = y, .weight = weight, .dx = x}) +
-      seconds_of(ops, ops::Linear{.x = x, .weight = weight, .y = y});
-  ops.use_scratch({});
-  return seconds;
-}
 
 }  // namespace
 
@@ -89,14 +36,12 @@ std::vector<Product> products_of(const plan::ModelShape& shape, const nn::Setup&
 }
 
 double measure_products(const std::vector<Product>& products, Ops& ops) {
-  constexpr double kPasses = 3;
   double seconds = 0;
   double flops = 0;
   for (const Product& product : products) {
-    const LinearShape& shape = product.shape;
-    seconds += product.count * seconds_of_passes(shape, ops);
-    flops += product.count * kPasses * 2 * static_cast<double>(shape.rows) *
-             static_cast<double>(shape.in) * static_cast<double>(shape.out);
+    const train::LinearSeconds passes = train::time_linear(product.shape, ops);
+    seconds += product.count * (passes.forward + passes.backward_input + passes.backward_weight);
+    flops += product.count * 3 * train::linear_flops(product.shape);
   }
   return flops / seconds;
 }

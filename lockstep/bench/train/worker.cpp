@@ -7,9 +7,9 @@
 
 #include "lockstep/base/counter_rng.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/resident.h"
 #include "lockstep/bench/train/helper.h"
 #include "lockstep/bench/train/products.h"
-#include "lockstep/bench/train/resident.h"
 #include "lockstep/train/trainer.h"
 
 namespace lockstep::bench {
@@ -67,8 +67,8 @@ void serve_training(const TrainOptions& options) {
   const auto ops = make_cpu_ops(train::threads_of(options));
   train::Trainer trainer(options, *ops);
   const nn::MemoryPlan& plan = trainer.replica().plan();
-  const SyntheticBatches batches(train::shape_of(options.model), plan.setup.shape,
-                                 options.batch.accumulation);
+  const SyntheticBatches batches(train::shape_of(options), plan.setup.shape,
+                                 train::solved(options.batch).accumulation);
   const auto answer = [&](std::string_view request) -> std::string {
     if (request == "step") {
       const train::StepMetrics metrics = trainer.step(batches.all());
@@ -86,7 +86,7 @@ void serve_training(const TrainOptions& options) {
 
 void serve_products(const TrainOptions& options) {
   const auto ops = make_cpu_ops(train::threads_of(options));
-  const auto products = products_of(train::shape_of(options.model), train::setup_of(options));
+  const auto products = products_of(train::shape_of(options), train::setup_of(options));
   const auto answer = [&](std::string_view request) -> std::string {
     if (request != "gemm") fail_unknown(request);
     return Json{{"flops_per_second", measure_products(products, *ops)}}.dump();

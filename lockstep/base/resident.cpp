@@ -1,9 +1,9 @@
-#include "lockstep/bench/train/resident.h"
+#include "lockstep/base/resident.h"
 
 #include <fstream>
 #include <string>
 
-namespace lockstep::bench {
+namespace lockstep {
 
 std::size_t peak_resident_bytes() {
   constexpr std::size_t kKibi = 1024;
@@ -17,4 +17,4 @@ std::size_t peak_resident_bytes() {
 
 void reset_peak_resident() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
-}  // namespace lockstep::bench
+}  // namespace lockstep

@@ -3,11 +3,11 @@
 
 #include <cstddef>
 
-namespace lockstep::bench {
+namespace lockstep {
 
 // Bytes; 0 where the kernel does not tell.
 std::size_t peak_resident_bytes();
 // Counts from the present size on. Does nothing where the kernel cannot.
 void reset_peak_resident();
 
-}  // namespace lockstep::bench
+}  // namespace lockstep

@@ -1,0 +1,18 @@
+// A run on the command line: a configuration file or a run's folder, and key=value settings on top.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lockstep/base/config.h"
+#include "lockstep/train/run_options.h"
+
+namespace lockstep::cli {
+
+// Reads into `options`, which are bound to `config`. A run's folder is one with a config.toml of
+// ours; run.dir then is that folder. Paths in a file are as the user wrote them: relative to the
+// working folder.
+void read_run_arguments(Config& config, train::RunOptions& options,
+                        const std::vector<std::string>& arguments);
+
+}  // namespace lockstep::cli

@@ -1,0 +1,44 @@
+// The texts that a path stands for.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::data {
+
+// A text in memory for as long as the object lives: a mapped file, or all of standard input.
+class Text {
+ public:
+  virtual ~Text() = default;
+  const std::filesystem::path& path() const { return path_; }
+  std::string_view view() const { return view_; }
+
+ protected:
+  std::filesystem::path path_;
+  std::string_view view_;
+};
+
+struct TextFile {
+  std::filesystem::path path;
+  std::uint64_t bytes = 0;
+  std::shared_ptr<const Text> text;  // of standard input, which can be read only once
+};
+
+// Files as they are, standard input for "-", and of folders all files in them and in their folders,
+// by name in the order of bytes. Hidden ones (.name) in folders are left out. Standard input is
+// read to its end. Throws Error(kInvalidArgument) for a path that is none of these, and where there
+// is not a single byte of text in all of them.
+std::vector<TextFile> list_text_files(std::span<const std::filesystem::path> paths);
+
+std::shared_ptr<const Text> open_text(const TextFile& file);
+
+// One number for names, sizes, times of change and contents of all of these files: equal where none
+// of them has changed.
+std::string text_files_hash(std::span<const TextFile> files);
+
+}  // namespace lockstep::data

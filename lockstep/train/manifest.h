@@ -1,0 +1,46 @@
+// manifest.json of a checkpoint (train/checkpoint.h): what belongs to it, and how to tell that it
+// is whole.
+//
+//   {
+//     "format": "lockstep checkpoint",
+//     "version": 1,
+//     "step": 1000,
+//     "updates": 998,
+//     "loss_scale": {"scale": 65536.0, "good_steps": 17},
+//     "files": {
+//       "config.toml": {"bytes": 1234, "xxh3_128": "32 hexadecimal digits"}, ...
+//     },
+//     "xxh3_128": "32 hexadecimal digits"
+//   }
+//
+// The last hash is that of the text before it, so that no byte of the manifest itself can change
+// unseen.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "lockstep/io/hashed_file.h"
+#include "lockstep/train/trainer.h"
+
+namespace lockstep::train {
+
+inline constexpr std::string_view kStatesFile = "states.safetensors";
+inline constexpr std::string_view kConfigFile = "config.toml";
+inline constexpr std::string_view kTokenizerFile = "tokenizer.json";
+inline constexpr std::string_view kManifestFile = "manifest.json";
+
+struct Manifest {
+  TrainState state;
+  // By name: states and config always, a tokenizer where there is one.
+  std::map<std::string, io::FileHash, std::less<>> files;
+};
+
+std::string format_manifest(const Manifest& manifest);
+
+// `source` is what errors call the text. Throws Error(kProtocol) for what is damaged, and
+// Error(kUnsupported) for a version that this build does not know.
+Manifest parse_manifest(std::string_view text, std::string_view source);
+
+}  // namespace lockstep::train

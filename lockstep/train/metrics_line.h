@@ -1,0 +1,37 @@
+// A line of metrics.jsonl: one step as a JSON object.
+//
+//   step            from 1
+//   loss            the mean over all targets
+//   val_loss        on data that is held back; only where it was taken after this step
+//   lr              the learning rate
+//   grad_norm       before clipping, without the loss scale
+//   tokens          of the step
+//   tokens_per_s    tokens over step_ms
+//   step_ms         computing; beside it
+//   data_ms         waiting for the batch
+//   checkpoint_ms   after the step; only where there was any, as is
+//   validation_ms
+//   memory_bytes    the most that the process has had in RAM
+//   loss_scale      of f16 alone
+//   skipped         whether the step changed nothing, its gradient being infinite or no number
+//
+// Numbers are the shortest decimals that read back to the same bits. JSON has no way to write an
+// infinite number or what is none: they are null.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "lockstep/train/observer.h"
+
+namespace lockstep::train {
+
+// With the line's end.
+std::string metrics_line(const StepRecord& record, bool with_loss_scale);
+
+// Back from a line, with or without its end; nothing where it is torn or tells of no step. A null,
+// and a number that is missing, is NaN; whole numbers are 0 then.
+std::optional<StepRecord> parse_metrics_line(std::string_view line);
+
+}  // namespace lockstep::train

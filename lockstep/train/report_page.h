@@ -1,0 +1,32 @@
+// report.html: one page that needs nothing else, made of what is known of a run.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+#include <string>
+#include <vector>
+
+#include "lockstep/train/observer.h"
+#include "lockstep/train/report_history.h"
+
+namespace lockstep::train {
+
+struct ReportSample {
+  std::int64_t step = 0;
+  std::string text;
+};
+
+struct Report {
+  RunFacts facts;
+  RunEnd end;
+  // Of this process.
+  std::time_t began = 0;
+  std::time_t ended = 0;
+  RunHistory history;
+  std::vector<ReportSample> samples;
+  std::vector<std::string> messages;  // notices and warnings
+};
+
+std::string report_page(const Report& report);
+
+}  // namespace lockstep::train

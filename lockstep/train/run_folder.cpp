@@ -1,0 +1,55 @@
+#include "lockstep/train/run_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <cerrno>
+#include <string>
+#include <system_error>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/file.h"
+
+namespace lockstep::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kLock = "lock";
+
+bool is_ours(const fs::path& path) { return fs::exists(path / kLock); }
+
+void make_folder(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error || !fs::is_directory(path)) {
+    fail(ErrorCode::kSystem, "cannot make the run's folder run.dir = {}: {}", path.string(),
+         error ? error.message() : "there is a file of that name");
+  }
+}
+
+}  // namespace
+
+RunFolder::RunFolder(const fs::path& path) : path_(path) {
+  if (path.empty()) fail(ErrorCode::kInvalidArgument, "run.dir is empty; name a folder");
+  std::error_code error;
+  if (fs::is_directory(path, error) && !fs::is_empty(path, error) && !is_ours(path)) {
+    fail(ErrorCode::kInvalidArgument,
+         "run.dir = {} holds files that no run of lockstep has written; choose another folder",
+         path.string());
+  }
+  make_folder(path);
+  const std::string lock = (path / kLock).string();
+  lock_ = UniqueFd(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (lock_.get() < 0) fail_errno("cannot write to the run's folder: " + lock, errno);
+  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) fail_errno("cannot lock " + lock, errno);
+    fail(ErrorCode::kInvalidArgument,
+         "another process trains in run.dir = {}; wait for it or choose another folder",
+         path.string());
+  }
+}
+
+void RunFolder::write_config(std::string_view toml) const { write_file(config_of(path_), toml); }
+
+}  // namespace lockstep::train

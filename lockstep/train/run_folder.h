@@ -1,0 +1,38 @@
+// The folder of a run: made or taken over, and held for as long as this process trains in it.
+//
+//   run/
+//     config.toml      resolved settings, as of the last start
+//     checkpoints/     train/checkpoint.h
+//     data/            token files made from texts
+//     metrics.jsonl, tensorboard/, report.html
+//     lock             held by the process that trains
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+#include "lockstep/base/fd.h"
+
+namespace lockstep::train {
+
+class RunFolder {
+ public:
+  // Throws Error(kInvalidArgument) for a folder that has files but is none of ours, for something
+  // that is no folder, and where another process trains in it; Error(kSystem) where it cannot be
+  // made or written to.
+  explicit RunFolder(const std::filesystem::path& path);
+
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path data() const { return path_ / "data"; }
+  void write_config(std::string_view toml) const;
+
+  static std::filesystem::path config_of(const std::filesystem::path& run) {
+    return run / "config.toml";
+  }
+
+ private:
+  std::filesystem::path path_;
+  UniqueFd lock_;
+};
+
+}  // namespace lockstep::train

@@ -1,0 +1,46 @@
+#include "lockstep/train/run_options.h"
+
+#include "lockstep/train/familiar_names.h"
+
+namespace lockstep::train {
+
+void bind(Config& config, RunOptions& options) {
+  config.bind("run.dir", options.dir,
+              "The folder of the run: its checkpoints, metrics and report. A run that was "
+              "interrupted there goes on.");
+  config.bind("run.resume", options.resume,
+              "Whether to go on from the newest checkpoint in run.dir; false: a run.dir that has "
+              "one is refused.");
+  config.bind("run.from", options.from,
+              "Parameters to begin with: a run's folder, a checkpoint, or a folder of Hugging Face "
+              "transformers.");
+  data::bind(config, options.data);
+  bind(config, options.train);
+  config.bind("train.steps", options.steps, "Steps of the whole run.", {.min = 1});
+  config.bind("train.validate_every", options.validate_every,
+              "Steps between losses on the data that is held back; 0: only at the end.",
+              {.min = 0});
+  config.bind("train.validate_batches", options.validate_batches,
+              "Micro-batches of such a validation; 0: all there are.", {.min = 0});
+  config.bind("train.log_every", options.log_every,
+              "Steps between lines of progress where the output is no terminal.", {.min = 1});
+  config.bind("sample.every", options.sample.every,
+              "Steps between texts that the model writes; 0: none.", {.min = 0});
+  config.bind("sample.tokens", options.sample.tokens, "Tokens of such a text.", {.min = 1});
+  config.bind("sample.temperature", options.sample.temperature,
+              "How freely it is drawn; 0: always the likeliest token.", {.min = 0, .max = 100});
+  config.bind("sample.prompt", options.sample.prompt, "How such a text begins.");
+  bind(config, options.checkpoint);
+  accept_familiar_names(config);
+}
+
+void complete(RunOptions& options) {
+  optim::ScheduleOptions& schedule = options.train.schedule;
+  if (schedule.decline != optim::Decline::kConstant && schedule.steps == 0) {
+    schedule.steps = options.steps;
+  }
+  optim::check(schedule);
+  options.train.batch = solved(options.train.batch);
+}
+
+}  // namespace lockstep::train

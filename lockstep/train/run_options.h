@@ -1,0 +1,43 @@
+// All settings of `lockstep train`: of the training itself (train/options.h), of the data, of what
+// is saved and shown. describe() of the bound Config is its manual.
+#pragma once
+
+#include <string>
+
+#include "lockstep/base/config.h"
+#include "lockstep/data/options.h"
+#include "lockstep/train/checkpoint.h"
+#include "lockstep/train/options.h"
+
+namespace lockstep::train {
+
+struct SampleOptions {
+  int every = 0;  // steps; 0: none
+  int tokens = 200;
+  double temperature = 0.8;
+  std::string prompt;  // empty: the end-of-text token, or a line break
+};
+
+struct RunOptions {
+  TrainOptions train;
+  data::DataOptions data;
+  CheckpointOptions checkpoint;
+  SampleOptions sample;
+  std::string dir = "run";
+  std::string from;  // parameters to begin with: a run, a checkpoint, a Hugging Face folder
+  bool resume = true;
+  int steps = 1000;
+  int validate_every = 250;
+  int validate_batches = 0;  // micro-batches; 0: all
+  int log_every = 10;
+};
+
+// Declares all keys, and the names that other trainers have for them; `options` must outlive
+// `config` and stay in place.
+void bind(Config& config, RunOptions& options);
+
+// What is left open by the settings and follows from others: the step at which a declining learning
+// rate reaches its floor. Throws Error(kInvalidArgument) for what cannot be.
+void complete(RunOptions& options);
+
+}  // namespace lockstep::train

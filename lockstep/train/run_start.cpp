@@ -1,0 +1,90 @@
+#include "lockstep/train/run_start.h"
+
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/number.h"
+#include "lockstep/io/sharded_safetensors.h"
+#include "lockstep/nn/decoder.h"
+#include "lockstep/nn/hugging_face.h"
+#include "lockstep/train/generate.h"
+
+namespace lockstep::train {
+
+Objective objective_of(const TrainOptions& options) {
+  switch (family_of(options)) {
+    case ModelFamily::kBert:
+      return Objective::kMaskedToken;
+    case ModelFamily::kEncoderDecoder:
+      return Objective::kTranslate;
+    case ModelFamily::kLinear:
+      return Objective::kRegress;
+    default:
+      return Objective::kNextToken;
+  }
+}
+
+std::int64_t vocabulary_of(const TrainOptions& options) {
+  if (has_shape(options)) return static_cast<std::int64_t>(shape_of(options).vocabulary);
+  return options.model.vocabulary;
+}
+
+void fill_from_data(TrainOptions& options, const Dataset& dataset) {
+  ModelChoice& model = options.model;
+  if (!model.name.empty()) return;
+  if (family_of(options) == ModelFamily::kLinear) {
+    if (model.features == 0) model.features = static_cast<int>(dataset.features);
+  } else if (model.vocabulary == 0) {
+    model.vocabulary = static_cast<int>(dataset.vocabulary());
+  }
+}
+
+std::string describe(const data::DataOptions& options, const Dataset& dataset,
+                     const BatchSource& source) {
+  const std::string path = !options.text.empty()     ? options.text
+                           : !options.tokens.empty() ? options.tokens
+                           : !options.pairs.empty()  ? options.pairs
+                                                     : options.table;
+  std::string text = std::filesystem::path(path).filename().string() + ": ";
+  if (dataset.training) {
+    text += fmt::format("{} tokens, ", format_count(dataset.training->size()));
+  }
+  if (dataset.vocabulary() > 0) {
+    text +=
+        fmt::format("{} kinds, ", format_count(static_cast<std::uint64_t>(dataset.vocabulary())));
+  }
+  return text + fmt::format("{} sequences an epoch, {} micro-batches held back",
+                            format_count(source.sequences()),
+                            format_count(source.validation_batches()));
+}
+
+void load_parameters(const TrainOptions& options, const std::filesystem::path& from,
+                     nn::Replica& replica, const Warn& warn) {
+  if (std::filesystem::exists(from / "config.json")) {
+    nn::load_hugging_face(io::ShardedSafetensors(from), shape_of(options).family, replica);
+    return;
+  }
+  const Checkpoint checkpoint = open_checkpoint(from, warn);
+  read_parameters(checkpoint, replica.flat(), replica.states().master);
+  replica.round_parameters();
+}
+
+std::string sample_text(nn::Replica& replica, const data::Tokenizer& tokenizer,
+                        const RunOptions& options) {
+  const std::int64_t positions = replica.setup().shape.sequence;
+  nn::Decoder decoder(replica, {.positions = positions});
+  Generator generator(decoder, tokenizer);
+  GenerateOptions wanted{.prompt = {},
+                         .max_new_tokens = options.sample.tokens,
+                         .sampling = {.temperature = options.sample.temperature,
+                                      .seed = static_cast<std::uint64_t>(options.train.seed)},
+                         .slides = true};
+  const bool has_beginning = tokenizer.special(data::Special::kBegin).has_value() ||
+                             tokenizer.special(data::Special::kEndOfText).has_value();
+  const std::string& chosen = options.sample.prompt;
+  const std::string prompt = chosen.empty() && !has_beginning ? "\n" : chosen;
+  if (!prompt.empty()) wanted.prompt = generator.prompt(prompt);
+  return chosen + generator.run(wanted).text;
+}
+
+}  // namespace lockstep::train

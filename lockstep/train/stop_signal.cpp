@@ -1,0 +1,56 @@
+#include "lockstep/train/stop_signal.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::train {
+namespace {
+
+std::atomic<int> stop_signal_came{0};
+static_assert(std::atomic<int>::is_always_lock_free, "a signal handler stores into it");
+
+// As shells have it for a process that a signal ended.
+constexpr int kSignalExit = 128;
+
+void on_stop_signal(int signal) {
+  const int earlier = stop_signal_came.exchange(signal);
+  if (earlier != 0 && signal == SIGINT) ::_exit(kSignalExit + SIGINT);
+}
+
+}  // namespace
+
+StopSignal::StopSignal() {
+  stop_signal_came = 0;
+  struct sigaction action {};
+  action.sa_handler = on_stop_signal;
+  action.sa_flags = SA_RESTART;
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    if (::sigaction(kSignals[i], &action, &before_[i]) != 0) {
+      fail_errno("cannot watch for signals", errno);
+    }
+  }
+}
+
+StopSignal::~StopSignal() {
+  for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
+}
+
+bool StopSignal::came() const { return stop_signal_came.load() != 0; }
+
+const char* StopSignal::name() const {
+  switch (stop_signal_came.load()) {
+    case SIGINT:
+      return "SIGINT";
+    case SIGTERM:
+      return "SIGTERM";
+    default:
+      return "";
+  }
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,28 @@
+// Ctrl-C and SIGTERM as a wish: a run finishes its step, saves, and ends. A second Ctrl-C ends the
+// process at once.
+#pragma once
+
+#include <signal.h>
+
+#include <array>
+
+namespace lockstep::train {
+
+// While it lives the signals do nothing but make came() true. One at a time in a process.
+class StopSignal {
+ public:
+  StopSignal();
+  ~StopSignal();
+  StopSignal(const StopSignal&) = delete;
+  StopSignal& operator=(const StopSignal&) = delete;
+
+  bool came() const;
+  // "SIGINT"; empty where none came.
+  const char* name() const;
+
+ private:
+  static constexpr std::array kSignals = {SIGINT, SIGTERM};
+  std::array<struct sigaction, kSignals.size()> before_;
+};
+
+}  // namespace lockstep::train

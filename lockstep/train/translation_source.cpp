@@ -1,0 +1,111 @@
+// Sentences and their translations:
+//
+//   source    the  cat  sat  </s>   -        tokens   <s>  die  Katze  sass  -
+//                                            targets  die  Katze  sass  </s> -
+//
+// Pairs that are longer than the shape are left out.
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/pairs.h"
+#include "lockstep/data/windows.h"
+#include "lockstep/nn/seed.h"
+#include "lockstep/train/row_source.h"
+
+namespace lockstep::train {
+namespace {
+
+class TranslationSource final : public RowSource {
+ public:
+  TranslationSource(const Dataset& dataset, const SourceSetup& setup)
+      : RowSource(setup.shape, {.tokens = setup.shape.sequence,
+                                .targets = setup.shape.sequence,
+                                .key_mask = setup.shape.sequence,
+                                .source = setup.shape.source_sequence,
+                                .source_mask = setup.shape.source_sequence}),
+        pairs_(pairs_that_fit(dataset, setup.shape)),
+        held_back_(held_back_rows(pairs_.size(), dataset.validation_fraction)),
+        tokens_(data::translation_tokens(*dataset.tokenizer)),
+        order_(pairs_.size() - held_back_, 1, nn::seed_for(setup.seed, "data")) {
+    for (const Dataset::Pair* pair : pairs_) {
+      check(pair->source, setup.vocabulary);
+      check(pair->target, setup.vocabulary);
+    }
+  }
+
+  std::uint64_t sequences() const override { return order_.windows(); }
+
+ protected:
+  std::uint64_t validation_sequences() const override { return held_back_; }
+
+  void fill_training(const Row& row, std::uint64_t sequence) override {
+    fill(row, *pairs_[order_.first_position(sequence)]);
+  }
+  void fill_validation(const Row& row, std::uint64_t sequence) override {
+    fill(row, *pairs_[pairs_.size() - held_back_ + sequence]);
+  }
+
+ private:
+  static std::vector<const Dataset::Pair*> pairs_that_fit(const Dataset& dataset,
+                                                          const nn::BatchShape& shape) {
+    if (dataset.pairs.empty() || !dataset.tokenizer) {
+      fail(ErrorCode::kInvalidArgument, "the model translates: give data.pairs");
+    }
+    std::vector<const Dataset::Pair*> pairs;
+    std::size_t shortest = ~std::size_t{0};
+    for (const Dataset::Pair& pair : dataset.pairs) {
+      // With the end of the source, the begin or the end of the target.
+      const std::size_t source = pair.source.size() + 1;
+      const std::size_t target = pair.target.size() + 1;
+      shortest = std::min(shortest, std::max(source, target));
+      if (static_cast<std::int64_t>(source) <= shape.source_sequence &&
+          static_cast<std::int64_t>(target) <= shape.sequence) {
+        pairs.push_back(&pair);
+      }
+    }
+    if (pairs.empty()) {
+      fail(ErrorCode::kInvalidArgument,
+           "none of the {} pairs fits into sequences of {} tokens of source and {} of target; the "
+           "shortest takes {}",
+           dataset.pairs.size(), shape.source_sequence, shape.sequence, shortest);
+    }
+    return pairs;
+  }
+
+  static void check(const std::vector<data::TokenId>& ids, std::int64_t vocabulary) {
+    for (const data::TokenId id : ids) {
+      if (id >= 0 && id < vocabulary) continue;
+      fail(ErrorCode::kInvalidArgument, "a pair has the token {}, but the model has {} ids", id,
+           vocabulary);
+    }
+  }
+
+  void fill(const Row& row, const Dataset::Pair& pair) const {
+    auto at = std::copy(pair.source.begin(), pair.source.end(), row.source.begin());
+    *at++ = tokens_.end;
+    std::fill(row.source_mask.begin() + (at - row.source.begin()), row.source_mask.end(),
+              std::uint8_t{0});
+    std::fill(at, row.source.end(), tokens_.end);
+
+    row.tokens[0] = tokens_.begin;
+    at = std::copy(pair.target.begin(), pair.target.end(), row.tokens.begin() + 1);
+    std::fill(row.key_mask.begin() + (at - row.tokens.begin()), row.key_mask.end(),
+              std::uint8_t{0});
+    std::fill(at, row.tokens.end(), tokens_.end);
+    *std::copy(pair.target.begin(), pair.target.end(), row.targets.begin()) = tokens_.end;
+  }
+
+  std::vector<const Dataset::Pair*> pairs_;
+  std::uint64_t held_back_;  // at the end
+  data::TranslationTokens tokens_;
+  data::WindowOrder order_;
+};
+
+}  // namespace
+
+std::unique_ptr<BatchSource> make_translation_source(const Dataset& dataset,
+                                                     const SourceSetup& setup) {
+  return std::make_unique<TranslationSource>(dataset, setup);
+}
+
+}  // namespace lockstep::train

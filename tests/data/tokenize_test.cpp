@@ -1,0 +1,222 @@
+// Texts into token files: documents, threads and cuts.
+#include "lockstep/data/tokenize.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/base/counter_rng.h"
+#include "lockstep/base/error.h"
+#include "tests/data/temporary_folder.h"
+
+namespace lockstep::data::tokenize_test {
+namespace {
+
+using lockstep::testing::TemporaryFolder;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+constexpr TokenId kEnd = 256;
+
+// Bytes with an end of text.
+class EndedBytes final : public Tokenizer {
+ public:
+  std::string_view kind() const override { return "byte"; }
+  std::int64_t vocabulary() const override { return kEnd + 1; }
+  std::optional<TokenId> special(Special which) const override {
+    return which == Special::kEndOfText ? std::optional(kEnd) : std::nullopt;
+  }
+  void encode(std::string_view text, std::vector<TokenId>& ids) const override {
+    bytes_->encode(text, ids);
+  }
+  void decode(std::span<const TokenId>, std::string&) const override {}
+  std::string json() const override { return "{}"; }
+
+ private:
+  std::unique_ptr<Tokenizer> bytes_ = make_byte_tokenizer();
+};
+
+// One id per text that it is given, so that cuts show.
+class WholeTexts final : public Tokenizer {
+ public:
+  std::string_view kind() const override { return "whole"; }
+  std::int64_t vocabulary() const override { return 1 << 24; }
+  std::optional<TokenId> special(Special) const override { return std::nullopt; }
+  void encode(std::string_view text, std::vector<TokenId>& ids) const override {
+    ids.push_back(static_cast<TokenId>(text.size()));
+  }
+  void decode(std::span<const TokenId>, std::string&) const override {}
+  std::string json() const override { return "{}"; }
+};
+
+struct Tokenized {
+  std::vector<TokenId> ids;
+  std::vector<std::uint64_t> ends;
+
+  bool operator==(const Tokenized&) const = default;
+  // As text, with | for an end of text.
+  std::string text() const {
+    std::string text;
+    for (const TokenId id : ids) text += id == kEnd ? '|' : static_cast<char>(id);
+    return text;
+  }
+};
+
+Tokenized read(const std::filesystem::path& path) {
+  const TokenFile file(path);
+  Tokenized result;
+  result.ids.resize(file.size());
+  file.read(0, result.ids, file.vocabulary());
+  for (std::uint64_t i = 0; i < file.documents(); ++i) result.ends.push_back(file.document(i).end);
+  return result;
+}
+
+Tokenized tokenized(const TemporaryFolder& folder, std::vector<std::filesystem::path> paths,
+                    const TokenizeOptions& options, const Tokenizer& tokenizer = EndedBytes()) {
+  TokenWriter writer(folder / "out.tokens", {.vocabulary = tokenizer.vocabulary()});
+  tokenize(list_text_files(paths), tokenizer, options, writer);
+  writer.finish();
+  return read(folder / "out.tokens");
+}
+
+// Lines of words, some blank.
+std::string some_text(std::size_t bytes) {
+  std::string text;
+  for (std::uint64_t i = 0; text.size() < bytes; ++i) {
+    const std::uint32_t word = random_word(5, 0, i);
+    text.append(word % 9, static_cast<char>('a' + word % 26));
+    text += word % 7 == 0 ? "\n" : word % 41 == 0 ? "\n\n" : word % 5 == 0 ? ".\n" : " ";
+  }
+  return text;
+}
+
+TEST(Tokenizing, FilesOfFoldersComeByName) {
+  const TemporaryFolder folder;
+  folder.put("in/b.txt", "bee");
+  folder.put("in/a/z.txt", "zet");
+  folder.put("in/a.txt", "ay");
+  folder.put("in/empty.txt", "");
+  folder.put("in/.hidden/c.txt", "no");
+  const auto single = folder.put("single", "x");
+  const Tokenized result = tokenized(folder, {single, folder / "in"}, {});
+  EXPECT_EQ(result.text(), "x|ay|zet|bee|");  // '.' stands before '/'
+  EXPECT_THAT(result.ends, ElementsAre(2, 5, 9, 13));
+}
+
+TEST(Tokenizing, AnyNumberOfThreadsWritesTheSame) {
+  const TemporaryFolder folder;
+  folder.put("in/large.txt", some_text(3'000'000));
+  for (int i = 0; i < 50; ++i) folder.put(fmt::format("in/{}.txt", i), some_text(100 * i + 1));
+  for (const DocumentKind kind : {DocumentKind::kFiles, DocumentKind::kBlankLines}) {
+    TokenizeOptions options{.documents = kind};
+    const Tokenized one = tokenized(folder, {folder / "in"}, options);
+    EXPECT_GT(one.ends.size(), 50u);
+    for (const int threads : {2, 3, 7}) {
+      options.threads = threads;
+      EXPECT_EQ(tokenized(folder, {folder / "in"}, options), one) << threads;
+    }
+  }
+}
+
+TEST(Tokenizing, OnlyTokenizersThatEndWordsAtLinesHaveTheirDocumentsCut) {
+  const TemporaryFolder folder;
+  const std::string text = some_text(1'000'000);
+  const auto path = folder.put("a.txt", text);
+  EXPECT_THAT(tokenized(folder, {path}, {.threads = 2}, WholeTexts()).ids,
+              ElementsAre(text.size()));
+  EXPECT_TRUE(cuts_words_at_lines(EndedBytes()));
+  EXPECT_FALSE(cuts_words_at_lines(WholeTexts()));
+}
+
+TEST(Tokenizing, CutsStandBehindALineBreakAloneBetweenWords) {
+  EXPECT_EQ(safe_cut("ab\ncd", 0), 3u);
+  EXPECT_EQ(safe_cut("ab.\ncd", 1), 4u);
+  EXPECT_EQ(safe_cut("ab\ncd\nef", 4), 6u);
+  EXPECT_EQ(safe_cut("ab\ncd\nef", 3), 3u);
+  for (const std::string_view text : {"", "a", "\n", "a\n", "\na", "a\n\nb", "a \nb", "a\n b",
+                                      "a\r\nb", "a\n.b", "a\n\xc3\xa9", "\xc3\xa9\nb", "ab cd"}) {
+    EXPECT_EQ(safe_cut(text, 0), text.size()) << text;
+  }
+}
+
+TEST(Tokenizing, BlankLinesPartDocuments) {
+  const TemporaryFolder folder;
+  const auto path = folder.put("a.txt", "\n\none\ntwo\n \t\n\nthree\r\n\r\nfour");
+  const Tokenized result = tokenized(folder, {path}, {.documents = DocumentKind::kBlankLines});
+  EXPECT_EQ(result.text(), "one\ntwo|three\r|four|");
+}
+
+TEST(Tokenizing, LinesOfJsonHaveTheTextInAField) {
+  const TemporaryFolder folder;
+  const auto path = folder.put("a.jsonl",
+                               "{\"text\": \"a\\nb\", \"n\": 1}\n\n{\"n\": 2, \"text\": \"\"}\r\n"
+                               "{\"text\": \"\\u00e9\"}");
+  const TokenizeOptions options{.documents = DocumentKind::kJsonLines, .field = "text"};
+  EXPECT_EQ(tokenized(folder, {path}, options).text(), "a\nb||\xc3\xa9|");
+  const auto refusal = [&](std::string_view text) {
+    try {
+      tokenized(folder, {folder.put("b.jsonl", text)}, options);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      return std::string(error.what());
+    }
+    return std::string("nothing was thrown");
+  };
+  EXPECT_THAT(refusal("{\"text\": \"a\"}\n\nnot"),
+              AllOf(HasSubstr("b.jsonl:3:"), HasSubstr("no JSON")));
+  EXPECT_THAT(refusal("[1]"), AllOf(HasSubstr("b.jsonl:1:"), HasSubstr("no object")));
+  EXPECT_THAT(refusal("{\"Text\": \"a\"}"), HasSubstr("without \"text\""));
+  EXPECT_THAT(refusal("{\"text\": 5}"), HasSubstr("is no text"));
+}
+
+TEST(Tokenizing, TheEndGoesToValidationAtALineBreak) {
+  const TemporaryFolder folder;
+  const std::string text = some_text(600'000);
+  const auto path = folder.put("a.txt", text);
+  const EndedBytes tokenizer;
+  TokenWriter training(folder / "t.tokens", {.vocabulary = kEnd + 1});
+  TokenWriter validation(folder / "v.tokens", {.vocabulary = kEnd + 1});
+  std::vector<std::filesystem::path> paths = {path};
+  std::uint64_t last = 0;
+  tokenize(list_text_files(paths), tokenizer,
+           {.threads = 2,
+            .validation = 0.25,
+            .progress =
+                [&](const TokenizeProgress& progress) {
+                  EXPECT_GT(progress.bytes_done, last);
+                  last = progress.bytes_done;
+                  EXPECT_EQ(progress.bytes, text.size());
+                }},
+           training, &validation);
+  EXPECT_EQ(last, text.size());
+  training.finish();
+  validation.finish();
+  std::string front = read(folder / "t.tokens").text();
+  std::string back = read(folder / "v.tokens").text();
+  EXPECT_NEAR(static_cast<double>(back.size()), 0.25 * static_cast<double>(text.size()), 100);
+  ASSERT_EQ(front.back(), '|');
+  front.pop_back();
+  back.pop_back();
+  EXPECT_EQ(front.back(), '\n');
+  EXPECT_EQ(front + back, text);
+}
+
+TEST(Tokenizing, ATokenizersErrorNamesTheFile) {
+  const TemporaryFolder folder;
+  const auto tokenizer = make_character_tokenizer("ab\n");
+  const auto good = folder.put("good.txt", "ab");
+  const auto bad = folder.put("bad.txt", "abc");
+  for (const int threads : {1, 3}) {
+    try {
+      tokenized(folder, {good, bad}, {.threads = threads}, *tokenizer);
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("bad.txt"), HasSubstr("'c'")));
+    }
+  }
+  EXPECT_THAT(folder.names(), SizeIs(2));  // no token file
+}
+
+}  // namespace
+}  // namespace lockstep::data::tokenize_test

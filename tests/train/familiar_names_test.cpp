@@ -1,0 +1,95 @@
+#include "lockstep/train/familiar_names.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/train/run_options.h"
+
+namespace lockstep::train {
+namespace {
+
+using ::testing::HasSubstr;
+
+class FamiliarNames : public ::testing::Test {
+ protected:
+  FamiliarNames() { bind(config, options); }
+
+  RunOptions options;
+  Config config;
+};
+
+TEST_F(FamiliarNames, OfHuggingFacesTrainer) {
+  config.read_json(R"({
+    "output_dir": "out", "max_steps": 50, "per_device_train_batch_size": 4,
+    "gradient_accumulation_steps": 8, "learning_rate": 3e-4, "warmup_steps": 10,
+    "lr_scheduler_type": "cosine", "weight_decay": 0.05, "adam_beta1": 0.8, "adam_beta2": 0.97,
+    "adam_epsilon": 1e-7, "max_grad_norm": 0.5, "seed": 7, "bf16": false, "fp16": true,
+    "save_steps": 25, "save_total_limit": 3, "optim": "adamw_torch", "gradient_checkpointing": true
+  })",
+                   "arguments.json");
+  complete(options);
+  EXPECT_EQ(options.dir, "out");
+  EXPECT_EQ(options.steps, 50);
+  EXPECT_EQ(options.train.batch.sequences, 32);
+  EXPECT_EQ(options.train.schedule.rate, 3e-4);
+  EXPECT_EQ(options.train.schedule.warmup, 10);
+  EXPECT_EQ(options.train.schedule.decline, optim::Decline::kCosine);
+  EXPECT_EQ(options.train.schedule.steps, 50) << "a decline ends with the run";
+  EXPECT_EQ(options.train.optimizer.kind, optim::OptimizerKind::kAdamW);
+  EXPECT_EQ(options.train.optimizer.decay, 0.05);
+  EXPECT_EQ(options.train.optimizer.beta1, 0.8);
+  EXPECT_EQ(options.train.optimizer.beta2, 0.97);
+  EXPECT_EQ(options.train.optimizer.epsilon, 1e-7);
+  EXPECT_EQ(options.train.optimizer.clip, 0.5);
+  EXPECT_EQ(options.train.seed, 7);
+  EXPECT_EQ(options.train.precision, plan::Precision::kF16);
+  EXPECT_EQ(options.train.recompute, plan::Recompute::kFull);
+  EXPECT_EQ(options.checkpoint.every, 25);
+  EXPECT_EQ(options.checkpoint.keep_last, 3);
+}
+
+TEST_F(FamiliarNames, OfDeepSpeedsConfiguration) {
+  config.read_json(R"({
+    "train_batch_size": 64, "train_micro_batch_size_per_gpu": 4, "gradient_clipping": 2.0,
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "betas": [0.9, 0.999], "eps": 1e-8,
+                                             "weight_decay": 0.01}},
+    "scheduler": {"type": "WarmupDecayLR",
+                  "params": {"warmup_num_steps": 5, "total_num_steps": "auto"}},
+    "fp16": {"enabled": true, "initial_scale_power": 12, "loss_scale_window": 100},
+    "bf16": {"enabled": "auto"}
+  })",
+                   "deepspeed.json");
+  complete(options);
+  EXPECT_EQ(options.train.batch.accumulation, 16);
+  EXPECT_EQ(options.train.optimizer.clip, 2.0);
+  EXPECT_EQ(options.train.optimizer.beta1, 0.9);
+  EXPECT_EQ(options.train.optimizer.beta2, 0.999);
+  EXPECT_EQ(options.train.schedule.rate, 1e-4);
+  EXPECT_EQ(options.train.schedule.decline, optim::Decline::kLinear);
+  EXPECT_EQ(options.train.schedule.warmup, 5);
+  EXPECT_EQ(options.train.precision, plan::Precision::kF16);
+  EXPECT_EQ(options.train.loss_scale.initial, 4096);
+  EXPECT_EQ(options.train.loss_scale.patience, 100);
+}
+
+TEST_F(FamiliarNames, ThatMeanNothingHereAreNamed) {
+  try {
+    config.read_json(R"({"push_to_hub": true})", "arguments.json");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("there is no key 'push_to_hub'"));
+  }
+}
+
+TEST_F(FamiliarNames, StandBesideTheKeysThatScriptsRelyOn) {
+  const std::string manual = config.describe();
+  for (const char* key :
+       {"run.dir", "data.text", "data.tokens", "train.steps", "train.batch", "train.micro_batch",
+        "train.seq", "train.precision", "train.seed", "model.name", "memory.limit"}) {
+    EXPECT_THAT(manual, HasSubstr(std::string(key) + " = "));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::train
