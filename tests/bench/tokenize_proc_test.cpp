@@ -79,7 +79,7 @@ TEST_F(BenchTokenize, GoesOnWithoutThePeer) {
 }
 
 TEST_F(BenchTokenize, AFileThatIsNotThereIsNamed) {
-  EXPECT_THAT(bench("--text /nowhere/text").text, HasSubstr("cannot read /nowhere/text"));
+  EXPECT_THAT(bench("--text /nowhere/text").text, HasSubstr("cannot open /nowhere/text"));
   EXPECT_THAT(bench("--tokenizer /nowhere/t.json").text, HasSubstr("/nowhere/t.json"));
 }
 

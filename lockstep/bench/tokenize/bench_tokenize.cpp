@@ -7,8 +7,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -57,14 +55,6 @@ class TemporaryFolder {
  private:
   fs::path path_;
 };
-
-std::string text_of_file(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail_errno(fmt::format("cannot read {}", path.string()), errno);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad()) fail_errno(fmt::format("cannot read {}", path.string()), errno);
-  return text;
-}
 
 double seconds_since(TokenizeClock::time_point begin) {
   return std::chrono::duration<double>(TokenizeClock::now() - begin).count();
@@ -171,7 +161,7 @@ bool run_tokenize(const TokenizeBench& bench) {
   if (!bench.json.empty()) check_can_write(bench.json);
   const Interrupt interrupt;
   const TemporaryFolder folder;
-  const std::string text = bench.text.empty() ? mixed_text(bench.bytes) : text_of_file(bench.text);
+  const std::string text = bench.text.empty() ? mixed_text(bench.bytes) : read_file(bench.text);
   if (text.empty()) fail(ErrorCode::kInvalidArgument, "{} is empty", bench.text.string());
   const std::vector<std::string_view> documents = documents_of(text);
   auto begin = TokenizeClock::now();
