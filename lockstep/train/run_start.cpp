@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-#include <iterator>
-
 #include "lockstep/base/error.h"
 #include "lockstep/base/number.h"
+#include "lockstep/io/sharded_safetensors.h"
+#include "lockstep/nn/hugging_face.h"
 
 namespace lockstep::train {
 
@@ -55,6 +54,17 @@ std::string describe(const data::DataOptions& options, const Dataset& dataset,
   return text + fmt::format("{} sequences an epoch, {} micro-batches held back",
                             format_count(source.sequences()),
                             format_count(source.validation_batches()));
+}
+
+void load_parameters(const TrainOptions& options, const std::filesystem::path& from,
+                     nn::Replica& replica, const Warn& warn) {
+  if (std::filesystem::exists(from / "config.json")) {
+    nn::load_hugging_face(io::ShardedSafetensors(from), shape_of(options).family, replica);
+    return;
+  }
+  const Checkpoint checkpoint = open_checkpoint(from, warn);
+  read_parameters(checkpoint, replica.flat(), replica.states().master);
+  replica.round_parameters();
 }
 
 }  // namespace lockstep::train

@@ -28,8 +28,8 @@ std::string describe(const data::DataOptions& options, const Dataset& dataset,
                      const BatchSource& source);
 
 // The parameters of a run's folder, a checkpoint, or a folder of Hugging Face transformers.
-void load_parameters(const std::filesystem::path& from, nn::Replica& replica,
-                     const std::function<void(const std::string&)>& warn);
+void load_parameters(const TrainOptions& options, const std::filesystem::path& from,
+                     nn::Replica& replica, const Warn& warn);
 
 // A text that the model writes, as options.sample has it.
 std::string sample_text(nn::Replica& replica, const data::Tokenizer& tokenizer,

@@ -1,0 +1,23 @@
+#define LOCKSTEP_ISA scalar
+#include "lockstep/ops/cpu/attention_squares_backward.inl"
+#include "lockstep/ops/cpu/attention_squares_forward.inl"
+#include "lockstep/ops/cpu/gemm/tile_unit_emulated.inl"
+
+namespace lockstep::cpu {
+namespace {
+
+void forward(const AttentionCall& call, const QueryStrip& strip, const ForwardRoom& room) {
+  if (!fits_squares(call)) return kAttentionScalar.forward(call, strip, room);
+  scalar::SquaresForward<scalar::TileUnit>(call, strip, room).run();
+}
+
+void backward(const AttentionCall& call, const BackwardPart& part, const BackwardRoom& room) {
+  if (!fits_squares(call)) return kAttentionScalar.backward(call, part, room);
+  scalar::SquaresBackward<scalar::TileUnit>(call, part, room).run();
+}
+
+}  // namespace
+
+const AttentionKernels kAttentionEmulated = {forward, backward};
+
+}  // namespace lockstep::cpu
