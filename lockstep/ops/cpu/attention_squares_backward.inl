@@ -26,6 +26,7 @@ struct PackedWeights {
         dscores_right(dscores + kBlockElements) {}
 };
 
+// Keys and queries that are there only because a block has so many get zeros.
 template <bool kDropout>
 void weigh_packed(const Meeting& at, const Matrix& scores, float scale, const Matrix& dweights,
                   const Matrix& kept, const float* log_sums, const float* expected,
@@ -38,7 +39,7 @@ void weigh_packed(const Meeting& at, const Matrix& scores, float scale, const Ma
       for (std::size_t odd = 0; odd < 2; ++odd) {
         const std::size_t j = key + odd;
         Floats weight = {};
-        if (j < at.block.count) {
+        if (j < at.block.count && i < at.tile.count) {
           const Floats probability =
               exp_of_score(load(scores.row(j) + i) * scale - load(log_sums + i));
           const Floats factor = kDropout ? load(kept.row(j) + i) : splat(1);

@@ -434,6 +434,9 @@ TEST(AttentionInTiles, AgreesWithTheReference) {
     expect_agreement({.shape = shape(70, 100, 96, true)}, computer, 3);
     expect_agreement({.shape = shape(67, 130, 32, true), .mask = Mask::kSome, .dropout = 0.3},
                      computer);
+    // Threads share one head, and some of them see only blocks that are not full.
+    expect_agreement({.shape = shape_of(1, 131, 131, 2, 1, 32, true, DType::kBF16), .dropout = 0.1},
+                     computer, 3);
     expect_agreement({.shape = shape_of(2, 67, 67, 6, 2, 32, true, DType::kBF16),
                       .mask = Mask::kAllOfOneSequence},
                      computer);

@@ -62,6 +62,9 @@ template <bool whole, std::size_t vectors, class T>
 }
 
 inline Floats rounded_to(Floats x, float) { return x; }
+inline Floats rounded_to(Floats x, BFloat16) {
+  return (Floats)(rounded_to_bfloat16(x) & 0xffff0000);
+}
 template <class T>
 Floats rounded_to(Floats x, T) {
   T lanes[kLanes];

@@ -10,7 +10,7 @@ namespace lockstep::cpu::gemm {
 // Lines and depths are multiples of 32.
 struct TiledBlocks {
   static constexpr std::size_t kWholeDepth = 4096;
-  static constexpr std::size_t kMostDepth = 2048;
+  static constexpr std::size_t kMostDepth = 4096;
   // Elements that are packed: of a thread's own lines, of a group, of a panel. 1.1 MiB, 256 KiB and
   // 8 MiB.
   static constexpr std::size_t kMostOwn = 768 * 768;

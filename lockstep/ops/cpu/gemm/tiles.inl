@@ -31,7 +31,9 @@ class AsideWork {
   void fetch_line() {
     if (fetch_ == aside_.fetch_count) return;
     const gemm::Fetch& from = aside_.fetches[fetch_];
-    __builtin_prefetch(from.first + line_ * from.stride);
+    constexpr int kRead = 0,
+                  kSecondCache = 2;  // rows that lie far apart would not fit into the first
+    __builtin_prefetch(from.first + line_ * from.stride, kRead, kSecondCache);
     if (++line_ < from.count) return;
     line_ = 0;
     ++fetch_;
