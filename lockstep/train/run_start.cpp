@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/number.h"
+#include "lockstep/base/scratch_folder.h"
 #include "lockstep/io/sharded_safetensors.h"
 #include "lockstep/nn/decoder.h"
 #include "lockstep/nn/hugging_face.h"
@@ -35,8 +36,21 @@ void fill_from_data(TrainOptions& options, const Dataset& dataset) {
   if (family_of(options) == ModelFamily::kLinear) {
     if (model.features == 0) model.features = static_cast<int>(dataset.features);
   } else if (model.vocabulary == 0) {
-    model.vocabulary = static_cast<int>(dataset.vocabulary());
+    const bool lacks_mask = objective_of(options) == Objective::kMaskedToken && dataset.tokenizer &&
+                            !dataset.tokenizer->special(data::Special::kMask);
+    model.vocabulary = static_cast<int>(dataset.vocabulary()) + (lacks_mask ? 1 : 0);
   }
+}
+
+void fill_from_data(TrainOptions& options, const data::DataOptions& data) {
+  const ModelChoice& model = options.model;
+  const bool linear = family_of(options) == ModelFamily::kLinear;
+  const bool open = linear ? model.features == 0 : model.vocabulary == 0;
+  const bool given =
+      !(data.text.empty() && data.tokens.empty() && data.pairs.empty() && data.table.empty());
+  if (!model.name.empty() || !open || !given) return;
+  const ScratchFolder scratch;
+  fill_from_data(options, open_dataset(data, scratch.path()));
 }
 
 std::string describe(const data::DataOptions& options, const Dataset& dataset,

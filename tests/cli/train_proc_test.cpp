@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "lockstep/base/counter_rng.h"
+#include "lockstep/base/scratch_folder.h"
 #include "tests/cli/shell.h"
 
 namespace lockstep {
@@ -33,13 +34,10 @@ namespace fs = std::filesystem;
 class TrainCommand : public ::testing::Test {
  protected:
   TrainCommand() {
-    std::string name = (fs::temp_directory_path() / "lockstep_train_XXXXXX").string();
-    folder = ::mkdtemp(name.data());
     std::ofstream text(folder / "text.txt");
     for (int i = 0; i < 300; ++i)
       text << "it was the best of times " << i << ", it was the worst\n";
   }
-  ~TrainCommand() override { fs::remove_all(folder); }
 
   std::string settings(const std::string& dir, const std::string& more = "") const {
     return "data.text=" + (folder / "text.txt").string() + " run.dir=" + (folder / dir).string() +
@@ -118,7 +116,8 @@ class TrainCommand : public ::testing::Test {
     }
   }
 
-  fs::path folder;
+  ScratchFolder scratch;
+  const fs::path& folder = scratch.path();
 };
 
 // LOCKSTEP_TEST_KILLS=20 makes a longer test of it.

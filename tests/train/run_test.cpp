@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <stdlib.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/scratch_folder.h"
 #include "lockstep/train/run_folder.h"
 
 namespace lockstep::train {
@@ -25,20 +25,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 namespace fs = std::filesystem;
-
-// Gone when the test is.
-class Folder {
- public:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "lockstep_run_test_XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  ~Folder() { fs::remove_all(path_); }
-  fs::path operator/(const char* name) const { return path_ / name; }
-
- private:
-  fs::path path_;
-};
 
 std::string bytes_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -124,7 +110,8 @@ class RunTest : public ::testing::Test {
     return "";
   }
 
-  Folder folder;
+  ScratchFolder scratch;
+  const fs::path& folder = scratch.path();
   Recorder* recorder = nullptr;
   inline static std::vector<std::unique_ptr<RunObserver>> observers;
 };
