@@ -12,7 +12,10 @@ void add_bench(CLI::App& app, int& exit_code) {
   add_bench_worker(*bench, exit_code);
   add_bench_train(*bench, exit_code);
   add_bench_train_worker(*bench, exit_code);
+  add_bench_generate(*bench, exit_code);
+  add_bench_generate_worker(*bench, exit_code);
   add_bench_recipe(*bench, exit_code);
+  add_bench_tokenize(*bench, exit_code);
 }
 
 }  // namespace lockstep::cli

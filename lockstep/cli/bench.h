@@ -10,6 +10,9 @@ void add_bench_ops(CLI::App& bench, int& exit_code);
 void add_bench_worker(CLI::App& bench, int& exit_code);  // hidden: a rank of a bench
 void add_bench_train(CLI::App& bench, int& exit_code);
 void add_bench_train_worker(CLI::App& bench, int& exit_code);  // hidden: one side of it
+void add_bench_generate(CLI::App& bench, int& exit_code);
+void add_bench_generate_worker(CLI::App& bench, int& exit_code);  // hidden: one side of it
 void add_bench_recipe(CLI::App& bench, int& exit_code);
+void add_bench_tokenize(CLI::App& bench, int& exit_code);
 
 }  // namespace lockstep::cli

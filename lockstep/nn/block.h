@@ -117,6 +117,8 @@ struct Pass {
   Tensor logits;  // optional: the last block writes them too, [rows, classes] of the compute type
 };
 
+class Decoding;
+
 class Block {
  public:
   virtual ~Block() = default;
@@ -136,6 +138,9 @@ class Block {
   // A last block may leave its work to backward when `training`, and compute loss and gradients in
   // one go: losses are read after its backward.
   virtual void backward(const Pass& pass) = 0;
+
+  // How it takes part in generating text (nn/decoding.h), or nullptr where it cannot.
+  virtual const Decoding* decoding() const { return nullptr; }
 };
 
 }  // namespace lockstep::nn

@@ -250,12 +250,14 @@ struct AttentionBackward {
 };
 
 // Turns pairs of elements (i, i + head_size / 2) of every head by the angle position *
-// theta^(-2 i / head_size), position = row % sequence; backward turns back. In place.
+// theta^(-2 i / head_size), position = first_position + row % sequence; backward turns back. In
+// place.
 struct Rotary {
   Heads x;
   std::int64_t heads = 0;
   std::int64_t head_size = 0;  // even
   std::int64_t sequence = 0;
+  std::int64_t first_position = 0;  // where rows go on behind others, as in generating text
   float theta = 10000;
   bool backward = false;
 };

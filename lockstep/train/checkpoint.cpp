@@ -215,13 +215,9 @@ std::optional<TrainState> CheckpointFolder::restore(nn::Replica& replica, const 
   const std::optional<Checkpoint> checkpoint = newest_whole(*this, warn);
   if (!checkpoint) return std::nullopt;
   TrainState state = checkpoint->state;
-  const nn::States& states = replica.states();
-  read_state_tensors(io::SafetensorsFile(checkpoint->folder / kStatesFile), replica.flat(), states,
-                     state.updates == 0);
-  if (states.master.data() != states.parameters.data()) {
-    replica.ops().run(ops::Cast{.from = states.master, .to = states.parameters});
-    replica.ops().synchronize();
-  }
+  read_state_tensors(io::SafetensorsFile(checkpoint->folder / kStatesFile), replica.flat(),
+                     replica.states(), state.updates == 0);
+  replica.round_parameters();
   if (replica.setup().dtype != DType::kF16) state.loss_scale = {};
   return state;
 }

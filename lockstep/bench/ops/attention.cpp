@@ -219,6 +219,28 @@ std::vector<OpCase> attention_backward_cases(DType dtype) {
   return cases;
 }
 
+// ---- attention_row: one query, as in generating text
+
+std::vector<OpCase> attention_row_cases(DType dtype) {
+  std::vector<OpCase> cases;
+  for (const AttentionOptions& options :
+       {AttentionOptions{.shape = {1, 1, 1, 1, 1, 1, true, dtype}},
+        {.shape = {1, 1, 131, 6, 2, 16, true, dtype}},
+        {.shape = {2, 1, 17, 4, 1, 7, true, dtype}, .mask = true},
+        {.shape = {3, 1, 67, 2, 2, 80, false, dtype}, .mask = true},
+        {.shape = {1, 1, 5, 2, 1, 131, true, dtype}},
+        {.shape = {2, 1, 0, 2, 1, 3, true, dtype}},
+        {.shape = {1, 1, 1, 3, 3, 64, true, dtype}, .packed = true}}) {
+    cases.push_back(attention_case(options));
+  }
+  return cases;
+}
+
+OpCase attention_row_typical(DType dtype) {
+  return attention_case({.shape = {1, 1, Typical::kSequence, Typical::kHeads, Typical::kHeads,
+                                   Typical::kHeadSize, false, dtype}});
+}
+
 AttentionOptions typical_attention(DType dtype) {
   return {.shape = {Typical::kBatch, Typical::kSequence, Typical::kSequence, Typical::kHeads,
                     Typical::kHeads, Typical::kHeadSize, true, dtype},
@@ -234,6 +256,7 @@ OpCase attention_backward_typical(DType dtype) {
 
 std::vector<OpDescription> describe_attention() {
   return {{"attention", attention_cases, attention_typical},
+          {"attention_row", attention_row_cases, attention_row_typical, "attention"},
           {"attention_backward", attention_backward_cases, attention_backward_typical}};
 }
 

@@ -128,11 +128,14 @@ struct OpCase {
 };
 
 struct OpDescription {
-  std::string name;
+  std::string name;  // of the operation, or of a use of it that is worth timing by itself
   // The odd cases of tests, and the one that is timed: as in GPT-2 124M on 4 x 1024 tokens. Every
   // description knows f32, bf16 and f16, and for finite differences f64.
   std::vector<OpCase> (*cases)(DType) = nullptr;
   OpCase (*typical)(DType) = nullptr;
+  std::string use_of = {};  // the operation whose use it is
+
+  const std::string& operation() const { return use_of.empty() ? name : use_of; }
 };
 
 // All of them, by area.

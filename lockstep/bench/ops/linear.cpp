@@ -93,6 +93,23 @@ std::vector<OpCase> linear_cases(DType dtype) {
 
 OpCase linear_typical(DType dtype) { return linear_case(dtype, kDown, true, Residual::kNone); }
 
+// ---- linear_few_rows: as in generating text, where a weight is read for a row or two
+
+std::vector<OpCase> few_rows_cases(DType dtype) {
+  std::vector<OpCase> cases;
+  for (const std::int64_t rows : {1, 2, 3, 4, 5, 7, 8, 9}) {
+    cases.push_back(linear_case(dtype, {rows, 67, 41}, true, Residual::kApart));
+  }
+  cases.push_back(linear_case(dtype, {1, 1, 131}, false, Residual::kNone));
+  cases.push_back(linear_case(dtype, {1, 771, 97}, true, Residual::kIsY));
+  cases.push_back(linear_case(dtype, {6, 130, 257}, false, Residual::kIsY));
+  return cases;
+}
+
+OpCase few_rows_typical(DType dtype) {
+  return linear_case(dtype, {1, Typical::kWidth, Typical::kHidden}, true, Residual::kNone);
+}
+
 // ---- linear_activation
 
 std::string_view activation_name(ops::Activation activation) {
@@ -251,6 +268,7 @@ OpCase backward_weight_typical(DType dtype) {
 
 std::vector<OpDescription> describe_linear() {
   return {{"linear", linear_cases, linear_typical},
+          {"linear_few_rows", few_rows_cases, few_rows_typical, "linear"},
           {"linear_activation", activation_cases, activation_typical},
           {"linear_backward_input", backward_input_cases, backward_input_typical},
           {"linear_backward_weight", backward_weight_cases, backward_weight_typical}};

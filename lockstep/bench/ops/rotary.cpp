@@ -10,6 +10,7 @@ struct Turn {
   std::int64_t batch, sequence, heads, head_size;
   std::int64_t first = 0;
   bool backward = false;
+  std::int64_t first_position = 0;
 
   std::int64_t columns() const { return first + heads * head_size + 2; }
 };
@@ -18,8 +19,10 @@ OpCase rotary_case(DType dtype, const Turn& turn) {
   OpCase one;
   one.name = fmt::format("{} x {}, {} heads of {} from {}{}", turn.batch, turn.sequence, turn.heads,
                          turn.head_size, turn.first, turn.backward ? ", backward" : "");
+  if (turn.first_position > 0) one.name += fmt::format(", position {} on", turn.first_position);
   // An angle in f32 misses its place by as many units as it has turned.
-  const Tolerance tolerance{.noise = 16 + 8 * static_cast<double>(turn.sequence)};
+  const Tolerance tolerance{.noise =
+                                16 + 8 * static_cast<double>(turn.first_position + turn.sequence)};
   one.fields = {updated("x", dtype, {turn.batch * turn.sequence, turn.columns()}, normal(),
                         tolerance, Freedom::kExtents)};
   const auto run = [turn](Ops& ops, const Tensor& rows, bool backward) {
@@ -27,6 +30,7 @@ OpCase rotary_case(DType dtype, const Turn& turn) {
                         .heads = turn.heads,
                         .head_size = turn.head_size,
                         .sequence = turn.sequence,
+                        .first_position = turn.first_position,
                         .backward = backward});
   };
   one.run = [run, turn](Ops& ops, const Tensors& t) { run(ops, t["x"], turn.backward); };
@@ -40,7 +44,8 @@ OpCase rotary_case(DType dtype, const Turn& turn) {
 std::vector<OpCase> rotary_cases(DType dtype) {
   std::vector<OpCase> cases;
   for (const Turn& turn : {Turn{1, 1, 1, 2}, Turn{2, 3, 1, 4, 5}, Turn{1, 17, 3, 6, 0, true},
-                           Turn{3, 7, 2, 64, 64}, Turn{0, 5, 1, 2}, Turn{1, 131, 2, 34, 1, true}}) {
+                           Turn{3, 7, 2, 64, 64}, Turn{0, 5, 1, 2}, Turn{1, 131, 2, 34, 1, true},
+                           Turn{1, 1, 3, 8, 0, false, 1023}, Turn{2, 21, 1, 6, 2, true, 13}}) {
     cases.push_back(rotary_case(dtype, turn));
   }
   return cases;

@@ -71,4 +71,16 @@ void Embedding::backward(const Pass& pass) {
   tables_.backward(pass, gradient);
 }
 
+const Decoding* Embedding::decoding() const {
+  const bool plain = !norm_ && options_.types == 0 && options_.side == Side::kTarget;
+  return plain ? this : nullptr;
+}
+
+DecodeSpec Embedding::decode_spec(const DecodeSetup& setup, const Ops& ops) const {
+  tables_.check_positions(setup.positions);
+  return forward_of(spec(setup.piece(), ops));
+}
+
+void Embedding::decode(const DecodePass& at) const { tables_.decode(at, at.pass.out.x); }
+
 }  // namespace lockstep::nn

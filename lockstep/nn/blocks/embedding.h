@@ -7,12 +7,13 @@
 #include <string>
 
 #include "lockstep/nn/block.h"
+#include "lockstep/nn/decoding.h"
 #include "lockstep/nn/parts/embedding.h"
 #include "lockstep/nn/parts/norm.h"
 
 namespace lockstep::nn {
 
-class Embedding : public Block {
+class Embedding : public Block, private Decoding {
  public:
   Embedding(std::string name, const EmbeddingOptions& options,
             const std::optional<NormOptions>& norm = std::nullopt);
@@ -23,8 +24,13 @@ class Embedding : public Block {
   void forward(const Pass& pass) override;
   void restore(const Pass& pass) override;
   void backward(const Pass& pass) override;
+  // Where tokens and positions are all that it reads.
+  const Decoding* decoding() const override;
 
  private:
+  DecodeSpec decode_spec(const DecodeSetup& setup, const Ops& ops) const override;
+  void decode(const DecodePass& at) const override;
+
   // The order of the spec.
   enum Saved : std::size_t { kSum, kSpare, kTensors };
 

@@ -1,5 +1,6 @@
 #include "lockstep/nn/blocks/gpt2_layer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "lockstep/nn/parts/residual.h"
@@ -78,6 +79,25 @@ void Gpt2Layer::backward(const Pass& pass) {
   attention_.packing().backward_weight(pass, dpacked, normed1);
   attention_.packing().backward_input(pass, dpacked, normed2);
   norm1_.backward(pass, {.dy = normed2, .sum = pass.in.x, .dresidual = dx, .dsum = dx});
+}
+
+const Decoding* Gpt2Layer::decoding() const { return options_.attention.causal ? this : nullptr; }
+
+DecodeSpec Gpt2Layer::decode_spec(const DecodeSetup& setup, const Ops& ops) const {
+  DecodeSpec result = forward_of(spec(setup.piece(), ops));
+  result.cache = {attention_.declare_cache(setup)};
+  result.scratch = std::max(result.scratch, attention_.decode_scratch(setup, ops));
+  return result;
+}
+
+void Gpt2Layer::decode(const DecodePass& at) const {
+  const Pass& pass = at.pass;
+  const Tensor& sum = pass.tensors[kSum];
+  norm1_.forward(pass, pass.in.x, pass.tensors[kNormed1]);
+  attention_.decode(at, at.cache[0], pass.tensors[kNormed1], sum);
+  norm2_.forward(pass, pass.in.x, {}, sum, pass.tensors[kNormed2]);
+  mlp_.forward_up(pass, pass.tensors[kNormed2]);
+  mlp_.forward_down(pass, pass.out.x, sum);
 }
 
 }  // namespace lockstep::nn

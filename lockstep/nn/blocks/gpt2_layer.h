@@ -10,6 +10,7 @@
 #include <string>
 
 #include "lockstep/nn/block.h"
+#include "lockstep/nn/decoding.h"
 #include "lockstep/nn/parts/feed_forward.h"
 #include "lockstep/nn/parts/norm.h"
 #include "lockstep/nn/parts/self_attention.h"
@@ -23,7 +24,7 @@ struct LayerOptions {
   double dropout = 0;  // of both branches
 };
 
-class Gpt2Layer : public Block {
+class Gpt2Layer : public Block, private Decoding {
  public:
   Gpt2Layer(std::string name, const LayerOptions& options);
 
@@ -33,8 +34,13 @@ class Gpt2Layer : public Block {
   void forward(const Pass& pass) override;
   void restore(const Pass& pass) override;
   void backward(const Pass& pass) override;
+  // Of a causal layer.
+  const Decoding* decoding() const override;
 
  private:
+  DecodeSpec decode_spec(const DecodeSetup& setup, const Ops& ops) const override;
+  void decode(const DecodePass& at) const override;
+
   // The order of the spec.
   enum Saved : std::size_t { kNormed1, kSum, kNormed2, kDropped, kTensors };
 

@@ -43,4 +43,20 @@ void LanguageHead::backward(const Pass& pass) {
   norm_.backward(pass, {.dy = normed, .sum = pass.in.x, .dsum = pass.din.x});
 }
 
+// Of one row, however many are read.
+DecodeSpec LanguageHead::decode_spec(const DecodeSetup& setup, const Ops& ops) const {
+  DecodeSetup last = setup;
+  last.rows = 1;
+  DecodeSpec result = forward_of(spec(last.piece(), ops));
+  result.classes = classifier_.classes();
+  return result;
+}
+
+void LanguageHead::decode(const DecodePass& at) const {
+  const Pass& pass = at.pass;
+  const std::int64_t last = pass.in.x.shape()[0] - 1;
+  norm_.forward(pass, pass.in.x.slice(last, 1), pass.tensors[kNormed]);
+  classifier_.forward(pass, {}, pass.tensors[kNormed]);
+}
+
 }  // namespace lockstep::nn

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "lockstep/nn/block.h"
+#include "lockstep/nn/decoding.h"
 #include "lockstep/nn/parts/classifier.h"
 #include "lockstep/nn/parts/norm.h"
 
@@ -17,7 +18,7 @@ namespace lockstep::nn {
 // missing although losses or nothing else is wanted.
 Tensor targets_of(const Pass& pass, std::string_view block);
 
-class LanguageHead : public Block {
+class LanguageHead : public Block, private Decoding {
  public:
   LanguageHead(std::string name, const NormOptions& norm, const ClassifierOptions& classifier);
 
@@ -27,8 +28,12 @@ class LanguageHead : public Block {
   void forward(const Pass& pass) override;
   void restore(const Pass&) override {}
   void backward(const Pass& pass) override;
+  const Decoding* decoding() const override { return this; }
 
  private:
+  DecodeSpec decode_spec(const DecodeSetup& setup, const Ops& ops) const override;
+  void decode(const DecodePass& at) const override;
+
   // The order of the spec.
   enum Saved : std::size_t { kNormed, kTensors };
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "lockstep/nn/block.h"
+#include "lockstep/nn/decoding.h"
 #include "lockstep/nn/parts/norm.h"
 #include "lockstep/nn/parts/self_attention.h"
 #include "lockstep/nn/parts/swiglu.h"
@@ -18,7 +19,7 @@ struct LlamaLayerOptions {
   SwiGluOptions feed_forward;
 };
 
-class LlamaLayer : public Block {
+class LlamaLayer : public Block, private Decoding {
  public:
   LlamaLayer(std::string name, const LlamaLayerOptions& options);
 
@@ -28,8 +29,13 @@ class LlamaLayer : public Block {
   void forward(const Pass& pass) override;
   void restore(const Pass& pass) override;
   void backward(const Pass& pass) override;
+  // Of a causal layer.
+  const Decoding* decoding() const override;
 
  private:
+  DecodeSpec decode_spec(const DecodeSetup& setup, const Ops& ops) const override;
+  void decode(const DecodePass& at) const override;
+
   // The order of the spec.
   enum Saved : std::size_t { kNormed1, kSum, kNormed2, kTensors };
 

@@ -34,6 +34,7 @@ class ClassifierPart : public Part {
   ClassifierPart(Place& next, std::string name, const ClassifierOptions& options)
       : Part(next, std::move(name), 2, 1), options_(std::move(options)) {}
 
+  std::int64_t classes() const { return options_.classes; }
   void declare(Declaration& declaration) const;
 
   // Losses and logits of x, whichever of pass.losses (with targets) and pass.logits are asked for.

@@ -4,15 +4,18 @@
 
 namespace lockstep::nn {
 
-void EmbeddingPart::declare(Declaration& declaration) const {
-  const std::int64_t sequence = sequence_of(declaration.setup().shape, options_.side);
-  if (options_.positions > 0 && sequence > options_.positions) {
+void EmbeddingPart::check_positions(std::int64_t positions) const {
+  if (options_.positions > 0 && positions > options_.positions) {
     fail(
         ErrorCode::kInvalidArgument,
         "sequences of {} tokens are longer than the {} positions that block '{}' has; take shorter "
         "ones or a model with more positions",
-        sequence, options_.positions, block_);
+        positions, options_.positions, block_);
   }
+}
+
+void EmbeddingPart::declare(Declaration& declaration) const {
+  check_positions(sequence_of(declaration.setup().shape, options_.side));
   if (options_.tied_to.empty()) {
     declaration.weight(named("tokens"), options_.vocabulary, options_.hidden, options_.deviation);
   } else {
@@ -53,6 +56,21 @@ void EmbeddingPart::forward(const Pass& pass, const Tensor& y) const {
                               .types_table = parameter(pass, kTypes),
                               .dropout = dropout(pass),
                               .y = y});
+}
+
+void EmbeddingPart::decode(const DecodePass& at, const Tensor& y) const {
+  const std::int64_t rows = at.pass.setup.shape.sequence;
+  const Tensor& positions = parameter(at.pass, kPositions);
+  const bool learned = ops::is_given(positions);
+  at.pass.ops.run(
+      ops::Embedding{.tokens = tokens(at.pass),
+                     .types = {},
+                     .sequence = rows,
+                     .tokens_table = parameter(at.pass, kTokens),
+                     .positions_table = learned ? positions.slice(at.position, rows) : Tensor(),
+                     .types_table = {},
+                     .dropout = {},
+                     .y = y});
 }
 
 void EmbeddingPart::backward(const Pass& pass, const Tensor& dy) const {

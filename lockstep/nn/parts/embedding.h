@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#include "lockstep/nn/decoding.h"
 #include "lockstep/nn/parts/declaration.h"
 #include "lockstep/nn/parts/part.h"
 
@@ -27,8 +28,10 @@ class EmbeddingPart : public Part {
 
   // Throws Error(kInvalidArgument) where a sequence is longer than there are positions.
   void declare(Declaration& declaration) const;
+  void check_positions(std::int64_t positions) const;  // the same for a longer text
 
   void forward(const Pass& pass, const Tensor& y) const;
+  void decode(const DecodePass& at, const Tensor& y) const;
   void backward(const Pass& pass, const Tensor& dy) const;  // dy may be overwritten
 
  private:

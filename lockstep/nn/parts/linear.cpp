@@ -17,6 +17,17 @@ void LinearPart::forward(const Pass& pass, const Tensor& x, const Tensor& y,
                            .y = y});
 }
 
+void LinearPart::forward_some(const Pass& pass, const Tensor& x, std::int64_t first,
+                              const Tensor& y) const {
+  const std::int64_t count = y.shape()[1];
+  const Tensor& bias = parameter(pass, kBias);
+  pass.ops.run(ops::Linear{.x = x,
+                           .weight = parameter(pass, kWeight).slice(first, count),
+                           .bias = ops::is_given(bias) ? bias.slice(first, count) : Tensor(),
+                           .residual = {},
+                           .y = y});
+}
+
 void LinearPart::forward(const Pass& pass, const Tensor& x, ops::Activation activation,
                          const Tensor& y, const Tensor& derivative) const {
   pass.ops.run(ops::LinearActivation{.x = x,

@@ -27,6 +27,8 @@ class LinearPart : public Part {
 
   void forward(const Pass& pass, const Tensor& x, const Tensor& y,
                const Tensor& residual = {}) const;
+  // The outputs from `first` on, as many as y has columns.
+  void forward_some(const Pass& pass, const Tensor& x, std::int64_t first, const Tensor& y) const;
   void forward(const Pass& pass, const Tensor& x, ops::Activation activation, const Tensor& y,
                const Tensor& derivative) const;
   // Adds to the gradients of weight and bias; x may be overwritten afterwards.

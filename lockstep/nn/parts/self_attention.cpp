@@ -1,5 +1,6 @@
 #include "lockstep/nn/parts/self_attention.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace lockstep::nn {
@@ -54,17 +55,20 @@ void SelfAttentionPart::declare(Declaration& declaration, std::int64_t spent_wid
 }
 
 void SelfAttentionPart::rotate(const Pass& pass, const Tensor& packed, bool backward) const {
+  rotate(pass, queries(packed), options_.heads, 0, backward);
+  rotate(pass, keys(packed), options_.kv_heads, 0, backward);
+}
+
+void SelfAttentionPart::rotate(const Pass& pass, const ops::Heads& x, std::int64_t heads,
+                               std::int64_t position, bool backward) const {
   if (!options_.rotary) return;
-  const auto turn = [&](const ops::Heads& x, std::int64_t heads) {
-    pass.ops.run(ops::Rotary{.x = x,
-                             .heads = heads,
-                             .head_size = options_.head_size(),
-                             .sequence = sequence_of(pass.setup.shape, options_.side),
-                             .theta = options_.theta,
-                             .backward = backward});
-  };
-  turn(queries(packed), options_.heads);
-  turn(keys(packed), options_.kv_heads);
+  pass.ops.run(ops::Rotary{.x = x,
+                           .heads = heads,
+                           .head_size = options_.head_size(),
+                           .sequence = sequence_of(pass.setup.shape, options_.side),
+                           .first_position = position,
+                           .theta = options_.theta,
+                           .backward = backward});
 }
 
 void SelfAttentionPart::forward(const Pass& pass, const Tensor& x, const Tensor& y) const {
@@ -78,6 +82,60 @@ void SelfAttentionPart::forward(const Pass& pass, const Tensor& x, const Tensor&
                               .v = values(packed),
                               .key_mask = mask_of(pass.batch, options_.side),
                               .dropout = dropout(pass),
+                              .out = tensor(pass, kAttended),
+                              .log_sum = tensor(pass, kLogSum),
+                              .probabilities = {}});
+  projection_.forward(pass, tensor(pass, kAttended), y);
+}
+
+TensorSpec SelfAttentionPart::declare_cache(const DecodeSetup& setup) const {
+  return {.name = named("cache"),
+          .dtype = setup.dtype,
+          .shape = {setup.positions, 2 * options_.kv_width()}};
+}
+
+ops::AttentionShape SelfAttentionPart::decode_shape(std::int64_t rows, std::int64_t keys,
+                                                    DType dtype) const {
+  return {.batch = 1,
+          .queries = rows,
+          .keys = keys,
+          .heads = options_.heads,
+          .kv_heads = options_.kv_heads,
+          .head_size = options_.head_size(),
+          .causal = true,
+          .dtype = dtype};
+}
+
+std::size_t SelfAttentionPart::decode_scratch(const DecodeSetup& setup, const Ops& ops) const {
+  const auto product = [&](std::int64_t out) {
+    return ops.scratch(
+        LinearShape{.rows = setup.rows, .in = options_.hidden, .out = out, .dtype = setup.dtype});
+  };
+  return std::max({product(options_.hidden), product(2 * options_.kv_width()),
+                   ops.scratch(decode_shape(setup.rows, setup.positions, setup.dtype))});
+}
+
+// Keys and values go straight to their place in the cache, and queries to where all three are
+// packed in training, which is wide enough.
+void SelfAttentionPart::decode(const DecodePass& at, const Tensor& cache, const Tensor& x,
+                               const Tensor& y) const {
+  const Pass& pass = at.pass;
+  const std::int64_t rows = x.shape()[0];
+  const std::int64_t keys = at.position + rows;
+  const Tensor q = reused(tensor(pass, kPacked), {rows, options_.hidden});
+  const Tensor added = cache.slice(at.position, rows);
+  const Tensor seen = cache.slice(0, keys);
+  qkv_.forward_some(pass, x, 0, q);
+  qkv_.forward_some(pass, x, options_.hidden, added);
+  rotate(pass, {q, 0}, options_.heads, at.position, false);
+  rotate(pass, {added, 0}, options_.kv_heads, at.position, false);
+  pass.ops.run(ops::Attention{.shape = decode_shape(rows, keys, x.dtype()),
+                              .scale = attention_scale(options_.head_size()),
+                              .q = {q, 0},
+                              .k = {seen, 0},
+                              .v = {seen, options_.kv_width()},
+                              .key_mask = {},
+                              .dropout = {},
                               .out = tensor(pass, kAttended),
                               .log_sum = tensor(pass, kLogSum),
                               .probabilities = {}});

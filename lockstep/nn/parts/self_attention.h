@@ -7,6 +7,7 @@
 
 #include <cstddef>
 
+#include "lockstep/nn/decoding.h"
 #include "lockstep/nn/parts/linear.h"
 
 namespace lockstep::nn {
@@ -40,6 +41,11 @@ class SelfAttentionPart : public Part {
   void declare(Declaration& declaration, std::int64_t spent_width) const;
 
   void forward(const Pass& pass, const Tensor& x, const Tensor& y) const;
+  // The same for a piece of a text that goes on: keys and values of all rows so far lie in the
+  // cache, [positions, 2 kv_width] as declare_cache() says, and are read where they lie.
+  TensorSpec declare_cache(const DecodeSetup& setup) const;
+  std::size_t decode_scratch(const DecodeSetup& setup, const Ops& ops) const;
+  void decode(const DecodePass& at, const Tensor& cache, const Tensor& x, const Tensor& y) const;
   // From dy to the gradient of the packed queries, keys and values, which it returns. `room` is
   // memory [rows, hidden] to work in, `spent` that of declare().
   Tensor backward(const Pass& pass, const Tensor& dy, const Tensor& room,
@@ -55,6 +61,9 @@ class SelfAttentionPart : public Part {
   ops::AttentionShape shape(const Setup& setup) const;
   ops::Dropout dropout(const Pass& pass) const;
   void rotate(const Pass& pass, const Tensor& packed, bool backward) const;
+  void rotate(const Pass& pass, const ops::Heads& x, std::int64_t heads, std::int64_t position,
+              bool backward) const;
+  ops::AttentionShape decode_shape(std::int64_t rows, std::int64_t keys, DType dtype) const;
   ops::Heads queries(const Tensor& packed) const { return {packed, 0}; }
   ops::Heads keys(const Tensor& packed) const { return {packed, options_.hidden}; }
   ops::Heads values(const Tensor& packed) const {

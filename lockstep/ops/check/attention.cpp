@@ -141,6 +141,8 @@ void check(const Rotary& op, const Accepts& accepts) {
   fields.number(op.head_size >= 2 && op.head_size % 2 == 0, "head_size",
                 static_cast<double>(op.head_size), "an even number, 2 or more");
   fields.number(op.sequence >= 1, "sequence", static_cast<double>(op.sequence), "1 or more");
+  fields.number(op.first_position >= 0, "first_position", static_cast<double>(op.first_position),
+                "0 or more");
   fields.number(op.theta > 0, "theta", op.theta, "more than 0");
   check_columns(fields, "x", op.x, count(op.heads, op.head_size));
 }

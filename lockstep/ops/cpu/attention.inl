@@ -3,6 +3,7 @@
 
 #include "lockstep/ops/cpu/attention_backward.inl"
 #include "lockstep/ops/cpu/attention_forward.inl"
+#include "lockstep/ops/cpu/attention_row.inl"
 
 namespace lockstep::cpu::LOCKSTEP_ISA {
 namespace {
@@ -31,7 +32,19 @@ void attention_backward(const AttentionCall& call, const BackwardPart& part,
   }
 }
 
-constexpr AttentionKernels kKernels = {attention_forward, attention_backward};
+void attention_row(const AttentionCall& call, std::size_t sequence, std::size_t head,
+                   const RowRoom& room) {
+  switch (call.dtype) {
+    case DType::kBF16:
+      return AttentionRow<BFloat16>(call, sequence, head, room).run();
+    case DType::kF16:
+      return AttentionRow<Half>(call, sequence, head, room).run();
+    default:
+      return AttentionRow<float>(call, sequence, head, room).run();
+  }
+}
+
+constexpr AttentionKernels kKernels = {attention_forward, attention_backward, attention_row};
 
 }  // namespace
 }  // namespace lockstep::cpu::LOCKSTEP_ISA

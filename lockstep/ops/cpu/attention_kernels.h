@@ -98,6 +98,13 @@ struct ForwardRoom {
   float* values = nullptr;   // [block, head]
   float* scores = nullptr;   // [block of keys, block of queries]
   float* kept = nullptr;     // the same: what dropout multiplies by
+  float* packed = nullptr;   // [2, block, block]: for tiles
+};
+
+// For the one query of a sequence.
+struct RowRoom {
+  float* query = nullptr;   // [head], scaled
+  float* scores = nullptr;  // [keys]
 };
 
 struct BackwardRoom {
@@ -115,6 +122,7 @@ struct BackwardRoom {
   float* scores = nullptr;              // [block of keys, block of queries], then probabilities
   float* dscores = nullptr;             // the same
   float* kept = nullptr;                // the same
+  float* packed = nullptr;              // [2, block, block]: for tiles
   float* dkeys = nullptr;               // [keys, head]
   float* dvalues = nullptr;             // [keys, head]
 };
@@ -122,14 +130,24 @@ struct BackwardRoom {
 struct AttentionKernels {
   void (*forward)(const AttentionCall& call, const QueryStrip& strip, const ForwardRoom& room);
   void (*backward)(const AttentionCall& call, const BackwardPart& part, const BackwardRoom& room);
+  // Forward of one head of a sequence that has one query, without dropout and probabilities.
+  void (*row)(const AttentionCall& call, std::size_t sequence, std::size_t head,
+              const RowRoom& room);
 };
 
+// Whether attention can be done in tiles (gemm/tiles.h), where there are some.
+inline bool fits_squares(const AttentionCall& call) {
+  return call.dtype == DType::kBF16 && call.head_size % 32 == 0;
+}
+
 extern const AttentionKernels kAttentionScalar;
+extern const AttentionKernels kAttentionEmulated;  // kAttentionAmx in plain loops
 #if defined(__aarch64__)
 extern const AttentionKernels kAttentionNeon;
 #elif defined(__x86_64__)
 extern const AttentionKernels kAttentionAvx2;
 extern const AttentionKernels kAttentionAvx512;
+extern const AttentionKernels kAttentionAmx;
 #endif
 
 }  // namespace lockstep::cpu

@@ -51,7 +51,12 @@ ForwardRoom lay_out_forward(const Extents& extents, Cursor& cursor) {
           .keys = cursor.take(matrix),
           .values = cursor.take(matrix),
           .scores = cursor.take(square),
-          .kept = cursor.take(square)};
+          .kept = cursor.take(square),
+          .packed = cursor.take(2 * square)};
+}
+
+RowRoom lay_out_row(const Extents& extents, Cursor& cursor) {
+  return {.query = cursor.take(extents.head), .scores = cursor.take(extents.keys)};
 }
 
 BackwardRoom lay_out_backward(const Extents& extents, Cursor& cursor) {
@@ -71,16 +76,18 @@ BackwardRoom lay_out_backward(const Extents& extents, Cursor& cursor) {
           .scores = cursor.take(square),
           .dscores = cursor.take(square),
           .kept = cursor.take(square),
+          .packed = cursor.take(2 * square),
           .dkeys = cursor.take(extents.keys * extents.head),
           .dvalues = cursor.take(extents.keys * extents.head)};
 }
 
 // Floats that each thread has.
 std::size_t share_of_thread(const Extents& extents) {
-  Cursor forward(nullptr), backward(nullptr);
+  Cursor forward(nullptr), row(nullptr), backward(nullptr);
   lay_out_forward(extents, forward);
+  lay_out_row(extents, row);
   lay_out_backward(extents, backward);
-  return std::max(forward.used(), backward.used());
+  return std::max({forward.used(), row.used(), backward.used()});
 }
 
 Cursor cursor_of(const Extents& extents, int thread, std::byte* scratch) {
@@ -112,6 +119,12 @@ ForwardRoom forward_room(const ops::AttentionShape& shape, int threads, int thre
   const Extents extents(shape, threads);
   Cursor cursor = cursor_of(extents, thread, scratch);
   return lay_out_forward(extents, cursor);
+}
+
+RowRoom row_room(const ops::AttentionShape& shape, int threads, int thread, std::byte* scratch) {
+  const Extents extents(shape, threads);
+  Cursor cursor = cursor_of(extents, thread, scratch);
+  return lay_out_row(extents, cursor);
 }
 
 BackwardRoom backward_room(const ops::AttentionShape& shape, int threads, int thread,

@@ -17,6 +17,7 @@ std::size_t room_bytes(const ops::AttentionShape& shape, int threads);
 
 ForwardRoom forward_room(const ops::AttentionShape& shape, int threads, int thread,
                          std::byte* scratch);
+RowRoom row_room(const ops::AttentionShape& shape, int threads, int thread, std::byte* scratch);
 BackwardRoom backward_room(const ops::AttentionShape& shape, int threads, int thread,
                            std::byte* scratch);
 

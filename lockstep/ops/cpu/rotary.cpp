@@ -3,7 +3,8 @@
 //
 // Sines and cosines are exact at the first position of each block of kBlock; from one position to
 // the next inside a block they turn by the angle of a single step, in double, which costs two
-// products each. Blocks are fixed, so that results do not depend on the number of threads.
+// products each. Blocks are fixed, so that results do not depend on the number of threads, nor on
+// the position that a call begins with.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -37,19 +38,18 @@ class Angles {
     }
   }
 
+  // Goes to a position, by way of the first of its block.
   void begin(std::size_t position) {
-    for (std::size_t i = 0; i < frequency_.size(); ++i) {
-      cosine_[i] = std::cos(static_cast<double>(position) * frequency_[i]);
-      sine_[i] = std::sin(static_cast<double>(position) * frequency_[i]);
-    }
+    begin_block(position / kBlock * kBlock);
+    for (std::size_t i = 0; i < position % kBlock; ++i) turn();
     round();
   }
 
-  void next() {
-    for (std::size_t i = 0; i < frequency_.size(); ++i) {
-      const double c = cosine_[i] * step_cosine_[i] - sine_[i] * step_sine_[i];
-      sine_[i] = sine_[i] * step_cosine_[i] + cosine_[i] * step_sine_[i];
-      cosine_[i] = c;
+  void next(std::size_t position) {
+    if (position % kBlock == 0) {
+      begin_block(position);
+    } else {
+      turn();
     }
     round();
   }
@@ -58,6 +58,21 @@ class Angles {
   const float* sines() const { return sines_.data(); }
 
  private:
+  void begin_block(std::size_t position) {
+    for (std::size_t i = 0; i < frequency_.size(); ++i) {
+      cosine_[i] = std::cos(static_cast<double>(position) * frequency_[i]);
+      sine_[i] = std::sin(static_cast<double>(position) * frequency_[i]);
+    }
+  }
+
+  void turn() {
+    for (std::size_t i = 0; i < frequency_.size(); ++i) {
+      const double c = cosine_[i] * step_cosine_[i] - sine_[i] * step_sine_[i];
+      sine_[i] = sine_[i] * step_cosine_[i] + cosine_[i] * step_sine_[i];
+      cosine_[i] = c;
+    }
+  }
+
   void round() {
     std::copy(cosine_.begin(), cosine_.end(), cosines_.begin());
     std::copy(sine_.begin(), sine_.end(), sines_.begin());
@@ -79,16 +94,17 @@ void run(const Cpu& cpu, const ops::Rotary& call) {
   const std::size_t row_bytes = static_cast<std::size_t>(x.shape()[1]) * size;
   const std::size_t first_byte = static_cast<std::size_t>(call.x.first) * size;
   const auto sequence = static_cast<std::size_t>(call.sequence);
+  const auto first = static_cast<std::size_t>(call.first_position);
   const auto heads = static_cast<std::size_t>(call.heads);
   const auto half = static_cast<std::size_t>(call.head_size / 2);
   const std::size_t positions = std::min(rows, sequence);
   split(cpu.team, positions, kBlock, rows * heads * half * 4 * size, [&](Range range) {
     Angles angles(call);
     for (std::size_t position = range.begin; position < range.end; ++position) {
-      if (position % kBlock == 0) {
-        angles.begin(position);
+      if (position == range.begin) {
+        angles.begin(first + position);
       } else {
-        angles.next();
+        angles.next(first + position);
       }
       for (std::size_t row = position; row < rows; row += sequence) {
         kernel(x.data() + row * row_bytes + first_byte, angles.cosines(), angles.sines(), heads,

@@ -10,7 +10,7 @@ void run(const Rotary& op) {
     const Elements<T> x(op.x.rows);
     const std::int64_t half = op.head_size / 2;
     for (std::int64_t row = 0; row < op.x.rows.shape()[0]; ++row) {
-      const auto position = static_cast<double>(row % op.sequence);
+      const auto position = static_cast<double>(op.first_position + row % op.sequence);
       for (std::int64_t head = 0; head < op.heads; ++head) {
         for (std::int64_t i = 0; i < half; ++i) {
           const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(op.head_size);

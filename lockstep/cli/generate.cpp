@@ -1,0 +1,184 @@
+// lockstep generate: a trained model continues a text.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <string>
+
+#include "lockstep/base/cpu_set.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/file.h"
+#include "lockstep/base/units.h"
+#include "lockstep/cli/command.h"
+#include "lockstep/train/generate.h"
+#include "lockstep/train/options.h"
+#include "lockstep/train/saved_model.h"
+#include "lockstep/train/stop_signal.h"
+
+namespace lockstep::cli {
+namespace {
+
+constexpr const char* kGenerateExamples =
+    R"(MODEL is the folder of a run (its newest checkpoint), of a checkpoint, or of a model of Hugging
+Face transformers with config.json, model.safetensors and tokenizer.json.
+
+The prompt is PROMPT, or a file, or what comes on standard input; its last line break is left out.
+Without any the model begins a text of its own. The text goes to standard output as it is written,
+how fast that was to standard error. The same seed gives the same text.
+
+Examples:
+  lockstep generate run "Once upon a time"
+  lockstep generate run/checkpoints/step-00001000 --tokens 500 --temperature 0.7 --top-p 0.9
+  lockstep generate gpt2/ --prompt-file story.txt --count 3 --seed 7
+  echo "The answer is" | lockstep generate gpt2/ --temperature 0
+
+The text ends where the model ends it, or after --tokens. Where the model's positions are used up it
+forgets the older half of the text and goes on with the newer one.)";
+
+struct GenerateFlags {
+  std::string model;
+  std::string prompt;
+  bool has_prompt = false;
+  std::string prompt_file;
+  std::int64_t tokens = 256;
+  nn::SamplingOptions sampling = {.temperature = 0.8, .top_k = 50, .top_p = 1, .seed = 1};
+  std::string precision = "bf16";
+  int threads = 0;
+  int count = 1;
+  bool past_end = false;
+};
+
+constexpr std::string_view kPrecisions[] = {"f32", "bf16", "f16"};
+
+DType precision_of(const std::string& text) {
+  if (text == "f32") return DType::kF32;
+  if (text == "bf16") return DType::kBF16;
+  if (text == "f16") return DType::kF16;
+  fail(ErrorCode::kInvalidArgument, "--precision is '{}'; it is one of {}", text,
+       fmt::join(kPrecisions, ", "));
+}
+
+std::string without_last_break(std::string text) {
+  if (text.ends_with('\n')) text.pop_back();
+  if (text.ends_with('\r')) text.pop_back();
+  return text;
+}
+
+std::string prompt_of(const GenerateFlags& flags) {
+  if (flags.has_prompt) return flags.prompt;
+  if (!flags.prompt_file.empty()) return without_last_break(read_file(flags.prompt_file));
+  if (::isatty(STDIN_FILENO) != 0) return "";
+  return without_last_break(
+      std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()));
+}
+
+bool write_out(std::string_view text) {
+  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
+         std::fflush(stdout) == 0;
+}
+
+void tell_speed(const train::Generation& made, std::size_t prompt, const std::string& ops,
+                const std::string& precision) {
+  const auto count = made.tokens.size();
+  fmt::print(stderr, "{} token{} at {:.1f} tokens/s after a prompt of {} in {}; {}, {}\n", count,
+             count == 1 ? "" : "s",
+             made.seconds > 0 ? static_cast<double>(count) / made.seconds : 0.0, prompt,
+             format_seconds(made.prompt_seconds), precision, ops);
+}
+
+int generate(const GenerateFlags& flags) {
+  const DType dtype = precision_of(flags.precision);
+  nn::Sampler(flags.sampling);  // to refuse what it refuses before anything is loaded
+  const std::string prompt = prompt_of(flags);
+  const train::SavedModel saved = train::open_model(
+      flags.model, [](const std::string& text) { fmt::print(stderr, "lockstep: {}\n", text); });
+  if (saved.tokenizer == nullptr) {
+    fail(ErrorCode::kInvalidArgument,
+         "{} has no tokenizer.json, so there is no text to be made of its tokens; put the "
+         "tokenizer's file there",
+         saved.origin);
+  }
+  train::TrainOptions options;
+  options.threads = flags.threads;
+  const auto ops = make_cpu_ops(train::threads_of(options));
+  const nn::Weights weights = train::load_weights(saved, dtype, *ops);
+
+  train::GenerateOptions wanted{.prompt = {},
+                                .max_new_tokens = flags.tokens,
+                                .sampling = flags.sampling,
+                                .stop_at_end_of_text = !flags.past_end,
+                                .slides = true};
+  const auto room = [&](std::int64_t length) {
+    return std::min(saved.positions, std::max<std::int64_t>(1, length) + flags.tokens);
+  };
+  std::vector<data::TokenId> counted;
+  saved.tokenizer->encode(prompt, counted);
+  // One more for a token that begins texts.
+  nn::Decoder decoder(saved.model, weights.flat(), weights.row(),
+                      {.positions = room(static_cast<std::int64_t>(counted.size()) + 1)}, *ops);
+  train::Generator generator(decoder, *saved.tokenizer);
+  if (!prompt.empty()) wanted.prompt = generator.prompt(prompt);
+
+  const train::StopSignal stop;
+  for (int i = 0; i < flags.count; ++i) {
+    wanted.sampling.seed = flags.sampling.seed + static_cast<std::uint64_t>(i);
+    if (i > 0 && !write_out("\n---\n")) return 1;
+    bool written = write_out(prompt);
+    const train::Generation made = generator.run(wanted, [&](std::string_view piece) {
+      written = written && write_out(piece);
+      return written && !stop.came();
+    });
+    written = written && write_out("\n");
+    tell_speed(made, std::max<std::size_t>(1, wanted.prompt.size()), ops->name(), flags.precision);
+    if (stop.came()) return kInterrupted;
+    if (!written) fail(ErrorCode::kSystem, "the text cannot be written to standard output");
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app, int& exit_code) {
+  const auto flags = std::make_shared<GenerateFlags>();
+  CLI::App* command = app.add_subcommand("generate", "Let a trained model continue a text");
+  command->footer(kGenerateExamples);
+  command->add_option("model", flags->model, "a run, a checkpoint or a Hugging Face folder")
+      ->required()
+      ->type_name("FOLDER");
+  CLI::Option* prompt = command->add_option("prompt", flags->prompt, "the text to continue");
+  command->add_option("--prompt-file", flags->prompt_file, "a file with the text to continue")
+      ->excludes(prompt)
+      ->type_name("FILE");
+  command->add_option("--tokens", flags->tokens, "new tokens at most")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
+      ->capture_default_str();
+  command
+      ->add_option("--temperature", flags->sampling.temperature,
+                   "how daring: 0 always takes the likeliest token")
+      ->capture_default_str();
+  command->add_option("--top-k", flags->sampling.top_k, "only the so many likeliest tokens; 0: all")
+      ->capture_default_str();
+  command
+      ->add_option("--top-p", flags->sampling.top_p,
+                   "only the likeliest tokens that have this probability together")
+      ->capture_default_str();
+  command->add_option("--seed", flags->sampling.seed, "of the choices; the next text has the next")
+      ->capture_default_str();
+  command->add_option("--precision", flags->precision, "bf16, f16 or f32")->capture_default_str();
+  command->add_option("--threads", flags->threads, "to compute with (all allowed cores)")
+      ->check(CLI::Range(0, 1 << 16));
+  command->add_option("--count", flags->count, "how many texts")
+      ->check(CLI::Range(1, 1 << 30))
+      ->capture_default_str();
+  command->add_flag("--past-end", flags->past_end, "go on behind the end of a text");
+  command->callback([flags, prompt, &exit_code] {
+    flags->has_prompt = prompt->count() > 0;
+    exit_code = generate(*flags);
+  });
+}
+
+}  // namespace lockstep::cli

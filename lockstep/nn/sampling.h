@@ -1,0 +1,51 @@
+// Which token comes next, by the logits of all of them.
+//
+// The choice goes in this order: logits are divided by the temperature; of the tokens the `top_k`
+// likeliest stay, and of these the fewest likeliest whose probabilities add up to `top_p`; one of
+// them is drawn by its probability. Equally likely ones count as likelier the smaller their number.
+// A draw is a pure function of seed, position and logits, so a text can be generated again, or from
+// its middle on.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace lockstep::nn {
+
+struct SamplingOptions {
+  double temperature = 1;  // 0: always the likeliest token
+  std::int64_t top_k = 0;  // 0: all
+  double top_p = 1;        // over 0
+  std::uint64_t seed = 0;
+};
+
+// Keeps the room that it works in. One thread at a time.
+class Sampler {
+ public:
+  // Throws Error(kInvalidArgument) for options out of their range.
+  explicit Sampler(const SamplingOptions& options);
+
+  // The token for a position of the text. Throws Error(kInvalidArgument) without logits, where one
+  // is NaN or +infinity, and where all are -infinity.
+  std::int32_t sample(std::span<const float> logits, std::uint64_t position);
+
+ private:
+  struct Candidate {
+    float logit = 0;
+    std::int32_t token = 0;
+  };
+  static bool likelier(const Candidate& a, const Candidate& b);
+
+  void take_all(std::span<const float> logits, float largest);
+  void take_top_k(std::span<const float> logits);
+  void weigh(float largest);
+  void keep_top_p();
+  std::int32_t draw(std::uint64_t position) const;
+
+  SamplingOptions options_;
+  std::vector<Candidate> candidates_;
+  std::vector<float> weights_;  // of the candidates: probabilities times a common factor
+};
+
+}  // namespace lockstep::nn
