@@ -87,16 +87,19 @@ std::string tensors_text(const io::SafetensorsFile& file) {
   TextTable table("llrrr");
   table.row({"tensor", "shape", "elements", "norm", "largest"});
   std::uint64_t parameters = 0;
+  bool kept = false;
   for (const auto& entry : file.entries()) {
     const std::uint64_t elements = entry.shape.elements();
-    if (entry.name.find('/') == std::string::npos) parameters += elements;
+    const bool parameter = entry.name.find('/') == std::string::npos;
+    if (parameter) parameters += elements;
+    kept |= !parameter;
     if (entry.dtype != DType::kF32) continue;
     const Numbers numbers = numbers_of(file, entry.name);
     table.row({entry.name, entry.shape.text(), format_count(elements),
                fmt::format("{:.5g}", numbers.norm), fmt::format("{:.5g}", numbers.largest)});
   }
-  return fmt::format("\n{} parameters, and what the optimizer keeps of them\n{}",
-                     format_count(parameters), table.text());
+  return fmt::format("\n{} parameters{}\n{}", format_count(parameters),
+                     kept ? ", and what the optimizer keeps of them" : "", table.text());
 }
 
 void print_checkpoint(const train::Checkpoint& checkpoint, const InspectOptions& options) {

@@ -44,7 +44,7 @@ class InterchangeCommands : public ::testing::Test {
 TEST_F(InterchangeCommands, BringAModelInAndOutBitForBit) {
   const testing::Outcome imported = import();
   ASSERT_EQ(imported.exit_code, 0) << imported.text;
-  EXPECT_THAT(imported.text, HasSubstr("gpt2 of 2 x 32, 29,024 parameters, without a tokenizer"));
+  EXPECT_THAT(imported.text, HasSubstr("gpt2 of 2 x 32, 29,088 parameters, without a tokenizer"));
   const testing::Outcome inspected = run_lockstep("inspect " + path("run") + " --config");
   EXPECT_EQ(inspected.exit_code, 0);
   EXPECT_THAT(inspected.text, AllOf(HasSubstr("whole"), HasSubstr("layer.1.mlp.down.weight"),

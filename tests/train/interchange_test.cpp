@@ -228,6 +228,23 @@ TEST_F(InterchangeFolder, NamesThatFilesHaveHadAndTensorsThatNobodyNeedsAreKnown
   expect_same_tensors(io::ShardedSafetensors(ours_), io::ShardedSafetensors(theirs_));
 }
 
+TEST_F(InterchangeFolder, LogitsOfLlamaMayBeTied) {
+  auto whole = lockstep::testing::tensors_of_fixture("llama");
+  std::erase_if(whole.tensors, [](const auto& tensor) { return tensor.name == "lm_head.weight"; });
+  io::write_safetensors(theirs_ / "model.safetensors", whole.tensors);
+  std::string config = lockstep::testing::config_of_fixture("llama");
+  const std::string was = "\"tie_word_embeddings\": false";
+  write_file(theirs_ / "config.json", config);
+  EXPECT_THAT(import_refusal(ErrorCode::kInvalidArgument), HasSubstr("lm_head.weight"));
+  config.replace(config.find(was), was.size(), "\"tie_word_embeddings\": true");
+  write_file(theirs_ / "config.json", config);
+  import_hugging_face(theirs_, run_);
+  EXPECT_EQ(stored_options(open_checkpoint(run_, {})).model.logits, LogitsChoice::kTied);
+  export_hugging_face(run_, ours_, {}, {});
+  expect_same_tensors(io::ShardedSafetensors(ours_), io::ShardedSafetensors(theirs_));
+  EXPECT_THAT(read_file(ours_ / "config.json"), HasSubstr("\"tie_word_embeddings\": true"));
+}
+
 TEST_F(InterchangeFolder, AnIndexIsNotBelieved) {
   fs::rename(theirs_ / "model.safetensors", theirs_ / "model-00001-of-00001.safetensors");
   const auto with_index = [&](const std::string& text) {
