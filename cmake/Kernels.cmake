@@ -1,5 +1,5 @@
-# Files named *_avx2.cpp and *_avx512.cpp are compiled for those instruction sets; which of them
-# runs is decided at run time. Reductions must round alike on all of them, so none may fuse a product
+# Files named *_avx2.cpp, *_avx512.cpp and *_amx.cpp are compiled for those instruction sets; which of
+# them runs is decided at run time. Reductions must round alike on all of them, so none may fuse a product
 # with a sum; kernels of operations shall fuse.
 foreach(source IN LISTS sources)
   if(source MATCHES "/comm/reduce/")
@@ -14,6 +14,9 @@ foreach(source IN LISTS sources)
     elseif(source MATCHES "_avx512\\.cpp$")
       set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS
         -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)
+    elseif(source MATCHES "_amx\\.cpp$")
+      set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS
+        -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mamx-tile -mamx-bf16)
     endif()
   endif()
 endforeach()

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <span>
+#include <string>
 
 #include "lockstep/base/error.h"
 
@@ -89,5 +90,7 @@ std::string format_si(double value, std::string_view unit) {
   constexpr std::string_view kSteps[] = {"", "k", "M", "G", "T", "P", "E", "Z", "Y"};
   return format_steps(value, kSteps, unit);
 }
+
+double as_written(float value) { return std::stod(fmt::format("{}", value)); }
 
 }  // namespace lockstep

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,10 +10,10 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <system_error>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/scratch_folder.h"
 #include "lockstep/base/units.h"
 #include "lockstep/bench/interrupt.h"
 #include "lockstep/bench/process.h"
@@ -30,26 +29,6 @@ using RecipeJson = nlohmann::ordered_json;
 
 constexpr std::string_view kRecipeOurs = "lockstep";
 constexpr int kValidationBatches = 20;
-
-// Removed with all that is in it.
-class ScratchFolder {
- public:
-  ScratchFolder() {
-    std::string name = (fs::temp_directory_path() / "lockstep_recipe_XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) fail_errno("cannot make a folder " + name, errno);
-    path_ = name;
-  }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 Program our_training(const RecipeBench& bench, const fs::path& folder) {
   Program program{{bench.command.string(), "train"}, {}};

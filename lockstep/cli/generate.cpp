@@ -36,7 +36,8 @@ Examples:
   lockstep generate gpt2/ --prompt-file story.txt --count 3 --seed 7
   echo "The answer is" | lockstep generate gpt2/ --temperature 0
 
-The text ends where the model ends it, after --tokens, or where the model's positions do.)";
+The text ends where the model ends it, or after --tokens. Where the model's positions are used up it
+forgets the older half of the text and goes on with the newer one.)";
 
 struct GenerateFlags {
   std::string model;
@@ -109,7 +110,8 @@ int generate(const GenerateFlags& flags) {
   train::GenerateOptions wanted{.prompt = {},
                                 .max_new_tokens = flags.tokens,
                                 .sampling = flags.sampling,
-                                .stop_at_end_of_text = !flags.past_end};
+                                .stop_at_end_of_text = !flags.past_end,
+                                .slides = true};
   const auto room = [&](std::int64_t length) {
     return std::min(saved.positions, std::max<std::int64_t>(1, length) + flags.tokens);
   };
@@ -132,9 +134,6 @@ int generate(const GenerateFlags& flags) {
     });
     written = written && write_out("\n");
     tell_speed(made, std::max<std::size_t>(1, wanted.prompt.size()), ops->name(), flags.precision);
-    if (made.end == train::Generation::End::kContext) {
-      fmt::print(stderr, "the context is full: the model has {} positions\n", saved.positions);
-    }
     if (stop.came()) return kInterrupted;
     if (!written) fail(ErrorCode::kSystem, "the text cannot be written to standard output");
   }

@@ -17,6 +17,11 @@ int main(int argc, char** argv) {
   lockstep::cli::add_launch(app, exit_code);
   lockstep::cli::add_bench(app, exit_code);
   lockstep::cli::add_plan(app, exit_code);
+  lockstep::cli::add_train(app, exit_code);
+  lockstep::cli::add_import(app, exit_code);
+  lockstep::cli::add_export(app, exit_code);
+  lockstep::cli::add_inspect(app, exit_code);
+  lockstep::cli::add_tokenize(app, exit_code);
   lockstep::cli::add_generate(app, exit_code);
   try {
     app.parse(argc, argv);

@@ -12,8 +12,10 @@
 #include "lockstep/base/number.h"
 #include "lockstep/base/units.h"
 #include "lockstep/cli/plan_question.h"
+#include "lockstep/cli/run_arguments.h"
 #include "lockstep/cli/text_table.h"
 #include "lockstep/train/run_plan.h"
+#include "lockstep/train/run_start.h"
 
 namespace lockstep::cli {
 namespace {
@@ -24,6 +26,12 @@ using train::TrainOptions;
 
 std::string si_bytes(std::size_t bytes) { return format_si(static_cast<double>(bytes), "B"); }
 
+// Of a model that no plan::ModelShape describes.
+std::string model_text(const MemoryPlan& plan) {
+  return fmt::format("{} parameters in {} blocks\n", format_count(plan.flat.count()),
+                     plan.flat.blocks());
+}
+
 std::string heading(const TrainOptions& options, const MemoryPlan& plan, const Ops& ops) {
   const nn::Setup& setup = plan.setup;
   const auto accumulation = static_cast<std::size_t>(train::solved(options.batch).accumulation);
@@ -31,7 +39,7 @@ std::string heading(const TrainOptions& options, const MemoryPlan& plan, const O
   return fmt::format(
       "{}{} in {} micro-batch{} of {} x {}: {} tokens a step\n"
       "computes in {}, gradients in {}, optimizer {}, recompute {}, on {}\n",
-      describe(train::shape_of(options)),
+      train::has_shape(options) ? describe(train::shape_of(options)) : model_text(plan),
       fmt::format("{} sequences", static_cast<std::size_t>(setup.shape.batch) * accumulation),
       accumulation, accumulation == 1 ? "" : "es", setup.shape.batch, setup.shape.sequence,
       format_count(tokens), name(setup.dtype), name(setup.gradient), name(options.optimizer.kind),
@@ -75,7 +83,7 @@ std::string json_of(const TrainOptions& options, const MemoryPlan& plan, const O
     classes.push_back({{"class", group.group}, {"bytes", group.bytes}});
   }
   const double times = train::solved(options.batch).accumulation;
-  Json object{{"model", train::shape_of(options).name},
+  Json object{{"model", train::model_of(options).name()},
               {"parameters", plan.flat.count()},
               {"precision", name(plan.setup.dtype)},
               {"gradients", name(plan.setup.gradient)},
@@ -103,16 +111,14 @@ std::string json_of(const TrainOptions& options, const MemoryPlan& plan, const O
 }  // namespace
 
 void plan_run(const std::vector<std::string>& arguments, bool json) {
-  TrainOptions options;
+  train::RunOptions run;
   Config config;
-  train::bind(config, options);
-  std::size_t first_setting = 0;
-  if (arguments.front().find('=') == std::string::npos) {
-    config.read_file(arguments.front());
-    first_setting = 1;
-  }
-  for (std::size_t i = first_setting; i < arguments.size(); ++i) config.set(arguments[i]);
+  train::bind(config, run);
+  read_run_arguments(config, run, arguments);
+  train::complete(run);
+  train::fill_from_data(run.train, run.data);
 
+  const TrainOptions& options = run.train;
   const auto ops = make_cpu_ops(train::threads_of(options));
   const MemoryPlan plan = train::plan_run(options, *ops);
   if (json) {

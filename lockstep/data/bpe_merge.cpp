@@ -9,13 +9,13 @@ namespace lockstep::data {
 namespace {
 
 constexpr std::size_t kLongestSearched = 48;
-constexpr std::uint64_t kNever = ~std::uint64_t{0};
+constexpr std::uint64_t kNoMerge = ~std::uint64_t{0};
 constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
 // Rank above id, so that the smallest is the one of the lowest rank.
 std::uint64_t rank_and_id(const Merges& merges, TokenId left, TokenId right) {
   const Merge* merge = merges.find(pair_key(left, right));
-  if (merge == nullptr) return kNever;
+  if (merge == nullptr) return kNoMerge;
   return std::uint64_t{merge->rank} << 32 | static_cast<std::uint32_t>(merge->id);
 }
 
@@ -27,7 +27,7 @@ void merge_by_search(const Merges& merges, std::vector<TokenId>& word, MergeRoom
   }
   while (!best.empty()) {
     const auto lowest = std::min_element(best.begin(), best.end());
-    if (*lowest == kNever) break;
+    if (*lowest == kNoMerge) break;
     const auto at = static_cast<std::size_t>(lowest - best.begin());
     word[at] = static_cast<TokenId>(*lowest & 0xffffffffu);
     word.erase(word.begin() + static_cast<std::ptrdiff_t>(at) + 1);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "lockstep/data/bpe_bytes.h"
 #include "lockstep/data/unicode_utf8.h"
 
@@ -190,7 +192,7 @@ void BpeModel::encode_word(std::string_view word, std::vector<TokenId>& ids,
                            MergeRoom& room) const {
   ids.clear();
   if (ignore_merges_) {
-    if (const auto whole = words_.find(std::string(word)); whole != words_.end()) {
+    if (const auto whole = words_.find(word); whole != words_.end()) {
       ids.push_back(whole->second);
       return;
     }

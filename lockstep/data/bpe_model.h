@@ -34,7 +34,6 @@ class BpeModel {
   std::size_t independent_front(std::string_view text) const;
 
  private:
-  struct Characters;
   void read_merges(const JsonPart& part, const Vocabulary& vocabulary);
   void read_bytes(const Vocabulary& vocabulary);
   void read_characters(const Vocabulary& vocabulary);
@@ -48,11 +47,12 @@ class BpeModel {
   bool ignore_merges_;
   std::optional<TokenId> unknown_;
   Merges merges_;
-  std::array<TokenId, 256> bytes_{};                // -1: it has none
-  std::unordered_map<std::string, TokenId> words_;  // with ignore_merges: whole tokens as bytes
-  std::vector<TokenId> ascii_;                      // of characters; -1: it has none
-  PairMap<TokenId> characters_;                     // beyond ASCII, by code point
-  PairMap<char> joined_;                            // characters that are neighbours in a token
+  std::array<TokenId, 256> bytes_{};  // -1: it has none
+  // With ignore_merges: whole tokens as bytes.
+  std::unordered_map<std::string, TokenId, TextHash, std::equal_to<>> words_;
+  std::vector<TokenId> ascii_;   // of characters; -1: it has none
+  PairMap<TokenId> characters_;  // beyond ASCII, by code point
+  PairMap<char> joined_;         // characters that are neighbours in a token
   std::vector<bool> ascii_joined_;
 };
 

@@ -182,26 +182,26 @@ class Learner {
 };
 
 std::string json_of_learned(const LearnedBpe& learned, const std::string& end_of_text) {
-  using Json = nlohmann::ordered_json;
+  using LearnedJson = nlohmann::ordered_json;
   const auto end_id = learned.tokens.size();
   // Members of a large ordered object would be searched one by one; this is written by hand.
   std::string vocabulary;
   for (std::size_t id = 0; id < end_id; ++id) {
-    vocabulary += fmt::format("{}:{},", Json(to_visible(learned.tokens[id])).dump(), id);
+    vocabulary += fmt::format("{}:{},", LearnedJson(to_visible(learned.tokens[id])).dump(), id);
   }
-  vocabulary += fmt::format("{}:{}", Json(end_of_text).dump(), end_id);
-  Json merges = Json::array();
+  vocabulary += fmt::format("{}:{}", LearnedJson(end_of_text).dump(), end_id);
+  LearnedJson merges = LearnedJson::array();
   for (const auto& [left, right] : learned.merges) {
     merges.push_back({to_visible(learned.tokens[static_cast<std::size_t>(left)]),
                       to_visible(learned.tokens[static_cast<std::size_t>(right)])});
   }
-  const Json added{{"id", end_id},    {"content", end_of_text}, {"single_word", false},
-                   {"lstrip", false}, {"rstrip", false},        {"normalized", false},
-                   {"special", true}};
-  const Json byte_level{{"type", "ByteLevel"},
-                        {"add_prefix_space", false},
-                        {"trim_offsets", true},
-                        {"use_regex", true}};
+  const LearnedJson added{{"id", end_id},    {"content", end_of_text}, {"single_word", false},
+                          {"lstrip", false}, {"rstrip", false},        {"normalized", false},
+                          {"special", true}};
+  const LearnedJson byte_level{{"type", "ByteLevel"},
+                               {"add_prefix_space", false},
+                               {"trim_offsets", true},
+                               {"use_regex", true}};
   return fmt::format(
       R"({{"version":"1.0","truncation":null,"padding":null,"added_tokens":[{}],)"
       R"("normalizer":null,"pre_tokenizer":{},"post_processor":null,"decoder":{},)"

@@ -58,7 +58,7 @@ void add_folder(const fs::path& folder, std::vector<TextFile>& files) {
     if (is_hidden(entry->path())) {
       entry.disable_recursion_pending();
     } else if (entry->is_regular_file()) {
-      files.push_back({entry->path(), entry->file_size()});
+      files.push_back({entry->path(), entry->file_size(), nullptr});
     }
   }
   std::sort(files.begin() + static_cast<std::ptrdiff_t>(before), files.end(),
@@ -69,18 +69,17 @@ void add_folder(const fs::path& folder, std::vector<TextFile>& files) {
 
 std::vector<TextFile> list_text_files(std::span<const fs::path> paths) {
   std::vector<TextFile> files;
-  bool has_text = false;
   for (const fs::path& path : paths) {
     std::error_code error;
     const fs::file_status status = fs::status(path, error);
     try {
       if (path == kStandardInput) {
-        files.push_back({path, 0});
-        has_text = true;  // or it will be seen when it has been read
+        auto text = std::make_shared<StandardInputText>();
+        files.push_back({path, text->view().size(), text});
       } else if (fs::is_directory(status)) {
         add_folder(path, files);
       } else if (fs::is_regular_file(status)) {
-        files.push_back({path, fs::file_size(path)});
+        files.push_back({path, fs::file_size(path), nullptr});
       } else {
         fail(ErrorCode::kInvalidArgument, "{} is no file or folder of text{}", path.string(),
              fs::exists(status) ? "" : ": there is nothing of that name");
@@ -89,8 +88,8 @@ std::vector<TextFile> list_text_files(std::span<const fs::path> paths) {
       fail_errno(fmt::format("cannot read {}", path.string()), failure.code().value());
     }
   }
-  for (const TextFile& file : files) has_text |= file.bytes > 0;
-  if (!has_text) {
+  if (std::all_of(files.begin(), files.end(),
+                  [](const TextFile& file) { return file.bytes == 0; })) {
     std::vector<std::string> names;
     for (const fs::path& path : paths) names.push_back(path.string());
     fail(ErrorCode::kInvalidArgument, "there is no text in {}: {}", fmt::join(names, ", "),
@@ -99,15 +98,14 @@ std::vector<TextFile> list_text_files(std::span<const fs::path> paths) {
   return files;
 }
 
-std::shared_ptr<const Text> open_text(const fs::path& path) {
-  if (path == kStandardInput) return std::make_shared<StandardInputText>();
-  return std::make_shared<MappedText>(path);
+std::shared_ptr<const Text> open_text(const TextFile& file) {
+  return file.text ? file.text : std::make_shared<MappedText>(file.path);
 }
 
 std::string text_files_hash(std::span<const TextFile> files) {
   ContentHash hash;
   for (const TextFile& file : files) {
-    const std::shared_ptr<const Text> text = open_text(file.path);
+    const std::shared_ptr<const Text> text = open_text(file);
     hash.add(fmt::format("{}\n{} {}\n", fs::absolute(file.path).string(), text->view().size(),
                          fs::last_write_time(file.path).time_since_epoch().count()));
     hash.add(text->view());

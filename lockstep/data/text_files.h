@@ -11,16 +11,6 @@
 
 namespace lockstep::data {
 
-struct TextFile {
-  std::filesystem::path path;  // "-": standard input
-  std::uint64_t bytes = 0;     // 0 for standard input
-};
-
-// Files as they are, and of folders all files in them and in their folders, by name in the order of
-// bytes. Hidden ones (.name) in folders are left out. Throws Error(kInvalidArgument) for a path
-// that is neither, and where there is not a single byte of text in all of them.
-std::vector<TextFile> list_text_files(std::span<const std::filesystem::path> paths);
-
 // A text in memory for as long as the object lives: a mapped file, or all of standard input.
 class Text {
  public:
@@ -32,7 +22,20 @@ class Text {
   std::filesystem::path path_;
   std::string_view view_;
 };
-std::shared_ptr<const Text> open_text(const std::filesystem::path& path);
+
+struct TextFile {
+  std::filesystem::path path;
+  std::uint64_t bytes = 0;
+  std::shared_ptr<const Text> text;  // of standard input, which can be read only once
+};
+
+// Files as they are, standard input for "-", and of folders all files in them and in their folders,
+// by name in the order of bytes. Hidden ones (.name) in folders are left out. Standard input is
+// read to its end. Throws Error(kInvalidArgument) for a path that is none of these, and where there
+// is not a single byte of text in all of them.
+std::vector<TextFile> list_text_files(std::span<const std::filesystem::path> paths);
+
+std::shared_ptr<const Text> open_text(const TextFile& file);
 
 // One number for names, sizes, times of change and contents of all of these files: equal where none
 // of them has changed.

@@ -47,13 +47,7 @@ std::size_t safe_cut(std::string_view document, std::size_t from) {
 
 TextPieces::TextPieces(std::vector<TextFile> files, const Setup& setup)
     : files_(std::move(files)), setup_(setup) {
-  for (TextFile& file : files_) {
-    if (file.path == "-") {
-      standard_input_ = open_text(file.path);
-      file.bytes = standard_input_->view().size();
-    }
-    bytes_ += file.bytes;
-  }
+  for (const TextFile& file : files_) bytes_ += file.bytes;
   split_ = bytes_ - static_cast<std::uint64_t>(static_cast<double>(bytes_) * setup.validation);
 }
 
@@ -74,8 +68,7 @@ bool TextPieces::begin_document() {
     while (rest_.empty()) {
       if (next_file_ == files_.size()) return false;
       if (text_) text_begin_ += text_->view().size();
-      const TextFile& file = files_[next_file_++];
-      text_ = file.path == "-" ? standard_input_ : open_text(file.path);
+      text_ = open_text(files_[next_file_++]);
       rest_ = text_->view();
       line_ = 0;
     }

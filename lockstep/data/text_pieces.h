@@ -69,7 +69,6 @@ class TextPieces {
   std::uint64_t split_ =
       0;  // where validation begins; all places count from the first file's start
   std::size_t next_file_ = 0;
-  std::shared_ptr<const Text> standard_input_;
   std::shared_ptr<const Text> text_;
   std::uint64_t text_begin_ = 0;
   std::string_view rest_;      // of text_

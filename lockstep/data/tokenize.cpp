@@ -169,6 +169,16 @@ void write(const Work& work, TokenWriter& writer) {
 
 }  // namespace
 
+std::vector<std::string> json_line_texts(std::span<const TextFile> files,
+                                         const std::string& field) {
+  std::vector<std::string> texts;
+  TextPieces pieces({files.begin(), files.end()}, {.documents = DocumentKind::kJsonLines});
+  for (TextPiece piece; pieces.next(piece);) {
+    for (const TextPiece::Part& part : piece.parts) texts.push_back(text_of_json_line(part, field));
+  }
+  return texts;
+}
+
 TokenizeSummary tokenize(std::span<const TextFile> files, const Tokenizer& tokenizer,
                          const TokenizeOptions& options, TokenWriter& training,
                          TokenWriter* validation) {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "lockstep/data/text_pieces.h"
 #include "lockstep/data/token_writer.h"
@@ -35,6 +36,9 @@ struct TokenizeSummary {
   std::uint64_t bytes = 0;  // of text, validation included
   double seconds = 0;
 };
+
+// The texts of all lines of JSON in these files; throws as tokenize() does.
+std::vector<std::string> json_line_texts(std::span<const TextFile> files, const std::string& field);
 
 // Does not finish the writers; `validation` may be nullptr where none is asked for. Throws what the
 // tokenizer does, with the file, and Error(kInvalidArgument) for lines that are no JSON with such a

@@ -115,6 +115,7 @@ AddedTokens AddedTokens::parse(const JsonPart& root, const Normalizer& normalize
   std::unordered_set<TokenId> ids;
   if (root.has("added_tokens")) {
     const JsonPart list = root.at("added_tokens");
+    vocabulary.expect(list.size());
     for (std::size_t i = 0; i < list.size(); ++i) {
       const JsonPart one = list.at(i);
       const std::string text(one.at("content").text());
@@ -140,7 +141,6 @@ AddedTokens AddedTokens::parse(const JsonPart& root, const Normalizer& normalize
       if (!token.text.empty()) normalized.push_back(std::move(token));
     }
   }
-  vocabulary.check_gaps(root);
   return {AddedTokenSet(std::move(raw)), AddedTokenSet(std::move(normalized)), std::move(ids)};
 }
 

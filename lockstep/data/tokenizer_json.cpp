@@ -77,9 +77,15 @@ std::int64_t JsonPart::whole(std::int64_t least, std::int64_t most) const {
   return value.get<std::int64_t>();
 }
 
-bool JsonPart::has(const char* key) const {
+std::size_t JsonPart::members() const {
   const Json& value = json_of(value_);
   if (!value.is_object()) reject("{} stands where an object was expected", shown_json(value));
+  return value.size();
+}
+
+bool JsonPart::has(const char* key) const {
+  if (members() == 0) return false;
+  const Json& value = json_of(value_);
   const auto member = value.find(key);
   return member != value.end() && !member->is_null();
 }
@@ -99,9 +105,8 @@ bool JsonPart::flag_or(const char* key, bool other) const {
 
 void JsonPart::for_each_member(
     const std::function<void(std::string_view, const JsonPart&)>& visit) const {
-  const Json& value = json_of(value_);
-  if (!value.is_object()) reject("{} stands where an object was expected", shown_json(value));
-  for (const auto& [key, member] : value.items()) {
+  if (members() == 0) return;
+  for (const auto& [key, member] : json_of(value_).items()) {
     visit(key, JsonPart(&member, fmt::format("{}.{}", place_, key)));
   }
 }

@@ -39,6 +39,7 @@ class JsonPart {
   std::int64_t whole(std::int64_t least, std::int64_t most) const;
 
   // Of an object. A member that is null counts as missing.
+  std::size_t members() const;
   bool has(const char* key) const;
   JsonPart at(const char* key) const;
   std::string_view text_or(const char* key, std::string_view other) const;

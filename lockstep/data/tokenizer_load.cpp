@@ -1,8 +1,4 @@
-#include <cerrno>
-#include <fstream>
-#include <iterator>
-
-#include "lockstep/base/error.h"
+#include "lockstep/base/file.h"
 #include "lockstep/data/bpe_tokenizer.h"
 #include "lockstep/data/character_tokenizer.h"
 #include "lockstep/data/tokenizer.h"
@@ -13,14 +9,6 @@ namespace lockstep::data {
 namespace {
 
 constexpr const char* kFileName = "tokenizer.json";
-
-std::string read_whole(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail_errno(fmt::format("cannot read the tokenizer {}", path.string()), errno);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad()) fail_errno(fmt::format("cannot read the tokenizer {}", path.string()), errno);
-  return text;
-}
 
 }  // namespace
 
@@ -43,7 +31,7 @@ std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view json, std::string_vi
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
   std::error_code ignored;
   const auto file = std::filesystem::is_directory(path, ignored) ? path / kFileName : path;
-  return parse_tokenizer(read_whole(file), file.string());
+  return parse_tokenizer(read_file(file), file.string());
 }
 
 }  // namespace lockstep::data

@@ -3,6 +3,7 @@
 namespace lockstep::data {
 
 Vocabulary::Vocabulary(const JsonPart& part) {
+  expect(part.members());
   part.for_each_member([&](std::string_view token, const JsonPart& id) {
     add(token, static_cast<TokenId>(id.whole(0, kLargestTokenId)), id);
   });
@@ -15,6 +16,10 @@ void Vocabulary::add(std::string_view token, TokenId id, const JsonPart& place) 
                  *known);
   }
   const auto index = static_cast<std::size_t>(id);
+  constexpr std::size_t kHarmlessGaps = 1024;
+  if (index > 2 * expected_ + kHarmlessGaps) {
+    place.reject("the id {} of '{}' is far beyond the number of tokens, {}", id, token, expected_);
+  }
   if (index >= tokens_.size()) tokens_.resize(index + 1);
   if (tokens_[index]) {
     place.reject("the id {} belongs to '{}' and to '{}'", id, *tokens_[index], token);
@@ -23,12 +28,7 @@ void Vocabulary::add(std::string_view token, TokenId id, const JsonPart& place) 
   ids_.emplace(token, id);
 }
 
-void Vocabulary::check_gaps(const JsonPart& place) const {
-  constexpr std::size_t kHarmless = 1024;
-  if (tokens_.size() > 2 * ids_.size() + kHarmless) {
-    place.reject("its ids go up to {}, but it has {} tokens only", tokens_.size() - 1, ids_.size());
-  }
-}
+void Vocabulary::expect(std::size_t more_tokens) { expected_ = ids_.size() + more_tokens; }
 
 std::optional<TokenId> Vocabulary::find(std::string_view token) const {
   const auto found = ids_.find(token);

@@ -18,9 +18,9 @@ constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 
 // As the field writes them; libraries ask for this one.
-const std::map<std::string, std::string, std::less<>> kMetadata = {{"format", "pt"}};
+const std::map<std::string, std::string, std::less<>> kFormatMetadata = {{"format", "pt"}};
 
-[[noreturn]] void reject(const fs::path& index, std::string_view why) {
+[[noreturn]] void reject_index(const fs::path& index, std::string_view why) {
   fail(ErrorCode::kProtocol, "{} is no index that can be read: {}", index.string(), why);
 }
 
@@ -31,17 +31,17 @@ std::map<std::string, std::string> read_index(const fs::path& index) {
   try {
     json = Json::parse(read_file(index));
   } catch (const Json::exception& error) {
-    reject(index, error.what());
+    reject_index(index, error.what());
   }
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
-    reject(index, "it has no object 'weight_map'");
+    reject_index(index, "it has no object 'weight_map'");
   }
   for (const auto& [name, file] : json["weight_map"].items()) {
-    if (!file.is_string()) reject(index, fmt::format("the file of '{}' is no string", name));
+    if (!file.is_string()) reject_index(index, fmt::format("the file of '{}' is no string", name));
     const fs::path path(file.get<std::string>());
     if (path.empty() || path.filename() != path || path == "." || path == "..") {
-      reject(index, fmt::format("'{}' is said to be in '{}', which is no file of this folder", name,
-                                path.string()));
+      reject_index(index, fmt::format("'{}' is said to be in '{}', which is no file of this folder",
+                                      name, path.string()));
     }
     files[name] = path.string();
   }
@@ -69,7 +69,7 @@ std::vector<Shard> shards_of(std::span<const PendingTensor> tensors, std::size_t
 
 std::string header_of(std::span<const PendingTensor> tensors) {
   SafetensorsHeader header;
-  header.metadata = kMetadata;
+  header.metadata = kFormatMetadata;
   std::size_t end = 0;
   for (const PendingTensor& one : tensors) {
     header.entries.push_back({.name = one.name,
@@ -108,7 +108,8 @@ void ShardedSafetensors::open_shards(const fs::path& index) {
       shard = files_.back().get();
     }
     if (shard->find(name) == nullptr) {
-      reject(index, fmt::format("'{}' is said to be in {}, which has no such tensor", name, file));
+      reject_index(index,
+                   fmt::format("'{}' is said to be in {}, which has no such tensor", name, file));
     }
     by_name_[name] = shard;
   }

@@ -153,12 +153,8 @@ void read_hugging_face(const io::TensorSource& file, Family family, const FlatPa
 
 void load_hugging_face(const io::TensorSource& file, Family family, Replica& replica,
                        std::string_view prefix) {
-  const States& states = replica.states();
-  read_hugging_face(file, family, replica.flat(), states.master, prefix);
-  if (states.master.data() != states.parameters.data()) {
-    replica.ops().run(ops::Cast{.from = states.master, .to = states.parameters});
-    replica.ops().synchronize();
-  }
+  read_hugging_face(file, family, replica.flat(), replica.states().master, prefix);
+  replica.round_parameters();
 }
 
 }  // namespace lockstep::nn

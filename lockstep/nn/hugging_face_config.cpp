@@ -15,7 +15,7 @@ using plan::Family;
 using plan::Head;
 using Json = nlohmann::ordered_json;
 
-constexpr std::int64_t kTokenTypes = 2;
+constexpr std::int64_t kTypesOfBert = 2;
 
 // The keys of one config.json. A key that is null counts as absent.
 class Keys {
@@ -199,7 +199,7 @@ void read_bert(const Keys& keys, HuggingFaceConfig& config) {
   keys.only("is_decoder", false);
   keys.only("add_cross_attention", false);
   keys.only("tie_word_embeddings", true);
-  if (keys.size_or("type_vocab_size", kTokenTypes) != kTokenTypes) {
+  if (keys.size_or("type_vocab_size", kTypesOfBert) != kTypesOfBert) {
     keys.refuse("type_vocab_size", "only 2");
   }
   config.options.epsilon = static_cast<float>(keys.number_or("layer_norm_eps", 1e-12, 1e-30, 1));

@@ -35,6 +35,9 @@ struct SpecialTokens {
   std::optional<std::int64_t> padding;
 };
 
+// What lockstep's own config.json have under "made_by".
+inline constexpr std::string_view kMadeBy = "lockstep";
+
 std::string format_hugging_face_config(const plan::ModelShape& shape, const ModelOptions& options,
                                        DType dtype, const SpecialTokens& tokens);
 // generation_config.json.

@@ -1,7 +1,6 @@
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/number.h"
 #include "lockstep/nn/hugging_face_config.h"
 
 namespace lockstep::nn {
@@ -10,9 +9,6 @@ namespace {
 using plan::Family;
 using plan::Head;
 using Json = nlohmann::ordered_json;
-
-// As a person would write it: 1e-05, not 9.99999974738e-06.
-double shortest(float value) { return std::stod(fmt::format("{}", value)); }
 
 Json or_null(const std::optional<std::int64_t>& token) { return token ? Json(*token) : Json(); }
 
@@ -45,7 +41,7 @@ Json gpt2_json(const plan::ModelShape& shape, double epsilon, const ModelOptions
 }
 
 Json llama_json(const plan::ModelShape& shape, double epsilon, const ModelOptions& options) {
-  const double theta = shortest(options.theta);
+  const double theta = as_written(options.theta);
   return {{"architectures", {"LlamaForCausalLM"}},
           {"model_type", "llama"},
           {"vocab_size", shape.vocabulary},
@@ -93,7 +89,7 @@ void add_tokens(Json& json, const SpecialTokens& tokens) {
 
 std::string format_hugging_face_config(const plan::ModelShape& shape, const ModelOptions& options,
                                        DType dtype, const SpecialTokens& tokens) {
-  const double epsilon = shortest(options.epsilon.value_or(usual_epsilon(shape.family)));
+  const double epsilon = as_written(options.epsilon.value_or(usual_epsilon(shape.family)));
   Json json;
   switch (shape.family) {
     case Family::kGpt2:
@@ -109,6 +105,7 @@ std::string format_hugging_face_config(const plan::ModelShape& shape, const Mode
   add_tokens(json, tokens);
   json["torch_dtype"] = torch_name(dtype);  // older versions read this, newer ones the next
   json["dtype"] = torch_name(dtype);
+  json["made_by"] = kMadeBy;
   return json.dump(2) + "\n";
 }
 

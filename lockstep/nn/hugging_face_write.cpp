@@ -38,7 +38,7 @@ Shape shape_of_piece(const Piece& piece) {
 }
 
 template <class To>
-To rounded(float value) {
+To rounded_to(float value) {
   if constexpr (std::is_same_v<To, BFloat16>) {
     return to_bfloat16(value);
   } else if constexpr (std::is_same_v<To, Half>) {
@@ -51,13 +51,14 @@ To rounded(float value) {
 template <class To>
 void convert(std::span<const float> rows, std::int64_t columns, bool transposed, std::span<To> to) {
   if (!transposed) {
-    std::transform(rows.begin(), rows.end(), to.begin(), rounded<To>);
+    std::transform(rows.begin(), rows.end(), to.begin(), rounded_to<To>);
     return;
   }
   const auto width = static_cast<std::size_t>(columns);
   const std::size_t height = rows.size() / width;
   for (std::size_t i = 0; i < height; ++i) {
-    for (std::size_t j = 0; j < width; ++j) to[j * height + i] = rounded<To>(rows[i * width + j]);
+    for (std::size_t j = 0; j < width; ++j)
+      to[j * height + i] = rounded_to<To>(rows[i * width + j]);
   }
 }
 

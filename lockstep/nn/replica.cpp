@@ -121,6 +121,12 @@ void Replica::zero_gradients() {
   fill_zero(states_.gradients);
 }
 
+void Replica::round_parameters() {
+  if (states_.master.data() == states_.parameters.data()) return;
+  ops_.run(ops::Cast{.from = states_.master, .to = states_.parameters});
+  ops_.synchronize();
+}
+
 void Replica::check(const Batch& batch) const {
   const BatchShape& want = plan_.setup.shape;
   const BatchShape& came = batch.shape;

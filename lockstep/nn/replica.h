@@ -59,6 +59,8 @@ class Replica {
   // position in it; sets gradients and the optimizer's states to zero.
   void initialise(std::uint64_t seed, int threads = 1);
   void zero_gradients();
+  // Makes the parameters what the master copy says.
+  void round_parameters();
 
   // Forward and backward of one micro-batch. Returns its losses, f32 [rows], which hold until the
   // next call. Throws Error(kInvalidArgument) for a batch that is not of the setup's shape or lacks

@@ -29,7 +29,8 @@ namespace lockstep::train {
 enum class Objective : std::uint8_t {
   kNextToken,    // gpt2, llama
   kMaskedToken,  // bert: of mask_fraction of the tokens 80 % become the mask token, 10 % another
-                 // one, 10 % stay; only these have targets
+                 // one, 10 % stay; only these have targets. A tokenizer that has no mask token
+                 // lends the id behind its last
   kTranslate,    // encoder-decoder: data.pairs
   kRegress,      // the linear model: data.table
 };

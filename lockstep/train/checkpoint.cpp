@@ -53,17 +53,17 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-[[noreturn]] void reject(const fs::path& file, std::string_view why) {
+[[noreturn]] void reject_file(const fs::path& file, std::string_view why) {
   fail(ErrorCode::kProtocol, "{} is damaged: {}", file.string(), why);
 }
 
 void check_hash(const fs::path& file, const io::FileHash& found, const io::FileHash& expected) {
   if (found.bytes != expected.bytes) {
-    reject(file, fmt::format("it has {} bytes instead of {}", found.bytes, expected.bytes));
+    reject_file(file, fmt::format("it has {} bytes instead of {}", found.bytes, expected.bytes));
   }
   if (found != expected) {
-    reject(file,
-           fmt::format("its hash is {}, that of what was saved {}", found.hash, expected.hash));
+    reject_file(
+        file, fmt::format("its hash is {}, that of what was saved {}", found.hash, expected.hash));
   }
 }
 
@@ -78,7 +78,7 @@ std::string read_checked(const fs::path& folder, const Manifest& manifest, std::
 
 void check_is_there(const fs::path& file) {
   std::error_code none;
-  if (!fs::exists(file, none)) reject(file, "it is missing");
+  if (!fs::exists(file, none)) reject_file(file, "it is missing");
 }
 
 // Reads every byte of a checkpoint, and compares.
@@ -108,7 +108,7 @@ std::optional<Checkpoint> newest_whole(const CheckpointFolder& folder, const War
     try {
       Checkpoint checkpoint = open_checked(folder.path(step));
       if (checkpoint.state.steps != step) {
-        reject(checkpoint.folder, fmt::format("it holds step {}", checkpoint.state.steps));
+        reject_file(checkpoint.folder, fmt::format("it holds step {}", checkpoint.state.steps));
       }
       return checkpoint;
     } catch (const Error& error) {
@@ -125,10 +125,10 @@ std::optional<Checkpoint> newest_whole(const CheckpointFolder& folder, const War
       reasons);
 }
 
-void make_folder(const fs::path& folder) {
+void make_synced_folder(const fs::path& folder) {
   if (is_folder(folder)) return;
   const fs::path parent = fs::absolute(folder).parent_path();
-  make_folder(parent);
+  make_synced_folder(parent);
   std::error_code error;
   fs::create_directory(folder, error);
   if (error) fail_errno(fmt::format("cannot make {}", folder.string()), error.value());
@@ -196,7 +196,7 @@ void CheckpointFolder::save(const nn::Replica& replica, const CheckpointExtras& 
 
 void CheckpointFolder::save(const nn::FlatParameters& flat, const nn::States& states,
                             const CheckpointExtras& extras, const CheckpointOptions& keep) {
-  make_folder(run_ / kCheckpoints);
+  make_synced_folder(run_ / kCheckpoints);
   io::remove_stale(run_ / kCheckpoints);
   io::StagedFolder staged(path(extras.state.steps));
   write_checkpoint(staged.path(), flat, states, extras);
@@ -215,13 +215,9 @@ std::optional<TrainState> CheckpointFolder::restore(nn::Replica& replica, const 
   const std::optional<Checkpoint> checkpoint = newest_whole(*this, warn);
   if (!checkpoint) return std::nullopt;
   TrainState state = checkpoint->state;
-  const nn::States& states = replica.states();
-  read_state_tensors(io::SafetensorsFile(checkpoint->folder / kStatesFile), replica.flat(), states,
-                     state.updates == 0);
-  if (states.master.data() != states.parameters.data()) {
-    replica.ops().run(ops::Cast{.from = states.master, .to = states.parameters});
-    replica.ops().synchronize();
-  }
+  read_state_tensors(io::SafetensorsFile(checkpoint->folder / kStatesFile), replica.flat(),
+                     replica.states(), state.updates == 0);
+  replica.round_parameters();
   if (replica.setup().dtype != DType::kF16) state.loss_scale = {};
   return state;
 }
@@ -233,7 +229,7 @@ Checkpoint open_checkpoint(const fs::path& run_or_checkpoint, const Warn& warn) 
   }
   std::error_code none;
   if (fs::exists(path / kManifestFile, none)) return open_checked(path);
-  if (fs::exists(path / kStatesFile, none)) reject(path, "it has no manifest.json");
+  if (fs::exists(path / kStatesFile, none)) reject_file(path, "it has no manifest.json");
   if (!is_folder(path / kCheckpoints)) {
     fail(ErrorCode::kInvalidArgument,
          "{} is neither the folder of a run (with {}/ in it) nor a checkpoint (with {} in it)",

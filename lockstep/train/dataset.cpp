@@ -5,6 +5,7 @@
 #include "lockstep/base/mapped_file.h"
 #include "lockstep/data/pairs.h"
 #include "lockstep/data/table.h"
+#include "lockstep/data/tokenizer_choice.h"
 #include "lockstep/train/batch_source.h"
 #include "lockstep/train/row_source.h"
 #include "lockstep/train/text_cache.h"
@@ -44,13 +45,13 @@ std::vector<data::TextFile> files_of(const std::string& path) {
 // The tokenizer that was chosen for a token file, else the one beside it, if any.
 std::shared_ptr<const data::Tokenizer> tokenizer_beside(const std::string& choice,
                                                         const data::TokenFile& file) {
-  if (is_learned(choice)) {
+  if (data::is_learned(choice)) {
     fail(ErrorCode::kInvalidArgument,
          "data.tokenizer = \"{}\" is learned from text, and {} holds tokens already; name the "
          "tokenizer.json that they were made with",
          choice, file.path().string());
   }
-  if (!choice.empty()) return make_tokenizer(choice, 0, {});
+  if (!choice.empty()) return data::choose_tokenizer(choice, 0, {});
   const fs::path beside = file.path().parent_path() / "tokenizer.json";
   std::error_code none;
   return fs::exists(beside, none) ? data::load_tokenizer(beside)
@@ -96,8 +97,8 @@ void open_pairs_into(Dataset& dataset, const data::DataOptions& options, const f
   const MappedFile file(options.pairs);
   const std::vector<data::TextPair> pairs = data::parse_pairs(file.text(), options.pairs);
   const std::string_view texts[] = {file.text()};
-  dataset.tokenizer = make_tokenizer(options.tokenizer.empty() ? "byte" : options.tokenizer,
-                                     options.bpe_vocabulary, texts);
+  dataset.tokenizer = data::choose_tokenizer(options.tokenizer.empty() ? "byte" : options.tokenizer,
+                                             options.bpe_vocabulary, texts);
   keep_tokenizer(*dataset.tokenizer, cache);
   for (const data::TextPair& pair : pairs) {
     Dataset::Pair& ids = dataset.pairs.emplace_back();

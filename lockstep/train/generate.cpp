@@ -51,6 +51,15 @@ bool Generator::ends_text(data::TokenId token) const {
   return token == tokenizer_.special(data::Special::kEndOfText);
 }
 
+Tensor Generator::read_again(std::span<const data::TokenId> prompt,
+                             std::span<const data::TokenId> tokens) {
+  std::vector<data::TokenId> text(prompt.begin(), prompt.end());
+  text.insert(text.end(), tokens.begin(), tokens.end());
+  const auto kept = static_cast<std::size_t>(decoder_.positions() / 2);
+  decoder_.rewind(0);
+  return decoder_.prefill(std::span(text).last(kept));
+}
+
 Generation Generator::run(const GenerateOptions& options, const Listen& listen) {
   nn::Sampler sampler(options.sampling);
   const auto prompt = options.prompt.empty() ? beginning() : options.prompt;
@@ -91,11 +100,14 @@ Generation Generator::run(const GenerateOptions& options, const Listen& listen) 
       break;
     }
     if (count + 1 == options.max_new_tokens) break;
-    if (decoder_.position() == decoder_.positions()) {
+    if (decoder_.position() < decoder_.positions()) {
+      logits = decoder_.step(token);
+    } else if (options.slides && decoder_.positions() > 1) {
+      logits = read_again(prompt, made.tokens);
+    } else {
       made.end = Generation::End::kContext;
       break;
     }
-    logits = decoder_.step(token);
   }
   made.seconds = seconds_since(begin);
   tell(characters.finish());

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,8 @@ struct GenerateOptions {
   std::int64_t max_new_tokens = 256;
   nn::SamplingOptions sampling;
   bool stop_at_end_of_text = true;
+  // Where the context is full: forget the older half of the text and go on, instead of ending.
+  bool slides = false;
 };
 
 struct Generation {
@@ -60,6 +63,8 @@ class Generator {
  private:
   std::vector<data::TokenId> beginning() const;
   bool ends_text(data::TokenId token) const;
+  // The logits behind the newer half of what fits.
+  Tensor read_again(std::span<const data::TokenId> prompt, std::span<const data::TokenId> tokens);
 
   nn::Decoder& decoder_;
   const data::Tokenizer& tokenizer_;

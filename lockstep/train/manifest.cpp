@@ -19,19 +19,20 @@ constexpr std::string_view kBeforeHash = ",\n  \"xxh3_128\": \"";
 constexpr std::string_view kBehindHash = "\"\n}\n";
 constexpr std::size_t kHashDigits = 32;
 
-[[noreturn]] void reject(std::string_view source, std::string_view why) {
+[[noreturn]] void reject_manifest(std::string_view source, std::string_view why) {
   fail(ErrorCode::kProtocol, "{} is damaged: {}", source, why);
 }
 
 // Cuts off the end that holds the hash, once it is found to be right.
 std::string_view checked_body(std::string_view text, std::string_view source) {
   const std::size_t tail = kBeforeHash.size() + kHashDigits + kBehindHash.size();
-  if (text.size() < tail || !text.ends_with(kBehindHash)) reject(source, "its end is missing");
+  if (text.size() < tail || !text.ends_with(kBehindHash))
+    reject_manifest(source, "its end is missing");
   const std::string_view body = text.substr(0, text.size() - tail);
   const std::string_view end = text.substr(body.size());
   const std::string hash = io::hash_of(body).hash;
   if (!end.starts_with(kBeforeHash) || end.substr(kBeforeHash.size(), kHashDigits) != hash) {
-    reject(source, "its hash is not that of its content");
+    reject_manifest(source, "its hash is not that of its content");
   }
   return body;
 }
@@ -41,7 +42,7 @@ T member(const Json& object, const char* key, std::string_view source) {
   try {
     return object.at(key).get<T>();
   } catch (const Json::exception& error) {
-    reject(source, error.what());
+    reject_manifest(source, error.what());
   }
 }
 
@@ -71,10 +72,10 @@ Manifest parse_manifest(std::string_view text, std::string_view source) {
   try {
     json = Json::parse(body + "}");
   } catch (const Json::exception& error) {
-    reject(source, error.what());
+    reject_manifest(source, error.what());
   }
   if (member<std::string>(json, "format", source) != kFormat) {
-    reject(source, "it is that of something else than a checkpoint");
+    reject_manifest(source, "it is that of something else than a checkpoint");
   }
   const auto version = member<std::int64_t>(json, "version", source);
   if (version != kVersion) {
@@ -92,18 +93,19 @@ Manifest parse_manifest(std::string_view text, std::string_view source) {
   const auto files = member<Json>(json, "files", source);
   for (const auto& [name, file] : files.items()) {
     if (name != kStatesFile && name != kConfigFile && name != kTokenizerFile) {
-      reject(source, fmt::format("it lists '{}'", name));
+      reject_manifest(source, fmt::format("it lists '{}'", name));
     }
     manifest.files[name] = {.bytes = member<std::uint64_t>(file, "bytes", source),
                             .hash = member<std::string>(file, kHash.data(), source)};
   }
   for (const std::string_view name : {kStatesFile, kConfigFile}) {
-    if (!manifest.files.contains(name)) reject(source, fmt::format("it lists no '{}'", name));
+    if (!manifest.files.contains(name))
+      reject_manifest(source, fmt::format("it lists no '{}'", name));
   }
   const double factor = manifest.state.loss_scale.scale;
   if (manifest.state.updates < 0 || manifest.state.steps < manifest.state.updates ||
       manifest.state.loss_scale.good_steps < 0 || !std::isfinite(factor) || factor <= 0) {
-    reject(source, "its numbers make no sense");
+    reject_manifest(source, "its numbers make no sense");
   }
   return manifest;
 }

@@ -30,20 +30,26 @@ constexpr Special kAllSpecials[] = {Special::kEndOfText, Special::kBegin, Specia
                                     Special::kPadding,   Special::kMask,  Special::kClassify,
                                     Special::kSeparate};
 
-const data::Tokenizer& tokenizer_with_mask(const Dataset& dataset) {
+const data::Tokenizer& tokenizer_of(const Dataset& dataset) {
   if (!dataset.tokenizer) {
     fail(ErrorCode::kInvalidArgument,
          "the model learns from hidden tokens, and only a tokenizer says which token hides them; "
          "give data.tokenizer");
   }
-  if (!dataset.tokenizer->special(Special::kMask)) {
-    fail(
-        ErrorCode::kInvalidArgument,
-        "the model learns from hidden tokens, but the {} tokenizer has no mask token; use one like "
-        "BERT's",
-        dataset.tokenizer->kind());
-  }
   return *dataset.tokenizer;
+}
+
+// The tokenizer's own, or the id behind its last, where the model has one more.
+TokenId mask_of(const data::Tokenizer& tokenizer, std::int64_t vocabulary) {
+  if (const auto mask = tokenizer.special(Special::kMask)) return *mask;
+  if (tokenizer.vocabulary() >= vocabulary) {
+    fail(ErrorCode::kInvalidArgument,
+         "the model learns from hidden tokens, but the {} tokenizer has no mask token, and the "
+         "model's vocabulary of {} has no id left to be one; use a tokenizer like BERT's, or "
+         "model.vocabulary = {}",
+         tokenizer.kind(), vocabulary, tokenizer.vocabulary() + 1);
+  }
+  return static_cast<TokenId>(tokenizer.vocabulary());
 }
 
 class MaskedTokenSource final : public RowSource {
@@ -53,8 +59,8 @@ class MaskedTokenSource final : public RowSource {
                                 .targets = setup.shape.sequence,
                                 .types = setup.shape.sequence,
                                 .key_mask = setup.shape.sequence}),
-        tokenizer_(tokenizer_with_mask(dataset)),
-        mask_(*tokenizer_.special(Special::kMask)),
+        tokenizer_(tokenizer_of(dataset)),
+        mask_(mask_of(tokenizer_, setup.vocabulary)),
         padding_(tokenizer_.special(Special::kPadding).value_or(0)),
         framed_(tokenizer_.special(Special::kClassify) && tokenizer_.special(Special::kSeparate)),
         length_(content_length(setup.shape.sequence, framed_)),
@@ -64,6 +70,7 @@ class MaskedTokenSource final : public RowSource {
         validation_seed_(nn::seed_for(setup.seed, "mask of validation")),
         streams_(token_streams(dataset, length_)),
         order_(streams_.training.tokens, length_, nn::seed_for(setup.seed, "data")) {
+    specials_.insert(mask_);
     for (const Special special : kAllSpecials) {
       if (const auto id = tokenizer_.special(special)) specials_.insert(*id);
     }

@@ -20,6 +20,8 @@ void keep_steps_before(std::int64_t first_step, const std::filesystem::path& pat
   std::ifstream file(path, std::ios::binary);
   if (!file) fail(ErrorCode::kSystem, "cannot read {}", path.string());
   std::string kept;
+  const auto bytes = std::filesystem::file_size(path, none);
+  if (!none) kept.reserve(bytes);
   std::string line;
   bool changed = false;
   std::size_t unreadable = 0;

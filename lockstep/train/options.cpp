@@ -14,6 +14,7 @@ namespace lockstep::train {
 namespace {
 
 constexpr std::string_view kGradientNames[] = {"auto", "compute", "f32"};
+constexpr std::string_view kLogitsNames[] = {"auto", "tied", "own"};
 constexpr std::string_view kFamilyNames[] = {"gpt2", "llama", "bert", "encoder-decoder", "linear"};
 
 // The names of an enumeration whose values are 0, 1, ... in this order.
@@ -56,6 +57,10 @@ void bind(Config& config, ModelChoice& model) {
   config.bind("model.dropout", model.dropout,
               "The probability with which elements are dropped in training.",
               {.min = 0, .max = 0.99});
+  config.bind(
+      "model.logits", model.logits, kLogitsNames,
+      "Whether logits are made with the token embedding's table (tied) or with one of their "
+      "own; auto: own in llama, else tied.");
 }
 
 bool describes_sizes(const ModelChoice& model) {
@@ -66,6 +71,17 @@ bool describes_sizes(const ModelChoice& model) {
 
 plan::Count or_usual(int chosen, plan::Count usual) {
   return chosen > 0 ? static_cast<plan::Count>(chosen) : usual;
+}
+
+plan::ModelShape with_logits(plan::ModelShape shape, LogitsChoice logits) {
+  const bool has_choice = shape.family != plan::Family::kBert;
+  if (logits == LogitsChoice::kOwn && !has_choice) {
+    fail(ErrorCode::kInvalidArgument, "model.logits = \"own\" is not for bert: its are tied");
+  }
+  if (logits != LogitsChoice::kAuto && has_choice) {
+    shape.head = logits == LogitsChoice::kTied ? plan::Head::kTied : plan::Head::kOwn;
+  }
+  return shape;
 }
 
 constexpr int kUsualTranslation = 128;  // tokens
@@ -184,7 +200,9 @@ plan::ModelShape shape_of(const TrainOptions& options) {
          "model.layers, model.hidden, model.heads and so on",
          choice.name);
   }
-  if (!choice.name.empty()) return nn::trainable(plan::find_model(choice.name));
+  if (!choice.name.empty()) {
+    return with_logits(nn::trainable(plan::find_model(choice.name)), choice.logits);
+  }
   if (!has_shape(options)) {
     fail(ErrorCode::kUnsupported, "only models of {}, {} and {} can do this; this one is of {}",
          kFamilyNames[0], kFamilyNames[1], kFamilyNames[2], name(choice.family));
@@ -206,7 +224,7 @@ plan::ModelShape shape_of(const TrainOptions& options) {
       or_usual(choice.feed_forward, plan::usual_feed_forward(family, shape.hidden));
   shape.vocabulary = or_usual(choice.vocabulary, shape.vocabulary);
   shape.positions = or_usual(choice.positions, or_usual(options.batch.sequence, shape.positions));
-  shape = nn::trainable(shape);
+  shape = with_logits(nn::trainable(shape), choice.logits);
   plan::check(shape);
   return shape;
 }
@@ -235,11 +253,16 @@ nn::Model encoder_decoder_of(const TrainOptions& options, const nn::ModelOptions
 
 }  // namespace
 
-nn::Model model_of(const TrainOptions& options) {
+nn::ModelOptions model_options_of(const TrainOptions& options) {
   nn::ModelOptions model;
   model.dropout = options.model.dropout;
   if (options.model.epsilon > 0) model.epsilon = static_cast<float>(options.model.epsilon);
   model.theta = static_cast<float>(options.model.theta);
+  return model;
+}
+
+nn::Model model_of(const TrainOptions& options) {
+  const nn::ModelOptions model = model_options_of(options);
   switch (family_of(options)) {
     case ModelFamily::kEncoderDecoder:
       return encoder_decoder_of(options, model);

@@ -37,6 +37,13 @@ enum class ModelFamily : std::uint8_t {
 std::string_view name(ModelFamily family);  // "gpt2", ..., "encoder-decoder", "linear"
 ModelFamily model_family(plan::Family family);
 
+// The table that logits are made with.
+enum class LogitsChoice : std::uint8_t {
+  kAuto,  // what is usual in the family
+  kTied,  // the token embedding's
+  kOwn,
+};
+
 // A model by name, or by its sizes; 0 is what is usual in the family.
 struct ModelChoice {
   std::string name;
@@ -52,6 +59,7 @@ struct ModelChoice {
   double epsilon = 0;    // of norms
   double theta = 10000;  // of rotary positions
   double dropout = 0;
+  LogitsChoice logits = LogitsChoice::kAuto;
 };
 
 // sequences = micro * accumulation: any two of them say the third, one alone is computed at once,
@@ -97,6 +105,7 @@ void bind(Config& config, TrainOptions& options);
 bool has_shape(const TrainOptions& options);
 plan::ModelShape shape_of(const TrainOptions& options);
 ModelFamily family_of(const TrainOptions& options);
+nn::ModelOptions model_options_of(const TrainOptions& options);
 nn::Model model_of(const TrainOptions& options);
 nn::Setup setup_of(const TrainOptions& options);
 nn::OptimizerState optimizer_state_of(const TrainOptions& options);

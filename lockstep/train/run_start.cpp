@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-#include <iterator>
-
 #include "lockstep/base/error.h"
 #include "lockstep/base/number.h"
+#include "lockstep/base/scratch_folder.h"
+#include "lockstep/io/sharded_safetensors.h"
+#include "lockstep/nn/decoder.h"
+#include "lockstep/nn/hugging_face.h"
+#include "lockstep/train/generate.h"
 
 namespace lockstep::train {
 
@@ -34,8 +36,21 @@ void fill_from_data(TrainOptions& options, const Dataset& dataset) {
   if (family_of(options) == ModelFamily::kLinear) {
     if (model.features == 0) model.features = static_cast<int>(dataset.features);
   } else if (model.vocabulary == 0) {
-    model.vocabulary = static_cast<int>(dataset.vocabulary());
+    const bool lacks_mask = objective_of(options) == Objective::kMaskedToken && dataset.tokenizer &&
+                            !dataset.tokenizer->special(data::Special::kMask);
+    model.vocabulary = static_cast<int>(dataset.vocabulary()) + (lacks_mask ? 1 : 0);
   }
+}
+
+void fill_from_data(TrainOptions& options, const data::DataOptions& data) {
+  const ModelChoice& model = options.model;
+  const bool linear = family_of(options) == ModelFamily::kLinear;
+  const bool open = linear ? model.features == 0 : model.vocabulary == 0;
+  const bool given =
+      !(data.text.empty() && data.tokens.empty() && data.pairs.empty() && data.table.empty());
+  if (!model.name.empty() || !open || !given) return;
+  const ScratchFolder scratch;
+  fill_from_data(options, open_dataset(data, scratch.path()));
 }
 
 std::string describe(const data::DataOptions& options, const Dataset& dataset,
@@ -55,6 +70,35 @@ std::string describe(const data::DataOptions& options, const Dataset& dataset,
   return text + fmt::format("{} sequences an epoch, {} micro-batches held back",
                             format_count(source.sequences()),
                             format_count(source.validation_batches()));
+}
+
+void load_parameters(const TrainOptions& options, const std::filesystem::path& from,
+                     nn::Replica& replica, const Warn& warn) {
+  if (std::filesystem::exists(from / "config.json")) {
+    nn::load_hugging_face(io::ShardedSafetensors(from), shape_of(options).family, replica);
+    return;
+  }
+  const Checkpoint checkpoint = open_checkpoint(from, warn);
+  read_parameters(checkpoint, replica.flat(), replica.states().master);
+  replica.round_parameters();
+}
+
+std::string sample_text(nn::Replica& replica, const data::Tokenizer& tokenizer,
+                        const RunOptions& options) {
+  const std::int64_t positions = replica.setup().shape.sequence;
+  nn::Decoder decoder(replica, {.positions = positions});
+  Generator generator(decoder, tokenizer);
+  GenerateOptions wanted{.prompt = {},
+                         .max_new_tokens = options.sample.tokens,
+                         .sampling = {.temperature = options.sample.temperature,
+                                      .seed = static_cast<std::uint64_t>(options.train.seed)},
+                         .slides = true};
+  const bool has_beginning = tokenizer.special(data::Special::kBegin).has_value() ||
+                             tokenizer.special(data::Special::kEndOfText).has_value();
+  const std::string& chosen = options.sample.prompt;
+  const std::string prompt = chosen.empty() && !has_beginning ? "\n" : chosen;
+  if (!prompt.empty()) wanted.prompt = generator.prompt(prompt);
+  return chosen + generator.run(wanted).text;
 }
 
 }  // namespace lockstep::train

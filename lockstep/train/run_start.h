@@ -19,8 +19,8 @@ std::int64_t vocabulary_of(const TrainOptions& options);
 
 // Sets model.vocabulary and model.features where they are open and the data knows them.
 void fill_from_data(TrainOptions& options, const Dataset& dataset);
-// The same for settings whose run has not begun: reads the data's texts where there is no other
-// way, and writes nothing.
+// The same for settings whose run has not begun: reads the data where it is given and knows what is
+// open, and keeps nothing of it.
 void fill_from_data(TrainOptions& options, const data::DataOptions& data);
 
 // "text.txt: 1,003,854 tokens of 65 kinds, 15,685 sequences an epoch"
@@ -28,8 +28,8 @@ std::string describe(const data::DataOptions& options, const Dataset& dataset,
                      const BatchSource& source);
 
 // The parameters of a run's folder, a checkpoint, or a folder of Hugging Face transformers.
-void load_parameters(const std::filesystem::path& from, nn::Replica& replica,
-                     const std::function<void(const std::string&)>& warn);
+void load_parameters(const TrainOptions& options, const std::filesystem::path& from,
+                     nn::Replica& replica, const Warn& warn);
 
 // A text that the model writes, as options.sample has it.
 std::string sample_text(nn::Replica& replica, const data::Tokenizer& tokenizer,

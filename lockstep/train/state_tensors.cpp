@@ -45,6 +45,33 @@ class Differences {
   std::size_t count_ = 0;
 };
 
+void read_row(const io::SafetensorsFile& file, const nn::FlatParameters& flat,
+              std::string_view prefix, const Tensor& row) {
+  fill_zero(row);
+  for (const nn::FlatParameter& parameter : flat.all()) {
+    file.read(fmt::format("{}{}", prefix, parameter.name),
+              nn::FlatParameters::view(row, parameter));
+  }
+}
+
+}  // namespace
+
+std::vector<io::NamedTensor> state_tensors(const nn::FlatParameters& flat,
+                                           const nn::States& states) {
+  std::vector<io::NamedTensor> tensors;
+  const auto add = [&](std::string_view prefix, const Tensor& row) {
+    for (const nn::FlatParameter& parameter : flat.all()) {
+      tensors.push_back({.name = fmt::format("{}{}", prefix, parameter.name),
+                         .tensor = nn::FlatParameters::view(row, parameter)});
+    }
+  };
+  add("", states.master);
+  for (const OptimizerRow& one : optimizer_rows(states)) {
+    if (ops::is_given(one.row)) add(one.prefix, one.row);
+  }
+  return tensors;
+}
+
 void check_same_parameters(const io::SafetensorsFile& file, const nn::FlatParameters& flat) {
   Differences differences;
   std::size_t common = 0;
@@ -73,33 +100,6 @@ void check_same_parameters(const io::SafetensorsFile& file, const nn::FlatParame
     }
   }
   differences.fail_if_any();
-}
-
-void read_row(const io::SafetensorsFile& file, const nn::FlatParameters& flat,
-              std::string_view prefix, const Tensor& row) {
-  fill_zero(row);
-  for (const nn::FlatParameter& parameter : flat.all()) {
-    file.read(fmt::format("{}{}", prefix, parameter.name),
-              nn::FlatParameters::view(row, parameter));
-  }
-}
-
-}  // namespace
-
-std::vector<io::NamedTensor> state_tensors(const nn::FlatParameters& flat,
-                                           const nn::States& states) {
-  std::vector<io::NamedTensor> tensors;
-  const auto add = [&](std::string_view prefix, const Tensor& row) {
-    for (const nn::FlatParameter& parameter : flat.all()) {
-      tensors.push_back({.name = fmt::format("{}{}", prefix, parameter.name),
-                         .tensor = nn::FlatParameters::view(row, parameter)});
-    }
-  };
-  add("", states.master);
-  for (const OptimizerRow& one : optimizer_rows(states)) {
-    if (ops::is_given(one.row)) add(one.prefix, one.row);
-  }
-  return tensors;
 }
 
 void read_parameter_tensors(const io::SafetensorsFile& file, const nn::FlatParameters& flat,

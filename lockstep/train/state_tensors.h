@@ -14,8 +14,11 @@ namespace lockstep::train {
 std::vector<io::NamedTensor> state_tensors(const nn::FlatParameters& flat,
                                            const nn::States& states);
 
-// The parameters of a file into a row of f32; zero between them. Throws Error(kInvalidArgument)
-// where the file has others, or others of these sizes; says which.
+// Throws Error(kInvalidArgument) where the file has other parameters, or of other sizes; says
+// which.
+void check_same_parameters(const io::SafetensorsFile& file, const nn::FlatParameters& flat);
+
+// The parameters of a file into a row of f32; zero between them. Throws as above.
 void read_parameter_tensors(const io::SafetensorsFile& file, const nn::FlatParameters& flat,
                             const Tensor& row);
 

@@ -11,6 +11,7 @@
 #include "lockstep/base/file.h"
 #include "lockstep/base/units.h"
 #include "lockstep/data/tokenize.h"
+#include "lockstep/data/tokenizer_choice.h"
 
 namespace lockstep::train {
 namespace {
@@ -61,14 +62,14 @@ std::shared_ptr<const data::Tokenizer> learn(const TextCache& cache) {
   std::vector<std::string_view> views;
   const auto add = [&](const std::vector<data::TextFile>& files) {
     for (const data::TextFile& file : files) {
-      kept.push_back(data::open_text(file.path));
+      kept.push_back(data::open_text(file));
       views.push_back(kept.back()->view());
     }
   };
-  if (is_learned(cache.tokenizer)) add(cache.training);
+  if (data::is_learned(cache.tokenizer)) add(cache.training);
   // A character that only validation has would have no id.
   if (cache.tokenizer == "character") add(cache.validation);
-  return make_tokenizer(cache.tokenizer, cache.bpe_vocabulary, views);
+  return data::choose_tokenizer(cache.tokenizer, cache.bpe_vocabulary, views);
 }
 
 void tokenize_into(const fs::path& path, const std::vector<data::TextFile>& files,
@@ -114,29 +115,6 @@ data::TokenFile tokens_of(const fs::path& stem, const std::vector<data::TextFile
 
 }  // namespace
 
-bool is_learned(std::string_view choice) { return choice == "character" || choice == "bpe"; }
-
-std::shared_ptr<const data::Tokenizer> make_tokenizer(std::string_view choice, int bpe_vocabulary,
-                                                      std::span<const std::string_view> texts) {
-  if (choice == "byte") return data::make_byte_tokenizer();
-  if (choice == "bpe") {
-    fail(ErrorCode::kUnsupported, "a bpe of {} ids cannot be learned yet", bpe_vocabulary);
-  }
-  if (choice != "character") return data::load_tokenizer(choice);
-  if (texts.size() == 1) return data::make_character_tokenizer(texts[0]);
-  // The characters of all texts, once each and in lines of their own: a byte that is no UTF-8 must
-  // not become a part of a character by what stands beside it.
-  std::string characters;
-  for (const std::string_view text : texts) {
-    const auto tokenizer = data::make_character_tokenizer(text);
-    for (data::TokenId id = 0; id < tokenizer->vocabulary(); ++id) {
-      tokenizer->decode(std::span(&id, 1), characters);
-      characters += '\n';
-    }
-  }
-  return data::make_character_tokenizer(characters);
-}
-
 void keep_tokenizer(const data::Tokenizer& tokenizer, const fs::path& folder) {
   make_folder(folder);
   write_file(path_of_tokenizer(folder), tokenizer.json());
@@ -153,7 +131,7 @@ CachedTokens cached_tokens(const TextCache& cache, const TellProgress& progress)
 
   const Origin before = read_origin(cache.folder / "training.json");
   std::shared_ptr<const data::Tokenizer> tokenizer;
-  if (is_learned(cache.tokenizer) && before.choice == choice) {
+  if (data::is_learned(cache.tokenizer) && before.choice == choice) {
     try {
       tokenizer = data::load_tokenizer(path_of_tokenizer(cache.folder));
     } catch (const Error&) {  // gone or damaged
@@ -161,7 +139,7 @@ CachedTokens cached_tokens(const TextCache& cache, const TellProgress& progress)
     if (tokenizer && content_hash(tokenizer->json()) != before.tokenizer) tokenizer = nullptr;
   }
   if (!tokenizer) {
-    if (progress && is_learned(cache.tokenizer)) {
+    if (progress && data::is_learned(cache.tokenizer)) {
       progress(fmt::format("learning a {} tokenizer", cache.tokenizer));
     }
     tokenizer = learn(cache);

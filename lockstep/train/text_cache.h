@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,12 +42,7 @@ struct CachedTokens {
 // Throws Error(kSystem) where the folder cannot be made or written to, before any work.
 CachedTokens cached_tokens(const TextCache& cache, const TellProgress& progress);
 
-// "byte", "character" and "bpe", the last two learned from these texts, or from a file.
-std::shared_ptr<const data::Tokenizer> make_tokenizer(std::string_view choice, int bpe_vocabulary,
-                                                      std::span<const std::string_view> texts);
 // Puts it into the folder, which is made where missing, as tokenizer.json.
 void keep_tokenizer(const data::Tokenizer& tokenizer, const std::filesystem::path& folder);
-// Whether make_tokenizer() looks at the texts for it.
-bool is_learned(std::string_view choice);
 
 }  // namespace lockstep::train

@@ -120,15 +120,14 @@ TEST_F(Generate, ReadsTheSameModelAsHuggingFaceHasIt) {
   EXPECT_EQ(text_of(foreign.string() + rest), text_of(run().string() + rest));
 }
 
-TEST_F(Generate, SaysHowFastItWasAndWhenTheContextIsFull) {
+TEST_F(Generate, SaysHowFastItWasAndGoesOnWhenTheContextIsFull) {
   const Outcome some = generate(run().string() + " ab --tokens 3");
   EXPECT_EQ(some.exit_code, 0);
   EXPECT_THAT(some.text, HasSubstr("3 tokens at "));
   EXPECT_THAT(some.text, HasSubstr("after a prompt of 2 in "));
   const Outcome all = generate(run().string() + " ab --tokens 100");
   EXPECT_EQ(all.exit_code, 0);
-  EXPECT_THAT(all.text, HasSubstr("31 tokens at "));
-  EXPECT_THAT(all.text, HasSubstr("the context is full: the model has 32 positions"));
+  EXPECT_THAT(all.text, HasSubstr("100 tokens at ")) << "the model has 32 positions";
 }
 
 TEST_F(Generate, RefusesWhatCannotBe) {

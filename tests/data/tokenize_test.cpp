@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "lockstep/base/counter_rng.h"
 #include "lockstep/base/error.h"
 #include "tests/data/temporary_folder.h"
@@ -138,6 +140,45 @@ TEST(Tokenizing, CutsStandBehindALineBreakAloneBetweenWords) {
                                       "a\r\nb", "a\n.b", "a\n\xc3\xa9", "\xc3\xa9\nb", "ab cd"}) {
     EXPECT_EQ(safe_cut(text, 0), text.size()) << text;
   }
+}
+
+// Every cut that is called safe, in a text of what patterns care about.
+void expect_cuts_keep_ids(const Tokenizer& tokenizer, const std::string& text) {
+  ASSERT_TRUE(cuts_words_at_lines(tokenizer));
+  std::vector<TokenId> whole;
+  tokenizer.encode(text, whole);
+  int cuts = 0;
+  for (std::size_t at = safe_cut(text, 0); at < text.size(); at = safe_cut(text, at + 1), ++cuts) {
+    std::vector<TokenId> parts;
+    tokenizer.encode(std::string_view(text).substr(0, at), parts);
+    tokenizer.encode(std::string_view(text).substr(at), parts);
+    ASSERT_EQ(parts, whole) << "cut at " << at;
+  }
+  EXPECT_GT(cuts, 20);
+}
+
+TEST(Tokenizing, SafeCutsChangeNoIdOfABpe) {
+  std::string text;
+  constexpr std::string_view kParts[] = {
+      "the", " ", "\n", "\n\n", "don't",         ".",  "!?",  "42", "a1",    "\r\n", "  ",
+      "\t",  "é", "\n", "'s",   "<|endoftext|>", "\n", "xyz", "\n", "\u00a0"};
+  for (std::uint64_t i = 0; i < 1500; ++i) {
+    text += kParts[random_word(9, 0, i) % std::size(kParts)];
+  }
+  const std::string_view texts[] = {text};
+  const auto gpt2 = train_bpe_tokenizer(texts, {.vocabulary = 300});
+  expect_cuts_keep_ids(*gpt2, text);
+
+  // The same merges behind Llama 3's pattern.
+  auto json = nlohmann::json::parse(gpt2->json());
+  json["pre_tokenizer"] = nlohmann::json::parse(R"({"type": "Sequence", "pretokenizers": [
+    {"type": "Split", "behavior": "Isolated", "invert": false, "pattern": {"Regex":
+"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
+    {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}]})");
+  expect_cuts_keep_ids(*parse_tokenizer(json.dump(), "llama 3"), text);
+
+  json["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", true}};
+  EXPECT_FALSE(cuts_words_at_lines(*parse_tokenizer(json.dump(), "a blank first")));
 }
 
 TEST(Tokenizing, BlankLinesPartDocuments) {

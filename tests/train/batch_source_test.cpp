@@ -164,7 +164,7 @@ TEST(OpenDataset, RefusesWhatIsNoData) {
   options.text = folder / "a.txt";
   EXPECT_THAT(refusal_of_data(options, "/proc/none", ErrorCode::kSystem), HasSubstr("/proc/none"));
   options.tokenizer = folder / "no.json";
-  EXPECT_THAT(refusal_of_data(options, cache, ErrorCode::kSystem), HasSubstr("no.json"));
+  EXPECT_THAT(refusal_of_data(options, cache), HasSubstr("no.json"));
 }
 
 TEST(OpenDataset, ATokenFileKnowsTheTokenizerBesideIt) {

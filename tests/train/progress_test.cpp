@@ -32,11 +32,11 @@ Progress usual() {
 }
 
 TEST(ProgressLine, TellsWhatIsKnown) {
-  struct Case {
+  struct LineCase {
     void (*change)(Progress&);
     const char* line;
   };
-  const Case cases[] = {
+  const LineCase cases[] = {
       {[](Progress&) {},
        "step   120/5,000  loss 3.2143  lr 5.80e-04  norm 0.931  12,345 tokens/s  "
        "48.2 GFLOP/s (71%)  1.21 GiB  12m 34s left"},
@@ -69,7 +69,7 @@ TEST(ProgressLine, TellsWhatIsKnown) {
        },
        "step   120/5,000  loss 3.2143  lr 5.80e-04  norm 0.931  1.21 GiB  12m 34s left"},
   };
-  for (const Case& one : cases) {
+  for (const LineCase& one : cases) {
     Progress progress = usual();
     one.change(progress);
     EXPECT_EQ(progress_line(progress), one.line);
@@ -77,11 +77,11 @@ TEST(ProgressLine, TellsWhatIsKnown) {
 }
 
 TEST(ProgressLine, LosesTheLeastImportantWhereItIsTooLong) {
-  struct Case {
+  struct LineCase {
     int columns;
     const char* line;
   };
-  const Case cases[] = {
+  const LineCase cases[] = {
       {200,
        "step   120/5,000  loss 3.2143  lr 5.80e-04  norm 0.931  12,345 tokens/s  "
        "48.2 GFLOP/s (71%)  1.21 GiB  12m 34s left"},
@@ -98,7 +98,7 @@ TEST(ProgressLine, LosesTheLeastImportantWhereItIsTooLong) {
       {0, ""},
       {-1, ""},
   };
-  for (const Case& one : cases) EXPECT_EQ(progress_line(usual(), one.columns), one.line);
+  for (const LineCase& one : cases) EXPECT_EQ(progress_line(usual(), one.columns), one.line);
 }
 
 StepRecord took(std::int64_t step, double seconds) {

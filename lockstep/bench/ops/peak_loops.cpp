@@ -1,9 +1,9 @@
 #include "lockstep/bench/ops/peak_loops.h"
 
+#include "lockstep/ops/cpu/isa.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 #elif defined(__aarch64__)
 #include <arm_neon.h>
 #include <sys/auxv.h>
@@ -96,17 +96,9 @@ __attribute__((target("amx-tile,amx-bf16"))) void amx_bf16(long rounds) {
   _tile_release();
 }
 
-// Linux lends the tiles only to who asks.
-bool may_use_tiles() {
-  constexpr long kRequestPermission = 0x1023;
-  constexpr long kTileData = 18;
-  return __builtin_cpu_supports("amx-bf16") &&
-         ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-}
-
 PeakLoop fastest(DType dtype) {
   if (dtype == DType::kBF16) {
-    if (may_use_tiles()) return {"amx bf16", amx_bf16, kTileFlops};
+    if (cpu::has_tiles()) return {"amx bf16", amx_bf16, kTileFlops};
     if (__builtin_cpu_supports("avx512bf16")) {
       return {"avx512 bf16", avx512_bf16, 2 * flops_of(16)};
     }

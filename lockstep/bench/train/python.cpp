@@ -15,24 +15,26 @@ namespace {
 constexpr const char* kVariable = "LOCKSTEP_PYTHON";
 constexpr std::chrono::minutes kImportPatience{2};  // the first import reads much from the disk
 constexpr const char* kAdvice =
-    "./dev peers installs PyTorch into build/peers; or name a Python that has it by --python PATH "
+    "./dev peers installs the peers into build/peers; or name a Python that has it by --python "
+    "PATH "
     "or LOCKSTEP_PYTHON";
 
-// What is wrong with it; empty: it can import torch.
-std::string problem_of(const std::string& program) {
-  Process process({{program, "-c", "import torch"}, {}});
+// What is wrong with it; empty: it can import the module.
+std::string problem_of(const std::string& program, const std::string& module) {
+  Process process({{program, "-c", "import " + module}, {}});
   if (!process.wait_until(deadline_in(kImportPatience))) return "does not answer";
   if (process.how_it_ended() == "exit code 0") return "";
-  return fmt::format("cannot import torch: {}", process.last_words());
+  return fmt::format("cannot import {}: {}", module, process.last_words());
 }
 
 }  // namespace
 
-Python find_python(const std::string& chosen, const std::filesystem::path& command) {
+Python find_python(const std::string& chosen, const std::filesystem::path& command,
+                   const std::string& module) {
   const char* variable = std::getenv(kVariable);
   const std::string named = !chosen.empty() ? chosen : variable != nullptr ? variable : "";
   if (!named.empty()) {
-    const std::string problem = problem_of(named);
+    const std::string problem = problem_of(named, module);
     if (problem.empty()) return {named, ""};
     return {"", fmt::format("{} {}; {}", named, problem, kAdvice)};
   }
@@ -40,9 +42,9 @@ Python find_python(const std::string& chosen, const std::filesystem::path& comma
   for (const std::string& candidate : {built.string(), std::string("python3")}) {
     const bool is_path = candidate.find('/') != std::string::npos;
     if (is_path && ::access(candidate.c_str(), X_OK) != 0) continue;
-    if (problem_of(candidate).empty()) return {candidate, ""};
+    if (problem_of(candidate, module).empty()) return {candidate, ""};
   }
-  return {"", fmt::format("no Python with PyTorch was found; {}", kAdvice)};
+  return {"", fmt::format("no Python that can import {} was found; {}", module, kAdvice)};
 }
 
 }  // namespace lockstep::bench

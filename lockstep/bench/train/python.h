@@ -1,4 +1,4 @@
-// A Python that has PyTorch.
+// A Python that has what a peer needs.
 #pragma once
 
 #include <filesystem>
@@ -13,7 +13,8 @@ struct Python {
 
 // `chosen` where it is given; else what LOCKSTEP_PYTHON names; else the one that `./dev peers` made
 // beside the folder of the build that `command` lies in; else python3. Only the last two are
-// looked over; one that was named and cannot import torch is a problem.
-Python find_python(const std::string& chosen, const std::filesystem::path& command);
+// looked over; one that was named and cannot import the module is a problem.
+Python find_python(const std::string& chosen, const std::filesystem::path& command,
+                   const std::string& module = "torch");
 
 }  // namespace lockstep::bench

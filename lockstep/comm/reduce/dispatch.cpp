@@ -54,7 +54,10 @@ const KernelSet& find_kernel_set(std::string_view name) {
 
 const KernelSet& first_choice() {
   const char* forced = std::getenv("LOCKSTEP_KERNELS");
-  if (forced != nullptr && *forced != '\0') return find_kernel_set(forced);
+  if (forced != nullptr && *forced != '\0') {
+    // Tiles multiply matrices; beside them there is AVX-512.
+    return find_kernel_set(std::string_view(forced) == "amx" ? "avx512" : forced);
+  }
   return find_kernel_set(available_kernel_sets().front());
 }
 

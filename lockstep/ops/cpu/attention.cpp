@@ -4,11 +4,12 @@
 #include "lockstep/ops/check.h"
 #include "lockstep/ops/cpu/attention_kernels.h"
 #include "lockstep/ops/cpu/attention_room.h"
+#include "lockstep/ops/cpu/supply.h"
 
 namespace lockstep::cpu {
 namespace {
 
-const AttentionKernels& kernels_of(Isa isa) {
+const AttentionKernels& attention_kernels_of(Isa isa) {
   switch (isa) {
 #if defined(__aarch64__)
     case Isa::kNeon:
@@ -18,6 +19,8 @@ const AttentionKernels& kernels_of(Isa isa) {
       return kAttentionAvx2;
     case Isa::kAvx512:
       return kAttentionAvx512;
+    case Isa::kAmx:
+      return kAttentionAmx;
 #endif
     default:
       return kAttentionScalar;
@@ -81,9 +84,9 @@ void share_key_head(const AttentionKernels& kernels, const AttentionCall& call, 
 }
 
 // One query per sequence: the heads are what there is to share.
-void run_rows(const Cpu& cpu, const ops::Attention& op, std::byte* scratch) {
+void run_rows(const Cpu& cpu, const AttentionKernels& kernels, const ops::Attention& op,
+              std::byte* scratch) {
   const AttentionCall call = call_of(op);
-  const AttentionKernels& kernels = kernels_of(cpu.isa);
   const std::size_t heads = whole(op.shape.batch) * call.heads;
   cpu.team.run([&](int thread) {
     const RowRoom room = row_room(op.shape, cpu.team.size(), thread, scratch);
@@ -96,13 +99,14 @@ void run_rows(const Cpu& cpu, const ops::Attention& op, std::byte* scratch) {
 
 }  // namespace
 
-// A thread takes whole heads, one after the other, so that their keys stay in its cache. The strips
-// of those that are left are dealt out, those that see most keys first.
-void run(const Cpu& cpu, const ops::Attention& op, std::byte* scratch) {
+// A thread that is free takes a whole head, so that its keys stay in the cache; then strips of
+// those heads that are too few for all threads, those that see most keys first.
+void run(const Cpu& cpu, const AttentionKernels& kernels, const ops::Attention& op,
+         std::byte* scratch) {
   ops::check(op);
   AttentionCall call = call_of(op);
   const bool plain = !call.dropout.given && !ops::is_given(op.probabilities);
-  if (call.queries == 1 && plain) return run_rows(cpu, op, scratch);
+  if (call.queries == 1 && plain) return run_rows(cpu, kernels, op, scratch);
   if (ops::is_given(op.probabilities)) {
     call.probabilities = reinterpret_cast<float*>(op.probabilities.data());
   }
@@ -111,7 +115,8 @@ void run(const Cpu& cpu, const ops::Attention& op, std::byte* scratch) {
   const std::size_t strips = (call.queries + size - 1) / size;
   const std::size_t heads = whole(op.shape.batch) * call.heads;
   const std::size_t left = heads % threads;
-  const AttentionKernels& kernels = kernels_of(cpu.isa);
+  Supply whole_heads({0, heads - left}, cpu.team.size(), 1);
+  Supply left_strips({0, left * strips}, cpu.team.size(), 1);
   cpu.team.run([&](int thread) {
     const ForwardRoom room = forward_room(op.shape, cpu.team.size(), thread, scratch);
     const auto run_strip = [&](std::size_t head, std::size_t strip) {
@@ -121,20 +126,19 @@ void run(const Cpu& cpu, const ops::Attention& op, std::byte* scratch) {
                                .count = std::min(size, call.queries - strip * size)};
       kernels.forward(call, queries, room);
     };
-    const Range mine = share(heads - left, cpu.team.size(), thread);
-    for (std::size_t i = mine.begin * strips; i < mine.end * strips; ++i) {
-      run_strip(i / strips, i % strips);
+    for (Range one = whole_heads.take(1); one.size() > 0; one = whole_heads.take(1)) {
+      for (std::size_t strip = 0; strip < strips; ++strip) run_strip(one.begin, strip);
     }
-    const Dealt dealt{threads, whole(thread)};
-    for (std::size_t i = 0; i < left * strips; ++i) {
-      if (dealt.has(i)) run_strip(heads - left + i % left, strips - 1 - i / left);
+    for (Range one = left_strips.take(1); one.size() > 0; one = left_strips.take(1)) {
+      run_strip(heads - left + one.begin % left, strips - 1 - one.begin / left);
     }
   });
 }
 
-// A thread takes whole key heads, one after the other; those that are left, too few to occupy all
-// threads, they share where that is faster.
-void run(const Cpu& cpu, const ops::AttentionBackward& op, std::byte* scratch) {
+// A thread that is free takes a whole key head; those that are left, too few to occupy all threads,
+// they share where that is faster.
+void run(const Cpu& cpu, const AttentionKernels& kernels, const ops::AttentionBackward& op,
+         std::byte* scratch) {
   ops::check(op);
   AttentionCall call = call_of(op);
   call.dout = rows_of({op.dout});
@@ -146,10 +150,11 @@ void run(const Cpu& cpu, const ops::AttentionBackward& op, std::byte* scratch) {
   const std::size_t key_heads = whole(op.shape.batch) * kv_heads;
   const std::size_t left = key_heads % whole(threads);
   const std::size_t shared = left * 7 < whole(threads) * 5 ? left : 0;
-  const AttentionKernels& kernels = kernels_of(cpu.isa);
+  Supply whole_heads({0, key_heads - shared}, threads, 1);
   cpu.team.run([&](int thread) {
     const BackwardRoom room = backward_room(op.shape, threads, thread, scratch);
-    for (std::size_t i = whole(thread); i < key_heads - shared; i += whole(threads)) {
+    for (Range one = whole_heads.take(1); one.size() > 0; one = whole_heads.take(1)) {
+      const std::size_t i = one.begin;
       kernels.backward(call, {.sequence = i / kv_heads, .key_head = i % kv_heads}, room);
     }
     for (std::size_t i = key_heads - shared; i < key_heads; ++i) {
@@ -157,6 +162,14 @@ void run(const Cpu& cpu, const ops::AttentionBackward& op, std::byte* scratch) {
                      {whole(threads), whole(thread)}, room);
     }
   });
+}
+
+void run(const Cpu& cpu, const ops::Attention& op, std::byte* scratch) {
+  run(cpu, attention_kernels_of(cpu.isa), op, scratch);
+}
+
+void run(const Cpu& cpu, const ops::AttentionBackward& op, std::byte* scratch) {
+  run(cpu, attention_kernels_of(cpu.isa), op, scratch);
 }
 
 std::size_t attention_scratch(const Cpu& cpu, const ops::AttentionShape& shape) {

@@ -17,8 +17,8 @@ inline Floats finite_or_zero(Floats largest) {
 }
 
 // Scores become exp(score - largest), the largest and the totals those of a block more.
-void soften(const Meeting& at, const Matrix& scores, float* largest, float* totals,
-            float* rescale) {
+inline void soften(const Meeting& at, const Matrix& scores, float* largest, float* totals,
+                   float* rescale) {
   constexpr std::size_t kWide = kAttentionPadding / kLanes;
   for (std::size_t i = 0; i < at.tile.count; i += kAttentionPadding) {
     const std::size_t key_end = at.sight.key_end(i + kAttentionPadding - 1, at.block.count);
@@ -49,10 +49,26 @@ void soften(const Meeting& at, const Matrix& scores, float* largest, float* tota
   }
 }
 
-void multiply(const Meeting& at, const Matrix& to, const Matrix& factors) {
+inline void multiply(const Meeting& at, const Matrix& to, const Matrix& factors) {
   for (std::size_t j = 0; j < at.block.count; ++j) {
     for (std::size_t i = 0; i < at.tile.count; i += kLanes) {
       store(to.row(j) + i, load(to.row(j) + i) * load(factors.row(j) + i));
+    }
+  }
+}
+
+// Of queries whose log-sum-exp is known, from their scores.
+inline void write_probabilities_of(const AttentionCall& call, const QueryStrip& strip,
+                                   const Meeting& at, const Matrix& scores, const float* log_sums) {
+  const std::size_t row = (strip.sequence * call.heads + strip.head) * call.queries;
+  for (std::size_t i = 0; i < at.tile.count; i += kLanes) {
+    const Floats shift = finite_or_zero(load(log_sums + i));
+    for (std::size_t j = 0; j < at.block.count; ++j) {
+      const Floats probability = exp_of_score(load(scores.row(j) + i) - shift);
+      float* to = call.probabilities + (row + at.tile.first + i) * call.keys + at.block.first;
+      for (std::size_t lane = 0; lane < kLanes && i + lane < at.tile.count; ++lane) {
+        to[lane * call.keys + j] = probability[lane];
+      }
     }
   }
 }
@@ -158,21 +174,7 @@ class ForwardStrip {
         const Meeting at{tile, block, Sight(call_, tile, block)};
         key_by_query(at, keys(), queries_transposed(t), scores());
         hide(at, scores());
-        write_probabilities(at, largest(t));
-      }
-    }
-  }
-
-  void write_probabilities(const Meeting& at, const float* log_sums) {
-    const std::size_t row = (strip_.sequence * call_.heads + strip_.head) * call_.queries;
-    for (std::size_t i = 0; i < at.tile.count; i += kLanes) {
-      const Floats shift = finite_or_zero(load(log_sums + i));
-      for (std::size_t j = 0; j < at.block.count; ++j) {
-        const Floats probability = exp_of_score(load(scores().row(j) + i) - shift);
-        float* to = call_.probabilities + (row + at.tile.first + i) * call_.keys + at.block.first;
-        for (std::size_t lane = 0; lane < kLanes && i + lane < at.tile.count; ++lane) {
-          to[lane * call_.keys + j] = probability[lane];
-        }
+        write_probabilities_of(call_, strip_, at, scores(), largest(t));
       }
     }
   }

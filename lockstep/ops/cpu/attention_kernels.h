@@ -98,6 +98,7 @@ struct ForwardRoom {
   float* values = nullptr;   // [block, head]
   float* scores = nullptr;   // [block of keys, block of queries]
   float* kept = nullptr;     // the same: what dropout multiplies by
+  float* packed = nullptr;   // [2, block, block]: for tiles
 };
 
 // For the one query of a sequence.
@@ -121,6 +122,7 @@ struct BackwardRoom {
   float* scores = nullptr;              // [block of keys, block of queries], then probabilities
   float* dscores = nullptr;             // the same
   float* kept = nullptr;                // the same
+  float* packed = nullptr;              // [2, block, block]: for tiles
   float* dkeys = nullptr;               // [keys, head]
   float* dvalues = nullptr;             // [keys, head]
 };
@@ -133,12 +135,19 @@ struct AttentionKernels {
               const RowRoom& room);
 };
 
+// Whether attention can be done in tiles (gemm/tiles.h), where there are some.
+inline bool fits_squares(const AttentionCall& call) {
+  return call.dtype == DType::kBF16 && call.head_size % 32 == 0;
+}
+
 extern const AttentionKernels kAttentionScalar;
+extern const AttentionKernels kAttentionEmulated;  // kAttentionAmx in plain loops
 #if defined(__aarch64__)
 extern const AttentionKernels kAttentionNeon;
 #elif defined(__x86_64__)
 extern const AttentionKernels kAttentionAvx2;
 extern const AttentionKernels kAttentionAvx512;
+extern const AttentionKernels kAttentionAmx;
 #endif
 
 }  // namespace lockstep::cpu

@@ -51,7 +51,8 @@ ForwardRoom lay_out_forward(const Extents& extents, Cursor& cursor) {
           .keys = cursor.take(matrix),
           .values = cursor.take(matrix),
           .scores = cursor.take(square),
-          .kept = cursor.take(square)};
+          .kept = cursor.take(square),
+          .packed = cursor.take(2 * square)};
 }
 
 RowRoom lay_out_row(const Extents& extents, Cursor& cursor) {
@@ -75,6 +76,7 @@ BackwardRoom lay_out_backward(const Extents& extents, Cursor& cursor) {
           .scores = cursor.take(square),
           .dscores = cursor.take(square),
           .kept = cursor.take(square),
+          .packed = cursor.take(2 * square),
           .dkeys = cursor.take(extents.keys * extents.head),
           .dvalues = cursor.take(extents.keys * extents.head)};
 }

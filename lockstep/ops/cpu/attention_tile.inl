@@ -66,7 +66,7 @@ void prefetch(const HeadPart<T>& from, std::size_t count, std::size_t head_size,
 }
 
 // to[i][j] = from[j][i], of padded(count) rows.
-void transpose(const Matrix& from, std::size_t count, const Matrix& to) {
+inline void transpose(const Matrix& from, std::size_t count, const Matrix& to) {
   constexpr std::size_t kSide = 4;
   for (std::size_t j = 0; j < padded(count); j += kSide) {
     for (std::size_t i = 0; i < from.stride; i += kSide) {
@@ -91,11 +91,11 @@ void narrow(const Matrix& from, std::size_t count, std::size_t head_size, float 
   }
 }
 
-void clear(const Matrix& matrix, std::size_t rows) {
+inline void clear(const Matrix& matrix, std::size_t rows) {
   std::memset(matrix.data, 0, rows * matrix.stride * sizeof(float));
 }
 
-void fill(float* to, std::size_t count, float value) {
+inline void fill(float* to, std::size_t count, float value) {
   for (std::size_t i = 0; i < count; ++i) to[i] = value;
 }
 
@@ -187,8 +187,8 @@ std::size_t first_column(const Sight& sight, std::size_t j) {
 
 // c[key][query] = left[key] . right[query], the latter transposed. Patches that are hidden as a
 // whole are left out.
-void key_by_query(const Meeting& at, const Matrix& left, const Matrix& right_transposed,
-                  const Matrix& c) {
+inline void key_by_query(const Meeting& at, const Matrix& left, const Matrix& right_transposed,
+                         const Matrix& c) {
   const std::size_t end = padded(at.tile.count);
   for (std::size_t j = 0; j < at.block.count; j += kPatchRows) {
     multiply_rows<Left::kRows, Start::kZero>(left, right_transposed, c, j,
@@ -197,15 +197,16 @@ void key_by_query(const Meeting& at, const Matrix& left, const Matrix& right_tra
 }
 
 // c[query] = c[query] * factors[query] + the sum over keys of weights[key][query] right[key].
-void add_over_keys(const Meeting& at, const Matrix& weights, const Matrix& right, const Matrix& c,
-                   const float* factors) {
+inline void add_over_keys(const Meeting& at, const Matrix& weights, const Matrix& right,
+                          const Matrix& c, const float* factors) {
   for (std::size_t i = 0; i < at.tile.count; i += kPatchRows) {
     const std::size_t end = at.sight.key_end(i + kPatchRows - 1, at.block.count);
     multiply_rows<Left::kColumns, Start::kRescaled>(weights, right, c, i, {0, right.stride},
                                                     {0, end}, factors);
   }
 }
-void add_over_keys(const Meeting& at, const Matrix& weights, const Matrix& right, const Matrix& c) {
+inline void add_over_keys(const Meeting& at, const Matrix& weights, const Matrix& right,
+                          const Matrix& c) {
   for (std::size_t i = 0; i < at.tile.count; i += kPatchRows) {
     const std::size_t end = at.sight.key_end(i + kPatchRows - 1, at.block.count);
     multiply_rows<Left::kColumns, Start::kFormer>(weights, right, c, i, {0, right.stride},
@@ -214,8 +215,8 @@ void add_over_keys(const Meeting& at, const Matrix& weights, const Matrix& right
 }
 
 // c[key] += the sum over queries of weights[key][query] right[query].
-void add_over_queries(const Meeting& at, const Matrix& weights, const Matrix& right,
-                      const Matrix& c) {
+inline void add_over_queries(const Meeting& at, const Matrix& weights, const Matrix& right,
+                             const Matrix& c) {
   for (std::size_t j = 0; j < at.block.count; j += kPatchRows) {
     const std::size_t begin = round_down(at.sight.first_query(j), kLanes);
     multiply_rows<Left::kRows, Start::kFormer>(weights, right, c, j, {0, right.stride},
@@ -224,7 +225,7 @@ void add_over_queries(const Meeting& at, const Matrix& weights, const Matrix& ri
 }
 
 // Scores of keys that a query does not see become -infinity.
-void hide(const Meeting& at, const Matrix& scores) {
+inline void hide(const Meeting& at, const Matrix& scores) {
   const std::size_t queries = padded(at.tile.count);
   for (std::size_t j = 0; j < at.block.count; ++j) {
     const bool masked = at.block.mask != nullptr && at.block.mask[j] == 0;

@@ -5,6 +5,11 @@
 
 #include "lockstep/base/error.h"
 
+#if defined(__x86_64__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 namespace lockstep::cpu {
 
 std::string_view name(Isa isa) {
@@ -17,8 +22,23 @@ std::string_view name(Isa isa) {
       return "avx2";
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kAmx:
+      return "amx";
   }
   return "?";
+}
+
+bool has_tiles() {
+#if defined(__x86_64__)
+  constexpr long kRequestPermission = 0x1023;
+  constexpr long kTileData = 18;
+  static const bool granted = __builtin_cpu_supports("amx-tile") &&
+                              __builtin_cpu_supports("amx-bf16") &&
+                              ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return granted;
+#else
+  return false;
+#endif
 }
 
 std::vector<Isa> available_isas() {
@@ -28,6 +48,7 @@ std::vector<Isa> available_isas() {
 #elif defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
+    if (has_tiles()) isas.push_back(Isa::kAmx);
     isas.push_back(Isa::kAvx512);
   }
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&

@@ -30,6 +30,7 @@
   extern const Table table;                                 \
   }                                                         \
   inline const Table& table(Isa isa) {                      \
+    if (isa == Isa::kAmx) return avx512::table;             \
     if (isa == Isa::kAvx512) return avx512::table;          \
     return isa == Isa::kAvx2 ? avx2::table : scalar::table; \
   }

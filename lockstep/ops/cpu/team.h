@@ -2,7 +2,8 @@
 //
 // run(f) calls f(0), f(1), ... f(size() - 1), one on each thread (0 on the caller's), and returns
 // when all have returned; what they wrote is then visible to the caller. Which part of the work a
-// thread does follows from its number alone, so results never depend on timing. Threads wait for
+// thread does follows from its number alone, or its results do not tell who did it (supply.h), so
+// they never depend on timing. Threads wait for
 // work spinning for a moment, then asleep. An exception of any f is rethrown, that of the lowest
 // thread first.
 //

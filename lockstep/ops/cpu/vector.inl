@@ -62,6 +62,8 @@ inline Words to_upper_half(Shorts x) {
 inline Shorts upper_half(Words x) {
 #if defined(__ARM_NEON)
   return vshrn_n_u32(x, 16);
+#elif LOCKSTEP_VECTOR_BYTES == 64
+  return (Shorts)_mm512_maskz_cvtepi32_epi16(0xffff, (__m512i)(x >> 16));
 #else
   return __builtin_convertvector(x >> 16, Shorts);
 #endif
@@ -71,11 +73,15 @@ inline Floats load(const BFloat16* from) {
   return (Floats)to_upper_half(*reinterpret_cast<const ShortsInMemory*>(from));
 }
 
-// Rounds to nearest even; a NaN stays one.
-inline void store(BFloat16* to, Floats x) {
+// The nearest bf16, or the even one of two, in the upper half; a NaN stays one. What is in the
+// lower half is nothing.
+inline Words rounded_to_bfloat16(Floats x) {
   const Words bits = (Words)x;
   const Words rounded = bits + 0x7fff + ((bits >> 16) & 1);
-  *reinterpret_cast<ShortsInMemory*>(to) = upper_half(x == x ? rounded : bits | 0x400000);
+  return x == x ? rounded : bits | 0x400000;
+}
+inline void store(BFloat16* to, Floats x) {
+  *reinterpret_cast<ShortsInMemory*>(to) = upper_half(rounded_to_bfloat16(x));
 }
 
 #if defined(__ARM_NEON)

@@ -14,6 +14,7 @@
 #include "lockstep/base/counter_rng.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/half.h"
+#include "lockstep/ops/cpu/attention_kernels.h"
 #include "lockstep/ops/ops.h"
 #include "lockstep/tensor/buffer.h"
 
@@ -33,6 +34,7 @@ struct Case {
   Mask mask = Mask::kNone;
   double dropout = 0;
   float size = 1;  // of the elements of q and k
+  float sign = 1;  // of the scale
   std::string text() const {
     return fmt::format("batch {} queries {} keys {} heads {}/{} of {} {} {} mask {} dropout {}",
                        shape.batch, shape.queries, shape.keys, shape.heads, shape.kv_heads,
@@ -149,7 +151,7 @@ ops::Dropout dropout_of(const Case& c) {
 
 ops::Attention forward_of(const Case& c, const Inputs& in, const Results& to) {
   return {.shape = c.shape,
-          .scale = 1 / std::sqrt(static_cast<float>(c.shape.head_size)),
+          .scale = c.sign / std::sqrt(static_cast<float>(c.shape.head_size)),
           .q = in.q(),
           .k = in.k(),
           .v = in.v(),
@@ -185,24 +187,43 @@ Results reference(const Case& c, const Inputs& in) {
   return results;
 }
 
+// An instruction set, or other kernels than it has.
+struct Computer {
+  Computer(Isa the_isa) : isa(the_isa), text(name(the_isa)) {}
+  static Computer emulated_tiles() {
+    Computer computer(Isa::kScalar);
+    computer.kernels = &cpu::kAttentionEmulated;
+    computer.text = "emulated tiles";
+    return computer;
+  }
+  Isa isa;
+  std::string text;
+  const cpu::AttentionKernels* kernels = nullptr;
+};
+
 // Backward takes the out and log_sum of `given`, so that it is compared on the same inputs. The
 // scratch memory is as large as it was asked for, and begins at an odd address.
-Results blocked(const Case& c, const Inputs& in, Isa isa, int threads, const Results* given) {
+Results blocked(const Case& c, const Inputs& in, const Computer& computer, int threads,
+                const Results* given) {
   Results results(c, in);
   ThreadTeam team(threads);
-  const Cpu cpu{team, isa};
+  const Cpu cpu{team, computer.isa};
+  const auto run = [&](const auto& call, std::byte* memory) {
+    if (computer.kernels == nullptr) return cpu::run(cpu, call, memory);
+    cpu::run(cpu, *computer.kernels, call, memory);
+  };
   const std::size_t bytes = cpu::attention_scratch(cpu, c.shape);
   const auto memory = std::make_unique<std::byte[]>(bytes + 1);
   std::byte* scratch = memory.get() + 1;
   std::memset(scratch, 0xff, bytes);  // NaNs
-  cpu::run(cpu, forward_of(c, in, results), scratch);
+  run(forward_of(c, in, results), scratch);
   std::memset(scratch, 0xff, bytes);
   ops::AttentionBackward backward = backward_of(c, in, results);
   if (given != nullptr) {
     backward.out = given->out;
     backward.log_sum = given->log_sum;
   }
-  cpu::run(cpu, backward, scratch);
+  run(backward, scratch);
   return results;
 }
 
@@ -227,11 +248,11 @@ double tolerance(DType dtype) {
   return 4e-6;
 }
 
-void expect_agreement(const Case& c, Isa isa, int threads = 2) {
-  SCOPED_TRACE(c.text() + " on " + std::string(name(isa)));
+void expect_agreement(const Case& c, const Computer& computer, int threads = 2) {
+  SCOPED_TRACE(c.text() + " on " + computer.text);
   const Inputs in(c);
   const Results expected = reference(c, in);
-  const Results actual = blocked(c, in, isa, threads, &expected);
+  const Results actual = blocked(c, in, computer, threads, &expected);
   const double limit = tolerance(c.shape.dtype);
   EXPECT_LE(distance(actual.out, expected.out), limit);
   EXPECT_LE(distance(actual.log_sum, expected.log_sum), 4e-6);
@@ -313,16 +334,20 @@ TEST(Attention, AQueryWithoutKeysHasNoLogSum) {
   for (std::size_t i = 0; i < 16; ++i) EXPECT_EQ(element(results.out, i), 0) << i;
 }
 
+void spoil_padding(const Inputs& in) {
+  const std::size_t width = static_cast<std::size_t>(in.key_shape[1]);
+  for (std::size_t j = 0; j < static_cast<std::size_t>(in.key_shape[0]); ++j) {
+    if (in.mask.tensor.as<std::uint8_t>()[j] != 0) continue;
+    for (std::size_t i = 0; i < width; ++i) {
+      set(in.keys_values, j * width + i, std::numeric_limits<float>::quiet_NaN());
+    }
+  }
+}
+
 TEST(Attention, PaddingMayHoldAnything) {
   Case c{.shape = shape_of(1, 70, 70, 1, 1, 16), .mask = Mask::kSome};
   const Inputs in(c), spoilt(c);
-  const std::size_t width = static_cast<std::size_t>(spoilt.key_shape[1]);
-  for (std::size_t j = 0; j < 70; ++j) {
-    if (spoilt.mask.tensor.as<std::uint8_t>()[j] != 0) continue;
-    for (std::size_t i = 0; i < width; ++i) {
-      set(spoilt.keys_values, j * width + i, std::numeric_limits<float>::quiet_NaN());
-    }
-  }
+  spoil_padding(spoilt);
   for (const Isa isa : cpu::available_isas()) {
     const Results clean = blocked(c, in, isa, 2, nullptr);
     const Results results = blocked(c, spoilt, isa, 2, nullptr);
@@ -383,6 +408,67 @@ TEST(Attention, LargeScoresStayFinite) {
       EXPECT_LE(distance(results.dkeys_values, expected.dkeys_values), 4e-3);
       EXPECT_LE(distance(results.dqueries, expected.dqueries), 2e-2);
     }
+  }
+}
+
+std::vector<Computer> computers_with_tiles() {
+  std::vector<Computer> computers{Computer::emulated_tiles()};
+  if (cpu::available_isas().front() == Isa::kAmx) computers.emplace_back(Isa::kAmx);
+  return computers;
+}
+
+TEST(AttentionInTiles, AgreesWithTheReference) {
+  const auto shape = [](std::int64_t queries, std::int64_t keys, std::int64_t head_size,
+                        bool causal) {
+    return shape_of(1, queries, keys, 1, 1, head_size, causal, DType::kBF16);
+  };
+  for (const Computer& computer : computers_with_tiles()) {
+    for (const std::int64_t queries : {1, 17, 64, 130}) {
+      for (const std::int64_t keys : {1, 3, 65, 128, 199}) {
+        for (const bool causal : {false, true}) {
+          expect_agreement({.shape = shape(queries, keys, 32, causal)}, computer);
+        }
+      }
+    }
+    expect_agreement({.shape = shape(70, 100, 64, true), .sign = -1}, computer);
+    expect_agreement({.shape = shape(70, 100, 96, true)}, computer, 3);
+    expect_agreement({.shape = shape(67, 130, 32, true), .mask = Mask::kSome, .dropout = 0.3},
+                     computer);
+    // Threads share one head, and some of them see only blocks that are not full.
+    expect_agreement({.shape = shape_of(1, 131, 131, 2, 1, 32, true, DType::kBF16), .dropout = 0.1},
+                     computer, 3);
+    expect_agreement({.shape = shape_of(2, 67, 67, 6, 2, 32, true, DType::kBF16),
+                      .mask = Mask::kAllOfOneSequence},
+                     computer);
+    expect_agreement({.shape = shape(66, 67, 48, true)}, computer);  // is not done in tiles
+  }
+}
+
+TEST(AttentionInTiles, GivesTheSameBitsOnAnyNumberOfThreads) {
+  const Case c{.shape = shape_of(3, 130, 140, 4, 2, 32, true, DType::kBF16), .mask = Mask::kSome};
+  const Inputs in(c);
+  for (const Computer& computer : computers_with_tiles()) {
+    const Results one = blocked(c, in, computer, 1, nullptr);
+    for (const int threads : {2, 3, 7}) {
+      SCOPED_TRACE(threads);
+      const Results many = blocked(c, in, computer, threads, nullptr);
+      EXPECT_TRUE(same_bits(many.out, one.out));
+      EXPECT_TRUE(same_bits(many.dqueries, one.dqueries));
+      EXPECT_TRUE(same_bits(many.dkeys_values, one.dkeys_values));
+    }
+  }
+}
+
+TEST(AttentionInTiles, PaddingMayHoldAnything) {
+  const Case c{.shape = shape_of(1, 70, 70, 1, 1, 32, false, DType::kBF16), .mask = Mask::kSome};
+  const Inputs in(c), spoilt(c);
+  spoil_padding(spoilt);
+  for (const Computer& computer : computers_with_tiles()) {
+    const Results clean = blocked(c, in, computer, 2, nullptr);
+    const Results results = blocked(c, spoilt, computer, 2, nullptr);
+    EXPECT_TRUE(same_bits(results.out, clean.out));
+    EXPECT_TRUE(same_bits(results.dqueries, clean.dqueries));
+    EXPECT_TRUE(same_bits(results.dkeys_values, clean.dkeys_values));
   }
 }
 

@@ -2,112 +2,27 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <random>
-#include <string>
 #include <vector>
 
 #include "lockstep/ops/cpu/gemm/blocks.h"
 #include "lockstep/ops/cpu/gemm/packed.h"
-#include "lockstep/ops/element.h"
+#include "tests/ops/cpu/products.h"
 
 namespace lockstep::cpu::gemm {
 namespace {
 
 constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
-std::vector<std::byte> elements_of(DType dtype, const std::vector<double>& values) {
-  std::vector<std::byte> bytes(values.size() * size_of(dtype));
-  ops::with_float_type(dtype, [&]<class T>(T) {
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const T element = ops::rounded<T>(values[i]);
-      std::memcpy(bytes.data() + i * sizeof(T), &element, sizeof(T));
-    }
-  });
-  return bytes;
-}
-
-std::vector<double> values_of(DType dtype, const std::vector<std::byte>& bytes) {
-  std::vector<double> values(bytes.size() / size_of(dtype));
-  ops::with_float_type(dtype, [&]<class T>(T) {
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      T element;
-      std::memcpy(&element, bytes.data() + i * sizeof(T), sizeof(T));
-      values[i] = ops::to_double(element);
-    }
-  });
-  return values;
-}
-
-// Integers so small that all sums are exact in f32: whatever the order, there is one right result.
-std::vector<double> small_integers(std::size_t count, unsigned seed) {
-  std::mt19937 random(seed);
-  std::vector<double> values(count);
-  for (double& value : values) value = static_cast<double>(random() % 7) - 3;
-  return values;
-}
-
-std::string text(const ProductShape& shape) {
-  return std::to_string(shape.m) + " x " + std::to_string(shape.n) + " x " +
-         std::to_string(shape.k) + " " + std::string(name(shape.dtype)) + " to " +
-         std::string(name(shape.output)) + (shape.a_transposed ? " a^T" : "") +
-         (shape.b_transposed ? " b^T" : "");
-}
-
-struct Inputs {
-  std::vector<double> a, b;  // as they lie
-  std::vector<double> bias, added, factor;
-};
-
-Inputs integer_inputs(const ProductShape& shape) {
-  return {.a = small_integers(shape.m * shape.k, 1),
-          .b = small_integers(shape.k * shape.n, 2),
-          .bias = small_integers(shape.n, 3),
-          .added = small_integers(shape.m * shape.n, 4),
-          .factor = small_integers(shape.m * shape.n, 5)};
-}
-
-// The output, which holds `added` before.
-std::vector<std::byte> packed(const Cpu& cpu, const ProductShape& shape, const Inputs& inputs) {
-  const auto a = elements_of(shape.dtype, inputs.a);
-  const auto b = elements_of(shape.dtype, inputs.b);
-  const auto bias = elements_of(shape.output, inputs.bias);
-  const auto factor = elements_of(shape.output, inputs.factor);
-  auto output = elements_of(shape.output, inputs.added);
-  // On the heap and as small as promised, for the address sanitizer to see what lies behind.
-  std::vector<std::byte> scratch(packed_scratch(cpu, shape));
-  run_packed(cpu,
-             {.shape = shape,
-              .a = a.data(),
-              .b = b.data(),
-              .output = output.data(),
-              .finish = {.bias = shape.bias ? bias.data() : nullptr,
-                         .added = shape.added ? output.data() : nullptr,
-                         .factor = shape.factor ? factor.data() : nullptr}},
-             scratch.data());
-  return output;
-}
-
-std::vector<double> exact(const ProductShape& shape, const Inputs& inputs) {
-  std::vector<double> output(shape.m * shape.n);
-  for (std::size_t i = 0; i < shape.m; ++i) {
-    for (std::size_t j = 0; j < shape.n; ++j) {
-      double sum = 0;
-      for (std::size_t p = 0; p < shape.k; ++p) {
-        sum += inputs.a[shape.a_transposed ? p * shape.m + i : i * shape.k + p] *
-               inputs.b[shape.b_transposed ? j * shape.k + p : p * shape.n + j];
-      }
-      if (shape.bias) sum += inputs.bias[j];
-      if (shape.added) sum += inputs.added[i * shape.n + j];
-      if (shape.factor) sum *= inputs.factor[i * shape.n + j];
-      output[i * shape.n + j] = sum;
-    }
-  }
-  return output;
+std::vector<std::byte> packed(const Cpu& cpu, const ProductShape& shape,
+                              const ProductInputs& inputs) {
+  return output_of(
+      shape, inputs, packed_scratch(cpu, shape),
+      [&](const Product& product, std::byte* scratch) { run_packed(cpu, product, scratch); });
 }
 
 void expect_exact(const Cpu& cpu, const ProductShape& shape) {
-  const Inputs inputs = integer_inputs(shape);
+  const ProductInputs inputs = integer_inputs(shape);
   ASSERT_EQ(packed(cpu, shape, inputs), elements_of(shape.output, exact(shape, inputs)))
       << name(cpu.isa) << ", " << cpu.team.size() << " threads: " << text(shape);
 }
@@ -185,7 +100,7 @@ TEST(Gemm, FinishesInOrderAndRoundsOnce) {
 TEST(Gemm, GivesTheSameBitsWithAnyNumberOfThreads) {
   std::mt19937 random(7);
   std::normal_distribution<double> normal;
-  Inputs inputs;
+  ProductInputs inputs;
   const ProductShape shape{.m = 101, .n = 203, .k = 1200, .added = true};
   for (std::size_t i = 0; i < shape.m * shape.k; ++i) inputs.a.push_back(normal(random));
   for (std::size_t i = 0; i < shape.k * shape.n; ++i) inputs.b.push_back(normal(random));
@@ -206,7 +121,7 @@ TEST(Gemm, IsAsPreciseAsFloatsAllow) {
   std::mt19937 random(11);
   std::normal_distribution<double> normal;
   const ProductShape shape{.m = 9, .n = 14, .k = 5000, .b_transposed = true};
-  Inputs inputs;
+  ProductInputs inputs;
   for (std::size_t i = 0; i < shape.m * shape.k; ++i) {
     inputs.a.push_back(static_cast<float>(normal(random)));
   }

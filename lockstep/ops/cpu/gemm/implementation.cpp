@@ -5,6 +5,7 @@
 #include "lockstep/ops/cpu/gemm/few_rows.h"
 #include "lockstep/ops/cpu/gemm/onednn.h"
 #include "lockstep/ops/cpu/gemm/packed.h"
+#include "lockstep/ops/cpu/gemm/tiled.h"
 
 namespace lockstep::cpu::gemm {
 namespace {
@@ -35,6 +36,7 @@ std::unique_ptr<Implementation> make_packed(const Cpu& cpu) {
 std::vector<std::unique_ptr<Implementation>> implementations(const Cpu& cpu) {
   std::vector<std::unique_ptr<Implementation>> all;
   all.push_back(make_few_rows(cpu));
+  if (auto tiled = make_tiled(cpu)) all.push_back(std::move(tiled));
   // Who asks for kernels of a lesser instruction set gets these.
   if (cpu.isa == available_isas().front()) {
     if (auto onednn = make_onednn(cpu)) all.push_back(std::move(onednn));

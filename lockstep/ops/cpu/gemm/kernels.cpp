@@ -8,6 +8,7 @@ const Kernels& kernels_of(Isa isa) {
     case Isa::kNeon:
       return kNeonKernels;
 #elif defined(__x86_64__)
+    case Isa::kAmx:
     case Isa::kAvx512:
       return kAvx512Kernels;
     case Isa::kAvx2:

@@ -24,7 +24,7 @@ bool is_fast(Isa isa, DType dtype, std::string_view implementation) {
   const auto has = [&](std::string_view word) {
     return implementation.find(word) != std::string_view::npos;
   };
-  if (isa != Isa::kAvx2 && isa != Isa::kAvx512) return false;
+  if (isa != Isa::kAvx2 && isa != Isa::kAvx512 && isa != Isa::kAmx) return false;
   if (dtype == DType::kBF16) return has("brg:") && has("bf16");
   return dtype == DType::kF32 && (has("brg:") || has("gemm:jit"));
 }

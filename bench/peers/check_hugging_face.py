@@ -1,0 +1,128 @@
+"""Whether models go to lockstep and back, judged by Hugging Face transformers itself.
+
+    pip install torch transformers tokenizers safetensors
+    python3 check_hugging_face.py path/to/lockstep
+
+Makes small models of every family with random parameters, saves them as transformers does, imports
+them into lockstep and exports them again, in one file and in several, in f32, bf16 and f16. The
+exported folder must load with no parameter missing or left over, and its logits must be those of
+the model that was saved (of the rounded model, in 16 bits). So must the tokenizer. Prints a line
+for each, and exits with 1 where one failed.
+"""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, decoders, trainers
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers.utils import logging
+
+TOLERANCE = 1e-4
+TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+TEXT = "Of all that is written I love only what a man has written with his blood. " * 20
+
+
+def make_models():
+    gpt2 = dict(vocab_size=307, n_positions=32, n_embd=48, n_layer=3, n_head=3,
+                bos_token_id=0, eos_token_id=0)
+    llama = dict(vocab_size=307, max_position_embeddings=32, hidden_size=48, num_hidden_layers=2,
+                 num_attention_heads=6, num_key_value_heads=2, intermediate_size=80,
+                 rms_norm_eps=1e-5, bos_token_id=0, eos_token_id=0)
+    bert = dict(vocab_size=307, max_position_embeddings=32, hidden_size=40, num_hidden_layers=2,
+                num_attention_heads=5, intermediate_size=96)
+    yield "gpt2", GPT2LMHeadModel(GPT2Config(**gpt2))
+    yield "gpt2, wide", GPT2LMHeadModel(GPT2Config(**gpt2, n_inner=100, layer_norm_epsilon=1e-3))
+    yield "llama", LlamaForCausalLM(LlamaConfig(**llama, tie_word_embeddings=False))
+    yield "llama, tied", LlamaForCausalLM(LlamaConfig(
+        **llama, tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 500000.0}))
+    yield "bert", BertForMaskedLM(BertConfig(**bert))
+
+
+def shake(model):
+    """Biases and gains that matter, and logits that differ."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3).add_(0.05 * torch.randn_like(parameter))
+
+
+def save_tokenizer(folder):
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=307, special_tokens=["<|endoftext|>"],
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train_from_iterator([TEXT], trainer)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|endoftext|>",
+                            bos_token="<|endoftext|>").save_pretrained(folder)
+
+
+def lockstep(program, *arguments):
+    done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"lockstep {' '.join(map(str, arguments))}: {done.stderr}")
+
+
+def logits_of(model, tokens):
+    model.eval()
+    with torch.no_grad():
+        return model(input_ids=tokens).logits
+
+
+def check(program, name, model, folder):
+    shake(model)
+    saved, run = folder / "saved", folder / "run"
+    model.save_pretrained(saved)
+    save_tokenizer(saved)
+    lockstep(program, "import", saved, run)
+    lockstep(program, "inspect", run)
+    tokens = torch.randint(307, (3, 17))
+    load = AutoModelForMaskedLM if name.startswith("bert") else AutoModelForCausalLM
+    worst = 0.0
+    for dtype, torch_type in TYPES.items():
+        for size in ("5GB", "20KB"):
+            exported = folder / f"exported-{dtype}-{size}"
+            lockstep(program, "export", run, exported, "--dtype", dtype, "--shard-size", size)
+            if (exported / "model.safetensors.index.json").exists() != (size == "20KB"):
+                raise RuntimeError(f"{name}: shards of {size} are not as asked for")
+            loaded, info = load.from_pretrained(exported, output_loading_info=True, dtype="auto")
+            for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+                if info[kind]:
+                    raise RuntimeError(f"{name}: {kind}: {info[kind]}")
+            if loaded.dtype != torch_type:
+                raise RuntimeError(f"{name}: loaded as {loaded.dtype} instead of {torch_type}")
+            rounded = load.from_pretrained(saved, dtype=torch_type).float()
+            difference = (logits_of(loaded.float(), tokens) - logits_of(rounded, tokens)).abs().max()
+            worst = max(worst, difference.item())
+            ours, theirs = (AutoTokenizer.from_pretrained(f) for f in (exported, saved))
+            if ours(TEXT).input_ids != theirs(TEXT).input_ids or ours.eos_token != "<|endoftext|>":
+                raise RuntimeError(f"{name}: the exported tokenizer is another")
+    if not worst <= TOLERANCE:
+        raise RuntimeError(f"{name}: logits differ by {worst:.3g}")
+    spread = logits_of(model, tokens).std().item()
+    print(f"{name}: logits of deviation {spread:.3g} differ by {worst:.3g} at most")
+
+
+def main():
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    torch.set_num_threads(1)
+    torch.manual_seed(7)
+    failures = 0
+    for name, model in make_models():
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                check(sys.argv[1], name, model, pathlib.Path(folder))
+            except RuntimeError as error:
+                print(error)
+                failures += 1
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

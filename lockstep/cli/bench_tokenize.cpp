@@ -1,0 +1,87 @@
+// lockstep bench tokenize: how fast text becomes ids, beside Hugging Face's tokenizers.
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/units.h"
+#include "lockstep/bench/tokenize/bench_tokenize.h"
+#include "lockstep/cli/bench.h"
+
+namespace lockstep::cli {
+namespace {
+
+constexpr const char* kTokenizeExamples =
+    R"(Encodes a text on one thread, in documents of some KiB, several times over. With --peers also
+Hugging Face's tokenizers on one thread, by turns in one run; ids have to be the same.
+
+Examples:
+  lockstep bench tokenize --peers
+  lockstep bench tokenize --tokenizer gpt2/tokenizer.json --text book.txt --peers --json out.json
+
+Without --text a text of many languages, code and white space is made up; without --tokenizer a BPE
+is learned from the text. The library is looked for in --python, LOCKSTEP_PYTHON, build/peers
+(./dev peers) and python3.)";
+
+struct TokenizeFlags {
+  std::string tokenizer;
+  std::string text;
+  std::string size = "10MB";
+  int rounds = 5;
+  bool peers = false;
+  std::string python;
+  std::string peers_folder;
+  std::string json;
+};
+
+bench::TokenizeBench make_tokenize_bench(const TokenizeFlags& flags) {
+  bench::TokenizeBench bench{.tokenizer = flags.tokenizer,
+                             .text = flags.text,
+                             .bytes = parse_bytes(flags.size),
+                             .rounds = flags.rounds,
+                             .peers = flags.peers,
+                             .python = flags.python,
+                             .json = flags.json};
+  bench.command = std::filesystem::read_symlink("/proc/self/exe");
+  bench.peers_folder = flags.peers_folder.empty() ? bench.command.parent_path() / "bench" / "peers"
+                                                  : std::filesystem::absolute(flags.peers_folder);
+  return bench;
+}
+
+}  // namespace
+
+void add_bench_tokenize(CLI::App& bench, int& exit_code) {
+  const auto flags = std::make_shared<TokenizeFlags>();
+  CLI::App* command =
+      bench.add_subcommand("tokenize", "Time tokenizers, beside Hugging Face's library");
+  command->footer(kTokenizeExamples);
+  command->add_option("--tokenizer", flags->tokenizer, "a tokenizer.json, or a folder with one")
+      ->type_name("PATH");
+  command->add_option("--text", flags->text, "what is encoded")->type_name("FILE");
+  command->add_option("--size", flags->size, "of the text that is made up")
+      ->type_name("BYTES")
+      ->capture_default_str();
+  command->add_option("--rounds", flags->rounds, "how often each encodes all of it")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  command->add_flag("--peers", flags->peers, "also run Hugging Face's tokenizers");
+  command->add_option("--python", flags->python, "a Python that has the library")
+      ->type_name("PATH");
+  command
+      ->add_option("--peers-folder", flags->peers_folder,
+                   "where the peers' scripts are (bench/peers beside this program)")
+      ->type_name("FOLDER");
+  command->add_option("--json", flags->json, "write the results as an array of objects")
+      ->type_name("FILE");
+  command->callback([flags, &exit_code] {
+    try {
+      exit_code = bench::run_tokenize(make_tokenize_bench(*flags)) ? 0 : 1;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kAborted) throw;
+      fmt::print(stderr, "lockstep: {}\n", error.what());
+      exit_code = kInterrupted;
+    }
+  });
+}
+
+}  // namespace lockstep::cli

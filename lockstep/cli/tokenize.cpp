@@ -1,0 +1,247 @@
+// lockstep tokenize: texts into a token file.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/base/content_hash.h"
+#include "lockstep/base/cpu_set.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/file.h"
+#include "lockstep/base/mapped_file.h"
+#include "lockstep/base/number.h"
+#include "lockstep/base/text.h"
+#include "lockstep/base/units.h"
+#include "lockstep/cli/command.h"
+#include "lockstep/cli/text_table.h"
+#include "lockstep/data/tokenize.h"
+#include "lockstep/data/tokenizer_choice.h"
+
+namespace lockstep::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kSecondsBetweenLines = 0.2;
+
+constexpr const char* kTokenizeExamples =
+    R"(Inputs are files, folders (with all that is in them, by name) and - for standard input. Each
+file is a document; with --jsonl each line, with --blank-lines what stands between blank lines.
+Behind each document comes the tokenizer's end of text, where it has one. The ids do not depend on
+the number of threads. The tokenizer is written beside the tokens, as tokenizer.json.
+
+Examples:
+  lockstep tokenize shakespeare.txt -o data/shakespeare.tokens --tokenizer character
+  lockstep tokenize corpus/ -o data/corpus.tokens --tokenizer bpe --vocabulary 8192
+  lockstep tokenize web.jsonl --jsonl text -o data/web.tokens --tokenizer gpt2/tokenizer.json
+  zcat *.gz | lockstep tokenize - -o data/train.bin --format nanogpt --tokenizer gpt2/
+
+byte        each byte is a token (the default)
+character   each character of the inputs
+bpe         byte-level BPE, learned from the inputs
+PATH        a tokenizer.json, or a folder with one
+
+lockstep    OUT.tokens, which knows vocabulary, documents and tokenizer (the default)
+nanogpt     OUT.bin: ids of 2 bytes      llm.c    OUT.bin with llm.c's header
+megatron    OUT.bin and OUT.idx)";
+
+struct TokenizeFlags {
+  std::vector<std::string> inputs;
+  std::string output;
+  std::string tokenizer = "byte";
+  std::string vocabulary;
+  std::string field;
+  bool blank_lines = false;
+  std::string format = "lockstep";
+  int threads = 0;
+  double validation = 0;
+};
+
+data::TokenFormat token_format(const std::string& text) {
+  constexpr data::TokenFormat kAll[] = {data::TokenFormat::kLockstep, data::TokenFormat::kNanoGpt,
+                                        data::TokenFormat::kLlmC, data::TokenFormat::kMegatron};
+  std::vector<std::string_view> names;
+  for (const data::TokenFormat format : kAll) {
+    if (name(format) == text) return format;
+    names.push_back(name(format));
+  }
+  fail(ErrorCode::kInvalidArgument, "there is no format '{}'{}; there are {}", text,
+       did_you_mean(text, names), fmt::join(names, ", "));
+}
+
+std::vector<data::TextFile> files_of_inputs(const TokenizeFlags& flags) {
+  const std::vector<fs::path> paths(flags.inputs.begin(), flags.inputs.end());
+  return data::list_text_files(paths);
+}
+
+std::shared_ptr<const data::Tokenizer> tokenizer_of_flags(
+    const TokenizeFlags& flags, const std::vector<data::TextFile>& files) {
+  if (!flags.vocabulary.empty() && flags.tokenizer != "bpe") {
+    fail(ErrorCode::kInvalidArgument,
+         "--vocabulary is of a bpe that is learned: it goes with --tokenizer bpe");
+  }
+  const std::uint64_t vocabulary = flags.vocabulary.empty()
+                                       ? static_cast<std::uint64_t>(data::BpeTraining{}.vocabulary)
+                                       : parse_count("--vocabulary", flags.vocabulary);
+  std::vector<std::shared_ptr<const data::Text>> kept;
+  std::vector<std::string> lines;
+  std::vector<std::string_view> views;
+  if (data::is_learned(flags.tokenizer) && !flags.field.empty()) {
+    lines = data::json_line_texts(files, flags.field);
+    views.assign(lines.begin(), lines.end());
+  } else if (data::is_learned(flags.tokenizer)) {
+    for (const data::TextFile& file : files) {
+      kept.push_back(data::open_text(file));
+      views.push_back(kept.back()->view());
+    }
+  }
+  return data::choose_tokenizer(flags.tokenizer, static_cast<std::int64_t>(vocabulary), views);
+}
+
+// Whether the tokens at `path` were made by the tokenizer of that hash.
+bool was_made_by(const fs::path& path, const std::string& hash) {
+  try {
+    return data::TokenFile(path).tokenizer_hash() == hash;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// Where the tokenizer goes. One that is there already is written over only where it belongs to the
+// tokens that are written over as well: others in the folder would lose theirs.
+fs::path path_for_tokenizer(const fs::path& output, const std::string& json) {
+  fs::path path = output.parent_path() / "tokenizer.json";
+  check_can_write(path);
+  std::error_code none;
+  if (!fs::exists(path, none)) return path;
+  const MappedFile there(path);
+  if (there.text() == json || was_made_by(output, content_hash(there.text()))) return path;
+  fail(ErrorCode::kInvalidArgument,
+       "{} is another tokenizer than the one to be kept beside {}; put the tokens into a folder of "
+       "their own, or remove it",
+       path.string(), output.string());
+}
+
+// One line that is written over, on a terminal.
+class ProgressLine {
+ public:
+  void show(const data::TokenizeProgress& progress) {
+    if (!on_terminal_ || progress.seconds < shown_ + kSecondsBetweenLines) return;
+    shown_ = progress.seconds;
+    const auto done = static_cast<double>(progress.bytes_done);
+    const auto all = static_cast<double>(progress.bytes);
+    fmt::print(stderr, "\r\x1b[K{:3.0f} %  {} of {}  {}  {:.0f} s left", 100 * done / all,
+               format_bytes(done), format_bytes(all), format_bytes_per_second(done / shown_),
+               (all - done) * shown_ / done);
+  }
+  ~ProgressLine() {
+    if (shown_ > 0) fmt::print(stderr, "\r\x1b[K");
+  }
+
+ private:
+  bool on_terminal_ = ::isatty(STDERR_FILENO) == 1;
+  double shown_ = 0;
+};
+
+void print_summary(const data::TokenizeSummary& summary, const data::TokenWriter& training,
+                   const data::TokenWriter* validation, const data::Tokenizer& tokenizer) {
+  const std::uint64_t tokens =
+      training.tokens() + (validation != nullptr ? validation->tokens() : 0);
+  TextTable table("lrr");
+  table.row({"", "documents", "tokens"});
+  const auto add = [&](const data::TokenWriter& writer) {
+    table.row(
+        {writer.path().string(), format_count(writer.documents()), format_count(writer.tokens())});
+  };
+  add(training);
+  if (validation != nullptr) add(*validation);
+  fmt::print("{}", table.text(""));
+  const auto bytes = static_cast<double>(summary.bytes);
+  fmt::print("{} tokenizer of {} ids; {} of text, {:.3f} bytes per token, {}, {}\n",
+             tokenizer.kind(), format_count(static_cast<std::uint64_t>(tokenizer.vocabulary())),
+             format_bytes(bytes), tokens > 0 ? bytes / static_cast<double>(tokens) : 0,
+             format_bytes_per_second(bytes / summary.seconds),
+             format_si(static_cast<double>(tokens) / summary.seconds, "tokens/s"));
+}
+
+void tokenize_inputs(const TokenizeFlags& flags) {
+  if (!flags.field.empty() && flags.blank_lines) {
+    fail(ErrorCode::kInvalidArgument,
+         "with --jsonl each line is a document; leave out --blank-lines");
+  }
+  const fs::path output = flags.output;
+  data::TokenWriterSetup setup;
+  setup.format = token_format(flags.format);
+  const std::vector<data::TextFile> files = files_of_inputs(flags);
+  check_can_write(output);
+  const auto tokenizer = tokenizer_of_flags(flags, files);
+  const std::string json = tokenizer->json();
+  const fs::path tokenizer_path = path_for_tokenizer(output, json);
+  setup.vocabulary = tokenizer->vocabulary();
+  setup.tokenizer_hash = content_hash(json);
+
+  data::TokenWriter training(output, setup);
+  std::optional<data::TokenWriter> validation;
+  if (flags.validation > 0) {
+    fs::path held_back = output;
+    held_back.replace_extension(".validation" + output.extension().string());
+    validation.emplace(held_back, setup);
+  }
+  data::TokenWriter* const validation_writer = validation ? &*validation : nullptr;
+  data::TokenizeOptions options;
+  options.documents = !flags.field.empty() ? data::DocumentKind::kJsonLines
+                      : flags.blank_lines  ? data::DocumentKind::kBlankLines
+                                           : data::DocumentKind::kFiles;
+  options.field = flags.field;
+  options.threads = flags.threads > 0 ? flags.threads : CpuSet::of_this_thread().count();
+  options.validation = flags.validation;
+  data::TokenizeSummary summary;
+  {
+    ProgressLine line;
+    options.progress = [&line](const data::TokenizeProgress& progress) { line.show(progress); };
+    summary = data::tokenize(files, *tokenizer, options, training, validation_writer);
+  }
+  training.finish();
+  if (validation) validation->finish();
+  write_file(tokenizer_path, json);
+  print_summary(summary, training, validation_writer, *tokenizer);
+}
+
+}  // namespace
+
+void add_tokenize(CLI::App& app, int& exit_code) {
+  const auto flags = std::make_shared<TokenizeFlags>();
+  CLI::App* command = app.add_subcommand("tokenize", "Turn texts into a token file");
+  command->footer(kTokenizeExamples);
+  command->add_option("inputs", flags->inputs, "files, folders, or -")
+      ->required()
+      ->type_name("INPUT ...");
+  command->add_option("-o,--output", flags->output, "the token file to write")
+      ->required()
+      ->type_name("OUT");
+  command->add_option("--tokenizer", flags->tokenizer, "byte, character, bpe or a path")
+      ->capture_default_str();
+  command->add_option("--vocabulary", flags->vocabulary, "ids of a bpe that is learned (8192)");
+  command->add_option("--jsonl", flags->field, "inputs are JSON lines with the text in this field")
+      ->type_name("FIELD");
+  command->add_flag("--blank-lines", flags->blank_lines, "blank lines part documents");
+  command->add_option("--format", flags->format, "lockstep, nanogpt, llm.c or megatron")
+      ->capture_default_str();
+  command->add_option("--threads", flags->threads, "threads that tokenise (all allowed cores)")
+      ->check(CLI::Range(1, 4096));
+  command
+      ->add_option("--validation", flags->validation,
+                   "the part at the end that goes to OUT.validation.*, like 0.1")
+      ->check(CLI::Range(0.0, 0.9));
+  command->callback([flags, &exit_code] {
+    tokenize_inputs(*flags);
+    exit_code = 0;
+  });
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,89 @@
+// lockstep tokenize as people call it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/base/content_hash.h"
+#include "lockstep/data/token_file.h"
+#include "tests/cli/shell.h"
+#include "tests/data/temporary_folder.h"
+
+namespace lockstep::tokenize_proc_test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::run_lockstep;
+using testing::shell;
+using testing::TemporaryFolder;
+
+constexpr int kUsageError = 2;
+
+class TokenizeCommand : public ::testing::Test {
+ protected:
+  // Runs in the folder.
+  testing::Outcome tokenize(const std::string& arguments) const {
+    return shell("cd " + folder_.path().string() +
+                 " && " LOCKSTEP_BINARY_DIR "/lockstep tokenize " + arguments + " 2>&1");
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(TokenizeCommand, WritesTokensWithTheirTokenizerAndSaysHowMany) {
+  folder_.put("in/a.txt", "to be or not\nto be\n");
+  folder_.put("in/b.txt", "that is the question\n");
+  const auto outcome = tokenize("in -o out.tokens --tokenizer character --threads 2");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.text;
+  EXPECT_THAT(outcome.text, HasSubstr("1.000 bytes per token"));
+  EXPECT_THAT(outcome.text, Not(HasSubstr("\x1b")));  // no progress where there is no terminal
+  const data::TokenFile file(folder_ / "out.tokens");
+  EXPECT_EQ(file.size(), 40u);
+  EXPECT_EQ(file.documents(), 2u);
+  EXPECT_EQ(file.tokenizer_hash(),
+            content_hash(TemporaryFolder::bytes_of(folder_ / "tokenizer.json")));
+}
+
+TEST_F(TokenizeCommand, ReadsStandardInputAndHoldsBackValidation) {
+  folder_.put("a.jsonl", "{\"text\": \"aaaa\"}\n{\"text\": \"bbbb\"}\n");
+  const auto outcome =
+      tokenize("- --jsonl text --validation 0.5 --format llm.c -o out.bin < a.jsonl");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.text;
+  EXPECT_THAT(folder_.names(),
+              ElementsAre("a.jsonl", "out.bin", "out.validation.bin", "tokenizer.json"));
+  EXPECT_EQ(data::TokenFile(folder_ / "out.bin").format(), data::TokenFormat::kLlmC);
+  EXPECT_EQ(data::TokenFile(folder_ / "out.validation.bin").size(), 4u);
+}
+
+TEST_F(TokenizeCommand, KeepsATokenizerThatOtherTokensNeed) {
+  folder_.put("a.txt", "abc");
+  ASSERT_EQ(tokenize("a.txt -o a.tokens --tokenizer character").exit_code, 0);
+  auto outcome = tokenize("a.txt -o b.tokens --tokenizer byte");
+  EXPECT_EQ(outcome.exit_code, kUsageError);
+  EXPECT_THAT(outcome.text, HasSubstr("another tokenizer"));
+  EXPECT_EQ(tokenize("a.txt -o b.tokens --tokenizer character").exit_code, 0);
+  EXPECT_EQ(tokenize("a.txt -o a.tokens --tokenizer byte").exit_code, 0);
+}
+
+TEST_F(TokenizeCommand, RefusesWhatItCannotDo) {
+  folder_.put("a.txt", "abc");
+  folder_.put("empty.txt", "");
+  const auto refused = [&](const std::string& arguments, const std::string& why) {
+    const auto outcome = tokenize(arguments);
+    EXPECT_NE(outcome.exit_code, 0) << arguments;
+    EXPECT_THAT(outcome.text, HasSubstr(why)) << arguments;
+  };
+  refused("none.txt -o o.tokens", "none.txt");
+  refused("empty.txt -o o.tokens", "all files are empty");
+  refused("a.txt -o no/o.tokens", "no/o.tokens");
+  refused("a.txt -o o.tokens --format nanogtp", "did you mean nanogpt?");
+  refused("a.txt -o o.tokens --tokenizer bytes", "byte, character, bpe");
+  refused("a.txt -o o.tokens --vocabulary 300", "--tokenizer bpe");
+  refused("a.txt -o o.tokens --jsonl text", "a.txt:1: no JSON");
+  refused("a.txt -o o.tokens --jsonl text --blank-lines", "leave out --blank-lines");
+  refused("a.txt", "--output");
+  EXPECT_THAT(folder_.names(), ElementsAre("a.txt", "empty.txt"));
+}
+
+}  // namespace
+}  // namespace lockstep::tokenize_proc_test

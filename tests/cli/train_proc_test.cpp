@@ -1,0 +1,198 @@
+// `lockstep train` as a process: killed, interrupted, on a full disk, with bad input.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/base/counter_rng.h"
+#include "lockstep/base/scratch_folder.h"
+#include "tests/cli/shell.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::Outcome;
+using testing::run_lockstep;
+using testing::shell;
+namespace fs = std::filesystem;
+
+class TrainCommand : public ::testing::Test {
+ protected:
+  TrainCommand() {
+    std::ofstream text(folder / "text.txt");
+    for (int i = 0; i < 300; ++i)
+      text << "it was the best of times " << i << ", it was the worst\n";
+  }
+
+  std::string settings(const std::string& dir, const std::string& more = "") const {
+    return "data.text=" + (folder / "text.txt").string() + " run.dir=" + (folder / dir).string() +
+           " data.tokenizer=byte model.layers=2 model.hidden=32 model.heads=2 train.seq=16 "
+           "train.batch=4 train.precision=f32 train.threads=1 train.validate_every=0 "
+           "train.validate_batches=1 " +
+           more;
+  }
+
+  // Started without a shell in between, so that a signal hits the command itself.
+  pid_t start(const std::string& arguments) const {
+    const std::string log = (folder / "log.txt").string();
+    const pid_t child = ::fork();
+    if (child != 0) return child;
+    const int out = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+    ::dup2(out, STDOUT_FILENO);
+    ::dup2(out, STDERR_FILENO);
+    const std::string command = "exec " LOCKSTEP_BINARY_DIR "/lockstep train " + arguments;
+    ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    ::_exit(127);
+  }
+
+  static int wait_for(pid_t child) {
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    return status;
+  }
+
+  std::string text_of(const fs::path& path) const {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  // The step and loss of every line of metrics.
+  std::vector<std::string> losses(const std::string& dir) const {
+    std::vector<std::string> lines;
+    std::ifstream file(folder / dir / "metrics.jsonl");
+    for (std::string line; std::getline(file, line);) {
+      lines.push_back(line.substr(0, line.find(',', line.find("\"loss\""))));
+    }
+    return lines;
+  }
+
+  // Until the metrics have a line of that step.
+  void wait_for_step(const std::string& dir, const char* step) const {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (text_of(folder / dir / "metrics.jsonl").find(step) == std::string::npos) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline) << text_of(folder / "log.txt");
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  }
+
+  // Kills the run at random moments until it has been killed `kills` times, then lets it end.
+  void kill_and_resume(int kills) const {
+    const std::string steps = "train.steps=60 checkpoint.every=3";
+    ASSERT_EQ(run_lockstep("train " + settings("whole", steps)).exit_code, 0);
+    int killed = 0;
+    for (std::uint64_t i = 0; killed < kills; ++i) {
+      ASSERT_LT(i, 1000u) << "it ends before it can be killed";
+      const pid_t child = start(settings("killed", steps));
+      const double share = static_cast<double>(uniform_at(7, 0, i));
+      std::this_thread::sleep_for(std::chrono::duration<double>(0.002 + 0.25 * share));
+      ::kill(child, SIGKILL);
+      if (WIFSIGNALED(wait_for(child))) {
+        ++killed;
+      } else {
+        fs::remove_all(folder / "killed");  // it was faster; from the start
+      }
+    }
+    EXPECT_EQ(run_lockstep("train " + settings("killed", steps)).exit_code, 0);
+    EXPECT_EQ(losses("killed"), losses("whole"));
+    const fs::path states = fs::path("checkpoints") / "step-00000060" / "states.safetensors";
+    EXPECT_EQ(text_of(folder / "killed" / states), text_of(folder / "whole" / states));
+    for (const auto& entry : fs::directory_iterator(folder / "killed" / "checkpoints")) {
+      EXPECT_TRUE(entry.path().filename().string().starts_with("step-")) << entry.path();
+    }
+  }
+
+  ScratchFolder scratch;
+  const fs::path& folder = scratch.path();
+};
+
+// LOCKSTEP_TEST_KILLS=20 makes a longer test of it.
+TEST_F(TrainCommand, KilledAtRandomMomentsGoesOnToTheSameBits) {
+  const char* kills = std::getenv("LOCKSTEP_TEST_KILLS");
+  kill_and_resume(kills == nullptr ? 4 : std::atoi(kills));
+}
+
+TEST_F(TrainCommand, FinishesItsStepAndSavesWhenAskedToStop) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    const std::string dir = "stopped" + std::to_string(signal);
+    const pid_t child = start(settings(dir, "train.steps=1000000"));
+    wait_for_step(dir, "\"step\":3");
+    ::kill(child, signal);
+    const int status = wait_for(child);
+    ASSERT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 75);
+    EXPECT_FALSE(fs::is_empty(folder / dir / "checkpoints"));
+  }
+}
+
+TEST_F(TrainCommand, WritesAllThatARunLeavesBehind) {
+  const Outcome run = run_lockstep("train " + settings("run", "train.steps=3 sample.every=3"));
+  EXPECT_EQ(run.exit_code, 0) << run.text;
+  for (const char* name : {"config.toml", "metrics.jsonl", "report.html", "tensorboard"}) {
+    EXPECT_TRUE(fs::exists(folder / "run" / name)) << name;
+  }
+  // The folder alone is enough to go on.
+  const Outcome more = run_lockstep("train " + (folder / "run").string() + " train.steps=5");
+  EXPECT_EQ(more.exit_code, 0) << more.text;
+  EXPECT_EQ(losses("run").size(), 5u);
+}
+
+TEST_F(TrainCommand, GoesOnWhenTheDiskIsFullAndSaysSo) {
+  const fs::path small = folder / "small";
+  fs::create_directory(small);
+  if (::mount("tmpfs", small.c_str(), "tmpfs", 0, "size=700k") != 0) {
+    GTEST_SKIP() << "no right to mount a small file system";
+  }
+  // The first checkpoint fits, a second beside it does not.
+  const Outcome run =
+      run_lockstep("train " + settings("small/run", "train.steps=6 checkpoint.every=2"));
+  const bool kept = fs::exists(small / "run" / "checkpoints" / "step-00000002" / "manifest.json");
+  EXPECT_EQ(run.exit_code, 0) << run.text;
+  EXPECT_THAT(run.text, HasSubstr("could not be saved"));
+  EXPECT_TRUE(kept) << run.text;
+  EXPECT_EQ(::umount2(small.c_str(), MNT_DETACH), 0);
+}
+
+TEST_F(TrainCommand, SaysWhatIsWrong) {
+  const auto refusal = [&](const std::string& arguments) {
+    const Outcome run = run_lockstep("train " + arguments);
+    EXPECT_NE(run.exit_code, 0) << arguments;
+    EXPECT_LT(run.exit_code, 100) << run.text;
+    return run.text;
+  };
+  EXPECT_THAT(refusal(""), HasSubstr("configuration"));
+  EXPECT_THAT(refusal(settings("a", "train.setps=3")), HasSubstr("did you mean train.steps?"));
+  EXPECT_THAT(refusal(settings("a", "train.steps=many")), HasSubstr("an integer"));
+  EXPECT_THAT(refusal(settings("a", "data.text=/nowhere.txt")), HasSubstr("/nowhere.txt"));
+  std::ofstream(folder / "empty.txt");
+  EXPECT_THAT(refusal(settings("a", "data.text=" + (folder / "empty.txt").string())),
+              HasSubstr("empty.txt"));
+  EXPECT_THAT(refusal(settings("a", "model.vocabulary=17")), HasSubstr("17"));
+  EXPECT_THAT(refusal("/nowhere.toml"), HasSubstr("/nowhere.toml"));
+  EXPECT_THAT(refusal(settings("/proc/lockstep")), HasSubstr("/proc/lockstep"));
+  EXPECT_THAT(refusal(settings("a", "memory.limit=1KiB")), HasSubstr("over memory.limit"));
+}
+
+TEST_F(TrainCommand, ExplainsEveryKey) {
+  const Outcome help = run_lockstep("train --help-config");
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_THAT(help.text, AllOf(HasSubstr("run.dir = \"run\"  (string)"), HasSubstr("data.text"),
+                               HasSubstr("checkpoint.keep_last")));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,68 @@
+// Ids and texts are those of Hugging Face's library (tests/fixtures/make_tokenizer_fixtures.py).
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/data/tokenizer.h"
+
+namespace lockstep::data::hugging_face_test {
+namespace {
+
+using Json = nlohmann::json;
+
+const Json& fixture() {
+  static const Json kJson = [] {
+    std::ifstream file(LOCKSTEP_SOURCE_DIR "/tests/fixtures/tokenizers.json");
+    return Json::parse(file);
+  }();
+  return kJson;
+}
+
+std::unique_ptr<Tokenizer> made(const Json& entry) {
+  Json file = fixture()["bases"][entry["base"].get<std::string>()];
+  for (const auto& [key, value] : entry["replaced"].items()) file[key] = value;
+  return parse_tokenizer(file.dump(), "fixture");
+}
+
+TEST(HuggingFaceTokenizers, GiveTheSameIds) {
+  ASSERT_GT(fixture()["entries"].size(), 15u);
+  for (const Json& entry : fixture()["entries"]) {
+    const auto tokenizer = made(entry);
+    for (std::size_t i = 0; i < fixture()["texts"].size(); ++i) {
+      const std::string text = fixture()["texts"][i];
+      std::vector<TokenId> ids;
+      tokenizer->encode(text, ids);
+      EXPECT_EQ(ids, entry["ids"][i].get<std::vector<TokenId>>()) << entry["name"] << ": " << text;
+    }
+  }
+}
+
+TEST(HuggingFaceTokenizers, GiveTheSameTexts) {
+  for (const Json& entry : fixture()["entries"]) {
+    if (!entry.contains("decoded")) continue;
+    const auto tokenizer = made(entry);
+    for (std::size_t i = 0; i < fixture()["texts"].size(); ++i) {
+      std::string text;
+      tokenizer->decode(entry["ids"][i].get<std::vector<TokenId>>(), text);
+      EXPECT_EQ(text, entry["decoded"][i].get<std::string>()) << entry["name"];
+    }
+  }
+}
+
+// Theirs goes on with pairs that occur once.
+TEST(HuggingFaceTokenizers, LearnTheSameMerges) {
+  const auto texts = fixture()["training"].get<std::vector<std::string>>();
+  const std::vector<std::string_view> views(texts.begin(), texts.end());
+  const auto theirs =
+      fixture()["bases"]["gpt2"]["model"]["merges"].get<std::vector<std::vector<std::string>>>();
+  const auto learned = train_bpe_tokenizer(views, {.vocabulary = 520});
+  const auto ours =
+      Json::parse(learned->json())["model"]["merges"].get<std::vector<std::vector<std::string>>>();
+  ASSERT_GT(ours.size(), 80u);
+  ASSERT_LT(ours.size(), theirs.size());
+  EXPECT_TRUE(std::equal(ours.begin(), ours.end(), theirs.begin()));
+}
+
+}  // namespace
+}  // namespace lockstep::data::hugging_face_test

@@ -1,0 +1,151 @@
+// Files of tokenizers that are damaged, made up or foreign.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/tokenizer.h"
+
+namespace lockstep::data::malformed_test {
+namespace {
+
+using ::testing::HasSubstr;
+
+// What is said about a file; empty where it is taken.
+struct Refusal {
+  ErrorCode code = ErrorCode::kSystem;
+  std::string text;
+};
+Refusal refusal(const std::string& json) {
+  try {
+    parse_tokenizer(json, "file");
+  } catch (const Error& error) {
+    return {error.code(), error.what()};
+  }
+  return {};
+}
+
+std::string with_model(const std::string& members) {
+  return R"({"pre_tokenizer": {"type": "ByteLevel"}, "model": {"type": "BPE", )" + members + "}}";
+}
+std::string with_part(const std::string& part) {
+  return "{" + part + R"(, "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}})";
+}
+
+TEST(MalformedTokenizer, IsRefusedWithItsPlace) {
+  const std::string good = R"("vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"], "a b"])";
+  EXPECT_EQ(refusal(with_model(good)).text, "");
+  const std::pair<std::string, std::string> kCases[] = {
+      {"", "file is no JSON"},
+      {"[1]", "file holds no JSON object"},
+      {"{", "file is no JSON"},
+      {"\xff", "file is no JSON"},
+      {"{}", "file: it has no 'model'"},
+      {R"({"model": 3})", "file.model: 3 stands where an object was expected"},
+      {R"({"model": {}})", "file.model"},
+      {with_model(R"("merges": [])"), "file.model: it has no 'vocab'"},
+      {with_model(R"("vocab": {"a": 0})"), "file.model: it has no 'merges'"},
+      {with_model(R"("vocab": [], "merges": [])"), "file.model.vocab: an array stands"},
+      {with_model(R"("vocab": {"a": -1}, "merges": [])"), "file.model.vocab.a: -1 stands"},
+      {with_model(R"("vocab": {"a": 1e3}, "merges": [])"), "file.model.vocab.a"},
+      {with_model(R"("vocab": {"a": "0"}, "merges": [])"), "file.model.vocab.a"},
+      {with_model(R"("vocab": {"a": 99999999999}, "merges": [])"), "file.model.vocab.a"},
+      {with_model(R"("vocab": {"a": 18446744073709551615}, "merges": [])"), "file.model.vocab.a"},
+      {with_model(R"("vocab": {"a": 9000000}, "merges": [])"),
+       "far beyond the number of tokens, 1"},
+      {with_model(R"("vocab": {"a": 0, "b": 0}, "merges": [])"), "belongs to 'a' and to 'b'"},
+      {with_model(R"("vocab": {"a": 0}, "merges": [["a", "b"]])"),
+       "file.model.merges[0]: the token 'b' is not in the vocabulary"},
+      {with_model(R"("vocab": {"a": 0, "b": 1}, "merges": [["a", "b"]])"), "the token 'ab'"},
+      {with_model(R"("vocab": {"a": 0}, "merges": [["a"]])"), "a merge has 2 tokens"},
+      {with_model(R"("vocab": {"a": 0}, "merges": ["a"])"), "is no merge"},
+      {with_model(R"("vocab": {"a": 0}, "merges": ["a a a"])"), "is no merge"},
+      {with_model(R"("vocab": {"a": 0}, "merges": [7])"), "file.model.merges[0]"},
+      {with_model(R"("vocab": {"a": 0}, "merges": {"a": 1})"), "file.model.merges: an object"},
+      {with_model(R"("vocab": {"a": 0}, "merges": [], "unk_token": "u")"), "file.model.unk_token"},
+      {with_model(R"("vocab": {"a": 0}, "merges": [], "byte_fallback": 1)"), "true or false"},
+      {with_part(R"("added_tokens": [{"id": 0, "content": "b"}])"), "belongs to 'a' and to 'b'"},
+      {with_part(R"("added_tokens": [{"id": 4, "content": "a"}])"), "elsewhere in the file"},
+      {with_part(R"("added_tokens": [{"id": 4, "content": ""}])"), "its content is empty"},
+      {with_part(R"("added_tokens": [{"content": "b"}])"), "it has no 'id'"},
+      {with_part(R"("added_tokens": {"b": 1})"), "file.added_tokens: an object stands"},
+      {with_part(R"("pre_tokenizer": {"type": "Split", "behavior": "Isolated",
+                     "pattern": {"Regex": "(["}})"),
+       "file.pre_tokenizer.pattern.Regex: it is no regular expression"},
+      {with_part(R"("pre_tokenizer": "ByteLevel")"), "file.pre_tokenizer"},
+      {with_part(R"("pre_tokenizer": {"type": "Sequence", "pretokenizers": [{}]})"),
+       "file.pre_tokenizer.pretokenizers[0]: it has no 'type'"},
+      {R"({"model": {"type": "WordPiece", "vocab": {"a": 0}}})", "'[UNK]'"},
+  };
+  for (const auto& [json, part] : kCases) {
+    const Refusal given = refusal(json);
+    EXPECT_EQ(given.code, ErrorCode::kProtocol) << json;
+    EXPECT_THAT(given.text, HasSubstr(part)) << json;
+  }
+}
+
+TEST(MalformedTokenizer, WhatLockstepDoesNotHaveIsNamed) {
+  const std::pair<std::string, std::string> kCases[] = {
+      {R"({"kind": "morse"})", "'morse'"},
+      {R"({"model": {"type": "Unigram", "vocab": []}})", "'Unigram'"},
+      {with_part(R"("normalizer": {"type": "NFKC"})"), "'NFKC'"},
+      {with_part(R"("pre_tokenizer": {"type": "UnicodeScripts"})"), "'UnicodeScripts'"},
+      {with_part(R"("pre_tokenizer": {"type": "Sequence", "pretokenizers":
+                     [{"type": "ByteLevel"}, {"type": "Digits"}]})"),
+       "behind ByteLevel"},
+      {with_part(R"("pre_tokenizer": {"type": "Split", "behavior": "Sideways",
+                     "pattern": {"String": "a"}})"),
+       "'Sideways'"},
+      {with_part(R"("decoder": {"type": "CTC"})"), "'CTC'"},
+      {with_part(R"("added_tokens": [{"id": 4, "content": "b", "single_word": true}])"),
+       "single_word"},
+      {with_model(R"("vocab": {"a": 0}, "merges": [], "dropout": 0.1)"), "dropout"},
+      {with_model(R"("vocab": {"a": 0}, "merges": [], "end_of_word_suffix": "</w>")"),
+       "end_of_word_suffix"},
+  };
+  for (const auto& [json, part] : kCases) {
+    const Refusal given = refusal(json);
+    EXPECT_EQ(given.code, ErrorCode::kUnsupported) << json << given.text;
+    EXPECT_THAT(given.text, HasSubstr(part)) << json;
+  }
+}
+
+TEST(MalformedTokenizer, DeepNestingIsRefused) {
+  for (const std::string open : {"[", R"({"model":)"}) {
+    std::string json;
+    for (int i = 0; i < 200'000; ++i) json += open;
+    EXPECT_EQ(refusal(json).code, ErrorCode::kProtocol);
+    EXPECT_THAT(refusal(R"({"model":)" + json).text, HasSubstr("levels deep"));
+  }
+}
+
+TEST(MalformedTokenizer, WhatHasNoIdIsRefusedWhenItComes) {
+  const auto tokenizer =
+      parse_tokenizer(with_model(R"("vocab": {"a": 0, "Ġ": 5}, "merges": [])"), "file");
+  std::vector<TokenId> ids{9};
+  EXPECT_THROW(tokenizer->encode("ab", ids), Error);
+  EXPECT_EQ(ids, std::vector<TokenId>{9});
+  std::string text;
+  EXPECT_THROW(tokenizer->decode(std::vector<TokenId>{0, 3}, text), Error);  // a gap
+  EXPECT_THROW(tokenizer->decode(std::vector<TokenId>{0, 6}, text), Error);
+  EXPECT_EQ(text, "");
+}
+
+TEST(LoadTokenizer, TakesAFileOrItsFolder) {
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("lockstep-tokenizer-" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "tokenizer.json") << make_byte_tokenizer()->json();
+  EXPECT_EQ(load_tokenizer(folder)->kind(), "byte");
+  EXPECT_EQ(load_tokenizer(folder / "tokenizer.json")->kind(), "byte");
+  EXPECT_THROW(load_tokenizer(folder / "none.json"), Error);
+  std::filesystem::remove_all(folder);
+  EXPECT_THROW(load_tokenizer(folder), Error);
+}
+
+}  // namespace
+}  // namespace lockstep::data::malformed_test

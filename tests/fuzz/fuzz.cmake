@@ -1,0 +1,16 @@
+# tests/fuzz/NAME_fuzz.cpp is a fuzz target; ctest runs it over tests/fuzz/corpus/NAME as fuzz.NAME,
+# and `./dev fuzz` with mutations. fuzz_main.cpp says what a target is.
+file(GLOB fuzz_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*_fuzz.cpp)
+add_library(lockstep_fuzz_main STATIC ${CMAKE_CURRENT_LIST_DIR}/fuzz_main.cpp)
+target_link_libraries(lockstep_fuzz_main PUBLIC lockstep PRIVATE lockstep_flags)
+add_custom_target(fuzz)
+foreach(source IN LISTS fuzz_sources)
+  get_filename_component(target ${source} NAME_WE)
+  string(REGEX REPLACE "_fuzz$" "" name ${target})
+  add_executable(${target} ${source})
+  target_link_libraries(${target} PRIVATE lockstep_fuzz_main lockstep lockstep_flags)
+  target_compile_options(${target} PRIVATE ${test_optimisation})
+  add_dependencies(fuzz ${target})
+  add_test(NAME fuzz.${name} COMMAND ${target} ${CMAKE_CURRENT_LIST_DIR}/corpus/${name})
+  set_tests_properties(fuzz.${name} PROPERTIES LABELS fuzz TIMEOUT 120)
+endforeach()

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""Makes tests/fuzz/corpus: small files, some good, most of them lying about what they hold."""
+import json
+import struct
+from pathlib import Path
+
+CORPUS = Path(__file__).parent / "corpus"
+HUGE = 2**64 - 1
+
+
+def put(target, name, data):
+    folder = CORPUS / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(data if isinstance(data, bytes) else data.encode())
+
+
+def tokens(ids=(1, 2, 3, 4), ends=(3, 4), width=2, vocabulary=10, version=1, count=None, documents=None):
+    head = b"LOCKTOKS" + struct.pack("<IIQQQ", version, width, vocabulary,
+                                     len(ids) if count is None else count,
+                                     len(ends) if documents is None else documents)
+    body = head + bytes(16) + bytes(8) + b"".join(i.to_bytes(width or 2, "little") for i in ids)
+    body += bytes(-len(body) % 8)
+    return body + b"".join(struct.pack("<Q", end) for end in ends)
+
+
+def llm_c(ids=(5, 6, 7), magic=20240520, version=1, count=None, kind="H"):
+    header = struct.pack("<iii", magic, version, len(ids) if count is None else count)
+    return header + bytes(1024 - 12) + b"".join(struct.pack("<" + kind, i) for i in ids)
+
+
+def megatron(sizes=(2, 3), pointers=(0, 4), documents=(0, 1, 2), kind=8, sequences=None, indices=None,
+             version=1, ids=(1, 2, 3, 4, 5)):
+    index = b"MMIDIDX\0\0" + struct.pack("<QBQQ", version, kind,
+                                         len(sizes) if sequences is None else sequences,
+                                         len(documents) if indices is None else indices)
+    index += b"".join(struct.pack("<i", s) for s in sizes) + b"".join(struct.pack("<q", p) for p in pointers)
+    index += b"".join(struct.pack("<q", d) for d in documents)
+    return b"PAIR" + struct.pack("<H", len(index)) + index + b"".join(struct.pack("<H", i) for i in ids)
+
+
+def token_files():
+    put("token_file", "tokens", tokens())
+    put("token_file", "tokens_wide", tokens(width=4, vocabulary=100000))
+    put("token_file", "tokens_empty", tokens((), ()))
+    put("token_file", "tokens_huge_count", tokens(count=HUGE))
+    put("token_file", "tokens_count_wraps", tokens(count=2**63))
+    put("token_file", "tokens_huge_documents", tokens(documents=2**61))
+    put("token_file", "tokens_ends_fall", tokens(ends=(7, 4)))
+    put("token_file", "tokens_ends_huge", tokens(ends=(HUGE, 4)))
+    put("token_file", "tokens_out_of_vocabulary", tokens(ids=(1, 2, 3, 60000)))
+    put("token_file", "tokens_width_0", tokens(width=0))
+    put("token_file", "tokens_cut", tokens()[:70])
+    put("token_file", "nanogpt", struct.pack("<5H", 1, 2, 3, 4, 50256))
+    put("token_file", "nanogpt_odd", b"abc")
+    put("token_file", "llm_c", llm_c())
+    put("token_file", "llm_c_wide", llm_c(magic=20240801, version=7, kind="I"))
+    put("token_file", "llm_c_negative", llm_c(count=-1))
+    put("token_file", "llm_c_evaluation", llm_c(magic=20240522))
+    put("token_file", "megatron", megatron())
+    put("token_file", "megatron_huge", megatron(sequences=HUGE, indices=HUGE))
+    put("token_file", "megatron_wraps", megatron(sequences=HUGE // 12 + 2))
+    put("token_file", "megatron_pointer", megatron(pointers=(0, -4)))
+    put("token_file", "megatron_overlap", megatron(sizes=(5, 3), pointers=(0, 4)))
+    put("token_file", "megatron_documents", megatron(documents=(0, 9, -1)))
+    put("token_file", "megatron_type", megatron(kind=6))
+
+
+def safetensors(header, data=b"", length=None):
+    text = header if isinstance(header, str) else json.dumps(header)
+    return struct.pack("<Q", len(text) if length is None else length) + text.encode() + data
+
+
+def entry(begin, end, shape=(2,), dtype="F32"):
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
+
+
+def safetensors_files():
+    two = {"a": entry(0, 8), "b": entry(8, 12, (1,)), "__metadata__": {"format": "pt"}}
+    put("safetensors", "two", safetensors(two, bytes(12)))
+    put("safetensors", "none", safetensors({}))
+    put("safetensors", "overlap", safetensors({"a": entry(0, 8), "b": entry(4, 12)}, bytes(12)))
+    put("safetensors", "hole", safetensors({"a": entry(0, 8), "b": entry(12, 20)}, bytes(20)))
+    put("safetensors", "out_of_range", safetensors({"a": entry(0, 800, (200,))}, bytes(8)))
+    put("safetensors", "backwards", safetensors({"a": entry(8, 0)}, bytes(8)))
+    put("safetensors", "huge_offset", safetensors({"a": entry(2**64 - 8, 2**64)}, bytes(8)))
+    put("safetensors", "huge_shape", safetensors({"a": entry(0, 8, (2**32, 2**32, 2))}, bytes(8)))
+    put("safetensors", "negative_shape", safetensors({"a": entry(0, 8, (-2,))}, bytes(8)))
+    put("safetensors", "many_dimensions", safetensors({"a": entry(0, 4, (1,) * 40)}, bytes(4)))
+    put("safetensors", "unknown_type", safetensors({"a": entry(0, 8, dtype="Q7")}, bytes(8)))
+    put("safetensors", "duplicate", safetensors(
+        '{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},'
+        '"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}', bytes(8)))
+    put("safetensors", "deep", safetensors("[" * 5000))
+    put("safetensors", "length_huge", safetensors({}, length=HUGE))
+    put("safetensors", "length_too_long", safetensors({}, length=3))
+    put("safetensors", "short", b"\x08\0\0")
+    put("safetensors", "no_json", safetensors("nonsense"))
+    put("safetensors", "metadata_number", safetensors({"__metadata__": {"a": 1}}))
+
+
+def configs():
+    put("config", "model", '[model]\nname = "gpt2-124m"\n[data]\ntext = "a.txt"\n')
+    put("config", "own", 'precision = "f32"\nseed = 7\n[model]\nlayers = 2\nhidden = 64\nheads = 4\n'
+        '[memory]\nlimit = "8GiB"\n')
+    put("config", "unknown_key", "[modle]\nlayers = 2\n")
+    put("config", "wrong_type", '[model]\nlayers = "two"\n')
+    put("config", "out_of_range", "[model]\nlayers = 99999999999999999999\ndropout = 5\n")
+    put("config", "twice", "seed = 1\nseed = 2\n")
+    put("config", "not_a_table", "model = 3\n")
+    put("config", "array", "[[model]]\nlayers = 1\n")
+    put("config", "quotes", '[data]\ntext = "\\u0000\\t\\"#\\\\"\n')
+    put("config", "unfinished", '[model\nname = "')
+    put("config", "special_numbers", "[model]\ndropout = nan\ntheta = inf\n")
+    put("config", "date", "seed = 1979-05-27\n")
+    put("config", "no_utf8", b"seed = \"\xff\xfe\"\n")
+    put("config", "deep", "seed = " + "[" * 2000 + "]" * 2000 + "\n")
+
+
+token_files()
+safetensors_files()
+configs()

@@ -1,0 +1,258 @@
+#include "lockstep/train/run.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/scratch_folder.h"
+#include "lockstep/train/run_folder.h"
+
+namespace lockstep::train {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+namespace fs = std::filesystem;
+
+std::string bytes_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file.good()) << path;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Remembers what it hears; `at_step` may do something to the run.
+struct Recorder : RunObserver {
+  std::map<std::int64_t, double> losses;
+  std::map<std::int64_t, double> validation;
+  std::vector<std::string> samples;
+  std::vector<std::string> warnings;
+  std::vector<std::string> notices;
+  RunFacts facts;
+  std::vector<RunEnd> ends;
+  std::function<void(std::int64_t)> at_step = [](std::int64_t) {};
+
+  void begin(const RunFacts& all) override { facts = all; }
+  void step(const StepRecord& record) override {
+    losses[record.metrics.step] = record.metrics.loss;
+    if (record.validation_loss) validation[record.metrics.step] = *record.validation_loss;
+    at_step(record.metrics.step);
+  }
+  void sample(std::int64_t, const std::string& text) override { samples.push_back(text); }
+  void notice(const std::string& text) override { notices.push_back(text); }
+  void warning(const std::string& text) override { warnings.push_back(text); }
+  void end(const RunEnd& end) override { ends.push_back(end); }
+};
+
+class RunTest : public ::testing::Test {
+ protected:
+  RunTest() {
+    std::ofstream text(folder / "text.txt");
+    for (int i = 0; i < 200; ++i) text << "the quick brown fox jumps over " << i << " lazy dogs\n";
+  }
+
+  std::vector<std::string> tiny(const char* dir) const {
+    return {"data.text=" + (folder / "text.txt").string(),
+            "data.tokenizer=character",
+            "run.dir=" + (folder / dir).string(),
+            "model.layers=2",
+            "model.hidden=16",
+            "model.heads=2",
+            "model.dropout=0.1",
+            "train.seq=8",
+            "train.batch=4",
+            "train.micro_batch=2",
+            "train.precision=f32",
+            "train.threads=1",
+            "train.steps=12",
+            "train.validate_every=0",
+            "train.validate_batches=2",
+            "checkpoint.every=5"};
+  }
+
+  // Runs with its settings and yours; `recorder` hears of it.
+  static RunOutcome run(std::vector<std::string> settings, std::vector<std::string> more,
+                        Recorder** recorder, std::function<void(std::int64_t)> at_step = {}) {
+    RunOptions options;
+    Config config;
+    bind(config, options);
+    for (const std::string& one : settings) config.set(one);
+    for (const std::string& one : more) config.set(one);
+    const StopSignal stop;
+    observers.clear();
+    observers.push_back(std::make_unique<Recorder>());
+    *recorder = static_cast<Recorder*>(observers.front().get());
+    if (at_step) (*recorder)->at_step = std::move(at_step);
+    return run_training(options, config, observers, stop);
+  }
+
+  std::string states(const char* dir, const char* step) const {
+    return bytes_of(folder / dir / "checkpoints" / step / "states.safetensors");
+  }
+
+  static std::string error_of(const std::function<void()>& action) {
+    try {
+      action();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  ScratchFolder scratch;
+  const fs::path& folder = scratch.path();
+  Recorder* recorder = nullptr;
+  inline static std::vector<std::unique_ptr<RunObserver>> observers;
+};
+
+TEST_F(RunTest, LearnsValidatesAndSaves) {
+  EXPECT_EQ(run(tiny("a"), {"train.steps=40", "schedule.rate=1e-2"}, &recorder),
+            RunOutcome::kFinished);
+  ASSERT_THAT(recorder->losses, SizeIs(40));
+  EXPECT_LT(recorder->losses[40], 0.9 * recorder->losses[1]);
+  EXPECT_THAT(recorder->validation, SizeIs(1)) << "at the end";
+  EXPECT_THAT(recorder->warnings, IsEmpty());
+  EXPECT_EQ(recorder->facts.first_step, 1);
+  EXPECT_EQ(recorder->facts.steps, 40);
+  EXPECT_THAT(recorder->ends, SizeIs(1));
+  EXPECT_TRUE(fs::exists(folder / "a" / "checkpoints" / "step-00000040" / "manifest.json"));
+  EXPECT_THAT(bytes_of(RunFolder::config_of(folder / "a")), HasSubstr("model.layers = 2"));
+}
+
+TEST_F(RunTest, InterruptedAndResumedEqualsOneThatNeverStopped) {
+  for (const char* precision : {"train.precision=f32", "train.precision=f16"}) {
+    const std::string whole = std::string("whole") + precision;
+    const std::string parts = std::string("parts") + precision;
+    run(tiny(whole.c_str()), {precision}, &recorder);
+    const auto expected = recorder->losses;
+    std::map<std::int64_t, double> losses;
+    const auto stop_at = [](std::int64_t when) {
+      return [when](std::int64_t step) {
+        if (step == when) ::raise(SIGTERM);
+      };
+    };
+    EXPECT_EQ(run(tiny(parts.c_str()), {precision}, &recorder, stop_at(3)),
+              RunOutcome::kInterrupted);
+    EXPECT_THAT(recorder->losses, SizeIs(3));
+    losses.merge(recorder->losses);
+    EXPECT_EQ(run(tiny(parts.c_str()), {precision}, &recorder, stop_at(8)),
+              RunOutcome::kInterrupted);
+    EXPECT_EQ(recorder->facts.first_step, 4);
+    losses.merge(recorder->losses);
+    EXPECT_EQ(run(tiny(parts.c_str()), {precision}, &recorder), RunOutcome::kFinished);
+    losses.merge(recorder->losses);
+    EXPECT_EQ(losses, expected);
+    EXPECT_EQ(states(parts.c_str(), "step-00000012"), states(whole.c_str(), "step-00000012"));
+    EXPECT_EQ(run(tiny(parts.c_str()), {precision}, &recorder), RunOutcome::kFinished);
+    EXPECT_THAT(recorder->losses, IsEmpty()) << "all was done";
+  }
+}
+
+TEST_F(RunTest, TheSplitIntoMicroBatchesIsNoOtherData) {
+  run(tiny("a"), {"model.dropout=0"}, &recorder);
+  const auto expected = recorder->losses;
+  run(tiny("b"), {"model.dropout=0", "train.micro_batch=4"}, &recorder);
+  for (const auto& [step, loss] : expected) EXPECT_NEAR(recorder->losses[step], loss, 1e-5) << step;
+}
+
+TEST_F(RunTest, ADamagedCheckpointIsPassedOverLoudly) {
+  run(tiny("a"), {}, &recorder);
+  const auto expected = recorder->losses;
+  const fs::path newest = folder / "a" / "checkpoints" / "step-00000012" / "states.safetensors";
+  fs::resize_file(newest, fs::file_size(newest) - 1);
+  run(tiny("a"), {}, &recorder);
+  EXPECT_THAT(recorder->warnings, SizeIs(1));
+  EXPECT_EQ(recorder->facts.first_step, 11) << "the one of step 10 was whole";
+  EXPECT_EQ(recorder->losses[12], expected.at(12));
+}
+
+TEST_F(RunTest, ALossThatIsNoNumberEndsItWithTheBlockAndKeepsTheCheckpoint) {
+  const std::string said = error_of([&] {
+    run(tiny("a"), {"schedule.rate=1e30", "optimizer.clip=0", "checkpoint.every=1"}, &recorder);
+  });
+  EXPECT_THAT(said, AllOf(HasSubstr("block "), HasSubstr("checkpoint")));
+  ASSERT_THAT(recorder->ends, SizeIs(1));
+  EXPECT_EQ(recorder->ends.front().reason, RunEnd::Reason::kFailed);
+  EXPECT_EQ(recorder->ends.front().message, said);
+}
+
+TEST_F(RunTest, RefusesAForeignFolderAndOneThatIsInUse) {
+  fs::create_directory(folder / "foreign");
+  std::ofstream(folder / "foreign" / "letters.txt") << "dear ...";
+  EXPECT_THAT(error_of([&] { run(tiny("foreign"), {}, &recorder); }),
+              HasSubstr("no run of lockstep has written"));
+  EXPECT_THAT(error_of([&] { run(tiny("text.txt"), {}, &recorder); }), HasSubstr("text.txt"));
+  const RunFolder taken(folder / "taken");
+  EXPECT_THAT(error_of([&] { run(tiny("taken"), {}, &recorder); }),
+              HasSubstr("another process trains in"));
+}
+
+TEST_F(RunTest, RefusesToGoOnWithAnotherModel) {
+  run(tiny("a"), {"train.steps=2"}, &recorder);
+  EXPECT_THAT(error_of([&] { run(tiny("a"), {"model.hidden=32"}, &recorder); }), HasSubstr("16"));
+  EXPECT_THAT(error_of([&] { run(tiny("a"), {"run.resume=false"}, &recorder); }),
+              HasSubstr("run.resume is false"));
+}
+
+TEST_F(RunTest, IsRefusedOverItsMemoryLimitBeforeItStarts) {
+  EXPECT_THAT(error_of([&] { run(tiny("a"), {"memory.limit=10KiB"}, &recorder); }),
+              HasSubstr("over memory.limit"));
+}
+
+TEST_F(RunTest, ExamplesWithDataOfTheirOwnLearn) {
+  for (const std::string name : {"translation", "house-price"}) {
+    RunOptions options;
+    Config config;
+    bind(config, options);
+    config.read_file(LOCKSTEP_SOURCE_DIR "/examples/" + name + ".toml");
+    config.set("run.dir=" + (folder / name.c_str()).string());
+    options.data.pairs =
+        options.data.pairs.empty() ? "" : LOCKSTEP_SOURCE_DIR "/examples/numbers.tsv";
+    options.data.table =
+        options.data.table.empty() ? "" : LOCKSTEP_SOURCE_DIR "/examples/house-prices.csv";
+    for (const char* one : {"train.steps=15", "train.batch=4", "train.validate_every=0",
+                            "train.validate_batches=1", "schedule.warmup=5"}) {
+      config.set(one);
+    }
+    if (name == "translation") {
+      config.set("model.hidden=32");
+      config.set("model.feed_forward=64");
+    }
+    const StopSignal stop;
+    std::vector<std::unique_ptr<RunObserver>> audience;
+    audience.push_back(std::make_unique<Recorder>());
+    recorder = static_cast<Recorder*>(audience.front().get());
+    EXPECT_EQ(run_training(options, config, audience, stop), RunOutcome::kFinished);
+    EXPECT_LT(recorder->losses[15], recorder->losses[1]) << name;
+  }
+}
+
+TEST(Examples, AreReadAndPlanned) {
+  int examples = 0;
+  for (const auto& entry : fs::directory_iterator(LOCKSTEP_SOURCE_DIR "/examples")) {
+    if (entry.path().extension() != ".toml") continue;
+    ++examples;
+    RunOptions options;
+    Config config;
+    bind(config, options);
+    EXPECT_NO_THROW({
+      config.read_file(entry.path().string());
+      complete(options);
+    }) << entry.path();
+  }
+  EXPECT_GE(examples, 6);
+}
+
+}  // namespace
+}  // namespace lockstep::train
