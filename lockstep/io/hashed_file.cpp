@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <future>
+#include <system_error>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -100,7 +101,9 @@ FileHash hash_of_file(const fs::path& path) {
   ::posix_fadvise(file.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
   ContentHash hash;
   std::uint64_t bytes = 0;
-  std::vector<std::byte> block(kBlock / 4);
+  std::error_code none;
+  const std::uint64_t size = fs::file_size(path, none);  // a hint: it is read to its end
+  std::vector<std::byte> block(std::clamp<std::uint64_t>(size, 4096, kBlock / 4));
   for (;;) {
     const ssize_t count = ::read(file.get(), block.data(), block.size());
     if (count < 0 && errno == EINTR) continue;

@@ -214,7 +214,7 @@ TEST_F(Checkpoints, FindEveryFlippedBit) {
        {"manifest.json", "config.toml", "tokenizer.json", "states.safetensors"}) {
     const fs::path file = folder / name;
     const std::string whole = read_file(file);
-    const std::size_t stride = std::max<std::size_t>(whole.size() / 600, 1);
+    const std::size_t stride = std::max<std::size_t>(whole.size() / 300, 1);
     for (std::size_t at = 0; at < whole.size(); at += stride) {
       std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
       const auto put = [&](char byte) {
