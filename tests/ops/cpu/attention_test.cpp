@@ -196,11 +196,11 @@ TEST(AttentionInTiles, AgreesWithTheReference) {
 }
 
 TEST(AttentionInTiles, GivesTheSameBitsOnAnyNumberOfThreads) {
-  const Case c{.shape = shape_of(3, 130, 140, 4, 2, 32, true, DType::kBF16), .mask = Mask::kSome};
+  const Case c{.shape = shape_of(1, 100, 140, 3, 1, 32, true, DType::kBF16), .mask = Mask::kSome};
   const Inputs in(c);
   for (const Computer& computer : computers_with_tiles()) {
     const Results one = blocked(c, in, computer, 1, nullptr);
-    for (const int threads : {2, 3, 7}) {
+    for (const int threads : {2, 7}) {
       SCOPED_TRACE(threads);
       const Results many = blocked(c, in, computer, threads, nullptr);
       EXPECT_TRUE(same_bits(many.out, one.out));
