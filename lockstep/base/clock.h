@@ -12,6 +12,10 @@ namespace lockstep {
 
 using SteadyClock = std::chrono::steady_clock;
 
+inline double seconds_since(SteadyClock::time_point begin) {
+  return std::chrono::duration<double>(SteadyClock::now() - begin).count();
+}
+
 inline std::uint64_t ticks() {
 #if defined(__x86_64__)
   return __rdtsc();

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <exception>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/bench/connection.h"
 
@@ -17,10 +18,6 @@ namespace {
 constexpr std::size_t kPage = 4096;
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 std::string variable(const char* key) {
   const char* value = std::getenv(key);

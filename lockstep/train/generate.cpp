@@ -9,14 +9,6 @@
 #include "lockstep/data/utf8_stream.h"
 
 namespace lockstep::train {
-namespace {
-
-double seconds_since(SteadyClock::time_point begin) {
-  return std::chrono::duration<double>(SteadyClock::now() - begin).count();
-}
-
-}  // namespace
-
 Generator::Generator(nn::Decoder& decoder, const data::Tokenizer& tokenizer)
     : decoder_(decoder), tokenizer_(tokenizer) {
   if (tokenizer.vocabulary() > decoder.classes()) {

@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/number.h"
 #include "lockstep/base/resident.h"
@@ -20,12 +20,6 @@
 
 namespace lockstep::train {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 // All observers as one.
 class Audience {
@@ -140,7 +134,7 @@ class Run {
   }
 
   void step() {
-    const auto begin = Clock::now();
+    const auto begin = SteadyClock::now();
     const BatchChoice batch = solved(options_.train.batch);
     const auto first = static_cast<std::uint64_t>(trainer_.state().steps) *
                        static_cast<std::uint64_t>(batch.sequences);
@@ -190,7 +184,7 @@ class Run {
   }
 
   void validate(StepRecord& record) {
-    const auto begin = Clock::now();
+    const auto begin = SteadyClock::now();
     std::uint64_t batches = source_->validation_batches();
     if (options_.validate_batches > 0) {
       batches = std::min(batches, static_cast<std::uint64_t>(options_.validate_batches));
@@ -210,7 +204,7 @@ class Run {
 
   // A full disk does not end a run: what was saved before is still there.
   void save() {
-    const auto begin = Clock::now();
+    const auto begin = SteadyClock::now();
     try {
       checkpoints_.save(trainer_.replica(),
                         {.state = trainer_.state(),
@@ -263,7 +257,7 @@ class Run {
 RunOutcome run_training(RunOptions& options, const Config& config,
                         std::span<const std::unique_ptr<RunObserver>> observers,
                         const StopSignal& stop) {
-  const auto begin = Clock::now();
+  const auto begin = SteadyClock::now();
   complete(options);
   const Audience audience(observers);
   Run run(options, config, audience, stop);

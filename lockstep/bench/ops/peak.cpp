@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/bench/ops/peak_loops.h"
 
 namespace lockstep::bench {
@@ -15,10 +16,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kPasses = 6;
 constexpr double kPassSeconds = 0.03;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 long rounds_of_a_pass(const PeakLoop& loop) {
   long rounds = 1000;

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
 #include "lockstep/base/hex.h"
@@ -55,10 +56,6 @@ class TemporaryFolder {
  private:
   fs::path path_;
 };
-
-double seconds_since(TokenizeClock::time_point begin) {
-  return std::chrono::duration<double>(TokenizeClock::now() - begin).count();
-}
 
 std::string digest_of(std::span<const TokenId> ids) {
   constexpr std::string_view kKey = "lockstep bench tokenize";

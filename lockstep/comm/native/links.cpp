@@ -23,10 +23,6 @@ constexpr std::size_t kLastStream = 8 * 1024 * 1024;
 constexpr double kEnough = 5e-3;  // seconds of streaming that give a steady figure
 constexpr double kSlow = 50e-3;   // a link this slow is not asked for more
 
-double seconds_since(SteadyClock::time_point start) {
-  return std::chrono::duration<double>(SteadyClock::now() - start).count();
-}
-
 // Both ends call this; `first` measures and gets the figures.
 schedule::Link time_pair(Communicator& world, int first, int second) {
   const bool measures = world.rank() == first;
