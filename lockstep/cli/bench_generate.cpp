@@ -50,8 +50,8 @@ void read_settings(train::TrainOptions& options, const std::vector<std::string>&
 
 bench::GenerateBench make_generate_bench(const GenerateBenchFlags& flags) {
   bench::GenerateBench bench;
-  bench.settings = {fmt::format("precision={}", flags.precision),
-                    fmt::format("threads={}", flags.threads)};
+  bench.settings = {fmt::format("train.precision={}", flags.precision),
+                    fmt::format("train.threads={}", flags.threads)};
   if (!flags.model.empty()) bench.settings.push_back(fmt::format("model.name={}", flags.model));
   bench.settings.insert(bench.settings.end(), flags.settings.begin(), flags.settings.end());
   read_settings(bench.options, bench.settings);

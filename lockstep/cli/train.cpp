@@ -1,5 +1,4 @@
 #include <fmt/core.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -37,10 +36,6 @@ train::ProgressOptions progress_options(const train::RunOptions& options) {
   train::ProgressOptions progress;
   progress.every = options.log_every;
   progress.terminal = ::isatty(STDERR_FILENO) == 1;
-  winsize size{};
-  if (progress.terminal && ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0) {
-    progress.columns = size.ws_col;
-  }
   return progress;
 }
 

@@ -40,8 +40,8 @@ struct StepRecord {
   std::uint64_t memory_bytes = 0;         // the most that the process has had in RAM
   // What a step takes besides metrics.seconds.
   double data_seconds = 0;        // until the batch was there
-  double checkpoint_seconds = 0;  // after the step; so is
-  double validation_seconds = 0;
+  double checkpoint_seconds = 0;  // of saving since the step before
+  double validation_seconds = 0;  // after the step
 };
 
 struct RunEnd {

@@ -153,13 +153,11 @@ class Run {
     const std::int64_t done = record.metrics.step;
     const bool last = done == options_.steps;
     if (last || is_due(options_.validate_every, done)) validate(record);
-    if (is_due(options_.checkpoint.every, done) && !last) {
-      const auto before = Clock::now();
-      save();
-      record.checkpoint_seconds = seconds_since(before);
-    }
+    record.checkpoint_seconds = std::exchange(saving_seconds_, 0);
     record.memory_bytes = peak_resident_bytes();
+    // Before the checkpoint: what one holds has been told, even if the process is killed now.
     audience_.step(record);
+    if (is_due(options_.checkpoint.every, done) && !last) save();
     if (is_due(options_.sample.every, done) || (last && options_.sample.every > 0)) {
       write_sample(done);
     }
@@ -212,6 +210,7 @@ class Run {
 
   // A full disk does not end a run: what was saved before is still there.
   void save() {
+    const auto begin = Clock::now();
     try {
       checkpoints_.save(trainer_.replica(),
                         {.state = trainer_.state(),
@@ -227,6 +226,7 @@ class Run {
           steps.empty() ? "There is none yet"
                         : fmt::format("The one of step {} is as it was", steps.front())));
     }
+    saving_seconds_ += seconds_since(begin);
   }
 
   RunOutcome interrupted() {
@@ -254,7 +254,8 @@ class Run {
   Trainer trainer_;
   std::unique_ptr<BatchSource> source_;
   bool resumed_ = false;
-  bool saved_ = false;  // what is now
+  bool saved_ = false;         // what is now
+  double saving_seconds_ = 0;  // since the last step was told of
 };
 
 }  // namespace

@@ -19,7 +19,7 @@ constexpr const char* kLock = "lock";
 
 bool is_ours(const fs::path& path) { return fs::exists(path / kLock); }
 
-void make_folder(const fs::path& path) {
+void make_run_folder(const fs::path& path) {
   std::error_code error;
   fs::create_directories(path, error);
   if (error || !fs::is_directory(path)) {
@@ -38,7 +38,7 @@ RunFolder::RunFolder(const fs::path& path) : path_(path) {
          "run.dir = {} holds files that no run of lockstep has written; choose another folder",
          path.string());
   }
-  make_folder(path);
+  make_run_folder(path);
   const std::string lock = (path / kLock).string();
   lock_ = UniqueFd(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (lock_.get() < 0) fail_errno("cannot write to the run's folder: " + lock, errno);

@@ -132,13 +132,17 @@ TEST(MaskedToken, TheRestOfValidationIsPadded) {
   EXPECT_EQ(once, twice);
 }
 
-TEST(MaskedToken, NeedsATokenizerWithAMask) {
+TEST(MaskedToken, NeedsATokenizerAndAnIdForTheMask) {
   const TemporaryFolder folder;
   Dataset dataset = open_dataset(counting_stream(folder, 100), folder.path());
   const SourceSetup setup = source_setup(Objective::kMaskedToken, 2, 12);
   EXPECT_THAT(refusal_of_source(dataset, setup), HasSubstr("give data.tokenizer"));
   dataset.tokenizer = data::make_byte_tokenizer();
-  EXPECT_THAT(refusal_of_source(dataset, setup), HasSubstr("no mask token"));
+  SourceSetup bytes = setup;
+  bytes.vocabulary = 256;
+  EXPECT_THAT(refusal_of_source(dataset, bytes), HasSubstr("no mask token"));
+  bytes.vocabulary = 257;
+  EXPECT_NO_THROW(make_batch_source(dataset, bytes)) << "the mask is the id behind the last byte";
   dataset.tokenizer = std::make_shared<WordNumbers>();
   EXPECT_THAT(refusal_of_source(dataset, source_setup(Objective::kMaskedToken, 2, 2)),
               HasSubstr("no room"));

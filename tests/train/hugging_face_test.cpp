@@ -131,7 +131,7 @@ TEST(HuggingFaceNames, AFileOfTheBareModelIsReadToo) {
     loaded.push_back(fixture.file.load(entry.name));
     bare.push_back({entry.name.substr(prefix.size()), loaded.back().tensor});
   }
-  const std::string path = testing::TempDir() + "lockstep_bare.safetensors";
+  const std::string path = ::testing::TempDir() + "lockstep_bare.safetensors";
   io::write_safetensors(path, bare);
   const auto ops = make_reference_ops();
   Trainer trainer(fixture.options, *ops);

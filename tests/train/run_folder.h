@@ -16,7 +16,7 @@ namespace lockstep::train {
 class RunFolder : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string name = testing::TempDir() + "lockstep_run_XXXXXX";
+    std::string name = ::testing::TempDir() + "lockstep_run_XXXXXX";
     ASSERT_NE(::mkdtemp(name.data()), nullptr);
     folder_ = name;
   }

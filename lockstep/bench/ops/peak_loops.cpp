@@ -1,5 +1,7 @@
 #include "lockstep/bench/ops/peak_loops.h"
 
+#include <iterator>
+
 #include "lockstep/ops/cpu/isa.h"
 
 #if defined(__x86_64__)
@@ -76,17 +78,30 @@ struct TileConfig {
 };
 constexpr double kTileFlops = 4 * 2.0 * 16 * 16 * 32;
 
+// Zeros would be multiplied faster than anything that is worth multiplying.
+struct alignas(64) TileOfNumbers {
+  unsigned short bf16[16 * 32];
+  TileOfNumbers() {
+    constexpr unsigned kOne = 0x3f80, kSignAndFraction = 0x807f;
+    for (unsigned i = 0; i < std::size(bf16); ++i) {
+      bf16[i] = static_cast<unsigned short>(kOne | (i * 40503 & kSignAndFraction));
+    }
+  }
+};
+
 __attribute__((target("amx-tile,amx-bf16"))) void amx_bf16(long rounds) {
   const TileConfig config;
+  const TileOfNumbers numbers;
+  asm volatile("" ::: "memory");
   _tile_loadconfig(&config);
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
   _tile_zero(3);
-  _tile_zero(4);
-  _tile_zero(5);
-  _tile_zero(6);
-  _tile_zero(7);
+  _tile_loadd(4, &numbers, 64);
+  _tile_loadd(5, &numbers, 64);
+  _tile_loadd(6, &numbers, 64);
+  _tile_loadd(7, &numbers, 64);
   for (long round = 0; round < rounds; ++round) {
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);

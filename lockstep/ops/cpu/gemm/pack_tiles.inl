@@ -40,9 +40,7 @@ inline Words load_pairs(const BFloat16* from, std::size_t stride, std::size_t ro
 template <Lying lying, bool transposed>
 inline void pack_tile(const BFloat16* from, std::size_t stride, BFloat16* tile) {
   auto* pairs = reinterpret_cast<float*>(tile);
-#pragma GCC unroll 4
   for (std::size_t row = 0; row < kTileRows; row += kLanes) {
-#pragma GCC unroll 4
     for (std::size_t column = 0; column < kTilePairs; column += kLanes) {
       Floats some[kLanes];
 #pragma GCC unroll 16
