@@ -21,7 +21,7 @@ using testing::run_lockstep;
 
 class InterchangeCommands : public ::testing::Test {
  protected:
-  void SetUp() override { testing::write_model_folder(theirs_, "gpt2"); }
+  void SetUp() override { fixtures::write_model_folder(theirs_, "gpt2"); }
 
   std::string path(const char* name) const { return (folder_.path / name).string(); }
   testing::Outcome import() const {
@@ -37,7 +37,7 @@ class InterchangeCommands : public ::testing::Test {
     }
   }
 
-  testing::OwnFolder folder_;
+  fixtures::OwnFolder folder_;
   fs::path theirs_ = folder_.path / "theirs";
 };
 

@@ -10,12 +10,12 @@
 namespace lockstep::tokenize_proc_test {
 namespace {
 
+using fixtures::TemporaryFolder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::run_lockstep;
 using testing::shell;
-using testing::TemporaryFolder;
 
 constexpr int kUsageError = 2;
 

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-namespace lockstep::testing {
+namespace lockstep::fixtures {
 
 class TemporaryFolder {
  public:
@@ -54,4 +54,4 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::fixtures

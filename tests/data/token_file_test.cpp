@@ -17,7 +17,7 @@
 namespace lockstep::data::token_file_test {
 namespace {
 
-using lockstep::testing::TemporaryFolder;
+using fixtures::TemporaryFolder;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;

@@ -13,7 +13,7 @@
 namespace lockstep::data::tokenize_test {
 namespace {
 
-using lockstep::testing::TemporaryFolder;
+using fixtures::TemporaryFolder;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;

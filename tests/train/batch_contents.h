@@ -21,8 +21,8 @@ namespace lockstep::train::batch_contents {
 inline constexpr std::int64_t kStreamVocabulary = 1009;
 
 // The tokens 0, 1, 2, ... so that a token tells its place.
-inline data::DataOptions counting_stream(const lockstep::testing::TemporaryFolder& folder,
-                                         int tokens, double validation = 0) {
+inline data::DataOptions counting_stream(const fixtures::TemporaryFolder& folder, int tokens,
+                                         double validation = 0) {
   std::vector<data::TokenId> ids(static_cast<std::size_t>(tokens));
   std::iota(ids.begin(), ids.end(), 0);
   data::TokenWriter writer(folder / "count.tokens", {.vocabulary = kStreamVocabulary});

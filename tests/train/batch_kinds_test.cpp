@@ -11,7 +11,7 @@ namespace {
 
 using data::Special;
 using data::TokenId;
-using lockstep::testing::TemporaryFolder;
+using fixtures::TemporaryFolder;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;

@@ -12,7 +12,7 @@ namespace lockstep::train::batch_source_test {
 namespace {
 
 using data::TokenId;
-using lockstep::testing::TemporaryFolder;
+using fixtures::TemporaryFolder;
 using namespace batch_contents;
 using ::testing::AllOf;
 using ::testing::Each;

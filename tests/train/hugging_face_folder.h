@@ -10,7 +10,7 @@
 #include "lockstep/base/file.h"
 #include "lockstep/io/safetensors.h"
 
-namespace lockstep::testing {
+namespace lockstep::fixtures {
 
 // A folder that goes with the object.
 class OwnFolder {
@@ -59,4 +59,4 @@ inline void write_model_folder(const std::filesystem::path& folder, const std::s
                         {{"format", "pt"}});
 }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::fixtures

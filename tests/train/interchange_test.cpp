@@ -16,7 +16,7 @@
 namespace lockstep::train::interchange_test {
 
 namespace fs = std::filesystem;
-using lockstep::testing::OwnFolder;
+using lockstep::fixtures::OwnFolder;
 using ::testing::HasSubstr;
 
 constexpr const char* kTokenizer =
@@ -48,7 +48,7 @@ void expect_same_tensors(const io::TensorSource& ours, const io::TensorSource& t
 
 class Interchange : public ::testing::TestWithParam<const char*> {
  protected:
-  void SetUp() override { lockstep::testing::write_model_folder(theirs_, GetParam()); }
+  void SetUp() override { lockstep::fixtures::write_model_folder(theirs_, GetParam()); }
   std::string import_refusal(ErrorCode code) const {
     return refusal(code, [&] { import_hugging_face(theirs_, run_); });
   }
@@ -123,7 +123,7 @@ TEST_P(Interchange, SixteenBitsAreRounded) {
 }
 
 TEST_P(Interchange, WhatIsMissingOrOfAnotherShapeIsNamed) {
-  const auto whole = lockstep::testing::tensors_of_fixture(GetParam());
+  const auto whole = lockstep::fixtures::tensors_of_fixture(GetParam());
   for (std::size_t i = 0; i < whole.tensors.size(); i += 5) {
     auto tensors = whole.tensors;
     const io::NamedTensor taken = tensors[i];
@@ -150,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Interchange, ::testing::Values("gpt2", "llama",
 // What is the same in every family.
 class InterchangeFolder : public ::testing::Test {
  protected:
-  void SetUp() override { lockstep::testing::write_model_folder(theirs_, "gpt2"); }
+  void SetUp() override { lockstep::fixtures::write_model_folder(theirs_, "gpt2"); }
   std::string import_refusal(ErrorCode code) const {
     return refusal(code, [&] { import_hugging_face(theirs_, run_); });
   }
@@ -207,8 +207,8 @@ TEST_F(InterchangeFolder, OnlyWhatIsEmptyOrOursIsReplaced) {
 }
 
 TEST_F(InterchangeFolder, NamesThatFilesHaveHadAndTensorsThatNobodyNeedsAreKnown) {
-  lockstep::testing::write_model_folder(theirs_, "bert");
-  const auto whole = lockstep::testing::tensors_of_fixture("bert");
+  lockstep::fixtures::write_model_folder(theirs_, "bert");
+  const auto whole = lockstep::fixtures::tensors_of_fixture("bert");
   std::vector<io::NamedTensor> old;
   for (io::NamedTensor tensor : whole.tensors) {
     const auto rename = [&](std::string_view now, std::string_view before) {
@@ -224,15 +224,15 @@ TEST_F(InterchangeFolder, NamesThatFilesHaveHadAndTensorsThatNobodyNeedsAreKnown
   io::write_safetensors(theirs_ / "model.safetensors", old);
   import_hugging_face(theirs_, run_);
   export_hugging_face(run_, ours_, {}, {});
-  lockstep::testing::write_model_folder(theirs_, "bert");
+  lockstep::fixtures::write_model_folder(theirs_, "bert");
   expect_same_tensors(io::ShardedSafetensors(ours_), io::ShardedSafetensors(theirs_));
 }
 
 TEST_F(InterchangeFolder, LogitsOfLlamaMayBeTied) {
-  auto whole = lockstep::testing::tensors_of_fixture("llama");
+  auto whole = lockstep::fixtures::tensors_of_fixture("llama");
   std::erase_if(whole.tensors, [](const auto& tensor) { return tensor.name == "lm_head.weight"; });
   io::write_safetensors(theirs_ / "model.safetensors", whole.tensors);
-  std::string config = lockstep::testing::config_of_fixture("llama");
+  std::string config = lockstep::fixtures::config_of_fixture("llama");
   const std::string was = "\"tie_word_embeddings\": false";
   write_file(theirs_ / "config.json", config);
   EXPECT_THAT(import_refusal(ErrorCode::kInvalidArgument), HasSubstr("lm_head.weight"));
@@ -295,7 +295,7 @@ TEST(HuggingFaceConfig, WhatLockstepDoesNotHaveIsRefusedByName) {
       {"bert", "{\n", "[\n", "no JSON", ErrorCode::kProtocol},
   };
   for (const auto& one : cases) {
-    std::string text = lockstep::testing::config_of_fixture(one.model);
+    std::string text = lockstep::fixtures::config_of_fixture(one.model);
     const auto at = text.find(one.was);
     ASSERT_NE(at, std::string::npos) << one.was;
     text.replace(at, std::strlen(one.was), one.is);
