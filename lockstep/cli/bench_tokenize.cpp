@@ -11,7 +11,7 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr const char* kTokenizeExamples =
+constexpr const char* kBenchTokenizeExamples =
     R"(Encodes a text on one thread, in documents of some KiB, several times over. With --peers also
 Hugging Face's tokenizers on one thread, by turns in one run; ids have to be the same.
 
@@ -23,7 +23,7 @@ Without --text a text of many languages, code and white space is made up; withou
 is learned from the text. The library is looked for in --python, LOCKSTEP_PYTHON, build/peers
 (./dev peers) and python3.)";
 
-struct TokenizeFlags {
+struct BenchTokenizeFlags {
   std::string tokenizer;
   std::string text;
   std::string size = "10MB";
@@ -34,7 +34,7 @@ struct TokenizeFlags {
   std::string json;
 };
 
-bench::TokenizeBench make_tokenize_bench(const TokenizeFlags& flags) {
+bench::TokenizeBench make_tokenize_bench(const BenchTokenizeFlags& flags) {
   bench::TokenizeBench bench{.tokenizer = flags.tokenizer,
                              .text = flags.text,
                              .bytes = parse_bytes(flags.size),
@@ -51,10 +51,10 @@ bench::TokenizeBench make_tokenize_bench(const TokenizeFlags& flags) {
 }  // namespace
 
 void add_bench_tokenize(CLI::App& bench, int& exit_code) {
-  const auto flags = std::make_shared<TokenizeFlags>();
+  const auto flags = std::make_shared<BenchTokenizeFlags>();
   CLI::App* command =
       bench.add_subcommand("tokenize", "Time tokenizers, beside Hugging Face's library");
-  command->footer(kTokenizeExamples);
+  command->footer(kBenchTokenizeExamples);
   command->add_option("--tokenizer", flags->tokenizer, "a tokenizer.json, or a folder with one")
       ->type_name("PATH");
   command->add_option("--text", flags->text, "what is encoded")->type_name("FILE");

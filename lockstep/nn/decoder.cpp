@@ -8,8 +8,6 @@
 namespace lockstep::nn {
 namespace {
 
-constexpr std::size_t kAbsent = DecoderPlan::kAbsent;
-
 const Decoding& decoding_of(const Model& model, std::size_t index) {
   const Block& block = model.block(index);
   const Decoding* decoding = block.decoding();
@@ -57,7 +55,7 @@ class DecoderPlanner {
   std::size_t add(std::string name, const char* group, DType dtype, const Shape& shape, int first,
                   int last) {
     const std::size_t bytes = Tensor::bytes_of(dtype, shape);
-    if (bytes == 0) return kAbsent;
+    if (bytes == 0) return DecoderPlan::kAbsent;
     plan_.requests.push_back({std::move(name), group, bytes, first, last});
     return plan_.requests.size() - 1;
   }
@@ -149,7 +147,7 @@ void Decoder::make_views(std::int64_t rows) {
   setup.rows = rows;
   piece_ = setup.piece();
   const auto view = [&](std::size_t request, DType dtype, const Shape& shape) {
-    return request == kAbsent ? Tensor() : arena_.tensor(request, dtype, shape);
+    return request == DecoderPlan::kAbsent ? Tensor() : arena_.tensor(request, dtype, shape);
   };
   for (std::size_t i = 0; i < model_.size(); ++i) {
     const DecodeSpec spec = decoding_of(model_, i).decode_spec(setup, ops_);
@@ -166,7 +164,7 @@ void Decoder::make_views(std::int64_t rows) {
                                   ? Tensor()
                                   : view(places.tensors[t], tensor.dtype, tensor.shape));
     }
-    if (places.scratch != kAbsent) views.scratch = arena_.whole(places.scratch);
+    if (places.scratch != DecoderPlan::kAbsent) views.scratch = arena_.whole(places.scratch);
     views.output = view(places.output, setup.dtype, model_.block(i).output(piece_));
   }
   tokens_ = view(plan_.tokens, DType::kI32, {1, rows});

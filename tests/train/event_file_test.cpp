@@ -18,7 +18,7 @@
 #include "lockstep/base/hex.h"
 #include "lockstep/train/event_record.h"
 #include "lockstep/train/observer.h"
-#include "tests/train/run_folder.h"
+#include "tests/train/observed_run.h"
 
 namespace lockstep::train {
 namespace {
@@ -160,7 +160,7 @@ std::vector<Event> events_in(std::string_view file) {
 
 }  // namespace reader
 
-class EventFile : public RunFolder {
+class EventFile : public ObservedRun {
  protected:
   void run(std::int64_t first, std::int64_t last) {
     const auto observer = make_event_file();

@@ -12,7 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
 #include "lockstep/train/metrics_line.h"
-#include "tests/train/run_folder.h"
+#include "tests/train/observed_run.h"
 
 namespace lockstep::train {
 namespace {
@@ -89,7 +89,7 @@ TEST(MetricsLine, TornOnesAndOthersTellNothing) {
   }
 }
 
-class MetricsFile : public RunFolder {
+class MetricsFile : public ObservedRun {
  protected:
   // Steps first .. last, by a process that is never told the end: it was killed.
   void run(std::int64_t first, std::int64_t last) {

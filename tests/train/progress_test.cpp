@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/train/run_folder.h"
+#include "tests/train/observed_run.h"
 
 namespace lockstep::train {
 namespace {
@@ -199,7 +199,7 @@ std::vector<std::string> seen(const std::string& written) {
   return lines;
 }
 
-class ProgressObserver : public RunFolder {
+class ProgressObserver : public ObservedRun {
  protected:
   std::string written(const ProgressOptions& options, std::int64_t steps = 20) {
     ::testing::internal::CaptureStderr();

@@ -13,7 +13,7 @@
 #include "lockstep/train/curve.h"
 #include "lockstep/train/metrics_line.h"
 #include "lockstep/train/observer.h"
-#include "tests/train/run_folder.h"
+#include "tests/train/observed_run.h"
 
 namespace lockstep::train {
 namespace {
@@ -126,7 +126,7 @@ TEST(Chart, DrawsGapsAndPointsThatStandAlone) {
   EXPECT_THAT(draw_chart({.curves = {{"loss", "blue", {{1, gap}}, false}}}), Not(HasSubstr("svg")));
 }
 
-class ReportFile : public RunFolder {
+class ReportFile : public ObservedRun {
  protected:
   RunFacts told() const {
     RunFacts these = facts();

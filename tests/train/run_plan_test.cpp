@@ -1,8 +1,8 @@
 #include "lockstep/train/run_plan.h"
 
-#include <array>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <array>
 
 #include <fstream>
 #include <memory>

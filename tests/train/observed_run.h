@@ -13,7 +13,7 @@
 
 namespace lockstep::train {
 
-class RunFolder : public ::testing::Test {
+class ObservedRun : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string name = ::testing::TempDir() + "lockstep_run_XXXXXX";
