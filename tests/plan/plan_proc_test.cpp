@@ -140,14 +140,14 @@ class PlanOfARun : public ::testing::Test {
  protected:
   void SetUp() override {
     path_ = ::testing::TempDir() + "lockstep_plan_job.toml";
-    std::ofstream(path_) << "precision = 'f32'\n[model]\nlayers = 3\nhidden = 64\nheads = 4\n"
-                            "vocabulary = 500\n[batch]\nmicro = 4\nsequence = 32\n";
+    std::ofstream(path_) << "[model]\nlayers = 3\nhidden = 64\nheads = 4\nvocabulary = 500\n"
+                            "[train]\nprecision = 'f32'\nmicro_batch = 4\nseq = 32\n";
   }
   std::string path_;
 };
 
 TEST_F(PlanOfARun, TellsEveryClassOfBuffersAndTheyAddUp) {
-  const auto plan = run_json(path_ + " batch.accumulation=3");
+  const auto plan = run_json(path_ + " train.accumulation=3");
   std::size_t sum = 0;
   std::string classes;
   for (const auto& one : plan["classes"]) {
@@ -163,8 +163,10 @@ TEST_F(PlanOfARun, TellsEveryClassOfBuffersAndTheyAddUp) {
   EXPECT_EQ(plan["accumulation"], 3);
   const auto one_micro_batch = run_json(path_);
   EXPECT_DOUBLE_EQ(plan["flops"]["total"], 3 * one_micro_batch["flops"]["total"].get<double>());
-  EXPECT_EQ(plan["parameters"],
-            run_json("--layers 3 --hidden 64 --heads 4 --vocabulary 500")["parameters"]["total"]);
+  EXPECT_EQ(
+      plan["parameters"],
+      run_json(
+          "--layers 3 --hidden 64 --heads 4 --vocabulary 500 --seq 32")["parameters"]["total"]);
 }
 
 TEST_F(PlanOfARun, OverTheLimitPrintsThePlanAndFailsWithAdvice) {
@@ -173,7 +175,7 @@ TEST_F(PlanOfARun, OverTheLimitPrintsThePlanAndFailsWithAdvice) {
   EXPECT_EQ(run(below).exit_code, 2);
   EXPECT_THAT(run(below).text, HasSubstr("memory at its peak"));
   EXPECT_THAT(run(below, true).text, HasSubstr("over memory.limit"));
-  EXPECT_THAT(run(below, true).text, HasSubstr("the nearest setting that fits is recompute"));
+  EXPECT_THAT(run(below, true).text, HasSubstr("the nearest setting that fits is train.recompute"));
   const Outcome fits = run(path_ + " memory.limit=" + std::to_string(whole));
   EXPECT_EQ(fits.exit_code, 0);
   EXPECT_THAT(fits.text, HasSubstr("fits into memory.limit"));
@@ -185,12 +187,12 @@ TEST_F(PlanOfARun, RefusesWithASentence) {
     const char* said;
   } cases[] = {
       {"none.toml", "cannot read the configuration file none.toml"},
-      {path_ + " batch.macro=2", "did you mean batch.micro?"},
+      {path_ + " train.macro_batch=2", "did you mean train.micro_batch?"},
       {path_ + " more", "'more' is not of the form key=value"},
       {path_ + " --seq 8", "--seq is for a model that is planned by flags"},
-      {path_ + " batch.sequence=2048", "longer than the 1024 positions"},
-      {path_ + " schedule.decline=cosine", "schedule.steps"},
-      {"batch.micro=2", "say which model"},
+      {path_ + " model.positions=16", "longer than the 16 positions"},
+      {path_ + " schedule.decline=cosine schedule.warmup=2000", "schedule.steps"},
+      {"train.micro_batch=2", "say which model"},
   };
   for (const auto& one : cases) {
     const Outcome outcome = run(one.arguments, true);
