@@ -1,6 +1,5 @@
 #include "lockstep/base/content_hash.h"
 
-#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include "lockstep/base/hex.h"

@@ -4,7 +4,6 @@
 #include "lockstep/data/tokenizer_words.h"
 #include "lockstep/data/unicode_utf8.h"
 
-#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 namespace lockstep::data {
