@@ -1,5 +1,6 @@
 #include "lockstep/base/content_hash.h"
 
+#define XXH_STATIC_LINKING_ONLY  // for the size of a state
 #include <xxhash.h>
 
 #include "lockstep/base/hex.h"
