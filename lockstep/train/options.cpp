@@ -64,9 +64,11 @@ void bind(Config& config, ModelChoice& model) {
 }
 
 bool describes_sizes(const ModelChoice& model) {
-  return model.layers + model.hidden + model.heads + model.kv_heads + model.feed_forward +
-             model.vocabulary + model.positions + model.features >
-         0;
+  for (const int size : {model.layers, model.hidden, model.heads, model.kv_heads,
+                         model.feed_forward, model.vocabulary, model.positions, model.features}) {
+    if (size > 0) return true;
+  }
+  return false;
 }
 
 plan::Count or_usual(int chosen, plan::Count usual) {
