@@ -21,7 +21,6 @@ std::string format_words(double number);        // "124 million", "7.5 billion"
 // Decimal prefixes, one decimal below 100: "31.4 GB", "120 GB", "315 ZFLOP".
 std::string format_si(double value, std::string_view unit);
 
-
 // The double that is written as shortly as the float: 1e-05 for 1e-5f, not 9.99999974738e-06.
 double as_written(float value);
 

@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/scratch_folder.h"
 #include "lockstep/base/units.h"
 #include "lockstep/bench/report.h"
 #include "lockstep/bench/streaming.h"
@@ -21,27 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::chrono::seconds kStartDeadline{60};
-
-// A folder for the files of one run.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (fs::temp_directory_path() / "lockstep-bench-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) fail_errno("cannot make a temporary folder", errno);
-    path_ = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 // One line at the bottom of a terminal, gone when the next real output comes.
 class Ticker {
@@ -65,7 +45,7 @@ void print_now(const std::string& text) {
 using Jobs = std::vector<std::unique_ptr<Job>>;
 
 Jobs start_jobs(const CollectivesPlan& plan, int ranks, const Interrupt& interrupt) {
-  const TemporaryFolder folder;  // only meeting at start needs it
+  const ScratchFolder folder;  // only meeting at start needs it
   const MeetingPoint meeting = open_meeting_point();
   const Site site{plan.command, plan.peers_folder, folder.path(), meeting.name};
   std::vector<JobSpec> specs = lockstep_jobs(site, ranks);

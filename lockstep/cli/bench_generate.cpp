@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/error.h"
 #include "lockstep/bench/generate/bench_generate.h"
 #include "lockstep/cli/bench.h"
+#include "lockstep/cli/bench_peers.h"
 
 namespace lockstep::cli {
 namespace {
@@ -35,10 +35,7 @@ struct GenerateBenchFlags {
   std::int64_t tokens = 128;
   int rounds = 5;
   int threads = 0;
-  bool peers = false;
-  std::string python;
-  std::string peers_folder;
-  std::string json;
+  PeerFlags peers;
   std::vector<std::string> settings;
 };
 
@@ -58,12 +55,7 @@ bench::GenerateBench make_generate_bench(const GenerateBenchFlags& flags) {
   bench.prompt = flags.prompt;
   bench.tokens = flags.tokens;
   bench.rounds = flags.rounds;
-  bench.peers = flags.peers;
-  bench.python = flags.python;
-  bench.json = flags.json;
-  bench.command = std::filesystem::read_symlink("/proc/self/exe");
-  bench.peers_folder = flags.peers_folder.empty() ? bench.command.parent_path() / "bench" / "peers"
-                                                  : std::filesystem::absolute(flags.peers_folder);
+  set_peers(flags.peers, bench);
   return bench;
 }
 
@@ -86,24 +78,11 @@ void add_bench_generate(CLI::App& bench, int& exit_code) {
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   command->add_option("--threads", flags->threads, "of each implementation (all allowed cores)");
-  command->add_flag("--peers", flags->peers, "also run PyTorch");
-  command->add_option("--python", flags->python, "a Python that has PyTorch")->type_name("PATH");
-  command
-      ->add_option("--peers-folder", flags->peers_folder,
-                   "where the peers' scripts are (bench/peers beside this program)")
-      ->type_name("FOLDER");
-  command->add_option("--json", flags->json, "write the results as an array of objects")
-      ->type_name("FILE");
+  add_peer_options(*command, flags->peers, "PyTorch", "PyTorch");
   command->add_option("--set", flags->settings, "any other setting of a run; may be repeated")
       ->type_name("KEY=VALUE");
   command->callback([flags, &exit_code] {
-    try {
-      exit_code = bench::run_generate(make_generate_bench(*flags)) ? 0 : 1;
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kAborted) throw;
-      fmt::print(stderr, "lockstep: {}\n", error.what());
-      exit_code = kInterrupted;
-    }
+    exit_code = run_bench([&] { return bench::run_generate(make_generate_bench(*flags)); });
   });
 }
 

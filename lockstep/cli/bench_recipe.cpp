@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/bench/recipe.h"
 #include "lockstep/cli/bench.h"
+#include "lockstep/cli/bench_peers.h"
 
 namespace lockstep::cli {
 namespace {
@@ -22,46 +23,36 @@ Examples:
 
 PyTorch is looked for in --python, LOCKSTEP_PYTHON, build/peers (./dev peers) and python3.)";
 
+struct RecipeFlags {
+  bench::RecipeBench bench;
+  PeerFlags peers;
+};
+
 }  // namespace
 
 void add_bench_recipe(CLI::App& bench, int& exit_code) {
-  const auto flags = std::make_shared<bench::RecipeBench>();
+  const auto flags = std::make_shared<RecipeFlags>();
   CLI::App* command =
       bench.add_subcommand("recipe", "Time a whole training of a small GPT, beside PyTorch");
   command->footer(kRecipeExamples);
-  command->add_option("--text", flags->text, "a text file")->required()->type_name("FILE");
-  command->add_option("--steps", flags->steps, "of each training")
+  command->add_option("--text", flags->bench.text, "a text file")->required()->type_name("FILE");
+  command->add_option("--steps", flags->bench.steps, "of each training")
       ->check(CLI::Range(2, 1000000))
       ->capture_default_str();
-  command->add_option("--runs", flags->runs, "of each implementation, by turns")
+  command->add_option("--runs", flags->bench.runs, "of each implementation, by turns")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  command->add_option("--threads", flags->threads, "of each implementation (all allowed cores)")
-      ->check(CLI::Range(1, 4096));
-  command->add_flag("--peers", flags->peers, "also run PyTorch, eager and compiled");
-  command->add_option("--python", flags->python, "a Python that has PyTorch")->type_name("PATH");
   command
-      ->add_option("--peers-folder", flags->peers_folder,
-                   "where the peers' scripts are (bench/peers beside this program)")
-      ->type_name("FOLDER");
-  command->add_option("--json", flags->json, "write the results as an array of objects")
-      ->type_name("FILE");
+      ->add_option("--threads", flags->bench.threads, "of each implementation (all allowed cores)")
+      ->check(CLI::Range(1, 4096));
+  add_peer_options(*command, flags->peers, "PyTorch, eager and compiled", "PyTorch");
   command->callback([flags, &exit_code] {
-    flags->command = std::filesystem::read_symlink("/proc/self/exe");
-    if (flags->peers_folder.empty()) {
-      flags->peers_folder = flags->command.parent_path() / "bench" / "peers";
+    set_peers(flags->peers, flags->bench);
+    if (flags->bench.threads == 0) flags->bench.threads = CpuSet::of_this_thread().count();
+    if (!std::filesystem::is_regular_file(flags->bench.text)) {
+      fail(ErrorCode::kInvalidArgument, "--text: there is no file {}", flags->bench.text.string());
     }
-    if (flags->threads == 0) flags->threads = CpuSet::of_this_thread().count();
-    if (!std::filesystem::is_regular_file(flags->text)) {
-      fail(ErrorCode::kInvalidArgument, "--text: there is no file {}", flags->text.string());
-    }
-    try {
-      exit_code = bench::run_recipe(*flags) ? 0 : 1;
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kAborted) throw;
-      fmt::print(stderr, "lockstep: {}\n", error.what());
-      exit_code = kInterrupted;
-    }
+    exit_code = run_bench([&] { return bench::run_recipe(flags->bench); });
   });
 }
 

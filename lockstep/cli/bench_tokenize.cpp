@@ -3,10 +3,10 @@
 #include <memory>
 #include <string>
 
-#include "lockstep/base/error.h"
 #include "lockstep/base/units.h"
 #include "lockstep/bench/tokenize/bench_tokenize.h"
 #include "lockstep/cli/bench.h"
+#include "lockstep/cli/bench_peers.h"
 
 namespace lockstep::cli {
 namespace {
@@ -28,23 +28,15 @@ struct BenchTokenizeFlags {
   std::string text;
   std::string size = "10MB";
   int rounds = 5;
-  bool peers = false;
-  std::string python;
-  std::string peers_folder;
-  std::string json;
+  PeerFlags peers;
 };
 
 bench::TokenizeBench make_tokenize_bench(const BenchTokenizeFlags& flags) {
   bench::TokenizeBench bench{.tokenizer = flags.tokenizer,
                              .text = flags.text,
                              .bytes = parse_bytes(flags.size),
-                             .rounds = flags.rounds,
-                             .peers = flags.peers,
-                             .python = flags.python,
-                             .json = flags.json};
-  bench.command = std::filesystem::read_symlink("/proc/self/exe");
-  bench.peers_folder = flags.peers_folder.empty() ? bench.command.parent_path() / "bench" / "peers"
-                                                  : std::filesystem::absolute(flags.peers_folder);
+                             .rounds = flags.rounds};
+  set_peers(flags.peers, bench);
   return bench;
 }
 
@@ -64,23 +56,9 @@ void add_bench_tokenize(CLI::App& bench, int& exit_code) {
   command->add_option("--rounds", flags->rounds, "how often each encodes all of it")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
-  command->add_flag("--peers", flags->peers, "also run Hugging Face's tokenizers");
-  command->add_option("--python", flags->python, "a Python that has the library")
-      ->type_name("PATH");
-  command
-      ->add_option("--peers-folder", flags->peers_folder,
-                   "where the peers' scripts are (bench/peers beside this program)")
-      ->type_name("FOLDER");
-  command->add_option("--json", flags->json, "write the results as an array of objects")
-      ->type_name("FILE");
+  add_peer_options(*command, flags->peers, "Hugging Face's tokenizers", "the library");
   command->callback([flags, &exit_code] {
-    try {
-      exit_code = bench::run_tokenize(make_tokenize_bench(*flags)) ? 0 : 1;
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kAborted) throw;
-      fmt::print(stderr, "lockstep: {}\n", error.what());
-      exit_code = kInterrupted;
-    }
+    exit_code = run_bench([&] { return bench::run_tokenize(make_tokenize_bench(*flags)); });
   });
 }
 

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/error.h"
 #include "lockstep/bench/train/bench_train.h"
 #include "lockstep/bench/train/worker.h"
 #include "lockstep/cli/bench.h"
+#include "lockstep/cli/bench_peers.h"
 
 namespace lockstep::cli {
 namespace {
@@ -39,10 +39,7 @@ struct TrainFlags {
   std::string recompute = "none";
   int steps = 5;
   int threads = 0;
-  bool peers = false;
-  std::string python;
-  std::string peers_folder;
-  std::string json;
+  PeerFlags peers;
   std::vector<std::string> settings;
 };
 
@@ -63,12 +60,7 @@ bench::TrainBench make_bench(const TrainFlags& flags) {
   bench.settings.insert(bench.settings.end(), flags.settings.begin(), flags.settings.end());
   read(bench.options, bench.settings);
   bench.steps = flags.steps;
-  bench.peers = flags.peers;
-  bench.python = flags.python;
-  bench.json = flags.json;
-  bench.command = std::filesystem::read_symlink("/proc/self/exe");
-  bench.peers_folder = flags.peers_folder.empty() ? bench.command.parent_path() / "bench" / "peers"
-                                                  : std::filesystem::absolute(flags.peers_folder);
+  set_peers(flags.peers, bench);
   return bench;
 }
 
@@ -88,24 +80,11 @@ void add_bench_train(CLI::App& bench, int& exit_code) {
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   command->add_option("--threads", flags->threads, "of each implementation (all allowed cores)");
-  command->add_flag("--peers", flags->peers, "also run PyTorch, eager and compiled");
-  command->add_option("--python", flags->python, "a Python that has PyTorch")->type_name("PATH");
-  command
-      ->add_option("--peers-folder", flags->peers_folder,
-                   "where the peers' scripts are (bench/peers beside this program)")
-      ->type_name("FOLDER");
-  command->add_option("--json", flags->json, "write the results as an array of objects")
-      ->type_name("FILE");
+  add_peer_options(*command, flags->peers, "PyTorch, eager and compiled", "PyTorch");
   command->add_option("--set", flags->settings, "any other setting of a run; may be repeated")
       ->type_name("KEY=VALUE");
   command->callback([flags, &exit_code] {
-    try {
-      exit_code = bench::run_train(make_bench(*flags)) ? 0 : 1;
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kAborted) throw;
-      fmt::print(stderr, "lockstep: {}\n", error.what());
-      exit_code = kInterrupted;
-    }
+    exit_code = run_bench([&] { return bench::run_train(make_bench(*flags)); });
   });
 }
 

@@ -47,7 +47,7 @@ int check_setup(const fs::path& path, const TokenWriterSetup& setup) {
   return width;
 }
 
-// What belongs in front of the ids, filled with zeros for now.
+// What belongs in front of the ids: zeros until finish() knows what to write there.
 std::size_t header_bytes(TokenFormat format) {
   switch (format) {
     case TokenFormat::kLockstep:

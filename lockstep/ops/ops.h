@@ -70,7 +70,7 @@ class Ops {
   virtual void run(const ops::SumOfSquares&) = 0;
 
   // Bytes of scratch memory that operations of such shapes need; all others need none.
-  virtual std::size_t scratch(const LinearShape& shape) const = 0;          // for all of its passes
+  virtual std::size_t scratch(const LinearShape& shape) const = 0;  // for all of its passes
   // Forward and backward; never less for more keys.
   virtual std::size_t scratch(const ops::AttentionShape& shape) const = 0;
   virtual std::size_t norm_scratch(std::int64_t rows, std::int64_t width) const = 0;  // backward

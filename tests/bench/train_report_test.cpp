@@ -4,9 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/resident.h"
 #include "lockstep/bench/train/bench_train.h"
 #include "lockstep/bench/train/products.h"
-#include "lockstep/base/resident.h"
 #include "lockstep/plan/arithmetic.h"
 
 namespace lockstep::bench {

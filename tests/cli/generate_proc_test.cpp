@@ -93,7 +93,8 @@ TEST_F(Generate, ContinuesThePromptWhereverItComesFrom) {
 }
 
 TEST_F(Generate, TheSameSeedWritesTheSameTextsAndTheNextAnother) {
-  const std::string three = text_of(run().string() + " a --tokens 12 --temperature 4 --count 3 --seed 4");
+  const std::string three =
+      text_of(run().string() + " a --tokens 12 --temperature 4 --count 3 --seed 4");
   const std::string first = text_of(run().string() + " a --tokens 12 --temperature 4 --seed 4");
   const std::string second = text_of(run().string() + " a --tokens 12 --temperature 4 --seed 5");
   EXPECT_NE(first, second);

@@ -186,7 +186,8 @@ inline void expect_refusals(Ops& ops, const OpDescription& description, const Op
         ADD_FAILURE() << "was not refused";
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << error.what();
-        EXPECT_TRUE(std::string(error.what()).starts_with(description.operation() + ": ")) << error.what();
+        EXPECT_TRUE(std::string(error.what()).starts_with(description.operation() + ": "))
+            << error.what();
       }
       ops.use_scratch({});
       EXPECT_TRUE(replaced.content() == before && replaced.canaries_are_intact());

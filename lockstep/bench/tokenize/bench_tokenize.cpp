@@ -17,6 +17,7 @@
 #include "lockstep/base/hex.h"
 #include "lockstep/base/hmac.h"
 #include "lockstep/base/number.h"
+#include "lockstep/base/scratch_folder.h"
 #include "lockstep/base/units.h"
 #include "lockstep/bench/statistics.h"
 #include "lockstep/bench/tokenize/mixed_text.h"
@@ -36,26 +37,6 @@ using TokenizeClock = std::chrono::steady_clock;
 constexpr std::size_t kDocumentBytes = 8192;
 constexpr std::int64_t kLearnedVocabulary = 32768;
 constexpr std::chrono::minutes kPeerPatience{30};
-
-// What is made for the peer goes with this.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (fs::temp_directory_path() / "lockstep-tokenize-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) fail_errno("cannot make a temporary folder", errno);
-    path_ = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 std::string digest_of(std::span<const TokenId> ids) {
   constexpr std::string_view kKey = "lockstep bench tokenize";
@@ -157,7 +138,7 @@ std::vector<std::string_view> documents_of(std::string_view text) {
 bool run_tokenize(const TokenizeBench& bench) {
   if (!bench.json.empty()) check_can_write(bench.json);
   const Interrupt interrupt;
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const std::string text = bench.text.empty() ? mixed_text(bench.bytes) : read_file(bench.text);
   if (text.empty()) fail(ErrorCode::kInvalidArgument, "{} is empty", bench.text.string());
   const std::vector<std::string_view> documents = documents_of(text);

@@ -1,5 +1,5 @@
-// Matrix products by oneDNN, Intel's library, where it is faster than what we have: bf16 on CPUs that
-// multiply it but have no tiles (tiled.h), f32 on any x86.
+// Matrix products by oneDNN, Intel's library, where it is faster than what we have: bf16 on CPUs
+// that multiply it but have no tiles (tiled.h), f32 on any x86.
 #pragma once
 
 #include <memory>
