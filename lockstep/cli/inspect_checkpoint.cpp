@@ -48,9 +48,9 @@ std::string state_text(const train::TrainState& state) {
   std::string text = fmt::format("step {}, {} updates of the parameters",
                                  format_count(static_cast<std::uint64_t>(state.steps)),
                                  format_count(static_cast<std::uint64_t>(state.updates)));
-  if (state.loss_scale.scale != 1) {
-    text += fmt::format(", loss scale {} for {} good steps", state.loss_scale.scale,
-                        state.loss_scale.good_steps);
+  if (state.loss_scale) {
+    text += fmt::format(", loss scale {} for {} good steps", state.loss_scale->scale,
+                        state.loss_scale->good_steps);
   }
   return text + "\n";
 }

@@ -24,6 +24,8 @@ void bind(Config& config, LossScaleOptions& options);
 struct LossScale {
   double scale = 1;
   std::int64_t good_steps = 0;  // since the last overflow or doubling
+
+  bool operator==(const LossScale&) const = default;
 };
 
 // What a step does to it.

@@ -214,12 +214,10 @@ std::optional<TrainState> CheckpointFolder::restore(nn::Replica& replica, const 
   io::remove_stale(run_ / kCheckpoints);
   const std::optional<Checkpoint> checkpoint = newest_whole(*this, warn);
   if (!checkpoint) return std::nullopt;
-  TrainState state = checkpoint->state;
   read_state_tensors(io::SafetensorsFile(checkpoint->folder / kStatesFile), replica.flat(),
-                     replica.states(), state.updates == 0);
+                     replica.states(), checkpoint->state.updates == 0);
   replica.round_parameters();
-  if (replica.setup().dtype != DType::kF16) state.loss_scale = {};
-  return state;
+  return checkpoint->state;
 }
 
 Checkpoint open_checkpoint(const fs::path& run_or_checkpoint, const Warn& warn) {

@@ -53,13 +53,15 @@ std::string format_manifest(const Manifest& manifest) {
   for (const auto& [name, hash] : manifest.files) {
     files[name] = {{"bytes", hash.bytes}, {kHash, hash.hash}};
   }
+  Json scale;
+  if (const auto& of = manifest.state.loss_scale) {
+    scale = {{"scale", of->scale}, {"good_steps", of->good_steps}};
+  }
   const Json json{{"format", kFormat},
                   {"version", kVersion},
                   {"step", manifest.state.steps},
                   {"updates", manifest.state.updates},
-                  {"loss_scale",
-                   {{"scale", manifest.state.loss_scale.scale},
-                    {"good_steps", manifest.state.loss_scale.good_steps}}},
+                  {"loss_scale", std::move(scale)},
                   {"files", std::move(files)}};
   std::string body = json.dump(2);
   body.resize(body.size() - std::string_view("\n}").size());
@@ -88,8 +90,10 @@ Manifest parse_manifest(std::string_view text, std::string_view source) {
   manifest.state.steps = member<std::int64_t>(json, "step", source);
   manifest.state.updates = member<std::int64_t>(json, "updates", source);
   const auto scale = member<Json>(json, "loss_scale", source);
-  manifest.state.loss_scale = {.scale = member<double>(scale, "scale", source),
-                               .good_steps = member<std::int64_t>(scale, "good_steps", source)};
+  if (!scale.is_null()) {
+    manifest.state.loss_scale = {.scale = member<double>(scale, "scale", source),
+                                 .good_steps = member<std::int64_t>(scale, "good_steps", source)};
+  }
   const auto files = member<Json>(json, "files", source);
   for (const auto& [name, file] : files.items()) {
     if (name != kStatesFile && name != kConfigFile && name != kTokenizerFile) {
@@ -102,9 +106,9 @@ Manifest parse_manifest(std::string_view text, std::string_view source) {
     if (!manifest.files.contains(name))
       reject_manifest(source, fmt::format("it lists no '{}'", name));
   }
-  const double factor = manifest.state.loss_scale.scale;
+  const optim::LossScale loss_scale = manifest.state.loss_scale.value_or(optim::LossScale());
   if (manifest.state.updates < 0 || manifest.state.steps < manifest.state.updates ||
-      manifest.state.loss_scale.good_steps < 0 || !std::isfinite(factor) || factor <= 0) {
+      loss_scale.good_steps < 0 || !std::isfinite(loss_scale.scale) || loss_scale.scale <= 0) {
     reject_manifest(source, "its numbers make no sense");
   }
   return manifest;

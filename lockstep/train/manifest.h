@@ -6,7 +6,7 @@
 //     "version": 1,
 //     "step": 1000,
 //     "updates": 998,
-//     "loss_scale": {"scale": 65536.0, "good_steps": 17},
+//     "loss_scale": {"scale": 65536.0, "good_steps": 17},     in f16; else null
 //     "files": {
 //       "config.toml": {"bytes": 1234, "xxh3_128": "32 hexadecimal digits"}, ...
 //     },

@@ -162,10 +162,10 @@ class Run {
   // A loss or a gradient that is no number has changed nothing, but would come again.
   void check_finite(const StepMetrics& metrics, std::span<const nn::Batch> micro_batches) {
     constexpr double kLeastScale = 0x1p-10;
-    const bool scales = options_.train.precision == plan::Precision::kF16;
+    const auto& scale = trainer_.state().loss_scale;
     if (std::isfinite(metrics.loss)) {
       if (!metrics.skipped) return;
-      if (scales && trainer_.state().loss_scale.scale > kLeastScale) return;
+      if (scale && scale->scale > kLeastScale) return;
     }
     const std::string culprit =
         first_nonfinite(trainer_.replica(), micro_batches,

@@ -33,7 +33,9 @@ void make_run_folder(const fs::path& path) {
 RunFolder::RunFolder(const fs::path& path) : path_(path) {
   if (path.empty()) fail(ErrorCode::kInvalidArgument, "run.dir is empty; name a folder");
   std::error_code error;
-  if (fs::is_directory(path, error) && !fs::is_empty(path, error) && !is_ours(path)) {
+  was_there_ = fs::is_directory(path, error);
+  is_new_ = !was_there_ || fs::is_empty(path, error);
+  if (!is_new_ && !is_ours(path)) {
     fail(ErrorCode::kInvalidArgument,
          "run.dir = {} holds files that no run of lockstep has written; choose another folder",
          path.string());
@@ -50,6 +52,16 @@ RunFolder::RunFolder(const fs::path& path) : path_(path) {
   }
 }
 
-void RunFolder::write_config(std::string_view toml) const { write_file(config_of(path_), toml); }
+RunFolder::~RunFolder() {
+  if (!is_new_) return;
+  std::error_code ignored;
+  fs::remove_all(was_there_ ? data() : path_, ignored);
+  fs::remove(path_ / kLock, ignored);
+}
+
+void RunFolder::write_config(std::string_view toml) {
+  write_file(config_of(path_), toml);
+  is_new_ = false;
+}
 
 }  // namespace lockstep::train

@@ -21,10 +21,14 @@ class RunFolder {
   // that is no folder, and where another process trains in it; Error(kSystem) where it cannot be
   // made or written to.
   explicit RunFolder(const std::filesystem::path& path);
+  // A run that was refused before write_config() leaves nothing behind where nothing was.
+  ~RunFolder();
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path data() const { return path_ / "data"; }
-  void write_config(std::string_view toml) const;
+  void write_config(std::string_view toml);
 
   static std::filesystem::path config_of(const std::filesystem::path& run) {
     return run / "config.toml";
@@ -32,6 +36,8 @@ class RunFolder {
 
  private:
   std::filesystem::path path_;
+  bool was_there_ = false;  // the folder
+  bool is_new_ = false;     // what is in it
   UniqueFd lock_;
 };
 

@@ -22,14 +22,21 @@ nn::Replica make_replica(const TrainOptions& options, Ops& ops) {
 Trainer::Trainer(const TrainOptions& options, Ops& ops)
     : options_(options), ops_(ops), replica_(make_replica(options, ops)) {
   replica_.initialise(static_cast<std::uint64_t>(options.seed), threads_of(options));
-  if (options.precision == plan::Precision::kF16) {
-    state_.loss_scale.scale = options.loss_scale.initial;
+  set_state({});
+}
+
+void Trainer::set_state(const TrainState& state) {
+  state_ = state;
+  if (options_.precision != plan::Precision::kF16) {
+    state_.loss_scale.reset();
+  } else if (!state_.loss_scale) {
+    state_.loss_scale = {.scale = options_.loss_scale.initial};
   }
 }
 
 // Returns the sum of all losses.
 double Trainer::accumulate(std::span<const nn::Batch> micro_batches, std::int64_t targets) {
-  const double factor = state_.loss_scale.scale / static_cast<double>(targets);
+  const double factor = loss_scale() / static_cast<double>(targets);
   double losses = 0;
   std::uint64_t first_sequence = 0;
   replica_.zero_gradients();
@@ -52,7 +59,7 @@ double Trainer::gradient_norm() {
     ranges.push_back(replica_.states().slice(replica_.flat().range(block)).gradients);
   }
   const double scaled = optim::gradient_norm(ops_, ranges, replica_.sums_of_squares());
-  return scaled / state_.loss_scale.scale;
+  return scaled / loss_scale();
 }
 
 void Trainer::update(double rate, double gradient_scale) {
@@ -89,19 +96,20 @@ StepMetrics Trainer::step(std::span<const nn::Batch> micro_batches) {
          micro_batches.size(), ops::kNoTarget);
   }
   metrics.step = ++state_.steps;
-  metrics.loss_scale = state_.loss_scale.scale;
+  metrics.loss_scale = loss_scale();
   metrics.loss = accumulate(micro_batches, targets) / static_cast<double>(targets);
   metrics.gradient_norm = gradient_norm();
   metrics.rate = optim::rate_at(options_.schedule, state_.updates + 1);
   metrics.skipped = !std::isfinite(metrics.gradient_norm);
-  const bool scales = options_.precision == plan::Precision::kF16;
   if (metrics.skipped) {
-    if (scales) state_.loss_scale = optim::after_overflow(state_.loss_scale);
+    if (state_.loss_scale) state_.loss_scale = optim::after_overflow(*state_.loss_scale);
   } else {
     ++state_.updates;
     const double clip = optim::clip_factor(metrics.gradient_norm, options_.optimizer.clip);
     update(metrics.rate, clip / metrics.loss_scale);
-    if (scales) state_.loss_scale = optim::after_good_step(state_.loss_scale, options_.loss_scale);
+    if (state_.loss_scale) {
+      state_.loss_scale = optim::after_good_step(*state_.loss_scale, options_.loss_scale);
+    }
   }
   metrics.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return metrics;

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "lockstep/nn/replica.h"
@@ -24,9 +25,9 @@ namespace lockstep::train {
 
 // All that changes from step to step besides the rows of nn::States: what a checkpoint stores.
 struct TrainState {
-  std::int64_t steps = 0;    // begun, skipped ones included
-  std::int64_t updates = 0;  // of the parameters
-  optim::LossScale loss_scale;
+  std::int64_t steps = 0;                      // begun, skipped ones included
+  std::int64_t updates = 0;                    // of the parameters
+  std::optional<optim::LossScale> loss_scale;  // in f16
 };
 
 struct StepMetrics {
@@ -54,12 +55,16 @@ class Trainer {
   nn::Replica& replica() { return replica_; }
   const TrainOptions& options() const { return options_; }
   const TrainState& state() const { return state_; }
-  void set_state(const TrainState& state) { state_ = state; }
+  // Of a run in any precision: where only one of the two scales its loss, this one begins with the
+  // scale that it would begin with.
+  void set_state(const TrainState& state);
 
  private:
   double accumulate(std::span<const nn::Batch> micro_batches, std::int64_t targets);
   double gradient_norm();
   void update(double rate, double gradient_scale);
+  // 1 where the loss is not scaled.
+  double loss_scale() const { return state_.loss_scale ? state_.loss_scale->scale : 1; }
 
   TrainOptions options_;
   Ops& ops_;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/scratch_folder.h"
 
 namespace lockstep {
 namespace {
@@ -16,13 +17,6 @@ namespace fs = std::filesystem;
 
 class WriteFile : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = testing::TempDir() + "lockstep_file_XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   static std::string read(const fs::path& path) {
     std::ifstream file(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
@@ -40,7 +34,8 @@ class WriteFile : public ::testing::Test {
     return "";
   }
 
-  fs::path folder_;
+  ScratchFolder scratch_;
+  const fs::path& folder_ = scratch_.path();
 };
 
 TEST_F(WriteFile, PutsTheNewInPlaceOfTheOldAndLeavesNothingElse) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "lockstep/base/scratch_folder.h"
 #include "tests/cli/shell.h"
 
 namespace lockstep::tokenize_test {
@@ -29,13 +30,6 @@ for line in lines:
 
 class BenchTokenize : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = ::testing::TempDir() + "lockstep_bench_tokenize_XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   Outcome bench(const std::string& flags) const {
     return run_lockstep("bench tokenize --size 30KB --rounds 2 --json " +
                         (folder_ / "out.json").string() + " " + flags);
@@ -45,7 +39,8 @@ class BenchTokenize : public ::testing::Test {
     return nlohmann::json::parse(file, nullptr, false);
   }
 
-  fs::path folder_;
+  ScratchFolder scratch_;
+  const fs::path& folder_ = scratch_.path();
 };
 
 TEST_F(BenchTokenize, MakesUpWhatIsNotGiven) {

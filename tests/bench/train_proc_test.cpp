@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "lockstep/base/scratch_folder.h"
 #include "tests/cli/shell.h"
 
 namespace lockstep {
@@ -40,13 +41,6 @@ for line in lines:
 
 class BenchTrain : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = ::testing::TempDir() + "lockstep_bench_train_XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   Outcome bench(const std::string& flags) const {
     return run_lockstep("bench train" + std::string(kTiny) + " " + flags);
   }
@@ -63,7 +57,8 @@ class BenchTrain : public ::testing::Test {
     return path.string();
   }
 
-  fs::path folder_;
+  ScratchFolder scratch_;
+  const fs::path& folder_ = scratch_.path();
 };
 
 TEST_F(BenchTrain, TimesOurOwnSteps) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/scratch_folder.h"
 #include "lockstep/data/tokenizer.h"
 #include "lockstep/nn/hugging_face.h"
 #include "lockstep/nn/hugging_face_config.h"
@@ -36,13 +37,7 @@ positions = 32
 
 class Generate : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = ::testing::TempDir() + "lockstep_generate_XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    save_run();
-  }
-  void TearDown() override { fs::remove_all(folder_); }
+  void SetUp() override { save_run(); }
 
   void save_run() {
     train::RunOptions options;
@@ -76,7 +71,8 @@ class Generate : public ::testing::Test {
     return run_lockstep("generate --threads 1 " + arguments);
   }
 
-  fs::path folder_;
+  ScratchFolder scratch_;
+  const std::filesystem::path& folder_ = scratch_.path();
 };
 
 TEST_F(Generate, ContinuesThePromptWhereverItComesFrom) {

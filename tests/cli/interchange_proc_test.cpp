@@ -7,6 +7,7 @@
 #include <string>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/scratch_folder.h"
 #include "lockstep/io/sharded_safetensors.h"
 #include "tests/cli/shell.h"
 #include "tests/train/hugging_face_folder.h"
@@ -23,7 +24,7 @@ class InterchangeCommands : public ::testing::Test {
  protected:
   void SetUp() override { fixtures::write_model_folder(theirs_, "gpt2"); }
 
-  std::string path(const char* name) const { return (folder_.path / name).string(); }
+  std::string path(const char* name) const { return (folder_.path() / name).string(); }
   testing::Outcome import() const {
     return run_lockstep("import " + path("theirs") + " " + path("run"));
   }
@@ -32,13 +33,13 @@ class InterchangeCommands : public ::testing::Test {
     const testing::Outcome outcome = run_lockstep(arguments);
     EXPECT_EQ(outcome.exit_code, exit_code) << arguments << "\n" << outcome.text;
     EXPECT_THAT(outcome.text, AllOf(HasSubstr("lockstep: "), HasSubstr(says))) << arguments;
-    for (const auto& entry : fs::directory_iterator(folder_.path)) {
+    for (const auto& entry : fs::directory_iterator(folder_.path())) {
       EXPECT_NE(entry.path().filename().string().front(), '.') << entry.path();
     }
   }
 
-  fixtures::OwnFolder folder_;
-  fs::path theirs_ = folder_.path / "theirs";
+  ScratchFolder folder_;
+  fs::path theirs_ = folder_.path() / "theirs";
 };
 
 TEST_F(InterchangeCommands, BringAModelInAndOutBitForBit) {
@@ -51,7 +52,7 @@ TEST_F(InterchangeCommands, BringAModelInAndOutBitForBit) {
                                     HasSubstr("[32, 128]"), HasSubstr("vocabulary = 97")));
   const testing::Outcome exported = run_lockstep("export " + path("run") + " " + path("ours"));
   ASSERT_EQ(exported.exit_code, 0) << exported.text;
-  const io::ShardedSafetensors ours(folder_.path / "ours");
+  const io::ShardedSafetensors ours(folder_.path() / "ours");
   const io::ShardedSafetensors theirs(theirs_);
   EXPECT_EQ(ours.names(), theirs.names());
   for (const std::string_view name : theirs.names()) {
@@ -66,7 +67,7 @@ TEST_F(InterchangeCommands, BringAModelInAndOutBitForBit) {
     EXPECT_THAT(outcome.text, HasSubstr("transformer.h.1.mlp.c_fc.weight"));
   }
   // Damage is named by inspect, and stops an export.
-  const fs::path states = folder_.path / "run/checkpoints/step-00000000/states.safetensors";
+  const fs::path states = folder_.path() / "run/checkpoints/step-00000000/states.safetensors";
   std::string bytes = read_file(states);
   bytes[bytes.size() / 2] ^= 1;
   write_file(states, bytes);
@@ -83,15 +84,15 @@ TEST_F(InterchangeCommands, SayWhatIsWrongWithTheirArguments) {
   expect_refusal("export " + path("none") + " " + path("ours"), 2, "there is no folder");
   expect_refusal("export " + theirs + " " + path("ours"), 2, "neither the folder of a run");
   expect_refusal("inspect " + path("none"), 2, "there is no");
-  expect_refusal("inspect " + folder_.path.string(), 2, "no folder that lockstep knows");
+  expect_refusal("inspect " + folder_.path().string(), 2, "no folder that lockstep knows");
   expect_refusal("import " + theirs + " " + theirs, 2, "did not write");
   ASSERT_EQ(import().exit_code, 0);
   expect_refusal("export " + path("run") + " " + path("ours") + " --dtype f64", 2, "--dtype f64");
   expect_refusal("export " + path("run") + " " + path("ours") + " --shard-size much", 2,
                  "--shard-size");
   expect_refusal("export " + path("run") + " " + theirs, 2, "did not write");
-  fs::create_directory(folder_.path / "locked");
-  fs::permissions(folder_.path / "locked", fs::perms::owner_read | fs::perms::owner_exec);
+  fs::create_directory(folder_.path() / "locked");
+  fs::permissions(folder_.path() / "locked", fs::perms::owner_read | fs::perms::owner_exec);
   if (::geteuid() != 0) {
     expect_refusal("export " + path("run") + " " + path("locked/ours"), 1, "Permission denied");
   }
@@ -105,7 +106,7 @@ TEST_F(InterchangeCommands, DoNotBelieveFiles) {
     write_file(theirs_ / file, text);
     expect_refusal("import " + path("theirs") + " " + path("run"), exit_code, says);
     write_file(theirs_ / file, before);
-    EXPECT_FALSE(fs::exists(folder_.path / "run"));
+    EXPECT_FALSE(fs::exists(folder_.path() / "run"));
   };
   const std::string config = read_file(theirs_ / "config.json");
   const auto changed = [&](const std::string& was, const std::string& is) {

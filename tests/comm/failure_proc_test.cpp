@@ -229,7 +229,7 @@ TEST_P(Failure, RanksThatAgreedToTheLastEndWithoutAWord) {
 }
 
 TEST_P(Failure, TheRecorderDumpNamesTheLastOperations) {
-  const testing::TemporaryFolder dumps;
+  const ScratchFolder dumps;
   Launched job = start({"disagree", "message"}, "20s", dumps.path());
   EXPECT_NE(job.wait(), 0);
   const auto expect_in_dump = [&](int rank, const std::vector<std::string>& phrases) {
@@ -245,7 +245,7 @@ TEST_P(Failure, TheRecorderDumpNamesTheLastOperations) {
 }
 
 TEST_P(Failure, ADumpThatCannotBeWrittenIsSaid) {
-  const testing::TemporaryFolder dumps;
+  const ScratchFolder dumps;
   const std::string missing = dumps.path() / "missing";
   Launched job = start({"disagree", "count"}, "20s", missing);
   const auto report = report_of(job, 0);

@@ -13,7 +13,6 @@ namespace {
 
 using testing::eventually;
 using testing::read_text;
-using testing::TemporaryFolder;
 
 int shell(const std::string& command) {
   return std::system((command + " >/dev/null 2>&1").c_str());  // NOLINT: fixed commands
@@ -55,7 +54,7 @@ class Hosts {
   // Runs `program` on every host with `ranks` ranks each; returns host 1's output. Every launcher
   // must end well.
   std::string launch(int ranks, const std::string& program, const std::string& variables) {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     std::string script =
         fmt::format("export LOCKSTEP_TOKEN={} {}\n", std::string(64, 'a'), variables);
     for (int i = 1; i <= count_; ++i) {

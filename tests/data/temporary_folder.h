@@ -1,8 +1,5 @@
-// A folder of a test's own, gone with it.
+// A scratch folder with what tests do in one.
 #pragma once
-
-#include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -12,24 +9,16 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/base/scratch_folder.h"
+
 namespace lockstep::fixtures {
 
-class TemporaryFolder {
+class TemporaryFolder : public ScratchFolder {
  public:
-  TemporaryFolder() {
-    std::string name = ::testing::TempDir() + "lockstep_data_XXXXXX";
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-    path_ = name;
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
+  std::filesystem::path operator/(std::string_view name) const { return path() / name; }
 
   std::filesystem::path put(std::string_view name, std::string_view bytes) const {
-    const std::filesystem::path file = path_ / name;
+    const std::filesystem::path file = path() / name;
     std::filesystem::create_directories(file.parent_path());
     std::ofstream(file, std::ios::binary) << bytes;
     return file;
@@ -38,7 +27,7 @@ class TemporaryFolder {
   // The names in it, sorted.
   std::vector<std::string> names() const {
     std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(path_)) {
+    for (const auto& entry : std::filesystem::directory_iterator(path())) {
       names.push_back(entry.path().filename());
     }
     std::sort(names.begin(), names.end());
@@ -49,9 +38,6 @@ class TemporaryFolder {
     std::ifstream file(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-
- private:
-  std::filesystem::path path_;
 };
 
 }  // namespace lockstep::fixtures

@@ -1,6 +1,5 @@
 // Token files whose bytes lie. An input is a file, or, behind "PAIR" and a length of 2 bytes, an
 // .idx of that length and its .bin.
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/fd.h"
+#include "lockstep/base/scratch_folder.h"
 #include "lockstep/data/token_file.h"
 
 namespace {
@@ -27,17 +27,11 @@ constexpr std::uint64_t kMostRead = 4096;
 class Files {
  public:
   Files() {
-    std::string name = fs::temp_directory_path() / "lockstep_fuzz_XXXXXX";
-    if (::mkdtemp(name.data()) == nullptr) std::abort();
-    folder_ = name;
     fs::create_symlink("/proc/self/fd/" + std::to_string(bin_.get()), bin());
-    fs::create_symlink("/proc/self/fd/" + std::to_string(idx_.get()), folder_ / "x.idx");
+    fs::create_symlink("/proc/self/fd/" + std::to_string(idx_.get()), folder_.path() / "x.idx");
   }
-  ~Files() { fs::remove_all(folder_); }
-  Files(const Files&) = delete;
-  Files& operator=(const Files&) = delete;
 
-  fs::path bin() const { return folder_ / "x.bin"; }
+  fs::path bin() const { return folder_.path() / "x.bin"; }
   void put(std::string_view bin, std::string_view idx) const {
     replace(bin_.get(), bin);
     replace(idx_.get(), idx);
@@ -53,7 +47,7 @@ class Files {
 
   lockstep::UniqueFd bin_{::memfd_create("bin", MFD_CLOEXEC)};
   lockstep::UniqueFd idx_{::memfd_create("idx", MFD_CLOEXEC)};
-  fs::path folder_;
+  lockstep::ScratchFolder folder_;
 };
 
 void read_everything(const fs::path& path) {

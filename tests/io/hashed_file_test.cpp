@@ -1,27 +1,21 @@
 #include "lockstep/io/hashed_file.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <numeric>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/scratch_folder.h"
 
 namespace lockstep::io {
 namespace {
 
 class HashedFile : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = ::testing::TempDir() + "lockstep_hashed_XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::filesystem::path folder_;
+  ScratchFolder scratch_;
+  const std::filesystem::path& folder_ = scratch_.path();
 };
 
 TEST_F(HashedFile, HasTheHashThatOthersHave) {

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/scratch_folder.h"
 #include "lockstep/io/safetensors_header.h"
 
 namespace lockstep::io {
@@ -20,14 +21,6 @@ using ::testing::IsEmpty;
 
 class Safetensors : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = testing::TempDir() + "lockstep_safetensors_XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    path_ = folder_ / "a.safetensors";
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   static std::string bytes_of(const fs::path& path) {
     std::ifstream file(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
@@ -50,8 +43,9 @@ class Safetensors : public ::testing::Test {
     return "nothing was thrown";
   }
 
-  fs::path folder_;
-  fs::path path_;
+  ScratchFolder scratch_;
+  const fs::path& folder_ = scratch_.path();
+  const fs::path path_ = folder_ / "a.safetensors";
 };
 
 TEST_F(Safetensors, GivesBackWhatWasWrittenInEveryTypeAndShape) {

@@ -256,7 +256,7 @@ TEST(Launch, BindsUnlessToldNotTo) {
 }
 
 TEST(Launch, HandsOverTheConfigurationFile) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   const auto file = folder.path() / "run.toml";
   std::ofstream(file) << "x = 1\n";
   Launched job({"--config", file.string(), "--", "sh", "-c", "cat $LOCKSTEP_CONFIG"});

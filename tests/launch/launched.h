@@ -22,6 +22,7 @@
 #include "lockstep/base/fd.h"
 #include "lockstep/base/hex.h"
 #include "lockstep/base/hmac.h"
+#include "lockstep/base/scratch_folder.h"
 #include "lockstep/launch/exit_status.h"
 #include "lockstep/launch/spawn.h"
 
@@ -44,22 +45,6 @@ inline std::string read_text(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = std::filesystem::temp_directory_path() / "lockstep-test-XXXXXX";
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-    path_ = name;
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 // Processes that carry a variable in their environment.
 inline std::vector<pid_t> processes_with(const std::string& variable) {
@@ -136,7 +121,7 @@ class Launched {
   }
 
  private:
-  TemporaryFolder folder_;
+  ScratchFolder folder_;
   std::string mark_;
   pid_t pid_ = 0;
   std::optional<int> code_;

@@ -65,8 +65,8 @@ class Nodes : public ::testing::Test {
     return std::make_unique<Launched>(arguments, variables);
   }
 
-  TemporaryFolder config_;
-  TemporaryFolder shared_;
+  ScratchFolder config_;
+  ScratchFolder shared_;
   std::string address_;
 };
 
@@ -170,7 +170,7 @@ class ForeignLauncher : public ::testing::TestWithParam<const char*> {};
 TEST_P(ForeignLauncher, IsUnderstood) {
   const std::string program = std::string("/usr/bin/") + GetParam();
   if (!std::filesystem::exists(program)) GTEST_SKIP() << program << " is not installed";
-  TemporaryFolder folder;
+  ScratchFolder folder;
   std::ofstream(folder.path() / "go").flush();
   // It is started by our launcher only for the sake of the test's bookkeeping.
   Launched job({"env",

@@ -1,8 +1,6 @@
 // A folder as Hugging Face transformers writes it, made of a fixture.
 #pragma once
 
-#include <stdlib.h>
-
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -11,23 +9,6 @@
 #include "lockstep/io/safetensors.h"
 
 namespace lockstep::fixtures {
-
-// A folder that goes with the object.
-class OwnFolder {
- public:
-  OwnFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "lockstep_XXXXXX").string();
-    if (::mkdtemp(name.data()) != nullptr) path = name;
-  }
-  ~OwnFolder() {
-    std::error_code none;
-    if (!path.empty()) std::filesystem::remove_all(path, none);
-  }
-  OwnFolder(const OwnFolder&) = delete;
-  OwnFolder& operator=(const OwnFolder&) = delete;
-
-  std::filesystem::path path;
-};
 
 // The tensors of a model, with the memory that they are views of.
 struct ModelTensors {

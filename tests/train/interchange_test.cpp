@@ -1,4 +1,5 @@
 #include "lockstep/train/interchange.h"
+#include "lockstep/base/scratch_folder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +17,6 @@
 namespace lockstep::train::interchange_test {
 
 namespace fs = std::filesystem;
-using lockstep::fixtures::OwnFolder;
 using ::testing::HasSubstr;
 
 constexpr const char* kTokenizer =
@@ -53,10 +53,10 @@ class Interchange : public ::testing::TestWithParam<const char*> {
     return refusal(code, [&] { import_hugging_face(theirs_, run_); });
   }
 
-  OwnFolder folder_;
-  fs::path theirs_ = folder_.path / "theirs";
-  fs::path run_ = folder_.path / "run";
-  fs::path ours_ = folder_.path / "ours";
+  ScratchFolder folder_;
+  fs::path theirs_ = folder_.path() / "theirs";
+  fs::path run_ = folder_.path() / "run";
+  fs::path ours_ = folder_.path() / "ours";
 };
 
 TEST_P(Interchange, AnImportedModelComputesWhatTransformersDoes) {
@@ -118,8 +118,8 @@ TEST_P(Interchange, SixteenBitsAreRounded) {
   }
   // 16 bits read back and written again are the same.
   import_hugging_face(ours_, run_);
-  export_hugging_face(run_, folder_.path / "again", {.dtype = DType::kBF16}, {});
-  expect_same_tensors(io::ShardedSafetensors(folder_.path / "again"), narrow);
+  export_hugging_face(run_, folder_.path() / "again", {.dtype = DType::kBF16}, {});
+  expect_same_tensors(io::ShardedSafetensors(folder_.path() / "again"), narrow);
 }
 
 TEST_P(Interchange, WhatIsMissingOrOfAnotherShapeIsNamed) {
@@ -158,10 +158,10 @@ class InterchangeFolder : public ::testing::Test {
     return refusal(code, [&] { export_hugging_face(run_, ours_, {}, {}); });
   }
 
-  OwnFolder folder_;
-  fs::path theirs_ = folder_.path / "theirs";
-  fs::path run_ = folder_.path / "run";
-  fs::path ours_ = folder_.path / "ours";
+  ScratchFolder folder_;
+  fs::path theirs_ = folder_.path() / "theirs";
+  fs::path run_ = folder_.path() / "run";
+  fs::path ours_ = folder_.path() / "ours";
 };
 
 TEST_F(InterchangeFolder, ATokenizerPassesThrough) {
@@ -200,9 +200,9 @@ TEST_F(InterchangeFolder, OnlyWhatIsEmptyOrOursIsReplaced) {
   fs::copy(run_ / "checkpoints" / "step-00000000", run_ / "checkpoints" / "step-00000007",
            fs::copy_options::recursive);
   EXPECT_THAT(import_refusal(ErrorCode::kInvalidArgument), HasSubstr("trained up to step 7"));
-  write_file(folder_.path / "file", "");
+  write_file(folder_.path() / "file", "");
   EXPECT_THAT(refusal(ErrorCode::kInvalidArgument,
-                      [&] { import_hugging_face(theirs_, folder_.path / "file"); }),
+                      [&] { import_hugging_face(theirs_, folder_.path() / "file"); }),
               HasSubstr("is no folder"));
 }
 

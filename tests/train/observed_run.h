@@ -2,26 +2,19 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
 
+#include "lockstep/base/scratch_folder.h"
 #include "lockstep/train/observer.h"
 
 namespace lockstep::train {
 
 class ObservedRun : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = ::testing::TempDir() + "lockstep_run_XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   RunFacts facts(std::int64_t first_step = 1) const {
     RunFacts facts;
     facts.folder = folder_;
@@ -51,7 +44,8 @@ class ObservedRun : public ::testing::Test {
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
-  std::filesystem::path folder_;
+  ScratchFolder scratch_;
+  const std::filesystem::path& folder_ = scratch_.path();
 };
 
 }  // namespace lockstep::train

@@ -205,9 +205,14 @@ TEST_F(RunTest, RefusesToGoOnWithAnotherModel) {
               HasSubstr("run.resume is false"));
 }
 
-TEST_F(RunTest, IsRefusedOverItsMemoryLimitBeforeItStarts) {
+TEST_F(RunTest, IsRefusedOverItsMemoryLimitBeforeItStartsAndLeavesNothing) {
   EXPECT_THAT(error_of([&] { run(tiny("a"), {"memory.limit=10KiB"}, &recorder); }),
               HasSubstr("over memory.limit"));
+  EXPECT_FALSE(fs::exists(folder / "a"));
+  fs::create_directory(folder / "a");
+  EXPECT_THAT(error_of([&] { run(tiny("a"), {"memory.limit=10KiB"}, &recorder); }),
+              HasSubstr("over memory.limit"));
+  EXPECT_TRUE(fs::is_empty(folder / "a"));
 }
 
 TEST_F(RunTest, ExamplesWithDataOfTheirOwnLearn) {

@@ -196,7 +196,7 @@ TEST(Trainer, AStepThatOverflowsChangesNothingButTheScale) {
   EXPECT_TRUE(first.skipped);
   EXPECT_EQ(first.loss_scale, 0x1p30);
   EXPECT_TRUE(std::isfinite(first.loss)) << "the loss itself is not scaled";
-  EXPECT_EQ(trainer.state().loss_scale.scale, 0x1p29);
+  EXPECT_EQ(trainer.state().loss_scale->scale, 0x1p29);
   EXPECT_EQ(trainer.state().updates, 0);
   EXPECT_EQ(bytes_of(states.master), master);
   EXPECT_EQ(bytes_of(states.parameters), parameters);

@@ -24,7 +24,6 @@ using testing::Floats;
 using ::testing::HasSubstr;
 using testing::Launched;
 using testing::Outcome;
-using testing::TemporaryFolder;
 
 Outcome shell(const std::string& command) { return testing::shell(command + " 2>&1"); }
 
@@ -96,7 +95,7 @@ TEST_F(Mpi, RanksOfAnotherLauncherAreNotTakenForWorldsOfOne) {
 class MpiFailure : public Mpi {
  protected:
   void expect_all_found(int ranks, const std::string& scenario) {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     const Outcome outcome =
         shell(mpirun(ranks, scenario, fmt::format("FINDINGS={}", folder.path().string())));
     for (int rank = 0; rank < ranks; ++rank) {

@@ -11,7 +11,6 @@ namespace {
 
 using testing::Launched;
 using testing::read_text;
-using testing::TemporaryFolder;
 
 // What rank 0 says of its choice when two ranks are joined by TCP and figures are kept in `cache`.
 std::string choice_over_tcp(const std::filesystem::path& cache) {
@@ -22,7 +21,7 @@ std::string choice_over_tcp(const std::filesystem::path& cache) {
 }
 
 TEST(Links, AreMeasuredOnceAndThenRemembered) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   EXPECT_NE(choice_over_tcp(folder.path()).find("measured"), std::string::npos);
   const std::string first = read_text(folder.path() / "links.json");
   EXPECT_NE(choice_over_tcp(folder.path()).find("remembered"), std::string::npos);
@@ -30,7 +29,7 @@ TEST(Links, AreMeasuredOnceAndThenRemembered) {
 }
 
 TEST(Links, ThatWereOnlyAssumedAreNotRemembered) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   choice_over_tcp(folder.path());
   const auto cache = nlohmann::json::parse(read_text(folder.path() / "links.json"));
   ASSERT_EQ(cache.size(), 1u);
@@ -40,7 +39,7 @@ TEST(Links, ThatWereOnlyAssumedAreNotRemembered) {
 }
 
 TEST(Links, OfABrokenCacheAreMeasuredAnew) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   choice_over_tcp(folder.path());
   const std::string whole = read_text(folder.path() / "links.json");
   auto wrong = nlohmann::json::parse(whole);

@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/scratch_folder.h"
 
 namespace lockstep {
 namespace {
@@ -22,12 +22,6 @@ namespace fs = std::filesystem;
 
 class TokenTest : public testing::Test {
  protected:
-  TokenTest() {
-    std::string path = testing::TempDir() + "token-XXXXXX";
-    folder_ = ::mkdtemp(path.data());
-  }
-  ~TokenTest() override { fs::remove_all(folder_); }
-
   fs::path write(const std::string& name, const std::string& text, int mode) {
     const fs::path path = folder_ / name;
     std::ofstream(path) << text;
@@ -53,7 +47,8 @@ class TokenTest : public testing::Test {
     return "";
   }
 
-  fs::path folder_;
+  ScratchFolder scratch_;
+  const fs::path& folder_ = scratch_.path();
 };
 
 TEST_F(TokenTest, TextFormIsReversible) {
