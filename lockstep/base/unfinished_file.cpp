@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 
 #include "lockstep/base/error.h"
@@ -29,7 +30,8 @@ UnfinishedFile::UnfinishedFile(const fs::path& path) : target_(path) {
          target_.string());
   }
   other_name_ = target_;
-  other_name_ += fmt::format(".{}.tmp", ::getpid());
+  static std::atomic<unsigned> files{0};  // two threads may write the same one
+  other_name_ += fmt::format(".{}-{}.tmp", ::getpid(), files++);
   const fs::path folder = target_.has_parent_path() ? target_.parent_path() : fs::path(".");
   file_ = UniqueFd(::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, kUsualMode));
   if (file_) return;
