@@ -8,12 +8,14 @@
 #include <vector>
 
 #include "lockstep/base/cpu_set.h"
+#include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/launch_flags.h"
 #include "lockstep/cli/run_arguments.h"
 #include "lockstep/comm/native/threads.h"
 #include "lockstep/launch/make_world.h"
+#include "lockstep/launch/variables.h"
 #include "lockstep/train/run.h"
 
 namespace lockstep::cli {
@@ -56,8 +58,9 @@ struct Settings {
 
   explicit Settings(const std::vector<std::string>& arguments) {
     train::bind(config, options);
-    read_run_arguments(config, options, arguments);
+    if (const auto path = process_environment()(kConfigVariable)) config.read_file(*path);
     config.read_environment();
+    read_run_arguments(config, options, arguments);
   }
 };
 
@@ -111,7 +114,9 @@ int run_train(const std::vector<std::string>& arguments, const LaunchFlags& flag
   Settings settings(arguments);
   const int ranks = flags.options.ranks_per_node * flags.options.nodes;
   const bool threads = settings.options.comm.backend == Backend::kThreads;
-  const World world = find_world({.ranks_meet = settings.options.comm.backend != Backend::kMpi});
+  WorldOverrides overrides;
+  overrides.ranks_meet = settings.options.comm.backend != Backend::kMpi;
+  const World world = find_world(overrides);
   if (world.origin != kNothingSet) {
     if (ranks > 1 && ranks != world.size) {
       fail(ErrorCode::kInvalidArgument,

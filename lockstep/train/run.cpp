@@ -178,7 +178,8 @@ class Run {
     if (!metrics) return false;
     record.metrics = std::move(*metrics);
     saved_ = false;
-    check_finite(record.metrics, micro_batches);
+    check_finite(record.metrics, micro_batches,
+                 static_cast<std::uint64_t>(share.first_micro_batch * plan.micro));
     const std::int64_t done = record.metrics.step;
     const bool last = done == options_.steps;
     if (last || is_due(options_.validate_every, done)) validate(record);
@@ -196,19 +197,20 @@ class Run {
   static bool is_due(int every, std::int64_t step) { return every > 0 && step % every == 0; }
 
   // A loss or a gradient that is no number has changed nothing, but would come again.
-  void check_finite(const StepMetrics& metrics, std::span<const nn::Batch> micro_batches) {
+  void check_finite(const StepMetrics& metrics, std::span<const nn::Batch> micro_batches,
+                    std::uint64_t first_sequence) {
     constexpr double kLeastScale = 0x1p-10;
     const auto& scale = trainer_.state().loss_scale;
     if (std::isfinite(metrics.loss)) {
       if (!metrics.skipped) return;
       if (scale && scale->scale > kLeastScale) return;
     }
-    std::string culprit =
-        first_nonfinite(trainer_.replica(), micro_batches,
-                        {.seed = static_cast<std::uint64_t>(options_.train.seed),
-                         .step = static_cast<std::uint64_t>(metrics.step),
-                         .loss_factor = 1.0f / static_cast<float>(metrics.tokens)});
-    if (strategy_->in_lockstep()) culprit = culprit_of_all(culprit);
+    const std::string culprit =
+        culprit_of_all(first_nonfinite(trainer_.replica(), micro_batches,
+                                       {.seed = static_cast<std::uint64_t>(options_.train.seed),
+                                        .step = static_cast<std::uint64_t>(metrics.step),
+                                        .first_sequence = first_sequence,
+                                        .loss_factor = 1.0f / static_cast<float>(metrics.tokens)}));
     const auto steps = checkpoints_.steps();
     fail(ErrorCode::kInvalidArgument,
          "step {} has a loss of {} and a gradient norm of {}: {}. The parameters are as they were "
@@ -221,11 +223,13 @@ class Run {
   }
 
   std::string culprit_of_all(const std::string& mine) {
-    const std::vector<std::string> all = group_.texts(mine);
+    const std::vector<std::string> all =
+        strategy_->in_lockstep() ? group_.texts(mine) : std::vector{mine};
     for (std::size_t i = 0; i < all.size(); ++i) {
-      if (all.size() > 1 && !all[i].empty()) return fmt::format("{} (rank {})", all[i], i);
+      if (all[i].empty()) continue;
+      return all.size() > 1 ? fmt::format("{} (at rank {})", all[i], i) : all[i];
     }
-    return mine;
+    return "no block does so when the step is done again";
   }
 
   // The batches are dealt out to the workers, and their losses added up in the order of the
