@@ -47,10 +47,25 @@ std::span<std::byte> Ddp::gradient_memory(std::size_t bytes) {
 }
 
 std::vector<Request> Ddp::memory(const nn::MemoryPlan& plan) const {
-  if (options_.reduction == Reduction::kFast) return {};
-  return {{.name = "tree",
-           .group = kCommunication,
-           .bytes = TreeSum::bytes(plan.flat.elements(), most_micro_batches_)}};
+  std::vector<Request> requests;
+  if (options_.reduction == Reduction::kTree) {
+    requests.push_back({.name = "tree",
+                        .group = kCommunication,
+                        .bytes = TreeSum::bytes(plan.flat.elements(), most_micro_batches_)});
+  }
+  if (const auto rows = find_table_rows(plan)) {
+    requests.push_back({.name = "table rows", .group = kCommunication, .bytes = rows->bytes()});
+  }
+  return requests;
+}
+
+// The order in which they are added up is not that of the tree, and without overlap there is
+// nothing to win.
+std::optional<TableRows> Ddp::find_table_rows(const nn::MemoryPlan& plan) const {
+  if (options_.reduction == Reduction::kTree || !options_.overlap || workers() == 1) {
+    return std::nullopt;
+  }
+  return TableRows::find(plan, workers(), most_micro_batches_ > 1);
 }
 
 void Ddp::start(nn::Replica& replica) {
@@ -58,7 +73,11 @@ void Ddp::start(nn::Replica& replica) {
   if (options_.reduction == Reduction::kTree) {
     tree_ = TreeSum(replica.flat().elements(), most_micro_batches_);
   }
-  buckets_ = plan_buckets(segments_of(replica.flat()), size_of(replica.setup().gradient),
+  table_rows_ = find_table_rows(replica.plan());
+  if (table_rows_) table_rows_->set_memory(reducers_->allocate(table_rows_->bytes()));
+  const auto segments =
+      table_rows_ ? table_rows_->segments(replica.flat()) : segments_of(replica.flat());
+  buckets_ = plan_buckets(segments, size_of(replica.setup().gradient),
                           {.first = static_cast<std::size_t>(options_.first_bucket_mb * kMegabyte),
                            .others = static_cast<std::size_t>(options_.bucket_mb * kMegabyte)});
   broadcast_states();
@@ -113,12 +132,18 @@ void Ddp::begin_micro_batch(std::int64_t index, std::int64_t count) {
   if (tree || index == 0) replica_->zero_gradients();
   micro_batches_ = count;
   is_last_ = index + 1 == count;
+  replica_->set_rows_apart(is_last_ && table_rows_);
   next_bucket_ = 0;
   exposed_seconds_ = 0;
 }
 
 void Ddp::after_backward(std::size_t block) {
-  if (is_last_ && options_.overlap) reduce_ready(block);
+  if (!is_last_ || !options_.overlap) return;
+  reduce_ready(block);
+  if (block > 0 || !table_rows_) return;
+  replica_->ops().synchronize();
+  thread_.push(
+      [this] { return table_rows_->exchange(*reducers_, replica_->row_gradient().value()); });
 }
 
 // All that is complete once `block` has finished backward.
@@ -155,6 +180,7 @@ UpdateResult Ddp::update(const UpdateRequest& request) {
   const auto begin = SteadyClock::now();
   thread_.wait();
   exposed_seconds_ = seconds_since(begin);
+  if (table_rows_) table_rows_->add(*replica_);
   const UpdateResult result = local_update(*replica_, request);
   ++updates_;
   if (options_.check_every > 0 && updates_ % options_.check_every == 0) compare_parameters();

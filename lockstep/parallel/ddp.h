@@ -20,6 +20,7 @@
 #include "lockstep/parallel/communication_thread.h"
 #include "lockstep/parallel/options.h"
 #include "lockstep/parallel/strategy.h"
+#include "lockstep/parallel/table_rows.h"
 #include "lockstep/parallel/tree_sum.h"
 
 namespace lockstep::parallel {
@@ -52,6 +53,7 @@ class Ddp : public Strategy {
   void compare_parameters();
   void reduce_ready(std::size_t block);
   std::uint64_t reduce(const Bucket& bucket);
+  std::optional<TableRows> find_table_rows(const nn::MemoryPlan& plan) const;
   Data part_of_gradients(nn::FlatRange range) const;
 
   Communicator& world_;
@@ -63,6 +65,7 @@ class Ddp : public Strategy {
   nn::Replica* replica_ = nullptr;
   TreeSum tree_;
   std::vector<Bucket> buckets_;
+  std::optional<TableRows> table_rows_;
 
   // Of this step.
   std::int64_t micro_batches_ = 0;
