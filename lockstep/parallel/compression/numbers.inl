@@ -53,8 +53,9 @@ inline std::uint16_t half_of(float x) {
 }
 // GCC 12 would convert one by one.
 inline void to_halves(const float* x, float factor, Stored16* words) {
+  auto* bytes = reinterpret_cast<std::uint8_t*>(words);  // for they lie at any address
   for (std::size_t i = 0; i < kBlock; i += 4) {
-    vst1_u16(words + i, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(x + i) * factor)));
+    vst1_u8(bytes + 2 * i, vreinterpret_u8_f16(vcvt_f16_f32(vld1q_f32(x + i) * factor)));
   }
 }
 inline float float_of_half(std::uint16_t word) {
