@@ -115,7 +115,7 @@ TEST_F(TrainRanks, FinishTheirStepAndSaveWhenAskedToStop) {
 }
 
 TEST_F(TrainRanks, ThatAreKilledAreNamedAndTheNextStartGoesOn) {
-  const std::string steps = "train.steps=400 checkpoint.every=20 ";
+  const std::string steps = "train.steps=120 checkpoint.every=20 ";
   ASSERT_EQ(run_lockstep("train " + tree("whole", steps)).exit_code, 0);
   for (const std::string rank : {"1", "0"}) {
     const pid_t launcher = start(tree(rank, steps + "--ranks 2"));
@@ -131,7 +131,7 @@ TEST_F(TrainRanks, ThatAreKilledAreNamedAndTheNextStartGoesOn) {
     const Outcome outcome = run_lockstep("train " + tree(rank, steps) + " --ranks 4");
     EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
     EXPECT_THAT(outcome.text, HasSubstr("goes on after step"));
-    expect_same(rank, "whole", "00000400");
+    expect_same(rank, "whole", "00000120");
   }
 }
 

@@ -152,6 +152,19 @@ TEST(Workers, LearnInSixteenBits) {
   }
 }
 
+TEST(Workers, LearnWithCompressedGradientsAndSendLess) {
+  TrainOptions options = options_of(1, Reduction::kFast);
+  options.model.dropout = 0;
+  const Trained plain = together(options, 2, 40);
+  for (const auto compression : parallel::kAllCompressions) {
+    options.parallel.compression = {.compression = compression, .ratio = 0.1};
+    const Trained squeezed = together(options, 2, 40);
+    EXPECT_LT(squeezed.losses.back(), plain.losses.front() - 0.5) << name(compression);
+  }
+  options.parallel.reduction = Reduction::kTree;
+  EXPECT_THROW(together(options, 2), Error);
+}
+
 TEST(Workers, TakeWhatIsPlanned) {
   for (const Reduction reduction : {Reduction::kFast, Reduction::kTree}) {
     TrainOptions options = options_of(1, reduction);
