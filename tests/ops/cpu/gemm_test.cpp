@@ -54,9 +54,9 @@ TEST(Gemm, MultipliesOddShapesExactly) {
 // Several blocks of depth, packings of columns and areas, and shares of threads that are empty.
 TEST(Gemm, MultipliesWhatDoesNotFitIntoABlock) {
   constexpr ProductShape kShapes[] = {{.m = 129, .n = 64, .k = Blocks::kMostDepth + 1},
-                                      {.m = 7, .n = 2 * Blocks::kMostColumns + 5, .k = 1100},
-                                      {.m = Blocks::kMostArea + 2, .n = 12, .k = 600},
-                                      {.m = 2, .n = Blocks::kMostArea + 13, .k = 64},
+                                      {.m = 7, .n = 2 * Blocks::kMostLines + 5, .k = 1100},
+                                      {.m = Blocks::kMostLines + 2, .n = 12, .k = 600},
+                                      {.m = 2, .n = Blocks::kMostLines + 13, .k = 64},
                                       {.m = 1, .n = 1, .k = 3000}};
   for (const Isa isa : available_isas()) {
     for (const int threads : {1, 2, 3}) {
