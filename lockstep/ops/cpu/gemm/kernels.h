@@ -34,7 +34,7 @@ struct Place {
 
 // Memory that will be needed soon, and comes into the caches while a tile is multiplied.
 struct Ahead {
-  static constexpr std::size_t kMostOutputs = 4;
+  static constexpr std::size_t kMostOutputs = 5;
 
   // Strips: this many bytes for every step of depth.
   const std::byte* strip = nullptr;

@@ -217,6 +217,7 @@ class PackedProduct {
     if (with.added != product_.output) add(with.added);
     add(with.factor);
     add(with.derivative);
+    add(with.z);
   }
 
   float* waiting_at(const Place& place, const PackedStage& stage) const {
