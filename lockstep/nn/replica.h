@@ -7,13 +7,15 @@
 //   replica.zero_gradients();
 //   Tensor losses = replica.forward_backward(batch, {.step = 1, .loss_factor = 1.f / targets});
 //
-// It takes plan.bytes() once, at construction, and nothing more. Gradients add up over
+// It takes plan.layout.bytes once, at construction, and nothing more. Gradients add up over
 // micro-batches until zero_gradients(). What a call computed is there after Ops::synchronize(). One
 // thread at a time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -47,7 +49,8 @@ class Replica {
  public:
   // `ops` outlives the replica. Throws Error(kInvalidArgument) where the plan was not made for
   // model and ops, and what Arena throws where there is no room.
-  Replica(Model model, MemoryPlan plan, Ops& ops);
+  // `gradients` is the memory of that row where the plan has it outside; it outlives the replica.
+  Replica(Model model, MemoryPlan plan, Ops& ops, std::span<std::byte> gradients = {});
 
   const Model& model() const { return model_; }
   const MemoryPlan& plan() const { return plan_; }
@@ -82,6 +85,12 @@ class Replica {
   // looked at by a listener in after_forward(). Absent for the last block.
   Tensor output(std::size_t block) const { return views_.at(block).out.x; }
 
+  // Whether backward of the first block leaves out the gradient that row_gradient() then tells, if
+  // it can: for whoever adds it up in another way.
+  void set_rows_apart(bool apart) { rows_apart_ = apart; }
+  // What it left out in the last forward_backward(); holds until the next one.
+  const std::optional<RowGradient>& row_gradient() const { return row_gradient_; }
+
   // Hears of every block from now on; nullptr: nobody does. Not owned.
   void set_listener(BlockListener* listener) { listener_ = listener; }
 
@@ -97,7 +106,7 @@ class Replica {
     std::uint64_t seed = 0;  // from its name
   };
 
-  void make_views();
+  void make_views(std::span<std::byte> gradients);
   void check(const Batch& batch) const;
   void forward(std::size_t block, const Batch& batch, const MicroBatch& micro_batch, bool training,
                const Tensor& logits);
@@ -113,6 +122,8 @@ class Replica {
   Tensor losses_;
   Tensor memory_gradient_;
   std::vector<BlockViews> views_;
+  bool rows_apart_ = false;
+  std::optional<RowGradient> row_gradient_;
   BlockListener* listener_ = nullptr;
 };
 

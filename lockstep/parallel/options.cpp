@@ -1,0 +1,41 @@
+#include "lockstep/parallel/options.h"
+
+namespace lockstep::parallel {
+namespace {
+
+constexpr std::string_view kStrategyNames[] = {"ddp", "parameter_server"};
+constexpr std::string_view kReductionNames[] = {"fast", "tree"};
+
+}  // namespace
+
+std::string_view name(StrategyKind strategy) {
+  return kStrategyNames[static_cast<std::size_t>(strategy)];
+}
+std::string_view name(Reduction reduction) {
+  return kReductionNames[static_cast<std::size_t>(reduction)];
+}
+
+void bind(Config& config, ParallelOptions& options) {
+  config.bind("parallel.strategy", options.strategy, kStrategyNames,
+              "How workers share a run: ddp (all-reduce of gradients) or parameter_server.");
+  config.bind("parallel.reduction", options.reduction, kReductionNames,
+              "The order in which gradients are added up. fast: as it comes out fastest; tree: one "
+              "fixed tree over the micro-batches of a step, so that 1, 2, 4 and 8 workers give the "
+              "same bits (gradients are f32 then).");
+  config.bind("parallel.bucket_mb", options.bucket_mb,
+              "Gradients are reduced in buckets of so many MB (2^20 bytes) while backward goes on.",
+              {.min = 0.001, .max = 1048576});
+  config.bind("parallel.first_bucket_mb", options.first_bucket_mb,
+              "The same for the first bucket, which should be on its way early.",
+              {.min = 0.001, .max = 1048576});
+  config.bind(
+      "parallel.algorithm", options.algorithm,
+      "The all-reduce algorithm of gradients, as in lockstep bench collectives; auto: chosen "
+      "by size and topology.");
+  config.bind("parallel.overlap", options.overlap,
+              "Whether gradients are reduced while backward goes on, or after it.");
+  config.bind("parallel.check_every", options.check_every,
+              "Steps between comparisons of all workers' parameters; 0: never.", {.min = 0});
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,36 @@
+// How a run is spread over workers: the keys parallel.*.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "lockstep/base/config.h"
+
+namespace lockstep::parallel {
+
+enum class StrategyKind : std::uint8_t { kDdp, kParameterServer };
+// The order in which gradients are added up.
+enum class Reduction : std::uint8_t {
+  kFast,  // whatever is fastest; the same in every run with as many workers
+  kTree,  // one fixed tree over the micro-batches of a step: the same with 1, 2, 4, 8 ... workers
+};
+
+std::string_view name(StrategyKind strategy);  // "ddp", "parameter_server"
+std::string_view name(Reduction reduction);    // "fast", "tree"
+
+struct ParallelOptions {
+  StrategyKind strategy = StrategyKind::kDdp;
+  Reduction reduction = Reduction::kFast;
+  double bucket_mb = 25;
+  double first_bucket_mb = 1;
+  std::string algorithm = "auto";  // of all-reduce
+  bool overlap = true;
+  int check_every = 100;  // steps between comparisons of all workers' parameters; 0: never
+};
+
+// Declares the keys; `options` must outlive `config` and stay in place.
+void bind(Config& config, ParallelOptions& options);
+
+}  // namespace lockstep::parallel

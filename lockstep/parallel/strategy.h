@@ -1,0 +1,118 @@
+// How the workers of a run share its steps. A trainer tells its strategy what happens; models know
+// nothing of it.
+//
+//   strategy.start(replica);                          all workers begin alike
+//   while (auto share = strategy.next(...)) {         which sequences are this worker's
+//     totals = strategy.begin_step(mine);
+//     for each micro-batch i of the share:
+//       strategy.begin_micro_batch(i, n);             then the replica tells of its blocks:
+//       replica.forward_backward(...);                before_forward(0) ... after_backward(0)
+//     result = strategy.update(request);              the parameters are those of the next step
+//     summary = strategy.end_step(mine);              what all workers did
+//   }
+//
+// Everything but the block events is called by all workers in the same order, unless the strategy
+// is not in_lockstep(). Errors: what Communicator throws (a worker that
+// is gone, a deadline), and Error(kMismatch) for workers whose parameters are no longer equal.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/nn/block_listener.h"
+#include "lockstep/nn/replica.h"
+#include "lockstep/optim/optimizer.h"
+#include "lockstep/tensor/layout.h"
+
+namespace lockstep::parallel {
+
+// How the sequences of a step fall into micro-batches and these onto workers: in order, each worker
+// a run of them, the first ones one more where they do not come out even.
+struct StepPlan {
+  std::int64_t sequences = 1;  // of a step, of all workers together
+  std::int64_t micro = 1;      // of a micro-batch; divides the sequences
+
+  std::int64_t micro_batches() const { return sequences / micro; }
+};
+
+// A worker's part of a step.
+struct Share {
+  std::int64_t step = 1;               // 1 is the first
+  std::int64_t first_micro_batch = 0;  // among those of the step
+  std::int64_t micro_batches = 1;
+};
+Share share_of(const StepPlan& plan, std::int64_t step, int worker, int workers);
+
+// What one worker brings to a step, and all of them.
+struct StepStart {
+  std::int64_t targets = 0;
+  std::int64_t tokens = 0;
+  bool stops = false;  // this worker was asked to end / one of them was: none begins the step
+};
+
+struct UpdateRequest {
+  const optim::OptimizerOptions& optimizer;
+  std::int64_t updates = 0;  // that were made before this one
+  double rate = 0;
+  double loss_scale = 1;  // gradients are those of so many times the loss
+};
+struct UpdateResult {
+  double gradient_norm = 0;  // before clipping, without the loss scale
+  bool skipped = false;      // a gradient was infinite or no number: nothing has changed
+};
+
+// Where the time of a worker's step went, and what it sent.
+struct StepCost {
+  double compute_seconds = 0;        // from the first micro-batch to the update, without waiting
+  double communication_seconds = 0;  // in which something was under way
+  double exposed_seconds = 0;        // of these, in which compute waited for it
+  std::uint64_t bytes_sent = 0;
+  double staleness = 0;  // updates of others that its gradients did not know of
+};
+struct StepEnd {
+  std::vector<double> losses;  // the sum of each micro-batch of the share, in order
+  StepCost cost;  // compute_seconds with all waiting; the rest is the strategy's to say
+};
+struct StepSummary {
+  double loss = 0;              // the sum over all micro-batches of the step
+  std::vector<StepCost> costs;  // of each worker
+};
+
+inline constexpr const char* kCommunication = "communication";
+
+class Strategy : public nn::BlockListener {
+ public:
+  virtual std::string_view name() const = 0;  // "alone", "ddp", "parameter_server"
+  virtual int worker() const = 0;
+  virtual int workers() const = 0;
+  // Whether all workers do the same step at the same time.
+  virtual bool in_lockstep() const { return true; }
+
+  // Before there is a replica: whether this provides the memory of its gradients, which stays in
+  // place; and what it will take besides, as requests of the group kCommunication.
+  virtual bool has_gradient_memory() const { return false; }
+  virtual std::span<std::byte> gradient_memory(std::size_t /*bytes*/) { return {}; }
+  virtual std::vector<Request> memory(const nn::MemoryPlan& /*plan*/) const { return {}; }
+
+  // Once, when worker 0's replica holds what the run begins with: everybody's does then.
+  virtual void start(nn::Replica& replica) = 0;
+
+  // The share of this worker in the step after `steps` finished ones; nothing: the run is over for
+  // it.
+  virtual std::optional<Share> next(const StepPlan& plan, std::int64_t steps,
+                                    std::int64_t last_step) = 0;
+  virtual StepStart begin_step(const StepStart& mine) = 0;
+  // Of `count` in this share; gradients are zeroed as they have to be. A share without any is told
+  // of by begin_micro_batch(0, 0) alone.
+  virtual void begin_micro_batch(std::int64_t index, std::int64_t count) = 0;
+  virtual UpdateResult update(const UpdateRequest& request) = 0;
+  virtual StepSummary end_step(const StepEnd& mine) = 0;
+
+  // Brings everything that a checkpoint holds to worker 0's replica.
+  virtual void collect() {}
+};
+
+}  // namespace lockstep::parallel
