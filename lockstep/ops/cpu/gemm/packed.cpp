@@ -99,13 +99,14 @@ class PackedProduct {
       team_.run(pack_shared);
     }
     const std::size_t own_lines = blocks_.rows_are_shared ? product_.shape.n : product_.shape.m;
-    Supply to_multiply({0, own_lines}, team_.size(), fewest_lines(own_lines));
+    const std::size_t fewest = fewest_lines(own_lines);
+    const std::size_t most = blocks_.own_lines / fewest * fewest;
+    Supply to_multiply({0, own_lines}, team_.size(), fewest);
     team_.run([&](int thread) {
       float* own = room_.own +
                    static_cast<std::size_t>(thread) * (blocks_.own_floats() + blocks_.sum_floats());
       float* sums = own + blocks_.own_floats();
-      for (Range some = to_multiply.take(blocks_.own_lines); some.size() > 0;
-           some = to_multiply.take(blocks_.own_lines)) {
+      for (Range some = to_multiply.take(most); some.size() > 0; some = to_multiply.take(most)) {
         pack(!blocks_.rows_are_shared, some, stage.depth, own);
         meet_panel({some, own}, stage, sums);
       }
