@@ -14,15 +14,13 @@
 #include "lockstep/cli/launch_flags.h"
 #include "lockstep/cli/run_arguments.h"
 #include "lockstep/comm/native/threads.h"
+#include "lockstep/launch/exit_status.h"
 #include "lockstep/launch/make_world.h"
 #include "lockstep/launch/variables.h"
 #include "lockstep/train/run.h"
 
 namespace lockstep::cli {
 namespace {
-
-// What a run that was interrupted and can go on exits with: EX_TEMPFAIL of sysexits.h.
-constexpr int kToBeContinued = 75;
 
 constexpr const char* kFooter =
     R"(A run lives in its folder, run.dir. The same command again goes on from the newest checkpoint

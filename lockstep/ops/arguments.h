@@ -197,7 +197,7 @@ struct EmbeddingBackward {
   std::int64_t sequence = 0;
   Tensor dy;  // is overwritten where there is dropout
   Dropout dropout;
-  Tensor dtokens_table;
+  Tensor dtokens_table;     // optional
   Tensor dpositions_table;  // optional
   Tensor dtypes_table;      // optional
 };

@@ -93,7 +93,7 @@ StepMetrics Trainer::step(std::span<const nn::Batch> micro_batches) {
 std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batches,
                                          const parallel::Share& share, bool stops) {
   const auto begin = SteadyClock::now();
-  parallel::StepStart mine{.stops = stops};
+  parallel::StepStart mine{.loss_scale = loss_scale(), .stops = stops};
   for (const nn::Batch& batch : micro_batches) {
     mine.targets += nn::count_targets(batch);
     mine.tokens += batch.shape.rows();
