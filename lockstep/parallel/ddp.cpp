@@ -76,6 +76,7 @@ void Ddp::broadcast_states() {
 
 // Names those that differ from the first.
 void Ddp::compare_parameters() {
+  const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "compare parameters"});
   const Tensor& row = replica_->states().master;
   const std::string hash = content_hash({reinterpret_cast<const char*>(row.data()), row.bytes()});
   const std::vector<std::string> all = gathered_texts(world_, hash);
@@ -96,6 +97,7 @@ std::optional<Share> Ddp::next(const StepPlan& plan, std::int64_t steps, std::in
 }
 
 StepStart Ddp::begin_step(const StepStart& mine) {
+  const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to begin"});
   const std::array<std::int64_t, 3> numbers{mine.targets, mine.tokens, mine.stops ? 1 : 0};
   const std::vector<std::int64_t> all = gathered<std::int64_t>(world_, numbers);
   StepStart sum;
@@ -129,10 +131,11 @@ void Ddp::reduce_ready(std::size_t block) {
     if (!std::exchange(synchronized, true)) replica_->ops().synchronize();
     const Bucket& bucket = buckets_[next_bucket_];
     if (options_.reduction == Reduction::kTree) {
+      const TraceScope scope(trace(), label_of(next_bucket_, TraceLane::kCompute, "add up"));
       const Tensor part = replica_->states().slice(bucket.range).gradients;
       tree_.finish(part.as<float>(), bucket.range.first, micro_batches_ - 1);
     }
-    thread_.push([this, &bucket] { return reduce(bucket); });
+    thread_.push([this, index = next_bucket_] { return reduce(index); });
   }
 }
 
@@ -141,27 +144,57 @@ Data Ddp::part_of_gradients(nn::FlatRange range) const {
   return {part.data(), part.elements(), part.dtype()};
 }
 
-std::uint64_t Ddp::reduce(const Bucket& bucket) {
-  const Data data = part_of_gradients(bucket.range);
-  Call call = all_reduce(data);
+std::uint64_t Ddp::bytes_to_send(const Bucket& bucket) const {
+  const auto n = static_cast<std::uint64_t>(workers());
+  return 2 * (n - 1) * bucket.range.elements * size_of(replica_->setup().gradient) / n;
+}
+
+TraceLabel Ddp::label_of(std::size_t bucket, TraceLane lane, std::string_view kind) const {
+  return {.lane = lane,
+          .kind = kind,
+          .of = "bucket",
+          .index = static_cast<std::int64_t>(bucket),
+          .bytes = lane == TraceLane::kCommunication ? bytes_to_send(buckets_[bucket]) : 0,
+          .elements = buckets_[bucket].range.elements};
+}
+
+std::uint64_t Ddp::reduce(std::size_t index) {
+  const TraceScope scope(trace(), label_of(index, TraceLane::kCommunication, "reduce"));
+  Call call = all_reduce(part_of_gradients(buckets_[index].range));
   if (algorithm_ != kAuto) call.algorithm = algorithm_;
   reducers_->run(call);
-  const auto n = static_cast<std::uint64_t>(workers());
-  return 2 * (n - 1) * data.count * size_of(data.dtype) / n;
+  return bytes_to_send(buckets_[index]);
+}
+
+// Bucket by bucket where that is to be seen.
+void Ddp::wait_for_buckets() {
+  const auto begin = SteadyClock::now();
+  for (std::size_t i = 0; trace().on() && i < buckets_.size(); ++i) {
+    const std::size_t later = buckets_.size() - i - 1;
+    if (thread_.under_way() <= later) continue;
+    const TraceScope scope(trace(), label_of(i, TraceLane::kWaiting, "wait for"));
+    thread_.wait(later);
+  }
+  thread_.wait();
+  exposed_seconds_ = seconds_since(begin);
+}
+
+UpdateResult Ddp::traced_update(const UpdateRequest& request) {
+  const TraceScope scope(trace(), {.lane = TraceLane::kCompute, .kind = "update"});
+  return local_update(*replica_, request);
 }
 
 UpdateResult Ddp::update(const UpdateRequest& request) {
   reduce_ready(0);
-  const auto begin = SteadyClock::now();
-  thread_.wait();
-  exposed_seconds_ = seconds_since(begin);
-  const UpdateResult result = local_update(*replica_, request);
+  wait_for_buckets();
+  const UpdateResult result = traced_update(request);
   ++updates_;
   if (options_.check_every > 0 && updates_ % options_.check_every == 0) compare_parameters();
   return result;
 }
 
 StepSummary Ddp::end_step(const StepEnd& mine) {
+  const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to end"});
   constexpr std::size_t kNumbers = 5;
   const auto most = static_cast<std::size_t>(most_micro_batches_);
   const CommunicationThread::Cost cost = thread_.take_cost();

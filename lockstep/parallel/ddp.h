@@ -51,7 +51,11 @@ class Ddp : public Strategy {
   void broadcast_states();
   void compare_parameters();
   void reduce_ready(std::size_t block);
-  std::uint64_t reduce(const Bucket& bucket);
+  std::uint64_t reduce(std::size_t index);
+  void wait_for_buckets();
+  UpdateResult traced_update(const UpdateRequest& request);
+  TraceLabel label_of(std::size_t bucket, TraceLane lane, std::string_view kind) const;
+  std::uint64_t bytes_to_send(const Bucket& bucket) const;
   Data part_of_gradients(nn::FlatRange range) const;
 
   Communicator& world_;
