@@ -5,6 +5,8 @@
 // failure of the job, on whatever node, is the culprit; its exit code becomes the launcher's. With
 // several nodes, all launchers wait for the end of the whole job and tell the same.
 //
+// Ranks that exit with 75 after a signal have saved their work: so does the launcher then.
+//
 // SIGINT, SIGTERM and SIGHUP are passed on to the process groups of the ranks, SIGUSR1 and SIGUSR2
 // to the ranks alone; a second SIGINT kills at once. Standard input goes to rank 0, unless it is a
 // terminal. What ranks leave running is killed at the end.

@@ -264,7 +264,8 @@ class Run {
                                      {.lane = parallel::TraceLane::kCompute, .kind = "validation"});
     std::uint64_t batches = source_->validation_batches();
     if (options_.validate_batches > 0) {
-      batches = std::min(batches, static_cast<std::uint64_t>(options_.validate_batches));
+      const std::int64_t each = step_plan(options_.train.batch).micro_batches();
+      batches = std::min(batches, static_cast<std::uint64_t>(options_.validate_batches * each));
     }
     const bool shared = strategy_->in_lockstep();
     if (!shared && !group_.leads()) return;

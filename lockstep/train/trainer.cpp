@@ -110,7 +110,7 @@ std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batche
   strategy_.trace().begin_step(share.step);
   const parallel::TraceScope scope(
       strategy_.trace(), {.lane = parallel::TraceLane::kStep, .kind = "step", .index = share.step});
-  parallel::StepStart mine{.stops = stops};
+  parallel::StepStart mine{.loss_scale = loss_scale(), .stops = stops};
   for (const nn::Batch& batch : micro_batches) {
     mine.targets += nn::count_targets(batch);
     mine.tokens += batch.shape.rows();
