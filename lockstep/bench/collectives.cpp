@@ -162,6 +162,7 @@ bool run_collectives(CollectivesPlan plan) {
   for (const std::string& line : settle(plan)) print_now(fmt::format("left out: {}\n", line));
   if (!plan.json.empty()) check_can_write(plan.json);
   check_algorithms(comm_options());  // as the ranks will read them
+  check_emulation(comm_options());
   return Run(plan).all();
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/environment.h"
+#include "lockstep/base/error.h"
 
 namespace lockstep {
 namespace {
@@ -36,6 +37,16 @@ std::string_view CommOptions::algorithm(Collective collective) const {
   return kAutoAlgorithm;
 }
 
+std::optional<LinkEmulation> CommOptions::emulated_link() const {
+  if (emulate.empty()) return std::nullopt;
+  try {
+    return parse_link_emulation(emulate);
+  } catch (const Error& error) {
+    fail(error.code(), "comm.emulate ({}): {}", Config::environment_name("comm.emulate"),
+         error.what());
+  }
+}
+
 void bind(Config& config, CommOptions& options) {
   config.bind("comm.timeout", options.timeout,
               "How long any wait may last before it is an error that names the missing ranks.",
@@ -65,6 +76,9 @@ void bind(Config& config, CommOptions& options) {
   config.bind(
       "comm.check", options.check,
       "Whether the MPI backend compares fingerprints of every operation; the others always do.");
+  config.bind("comm.emulate", options.emulate,
+              "Slow links between ranks of one machine, for experiments: the bandwidth of every "
+              "rank's network card and the delay of every message, like 1Gbit,100us; empty: none.");
 }
 
 CommOptions comm_options() {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "lockstep/base/config.h"
+#include "lockstep/base/link_emulation.h"
 #include "lockstep/comm/call.h"
 
 namespace lockstep {
@@ -44,11 +45,14 @@ struct CommOptions {
   std::string recorder_dir;
   std::string interface;
   bool check = true;
+  std::string emulate;
 
   CommOptions() { algorithms.fill(std::string(kAutoAlgorithm)); }
 
   // "auto" or a forced algorithm; collectives without schedules are always "auto".
   std::string_view algorithm(Collective collective) const;
+  // What `emulate` says; nothing where it is empty. Error(kInvalidArgument) shows its form.
+  std::optional<LinkEmulation> emulated_link() const;
 };
 
 // Declares the keys of CommOptions; `options` must outlive `config` and stay in place.

@@ -88,6 +88,7 @@ std::unique_ptr<Communicator> make_mpi_world(const World& world, const CommOptio
 
 std::unique_ptr<Communicator> make_world(const World& world, const CommOptions& options) {
   check_algorithms(options);
+  check_emulation(options);
   if (world.size > 1) set_log_rank(world.rank);
   switch (options.backend) {
     case Backend::kNative:

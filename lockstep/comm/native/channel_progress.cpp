@@ -42,6 +42,12 @@ struct ChannelProgress::Pending {
            std::all_of(incoming.begin(), incoming.end(), is_done);
   }
 
+  Deadline due() const {
+    Deadline first = kNoDeadline;
+    each_unfinished([&](const auto& message, short) { first = std::min(first, message.due()); });
+    return first;
+  }
+
   template <class Visit>
   void each_unfinished(Visit&& visit) const {
     for (const OutgoingMessage& message : outgoing) {
@@ -77,7 +83,7 @@ void ChannelProgress::wait(Pending& pending) {
   if (rings && !sockets) {
     shared::Waiter waiter(*bell_, patience_,
                           [&](std::chrono::nanoseconds waited) { check(pending, waited); });
-    waiter.until([&] { return pending.progress(); });
+    waiter.until([&] { return pending.progress(); }, [&] { return pending.due(); });
     return;
   }
   const int spins = patience_.crowded ? 0 : kSocketSpins;

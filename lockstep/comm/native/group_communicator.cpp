@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "lockstep/base/log.h"
+#include "lockstep/base/units.h"
 #include "lockstep/comm/native/texts.h"
 #include "lockstep/comm/shared/collectives.h"
 #include "lockstep/comm/transport/ring_channel.h"
@@ -32,12 +33,13 @@ std::uint64_t derive_tag(std::uint64_t parent, std::uint64_t split, int color) {
 
 GroupCommunicator::GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64_t tag,
                                      std::vector<int> members, const CommOptions& options,
-                                     const ExchangeTexts& exchange, const Links* links)
+                                     const ExchangeTexts& exchange, const GroupCommunicator* parent)
     : fabric_(std::move(fabric)),
       tag_(tag),
       members_(std::move(members)),
       rank_(index_of(members_, fabric_->rank())),
       options_(options),
+      card_(parent != nullptr ? parent->card_ : make_card()),
       inbox_(std::make_shared<Inbox>()) {
   inbox_->members = members_;
   fabric_->enroll(tag_, inbox_);
@@ -60,16 +62,28 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64
          locals_.size(), shared::kMaxLocalRanks);
   }
   const auto local_count = static_cast<int>(locals_.size());
+  if (card_ != nullptr && local_count < size()) {
+    fail(
+        ErrorCode::kUnsupported,
+        "comm.emulate = \"{}\" makes links between ranks of one machine, but these are on several; "
+        "leave it empty, or start all ranks on one",
+        options_.emulate);
+  }
   segment_memory_ = fabric_->share(tag_, locals_, Segment::bytes(local_count, options_.window));
   group_ = std::make_shared<shared::Group>(
       Segment(segment_memory_.get(), local_count, options_.window),
       index_of(locals_, fabric_->rank()), local_ranks,
-      shared::patience_for(local_count, fabric_->cpus(locals_)), options_.timeout, inbox_->fault);
+      card_ != nullptr ? shared::kNoPatience
+                       : shared::patience_for(local_count, fabric_->cpus(locals_)),
+      options_.timeout, inbox_->fault);
   recorder_ = std::make_unique<Recorder>(group_->segment().area(group_->me()));
   connect(exchange);
-  selector_ = std::make_unique<Selector>(member_machines, local_count == size(), options_,
-                                         links != nullptr ? *links : assumed_links());
-  if (links == nullptr && local_count < size()) {
+  const Links links = parent != nullptr  ? parent->selector_->links()
+                      : card_ != nullptr ? emulated_links(card_->link)
+                                         : assumed_links();
+  const bool fused = local_count == size() && (card_ == nullptr || size() == 1);
+  selector_ = std::make_unique<Selector>(member_machines, fused, options_, links);
+  if (parent == nullptr && local_count < size()) {
     const bool all_tcp = options_.transport == TransportChoice::kTcp;
     const Links found = find_links(*this, member_machines, all_tcp, fabric_->network(), options_);
     selector_ = std::make_unique<Selector>(member_machines, false, options_, found);
@@ -103,6 +117,29 @@ void GroupCommunicator::finish() {
   }
 }
 
+std::shared_ptr<transport::NetworkCard> GroupCommunicator::make_card() const {
+  const std::optional<LinkEmulation> link = options_.emulated_link();
+  if (!link || size() == 1) return nullptr;
+  if (fabric_->rank() == 0) {
+    log_warn(
+        "links are emulated (comm.emulate = \"{}\"): every rank has a network card of {} and every "
+        "message takes {} more; times and choices are those of such links, not of this machine",
+        options_.emulate, format_bytes_per_second(link->bytes_per_second),
+        format_seconds(std::chrono::duration<double>(link->delay).count()));
+  }
+  return std::make_shared<transport::NetworkCard>(*link);
+}
+
+std::unique_ptr<transport::Channel> GroupCommunicator::connect_near(Stream stream,
+                                                                    int local) const {
+  const Segment& segment = group_->segment();
+  const int me = group_->me();
+  const transport::RingChannel ring(segment.ring(stream, me, local),
+                                    segment.ring(stream, local, me), segment.area(local).bell);
+  if (card_ != nullptr) return std::make_unique<transport::PacedChannel>(ring, card_);
+  return std::make_unique<transport::RingChannel>(ring);
+}
+
 void GroupCommunicator::connect(const ExchangeTexts& exchange) {
   const Segment& segment = group_->segment();
   const int me = group_->me();
@@ -113,13 +150,8 @@ void GroupCommunicator::connect(const ExchangeTexts& exchange) {
     auto made = std::make_unique<Peer>();
     made->local = index_of(locals_, members_[static_cast<std::size_t>(i)]);
     if (made->local >= 0) {
-      const auto ring = [&](Stream stream) {
-        return std::make_unique<transport::RingChannel>(segment.ring(stream, me, made->local),
-                                                        segment.ring(stream, made->local, me),
-                                                        segment.area(made->local).bell);
-      };
-      made->collective = ring(Stream::kCollective);
-      made->point_to_point = ring(Stream::kPointToPoint);
+      made->collective = connect_near(Stream::kCollective, made->local);
+      made->point_to_point = connect_near(Stream::kPointToPoint, made->local);
     } else {
       remote.push_back(members_[static_cast<std::size_t>(i)]);
     }
@@ -346,7 +378,7 @@ std::unique_ptr<Communicator> GroupCommunicator::split(int color, int key) {
     return texts;
   };
   return std::make_unique<GroupCommunicator>(fabric_, tag, std::move(members), options_, exchange,
-                                             &selector_->links());
+                                             this);
 }
 
 SymmetricBuffer GroupCommunicator::allocate(std::size_t bytes) {

@@ -1,7 +1,8 @@
 // The Communicator of the native and the threads backends, over a Fabric.
 //
 // Where all its ranks share one machine it works in shared memory (comm/shared/); otherwise, or
-// when an algorithm is forced, it runs schedules over channels (comm/transport/).
+// when an algorithm is forced, it runs schedules over channels (comm/transport/). With comm.emulate
+// all goes by schedules, over paced channels through shared memory.
 #pragma once
 
 #include <functional>
@@ -22,6 +23,7 @@
 #include "lockstep/comm/options.h"
 #include "lockstep/comm/shared/group.h"
 #include "lockstep/comm/transport/executor.h"
+#include "lockstep/comm/transport/paced_channel.h"
 
 namespace lockstep {
 
@@ -30,11 +32,12 @@ class GroupCommunicator final : public Communicator {
   // Gives `mine` to all members and returns everyone's, by member.
   using ExchangeTexts = std::function<std::vector<std::string>(const std::string& mine)>;
 
-  // `members` are world ranks in order; this rank is one of them. Without `links` they are found
-  // out, if selection has to know them.
+  // `members` are world ranks in order; this rank is one of them. What is split off has the links
+  // and the network card of its parent; without a parent, links are found out if selection has to
+  // know them.
   GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64_t tag, std::vector<int> members,
                     const CommOptions& options, const ExchangeTexts& exchange,
-                    const Links* links = nullptr);
+                    const GroupCommunicator* parent = nullptr);
   ~GroupCommunicator() override;
 
   int rank() const override { return rank_; }
@@ -64,7 +67,11 @@ class GroupCommunicator final : public Communicator {
   };
 
   Peer& peer(int rank) { return *peers_[static_cast<std::size_t>(rank)]; }
+  // The network card of emulated links; null where there are none.
+  std::shared_ptr<transport::NetworkCard> make_card() const;
   void connect(const ExchangeTexts& exchange);
+  // Through rings in shared memory.
+  std::unique_ptr<transport::Channel> connect_near(shared::Stream stream, int local) const;
 
   void execute(const Call& call);
   void execute_schedule(const Call& call, const std::string& algorithm,
@@ -86,6 +93,7 @@ class GroupCommunicator final : public Communicator {
   std::vector<int> members_;
   int rank_;
   CommOptions options_;
+  std::shared_ptr<transport::NetworkCard> card_;
   std::shared_ptr<Inbox> inbox_;
   std::vector<int> locals_;  // members on this machine, as world ranks
   SharedMemory segment_memory_;

@@ -196,6 +196,32 @@ Links assumed_links() {
   return {.inner = {1e-6, 5e9}, .outer = {20e-6, 1.25e9}, .gamma = 1e-10, .source = "assumed"};
 }
 
+Links emulated_links(const LinkEmulation& link) {
+  Links links = assumed_links();
+  // Without a delay there is still what a message costs by itself.
+  const double delay = std::chrono::duration<double>(link.delay).count();
+  links.outer = {std::max(delay, links.inner.alpha), link.bytes_per_second};
+  links.inner = links.outer;
+  links.source = "emulated";
+  return links;
+}
+
+void check_emulation(const CommOptions& options) {
+  if (!options.emulated_link()) return;
+  const auto refuse = [&](std::string_view key, std::string_view value, std::string_view instead) {
+    fail(ErrorCode::kUnsupported,
+         "comm.emulate = \"{}\" cannot be had with {} = \"{}\": emulated links are lockstep's own "
+         "and lead through memory; {}, or leave comm.emulate empty",
+         options.emulate, key, value, instead);
+  };
+  if (options.backend == Backend::kMpi) {
+    refuse("comm.backend", name(options.backend), "use comm.backend = \"native\"");
+  }
+  if (options.transport == TransportChoice::kTcp) {
+    refuse("comm.transport", name(options.transport), "leave comm.transport \"auto\"");
+  }
+}
+
 Links find_links(Communicator& world, const std::vector<int>& machines, bool all_tcp,
                  const std::string& network, const CommOptions& options) {
   if (!options.measure || world.size() == 1) return assumed_links();

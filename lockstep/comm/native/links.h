@@ -14,11 +14,19 @@ struct Links {
   schedule::Link inner;  // rank to rank inside a machine, through rings in shared memory
   schedule::Link outer;  // rank to rank over TCP
   double gamma = 0;      // seconds to combine one byte
-  std::string source;    // "measured", "remembered", "assumed"; for the explanation of a choice
+  std::string
+      source;  // "measured", "remembered", "assumed", "emulated"; for the explanation of a choice
 };
 
 // Round figures for when nothing may be measured: comm.measure = false.
 Links assumed_links();
+
+// Those of comm.emulate, which all ranks know without measuring.
+Links emulated_links(const LinkEmulation& link);
+
+// Error for a comm.emulate that is not of its form (kInvalidArgument) or that the other options
+// leave no way to have (kUnsupported). To be called before ranks meet.
+void check_emulation(const CommOptions& options);
 
 // Called by all ranks of the world together, once, before any call is selected by cost. Rank 0
 // looks up `network` in the cache of the options; where it is not there, pairs of ranks time

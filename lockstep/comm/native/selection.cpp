@@ -75,8 +75,10 @@ Selector::Selector(std::vector<int> machines, bool fused, const CommOptions& opt
     : fused_(fused), options_(options), links_(links) {
   shape_.ranks = static_cast<int>(machines.size());
   shape_.machines = machines;
-  // Ranks that may not share memory are joined by TCP wherever they are.
-  if (options_.transport == TransportChoice::kTcp) {
+  // Ranks that may not share memory, or have cards of their own, are joined alike wherever they
+  // are.
+  flat_ = options_.transport == TransportChoice::kTcp || !options_.emulate.empty();
+  if (flat_) {
     topology_ = schedule::flat_topology(shape_.ranks, links_.outer);
   } else {
     schedule::Network network;
@@ -131,8 +133,8 @@ std::string Selector::algorithm(const Call& call) const {
   if (const std::string_view name = forced(call); !name.empty()) {
     if (name == kFused) {
       fail(ErrorCode::kUnsupported,
-           "{} by {}: it needs all ranks on one machine and blocks that all ranks know; leave the "
-           "algorithm to selection",
+           "{} by {}: it needs all ranks on one machine, links that are not emulated and blocks "
+           "that all ranks know; leave the algorithm to selection",
            describe(call), kFused);
     }
     return std::string(name);
@@ -156,7 +158,7 @@ Choice Selector::choose(const Call& call) const {
     why += fmt::format(" {} {} {}", what, format_seconds(link.alpha),
                        format_bytes_per_second(link.bandwidth));
   };
-  if (options_.transport != TransportChoice::kTcp) say("inner", links_.inner);
+  if (!flat_) say("inner", links_.inner);
   say("outer", links_.outer);
   for (std::size_t i = 0; i < std::min<std::size_t>(2, prices.size()); ++i) {
     why += fmt::format("{} {} {}", i == 0 ? ":" : ",", prices[i].algorithm->name,

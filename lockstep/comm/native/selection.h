@@ -47,6 +47,7 @@ class Selector {
   schedule::Shape shape_;
   bool fused_;
   bool several_per_machine_ = false;
+  bool flat_ = false;  // every rank is joined to every other by the outer link
   CommOptions options_;
   Links links_;
   schedule::Topology topology_;

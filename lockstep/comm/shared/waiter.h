@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "lockstep/base/clock.h"
+#include "lockstep/base/deadline.h"
 #include "lockstep/comm/shared/segment.h"
 
 namespace lockstep::shared {
@@ -19,6 +20,8 @@ struct Patience {
   int yields;    // looks with a yield to other processes between them
   bool crowded;  // ranks share CPUs: every wait may cost a switch
 };
+// Asleep at once, for waits that are long anyway.
+inline constexpr Patience kNoPatience{.spins = 0, .yields = 0, .crowded = true};
 // For `ranks` ranks that have `cpus` CPUs together.
 Patience patience_for(int ranks, int cpus);
 
@@ -53,15 +56,22 @@ class Waiter {
   // Returns once ready() is true. Whoever makes it true must ring this waiter's bell afterwards.
   template <class Ready>
   void until(Ready&& ready) {
+    until(ready, [] { return kNoDeadline; });
+  }
+
+  // The same where the time alone may make it true: due() says, after a ready() that was not, when
+  // to look again unless the bell is rung before.
+  template <class Ready, class Due>
+  void until(Ready&& ready, Due&& due) {
     for (int i = 0; i < patience_.spins; ++i) {
       if (ready()) return;
       cpu_relax();
     }
-    if (!ready()) wait_long(ready);
+    if (!ready()) wait_long(ready, due);
   }
 
  private:
-  void wait_long(FunctionRef<bool()> ready);
+  void wait_long(FunctionRef<bool()> ready, FunctionRef<Deadline()> due);
 
   Bell& bell_;
   Patience patience_;

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <span>
 
+#include "lockstep/base/deadline.h"
+
 namespace lockstep::transport {
 
 class Channel {
@@ -22,6 +24,11 @@ class Channel {
   // the rest of it has not arrived.
   virtual std::span<const std::byte> peek() = 0;
   virtual void consume(std::size_t bytes) = 0;
+
+  // When to try again although the peer does nothing; said after a write(), or after a read() or
+  // peek(), that moved nothing. kNoDeadline: only the peer can help.
+  virtual Deadline write_due() const { return kNoDeadline; }
+  virtual Deadline read_due() const { return kNoDeadline; }
 
   // What poll() can wait on; -1 where the peer rings this rank's bell instead.
   virtual int fd() const { return -1; }

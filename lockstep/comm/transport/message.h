@@ -26,6 +26,7 @@ class OutgoingMessage {
   // Says whether any byte moved.
   bool progress();
   bool done() const { return sent_ == total_; }
+  Deadline due() const { return channel_->write_due(); }
   const Fingerprint& fingerprint() const { return header_.fingerprint; }
   int peer() const { return peer_; }
   Channel& channel() const { return *channel_; }
@@ -60,6 +61,7 @@ class IncomingMessage {
   bool done() const {
     return header_read_ == sizeof(MessageHeader) && read_ == landing_.bytes && padding_ == 0;
   }
+  Deadline due() const { return channel_->read_due(); }
   const Fingerprint& fingerprint() const { return expected_.fingerprint; }
   int peer() const { return peer_; }
   Channel& channel() const { return *channel_; }

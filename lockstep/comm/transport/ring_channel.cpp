@@ -9,18 +9,23 @@ namespace lockstep::transport {
 
 using shared::kRingBytes;
 
+std::size_t RingChannel::room() const {
+  return kRingBytes -
+         (out_.written.load(std::memory_order_relaxed) - out_.read.load(std::memory_order_acquire));
+}
+
 std::size_t RingChannel::write(std::span<const std::span<const std::byte>> parts) {
   const std::uint64_t start = out_.written.load(std::memory_order_relaxed);
   std::uint64_t at = start;
-  std::uint64_t room = kRingBytes - (start - out_.read.load(std::memory_order_acquire));
+  std::size_t left = room();
   for (std::span<const std::byte> part : parts) {
-    while (!part.empty() && room > 0) {
+    while (!part.empty() && left > 0) {
       const std::size_t offset = at % kRingBytes;
-      const std::size_t bytes = std::min({part.size(), room, kRingBytes - offset});
+      const std::size_t bytes = std::min({part.size(), left, kRingBytes - offset});
       std::memcpy(out_.bytes + offset, part.data(), bytes);
       part = part.subspan(bytes);
       at += bytes;
-      room -= bytes;
+      left -= bytes;
     }
   }
   if (at != start) {

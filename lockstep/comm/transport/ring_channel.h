@@ -17,6 +17,9 @@ class RingChannel : public Channel {
   std::span<const std::byte> peek() override;
   void consume(std::size_t bytes) override;
 
+  // Bytes that write() would take now.
+  std::size_t room() const;
+
  private:
   shared::Ring& out_;
   shared::Ring& in_;

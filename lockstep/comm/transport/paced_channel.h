@@ -1,0 +1,79 @@
+// A Channel through rings that keeps to an emulated link: comm.emulate.
+//
+// The stream is cut into *pieces*. A piece lies in the ring as a header, which says how long it is
+// and when its first byte comes to the receiver's card, and its bytes:
+//
+//   sender     books the piece on its card as it puts it into the ring. It is at most a little
+//              ahead of its card, as a socket's buffer would be; then it has to wait.
+//   receiver   takes pieces out of the ring as they come, ahead of their time, so that no length of
+//              link fills the ring. Once the first byte's time has come it books the piece on its
+//              own card; nobody sees a byte of it before the time at which the last has come in.
+//
+// Nothing here waits: write_due() and read_due() say when another try is worth it.
+//
+// As with any Channel, one thread may write while another reads. All channels of a rank, of all its
+// communicators, share its card.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/base/link_emulation.h"
+#include "lockstep/comm/transport/channel.h"
+#include "lockstep/comm/transport/ring_channel.h"
+
+namespace lockstep::transport {
+
+// The network card of one rank.
+struct NetworkCard {
+  explicit NetworkCard(const LinkEmulation& emulation)
+      : link(emulation), egress(link.bytes_per_second), ingress(link.bytes_per_second) {}
+
+  const LinkEmulation link;
+  LinkPace egress;
+  LinkPace ingress;
+};
+
+class PacedChannel : public Channel {
+ public:
+  PacedChannel(RingChannel ring, std::shared_ptr<NetworkCard> card);
+
+  std::size_t write(std::span<const std::span<const std::byte>> parts) override;
+  std::size_t read(std::span<std::byte> into) override;
+  std::span<const std::byte> peek() override;
+  void consume(std::size_t bytes) override;
+  Deadline write_due() const override { return write_due_; }
+  Deadline read_due() const override;
+
+ private:
+  using Time = LinkPace::Time;
+  struct Piece {
+    std::vector<std::byte> bytes;
+    Time first;  // when its first byte comes to the card
+  };
+
+  void take_from_ring();
+
+  RingChannel ring_;
+  std::shared_ptr<NetworkCard> card_;
+  std::size_t piece_bytes_;  // of the longest piece
+  std::size_t most_held_;    // bytes; beyond, pieces stay in the ring
+
+  // Of the writing thread.
+  Deadline write_due_ = kNoDeadline;
+
+  // Of the reading thread.
+  std::deque<Piece> pieces_;
+  std::size_t held_ = 0;                       // bytes of all pieces
+  bool booked_ = false;                        // the front piece, ...
+  Time arrived_{};                             // ... which then comes in at this time,
+  bool here_ = false;                          // has come in,
+  std::size_t consumed_ = 0;                   // and was read this far
+  std::vector<std::vector<std::byte>> spare_;  // memory of pieces that were read
+};
+
+}  // namespace lockstep::transport
