@@ -294,6 +294,12 @@ std::string Config::describe() const {
   return text;
 }
 
+std::vector<std::string> Config::values() const {
+  std::vector<std::string> lines;
+  for (const Key& key : keys_) lines.push_back(fmt::format("{} = {}", key.name, key.print()));
+  return lines;
+}
+
 std::string Config::resolved() const {
   std::string text;
   for (const Key& key : keys_) {

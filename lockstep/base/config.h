@@ -95,6 +95,8 @@ class Config {
   // The values in force as TOML that read_file() takes back, each with where it came from unless
   // it is the default.
   std::string resolved() const;
+  // "key = value" of every key, without origins.
+  std::vector<std::string> values() const;
 
   static std::string environment_name(std::string_view key);
 

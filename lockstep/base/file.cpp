@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 
 #include "lockstep/base/error.h"
@@ -48,8 +49,7 @@ bool is_special(const fs::path& path) {
 
 int replace(const fs::path& path, std::span<const std::string_view> pieces) {
   const fs::path target = target_of(path);
-  fs::path unfinished = target;
-  unfinished += fmt::format(".{}.tmp", ::getpid());
+  const fs::path unfinished = unfinished_name(target);
   int error = write_to(unfinished, O_CREAT | O_TRUNC, pieces);
   if (error == 0 && ::rename(unfinished.c_str(), target.c_str()) != 0) error = errno;
   if (error != 0) ::unlink(unfinished.c_str());
@@ -57,6 +57,13 @@ int replace(const fs::path& path, std::span<const std::string_view> pieces) {
 }
 
 }  // namespace
+
+fs::path unfinished_name(const fs::path& path) {
+  static std::atomic<unsigned> files{0};
+  fs::path name = path;
+  name += fmt::format(".{}-{}.tmp", ::getpid(), files++);
+  return name;
+}
 
 void write_file(const fs::path& path, std::string_view text) {
   write_file(path, std::span<const std::string_view>(&text, 1));

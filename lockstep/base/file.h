@@ -17,6 +17,9 @@ void write_file(const std::filesystem::path& path, std::string_view text);
 // The same of many pieces, one after the other, without first putting them together in memory.
 void write_file(const std::filesystem::path& path, std::span<const std::string_view> pieces);
 
+// A name beside `path` for what is to take its place: no other writer has it.
+std::filesystem::path unfinished_name(const std::filesystem::path& path);
+
 // Throws what write_file() would where its file cannot be made: to be asked before long work whose
 // result goes there. Changes nothing.
 void check_can_write(const std::filesystem::path& path);

@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/file.h"
 
 namespace lockstep {
 namespace {
@@ -28,8 +29,7 @@ UnfinishedFile::UnfinishedFile(const fs::path& path) : target_(path) {
     fail(ErrorCode::kInvalidArgument, "{} is there and is no file; it would be written over",
          target_.string());
   }
-  other_name_ = target_;
-  other_name_ += fmt::format(".{}.tmp", ::getpid());
+  other_name_ = unfinished_name(target_);
   const fs::path folder = target_.has_parent_path() ? target_.parent_path() : fs::path(".");
   file_ = UniqueFd(::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, kUsualMode));
   if (file_) return;

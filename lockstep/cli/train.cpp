@@ -1,14 +1,21 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "lockstep/base/cpu_set.h"
+#include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/cli/command.h"
+#include "lockstep/cli/launch_flags.h"
 #include "lockstep/cli/run_arguments.h"
+#include "lockstep/comm/native/threads.h"
+#include "lockstep/launch/make_world.h"
+#include "lockstep/launch/variables.h"
 #include "lockstep/train/run.h"
 
 namespace lockstep::cli {
@@ -22,11 +29,16 @@ constexpr const char* kFooter =
 there, to the bit; `lockstep train RUN_FOLDER` does so too. Ctrl-C and SIGTERM finish the step, save
 and exit with 75; a second Ctrl-C stops at once.
 
+With --ranks N the sequences of every step (train.batch) are shared by N workers of this machine.
+On several machines run the same command on each, with --nodes, --node-rank and --rendezvous; or
+start it as ranks by lockstep launch, torchrun, mpirun or srun.
+
 Examples:
   lockstep train examples/shakespeare-char.toml
   lockstep train examples/gpt2-124m.toml data.text=corpus.txt run.dir=runs/first
   lockstep train data.text=book.txt model.layers=4 model.hidden=128 model.heads=4 train.seq=64
   lockstep train runs/first train.steps=20000
+  lockstep train examples/gpt2-124m.toml data.text=corpus.txt --ranks 4
 
 Other trainers' names are understood too: learning_rate, per_device_train_batch_size,
 gradient_accumulation_steps, bf16, ... of Hugging Face's Trainer, train_batch_size,
@@ -39,19 +51,90 @@ train::ProgressOptions progress_options(const train::RunOptions& options) {
   return progress;
 }
 
-int run_train(const std::vector<std::string>& arguments) {
+// A run's settings, as one worker has them.
+struct Settings {
   train::RunOptions options;
   Config config;
-  train::bind(config, options);
-  read_run_arguments(config, options, arguments);
-  const train::StopSignal stop;
+
+  explicit Settings(const std::vector<std::string>& arguments) {
+    train::bind(config, options);
+    if (const auto path = process_environment()(kConfigVariable)) config.read_file(*path);
+    config.read_environment();
+    read_run_arguments(config, options, arguments);
+  }
+};
+
+std::vector<std::unique_ptr<train::RunObserver>> observers_of(const train::RunOptions& options) {
   std::vector<std::unique_ptr<train::RunObserver>> observers;
   observers.push_back(train::make_progress(progress_options(options)));
   observers.push_back(train::make_metrics_file());
   observers.push_back(train::make_event_file());
   observers.push_back(train::make_report());
-  const train::RunOutcome outcome = train::run_training(options, config, observers, stop);
+  return observers;
+}
+
+train::RunOutcome train_as(Settings& settings, Communicator* world, const train::StopSignal& stop) {
+  std::vector<std::unique_ptr<train::RunObserver>> observers;
+  if (world == nullptr || world->rank() == 0) observers = observers_of(settings.options);
+  return train::run_training(settings.options, settings.config, observers, stop, world);
+}
+
+// Every rank a thread of this process, with its share of the cores.
+train::RunOutcome train_in_threads(const std::vector<std::string>& arguments, int ranks,
+                                   const CommOptions& comm) {
+  const train::StopSignal stop;
+  const int threads = std::max(CpuSet::of_this_thread().count() / ranks, 1);
+  auto outcome = train::RunOutcome::kFinished;
+  run_threads(
+      ranks,
+      [&](Communicator& world) {
+        Settings settings(arguments);
+        if (settings.options.train.threads == 0) settings.options.train.threads = threads;
+        const train::RunOutcome mine = train_as(settings, &world, stop);
+        if (world.rank() == 0) outcome = mine;
+      },
+      comm);
+  return outcome;
+}
+
+// Every rank a process of its own, started by this one.
+int train_in_processes(const std::vector<std::string>& arguments, LaunchFlags flags) {
+  flags.no_prefix = true;
+  flags.options.command = {std::filesystem::read_symlink("/proc/self/exe").string(), "train"};
+  auto& command = flags.options.command;
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return launch_job(resolve(flags));
+}
+
+int exit_code_of(train::RunOutcome outcome) {
   return outcome == train::RunOutcome::kFinished ? 0 : kToBeContinued;
+}
+
+int run_train(const std::vector<std::string>& arguments, const LaunchFlags& flags) {
+  Settings settings(arguments);
+  const int ranks = flags.options.ranks_per_node * flags.options.nodes;
+  const bool threads = settings.options.comm.backend == Backend::kThreads;
+  WorldOverrides overrides;
+  overrides.ranks_meet = settings.options.comm.backend != Backend::kMpi;
+  const World world = find_world(overrides);
+  if (world.origin != kNothingSet) {
+    if (ranks > 1 && ranks != world.size) {
+      fail(ErrorCode::kInvalidArgument,
+           "--ranks asks for {} ranks, but this process is rank {} of {} (told by {}); leave the "
+           "flag out, or start the program without a launcher",
+           ranks, world.rank, world.size, world.origin);
+    }
+  } else if (ranks > 1 && threads) {
+    return exit_code_of(train_in_threads(arguments, ranks, settings.options.comm));
+  } else if (ranks > 1) {
+    return train_in_processes(arguments, flags);
+  }
+  const train::StopSignal stop;
+  std::unique_ptr<Communicator> communicator;
+  if (world.size > 1 || settings.options.comm.backend == Backend::kMpi) {
+    communicator = make_world(world, settings.options.comm);
+  }
+  return exit_code_of(train_as(settings, communicator.get(), stop));
 }
 
 }  // namespace
@@ -60,12 +143,19 @@ void add_train(CLI::App& app, int& exit_code) {
   auto* command = app.add_subcommand("train", "Train a model: from a text file to checkpoints");
   auto arguments = std::make_shared<std::vector<std::string>>();
   auto help_config = std::make_shared<bool>(false);
+  const auto flags = std::make_shared<LaunchFlags>();
   command->add_option("run", *arguments, "The configuration, or a run's folder; settings on top")
       ->type_name("[CONFIG.toml] [key=value ...]");
+  command
+      ->add_option("-n,--ranks", flags->options.ranks_per_node,
+                   "Workers on this machine, each a process (or a thread: comm.backend=threads)")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  add_node_flags(*command, *flags);
   command->add_flag("--help-config", *help_config,
                     "Print every key with its type, default and meaning");
   command->footer(kFooter);
-  command->callback([arguments, help_config, &exit_code] {
+  command->callback([arguments, help_config, flags, &exit_code] {
     if (*help_config) {
       train::RunOptions options;
       Config config;
@@ -77,7 +167,7 @@ void add_train(CLI::App& app, int& exit_code) {
       fail(ErrorCode::kInvalidArgument,
            "train needs a configuration file or key=value settings; see lockstep train --help");
     }
-    exit_code = run_train(*arguments);
+    exit_code = run_train(*arguments, *flags);
   });
 }
 

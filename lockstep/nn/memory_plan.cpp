@@ -11,11 +11,15 @@ namespace {
 
 constexpr std::size_t kAbsent = BlockRequests::kAbsent;
 constexpr const char* kWorkspace = "workspace";
+constexpr const char* kGradients = "gradients";
 
 class Planner {
  public:
-  Planner(const Model& model, MemoryPlan& plan)
-      : model_(model), plan_(plan), blocks_(static_cast<int>(model.size())) {}
+  Planner(const Model& model, MemoryPlan& plan, GradientMemory gradients)
+      : model_(model),
+        plan_(plan),
+        gradients_(gradients),
+        blocks_(static_cast<int>(model.size())) {}
 
   // In the order in which classes are told.
   void run() {
@@ -47,7 +51,12 @@ class Planner {
   void add_states() {
     const Setup& setup = plan_.setup;
     plan_.parameters = add_row("parameters", "parameters", setup.dtype);
-    plan_.gradients = add_row("gradients", "gradients", setup.gradient);
+    plan_.gradients = add_row(kGradients, kGradients, setup.gradient);
+    if (gradients_ == GradientMemory::kOutside) {
+      plan_.outside.push_back(std::move(plan_.requests.back()));
+      plan_.requests.pop_back();
+      plan_.gradients = kAbsent;
+    }
     if (setup.dtype != DType::kF32) plan_.master = add_row("master", "optimizer", DType::kF32);
     if (plan_.optimizer == OptimizerState::kVelocity) {
       plan_.velocity = add_row("velocity", "optimizer", DType::kF32);
@@ -146,6 +155,7 @@ class Planner {
 
   const Model& model_;
   MemoryPlan& plan_;
+  GradientMemory gradients_;
   int blocks_;
 };
 
@@ -173,7 +183,7 @@ void check(const Setup& setup) {
 }  // namespace
 
 MemoryPlan plan_memory(const Model& model, const Setup& setup, const Ops& ops,
-                       OptimizerState optimizer) {
+                       OptimizerState optimizer, GradientMemory gradients) {
   check(setup);
   MemoryPlan plan;
   plan.setup = setup;
@@ -186,13 +196,31 @@ MemoryPlan plan_memory(const Model& model, const Setup& setup, const Ops& ops,
     plan.flops.backward += spec.backward_flops;
     plan.flops.recompute += spec.recompute_flops;
   }
-  Planner(model, plan).run();
+  Planner(model, plan, gradients).run();
   plan.layout = plan_layout(plan.requests);
   return plan;
 }
 
+std::size_t MemoryPlan::bytes() const {
+  std::size_t all = layout.bytes;
+  for (const Request& request : outside) all += room(request);
+  return all;
+}
+
 std::vector<GroupBytes> MemoryPlan::by_class() const {
   std::vector<GroupBytes> classes = bytes_by_group(requests, layout.peak_step);
+  for (const Request& request : outside) {
+    // Gradients are told where they would stand.
+    const auto behind = request.group == kGradients ? classes.begin() + 1 : classes.end();
+    const auto same = std::find_if(classes.begin(), classes.end(), [&](const GroupBytes& each) {
+      return each.group == request.group;
+    });
+    if (same != classes.end()) {
+      same->bytes += room(request);
+    } else {
+      classes.insert(behind, {request.group, room(request)});
+    }
+  }
   const bool has_workspace =
       std::any_of(classes.begin(), classes.end(),
                   [](const GroupBytes& each) { return each.group == kWorkspace; });

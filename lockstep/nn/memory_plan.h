@@ -71,6 +71,8 @@ struct MemoryPlan {
 
   std::vector<Request> requests;
   Layout layout;
+  // What others provide or take for the same worker: lives as long as the replica.
+  std::vector<Request> outside;
 
   // Requests by what they hold.
   std::vector<BlockRequests> blocks;
@@ -86,16 +88,19 @@ struct MemoryPlan {
   std::size_t losses = BlockRequests::kAbsent;
   std::size_t memory_maker = BlockRequests::kAbsent;  // a block
 
-  // What a replica allocates, to the byte.
-  std::size_t bytes() const { return layout.bytes; }
+  // What a worker takes, to the byte: what a replica allocates, and what is outside.
+  std::size_t bytes() const;
   // The classes at the step where most is alive, in the order above, and last "gaps": what the
   // layout loses between lifetimes. They add up to bytes().
   std::vector<GroupBytes> by_class() const;
 };
 
+// Who provides the memory of gradients: others do where more than one worker must see them.
+enum class GradientMemory : std::uint8_t { kOwn, kOutside };
+
 // Throws what specs_of() and FlatParameters throw.
 MemoryPlan plan_memory(const Model& model, const Setup& setup, const Ops& ops,
-                       OptimizerState optimizer);
+                       OptimizerState optimizer, GradientMemory gradients = GradientMemory::kOwn);
 
 // A line of a table for a person: a class, or the activations of neighbouring layers that are
 // alike.

@@ -27,6 +27,16 @@ void check_made_for(const MemoryPlan& plan, const Model& model, const Ops& ops) 
        model.name(), ops.name());
 }
 
+Tensor outside_row(std::span<std::byte> memory, DType dtype, std::size_t elements) {
+  const Shape shape{static_cast<std::int64_t>(elements)};
+  if (memory.size() < Tensor::bytes_of(dtype, shape)) {
+    fail(ErrorCode::kInvalidArgument,
+         "the plan has {} gradients outside, in {} bytes; memory of {} bytes was given", elements,
+         Tensor::bytes_of(dtype, shape), memory.size());
+  }
+  return {memory.data(), dtype, shape};
+}
+
 }  // namespace
 
 States States::slice(FlatRange range) const {
@@ -35,14 +45,14 @@ States States::slice(FlatRange range) const {
           slice_if_given(variance, range),   slice_if_given(velocity, range)};
 }
 
-Replica::Replica(Model model, MemoryPlan plan, Ops& ops)
+Replica::Replica(Model model, MemoryPlan plan, Ops& ops, std::span<std::byte> gradients)
     : model_(std::move(model)), plan_(std::move(plan)), ops_(ops) {
   check_made_for(plan_, model_, ops_);
   arena_ = Arena(plan_.requests, plan_.layout, ops.device());
-  make_views();
+  make_views(gradients);
 }
 
-void Replica::make_views() {
+void Replica::make_views(std::span<std::byte> gradients) {
   const auto view = [&](std::size_t request, DType dtype, const Shape& shape) {
     return request == BlockRequests::kAbsent ? Tensor() : arena_.tensor(request, dtype, shape);
   };
@@ -51,7 +61,9 @@ void Replica::make_views() {
   };
   const Setup& setup = plan_.setup;
   states_.parameters = row(plan_.parameters, setup.dtype);
-  states_.gradients = row(plan_.gradients, setup.gradient);
+  states_.gradients = plan_.gradients != BlockRequests::kAbsent
+                          ? row(plan_.gradients, setup.gradient)
+                          : outside_row(gradients, setup.gradient, plan_.flat.elements());
   states_.master = setup.dtype == DType::kF32 ? states_.parameters : row(plan_.master, DType::kF32);
   states_.moment = row(plan_.moment, DType::kF32);
   states_.variance = row(plan_.variance, DType::kF32);

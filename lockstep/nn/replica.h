@@ -7,13 +7,14 @@
 //   replica.zero_gradients();
 //   Tensor losses = replica.forward_backward(batch, {.step = 1, .loss_factor = 1.f / targets});
 //
-// It takes plan.bytes() once, at construction, and nothing more. Gradients add up over
+// It takes plan.layout.bytes once, at construction, and nothing more. Gradients add up over
 // micro-batches until zero_gradients(). What a call computed is there after Ops::synchronize(). One
 // thread at a time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -47,7 +48,8 @@ class Replica {
  public:
   // `ops` outlives the replica. Throws Error(kInvalidArgument) where the plan was not made for
   // model and ops, and what Arena throws where there is no room.
-  Replica(Model model, MemoryPlan plan, Ops& ops);
+  // `gradients` is the memory of that row where the plan has it outside; it outlives the replica.
+  Replica(Model model, MemoryPlan plan, Ops& ops, std::span<std::byte> gradients = {});
 
   const Model& model() const { return model_; }
   const MemoryPlan& plan() const { return plan_; }
@@ -97,7 +99,7 @@ class Replica {
     std::uint64_t seed = 0;  // from its name
   };
 
-  void make_views();
+  void make_views(std::span<std::byte> gradients);
   void check(const Batch& batch) const;
   void forward(std::size_t block, const Batch& batch, const MicroBatch& micro_batch, bool training,
                const Tensor& logits);

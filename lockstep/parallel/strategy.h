@@ -12,7 +12,7 @@
 //   }
 //
 // Everything but the block events is called by all workers in the same order, unless the strategy
-// says that its workers do not wait for each other. Errors: what Communicator throws (a worker that
+// is not in_lockstep(). Errors: what Communicator throws (a worker that
 // is gone, a deadline), and Error(kMismatch) for workers whose parameters are no longer equal.
 #pragma once
 
@@ -30,13 +30,12 @@
 namespace lockstep::parallel {
 
 // How the sequences of a step fall into micro-batches and these onto workers: in order, each worker
-// a run of them, the first ones one more where they do not come out even. Where the sequences do
-// not fill the last micro-batch, what is beyond them must not count.
+// a run of them, the first ones one more where they do not come out even.
 struct StepPlan {
   std::int64_t sequences = 1;  // of a step, of all workers together
-  std::int64_t micro = 1;      // of a micro-batch
+  std::int64_t micro = 1;      // of a micro-batch; divides the sequences
 
-  std::int64_t micro_batches() const { return (sequences + micro - 1) / micro; }
+  std::int64_t micro_batches() const { return sequences / micro; }
 };
 
 // A worker's part of a step.
@@ -67,7 +66,7 @@ struct UpdateResult {
 
 // Where the time of a worker's step went, and what it sent.
 struct StepCost {
-  double compute_seconds = 0;
+  double compute_seconds = 0;        // from the first micro-batch to the update, without waiting
   double communication_seconds = 0;  // in which something was under way
   double exposed_seconds = 0;        // of these, in which compute waited for it
   std::uint64_t bytes_sent = 0;
@@ -75,21 +74,26 @@ struct StepCost {
 };
 struct StepEnd {
   std::vector<double> losses;  // the sum of each micro-batch of the share, in order
-  StepCost cost;
+  StepCost cost;  // compute_seconds with all waiting; the rest is the strategy's to say
 };
 struct StepSummary {
   double loss = 0;              // the sum over all micro-batches of the step
   std::vector<StepCost> costs;  // of each worker
 };
 
+inline constexpr const char* kCommunication = "communication";
+
 class Strategy : public nn::BlockListener {
  public:
   virtual std::string_view name() const = 0;  // "alone", "ddp", "parameter_server"
   virtual int worker() const = 0;
   virtual int workers() const = 0;
+  // Whether all workers do the same step at the same time.
+  virtual bool in_lockstep() const { return true; }
 
-  // Before there is a replica: rows of nn/flat_parameters.h that the strategy provides memory for
-  // (empty: the replica has its own), and what it will take besides. They stay in place.
+  // Before there is a replica: whether this provides the memory of its gradients, which stays in
+  // place; and what it will take besides, as requests of the group kCommunication.
+  virtual bool has_gradient_memory() const { return false; }
   virtual std::span<std::byte> gradient_memory(std::size_t /*bytes*/) { return {}; }
   virtual std::vector<Request> memory(const nn::MemoryPlan& /*plan*/) const { return {}; }
 

@@ -26,10 +26,12 @@ struct RunFacts {
   std::string config;            // resolved, as TOML
   std::string data;              // "tinyshakespeare.txt: 1,003,854 tokens of 65, 111,540 held back"
   std::uint64_t parameters = 0;
-  double step_flops = 0;        // of matrix products, without what is recomputed
-  double peak_flops = 0;        // FLOP/s of the machine's matrix products, measured; 0: unknown
-  std::int64_t steps = 0;       // at which the run ends
-  std::int64_t first_step = 1;  // this process begins with; over 1: resumed
+  int workers = 1;
+  std::string strategy = "alone";  // how they share a step
+  double step_flops = 0;           // of matrix products, without what is recomputed
+  double peak_flops = 0;           // FLOP/s of the machine's matrix products, measured; 0: unknown
+  std::int64_t steps = 0;          // at which the run ends
+  std::int64_t first_step = 1;     // this process begins with; over 1: resumed
   std::vector<nn::ClassLine> memory;
   std::uint64_t memory_bytes = 0;  // planned
 };

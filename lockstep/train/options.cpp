@@ -134,6 +134,7 @@ void bind(Config& config, TrainOptions& options) {
               "several micro-batches are added up.");
   config.bind("train.recompute", options.recompute, names_of(plan::kAllRecompute),
               "What backward does again instead of keeping it.");
+  parallel::bind(config, options.parallel);
   optim::bind(config, options.optimizer);
   optim::bind(config, options.schedule);
   optim::bind(config, options.loss_scale);
@@ -143,6 +144,11 @@ void bind(Config& config, TrainOptions& options) {
               {.min = 0});
   config.bind("memory.limit", options.memory_limit,
               "A run that needs more bytes than this is refused before it starts; 0: no limit.");
+  config.bind("debug.slow_rank", options.slow_rank,
+              "A rank that takes longer to compute, to see what a straggler does; -1: none.",
+              {.min = -1});
+  config.bind("debug.slow_factor", options.slow_factor, "How many times as long it takes.",
+              {.min = 1, .max = 1000});
 }
 
 std::string_view name(ModelFamily family) { return kFamilyNames[static_cast<std::size_t>(family)]; }
@@ -159,29 +165,63 @@ ModelFamily model_family(plan::Family family) {
   return ModelFamily::kGpt2;
 }
 
+namespace {
+
+// The micro-batch with which no worker has more sequences than it must; the largest such one.
+int best_micro_batch(int sequences, int workers) {
+  const auto most = [&](int micro) {
+    return (std::int64_t{sequences / micro} + workers - 1) / workers * micro;
+  };
+  int best = 1;
+  for (int micro = 2; micro <= sequences / workers; ++micro) {
+    if (sequences % micro == 0 && most(micro) <= most(best)) best = micro;
+  }
+  return best;
+}
+
+}  // namespace
+
 BatchChoice solved(BatchChoice batch) {
   const auto refuse = [&](std::string_view what) {
-    fail(
-        ErrorCode::kInvalidArgument,
-        "train.batch = {}, train.micro_batch = {} and train.accumulation = {} do not fit together: "
-        "{}",
-        batch.sequences, batch.micro, batch.accumulation, what);
+    fail(ErrorCode::kInvalidArgument,
+         "train.batch = {}, train.micro_batch = {} and train.accumulation = {} do not fit "
+         "together{}: "
+         "{}",
+         batch.sequences, batch.micro, batch.accumulation,
+         batch.workers > 1 ? fmt::format(" on {} ranks", batch.workers) : "", what);
   };
+  const int workers = batch.workers;
+  if (batch.sequences > 0 && batch.sequences < workers) refuse("some would have nothing to do");
   if (batch.micro == 0 && batch.sequences > 0) {
-    const int parts = std::max(batch.accumulation, 1);
-    if (batch.sequences % parts != 0) refuse("the sequences cannot be dealt out evenly");
-    batch.micro = batch.sequences / parts;
+    if (batch.accumulation > 0) {
+      const std::int64_t parts = std::int64_t{batch.accumulation} * workers;
+      if (batch.sequences % parts != 0) refuse("the sequences cannot be dealt out evenly");
+      batch.micro = static_cast<int>(batch.sequences / parts);
+    } else {
+      batch.micro = best_micro_batch(batch.sequences, workers);
+    }
   }
   if (batch.micro == 0) batch.micro = 1;
-  if (batch.accumulation == 0) {
-    if (batch.sequences % batch.micro != 0) refuse("the micro-batch does not divide the batch");
-    batch.accumulation = std::max(batch.sequences / batch.micro, 1);
+  if (batch.sequences % batch.micro != 0) refuse("the micro-batch does not divide the batch");
+  const int micro_batches = batch.sequences / batch.micro;
+  if (batch.sequences > 0 && micro_batches < workers) {
+    refuse("some would have nothing to do; a smaller micro-batch makes more of them");
   }
-  const std::int64_t product = std::int64_t{batch.micro} * batch.accumulation;
+  if (batch.accumulation == 0)
+    batch.accumulation = std::max((micro_batches + workers - 1) / workers, 1);
+  const std::int64_t product = std::int64_t{batch.micro} * batch.accumulation * workers;
   if (product > std::numeric_limits<int>::max()) refuse("that are too many sequences");
   if (batch.sequences == 0) batch.sequences = static_cast<int>(product);
-  if (batch.sequences != product) refuse("the first must be the product of the others");
+  if (batch.sequences > product ||
+      batch.sequences <= product - std::int64_t{batch.micro} * workers) {
+    refuse("the first must be the product of the others");
+  }
   return batch;
+}
+
+parallel::StepPlan step_plan(const BatchChoice& batch) {
+  const BatchChoice all = solved(batch);
+  return {.sequences = all.sequences, .micro = all.micro};
 }
 
 ModelFamily family_of(const TrainOptions& options) {
@@ -283,6 +323,7 @@ nn::Setup setup_of(const TrainOptions& options) {
   const BatchChoice batch = solved(options.batch);
   const DType dtype = dtype_of(options.precision);
   const bool wide = options.gradients == GradientChoice::kF32 ||
+                    options.parallel.reduction == parallel::Reduction::kTree ||
                     (options.gradients == GradientChoice::kAuto && batch.accumulation > 1);
   const std::int64_t sequence = sequence_of(options);
   const bool translates = family_of(options) == ModelFamily::kEncoderDecoder;

@@ -23,6 +23,8 @@
 #include "lockstep/optim/loss_scale.h"
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/optim/schedule.h"
+#include "lockstep/parallel/options.h"
+#include "lockstep/parallel/strategy.h"
 #include "lockstep/plan/memory.h"
 
 namespace lockstep::train {
@@ -62,16 +64,19 @@ struct ModelChoice {
   LogitsChoice logits = LogitsChoice::kAuto;
 };
 
-// sequences = micro * accumulation: any two of them say the third, one alone is computed at once,
-// and 0 is what is not said.
+// sequences = micro * accumulation * workers: any two of the first three say the third, one alone
+// is computed at once by every worker, and 0 is what is not said. Where workers do not share the
+// micro-batches of a step evenly, the first ones have one more, and accumulation is theirs.
 struct BatchChoice {
   int sequence = 0;   // tokens; 0: as long as the model has positions
-  int sequences = 0;  // of a step
+  int sequences = 0;  // of a step, all workers together
   int micro = 0;
-  int accumulation = 0;
+  int accumulation = 0;  // of a worker
+  int workers = 1;       // how many there are; not a setting
 };
-// With all four said. Throws Error(kInvalidArgument) where they do not fit together.
+// With all said. Throws Error(kInvalidArgument) where they do not fit together.
 BatchChoice solved(BatchChoice batch);
+parallel::StepPlan step_plan(const BatchChoice& batch);
 
 // The type that gradients are kept in.
 enum class GradientChoice : std::uint8_t {
@@ -87,12 +92,15 @@ struct TrainOptions {
   plan::Precision precision = plan::Precision::kBf16;
   GradientChoice gradients = GradientChoice::kAuto;
   plan::Recompute recompute = plan::Recompute::kNone;
+  parallel::ParallelOptions parallel;
   optim::OptimizerOptions optimizer;
   optim::ScheduleOptions schedule;
   optim::LossScaleOptions loss_scale;  // of f16
   int threads = 0;                     // 0: one for each core this process may use
   int seed = 1;
   std::size_t memory_limit = 0;  // bytes; 0: none
+  int slow_rank = -1;            // takes slow_factor times as long to compute; -1: none does
+  double slow_factor = 3;
 };
 
 // Declares the keys; `options` must outlive `config` and stay in place.

@@ -11,10 +11,12 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/number.h"
 #include "lockstep/base/resident.h"
+#include "lockstep/parallel/make_strategy.h"
 #include "lockstep/train/batch_source.h"
 #include "lockstep/train/nonfinite.h"
 #include "lockstep/train/peak.h"
 #include "lockstep/train/run_folder.h"
+#include "lockstep/train/run_group.h"
 #include "lockstep/train/run_start.h"
 #include "lockstep/train/trainer.h"
 
@@ -52,39 +54,58 @@ class Audience {
 
 class Run {
  public:
-  Run(RunOptions& options, const Config& config, const Audience& audience, const StopSignal& stop)
+  Run(RunOptions& options, const Config& config, const Audience& audience, const StopSignal& stop,
+      RunGroup group)
       : options_(options),
         config_(config),
         audience_(audience),
         stop_(stop),
-        folder_(options.dir),
-        checkpoints_(folder_.path()),
+        group_(group),
+        checkpoints_(options.dir),
         dataset_(open_data()),
         ops_(make_cpu_ops(threads_of(options.train))),
-        trainer_(options.train, *ops_),
+        strategy_(parallel::make_strategy(options.train.parallel, group_.world(),
+                                          solved(options.train.batch).accumulation)),
+        trainer_(options.train, *ops_, *strategy_),
         source_(make_source()) {
+    group_.check_data(fingerprint(*source_));
     resumed_ = start();
-    folder_.write_config(config_.resolved());
+    if (folder_) folder_->write_config(config_.resolved());
   }
 
   RunOutcome go() {
     audience_.begin(facts());
     if (resumed_) audience_.notice(fmt::format("goes on after step {}", trainer_.state().steps));
-    while (trainer_.state().steps < options_.steps) {
-      if (stop_.came()) return interrupted();
-      step();
+    const parallel::StepPlan plan = step_plan(options_.train.batch);
+    RunOutcome outcome = RunOutcome::kFinished;
+    while (const auto share = strategy_->next(plan, trainer_.state().steps, options_.steps)) {
+      if (step(plan, *share)) continue;
+      outcome = RunOutcome::kInterrupted;
+      break;
     }
     if (!saved_) save();
-    return RunOutcome::kFinished;
+    if (outcome == RunOutcome::kInterrupted && saved_) tell_interrupted();
+    // Nobody leaves while the leader saves: that would look like a failure.
+    if (strategy_->in_lockstep()) group_.barrier();
+    return outcome;
   }
 
  private:
+  // The leader first: what it makes of a text the others find.
   Dataset open_data() {
-    Dataset dataset = open_dataset(options_.data, folder_.data(), [&](std::string_view text) {
-      audience_.notice(std::string(text));
-    });
-    fill_from_data(options_.train, dataset);
-    return dataset;
+    group_.check_settings(config_);
+    if (group_.leads()) folder_.emplace(options_.dir);
+    std::optional<Dataset> dataset;
+    if (group_.leads()) dataset = read_data();
+    group_.barrier();
+    if (!dataset) dataset = read_data();
+    fill_from_data(options_.train, *dataset);
+    return std::move(*dataset);
+  }
+
+  Dataset read_data() const {
+    return open_dataset(options_.data, RunFolder::data_of(options_.dir),
+                        [&](std::string_view text) { audience_.notice(std::string(text)); });
   }
 
   std::unique_ptr<BatchSource> make_source() {
@@ -96,35 +117,46 @@ class Run {
 
   // Whether there was a checkpoint.
   bool start() {
+    std::optional<TrainState> state;
+    if (group_.leads()) state = restore();
+    state = group_.from_leader(state);
+    if (state) trainer_.set_state(*state);
+    trainer_.start();
+    saved_ = state.has_value();
+    return saved_;
+  }
+
+  std::optional<TrainState> restore() {
     const auto warn = [&](const std::string& text) { audience_.warning(text); };
     if (!options_.resume && !checkpoints_.steps().empty()) {
       fail(ErrorCode::kInvalidArgument,
            "run.resume is false, but run.dir = {} has checkpoints; choose another folder",
-           folder_.path().string());
+           options_.dir);
     }
-    if (const auto state = checkpoints_.restore(trainer_.replica(), warn)) {
-      trainer_.set_state(*state);
-      saved_ = true;
-      return true;
-    }
-    if (!options_.from.empty())
+    auto state = checkpoints_.restore(trainer_.replica(), warn);
+    if (!state && !options_.from.empty()) {
       load_parameters(options_.train, options_.from, trainer_.replica(), warn);
-    return false;
+    }
+    return state;
   }
 
   RunFacts facts() {
     const nn::MemoryPlan& plan = trainer_.replica().plan();
-    const BatchChoice batch = solved(options_.train.batch);
+    const auto micro_batches = static_cast<double>(step_plan(options_.train.batch).micro_batches());
     RunFacts facts;
-    facts.folder = folder_.path();
+    facts.folder = options_.dir;
     facts.model = trainer_.replica().model().name();
     facts.precision = plan::name(options_.train.precision);
     facts.hardware = ops_->name();
     facts.config = config_.resolved();
     facts.data = describe(options_.data, dataset_, *source_);
     facts.parameters = plan.flat.count();
-    facts.step_flops = (plan.flops.forward + plan.flops.backward) * batch.accumulation;
-    facts.peak_flops = measure_peak_flops(*ops_, plan.setup.dtype);
+    facts.workers = group_.size();
+    facts.strategy = strategy_->name();
+    facts.step_flops = (plan.flops.forward + plan.flops.backward) * micro_batches;
+    // All at once, as they will compute.
+    const double peak = measure_peak_flops(*ops_, plan.setup.dtype);
+    for (const double one : group_.numbers(std::span(&peak, 1))) facts.peak_flops += one;
     reset_peak_resident();  // its memory is none of the run's
     facts.steps = options_.steps;
     facts.first_step = trainer_.state().steps + 1;
@@ -133,17 +165,21 @@ class Run {
     return facts;
   }
 
-  void step() {
+  // Whether it was done: not where a worker was asked to end.
+  bool step(const parallel::StepPlan& plan, const parallel::Share& share) {
     const auto begin = SteadyClock::now();
-    const BatchChoice batch = solved(options_.train.batch);
-    const auto first = static_cast<std::uint64_t>(trainer_.state().steps) *
-                       static_cast<std::uint64_t>(batch.sequences);
-    const auto micro_batches = source_->training(first, batch.accumulation);
+    const std::int64_t first =
+        (share.step - 1) * plan.sequences + share.first_micro_batch * plan.micro;
+    const auto micro_batches =
+        source_->training(static_cast<std::uint64_t>(first), static_cast<int>(share.micro_batches));
     StepRecord record;
     record.data_seconds = seconds_since(begin);
-    record.metrics = trainer_.step(micro_batches);
+    auto metrics = trainer_.step(micro_batches, share, stop_.came());
+    if (!metrics) return false;
+    record.metrics = std::move(*metrics);
     saved_ = false;
-    check_finite(record.metrics, micro_batches);
+    check_finite(record.metrics, micro_batches,
+                 static_cast<std::uint64_t>(share.first_micro_batch * plan.micro));
     const std::int64_t done = record.metrics.step;
     const bool last = done == options_.steps;
     if (last || is_due(options_.validate_every, done)) validate(record);
@@ -155,12 +191,14 @@ class Run {
     if (is_due(options_.sample.every, done) || (last && options_.sample.every > 0)) {
       write_sample(done);
     }
+    return true;
   }
 
   static bool is_due(int every, std::int64_t step) { return every > 0 && step % every == 0; }
 
   // A loss or a gradient that is no number has changed nothing, but would come again.
-  void check_finite(const StepMetrics& metrics, std::span<const nn::Batch> micro_batches) {
+  void check_finite(const StepMetrics& metrics, std::span<const nn::Batch> micro_batches,
+                    std::uint64_t first_sequence) {
     constexpr double kLeastScale = 0x1p-10;
     const auto& scale = trainer_.state().loss_scale;
     if (std::isfinite(metrics.loss)) {
@@ -168,10 +206,11 @@ class Run {
       if (scale && scale->scale > kLeastScale) return;
     }
     const std::string culprit =
-        first_nonfinite(trainer_.replica(), micro_batches,
-                        {.seed = static_cast<std::uint64_t>(options_.train.seed),
-                         .step = static_cast<std::uint64_t>(metrics.step),
-                         .loss_factor = 1.0f / static_cast<float>(metrics.tokens)});
+        culprit_of_all(first_nonfinite(trainer_.replica(), micro_batches,
+                                       {.seed = static_cast<std::uint64_t>(options_.train.seed),
+                                        .step = static_cast<std::uint64_t>(metrics.step),
+                                        .first_sequence = first_sequence,
+                                        .loss_factor = 1.0f / static_cast<float>(metrics.tokens)}));
     const auto steps = checkpoints_.steps();
     fail(ErrorCode::kInvalidArgument,
          "step {} has a loss of {} and a gradient norm of {}: {}. The parameters are as they were "
@@ -183,36 +222,65 @@ class Run {
                                      checkpoints_.path(steps.front()).string()));
   }
 
+  std::string culprit_of_all(const std::string& mine) {
+    const std::vector<std::string> all =
+        strategy_->in_lockstep() ? group_.texts(mine) : std::vector{mine};
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (all[i].empty()) continue;
+      return all.size() > 1 ? fmt::format("{} (at rank {})", all[i], i) : all[i];
+    }
+    return "no block does so when the step is done again";
+  }
+
+  // The batches are dealt out to the workers, and their losses added up in the order of the
+  // batches: the sum is the same for any number of workers.
   void validate(StepRecord& record) {
     const auto begin = SteadyClock::now();
     std::uint64_t batches = source_->validation_batches();
     if (options_.validate_batches > 0) {
       batches = std::min(batches, static_cast<std::uint64_t>(options_.validate_batches));
     }
-    double losses = 0;
-    std::int64_t targets = 0;
-    for (std::uint64_t i = 0; i < batches && !stop_.came(); ++i) {
+    const bool shared = strategy_->in_lockstep();
+    if (!shared && !group_.leads()) return;
+    const auto workers = static_cast<std::uint64_t>(shared ? group_.size() : 1);
+    const auto rank = static_cast<std::uint64_t>(shared ? group_.rank() : 0);
+    std::vector<double> mine((batches + workers - 1) / workers * 2 + 1);  // losses, targets; stop
+    for (std::uint64_t i = rank, at = 0; i < batches && !stop_.came(); i += workers, at += 2) {
       const nn::Batch batch = source_->validation(i);
       const Tensor rows = trainer_.replica().evaluate(batch);
       ops_->synchronize();
-      losses += nn::sum_of(rows);
-      targets += nn::count_targets(batch);
+      mine[at] = nn::sum_of(rows);
+      mine[at + 1] = static_cast<double>(nn::count_targets(batch));
     }
-    if (targets > 0) record.validation_loss = losses / static_cast<double>(targets);
+    mine.back() = stop_.came() ? 1 : 0;
+    const std::vector<double> all = shared ? group_.numbers(mine) : mine;
+    double losses = 0;
+    double targets = 0;
+    bool stopped = false;
+    for (std::uint64_t i = 0; i < batches; ++i) {
+      const double* of = all.data() + i % workers * mine.size() + i / workers * 2;
+      losses += of[0];
+      targets += of[1];
+    }
+    for (std::uint64_t i = 1; i <= workers; ++i) stopped |= all[i * mine.size() - 1] != 0;
+    if (targets > 0 && !stopped) record.validation_loss = losses / targets;
     record.validation_seconds = seconds_since(begin);
   }
 
   // A full disk does not end a run: what was saved before is still there.
   void save() {
     const auto begin = SteadyClock::now();
+    strategy_->collect();
+    saved_ = true;
+    if (!group_.leads()) return;
     try {
       checkpoints_.save(trainer_.replica(),
                         {.state = trainer_.state(),
                          .config = config_.resolved(),
                          .tokenizer = dataset_.tokenizer ? dataset_.tokenizer->json() : ""},
                         options_.checkpoint);
-      saved_ = true;
     } catch (const Error& error) {
+      saved_ = false;
       const auto steps = checkpoints_.steps();
       audience_.warning(fmt::format(
           "the checkpoint of step {} could not be saved: {}. {}", trainer_.state().steps,
@@ -223,17 +291,16 @@ class Run {
     saving_seconds_ += seconds_since(begin);
   }
 
-  RunOutcome interrupted() {
-    if (!saved_) save();
-    if (saved_) {
-      audience_.notice(fmt::format("{}: saved after step {}; the same command goes on from there",
-                                   stop_.name(), trainer_.state().steps));
-    }
-    return RunOutcome::kInterrupted;
+  void tell_interrupted() const {
+    audience_.notice(fmt::format("{}: saved after step {}; the same command goes on from there",
+                                 stop_.came() ? stop_.name() : "another rank was asked to end",
+                                 trainer_.state().steps));
   }
 
   void write_sample(std::int64_t step) {
-    if (!dataset_.tokenizer || objective_of(options_.train) != Objective::kNextToken) return;
+    if (!group_.leads() || !dataset_.tokenizer ||
+        objective_of(options_.train) != Objective::kNextToken)
+      return;
     audience_.sample(step, sample_text(trainer_.replica(), *dataset_.tokenizer, options_));
   }
 
@@ -241,10 +308,12 @@ class Run {
   const Config& config_;
   const Audience& audience_;
   const StopSignal& stop_;
-  RunFolder folder_;
+  RunGroup group_;
+  std::optional<RunFolder> folder_;  // the leader's
   CheckpointFolder checkpoints_;
   Dataset dataset_;
   std::unique_ptr<Ops> ops_;
+  std::unique_ptr<parallel::Strategy> strategy_;
   Trainer trainer_;
   std::unique_ptr<BatchSource> source_;
   bool resumed_ = false;
@@ -256,11 +325,14 @@ class Run {
 
 RunOutcome run_training(RunOptions& options, const Config& config,
                         std::span<const std::unique_ptr<RunObserver>> observers,
-                        const StopSignal& stop) {
+                        const StopSignal& stop, Communicator* world) {
   const auto begin = SteadyClock::now();
+  if (world != nullptr && world->size() == 1) world = nullptr;
+  const RunGroup group(world);
+  options.train.batch.workers = group.size();
   complete(options);
   const Audience audience(observers);
-  Run run(options, config, audience, stop);
+  Run run(options, config, audience, stop, group);
   RunEnd end;
   try {
     const RunOutcome outcome = run.go();

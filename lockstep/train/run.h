@@ -10,6 +10,7 @@
 #include <span>
 
 #include "lockstep/base/config.h"
+#include "lockstep/comm/communicator.h"
 #include "lockstep/train/observer.h"
 #include "lockstep/train/run_options.h"
 #include "lockstep/train/stop_signal.h"
@@ -21,12 +22,15 @@ enum class RunOutcome : std::uint8_t {
   kInterrupted,  // saved; to be gone on with
 };
 
+// All workers of a run call it, each with a communicator of them all; without one the run has one
+// worker. Only worker 0 has observers, and a folder.
+//
 // `config` is bound to `options`: what data and model leave open is filled in there, and the
 // resolved settings are stored with the run. Throws Error where the run cannot begin, before
 // anything in an earlier run's folder has changed; and where it cannot go on (a loss that is no
 // number), with the last good checkpoint in place. Every observer hears of the end in either case.
 RunOutcome run_training(RunOptions& options, const Config& config,
                         std::span<const std::unique_ptr<RunObserver>> observers,
-                        const StopSignal& stop);
+                        const StopSignal& stop, Communicator* world = nullptr);
 
 }  // namespace lockstep::train

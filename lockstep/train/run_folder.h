@@ -27,9 +27,10 @@ class RunFolder {
   RunFolder& operator=(const RunFolder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path data() const { return path_ / "data"; }
+  std::filesystem::path data() const { return data_of(path_); }
   void write_config(std::string_view toml);
 
+  static std::filesystem::path data_of(const std::filesystem::path& run) { return run / "data"; }
   static std::filesystem::path config_of(const std::filesystem::path& run) {
     return run / "config.toml";
   }

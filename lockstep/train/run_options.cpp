@@ -31,6 +31,7 @@ void bind(Config& config, RunOptions& options) {
               "How freely it is drawn; 0: always the likeliest token.", {.min = 0, .max = 100});
   config.bind("sample.prompt", options.sample.prompt, "How such a text begins.");
   bind(config, options.checkpoint);
+  lockstep::bind(config, options.comm);
   accept_familiar_names(config);
 }
 
@@ -40,7 +41,12 @@ void complete(RunOptions& options) {
     schedule.steps = options.steps;
   }
   optim::check(schedule);
-  options.train.batch = solved(options.train.batch);
+  // What a step is stays, what a worker does of it follows from how many there are.
+  BatchChoice& batch = options.train.batch;
+  const BatchChoice all = solved(batch);
+  batch.sequences = all.sequences;
+  if (batch.accumulation > 0) batch.micro = all.micro;
+  batch.accumulation = 0;
 }
 
 }  // namespace lockstep::train

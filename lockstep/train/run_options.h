@@ -5,6 +5,7 @@
 #include <string>
 
 #include "lockstep/base/config.h"
+#include "lockstep/comm/options.h"
 #include "lockstep/data/options.h"
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/options.h"
@@ -23,6 +24,7 @@ struct RunOptions {
   data::DataOptions data;
   CheckpointOptions checkpoint;
   SampleOptions sample;
+  CommOptions comm;
   std::string dir = "run";
   std::string from;  // parameters to begin with: a run, a checkpoint, a Hugging Face folder
   bool resume = true;

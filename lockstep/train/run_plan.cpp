@@ -24,8 +24,8 @@ std::vector<BatchChoice> micro_batches(const BatchChoice& batch) {
     if (present.sequences % micro != 0) continue;
     BatchChoice choice = present;
     choice.micro = micro;
-    choice.accumulation = present.sequences / micro;
-    choices.push_back(choice);
+    choice.accumulation = 0;
+    choices.push_back(solved(choice));
   }
   return choices;
 }
@@ -61,11 +61,12 @@ std::string settings(const TrainOptions& options, const SmallerRun& run) {
 }
 
 // Without recomputed activations and with one sequence at a time.
-SmallerRun smallest_run(const TrainOptions& options, const Ops& ops) {
+SmallerRun smallest_run(const TrainOptions& options, const Ops& ops,
+                        const parallel::Strategy* strategy) {
   SmallerRun run{.recompute = plan::Recompute::kFull,
                  .batch = micro_batches(options.batch).back(),
                  .gradients = gradient_choices(options).back()};
-  run.bytes = plan_run(with(options, run), ops).bytes();
+  run.bytes = plan_run(with(options, run), ops, strategy).bytes();
   return run;
 }
 
@@ -87,19 +88,27 @@ std::string classes_of(const nn::MemoryPlan& plan) {
 
 }  // namespace
 
-nn::MemoryPlan plan_run(const TrainOptions& options, const Ops& ops) {
+nn::MemoryPlan plan_run(const TrainOptions& options, const Ops& ops,
+                        const parallel::Strategy* strategy) {
   optim::check(options.schedule);
-  return nn::plan_memory(model_of(options), setup_of(options), ops, optimizer_state_of(options));
+  const bool outside = strategy != nullptr && strategy->has_gradient_memory();
+  nn::MemoryPlan plan =
+      nn::plan_memory(model_of(options), setup_of(options), ops, optimizer_state_of(options),
+                      outside ? nn::GradientMemory::kOutside : nn::GradientMemory::kOwn);
+  if (strategy != nullptr) {
+    for (Request& request : strategy->memory(plan)) plan.outside.push_back(std::move(request));
+  }
+  return plan;
 }
 
 std::optional<SmallerRun> nearest_fit(const TrainOptions& options, const Ops& ops,
-                                      std::size_t limit) {
+                                      std::size_t limit, const parallel::Strategy* strategy) {
   for (const GradientChoice gradients : gradient_choices(options)) {
     for (const BatchChoice& batch : micro_batches(options.batch)) {
       for (const plan::Recompute recompute : plan::kAllRecompute) {
         if (recompute < options.recompute) continue;
         SmallerRun run{.recompute = recompute, .batch = batch, .gradients = gradients};
-        run.bytes = plan_run(with(options, run), ops).bytes();
+        run.bytes = plan_run(with(options, run), ops, strategy).bytes();
         if (run.bytes <= limit) return run;
       }
     }
@@ -107,15 +116,16 @@ std::optional<SmallerRun> nearest_fit(const TrainOptions& options, const Ops& op
   return std::nullopt;
 }
 
-void check_limit(const TrainOptions& options, const nn::MemoryPlan& plan, const Ops& ops) {
+void check_limit(const TrainOptions& options, const nn::MemoryPlan& plan, const Ops& ops,
+                 const parallel::Strategy* strategy) {
   const std::size_t limit = options.memory_limit;
   if (limit == 0 || plan.bytes() <= limit) return;
   std::string advice;
-  if (const auto fit = nearest_fit(options, ops, limit)) {
+  if (const auto fit = nearest_fit(options, ops, limit, strategy)) {
     advice = fmt::format("the nearest setting that fits is {}, which takes {}",
                          settings(options, *fit), exactly(fit->bytes));
   } else {
-    const SmallerRun least = smallest_run(options, ops);
+    const SmallerRun least = smallest_run(options, ops, strategy);
     const std::string how = settings(options, least);
     advice = fmt::format("no setting of one worker fits; the least it can do with is {}{}{}",
                          exactly(least.bytes), how.empty() ? "" : ", with ", how);

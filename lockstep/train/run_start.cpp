@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "lockstep/base/content_hash.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/number.h"
 #include "lockstep/base/scratch_folder.h"
@@ -70,6 +71,18 @@ std::string describe(const data::DataOptions& options, const Dataset& dataset,
   return text + fmt::format("{} sequences an epoch, {} micro-batches held back",
                             format_count(source.sequences()),
                             format_count(source.validation_batches()));
+}
+
+std::string fingerprint(BatchSource& source) {
+  ContentHash hash;
+  for (const std::uint64_t first : {std::uint64_t{0}, source.sequences() / 2}) {
+    const nn::Batch& batch = source.training(first, 1).front();
+    for (const Tensor& one : {batch.tokens, batch.targets, batch.inputs, batch.outputs}) {
+      if (ops::is_given(one)) hash.add({one.data(), one.bytes()});
+    }
+  }
+  return fmt::format("{} sequences with hash {}, {} micro-batches of validation",
+                     format_count(source.sequences()), hash.hex(), source.validation_batches());
 }
 
 void load_parameters(const TrainOptions& options, const std::filesystem::path& from,

@@ -27,6 +27,9 @@ void fill_from_data(TrainOptions& options, const data::DataOptions& data);
 std::string describe(const data::DataOptions& options, const Dataset& dataset,
                      const BatchSource& source);
 
+// What tells data apart: how much there is, and what is in two places of it.
+std::string fingerprint(BatchSource& source);
+
 // The parameters of a run's folder, a checkpoint, or a folder of Hugging Face transformers.
 void load_parameters(const TrainOptions& options, const std::filesystem::path& from,
                      nn::Replica& replica, const Warn& warn);

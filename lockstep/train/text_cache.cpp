@@ -116,8 +116,13 @@ data::TokenFile tokens_of(const fs::path& stem, const std::vector<data::TextFile
 }  // namespace
 
 void keep_tokenizer(const data::Tokenizer& tokenizer, const fs::path& folder) {
+  const fs::path path = path_of_tokenizer(folder);
+  const std::string json = tokenizer.json();
+  std::error_code none;
+  // Another worker of the run may be reading it.
+  if (fs::is_regular_file(path, none) && read_file(path) == json) return;
   make_folder(folder);
-  write_file(path_of_tokenizer(folder), tokenizer.json());
+  write_file(path, json);
 }
 
 CachedTokens cached_tokens(const TextCache& cache, const TellProgress& progress) {

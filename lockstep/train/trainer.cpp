@@ -1,28 +1,52 @@
 #include "lockstep/train/trainer.h"
 
-#include <chrono>
-#include <cmath>
-#include <vector>
+#include <thread>
+#include <utility>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
-#include "lockstep/optim/gradient_norm.h"
+#include "lockstep/parallel/alone.h"
 #include "lockstep/train/run_plan.h"
 
 namespace lockstep::train {
 namespace {
 
-nn::Replica make_replica(const TrainOptions& options, Ops& ops) {
-  nn::MemoryPlan plan = plan_run(options, ops);
-  check_limit(options, plan, ops);
-  return {model_of(options), std::move(plan), ops};
+nn::Replica make_replica(const TrainOptions& options, Ops& ops, parallel::Strategy& strategy) {
+  nn::MemoryPlan plan = plan_run(options, ops, &strategy);
+  check_limit(options, plan, ops, &strategy);
+  std::span<std::byte> gradients;
+  if (strategy.has_gradient_memory()) {
+    gradients = strategy.gradient_memory(plan.flat.elements() * size_of(plan.setup.gradient));
+  }
+  return {model_of(options), std::move(plan), ops, gradients};
 }
 
 }  // namespace
 
-Trainer::Trainer(const TrainOptions& options, Ops& ops)
-    : options_(options), ops_(ops), replica_(make_replica(options, ops)) {
+Trainer::Trainer(const TrainOptions& options, Ops& ops, parallel::Strategy& strategy)
+    : options_(options),
+      ops_(ops),
+      strategy_(strategy),
+      replica_(make_replica(options, ops, strategy)) {
   replica_.initialise(static_cast<std::uint64_t>(options.seed), threads_of(options));
   set_state({});
+}
+
+Trainer::Trainer(const TrainOptions& options, Ops& ops)
+    : options_(options),
+      ops_(ops),
+      alone_(std::make_unique<parallel::Alone>(options.parallel.reduction,
+                                               solved(options.batch).accumulation)),
+      strategy_(*alone_),
+      replica_(make_replica(options, ops, strategy_)) {
+  replica_.initialise(static_cast<std::uint64_t>(options.seed), threads_of(options));
+  set_state({});
+}
+
+void Trainer::start() {
+  strategy_.start(replica_);
+  replica_.set_listener(&strategy_);
+  started_ = true;
 }
 
 void Trainer::set_state(const TrainState& state) {
@@ -34,84 +58,79 @@ void Trainer::set_state(const TrainState& state) {
   }
 }
 
-// Returns the sum of all losses.
-double Trainer::accumulate(std::span<const nn::Batch> micro_batches, std::int64_t targets) {
+std::vector<double> Trainer::accumulate(std::span<const nn::Batch> micro_batches,
+                                        const parallel::Share& share, std::int64_t targets) {
   const double factor = loss_scale() / static_cast<double>(targets);
-  double losses = 0;
-  std::uint64_t first_sequence = 0;
-  replica_.zero_gradients();
-  for (const nn::Batch& batch : micro_batches) {
-    const Tensor rows =
-        replica_.forward_backward(batch, {.seed = static_cast<std::uint64_t>(options_.seed),
-                                          .step = static_cast<std::uint64_t>(state_.steps),
-                                          .first_sequence = first_sequence,
-                                          .loss_factor = static_cast<float>(factor)});
+  const auto count = static_cast<std::int64_t>(micro_batches.size());
+  std::vector<double> losses;
+  if (count == 0) strategy_.begin_micro_batch(0, 0);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto begin = SteadyClock::now();
+    const nn::Batch& batch = micro_batches[static_cast<std::size_t>(i)];
+    strategy_.begin_micro_batch(i, count);
+    const Tensor rows = replica_.forward_backward(
+        batch, {.seed = static_cast<std::uint64_t>(options_.seed),
+                .step = static_cast<std::uint64_t>(share.step),
+                .first_sequence =
+                    static_cast<std::uint64_t>((share.first_micro_batch + i) * batch.shape.batch),
+                .loss_factor = static_cast<float>(factor)});
     ops_.synchronize();
-    losses += nn::sum_of(rows);
-    first_sequence += static_cast<std::uint64_t>(batch.shape.batch);
+    losses.push_back(nn::sum_of(rows));
+    if (strategy_.worker() == options_.slow_rank) {
+      std::this_thread::sleep_for((SteadyClock::now() - begin) * (options_.slow_factor - 1));
+    }
   }
   return losses;
 }
 
-double Trainer::gradient_norm() {
-  std::vector<Tensor> ranges;
-  for (std::size_t block = 0; block < replica_.flat().blocks(); ++block) {
-    ranges.push_back(replica_.states().slice(replica_.flat().range(block)).gradients);
-  }
-  const double scaled = optim::gradient_norm(ops_, ranges, replica_.sums_of_squares());
-  return scaled / loss_scale();
-}
-
-void Trainer::update(double rate, double gradient_scale) {
-  const bool rounds = replica_.setup().dtype != DType::kF32;
-  const optim::UpdateStep step{
-      .step = state_.updates, .rate = rate, .gradient_scale = gradient_scale};
-  for (std::size_t block = 0; block < replica_.flat().blocks(); ++block) {
-    for (const nn::FlatRun& run : replica_.flat().runs(block)) {
-      const nn::States states = replica_.states().slice(run.range);
-      optim::update(ops_, options_.optimizer, step,
-                    {.master = states.master,
-                     .gradient = states.gradients,
-                     .parameter = rounds ? states.parameters : Tensor(),
-                     .moment = states.moment,
-                     .variance = states.variance,
-                     .velocity = states.velocity,
-                     .decays = run.decays});
-    }
-  }
-  ops_.synchronize();
-}
-
 StepMetrics Trainer::step(std::span<const nn::Batch> micro_batches) {
-  const auto begin = std::chrono::steady_clock::now();
-  StepMetrics metrics;
-  std::int64_t targets = 0;
+  if (!started_) start();
+  return *step(micro_batches, {.step = state_.steps + 1,
+                               .first_micro_batch = 0,
+                               .micro_batches = static_cast<std::int64_t>(micro_batches.size())});
+}
+
+std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batches,
+                                         const parallel::Share& share, bool stops) {
+  const auto begin = SteadyClock::now();
+  parallel::StepStart mine{.stops = stops};
   for (const nn::Batch& batch : micro_batches) {
-    targets += nn::count_targets(batch);
-    metrics.tokens += batch.shape.rows();
+    mine.targets += nn::count_targets(batch);
+    mine.tokens += batch.shape.rows();
   }
-  if (targets == 0) {
+  const parallel::StepStart all = strategy_.begin_step(mine);
+  if (all.stops) return std::nullopt;
+  if (all.targets == 0) {
     fail(ErrorCode::kInvalidArgument,
          "a step of {} micro-batches has no target to learn from; every target is {}",
          micro_batches.size(), ops::kNoTarget);
   }
-  metrics.step = ++state_.steps;
+  StepMetrics metrics;
+  metrics.step = state_.steps = share.step;
+  metrics.tokens = all.tokens;
   metrics.loss_scale = loss_scale();
-  metrics.loss = accumulate(micro_batches, targets) / static_cast<double>(targets);
-  metrics.gradient_norm = gradient_norm();
   metrics.rate = optim::rate_at(options_.schedule, state_.updates + 1);
-  metrics.skipped = !std::isfinite(metrics.gradient_norm);
+  const auto compute = SteadyClock::now();
+  parallel::StepEnd end{.losses = accumulate(micro_batches, share, all.targets), .cost = {}};
+  const parallel::UpdateResult result = strategy_.update({.optimizer = options_.optimizer,
+                                                          .updates = state_.updates,
+                                                          .rate = metrics.rate,
+                                                          .loss_scale = metrics.loss_scale});
+  end.cost.compute_seconds = seconds_since(compute);
+  metrics.gradient_norm = result.gradient_norm;
+  metrics.skipped = result.skipped;
   if (metrics.skipped) {
     if (state_.loss_scale) state_.loss_scale = optim::after_overflow(*state_.loss_scale);
   } else {
     ++state_.updates;
-    const double clip = optim::clip_factor(metrics.gradient_norm, options_.optimizer.clip);
-    update(metrics.rate, clip / metrics.loss_scale);
     if (state_.loss_scale) {
       state_.loss_scale = optim::after_good_step(*state_.loss_scale, options_.loss_scale);
     }
   }
-  metrics.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  parallel::StepSummary summary = strategy_.end_step(end);
+  metrics.loss = summary.loss / static_cast<double>(all.targets);
+  metrics.costs = std::move(summary.costs);
+  metrics.seconds = seconds_since(begin);
   return metrics;
 }
 

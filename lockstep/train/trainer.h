@@ -1,4 +1,5 @@
-// One worker that trains: a replica, an optimizer, and what a step does with both.
+// One worker that trains: a replica, and what a step does with it. How workers share a step is its
+// strategy's (parallel/strategy.h).
 //
 //   Trainer trainer(options, ops);
 //   for (...) print(trainer.step(micro_batches));
@@ -14,11 +15,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "lockstep/nn/replica.h"
 #include "lockstep/optim/loss_scale.h"
+#include "lockstep/parallel/strategy.h"
 #include "lockstep/train/options.h"
 
 namespace lockstep::train {
@@ -37,22 +41,35 @@ struct StepMetrics {
   double rate = 0;           // the learning rate
   double loss_scale = 1;     // of this step
   bool skipped = false;
-  std::int64_t tokens = 0;
+  std::int64_t tokens = 0;  // of all workers
   double seconds = 0;
+  std::vector<parallel::StepCost> costs;  // of each worker
 
   double tokens_per_second() const { return static_cast<double>(tokens) / seconds; }
 };
 
 class Trainer {
  public:
-  // Plans, checks the limit, takes the memory, and sets the initial parameters. `ops` outlives it.
+  // Plans, checks the limit, takes the memory, and sets the initial parameters. `ops` and
+  // `strategy` outlive it.
+  Trainer(const TrainOptions& options, Ops& ops, parallel::Strategy& strategy);
+  // The only worker of its run.
   Trainer(const TrainOptions& options, Ops& ops);
 
-  // The micro-batches of a step, of the planned shape, any number of them. Throws
-  // Error(kInvalidArgument) where none has a target.
+  // When the replica holds what the run begins with, and before the first step: all workers' do
+  // then.
+  void start();
+
+  // This worker's micro-batches of the step that `share` is part of; of the planned shape. Nothing
+  // where a worker `stops`: then no worker does the step. Throws Error(kInvalidArgument) where no
+  // micro-batch of any worker has a target.
+  std::optional<StepMetrics> step(std::span<const nn::Batch> micro_batches,
+                                  const parallel::Share& share, bool stops = false);
+  // The micro-batches of the next step, any number of them, by the only worker; started by itself.
   StepMetrics step(std::span<const nn::Batch> micro_batches);
 
   nn::Replica& replica() { return replica_; }
+  parallel::Strategy& strategy() { return strategy_; }
   const TrainOptions& options() const { return options_; }
   const TrainState& state() const { return state_; }
   // Of a run in any precision: where only one of the two scales its loss, this one begins with the
@@ -60,14 +77,17 @@ class Trainer {
   void set_state(const TrainState& state);
 
  private:
-  double accumulate(std::span<const nn::Batch> micro_batches, std::int64_t targets);
-  double gradient_norm();
-  void update(double rate, double gradient_scale);
+  // The sum of losses of each.
+  std::vector<double> accumulate(std::span<const nn::Batch> micro_batches,
+                                 const parallel::Share& share, std::int64_t targets);
   // 1 where the loss is not scaled.
   double loss_scale() const { return state_.loss_scale ? state_.loss_scale->scale : 1; }
 
   TrainOptions options_;
   Ops& ops_;
+  std::unique_ptr<parallel::Strategy> alone_;  // where no other was given
+  parallel::Strategy& strategy_;
+  bool started_ = false;
   nn::Replica replica_;
   TrainState state_;
 };

@@ -61,7 +61,7 @@ TEST_F(FamiliarNames, OfDeepSpeedsConfiguration) {
   })",
                    "deepspeed.json");
   complete(options);
-  EXPECT_EQ(options.train.batch.accumulation, 16);
+  EXPECT_EQ(solved(options.train.batch).accumulation, 16);
   EXPECT_EQ(options.train.optimizer.clip, 2.0);
   EXPECT_EQ(options.train.optimizer.beta1, 0.9);
   EXPECT_EQ(options.train.optimizer.beta2, 0.999);

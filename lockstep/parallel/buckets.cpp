@@ -1,0 +1,52 @@
+#include "lockstep/parallel/buckets.h"
+
+#include <algorithm>
+
+namespace lockstep::parallel {
+namespace {
+
+constexpr std::size_t kAlignment = nn::FlatParameters::kAlignment;
+
+void cut(const Segment& segment, std::size_t parts, std::vector<Bucket>& buckets) {
+  const std::size_t units = (segment.range.elements + kAlignment - 1) / kAlignment;
+  std::size_t at = segment.range.first;
+  for (std::size_t i = 1; i <= parts; ++i) {
+    const std::size_t end =
+        std::min(segment.range.first + units * i / parts * kAlignment, segment.range.end());
+    if (end > at) buckets.push_back({{at, end - at}, segment.ready_after});
+    at = end;
+  }
+}
+
+}  // namespace
+
+std::vector<Segment> segments_of(const nn::FlatParameters& flat) {
+  std::vector<Segment> segments;
+  for (std::size_t block = flat.blocks(); block-- > 0;) {
+    if (flat.range(block).elements > 0) segments.push_back({flat.range(block), block});
+  }
+  return segments;
+}
+
+std::vector<Bucket> plan_buckets(std::span<const Segment> segments, std::size_t element_bytes,
+                                 const BucketSizes& sizes) {
+  std::vector<Bucket> buckets;
+  bool open = false;  // the last bucket may grow
+  for (const Segment& segment : segments) {
+    const std::size_t bytes = segment.range.elements * element_bytes;
+    const bool is_first = buckets.empty() || (open && buckets.size() == 1);
+    const std::size_t limit = is_first ? sizes.first : sizes.others;
+    if (open && buckets.back().range.end() == segment.range.first &&
+        buckets.back().range.elements * element_bytes + bytes <= limit) {
+      buckets.back().range.elements += segment.range.elements;
+      buckets.back().ready_after = segment.ready_after;
+      continue;
+    }
+    const std::size_t most = buckets.empty() ? sizes.first : sizes.others;
+    open = bytes <= most;
+    cut(segment, open ? 1 : (bytes + sizes.others - 1) / sizes.others, buckets);
+  }
+  return buckets;
+}
+
+}  // namespace lockstep::parallel

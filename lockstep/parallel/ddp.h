@@ -1,0 +1,77 @@
+// Distributed data parallel: every worker has the whole model and its own part of each step; their
+// gradients are added up, and all update alike, so that they stay equal to the bit.
+//
+// Gradients lie in one row, in the order in which backward completes them, in memory that the
+// workers of a machine share. They are reduced bucket by bucket (parallel/buckets.h) by a thread of
+// communication while backward goes on; update() waits for what is not done then: that wait is the
+// exposed communication. With several micro-batches a step only the last one's backward
+// synchronises.
+//
+//   compute        | forward 0 1 2 | backward 2 | backward 1 | backward 0 |  wait | update
+//   communication                               | bucket of 2| of 1 |     | of 0 |
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/communicator.h"
+#include "lockstep/parallel/buckets.h"
+#include "lockstep/parallel/communication_thread.h"
+#include "lockstep/parallel/options.h"
+#include "lockstep/parallel/strategy.h"
+#include "lockstep/parallel/tree_sum.h"
+
+namespace lockstep::parallel {
+
+class Ddp : public Strategy {
+ public:
+  // Called by all workers of `world`, which outlives it. `most_micro_batches` of one worker's
+  // share. Throws Error(kInvalidArgument) for an algorithm that does not add up in the order of the
+  // reduction.
+  Ddp(Communicator& world, const ParallelOptions& options, std::int64_t most_micro_batches);
+
+  std::string_view name() const override { return "ddp"; }
+  int worker() const override { return world_.rank(); }
+  int workers() const override { return world_.size(); }
+  bool has_gradient_memory() const override { return true; }
+  std::span<std::byte> gradient_memory(std::size_t bytes) override;
+  std::vector<Request> memory(const nn::MemoryPlan& plan) const override;
+
+  void start(nn::Replica& replica) override;
+  std::optional<Share> next(const StepPlan& plan, std::int64_t steps,
+                            std::int64_t last_step) override;
+  StepStart begin_step(const StepStart& mine) override;
+  void begin_micro_batch(std::int64_t index, std::int64_t count) override;
+  void after_backward(std::size_t block) override;
+  UpdateResult update(const UpdateRequest& request) override;
+  StepSummary end_step(const StepEnd& mine) override;
+
+ private:
+  void broadcast_states();
+  void compare_parameters();
+  void reduce_ready(std::size_t block);
+  std::uint64_t reduce(const Bucket& bucket);
+  Data part_of_gradients(nn::FlatRange range) const;
+
+  Communicator& world_;
+  ParallelOptions options_;
+  std::int64_t most_micro_batches_;
+  std::string algorithm_;
+  std::unique_ptr<Communicator> reducers_;  // the same workers, for the thread of communication
+  SymmetricBuffer memory_;
+  nn::Replica* replica_ = nullptr;
+  TreeSum tree_;
+  std::vector<Bucket> buckets_;
+
+  // Of this step.
+  std::int64_t micro_batches_ = 0;
+  bool is_last_ = false;
+  std::size_t next_bucket_ = 0;
+  double exposed_seconds_ = 0;
+  std::int64_t updates_ = 0;  // since the start
+
+  CommunicationThread thread_;  // last, to end before what its tasks use
+};
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,49 @@
+#include "lockstep/parallel/local_update.h"
+
+#include <cmath>
+#include <vector>
+
+#include "lockstep/optim/gradient_norm.h"
+
+namespace lockstep::parallel {
+namespace {
+
+double norm_of_gradients(nn::Replica& replica) {
+  std::vector<Tensor> ranges;
+  for (std::size_t block = 0; block < replica.flat().blocks(); ++block) {
+    ranges.push_back(replica.states().slice(replica.flat().range(block)).gradients);
+  }
+  return optim::gradient_norm(replica.ops(), ranges, replica.sums_of_squares());
+}
+
+}  // namespace
+
+UpdateResult local_update(nn::Replica& replica, const UpdateRequest& request) {
+  UpdateResult result;
+  result.gradient_norm = norm_of_gradients(replica) / request.loss_scale;
+  result.skipped = !std::isfinite(result.gradient_norm);
+  if (result.skipped) return result;
+
+  const double clip = optim::clip_factor(result.gradient_norm, request.optimizer.clip);
+  const optim::UpdateStep step{.step = request.updates + 1,
+                               .rate = request.rate,
+                               .gradient_scale = clip / request.loss_scale};
+  const bool rounds = replica.setup().dtype != DType::kF32;
+  for (std::size_t block = 0; block < replica.flat().blocks(); ++block) {
+    for (const nn::FlatRun& run : replica.flat().runs(block)) {
+      const nn::States states = replica.states().slice(run.range);
+      optim::update(replica.ops(), request.optimizer, step,
+                    {.master = states.master,
+                     .gradient = states.gradients,
+                     .parameter = rounds ? states.parameters : Tensor(),
+                     .moment = states.moment,
+                     .variance = states.variance,
+                     .velocity = states.velocity,
+                     .decays = run.decays});
+    }
+  }
+  replica.ops().synchronize();
+  return result;
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,13 @@
+// An optimizer's step over a whole replica whose gradients are complete.
+#pragma once
+
+#include "lockstep/nn/replica.h"
+#include "lockstep/parallel/strategy.h"
+
+namespace lockstep::parallel {
+
+// Takes the norm of all gradients, clips, moves the master copy and rounds the parameters. Changes
+// nothing where a gradient is infinite or no number. Done on return.
+UpdateResult local_update(nn::Replica& replica, const UpdateRequest& request);
+
+}  // namespace lockstep::parallel

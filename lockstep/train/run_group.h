@@ -1,0 +1,44 @@
+// The workers of a run and what they have to agree on. Worker 0 leads: it has the run's folder, its
+// checkpoints and its audience.
+//
+// Everything here is called by all workers in the same order; with one worker nothing is sent.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/base/config.h"
+#include "lockstep/comm/communicator.h"
+#include "lockstep/train/trainer.h"
+
+namespace lockstep::train {
+
+class RunGroup {
+ public:
+  // nullptr: one worker. `world` outlives it.
+  explicit RunGroup(Communicator* world) : world_(world) {}
+
+  int rank() const { return world_ == nullptr ? 0 : world_->rank(); }
+  int size() const { return world_ == nullptr ? 1 : world_->size(); }
+  bool leads() const { return rank() == 0; }
+  Communicator* world() const { return world_; }
+
+  void barrier();
+  // Throws Error(kMismatch) at all of them where their settings differ, other than in what may be a
+  // machine's own (paths, threads), with the settings and the ranks that differ from rank 0's.
+  void check_settings(const Config& config);
+  // The same for what was found in the data.
+  void check_data(std::string_view fingerprint);
+  // What the leader has.
+  std::optional<TrainState> from_leader(const std::optional<TrainState>& state);
+  // Every worker's.
+  std::vector<std::string> texts(const std::string& mine);
+  std::vector<double> numbers(std::span<const double> mine);  // one worker's after the other's
+
+ private:
+  Communicator* world_;
+};
+
+}  // namespace lockstep::train
