@@ -173,7 +173,7 @@ void PieceService::request(int worker, const Header& header, std::span<const std
                 {worker});
   }
   asked.requested[index(worker)] = true;
-  if (++asked.requests == workers_) go_on();
+  if (++asked.requests == workers_ && header.round == current_) go_on();
 }
 
 // ---- bsp: the work of a round

@@ -55,17 +55,23 @@ void Server::run() {
       hub_.step(until);
       check_patience();
     }
-    for (const int server : servers_) {
-      if (server >= 0 && hub_.is_open(server)) {
-        hub_.post(server, small_message({.kind = Kind::kGoodbye}, encode_fault(nullptr)));
-      }
-    }
-    const Deadline farewell = deadline_in(kFarewell);
-    while (hub_.has_more_to_send() && !has_passed(farewell)) hub_.step(farewell);
+    part_from_servers();
   } catch (const Error& error) {
     fail_run(error);
     throw;
   }
+}
+
+// Each closes the connection when it has heard the other's goodbye, so that none is lost in it.
+void Server::part_from_servers() {
+  leaving_ = true;
+  const auto is_joined = [&](int server) { return server >= 0 && hub_.is_open(server); };
+  for (const int server : servers_) {
+    if (!is_joined(server)) continue;
+    hub_.post(server, small_message({.kind = Kind::kGoodbye}, encode_fault(nullptr)));
+  }
+  const Deadline farewell = deadline_in(kFarewell);
+  while (std::ranges::any_of(servers_, is_joined) && !has_passed(farewell)) hub_.step(farewell);
 }
 
 // ---- messages
@@ -87,7 +93,7 @@ void Server::take(int connection, const Header& header, std::span<std::byte> pay
   const Peer& peer = peers_[static_cast<std::size_t>(connection)];
   if (header.kind == Kind::kGoodbye) {
     goodbye(peer, payload);
-    hub_.close(connection);
+    if (!leaving_ || !hub_.has_more_to_send()) hub_.close(connection);
     return;
   }
   if (header.kind == Kind::kFailed) {
@@ -188,6 +194,7 @@ void Server::goodbye(const Peer& peer, std::span<const std::byte> payload) {
 void Server::lost(int connection) {
   const Peer& peer = peers_[static_cast<std::size_t>(connection)];
   const int rank = rank_of(peer);
+  if (leaving_) return;
   if (peer.role == Role::kServer) {
     throw Error(ErrorCode::kPeerLost,
                 fmt::format("parameter {} is gone: its process died, or its machine cannot be "

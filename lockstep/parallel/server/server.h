@@ -40,6 +40,7 @@ class Server final : public Hub::Receiver, public ServerWire {
   void to_control(int worker, OutMessage message) override;
   void to_server(int server, OutMessage message) override;
 
+  void part_from_servers();
   void add(UniqueFd socket, Role role, int number, std::vector<int>& list);
   void take_data(int worker, const Header& header, std::span<std::byte> payload);
   void take_server(int server, const Header& header, std::span<std::byte> payload);
@@ -64,6 +65,7 @@ class Server final : public Hub::Receiver, public ServerWire {
   std::vector<int> servers_;   // connections by server: at server 0 all others, else that one
   std::vector<bool> here_;     // workers
   std::optional<int> leaver_;  // one that is not any more
+  bool leaving_ = false;       // all are gone
   std::vector<std::pair<int, std::string>> early_;  // workers that were ready before worker 0 told
                                                     // of the layout
   std::unique_ptr<PieceService> pieces_;
