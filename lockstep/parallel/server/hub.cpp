@@ -118,7 +118,8 @@ void Hub::receive(int number) {
   }
 }
 
-// Returns when the next message that has come may be seen.
+// Returns when the next message that has come may be seen; at once where one was handed over, since
+// its receiver may now have something to do.
 Deadline Hub::hand_over() {
   Deadline next = kNoDeadline;
   if (deaf_) return next;
@@ -134,6 +135,7 @@ Deadline Hub::hand_over() {
     const std::span<std::byte> payload = connection.payload();
     connection.next_message();
     receiver_.take(static_cast<int>(i), header, payload);
+    next = Deadline();
   }
   return next;
 }
