@@ -5,12 +5,16 @@
 // failure of the job, on whatever node, is the culprit; its exit code becomes the launcher's. With
 // several nodes, all launchers wait for the end of the whole job and tell the same.
 //
+// A rank whose loss the job tolerates is named as well, but the others go on, and the exit code is
+// theirs.
+//
 // SIGINT, SIGTERM and SIGHUP are passed on to the process groups of the ranks, SIGUSR1 and SIGUSR2
 // to the ranks alone; a second SIGINT kills at once. Standard input goes to rank 0, unless it is a
 // terminal. What ranks leave running is killed at the end.
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -32,6 +36,8 @@ struct LaunchOptions {
   bool bind = true;  // every rank to its share of the CPUs
   std::chrono::milliseconds grace{5000};
   std::vector<std::pair<std::string, std::string>> environment;  // for the ranks, besides ours
+  // Whether the job goes on without a rank that failed; nothing set: it never does.
+  std::function<bool(int rank)> tolerates_loss_of;
 };
 
 // In the supervisor of guardian.h: runs the job to its end and returns the exit code. Throws Error

@@ -19,8 +19,8 @@ constexpr Consistency kLoose[] = {Consistency::kAsp, Consistency::kSsp};
 struct Watch {
   std::mutex mutex;
   std::condition_variable changed;
-  std::map<int, int> done;                   // shares by worker
-  std::map<int, std::int64_t> under_way;     // steps by worker
+  std::map<int, int> done;                               // shares by worker
+  std::map<int, std::int64_t> under_way;                 // steps by worker
   std::set<std::pair<std::int64_t, std::int64_t>> seen;  // step and first micro-batch
   std::int64_t furthest_ahead = 0;
   int total = 0;
@@ -52,17 +52,18 @@ TEST(ServerAsp, EveryShareOfTheRunIsDoneOnce) {
         Training training;
         training.workers = 3;
         training.micro_batches = 6;
-        training.servers = {.servers = 2, .consistency = consistency, .staleness = 1,
-                            .schedule = schedule, .piece_mb = 0.003};
+        training.servers = {.servers = 2,
+                            .consistency = consistency,
+                            .staleness = 1,
+                            .schedule = schedule,
+                            .piece_mb = 0.003};
         training.optimizer.clip = clip;
         Watch watch;
-        train_with_servers(training,
-                           {.before_share = [&](int worker, const Share& share) {
-                              watch.begin(worker, share);
-                            },
-                            .after_share = [&](int worker, const Share&, const StepSummary&) {
-                              watch.end(worker);
-                            }});
+        train_with_servers(
+            training,
+            {.before_share = [&](int worker, const Share& share) { watch.begin(worker, share); },
+             .after_share = [&](int worker, const Share&,
+                                const StepSummary&) { watch.end(worker); }});
         EXPECT_EQ(watch.total, training.steps * training.workers);
       }
     }
@@ -92,18 +93,18 @@ TEST(ServerAsp, NobodyWaitsForASlowWorker) {
   training.servers.consistency = Consistency::kAsp;
   Watch watch;
   const int others = training.steps * training.workers - 1;
-  train_with_servers(training, {.before_share = [&](int worker, const Share& share) {
-                                  watch.begin(worker, share);
-                                  if (worker != 1) return;
-                                  std::unique_lock lock(watch.mutex);
-                                  EXPECT_TRUE(watch.changed.wait_for(
-                                      lock, std::chrono::seconds(60), [&] {
-                                        return watch.total - watch.done[1] >= others;
-                                      }));
-                                },
-                                .after_share = [&](int worker, const Share&, const StepSummary&) {
-                                  watch.end(worker);
-                                }});
+  train_with_servers(
+      training,
+      {.before_share =
+           [&](int worker, const Share& share) {
+             watch.begin(worker, share);
+             if (worker != 1) return;
+             std::unique_lock lock(watch.mutex);
+             EXPECT_TRUE(watch.changed.wait_for(lock, std::chrono::seconds(60), [&] {
+               return watch.total - watch.done[1] >= others;
+             }));
+           },
+       .after_share = [&](int worker, const Share&, const StepSummary&) { watch.end(worker); }});
   EXPECT_LE(watch.done[1], 1);
   EXPECT_EQ(watch.total, training.steps * training.workers);
 }
@@ -118,19 +119,19 @@ TEST(ServerSsp, NobodyIsFurtherAheadThanTheBound) {
     Watch watch;
     // Worker 2 takes its time with each share: until the others have done what they may.
     train_with_servers(
-        training, {.before_share = [&](int worker, const Share& share) {
-                     watch.begin(worker, share);
-                     if (worker != 2) return;
-                     const std::int64_t allowed = std::min<std::int64_t>(
-                         share.step + staleness, training.steps);
-                     std::unique_lock lock(watch.mutex);
-                     EXPECT_TRUE(watch.changed.wait_for(lock, std::chrono::seconds(60), [&] {
-                       return watch.total >= allowed * training.workers - 1;
-                     }));
-                   },
-                   .after_share = [&](int worker, const Share&, const StepSummary&) {
-                     watch.end(worker);
-                   }});
+        training,
+        {.before_share =
+             [&](int worker, const Share& share) {
+               watch.begin(worker, share);
+               if (worker != 2) return;
+               const std::int64_t allowed =
+                   std::min<std::int64_t>(share.step + staleness, training.steps);
+               std::unique_lock lock(watch.mutex);
+               EXPECT_TRUE(watch.changed.wait_for(lock, std::chrono::seconds(60), [&] {
+                 return watch.total >= allowed * training.workers - 1;
+               }));
+             },
+         .after_share = [&](int worker, const Share&, const StepSummary&) { watch.end(worker); }});
     EXPECT_LE(watch.furthest_ahead, staleness);
     EXPECT_EQ(watch.furthest_ahead, staleness) << "the bound is used";
     EXPECT_EQ(watch.total, training.steps * training.workers);
@@ -144,8 +145,8 @@ TEST(ServerAsp, TellsHowStaleGradientsWere) {
   training.steps = 4;
   Watch watch;
   std::map<int, double> most;
-  // Worker 1 is at its first share while worker 0 does five: as many updates are news to it. That is
-  // known when its next share ends.
+  // Worker 1 is at its first share while worker 0 does five: as many updates are news to it. That
+  // is known when its next share ends.
   const auto before_share = [&](int worker, const Share& share) {
     watch.begin(worker, share);
     watch.changed.notify_all();

@@ -67,7 +67,8 @@ TEST(ServerBsp, CutsPiecesWhereChunksOfTheNormAre) {
   training.servers.servers = 2;
   training.servers.piece_mb = 0.01;
   training.optimizer.clip = 0.01;
-  training.model = nn::Tiny::kEncoderDecoder;
+  training.wide = true;
+  training.steps = 2;
   expect_equal_to_alone(training, describe(training.servers));
 }
 
@@ -76,13 +77,13 @@ TEST(ServerBsp, WorksWithEveryOptimizerAndWithoutBeingToldOfUpdatesBeforehand) {
   training.workers = 2;
   training.expects = false;
   training.servers.piece_mb = 0.004;
-  for (const auto& optimizer : {optim::OptimizerOptions{.kind = optim::OptimizerKind::kAdam, .clip = 0},
-                                optim::OptimizerOptions{.kind = optim::OptimizerKind::kSgd, .clip = 0},
-                                optim::OptimizerOptions{.kind = optim::OptimizerKind::kSgd,
-                                                        .momentum = 0, .clip = 0.5}}) {
+  for (const auto& optimizer :
+       {optim::OptimizerOptions{.kind = optim::OptimizerKind::kAdam, .clip = 0},
+        optim::OptimizerOptions{.kind = optim::OptimizerKind::kSgd, .clip = 0},
+        optim::OptimizerOptions{.kind = optim::OptimizerKind::kSgd, .momentum = 0, .clip = 0.5}}) {
     training.optimizer = optimizer;
-    expect_equal_to_alone(training, fmt::format("{} {}", optim::name(optimizer.kind),
-                                                optimizer.momentum));
+    expect_equal_to_alone(training,
+                          fmt::format("{} {}", optim::name(optimizer.kind), optimizer.momentum));
   }
 }
 

@@ -19,6 +19,7 @@ struct Training {
   ServerOptions servers;
   optim::OptimizerOptions optimizer{.clip = 0};
   nn::Tiny model = nn::Tiny::kGpt2;
+  bool wide = false;  // a GPT-2 with an embedding of more than one chunk of the norm
   DType dtype = DType::kF32;
   double loss_scale = 1;
   int workers = 1;
@@ -29,9 +30,7 @@ struct Training {
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);
   std::string emulate;
 
-  int ranks() const {
-    return workers + (servers.place == ServerPlace::kOwn ? servers.servers : 0);
-  }
+  int ranks() const { return workers + (servers.place == ServerPlace::kOwn ? servers.servers : 0); }
   StepPlan plan() const { return {.sequences = micro_batches, .micro = 1}; }
   double rate(std::int64_t step) const { return 1e-2 / static_cast<double>(step); }
 };
@@ -52,15 +51,19 @@ inline ParameterServerJob job_of(const Training& training) {
 
 inline nn::OptimizerState state_of(const optim::OptimizerOptions& optimizer) {
   if (optim::has_moments(optimizer)) return nn::OptimizerState::kMoments;
-  return optim::has_velocity(optimizer) ? nn::OptimizerState::kVelocity
-                                        : nn::OptimizerState::kNone;
+  return optim::has_velocity(optimizer) ? nn::OptimizerState::kVelocity : nn::OptimizerState::kNone;
+}
+
+inline nn::Model model_for(const Training& training) {
+  if (!training.wide) return nn::make_tiny(training.model);
+  plan::ModelShape shape = nn::tiny_shape(plan::Family::kGpt2);
+  shape.vocabulary = 6000;
+  return nn::make_model(shape);
 }
 
 inline nn::Replica make_trainee(const Training& training, Ops& ops) {
-  nn::Replica replica =
-      nn::make_replica(nn::make_tiny(training.model), nn::tiny_setup(training.model, training.dtype),
-                       ops, state_of(training.optimizer));
-  return replica;
+  return nn::make_replica(model_for(training), nn::tiny_setup(training.model, training.dtype), ops,
+                          state_of(training.optimizer));
 }
 
 // The sum of losses; gradients are added up.
@@ -70,8 +73,8 @@ inline double learn(const Training& training, nn::Replica& replica, std::int64_t
                       static_cast<std::uint64_t>(1000 * step + micro_batch));
   const double factor = training.loss_scale / static_cast<double>(targets);
   const Tensor losses = replica.forward_backward(
-      batch.batch(), {.step = static_cast<std::uint64_t>(step),
-                      .loss_factor = static_cast<float>(factor)});
+      batch.batch(),
+      {.step = static_cast<std::uint64_t>(step), .loss_factor = static_cast<float>(factor)});
   replica.ops().synchronize();
   return nn::sum_of(losses);
 }
@@ -79,8 +82,9 @@ inline double learn(const Training& training, nn::Replica& replica, std::int64_t
 inline std::int64_t targets_of(const Training& training, const Share& share) {
   std::int64_t targets = 0;
   for (std::int64_t i = 0; i < share.micro_batches; ++i) {
-    nn::TinyBatch batch(nn::tiny_batch_shape(training.model),
-                        static_cast<std::uint64_t>(1000 * share.step + share.first_micro_batch + i));
+    nn::TinyBatch batch(
+        nn::tiny_batch_shape(training.model),
+        static_cast<std::uint64_t>(1000 * share.step + share.first_micro_batch + i));
     targets += nn::count_targets(batch.batch());
   }
   return targets;
@@ -171,8 +175,8 @@ inline Result train_worker(const Training& training, Strategy& strategy, const H
     if (share->micro_batches == 0) strategy.begin_micro_batch(0, 0);
     for (std::int64_t i = 0; i < share->micro_batches; ++i) {
       strategy.begin_micro_batch(i, share->micro_batches);
-      end.losses.push_back(learn(training, replica, share->step, share->first_micro_batch + i,
-                                 totals.targets));
+      end.losses.push_back(
+          learn(training, replica, share->step, share->first_micro_batch + i, totals.targets));
     }
     const UpdateResult update = strategy.update(request);
     if (!update.skipped) ++updates;

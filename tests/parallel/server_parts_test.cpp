@@ -81,8 +81,8 @@ TEST(ServedLayout, ComesBackFromItsBytesAndIsRefusedWithOneMissing) {
 
 TEST(GradientChunks, NormIsThatOfAllElements) {
   const std::unique_ptr<Ops> ops = make_cpu_ops(2);
-  nn::Replica replica = nn::make_replica(nn::make_tiny(nn::Tiny::kGpt2),
-                                         nn::tiny_setup(nn::Tiny::kGpt2), *ops);
+  nn::Replica replica =
+      nn::make_replica(nn::make_tiny(nn::Tiny::kGpt2), nn::tiny_setup(nn::Tiny::kGpt2), *ops);
   replica.initialise(3);
   const Tensor row = replica.states().parameters;
   double sum = 0;

@@ -102,8 +102,7 @@ bool Connection::write() {
 }
 
 Connection::Progress Connection::read(std::span<std::byte> into, std::size_t& filled) {
-  const ssize_t got =
-      ::recv(fd_.get(), into.data() + filled, into.size() - filled, MSG_DONTWAIT);
+  const ssize_t got = ::recv(fd_.get(), into.data() + filled, into.size() - filled, MSG_DONTWAIT);
   if (got > 0) {
     filled += static_cast<std::size_t>(got);
     return Progress::kSome;

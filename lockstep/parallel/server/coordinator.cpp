@@ -38,11 +38,12 @@ void Coordinator::tell_all(Kind kind, const std::string& payload) {
 void Coordinator::gather(int worker, const Header& header, std::span<const std::byte> payload) {
   if (!question_) question_ = header.kind;
   if (*question_ != header.kind) {
-    throw Error(ErrorCode::kMismatch,
-                fmt::format("workers have come apart: worker {} is at the {} of a step where others "
-                            "are at its {}",
-                            worker, name(header.kind), name(*question_)),
-                {worker});
+    throw Error(
+        ErrorCode::kMismatch,
+        fmt::format("workers have come apart: worker {} is at the {} of a step where others "
+                    "are at its {}",
+                    worker, name(header.kind), name(*question_)),
+        {worker});
   }
   if (since_ == kNoDeadline) since_ = std::chrono::steady_clock::now();
   answers_[worker].assign(reinterpret_cast<const char*>(payload.data()), payload.size());
@@ -156,10 +157,10 @@ void Coordinator::ticket(int worker, std::span<const std::byte> payload) {
     next_share_ = steps * workers_;
     end_ = last * workers_;
   } else if (end_ != last * workers_) {
-    throw Error(ErrorCode::kMismatch,
-                fmt::format("worker {} trains for {} steps, others for {}", worker, last,
-                            end_ / workers_),
-                {worker});
+    throw Error(
+        ErrorCode::kMismatch,
+        fmt::format("worker {} trains for {} steps, others for {}", worker, last, end_ / workers_),
+        {worker});
   }
   started_ = true;
   if (under_way_.contains(worker) || std::ranges::count(idle_, worker) > 0) {

@@ -64,10 +64,10 @@ class Coordinator {
   // asp and ssp
   bool started_ = false;
   std::int64_t next_share_ = 0;
-  std::int64_t end_ = 0;                    // one behind the last share
-  std::set<std::int64_t> returned_;         // by the dead, to be handed out again
-  std::map<int, std::int64_t> under_way_;   // by worker
-  std::vector<int> idle_;                   // workers that wait for a share, in order
+  std::int64_t end_ = 0;                   // one behind the last share
+  std::set<std::int64_t> returned_;        // by the dead, to be handed out again
+  std::map<int, std::int64_t> under_way_;  // by worker
+  std::vector<int> idle_;                  // workers that wait for a share, in order
 };
 
 }  // namespace lockstep::parallel

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -71,8 +72,7 @@ Deadline Hub::send() {
       if (!connection.is_open() || full_[i] || !connection.has_more()) continue;
       if (card_ == nullptr) {
         full_[i] = !connection.send();
-      } else if (best == connections_.size() ||
-                 connection.first() < connections_[best]->first()) {
+      } else if (best == connections_.size() || connection.first() < connections_[best]->first()) {
         best = i;
       }
     }
@@ -138,6 +138,16 @@ Deadline Hub::hand_over() {
     next = Deadline();
   }
   return next;
+}
+
+void Hub::finish(Deadline until) {
+  deaf_ = true;
+  while (has_more_to_send() && !has_passed(until)) step(until);
+  for (const auto& connection : connections_) {
+    if (connection->is_open()) ::shutdown(connection->fd(), SHUT_WR);
+  }
+  while (any_open() && !has_passed(until)) step(until);
+  for (const auto& connection : connections_) connection->close();
 }
 
 void Hub::step(Deadline until) {

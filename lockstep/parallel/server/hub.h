@@ -36,21 +36,22 @@ class Hub {
   void post(int connection, OutMessage message);
   void close(int connection) { at(connection).close(); }
   bool is_open(int connection) const { return connections_[index(connection)]->is_open(); }
-  // From now on what comes is thrown away unread, and the receiver hears of nothing.
-  void stop_listening() { deaf_ = true; }
-  bool any_open() const;
   // Whether anything is yet to be given to the sockets.
   bool has_more_to_send() const;
   std::uint64_t bytes_sent() const;
 
   // Sends and receives what can be, waiting for something to happen until the deadline comes.
   void step(Deadline until);
+  // The end of all connections: sends what was posted, and waits until the others have closed them,
+  // so that nothing is lost on the way. What still comes is thrown away unread.
+  void finish(Deadline until);
   // Ends a step() that waits, or the next one; any thread may call it.
   void wake();
 
  private:
   static std::size_t index(int connection) { return static_cast<std::size_t>(connection); }
   Connection& at(int connection) { return *connections_[index(connection)]; }
+  bool any_open() const;
   Deadline send();
   void receive(int connection);
   Deadline hand_over();

@@ -73,11 +73,12 @@ Meeting::Meeting(const ServerOptions& options, Communicator& world, const CommOp
     const std::vector<std::string_view> lines =
         split_text(cards[static_cast<std::size_t>(rank)], '\n');
     if (lines.size() != 2 || lines[1] != settings) {
-      throw Error(ErrorCode::kMismatch,
-                  fmt::format("rank {} uses parameter servers otherwise ({}) than rank {} ({}); all "
-                              "ranks need the same settings",
-                              rank, lines.back(), map_.rank, settings),
-                  {rank});
+      throw Error(
+          ErrorCode::kMismatch,
+          fmt::format("rank {} uses parameter servers otherwise ({}) than rank {} ({}); all "
+                      "ranks need the same settings",
+                      rank, lines.back(), map_.rank, settings),
+          {rank});
     }
     for (int server = 0; server < map_.servers; ++server) {
       if (map_.rank_of_server(server) != rank) continue;

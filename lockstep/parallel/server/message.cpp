@@ -4,9 +4,9 @@ namespace lockstep::parallel {
 namespace {
 
 constexpr std::string_view kKindNames[] = {
-    "unknown", "layout", "state",   "ready",   "request", "push",   "zeros",   "pull",    "collect",
-    "parameters", "kept", "taken",  "check",   "checked", "begin",  "totals",  "end",     "summary",
-    "ticket",  "share",  "done",    "norm",    "sums",    "verdict", "goodbye", "failed"};
+    "unknown",    "layout", "state", "ready", "request", "push",    "zeros",   "pull",  "collect",
+    "parameters", "kept",   "taken", "check", "checked", "begin",   "totals",  "end",   "summary",
+    "ticket",     "share",  "done",  "norm",  "sums",    "verdict", "goodbye", "failed"};
 constexpr auto kNoFault = static_cast<std::uint32_t>(-1);
 
 }  // namespace
@@ -30,8 +30,9 @@ std::string_view Unpacker::cut(std::uint64_t count) {
 }
 
 void Unpacker::fail_short() {
-  fail(ErrorCode::kProtocol, "a message between workers and parameter servers has another length "
-                             "than its contents; do all ranks run the same version?");
+  fail(ErrorCode::kProtocol,
+       "a message between workers and parameter servers has another length "
+       "than its contents; do all ranks run the same version?");
 }
 
 std::string encode_fault(const Error* error) {

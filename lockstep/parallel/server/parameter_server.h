@@ -3,7 +3,8 @@
 //
 //   bsp                       the bits of one worker with the same steps (sums over workers by the
 //                             tree of parallel/server/worker_sum.h, in f32)
-//   asp, ssp                  every worker's gradients, the mean over its own targets, are an update
+//   asp, ssp                  every worker's gradients, the mean over its own targets, are an
+//   update
 //                             of their own; work is handed out by server 0 (next())
 //   optimizer.clip > 0        bsp: servers tell each other sums of squares before any updates;
 //                             asp, ssp: each worker clips its own gradients, after backward
@@ -26,8 +27,8 @@
 
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/options.h"
-#include "lockstep/optim/optimizer.h"
 #include "lockstep/ops/ops.h"
+#include "lockstep/optim/optimizer.h"
 #include "lockstep/parallel/options.h"
 #include "lockstep/parallel/server/options.h"
 #include "lockstep/parallel/strategy.h"
@@ -37,8 +38,8 @@ namespace lockstep::parallel {
 struct ParameterServerJob {
   ServerOptions options;
   optim::OptimizerOptions optimizer;
-  CommOptions comm;        // timeout, interface, emulate
-  std::string host;        // where other machines reach this rank; empty: comm.interface, else none
+  CommOptions comm;  // timeout, interface, emulate
+  std::string host;  // where other machines reach this rank; empty: comm.interface, else none
   Reduction reduction = Reduction::kFast;  // of the micro-batches of one worker's share
   std::int64_t most_micro_batches = 1;     // of one worker's share
   // Operations for a server: of as many threads as it is asked for, in the server's thread.

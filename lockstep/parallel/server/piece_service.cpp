@@ -104,9 +104,8 @@ void PieceService::push(int worker, const Header& header) {
   PieceState& state = state_of(header);
   check_push(worker, header, state);
   state.pushed[index(worker)] = header.round;
-  wire_.to_worker(worker, small_message({.kind = Kind::kTaken,
-                                         .piece = header.piece,
-                                         .round = header.round}));
+  wire_.to_worker(
+      worker, small_message({.kind = Kind::kTaken, .piece = header.piece, .round = header.round}));
   if (adds_up()) {
     store_.landed(header.piece, worker);
     gradients_came(header.piece);
@@ -220,12 +219,12 @@ void PieceService::report_squares() {
   }
   reported_ = true;
   std::vector<double> sums;
-  for (const auto& [piece, squares] : squares_) sums.insert(sums.end(), squares.begin(), squares.end());
+  for (const auto& [piece, squares] : squares_)
+    sums.insert(sums.end(), squares.begin(), squares.end());
   squares_.clear();
-  wire_.to_server(0, small_message({.kind = Kind::kSums,
-                                    .round = current_,
-                                    .number = asked.request.loss_scale},
-                                   Packer().list(std::span<const double>(sums)).take()));
+  wire_.to_server(
+      0, small_message({.kind = Kind::kSums, .round = current_, .number = asked.request.loss_scale},
+                       Packer().list(std::span<const double>(sums)).take()));
 }
 
 void PieceService::verdict(const Header& header) {

@@ -14,8 +14,8 @@ OutMessage PieceService::message(Kind kind, std::size_t piece, const Tensor& pay
                      .owner = nullptr,
                      .priority = priority_of(piece)};
   if (adds_up()) return message;
-  auto kept = std::make_shared<std::vector<std::byte>>(message.payload.begin(),
-                                                       message.payload.end());
+  auto kept =
+      std::make_shared<std::vector<std::byte>>(message.payload.begin(), message.payload.end());
   message.payload = *kept;
   message.owner = std::move(kept);
   return message;
@@ -54,7 +54,8 @@ void PieceService::collect(int worker, const Header& header) {
 void PieceService::send_states(std::size_t piece) {
   for (std::size_t row = 0; row < kStateRows; ++row) {
     if (!layout_.has(static_cast<StateRow>(row))) continue;
-    OutMessage state = message(Kind::kState, piece, store_.state(static_cast<StateRow>(row), piece));
+    OutMessage state =
+        message(Kind::kState, piece, store_.state(static_cast<StateRow>(row), piece));
     state.header.number = static_cast<double>(row);
     wire_.to_worker(0, std::move(state));
   }

@@ -47,8 +47,8 @@ std::size_t PieceStore::bytes(const ServedLayout& layout, Consistency consistenc
          kSumsAtATime * sizeof(double);
 }
 
-PieceStore::PieceStore(const ServedLayout& layout, Consistency consistency, int server,
-                       int workers, Ops& ops)
+PieceStore::PieceStore(const ServedLayout& layout, Consistency consistency, int server, int workers,
+                       Ops& ops)
     : layout_(layout),
       has_slots_(consistency == Consistency::kBsp),
       workers_(workers),

@@ -58,9 +58,9 @@ ServedLayout decode_layout(std::span<const std::byte> bytes, int servers) {
     fail(ErrorCode::kProtocol, "there is no optimizer number {}", kind);
   }
   layout.optimizer.kind = static_cast<optim::OptimizerKind>(kind);
-  for (double* field : {&layout.optimizer.beta1, &layout.optimizer.beta2, &layout.optimizer.epsilon,
-                        &layout.optimizer.momentum, &layout.optimizer.decay,
-                        &layout.optimizer.clip}) {
+  for (double* field :
+       {&layout.optimizer.beta1, &layout.optimizer.beta2, &layout.optimizer.epsilon,
+        &layout.optimizer.momentum, &layout.optimizer.decay, &layout.optimizer.clip}) {
     *field = unpacker.take<double>();
     if (!std::isfinite(*field) || *field < 0) {
       fail(ErrorCode::kProtocol, "a setting of the optimizer is {}", *field);

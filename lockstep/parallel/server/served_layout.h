@@ -14,9 +14,9 @@
 namespace lockstep::parallel {
 
 struct ServedLayout {
-  std::vector<Piece> pieces;         // of all servers
-  DType parameter = DType::kF32;     // what workers compute with
-  DType gradient = DType::kF32;      // what they push
+  std::vector<Piece> pieces;      // of all servers
+  DType parameter = DType::kF32;  // what workers compute with
+  DType gradient = DType::kF32;   // what they push
   optim::OptimizerOptions optimizer;
 
   // Whether an update needs the norm of all gradients first: to clip them, or to see whether one is

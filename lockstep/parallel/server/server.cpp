@@ -264,12 +264,10 @@ void Server::fail_late(std::vector<int> workers, std::string_view what) const {
 void Server::fail_run(const Error& error) {
   const std::string text = encode_fault(&error);
   for (int connection = 0; connection < static_cast<int>(peers_.size()); ++connection) {
-    if (hub_.is_open(connection)) hub_.post(connection, small_message({.kind = Kind::kFailed}, text));
+    if (hub_.is_open(connection))
+      hub_.post(connection, small_message({.kind = Kind::kFailed}, text));
   }
-  // Peers that hear of it leave; what they still say is of no interest.
-  hub_.stop_listening();
-  const Deadline farewell = deadline_in(kFarewell);
-  while (hub_.any_open() && !has_passed(farewell)) hub_.step(farewell);
+  hub_.finish(deadline_in(kFarewell));
 }
 
 }  // namespace lockstep::parallel

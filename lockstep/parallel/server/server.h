@@ -28,7 +28,7 @@ class Server final : public Hub::Receiver, public ServerWire {
   enum class Role : std::uint8_t { kData, kControl, kServer };
   struct Peer {
     Role role;
-    int number;               // of the worker or server
+    int number;                    // of the worker or server
     std::vector<std::byte> small;  // payloads that have no place of their own
   };
 

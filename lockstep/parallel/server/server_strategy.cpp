@@ -25,10 +25,8 @@ ServedLayout layout_for(const ParameterServerJob& job, const nn::MemoryPlan& pla
                       .parameter = plan.setup.dtype,
                       .gradient = plan.setup.gradient,
                       .optimizer = job.optimizer};
-  const bool whole_chunks =
-      layout.needs_norm() && job.options.consistency == Consistency::kBsp;
-  layout.pieces =
-      cut_pieces(plan.flat, job.options.piece_mb, whole_chunks, job.options.servers);
+  const bool whole_chunks = layout.needs_norm() && job.options.consistency == Consistency::kBsp;
+  layout.pieces = cut_pieces(plan.flat, job.options.piece_mb, whole_chunks, job.options.servers);
   return layout;
 }
 
@@ -76,10 +74,10 @@ std::vector<Request> ServerStrategy::memory(const nn::MemoryPlan& plan) const {
                         .bytes = TreeSum::bytes(plan.flat.elements(), job_.most_micro_batches)});
   }
   if (meeting_->server()) {
-    requests.push_back({.name = fmt::format("parameter server {}", *meeting_->server()),
-                        .group = kCommunication,
-                        .bytes = parallel::server_bytes(job_, plan, *meeting_->server(),
-                                                        workers())});
+    requests.push_back(
+        {.name = fmt::format("parameter server {}", *meeting_->server()),
+         .group = kCommunication,
+         .bytes = parallel::server_bytes(job_, plan, *meeting_->server(), workers())});
   }
   return requests;
 }

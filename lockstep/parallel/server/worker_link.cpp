@@ -175,7 +175,8 @@ void WorkerLink::collect(std::uint64_t round) {
   Lock lock(mutex_);
   if (fault_) throw *fault_;
   std::size_t rows = 0;
-  for (std::size_t i = 0; i < kStateRows; ++i) rows += layout_.has(static_cast<StateRow>(i)) ? 1 : 0;
+  for (std::size_t i = 0; i < kStateRows; ++i)
+    rows += layout_.has(static_cast<StateRow>(i)) ? 1 : 0;
   round_ = round;
   states_to_come_ = rows * layout_.pieces.size();
   for (std::size_t piece = layout_.pieces.size(); piece-- > 0;) {
@@ -195,10 +196,9 @@ void WorkerLink::collect(std::uint64_t round) {
 void WorkerLink::ask_for_states(int server) {
   std::vector<std::size_t>& pieces = to_collect_[static_cast<std::size_t>(server)];
   if (pieces.empty()) return;
-  posted_.emplace_back(server,
-                       small_message({.kind = Kind::kCollect,
-                                      .piece = static_cast<std::uint32_t>(pieces.back()),
-                                      .round = round_}));
+  posted_.emplace_back(server, small_message({.kind = Kind::kCollect,
+                                              .piece = static_cast<std::uint32_t>(pieces.back()),
+                                              .round = round_}));
   pieces.pop_back();
 }
 
@@ -248,8 +248,7 @@ std::span<std::byte> WorkerLink::place(int connection, const Header& header) {
   } else if (header.kind == Kind::kState) {
     const Piece& piece = checked(connection, header);
     const auto state = static_cast<std::size_t>(header.number);
-    if (states_to_come_ == 0 || state >= kStateRows ||
-        !layout_.has(static_cast<StateRow>(state))) {
+    if (states_to_come_ == 0 || state >= kStateRows || !layout_.has(static_cast<StateRow>(state))) {
       fail(ErrorCode::kProtocol, "{} sent state {} unasked", map_.server_text(connection), state);
     }
     target = part(row(static_cast<StateRow>(state)), piece);

@@ -103,10 +103,10 @@ class WorkerLink final : public Hub::Receiver {
   // With the mutex:
   std::vector<std::pair<int, OutMessage>> posted_;
   PushQueue queue_;
-  std::uint64_t pushed_ = 0;   // pieces, ever
-  std::uint64_t round_ = 0;    // of the pieces that are out
-  std::size_t untaken_ = 0;    // pieces of the round that no server has taken yet
-  std::vector<bool> out_;      // by piece
+  std::uint64_t pushed_ = 0;  // pieces, ever
+  std::uint64_t round_ = 0;   // of the pieces that are out
+  std::size_t untaken_ = 0;   // pieces of the round that no server has taken yet
+  std::vector<bool> out_;     // by piece
   std::vector<std::size_t> out_of_block_;
   std::size_t out_count_ = 0;
   std::multimap<Kind, std::string> answers_;

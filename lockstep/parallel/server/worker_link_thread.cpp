@@ -29,16 +29,15 @@ bool WorkerLink::send_posted() {
   while (const std::optional<std::size_t> piece = queue_.next()) {
     const Piece& each = layout_.pieces[*piece];
     const Tensor gradients = part(states_.gradients, each);
-    hub_.post(each.server,
-              {.header = {.kind = Kind::kPush,
-                          .piece = static_cast<std::uint32_t>(*piece),
-                          .round = round_,
-                          .bytes = gradients.bytes()},
-               .payload = {gradients.data(), gradients.bytes()},
-               .owner = nullptr,
-               .priority = options_.schedule == PieceSchedule::kPriority
-                               ? static_cast<Priority>(each.block + 1)
-                               : 1});
+    hub_.post(each.server, {.header = {.kind = Kind::kPush,
+                                       .piece = static_cast<std::uint32_t>(*piece),
+                                       .round = round_,
+                                       .bytes = gradients.bytes()},
+                            .payload = {gradients.data(), gradients.bytes()},
+                            .owner = nullptr,
+                            .priority = options_.schedule == PieceSchedule::kPriority
+                                            ? static_cast<Priority>(each.block + 1)
+                                            : 1});
   }
   return !closing_ && !fault_;
 }
@@ -49,23 +48,19 @@ void WorkerLink::fail_with(const Error& error) {
   changed_.notify_all();
 }
 
-// Servers close what has said goodbye, so that nothing is lost in the sockets.
 void WorkerLink::leave() {
   std::optional<Error> fault;
   {
     const Lock lock(mutex_);
     fault = fault_;
   }
-  hub_.stop_listening();
   const std::string why = encode_fault(fault ? &*fault : nullptr);
   for (int connection = 0; connection <= control_; ++connection) {
     OutMessage goodbye = small_message({.kind = Kind::kGoodbye}, why);
     goodbye.priority = fault ? kUrgent : kAfterAllElse;
     if (hub_.is_open(connection)) hub_.post(connection, std::move(goodbye));
   }
-  const Deadline end = deadline_in(kLastWords);
-  while (hub_.any_open() && !has_passed(end)) hub_.step(end);
-  for (int connection = 0; connection <= control_; ++connection) hub_.close(connection);
+  hub_.finish(deadline_in(kLastWords));
 }
 
 }  // namespace lockstep::parallel
