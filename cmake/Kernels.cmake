@@ -1,9 +1,12 @@
 # Files named *_avx2.cpp, *_avx512.cpp and *_amx.cpp are compiled for those instruction sets; which of
-# them runs is decided at run time. Reductions must round alike on all of them, so none may fuse a product
-# with a sum; kernels of operations shall fuse.
+# them runs is decided at run time. Reductions and codecs must round alike on all of them, so none may fuse
+# a product with a sum; kernels of operations shall fuse.
 foreach(source IN LISTS sources)
   if(source MATCHES "/comm/reduce/")
     set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -ffp-contract=off)
+  elseif(source MATCHES "/parallel/compression/kernels_")
+    set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS
+      $<$<CONFIG:Release>:-O3> -ffp-contract=off)
   elseif(source MATCHES "/ops/cpu/")
     set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS
       $<$<CONFIG:Release>:-O3> -ffp-contract=fast)

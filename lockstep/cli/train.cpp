@@ -14,15 +14,13 @@
 #include "lockstep/cli/launch_flags.h"
 #include "lockstep/cli/run_arguments.h"
 #include "lockstep/comm/native/threads.h"
+#include "lockstep/launch/exit_status.h"
 #include "lockstep/launch/make_world.h"
 #include "lockstep/launch/variables.h"
 #include "lockstep/train/run.h"
 
 namespace lockstep::cli {
 namespace {
-
-// What a run that was interrupted and can go on exits with: EX_TEMPFAIL of sysexits.h.
-constexpr int kToBeContinued = 75;
 
 constexpr const char* kFooter =
     R"(A run lives in its folder, run.dir. The same command again goes on from the newest checkpoint
@@ -124,10 +122,13 @@ int run_train(const std::vector<std::string>& arguments, const LaunchFlags& flag
            "flag out, or start the program without a launcher",
            ranks, world.rank, world.size, world.origin);
     }
-  } else if (ranks > 1 && threads) {
-    return exit_code_of(train_in_threads(arguments, ranks, settings.options.comm));
-  } else if (ranks > 1) {
-    return train_in_processes(arguments, flags);
+  }
+  if (world.origin == kNothingSet && ranks > 1) {
+    // Said once, and not by every rank.
+    settings.options.train.batch.workers = ranks;
+    train::complete(settings.options);
+    return threads ? exit_code_of(train_in_threads(arguments, ranks, settings.options.comm))
+                   : train_in_processes(arguments, flags);
   }
   const train::StopSignal stop;
   std::unique_ptr<Communicator> communicator;

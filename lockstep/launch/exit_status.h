@@ -5,6 +5,10 @@
 
 namespace lockstep {
 
+// What a rank exits with that was interrupted, has saved its work and can go on from there:
+// EX_TEMPFAIL of sysexits.h.
+inline constexpr int kToBeContinued = 75;
+
 std::string signal_name(int signal);  // "SIGKILL"
 
 // What waitpid() told about a process that has ended.

@@ -208,11 +208,12 @@ void Supervisor::judge() {
 
 void Supervisor::handle_end(RankProcess& rank) {
   if (verdict_.is_failure()) {
-    followers_.push_back(&rank);
+    if (rank.status()->code() != kToBeContinued) followers_.push_back(&rank);
   } else if (interrupted_by_ != 0) {
+    const bool goes_on = rank.status()->code() == kToBeContinued;
     fail_here(fmt::format("interrupted{} by {}", on_this_node(), signal_name(interrupted_by_)),
-              kSignalBase + interrupted_by_);
-    followers_.push_back(&rank);
+              goes_on ? kToBeContinued : kSignalBase + interrupted_by_);
+    if (!goes_on) followers_.push_back(&rank);
   } else if (options_.tolerates_loss_of && options_.tolerates_loss_of(rank.rank())) {
     report_end(rank);
     say(fmt::format("the job goes on without rank {}", rank.rank()));

@@ -25,6 +25,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -52,6 +53,8 @@ struct ParameterSpec {
   bool decays = true;  // weight decay pulls it; biases and norms are left alone
   // The full name of a parameter of an earlier block that this is a view of; empty: its own.
   std::string tied_to;
+  // How many rows its own block's backward adds to, which row_gradient() can tell; 0: to all.
+  std::int64_t gradient_rows = 0;
   friend bool operator==(const ParameterSpec&, const ParameterSpec&) = default;
 };
 
@@ -105,6 +108,7 @@ struct Pass {
   std::uint64_t step = 0;
   std::uint64_t first_sequence = 0;  // of this micro-batch among those of the step, in all ranks
   bool training = true;              // false: no dropout, and nothing is kept
+  bool rows_apart = false;           // in backward: what row_gradient() tells is not added
   float loss_factor = 1;             // gradients are those of loss_factor * the sum of losses
   std::span<const Tensor> parameters;
   std::span<const Tensor> gradients;  // of the parameters; in backward
@@ -118,6 +122,13 @@ struct Pass {
 };
 
 class Decoding;
+
+// A gradient that most rows of its parameter have no part in: row tokens[i] of it is added rows[i].
+struct RowGradient {
+  std::size_t parameter = 0;  // in the order of the spec
+  Tensor tokens;              // i32 [rows]
+  Tensor rows;                // [rows, width] of the compute type
+};
 
 class Block {
  public:
@@ -138,6 +149,11 @@ class Block {
   // A last block may leave its work to backward when `training`, and compute loss and gradients in
   // one go: losses are read after its backward.
   virtual void backward(const Pass& pass) = 0;
+
+  // What backward with pass.rows_apart has left out, for a parameter with gradient_rows.
+  virtual std::optional<RowGradient> row_gradient(const Pass& /*pass*/) const {
+    return std::nullopt;
+  }
 
   // How it takes part in generating text (nn/decoding.h), or nullptr where it cannot.
   virtual const Decoding* decoding() const { return nullptr; }

@@ -163,6 +163,7 @@ Pass Replica::pass(std::size_t block, const Batch& batch, const MicroBatch& micr
           .step = micro_batch.step,
           .first_sequence = micro_batch.first_sequence,
           .training = training,
+          .rows_apart = false,
           .loss_factor = micro_batch.loss_factor,
           .parameters = views.parameters,
           .gradients = {},
@@ -198,7 +199,9 @@ void Replica::backward(std::size_t block, const Batch& batch, const MicroBatch& 
   pass.gradients = views.gradients;
   pass.dout = views.dout;
   pass.din = views.din;
+  pass.rows_apart = rows_apart_ && block == 0;
   model_.block(block).backward(pass);
+  if (pass.rows_apart) row_gradient_ = model_.block(block).row_gradient(pass);
   if (listener_ != nullptr) listener_->after_backward(block);
 }
 

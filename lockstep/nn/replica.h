@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -84,6 +85,12 @@ class Replica {
   // looked at by a listener in after_forward(). Absent for the last block.
   Tensor output(std::size_t block) const { return views_.at(block).out.x; }
 
+  // Whether backward of the first block leaves out the gradient that row_gradient() then tells, if
+  // it can: for whoever adds it up in another way.
+  void set_rows_apart(bool apart) { rows_apart_ = apart; }
+  // What it left out in the last forward_backward(); holds until the next one.
+  const std::optional<RowGradient>& row_gradient() const { return row_gradient_; }
+
   // Hears of every block from now on; nullptr: nobody does. Not owned.
   void set_listener(BlockListener* listener) { listener_ = listener; }
 
@@ -115,6 +122,8 @@ class Replica {
   Tensor losses_;
   Tensor memory_gradient_;
   std::vector<BlockViews> views_;
+  bool rows_apart_ = false;
+  std::optional<RowGradient> row_gradient_;
   BlockListener* listener_ = nullptr;
 };
 

@@ -64,6 +64,7 @@ struct LinearActivation {
   Activation activation = Activation::kGeluTanh;
   Tensor y;           // [rows, out]
   Tensor derivative;  // [rows, out], optional
+  Tensor z;           // [rows, out], optional
 };
 
 // dx = dy weight, times `factor` element by element where given: the kept derivative of the
@@ -197,7 +198,7 @@ struct EmbeddingBackward {
   std::int64_t sequence = 0;
   Tensor dy;  // is overwritten where there is dropout
   Dropout dropout;
-  Tensor dtokens_table;
+  Tensor dtokens_table;     // optional
   Tensor dpositions_table;  // optional
   Tensor dtypes_table;      // optional
 };

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/content_hash.h"
+#include "lockstep/base/counter_rng.h"
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/gathered.h"
 #include "lockstep/parallel/local_update.h"
@@ -22,6 +23,12 @@ constexpr std::string_view kTreeAlgorithms[] = {"rabenseifner", "butterfly"};
 
 std::string algorithm_for(const ParallelOptions& options, int workers) {
   if (options.reduction == Reduction::kFast) return options.algorithm;
+  if (options.compression.compression != Compression::kNone) {
+    fail(ErrorCode::kInvalidArgument,
+         "parallel.reduction = \"tree\" gives the same bits for any number of workers, but "
+         "parallel.compression = \"{}\" does not; leave one of them out",
+         name(options.compression.compression));
+  }
   if (options.algorithm == kAuto) return std::string(workers > 2 ? kTreeAlgorithms[0] : kAuto);
   if (std::ranges::find(kTreeAlgorithms, options.algorithm) == std::end(kTreeAlgorithms)) {
     fail(ErrorCode::kInvalidArgument,
@@ -32,6 +39,19 @@ std::string algorithm_for(const ParallelOptions& options, int workers) {
   return options.algorithm;
 }
 
+// All residuals, and the staging of the largest.
+CompressedAllReduce::Memory memory_of(std::span<const Bucket> buckets, DType gradients, int workers,
+                                      const ParallelOptions& options) {
+  CompressedAllReduce::Memory all;
+  for (const Bucket& bucket : buckets) {
+    const auto one =
+        CompressedAllReduce::memory(bucket.range.elements, gradients, workers, options.compression);
+    all.residual_elements += one.residual_elements;
+    all.staging_bytes = std::max(all.staging_bytes, one.staging_bytes);
+  }
+  return all;
+}
+
 }  // namespace
 
 Ddp::Ddp(Communicator& world, const ParallelOptions& options, std::int64_t most_micro_batches)
@@ -39,18 +59,38 @@ Ddp::Ddp(Communicator& world, const ParallelOptions& options, std::int64_t most_
       options_(options),
       most_micro_batches_(most_micro_batches),
       algorithm_(algorithm_for(options, world.size())),
-      reducers_(world.split(0, world.rank())) {}
+      group_(world.split(0, world.rank())) {}
 
 std::span<std::byte> Ddp::gradient_memory(std::size_t bytes) {
-  memory_ = reducers_->allocate(bytes);
+  memory_ = group_->allocate(bytes);
   return {memory_.data(), memory_.bytes()};
 }
 
 std::vector<Request> Ddp::memory(const nn::MemoryPlan& plan) const {
-  if (options_.reduction == Reduction::kFast) return {};
-  return {{.name = "tree",
-           .group = kCommunication,
-           .bytes = TreeSum::bytes(plan.flat.elements(), most_micro_batches_)}};
+  std::vector<Request> requests;
+  if (options_.reduction == Reduction::kTree) {
+    requests.push_back({.name = "tree",
+                        .group = kCommunication,
+                        .bytes = TreeSum::bytes(plan.flat.elements(), most_micro_batches_)});
+  }
+  if (const auto rows = find_table_rows(plan)) {
+    requests.push_back({.name = "table rows", .group = kCommunication, .bytes = rows->bytes()});
+  }
+  if (compresses()) {
+    const auto memory = memory_of(buckets_for(plan), plan.setup.gradient, workers(), options_);
+    requests.push_back({.name = "compression", .group = kCommunication, .bytes = memory.bytes()});
+  }
+  return requests;
+}
+
+// The order in which they are added up is not that of the tree, without overlap there is nothing to
+// win, and compressed the whole table is less than its rows.
+std::optional<TableRows> Ddp::find_table_rows(const nn::MemoryPlan& plan) const {
+  if (options_.reduction == Reduction::kTree || !options_.overlap || compresses() ||
+      workers() == 1) {
+    return std::nullopt;
+  }
+  return TableRows::find(plan, workers(), most_micro_batches_ > 1);
 }
 
 void Ddp::start(nn::Replica& replica) {
@@ -58,11 +98,36 @@ void Ddp::start(nn::Replica& replica) {
   if (options_.reduction == Reduction::kTree) {
     tree_ = TreeSum(replica.flat().elements(), most_micro_batches_);
   }
-  buckets_ = plan_buckets(segments_of(replica.flat()), size_of(replica.setup().gradient),
-                          {.first = static_cast<std::size_t>(options_.first_bucket_mb * kMegabyte),
-                           .others = static_cast<std::size_t>(options_.bucket_mb * kMegabyte)});
+  table_rows_ = find_table_rows(replica.plan());
+  if (table_rows_) table_rows_->set_memory(group_->allocate(table_rows_->bytes()));
+  buckets_ = buckets_for(replica.plan());
+  if (compresses()) prepare_compression();
   broadcast_states();
   compare_parameters();
+}
+
+std::vector<Bucket> Ddp::buckets_for(const nn::MemoryPlan& plan) const {
+  const auto rows = find_table_rows(plan);
+  return plan_buckets(rows ? rows->segments(plan.flat) : segments_of(plan.flat),
+                      size_of(plan.setup.gradient),
+                      {.first = static_cast<std::size_t>(options_.first_bucket_mb * kMegabyte),
+                       .others = static_cast<std::size_t>(options_.bucket_mb * kMegabyte)});
+}
+
+void Ddp::prepare_compression() {
+  const DType dtype = replica_->setup().gradient;
+  const auto all = memory_of(buckets_, dtype, workers(), options_);
+  residuals_.assign(all.residual_elements, 0);
+  staging_ = group_->allocate(all.staging_bytes);
+  std::span<float> residuals = residuals_;
+  for (const Bucket& bucket : buckets_) {
+    const auto one =
+        CompressedAllReduce::memory(bucket.range.elements, dtype, workers(), options_.compression);
+    compressed_.emplace_back(*group_, options_.compression, bucket.range.elements, dtype,
+                             residuals.first(one.residual_elements),
+                             std::span(staging_.data(), one.staging_bytes));
+    residuals = residuals.subspan(one.residual_elements);
+  }
 }
 
 void Ddp::broadcast_states() {
@@ -76,6 +141,7 @@ void Ddp::broadcast_states() {
 
 // Names those that differ from the first.
 void Ddp::compare_parameters() {
+  const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "compare parameters"});
   const Tensor& row = replica_->states().master;
   const std::string hash = content_hash({reinterpret_cast<const char*>(row.data()), row.bytes()});
   const std::vector<std::string> all = gathered_texts(world_, hash);
@@ -92,13 +158,21 @@ void Ddp::compare_parameters() {
 
 std::optional<Share> Ddp::next(const StepPlan& plan, std::int64_t steps, std::int64_t last_step) {
   if (steps >= last_step) return std::nullopt;
-  return share_of(plan, steps + 1, worker(), workers());
+  step_ = steps + 1;
+  return share_of(plan, step_, worker(), workers());
 }
 
 StepStart Ddp::begin_step(const StepStart& mine) {
+  const double before = std::exchange(loss_scale_, mine.loss_scale);
+  if (before != mine.loss_scale) {
+    for (CompressedAllReduce& one : compressed_) {
+      one.scale_residual(static_cast<float>(mine.loss_scale / before));
+    }
+  }
+  const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to begin"});
   const std::array<std::int64_t, 3> numbers{mine.targets, mine.tokens, mine.stops ? 1 : 0};
   const std::vector<std::int64_t> all = gathered<std::int64_t>(world_, numbers);
-  StepStart sum;
+  StepStart sum{.loss_scale = mine.loss_scale};
   for (std::size_t i = 0; i < all.size(); i += numbers.size()) {
     sum.targets += all[i];
     sum.tokens += all[i + 1];
@@ -113,12 +187,17 @@ void Ddp::begin_micro_batch(std::int64_t index, std::int64_t count) {
   if (tree || index == 0) replica_->zero_gradients();
   micro_batches_ = count;
   is_last_ = index + 1 == count;
+  replica_->set_rows_apart(is_last_ && table_rows_);
   next_bucket_ = 0;
   exposed_seconds_ = 0;
 }
 
 void Ddp::after_backward(std::size_t block) {
-  if (is_last_ && options_.overlap) reduce_ready(block);
+  if (!is_last_ || !options_.overlap) return;
+  reduce_ready(block);
+  if (block > 0 || !table_rows_) return;
+  replica_->ops().synchronize();
+  thread_.push([this] { return exchange_rows(); });
 }
 
 // All that is complete once `block` has finished backward.
@@ -129,10 +208,11 @@ void Ddp::reduce_ready(std::size_t block) {
     if (!std::exchange(synchronized, true)) replica_->ops().synchronize();
     const Bucket& bucket = buckets_[next_bucket_];
     if (options_.reduction == Reduction::kTree) {
+      const TraceScope scope(trace(), label_of(next_bucket_, TraceLane::kCompute, "add up"));
       const Tensor part = replica_->states().slice(bucket.range).gradients;
       tree_.finish(part.as<float>(), bucket.range.first, micro_batches_ - 1);
     }
-    thread_.push([this, &bucket] { return reduce(bucket); });
+    thread_.push([this, index = next_bucket_] { return reduce(index); });
   }
 }
 
@@ -141,27 +221,72 @@ Data Ddp::part_of_gradients(nn::FlatRange range) const {
   return {part.data(), part.elements(), part.dtype()};
 }
 
-std::uint64_t Ddp::reduce(const Bucket& bucket) {
-  const Data data = part_of_gradients(bucket.range);
+std::uint64_t Ddp::bytes_to_send(const Bucket& bucket) const {
+  const auto n = static_cast<std::uint64_t>(workers());
+  return 2 * (n - 1) * bucket.range.elements * size_of(replica_->setup().gradient) / n;
+}
+
+TraceLabel Ddp::label_of(std::size_t bucket, TraceLane lane, std::string_view kind) const {
+  return {.lane = lane,
+          .kind = kind,
+          .of = "bucket",
+          .index = static_cast<std::int64_t>(bucket),
+          .bytes = lane == TraceLane::kCommunication ? bytes_to_send(buckets_[bucket]) : 0,
+          .elements = buckets_[bucket].range.elements};
+}
+
+std::uint64_t Ddp::reduce(std::size_t bucket) {
+  const TraceScope scope(trace(), label_of(bucket, TraceLane::kCommunication, "reduce"));
+  const Data data = part_of_gradients(buckets_[bucket].range);
+  if (compresses()) {
+    const auto seed = random_word(static_cast<std::uint64_t>(step_), 0, bucket);
+    return compressed_[bucket].run(data, seed);
+  }
   Call call = all_reduce(data);
   if (algorithm_ != kAuto) call.algorithm = algorithm_;
-  reducers_->run(call);
-  const auto n = static_cast<std::uint64_t>(workers());
-  return 2 * (n - 1) * data.count * size_of(data.dtype) / n;
+  group_->run(call);
+  return bytes_to_send(buckets_[bucket]);
+}
+
+std::uint64_t Ddp::exchange_rows() {
+  const TraceScope scope(trace(),
+                         {.lane = TraceLane::kCommunication, .kind = "exchange", .of = "rows"});
+  return table_rows_->exchange(*group_, replica_->row_gradient().value());
+}
+
+// Bucket by bucket where that is to be seen.
+void Ddp::wait_for_buckets() {
+  const auto begin = SteadyClock::now();
+  const std::size_t rows = table_rows_ ? 1 : 0;
+  for (std::size_t i = 0; trace().on() && i < buckets_.size(); ++i) {
+    const std::size_t later = buckets_.size() - i - 1 + rows;
+    if (thread_.under_way() <= later) continue;
+    const TraceScope scope(trace(), label_of(i, TraceLane::kWaiting, "wait for"));
+    thread_.wait(later);
+  }
+  const TraceScope scope(trace(),
+                         {.lane = TraceLane::kWaiting, .kind = "wait for", .of = "the rest"});
+  thread_.wait();
+  exposed_seconds_ = seconds_since(begin);
+}
+
+UpdateResult Ddp::traced_update(const UpdateRequest& request) {
+  const TraceScope scope(trace(), {.lane = TraceLane::kCompute, .kind = "update"});
+  if (table_rows_) table_rows_->add(*replica_);
+  return local_update(*replica_, request);
 }
 
 UpdateResult Ddp::update(const UpdateRequest& request) {
   reduce_ready(0);
-  const auto begin = SteadyClock::now();
-  thread_.wait();
-  exposed_seconds_ = seconds_since(begin);
-  const UpdateResult result = local_update(*replica_, request);
+  wait_for_buckets();
+  const UpdateResult result = traced_update(request);
   ++updates_;
   if (options_.check_every > 0 && updates_ % options_.check_every == 0) compare_parameters();
   return result;
 }
 
 StepSummary Ddp::end_step(const StepEnd& mine) {
+  const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to end"});
   constexpr std::size_t kNumbers = 5;
   const auto most = static_cast<std::size_t>(most_micro_batches_);
   const CommunicationThread::Cost cost = thread_.take_cost();

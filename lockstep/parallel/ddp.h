@@ -18,8 +18,10 @@
 #include "lockstep/comm/communicator.h"
 #include "lockstep/parallel/buckets.h"
 #include "lockstep/parallel/communication_thread.h"
+#include "lockstep/parallel/compression/compressed_all_reduce.h"
 #include "lockstep/parallel/options.h"
 #include "lockstep/parallel/strategy.h"
+#include "lockstep/parallel/table_rows.h"
 #include "lockstep/parallel/tree_sum.h"
 
 namespace lockstep::parallel {
@@ -51,20 +53,36 @@ class Ddp : public Strategy {
   void broadcast_states();
   void compare_parameters();
   void reduce_ready(std::size_t block);
-  std::uint64_t reduce(const Bucket& bucket);
+  std::uint64_t reduce(std::size_t bucket);
+  std::uint64_t exchange_rows();
+  void wait_for_buckets();
+  UpdateResult traced_update(const UpdateRequest& request);
+  TraceLabel label_of(std::size_t bucket, TraceLane lane, std::string_view kind) const;
+  std::uint64_t bytes_to_send(const Bucket& bucket) const;
+  std::optional<TableRows> find_table_rows(const nn::MemoryPlan& plan) const;
+  std::vector<Bucket> buckets_for(const nn::MemoryPlan& plan) const;
+  bool compresses() const { return options_.compression.compression != Compression::kNone; }
+  void prepare_compression();
   Data part_of_gradients(nn::FlatRange range) const;
 
   Communicator& world_;
   ParallelOptions options_;
   std::int64_t most_micro_batches_;
   std::string algorithm_;
-  std::unique_ptr<Communicator> reducers_;  // the same workers, for the thread of communication
+  std::unique_ptr<Communicator> group_;  // the same workers, for the thread of communication
   SymmetricBuffer memory_;
   nn::Replica* replica_ = nullptr;
   TreeSum tree_;
   std::vector<Bucket> buckets_;
+  std::optional<TableRows> table_rows_;
+  // Where gradients are compressed: a reducer for each bucket, and what they work in.
+  std::vector<CompressedAllReduce> compressed_;
+  std::vector<float> residuals_;
+  SymmetricBuffer staging_;
+  double loss_scale_ = 1;  // of the residuals
 
   // Of this step.
+  std::int64_t step_ = 0;
   std::int64_t micro_batches_ = 0;
   bool is_last_ = false;
   std::size_t next_bucket_ = 0;

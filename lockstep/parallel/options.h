@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "lockstep/base/config.h"
+#include "lockstep/parallel/compression/options.h"
 
 namespace lockstep::parallel {
 
@@ -27,6 +28,7 @@ struct ParallelOptions {
   double first_bucket_mb = 1;
   std::string algorithm = "auto";  // of all-reduce
   bool overlap = true;
+  CompressionOptions compression;
   int check_every = 100;  // steps between comparisons of all workers' parameters; 0: never
 };
 

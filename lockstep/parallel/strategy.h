@@ -26,6 +26,7 @@
 #include "lockstep/nn/block_listener.h"
 #include "lockstep/nn/replica.h"
 #include "lockstep/optim/optimizer.h"
+#include "lockstep/parallel/trace.h"
 #include "lockstep/tensor/layout.h"
 
 namespace lockstep::parallel {
@@ -51,14 +52,15 @@ Share share_of(const StepPlan& plan, std::int64_t step, int worker, int workers)
 struct StepStart {
   std::int64_t targets = 0;
   std::int64_t tokens = 0;
-  bool stops = false;  // this worker was asked to end / one of them was: none begins the step
+  double loss_scale = 1;  // gradients are those of so many times the loss
+  bool stops = false;     // this worker was asked to end / one of them was: none begins the step
 };
 
 struct UpdateRequest {
   const optim::OptimizerOptions& optimizer;
   std::int64_t updates = 0;  // that were made before this one
   double rate = 0;
-  double loss_scale = 1;  // gradients are those of so many times the loss
+  double loss_scale = 1;  // as at the start of the step
 };
 struct UpdateResult {
   double gradient_norm = 0;  // before clipping, without the loss scale
@@ -118,6 +120,13 @@ class Strategy : public nn::BlockListener {
 
   // Brings everything that a checkpoint holds to worker 0's replica.
   virtual void collect() {}
+
+  // What this worker does when; off unless somebody has it keep(). Steps and blocks are the
+  // trainer's to tell, communication and waiting for it the strategy's.
+  Trace& trace() { return trace_; }
+
+ private:
+  Trace trace_;
 };
 
 }  // namespace lockstep::parallel

@@ -1,84 +1,12 @@
-// Several "hosts" on one machine: network namespaces joined by a bridge. Ranks of different hosts
-// cannot see each other's memory or local sockets, so everything between them goes over TCP.
+// Ranks of several hosts (tests/launch/hosts.h).
+#include "tests/launch/hosts.h"
+
 #include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <cstdlib>
-#include <fstream>
-
-#include "tests/launch/launched.h"
 
 namespace lockstep {
 namespace {
 
-using testing::eventually;
-using testing::read_text;
-
-int shell(const std::string& command) {
-  return std::system((command + " >/dev/null 2>&1").c_str());  // NOLINT: fixed commands
-}
-
-// Hosts 10.77.N.1, 10.77.N.2 ... of a network that is taken down with the object. N and the names
-// come from the process id, so that test programs can run side by side.
-class Hosts {
- public:
-  explicit Hosts(int count) : prefix_(fmt::format("ls{}", ::getpid() % 10'000)), count_(count) {
-    run(fmt::format("ip link add {0}br type bridge && ip link set {0}br up", prefix_));
-    for (int i = 1; i <= count; ++i) {
-      run(
-          fmt::format("ip netns add {0}h{1} && "
-                      "ip link add {0}v{1} type veth peer name eth0 netns {0}h{1} && "
-                      "ip link set {0}v{1} master {0}br up && "
-                      "ip -n {0}h{1} addr add {2}/24 dev eth0 && "
-                      "ip -n {0}h{1} link set eth0 up && ip -n {0}h{1} link set lo up",
-                      prefix_, i, address(i)));
-    }
-  }
-  ~Hosts() {
-    for (int i = 1; i <= count_; ++i) shell(fmt::format("ip netns del {}h{}", prefix_, i));
-    shell(fmt::format("ip link del {}br", prefix_));
-  }
-  Hosts(const Hosts&) = delete;
-  Hosts& operator=(const Hosts&) = delete;
-
-  static bool allowed() { return ::geteuid() == 0; }
-  bool ready() const { return ready_; }
-  std::string address(int host) const { return fmt::format("10.77.{}.{}", ::getpid() % 250, host); }
-  void slow_down(int host, const std::string& rate) {
-    run(
-        fmt::format("ip netns exec {0}h{1} tc qdisc add dev eth0 root tbf rate {2} burst 32k "
-                    "latency 400ms",
-                    prefix_, host, rate));
-  }
-
-  // Runs `program` on every host with `ranks` ranks each; returns host 1's output. Every launcher
-  // must end well.
-  std::string launch(int ranks, const std::string& program, const std::string& variables) {
-    const ScratchFolder folder;
-    std::string script =
-        fmt::format("export LOCKSTEP_TOKEN={} {}\n", std::string(64, 'a'), variables);
-    for (int i = 1; i <= count_; ++i) {
-      script += fmt::format(
-          "ip netns exec {}h{} {}/lockstep launch -n {} --nodes {} --node-rank {} --rendezvous "
-          "{}:29411 -- {} > {}/out{} 2>&1 &\n",
-          prefix_, i, LOCKSTEP_BINARY_DIR, ranks, count_, i - 1, address(1), program,
-          folder.path().string(), i);
-    }
-    script += "code=0\nfor job in $(jobs -p); do wait $job || code=1; done\nexit $code\n";
-    std::ofstream(folder.path() / "script") << script;
-    const int status = shell("timeout 120 bash " + (folder.path() / "script").string());
-    const std::string output = read_text(folder.path() / "out1");
-    EXPECT_EQ(status, 0) << output << read_text(folder.path() / "out2");
-    return output;
-  }
-
- private:
-  void run(const std::string& command) { ready_ = ready_ && shell(command) == 0; }
-
-  std::string prefix_;
-  int count_;
-  bool ready_ = true;
-};
+using testing::Hosts;
 
 std::string test_program(const std::string& name) {
   return std::string(LOCKSTEP_BINARY_DIR) + "/tests/" + name;

@@ -9,62 +9,15 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/base/counter_rng.h"
 #include "lockstep/base/error.h"
 #include "lockstep/tensor/device_memory.h"
+#include "tests/train/random_sequences.h"
 
 namespace lockstep::train {
 namespace {
 
 using plan::Precision;
 using plan::Recompute;
-
-constexpr int kVocabulary = 29;
-
-TrainOptions tiny(Precision precision = Precision::kF32) {
-  TrainOptions options;
-  options.model.layers = 2;
-  options.model.hidden = 16;
-  options.model.heads = 2;
-  options.model.vocabulary = kVocabulary;
-  options.model.positions = 8;
-  options.batch = {.sequence = 7, .micro = 4, .accumulation = 1};
-  options.precision = precision;
-  options.schedule.rate = 1e-2;
-  return options;
-}
-
-// Sequences of random tokens, each of which has the next one as its target.
-class Sequences {
- public:
-  Sequences(std::int64_t count, std::int64_t length) : count_(count), length_(length) {
-    for (std::int64_t i = 0; i < count * length; ++i) {
-      const auto at = static_cast<std::uint64_t>(i);
-      tokens_.push_back(static_cast<std::int32_t>(random_word(3, 0, at) % kVocabulary));
-      targets_.push_back(static_cast<std::int32_t>(random_word(3, 1, at) % kVocabulary));
-    }
-    targets_[1] = ops::kNoTarget;
-  }
-
-  // In micro-batches of `micro` sequences.
-  std::vector<nn::Batch> batches(std::int64_t micro) {
-    std::vector<nn::Batch> result;
-    const Tensor tokens = tensor_of(std::span(tokens_), {count_, length_});
-    const Tensor targets = tensor_of(std::span(targets_), {count_, length_});
-    for (std::int64_t first = 0; first < count_; first += micro) {
-      nn::Batch batch;
-      batch.shape = {.batch = micro, .sequence = length_};
-      batch.tokens = tokens.slice(first, micro);
-      batch.targets = targets.slice(first, micro);
-      result.push_back(batch);
-    }
-    return result;
-  }
-
- private:
-  std::int64_t count_, length_;
-  std::vector<std::int32_t> tokens_, targets_;
-};
 
 std::vector<std::byte> bytes_of(const Tensor& tensor) {
   return {tensor.data(), tensor.data() + tensor.bytes()};
@@ -89,7 +42,7 @@ TEST(Trainer, LearnsABatchByHeartInEveryPrecisionAndWithEveryOptimizer) {
   for (const Precision precision : plan::kAllPrecisions) {
     for (const auto kind :
          {optim::OptimizerKind::kAdamW, optim::OptimizerKind::kAdam, optim::OptimizerKind::kSgd}) {
-      TrainOptions options = tiny(precision);
+      TrainOptions options = tiny_options(precision);
       options.optimizer.kind = kind;
       options.optimizer.decay = 0;
       if (kind == optim::OptimizerKind::kSgd) options.schedule.rate = 0.3;
@@ -108,7 +61,7 @@ TEST(Trainer, LearnsABatchByHeartInEveryPrecisionAndWithEveryOptimizer) {
 
 TEST(Trainer, MicroBatchesAddUpToTheSameStep) {
   for (const int micro : {1, 2}) {
-    TrainOptions options = tiny();
+    TrainOptions options = tiny_options();
     const auto ops = make_reference_ops();
     Trainer whole(options, *ops);
     options.batch.micro = micro;
@@ -129,11 +82,11 @@ TEST(Trainer, MicroBatchesAddUpToTheSameStep) {
 TEST(Trainer, TheSameOptionsGiveTheSameBits) {
   for (const MakeOps make_ops : kBothOps) {
     for (const Precision precision : plan::kAllPrecisions) {
-      TrainOptions options = tiny(precision);
+      TrainOptions options = tiny_options(precision);
       options.model.dropout = 0.1;
       const auto once = trained(make_ops, options, 3);
       EXPECT_EQ(trained(make_ops, options, 3), once);
-      for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
+      for (const Recompute recompute : plan::kAllRecompute) {
         options.recompute = recompute;
         EXPECT_EQ(trained(make_ops, options, 3), once)
             << make_ops()->name() << ", " << name(precision) << ", " << plan::name(recompute);
@@ -146,7 +99,7 @@ TEST(Trainer, TheSameOptionsGiveTheSameBits) {
 
 TEST(Trainer, ComputesWithTheRoundedMasterCopy) {
   const auto ops = make_reference_ops();
-  Trainer trainer(tiny(Precision::kBf16), *ops);
+  Trainer trainer(tiny_options(Precision::kBf16), *ops);
   Sequences sequences(4, 7);
   trainer.step(sequences.batches(4));
   const nn::States& states = trainer.replica().states();
@@ -156,7 +109,7 @@ TEST(Trainer, ComputesWithTheRoundedMasterCopy) {
 }
 
 TEST(Trainer, ClipsTheStepToTheNorm) {
-  TrainOptions options = tiny();
+  TrainOptions options = tiny_options();
   options.optimizer = {.kind = optim::OptimizerKind::kSgd, .momentum = 0, .decay = 0, .clip = 0.25};
   options.schedule.rate = 2;
   const auto ops = make_reference_ops();
@@ -172,7 +125,7 @@ TEST(Trainer, ClipsTheStepToTheNorm) {
 }
 
 TEST(Trainer, TheLearningRateFollowsItsSchedule) {
-  TrainOptions options = tiny();
+  TrainOptions options = tiny_options();
   options.schedule = {.rate = 1, .warmup = 4};
   const auto ops = make_reference_ops();
   Trainer trainer(options, *ops);
@@ -183,7 +136,7 @@ TEST(Trainer, TheLearningRateFollowsItsSchedule) {
 }
 
 TEST(Trainer, AStepThatOverflowsChangesNothingButTheScale) {
-  TrainOptions options = tiny(Precision::kF16);
+  TrainOptions options = tiny_options(Precision::kF16);
   options.loss_scale.initial = 0x1p30;
   options.loss_scale.patience = 1000;
   const auto ops = make_reference_ops();
@@ -211,7 +164,7 @@ TEST(Trainer, AStepThatOverflowsChangesNothingButTheScale) {
 }
 
 TEST(Trainer, TheLossScaleGrowsAgainAndGradientsDoNotFeelIt) {
-  TrainOptions options = tiny(Precision::kF16);
+  TrainOptions options = tiny_options(Precision::kF16);
   options.loss_scale = {.initial = 64, .patience = 2};
   const auto ops = make_reference_ops();
   Trainer trainer(options, *ops);
@@ -223,7 +176,7 @@ TEST(Trainer, TheLossScaleGrowsAgainAndGradientsDoNotFeelIt) {
 
 TEST(Trainer, AGradientThatIsNoNumberLeavesTheParametersAlone) {
   const auto ops = make_reference_ops();
-  Trainer trainer(tiny(), *ops);
+  Trainer trainer(tiny_options(), *ops);
   Sequences sequences(4, 7);
   trainer.replica().parameter("layer.1.norm2.gain").as<float>()[3] =
       std::numeric_limits<float>::quiet_NaN();
@@ -233,7 +186,7 @@ TEST(Trainer, AGradientThatIsNoNumberLeavesTheParametersAlone) {
 }
 
 TEST(Trainer, GoesOnFromItsStateAsIfItHadNotStopped) {
-  const TrainOptions options = tiny(Precision::kBf16);
+  const TrainOptions options = tiny_options(Precision::kBf16);
   const auto ops = make_reference_ops();
   Sequences sequences(4, 7);
   Trainer first(options, *ops);
@@ -253,7 +206,7 @@ TEST(Trainer, GoesOnFromItsStateAsIfItHadNotStopped) {
 
 TEST(Trainer, RefusesAStepWithoutTargets) {
   const auto ops = make_reference_ops();
-  Trainer trainer(tiny(), *ops);
+  Trainer trainer(tiny_options(), *ops);
   EXPECT_THROW(trainer.step({}), Error);
   EXPECT_EQ(trainer.state().steps, 0);
 }
@@ -278,7 +231,7 @@ TEST(Trainer, UsesThePlannedBytesToTheByte) {
     for (const plan::Family family : plan::kAllFamilies) {
       for (const Precision precision : plan::kAllPrecisions) {
         for (const Recompute recompute : plan::kAllRecompute) {
-          TrainOptions options = tiny(precision);
+          TrainOptions options = tiny_options(precision);
           options.model.family = model_family(family);
           options.recompute = recompute;
           expect_planned_bytes(make_ops, options);

@@ -71,6 +71,10 @@ void Embedding::backward(const Pass& pass) {
   tables_.backward(pass, gradient);
 }
 
+std::optional<RowGradient> Embedding::row_gradient(const Pass& pass) const {
+  return tables_.row_gradient(pass, pass.dout.x);
+}
+
 const Decoding* Embedding::decoding() const {
   const bool plain = !norm_ && options_.types == 0 && options_.side == Side::kTarget;
   return plain ? this : nullptr;

@@ -12,6 +12,12 @@ void Declaration::weight(std::string name, std::int64_t out, std::int64_t in, do
                               .tied_to = {}});
 }
 
+void Declaration::table(std::string name, std::int64_t entries, std::int64_t width,
+                        double deviation, std::int64_t rows) {
+  weight(std::move(name), entries, width, deviation);
+  spec_.parameters.back().gradient_rows = rows;
+}
+
 void Declaration::bias(std::string name, std::int64_t width, bool given) {
   spec_.parameters.push_back({.name = std::move(name),
                               .shape = {given ? width : 0},

@@ -22,6 +22,9 @@ class Declaration {
 
   // A matrix [out, in] of normal numbers.
   void weight(std::string name, std::int64_t out, std::int64_t in, double deviation);
+  // The same, of which backward adds to so many rows.
+  void table(std::string name, std::int64_t entries, std::int64_t width, double deviation,
+             std::int64_t rows);
   // Zeros; no elements where it is not `given`.
   void bias(std::string name, std::int64_t width, bool given = true);
   // Ones.

@@ -17,7 +17,8 @@ void EmbeddingPart::check_positions(std::int64_t positions) const {
 void EmbeddingPart::declare(Declaration& declaration) const {
   check_positions(sequence_of(declaration.setup().shape, options_.side));
   if (options_.tied_to.empty()) {
-    declaration.weight(named("tokens"), options_.vocabulary, options_.hidden, options_.deviation);
+    declaration.table(named("tokens"), options_.vocabulary, options_.hidden, options_.deviation,
+                      rows_of(declaration.setup().shape, options_.side));
   } else {
     declaration.tied_weight(named("tokens"), options_.vocabulary, options_.hidden,
                             options_.tied_to);
@@ -79,9 +80,16 @@ void EmbeddingPart::backward(const Pass& pass, const Tensor& dy) const {
                                       .sequence = sequence_of(pass.setup.shape, options_.side),
                                       .dy = dy,
                                       .dropout = dropout(pass),
-                                      .dtokens_table = gradient(pass, kTokens),
+                                      .dtokens_table = pass.rows_apart && options_.tied_to.empty()
+                                                           ? Tensor()
+                                                           : gradient(pass, kTokens),
                                       .dpositions_table = gradient(pass, kPositions),
                                       .dtypes_table = gradient(pass, kTypes)});
+}
+
+std::optional<RowGradient> EmbeddingPart::row_gradient(const Pass& pass, const Tensor& dy) const {
+  if (!options_.tied_to.empty()) return std::nullopt;
+  return RowGradient{.parameter = parameter_index(kTokens), .tokens = tokens(pass), .rows = dy};
 }
 
 }  // namespace lockstep::nn

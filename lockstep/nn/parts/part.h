@@ -35,6 +35,8 @@ class Part {
     return name_.empty() ? std::string(what) : name_ + "." + std::string(what);
   }
 
+  // In the order of the spec.
+  std::size_t parameter_index(std::size_t index) const { return place_.parameter + index; }
   const Tensor& parameter(const Pass& pass, std::size_t index) const {
     return pass.parameters[place_.parameter + index];
   }

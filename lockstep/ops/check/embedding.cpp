@@ -8,6 +8,7 @@ struct Names {
   std::string_view tokens;
   std::string_view positions;
   std::string_view types;
+  bool needs_tokens;
 };
 
 // What forward and backward have in common; `rows` are y or dy.
@@ -23,7 +24,9 @@ struct Tables {
 
 void check_tables(const FieldCheck& fields, const Names& names, const Tables& op, Types allowed) {
   const std::int64_t width = op.rows.shape()[1];
-  fields.expect({names.tokens, op.tokens_table}, {kAny, width}, allowed, "for rows so wide");
+  if (names.needs_tokens || is_given(op.tokens_table)) {
+    fields.expect({names.tokens, op.tokens_table}, {kAny, width}, allowed, "for rows so wide");
+  }
   if (is_given(op.positions_table)) {
     fields.expect({names.positions, op.positions_table}, {kAny, width}, allowed,
                   "for rows so wide");
@@ -52,7 +55,7 @@ void check(const Embedding& op, const Accepts& accepts) {
   fields.dropout(op.dropout);
   check_rows(fields, {"y", op.y}, op.tokens);
   check_tables(
-      fields, {"tokens_table", "positions_table", "types_table"},
+      fields, {"tokens_table", "positions_table", "types_table", true},
       {op.tokens, op.types, op.sequence, op.y, op.tokens_table, op.positions_table, op.types_table},
       {op.y.dtype()});
   fields.apart({"y", op.y}, {{"tokens", op.tokens},
@@ -66,7 +69,7 @@ void check(const EmbeddingBackward& op, const Accepts& accepts) {
   const FieldCheck fields("embedding_backward", accepts);
   fields.dropout(op.dropout);
   check_rows(fields, {"dy", op.dy}, op.tokens);
-  check_tables(fields, {"dtokens_table", "dpositions_table", "dtypes_table"},
+  check_tables(fields, {"dtokens_table", "dpositions_table", "dtypes_table", false},
                {op.tokens, op.types, op.sequence, op.dy, op.dtokens_table, op.dpositions_table,
                 op.dtypes_table},
                {op.dy.dtype(), DType::kF32});

@@ -21,7 +21,9 @@ const std::int32_t* indices_or_null(const Tensor& tensor) {
 
 void check_all_indices(const std::string& operation, const Tensor& tokens, const Tensor& table,
                        const Tensor& types, const Tensor& types_table) {
-  ops::check_indices(tokens, table.shape()[0], operation + ": tokens");
+  if (ops::is_given(table)) {
+    ops::check_indices(tokens, table.shape()[0], operation + ": tokens");
+  }
   if (ops::is_given(types_table)) {
     ops::check_indices(types, types_table.shape()[0], operation + ": types");
   }
@@ -114,9 +116,11 @@ void run(const Cpu& cpu, const ops::EmbeddingBackward& call) {
     run(cpu, ops::Drop{.dropout = call.dropout, .x = call.dy, .y = call.dy});
   }
   const std::size_t rows = call.tokens.elements();
-  const auto* tokens = indices_or_null(call.tokens);
-  add_to_table(cpu, call.dy, call.dtokens_table,
-               order_by(rows, [&](std::size_t row) { return tokens[row]; }));
+  if (ops::is_given(call.dtokens_table)) {
+    const auto* tokens = indices_or_null(call.tokens);
+    add_to_table(cpu, call.dy, call.dtokens_table,
+                 order_by(rows, [&](std::size_t row) { return tokens[row]; }));
+  }
   if (ops::is_given(call.dpositions_table)) {
     const auto sequence = static_cast<std::size_t>(call.sequence);
     add_to_table(cpu, call.dy, call.dpositions_table,

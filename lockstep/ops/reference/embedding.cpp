@@ -12,7 +12,7 @@ namespace {
 
 void check_all_indices(const std::string& operation, const Tensor& tokens, const Tensor& table,
                        const Tensor& types, const Tensor& types_table) {
-  check_indices(tokens, table.shape()[0], operation + ": tokens");
+  if (is_given(table)) check_indices(tokens, table.shape()[0], operation + ": tokens");
   if (is_given(types_table)) check_indices(types, types_table.shape()[0], operation + ": types");
 }
 
@@ -75,7 +75,7 @@ void run(const EmbeddingBackward& op) {
   if (op.dropout.probability > 0) run(Drop{.dropout = op.dropout, .x = op.dy, .y = op.dy});
   with_float_type(op.dy.dtype(), [&]<class T>(T) {
     const Elements<T> dy(op.dy);
-    add_rows(op.dtokens_table, dy, indices(op.tokens));
+    if (is_given(op.dtokens_table)) add_rows(op.dtokens_table, dy, indices(op.tokens));
     if (is_given(op.dpositions_table)) {
       std::vector<std::int64_t> positions(op.tokens.elements());
       for (std::size_t row = 0; row < positions.size(); ++row) {

@@ -168,7 +168,9 @@ StepStart ServerStrategy::begin_step(const StepStart& mine) {
   if (!is_bsp()) return mine;
   link_->ask(small_message({.kind = Kind::kBegin}, encode(mine)));
   const std::string answer = link_->answer(Kind::kTotals);
-  return decode_start(std::as_bytes(std::span(answer)));
+  StepStart totals = decode_start(std::as_bytes(std::span(answer)));
+  totals.loss_scale = mine.loss_scale;
+  return totals;
 }
 
 void ServerStrategy::send_request(const UpdateRequest& request, double gradient_scale) {

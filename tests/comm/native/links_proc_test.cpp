@@ -1,4 +1,4 @@
-// What is measured of the links is remembered, and nothing else.
+// What is measured of the links is remembered, and nothing else; emulated ones are not measured.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -49,6 +49,21 @@ TEST(Links, OfABrokenCacheAreMeasuredAnew) {
     std::ofstream(folder.path() / "links.json") << broken;
     EXPECT_NE(choice_over_tcp(folder.path()).find("measured"), std::string::npos) << broken;
   }
+}
+
+TEST(Links, ThatAreEmulatedAreSaidOnceAndNotMeasured) {
+  const ScratchFolder folder;
+  Launched job(
+      {"-n", "3", "--no-prefix", "--", LOCKSTEP_BINARY_DIR "/tests/choice_program"},
+      {"LOCKSTEP_COMM_EMULATE=10Gbit,200us", "LOCKSTEP_COMM_CACHE_DIR=" + folder.path().string()});
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_NE(job.out().find("links emulated as outer 200 us 1.25 GB/s"), std::string::npos)
+      << job.out();
+  EXPECT_NE(job.out().find("correct"), std::string::npos) << job.out();
+  const std::string said = job.err();
+  EXPECT_NE(said.find("rank 0: links are emulated"), std::string::npos) << said;
+  EXPECT_EQ(said.find("links are emulated"), said.rfind("links are emulated")) << said;
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "links.json"));
 }
 
 }  // namespace

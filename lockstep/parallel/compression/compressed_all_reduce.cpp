@@ -1,0 +1,202 @@
+#include "lockstep/parallel/compression/compressed_all_reduce.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+
+#include "lockstep/base/error.h"
+#include "lockstep/parallel/compression/convert.h"
+
+namespace lockstep::parallel {
+namespace {
+
+// "none" and "bf16" are all-reduces of floats of this type; the others take two stages.
+std::optional<DType> wire_type(Compression compression, DType gradients) {
+  if (compression == Compression::kNone) return gradients;
+  if (compression == Compression::kBf16) return DType::kBF16;
+  return std::nullopt;
+}
+
+constexpr std::size_t kPartAlignment = 64;
+std::size_t rounded_up(std::size_t bytes) {
+  return (bytes + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
+}
+
+std::vector<std::size_t> sizes_of_payloads(const Codec& codec, const BucketShards& shards) {
+  std::vector<std::size_t> sizes;
+  for (std::size_t r = 0; r < shards.ranks; ++r) sizes.push_back(codec.bytes(shards.size(r)));
+  return sizes;
+}
+std::size_t sum_of(const std::vector<std::size_t>& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
+}
+
+// The parts of the staging, in their order, each rounded up.
+struct StagingParts {
+  std::size_t values;
+  std::size_t scratch;
+  std::size_t payloads;
+  std::size_t incoming;
+
+  std::size_t bytes() const { return values + scratch + payloads + incoming; }
+};
+
+StagingParts staging_parts(const Codec& codec, const BucketShards& shards, DType gradients) {
+  const std::size_t largest = shards.largest();
+  return {.values = gradients == DType::kF32 ? 0 : rounded_up(largest * sizeof(float)),
+          .scratch = rounded_up(codec.scratch_bytes(largest)),
+          .payloads = rounded_up(sum_of(sizes_of_payloads(codec, shards))),
+          .incoming = rounded_up(shards.ranks * codec.bytes(largest))};
+}
+
+BucketShards checked_shards(std::size_t elements, DType gradients, int ranks) {
+  if (ranks < 1) fail(ErrorCode::kInvalidArgument, "a bucket of {} ranks was asked for", ranks);
+  if (!is_gradient_type(gradients)) {
+    fail(ErrorCode::kInvalidArgument,
+         "a compressed all-reduce takes gradients of f32, bf16 or f16, not of {}", name(gradients));
+  }
+  return {elements, static_cast<std::size_t>(ranks)};
+}
+
+Data part_of(Data data, std::size_t begin, std::size_t count) {
+  return {data.bytes + begin * size_of(data.dtype), count, data.dtype};
+}
+std::span<float> floats_of(Data data) { return {reinterpret_cast<float*>(data.bytes), data.count}; }
+
+Data bytes_of(std::span<std::byte> memory) { return {memory.data(), memory.size(), DType::kU8}; }
+
+// Every shard but the own to its owner, then the own to every other rank.
+std::uint64_t bytes_sent(std::size_t all_shards, std::size_t own_shard, std::size_t ranks) {
+  return all_shards - own_shard + (ranks - 1) * own_shard;
+}
+
+}  // namespace
+
+CompressedAllReduce::Memory CompressedAllReduce::memory(std::size_t elements, DType gradients,
+                                                        int ranks,
+                                                        const CompressionOptions& options) {
+  const BucketShards shards = checked_shards(elements, gradients, ranks);
+  const std::unique_ptr<Codec> codec = make_codec(options);
+  if (ranks == 1 || elements == 0) return {};
+  if (const auto wire = wire_type(options.compression, gradients)) {
+    return {.staging_bytes = *wire == gradients ? 0 : elements * size_of(*wire)};
+  }
+  return {.residual_elements = codec->needs_residual() ? elements + shards.largest() : 0,
+          .staging_bytes = staging_parts(*codec, shards, gradients).bytes()};
+}
+
+CompressedAllReduce::CompressedAllReduce(Communicator& communicator,
+                                         const CompressionOptions& options, std::size_t elements,
+                                         DType gradients, std::span<float> residual,
+                                         std::span<std::byte> staging)
+    : communicator_(&communicator),
+      compression_(options.compression),
+      codec_(make_codec(options)),
+      shards_(checked_shards(elements, gradients, communicator.size())),
+      own_(static_cast<std::size_t>(communicator.rank())),
+      dtype_(gradients),
+      residual_(residual) {
+  const Memory needed = memory(elements, gradients, communicator.size(), options);
+  if (residual.size() != needed.residual_elements || staging.size() < needed.staging_bytes ||
+      reinterpret_cast<std::uintptr_t>(staging.data()) % alignof(float) != 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "an all-reduce of {} {} in {} over {} ranks takes a residual of {} floats and a staging "
+         "of {} bytes on an address for floats; {} floats and {} bytes came",
+         elements, lockstep::name(gradients), codec_->name(), communicator.size(),
+         needed.residual_elements, needed.staging_bytes, residual.size(), staging.size());
+  }
+  std::fill(residual_.begin(), residual_.end(), 0.0f);
+  if (needed.staging_bytes == 0) return;
+  if (wire_type(compression_, gradients)) {
+    payloads_ = staging.first(needed.staging_bytes);
+    return;
+  }
+  const StagingParts parts = staging_parts(*codec_, shards_, gradients);
+  if (parts.values > 0) {
+    values_ = {reinterpret_cast<float*>(staging.data()), shards_.largest()};
+  }
+  scratch_ = staging.subspan(parts.values, parts.scratch);
+  payload_sizes_ = sizes_of_payloads(*codec_, shards_);
+  own_sizes_.assign(shards_.ranks, payload_sizes_[own_]);
+  payloads_ = staging.subspan(parts.values + parts.scratch, sum_of(payload_sizes_));
+  incoming_ = staging.subspan(parts.values + parts.scratch + parts.payloads, sum_of(own_sizes_));
+}
+
+std::uint64_t CompressedAllReduce::run(Data gradients, std::uint64_t seed) {
+  if (gradients.count != shards_.elements || gradients.dtype != dtype_) {
+    fail(ErrorCode::kInvalidArgument, "an all-reduce made for {} {} was given {} {}",
+         shards_.elements, lockstep::name(dtype_), gradients.count,
+         lockstep::name(gradients.dtype));
+  }
+  if (shards_.ranks == 1 || gradients.count == 0) return 0;
+  if (const auto wire = wire_type(compression_, dtype_)) return run_in(*wire, gradients);
+  return run_two_stages(gradients, seed);
+}
+
+std::uint64_t CompressedAllReduce::run_in(DType wire, Data gradients) {
+  if (wire == dtype_) {
+    communicator_->all_reduce(gradients);
+  } else {
+    const Data cast(payloads_.data(), gradients.count, wire);
+    convert(gradients, cast);
+    communicator_->all_reduce(cast);
+    convert(cast, gradients);
+  }
+  return bytes_sent(gradients.count * size_of(wire), shards_.size(own_) * size_of(wire),
+                    shards_.ranks);
+}
+
+std::uint64_t CompressedAllReduce::run_two_stages(Data gradients, std::uint64_t seed) {
+  const std::size_t ranks = shards_.ranks;
+  const bool in_place = dtype_ == DType::kF32;
+  const auto shard = [&](std::size_t r) {
+    return part_of(gradients, shards_.begin(r), shards_.size(r));
+  };
+  // The floats of shard r: the gradients themselves, or room for them.
+  const auto floats = [&](std::size_t r) {
+    return in_place ? floats_of(shard(r)) : values_.first(shards_.size(r));
+  };
+  const auto residual = [&](std::size_t begin, std::size_t r) {
+    return residual_.empty() ? residual_ : residual_.subspan(begin, shards_.size(r));
+  };
+
+  std::span<std::byte> own_payload;
+  std::size_t offset = 0;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const auto payload = payloads_.subspan(offset, payload_sizes_[r]);
+    if (r == own_) own_payload = payload;
+    if (!in_place) widen(shard(r), floats(r));
+    codec_->encode(floats(r), residual(shards_.begin(r), r), payload, scratch_, seed);
+    offset += payload_sizes_[r];
+  }
+  communicator_->run(
+      all_to_all_v(bytes_of(payloads_), payload_sizes_, bytes_of(incoming_), own_sizes_));
+
+  // The gradients of this shard have been encoded and sent: their place is free for the sums.
+  const std::span<float> sums = floats(own_);
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const auto contribution = incoming_.subspan(r * own_payload.size(), own_payload.size());
+    if (r == 0) codec_->decode(contribution, sums, seed);
+    if (r > 0) codec_->decode_add(contribution, sums, seed);
+  }
+  codec_->encode(sums, residual(shards_.elements, own_), own_payload, scratch_, seed);
+  communicator_->run(all_gather_v(bytes_of(own_payload), bytes_of(payloads_), payload_sizes_));
+
+  offset = 0;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    codec_->decode(payloads_.subspan(offset, payload_sizes_[r]), floats(r), seed);
+    if (!in_place) narrow(floats(r), shard(r));
+    offset += payload_sizes_[r];
+  }
+  return bytes_sent(payloads_.size(), own_payload.size(), ranks);
+}
+
+void CompressedAllReduce::scale_residual(float factor) {
+  if (!std::isfinite(factor)) {
+    fail(ErrorCode::kInvalidArgument, "a residual cannot be scaled by {}", factor);
+  }
+  for (float& x : residual_) x *= factor;
+}
+
+}  // namespace lockstep::parallel

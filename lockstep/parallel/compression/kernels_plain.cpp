@@ -1,0 +1,2 @@
+#define LOCKSTEP_SET plain
+#include "lockstep/parallel/compression/kernels.inl"

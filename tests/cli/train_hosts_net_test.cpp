@@ -1,0 +1,26 @@
+// One model trained by the ranks of two hosts.
+#include <gtest/gtest.h>
+
+#include "tests/cli/train_command.h"
+#include "tests/launch/hosts.h"
+
+namespace lockstep {
+namespace {
+
+class TrainHosts : public testing::TrainCommand {};
+
+TEST_F(TrainHosts, TwoOfTwoRanksGiveTheBitsOfOne) {
+  testing::Hosts hosts(2);
+  if (!hosts.allowed()) GTEST_SKIP() << "network namespaces need root";
+  ASSERT_TRUE(hosts.ready()) << "network namespaces need iproute2 and tc";
+  const std::string more = "train.micro_batch=1 parallel.reduction=tree train.steps=6";
+  ASSERT_EQ(testing::run_lockstep("train " + settings("one", more)).exit_code, 0);
+  hosts.train(2, settings("hosts", more), "LOCKSTEP_COMM_CACHE_DIR= LOCKSTEP_COMM_TIMEOUT=60s");
+  EXPECT_EQ(losses("hosts"), losses("one"));
+  const std::string states = "checkpoints/step-00000006/states.safetensors";
+  EXPECT_EQ(text_of(folder / "hosts" / states), text_of(folder / "one" / states));
+  EXPECT_FALSE(text_of(folder / "one" / states).empty());
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,210 @@
+// `lockstep train` as several processes that train one model: by --ranks, and by other launchers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "tests/cli/train_command.h"
+#include "tests/launch/launched.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using testing::eventually;
+using ::testing::HasSubstr;
+using testing::Outcome;
+using testing::processes_with;
+using testing::read_text;
+using testing::run_lockstep;
+using testing::shell;
+namespace fs = std::filesystem;
+
+class TrainRanks : public testing::TrainCommand {
+ protected:
+  static constexpr const char* kToken =
+      "LOCKSTEP_TOKEN=abcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcd";
+
+  // In micro-batches of one sequence, added up by a tree.
+  std::string tree(const std::string& dir, const std::string& more = "") const {
+    return settings(dir, "train.micro_batch=1 parallel.reduction=tree " + more);
+  }
+
+  std::string states(const std::string& dir, const std::string& step) const {
+    const std::string text =
+        text_of(folder / dir / "checkpoints" / ("step-" + step) / "states.safetensors");
+    EXPECT_FALSE(text.empty()) << dir;
+    return text;
+  }
+
+  void expect_same(const std::string& dir, const std::string& other, const std::string& step) {
+    EXPECT_EQ(losses(dir), losses(other));
+    EXPECT_EQ(states(dir, step), states(other, step));
+  }
+
+  // The processes of this run, found by its folder in their command lines.
+  std::vector<pid_t> processes(const std::string& dir) const {
+    std::vector<pid_t> found;
+    const std::string mark = "run.dir=" + (folder / dir).string();
+    for (const auto& entry : fs::directory_iterator("/proc")) {
+      const std::string name = entry.path().filename();
+      if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+      if (read_text(entry.path() / "cmdline").find(mark) != std::string::npos) {
+        found.push_back(std::stoi(name));
+      }
+    }
+    return found;
+  }
+  // Those that are ranks.
+  std::vector<pid_t> ranks(const std::string& dir, const std::string& rank) const {
+    std::vector<pid_t> found;
+    for (const pid_t pid : processes(dir)) {
+      const std::string environment = read_text(fmt::format("/proc/{}/environ", pid));
+      if (environment.find(std::string("\0RANK=", 6) + rank + '\0') != std::string::npos) {
+        found.push_back(pid);
+      }
+    }
+    return found;
+  }
+  void expect_nobody_left(const std::string& dir) const {
+    EXPECT_TRUE(eventually([&] { return processes(dir).empty(); }, std::chrono::seconds(20)));
+  }
+};
+
+TEST_F(TrainRanks, GiveTheBitsOfOneAndGoOnWithAnyNumber) {
+  const std::string steps = "train.steps=12 checkpoint.every=4 train.validate_every=6 ";
+  ASSERT_EQ(run_lockstep("train " + tree("one", steps)).exit_code, 0);
+  for (const std::string ranks : {"2", "4"}) {
+    const Outcome outcome = run_lockstep("train " + tree(ranks, steps) + " --ranks " + ranks);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+    expect_same(ranks, "one", "00000012");
+  }
+  const Outcome threads =
+      run_lockstep("train " + tree("threads", steps + "comm.backend=threads") + " --ranks 4");
+  EXPECT_EQ(threads.exit_code, 0) << threads.text;
+  expect_same("threads", "one", "00000012");
+  // Half by two, half by four.
+  ASSERT_EQ(run_lockstep("train " +
+                         tree("half",
+                              "train.steps=4 checkpoint.every=4 "
+                              "train.validate_every=6 schedule.steps=12") +
+                         " --ranks 2")
+                .exit_code,
+            0);
+  ASSERT_EQ(
+      run_lockstep("train " + (folder / "half").string() + " train.steps=12 --ranks 4").exit_code,
+      0);
+  EXPECT_EQ(states("half", "00000012"), states("one", "00000012"));
+}
+
+TEST_F(TrainRanks, FinishTheirStepAndSaveWhenAskedToStop) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const std::string dir = std::to_string(signal);
+    const pid_t launcher = start(settings(dir, "train.steps=100000 --ranks 3"));
+    wait_for_step(dir, "\"step\":5,");
+    ::kill(launcher, signal);
+    const int status = wait_for(launcher);
+    ASSERT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 75) << text_of(folder / "log.txt");
+    EXPECT_FALSE(fs::is_empty(folder / dir / "checkpoints"));
+    expect_nobody_left(dir);
+  }
+}
+
+TEST_F(TrainRanks, ThatAreKilledAreNamedAndTheNextStartGoesOn) {
+  const std::string steps = "train.steps=120 checkpoint.every=20 ";
+  ASSERT_EQ(run_lockstep("train " + tree("whole", steps)).exit_code, 0);
+  for (const std::string rank : {"1", "0"}) {
+    const pid_t launcher = start(tree(rank, steps + "--ranks 2"));
+    wait_for_step(rank, "\"step\":30,");
+    const auto found = ranks(rank, rank);
+    ASSERT_EQ(found.size(), 1u);
+    ::kill(found.front(), SIGKILL);
+    const int status = wait_for(launcher);
+    ASSERT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 128 + SIGKILL);
+    EXPECT_THAT(text_of(folder / "log.txt"), HasSubstr("rank " + rank));
+    expect_nobody_left(rank);
+    const Outcome outcome = run_lockstep("train " + tree(rank, steps) + " --ranks 4");
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr("goes on after step"));
+    expect_same(rank, "whole", "00000120");
+  }
+}
+
+TEST_F(TrainRanks, LeaveNothingBehindWhenTheirLauncherIsKilled) {
+  const pid_t launcher =
+      start(settings("killed", "train.steps=100000 checkpoint.every=2 --ranks 2"));
+  wait_for_step("killed", "\"step\":3,");
+  ::kill(launcher, SIGKILL);
+  wait_for(launcher);
+  expect_nobody_left("killed");
+  const Outcome outcome =
+      run_lockstep("train " + (folder / "killed").string() + " train.steps=3 --ranks 2");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+  EXPECT_THAT(outcome.text, HasSubstr("goes on after step"));
+}
+
+// One process after the other in the background, the last in front.
+TEST_F(TrainRanks, AreFoundByTheVariablesOfOtherLaunchers) {
+  const std::string steps = "train.steps=6 ";
+  const std::string lockstep = LOCKSTEP_BINARY_DIR "/lockstep train ";
+  ASSERT_EQ(run_lockstep("train " + tree("one", steps)).exit_code, 0);
+  const auto both = [&](const std::string& dir, const auto& variables) {
+    std::string script;
+    for (int rank = 0; rank < 2; ++rank) {
+      script += fmt::format("{} {} {}{} > {}/log{} 2>&1 {} ", kToken, variables(rank), lockstep,
+                            tree(dir, steps), folder.string(), rank, rank == 0 ? "&" : "; wait");
+    }
+    const Outcome outcome = shell("timeout 60 sh -c '" + script + "'");
+    expect_same(dir, "one", "00000006");
+    if (HasFailure()) ADD_FAILURE() << text_of(folder / "log0") << text_of(folder / "log1");
+  };
+  both("torchrun", [](int rank) {
+    return fmt::format(
+        "RANK={0} WORLD_SIZE=2 LOCAL_RANK={0} LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "
+        "MASTER_PORT={1}",
+        rank, 20000 + ::getpid() % 10000);
+  });
+  both("slurm", [](int rank) {
+    return fmt::format(
+        "SLURM_PROCID={0} SLURM_NTASKS=2 SLURM_LOCALID={0} SLURM_NTASKS_PER_NODE=2 SLURM_NNODES=1 "
+        "SLURM_NODEID=0 SLURM_JOB_ID={1}",
+        rank, ::getpid());
+  });
+  if (shell("command -v mpirun").exit_code != 0) return;
+  const Outcome mpi =
+      shell(fmt::format("{} timeout 60 mpirun --allow-run-as-root --oversubscribe -n 2 {}{} 2>&1",
+                        kToken, lockstep, tree("mpirun", steps)));
+  EXPECT_EQ(mpi.exit_code, 0) << mpi.text;
+  expect_same("mpirun", "one", "00000006");
+}
+
+TEST_F(TrainRanks, WithOtherSettingsAreNamedAndRefused) {
+  const std::string where = fmt::format(
+      "{} WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT={} timeout 60 " LOCKSTEP_BINARY_DIR
+      "/lockstep train ",
+      kToken, 20000 + ::getpid() % 10000);
+  const Outcome outcome = shell(fmt::format(
+      "RANK=0 {0}{1} > {2}/log0 2>&1 & RANK=1 {0}{1} schedule.rate=0.5 train.seed=9 2>&1; r=$?; "
+      "wait; exit $r",
+      where, settings("mismatch"), folder.string()));
+  EXPECT_EQ(outcome.exit_code, 1);
+  for (const std::string& text : {outcome.text, text_of(folder / "log0")}) {
+    EXPECT_THAT(text, AllOf(HasSubstr("different settings"), HasSubstr("schedule.rate = "),
+                            HasSubstr("train.seed = 1 at rank 0, but 9 at rank 1")));
+  }
+  EXPECT_FALSE(fs::exists(folder / "mismatch"));
+}
+
+TEST_F(TrainRanks, ThatCannotShareAStepAreRefused) {
+  EXPECT_THAT(run_lockstep("train " + settings("many") + " --ranks 5").text,
+              AllOf(HasSubstr("train.batch = 4"), HasSubstr("5 ranks")));
+  EXPECT_THAT(run_lockstep("train " + settings("none") + " --ranks 0").text, HasSubstr("--ranks"));
+}
+
+}  // namespace
+}  // namespace lockstep

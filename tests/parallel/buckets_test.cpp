@@ -1,0 +1,69 @@
+#include "lockstep/parallel/buckets.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep::parallel {
+namespace {
+
+// Blocks of these sizes, in the order in which backward finishes them.
+std::vector<Segment> segments(std::initializer_list<std::size_t> sizes) {
+  std::vector<Segment> all;
+  std::size_t at = 0;
+  std::size_t block = sizes.size();
+  for (const std::size_t size : sizes) {
+    all.push_back({{at, size}, --block});
+    at += size;
+  }
+  return all;
+}
+
+TEST(Buckets, HoldEveryElementOnceAndNothingThatIsNotReady) {
+  for (const std::size_t first : {1ul, 64ul, 4096ul}) {
+    for (const std::size_t others : {32ul, 1000ul, 1ul << 20}) {
+      const auto all = segments({32, 3200, 64, 64, 9632, 32});
+      const auto buckets = plan_buckets(all, 4, {.first = first, .others = others});
+      std::size_t at = 0;
+      for (const Bucket& bucket : buckets) {
+        EXPECT_EQ(bucket.range.first, at);
+        EXPECT_GT(bucket.range.elements, 0u);
+        at = bucket.range.end();
+        std::size_t last_block = 0;
+        for (const Segment& segment : all) {
+          if (segment.range.first < at) last_block = segment.ready_after;
+        }
+        EXPECT_EQ(bucket.ready_after, last_block);
+      }
+      EXPECT_EQ(at, all.back().range.end());
+    }
+  }
+}
+
+TEST(Buckets, AreAsLargeAsAskedForAndTheFirstIsSmaller) {
+  const auto all = segments({64, 64, 64, 64, 64, 64, 64, 64});
+  const auto buckets = plan_buckets(all, 4, {.first = 256, .others = 768});
+  ASSERT_EQ(buckets.size(), 4u);
+  EXPECT_EQ(buckets[0].range.elements, 64u);
+  EXPECT_EQ(buckets[1].range.elements, 192u);
+  EXPECT_EQ(buckets[2].range.elements, 192u);
+  EXPECT_EQ(buckets[3].range.elements, 64u);
+}
+
+TEST(Buckets, CutALargeBlockIntoEqualParts) {
+  const auto all = segments({32, 3200});
+  const auto buckets = plan_buckets(all, 4, {.first = 128, .others = 5000});
+  ASSERT_EQ(buckets.size(), 4u);
+  for (std::size_t i = 1; i < 4; ++i) {
+    EXPECT_NEAR(static_cast<double>(buckets[i].range.elements), 3200 / 3.0, 32);
+    EXPECT_EQ(buckets[i].ready_after, 0u);
+  }
+}
+
+TEST(Buckets, OfNothingAreNone) { EXPECT_TRUE(plan_buckets({}, 4, {}).empty()); }
+
+TEST(Buckets, DoNotJoinWhatIsNotAdjacent) {
+  const std::vector<Segment> apart{{{0, 32}, 3}, {{64, 32}, 2}, {{32, 32}, 0}};
+  EXPECT_EQ(plan_buckets(apart, 4, {}).size(), 3u);
+}
+
+}  // namespace
+}  // namespace lockstep::parallel
