@@ -128,11 +128,13 @@ std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batche
   metrics.loss_scale = loss_scale();
   metrics.rate = optim::rate_at(options_.schedule, state_.updates + 1);
   const auto compute = SteadyClock::now();
+  const parallel::UpdateRequest request{.optimizer = options_.optimizer,
+                                        .updates = state_.updates,
+                                        .rate = metrics.rate,
+                                        .loss_scale = metrics.loss_scale};
+  strategy_.expect_update(request);
   parallel::StepEnd end{.losses = accumulate(micro_batches, share, all.targets), .cost = {}};
-  const parallel::UpdateResult result = strategy_.update({.optimizer = options_.optimizer,
-                                                          .updates = state_.updates,
-                                                          .rate = metrics.rate,
-                                                          .loss_scale = metrics.loss_scale});
+  const parallel::UpdateResult result = strategy_.update(request);
   end.cost.compute_seconds = seconds_since(compute);
   metrics.gradient_norm = result.gradient_norm;
   metrics.skipped = result.skipped;
