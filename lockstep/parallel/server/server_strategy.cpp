@@ -166,6 +166,7 @@ std::optional<Share> ServerStrategy::next(const StepPlan& plan, std::int64_t ste
 
 StepStart ServerStrategy::begin_step(const StepStart& mine) {
   if (!is_bsp()) return mine;
+  const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to begin"});
   link_->ask(small_message({.kind = Kind::kBegin}, encode(mine)));
   const std::string answer = link_->answer(Kind::kTotals);
   StepStart totals = decode_start(std::as_bytes(std::span(answer)));
@@ -204,9 +205,18 @@ void ServerStrategy::begin_micro_batch(std::int64_t index, std::int64_t count) {
 }
 
 void ServerStrategy::await_exposed(std::optional<std::size_t> block) {
+  constexpr std::int64_t kLeast = 1000;  // nanoseconds; less is no waiting
   const auto begin = SteadyClock::now();
+  const std::int64_t asked = trace_now();
   block ? link_->await_block(*block) : link_->await_all();
   if (in_step_) exposed_seconds_ += seconds_since(begin);
+  if (!trace().on() || trace_now() - asked < kLeast) return;
+  trace().add({.lane = TraceLane::kWaiting,
+               .kind = "wait for",
+               .of = block ? replica_->model().block(*block).name() : "all parameters",
+               .begin = asked,
+               .end = trace_now(),
+               .step = trace().step()});
 }
 
 void ServerStrategy::before_forward(std::size_t block) {
@@ -266,6 +276,8 @@ UpdateResult ServerStrategy::update(const UpdateRequest& request) {
   UpdateResult result;
   result.has_norm = layout_.needs_norm();
   if (result.has_norm) {
+    const TraceScope scope(trace(),
+                           {.lane = TraceLane::kWaiting, .kind = "wait for", .of = "the norm"});
     const auto begin = SteadyClock::now();
     const std::string answer = link_->answer(Kind::kNorm);
     exposed_seconds_ += seconds_since(begin);
@@ -323,6 +335,7 @@ StepSummary ServerStrategy::end_step(const StepEnd& mine) {
     summary.costs.push_back(end.cost);
     return summary;
   }
+  const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to end"});
   link_->ask(small_message({.kind = Kind::kEnd}, encode(end)));
   const std::string answer = link_->answer(Kind::kSummary);
   return decode_summary(std::as_bytes(std::span(answer)));
