@@ -204,8 +204,11 @@ void ServerStrategy::begin_micro_batch(std::int64_t index, std::int64_t count) {
 }
 
 void ServerStrategy::await_exposed(std::optional<std::size_t> block) {
+  if (link_->is_back(block)) return;
+  const TraceScope scope(trace(),
+                         {.lane = TraceLane::kWaiting, .kind = "wait for", .of = "parameters"});
   const auto begin = SteadyClock::now();
-  block ? link_->await_block(*block) : link_->await_all();
+  link_->await(block);
   if (in_step_) exposed_seconds_ += seconds_since(begin);
 }
 
@@ -266,6 +269,8 @@ UpdateResult ServerStrategy::update(const UpdateRequest& request) {
   UpdateResult result;
   result.has_norm = layout_.needs_norm();
   if (result.has_norm) {
+    const TraceScope scope(trace(),
+                           {.lane = TraceLane::kWaiting, .kind = "wait for", .of = "norm"});
     const auto begin = SteadyClock::now();
     const std::string answer = link_->answer(Kind::kNorm);
     exposed_seconds_ += seconds_since(begin);
