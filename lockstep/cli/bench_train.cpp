@@ -36,7 +36,7 @@ struct TrainFlags {
   int batch = 4;
   int sequence = 0;
   std::string precision = "bf16";
-  std::string recompute = "none";
+  std::string recompute{plan::name(train::TrainOptions{}.recompute)};
   int steps = 5;
   int threads = 0;
   PeerFlags peers;

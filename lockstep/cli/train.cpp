@@ -122,10 +122,13 @@ int run_train(const std::vector<std::string>& arguments, const LaunchFlags& flag
            "flag out, or start the program without a launcher",
            ranks, world.rank, world.size, world.origin);
     }
-  } else if (ranks > 1 && threads) {
-    return exit_code_of(train_in_threads(arguments, ranks, settings.options.comm));
-  } else if (ranks > 1) {
-    return train_in_processes(arguments, flags);
+  }
+  if (world.origin == kNothingSet && ranks > 1) {
+    // Said once, and not by every rank.
+    settings.options.train.batch.workers = ranks;
+    train::complete(settings.options);
+    return threads ? exit_code_of(train_in_threads(arguments, ranks, settings.options.comm))
+                   : train_in_processes(arguments, flags);
   }
   const train::StopSignal stop;
   std::unique_ptr<Communicator> communicator;

@@ -64,6 +64,7 @@ struct LinearActivation {
   Activation activation = Activation::kGeluTanh;
   Tensor y;           // [rows, out]
   Tensor derivative;  // [rows, out], optional
+  Tensor z;           // [rows, out], optional
 };
 
 // dx = dy weight, times `factor` element by element where given: the kept derivative of the

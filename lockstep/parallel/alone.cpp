@@ -35,6 +35,7 @@ void Alone::begin_micro_batch(std::int64_t index, std::int64_t count) {
 }
 
 UpdateResult Alone::update(const UpdateRequest& request) {
+  const TraceScope scope(trace(), {.lane = TraceLane::kCompute, .kind = "update"});
   if (reduction_ == Reduction::kTree) {
     replica_->ops().synchronize();
     tree_.finish(replica_->states().gradients.as<float>(), 0, micro_batches_ - 1);

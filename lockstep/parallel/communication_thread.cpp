@@ -35,9 +35,14 @@ void CommunicationThread::run(const Task& task) {
   changed_.notify_all();
 }
 
-void CommunicationThread::wait() {
+std::size_t CommunicationThread::under_way() {
+  const std::lock_guard lock(mutex_);
+  return under_way_;
+}
+
+void CommunicationThread::wait(std::size_t others) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return under_way_ == 0; });
+  changed_.wait(lock, [&] { return under_way_ <= others; });
   if (error_) std::rethrow_exception(error_);
 }
 

@@ -18,8 +18,10 @@ class CommunicationThread {
 
   // Runs after all that were pushed before. Once one has thrown, later ones are left out.
   void push(Task task);
-  // Until all are done. Throws what a task threw.
-  void wait();
+  // How many are not done.
+  std::size_t under_way();
+  // Until all are done, or all but `others`. Throws what a task threw.
+  void wait(std::size_t others = 0);
 
   struct Cost {
     double seconds = 0;  // in which a task ran

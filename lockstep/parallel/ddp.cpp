@@ -141,6 +141,7 @@ void Ddp::broadcast_states() {
 
 // Names those that differ from the first.
 void Ddp::compare_parameters() {
+  const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "compare parameters"});
   const Tensor& row = replica_->states().master;
   const std::string hash = content_hash({reinterpret_cast<const char*>(row.data()), row.bytes()});
   const std::vector<std::string> all = gathered_texts(world_, hash);
@@ -168,6 +169,7 @@ StepStart Ddp::begin_step(const StepStart& mine) {
       one.scale_residual(static_cast<float>(mine.loss_scale / before));
     }
   }
+  const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to begin"});
   const std::array<std::int64_t, 3> numbers{mine.targets, mine.tokens, mine.stops ? 1 : 0};
   const std::vector<std::int64_t> all = gathered<std::int64_t>(world_, numbers);
   StepStart sum{.loss_scale = mine.loss_scale};
@@ -195,7 +197,7 @@ void Ddp::after_backward(std::size_t block) {
   reduce_ready(block);
   if (block > 0 || !table_rows_) return;
   replica_->ops().synchronize();
-  thread_.push([this] { return table_rows_->exchange(*group_, replica_->row_gradient().value()); });
+  thread_.push([this] { return exchange_rows(); });
 }
 
 // All that is complete once `block` has finished backward.
@@ -206,6 +208,7 @@ void Ddp::reduce_ready(std::size_t block) {
     if (!std::exchange(synchronized, true)) replica_->ops().synchronize();
     const Bucket& bucket = buckets_[next_bucket_];
     if (options_.reduction == Reduction::kTree) {
+      const TraceScope scope(trace(), label_of(next_bucket_, TraceLane::kCompute, "add up"));
       const Tensor part = replica_->states().slice(bucket.range).gradients;
       tree_.finish(part.as<float>(), bucket.range.first, micro_batches_ - 1);
     }
@@ -218,7 +221,22 @@ Data Ddp::part_of_gradients(nn::FlatRange range) const {
   return {part.data(), part.elements(), part.dtype()};
 }
 
+std::uint64_t Ddp::bytes_to_send(const Bucket& bucket) const {
+  const auto n = static_cast<std::uint64_t>(workers());
+  return 2 * (n - 1) * bucket.range.elements * size_of(replica_->setup().gradient) / n;
+}
+
+TraceLabel Ddp::label_of(std::size_t bucket, TraceLane lane, std::string_view kind) const {
+  return {.lane = lane,
+          .kind = kind,
+          .of = "bucket",
+          .index = static_cast<std::int64_t>(bucket),
+          .bytes = lane == TraceLane::kCommunication ? bytes_to_send(buckets_[bucket]) : 0,
+          .elements = buckets_[bucket].range.elements};
+}
+
 std::uint64_t Ddp::reduce(std::size_t bucket) {
+  const TraceScope scope(trace(), label_of(bucket, TraceLane::kCommunication, "reduce"));
   const Data data = part_of_gradients(buckets_[bucket].range);
   if (compresses()) {
     const auto seed = random_word(static_cast<std::uint64_t>(step_), 0, bucket);
@@ -227,23 +245,48 @@ std::uint64_t Ddp::reduce(std::size_t bucket) {
   Call call = all_reduce(data);
   if (algorithm_ != kAuto) call.algorithm = algorithm_;
   group_->run(call);
-  const auto n = static_cast<std::uint64_t>(workers());
-  return 2 * (n - 1) * data.count * size_of(data.dtype) / n;
+  return bytes_to_send(buckets_[bucket]);
+}
+
+std::uint64_t Ddp::exchange_rows() {
+  const TraceScope scope(trace(),
+                         {.lane = TraceLane::kCommunication, .kind = "exchange", .of = "rows"});
+  return table_rows_->exchange(*group_, replica_->row_gradient().value());
+}
+
+// Bucket by bucket where that is to be seen.
+void Ddp::wait_for_buckets() {
+  const auto begin = SteadyClock::now();
+  const std::size_t rows = table_rows_ ? 1 : 0;
+  for (std::size_t i = 0; trace().on() && i < buckets_.size(); ++i) {
+    const std::size_t later = buckets_.size() - i - 1 + rows;
+    if (thread_.under_way() <= later) continue;
+    const TraceScope scope(trace(), label_of(i, TraceLane::kWaiting, "wait for"));
+    thread_.wait(later);
+  }
+  const TraceScope scope(trace(),
+                         {.lane = TraceLane::kWaiting, .kind = "wait for", .of = "the rest"});
+  thread_.wait();
+  exposed_seconds_ = seconds_since(begin);
+}
+
+UpdateResult Ddp::traced_update(const UpdateRequest& request) {
+  const TraceScope scope(trace(), {.lane = TraceLane::kCompute, .kind = "update"});
+  if (table_rows_) table_rows_->add(*replica_);
+  return local_update(*replica_, request);
 }
 
 UpdateResult Ddp::update(const UpdateRequest& request) {
   reduce_ready(0);
-  const auto begin = SteadyClock::now();
-  thread_.wait();
-  exposed_seconds_ = seconds_since(begin);
-  if (table_rows_) table_rows_->add(*replica_);
-  const UpdateResult result = local_update(*replica_, request);
+  wait_for_buckets();
+  const UpdateResult result = traced_update(request);
   ++updates_;
   if (options_.check_every > 0 && updates_ % options_.check_every == 0) compare_parameters();
   return result;
 }
 
 StepSummary Ddp::end_step(const StepEnd& mine) {
+  const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to end"});
   constexpr std::size_t kNumbers = 5;
   const auto most = static_cast<std::size_t>(most_micro_batches_);
   const CommunicationThread::Cost cost = thread_.take_cost();

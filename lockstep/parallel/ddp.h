@@ -54,6 +54,11 @@ class Ddp : public Strategy {
   void compare_parameters();
   void reduce_ready(std::size_t block);
   std::uint64_t reduce(std::size_t bucket);
+  std::uint64_t exchange_rows();
+  void wait_for_buckets();
+  UpdateResult traced_update(const UpdateRequest& request);
+  TraceLabel label_of(std::size_t bucket, TraceLane lane, std::string_view kind) const;
+  std::uint64_t bytes_to_send(const Bucket& bucket) const;
   std::optional<TableRows> find_table_rows(const nn::MemoryPlan& plan) const;
   std::vector<Bucket> buckets_for(const nn::MemoryPlan& plan) const;
   bool compresses() const { return options_.compression.compression != Compression::kNone; }

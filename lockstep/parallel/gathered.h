@@ -21,5 +21,7 @@ std::vector<T> gathered(Communicator& world, std::span<const T> mine) {
 
 // A text of any length of each.
 std::vector<std::string> gathered_texts(Communicator& world, std::string_view mine);
+// The same at `root` alone; the others get none.
+std::vector<std::string> gathered_texts_at(int root, Communicator& world, std::string_view mine);
 
 }  // namespace lockstep::parallel

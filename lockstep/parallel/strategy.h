@@ -25,6 +25,7 @@
 #include "lockstep/nn/block_listener.h"
 #include "lockstep/nn/replica.h"
 #include "lockstep/optim/optimizer.h"
+#include "lockstep/parallel/trace.h"
 #include "lockstep/tensor/layout.h"
 
 namespace lockstep::parallel {
@@ -114,6 +115,13 @@ class Strategy : public nn::BlockListener {
 
   // Brings everything that a checkpoint holds to worker 0's replica.
   virtual void collect() {}
+
+  // What this worker does when; off unless somebody has it keep(). Steps and blocks are the
+  // trainer's to tell, communication and waiting for it the strategy's.
+  Trace& trace() { return trace_; }
+
+ private:
+  Trace trace_;
 };
 
 }  // namespace lockstep::parallel

@@ -48,6 +48,17 @@ std::string host_name() {
   return name;
 }
 
+// By the names of metrics.jsonl (train/metrics_line.h).
+void add_workers(const WorkerCosts& workers, std::vector<Scalar>& scalars) {
+  scalars.push_back({"compute_ms", workers.compute_seconds * 1000});
+  scalars.push_back({"communication_ms", workers.communication_seconds * 1000});
+  scalars.push_back({"exposed_ms", workers.exposed_seconds * 1000});
+  scalars.push_back({"bytes_sent", static_cast<double>(workers.bytes_sent)});
+  if (workers.staleness != 0) scalars.push_back({"staleness", workers.staleness});
+  scalars.push_back({"slowest_rank", static_cast<double>(workers.slowest_rank)});
+  scalars.push_back({"slowest_ms", workers.slowest_seconds * 1000});
+}
+
 class EventFile : public RunObserver {
  public:
   void begin(const RunFacts& facts) override {
@@ -81,6 +92,7 @@ class EventFile : public RunObserver {
         {"memory_bytes", static_cast<double>(record.memory_bytes)},
     };
     if (record.validation_loss) scalars.push_back({"val_loss", *record.validation_loss});
+    if (record.workers) add_workers(*record.workers, scalars);
     try {
       file_.append(scalars_record(seconds_since_1970(), metrics.step, scalars));
     } catch (const Error& error) {

@@ -33,6 +33,19 @@ Whole metric_whole(const MetricsJson& line, const char* key) {
   return found != line.end() && found->is_number_integer() ? found->get<Whole>() : Whole{0};
 }
 
+// What a line says of several workers.
+std::optional<WorkerCosts> parse_workers(const MetricsJson& line) {
+  if (!line.contains("compute_ms")) return std::nullopt;
+  const auto seconds = [&](const char* key) { return metric_number(line, key, 0) / kMilliseconds; };
+  return WorkerCosts{.compute_seconds = seconds("compute_ms"),
+                     .communication_seconds = seconds("communication_ms"),
+                     .exposed_seconds = seconds("exposed_ms"),
+                     .bytes_sent = metric_whole<std::uint64_t>(line, "bytes_sent"),
+                     .staleness = metric_number(line, "staleness", 0),
+                     .slowest_rank = metric_whole<int>(line, "slowest_rank"),
+                     .slowest_seconds = seconds("slowest_ms")};
+}
+
 }  // namespace
 
 std::string metrics_line(const StepRecord& record, bool with_loss_scale) {
@@ -54,6 +67,15 @@ std::string metrics_line(const StepRecord& record, bool with_loss_scale) {
   if (record.validation_seconds > 0)
     add("validation_ms", record.validation_seconds * kMilliseconds);
   fmt::format_to(std::back_inserter(line), ",\"memory_bytes\":{}", record.memory_bytes);
+  if (const auto& workers = record.workers) {
+    add("compute_ms", workers->compute_seconds * kMilliseconds);
+    add("communication_ms", workers->communication_seconds * kMilliseconds);
+    add("exposed_ms", workers->exposed_seconds * kMilliseconds);
+    fmt::format_to(std::back_inserter(line), ",\"bytes_sent\":{}", workers->bytes_sent);
+    if (workers->staleness != 0) add("staleness", workers->staleness);
+    fmt::format_to(std::back_inserter(line), ",\"slowest_rank\":{}", workers->slowest_rank);
+    add("slowest_ms", workers->slowest_seconds * kMilliseconds);
+  }
   if (with_loss_scale) add("loss_scale", metrics.loss_scale);
   fmt::format_to(std::back_inserter(line), ",\"skipped\":{}}}\n", metrics.skipped);
   return line;
@@ -77,6 +99,7 @@ std::optional<StepRecord> parse_metrics_line(std::string_view text) {
   record.checkpoint_seconds = metric_number(line, "checkpoint_ms", 0) / kMilliseconds;
   record.validation_seconds = metric_number(line, "validation_ms", 0) / kMilliseconds;
   record.memory_bytes = metric_whole<std::uint64_t>(line, "memory_bytes");
+  record.workers = parse_workers(line);
   metrics.loss_scale = metric_number(line, "loss_scale", 1);
   const auto skipped = line.find("skipped");
   metrics.skipped = skipped != line.end() && skipped->is_boolean() && skipped->get<bool>();

@@ -14,6 +14,7 @@
 
 #include "lockstep/nn/memory_plan.h"
 #include "lockstep/train/trainer.h"
+#include "lockstep/train/worker_costs.h"
 
 namespace lockstep::train {
 
@@ -28,6 +29,7 @@ struct RunFacts {
   std::uint64_t parameters = 0;
   int workers = 1;
   std::string strategy = "alone";  // how they share a step
+  std::vector<double> work;        // of each worker in a step; empty: all as much, or not known
   double step_flops = 0;           // of matrix products, without what is recomputed
   double peak_flops = 0;           // FLOP/s of the machine's matrix products, measured; 0: unknown
   std::int64_t steps = 0;          // at which the run ends
@@ -38,6 +40,7 @@ struct RunFacts {
 
 struct StepRecord {
   StepMetrics metrics;
+  std::optional<WorkerCosts> workers;     // where there is more than one
   std::optional<double> validation_loss;  // taken after this step
   std::uint64_t memory_bytes = 0;         // the most that the process has had in RAM
   // What a step takes besides metrics.seconds.
@@ -49,8 +52,9 @@ struct StepRecord {
 struct RunEnd {
   enum class Reason : std::uint8_t { kFinished, kInterrupted, kFailed };
   Reason reason = Reason::kFinished;
-  std::string message;  // of a failure
-  double seconds = 0;   // of this process's part of the run
+  std::string message;               // of a failure
+  double seconds = 0;                // of this process's part of the run
+  std::filesystem::path trace = {};  // that was written (train/trace_file.h); empty: none
 };
 
 class RunObserver {

@@ -32,6 +32,9 @@ std::vector<LinePiece> pieces_of(const Progress& progress) {
       {fmt::format("step {:>{}}/{}", progress_count(progress.step), steps.size(), steps), 10});
   pieces.push_back({fmt::format("loss {:.4f}", progress.loss), 9});
   if (progress.skipped) pieces.push_back({"skipped", 8});
+  if (const auto& one = progress.straggler) {
+    pieces.push_back({fmt::format("rank {} is {:.1f}x slower", one->rank, one->times), 8});
+  }
   if (progress.validation_loss) {
     pieces.push_back({fmt::format("val {:.4f}", *progress.validation_loss), 5});
   }
@@ -70,7 +73,8 @@ std::string joined_pieces(const std::vector<LinePiece>& pieces) {
 
 }  // namespace
 
-ProgressMeter::ProgressMeter(const RunFacts& facts) : step_flops_(facts.step_flops) {
+ProgressMeter::ProgressMeter(const RunFacts& facts)
+    : step_flops_(facts.step_flops), straggler_(facts.work) {
   progress_.steps = facts.steps;
   progress_.peak_flops = facts.peak_flops;
 }
@@ -98,6 +102,8 @@ Progress ProgressMeter::add(const StepRecord& record) {
   progress_.tokens_per_second = tokens_ / seconds_;
   progress_.flops_per_second = step_flops_ * steps_ / seconds_;
   progress_.memory_bytes = record.memory_bytes;
+  straggler_.add(metrics.costs);
+  progress_.straggler = straggler_.straggler();
   progress_.seconds_left =
       static_cast<double>(std::max<std::int64_t>(progress_.steps - metrics.step, 0)) *
       seconds_per_step();
@@ -127,6 +133,7 @@ std::string opening_text(const RunFacts& facts) {
     text += fmt::format(", matrix products at {}", format_si(facts.peak_flops, "FLOP/s"));
   }
   text += '\n';
+  if (facts.workers > 1) text += fmt::format("{} workers, {}\n", facts.workers, facts.strategy);
   if (!facts.data.empty()) text += facts.data + '\n';
   text += facts.first_step > 1
               ? fmt::format("steps {} to {}, resumed", progress_count(facts.first_step),

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "lockstep/train/observer.h"
+#include "lockstep/train/straggler.h"
 
 namespace lockstep::train {
 
@@ -23,6 +24,7 @@ struct Progress {
   double peak_flops = 0;
   std::uint64_t memory_bytes = 0;
   double seconds_left = 0;
+  std::optional<Straggler> straggler;  // holds the others up
 };
 
 // Follows a run. Rates are of the last seconds: what happened long ago counts less and less.
@@ -37,6 +39,7 @@ class ProgressMeter {
 
   double step_flops_ = 0;
   Progress progress_;
+  StragglerWatch straggler_;
   // Sums in which steps fade out.
   double steps_ = 0;
   double tokens_ = 0;

@@ -45,6 +45,7 @@ class ReportFile : public RunObserver {
     try {
       const RunFacts& facts = report_.facts;
       report_.history = read_history(facts.folder, facts.steps, facts.first_step);
+      if (!end.trace.empty()) report_.trace = read_trace(end.trace);
       write_file(path(), report_page(report_));
     } catch (const Error& error) {
       log_warn("{}; there is no report of this run", error.what());

@@ -50,6 +50,21 @@ std::string loss_figure(const RunHistory& history) {
   return figure(chart, "wide", "");
 }
 
+// Where the time of steps goes that several workers share.
+std::string workers_figure(const RunHistory& history) {
+  const Chart chart{
+      .title = "Workers",
+      .curves = {{"computing", "blue", history.compute.points()},
+                 {"communication under way", "orange", history.communication.points()},
+                 {"waiting for it", "rose", history.exposed.points()}},
+      .first_step = axis_begin(history),
+      .last_step = static_cast<double>(history.last_step),
+      .from_zero = true,
+      .width = 1080,
+      .height = 240};
+  return figure(chart, "wide", "ms a step");
+}
+
 }  // namespace
 
 std::string figure_sections(const RunHistory& history) {
@@ -70,6 +85,7 @@ std::string figure_sections(const RunHistory& history) {
   figures += small("Gradient norm", "purple", "norm", "before clipping", history.gradient_norm);
   figures += small("Learning rate", "blue", "rate", "", history.rate);
   if (history.scaled) figures += small("Loss scale", "orange", "scale", "", history.loss_scale);
+  if (history.shared_steps > 0) figures += workers_figure(history);
   return figures;
 }
 

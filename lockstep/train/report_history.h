@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <optional>
 
 #include "lockstep/train/curve.h"
@@ -35,6 +36,14 @@ struct RunHistory {
   // Of those, what steps from RunFacts::first_step on took.
   double seconds_of_this_process = 0;
 
+  // Of the steps that several workers shared.
+  std::int64_t shared_steps = 0;
+  double communication_seconds = 0;     // means over workers
+  double exposed_seconds = 0;           // of the worker that waited longest
+  std::uint64_t bytes_sent = 0;         // of all
+  double staleness = 0;                 // the sum of steps' means
+  std::map<int, std::int64_t> slowest;  // in how many steps each rank was
+
   CurveBuilder loss;
   CurveBuilder smoothed_loss;
   CurveBuilder validation_loss;
@@ -42,6 +51,9 @@ struct RunHistory {
   CurveBuilder gradient_norm;
   CurveBuilder rate;
   CurveBuilder loss_scale;
+  CurveBuilder compute;  // milliseconds, as the next: the mean over workers
+  CurveBuilder communication;
+  CurveBuilder exposed;
   bool scaled = false;  // whether a loss scale was ever other than 1
 };
 

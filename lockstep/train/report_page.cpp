@@ -16,6 +16,7 @@
 #include "lockstep/train/report_figures.h"
 #include "lockstep/train/report_style.h"
 #include "lockstep/train/report_tables.h"
+#include "lockstep/train/report_timeline.h"
 
 namespace lockstep::train {
 namespace {
@@ -106,9 +107,12 @@ std::string facts_of(const Report& report) {
   if (report.history.skipped > 0) {
     steps += fmt::format(", {} skipped", page_count(report.history.skipped));
   }
+  const std::string workers =
+      facts.workers > 1 ? fmt::format("{}, {}", facts.workers, facts.strategy) : "";
   const std::pair<std::string_view, std::string> rows[] = {{"Model", facts.model},
                                                            {"Precision", facts.precision},
                                                            {"Hardware", facts.hardware},
+                                                           {"Workers", workers},
                                                            {"Data", facts.data},
                                                            {"Steps", steps},
                                                            {"Folder", facts.folder.string()}};
@@ -160,8 +164,8 @@ std::string report_page(const Report& report) {
              "<title>{} ({})</title>\n<style>{}</style>\n</head>\n<body>\n<main>\n",
              page_text(report.facts.model), state_of(report.end), kReportStyle) +
          head_of(report) + tiles_of(report) + "<div class=\"cards\">\n" + facts_of(report) +
-         figure_sections(report.history) + time_section(report) + memory_section(report) +
-         samples_of(report.samples) + folded("Messages", messages) +
+         figure_sections(report.history) + timeline_section(report.trace) + time_section(report) +
+         memory_section(report) + samples_of(report.samples) + folded("Messages", messages) +
          folded("Configuration", report.facts.config) +
          "</div>\n<footer>Written by lockstep.</footer>\n</main>\n<script>" +
          std::string(kReportScript) + "</script>\n</body>\n</html>\n";

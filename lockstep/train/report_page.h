@@ -8,6 +8,7 @@
 
 #include "lockstep/train/observer.h"
 #include "lockstep/train/report_history.h"
+#include "lockstep/train/trace_file.h"
 
 namespace lockstep::train {
 
@@ -25,6 +26,7 @@ struct Report {
   RunHistory history;
   std::vector<ReportSample> samples;
   std::vector<std::string> messages;  // notices and warnings
+  std::vector<RankTrace> trace;       // of each rank; none where it was not recorded
 };
 
 std::string report_page(const Report& report);

@@ -11,13 +11,13 @@ inline constexpr std::string_view kReportStyle = R"(
   color-scheme: light dark;
   --page: #f6f7f9; --card: #ffffff; --line: #e2e6eb; --grid: #edf0f3; --axis: #b6bec9;
   --text: #1c2128; --quiet: #626c79; --blue: #2563c9; --orange: #c8600a; --teal: #0d857c;
-  --purple: #7a4fc4; --grey: #9aa4b1; --good: #18794e; --warn: #a15c00; --bad: #b42318;
+  --purple: #7a4fc4; --rose: #c43d5c; --grey: #9aa4b1; --good: #18794e; --warn: #a15c00; --bad: #b42318;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #0e1116; --card: #161a21; --line: #2a303a; --grid: #222833; --axis: #4a5361;
     --text: #e4e8ee; --quiet: #98a2b0; --blue: #6ea3f7; --orange: #efa055; --teal: #4fc2b5;
-    --purple: #b295ee; --grey: #6b7583; --good: #55c794; --warn: #e3b155; --bad: #f38b80;
+    --purple: #b295ee; --rose: #f08299; --grey: #6b7583; --good: #55c794; --warn: #e3b155; --bad: #f38b80;
   }
 }
 * { box-sizing: border-box; }
@@ -69,6 +69,15 @@ svg.chart { display: block; width: 100%; min-width: 300px; height: auto; }
 i.faint { background: var(--blue); opacity: 0.4; } i.grey { background: var(--grey); }
 i.blue { background: var(--blue); } i.orange { background: var(--orange); }
 i.teal { background: var(--teal); } i.purple { background: var(--purple); }
+i.rose { background: var(--rose); } .curve.rose { stroke: var(--rose); }
+svg.timeline { min-width: 860px; }
+.bar.blue { fill: var(--blue); } .bar.orange { fill: var(--orange); }
+.bar.teal { fill: var(--teal); } .bar.purple { fill: var(--purple); }
+.bar.rose { fill: var(--rose); } .bar.grey { fill: var(--grey); }
+g:hover > .bar { filter: brightness(1.15); }
+.inbar { fill: var(--card); font-size: 10.5px; text-anchor: middle; pointer-events: none; }
+.rank { fill: var(--text); font-size: 12.5px; font-weight: 600; } .between { opacity: 0.5; }
+.note { margin: 10px 0 0; color: var(--quiet); font-size: 13px; }
 .pointer { stroke: var(--quiet); stroke-dasharray: 3 3; visibility: hidden; }
 .tip { position: absolute; top: 6px; padding: 5px 10px; border: 1px solid var(--line);
   border-radius: 6px; background: var(--card); font-size: 12.5px; line-height: 1.45;

@@ -43,6 +43,29 @@ std::string plain_row(std::string_view style, std::string_view name, const std::
       style, name, amount);
 }
 
+// What lies beside the sum of times where several workers shared the steps.
+std::string worker_rows(const RunHistory& history) {
+  if (history.shared_steps == 0) return "";
+  const auto row = [](std::string_view name, const std::string& value) {
+    return fmt::format(
+        "<tr class=\"beside\"><td class=\"name\">{}</td><td class=\"number\" colspan=\"2\">{}</td>"
+        "</tr>\n",
+        name, value);
+  };
+  const auto steps = static_cast<double>(history.shared_steps);
+  const auto slowest = std::ranges::max_element(
+      history.slowest, {}, [](const auto& rank_and_steps) { return rank_and_steps.second; });
+  std::string rows = row("communication", format_duration(history.communication_seconds));
+  rows += row("sent by all ranks", format_bytes(static_cast<double>(history.bytes_sent)));
+  rows +=
+      row("most often slowest", fmt::format("rank {}, {:.0f}%", slowest->first,
+                                            share_of(static_cast<double>(slowest->second), steps)));
+  if (history.staleness > 0) {
+    rows += row("staleness", fmt::format("{:.2f} updates", history.staleness / steps));
+  }
+  return rows;
+}
+
 }  // namespace
 
 double other_seconds(const Report& report) {
@@ -81,11 +104,15 @@ std::string time_section(const Report& report) {
     std::string_view style;
     double seconds;
   };
-  const std::vector<Part> parts = {{"computing", "blue", history.compute_seconds},
-                                   {"waiting for data", "orange", history.data_seconds},
-                                   {"checkpoints", "purple", history.checkpoint_seconds},
-                                   {"validation", "teal", history.validation_seconds},
-                                   {"other", "grey", other_seconds(report)}};
+  const double exposed = std::min(history.exposed_seconds, history.compute_seconds);
+  std::vector<Part> parts = {{"computing", "blue", history.compute_seconds - exposed},
+                             {"waiting for data", "orange", history.data_seconds},
+                             {"checkpoints", "purple", history.checkpoint_seconds},
+                             {"validation", "teal", history.validation_seconds},
+                             {"other", "grey", other_seconds(report)}};
+  if (history.shared_steps > 0) {
+    parts.insert(parts.begin() + 1, {"waiting for ranks", "rose", exposed});
+  }
   const double all = all_seconds(report);
   std::string stack;
   std::string rows;
@@ -103,8 +130,8 @@ std::string time_section(const Report& report) {
       "<section class=\"card third\"><div class=\"head\"><h2>Time</h2></div>\n"
       "<div class=\"stack\">{}</div>\n<table>\n{}"
       "<tr class=\"sum\"><td class=\"name\">all</td><td class=\"number\">{}</td><td></td></tr>\n"
-      "</table></section>\n",
-      stack, rows, format_duration(all));
+      "{}</table></section>\n",
+      stack, rows, format_duration(all), worker_rows(history));
 }
 
 }  // namespace lockstep::train

@@ -18,6 +18,7 @@
 #include "lockstep/train/run_folder.h"
 #include "lockstep/train/run_group.h"
 #include "lockstep/train/run_start.h"
+#include "lockstep/train/run_trace.h"
 #include "lockstep/train/trainer.h"
 
 namespace lockstep::train {
@@ -68,6 +69,7 @@ class Run {
                                           solved(options.train.batch).accumulation)),
         trainer_(options.train, *ops_, *strategy_),
         source_(make_source()) {
+    if (options_.trace) strategy_->trace().keep(options_.trace_steps);
     group_.check_data(fingerprint(*source_));
     resumed_ = start();
     if (folder_) folder_->write_config(config_.resolved());
@@ -84,11 +86,15 @@ class Run {
       break;
     }
     if (!saved_) save();
+    if (options_.trace) write_trace();
     if (outcome == RunOutcome::kInterrupted && saved_) tell_interrupted();
     // Nobody leaves while the leader saves: that would look like a failure.
     if (strategy_->in_lockstep()) group_.barrier();
     return outcome;
   }
+
+  // That was written; empty: none.
+  const std::filesystem::path& trace() const { return trace_; }
 
  private:
   // The leader first: what it makes of a text the others find.
@@ -153,6 +159,7 @@ class Run {
     facts.parameters = plan.flat.count();
     facts.workers = group_.size();
     facts.strategy = strategy_->name();
+    facts.work = work_of_workers();
     facts.step_flops = (plan.flops.forward + plan.flops.backward) * micro_batches;
     // All at once, as they will compute.
     const double peak = measure_peak_flops(*ops_, plan.setup.dtype);
@@ -165,18 +172,28 @@ class Run {
     return facts;
   }
 
+  // Micro-batches of a step.
+  std::vector<double> work_of_workers() const {
+    std::vector<double> work;
+    for (int i = 0; strategy_->in_lockstep() && i < group_.size(); ++i) {
+      const auto share = parallel::share_of(step_plan(options_.train.batch), 1, i, group_.size());
+      work.push_back(static_cast<double>(share.micro_batches));
+    }
+    return work;
+  }
+
   // Whether it was done: not where a worker was asked to end.
   bool step(const parallel::StepPlan& plan, const parallel::Share& share) {
     const auto begin = SteadyClock::now();
     const std::int64_t first =
         (share.step - 1) * plan.sequences + share.first_micro_batch * plan.micro;
-    const auto micro_batches =
-        source_->training(static_cast<std::uint64_t>(first), static_cast<int>(share.micro_batches));
+    const auto micro_batches = read_batches(static_cast<std::uint64_t>(first), share);
     StepRecord record;
     record.data_seconds = seconds_since(begin);
     auto metrics = trainer_.step(micro_batches, share, stop_.came());
     if (!metrics) return false;
     record.metrics = std::move(*metrics);
+    record.workers = costs_of_workers(record.metrics.costs);
     saved_ = false;
     check_finite(record.metrics, micro_batches,
                  static_cast<std::uint64_t>(share.first_micro_batch * plan.micro));
@@ -192,6 +209,13 @@ class Run {
       write_sample(done);
     }
     return true;
+  }
+
+  std::span<const nn::Batch> read_batches(std::uint64_t first, const parallel::Share& share) {
+    strategy_->trace().begin_step(share.step);
+    const parallel::TraceScope scope(strategy_->trace(),
+                                     {.lane = parallel::TraceLane::kWaiting, .kind = "data"});
+    return source_->training(first, static_cast<int>(share.micro_batches));
   }
 
   static bool is_due(int every, std::int64_t step) { return every > 0 && step % every == 0; }
@@ -236,9 +260,12 @@ class Run {
   // batches: the sum is the same for any number of workers.
   void validate(StepRecord& record) {
     const auto begin = SteadyClock::now();
+    const parallel::TraceScope scope(strategy_->trace(),
+                                     {.lane = parallel::TraceLane::kCompute, .kind = "validation"});
     std::uint64_t batches = source_->validation_batches();
     if (options_.validate_batches > 0) {
-      batches = std::min(batches, static_cast<std::uint64_t>(options_.validate_batches));
+      const std::int64_t each = step_plan(options_.train.batch).micro_batches();
+      batches = std::min(batches, static_cast<std::uint64_t>(options_.validate_batches * each));
     }
     const bool shared = strategy_->in_lockstep();
     if (!shared && !group_.leads()) return;
@@ -270,6 +297,8 @@ class Run {
   // A full disk does not end a run: what was saved before is still there.
   void save() {
     const auto begin = SteadyClock::now();
+    const parallel::TraceScope scope(strategy_->trace(),
+                                     {.lane = parallel::TraceLane::kCompute, .kind = "checkpoint"});
     strategy_->collect();
     saved_ = true;
     if (!group_.leads()) return;
@@ -289,6 +318,17 @@ class Run {
                         : fmt::format("The one of step {} is as it was", steps.front())));
     }
     saving_seconds_ += seconds_since(begin);
+  }
+
+  // As with a checkpoint: a run does not end for it.
+  void write_trace() {
+    try {
+      trace_ = write_run_trace(group_, *strategy_, options_.dir);
+      audience_.notice(fmt::format("what the last steps did is in {}", trace_.string()));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kSystem) throw;
+      audience_.warning(fmt::format("there is no trace of this run: {}", error.what()));
+    }
   }
 
   void tell_interrupted() const {
@@ -319,6 +359,7 @@ class Run {
   bool resumed_ = false;
   bool saved_ = false;         // what is now
   double saving_seconds_ = 0;  // since the last step was told of
+  std::filesystem::path trace_;
 };
 
 }  // namespace
@@ -339,6 +380,7 @@ RunOutcome run_training(RunOptions& options, const Config& config,
     end.reason =
         outcome == RunOutcome::kFinished ? RunEnd::Reason::kFinished : RunEnd::Reason::kInterrupted;
     end.seconds = seconds_since(begin);
+    end.trace = run.trace();
     audience.end(end);
     return outcome;
   } catch (const std::exception& error) {

@@ -5,6 +5,7 @@
 //     checkpoints/     train/checkpoint.h
 //     data/            token files made from texts
 //     metrics.jsonl, tensorboard/, report.html
+//     trace.json       where train.trace is on
 //     lock             held by the process that trains
 #pragma once
 

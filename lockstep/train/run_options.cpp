@@ -21,9 +21,15 @@ void bind(Config& config, RunOptions& options) {
               "Steps between losses on the data that is held back; 0: only at the end.",
               {.min = 0});
   config.bind("train.validate_batches", options.validate_batches,
-              "Micro-batches of such a validation; 0: all there are.", {.min = 0});
+              "Batches of such a validation, each as large as that of a step; 0: all there are.",
+              {.min = 0});
   config.bind("train.log_every", options.log_every,
               "Steps between lines of progress where the output is no terminal.", {.min = 1});
+  config.bind("train.trace", options.trace,
+              "Whether to record what every rank computes, sends and waits for: trace.json in "
+              "run.dir, for Perfetto, and a timeline in the report.");
+  config.bind("train.trace_steps", options.trace_steps, "The last so many steps are in it.",
+              {.min = 1});
   config.bind("sample.every", options.sample.every,
               "Steps between texts that the model writes; 0: none.", {.min = 0});
   config.bind("sample.tokens", options.sample.tokens, "Tokens of such a text.", {.min = 1});

@@ -30,8 +30,10 @@ struct RunOptions {
   bool resume = true;
   int steps = 1000;
   int validate_every = 250;
-  int validate_batches = 0;  // micro-batches; 0: all
+  int validate_batches = 0;  // as large as a step; 0: all
   int log_every = 10;
+  bool trace = false;
+  int trace_steps = 20;
 };
 
 // Declares all keys, and the names that other trainers have for them; `options` must outlive

@@ -46,6 +46,7 @@ Trainer::Trainer(const TrainOptions& options, Ops& ops)
 void Trainer::start() {
   strategy_.start(replica_);
   replica_.set_listener(&strategy_);
+  if (strategy_.trace().on()) block_trace_.emplace(strategy_.trace(), replica_, strategy_);
   started_ = true;
 }
 
@@ -58,16 +59,26 @@ void Trainer::set_state(const TrainState& state) {
   }
 }
 
+void Trainer::begin_micro_batch(std::int64_t index, std::int64_t count) {
+  const parallel::TraceScope scope(strategy_.trace(), {.lane = parallel::TraceLane::kCompute,
+                                                       .kind = "prepare",
+                                                       .of = "micro-batch",
+                                                       .index = index});
+  strategy_.begin_micro_batch(index, count);
+}
+
 std::vector<double> Trainer::accumulate(std::span<const nn::Batch> micro_batches,
                                         const parallel::Share& share, std::int64_t targets) {
   const double factor = loss_scale() / static_cast<double>(targets);
   const auto count = static_cast<std::int64_t>(micro_batches.size());
   std::vector<double> losses;
   if (count == 0) strategy_.begin_micro_batch(0, 0);
+  // Not before: what else is run, a validation, is no part of a step.
+  if (block_trace_) replica_.set_listener(&*block_trace_);
   for (std::int64_t i = 0; i < count; ++i) {
     const auto begin = SteadyClock::now();
     const nn::Batch& batch = micro_batches[static_cast<std::size_t>(i)];
-    strategy_.begin_micro_batch(i, count);
+    begin_micro_batch(i, count);
     const Tensor rows = replica_.forward_backward(
         batch, {.seed = static_cast<std::uint64_t>(options_.seed),
                 .step = static_cast<std::uint64_t>(share.step),
@@ -77,9 +88,12 @@ std::vector<double> Trainer::accumulate(std::span<const nn::Batch> micro_batches
     ops_.synchronize();
     losses.push_back(nn::sum_of(rows));
     if (strategy_.worker() == options_.slow_rank) {
+      const parallel::TraceScope scope(strategy_.trace(),
+                                       {.lane = parallel::TraceLane::kCompute, .kind = "delay"});
       std::this_thread::sleep_for((SteadyClock::now() - begin) * (options_.slow_factor - 1));
     }
   }
+  if (block_trace_) replica_.set_listener(&strategy_);
   return losses;
 }
 
@@ -93,6 +107,9 @@ StepMetrics Trainer::step(std::span<const nn::Batch> micro_batches) {
 std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batches,
                                          const parallel::Share& share, bool stops) {
   const auto begin = SteadyClock::now();
+  strategy_.trace().begin_step(share.step);
+  const parallel::TraceScope scope(
+      strategy_.trace(), {.lane = parallel::TraceLane::kStep, .kind = "step", .index = share.step});
   parallel::StepStart mine{.loss_scale = loss_scale(), .stops = stops};
   for (const nn::Batch& batch : micro_batches) {
     mine.targets += nn::count_targets(batch);

@@ -22,6 +22,7 @@
 
 #include "lockstep/nn/replica.h"
 #include "lockstep/optim/loss_scale.h"
+#include "lockstep/parallel/block_trace.h"
 #include "lockstep/parallel/strategy.h"
 #include "lockstep/train/options.h"
 
@@ -77,6 +78,7 @@ class Trainer {
   void set_state(const TrainState& state);
 
  private:
+  void begin_micro_batch(std::int64_t index, std::int64_t count);
   // The sum of losses of each.
   std::vector<double> accumulate(std::span<const nn::Batch> micro_batches,
                                  const parallel::Share& share, std::int64_t targets);
@@ -89,6 +91,7 @@ class Trainer {
   parallel::Strategy& strategy_;
   bool started_ = false;
   nn::Replica replica_;
+  std::optional<parallel::BlockTrace> block_trace_;  // where the strategy's trace is on
   TrainState state_;
 };
 

@@ -103,9 +103,10 @@ inline void expect_fused_bits(Ops& ops, const OpCase& one, ops::Activation activ
   const Tensors& t = apart.tensors();
   const ScratchMemory scratch(one.scratch(ops));
   ops.use_scratch(scratch.tensor());
-  ops.run(ops::Linear{.x = t["x"], .weight = t["weight"], .bias = t["bias"], .y = t["y"]});
-  ops.run(ops::Activate{
-      .activation = activation, .z = t["y"], .y = t["y"], .derivative = t["derivative"]});
+  const Tensor z = ops::is_given(t["z"]) ? t["z"] : t["y"];
+  ops.run(ops::Linear{.x = t["x"], .weight = t["weight"], .bias = t["bias"], .y = z});
+  ops.run(
+      ops::Activate{.activation = activation, .z = z, .y = t["y"], .derivative = t["derivative"]});
   ops.synchronize();
   ops.use_scratch({});
   for (const OpField& field : one.fields) {

@@ -178,6 +178,30 @@ class EventFile : public ObservedRun {
   }
 };
 
+TEST_F(EventFile, TellsWhereTheTimeOfSeveralWorkersWent) {
+  const auto observer = make_event_file();
+  observer->begin(facts());
+  StepRecord shared = record(1);
+  shared.workers = {.compute_seconds = 0.5,
+                    .communication_seconds = 0.25,
+                    .exposed_seconds = 0.125,
+                    .bytes_sent = 4096,
+                    .staleness = 2,
+                    .slowest_rank = 3,
+                    .slowest_seconds = 0.75};
+  observer->step(shared);
+  auto scalars = reader::events_in(bytes_of(files()[0]))[1].scalars;
+  for (const auto& [name, value] : std::map<std::string, float>{{"compute_ms", 500.0F},
+                                                                {"communication_ms", 250.0F},
+                                                                {"exposed_ms", 125.0F},
+                                                                {"bytes_sent", 4096.0F},
+                                                                {"staleness", 2.0F},
+                                                                {"slowest_rank", 3.0F},
+                                                                {"slowest_ms", 750.0F}}) {
+    EXPECT_EQ(scalars.at(name), value) << name;
+  }
+}
+
 TEST_F(EventFile, HoldsEveryStep) {
   const auto observer = make_event_file();
   observer->begin(facts());

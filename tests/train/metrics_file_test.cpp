@@ -48,6 +48,34 @@ TEST(MetricsLine, IsOneObjectWithTheNamesThatToolsKnow) {
             "\"loss_scale\":1024.0,\"skipped\":true}\n");
 }
 
+TEST(MetricsLine, TellsWhereTheTimeOfSeveralWorkersWent) {
+  StepRecord record;
+  record.metrics.step = 1;
+  record.workers = {.compute_seconds = 0.5,
+                    .communication_seconds = 0.25,
+                    .exposed_seconds = 0.125,
+                    .bytes_sent = (std::uint64_t{1} << 53) + 1,
+                    .slowest_rank = 3,
+                    .slowest_seconds = 0.75};
+  const std::string line = metrics_line(record, false);
+  EXPECT_THAT(line, HasSubstr(",\"compute_ms\":500.0,\"communication_ms\":250.0,"
+                              "\"exposed_ms\":125.0,\"bytes_sent\":9007199254740993,"
+                              "\"slowest_rank\":3,\"slowest_ms\":750.0,"));
+  record.workers->staleness = 1.5;
+  EXPECT_THAT(metrics_line(record, false), HasSubstr(",\"staleness\":1.5,"));
+  const auto back = parse_metrics_line(metrics_line(record, false));
+  ASSERT_TRUE(back && back->workers);
+  EXPECT_EQ(back->workers->compute_seconds, 0.5);
+  EXPECT_EQ(back->workers->communication_seconds, 0.25);
+  EXPECT_EQ(back->workers->exposed_seconds, 0.125);
+  EXPECT_EQ(back->workers->bytes_sent, record.workers->bytes_sent);
+  EXPECT_EQ(back->workers->staleness, 1.5);
+  EXPECT_EQ(back->workers->slowest_rank, 3);
+  EXPECT_EQ(back->workers->slowest_seconds, 0.75);
+  record.workers.reset();
+  EXPECT_FALSE(parse_metrics_line(metrics_line(record, false))->workers);
+}
+
 TEST(MetricsLine, NumbersReadBackToTheSameBits) {
   for (const double value : {0.0, -0.0, 1.0 / 3, 0.1, 1e-310, 5e-324, 1.7976931348623157e308, 1e16,
                              123456789012345678.0, -2.0, std::nextafter(2.718281828, 3.0)}) {

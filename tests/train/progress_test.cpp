@@ -43,6 +43,9 @@ TEST(ProgressLine, TellsWhatIsKnown) {
       {[](Progress& p) { p.validation_loss = 3.3; },
        "step   120/5,000  loss 3.2143  val 3.3000  lr 5.80e-04  norm 0.931  12,345 tokens/s  "
        "48.2 GFLOP/s (71%)  1.21 GiB  12m 34s left"},
+      {[](Progress& p) { p.straggler = {.rank = 3, .times = 2.94}; },
+       "step   120/5,000  loss 3.2143  rank 3 is 2.9x slower  lr 5.80e-04  norm 0.931  "
+       "12,345 tokens/s  48.2 GFLOP/s (71%)  1.21 GiB  12m 34s left"},
       {[](Progress& p) { p.peak_flops = 0; },
        "step   120/5,000  loss 3.2143  lr 5.80e-04  norm 0.931  12,345 tokens/s  "
        "48.2 GFLOP/s  1.21 GiB  12m 34s left"},
@@ -147,6 +150,28 @@ TEST(ProgressMeter, WhatIsLeftCountsDataCheckpointsAndValidations) {
   EXPECT_NEAR(progress.tokens_per_second, 1000, 1e-9);
 }
 
+TEST(ProgressMeter, NamesAStragglerWhileThereIsOne) {
+  RunFacts facts;
+  facts.workers = 3;
+  facts.work = {2, 1, 1};
+  ProgressMeter meter(facts);
+  const auto after = [&](int steps, double last) {
+    Progress progress;
+    for (int i = 0; i < steps; ++i) {
+      StepRecord record = took(i + 1, 1);
+      record.metrics.costs = {
+          {.compute_seconds = 2}, {.compute_seconds = 1}, {.compute_seconds = last}};
+      progress = meter.add(record);
+    }
+    return progress;
+  };
+  EXPECT_FALSE(after(30, 1).straggler) << "the first has twice the work";
+  const Progress slow = after(20, 3);
+  ASSERT_TRUE(slow.straggler);
+  EXPECT_THAT(progress_line(slow), HasSubstr("  rank 2 is 3.0x slower  "));
+  EXPECT_FALSE(after(20, 1).straggler);
+}
+
 TEST(ProgressText, OpensAndCloses) {
   RunFacts facts;
   facts.folder = "runs/a";
@@ -159,6 +184,9 @@ TEST(ProgressText, OpensAndCloses) {
   EXPECT_EQ(opening_text(facts),
             "gpt2 of 4 x 128, 1.2 million parameters in bf16\ncpu, 2 threads\n"
             "a.txt: 1,003 tokens\n5,000 steps, into runs/a\n");
+  facts.workers = 4;
+  facts.strategy = "ddp";
+  EXPECT_THAT(opening_text(facts), HasSubstr("\ncpu, 2 threads\n4 workers, ddp\na.txt"));
   facts.peak_flops = 67.9e9;
   facts.first_step = 301;
   facts.memory_bytes = 1 << 30;

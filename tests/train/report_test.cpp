@@ -190,6 +190,38 @@ TEST_F(ReportFile, HasEveryPart) {
   EXPECT_THAT(page, HasSubstr(row("grey", "other", "1.5s")));
 }
 
+TEST_F(ReportFile, TellsWhereTheTimeOfSeveralWorkersWent) {
+  RunFacts these = told();
+  these.workers = 4;
+  these.strategy = "ddp";
+  const auto metrics = make_metrics_file();
+  const auto observer = make_report();
+  for (RunObserver* one : {metrics.get(), observer.get()}) {
+    one->begin(these);
+    for (std::int64_t step = 1; step <= 20; ++step) {
+      StepRecord taken = record(step);
+      taken.workers = {.compute_seconds = 0.15,
+                       .communication_seconds = 0.2,
+                       .exposed_seconds = 0.1,
+                       .bytes_sent = 1 << 20,
+                       .slowest_rank = step % 4 == 0 ? 1 : 3,
+                       .slowest_seconds = 0.15};
+      one->step(taken);
+    }
+    one->end({.seconds = 15});
+  }
+  const std::string page = bytes_of(folder_ / "report.html");
+  for (const char* part :
+       {"<dt>Workers</dt><dd>4, ddp</dd>", "<h2>Workers</h2>", "communication under way",
+        "computing</td><td class=\"number\">3.0s",
+        "waiting for ranks</td><td class=\"number\">2.0s",
+        "communication</td><td class=\"number\" colspan=\"2\">4.0s", "20 MiB", "rank 3, 75%"}) {
+    EXPECT_THAT(page, HasSubstr(part));
+  }
+  EXPECT_THAT(page, Not(HasSubstr("One step")));
+  EXPECT_THAT(page, Not(HasSubstr("staleness")));
+}
+
 TEST_F(ReportFile, NeedsNothingElse) {
   const std::string page = report(told(), {.seconds = 15});
   for (const char* reference : {"http", "src=", "href", "@import", "url(", "<link", "//"}) {

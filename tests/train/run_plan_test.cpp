@@ -26,6 +26,7 @@ TrainOptions small() {
   options.model.heads = 4;
   options.model.vocabulary = 300;
   options.batch = {.sequence = 256, .micro = 8, .accumulation = 2};
+  options.recompute = Recompute::kNone;
   return options;
 }
 

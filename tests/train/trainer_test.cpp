@@ -86,7 +86,7 @@ TEST(Trainer, TheSameOptionsGiveTheSameBits) {
       options.model.dropout = 0.1;
       const auto once = trained(make_ops, options, 3);
       EXPECT_EQ(trained(make_ops, options, 3), once);
-      for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
+      for (const Recompute recompute : plan::kAllRecompute) {
         options.recompute = recompute;
         EXPECT_EQ(trained(make_ops, options, 3), once)
             << make_ops()->name() << ", " << name(precision) << ", " << plan::name(recompute);

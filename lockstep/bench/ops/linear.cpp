@@ -125,10 +125,10 @@ std::string_view activation_name(ops::Activation activation) {
 }
 
 OpCase activation_case(DType dtype, const LinearSizes& sizes, bool bias, ops::Activation activation,
-                       bool derivative) {
+                       bool derivative, bool z) {
   OpCase one;
-  one.name = fmt::format("{}, {}{}{}", sizes.text(), activation_name(activation),
-                         bias ? ", bias" : "", derivative ? ", derivative" : "");
+  one.name = fmt::format("{}, {}{}{}{}", sizes.text(), activation_name(activation),
+                         bias ? ", bias" : "", derivative ? ", derivative" : "", z ? ", z" : "");
   one.fields = layer_fields(sizes, dtype, bias);
   const Shape out{sizes.rows, sizes.out};
   // z itself may be rounded to its neighbour, and y and the derivative follow it.
@@ -137,13 +137,15 @@ OpCase activation_case(DType dtype, const LinearSizes& sizes, bool bias, ops::Ac
   if (derivative) {
     one.fields.push_back(output("derivative", dtype, out, {.noise = noise, .coarse = 4}));
   }
+  if (z) one.fields.push_back(output("z", dtype, out, {.noise = noise_of_sum(sizes.in)}));
   one.run = [activation](Ops& ops, const Tensors& t) {
     ops.run(ops::LinearActivation{.x = t["x"],
                                   .weight = t["weight"],
                                   .bias = t["bias"],
                                   .activation = activation,
                                   .y = t["y"],
-                                  .derivative = t["derivative"]});
+                                  .derivative = t["derivative"],
+                                  .z = t["z"]});
   };
   one.scratch = layer_scratch(sizes, dtype, dtype);
   one.flops = sizes.flops();
@@ -163,17 +165,18 @@ std::vector<OpCase> activation_cases(DType dtype) {
   using enum ops::Activation;
   std::vector<OpCase> cases;
   for (const LinearSizes& sizes : kOddLayers) {
-    cases.push_back(activation_case(dtype, sizes, true, kGeluTanh, true));
+    cases.push_back(activation_case(dtype, sizes, true, kGeluTanh, true, true));
   }
   for (const ops::Activation activation : {kGeluTanh, kGeluErf, kRelu}) {
-    cases.push_back(activation_case(dtype, {7, 19, 23}, true, activation, true));
-    cases.push_back(activation_case(dtype, {7, 19, 23}, false, activation, false));
+    cases.push_back(activation_case(dtype, {7, 19, 23}, true, activation, true, false));
+    cases.push_back(activation_case(dtype, {7, 19, 23}, false, activation, false, false));
+    cases.push_back(activation_case(dtype, {7, 19, 23}, false, activation, false, true));
   }
   return cases;
 }
 
 OpCase activation_typical(DType dtype) {
-  return activation_case(dtype, kUp, true, ops::Activation::kGeluTanh, true);
+  return activation_case(dtype, kUp, true, ops::Activation::kGeluTanh, true, false);
 }
 
 // ---- linear_backward_input

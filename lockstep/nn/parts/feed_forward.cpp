@@ -32,17 +32,12 @@ void FeedForwardPart::declare(Declaration& declaration, std::int64_t rows, bool 
 }
 
 void FeedForwardPart::forward_up(const Pass& pass, const Tensor& x) const {
-  const Tensor& active = tensor(pass, kActive);
-  if (pass.training && keeps_z(pass)) {
-    up_.forward(pass, x, tensor(pass, kZ));
-    pass.ops.run(ops::Activate{
-        .activation = options_.activation, .z = tensor(pass, kZ), .y = active, .derivative = {}});
-    return;
-  }
+  const bool keeps = pass.training && keeps_z(pass);
   // Where forward is run anew, only then.
   const bool later = pass.setup.recompute == Recompute::kFull && ops::is_given(pass.out.x);
-  const bool derives = pass.training && !later;
-  up_.forward(pass, x, options_.activation, active, derives ? tensor(pass, kDerivative) : Tensor());
+  const bool derives = pass.training && !keeps && !later;
+  up_.forward(pass, x, options_.activation, tensor(pass, kActive),
+              derives ? tensor(pass, kDerivative) : Tensor(), keeps ? tensor(pass, kZ) : Tensor());
 }
 
 void FeedForwardPart::forward_down(const Pass& pass, const Tensor& y,

@@ -3,7 +3,8 @@
 // What is kept of the wide part, by recomputation:
 //
 //   none, full   f(z) and f'(z), written by the product that makes z
-//   selective    z alone; restore() makes f(z) of it, in its place, and f'(z)
+//   selective    z alone, written by that product beside f(z); restore() makes f(z) of it again, in
+//                its place, and f'(z)
 #pragma once
 
 #include <cstddef>

@@ -29,13 +29,14 @@ void LinearPart::forward_some(const Pass& pass, const Tensor& x, std::int64_t fi
 }
 
 void LinearPart::forward(const Pass& pass, const Tensor& x, ops::Activation activation,
-                         const Tensor& y, const Tensor& derivative) const {
+                         const Tensor& y, const Tensor& derivative, const Tensor& z) const {
   pass.ops.run(ops::LinearActivation{.x = x,
                                      .weight = parameter(pass, kWeight),
                                      .bias = parameter(pass, kBias),
                                      .activation = activation,
                                      .y = y,
-                                     .derivative = derivative});
+                                     .derivative = derivative,
+                                     .z = z});
 }
 
 void LinearPart::backward_weight(const Pass& pass, const Tensor& dy, const Tensor& x) const {

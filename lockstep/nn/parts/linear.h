@@ -30,7 +30,7 @@ class LinearPart : public Part {
   // The outputs from `first` on, as many as y has columns.
   void forward_some(const Pass& pass, const Tensor& x, std::int64_t first, const Tensor& y) const;
   void forward(const Pass& pass, const Tensor& x, ops::Activation activation, const Tensor& y,
-               const Tensor& derivative) const;
+               const Tensor& derivative, const Tensor& z = {}) const;
   // Adds to the gradients of weight and bias; x may be overwritten afterwards.
   void backward_weight(const Pass& pass, const Tensor& dy, const Tensor& x) const;
   void backward_input(const Pass& pass, const Tensor& dy, const Tensor& dx) const;

@@ -31,10 +31,19 @@ void check(const Linear& op, const Accepts& accepts) {
 void check(const LinearActivation& op, const Accepts& accepts) {
   const FieldCheck fields("linear_activation", accepts);
   const Shape output = check_forward(fields, op.x, op.weight, op.bias, op.y);
-  if (!is_given(op.derivative)) return;
-  fields.expect({"derivative", op.derivative}, output, {op.x.dtype()}, "as y is");
-  fields.apart({"derivative", op.derivative},
-               {{"x", op.x}, {"weight", op.weight}, {"bias", op.bias}, {"y", op.y}});
+  if (is_given(op.derivative)) {
+    fields.expect({"derivative", op.derivative}, output, {op.x.dtype()}, "as y is");
+    fields.apart({"derivative", op.derivative},
+                 {{"x", op.x}, {"weight", op.weight}, {"bias", op.bias}, {"y", op.y}});
+  }
+  if (is_given(op.z)) {
+    fields.expect({"z", op.z}, output, {op.x.dtype()}, "as y is");
+    fields.apart({"z", op.z}, {{"x", op.x},
+                               {"weight", op.weight},
+                               {"bias", op.bias},
+                               {"y", op.y},
+                               {"derivative", op.derivative}});
+  }
 }
 
 void check(const LinearBackwardInput& op, const Accepts& accepts) {

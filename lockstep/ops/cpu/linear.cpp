@@ -129,7 +129,8 @@ void LinearLayers::run(const ops::LinearActivation& call, std::byte* scratch) {
   state_->multiply(task_of(call), call.x, call.weight, call.y,
                    {.bias = where_given(call.bias),
                     .activation = call.activation,
-                    .derivative = where_given(call.derivative)},
+                    .derivative = where_given(call.derivative),
+                    .z = where_given(call.z)},
                    scratch);
 }
 

@@ -132,6 +132,18 @@ void store_part(T* to, Floats x, std::size_t count) {
   std::memcpy(to, lanes, count * sizeof(T));
 }
 
+#if LOCKSTEP_VECTOR_BYTES == 64
+inline __mmask16 first_of_mask(std::size_t count) {
+  return static_cast<__mmask16>((1u << count) - 1);
+}
+inline Floats load_part(const float* from, std::size_t count) {
+  return _mm512_maskz_loadu_ps(first_of_mask(count), from);
+}
+inline void store_part(float* to, Floats x, std::size_t count) {
+  _mm512_mask_storeu_ps(to, first_of_mask(count), x);
+}
+#endif
+
 // f(index, part) for every vector of `count` elements: `part` lanes of it count.
 template <class F>
 void for_vectors(std::size_t count, F&& f) {

@@ -33,12 +33,14 @@ void run(const Linear& op) {
 void run(const LinearActivation& op) {
   with_float_type(op.x.dtype(), [&]<class T>(T) {
     const Elements<T> x(op.x), weight(op.weight), bias(op.bias), y(op.y), kept(op.derivative);
+    const Elements<T> sums(op.z);
     const std::int64_t in = op.x.shape()[1];
     for (std::int64_t row = 0; row < op.y.shape()[0]; ++row) {
       for (std::int64_t column = 0; column < op.y.shape()[1]; ++column) {
         const double z = to_double(rounded<T>(product(x, weight, bias, in, row, column)));
         y.set(row, column, activate(op.activation, z));
         if (kept.given()) kept.set(row, column, derivative(op.activation, z));
+        if (sums.given()) sums.set(row, column, z);
       }
     }
   });

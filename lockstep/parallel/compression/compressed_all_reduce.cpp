@@ -23,7 +23,7 @@ std::size_t rounded_up(std::size_t bytes) {
   return (bytes + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
 }
 
-std::vector<std::size_t> sizes_of_payloads(const Codec& codec, const Shards& shards) {
+std::vector<std::size_t> sizes_of_payloads(const Codec& codec, const BucketShards& shards) {
   std::vector<std::size_t> sizes;
   for (std::size_t r = 0; r < shards.ranks; ++r) sizes.push_back(codec.bytes(shards.size(r)));
   return sizes;
@@ -42,7 +42,7 @@ struct StagingParts {
   std::size_t bytes() const { return values + scratch + payloads + incoming; }
 };
 
-StagingParts staging_parts(const Codec& codec, const Shards& shards, DType gradients) {
+StagingParts staging_parts(const Codec& codec, const BucketShards& shards, DType gradients) {
   const std::size_t largest = shards.largest();
   return {.values = gradients == DType::kF32 ? 0 : rounded_up(largest * sizeof(float)),
           .scratch = rounded_up(codec.scratch_bytes(largest)),
@@ -50,7 +50,7 @@ StagingParts staging_parts(const Codec& codec, const Shards& shards, DType gradi
           .incoming = rounded_up(shards.ranks * codec.bytes(largest))};
 }
 
-Shards checked_shards(std::size_t elements, DType gradients, int ranks) {
+BucketShards checked_shards(std::size_t elements, DType gradients, int ranks) {
   if (ranks < 1) fail(ErrorCode::kInvalidArgument, "a bucket of {} ranks was asked for", ranks);
   if (!is_gradient_type(gradients)) {
     fail(ErrorCode::kInvalidArgument,
@@ -76,7 +76,7 @@ std::uint64_t bytes_sent(std::size_t all_shards, std::size_t own_shard, std::siz
 CompressedAllReduce::Memory CompressedAllReduce::memory(std::size_t elements, DType gradients,
                                                         int ranks,
                                                         const CompressionOptions& options) {
-  const Shards shards = checked_shards(elements, gradients, ranks);
+  const BucketShards shards = checked_shards(elements, gradients, ranks);
   const std::unique_ptr<Codec> codec = make_codec(options);
   if (ranks == 1 || elements == 0) return {};
   if (const auto wire = wire_type(options.compression, gradients)) {

@@ -72,7 +72,7 @@ class CompressedAllReduce {
   Communicator* communicator_;
   Compression compression_;
   std::unique_ptr<Codec> codec_;
-  Shards shards_;
+  BucketShards shards_;
   std::size_t own_;  // this rank, and its shard
   DType dtype_;
   std::span<float> residual_;

@@ -32,7 +32,7 @@ struct Bf16 {
   static constexpr std::size_t bytes(std::size_t count) { return bf16_block_bytes(count); }
 
   static void encode(float* x, std::size_t, std::byte* payload) {
-    auto* words = reinterpret_cast<Stored16*>(payload);
+    Stored16* words = reinterpret_cast<Stored16*>(payload);
     for (std::size_t i = 0; i < kBlock; ++i) {
       const std::uint16_t word = bf16_of(x[i]);
       words[i] = word;
@@ -40,7 +40,7 @@ struct Bf16 {
     }
   }
   static void decode(const std::byte* payload, float* x) {
-    const auto* words = reinterpret_cast<const Stored16*>(payload);
+    const Stored16* words = reinterpret_cast<const Stored16*>(payload);
     for (std::size_t i = 0; i < kBlock; ++i) x[i] = float_of_bf16(words[i]);
   }
 };
@@ -59,14 +59,14 @@ struct F16 {
     *payload = static_cast<std::byte>(exponent);
     const float up = power_of_two(127 + kExponentOfLargest - exponent);
     const float down = power_of_two(127 - kExponentOfLargest + exponent);
-    auto* words = reinterpret_cast<Stored16*>(payload + 1);
+    Stored16* words = reinterpret_cast<Stored16*>(payload + 1);
     to_halves(x, up, words);
     for (std::size_t i = 0; i < kBlock; ++i) x[i] -= float_of_half(words[i]) * down;
   }
   static void decode(const std::byte* payload, float* x) {
     const auto exponent = static_cast<std::uint32_t>(*payload);
     const float down = power_of_two(127 - kExponentOfLargest + exponent);
-    const auto* words = reinterpret_cast<const Stored16*>(payload + 1);
+    const Stored16* words = reinterpret_cast<const Stored16*>(payload + 1);
     for (std::size_t i = 0; i < kBlock; ++i) x[i] = float_of_half(words[i]) * down;
   }
 };
@@ -148,7 +148,7 @@ struct Onebit {
       most = largest[l] > most ? largest[l] : most;
     }
     const auto positive_count = static_cast<std::uint32_t>(count) - negative_count;
-    auto* means = reinterpret_cast<Stored16*>(payload);
+    Stored16* means = reinterpret_cast<Stored16*>(payload);
     means[0] = mean(positive, positive_count, most);
     means[1] = mean(negative, negative_count, most);
     const std::uint32_t p = static_cast<std::uint32_t>(means[0]) << 16;
@@ -164,7 +164,7 @@ struct Onebit {
   }
 
   static void decode(const std::byte* payload, float* x) {
-    const auto* means = reinterpret_cast<const Stored16*>(payload);
+    const Stored16* means = reinterpret_cast<const Stored16*>(payload);
     const std::uint32_t p = static_cast<std::uint32_t>(means[0]) << 16;
     const std::uint32_t n = static_cast<std::uint32_t>(means[1]) << 16;
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(payload + 4);

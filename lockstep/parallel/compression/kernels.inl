@@ -143,12 +143,12 @@ std::size_t collect(const float* values, float* residual, std::size_t first, std
 }
 
 void widen_halves(const std::byte* halves, float* out, std::size_t elements) {
-  const auto* words = reinterpret_cast<const Stored16*>(halves);
+  const Stored16* words = reinterpret_cast<const Stored16*>(halves);
   for (std::size_t i = 0; i < elements; ++i) out[i] = float_of_half(words[i]);
 }
 
 void narrow_to_halves(const float* values, std::byte* halves, std::size_t elements) {
-  auto* words = reinterpret_cast<Stored16*>(halves);
+  Stored16* words = reinterpret_cast<Stored16*>(halves);
   std::size_t done = 0;
   for (; done + kBlock <= elements; done += kBlock) to_halves(values + done, 1, words + done);
   for (; done < elements; ++done) words[done] = half_of(values[done]);

@@ -17,7 +17,7 @@
 namespace lockstep::parallel::LOCKSTEP_SET {
 namespace {
 
-// At any address in a payload.
+// At any address in a payload. (`auto` would lose that.)
 typedef std::uint16_t Stored16 __attribute__((aligned(1), may_alias));
 typedef float StoredFloat __attribute__((aligned(1), may_alias));
 

@@ -6,7 +6,7 @@
 
 namespace lockstep::parallel {
 
-struct Shards {
+struct BucketShards {
   std::size_t elements;
   std::size_t ranks;
 

@@ -51,13 +51,16 @@ TEST(Gemm, MultipliesOddShapesExactly) {
   }
 }
 
-// Several blocks of depth, packings of columns and areas, and shares of threads that are empty.
+// Several blocks of depth, groups, takings of own lines and stages, and threads that get nothing.
 TEST(Gemm, MultipliesWhatDoesNotFitIntoABlock) {
+  constexpr std::size_t kBeyondAStage = Blocks::kMostStage * Blocks::kMostDepth + 1;
   constexpr ProductShape kShapes[] = {{.m = 129, .n = 64, .k = Blocks::kMostDepth + 1},
-                                      {.m = 7, .n = 2 * Blocks::kMostColumns + 5, .k = 1100},
-                                      {.m = Blocks::kMostArea + 2, .n = 12, .k = 600},
-                                      {.m = 2, .n = Blocks::kMostArea + 13, .k = 64},
-                                      {.m = 1, .n = 1, .k = 3000}};
+                                      {.m = 7, .n = 2 * Blocks::kMostLines + 5, .k = 1100},
+                                      {.m = Blocks::kMostLines + 2, .n = 12, .k = 600},
+                                      {.m = 2, .n = Blocks::kMostLines + 13, .k = 64},
+                                      {.m = 1, .n = 1, .k = 3000},
+                                      {.m = 30, .n = 70, .k = kBeyondAStage},
+                                      {.m = 70, .n = 30, .k = kBeyondAStage}};
   for (const Isa isa : available_isas()) {
     for (const int threads : {1, 2, 3}) {
       ThreadTeam team(threads);
@@ -91,6 +94,38 @@ TEST(Gemm, FinishesInOrderAndRoundsOnce) {
                                        .added = (what & 2) != 0,
                                        .factor = (what & 4) != 0});
           }
+        }
+      }
+    }
+  }
+}
+
+// As products are cut that are larger than a test can be: a strip at a time, panel after panel.
+TEST(Gemm, GivesTheSameBitsHoweverItIsCut) {
+  for (const Isa isa : available_isas()) {
+    const Kernels& kernels = kernels_of(isa);
+    for (const int threads : {1, 3}) {
+      ThreadTeam team(threads);
+      const Cpu cpu{team, isa};
+      for (const bool rows_are_shared : {false, true}) {
+        for (const std::size_t k : {std::size_t{100}, std::size_t{1030}, std::size_t{4100}}) {
+          const ProductShape shape{.m = rows_are_shared ? 45u : 101u,
+                                   .n = rows_are_shared ? 203u : 97u,
+                                   .k = k,
+                                   .added = true};
+          const ProductInputs inputs = integer_inputs(shape);
+          Blocks blocks = plan_blocks(kernels, shape);
+          ASSERT_EQ(blocks.rows_are_shared, rows_are_shared);
+          const std::size_t shared_width = rows_are_shared ? kernels.rows : kernels.columns;
+          blocks.own_lines = rows_are_shared ? kernels.columns : kernels.rows;
+          blocks.group = shared_width;
+          blocks.panel = 2 * shared_width;
+          EXPECT_EQ(output_of(shape, inputs, packed_scratch(blocks, threads),
+                              [&](const Product& product, std::byte* scratch) {
+                                run_packed(kernels, cpu, blocks, product, scratch);
+                              }),
+                    packed(cpu, shape, inputs))
+              << name(isa) << ", " << threads << " threads: " << text(shape);
         }
       }
     }

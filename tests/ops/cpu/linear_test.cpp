@@ -269,7 +269,10 @@ TEST(LinearLayers, OfGpt2NeverTakeASlowPath) {
         if (isa != cpu::Isa::kScalar) {
           EXPECT_THAT(got, Not(HasSubstr("scalar")));
         }
-        if (isa == cpu::Isa::kAmx && dtype == DType::kBF16) {
+        const bool has_avx512 = isa == cpu::Isa::kAvx512 || isa == cpu::Isa::kAmx;
+        if (has_avx512 && dtype == DType::kF32) {
+          EXPECT_EQ(got, "packed, avx512") << rows << " rows, " << in << " to " << out;
+        } else if (isa == cpu::Isa::kAmx && dtype == DType::kBF16) {
           EXPECT_THAT(got, HasSubstr("amx")) << rows << " rows, " << in << " to " << out;
         } else if (expects_onednn && dtype == DType::kBF16 && cpu_has("avx512_bf16")) {
           EXPECT_THAT(got, HasSubstr("avx512_core_bf16"))

@@ -81,7 +81,7 @@ class Model {
 
  private:
   std::unique_ptr<Codec> codec_;
-  Shards shards_;
+  BucketShards shards_;
   bool feeds_back_;
   std::vector<std::vector<float>> residuals_;  // by rank
   std::vector<float> sum_residual_;

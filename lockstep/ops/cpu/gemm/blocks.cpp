@@ -3,44 +3,44 @@
 namespace lockstep::cpu::gemm {
 namespace {
 
-// The largest of `parts` shares of whole tiles.
-std::size_t largest_share(std::size_t count, std::size_t parts, std::size_t grain) {
-  const std::size_t grains = (count + grain - 1) / grain;
-  return (grains + parts - 1) / parts * grain;
+constexpr std::size_t kLine = 16;  // of the cache, in floats
+
+// Lines that have as many elements as allowed, or one strip.
+std::size_t lines_of(std::size_t elements, std::size_t depth, std::size_t width) {
+  return std::max(width, elements / std::max<std::size_t>(1, depth) / width * width);
+}
+
+std::size_t packed(std::size_t lines, std::size_t depth) {
+  return rounded_up(lines * depth, kLine);
 }
 
 }  // namespace
 
-Blocks plan_blocks(const Kernels& kernels, const ProductShape& shape, int threads) {
-  // A step of depth costs a thread its share's products and the packing of its rows and columns;
-  // packing an element takes about as long as this many products.
-  constexpr std::size_t kPackingCost = 8;
+std::size_t Blocks::shared_floats() const { return packed(panel, stage); }
+std::size_t Blocks::waiting_floats() const { return rounded_up(waiting * panel, kLine); }
+std::size_t Blocks::own_floats() const { return packed(own_lines, stage); }
+std::size_t Blocks::sum_floats() const {
+  return stage > depth && waiting == 0 ? rounded_up(own_lines * group, kLine) : 0;
+}
+
+Blocks plan_blocks(const Kernels& kernels, const ProductShape& shape) {
   Blocks blocks;
-  std::size_t rows = 0;
-  std::size_t columns = 0;
-  std::size_t least = 0;
-  const auto all = static_cast<std::size_t>(threads);
-  for (std::size_t row_parts = 1; row_parts <= all; ++row_parts) {
-    if (all % row_parts != 0) continue;
-    const std::size_t share_rows = largest_share(shape.m, row_parts, kernels.rows);
-    const std::size_t share_columns = largest_share(shape.n, all / row_parts, kernels.columns);
-    const std::size_t cost =
-        share_rows * share_columns + kPackingCost * (share_rows + share_columns);
-    if (row_parts > 1 && cost >= least) continue;
-    least = cost;
-    rows = share_rows;
-    columns = share_columns;
-    blocks.row_parts = row_parts;
-    blocks.column_parts = all / row_parts;
-  }
-  blocks.area_rows = even_piece(rows, Blocks::kMostArea, kernels.rows);
-  blocks.area_columns = even_piece(columns, Blocks::kMostArea, kernels.columns);
-  blocks.columns = std::min(blocks.area_columns, rounded_up(Blocks::kMostColumns, kernels.columns));
+  blocks.rows_are_shared = shape.m < shape.n;
+  const std::size_t shared = std::min(shape.m, shape.n);
+  const std::size_t shared_width = blocks.rows_are_shared ? kernels.rows : kernels.columns;
+  const std::size_t own_width = blocks.rows_are_shared ? kernels.columns : kernels.rows;
+  const std::size_t own = rounded_up(std::max(shape.m, shape.n), own_width);
   blocks.depth = even_piece(shape.k, Blocks::kMostDepth, 1);
-  // Sixteen floats are a line of the cache, with which each part begins.
-  blocks.packed_rows = rounded_up(blocks.area_rows * blocks.depth + Kernels::kSlack, 16);
-  blocks.packed_columns = rounded_up(blocks.columns * blocks.depth + Kernels::kSlack, 16);
-  if (blocks.depth < shape.k) blocks.sums = rounded_up(blocks.area_rows * blocks.area_columns, 16);
+  blocks.stage = std::min(shape.k, Blocks::kMostStage * blocks.depth);
+  std::size_t panel = lines_of(Blocks::kMostPanel, blocks.stage, shared_width);
+  if (blocks.stage < shape.k) {
+    blocks.waiting = own;
+    panel = std::min(panel, lines_of(Blocks::kMostWaiting, own, shared_width));
+  }
+  blocks.panel = std::max(shared_width, even_piece(shared, panel, shared_width));
+  blocks.group = std::min(blocks.panel, lines_of(Blocks::kMostGroup, blocks.depth, shared_width));
+  blocks.own_lines = std::min({own, rounded_up(Blocks::kMostLines, own_width),
+                               lines_of(Blocks::kMostOwn, blocks.stage, own_width)});
   return blocks;
 }
 

@@ -21,28 +21,36 @@ constexpr std::size_t even_piece(std::size_t count, std::size_t most, std::size_
   return rounded_up((count + pieces - 1) / pieces, grain);
 }
 
+// Rows and columns are multiples of those of a tile.
 struct Blocks {
   // A strip of rows of this depth takes a quarter of a first cache of 64 KiB, half of one of 32.
   static constexpr std::size_t kMostDepth = 512;
-  // Packed columns of that depth take 192 KiB of the second cache.
-  static constexpr std::size_t kMostColumns = 96;
-  // A packed element is used this often, which makes packing cheap.
-  static constexpr std::size_t kMostArea = 768;
+  // Blocks that are packed at once.
+  static constexpr std::size_t kMostStage = 8;
+  // Floats that are packed: of a thread's own lines, of a group, of a panel. 768 KiB, 192 KiB (of
+  // one block of depth) and 16 MiB.
+  static constexpr std::size_t kMostOwn = 192 * 1024;
+  static constexpr std::size_t kMostGroup = 48 * 1024;
+  static constexpr std::size_t kMostPanel = 4 * 1024 * 1024;
+  static constexpr std::size_t kMostLines = 384;
+  // Sums that wait: 8 MiB.
+  static constexpr std::size_t kMostWaiting = 2 * 1024 * 1024;
 
-  std::size_t row_parts = 1;  // times column_parts: the number of threads
-  std::size_t column_parts = 1;
-  std::size_t area_rows = 0;
-  std::size_t area_columns = 0;
-  std::size_t depth = 0;    // of a block
-  std::size_t columns = 0;  // packed at a time
+  bool rows_are_shared = false;  // rows of a, otherwise columns of b
+  std::size_t own_lines = 0;     // that a thread takes at a time, at most
+  std::size_t group = 0;         // lines
+  std::size_t panel = 0;         // lines
+  std::size_t depth = 0;         // of a block
+  std::size_t stage = 0;         // depth of the blocks that are packed at once
+  std::size_t waiting = 0;       // lines whose sums wait for the next stage; 0 where there is one
 
-  // Floats of one thread's scratch memory.
-  std::size_t packed_rows = 0;
-  std::size_t packed_columns = 0;
-  std::size_t sums = 0;  // none where there is one block
-  std::size_t floats() const { return packed_rows + packed_columns + sums; }
+  // Floats of scratch memory; each part begins with a line of the cache.
+  std::size_t shared_floats() const;
+  std::size_t waiting_floats() const;
+  std::size_t own_floats() const;  // of one thread
+  std::size_t sum_floats() const;  // of one thread
 };
 
-Blocks plan_blocks(const Kernels& kernels, const ProductShape& shape, int threads);
+Blocks plan_blocks(const Kernels& kernels, const ProductShape& shape);
 
 }  // namespace lockstep::cpu::gemm

@@ -90,6 +90,7 @@ void finish_rows(const gemm::Product& product, const float* tile, const gemm::Pl
   const auto* factor = reinterpret_cast<const T*>(with.factor);
   auto* output = reinterpret_cast<T*>(product.output);
   auto* derivatives = reinterpret_cast<T*>(with.derivative);
+  auto* sums = reinterpret_cast<T*>(with.z);
   const std::size_t count = place.columns;
   for (std::size_t i = 0; i < place.rows; ++i, tile += vectors * kLanes) {
     const std::size_t at = (place.row + i) * product.shape.n + place.column;
@@ -107,6 +108,7 @@ void finish_rows(const gemm::Product& product, const float* tile, const gemm::Pl
       row.each([&](Floats x, std::size_t j) { return x * other.x[j]; });
     }
     if constexpr (!std::is_same_v<Function, NoActivation>) {
+      if (sums != nullptr) store_row<whole>(sums + at, row, count);
       Row<vectors> derivative;
       row.each([&](Floats x, std::size_t j) {
         return Function::of(rounded_to(x, T{}), derivative.x[j]);

@@ -16,7 +16,8 @@ class Packed final : public Implementation {
 
   bool accepts(const ProductShape&) override { return true; }
   std::string name(const ProductShape&) override {
-    return "packed, " + std::string(cpu::name(cpu_.isa));
+    // What is not done in tiles, a CPU with tiles does in vectors.
+    return "packed, " + std::string(cpu::name(cpu_.isa == Isa::kAmx ? Isa::kAvx512 : cpu_.isa));
   }
   std::size_t scratch(const ProductShape& shape) override { return packed_scratch(cpu_, shape); }
   void run(const Product& product, std::byte* scratch) override {

@@ -32,9 +32,24 @@ struct Place {
   std::size_t columns = 0;
 };
 
+// Memory that will be needed soon, and comes into the caches while a tile is multiplied.
+struct Ahead {
+  static constexpr std::size_t kMostOutputs = 5;
+
+  // Strips: this many bytes for every step of depth.
+  const std::byte* strip = nullptr;
+  std::size_t strip_step = 0;
+  // Where the tile is going to be finished: `rows` rows of `row_bytes` of each matrix.
+  const std::byte* outputs[kMostOutputs] = {};
+  std::size_t output_count = 0;
+  std::size_t rows = 0;
+  std::size_t row_bytes = 0;
+  std::size_t row_stride = 0;
+};
+
 struct TypeKernels {
-  // Lays down all strips of the lines one after the other; the last is filled up with zeros. May
-  // write kSlack floats more.
+  // Lays down all strips of the lines one after the other; the last is filled up with zeros. Writes
+  // nothing behind them: others may pack there.
   void (*pack_rows)(const Lines& lines, float* strips);
   void (*pack_columns)(const Lines& lines, float* strips);
   // Finishes a tile and stores it to the output, whose type this is.
@@ -46,7 +61,6 @@ struct TypeKernels {
 };
 
 struct Kernels {
-  static constexpr std::size_t kSlack = 16;
   static constexpr std::size_t kMostTile = 14 * 32;  // elements
 
   std::size_t rows = 0;  // of a tile
@@ -54,7 +68,7 @@ struct Kernels {
   // tile = row_strip column_strip, or tile += where `add`. Sums begin at zero and run in order of
   // depth, and are then added: the same bits whatever the tile's size.
   void (*multiply)(std::size_t depth, const float* row_strip, const float* column_strip,
-                   float* tile, bool add);
+                   float* tile, bool add, const Ahead& ahead);
   TypeKernels f32, bf16, f16;
 
   const TypeKernels& of(DType dtype) const {

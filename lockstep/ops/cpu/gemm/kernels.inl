@@ -41,7 +41,7 @@ constexpr gemm::TypeKernels make_type_kernels() {
 template <std::size_t rows, std::size_t vectors>
 constexpr gemm::Kernels make_kernels() {
   constexpr std::size_t columns = vectors * kLanes;
-  static_assert(rows * columns <= gemm::Kernels::kMostTile && kLanes <= gemm::Kernels::kSlack);
+  static_assert(rows * columns <= gemm::Kernels::kMostTile);
   return {.rows = rows,
           .columns = columns,
           .multiply = multiply<rows, vectors>,

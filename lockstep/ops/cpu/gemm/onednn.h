@@ -1,5 +1,5 @@
 // Matrix products by oneDNN, Intel's library, where it is faster than what we have: bf16 on CPUs
-// that multiply it but have no tiles (tiled.h), f32 on any x86.
+// that multiply it but have no tiles (tiled.h), f32 on x86 without AVX-512.
 #pragma once
 
 #include <memory>

@@ -47,21 +47,37 @@ void pack_edge(const T* from, const gemm::Lines& lines, std::size_t count, float
   }
 }
 
-// Lines that lie side by side: every step of depth is a copy of `width` elements.
+// One step of a strip; nothing is written behind it.
 template <std::size_t width, class T>
-void pack_side_by_side(const T* from, const gemm::Lines& lines, float* strip) {
+inline void pack_step(const T* from, float* to) {
   constexpr std::size_t kWhole = width / kLanes * kLanes;
-  for (std::size_t p = 0; p < lines.depth; ++p, from += lines.depth_stride, strip += width) {
 #pragma GCC unroll 4
-    for (std::size_t i = 0; i < kWhole; i += kLanes) store(strip + i, load(from + i));
-    if constexpr (kWhole < width) {
-      store(strip + kWhole, load_part(from + kWhole, width - kWhole));
+  for (std::size_t i = 0; i < kWhole; i += kLanes) store(to + i, load(from + i));
+  if constexpr (kWhole < width) {
+    store_part(to + kWhole, load_part(from + kWhole, width - kWhole), width - kWhole);
+  }
+}
+
+// Strips whose lines lie side by side: every step of depth is a copy. Some steps are made of all
+// strips before the next ones, for what lies behind a strip in memory belongs to the next strip.
+template <std::size_t width, class T>
+void pack_side_by_side(const T* from, const gemm::Lines& lines, std::size_t strips, float* to) {
+  constexpr std::size_t kSteps = 16;
+  for (std::size_t p = 0; p < lines.depth; p += kSteps) {
+    const std::size_t end = lines.depth - p < kSteps ? lines.depth : p + kSteps;
+    for (std::size_t strip = 0; strip < strips; ++strip) {
+      for (std::size_t step = p; step < end; ++step) {
+        const T* at = from + step * lines.depth_stride + strip * width;
+        // Steps may lie pages apart, too far for the CPU to see what comes.
+        __builtin_prefetch(at + kSteps * lines.depth_stride);
+        pack_step<width>(at, to + (strip * lines.depth + step) * width);
+      }
     }
   }
 }
 
 // Lines one after the other: squares of them are transposed. Where the width is no multiple of
-// kLanes, the lanes that are too many are overwritten by what comes next.
+// kLanes, the lanes that are too many are overwritten by the next step, and the last step has none.
 template <std::size_t width, class T>
 void pack_one_after_other(const T* from, const gemm::Lines& lines, float* strip) {
   for (std::size_t p = 0; p < lines.depth; p += kLanes) {
@@ -78,7 +94,7 @@ void pack_one_after_other(const T* from, const gemm::Lines& lines, float* strip)
       }
       transpose(x);
     }
-    if (depth == kLanes) {
+    if (depth == kLanes && (width % kLanes == 0 || p + kLanes < lines.depth)) {
 #pragma GCC unroll 16
       for (std::size_t i = 0; i < kLanes; ++i) {
 #pragma GCC unroll 4
@@ -89,7 +105,8 @@ void pack_one_after_other(const T* from, const gemm::Lines& lines, float* strip)
     } else {
       for (std::size_t i = 0; i < depth; ++i) {
         for (std::size_t first = 0; first < width; first += kLanes) {
-          store(to + i * width + first, square[first / kLanes][i]);
+          store_some(to + i * width + first, square[first / kLanes][i],
+                     width - first < kLanes ? width - first : kLanes);
         }
       }
     }
@@ -99,17 +116,18 @@ void pack_one_after_other(const T* from, const gemm::Lines& lines, float* strip)
 template <std::size_t width, class T>
 void pack(const gemm::Lines& lines, float* strips) {
   const T* from = reinterpret_cast<const T*>(lines.data);
-  for (std::size_t first = 0; first < lines.count; first += width) {
-    const std::size_t count = lines.count - first < width ? lines.count - first : width;
-    if (count < width) {
-      pack_edge<width>(from, lines, count, strips);
-    } else if (lines.line_stride == 1) {
-      pack_side_by_side<width>(from, lines, strips);
-    } else {
-      pack_one_after_other<width>(from, lines, strips);
+  const std::size_t whole = lines.count / width;
+  if (lines.line_stride == 1) {
+    pack_side_by_side<width>(from, lines, whole, strips);
+  } else {
+    for (std::size_t i = 0; i < whole; ++i) {
+      pack_one_after_other<width>(from + i * width * lines.line_stride, lines,
+                                  strips + i * width * lines.depth);
     }
-    from += width * lines.line_stride;
-    strips += width * lines.depth;
+  }
+  if (lines.count > whole * width) {
+    pack_edge<width>(from + whole * width * lines.line_stride, lines, lines.count - whole * width,
+                     strips + whole * width * lines.depth);
   }
 }
 

@@ -1,20 +1,33 @@
 // Matrix products by packing, on any CPU and for any shape.
 //
-// The output is cut into as many parts as there are threads, rows by columns, and a thread's part
-// into areas. For an area, depth is gone through in blocks: the area's rows of a are packed into
-// strips, and its columns of b too, as many at a time as stay in the second cache; each pair of
-// strips makes a tile of sums, which wait in the area until the last block finishes them.
+// The smaller of the two matrices is shared: all threads pack it together, once, into strips. Of
+// the other each thread takes some lines after the other, as many as its second cache holds packed,
+// and multiplies them by all shared strips, a group at a time, which comes into the second cache
+// too:
 //
-//                 columns of b        depth blocks follow from the depth alone and sums run in
-//               +--------+--------+   order of depth: results do not depend on the number of
-//       rows    | thread | thread |   threads, nor on the instruction set where that can fuse a
-//       of a    |   0    |   1    |   product with a sum.
-//               +--------+--------+
+//                   columns of b, shared
+//                 +-------+-------+-------+    every element is packed once; a shared one that
+//    rows of a,   | group |       |       |    comes into the second cache is multiplied by each
+//    taken    --> |  ...  |  ...  |  ...  |    of the lines there
+//    by a thread  +-------+-------+-------+
+//
+// A group meets the lines in blocks of depth, so that a strip of rows stays in the first cache
+// while it is multiplied by strips of columns; each pair of strips makes a tile of sums, which wait
+// until the last block finishes them.
+//
+// Lines are taken by whoever is free, fewer and fewer towards the end, so that nobody waits for a
+// core that other programs use too. Blocks follow from the depth alone and sums run in order of
+// depth: results do not depend on who takes a line, nor on the number of threads, nor on the
+// instruction set where that can fuse a product with a sum.
+//
+// Depth beyond Blocks::kMostStage blocks is gone through in stages, and the tiles of all lines wait
+// in memory for the last one. A shared side that is too large is gone through in panels.
 #pragma once
 
 #include <cstddef>
 
 #include "lockstep/ops/cpu/cpu.h"
+#include "lockstep/ops/cpu/gemm/blocks.h"
 #include "lockstep/ops/cpu/gemm/product.h"
 
 namespace lockstep::cpu::gemm {
@@ -23,5 +36,10 @@ namespace lockstep::cpu::gemm {
 std::size_t packed_scratch(const Cpu& cpu, const ProductShape& shape);
 
 void run_packed(const Cpu& cpu, const Product& product, std::byte* scratch);
+
+// The same, cut in another way.
+std::size_t packed_scratch(const Blocks& blocks, int threads);
+void run_packed(const Kernels& kernels, const Cpu& cpu, const Blocks& blocks,
+                const Product& product, std::byte* scratch);
 
 }  // namespace lockstep::cpu::gemm

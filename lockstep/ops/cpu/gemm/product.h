@@ -27,9 +27,11 @@ struct Finish {
   const std::byte* bias = nullptr;    // [n], added
   const std::byte* added = nullptr;   // [m, n]; may be the output
   const std::byte* factor = nullptr;  // [m, n], multiplies
-  // Of the sum rounded to the type of the output; its derivative goes to [m, n] `derivative`.
+  // Of the sum rounded to the type of the output; its derivative goes to [m, n] `derivative`, and
+  // that sum to [m, n] `z`.
   std::optional<ops::Activation> activation;
   std::byte* derivative = nullptr;
+  std::byte* z = nullptr;
 };
 
 // What is known of a product before there is memory.

@@ -65,6 +65,7 @@ class Squares {
     if (with.added != product.output) fetch_place(product, with.added, place);
     fetch_place(product, with.factor, place);
     fetch_place(product, with.derivative, place);
+    fetch_place(product, with.z, place);
   }
 
   // All rows lie in one line of the cache each where they are that wide and begin with it, else in

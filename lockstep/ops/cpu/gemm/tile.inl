@@ -1,6 +1,7 @@
 // The product of two strips in registers (gemm/kernels.h). Part of a file of kernels (vector.inl).
 #pragma once
 
+#include "lockstep/ops/cpu/gemm/kernels.h"
 #include "lockstep/ops/cpu/vector.inl"
 
 namespace lockstep::cpu::LOCKSTEP_ISA {
@@ -36,16 +37,41 @@ inline void multiply_step(const float* a, const float* b, Floats (&tile)[rows][v
 #endif
 }
 
+inline void fetch_row_of_outputs(const gemm::Ahead& ahead, std::size_t row) {
+  constexpr std::size_t kLine = 64;  // of the cache
+  for (std::size_t i = 0; i < ahead.output_count; ++i) {
+    const std::byte* first = ahead.outputs[i] + row * ahead.row_stride;
+    for (std::size_t at = 0; at < ahead.row_bytes; at += kLine) __builtin_prefetch(first + at, 1);
+    __builtin_prefetch(first + ahead.row_bytes - 1, 1);
+  }
+}
+
 template <std::size_t rows, std::size_t vectors>
-void multiply(std::size_t depth, const float* a, const float* b, float* to, bool add) {
+void multiply(std::size_t depth, const float* a, const float* b, float* to, bool add,
+              const gemm::Ahead& ahead) {
   constexpr std::size_t kColumns = vectors * kLanes;
   // How many steps ahead b is fetched: it comes from the second cache, a stays in the first.
   constexpr std::size_t kAhead = 16;
+  constexpr std::size_t kLine = 16;  // of the cache
+  const std::byte* strip = ahead.strip;
   Floats tile[rows][vectors] = {};
-  for (std::size_t p = 0; p < depth; ++p, a += rows, b += kColumns) {
-    __builtin_prefetch(b + kAhead * kColumns);
-    multiply_step<rows, vectors>(a, b, tile);
+  const auto steps = [&](std::size_t count) __attribute__((always_inline)) {
+    for (; count > 0; --count, a += rows, b += kColumns, strip += ahead.strip_step) {
+#pragma GCC unroll 4
+      for (std::size_t j = 0; j < kColumns; j += kLine) {
+        __builtin_prefetch(b + kAhead * kColumns + j);
+      }
+      __builtin_prefetch(strip, 0, 2);
+      multiply_step<rows, vectors>(a, b, tile);
+    }
+  };
+  // A row of the outputs now and then: all at once would hold up the strips.
+  const std::size_t some = ahead.rows > 0 ? depth / ahead.rows : 0;
+  for (std::size_t row = 0; row < ahead.rows; ++row) {
+    fetch_row_of_outputs(ahead, row);
+    steps(some);
   }
+  steps(depth - some * ahead.rows);
 #pragma GCC unroll 16
   for (std::size_t i = 0; i < rows; ++i) {
 #pragma GCC unroll 4

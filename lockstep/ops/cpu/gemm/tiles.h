@@ -40,7 +40,7 @@ struct Fetch {
 
 // What a thread does beside multiplying, while tiles work by themselves.
 struct Aside {
-  static constexpr std::size_t kMostFetches = 9;
+  static constexpr std::size_t kMostFetches = 11;
 
   Unfinished square;
   Fetch fetches[kMostFetches];

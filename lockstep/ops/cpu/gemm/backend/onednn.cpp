@@ -17,16 +17,17 @@ namespace {
 // Products below this many multiplications end sooner than other threads have begun.
 constexpr std::size_t kLeastProducts = std::size_t{64} * 64 * 64;
 
-// oneDNN also has implementations for what a CPU is not made for, slower than ours: bf16 by
+// oneDNN also has implementations that are slower than ours: f32 in vectors of AVX-512, bf16 by
 // converting every element where it is used, or plain loops, which call themselves "gemm:jit" too
 // where there is nothing to generate code for.
 bool is_fast(Isa isa, DType dtype, std::string_view implementation) {
   const auto has = [&](std::string_view word) {
     return implementation.find(word) != std::string_view::npos;
   };
-  if (isa != Isa::kAvx2 && isa != Isa::kAvx512 && isa != Isa::kAmx) return false;
-  if (dtype == DType::kBF16) return has("brg:") && has("bf16");
-  return dtype == DType::kF32 && (has("brg:") || has("gemm:jit"));
+  if (dtype == DType::kBF16) {
+    return (isa == Isa::kAvx512 || isa == Isa::kAmx) && has("brg:") && has("bf16");
+  }
+  return dtype == DType::kF32 && isa == Isa::kAvx2 && (has("brg:") || has("gemm:jit"));
 }
 
 class Onednn final : public Implementation {
@@ -58,6 +59,9 @@ class Onednn final : public Implementation {
   void run(const Product& product, std::byte* scratch) override {
     const Prepared& prepared = this->prepared(product.shape);
     Product own_part = product;  // of the work: the rest is done around it
+    if (product.finish.activation && product.finish.z != nullptr) {
+      own_part.output = product.finish.z;
+    }
     if (prepared.copies_added) {
       copy_to_output(product);
       own_part.shape.added = false;
@@ -105,11 +109,13 @@ class Onednn final : public Implementation {
     });
   }
 
-  // The output holds the sums, rounded to its type.
+  // z, or the output where there is none, holds the sums, rounded to its type.
   void activate(const Product& product) const {
     const Shape shape{static_cast<std::int64_t>(product.shape.m),
                       static_cast<std::int64_t>(product.shape.n)};
-    const Tensor z(product.output, product.shape.output, shape);
+    const Tensor y(product.output, product.shape.output, shape);
+    const Tensor z(product.finish.z != nullptr ? product.finish.z : product.output,
+                   product.shape.output, shape);
     Tensor derivative;
     if (product.finish.derivative != nullptr) {
       derivative = Tensor(product.finish.derivative, product.shape.output, shape);
@@ -117,7 +123,7 @@ class Onednn final : public Implementation {
     cpu::run(
         cpu_,
         ops::Activate{
-            .activation = *product.finish.activation, .z = z, .y = z, .derivative = derivative});
+            .activation = *product.finish.activation, .z = z, .y = y, .derivative = derivative});
   }
 
   Cpu cpu_;

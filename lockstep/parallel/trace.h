@@ -1,0 +1,108 @@
+// What a worker does when: spans of time on lanes, told by the threads that spend it.
+//
+//   const TraceScope scope(trace, {.lane = TraceLane::kWaiting, .kind = "wait for", .of =
+//   "bucket"});
+//
+// records the time from here to the end of the block. A trace that is off costs a branch. Of one
+// that is on the last steps are kept, and of these at most kMostSpans: the oldest go first.
+//
+// Spans of one lane do not overlap: a lane belongs to one thread at a time.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::parallel {
+
+enum class TraceLane : std::uint8_t {
+  kStep,           // a step from end to end
+  kCompute,        // blocks' forward and backward, the update
+  kCommunication,  // what is sent and received, beside compute
+  kWaiting,        // in which compute stands still
+};
+inline constexpr std::size_t kTraceLanes = 4;
+std::string_view name(TraceLane lane);  // "step", "compute", "communication", "waiting"
+
+struct TraceSpan {
+  TraceLane lane = TraceLane::kCompute;
+  std::string kind;        // "forward": the same word for the same kind of work
+  std::string of;          // "layer.3"; empty: there is only one of it
+  std::int64_t begin = 0;  // nanoseconds of the worker's steady clock
+  std::int64_t end = 0;
+  std::int64_t step = 0;
+  std::uint64_t bytes = 0;     // that are sent; 0: none, or not known
+  std::uint64_t elements = 0;  // of gradients
+
+  std::string name() const { return of.empty() ? kind : kind + ' ' + of; }
+};
+
+// Nanoseconds of the steady clock.
+std::int64_t trace_now();
+
+// Any thread may add spans; keep() and begin_step() are for one.
+class Trace {
+ public:
+  static constexpr std::size_t kMostSpans = std::size_t{1} << 18;
+
+  // Records from now on, and keeps the last `steps` steps. Before another thread uses it.
+  void keep(std::int64_t steps, std::size_t most_spans = kMostSpans);
+  bool on() const { return steps_ > 0; }
+
+  // What begins from now on is part of this step. Ignored where it is off.
+  void begin_step(std::int64_t step);
+  std::int64_t step() const { return step_.load(std::memory_order_relaxed); }
+
+  void add(TraceSpan span);
+
+  // By lane, and in the order in which they began.
+  std::vector<TraceSpan> spans() const;
+  // Of steps that would have been kept: for these there was no room.
+  std::uint64_t lost() const;
+
+ private:
+  std::int64_t steps_ = 0;
+  std::size_t most_spans_ = kMostSpans;
+  std::atomic<std::int64_t> step_ = 0;
+  mutable std::mutex mutex_;
+  std::deque<TraceSpan> spans_;  // in the order in which they ended
+  std::uint64_t lost_ = 0;
+};
+
+// What a span is called; read when the scope begins.
+struct TraceLabel {
+  TraceLane lane = TraceLane::kCompute;
+  std::string_view kind = {};
+  std::string_view of = {};
+  std::int64_t index = -1;  // behind `of`, where there are several
+  std::uint64_t bytes = 0;
+  std::uint64_t elements = 0;
+};
+
+// A span from construction to destruction. The trace outlives it.
+class TraceScope {
+ public:
+  TraceScope(Trace& trace, const TraceLabel& label) : trace_(trace) {
+    if (trace.on()) begin(label);
+  }
+  ~TraceScope() {
+    if (span_) end();
+  }
+  TraceScope(const TraceScope&) = delete;
+  TraceScope& operator=(const TraceScope&) = delete;
+
+ private:
+  void begin(const TraceLabel& label);
+  void end();
+
+  Trace& trace_;
+  std::optional<TraceSpan> span_;
+};
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,25 @@
+// A step's costs of all workers, as a few numbers that tell where its time went.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "lockstep/parallel/strategy.h"
+
+namespace lockstep::train {
+
+struct WorkerCosts {
+  double compute_seconds = 0;        // the mean over workers, as the next
+  double communication_seconds = 0;  // in which something was under way
+  double exposed_seconds = 0;  // in which compute waited for it: of the worker that waited longest
+  std::uint64_t bytes_sent = 0;  // of all workers
+  double staleness = 0;          // the mean
+  int slowest_rank = 0;          // that computed longest; the first of them
+  double slowest_seconds = 0;    // which took it so long
+};
+
+// Nothing where there is one worker, or none.
+std::optional<WorkerCosts> costs_of_workers(std::span<const parallel::StepCost> costs);
+
+}  // namespace lockstep::train
