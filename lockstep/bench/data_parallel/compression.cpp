@@ -40,7 +40,9 @@ Row codec_row(Session& session, Compression compression) {
   if (!row.problem.empty()) return row;
   double bytes = 0;
   for (const TrainedStep& step : trained.steps) {
-    if (step.ranks) bytes += step.ranks->bytes_sent / static_cast<double>(trained.steps.size());
+    if (step.ranks)
+      bytes +=
+          static_cast<double>(step.ranks->bytes_sent) / static_cast<double>(trained.steps.size());
   }
   if (bytes > 0) {
     row.numbers.emplace_back("bytes_sent", bytes);

@@ -52,7 +52,7 @@ Link Session::find_link() {
   // As in timing, the first steps do not count.
   if (backward.size() > 2) backward.erase(backward.begin(), backward.begin() + 2);
   const double seconds = median(backward);
-  const double bytes = costs->bytes_sent / kRanks;
+  const double bytes = static_cast<double>(costs->bytes_sent) / kRanks;
   const LinkEmulation link{.bytes_per_second = std::max(bytes / seconds, 1000.0), .delay = kDelay};
   return {
       .emulate = to_text(link),

@@ -52,14 +52,15 @@ Row row_of(const Turn& turn) {
   const bool tells = std::all_of(turn.steps.begin(), turn.steps.end(),
                                  [](const TrainedStep& step) { return step.ranks.has_value(); });
   if (!tells) return row;
-  const auto add = [&](const char* key, double RankCosts::*field) {
-    row.numbers.emplace_back(
-        key, turn.median([&](const TrainedStep& step) { return (*step.ranks).*field; }));
+  const auto add = [&](const char* key, auto field) {
+    row.numbers.emplace_back(key, turn.median([&](const TrainedStep& step) {
+      return static_cast<double>((*step.ranks).*field);
+    }));
   };
-  add("compute_s", &RankCosts::compute_seconds);
-  add("communication_s", &RankCosts::communication_seconds);
-  add("exposed_s", &RankCosts::exposed_seconds);
-  add("bytes_sent", &RankCosts::bytes_sent);
+  add("compute_s", &train::WorkerCosts::compute_seconds);
+  add("communication_s", &train::WorkerCosts::communication_seconds);
+  add("exposed_s", &train::WorkerCosts::exposed_seconds);
+  add("bytes_sent", &train::WorkerCosts::bytes_sent);
   return row;
 }
 

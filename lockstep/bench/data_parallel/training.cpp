@@ -4,49 +4,25 @@
 
 #include <cerrno>
 #include <chrono>
-#include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/train/metrics_file.h"
 
 namespace lockstep::bench::data_parallel {
 namespace {
 
 namespace fs = std::filesystem;
-using MetricsJson = nlohmann::json;
-
-constexpr double kMilliseconds = 1000;  // of a second
-
-double number_in(const MetricsJson& line, const char* key) {
-  const auto found = line.find(key);
-  return found != line.end() && found->is_number() ? found->get<double>() : 0;
-}
-
-std::optional<RankCosts> costs_in(const MetricsJson& line) {
-  if (!line.contains("compute_ms")) return std::nullopt;
-  return RankCosts{.compute_seconds = number_in(line, "compute_ms") / kMilliseconds,
-                   .communication_seconds = number_in(line, "communication_ms") / kMilliseconds,
-                   .exposed_seconds = number_in(line, "exposed_ms") / kMilliseconds,
-                   .bytes_sent = number_in(line, "bytes_sent"),
-                   .staleness = number_in(line, "staleness")};
-}
-
 std::vector<TrainedStep> read_steps(const fs::path& folder) {
   std::vector<TrainedStep> steps;
-  std::ifstream file(folder / "metrics.jsonl");
-  for (std::string text; std::getline(file, text);) {
-    const auto line = MetricsJson::parse(text, nullptr, false);
-    if (!line.is_object()) continue;
-    TrainedStep step;
-    step.step = static_cast<std::int64_t>(number_in(line, "step"));
-    step.loss = number_in(line, "loss");
-    if (line.contains("val_loss")) step.validation_loss = number_in(line, "val_loss");
-    step.tokens = number_in(line, "tokens");
-    step.seconds = (number_in(line, "step_ms") + number_in(line, "data_ms")) / kMilliseconds;
-    step.ranks = costs_in(line);
-    steps.push_back(step);
-  }
+  train::read_metrics(folder, [&](const train::StepRecord& record) {
+    steps.push_back({.step = record.metrics.step,
+                     .loss = record.metrics.loss,
+                     .validation_loss = record.validation_loss,
+                     .tokens = static_cast<double>(record.metrics.tokens),
+                     .seconds = record.metrics.seconds + record.data_seconds,
+                     .ranks = record.workers});
+  });
   return steps;
 }
 

@@ -9,6 +9,7 @@
 
 #include "lockstep/bench/interrupt.h"
 #include "lockstep/bench/process.h"
+#include "lockstep/train/worker_costs.h"
 
 namespace lockstep::bench::data_parallel {
 
@@ -17,23 +18,14 @@ struct Training {
   int ranks = 1;
 };
 
-// Where a step's time went, on several ranks.
-struct RankCosts {
-  double compute_seconds = 0;
-  double communication_seconds = 0;
-  double exposed_seconds = 0;
-  double bytes_sent = 0;  // of all ranks
-  double staleness = 0;
-};
-
 // A line of metrics.jsonl.
 struct TrainedStep {
   std::int64_t step = 0;
   double loss = 0;
   std::optional<double> validation_loss;
   double tokens = 0;
-  double seconds = 0;              // with waiting for the batch
-  std::optional<RankCosts> ranks;  // none: one rank, or the program does not tell
+  double seconds = 0;                       // with waiting for the batch
+  std::optional<train::WorkerCosts> ranks;  // none: one rank, or the program does not tell
 };
 
 struct Trained {
@@ -62,7 +54,7 @@ struct StepStamp {
 std::vector<StepStamp> step_stamps(const std::filesystem::path& folder);
 
 // How long backward took in a step, the mean over ranks, by a run's trace.json, for each step that
-// it has whole. Throws Error(kInvalidArgument) where there is no such trace.
+// it has. Throws what train::read_trace() does where there is no such trace.
 std::vector<double> backward_seconds(const std::filesystem::path& folder);
 
 }  // namespace lockstep::bench::data_parallel

@@ -2,15 +2,12 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
-#include <set>
 #include <string_view>
 
-#include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
 #include "lockstep/bench/data_parallel/training.h"
+#include "lockstep/train/trace_file.h"
 
 namespace lockstep::bench::data_parallel {
 namespace {
@@ -71,26 +68,17 @@ std::vector<StepStamp> step_stamps(const fs::path& folder) {
 }
 
 std::vector<double> backward_seconds(const fs::path& folder) {
-  constexpr double kMicroseconds = 1e6;  // of a second
-  const fs::path path = folder / "trace.json";
-  std::ifstream file(path);
-  if (!file) fail(ErrorCode::kInvalidArgument, "the run has left no {}", path.filename().string());
-  const auto trace = nlohmann::json::parse(file, nullptr, false);
-  const auto events = trace.is_object() ? trace.find("traceEvents") : trace.end();
-  if (!trace.is_object() || events == trace.end() || !events->is_array()) {
-    fail(ErrorCode::kInvalidArgument, "{} is no trace", path.filename().string());
-  }
-  std::map<std::int64_t, double> seconds;  // by step
-  std::set<int> ranks;
-  for (const auto& event : *events) {
-    if (!event.is_object() || event.value("ph", "") != "X") continue;
-    ranks.insert(event.value("pid", 0));
-    if (event.value("cat", "") != "backward" || !event.contains("args")) continue;
-    seconds[event["args"].value("step", std::int64_t{0})] +=
-        event.value("dur", 0.0) / kMicroseconds;
+  constexpr double kNanoseconds = 1e9;  // of a second
+  const std::vector<train::RankTrace> ranks = train::read_trace(train::trace_path(folder));
+  std::map<std::int64_t, double> sums;  // by step
+  for (const train::RankTrace& rank : ranks) {
+    for (const parallel::TraceSpan& span : rank.spans) {
+      if (span.kind != "backward") continue;
+      sums[span.step] += static_cast<double>(span.end - span.begin) / kNanoseconds;
+    }
   }
   std::vector<double> means;
-  for (const auto& [step, sum] : seconds) means.push_back(sum / static_cast<double>(ranks.size()));
+  for (const auto& [step, sum] : sums) means.push_back(sum / static_cast<double>(ranks.size()));
   return means;
 }
 
