@@ -10,6 +10,7 @@
 #include "lockstep/base/cpu_set.h"
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/socket.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/launch_flags.h"
 #include "lockstep/cli/run_arguments.h"
@@ -71,10 +72,13 @@ std::vector<std::unique_ptr<train::RunObserver>> observers_of(const train::RunOp
   return observers;
 }
 
-train::RunOutcome train_as(Settings& settings, Communicator* world, const train::StopSignal& stop) {
+train::RunOutcome train_as(Settings& settings, const train::RunRanks& ranks,
+                           const train::StopSignal& stop) {
   std::vector<std::unique_ptr<train::RunObserver>> observers;
-  if (world == nullptr || world->rank() == 0) observers = observers_of(settings.options);
-  return train::run_training(settings.options, settings.config, observers, stop, world);
+  if (ranks.world == nullptr || ranks.world->rank() == 0) {
+    observers = observers_of(settings.options);
+  }
+  return train::run_training(settings.options, settings.config, observers, stop, ranks);
 }
 
 // Every rank a thread of this process, with its share of the cores.
@@ -88,7 +92,7 @@ train::RunOutcome train_in_threads(const std::vector<std::string>& arguments, in
       [&](Communicator& world) {
         Settings settings(arguments);
         if (settings.options.train.threads == 0) settings.options.train.threads = threads;
-        const train::RunOutcome mine = train_as(settings, &world, stop);
+        const train::RunOutcome mine = train_as(settings, {.world = &world, .host = {}}, stop);
         if (world.rank() == 0) outcome = mine;
       },
       comm);
@@ -96,8 +100,20 @@ train::RunOutcome train_in_threads(const std::vector<std::string>& arguments, in
 }
 
 // Every rank a process of its own, started by this one.
-int train_in_processes(const std::vector<std::string>& arguments, LaunchFlags flags) {
+int train_in_processes(const std::vector<std::string>& arguments, int ranks,
+                       const parallel::ParallelOptions& options, LaunchFlags flags) {
   flags.no_prefix = true;
+  flags.options.ranks_per_node = ranks / flags.options.nodes;
+  // Rank 0 leads, and servers hold the parameters; the others' work is done by whoever is left.
+  if (options.strategy == parallel::StrategyKind::kParameterServer &&
+      options.server.consistency != parallel::Consistency::kBsp) {
+    flags.options.tolerates_loss_of = [server = options.server, ranks](int rank) {
+      for (int i = 0; i < server.servers; ++i) {
+        if (parallel::rank_of_server(server, i, ranks) == rank) return false;
+      }
+      return rank != 0;
+    };
+  }
   flags.options.command = {std::filesystem::read_symlink("/proc/self/exe").string(), "train"};
   auto& command = flags.options.command;
   command.insert(command.end(), arguments.begin(), arguments.end());
@@ -110,13 +126,20 @@ int exit_code_of(train::RunOutcome outcome) {
 
 int run_train(const std::vector<std::string>& arguments, const LaunchFlags& flags) {
   Settings settings(arguments);
-  const int ranks = flags.options.ranks_per_node * flags.options.nodes;
+  const parallel::ParallelOptions& parallel = settings.options.train.parallel;
+  const int workers = flags.options.ranks_per_node * flags.options.nodes;
+  const int ranks = workers + (parallel::has_own_servers(parallel) ? parallel.server.servers : 0);
+  if (ranks > workers && flags.options.nodes > 1) {
+    fail(ErrorCode::kInvalidArgument,
+         "parallel.server_place = \"own\" adds servers to the ranks of one machine; with --nodes "
+         "start all ranks, servers last, by lockstep launch, or use \"beside\"");
+  }
   const bool threads = settings.options.comm.backend == Backend::kThreads;
   WorldOverrides overrides;
   overrides.ranks_meet = settings.options.comm.backend != Backend::kMpi;
   const World world = find_world(overrides);
   if (world.origin != kNothingSet) {
-    if (ranks > 1 && ranks != world.size) {
+    if (workers > 1 && ranks != world.size) {
       fail(ErrorCode::kInvalidArgument,
            "--ranks asks for {} ranks, but this process is rank {} of {} (told by {}); leave the "
            "flag out, or start the program without a launcher",
@@ -125,17 +148,21 @@ int run_train(const std::vector<std::string>& arguments, const LaunchFlags& flag
   }
   if (world.origin == kNothingSet && ranks > 1) {
     // Said once, and not by every rank.
-    settings.options.train.batch.workers = ranks;
+    settings.options.train.batch.workers = workers;
     train::complete(settings.options);
     return threads ? exit_code_of(train_in_threads(arguments, ranks, settings.options.comm))
-                   : train_in_processes(arguments, flags);
+                   : train_in_processes(arguments, ranks, parallel, flags);
   }
   const train::StopSignal stop;
   std::unique_ptr<Communicator> communicator;
   if (world.size > 1 || settings.options.comm.backend == Backend::kMpi) {
     communicator = make_world(world, settings.options.comm);
   }
-  return exit_code_of(train_as(settings, communicator.get(), stop));
+  train::RunRanks all{.world = communicator.get(), .host = settings.options.comm.interface};
+  if (all.host.empty() && world.size > 1 && !is_loopback(world.rendezvous.host)) {
+    all.host = local_host_towards(world.rendezvous);
+  }
+  return exit_code_of(train_as(settings, all, stop));
 }
 
 }  // namespace

@@ -5,7 +5,8 @@
 // failure of the job, on whatever node, is the culprit; its exit code becomes the launcher's. With
 // several nodes, all launchers wait for the end of the whole job and tell the same.
 //
-// Ranks that exit with 75 after a signal have saved their work: so does the launcher then.
+// A rank whose loss the job tolerates is named as well, but the others go on, and the exit code is
+// theirs. Ranks that exit with 75 after a signal have saved their work: so does the launcher then.
 //
 // SIGINT, SIGTERM and SIGHUP are passed on to the process groups of the ranks, SIGUSR1 and SIGUSR2
 // to the ranks alone; a second SIGINT kills at once. Standard input goes to rank 0, unless it is a
@@ -13,6 +14,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -34,6 +36,8 @@ struct LaunchOptions {
   bool bind = true;  // every rank to its share of the CPUs
   std::chrono::milliseconds grace{5000};
   std::vector<std::pair<std::string, std::string>> environment;  // for the ranks, besides ours
+  // Whether the job goes on without a rank that failed; nothing set: it never does.
+  std::function<bool(int rank)> tolerates_loss_of;
 };
 
 // In the supervisor of guardian.h: runs the job to its end and returns the exit code. Throws Error

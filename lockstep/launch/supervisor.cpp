@@ -214,17 +214,23 @@ void Supervisor::handle_end(RankProcess& rank) {
     fail_here(fmt::format("interrupted{} by {}", on_this_node(), signal_name(interrupted_by_)),
               goes_on ? kToBeContinued : kSignalBase + interrupted_by_);
     if (!goes_on) followers_.push_back(&rank);
+  } else if (options_.tolerates_loss_of && options_.tolerates_loss_of(rank.rank())) {
+    report_end(rank);
+    say(fmt::format("the job goes on without rank {}", rank.rank()));
   } else {
     report_failure(rank);
   }
 }
 
-void Supervisor::report_failure(const RankProcess& rank) {
-  const std::string text = rank.describe();
-  say(text);
+void Supervisor::report_end(const RankProcess& rank) {
+  say(rank.describe());
   const auto words = rank.last_words();
   say(words.empty() ? "it wrote nothing to standard error" : "its last words were");
   for (const std::string& line : words) say("  | " + line);
+}
+
+void Supervisor::report_failure(const RankProcess& rank) {
+  report_end(rank);
   if (!all_ranks_ended()) {
     say(fmt::format("the other ranks have {:g} s to end by themselves",
                     std::chrono::duration<double>(options_.grace).count()));

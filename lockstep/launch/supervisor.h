@@ -37,6 +37,7 @@ class Supervisor {
   void judge();
   void handle_end(RankProcess& rank);
   void report_failure(const RankProcess& rank);
+  void report_end(const RankProcess& rank);
   void fail_here(std::string text, int exit_code);
   void follow_verdict();
   void handle_reader_gone();

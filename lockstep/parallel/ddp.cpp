@@ -231,27 +231,25 @@ TraceLabel Ddp::label_of(std::size_t bucket, TraceLane lane, std::string_view ki
           .kind = kind,
           .of = "bucket",
           .index = static_cast<std::int64_t>(bucket),
-          .bytes = lane == TraceLane::kCommunication ? bytes_to_send(buckets_[bucket]) : 0,
           .elements = buckets_[bucket].range.elements};
 }
 
 std::uint64_t Ddp::reduce(std::size_t bucket) {
-  const TraceScope scope(trace(), label_of(bucket, TraceLane::kCommunication, "reduce"));
+  TraceScope scope(trace(), label_of(bucket, TraceLane::kCommunication, "reduce"));
   const Data data = part_of_gradients(buckets_[bucket].range);
   if (compresses()) {
     const auto seed = random_word(static_cast<std::uint64_t>(step_), 0, bucket);
-    return compressed_[bucket].run(data, seed);
+    return scope.sent(compressed_[bucket].run(data, seed));
   }
   Call call = all_reduce(data);
   if (algorithm_ != kAuto) call.algorithm = algorithm_;
   group_->run(call);
-  return bytes_to_send(buckets_[bucket]);
+  return scope.sent(bytes_to_send(buckets_[bucket]));
 }
 
 std::uint64_t Ddp::exchange_rows() {
-  const TraceScope scope(trace(),
-                         {.lane = TraceLane::kCommunication, .kind = "exchange", .of = "rows"});
-  return table_rows_->exchange(*group_, replica_->row_gradient().value());
+  TraceScope scope(trace(), {.lane = TraceLane::kCommunication, .kind = "exchange", .of = "rows"});
+  return scope.sent(table_rows_->exchange(*group_, replica_->row_gradient().value()));
 }
 
 // Bucket by bucket where that is to be seen.
@@ -264,8 +262,11 @@ void Ddp::wait_for_buckets() {
     const TraceScope scope(trace(), label_of(i, TraceLane::kWaiting, "wait for"));
     thread_.wait(later);
   }
-  const TraceScope scope(trace(),
-                         {.lane = TraceLane::kWaiting, .kind = "wait for", .of = "the rest"});
+  if (trace().on() && thread_.under_way() > 0) {
+    const TraceScope scope(trace(),
+                           {.lane = TraceLane::kWaiting, .kind = "wait for", .of = "rows"});
+    thread_.wait();
+  }
   thread_.wait();
   exposed_seconds_ = seconds_since(begin);
 }

@@ -1,26 +1,18 @@
 #include "lockstep/parallel/local_update.h"
 
 #include <cmath>
-#include <vector>
 
 #include "lockstep/optim/gradient_norm.h"
+#include "lockstep/parallel/gradient_chunks.h"
 
 namespace lockstep::parallel {
-namespace {
-
-double norm_of_gradients(nn::Replica& replica) {
-  std::vector<Tensor> ranges;
-  for (std::size_t block = 0; block < replica.flat().blocks(); ++block) {
-    ranges.push_back(replica.states().slice(replica.flat().range(block)).gradients);
-  }
-  return optim::gradient_norm(replica.ops(), ranges, replica.sums_of_squares());
-}
-
-}  // namespace
 
 UpdateResult local_update(nn::Replica& replica, const UpdateRequest& request) {
   UpdateResult result;
-  result.gradient_norm = norm_of_gradients(replica) / request.loss_scale;
+  result.gradient_norm =
+      chunked_gradient_norm(replica.ops(), replica.flat(), replica.states().gradients,
+                            replica.sums_of_squares()) /
+      request.loss_scale;
   result.skipped = !std::isfinite(result.gradient_norm);
   if (result.skipped) return result;
 

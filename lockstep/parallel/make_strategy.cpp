@@ -1,14 +1,43 @@
 #include "lockstep/parallel/make_strategy.h"
 
+#include "lockstep/base/error.h"
 #include "lockstep/parallel/alone.h"
 #include "lockstep/parallel/ddp.h"
+#include "lockstep/parallel/server/parameter_server.h"
 
 namespace lockstep::parallel {
+namespace {
 
-std::unique_ptr<Strategy> make_strategy(const ParallelOptions& options, Communicator* world,
-                                        std::int64_t most_micro_batches) {
-  if (world == nullptr) return std::make_unique<Alone>(options.reduction, most_micro_batches);
-  return std::make_unique<Ddp>(*world, options, most_micro_batches);
+ParameterServerJob server_job(const StrategyJob& job) {
+  const Compression compression = job.options.compression.compression;
+  if (compression != Compression::kNone) {
+    fail(ErrorCode::kUnsupported,
+         "parallel.compression = \"{}\" cannot be had with parallel.strategy = "
+         "\"parameter_server\" yet; use \"ddp\", or \"none\"",
+         name(compression));
+  }
+  ParameterServerJob server;
+  server.options = job.options.server;
+  server.optimizer = job.optimizer;
+  server.comm = job.comm;
+  server.host = job.host;
+  server.reduction = job.options.reduction;
+  server.most_micro_batches = job.most_micro_batches;
+  return server;
 }
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_strategy(const StrategyJob& job, Communicator* world) {
+  if (world == nullptr) {
+    return std::make_unique<Alone>(job.options.reduction, job.most_micro_batches);
+  }
+  if (job.options.strategy == StrategyKind::kParameterServer) {
+    return make_parameter_server(server_job(job), *world);
+  }
+  return std::make_unique<Ddp>(*world, job.options, job.most_micro_batches);
+}
+
+void serve_strategy(const StrategyJob& job, Communicator& world) { serve(server_job(job), world); }
 
 }  // namespace lockstep::parallel

@@ -2,16 +2,28 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "lockstep/comm/communicator.h"
+#include "lockstep/comm/options.h"
+#include "lockstep/optim/optimizer.h"
 #include "lockstep/parallel/options.h"
 #include "lockstep/parallel/strategy.h"
 
 namespace lockstep::parallel {
 
-// Called by all ranks of `world`, which outlives it; nullptr: one worker. `most_micro_batches` of
-// one worker's share of a step.
-std::unique_ptr<Strategy> make_strategy(const ParallelOptions& options, Communicator* world,
-                                        std::int64_t most_micro_batches);
+struct StrategyJob {
+  ParallelOptions options;
+  optim::OptimizerOptions optimizer;
+  CommOptions comm;
+  std::string host;                     // where other machines reach this rank; empty: nowhere
+  std::int64_t most_micro_batches = 1;  // of one worker's share of a step
+};
+
+// Called by all ranks of `world` at the same time, which outlives it; nullptr: one worker. Ranks
+// that are servers and nothing else call serve_strategy(), which returns when the workers have
+// left.
+std::unique_ptr<Strategy> make_strategy(const StrategyJob& job, Communicator* world);
+void serve_strategy(const StrategyJob& job, Communicator& world);
 
 }  // namespace lockstep::parallel

@@ -35,6 +35,7 @@ void bind(Config& config, ParallelOptions& options) {
   config.bind("parallel.overlap", options.overlap,
               "Whether gradients are reduced while backward goes on, or after it.");
   bind(config, options.compression);
+  bind(config, options.server);
   config.bind("parallel.check_every", options.check_every,
               "Steps between comparisons of all workers' parameters; 0: never.", {.min = 0});
 }

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/config.h"
 #include "lockstep/parallel/compression/options.h"
+#include "lockstep/parallel/server/options.h"
 
 namespace lockstep::parallel {
 
@@ -29,8 +30,15 @@ struct ParallelOptions {
   std::string algorithm = "auto";  // of all-reduce
   bool overlap = true;
   CompressionOptions compression;
+  ServerOptions server;
   int check_every = 100;  // steps between comparisons of all workers' parameters; 0: never
 };
+
+// Whether the last ranks of a job are servers and nothing else.
+inline bool has_own_servers(const ParallelOptions& options) {
+  return options.strategy == StrategyKind::kParameterServer &&
+         options.server.place == ServerPlace::kOwn;
+}
 
 // Declares the keys; `options` must outlive `config` and stay in place.
 void bind(Config& config, ParallelOptions& options);

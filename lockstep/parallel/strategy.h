@@ -4,6 +4,7 @@
 //   strategy.start(replica);                          all workers begin alike
 //   while (auto share = strategy.next(...)) {         which sequences are this worker's
 //     totals = strategy.begin_step(mine);
+//     strategy.expect_update(request);
 //     for each micro-batch i of the share:
 //       strategy.begin_micro_batch(i, n);             then the replica tells of its blocks:
 //       replica.forward_backward(...);                before_forward(0) ... after_backward(0)
@@ -63,6 +64,7 @@ struct UpdateRequest {
 };
 struct UpdateResult {
   double gradient_norm = 0;  // before clipping, without the loss scale
+  bool has_norm = true;      // false: nobody took it, since nothing depends on it
   bool skipped = false;      // a gradient was infinite or no number: nothing has changed
 };
 
@@ -107,6 +109,9 @@ class Strategy : public nn::BlockListener {
   virtual std::optional<Share> next(const StepPlan& plan, std::int64_t steps,
                                     std::int64_t last_step) = 0;
   virtual StepStart begin_step(const StepStart& mine) = 0;
+  // What update() of this step will be asked, if that is known before its first micro-batch: some
+  // can then update early what backward has completed.
+  virtual void expect_update(const UpdateRequest& /*request*/) {}
   // Of `count` in this share; gradients are zeroed as they have to be. A share without any is told
   // of by begin_micro_batch(0, 0) alone.
   virtual void begin_micro_batch(std::int64_t index, std::int64_t count) = 0;

@@ -97,6 +97,12 @@ class TraceScope {
   TraceScope(const TraceScope&) = delete;
   TraceScope& operator=(const TraceScope&) = delete;
 
+  // Where they are not known before; returns them.
+  std::uint64_t sent(std::uint64_t bytes) {
+    if (span_) span_->bytes = bytes;
+    return bytes;
+  }
+
  private:
   void begin(const TraceLabel& label);
   void end();

@@ -13,17 +13,19 @@ constexpr double kHalfLife = 0.005;
 
 double or_zero(double value) { return std::isfinite(value) ? value : 0; }
 
-void add_workers(const WorkerCosts& workers, double step, RunHistory& history) {
-  constexpr double kMilliseconds = 1000;
+void add_workers(const WorkerCosts& workers, const StepMetrics& metrics, RunHistory& history) {
+  constexpr double kOfASecond = 1000;  // milliseconds
+  const auto step = static_cast<double>(metrics.step);
   ++history.shared_steps;
+  history.waiting_seconds += std::max(0.0, or_zero(metrics.seconds) - workers.compute_seconds);
   history.communication_seconds += workers.communication_seconds;
   history.exposed_seconds += workers.exposed_seconds;
   history.bytes_sent += workers.bytes_sent;
   history.staleness += workers.staleness;
   ++history.slowest[workers.slowest_rank];
-  history.compute.add(step, workers.compute_seconds * kMilliseconds);
-  history.communication.add(step, workers.communication_seconds * kMilliseconds);
-  history.exposed.add(step, workers.exposed_seconds * kMilliseconds);
+  history.compute.add(step, workers.compute_seconds * kOfASecond);
+  history.communication.add(step, workers.communication_seconds * kOfASecond);
+  history.exposed.add(step, workers.exposed_seconds * kOfASecond);
 }
 
 }  // namespace
@@ -65,7 +67,7 @@ RunHistory read_history(const std::filesystem::path& folder, std::int64_t steps,
     history.rate.add(step, metrics.rate);
     history.loss_scale.add(step, metrics.loss_scale);
     history.scaled |= metrics.loss_scale != 1;
-    if (record.workers) add_workers(*record.workers, step, history);
+    if (record.workers) add_workers(*record.workers, metrics, history);
   });
   return history;
 }

@@ -38,6 +38,7 @@ struct RunHistory {
 
   // Of the steps that several workers shared.
   std::int64_t shared_steps = 0;
+  double waiting_seconds = 0;           // in which a worker did not compute: means over workers
   double communication_seconds = 0;     // means over workers
   double exposed_seconds = 0;           // of the worker that waited longest
   std::uint64_t bytes_sent = 0;         // of all

@@ -90,11 +90,11 @@ std::string tiles_of(const Report& report) {
                 history.memory_bytes > 0 ? format_bytes(static_cast<double>(history.memory_bytes))
                                          : "unknown",
                 format_bytes(static_cast<double>(facts.memory_bytes)) + " planned");
-  tiles += tile(
-      "Time", format_duration(all_seconds(report)),
-      facts.first_step > 1
-          ? format_duration(report.end.seconds) + " since it was resumed"
-          : fmt::format("{:.0f}% computing", 100 * seconds / std::max(all_seconds(report), 1e-9)));
+  tiles += tile("Time", format_duration(all_seconds(report)),
+                facts.first_step > 1
+                    ? format_duration(report.end.seconds) + " since it was resumed"
+                    : fmt::format("{:.0f}% computing", 100 * (seconds - history.waiting_seconds) /
+                                                           std::max(all_seconds(report), 1e-9)));
   return tiles + "</dl>\n";
 }
 

@@ -56,6 +56,7 @@ std::string worker_rows(const RunHistory& history) {
   const auto slowest = std::ranges::max_element(
       history.slowest, {}, [](const auto& rank_and_steps) { return rank_and_steps.second; });
   std::string rows = row("communication", format_duration(history.communication_seconds));
+  rows += row("exposed of it", format_duration(history.exposed_seconds));
   rows += row("sent by all ranks", format_bytes(static_cast<double>(history.bytes_sent)));
   rows +=
       row("most often slowest", fmt::format("rank {}, {:.0f}%", slowest->first,
@@ -104,14 +105,14 @@ std::string time_section(const Report& report) {
     std::string_view style;
     double seconds;
   };
-  const double exposed = std::min(history.exposed_seconds, history.compute_seconds);
-  std::vector<Part> parts = {{"computing", "blue", history.compute_seconds - exposed},
-                             {"waiting for data", "orange", history.data_seconds},
-                             {"checkpoints", "purple", history.checkpoint_seconds},
-                             {"validation", "teal", history.validation_seconds},
-                             {"other", "grey", other_seconds(report)}};
+  std::vector<Part> parts = {
+      {"computing", "blue", history.compute_seconds - history.waiting_seconds},
+      {"waiting for data", "orange", history.data_seconds},
+      {"checkpoints", "purple", history.checkpoint_seconds},
+      {"validation", "teal", history.validation_seconds},
+      {"other", "grey", other_seconds(report)}};
   if (history.shared_steps > 0) {
-    parts.insert(parts.begin() + 1, {"waiting for ranks", "rose", exposed});
+    parts.insert(parts.begin() + 1, {"waiting for ranks", "rose", history.waiting_seconds});
   }
   const double all = all_seconds(report);
   std::string stack;

@@ -56,7 +56,7 @@ class Audience {
 class Run {
  public:
   Run(RunOptions& options, const Config& config, const Audience& audience, const StopSignal& stop,
-      RunGroup group)
+      RunGroup group, const parallel::StrategyJob& job, Communicator* world)
       : options_(options),
         config_(config),
         audience_(audience),
@@ -65,8 +65,7 @@ class Run {
         checkpoints_(options.dir),
         dataset_(open_data()),
         ops_(make_cpu_ops(threads_of(options.train))),
-        strategy_(parallel::make_strategy(options.train.parallel, group_.world(),
-                                          solved(options.train.batch).accumulation)),
+        strategy_(parallel::make_strategy(job, world)),
         trainer_(options.train, *ops_, *strategy_),
         source_(make_source()) {
     if (options_.trace) strategy_->trace().keep(options_.trace_steps);
@@ -99,7 +98,6 @@ class Run {
  private:
   // The leader first: what it makes of a text the others find.
   Dataset open_data() {
-    group_.check_settings(config_);
     if (group_.leads()) folder_.emplace(options_.dir);
     std::optional<Dataset> dataset;
     if (group_.leads()) dataset = read_data();
@@ -366,14 +364,33 @@ class Run {
 
 RunOutcome run_training(RunOptions& options, const Config& config,
                         std::span<const std::unique_ptr<RunObserver>> observers,
-                        const StopSignal& stop, Communicator* world) {
+                        const StopSignal& stop, const RunRanks& ranks) {
   const auto begin = SteadyClock::now();
-  if (world != nullptr && world->size() == 1) world = nullptr;
-  const RunGroup group(world);
-  options.train.batch.workers = group.size();
+  Communicator* world = ranks.world != nullptr && ranks.world->size() > 1 ? ranks.world : nullptr;
+  const parallel::ParallelOptions& parallel = options.train.parallel;
+  RunGroup group(world);
+  const bool own_servers = world != nullptr && parallel::has_own_servers(parallel);
+  options.train.batch.workers =
+      own_servers ? parallel::worker_count(parallel.server, group.size()) : group.size();
   complete(options);
+  group.check_settings(config);
+  const parallel::StrategyJob job{.options = parallel,
+                                  .optimizer = options.train.optimizer,
+                                  .comm = options.comm,
+                                  .host = ranks.host,
+                                  .most_micro_batches = solved(options.train.batch).accumulation};
+  std::unique_ptr<Communicator> workers;
+  if (own_servers) {
+    const bool serves = parallel::is_server(parallel.server, group.rank(), group.size());
+    workers = world->split(serves ? 1 : 0, group.rank());
+    if (serves) {
+      parallel::serve_strategy(job, *world);
+      return RunOutcome::kFinished;
+    }
+    group = RunGroup(workers.get());
+  }
   const Audience audience(observers);
-  Run run(options, config, audience, stop, group);
+  Run run(options, config, audience, stop, group, job, world);
   RunEnd end;
   try {
     const RunOutcome outcome = run.go();

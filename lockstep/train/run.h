@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 
 #include "lockstep/base/config.h"
 #include "lockstep/comm/communicator.h"
@@ -22,8 +23,13 @@ enum class RunOutcome : std::uint8_t {
   kInterrupted,  // saved; to be gone on with
 };
 
-// All workers of a run call it, each with a communicator of them all; without one the run has one
-// worker. Only worker 0 has observers, and a folder.
+// The ranks of a run: workers, and what the strategy has besides (servers).
+struct RunRanks {
+  Communicator* world = nullptr;  // of all of them; nullptr: one worker
+  std::string host;               // where other machines reach this rank; empty: nowhere
+};
+
+// All ranks of a run call it. Only rank 0 has observers, and a folder.
 //
 // `config` is bound to `options`: what data and model leave open is filled in there, and the
 // resolved settings are stored with the run. Throws Error where the run cannot begin, before
@@ -31,6 +37,6 @@ enum class RunOutcome : std::uint8_t {
 // number), with the last good checkpoint in place. Every observer hears of the end in either case.
 RunOutcome run_training(RunOptions& options, const Config& config,
                         std::span<const std::unique_ptr<RunObserver>> observers,
-                        const StopSignal& stop, Communicator* world = nullptr);
+                        const StopSignal& stop, const RunRanks& ranks = {});
 
 }  // namespace lockstep::train

@@ -24,8 +24,8 @@ std::int64_t first_begin(const std::vector<TraceSpan>& spans) {
 }
 
 std::filesystem::path write_alone(const std::filesystem::path& path, int rank,
-                                  const std::vector<TraceSpan>& spans) {
-  const std::string events = trace_events(rank, spans, -first_begin(spans));
+                                  const std::vector<TraceSpan>& spans, std::int64_t shift) {
+  const std::string events = trace_events(rank, spans, shift);
   write_trace(path, std::span(&events, 1));
   return path;
 }
@@ -38,11 +38,13 @@ std::filesystem::path write_run_trace(RunGroup& group, parallel::Strategy& strat
   if (const std::uint64_t lost = strategy.trace().lost(); lost > 0) {
     log_warn("{} spans of train.trace_steps found no room in the trace; ask for fewer steps", lost);
   }
-  if (group.world() == nullptr) return write_alone(trace_path(folder), 0, spans);
+  if (group.world() == nullptr)
+    return write_alone(trace_path(folder), 0, spans, -first_begin(spans));
   if (!strategy.in_lockstep()) {
     std::error_code none;
     if (!std::filesystem::is_directory(folder, none)) return {};
-    return write_alone(trace_path(folder, group.rank()), group.rank(), spans);
+    // As they are: ranks of one machine read one clock.
+    return write_alone(trace_path(folder, group.rank()), group.rank(), spans, 0);
   }
   Communicator& world = *group.world();
   // Now, not at the start: clocks drift, and the steps that are kept are the last ones.

@@ -109,6 +109,17 @@ std::string title_of(const TraceSpan& span, const TimelineFrame& frame) {
   return title;
 }
 
+double width_of(std::string_view text) {
+  return kLetterWidth * static_cast<double>(text.size()) + 6;
+}
+
+// Of computing and communication the colour tells the kind.
+std::string label_of(const TraceSpan& span, const TimelineFrame& frame) {
+  const bool coloured = span.lane != TraceLane::kWaiting && !span.of.empty();
+  const bool fits = width_of(span.name()) < frame.x(span.end) - frame.x(span.begin);
+  return coloured || !fits ? span.of : span.name();
+}
+
 std::vector<TimelineBar> bars_of(const RankTrace& rank, TraceLane lane, std::int64_t step,
                                  const TimelineFrame& frame) {
   std::vector<TimelineBar> bars;
@@ -117,7 +128,7 @@ std::vector<TimelineBar> bars_of(const RankTrace& rank, TraceLane lane, std::int
     TimelineBar bar{.left = frame.x(span.begin),
                     .right = frame.x(span.end),
                     .colour = colour_of(span),
-                    .label = span.of.empty() ? span.kind : span.of,
+                    .label = label_of(span, frame),
                     .title = title_of(span, frame)};
     if (!bars.empty()) {
       TimelineBar& last = bars.back();
@@ -143,8 +154,7 @@ std::string drawing_of(const TimelineBar& bar, double y) {
       "height=\"{}\" rx=\"{}\"/>",
       escape_markup(printable(bar.title)), bar.colour.style, bar.left, y, drawn, kBarHeight,
       width > 6 ? 2 : 0);
-  const double text = kLetterWidth * static_cast<double>(bar.label.size()) + 6;
-  if (text < width) {
+  if (!bar.label.empty() && width_of(bar.label) < width) {
     drawing +=
         fmt::format("<text class=\"inbar\" x=\"{:.2f}\" y=\"{:.1f}\">{}</text>",
                     bar.left + drawn / 2, y + kBarHeight - 5, escape_markup(printable(bar.label)));

@@ -10,8 +10,7 @@
 //   ]}
 //
 // A process is a rank, a thread one of its lanes. Times are microseconds with three decimals, on
-// one clock, from the first span on; spans stand rank by rank, lane by lane, in the order in which
-// they began.
+// one clock; spans stand rank by rank, lane by lane, in the order in which they began.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +25,7 @@ namespace lockstep::train {
 
 struct RankTrace {
   int rank = 0;
-  std::vector<parallel::TraceSpan> spans;  // times are nanoseconds from the first span of all
+  std::vector<parallel::TraceSpan> spans;  // all ranks' times are of one clock
 };
 
 std::filesystem::path trace_path(const std::filesystem::path& folder);  // trace.json

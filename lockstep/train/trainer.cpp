@@ -126,13 +126,17 @@ std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batche
   metrics.step = state_.steps = share.step;
   metrics.tokens = all.tokens;
   metrics.loss_scale = loss_scale();
-  metrics.rate = optim::rate_at(options_.schedule, state_.updates + 1);
+  // Workers that do not wait for each other know how many updates they made, not how many all did.
+  metrics.rate = optim::rate_at(options_.schedule,
+                                strategy_.in_lockstep() ? state_.updates + 1 : share.step);
   const auto compute = SteadyClock::now();
+  const parallel::UpdateRequest request{.optimizer = options_.optimizer,
+                                        .updates = state_.updates,
+                                        .rate = metrics.rate,
+                                        .loss_scale = metrics.loss_scale};
+  strategy_.expect_update(request);
   parallel::StepEnd end{.losses = accumulate(micro_batches, share, all.targets), .cost = {}};
-  const parallel::UpdateResult result = strategy_.update({.optimizer = options_.optimizer,
-                                                          .updates = state_.updates,
-                                                          .rate = metrics.rate,
-                                                          .loss_scale = metrics.loss_scale});
+  const parallel::UpdateResult result = strategy_.update(request);
   end.cost.compute_seconds = seconds_since(compute);
   metrics.gradient_norm = result.gradient_norm;
   metrics.skipped = result.skipped;

@@ -68,17 +68,19 @@ void on_emulated(int ranks, Span& span, const std::function<void(Communicator&)>
       emulating(kTestLink));
 }
 
-// The time from the first rank's start to the last one's end is never less than the model's; nor is
-// it half more, at least once in a few tries.
+// The time from the first rank's start to the last one's end is never less than the model's. Nor is
+// it much more, at least once in a few tries; a wait that nothing ends in time takes tens of times
+// as long.
 void expect_takes(double model, int ranks, const std::function<void(Communicator&)>& body) {
+  constexpr double kBusyMachine = 5;
   double best = 1e9;
-  for (int i = 0; i < 10 && best > 1.5 * model; ++i) {
+  for (int i = 0; i < 10 && best > kBusyMachine * model; ++i) {
     Span span;
     on_emulated(ranks, span, body);
     EXPECT_GE(span.longest(), model);
     best = std::min(best, span.once_all_began());
   }
-  EXPECT_LE(best, 1.5 * model);
+  EXPECT_LE(best, kBusyMachine * model);
 }
 
 constexpr std::size_t kPart = 500'000;

@@ -1,0 +1,139 @@
+#include "lockstep/parallel/server/meeting.h"
+
+#include <cstring>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/socket.h"
+#include "lockstep/base/text.h"
+
+namespace lockstep::parallel {
+namespace {
+
+constexpr std::uint64_t kServerTag = 0x7061726d73727672;  // no communicator's
+constexpr std::size_t kCardBytes = 512;
+constexpr auto kServerPatience = std::chrono::seconds(30);  // of a machine that does not answer
+
+// The token that ranks know already; ranks that are threads make one up, which never leaves their
+// process.
+Token common_token(Communicator& world) {
+  if (world.backend() != "threads") return find_token();
+  Token token = world.rank() == 0 ? mint_token() : Token{};
+  world.broadcast(Data(token.bytes.data(), token.bytes.size(), DType::kU8), 0);
+  return token;
+}
+
+std::vector<std::string> exchange_cards(Communicator& world, const std::string& mine) {
+  if (mine.size() >= kCardBytes) {
+    fail(ErrorCode::kInvalidArgument, "'{}' is too long for an address and settings", mine);
+  }
+  const auto ranks = static_cast<std::size_t>(world.size());
+  std::vector<std::uint8_t> card(kCardBytes);
+  std::vector<std::uint8_t> all(kCardBytes * ranks);
+  std::memcpy(card.data(), mine.data(), mine.size());
+  world.all_gather(card, all);
+  std::vector<std::string> texts;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const auto* text = reinterpret_cast<const char*>(all.data() + rank * kCardBytes);
+    texts.emplace_back(text, ::strnlen(text, kCardBytes));
+  }
+  return texts;
+}
+
+}  // namespace
+
+std::string JobMap::server_text(int server) const {
+  return fmt::format("server {} (rank {})", server, rank_of_server(server));
+}
+
+Meeting::Meeting(const ServerOptions& options, Communicator& world, const CommOptions& comm,
+                 const std::string& host)
+    : timeout_(comm.timeout) {
+  map_.rank = world.rank();
+  map_.ranks = world.size();
+  map_.workers = worker_count(options, world.size());
+  map_.servers = options.servers;
+  map_.place = options.place;
+  for (int server = 0; server < options.servers; ++server) {
+    if (map_.rank_of_server(server) == map_.rank) server_ = server;
+  }
+  map_.token = common_token(world);
+  std::string address = "-";
+  if (server_) {
+    Listener listener = listen_tcp({host, 0});
+    address = format_host_port(listener.address);
+    door_ = std::make_unique<Door>(map_.token);
+    door_->open(std::move(listener.fd), false);
+  }
+  const std::string settings =
+      fmt::format("{}; comm.emulate '{}'", describe(options), comm.emulate);
+  const std::vector<std::string> cards =
+      exchange_cards(world, fmt::format("{}\n{}", address, settings));
+  map_.addresses.resize(static_cast<std::size_t>(map_.servers));
+  for (int rank = 0; rank < map_.ranks; ++rank) {
+    const std::vector<std::string_view> lines =
+        split_text(cards[static_cast<std::size_t>(rank)], '\n');
+    if (lines.size() != 2 || lines[1] != settings) {
+      throw Error(
+          ErrorCode::kMismatch,
+          fmt::format("rank {} uses parameter servers otherwise ({}) than rank {} ({}); all "
+                      "ranks need the same settings",
+                      rank, lines.back(), map_.rank, settings),
+          {rank});
+    }
+    for (int server = 0; server < map_.servers; ++server) {
+      if (map_.rank_of_server(server) != rank) continue;
+      map_.addresses[static_cast<std::size_t>(server)] = parse_host_port(lines[0]);
+    }
+  }
+}
+
+UniqueFd Meeting::reach(int server, Purpose purpose) const {
+  const HostPort& address = map_.addresses[static_cast<std::size_t>(server)];
+  const Deadline deadline = deadline_in(timeout_);
+  try {
+    UniqueFd socket = connect_tcp(address, deadline);
+    if (!is_loopback(address.host)) set_peer_patience(socket.get(), kServerPatience);
+    knock(socket.get(), map_.token, {kServerTag, map_.rank, purpose}, deadline);
+    return socket;
+  } catch (const Error& error) {
+    throw Error(error.code(),
+                fmt::format("rank {} cannot get through to {} at {}: {}{}", map_.rank,
+                            map_.server_text(server), format_host_port(address), error.what(),
+                            is_loopback(address.host)
+                                ? "; where ranks are on several machines, comm.interface must name "
+                                  "an address that all can reach"
+                                : ""),
+                {map_.rank_of_server(server)});
+  }
+}
+
+WorkerSockets Meeting::connect_worker() const {
+  WorkerSockets sockets;
+  for (int server = 0; server < map_.servers; ++server) {
+    sockets.data.push_back(reach(server, Purpose::kPointToPoint));
+  }
+  sockets.control = reach(0, Purpose::kControl);
+  return sockets;
+}
+
+ServerSockets Meeting::connect_server() {
+  ServerSockets sockets;
+  const Deadline deadline = deadline_in(timeout_);
+  const auto await = [&](int rank, Purpose purpose) {
+    UniqueFd socket = door_->await({kServerTag, rank, purpose}, deadline).socket;
+    return socket;
+  };
+  if (*server_ != 0) sockets.servers.push_back(reach(0, Purpose::kCollective));
+  for (int worker = 0; worker < map_.workers; ++worker) {
+    sockets.data.push_back(await(worker, Purpose::kPointToPoint));
+    if (*server_ == 0) sockets.control.push_back(await(worker, Purpose::kControl));
+  }
+  for (int server = 0; *server_ == 0 && server < map_.servers; ++server) {
+    sockets.servers.push_back(
+        server == 0 ? UniqueFd() : await(map_.rank_of_server(server), Purpose::kCollective));
+  }
+  door_.reset();
+  return sockets;
+}
+
+}  // namespace lockstep::parallel

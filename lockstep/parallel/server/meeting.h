@@ -1,0 +1,72 @@
+// How workers and servers of a job get connected: addresses and a token through a communicator,
+// everything else over sockets of their own, since a communicator is of no further use once any of
+// its ranks has died.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/fd.h"
+#include "lockstep/base/host_port.h"
+#include "lockstep/comm/communicator.h"
+#include "lockstep/comm/native/door.h"
+#include "lockstep/comm/options.h"
+#include "lockstep/parallel/server/options.h"
+
+namespace lockstep::parallel {
+
+// Who is who, and where.
+struct JobMap {
+  int rank = 0;
+  int ranks = 1;
+  int workers = 1;
+  int servers = 1;
+  ServerPlace place = ServerPlace::kBeside;
+  Token token;
+  std::vector<HostPort> addresses;  // of servers
+
+  int rank_of_server(int server) const {
+    return place == ServerPlace::kBeside ? server : workers + server;
+  }
+  // For errors: "server 1 (rank 3)".
+  std::string server_text(int server) const;
+};
+
+// The connections of a worker; those of a server.
+struct WorkerSockets {
+  std::vector<UniqueFd> data;  // by server
+  UniqueFd control;            // to server 0
+};
+struct ServerSockets {
+  std::vector<UniqueFd> data;     // by worker
+  std::vector<UniqueFd> control;  // by worker; of server 0 only
+  std::vector<UniqueFd> servers;  // of server 0: by server, none for itself; else that to server 0
+};
+
+class Meeting {
+ public:
+  // Called by all ranks of the world together. Opens the door of this rank's server, if it has one.
+  // `host` is where others reach this rank. Ranks of other settings are Error(kMismatch).
+  Meeting(const ServerOptions& options, Communicator& world, const CommOptions& comm,
+          const std::string& host);
+
+  const JobMap& map() const { return map_; }
+  // The number of this rank's server; nothing where it has none.
+  std::optional<int> server() const { return server_; }
+
+  // Both wait for the others; a worker and the server beside it do so in threads of their own.
+  WorkerSockets connect_worker() const;
+  ServerSockets connect_server();
+
+ private:
+  UniqueFd reach(int server, Purpose purpose) const;
+
+  JobMap map_;
+  std::optional<int> server_;
+  std::chrono::nanoseconds timeout_;
+  std::unique_ptr<Door> door_;
+};
+
+}  // namespace lockstep::parallel

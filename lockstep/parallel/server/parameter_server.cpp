@@ -1,0 +1,40 @@
+#include "lockstep/parallel/server/parameter_server.h"
+
+#include "lockstep/parallel/server/meeting.h"
+#include "lockstep/parallel/server/server.h"
+#include "lockstep/parallel/server/server_strategy.h"
+
+namespace lockstep::parallel {
+namespace {
+
+std::string host_of(const ParameterServerJob& job) {
+  if (!job.host.empty()) return job.host;
+  return job.comm.interface.empty() ? "127.0.0.1" : job.comm.interface;
+}
+
+void run_server(const ParameterServerJob& job, Meeting& meeting) {
+  const std::unique_ptr<Ops> ops = job.make_ops(job.options.server_threads);
+  Server server(job.options, meeting.map(), *meeting.server(), meeting.connect_server(),
+                job.comm.timeout, job.comm.emulated_link(), *ops);
+  server.run();
+}
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_parameter_server(const ParameterServerJob& job,
+                                                Communicator& world) {
+  return std::make_unique<ServerStrategy>(
+      job, std::make_unique<Meeting>(job.options, world, job.comm, host_of(job)), run_server);
+}
+
+void serve(const ParameterServerJob& job, Communicator& world) {
+  Meeting meeting(job.options, world, job.comm, host_of(job));
+  run_server(job, meeting);
+}
+
+std::size_t server_bytes(const ParameterServerJob& job, const nn::MemoryPlan& plan, int server,
+                         int workers) {
+  return server_bytes(layout_for(job, plan), job.options, server, workers);
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,61 @@
+// Data parallel training with parameter servers: workers push gradients to servers, which run the
+// optimizer, and pull parameters. parallel/server/options.h has the settings, and who is a server.
+//
+//   bsp                       the bits of one worker with the same steps (sums over workers by the
+//                             tree of parallel/server/worker_sum.h, in f32)
+//   asp, ssp                  every worker's gradients, the mean over its own targets, are an
+//   update
+//                             of their own; work is handed out by server 0 (next())
+//   optimizer.clip > 0        bsp: servers tell each other sums of squares before any updates;
+//                             asp, ssp: each worker clips its own gradients, after backward
+//   optimizer.clip = 0        pieces are updated as they come. Nobody sees all gradients: there is
+//                             no norm, and one that is infinite is not skipped
+//
+// What travels when, with the schedule kPriority (N blocks, each of one piece):
+//
+//   compute   | backward N-1 | ... | backward 0 || forward 0 | forward 1 | ...
+//   push                     | N-1 | ...  | 0 | 1 |              0 overtakes what has not left
+//   pull                           | N-1 | ...| 0 | 1 | 2 ...    forward i waits for block i alone
+//
+// Transport: TCP of its own, on the loopback unless told otherwise, proved by the job's token in
+// both directions. Where CommOptions::emulate says so, each worker and each server has a slow card.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "lockstep/comm/communicator.h"
+#include "lockstep/comm/options.h"
+#include "lockstep/ops/ops.h"
+#include "lockstep/optim/optimizer.h"
+#include "lockstep/parallel/options.h"
+#include "lockstep/parallel/server/options.h"
+#include "lockstep/parallel/strategy.h"
+
+namespace lockstep::parallel {
+
+struct ParameterServerJob {
+  ServerOptions options;
+  optim::OptimizerOptions optimizer;
+  CommOptions comm;  // timeout, interface, emulate
+  std::string host;  // where other machines reach this rank; empty: comm.interface, else none
+  Reduction reduction = Reduction::kFast;  // of the micro-batches of one worker's share
+  std::int64_t most_micro_batches = 1;     // of one worker's share
+  // Operations for a server: of as many threads as it is asked for, in the server's thread.
+  std::function<std::unique_ptr<Ops>(int threads)> make_ops = make_cpu_ops;
+};
+
+// Both are called by all ranks of `world` at the same time, and use it no longer than that: on
+// workers the first, which starts the server beside it where there is one; on ranks that are
+// servers the second, which returns when all workers have left. Errors are those of Communicator;
+// kPeerLost names the worker or server that is gone. From a worker that leaves (in whatever way)
+// servers need a moment, so the strategy must be destroyed also after an error.
+std::unique_ptr<Strategy> make_parameter_server(const ParameterServerJob& job, Communicator& world);
+void serve(const ParameterServerJob& job, Communicator& world);
+
+// What a server with the given number takes, for a model of that plan.
+std::size_t server_bytes(const ParameterServerJob& job, const nn::MemoryPlan& plan, int server,
+                         int workers);
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,64 @@
+#include <cstring>
+
+#include "lockstep/parallel/server/piece_service.h"
+
+namespace lockstep::parallel {
+// With bsp nothing changes before all workers have what was sent, so it is sent from where it is;
+// otherwise the next push would change it on its way.
+OutMessage PieceService::message(Kind kind, std::size_t piece, const Tensor& payload) {
+  OutMessage message{.header = {.kind = kind,
+                                .piece = static_cast<std::uint32_t>(piece),
+                                .round = pieces_[piece].version,
+                                .bytes = payload.bytes()},
+                     .payload = {payload.data(), payload.bytes()},
+                     .owner = nullptr,
+                     .priority = priority_of(piece)};
+  if (adds_up()) return message;
+  auto kept =
+      std::make_shared<std::vector<std::byte>>(message.payload.begin(), message.payload.end());
+  message.payload = *kept;
+  message.owner = std::move(kept);
+  return message;
+}
+
+void PieceService::send_parameters(int worker, std::size_t piece, double staleness) {
+  PieceState& state = pieces_[piece];
+  if (options_.schedule == PieceSchedule::kFifo &&
+      pulls_[index(worker)] < state.pushed[index(worker)]) {
+    withheld_[index(worker)].push_back({piece, staleness});
+    return;
+  }
+  state.seen[index(worker)] = state.version;
+  OutMessage parameters = message(Kind::kParameters, piece, store_.parameters(piece));
+  parameters.header.number = staleness;
+  wire_.to_worker(worker, std::move(parameters));
+}
+
+void PieceService::pull(int worker, const Header& header) {
+  pulls_[index(worker)] = header.round;
+  for (const Withheld& each : std::exchange(withheld_[index(worker)], {})) {
+    send_parameters(worker, each.piece, each.staleness);
+  }
+}
+
+void PieceService::collect(int worker, const Header& header) {
+  const PieceState& state = state_of(header);
+  if (worker != 0) fail(ErrorCode::kProtocol, "worker {} asks for the optimizer's states", worker);
+  if (adds_up() && state.version < header.round) {
+    collects_[header.piece] = header.round;
+  } else {
+    send_states(header.piece);
+  }
+}
+
+void PieceService::send_states(std::size_t piece) {
+  for (std::size_t row = 0; row < kStateRows; ++row) {
+    if (!layout_.has(static_cast<StateRow>(row))) continue;
+    OutMessage state =
+        message(Kind::kState, piece, store_.state(static_cast<StateRow>(row), piece));
+    state.header.number = static_cast<double>(row);
+    wire_.to_worker(0, std::move(state));
+  }
+}
+
+}  // namespace lockstep::parallel

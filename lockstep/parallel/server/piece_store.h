@@ -1,0 +1,72 @@
+// The memory of a server: states of its pieces, and room for the gradients that come.
+//
+//   states     master, and moment and variance or velocity, in f32; the rounded parameters where
+//              workers compute in 16 bits
+//   slots      with bsp, one per piece and worker, f32: gradients of a round, to be added up
+//   landings   one per worker, for a piece of the wire's type: where gradients land that have no
+//              slot or must be widened for it
+//
+// One thread at a time.
+#pragma once
+
+#include <array>
+#include <span>
+#include <vector>
+
+#include "lockstep/ops/ops.h"
+#include "lockstep/parallel/server/served_layout.h"
+#include "lockstep/tensor/buffer.h"
+
+namespace lockstep::parallel {
+
+class PieceStore {
+ public:
+  PieceStore(const ServedLayout& layout, Consistency consistency, int server, int workers,
+             Ops& ops);
+  // What it takes, to the byte.
+  static std::size_t bytes(const ServedLayout& layout, Consistency consistency, int server,
+                           int workers);
+
+  // The pieces of this server, by their numbers among all, in order.
+  std::span<const std::size_t> pieces() const { return mine_; }
+  bool is_mine(std::size_t piece) const;
+
+  Tensor state(StateRow row, std::size_t piece) const;  // absent where there is none
+  // What workers compute with.
+  Tensor parameters(std::size_t piece) const;
+  void round_parameters(std::size_t piece);
+
+  // Where a worker's gradients of a piece are to be received; with bsp, landed() when they are
+  // there, or zero() in their stead.
+  std::span<std::byte> receiving(std::size_t piece, int worker) const;
+  void landed(std::size_t piece, int worker);
+  void zero(std::size_t piece, int worker);
+  // bsp: adds up all workers' gradients of a piece; the sum, and sums of squares of its chunks.
+  Tensor add_up(std::size_t piece);
+  Tensor sum(std::size_t piece) const { return slot(piece, 0); }
+  std::vector<double> squares(std::size_t piece);
+  // asp and ssp: what has landed.
+  Tensor landing(std::size_t piece, int worker) const;
+
+  void update(std::size_t piece, const optim::UpdateStep& step, const Tensor& gradient);
+
+ private:
+  const Piece& at(std::size_t piece) const { return layout_.pieces[piece]; }
+  Tensor slice(const Tensor& row, std::size_t piece) const;
+  Tensor slot(std::size_t piece, int worker) const;
+
+  const ServedLayout& layout_;
+  bool has_slots_;
+  int workers_;
+  Ops& ops_;
+  std::vector<std::size_t> mine_;
+  std::vector<std::size_t> offset_;  // by piece: in rows of this server
+  std::vector<Buffer> memory_;
+  std::array<Tensor, kStateRows> states_;
+  Tensor rounded_;
+  std::vector<Tensor> slots_;     // by worker
+  std::vector<Tensor> landings_;  // by worker
+  Buffer room_;                   // for sums of squares
+};
+
+}  // namespace lockstep::parallel

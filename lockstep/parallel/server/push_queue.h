@@ -1,0 +1,55 @@
+// Pieces that are ready to be pushed, and which goes next.
+//
+// What has been given to a socket cannot be overtaken. So only `credit` bytes may be on their way
+// to a server, pushed and not yet taken there; the others wait here, where one that is needed
+// earlier can still pass them. One piece may always be on its way, whatever its size.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <vector>
+
+namespace lockstep::parallel {
+
+class PushQueue {
+ public:
+  PushQueue(int servers, std::size_t credit) : credit_(credit), servers_(to_index(servers)) {}
+
+  // Those of a lower urgency go first; equals in the order of their numbers.
+  void add(std::size_t piece, std::uint64_t urgency, int server, std::size_t bytes) {
+    servers_[to_index(server)].ready.insert({urgency, piece, bytes});
+  }
+
+  // The next piece that may go, if there is one: it counts as being on its way.
+  std::optional<std::size_t> next() {
+    Server* best = nullptr;
+    for (Server& server : servers_) {
+      if (server.ready.empty()) continue;
+      const std::size_t bytes = std::get<2>(*server.ready.begin());
+      if (server.under_way > 0 && server.under_way + bytes > credit_) continue;
+      if (best == nullptr || *server.ready.begin() < *best->ready.begin()) best = &server;
+    }
+    if (best == nullptr) return std::nullopt;
+    const auto [urgency, piece, bytes] = *best->ready.begin();
+    best->ready.erase(best->ready.begin());
+    best->under_way += bytes;
+    return piece;
+  }
+
+  void taken(int server, std::size_t bytes) { servers_[to_index(server)].under_way -= bytes; }
+
+ private:
+  struct Server {
+    std::set<std::tuple<std::uint64_t, std::size_t, std::size_t>> ready;  // urgency, piece, bytes
+    std::size_t under_way = 0;
+  };
+  static std::size_t to_index(int number) { return static_cast<std::size_t>(number); }
+
+  std::size_t credit_;
+  std::vector<Server> servers_;
+};
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,79 @@
+// The worker's side of parallel/server/parameter_server.h.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "lockstep/parallel/server/meeting.h"
+#include "lockstep/parallel/server/parameter_server.h"
+#include "lockstep/parallel/server/update_request.h"
+#include "lockstep/parallel/server/worker_link.h"
+#include "lockstep/parallel/tree_sum.h"
+
+namespace lockstep::parallel {
+
+// What servers are told of a model.
+ServedLayout layout_for(const ParameterServerJob& job, const nn::MemoryPlan& plan);
+
+class ServerStrategy final : public Strategy {
+ public:
+  using RunServer = void (*)(const ParameterServerJob&, Meeting&);
+
+  ServerStrategy(const ParameterServerJob& job, std::unique_ptr<Meeting> meeting,
+                 RunServer run_server);
+  ~ServerStrategy() override;
+
+  std::string_view name() const override { return "parameter_server"; }
+  int worker() const override { return meeting_->map().rank; }
+  int workers() const override { return meeting_->map().workers; }
+  bool in_lockstep() const override { return is_bsp(); }
+  std::vector<Request> memory(const nn::MemoryPlan& plan) const override;
+
+  void start(nn::Replica& replica) override;
+  std::optional<Share> next(const StepPlan& plan, std::int64_t steps,
+                            std::int64_t last_step) override;
+  StepStart begin_step(const StepStart& mine) override;
+  void expect_update(const UpdateRequest& request) override;
+  void begin_micro_batch(std::int64_t index, std::int64_t count) override;
+  void before_forward(std::size_t block) override;
+  void before_backward(std::size_t block) override;
+  void after_backward(std::size_t block) override;
+  UpdateResult update(const UpdateRequest& request) override;
+  StepSummary end_step(const StepEnd& mine) override;
+  void collect() override;
+
+ private:
+  bool is_bsp() const { return job_.options.consistency == Consistency::kBsp; }
+  void send_states();
+  void compare_parameters();
+  void await_exposed(std::optional<std::size_t> block);
+  void send_request(const UpdateRequest& request, double gradient_scale);
+  void push_block(std::size_t block);
+  UpdateResult update_own(const UpdateRequest& request);
+  void push_rest();
+
+  ParameterServerJob job_;
+  std::unique_ptr<Meeting> meeting_;
+  std::thread server_;  // beside this worker
+  std::unique_ptr<WorkerLink> link_;
+  nn::Replica* replica_ = nullptr;
+  ServedLayout layout_;
+  std::vector<std::vector<std::size_t>> pieces_of_;  // by block
+  TreeSum tree_;
+
+  std::uint64_t round_ = 0;  // that was pushed last
+  // Of this step.
+  bool in_step_ = false;  // from its first micro-batch to its update
+  std::int64_t micro_batches_ = 0;
+  std::int64_t micro_batch_ = 0;
+  bool zeroed_ = false;
+  bool added_up_ = false;        // the tree is in all gradients already
+  std::size_t blocks_left_ = 0;  // not pushed yet: those below it
+  std::optional<RoundRequest> requested_;
+  double exposed_seconds_ = 0;
+};
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,56 @@
+#include "lockstep/parallel/server/step_messages.h"
+
+#include "lockstep/parallel/server/message.h"
+
+namespace lockstep::parallel {
+
+std::string encode(const StepStart& start) {
+  return Packer()
+      .add(start.targets)
+      .add(start.tokens)
+      .add(static_cast<std::uint8_t>(start.stops ? 1 : 0))
+      .take();
+}
+
+StepStart decode_start(std::span<const std::byte> bytes) {
+  Unpacker unpacker(bytes);
+  StepStart start;
+  start.targets = unpacker.take<std::int64_t>();
+  start.tokens = unpacker.take<std::int64_t>();
+  start.stops = unpacker.take<std::uint8_t>() != 0;
+  unpacker.finish();
+  constexpr std::int64_t kMost = std::int64_t{1} << 48;  // so that sums over workers stay in range
+  if (start.targets < 0 || start.tokens < 0 || start.targets > kMost || start.tokens > kMost) {
+    fail(ErrorCode::kProtocol, "a worker brings {} targets in {} tokens to a step", start.targets,
+         start.tokens);
+  }
+  return start;
+}
+
+std::string encode(const StepEnd& end) {
+  return Packer().add(end.cost).list(std::span<const double>(end.losses)).take();
+}
+
+StepEnd decode_end(std::span<const std::byte> bytes) {
+  Unpacker unpacker(bytes);
+  StepEnd end;
+  end.cost = unpacker.take<StepCost>();
+  end.losses = unpacker.list<double>();
+  unpacker.finish();
+  return end;
+}
+
+std::string encode(const StepSummary& summary) {
+  return Packer().add(summary.loss).list(std::span<const StepCost>(summary.costs)).take();
+}
+
+StepSummary decode_summary(std::span<const std::byte> bytes) {
+  Unpacker unpacker(bytes);
+  StepSummary summary;
+  summary.loss = unpacker.take<double>();
+  summary.costs = unpacker.list<StepCost>();
+  unpacker.finish();
+  return summary;
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,18 @@
+// What workers say of their steps, as payloads. Decoding throws Error(kProtocol) for what is none.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "lockstep/parallel/strategy.h"
+
+namespace lockstep::parallel {
+
+std::string encode(const StepStart& start);
+std::string encode(const StepEnd& end);
+std::string encode(const StepSummary& summary);
+StepStart decode_start(std::span<const std::byte> bytes);
+StepEnd decode_end(std::span<const std::byte> bytes);
+StepSummary decode_summary(std::span<const std::byte> bytes);
+
+}  // namespace lockstep::parallel

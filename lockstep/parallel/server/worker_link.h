@@ -1,0 +1,127 @@
+// A worker's line to all servers: a thread that sends and receives while the worker computes.
+//
+// A piece is *out* from when it is pushed until the server has sent it back, updated. Until then
+// its gradients and parameters belong to the link: gradients are sent from where they lie, and
+// parameters are received there.
+//
+// All methods are for the worker's own thread. A server that is gone, or that says that the run is
+// over, ends every wait with the error that names the culprit.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/nn/replica.h"
+#include "lockstep/parallel/server/hub.h"
+#include "lockstep/parallel/server/meeting.h"
+#include "lockstep/parallel/server/push_queue.h"
+#include "lockstep/parallel/server/served_layout.h"
+
+namespace lockstep::parallel {
+
+class WorkerLink final : public Hub::Receiver {
+ public:
+  WorkerLink(const ServerOptions& options, const JobMap& map, WorkerSockets sockets,
+             std::chrono::nanoseconds timeout, const std::optional<LinkEmulation>& link);
+  // Says goodbye, with the error that was met, if any.
+  ~WorkerLink() override;
+  WorkerLink(const WorkerLink&) = delete;
+  WorkerLink& operator=(const WorkerLink&) = delete;
+
+  // Once, before anything is out. What `states` views must outlive the link.
+  void attach(const ServedLayout& layout, const nn::States& states, std::size_t blocks);
+
+  // To a server's data connection; to server 0's control connection.
+  void post(int server, OutMessage message);
+  void ask(OutMessage question);
+  // Waits for the answer to a question: its payload, or for kNorm the number.
+  std::string answer(Kind kind);
+
+  // All pieces are out, to be filled by the servers.
+  void expect_all();
+  // Pushes these pieces, which are complete and not out, for a round. With kFifo the round is
+  // pulled when all its pieces have been taken.
+  void push(std::span<const std::size_t> pieces, std::uint64_t round);
+  // All pieces are out for a round in which this worker has no gradients.
+  void push_zeros(std::uint64_t round);
+  // Waits until the pieces of a block, or all, are back.
+  void await_block(std::size_t block);
+  void await_all();
+  // Fills the rows of `states` with the servers' states of that round. All pieces must be back.
+  void collect(std::uint64_t round);
+
+  // Leave with this error, where nothing else is to blame.
+  void blame(const Error& error);
+
+  struct Cost {
+    double seconds = 0;  // in which pieces were out
+    std::uint64_t bytes = 0;
+    double staleness = 0;  // mean over the pieces that came back
+  };
+  // Since the last call.
+  Cost take_cost();
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+
+  std::span<std::byte> place(int connection, const Header& header) override;
+  void take(int connection, const Header& header, std::span<std::byte> payload) override;
+  void lost(int connection) override;
+
+  void run();
+  bool send_posted();
+  void leave();
+  void fail_with(const Error& error);
+  template <class Condition>
+  void wait(Lock& lock, std::string_view for_what, Condition condition);
+  void mark_out(std::size_t piece);
+  void mark_back(std::size_t piece);
+  void ask_for_states(int server);
+  std::size_t bytes_of(std::size_t piece) const;
+  const Piece& checked(int connection, const Header& header) const;
+  Tensor row(StateRow row) const;
+  static Tensor part(const Tensor& row, const Piece& piece);
+
+  const ServerOptions& options_;
+  const JobMap& map_;
+  std::chrono::nanoseconds timeout_;
+  ServedLayout layout_;
+  nn::States states_;
+  Hub hub_;           // of the thread, but for wake()
+  int control_ = -1;  // its connection; those of data are the numbers of servers
+  std::vector<std::vector<std::byte>> small_;  // payloads by connection
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // With the mutex:
+  std::vector<std::pair<int, OutMessage>> posted_;
+  PushQueue queue_;
+  std::uint64_t pushed_ = 0;  // pieces, ever
+  std::uint64_t round_ = 0;   // of the pieces that are out
+  std::size_t untaken_ = 0;   // pieces of the round that no server has taken yet
+  std::vector<bool> out_;     // by piece
+  std::vector<std::size_t> out_of_block_;
+  std::size_t out_count_ = 0;
+  std::multimap<Kind, std::string> answers_;
+  std::vector<std::vector<std::size_t>> to_collect_;  // pieces to ask for, by server
+  std::size_t states_to_come_ = 0;
+  std::optional<Error> fault_;
+  bool closing_ = false;
+  std::uint64_t bytes_sent_ = 0;
+  std::uint64_t bytes_told_ = 0;
+  double out_seconds_ = 0;
+  Deadline out_since_{};
+  double staleness_ = 0;
+  std::size_t came_back_ = 0;
+
+  std::thread thread_;
+};
+
+}  // namespace lockstep::parallel

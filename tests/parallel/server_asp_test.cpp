@@ -1,0 +1,184 @@
+// Workers that do not wait for each other.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <map>
+#include <set>
+
+#include "lockstep/base/error.h"
+#include "tests/parallel/server_fixture.h"
+
+namespace lockstep::parallel::server_test {
+namespace {
+
+constexpr Consistency kLoose[] = {Consistency::kAsp, Consistency::kSsp};
+
+// Where workers report what they do, and can be held up until something has happened.
+struct Watch {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<int, int> done;                               // shares by worker
+  std::map<int, std::int64_t> under_way;                 // steps by worker
+  std::set<std::pair<std::int64_t, std::int64_t>> seen;  // step and first micro-batch
+  std::int64_t furthest_ahead = 0;
+  int total = 0;
+
+  void begin(int worker, const Share& share) {
+    const std::lock_guard lock(mutex);
+    under_way[worker] = share.step;
+    for (const auto& [other, step] : under_way) {
+      furthest_ahead = std::max(furthest_ahead, share.step - step);
+    }
+    EXPECT_TRUE(seen.insert({share.step, share.first_micro_batch}).second) << "done twice";
+  }
+  void end(int worker) {
+    {
+      const std::lock_guard lock(mutex);
+      under_way.erase(worker);
+      ++done[worker];
+      ++total;
+    }
+    changed.notify_all();
+  }
+};
+
+TEST(ServerAsp, EveryShareOfTheRunIsDoneOnce) {
+  for (const Consistency consistency : kLoose) {
+    for (const PieceSchedule schedule :
+         {PieceSchedule::kFifo, PieceSchedule::kWfbp, PieceSchedule::kPriority}) {
+      for (const double clip : {0.0, 0.5}) {
+        Training training;
+        training.workers = 3;
+        training.micro_batches = 6;
+        training.servers = {.servers = 2,
+                            .consistency = consistency,
+                            .staleness = 1,
+                            .schedule = schedule,
+                            .piece_mb = 0.003};
+        training.optimizer.clip = clip;
+        Watch watch;
+        train_with_servers(
+            training,
+            {.before_share = [&](int worker, const Share& share) { watch.begin(worker, share); },
+             .after_share = [&](int worker, const Share&,
+                                const StepSummary&) { watch.end(worker); }});
+        EXPECT_EQ(watch.total, training.steps * training.workers);
+      }
+    }
+  }
+}
+
+TEST(ServerAsp, OneWorkerIsTheSameAsWithBsp) {
+  for (const Consistency consistency : kLoose) {
+    Training training;
+    training.servers.consistency = consistency;
+    training.servers.piece_mb = 0.003;
+    training.optimizer.clip = 0.1;
+    const Result alone = train_alone(training);
+    const std::vector<Result> worker = train_with_servers(training);
+    EXPECT_TRUE(worker[0].master == alone.master);
+    EXPECT_TRUE(worker[0].moment == alone.moment);
+    EXPECT_EQ(worker[0].norms, alone.norms);
+  }
+}
+
+// Worker 1 does not go on before all other shares are done. Were anybody to wait for it, nobody
+// would go on.
+TEST(ServerAsp, NobodyWaitsForASlowWorker) {
+  Training training;
+  training.workers = 3;
+  training.steps = 5;
+  training.servers.consistency = Consistency::kAsp;
+  Watch watch;
+  const int others = training.steps * training.workers - 1;
+  train_with_servers(
+      training,
+      {.before_share =
+           [&](int worker, const Share& share) {
+             watch.begin(worker, share);
+             if (worker != 1) return;
+             std::unique_lock lock(watch.mutex);
+             EXPECT_TRUE(watch.changed.wait_for(lock, std::chrono::seconds(60), [&] {
+               return watch.total - watch.done[1] >= others;
+             }));
+           },
+       .after_share = [&](int worker, const Share&, const StepSummary&) { watch.end(worker); }});
+  EXPECT_LE(watch.done[1], 1);
+  EXPECT_EQ(watch.total, training.steps * training.workers);
+}
+
+TEST(ServerSsp, NobodyIsFurtherAheadThanTheBound) {
+  for (const int staleness : {0, 2}) {
+    Training training;
+    training.workers = 3;
+    training.steps = 6;
+    training.servers.consistency = Consistency::kSsp;
+    training.servers.staleness = staleness;
+    Watch watch;
+    // Worker 2 takes its time with each share: until the others have done what they may.
+    train_with_servers(
+        training,
+        {.before_share =
+             [&](int worker, const Share& share) {
+               watch.begin(worker, share);
+               if (worker != 2) return;
+               const std::int64_t allowed =
+                   std::min<std::int64_t>(share.step + staleness, training.steps);
+               std::unique_lock lock(watch.mutex);
+               EXPECT_TRUE(watch.changed.wait_for(lock, std::chrono::seconds(60), [&] {
+                 return watch.total >= allowed * training.workers - 1;
+               }));
+             },
+         .after_share = [&](int worker, const Share&, const StepSummary&) { watch.end(worker); }});
+    EXPECT_LE(watch.furthest_ahead, staleness);
+    EXPECT_EQ(watch.furthest_ahead, staleness) << "the bound is used";
+    EXPECT_EQ(watch.total, training.steps * training.workers);
+  }
+}
+
+TEST(ServerAsp, TellsHowStaleGradientsWere) {
+  Training training;
+  training.workers = 2;
+  training.servers.consistency = Consistency::kAsp;
+  training.steps = 4;
+  Watch watch;
+  std::map<int, double> most;
+  // Worker 1 is at its first share while worker 0 does five: as many updates are news to it. That
+  // is known when its next share ends.
+  const auto before_share = [&](int worker, const Share& share) {
+    watch.begin(worker, share);
+    watch.changed.notify_all();
+    std::unique_lock lock(watch.mutex);
+    const bool came = watch.changed.wait_for(lock, std::chrono::seconds(60), [&] {
+      if (worker == 1) return watch.total >= 5;
+      return watch.seen.size() >= 2 && (watch.total < 5 || watch.done[1] == 2);
+    });
+    EXPECT_TRUE(came);
+  };
+  const auto after_share = [&](int worker, const Share&, const StepSummary& summary) {
+    watch.end(worker);
+    const std::lock_guard lock(watch.mutex);
+    most[worker] = std::max(most[worker], summary.costs.at(0).staleness);
+  };
+  train_with_servers(training, {.before_share = before_share, .after_share = after_share});
+  EXPECT_GT(most[1], 2);
+  EXPECT_LE(most[1], 5);
+}
+
+TEST(ServerAsp, RefusesAScaledLoss) {
+  Training training;
+  training.dtype = DType::kF16;
+  training.servers.consistency = Consistency::kAsp;
+  try {
+    train_with_servers(training);
+    FAIL() << "f16 was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("bf16"));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::parallel::server_test

@@ -1,0 +1,160 @@
+// With bsp, servers give the bits of one worker that does everything.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/parallel/server_fixture.h"
+
+namespace lockstep::parallel::server_test {
+namespace {
+
+void expect_equal_to_alone(const Training& training, const std::string& what) {
+  SCOPED_TRACE(what);
+  const Result alone = train_alone(training);
+  const std::vector<Result> workers = train_with_servers(training);
+  EXPECT_TRUE(workers[0].master == alone.master);
+  EXPECT_TRUE(workers[0].moment == alone.moment);
+  EXPECT_TRUE(workers[0].variance == alone.variance);
+  EXPECT_TRUE(workers[0].velocity == alone.velocity);
+  for (const Result& worker : workers) {
+    EXPECT_TRUE(worker.parameters == alone.parameters);
+    EXPECT_EQ(worker.losses, alone.losses);
+    EXPECT_EQ(worker.norms, alone.norms);
+  }
+}
+
+constexpr PieceSchedule kSchedules[] = {PieceSchedule::kFifo, PieceSchedule::kWfbp,
+                                        PieceSchedule::kPriority};
+
+TEST(ServerBsp, HasTheBitsOfOneWorkerWithAnyWorkersServersSchedulesAndPlaces) {
+  for (const int workers : {1, 2, 4}) {
+    Training training;
+    training.workers = workers;
+    training.servers.piece_mb = 0.003;  // hundreds of elements, an odd number of 32s
+    for (const int servers : {1, 2, 3}) {
+      for (const PieceSchedule schedule : kSchedules) {
+        for (const ServerPlace place : {ServerPlace::kBeside, ServerPlace::kOwn}) {
+          if (place == ServerPlace::kBeside && servers > workers) continue;
+          training.servers.servers = servers;
+          training.servers.schedule = schedule;
+          training.servers.place = place;
+          expect_equal_to_alone(training,
+                                fmt::format("{} workers, {}", workers, describe(training.servers)));
+        }
+      }
+    }
+  }
+}
+
+TEST(ServerBsp, ClipsByTheNormOfAllServersGradients) {
+  Training training;
+  training.workers = 2;
+  training.servers.servers = 2;
+  training.optimizer.clip = 0.01;  // less than the norm
+  for (const PieceSchedule schedule : kSchedules) {
+    training.servers.schedule = schedule;
+    expect_equal_to_alone(training, describe(training.servers));
+  }
+  training.servers.place = ServerPlace::kOwn;
+  training.servers.servers = 7;  // more than there are pieces: some have none
+  expect_equal_to_alone(training, describe(training.servers));
+  training.optimizer.clip = 0;
+  expect_equal_to_alone(training, describe(training.servers) + ", no clipping");
+}
+
+TEST(ServerBsp, CutsPiecesWhereChunksOfTheNormAre) {
+  Training training;
+  training.workers = 2;
+  training.servers.servers = 2;
+  training.servers.piece_mb = 0.01;
+  training.optimizer.clip = 0.01;
+  training.wide = true;
+  training.steps = 2;
+  expect_equal_to_alone(training, describe(training.servers));
+}
+
+TEST(ServerBsp, WorksWithEveryOptimizerAndWithoutBeingToldOfUpdatesBeforehand) {
+  Training training;
+  training.workers = 2;
+  training.expects = false;
+  training.servers.piece_mb = 0.004;
+  for (const auto& optimizer :
+       {optim::OptimizerOptions{.kind = optim::OptimizerKind::kAdam, .clip = 0},
+        optim::OptimizerOptions{.kind = optim::OptimizerKind::kSgd, .clip = 0},
+        optim::OptimizerOptions{.kind = optim::OptimizerKind::kSgd, .momentum = 0, .clip = 0.5}}) {
+    training.optimizer = optimizer;
+    expect_equal_to_alone(training,
+                          fmt::format("{} {}", optim::name(optimizer.kind), optimizer.momentum));
+  }
+}
+
+TEST(ServerBsp, WorksIn16BitsAndWithAScaledLoss) {
+  Training training;
+  training.workers = 2;
+  training.servers.servers = 2;
+  training.dtype = DType::kBF16;
+  training.servers.piece_mb = 0.003;
+  expect_equal_to_alone(training, "bf16");
+  training.dtype = DType::kF16;
+  training.loss_scale = 1024;
+  expect_equal_to_alone(training, "f16");
+}
+
+TEST(ServerBsp, SkipsAnUpdateWithAnInfiniteGradientEverywhere) {
+  Training training;
+  training.workers = 2;
+  training.servers.servers = 2;
+  training.dtype = DType::kF16;
+  training.loss_scale = 1e30;  // beyond f16
+  const Result alone = train_alone(training);
+  const std::vector<Result> workers = train_with_servers(training);
+  ASSERT_FALSE(std::isfinite(alone.norms.front()));
+  for (const Result& worker : workers) {
+    EXPECT_TRUE(worker.parameters == alone.parameters);
+    for (const double norm : worker.norms) EXPECT_FALSE(std::isfinite(norm));
+  }
+}
+
+TEST(ServerBsp, AShareMayBeEmpty) {
+  for (const PieceSchedule schedule : kSchedules) {
+    Training training;
+    training.workers = 3;
+    training.micro_batches = 2;
+    training.servers.servers = 2;
+    training.servers.schedule = schedule;
+    expect_equal_to_alone(training, describe(training.servers));
+  }
+}
+
+TEST(ServerBsp, AddsUpAWorkersMicroBatchesByTheTreeWhereAsked) {
+  Training training;
+  training.workers = 2;
+  training.micro_batches = 8;
+  training.reduction = Reduction::kTree;
+  const std::vector<Result> two = train_with_servers(training);
+  training.workers = 1;
+  const std::vector<Result> one = train_with_servers(training);
+  EXPECT_TRUE(one[0].master == two[0].master);
+  EXPECT_TRUE(one[0].moment == two[0].moment);
+}
+
+TEST(ServerBsp, KeepsItsBitsOnAnEmulatedLink) {
+  Training training;
+  training.workers = 2;
+  training.servers.servers = 2;
+  training.servers.piece_mb = 0.02;
+  training.optimizer.clip = 1;
+  training.emulate = "400Mbit,100us";
+  expect_equal_to_alone(training, "emulated");
+}
+
+TEST(ServerBsp, ServesALinearModelOfOnePiece) {
+  Training training;
+  training.model = nn::Tiny::kLinear;
+  training.workers = 3;
+  training.micro_batches = 3;
+  training.servers.servers = 3;
+  expect_equal_to_alone(training, "linear");
+}
+
+}  // namespace
+}  // namespace lockstep::parallel::server_test

@@ -1,0 +1,181 @@
+// Workers and servers that are killed, as processes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "lockstep/base/file.h"
+#include "lockstep/base/scratch_folder.h"
+#include "lockstep/comm/rendezvous/rendezvous.h"
+#include "lockstep/launch/make_world.h"
+#include "tests/parallel/server_fixture.h"
+
+namespace lockstep::parallel::server_test {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kFinished = 0;
+constexpr int kFailed = 3;
+constexpr int kKilled = 128 + SIGKILL;
+
+// Numbers that all processes see.
+struct Shared {
+  pid_t pids[8];
+  int shares_done;
+};
+
+// What became of the ranks of a job.
+struct Outcome {
+  std::vector<int> codes;  // by rank: of the above
+  std::vector<std::string> words;
+  int shares_done = 0;
+};
+
+using Deed = std::function<void(int worker, const Share& share, const Shared& shared)>;
+
+int run_rank(const Training& training, const World& world, const std::string& words, Shared& shared,
+             const Deed& deed) {
+  try {
+    const ParameterServerJob job = job_of(training);
+    CommOptions comm;
+    comm.measure = false;
+    const std::unique_ptr<Communicator> all = make_world(world, comm);
+    if (is_server(training.servers, world.rank, world.size)) {
+      serve(job, *all);
+      return kFinished;
+    }
+    const std::unique_ptr<Strategy> strategy = make_parameter_server(job, *all);
+    const Hooks hooks{
+        .before_share = [&](int worker, const Share& share) { deed(worker, share, shared); },
+        .after_share =
+            [&](int, const Share&, const StepSummary&) {
+              __atomic_fetch_add(&shared.shares_done, 1, __ATOMIC_RELAXED);
+            }};
+    train_worker(training, *strategy, hooks);
+    return kFinished;
+  } catch (const Error& error) {
+    std::string text = fmt::format("{}: {}; ranks", name(error.code()), error.what());
+    for (const int rank : error.ranks()) text += fmt::format(" {}", rank);
+    write_file(words, text);
+    return kFailed;
+  }
+}
+
+Outcome run_job(const Training& training, const Deed& deed) {
+  const ScratchFolder folder;
+  const Token token = mint_token();
+  ::setenv(kTokenVariable, token_text(token).c_str(), 1);
+  const RendezvousServer meeting({"127.0.0.1", 0}, token, training.ranks());
+  auto& shared = *static_cast<Shared*>(
+      ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  const auto words = [&](int rank) { return (folder.path() / std::to_string(rank)).string(); };
+  for (int rank = 0; rank < training.ranks(); ++rank) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      World world;
+      world.rank = rank;
+      world.size = training.ranks();
+      world.rendezvous = meeting.address();
+      world.rendezvous_is_hosted = true;
+      std::_Exit(run_rank(training, world, words(rank), shared, deed));
+    }
+    shared.pids[rank] = pid;
+  }
+  Outcome outcome;
+  for (int rank = 0; rank < training.ranks(); ++rank) {
+    int status = 0;
+    const Deadline deadline = deadline_in(std::chrono::seconds(60));
+    while (::waitpid(shared.pids[rank], &status, WNOHANG) == 0) {
+      if (has_passed(deadline)) ::kill(shared.pids[rank], SIGKILL);
+      ::poll(nullptr, 0, 5);
+    }
+    outcome.codes.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+    outcome.words.push_back(std::filesystem::exists(words(rank)) ? read_file(words(rank)) : "");
+  }
+  outcome.shares_done = shared.shares_done;
+  ::munmap(&shared, sizeof(Shared));
+  return outcome;
+}
+
+TEST(ServerDeath, AWorkerThatDiesIsNamedWithBsp) {
+  for (const ServerPlace place : {ServerPlace::kOwn, ServerPlace::kBeside}) {
+    Training training;
+    training.workers = 3;
+    training.servers.place = place;
+    training.servers.piece_mb = 0.003;
+    const Outcome outcome = run_job(training, [](int worker, const Share& share, const Shared&) {
+      if (worker == 2 && share.step == 2) ::raise(SIGKILL);
+    });
+    EXPECT_EQ(outcome.codes[2], kKilled);
+    for (const int rank : {0, 1}) {
+      EXPECT_EQ(outcome.codes[static_cast<std::size_t>(rank)], kFailed);
+      const std::string& words = outcome.words[static_cast<std::size_t>(rank)];
+      EXPECT_THAT(words, HasSubstr("worker 2 (rank 2) is gone"));
+      EXPECT_THAT(words, HasSubstr("ranks 2"));
+    }
+    if (place == ServerPlace::kOwn) {
+      EXPECT_EQ(outcome.codes[3], kFailed);
+      EXPECT_THAT(outcome.words[3], HasSubstr("worker 2 (rank 2) is gone"));
+    }
+  }
+}
+
+TEST(ServerDeath, AWorkerThatDiesIsDoneWithoutWithAspAndSsp) {
+  for (const Consistency consistency : {Consistency::kAsp, Consistency::kSsp}) {
+    Training training;
+    training.workers = 3;
+    training.steps = 4;
+    training.servers = {
+        .servers = 2, .consistency = consistency, .staleness = 0, .piece_mb = 0.003};
+    const Outcome outcome = run_job(training, [](int worker, const Share&, const Shared&) {
+      if (worker == 2) ::raise(SIGKILL);
+    });
+    EXPECT_THAT(outcome.codes, ::testing::ElementsAre(kFinished, kFinished, kKilled))
+        << outcome.words[0] << outcome.words[1];
+    EXPECT_EQ(outcome.shares_done, training.steps * training.workers);
+  }
+}
+
+TEST(ServerDeath, AServerThatDiesIsNamed) {
+  for (const Consistency consistency : {Consistency::kBsp, Consistency::kAsp}) {
+    for (const int victim : {0, 1}) {
+      Training training;
+      training.workers = 2;
+      training.steps = 1000;
+      training.servers = {
+          .servers = 2, .place = ServerPlace::kOwn, .consistency = consistency, .piece_mb = 0.003};
+      const Outcome outcome =
+          run_job(training, [&](int worker, const Share& share, const Shared& shared) {
+            if (worker == 0 && share.step >= 2) ::kill(shared.pids[2 + victim], SIGKILL);
+          });
+      const std::string named = fmt::format("server {} (rank {}) is gone", victim, 2 + victim);
+      EXPECT_EQ(outcome.codes[static_cast<std::size_t>(2 + victim)], kKilled);
+      for (const std::size_t rank : {0u, 1u, 3u - static_cast<unsigned>(victim)}) {
+        EXPECT_EQ(outcome.codes[rank], kFailed) << rank;
+        EXPECT_THAT(outcome.words[rank], HasSubstr(named)) << rank;
+      }
+    }
+  }
+}
+
+TEST(ServerDeath, AWorkerThatHangsIsNamedWhenTimeIsUp) {
+  Training training;
+  training.workers = 2;
+  training.servers.place = ServerPlace::kOwn;
+  training.timeout = std::chrono::milliseconds(300);
+  const Outcome outcome = run_job(training, [](int worker, const Share& share, const Shared&) {
+    if (worker == 1 && share.step == 2) ::usleep(1'500'000);
+  });
+  EXPECT_EQ(outcome.codes[0], kFailed);
+  EXPECT_THAT(outcome.words[0], HasSubstr("timeout"));
+  EXPECT_THAT(outcome.words[0], HasSubstr("ranks 1"));
+}
+
+}  // namespace
+}  // namespace lockstep::parallel::server_test

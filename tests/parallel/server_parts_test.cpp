@@ -1,0 +1,162 @@
+// The parts that parameter servers are made of.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "lockstep/base/error.h"
+#include "lockstep/parallel/gradient_chunks.h"
+#include "lockstep/parallel/server/push_queue.h"
+#include "lockstep/parallel/server/served_layout.h"
+#include "tests/parallel/server_fixture.h"
+
+namespace lockstep::parallel::server_test {
+namespace {
+
+nn::MemoryPlan tiny_plan(Ops& ops) {
+  return nn::plan_memory(nn::make_tiny(nn::Tiny::kGpt2), nn::tiny_setup(nn::Tiny::kGpt2), ops,
+                         nn::OptimizerState::kMoments);
+}
+
+TEST(Pieces, CoverTheRowInOrderAndKeepToBlocksAndDecay) {
+  const std::unique_ptr<Ops> ops = make_reference_ops();
+  const nn::FlatParameters flat = tiny_plan(*ops).flat;
+  for (const double megabytes : {1e-4, 0.0007, 0.003, 4.0}) {
+    for (const int servers : {1, 2, 5}) {
+      const std::vector<Piece> pieces = cut_pieces(flat, megabytes, false, servers);
+      std::size_t end = 0;
+      std::vector<std::size_t> load(static_cast<std::size_t>(servers));
+      for (const Piece& piece : pieces) {
+        EXPECT_EQ(piece.range.first, end);
+        EXPECT_EQ(piece.range.first % nn::FlatParameters::kAlignment, 0u);
+        EXPECT_GE(piece.range.first, flat.range(piece.block).first);
+        EXPECT_LE(piece.range.end(), flat.range(piece.block).end());
+        end = piece.range.end();
+        load[static_cast<std::size_t>(piece.server)] += piece.range.elements;
+      }
+      EXPECT_EQ(end, flat.elements());
+      const auto [least, most] = std::minmax_element(load.begin(), load.end());
+      EXPECT_LE(*most - *least, largest_piece(pieces));
+      std::size_t decaying = 0;
+      for (const Piece& piece : pieces) decaying += piece.decaying;
+      std::size_t expected = 0;
+      for (std::size_t block = 0; block < flat.blocks(); ++block) {
+        for (const nn::FlatRun& run : flat.runs(block)) {
+          if (run.decays) expected += run.range.elements;
+        }
+      }
+      EXPECT_EQ(decaying, expected);
+      EXPECT_EQ(decode_pieces(encode_pieces(pieces), servers), pieces);
+    }
+  }
+}
+
+TEST(Pieces, ThatCannotBeAreRefused) {
+  const std::vector<Piece> good = {{{0, 64}, 32, 1, 0}, {{64, 32}, 0, 0, 1}};
+  EXPECT_EQ(decode_pieces(encode_pieces(good), 2), good);
+  const auto refused = [](std::vector<Piece> pieces, int servers) {
+    EXPECT_THROW(decode_pieces(encode_pieces(pieces), servers), Error);
+  };
+  refused(good, 1);
+  refused({{{32, 64}, 0, 0, 0}}, 1);
+  refused({{{0, 0}, 0, 0, 0}}, 1);
+  refused({{{0, 32}, 33, 0, 0}}, 1);
+  refused({{{0, static_cast<std::size_t>(-1)}, 0, 0, 0}}, 1);
+  EXPECT_THROW(decode_pieces(encode_pieces(good).substr(1), 2), Error);
+}
+
+TEST(ServedLayout, ComesBackFromItsBytesAndIsRefusedWithOneMissing) {
+  const std::unique_ptr<Ops> ops = make_reference_ops();
+  const ServedLayout layout{.pieces = cut_pieces(tiny_plan(*ops).flat, 0.003, false, 2),
+                            .parameter = DType::kBF16,
+                            .gradient = DType::kF32,
+                            .optimizer = {.kind = optim::OptimizerKind::kSgd, .clip = 0.25}};
+  const std::string bytes = encode_layout(layout);
+  const auto decoded = decode_layout(std::as_bytes(std::span(bytes)), 2);
+  EXPECT_EQ(hash_of(decoded), hash_of(layout));
+  for (const std::size_t size : {bytes.size() - 1, std::size_t{3}, std::size_t{0}}) {
+    EXPECT_THROW(decode_layout(std::as_bytes(std::span(bytes)).first(size), 2), Error) << size;
+  }
+}
+
+TEST(GradientChunks, NormIsThatOfAllElements) {
+  const std::unique_ptr<Ops> ops = make_cpu_ops(2);
+  nn::Replica replica =
+      nn::make_replica(nn::make_tiny(nn::Tiny::kGpt2), nn::tiny_setup(nn::Tiny::kGpt2), *ops);
+  replica.initialise(3);
+  const Tensor row = replica.states().parameters;
+  double sum = 0;
+  for (const float value : row.as<const float>()) sum += static_cast<double>(value) * value;
+  EXPECT_NEAR(chunked_gradient_norm(*ops, replica.flat(), row, replica.sums_of_squares()),
+              std::sqrt(sum), 1e-6 * std::sqrt(sum));
+}
+
+TEST(GradientChunks, StartAnewWithEveryRange) {
+  const std::vector<nn::FlatRange> chunks = chunks_of({32, 2 * kChunkElements + 96});
+  ASSERT_EQ(chunks.size(), 3u);
+  EXPECT_EQ(chunks[0], (nn::FlatRange{32, kChunkElements}));
+  EXPECT_EQ(chunks[2], (nn::FlatRange{32 + 2 * kChunkElements, 96}));
+  EXPECT_TRUE(chunks_of({5, 0}).empty());
+}
+
+TEST(WorkerSum, IsATree) {
+  const float large = 1 << 25;  // so large that 1 is lost beside it
+  std::vector<float> rows[] = {{large}, {1}, {-large}, {1}, {1}};
+  std::vector<float*> inputs;
+  for (std::vector<float>& row : rows) inputs.push_back(row.data());
+  sum_of_workers(inputs, 1);
+  EXPECT_EQ(rows[0][0], ((large + 1) + -large) + (1.f + 1.f));
+}
+
+TEST(PushQueue, ThePieceThatIsNeededFirstOvertakesWhatHasNotLeft) {
+  PushQueue queue(1, 250);
+  for (const std::size_t piece : {7u, 6u, 5u, 4u}) queue.add(piece, piece, 0, 100);
+  EXPECT_EQ(queue.next(), 4u);
+  EXPECT_EQ(queue.next(), 5u);
+  EXPECT_EQ(queue.next(), std::nullopt) << "the credit is used up";
+  queue.add(1, 1, 0, 100);
+  queue.taken(0, 100);
+  EXPECT_EQ(queue.next(), 1u);
+}
+
+TEST(PushQueue, APieceLargerThanTheCreditGoesAlone) {
+  PushQueue queue(2, 10);
+  queue.add(0, 0, 0, 100);
+  queue.add(1, 1, 0, 100);
+  queue.add(2, 2, 1, 100);
+  EXPECT_EQ(queue.next(), 0u);
+  EXPECT_EQ(queue.next(), 2u) << "the other server's way is free";
+  EXPECT_EQ(queue.next(), std::nullopt);
+  queue.taken(0, 100);
+  EXPECT_EQ(queue.next(), 1u);
+}
+
+TEST(ServerOptions, TellWhoIsAServer) {
+  ServerOptions options{.servers = 2, .place = ServerPlace::kOwn};
+  EXPECT_EQ(worker_count(options, 5), 3);
+  EXPECT_FALSE(is_server(options, 2, 5));
+  EXPECT_TRUE(is_server(options, 3, 5));
+  EXPECT_EQ(rank_of_server(options, 1, 5), 4);
+  EXPECT_THROW(worker_count(options, 2), Error);
+  options.place = ServerPlace::kBeside;
+  EXPECT_EQ(worker_count(options, 2), 2);
+  EXPECT_FALSE(is_server(options, 1, 2));
+  EXPECT_EQ(rank_of_server(options, 1, 2), 1);
+  EXPECT_THROW(worker_count(options, 1), Error);
+}
+
+TEST(ServerBytes, AreWhatAStoreTakes) {
+  const std::unique_ptr<Ops> ops = make_reference_ops();
+  const nn::MemoryPlan plan = tiny_plan(*ops);
+  ParameterServerJob job;
+  job.options.servers = 1;
+  job.optimizer.clip = 0;
+  const std::size_t elements = plan.flat.elements();
+  const std::size_t few = 1024;  // bytes for sums of squares and the like
+  // master, moment, variance, and the gradients of 3 workers
+  EXPECT_NEAR(static_cast<double>(server_bytes(job, plan, 0, 3)),
+              static_cast<double>(elements * 4 * (3 + 3)), few);
+}
+
+}  // namespace
+}  // namespace lockstep::parallel::server_test
