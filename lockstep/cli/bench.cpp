@@ -15,6 +15,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   add_bench_generate(*bench, exit_code);
   add_bench_generate_worker(*bench, exit_code);
   add_bench_recipe(*bench, exit_code);
+  add_bench_data_parallel(*bench, exit_code);
   add_bench_tokenize(*bench, exit_code);
 }
 

@@ -84,6 +84,7 @@ class Run {
       outcome = RunOutcome::kInterrupted;
       break;
     }
+    if (held_) finish_held(outcome);
     if (!saved_) save();
     if (options_.trace) write_trace();
     if (outcome == RunOutcome::kInterrupted && saved_) tell_interrupted();
@@ -195,18 +196,55 @@ class Run {
     saved_ = false;
     check_finite(record.metrics, micro_batches,
                  static_cast<std::uint64_t>(share.first_micro_batch * plan.micro));
+    if (strategy_->in_lockstep()) {
+      tell(record, record.metrics.step - 1, record.metrics.step == options_.steps);
+    } else if (group_.leads()) {
+      hold(std::move(record));
+    }
+    return true;
+  }
+
+  // What is due after a step, the first that is told of since `before`.
+  void tell(StepRecord& record, std::int64_t before, bool last) {
     const std::int64_t done = record.metrics.step;
-    const bool last = done == options_.steps;
-    if (last || is_due(options_.validate_every, done)) validate(record);
+    const auto is_due = [&](int every) { return every > 0 && done / every > before / every; };
+    if (last || is_due(options_.validate_every)) validate(record);
     record.checkpoint_seconds = std::exchange(saving_seconds_, 0);
     record.memory_bytes = peak_resident_bytes();
     // Before the checkpoint: what one holds has been told, even if the process is killed now.
     audience_.step(record);
-    if (is_due(options_.checkpoint.every, done) && !last) save();
-    if (is_due(options_.sample.every, done) || (last && options_.sample.every > 0)) {
-      write_sample(done);
+    if (is_due(options_.checkpoint.every) && !last) save();
+    if (is_due(options_.sample.every) || (last && options_.sample.every > 0)) write_sample(done);
+  }
+
+  // Where workers do not wait for each other the leader does some shares of some steps: a step is
+  // told of, with what it knows, when it has come to a later one.
+  void hold(StepRecord record) {
+    if (!held_) told_ = {record.metrics.step - 1, SteadyClock::now()};
+    if (held_ && record.metrics.step > held_->metrics.step) tell_held(false);
+    held_ = std::move(record);
+  }
+
+  void tell_held(bool last) {
+    StepMetrics& metrics = held_->metrics;
+    const auto steps = static_cast<double>(std::max<std::int64_t>(metrics.step - told_.step, 1));
+    metrics.seconds = seconds_since(told_.when) / steps;
+    metrics.tokens =
+        step_plan(options_.train.batch).sequences * trainer_.replica().setup().shape.sequence;
+    const std::int64_t before = std::exchange(told_, {metrics.step, SteadyClock::now()}).step;
+    tell(*held_, before, last);
+  }
+
+  // Everybody's shares are done, or this worker was asked to end.
+  void finish_held(RunOutcome outcome) {
+    const bool finished = outcome == RunOutcome::kFinished;
+    if (finished) {
+      strategy_->collect();
+      TrainState state = trainer_.state();
+      state.steps = state.updates = held_->metrics.step = options_.steps;
+      trainer_.set_state(state);
     }
-    return true;
+    tell_held(finished);
   }
 
   std::span<const nn::Batch> read_batches(std::uint64_t first, const parallel::Share& share) {
@@ -215,8 +253,6 @@ class Run {
                                      {.lane = parallel::TraceLane::kWaiting, .kind = "data"});
     return source_->training(first, static_cast<int>(share.micro_batches));
   }
-
-  static bool is_due(int every, std::int64_t step) { return every > 0 && step % every == 0; }
 
   // A loss or a gradient that is no number has changed nothing, but would come again.
   void check_finite(const StepMetrics& metrics, std::span<const nn::Batch> micro_batches,
@@ -355,6 +391,13 @@ class Run {
   Trainer trainer_;
   std::unique_ptr<BatchSource> source_;
   bool resumed_ = false;
+  // Of a leader that does not wait for the others.
+  struct Told {
+    std::int64_t step = 0;
+    SteadyClock::time_point when;
+  };
+  std::optional<StepRecord> held_;
+  Told told_;
   bool saved_ = false;         // what is now
   double saving_seconds_ = 0;  // since the last step was told of
   std::filesystem::path trace_;

@@ -127,8 +127,8 @@ std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batche
   metrics.tokens = all.tokens;
   metrics.loss_scale = loss_scale();
   // Workers that do not wait for each other know how many updates they made, not how many all did.
-  metrics.rate = optim::rate_at(options_.schedule,
-                                strategy_.in_lockstep() ? state_.updates + 1 : share.step);
+  metrics.rate =
+      optim::rate_at(options_.schedule, strategy_.in_lockstep() ? state_.updates + 1 : share.step);
   const auto compute = SteadyClock::now();
   const parallel::UpdateRequest request{.optimizer = options_.optimizer,
                                         .updates = state_.updates,
@@ -143,7 +143,7 @@ std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batche
   if (metrics.skipped) {
     if (state_.loss_scale) state_.loss_scale = optim::after_overflow(*state_.loss_scale);
   } else {
-    ++state_.updates;
+    state_.updates = strategy_.in_lockstep() ? state_.updates + 1 : share.step;
     if (state_.loss_scale) {
       state_.loss_scale = optim::after_good_step(*state_.loss_scale, options_.loss_scale);
     }

@@ -205,18 +205,12 @@ void ServerStrategy::begin_micro_batch(std::int64_t index, std::int64_t count) {
 }
 
 void ServerStrategy::await_exposed(std::optional<std::size_t> block) {
-  constexpr std::int64_t kLeast = 1000;  // nanoseconds; less is no waiting
+  if (link_->is_back(block)) return;
+  const TraceScope scope(trace(),
+                         {.lane = TraceLane::kWaiting, .kind = "wait for", .of = "parameters"});
   const auto begin = SteadyClock::now();
-  const std::int64_t asked = trace_now();
-  block ? link_->await_block(*block) : link_->await_all();
+  link_->await(block);
   if (in_step_) exposed_seconds_ += seconds_since(begin);
-  if (!trace().on() || trace_now() - asked < kLeast) return;
-  trace().add({.lane = TraceLane::kWaiting,
-               .kind = "wait for",
-               .of = block ? replica_->model().block(*block).name() : "all parameters",
-               .begin = asked,
-               .end = trace_now(),
-               .step = trace().step()});
 }
 
 void ServerStrategy::before_forward(std::size_t block) {
@@ -277,7 +271,7 @@ UpdateResult ServerStrategy::update(const UpdateRequest& request) {
   result.has_norm = layout_.needs_norm();
   if (result.has_norm) {
     const TraceScope scope(trace(),
-                           {.lane = TraceLane::kWaiting, .kind = "wait for", .of = "the norm"});
+                           {.lane = TraceLane::kWaiting, .kind = "wait for", .of = "norm"});
     const auto begin = SteadyClock::now();
     const std::string answer = link_->answer(Kind::kNorm);
     exposed_seconds_ += seconds_since(begin);

@@ -157,18 +157,15 @@ void WorkerLink::push_zeros(std::uint64_t round) {
   hub_.wake();
 }
 
-void WorkerLink::await_block(std::size_t block) {
-  Lock lock(mutex_);
+bool WorkerLink::is_back(std::optional<std::size_t> block) {
+  const Lock lock(mutex_);
   if (fault_) throw *fault_;
-  if (out_of_block_[block] == 0) return;
-  wait(lock, "parameters", [&] { return out_of_block_[block] == 0; });
+  return out_of(block) == 0;
 }
 
-void WorkerLink::await_all() {
+void WorkerLink::await(std::optional<std::size_t> block) {
   Lock lock(mutex_);
-  if (fault_) throw *fault_;
-  if (out_count_ == 0) return;
-  wait(lock, "parameters", [&] { return out_count_ == 0; });
+  wait(lock, "parameters", [&] { return out_of(block) == 0; });
 }
 
 void WorkerLink::collect(std::uint64_t round) {

@@ -51,9 +51,10 @@ class WorkerLink final : public Hub::Receiver {
   void push(std::span<const std::size_t> pieces, std::uint64_t round);
   // All pieces are out for a round in which this worker has no gradients.
   void push_zeros(std::uint64_t round);
-  // Waits until the pieces of a block, or all, are back.
-  void await_block(std::size_t block);
-  void await_all();
+  // Whether the pieces of a block, or all, are back. / Waits until they are.
+  bool is_back(std::optional<std::size_t> block);
+  void await(std::optional<std::size_t> block);
+  void await_all() { await(std::nullopt); }
   // Fills the rows of `states` with the servers' states of that round. All pieces must be back.
   void collect(std::uint64_t round);
 
@@ -84,6 +85,9 @@ class WorkerLink final : public Hub::Receiver {
   void mark_out(std::size_t piece);
   void mark_back(std::size_t piece);
   void ask_for_states(int server);
+  std::size_t out_of(std::optional<std::size_t> block) const {
+    return block ? out_of_block_[*block] : out_count_;
+  }
   std::size_t bytes_of(std::size_t piece) const;
   const Piece& checked(int connection, const Header& header) const;
   Tensor row(StateRow row) const;

@@ -1,0 +1,24 @@
+// The cases, each in the file of its name.
+#pragma once
+
+#include "lockstep/bench/data_parallel/report.h"
+#include "lockstep/bench/data_parallel/session.h"
+
+namespace lockstep::bench::data_parallel {
+
+// One rank with T threads against T ranks with one thread, and PyTorch's DistributedDataParallel.
+CaseReport run_scaling(Session& session);
+// Gradients that are reduced while backward goes on, and after it.
+CaseReport run_overlap(Session& session);
+// How large the buckets should be.
+CaseReport run_buckets(Session& session);
+// In which order pieces travel to parameter servers, and how many servers it takes.
+CaseReport run_servers(Session& session);
+// One worker of four is slow: lockstep, bounded and unbounded staleness.
+CaseReport run_stragglers(Session& session);
+// What codecs save on the wire, and what they cost in loss.
+CaseReport run_compression(Session& session);
+// The same bits on 1, 2, 4 and 8 ranks.
+CaseReport run_tree(Session& session);
+
+}  // namespace lockstep::bench::data_parallel

@@ -1,0 +1,87 @@
+// What the cases of one bench share: models, data, the link, and turns.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/base/scratch_folder.h"
+#include "lockstep/bench/data_parallel/bench_data_parallel.h"
+#include "lockstep/bench/data_parallel/report.h"
+#include "lockstep/bench/data_parallel/training.h"
+#include "lockstep/bench/interrupt.h"
+#include "lockstep/train/run_options.h"
+
+namespace lockstep::bench::data_parallel {
+
+// An emulated link on which reducing the gradients of two ranks takes as long as backward.
+struct Link {
+  std::string emulate;  // the value of comm.emulate
+  std::string how;      // it was found, in words
+  std::string problem;  // why there is none
+};
+
+// A setting that is timed: `once` is called at each of its turns.
+struct Turn {
+  std::string setting;
+  std::function<Trained()> once;
+  std::vector<TrainedStep> steps;  // of all turns, without the first ones of each
+  std::string problem;             // of the turn that failed; there was none after it
+  bool ours = true;                // not a peer
+
+  double median(const std::function<double(const TrainedStep&)>& of) const;
+};
+// Step, tokens/s and, of several ranks, where the time went: medians. The columns are those of
+// timed_columns().
+Row row_of(const Turn& turn);
+std::vector<Column> timed_columns();
+
+class Session {
+ public:
+  // Both outlive it.
+  Session(const DataParallelBench& bench, const Interrupt& interrupt);
+
+  const DataParallelBench& bench() const { return bench_; }
+  const Interrupt& interrupt() const { return interrupt_; }
+
+  // The language model whose steps are timed, on made-up tokens, one thread a rank: steps of
+  // `batch` sequences of `sequence` tokens, or what the bench was told. Of settings the last
+  // counts, and the bench's stand behind those of a case.
+  std::vector<std::string> timed_model(int batch, int sequence);
+  // The same for the steps that are taken over an emulated link: few tokens, much to send.
+  std::vector<std::string> linked_model() { return timed_model(2, 256); }
+  // The small model on letters of `lockstep bench recipe`, or on made-up tokens without a text.
+  std::vector<std::string> recipe(int steps);
+  int steps(int usual) const { return bench_.steps > 0 ? bench_.steps : usual; }
+  bool has_text() const { return !bench_.text.empty(); }
+
+  static train::RunOptions options_of(const std::vector<std::string>& settings);
+  static std::vector<std::string> with(std::vector<std::string> settings,
+                                       const std::vector<std::string>& more);
+
+  // One run, in a folder that `look` may read before it goes.
+  using Look = std::function<void(const std::filesystem::path& folder)>;
+  Trained run(std::string_view name, std::string_view setting, const Training& training,
+              const Look& look = {});
+  Turn turn(std::string_view name, std::string setting, Training training);
+  void by_turns(std::span<Turn> turns) const;
+
+  // Found on first use.
+  const Link& link();
+
+ private:
+  std::filesystem::path tokens(std::int64_t vocabulary);
+  bool describes_a_model() const;
+  Link find_link();
+
+  const DataParallelBench& bench_;
+  const Interrupt& interrupt_;
+  ScratchFolder scratch_;
+  std::optional<Link> link_;
+};
+
+}  // namespace lockstep::bench::data_parallel
