@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/link_emulation.h"
@@ -15,6 +16,13 @@ namespace {
 
 constexpr int kRanks = 2;
 constexpr std::chrono::microseconds kDelay{100};
+constexpr double kLeastRate = 1000;  // bytes per second
+
+// To four digits, which is more than the measuring is worth.
+double rounded(double rate) {
+  const double unit = std::pow(10.0, std::floor(std::log10(rate)) - 3);
+  return std::round(rate / unit) * unit;
+}
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -53,7 +61,8 @@ Link Session::find_link() {
   if (backward.size() > 2) backward.erase(backward.begin(), backward.begin() + 2);
   const double seconds = median(backward);
   const double bytes = static_cast<double>(costs->bytes_sent) / kRanks;
-  const LinkEmulation link{.bytes_per_second = std::max(bytes / seconds, 1000.0), .delay = kDelay};
+  const LinkEmulation link{.bytes_per_second = rounded(std::max(bytes / seconds, kLeastRate)),
+                           .delay = kDelay};
   return {
       .emulate = to_text(link),
       .how = fmt::format("{} in the {} of backward", format_bytes(bytes), format_seconds(seconds)),

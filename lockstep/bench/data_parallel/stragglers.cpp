@@ -67,11 +67,6 @@ Row straggler_row(Session& session, const Consistency& consistency) {
     return row;
   }
   row.numbers.emplace_back("steps_per_s", *rate);
-  double staleness = 0;
-  for (const TrainedStep& step : trained.steps) {
-    if (step.ranks) staleness += step.ranks->staleness / static_cast<double>(trained.steps.size());
-  }
-  row.numbers.emplace_back("staleness", staleness);
   if (const auto loss = validation.validation_loss()) row.numbers.emplace_back("val_loss", *loss);
   return row;
 }
@@ -84,7 +79,6 @@ CaseReport run_stragglers(Session& session) {
       .what = fmt::format("{} workers, rank {} {:g} times as slow, 2 parameter servers", kWorkers,
                           kSlowRank, kSlowFactor),
       .columns = {{"steps_per_s", "steps/s", Unit::kPerSecond},
-                  {"staleness", "staleness", Unit::kRatio},
                   {"val_loss", "validation loss", Unit::kLoss}},
       .rows = {},
       .bars = {},
