@@ -35,7 +35,7 @@ double median(std::vector<double> values) {
 // every card sends, and receives, half of what both send.
 Link Session::find_link() {
   if (!bench_.link.empty()) {
-    return {.emulate = to_text(parse_link_emulation(bench_.link)), .how = "as told", .problem = ""};
+    return {.emulate = to_text(parse_link_emulation(bench_.link)), .how = "as told"};
   }
   std::vector<double> backward;
   std::string problem;
@@ -55,7 +55,7 @@ Link Session::find_link() {
     problem = "the metrics of the run do not tell what was sent (bytes_sent)";
   }
   if (!problem.empty()) {
-    return {.emulate = "", .how = "", .problem = "no link was found: " + problem};
+    return {.problem = "no link was found: " + problem};
   }
   // As in timing, the first steps do not count.
   if (backward.size() > 2) backward.erase(backward.begin(), backward.begin() + 2);
@@ -65,8 +65,7 @@ Link Session::find_link() {
                            .delay = kDelay};
   return {
       .emulate = to_text(link),
-      .how = fmt::format("{} in the {} of backward", format_bytes(bytes), format_seconds(seconds)),
-      .problem = ""};
+      .how = fmt::format("{} in the {} of backward", format_bytes(bytes), format_seconds(seconds))};
 }
 
 const Link& Session::link() {
