@@ -121,6 +121,26 @@ TEST_F(BenchDataParallel, TheTreeGivesTheSameBitsOnAnyNumberOfRanks) {
   }
 }
 
+TEST_F(BenchDataParallel, ParameterServersAndStragglersAreTimedAndTheirLossesCompared) {
+  std::ofstream text(folder_ / "text.txt");
+  for (int i = 0; i < 300; ++i) text << "it was the best of times " << i << "\n";
+  text.close();
+  const Outcome outcome =
+      bench("--case servers --case stragglers --link 1Gbit,100us --batch 2 --steps 20 --text " +
+            (folder_ / "text.txt").string());
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+  const auto priority = result("setting", "2 servers, priority");
+  EXPECT_DOUBLE_EQ(
+      result("bar", "steps/s of 2 servers, priority / 2 servers, fifo").value("value", 0.0),
+      priority.value("tokens_per_s", 0.0) /
+          result("setting", "2 servers, fifo").value("tokens_per_s", 1.0));
+  for (const char* setting : {"bsp", "asp", "ssp(4)"}) {
+    EXPECT_GT(result("setting", setting).value("steps_per_s", 0.0), 0) << setting;
+    // Of 30 kinds of letters, after a few steps.
+    EXPECT_NEAR(result("setting", setting).value("val_loss", 0.0), 3.0, 1.2) << setting;
+  }
+}
+
 TEST_F(BenchDataParallel, ARunThatFailsIsReportedWithItsLastWords) {
   const Outcome outcome = bench("--case buckets --steps 2 --link 1Gbit --lockstep /bin/false");
   EXPECT_EQ(outcome.exit_code, 1) << outcome.text;

@@ -14,12 +14,7 @@ std::string bucket_setting(double megabytes) { return fmt::format("{:g} MB", meg
 }  // namespace
 
 CaseReport run_buckets(Session& session) {
-  CaseReport report{.name = "buckets",
-                    .what = "",
-                    .columns = timed_columns(),
-                    .rows = {},
-                    .bars = {},
-                    .drawing = ""};
+  CaseReport report{.name = "buckets", .columns = timed_columns()};
   const double usual = parallel::ParallelOptions{}.bucket_mb;
   std::vector<double> sizes(std::begin(kSizes), std::end(kSizes));
   if (std::find(sizes.begin(), sizes.end(), usual) == sizes.end()) sizes.push_back(usual);
@@ -32,8 +27,8 @@ CaseReport run_buckets(Session& session) {
           .why_not = "a run failed"};
   const Link& link = session.link();
   if (!link.problem.empty()) {
-    report.rows.push_back(
-        {.setting = "the link", .numbers = {}, .words = {}, .problem = link.problem});
+    report.what = "not run";
+    report.rows.push_back({.setting = "the link", .problem = link.problem});
     report.bars = {bar};
     return report;
   }

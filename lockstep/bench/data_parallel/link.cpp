@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/link_emulation.h"
@@ -15,6 +16,13 @@ namespace {
 
 constexpr int kRanks = 2;
 constexpr std::chrono::microseconds kDelay{100};
+constexpr double kLeastRate = 1000;  // bytes per second
+
+// To four digits, which is more than the measuring is worth.
+double rounded(double rate) {
+  const double unit = std::pow(10.0, std::floor(std::log10(rate)) - 3);
+  return std::round(rate / unit) * unit;
+}
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -27,7 +35,7 @@ double median(std::vector<double> values) {
 // every card sends, and receives, half of what both send.
 Link Session::find_link() {
   if (!bench_.link.empty()) {
-    return {.emulate = to_text(parse_link_emulation(bench_.link)), .how = "as told", .problem = ""};
+    return {.emulate = to_text(parse_link_emulation(bench_.link)), .how = "as told"};
   }
   std::vector<double> backward;
   std::string problem;
@@ -47,17 +55,17 @@ Link Session::find_link() {
     problem = "the metrics of the run do not tell what was sent (bytes_sent)";
   }
   if (!problem.empty()) {
-    return {.emulate = "", .how = "", .problem = "no link was found: " + problem};
+    return {.problem = "no link was found: " + problem};
   }
   // As in timing, the first steps do not count.
   if (backward.size() > 2) backward.erase(backward.begin(), backward.begin() + 2);
   const double seconds = median(backward);
   const double bytes = static_cast<double>(costs->bytes_sent) / kRanks;
-  const LinkEmulation link{.bytes_per_second = std::max(bytes / seconds, 1000.0), .delay = kDelay};
+  const LinkEmulation link{.bytes_per_second = rounded(std::max(bytes / seconds, kLeastRate)),
+                           .delay = kDelay};
   return {
       .emulate = to_text(link),
-      .how = fmt::format("{} in the {} of backward", format_bytes(bytes), format_seconds(seconds)),
-      .problem = ""};
+      .how = fmt::format("{} in the {} of backward", format_bytes(bytes), format_seconds(seconds))};
 }
 
 const Link& Session::link() {

@@ -35,16 +35,11 @@ Bar overlap_bar(const CaseReport& report, const char* setting, Bar::Side side, d
 }  // namespace
 
 CaseReport run_overlap(Session& session) {
-  CaseReport report{.name = "overlap",
-                    .what = "",
-                    .columns = timed_columns(),
-                    .rows = {},
-                    .bars = {},
-                    .drawing = ""};
+  CaseReport report{.name = "overlap", .columns = timed_columns()};
   const Link& link = session.link();
   if (!link.problem.empty()) {
-    report.rows.push_back(
-        {.setting = "the link", .numbers = {}, .words = {}, .problem = link.problem});
+    report.what = "not run";
+    report.rows.push_back({.setting = "the link", .problem = link.problem});
   } else {
     report.what = fmt::format("2 ranks on links of {} ({})", link.emulate, link.how);
     const auto model = session.linked_model();

@@ -128,7 +128,7 @@ Trained train_peer(const Session& session, const std::string& python,
     processes.push_back(std::make_unique<Process>(peer_rank(arguments, rank, ranks, port)));
   }
   const std::string problem = wait_for_ranks(processes, session.interrupt());
-  if (!problem.empty()) return {.steps = {}, .problem = problem};
+  if (!problem.empty()) return {.problem = problem};
   return read_peer(result);
 }
 

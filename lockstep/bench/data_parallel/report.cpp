@@ -92,10 +92,13 @@ std::string indented(std::string_view text) {
 }
 
 std::string bar_text(const Bar& bar) {
-  const std::string asked = fmt::format("{}: {} {:g}", bar.claim,
-                                        bar.side == Bar::Side::kAtLeast ? ">=" : "<=", bar.bound);
-  if (!bar.value) return fmt::format("  {}: not measured; {}\n", asked, bar.why_not);
-  return fmt::format("  {}: {:.3f}, {}\n", asked, *bar.value, bar.met() ? "met" : "NOT MET");
+  const char* relation = bar.side == Bar::Side::kAtLeast ? ">=" : "<=";
+  if (!bar.value) {
+    return fmt::format("  {}: not measured ({} {:g} is asked for): {}\n", bar.claim, relation,
+                       bar.bound, bar.why_not);
+  }
+  return fmt::format("  {}: {:.3f}, {} {:g} is asked for: {}\n", bar.claim, *bar.value, relation,
+                     bar.bound, bar.met() ? "met" : "NOT MET");
 }
 
 }  // namespace

@@ -17,10 +17,7 @@ CaseReport run_scaling(Session& session) {
       .name = "scaling",
       .what = fmt::format("steps of {} x {} tokens, {}", options.train.batch.sequences,
                           options.train.batch.sequence, plan::name(options.train.precision)),
-      .columns = timed_columns(),
-      .rows = {},
-      .bars = {},
-      .drawing = ""};
+      .columns = timed_columns()};
   std::vector<Turn> turns{
       session.turn(report.name, alone,
                    {Session::with(model, {fmt::format("train.threads={}", ranks)}), 1}),

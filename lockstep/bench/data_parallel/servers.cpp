@@ -14,16 +14,11 @@ std::string server_setting(int servers, std::string_view schedule) {
 
 // Without clipping: with it nobody may update before all gradients have come, whatever the order.
 CaseReport run_servers(Session& session) {
-  CaseReport report{.name = "servers",
-                    .what = "",
-                    .columns = timed_columns(),
-                    .rows = {},
-                    .bars = {},
-                    .drawing = ""};
+  CaseReport report{.name = "servers", .columns = timed_columns()};
   const Link& link = session.link();
   if (!link.problem.empty()) {
-    report.rows.push_back(
-        {.setting = "the link", .numbers = {}, .words = {}, .problem = link.problem});
+    report.what = "not run";
+    report.rows.push_back({.setting = "the link", .problem = link.problem});
   } else {
     report.what =
         fmt::format("2 workers and parameter servers on links of {} ({})", link.emulate, link.how);

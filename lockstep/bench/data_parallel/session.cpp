@@ -19,6 +19,7 @@ constexpr int kTimedSteps = 8;             // of a run
 constexpr std::size_t kFirstSteps = 2;     // in which memory is touched for the first time
 constexpr std::int64_t kTokens = 1 << 18;  // of made-up data
 constexpr int kLetters = 65;               // kinds of them in the recipe's usual text
+constexpr int kRecipeSteps = 2000;
 constexpr int kValidationBatches = 20;
 
 }  // namespace
@@ -40,11 +41,7 @@ std::vector<Column> timed_columns() {
 }
 
 Row row_of(const Turn& turn) {
-  Row row{.setting = turn.setting,
-          .numbers = {},
-          .words = {},
-          .problem = turn.problem,
-          .ours = turn.ours};
+  Row row{.setting = turn.setting, .problem = turn.problem, .ours = turn.ours};
   if (!turn.problem.empty() || turn.steps.empty()) return row;
   const double seconds = turn.median([](const TrainedStep& step) { return step.seconds; });
   row.numbers.emplace_back("step_s", seconds);
@@ -130,13 +127,16 @@ std::vector<std::string> Session::recipe(int steps) {
                          "data.validation_fraction=0"});
 }
 
+int Session::recipe_steps(int without_text) const {
+  return steps(has_text() ? kRecipeSteps : without_text);
+}
+
 // Any token as likely as any other.
 fs::path Session::tokens(std::int64_t vocabulary) {
   const fs::path path = scratch_.path() / fmt::format("{}.tokens", vocabulary);
   if (fs::exists(path)) return path;
-  data::TokenWriter writer(
-      path,
-      {.format = data::TokenFormat::kLockstep, .vocabulary = vocabulary, .tokenizer_hash = ""});
+  data::TokenWriter writer(path,
+                           {.format = data::TokenFormat::kLockstep, .vocabulary = vocabulary});
   std::vector<data::TokenId> ids(static_cast<std::size_t>(kTokens));
   for (std::size_t i = 0; i < ids.size(); ++i) {
     ids[i] =

@@ -57,6 +57,8 @@ class Session {
   // The small model on letters of `lockstep bench recipe`, or on made-up tokens without a text.
   std::vector<std::string> recipe(int steps);
   int steps(int usual) const { return bench_.steps > 0 ? bench_.steps : usual; }
+  // Of the recipe: all of it to compare losses on a text, else as few as will do.
+  int recipe_steps(int without_text) const;
   bool has_text() const { return !bench_.text.empty(); }
 
   static train::RunOptions options_of(const std::vector<std::string>& settings);

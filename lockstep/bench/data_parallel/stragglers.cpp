@@ -10,8 +10,7 @@ namespace {
 constexpr int kWorkers = 4;
 constexpr int kSlowRank = 3;  // has no server beside it, and is not the one that keeps the metrics
 constexpr double kSlowFactor = 3;
-constexpr int kStepsWithText = 2000;
-constexpr int kStepsWithout = 100;
+constexpr int kStepsToTime = 100;  // where no loss is asked for
 
 struct Consistency {
   const char* setting;
@@ -42,7 +41,7 @@ Trained validate(Session& session, const std::string& setting, const std::filesy
 Row straggler_row(Session& session, const Consistency& consistency) {
   Row row;
   row.setting = consistency.setting;
-  const int steps = session.steps(session.has_text() ? kStepsWithText : kStepsWithout);
+  const int steps = session.recipe_steps(kStepsToTime);
   const Training training{
       Session::with(session.recipe(steps),
                     {"train.validate_batches=1", "parallel.strategy=parameter_server",
@@ -67,11 +66,6 @@ Row straggler_row(Session& session, const Consistency& consistency) {
     return row;
   }
   row.numbers.emplace_back("steps_per_s", *rate);
-  double staleness = 0;
-  for (const TrainedStep& step : trained.steps) {
-    if (step.ranks) staleness += step.ranks->staleness / static_cast<double>(trained.steps.size());
-  }
-  row.numbers.emplace_back("staleness", staleness);
   if (const auto loss = validation.validation_loss()) row.numbers.emplace_back("val_loss", *loss);
   return row;
 }
@@ -84,11 +78,7 @@ CaseReport run_stragglers(Session& session) {
       .what = fmt::format("{} workers, rank {} {:g} times as slow, 2 parameter servers", kWorkers,
                           kSlowRank, kSlowFactor),
       .columns = {{"steps_per_s", "steps/s", Unit::kPerSecond},
-                  {"staleness", "staleness", Unit::kRatio},
-                  {"val_loss", "validation loss", Unit::kLoss}},
-      .rows = {},
-      .bars = {},
-      .drawing = ""};
+                  {"val_loss", "validation loss", Unit::kLoss}}};
   for (const Consistency& one : kAll) report.rows.push_back(straggler_row(session, one));
   for (const char* setting : {"asp", "ssp(4)"}) {
     report.bars.push_back({.claim = fmt::format("steps/s of {} / bsp", setting),

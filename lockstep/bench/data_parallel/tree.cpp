@@ -42,10 +42,7 @@ CaseReport run_tree(Session& session) {
   const int steps = session.steps(kSteps);
   CaseReport report{.name = "tree",
                     .what = fmt::format("{} steps with parallel.reduction = tree", steps),
-                    .columns = {{"loss", "last loss", Unit::kLoss}},
-                    .rows = {},
-                    .bars = {},
-                    .drawing = ""};
+                    .columns = {{"loss", "last loss", Unit::kLoss}}};
   const auto settings = Session::with(
       session.recipe(steps), {"parallel.reduction=tree", "train.batch=8", "train.micro_batch=1"});
   std::vector<TreeRun> runs;
