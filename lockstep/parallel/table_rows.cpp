@@ -5,10 +5,10 @@
 namespace lockstep::parallel {
 namespace {
 
-constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kPartAlignment = 64;
 
 std::size_t aligned(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return (bytes + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
 }
 
 }  // namespace

@@ -15,14 +15,14 @@ struct PieceHeader {
   std::uint64_t bytes = 0;
   std::int64_t first = 0;  // nanoseconds of the steady clock
 };
-constexpr std::size_t kUnit = 16;
-static_assert(sizeof(PieceHeader) == kUnit);
+constexpr std::size_t kPacedUnit = 16;
+static_assert(sizeof(PieceHeader) == kPacedUnit);
 
 // A piece wakes its receiver, and is seen as a whole: a compromise of CPU and smoothness.
 constexpr double kPieceSeconds = 0.5e-3;
 constexpr std::size_t kSmallestPiece = 1024;
 constexpr std::size_t kLargestPiece = 64 * 1024;
-static_assert(2 * (kLargestPiece + kUnit) <= shared::kRingBytes);
+static_assert(2 * (kLargestPiece + kPacedUnit) <= shared::kRingBytes);
 
 // How far a sender may be ahead of its card, and when it goes on: a line that is never idle while
 // the sender is slow to wake.
@@ -35,7 +35,7 @@ std::size_t longest_piece(const LinkEmulation& link) {
   const double wanted = link.bytes_per_second * kPieceSeconds;
   const double bytes =
       std::clamp(wanted, static_cast<double>(kSmallestPiece), static_cast<double>(kLargestPiece));
-  return static_cast<std::size_t>(bytes) / kUnit * kUnit;
+  return static_cast<std::size_t>(bytes) / kPacedUnit * kPacedUnit;
 }
 
 // Twice what is under way on a link that is never idle.
