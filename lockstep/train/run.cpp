@@ -12,6 +12,7 @@
 #include "lockstep/base/number.h"
 #include "lockstep/base/resident.h"
 #include "lockstep/parallel/make_strategy.h"
+#include "lockstep/train/audience.h"
 #include "lockstep/train/batch_source.h"
 #include "lockstep/train/nonfinite.h"
 #include "lockstep/train/peak.h"
@@ -20,38 +21,10 @@
 #include "lockstep/train/run_start.h"
 #include "lockstep/train/run_trace.h"
 #include "lockstep/train/trainer.h"
+#include "lockstep/train/validation.h"
 
 namespace lockstep::train {
 namespace {
-
-// All observers as one.
-class Audience {
- public:
-  explicit Audience(std::span<const std::unique_ptr<RunObserver>> observers)
-      : observers_(observers) {}
-
-  void begin(const RunFacts& facts) const {
-    for (const auto& one : observers_) one->begin(facts);
-  }
-  void step(const StepRecord& record) const {
-    for (const auto& one : observers_) one->step(record);
-  }
-  void sample(std::int64_t step, const std::string& text) const {
-    for (const auto& one : observers_) one->sample(step, text);
-  }
-  void notice(const std::string& text) const {
-    for (const auto& one : observers_) one->notice(text);
-  }
-  void warning(const std::string& text) const {
-    for (const auto& one : observers_) one->warning(text);
-  }
-  void end(const RunEnd& end) const {
-    for (const auto& one : observers_) one->end(end);
-  }
-
- private:
-  std::span<const std::unique_ptr<RunObserver>> observers_;
-};
 
 class Run {
  public:
@@ -290,41 +263,16 @@ class Run {
     return "no block does so when the step is done again";
   }
 
-  // The batches are dealt out to the workers, and their losses added up in the order of the
-  // batches: the sum is the same for any number of workers.
   void validate(StepRecord& record) {
     const auto begin = SteadyClock::now();
     const parallel::TraceScope scope(strategy_->trace(),
                                      {.lane = parallel::TraceLane::kCompute, .kind = "validation"});
-    std::uint64_t batches = source_->validation_batches();
-    if (options_.validate_batches > 0) {
-      const std::int64_t each = step_plan(options_.train.batch).micro_batches();
-      batches = std::min(batches, static_cast<std::uint64_t>(options_.validate_batches * each));
-    }
     const bool shared = strategy_->in_lockstep();
     if (!shared && !group_.leads()) return;
-    const auto workers = static_cast<std::uint64_t>(shared ? group_.size() : 1);
-    const auto rank = static_cast<std::uint64_t>(shared ? group_.rank() : 0);
-    std::vector<double> mine((batches + workers - 1) / workers * 2 + 1);  // losses, targets; stop
-    for (std::uint64_t i = rank, at = 0; i < batches && !stop_.came(); i += workers, at += 2) {
-      const nn::Batch batch = source_->validation(i);
-      const Tensor rows = trainer_.replica().evaluate(batch);
-      ops_->synchronize();
-      mine[at] = nn::sum_of(rows);
-      mine[at + 1] = static_cast<double>(nn::count_targets(batch));
-    }
-    mine.back() = stop_.came() ? 1 : 0;
-    const std::vector<double> all = shared ? group_.numbers(mine) : mine;
-    double losses = 0;
-    double targets = 0;
-    bool stopped = false;
-    for (std::uint64_t i = 0; i < batches; ++i) {
-      const double* of = all.data() + i % workers * mine.size() + i / workers * 2;
-      losses += of[0];
-      targets += of[1];
-    }
-    for (std::uint64_t i = 1; i <= workers; ++i) stopped |= all[i * mine.size() - 1] != 0;
-    if (targets > 0 && !stopped) record.validation_loss = losses / targets;
+    RunGroup judges = shared ? group_ : RunGroup(nullptr);
+    const std::int64_t each = step_plan(options_.train.batch).micro_batches();
+    record.validation_loss = validation_loss(trainer_.replica(), *source_, judges,
+                                             options_.validate_batches * each, stop_);
     record.validation_seconds = seconds_since(begin);
   }
 
@@ -410,21 +358,21 @@ RunOutcome run_training(RunOptions& options, const Config& config,
                         const StopSignal& stop, const RunRanks& ranks) {
   const auto begin = SteadyClock::now();
   Communicator* world = ranks.world != nullptr && ranks.world->size() > 1 ? ranks.world : nullptr;
-  const parallel::ParallelOptions& parallel = options.train.parallel;
+  const parallel::ParallelOptions& spread = options.train.parallel;
   RunGroup group(world);
-  const bool own_servers = world != nullptr && parallel::has_own_servers(parallel);
+  const bool own_servers = world != nullptr && parallel::has_own_servers(spread);
   options.train.batch.workers =
-      own_servers ? parallel::worker_count(parallel.server, group.size()) : group.size();
+      own_servers ? parallel::worker_count(spread.server, group.size()) : group.size();
   complete(options);
   group.check_settings(config);
-  const parallel::StrategyJob job{.options = parallel,
+  const parallel::StrategyJob job{.options = spread,
                                   .optimizer = options.train.optimizer,
                                   .comm = options.comm,
                                   .host = ranks.host,
                                   .most_micro_batches = solved(options.train.batch).accumulation};
   std::unique_ptr<Communicator> workers;
   if (own_servers) {
-    const bool serves = parallel::is_server(parallel.server, group.rank(), group.size());
+    const bool serves = parallel::is_server(spread.server, group.rank(), group.size());
     workers = world->split(serves ? 1 : 0, group.rank());
     if (serves) {
       parallel::serve_strategy(job, *world);

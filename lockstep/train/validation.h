@@ -1,0 +1,21 @@
+// What a model makes of data that it has not learned from.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "lockstep/nn/replica.h"
+#include "lockstep/train/batch_source.h"
+#include "lockstep/train/run_group.h"
+#include "lockstep/train/stop_signal.h"
+
+namespace lockstep::train {
+
+// The mean loss over the first `most` micro-batches of validation, over all where it is 0. They are
+// dealt out to the workers of the group, which all call this, and their losses added up in the
+// order of the micro-batches: so it is the same for any number of workers. Nothing where there is
+// none, and where a worker was asked to end.
+std::optional<double> validation_loss(nn::Replica& replica, BatchSource& source, RunGroup& group,
+                                      std::int64_t most, const StopSignal& stop);
+
+}  // namespace lockstep::train
