@@ -183,6 +183,55 @@ TEST_F(TrainRanks, AreFoundByTheVariablesOfOtherLaunchers) {
   expect_same("mpirun", "one", "00000006");
 }
 
+class TrainServers : public TrainRanks {
+ protected:
+  static constexpr const char* kServers = "parallel.strategy=parameter_server ";
+};
+
+TEST_F(TrainServers, GiveTheBitsOfOneWorker) {
+  const std::string steps = "train.steps=8 checkpoint.every=4 train.validate_every=4 ";
+  ASSERT_EQ(run_lockstep("train " + tree("one", steps)).exit_code, 0);
+  for (const std::string place : {"beside", "own"}) {
+    const Outcome outcome = run_lockstep(
+        "train " +
+        tree(place, steps + kServers + "parallel.servers=2 " + "parallel.server_place=" + place) +
+        " --ranks 2");
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+    expect_same(place, "one", "00000008");
+  }
+}
+
+TEST_F(TrainServers, GoOnWithoutAWorkerThatIsKilledWhereWorkersDoNotWait) {
+  const pid_t launcher = start(settings(
+      "asp", std::string(kServers) + "parallel.consistency=asp train.steps=600 debug.slow_rank=2 "
+                                     "debug.slow_factor=2 --ranks 3 train.batch=6"));
+  wait_for_step("asp", "\"step\":2");
+  const auto found = ranks("asp", "2");
+  ASSERT_EQ(found.size(), 1u);
+  ::kill(found.front(), SIGKILL);
+  const int status = wait_for(launcher);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << text_of(folder / "log.txt");
+  EXPECT_THAT(text_of(folder / "log.txt"),
+              AllOf(HasSubstr("rank 2"), HasSubstr("finished at step 600")));
+  expect_nobody_left("asp");
+}
+
+TEST_F(TrainServers, ThatAreKilledEndTheRunAndTheNextStartGoesOn) {
+  const std::string run =
+      settings("killed", std::string(kServers) + "parallel.server_place=own checkpoint.every=5 ");
+  const pid_t launcher = start(run + "train.steps=100000 --ranks 2");
+  wait_for_step("killed", "\"step\":12,");
+  const auto found = ranks("killed", "2");
+  ASSERT_EQ(found.size(), 1u);
+  ::kill(found.front(), SIGKILL);
+  const int status = wait_for(launcher);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGKILL);
+  expect_nobody_left("killed");
+  const Outcome outcome = run_lockstep("train " + run + "train.steps=12 --ranks 2");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+  EXPECT_THAT(outcome.text, HasSubstr("goes on after step"));
+}
+
 TEST_F(TrainRanks, WithOtherSettingsAreNamedAndRefused) {
   const std::string where = fmt::format(
       "{} WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT={} timeout 60 " LOCKSTEP_BINARY_DIR
