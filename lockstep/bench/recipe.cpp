@@ -29,6 +29,7 @@ using RecipeJson = nlohmann::ordered_json;
 
 constexpr std::string_view kRecipeOurs = "lockstep";
 constexpr int kValidationBatches = 20;
+constexpr double kRate = 2e-3;
 
 Program our_training(const RecipeBench& bench, const fs::path& folder) {
   Program program{{bench.command.string(), "train"}, {}};
@@ -41,7 +42,7 @@ Program our_training(const RecipeBench& bench, const fs::path& folder) {
         std::string("train.precision=f32"), fmt::format("train.threads={}", bench.threads),
         std::string("train.validate_every=250"),
         fmt::format("train.validate_batches={}", kValidationBatches),
-        std::string("optimizer.beta2=0.99"), std::string("schedule.rate=1e-3"),
+        std::string("optimizer.beta2=0.99"), fmt::format("schedule.rate={}", kRate),
         fmt::format("schedule.warmup={}", std::min(100, bench.steps / 2)),
         std::string("schedule.decline=cosine"), std::string("checkpoint.every=0")}) {
     program.arguments.push_back(setting);
@@ -51,12 +52,13 @@ Program our_training(const RecipeBench& bench, const fs::path& folder) {
 
 Program peer_training(const RecipeBench& bench, const std::string& python, const char* mode,
                       const fs::path& folder) {
-  return {{python, (bench.peers_folder / "recipe_pytorch.py").string(), "--text",
-           fs::absolute(bench.text).string(), "--json", (folder / "result.json").string(), "--mode",
-           mode, "--steps", std::to_string(bench.steps), "--warmup",
-           std::to_string(std::min(100, bench.steps / 2)), "--threads",
-           std::to_string(bench.threads), "--validate-batches", std::to_string(kValidationBatches)},
-          peer_environment(bench.threads)};
+  return {
+      {python, (bench.peers_folder / "recipe_pytorch.py").string(), "--text",
+       fs::absolute(bench.text).string(), "--json", (folder / "result.json").string(), "--mode",
+       mode, "--steps", std::to_string(bench.steps), "--warmup",
+       std::to_string(std::min(100, bench.steps / 2)), "--threads", std::to_string(bench.threads),
+       "--validate-batches", std::to_string(kValidationBatches), "--rate", fmt::to_string(kRate)},
+      peer_environment(bench.threads)};
 }
 
 // The last validation loss of metrics.jsonl, or what the peer has written.

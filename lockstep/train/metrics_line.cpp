@@ -37,13 +37,14 @@ Whole metric_whole(const MetricsJson& line, const char* key) {
 std::optional<WorkerCosts> parse_workers(const MetricsJson& line) {
   if (!line.contains("compute_ms")) return std::nullopt;
   const auto seconds = [&](const char* key) { return metric_number(line, key, 0) / kMilliseconds; };
-  return WorkerCosts{.compute_seconds = seconds("compute_ms"),
-                     .communication_seconds = seconds("communication_ms"),
-                     .exposed_seconds = seconds("exposed_ms"),
-                     .bytes_sent = metric_whole<std::uint64_t>(line, "bytes_sent"),
-                     .staleness = metric_number(line, "staleness", 0),
-                     .slowest_rank = metric_whole<int>(line, "slowest_rank"),
-                     .slowest_seconds = seconds("slowest_ms")};
+  return WorkerCosts{
+      .compute_seconds = seconds("compute_ms"),
+      .communication_seconds = seconds("communication_ms"),
+      .exposed_seconds = seconds("exposed_ms"),
+      .bytes_sent = metric_whole<std::uint64_t>(line, "bytes_sent"),
+      .staleness = metric_number(line, "staleness", 0),
+      .slowest_rank = line.contains("slowest_rank") ? metric_whole<int>(line, "slowest_rank") : -1,
+      .slowest_seconds = seconds("slowest_ms")};
 }
 
 }  // namespace
@@ -73,8 +74,10 @@ std::string metrics_line(const StepRecord& record, bool with_loss_scale) {
     add("exposed_ms", workers->exposed_seconds * kMilliseconds);
     fmt::format_to(std::back_inserter(line), ",\"bytes_sent\":{}", workers->bytes_sent);
     if (workers->staleness != 0) add("staleness", workers->staleness);
-    fmt::format_to(std::back_inserter(line), ",\"slowest_rank\":{}", workers->slowest_rank);
-    add("slowest_ms", workers->slowest_seconds * kMilliseconds);
+    if (workers->slowest_rank >= 0) {
+      fmt::format_to(std::back_inserter(line), ",\"slowest_rank\":{}", workers->slowest_rank);
+      add("slowest_ms", workers->slowest_seconds * kMilliseconds);
+    }
   }
   if (with_loss_scale) add("loss_scale", metrics.loss_scale);
   fmt::format_to(std::back_inserter(line), ",\"skipped\":{}}}\n", metrics.skipped);

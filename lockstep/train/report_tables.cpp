@@ -53,14 +53,16 @@ std::string worker_rows(const RunHistory& history) {
         name, value);
   };
   const auto steps = static_cast<double>(history.shared_steps);
-  const auto slowest = std::ranges::max_element(
-      history.slowest, {}, [](const auto& rank_and_steps) { return rank_and_steps.second; });
   std::string rows = row("communication", format_duration(history.communication_seconds));
   rows += row("exposed of it", format_duration(history.exposed_seconds));
   rows += row("sent by all ranks", format_bytes(static_cast<double>(history.bytes_sent)));
-  rows +=
-      row("most often slowest", fmt::format("rank {}, {:.0f}%", slowest->first,
-                                            share_of(static_cast<double>(slowest->second), steps)));
+  if (!history.slowest.empty()) {
+    const auto slowest = std::ranges::max_element(
+        history.slowest, {}, [](const auto& rank_and_steps) { return rank_and_steps.second; });
+    rows += row("most often slowest",
+                fmt::format("rank {}, {:.0f}%", slowest->first,
+                            share_of(static_cast<double>(slowest->second), steps)));
+  }
   if (history.staleness > 0) {
     rows += row("staleness", fmt::format("{:.2f} updates", history.staleness / steps));
   }

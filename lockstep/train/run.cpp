@@ -192,7 +192,7 @@ class Run {
     auto metrics = trainer_.step(micro_batches, share, stop_.came());
     if (!metrics) return false;
     record.metrics = std::move(*metrics);
-    record.workers = costs_of_workers(record.metrics.costs);
+    record.workers = costs_of_workers(record.metrics.costs, group_.size());
     saved_ = false;
     check_finite(record.metrics, micro_batches,
                  static_cast<std::uint64_t>(share.first_micro_batch * plan.micro));

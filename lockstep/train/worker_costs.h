@@ -15,11 +15,12 @@ struct WorkerCosts {
   double exposed_seconds = 0;  // in which compute waited for it: of the worker that waited longest
   std::uint64_t bytes_sent = 0;  // of all workers
   double staleness = 0;          // the mean
-  int slowest_rank = 0;          // that computed longest; the first of them
+  int slowest_rank = -1;         // that computed longest, the first of them; -1: not known
   double slowest_seconds = 0;    // which took it so long
 };
 
-// Nothing where there is one worker, or none.
-std::optional<WorkerCosts> costs_of_workers(std::span<const parallel::StepCost> costs);
+// Of a run of so many workers; nothing where there is one. Workers that do not wait for each other
+// know their own costs alone: then these are what is told.
+std::optional<WorkerCosts> costs_of_workers(std::span<const parallel::StepCost> costs, int workers);
 
 }  // namespace lockstep::train

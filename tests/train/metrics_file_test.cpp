@@ -72,6 +72,9 @@ TEST(MetricsLine, TellsWhereTheTimeOfSeveralWorkersWent) {
   EXPECT_EQ(back->workers->staleness, 1.5);
   EXPECT_EQ(back->workers->slowest_rank, 3);
   EXPECT_EQ(back->workers->slowest_seconds, 0.75);
+  record.workers->slowest_rank = -1;
+  EXPECT_THAT(metrics_line(record, false), Not(HasSubstr("slowest")));
+  EXPECT_EQ(parse_metrics_line(metrics_line(record, false))->workers->slowest_rank, -1);
   record.workers.reset();
   EXPECT_FALSE(parse_metrics_line(metrics_line(record, false))->workers);
 }

@@ -84,7 +84,7 @@ TEST(WorkerCosts, AreMeansTheLongestWaitAndAllBytes) {
        .exposed_seconds = 0.7,
        .bytes_sent = 30,
        .staleness = 3}};
-  const auto all = costs_of_workers(costs);
+  const auto all = costs_of_workers(costs, 3);
   ASSERT_TRUE(all);
   EXPECT_DOUBLE_EQ(all->compute_seconds, 2);
   EXPECT_DOUBLE_EQ(all->communication_seconds, 1);
@@ -93,8 +93,18 @@ TEST(WorkerCosts, AreMeansTheLongestWaitAndAllBytes) {
   EXPECT_DOUBLE_EQ(all->staleness, 1);
   EXPECT_EQ(all->slowest_rank, 1);
   EXPECT_DOUBLE_EQ(all->slowest_seconds, 4);
-  EXPECT_FALSE(costs_of_workers(std::span(costs).first(1)));
-  EXPECT_FALSE(costs_of_workers({}));
+  EXPECT_FALSE(costs_of_workers(std::span(costs).first(1), 1));
+  EXPECT_FALSE(costs_of_workers({}, 3));
+}
+
+TEST(WorkerCosts, OfWhoKnowsNobodyElseAreItsOwn) {
+  const parallel::StepCost mine{.compute_seconds = 2, .exposed_seconds = 1, .staleness = 1.5};
+  const auto known = costs_of_workers(std::span(&mine, 1), 3);
+  ASSERT_TRUE(known);
+  EXPECT_EQ(known->compute_seconds, 2);
+  EXPECT_EQ(known->exposed_seconds, 1);
+  EXPECT_EQ(known->staleness, 1.5);
+  EXPECT_EQ(known->slowest_rank, -1);
 }
 
 }  // namespace

@@ -180,7 +180,7 @@ class TracedRun : public ::testing::Test {
       std::vector<std::unique_ptr<RunObserver>> observers;
       if (world.rank() == 0) observers.push_back(make_metrics_file());
       if (world.rank() == 0) observers.push_back(make_report());
-      run_training(options, config, observers, stop, &world);
+      run_training(options, config, observers, stop, {.world = &world, .host = {}});
     });
   }
 

@@ -113,7 +113,7 @@ std::vector<std::string> Session::recipe(int steps) {
                                     "train.validate_every=0",
                                     fmt::format("train.validate_batches={}", kValidationBatches),
                                     "optimizer.beta2=0.99",
-                                    "schedule.rate=1e-3",
+                                    "schedule.rate=2e-3",
                                     fmt::format("schedule.warmup={}", std::min(100, steps / 2)),
                                     "schedule.decline=cosine",
                                     "checkpoint.every=0"};

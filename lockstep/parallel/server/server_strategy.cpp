@@ -166,6 +166,7 @@ std::optional<Share> ServerStrategy::next(const StepPlan& plan, std::int64_t ste
 
 StepStart ServerStrategy::begin_step(const StepStart& mine) {
   if (!is_bsp()) return mine;
+  const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to begin"});
   link_->ask(small_message({.kind = Kind::kBegin}, encode(mine)));
   const std::string answer = link_->answer(Kind::kTotals);
   StepStart totals = decode_start(std::as_bytes(std::span(answer)));
@@ -328,6 +329,7 @@ StepSummary ServerStrategy::end_step(const StepEnd& mine) {
     summary.costs.push_back(end.cost);
     return summary;
   }
+  const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to end"});
   link_->ask(small_message({.kind = Kind::kEnd}, encode(end)));
   const std::string answer = link_->answer(Kind::kSummary);
   return decode_summary(std::as_bytes(std::span(answer)));
