@@ -9,7 +9,6 @@
 #include "lockstep/base/link_emulation.h"
 #include "lockstep/base/units.h"
 #include "lockstep/bench/data_parallel/session.h"
-#include "lockstep/bench/statistics.h"
 
 namespace lockstep::bench::data_parallel {
 namespace {
@@ -22,11 +21,6 @@ constexpr double kLeastRate = 1000;  // bytes per second
 double rounded(double rate) {
   const double unit = std::pow(10.0, std::floor(std::log10(rate)) - 3);
   return std::round(rate / unit) * unit;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return quantile(values, 0.5);
 }
 
 }  // namespace
@@ -57,9 +51,8 @@ Link Session::find_link() {
   if (!problem.empty()) {
     return {.problem = "no link was found: " + problem};
   }
-  // As in timing, the first steps do not count.
-  if (backward.size() > 2) backward.erase(backward.begin(), backward.begin() + 2);
-  const double seconds = median(backward);
+  // The quickest: what else the machine does only ever makes it longer.
+  const double seconds = *std::min_element(backward.begin(), backward.end());
   const double bytes = static_cast<double>(costs->bytes_sent) / kRanks;
   const LinkEmulation link{.bytes_per_second = rounded(std::max(bytes / seconds, kLeastRate)),
                            .delay = kDelay};
