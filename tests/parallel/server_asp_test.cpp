@@ -117,17 +117,19 @@ TEST(ServerSsp, NobodyIsFurtherAheadThanTheBound) {
     training.servers.consistency = Consistency::kSsp;
     training.servers.staleness = staleness;
     Watch watch;
-    // Worker 2 takes its time with each share: until the others have done what they may.
+    // Worker 2 takes its time with each share, of which one is of the first step: until the others
+    // have done what they may.
     train_with_servers(
         training,
         {.before_share =
              [&](int worker, const Share& share) {
                watch.begin(worker, share);
-               if (worker != 2) return;
+               watch.changed.notify_all();
                const std::int64_t allowed =
                    std::min<std::int64_t>(share.step + staleness, training.steps);
                std::unique_lock lock(watch.mutex);
                EXPECT_TRUE(watch.changed.wait_for(lock, std::chrono::seconds(60), [&] {
+                 if (worker != 2) return share.step > 1 || watch.seen.size() >= 3;
                  return watch.total >= allowed * training.workers - 1;
                }));
              },
