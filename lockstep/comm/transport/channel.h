@@ -16,8 +16,9 @@ class Channel {
   // Takes bytes from the front of the parts, as one stream; returns how many were taken.
   virtual std::size_t write(std::span<const std::span<const std::byte>> parts) = 0;
 
-  // Copies what has arrived into `into`; returns how many bytes.
-  virtual std::size_t read(std::span<std::byte> into) = 0;
+  // Copies what has arrived into `into`; returns how many bytes. By peek() and consume(), unless
+  // there is a shorter way.
+  virtual std::size_t read(std::span<std::byte> into);
 
   // Bytes that have arrived, in place and contiguous; consume() frees the first of them. A run of
   // bytes that started at a multiple of 16 of the stream is never cut inside a 16-byte unit unless

@@ -130,19 +130,6 @@ void PacedChannel::consume(std::size_t bytes) {
   consumed_ = 0;
 }
 
-std::size_t PacedChannel::read(std::span<std::byte> into) {
-  std::size_t total = 0;
-  while (total < into.size()) {
-    const std::span<const std::byte> arrived = peek();
-    const std::size_t bytes = std::min(arrived.size(), into.size() - total);
-    if (bytes == 0) break;
-    std::memcpy(into.data() + total, arrived.data(), bytes);
-    consume(bytes);
-    total += bytes;
-  }
-  return total;
-}
-
 Deadline PacedChannel::read_due() const {
   if (pieces_.empty() || here_) return kNoDeadline;
   return booked_ ? arrived_ : pieces_.front().first;

@@ -43,7 +43,6 @@ class PacedChannel : public Channel {
   PacedChannel(RingChannel ring, std::shared_ptr<NetworkCard> card);
 
   std::size_t write(std::span<const std::span<const std::byte>> parts) override;
-  std::size_t read(std::span<std::byte> into) override;
   std::span<const std::byte> peek() override;
   void consume(std::size_t bytes) override;
   Deadline write_due() const override { return write_due_; }

@@ -35,19 +35,6 @@ std::size_t RingChannel::write(std::span<const std::span<const std::byte>> parts
   return at - start;
 }
 
-std::size_t RingChannel::read(std::span<std::byte> into) {
-  std::size_t total = 0;
-  while (total < into.size()) {
-    const std::span<const std::byte> arrived = peek();
-    const std::size_t bytes = std::min(arrived.size(), into.size() - total);
-    if (bytes == 0) break;
-    std::memcpy(into.data() + total, arrived.data(), bytes);
-    consume(bytes);
-    total += bytes;
-  }
-  return total;
-}
-
 std::span<const std::byte> RingChannel::peek() {
   const std::uint64_t read = in_.read.load(std::memory_order_relaxed);
   const std::uint64_t written = in_.written.load(std::memory_order_acquire);

@@ -13,7 +13,6 @@ class RingChannel : public Channel {
       : out_(to_peer), in_(from_peer), bell_(bell) {}
 
   std::size_t write(std::span<const std::span<const std::byte>> parts) override;
-  std::size_t read(std::span<std::byte> into) override;
   std::span<const std::byte> peek() override;
   void consume(std::size_t bytes) override;
 
