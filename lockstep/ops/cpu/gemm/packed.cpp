@@ -4,6 +4,7 @@
 
 #include "lockstep/ops/cpu/gemm/aligned.h"
 #include "lockstep/ops/cpu/gemm/kernels.h"
+#include "lockstep/ops/cpu/gemm/stages.h"
 #include "lockstep/ops/cpu/supply.h"
 
 namespace lockstep::cpu::gemm {
@@ -62,18 +63,12 @@ class PackedProduct {
         product_(product),
         room_(blocks, scratch) {}
 
-  // A depth of zero is one empty block: what is finished are zeros.
   void run() {
     const ProductShape& shape = product_.shape;
     const std::size_t shared = blocks_.rows_are_shared ? shape.m : shape.n;
-    for (std::size_t line = 0; line < shared; line += blocks_.panel) {
-      std::size_t from = 0;
-      do {
-        const std::size_t end = std::min(shape.k, from + blocks_.stage);
-        run({{line, std::min(shared, line + blocks_.panel)}, {from, end}});
-        from = end;
-      } while (from < shape.k);
-    }
+    for_each_stage(shared, blocks_.panel, shape.k, blocks_.stage, [&](Range panel, Range depth) {
+      run({panel, depth});
+    });
   }
 
  private:

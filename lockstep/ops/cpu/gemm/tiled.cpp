@@ -5,6 +5,7 @@
 #include "lockstep/ops/cpu/gemm/aligned.h"
 #include "lockstep/ops/cpu/gemm/blocks.h"
 #include "lockstep/ops/cpu/gemm/squares.h"
+#include "lockstep/ops/cpu/gemm/stages.h"
 #include "lockstep/ops/cpu/supply.h"
 
 namespace lockstep::cpu::gemm {
@@ -43,18 +44,12 @@ class TiledProduct {
         product_(product),
         room_(blocks, scratch) {}
 
-  // A depth of zero is one empty block: what is finished are zeros.
   void run() {
     const ProductShape& shape = product_.shape;
     const std::size_t shared = blocks_.rows_are_shared ? shape.m : shape.n;
-    for (std::size_t line = 0; line < shared; line += blocks_.panel) {
-      std::size_t from = 0;
-      do {
-        const std::size_t end = std::min(shape.k, from + blocks_.depth);
-        run({{line, std::min(shared, line + blocks_.panel)}, {from, end}});
-        from = end;
-      } while (from < shape.k);
-    }
+    for_each_stage(shared, blocks_.panel, shape.k, blocks_.depth, [&](Range panel, Range depth) {
+      run({panel, depth});
+    });
   }
 
  private:
