@@ -10,6 +10,7 @@
 #include "lockstep/base/content_hash.h"
 #include "lockstep/base/counter_rng.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/options.h"
 #include "lockstep/parallel/gathered.h"
 #include "lockstep/parallel/local_update.h"
 
@@ -17,27 +18,6 @@ namespace lockstep::parallel {
 namespace {
 
 constexpr double kMegabyte = 1 << 20;
-constexpr std::string_view kAuto = "auto";
-// These add up neighbours first, then pairs, then fours: the tree of parallel/tree_sum.h.
-constexpr std::string_view kTreeAlgorithms[] = {"rabenseifner", "butterfly"};
-
-std::string algorithm_for(const ParallelOptions& options, int workers) {
-  if (options.reduction == Reduction::kFast) return options.algorithm;
-  if (options.compression.compression != Compression::kNone) {
-    fail(ErrorCode::kInvalidArgument,
-         "parallel.reduction = \"tree\" gives the same bits for any number of workers, but "
-         "parallel.compression = \"{}\" does not; leave one of them out",
-         name(options.compression.compression));
-  }
-  if (options.algorithm == kAuto) return std::string(workers > 2 ? kTreeAlgorithms[0] : kAuto);
-  if (std::ranges::find(kTreeAlgorithms, options.algorithm) == std::end(kTreeAlgorithms)) {
-    fail(ErrorCode::kInvalidArgument,
-         "parallel.algorithm = \"{}\" does not add up in the order of parallel.reduction = "
-         "\"tree\"; use {}, or leave it \"auto\"",
-         options.algorithm, fmt::join(kTreeAlgorithms, " or "));
-  }
-  return options.algorithm;
-}
 
 // All residuals, and the staging of the largest.
 CompressedAllReduce::Memory memory_of(std::span<const Bucket> buckets, DType gradients, int workers,
@@ -58,7 +38,7 @@ Ddp::Ddp(Communicator& world, const ParallelOptions& options, std::int64_t most_
     : world_(world),
       options_(options),
       most_micro_batches_(most_micro_batches),
-      algorithm_(algorithm_for(options, world.size())),
+      algorithm_(all_reduce_algorithm(options, world.size())),
       group_(world.split(0, world.rank())) {}
 
 std::span<std::byte> Ddp::gradient_memory(std::size_t bytes) {
@@ -242,7 +222,7 @@ std::uint64_t Ddp::reduce(std::size_t bucket) {
     return scope.sent(compressed_[bucket].run(data, seed));
   }
   Call call = all_reduce(data);
-  if (algorithm_ != kAuto) call.algorithm = algorithm_;
+  if (algorithm_ != kAutoAlgorithm) call.algorithm = algorithm_;
   group_->run(call);
   return scope.sent(bytes_to_send(buckets_[bucket]));
 }

@@ -1,6 +1,5 @@
 #include "lockstep/parallel/make_strategy.h"
 
-#include "lockstep/base/error.h"
 #include "lockstep/parallel/alone.h"
 #include "lockstep/parallel/ddp.h"
 #include "lockstep/parallel/server/parameter_server.h"
@@ -9,13 +8,6 @@ namespace lockstep::parallel {
 namespace {
 
 ParameterServerJob server_job(const StrategyJob& job) {
-  const Compression compression = job.options.compression.compression;
-  if (compression != Compression::kNone) {
-    fail(ErrorCode::kUnsupported,
-         "parallel.compression = \"{}\" cannot be had with parallel.strategy = "
-         "\"parameter_server\" yet; use \"ddp\", or \"none\"",
-         name(compression));
-  }
   ParameterServerJob server;
   server.options = job.options.server;
   server.optimizer = job.optimizer;

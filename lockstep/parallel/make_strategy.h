@@ -20,9 +20,9 @@ struct StrategyJob {
   std::int64_t most_micro_batches = 1;  // of one worker's share of a step
 };
 
-// Called by all ranks of `world` at the same time, which outlives it; nullptr: one worker. Ranks
-// that are servers and nothing else call serve_strategy(), which returns when the workers have
-// left.
+// `job.options` have passed check(). Called by all ranks of `world` at the same time, which
+// outlives it; nullptr: one worker. Ranks that are servers and nothing else call serve_strategy(),
+// which returns when the workers have left.
 std::unique_ptr<Strategy> make_strategy(const StrategyJob& job, Communicator* world);
 void serve_strategy(const StrategyJob& job, Communicator& world);
 

@@ -1,10 +1,20 @@
 #include "lockstep/parallel/options.h"
 
+#include <algorithm>
+#include <iterator>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/options.h"
+#include "lockstep/comm/schedule/schedule.h"
+
 namespace lockstep::parallel {
 namespace {
 
 constexpr std::string_view kStrategyNames[] = {"ddp", "parameter_server"};
 constexpr std::string_view kReductionNames[] = {"fast", "tree"};
+
+// These add up neighbours first, then pairs, then fours: the tree of parallel/tree_sum.h.
+constexpr std::string_view kTreeAlgorithms[] = {"rabenseifner", "butterfly"};
 
 }  // namespace
 
@@ -13,6 +23,41 @@ std::string_view name(StrategyKind strategy) {
 }
 std::string_view name(Reduction reduction) {
   return kReductionNames[static_cast<std::size_t>(reduction)];
+}
+
+std::string all_reduce_algorithm(const ParallelOptions& options, int workers) {
+  if (options.reduction == Reduction::kFast) return options.algorithm;
+  if (options.compression.compression != Compression::kNone) {
+    fail(ErrorCode::kInvalidArgument,
+         "parallel.reduction = \"tree\" gives the same bits for any number of workers, but "
+         "parallel.compression = \"{}\" does not; leave one of them out",
+         name(options.compression.compression));
+  }
+  if (options.algorithm == kAutoAlgorithm)
+    return std::string(workers > 2 ? kTreeAlgorithms[0] : kAutoAlgorithm);
+  if (std::ranges::find(kTreeAlgorithms, options.algorithm) == std::end(kTreeAlgorithms)) {
+    fail(ErrorCode::kInvalidArgument,
+         "parallel.algorithm = \"{}\" does not add up in the order of parallel.reduction = "
+         "\"tree\"; use {}, or leave it \"auto\"",
+         options.algorithm, fmt::join(kTreeAlgorithms, " or "));
+  }
+  return options.algorithm;
+}
+
+void check(const ParallelOptions& options, int workers) {
+  if (options.algorithm != kAutoAlgorithm) {
+    schedule::find_algorithm(Collective::kAllReduce, options.algorithm);
+  }
+  all_reduce_algorithm(options, workers);
+  if (options.strategy != StrategyKind::kParameterServer) return;
+  if (options.server.place == ServerPlace::kBeside) worker_count(options.server, workers);
+  const Compression compression = options.compression.compression;
+  if (compression != Compression::kNone) {
+    fail(ErrorCode::kUnsupported,
+         "parallel.compression = \"{}\" cannot be had with parallel.strategy = "
+         "\"parameter_server\" yet; use \"ddp\", or \"none\"",
+         name(compression));
+  }
 }
 
 void bind(Config& config, ParallelOptions& options) {

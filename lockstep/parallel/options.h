@@ -40,6 +40,15 @@ inline bool has_own_servers(const ParallelOptions& options) {
          options.server.place == ServerPlace::kOwn;
 }
 
+// What gradients are all-reduced with: "auto" or an algorithm's name. Throws
+// Error(kInvalidArgument) for one that does not add up in the order of the reduction, and for
+// compressed gradients where that has to be the tree.
+std::string all_reduce_algorithm(const ParallelOptions& options, int workers);
+
+// Throws Error(kInvalidArgument), or Error(kUnsupported), for settings that do not fit together or
+// the number of workers.
+void check(const ParallelOptions& options, int workers);
+
 // Declares the keys; `options` must outlive `config` and stay in place.
 void bind(Config& config, ParallelOptions& options);
 

@@ -1,5 +1,7 @@
 #include "lockstep/train/run_options.h"
 
+#include "lockstep/base/error.h"
+#include "lockstep/base/link_emulation.h"
 #include "lockstep/train/familiar_names.h"
 
 namespace lockstep::train {
@@ -47,6 +49,14 @@ void complete(RunOptions& options) {
     schedule.steps = options.steps;
   }
   optim::check(schedule);
+  const TrainOptions& train = options.train;
+  parallel::check(train.parallel, train.batch.workers);
+  if (!options.comm.emulate.empty()) parse_link_emulation(options.comm.emulate);
+  if (train.slow_rank >= train.batch.workers) {
+    fail(ErrorCode::kInvalidArgument,
+         "debug.slow_rank = {}, but the workers of this run are ranks 0 to {}", train.slow_rank,
+         train.batch.workers - 1);
+  }
   // What a step is stays, what a worker does of it follows from how many there are.
   BatchChoice& batch = options.train.batch;
   const BatchChoice all = solved(batch);

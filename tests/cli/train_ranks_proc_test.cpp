@@ -255,5 +255,19 @@ TEST_F(TrainRanks, ThatCannotShareAStepAreRefused) {
   EXPECT_THAT(run_lockstep("train " + settings("none") + " --ranks 0").text, HasSubstr("--ranks"));
 }
 
+TEST_F(TrainRanks, WithSettingsThatCannotBeAreRefusedBeforeAnythingIsWritten) {
+  const auto refusal = [&](const std::string& more) {
+    const Outcome outcome = run_lockstep("train " + settings("refused", more) + " --ranks 2");
+    EXPECT_NE(outcome.exit_code, 0) << outcome.text;
+    EXPECT_FALSE(fs::exists(folder / "refused")) << more;
+    return outcome.text;
+  };
+  EXPECT_THAT(refusal("parallel.algorithm=banana"), AllOf(HasSubstr("banana"), HasSubstr("ring")));
+  EXPECT_THAT(refusal("parallel.algorithm=ring parallel.reduction=tree"),
+              HasSubstr("parallel.algorithm = \"ring\""));
+  EXPECT_THAT(refusal("comm.emulate=fast"), HasSubstr("fast"));
+  EXPECT_THAT(refusal("debug.slow_rank=9"), HasSubstr("ranks 0 to 1"));
+}
+
 }  // namespace
 }  // namespace lockstep
