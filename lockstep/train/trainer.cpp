@@ -24,21 +24,23 @@ nn::Replica make_replica(const TrainOptions& options, Ops& ops, parallel::Strate
 }  // namespace
 
 Trainer::Trainer(const TrainOptions& options, Ops& ops, parallel::Strategy& strategy)
-    : options_(options),
-      ops_(ops),
-      strategy_(strategy),
-      replica_(make_replica(options, ops, strategy)) {
-  replica_.initialise(static_cast<std::uint64_t>(options.seed), threads_of(options));
-  set_state({});
-}
+    : Trainer(options, ops, strategy, nullptr) {}
 
 Trainer::Trainer(const TrainOptions& options, Ops& ops)
+    : Trainer(options, ops,
+              std::make_unique<parallel::Alone>(options.parallel.reduction,
+                                                solved(options.batch).accumulation)) {}
+
+Trainer::Trainer(const TrainOptions& options, Ops& ops, std::unique_ptr<parallel::Strategy> own)
+    : Trainer(options, ops, *own, std::move(own)) {}
+
+Trainer::Trainer(const TrainOptions& options, Ops& ops, parallel::Strategy& strategy,
+                 std::unique_ptr<parallel::Strategy>&& own)
     : options_(options),
       ops_(ops),
-      alone_(std::make_unique<parallel::Alone>(options.parallel.reduction,
-                                               solved(options.batch).accumulation)),
-      strategy_(*alone_),
-      replica_(make_replica(options, ops, strategy_)) {
+      own_(std::move(own)),
+      strategy_(strategy),
+      replica_(make_replica(options, ops, strategy)) {
   replica_.initialise(static_cast<std::uint64_t>(options.seed), threads_of(options));
   set_state({});
 }

@@ -78,6 +78,9 @@ class Trainer {
   void set_state(const TrainState& state);
 
  private:
+  Trainer(const TrainOptions& options, Ops& ops, std::unique_ptr<parallel::Strategy> own);
+  Trainer(const TrainOptions& options, Ops& ops, parallel::Strategy& strategy,
+          std::unique_ptr<parallel::Strategy>&& own);
   void begin_micro_batch(std::int64_t index, std::int64_t count);
   // The sum of losses of each.
   std::vector<double> accumulate(std::span<const nn::Batch> micro_batches,
@@ -87,7 +90,7 @@ class Trainer {
 
   TrainOptions options_;
   Ops& ops_;
-  std::unique_ptr<parallel::Strategy> alone_;  // where no other was given
+  std::unique_ptr<parallel::Strategy> own_;  // where none was given
   parallel::Strategy& strategy_;
   bool started_ = false;
   nn::Replica replica_;
