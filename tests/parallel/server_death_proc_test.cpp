@@ -169,9 +169,11 @@ TEST(ServerDeath, AWorkerThatHangsIsNamedWhenTimeIsUp) {
   training.workers = 2;
   training.servers.place = ServerPlace::kOwn;
   training.timeout = std::chrono::milliseconds(300);
-  const Outcome outcome = run_job(training, [](int worker, const Share& share, const Shared&) {
-    if (worker == 1 && share.step == 2) ::usleep(1'500'000);
-  });
+  // Until worker 0 has ended, and its end was noticed.
+  const auto hang = [](int worker, const Share& share, const Shared& shared) {
+    while (worker == 1 && share.step == 2 && ::kill(shared.pids[0], 0) == 0) ::poll(nullptr, 0, 5);
+  };
+  const Outcome outcome = run_job(training, hang);
   EXPECT_EQ(outcome.codes[0], kFailed);
   EXPECT_THAT(outcome.words[0], HasSubstr("timeout"));
   EXPECT_THAT(outcome.words[0], HasSubstr("ranks 1"));
