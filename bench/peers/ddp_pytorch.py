@@ -8,7 +8,6 @@ By hand, for a look:
 """
 
 import argparse
-import contextlib
 import json
 import os
 import sys
@@ -20,7 +19,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-from train_pytorch import TYPES, Gpt2
+from train_pytorch import TYPES, Gpt2, autocast_to, made_up_batch, optimizer_of
 
 
 def keep_to_a_core(rank, ranks):
@@ -40,24 +39,12 @@ class Subject:
         if sizes.reduce == "bf16":
             self.parallel.register_comm_hook(None, default_hooks.bf16_compress_hook)
         self.loss = torch.compile(self.parallel) if sizes.mode == "compile" else self.parallel
-        pulled = [p for p in self.model.parameters() if p.dim() >= 2]
-        left_alone = [p for p in self.model.parameters() if p.dim() < 2]
-        self.optimizer = torch.optim.AdamW(
-            [{"params": pulled, "weight_decay": 0.1}, {"params": left_alone, "weight_decay": 0.0}],
-            lr=6e-4, betas=(0.9, 0.95), fused=True,
-        )
-        shape = (sizes.batch // ranks, sizes.sequence + 1)
-        text = torch.randint(sizes.vocabulary, shape, generator=torch.Generator().manual_seed(1 + rank))
-        self.tokens, self.targets = text[:, :-1].contiguous(), text[:, 1:].contiguous()
-
-    def autocast(self):
-        if self.type == torch.float32:
-            return contextlib.nullcontext()
-        return torch.autocast("cpu", dtype=self.type)
+        self.optimizer = optimizer_of(self.model)
+        self.tokens, self.targets = made_up_batch(sizes, sizes.batch // ranks, 1 + rank)
 
     def step(self):
         begin = time.perf_counter()
-        with self.autocast():
+        with autocast_to(self.type):
             loss = self.loss(self.tokens, self.targets)
         loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0, foreach=True)

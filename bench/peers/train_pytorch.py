@@ -71,31 +71,40 @@ class Gpt2(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
+def optimizer_of(model):
+    pulled = [p for p in model.parameters() if p.dim() >= 2]
+    left_alone = [p for p in model.parameters() if p.dim() < 2]
+    return torch.optim.AdamW(
+        [{"params": pulled, "weight_decay": 0.1}, {"params": left_alone, "weight_decay": 0.0}],
+        lr=6e-4, betas=(0.9, 0.95), fused=True,
+    )
+
+
+def made_up_batch(sizes, batch, seed):
+    shape = (batch, sizes.sequence + 1)
+    text = torch.randint(sizes.vocabulary, shape, generator=torch.Generator().manual_seed(seed))
+    return text[:, :-1].contiguous(), text[:, 1:].contiguous()
+
+
+def autocast_to(dtype):
+    if dtype == torch.float32:
+        return contextlib.nullcontext()
+    return torch.autocast("cpu", dtype=dtype)
+
+
 class Subject:
     def __init__(self, sizes):
         self.sizes = sizes
         self.type = TYPES[sizes.precision]
         self.model = Gpt2(sizes)
-        pulled = [p for p in self.model.parameters() if p.dim() >= 2]
-        left_alone = [p for p in self.model.parameters() if p.dim() < 2]
-        self.optimizer = torch.optim.AdamW(
-            [{"params": pulled, "weight_decay": 0.1}, {"params": left_alone, "weight_decay": 0.0}],
-            lr=6e-4, betas=(0.9, 0.95), fused=True,
-        )
+        self.optimizer = optimizer_of(self.model)
         self.scaler = torch.amp.GradScaler("cpu", enabled=self.type == torch.float16)
-        shape = (sizes.batch, sizes.sequence + 1)
-        text = torch.randint(sizes.vocabulary, shape, generator=torch.Generator().manual_seed(1))
-        self.tokens, self.targets = text[:, :-1].contiguous(), text[:, 1:].contiguous()
+        self.tokens, self.targets = made_up_batch(sizes, sizes.batch, 1)
         self.loss = torch.compile(self.model) if sizes.mode == "compile" else self.model
-
-    def autocast(self):
-        if self.type == torch.float32:
-            return contextlib.nullcontext()
-        return torch.autocast("cpu", dtype=self.type)
 
     def step(self):
         begin = time.perf_counter()
-        with self.autocast():
+        with autocast_to(self.type):
             loss = self.loss(self.tokens, self.targets)
         self.scaler.scale(loss).backward()
         self.scaler.unscale_(self.optimizer)
