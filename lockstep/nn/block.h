@@ -80,6 +80,8 @@ struct BlockSpec {
   double forward_flops = 0;  // of matrix products; without what recomputation adds
   double backward_flops = 0;
   double recompute_flops = 0;  // of restore(), or of forward() run anew, as the setup has it
+  // Whether backward, and what is made again before it, look at the parameters' values.
+  bool backward_reads_parameters = true;
   friend bool operator==(const BlockSpec&, const BlockSpec&) = default;
 };
 

@@ -6,9 +6,9 @@
 namespace lockstep::nn {
 namespace {
 
-constexpr std::size_t aligned(std::size_t elements) {
-  constexpr std::size_t kAlignment = FlatParameters::kAlignment;
-  return (elements + kAlignment - 1) / kAlignment * kAlignment;
+constexpr std::size_t aligned(std::size_t elements,
+                              std::size_t alignment = FlatParameters::kAlignment) {
+  return (elements + alignment - 1) / alignment * alignment;
 }
 
 std::string full_name(const Model& model, std::size_t block, const ParameterSpec& parameter) {
@@ -17,7 +17,8 @@ std::string full_name(const Model& model, std::size_t block, const ParameterSpec
 
 }  // namespace
 
-FlatParameters::FlatParameters(const Model& model, std::span<const BlockSpec> specs)
+FlatParameters::FlatParameters(const Model& model, std::span<const BlockSpec> specs,
+                               std::size_t block_multiple)
     : ranges_(specs.size()), places_(specs.size()) {
   for (std::size_t block = specs.size(); block-- > 0;) {
     const std::vector<ParameterSpec>& declared = specs[block].parameters;
@@ -38,7 +39,8 @@ FlatParameters::FlatParameters(const Model& model, std::span<const BlockSpec> sp
         count_ += spec.shape.elements();
       }
     }
-    ranges_[block].elements = elements_ - ranges_[block].first;
+    ranges_[block].elements = aligned(elements_ - ranges_[block].first, block_multiple);
+    elements_ = ranges_[block].end();
   }
   // Owners stand in earlier blocks, so their own ties are resolved when they are asked for.
   for (std::size_t block = 0; block < specs.size(); ++block) {

@@ -12,7 +12,8 @@
 // In a range the parameters that weight decay pulls come first, then the others, so that an
 // optimizer passes over a block in two calls; within either run the last declared is first. Every
 // parameter begins at a multiple of 32 elements, which is 64 bytes or more in every type. What lies
-// between them is zero and stays it: its gradients are zero.
+// between them is zero and stays it: its gradients are zero. So is what fills a block's range up to
+// a multiple of more elements, where workers share it out.
 //
 // A tied parameter is a view of its owner and has no place of its own: its gradient is complete
 // when the owner's block has finished backward. A parameter without elements is left out.
@@ -58,8 +59,10 @@ class FlatParameters {
 
   FlatParameters() = default;
   // Throws Error(kInvalidArgument) for a parameter that is named twice, and for one that is tied to
-  // none of an earlier block or to one of another shape.
-  FlatParameters(const Model& model, std::span<const BlockSpec> specs);
+  // none of an earlier block or to one of another shape. Every block's range is a multiple of
+  // `block_multiple` elements, itself one of the alignment.
+  FlatParameters(const Model& model, std::span<const BlockSpec> specs,
+                 std::size_t block_multiple = kAlignment);
 
   // Those with a place, in the order of their offsets.
   std::span<const FlatParameter> all() const { return parameters_; }

@@ -49,13 +49,13 @@ void fill_piece(const Tensor& piece, std::span<const float> values) {
   copy(piece, tensor_of(std::span<T>(elements)));
 }
 
-void fill_pieces(const Tensor& row, const Initial& initial, std::uint64_t seed, std::int64_t first,
-                 std::int64_t stride) {
+void fill_pieces(const Tensor& row, const Initial& initial, std::uint64_t seed, std::int64_t origin,
+                 std::int64_t first, std::int64_t stride) {
   const auto elements = static_cast<std::int64_t>(row.elements());
   std::vector<float> values;
   for (std::int64_t at = first * kPiece; at < elements; at += stride * kPiece) {
     const std::int64_t count = std::min(kPiece, elements - at);
-    draw(initial, seed, at, count, values);
+    draw(initial, seed, origin + at, count, values);
     const Tensor piece = row.slice(at, count);
     if (row.dtype() == DType::kF32) fill_piece<float>(piece, values);
     if (row.dtype() == DType::kBF16) fill_piece<BFloat16>(piece, values);
@@ -65,23 +65,25 @@ void fill_pieces(const Tensor& row, const Initial& initial, std::uint64_t seed, 
 
 }  // namespace
 
-void fill_initial(const Tensor& parameter, const Initial& initial, std::uint64_t seed,
-                  std::string_view name, int threads) {
-  const DType dtype = parameter.dtype();
+void fill_initial(const Tensor& part, const Initial& initial, std::uint64_t seed,
+                  std::string_view name, int threads, std::size_t first) {
+  const DType dtype = part.dtype();
   if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16) {
     fail(ErrorCode::kInvalidArgument, "parameters are f32, bf16 or f16; '{}' is {}", name,
          lockstep::name(dtype));
   }
-  const auto elements = static_cast<std::int64_t>(parameter.elements());
-  const Tensor row = parameter.reshaped({elements});
+  const auto elements = static_cast<std::int64_t>(part.elements());
+  const Tensor row = part.reshaped({elements});
+  const auto origin = static_cast<std::int64_t>(first);
   const std::uint64_t own_seed = seed_for(seed, name);
   const std::int64_t pieces = (elements + kPiece - 1) / kPiece;
   const auto workers = std::clamp<std::int64_t>(threads, 1, std::max<std::int64_t>(pieces, 1));
   std::vector<std::jthread> others;
   for (std::int64_t worker = 1; worker < workers; ++worker) {
-    others.emplace_back([&, worker] { fill_pieces(row, initial, own_seed, worker, workers); });
+    others.emplace_back(
+        [&, worker] { fill_pieces(row, initial, own_seed, origin, worker, workers); });
   }
-  fill_pieces(row, initial, own_seed, 0, workers);
+  fill_pieces(row, initial, own_seed, origin, 0, workers);
 }
 
 }  // namespace lockstep::nn

@@ -12,14 +12,12 @@ namespace {
 constexpr std::size_t kAbsent = BlockRequests::kAbsent;
 constexpr const char* kWorkspace = "workspace";
 constexpr const char* kGradients = "gradients";
+constexpr int kSumsOfParts = 1024;
 
 class Planner {
  public:
-  Planner(const Model& model, MemoryPlan& plan, GradientMemory gradients)
-      : model_(model),
-        plan_(plan),
-        gradients_(gradients),
-        blocks_(static_cast<int>(model.size())) {}
+  Planner(const Model& model, MemoryPlan& plan)
+      : model_(model), plan_(plan), blocks_(static_cast<int>(model.size())) {}
 
   // In the order in which classes are told.
   void run() {
@@ -42,32 +40,103 @@ class Planner {
     return plan_.requests.size() - 1;
   }
 
-  std::size_t add_row(std::string name, std::string group, DType dtype) {
-    const auto elements = static_cast<std::int64_t>(plan_.flat.elements());
-    return add(std::move(name), std::move(group), Tensor::bytes_of(dtype, {elements}), 0,
-               optimizer_step());
+  std::size_t add_row(std::string name, DType dtype, bool is_shared_out) {
+    const std::size_t elements = is_shared_out ? plan_.shards.elements() : plan_.flat.elements();
+    return add(std::move(name), "optimizer",
+               Tensor::bytes_of(dtype, {static_cast<std::int64_t>(elements)}), 0, optimizer_step());
+  }
+
+  Place add_row(const char* name, DType dtype, bool is_shared_out, bool seen) {
+    const std::size_t request = add_row(name, dtype, is_shared_out);
+    if (request == kAbsent) return {};
+    plan_.requests.back().group = name;
+    if (!seen) return {request, false};
+    return {move_to_seen(), true};
+  }
+
+  // The last request.
+  std::size_t move_to_seen() {
+    plan_.seen_requests.push_back(std::move(plan_.requests.back()));
+    plan_.requests.pop_back();
+    return plan_.seen_requests.size() - 1;
   }
 
   void add_states() {
     const Setup& setup = plan_.setup;
-    plan_.parameters = add_row("parameters", "parameters", setup.dtype);
-    plan_.gradients = add_row(kGradients, kGradients, setup.gradient);
-    if (gradients_ == GradientMemory::kOutside) {
-      plan_.outside.push_back(std::move(plan_.requests.back()));
-      plan_.requests.pop_back();
-      plan_.gradients = kAbsent;
-    }
-    if (setup.dtype != DType::kF32) plan_.master = add_row("master", "optimizer", DType::kF32);
-    if (plan_.optimizer == OptimizerState::kVelocity) {
-      plan_.velocity = add_row("velocity", "optimizer", DType::kF32);
-    }
+    const Sharding& sharding = plan_.sharding;
+    plan_.parameters = add_row("parameters", setup.dtype, sharding.parameters, sharding.any());
+    if (sharding.parameters) add_gathered();
+    plan_.gradients = add_row(kGradients, setup.gradient, sharding.gradients,
+                              sharding.seen && !sharding.gradients);
+    if (sharding.gradients) add_in_flight();
+    const auto add_state = [&](const char* name) {
+      return add_row(name, DType::kF32, sharding.optimizer);
+    };
+    if (setup.dtype != DType::kF32) plan_.master = add_state("master");
+    if (plan_.optimizer == OptimizerState::kVelocity) plan_.velocity = add_state("velocity");
     if (plan_.optimizer == OptimizerState::kMoments) {
-      plan_.moment = add_row("moment", "optimizer", DType::kF32);
-      plan_.variance = add_row("variance", "optimizer", DType::kF32);
+      plan_.moment = add_state("moment");
+      plan_.variance = add_state("variance");
     }
-    plan_.sums_of_squares =
-        add("sums of squares", "optimizer", Tensor::bytes_of(DType::kF64, {std::int64_t{blocks_}}),
-            0, optimizer_step());
+    // Workers with parts tell more sums than one for a block.
+    const std::int64_t sums = sharding.any() ? std::max(blocks_, kSumsOfParts) : blocks_;
+    plan_.sums_of_squares = add("sums of squares", "optimizer",
+                                Tensor::bytes_of(DType::kF64, {sums}), 0, optimizer_step());
+  }
+
+  std::size_t unit_bytes(std::size_t unit, DType dtype) const {
+    const auto elements = static_cast<std::int64_t>(plan_.flat.range(unit).elements);
+    return Tensor::bytes_of(dtype, {elements});
+  }
+
+  // The blocks whose parameters a block works with, the largest first.
+  std::vector<std::size_t> units_of(std::size_t block) const {
+    std::vector<std::size_t> units;
+    for (std::size_t p = 0; p < plan_.specs[block].parameters.size(); ++p) {
+      const FlatParameter* place = plan_.flat.place(block, p);
+      if (place == nullptr || std::ranges::find(units, place->block) != units.end()) continue;
+      units.push_back(place->block);
+    }
+    std::ranges::stable_sort(units, [&](std::size_t a, std::size_t b) {
+      return plan_.flat.range(a).elements > plan_.flat.range(b).elements;
+    });
+    return units;
+  }
+
+  void add_gathered() {
+    std::vector<std::vector<std::size_t>> reads(2 * model_.size());
+    for (std::size_t block = 0; block < model_.size(); ++block) {
+      const int index = static_cast<int>(block);
+      const std::vector<std::size_t> units = units_of(block);
+      reads[static_cast<std::size_t>(forward_of(index))] = units;
+      if (plan_.specs[block].backward_reads_parameters) {
+        reads[static_cast<std::size_t>(backward_of(index))] = units;
+      }
+    }
+    plan_.gathers = plan_gathers(reads, plan_.sharding.most_gathered);
+    for (const Gather& gather : plan_.gathers) {
+      plan_.gathered.push_back(add(model_.block(gather.unit).name() + ".gathered", "gathered",
+                                   unit_bytes(gather.unit, plan_.setup.dtype), gather.starts,
+                                   gather.last));
+    }
+  }
+
+  // From the first backward that adds to them, which is that of the last block with a tied one, to
+  // the end of the next block's after their own: so long may it take to add them up.
+  void add_in_flight() {
+    plan_.gradients_in_flight.assign(model_.size(), kAbsent);
+    std::vector<std::size_t> first_writers(model_.size());
+    for (std::size_t block = 0; block < model_.size(); ++block) {
+      for (const std::size_t unit : units_of(block)) first_writers[unit] = block;
+    }
+    for (std::size_t unit = 0; unit < model_.size(); ++unit) {
+      if (add(model_.block(unit).name() + ".gradients", "in flight",
+              unit_bytes(unit, plan_.setup.gradient),
+              backward_of(static_cast<int>(first_writers[unit])),
+              backward_of(static_cast<int>(unit)) + 1) != kAbsent) {
+        plan_.gradients_in_flight[unit] = move_to_seen();
+      }
+    }
   }
 
   // Adds the tensors of some lives, and says where they are in forward and in backward.
@@ -155,7 +224,6 @@ class Planner {
 
   const Model& model_;
   MemoryPlan& plan_;
-  GradientMemory gradients_;
   int blocks_;
 };
 
@@ -183,49 +251,53 @@ void check(const Setup& setup) {
 }  // namespace
 
 MemoryPlan plan_memory(const Model& model, const Setup& setup, const Ops& ops,
-                       OptimizerState optimizer, GradientMemory gradients) {
+                       OptimizerState optimizer, const Sharding& sharding) {
   check(setup);
   MemoryPlan plan;
   plan.setup = setup;
   plan.optimizer = optimizer;
+  plan.sharding = sharding;
   plan.specs = specs_of(model, setup, ops);
-  plan.flat = FlatParameters(model, plan.specs);
+  plan.flat = FlatParameters(model, plan.specs, Shards::block_multiple(sharding));
+  plan.shards = Shards(plan.flat, sharding);
   plan.blocks.resize(model.size());
   for (const BlockSpec& spec : plan.specs) {
     plan.flops.forward += spec.forward_flops;
     plan.flops.backward += spec.backward_flops;
     plan.flops.recompute += spec.recompute_flops;
   }
-  Planner(model, plan, gradients).run();
+  Planner(model, plan).run();
   plan.layout = plan_layout(plan.requests);
+  plan.seen_layout = plan_layout(plan.seen_requests);
   return plan;
 }
 
 std::size_t MemoryPlan::bytes() const {
-  std::size_t all = layout.bytes;
+  std::size_t all = layout.bytes + seen_layout.bytes;
   for (const Request& request : outside) all += room(request);
   return all;
 }
 
 std::vector<GroupBytes> MemoryPlan::by_class() const {
   std::vector<GroupBytes> classes = bytes_by_group(requests, layout.peak_step);
-  for (const Request& request : outside) {
-    // Gradients are told where they would stand.
-    const auto behind = request.group == kGradients ? classes.begin() + 1 : classes.end();
-    const auto same = std::find_if(classes.begin(), classes.end(), [&](const GroupBytes& each) {
-      return each.group == request.group;
-    });
+  const auto add = [&](const GroupBytes& more) {
+    const auto same = std::ranges::find(classes, more.group, &GroupBytes::group);
     if (same != classes.end()) {
-      same->bytes += room(request);
+      same->bytes += more.bytes;
     } else {
-      classes.insert(behind, {request.group, room(request)});
+      classes.push_back(more);
     }
-  }
-  const bool has_workspace =
-      std::any_of(classes.begin(), classes.end(),
-                  [](const GroupBytes& each) { return each.group == kWorkspace; });
-  if (!has_workspace) classes.push_back({kWorkspace, 0});
-  classes.push_back({"gaps", layout.bytes - layout.lower_bound});
+  };
+  for (const GroupBytes& group : bytes_by_group(seen_requests, seen_layout.peak_step)) add(group);
+  for (const Request& request : outside) add({request.group, room(request)});
+  add({kWorkspace, 0});
+  // States are told first, wherever they lie.
+  constexpr std::string_view kFirst[] = {"parameters", "gathered", kGradients, "in flight"};
+  std::ranges::stable_sort(classes, {}, [&](const GroupBytes& each) {
+    return std::ranges::find(kFirst, each.group) - std::begin(kFirst);
+  });
+  classes.push_back(
+      {"gaps", layout.bytes - layout.lower_bound + seen_layout.bytes - seen_layout.lower_bound});
   return classes;
 }
 

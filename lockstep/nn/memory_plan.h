@@ -10,7 +10,10 @@
 // What there is, by class:
 //
 //   parameters         the row of nn/flat_parameters.h in the compute type        always
+//   gathered           a block's parameters, where the row holds a part of them   nn/gather_plan.h
 //   gradients          the same in the type of gradients                          always
+//   in flight          a block's gradients, where the row holds   backward of the first block that
+//                      a part of them                             adds to them .. one after its own
 //   optimizer          master copy in f32 where the compute type has 16 bits,     always
 //                      moment and variance, or velocity; a sum of squares per block
 //   activations NAME   what block NAME keeps or restores                          nn/block.h
@@ -21,6 +24,9 @@
 //                      losses                         forward of the last block .. 2L
 //   workspace          within one step: kForward and kBackward tensors, scratch of operations
 //
+// Rows of which workers hold parts are as long as a part (nn/sharding.h). What others read, to add
+// it up or to gather it, lies in memory that they see: it is laid out by itself.
+//
 // Tensors with kForward live in a block's backward too where forward is run anew there (full).
 // A batch belongs to the caller, and so do logits.
 #pragma once
@@ -30,7 +36,9 @@
 #include <vector>
 
 #include "lockstep/nn/flat_parameters.h"
+#include "lockstep/nn/gather_plan.h"
 #include "lockstep/nn/model.h"
+#include "lockstep/nn/sharding.h"
 #include "lockstep/tensor/layout.h"
 
 namespace lockstep::nn {
@@ -62,22 +70,36 @@ struct BlockRequests {
   std::size_t output_gradient = kAbsent;  // dout.x
 };
 
+// A request, among those of memory that other workers see or not.
+struct Place {
+  std::size_t request = BlockRequests::kAbsent;
+  bool seen = false;
+};
+
 struct MemoryPlan {
   Setup setup;
   OptimizerState optimizer = OptimizerState::kMoments;
+  Sharding sharding;
   std::vector<BlockSpec> specs;
   FlatParameters flat;
+  Shards shards;
   StepFlops flops;
 
   std::vector<Request> requests;
   Layout layout;
-  // What others provide or take for the same worker: lives as long as the replica.
+  // What lies in memory that other workers see, which somebody provides.
+  std::vector<Request> seen_requests;
+  Layout seen_layout;
+  // What others take for the same worker: lives as long as the replica.
   std::vector<Request> outside;
 
   // Requests by what they hold.
   std::vector<BlockRequests> blocks;
-  std::size_t parameters = BlockRequests::kAbsent;
-  std::size_t gradients = BlockRequests::kAbsent;
+  Place parameters;
+  Place gradients;
+  std::vector<Gather> gathers;
+  std::vector<std::size_t> gathered;             // requests, one for each of them
+  std::vector<std::size_t> gradients_in_flight;  // requests of memory that is seen, per block
   std::size_t master = BlockRequests::kAbsent;
   std::size_t moment = BlockRequests::kAbsent;
   std::size_t variance = BlockRequests::kAbsent;
@@ -88,19 +110,16 @@ struct MemoryPlan {
   std::size_t losses = BlockRequests::kAbsent;
   std::size_t memory_maker = BlockRequests::kAbsent;  // a block
 
-  // What a worker takes, to the byte: what a replica allocates, and what is outside.
+  // What a worker takes, to the byte: what a replica allocates, what is provided, what is outside.
   std::size_t bytes() const;
   // The classes at the step where most is alive, in the order above, and last "gaps": what the
-  // layout loses between lifetimes. They add up to bytes().
+  // layouts lose between lifetimes. They add up to bytes().
   std::vector<GroupBytes> by_class() const;
 };
 
-// Who provides the memory of gradients: others do where more than one worker must see them.
-enum class GradientMemory : std::uint8_t { kOwn, kOutside };
-
 // Throws what specs_of() and FlatParameters throw.
 MemoryPlan plan_memory(const Model& model, const Setup& setup, const Ops& ops,
-                       OptimizerState optimizer, GradientMemory gradients = GradientMemory::kOwn);
+                       OptimizerState optimizer, const Sharding& sharding = {});
 
 // A line of a table for a person: a class, or the activations of neighbouring layers that are
 // alike.

@@ -1,5 +1,6 @@
 #include "lockstep/nn/replica.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -27,14 +28,11 @@ void check_made_for(const MemoryPlan& plan, const Model& model, const Ops& ops) 
        model.name(), ops.name());
 }
 
-Tensor outside_row(std::span<std::byte> memory, DType dtype, std::size_t elements) {
-  const Shape shape{static_cast<std::int64_t>(elements)};
-  if (memory.size() < Tensor::bytes_of(dtype, shape)) {
-    fail(ErrorCode::kInvalidArgument,
-         "the plan has {} gradients outside, in {} bytes; memory of {} bytes was given", elements,
-         Tensor::bytes_of(dtype, shape), memory.size());
-  }
-  return {memory.data(), dtype, shape};
+// Where a parameter lies in its block's range of a row.
+FlatParameter within(const FlatParameter& parameter, FlatRange block) {
+  FlatParameter moved = parameter;
+  moved.offset -= block.first;
+  return moved;
 }
 
 }  // namespace
@@ -45,33 +43,101 @@ States States::slice(FlatRange range) const {
           slice_if_given(variance, range),   slice_if_given(velocity, range)};
 }
 
-Replica::Replica(Model model, MemoryPlan plan, Ops& ops, std::span<std::byte> gradients)
-    : model_(std::move(model)), plan_(std::move(plan)), ops_(ops) {
+Replica::Replica(Model model, MemoryPlan plan, Ops& ops, std::span<std::byte> seen)
+    : model_(std::move(model)), plan_(std::move(plan)), ops_(ops), seen_(seen) {
   check_made_for(plan_, model_, ops_);
+  if (seen.size() < plan_.seen_layout.bytes) {
+    fail(ErrorCode::kInvalidArgument,
+         "the plan has {} bytes in memory that other workers see; {} bytes were given",
+         plan_.seen_layout.bytes, seen.size());
+  }
   arena_ = Arena(plan_.requests, plan_.layout, ops.device());
-  make_views(gradients);
+  make_states();
+  make_views();
 }
 
-void Replica::make_views(std::span<std::byte> gradients) {
-  const auto view = [&](std::size_t request, DType dtype, const Shape& shape) {
-    return request == BlockRequests::kAbsent ? Tensor() : arena_.tensor(request, dtype, shape);
-  };
-  const auto row = [&](std::size_t request, DType dtype) {
-    return view(request, dtype, {static_cast<std::int64_t>(plan_.flat.elements())});
-  };
-  const Setup& setup = plan_.setup;
-  states_.parameters = row(plan_.parameters, setup.dtype);
-  states_.gradients = plan_.gradients != BlockRequests::kAbsent
-                          ? row(plan_.gradients, setup.gradient)
-                          : outside_row(gradients, setup.gradient, plan_.flat.elements());
-  states_.master = setup.dtype == DType::kF32 ? states_.parameters : row(plan_.master, DType::kF32);
-  states_.moment = row(plan_.moment, DType::kF32);
-  states_.variance = row(plan_.variance, DType::kF32);
-  states_.velocity = row(plan_.velocity, DType::kF32);
-  sums_of_squares_ =
-      view(plan_.sums_of_squares, DType::kF64, {static_cast<std::int64_t>(model_.size())});
-  losses_ = view(plan_.losses, DType::kF32, {setup.shape.rows()});
+Tensor Replica::view(std::size_t request, DType dtype, const Shape& shape) const {
+  return request == BlockRequests::kAbsent ? Tensor() : arena_.tensor(request, dtype, shape);
+}
 
+Tensor Replica::view(Place place, DType dtype, const Shape& shape) const {
+  if (!place.seen || place.request == BlockRequests::kAbsent) {
+    return view(place.request, dtype, shape);
+  }
+  return {seen_.data() + plan_.seen_layout.offsets[place.request], dtype, shape};
+}
+
+void Replica::make_states() {
+  const Setup& setup = plan_.setup;
+  const Sharding& sharding = plan_.sharding;
+  const auto row = [&](auto place, DType dtype, bool is_shared_out) {
+    const std::size_t elements = is_shared_out ? plan_.shards.elements() : plan_.flat.elements();
+    return view(place, dtype, {static_cast<std::int64_t>(elements)});
+  };
+  states_.parameters = row(plan_.parameters, setup.dtype, sharding.parameters);
+  states_.gradients = row(plan_.gradients, setup.gradient, sharding.gradients);
+  states_.master = setup.dtype == DType::kF32 ? states_.parameters
+                                              : row(plan_.master, DType::kF32, sharding.optimizer);
+  states_.moment = row(plan_.moment, DType::kF32, sharding.optimizer);
+  states_.variance = row(plan_.variance, DType::kF32, sharding.optimizer);
+  states_.velocity = row(plan_.velocity, DType::kF32, sharding.optimizer);
+  sums_of_squares_ = view(
+      plan_.sums_of_squares, DType::kF64,
+      {static_cast<std::int64_t>(plan_.requests[plan_.sums_of_squares].bytes / sizeof(double))});
+  losses_ = view(plan_.losses, DType::kF32, {setup.shape.rows()});
+}
+
+FlatRange Replica::my_range(std::size_t block) const {
+  return plan_.sharding.any() ? plan_.shards.mine(block) : plan_.flat.range(block);
+}
+
+States Replica::mine(std::size_t block) const {
+  const Sharding& sharding = plan_.sharding;
+  const FlatRange in_row = my_range(block);
+  const auto part = [&](const Tensor& row, bool is_shared_out) {
+    return slice_if_given(row, is_shared_out ? plan_.shards.mine_among_parts(block) : in_row);
+  };
+  const bool has_master = plan_.setup.dtype != DType::kF32;
+  return {.parameters = part(states_.parameters, sharding.parameters),
+          .gradients = part(states_.gradients, sharding.gradients),
+          .master = part(states_.master, has_master ? sharding.optimizer : sharding.parameters),
+          .moment = part(states_.moment, sharding.optimizer),
+          .variance = part(states_.variance, sharding.optimizer),
+          .velocity = part(states_.velocity, sharding.optimizer)};
+}
+
+Tensor Replica::gathered(std::size_t gather) const {
+  const std::size_t elements = plan_.flat.range(plan_.gathers.at(gather).unit).elements;
+  return view(plan_.gathered.at(gather), plan_.setup.dtype, {static_cast<std::int64_t>(elements)});
+}
+
+Tensor Replica::gradients_of(std::size_t block) const {
+  const FlatRange range = plan_.flat.range(block);
+  if (!plan_.sharding.gradients) return slice_if_given(states_.gradients, range);
+  return view(Place{plan_.gradients_in_flight.at(block), true}, plan_.setup.gradient,
+              {static_cast<std::int64_t>(range.elements)});
+}
+
+Tensor Replica::parameter_at(int step, const FlatParameter* place) const {
+  if (place == nullptr) return {};
+  if (!plan_.sharding.parameters) return FlatParameters::view(states_.parameters, *place);
+  for (std::size_t i = 0; i < plan_.gathers.size(); ++i) {
+    const Gather& gather = plan_.gathers[i];
+    if (gather.unit != place->block || step < gather.needed || step > gather.last) continue;
+    return FlatParameters::view(gathered(i), within(*place, plan_.flat.range(gather.unit)));
+  }
+  return {};  // this step does not read it
+}
+
+Tensor Replica::gradient_at(const FlatParameter* place) const {
+  if (place == nullptr) return {};
+  return FlatParameters::view(gradients_of(place->block),
+                              within(*place, plan_.flat.range(place->block)));
+}
+
+void Replica::make_views() {
+  const Setup& setup = plan_.setup;
+  const int steps = 2 * static_cast<int>(model_.size());
   views_.resize(model_.size());
   Tensor memory;
   for (std::size_t i = 0; i < model_.size(); ++i) {
@@ -81,10 +147,10 @@ void Replica::make_views(std::span<std::byte> gradients) {
     BlockViews& views = views_[i];
     for (std::size_t p = 0; p < spec.parameters.size(); ++p) {
       const FlatParameter* place = plan_.flat.place(i, p);
-      const bool given = place != nullptr;
-      views.parameters.push_back(given ? FlatParameters::view(states_.parameters, *place)
-                                       : Tensor());
-      views.gradients.push_back(given ? FlatParameters::view(states_.gradients, *place) : Tensor());
+      const int forward = static_cast<int>(i);
+      views.parameters.push_back(parameter_at(forward, place));
+      views.parameters_backward.push_back(parameter_at(steps - 1 - forward, place));
+      views.gradients.push_back(gradient_at(place));
     }
     for (std::size_t t = 0; t < spec.tensors.size(); ++t) {
       const TensorSpec& tensor = spec.tensors[t];
@@ -119,12 +185,13 @@ void Replica::initialise(std::uint64_t seed, int threads) {
   zero_if_given(states_.variance);
   zero_if_given(states_.velocity);
   for (const FlatParameter& parameter : plan_.flat.all()) {
-    const auto fill = [&](const Tensor& row) {
-      fill_initial(FlatParameters::view(row, parameter), parameter.initial, seed, parameter.name,
-                   threads);
+    const StatePart part = part_of(parameter);
+    const auto fill = [&](const Tensor& values) {
+      if (!ops::is_given(values)) return;
+      fill_initial(values, parameter.initial, seed, parameter.name, threads, part.first);
     };
-    fill(states_.parameters);
-    if (has_master) fill(states_.master);
+    fill(part.states.parameters);
+    if (has_master) fill(part.states.master);
   }
 }
 
@@ -135,7 +202,11 @@ void Replica::zero_gradients() {
 
 void Replica::round_parameters() {
   if (states_.master.data() == states_.parameters.data()) return;
-  ops_.run(ops::Cast{.from = states_.master, .to = states_.parameters});
+  for (std::size_t block = 0; block < model_.size(); ++block) {
+    const States states = mine(block);
+    if (!ops::is_given(states.master)) continue;
+    ops_.run(ops::Cast{.from = states.master, .to = states.parameters});
+  }
   ops_.synchronize();
 }
 
@@ -192,6 +263,7 @@ void Replica::backward(std::size_t block, const Batch& batch, const MicroBatch& 
   if (listener_ != nullptr) listener_->before_backward(block);
   const BlockViews& views = views_[block];
   Pass pass = this->pass(block, batch, micro_batch, true);
+  pass.parameters = views.parameters_backward;
   pass.tensors = views.backward;
   ops_.use_scratch(views.scratch_backward);
   if (plan_.setup.recompute == Recompute::kSelective) model_.block(block).restore(pass);
@@ -221,6 +293,15 @@ Tensor Replica::evaluate(const Batch& batch, const Tensor& logits) {
   for (std::size_t i = 0; i < model_.size(); ++i) forward(i, batch, {}, false, logits);
   const bool has_losses = ops::is_given(batch.targets) || ops::is_given(batch.outputs);
   return has_losses ? losses_ : Tensor();
+}
+
+StatePart Replica::part_of(const FlatParameter& parameter) const {
+  const FlatRange part = my_range(parameter.block);
+  const std::size_t first = std::max(parameter.offset, part.first);
+  const std::size_t end = std::min(parameter.offset + parameter.shape.elements(), part.end());
+  if (first >= end) return {};
+  return {.first = first - parameter.offset,
+          .states = mine(parameter.block).slice({first - part.first, end - first})};
 }
 
 Tensor Replica::parameter(std::string_view name) const {

@@ -7,9 +7,9 @@
 //   replica.zero_gradients();
 //   Tensor losses = replica.forward_backward(batch, {.step = 1, .loss_factor = 1.f / targets});
 //
-// It takes plan.layout.bytes once, at construction, and nothing more. Gradients add up over
-// micro-batches until zero_gradients(). What a call computed is there after Ops::synchronize(). One
-// thread at a time.
+// It takes plan.layout.bytes once, at construction, and nothing more but the memory it is given.
+// Gradients add up over micro-batches until zero_gradients(). What a call computed is there after
+// Ops::synchronize(). One thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,8 @@ struct MicroBatch {
   float loss_factor = 1;             // gradients are those of loss_factor * the sum of losses
 };
 
-// Rows of nn/flat_parameters.h, or the same range of each; absent where there is none.
+// Rows of nn/flat_parameters.h, or the same range of each; absent where there is none. Where
+// workers share a row out it is that of one worker's parts (nn/sharding.h).
 struct States {
   Tensor parameters;  // of the compute type
   Tensor gradients;
@@ -45,12 +46,18 @@ struct States {
   States slice(FlatRange range) const;
 };
 
+// What a worker holds of one parameter.
+struct StatePart {
+  std::size_t first = 0;  // of its elements
+  States states;          // absent where it holds nothing of it
+};
+
 class Replica {
  public:
   // `ops` outlives the replica. Throws Error(kInvalidArgument) where the plan was not made for
-  // model and ops, and what Arena throws where there is no room.
-  // `gradients` is the memory of that row where the plan has it outside; it outlives the replica.
-  Replica(Model model, MemoryPlan plan, Ops& ops, std::span<std::byte> gradients = {});
+  // model and ops, or where `seen`, the memory that other workers see, has fewer bytes than
+  // plan.seen_layout; and what Arena throws where there is no room. `seen` outlives the replica.
+  Replica(Model model, MemoryPlan plan, Ops& ops, std::span<std::byte> seen = {});
 
   const Model& model() const { return model_; }
   const MemoryPlan& plan() const { return plan_; }
@@ -59,10 +66,12 @@ class Replica {
   Ops& ops() const { return ops_; }
 
   // Sets every parameter to its initial value, a pure function of the seed, its full name and the
-  // position in it; sets gradients and the optimizer's states to zero.
+  // position in it; sets gradients and the optimizer's states to zero. Of what workers share out
+  // it is this one's parts.
   void initialise(std::uint64_t seed, int threads = 1);
   void zero_gradients();
-  // Makes the parameters what the master copy says.
+  // Makes the parameters what the master copy says: all of them where rows are whole, or this
+  // worker's parts.
   void round_parameters();
 
   // Forward and backward of one micro-batch. Returns its losses, f32 [rows], which hold until the
@@ -74,10 +83,19 @@ class Replica {
   // absent.
   Tensor evaluate(const Batch& batch, const Tensor& logits = {});
 
-  // All rows; a block's range is states().slice(flat().range(block)).
+  // All rows; a block's range is states().slice(flat().range(block)) where they are whole.
   const States& states() const { return states_; }
+  // This worker's part of a block: all of it where nothing is shared out. In the whole row, and in
+  // every row there is.
+  FlatRange my_range(std::size_t block) const;
+  States mine(std::size_t block) const;
+  StatePart part_of(const FlatParameter& parameter) const;
+  // Whole units of rows that are shared out: where a gather of the plan brings one to, and a
+  // block's gradients. The latter are a part of the row where that is whole.
+  Tensor gathered(std::size_t gather) const;
+  Tensor gradients_of(std::size_t block) const;
   Tensor sums_of_squares() const { return sums_of_squares_; }  // f64 [blocks], for an optimizer
-  // One parameter by its full name, tied or not, and its gradient.
+  // One parameter by its full name, tied or not, and its gradient, of rows that are whole.
   Tensor parameter(std::string_view name) const;
   Tensor gradient(std::string_view name) const;
 
@@ -96,7 +114,8 @@ class Replica {
 
  private:
   struct BlockViews {
-    std::vector<Tensor> parameters;
+    std::vector<Tensor> parameters;  // in forward
+    std::vector<Tensor> parameters_backward;
     std::vector<Tensor> gradients;
     std::vector<Tensor> forward;
     std::vector<Tensor> backward;
@@ -106,7 +125,12 @@ class Replica {
     std::uint64_t seed = 0;  // from its name
   };
 
-  void make_views(std::span<std::byte> gradients);
+  Tensor view(std::size_t request, DType dtype, const Shape& shape) const;
+  Tensor view(Place place, DType dtype, const Shape& shape) const;
+  void make_states();
+  void make_views();
+  Tensor parameter_at(int step, const FlatParameter* place) const;
+  Tensor gradient_at(const FlatParameter* place) const;
   void check(const Batch& batch) const;
   void forward(std::size_t block, const Batch& batch, const MicroBatch& micro_batch, bool training,
                const Tensor& logits);
@@ -117,6 +141,7 @@ class Replica {
   MemoryPlan plan_;
   Ops& ops_;
   Arena arena_;
+  std::span<std::byte> seen_;
   States states_;
   Tensor sums_of_squares_;
   Tensor losses_;

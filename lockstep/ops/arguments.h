@@ -20,7 +20,9 @@
 // the compute type is f64 then, and so are statistics and an attention's probabilities.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "lockstep/tensor/tensor.h"
 
@@ -322,10 +324,21 @@ struct Sgd {
   double gradient_scale = 1;
 };
 
-// result = the sum of squares of x; infinite or NaN where an element is.
+// result = the sum of squares of x; infinite or NaN where an element is. Or the sums of runs of 64
+// elements, the last one maybe shorter: sum_of_runs() makes of them what the operation makes of x,
+// to the bit, where x has up to kMost elements. So can be added up by several what one would.
 struct SumOfSquares {
+  static constexpr std::size_t kRun = 64;
+  static constexpr std::size_t kMost = std::size_t{1} << 20;
+
   Tensor x;
-  Tensor result;  // f64 [1]
+  Tensor result;  // f64 [1], or [runs]
 };
+constexpr std::size_t run_count(std::size_t elements) {
+  return (elements + SumOfSquares::kRun - 1) / SumOfSquares::kRun;
+}
+// Runs are added up in spans of so many, and these in order.
+inline constexpr std::size_t kSpanRuns = 64;
+double sum_of_runs(std::span<const double> runs);
 
 }  // namespace lockstep::ops

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "lockstep/base/clock.h"
@@ -11,6 +10,7 @@
 #include "lockstep/base/counter_rng.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/options.h"
+#include "lockstep/parallel/agreement.h"
 #include "lockstep/parallel/gathered.h"
 #include "lockstep/parallel/local_update.h"
 
@@ -41,7 +41,11 @@ Ddp::Ddp(Communicator& world, const ParallelOptions& options, std::int64_t most_
       algorithm_(all_reduce_algorithm(options, world.size())),
       group_(world.split(0, world.rank())) {}
 
-std::span<std::byte> Ddp::gradient_memory(std::size_t bytes) {
+nn::Sharding Ddp::sharding() const {
+  return {.workers = workers(), .worker = worker(), .seen = true};
+}
+
+std::span<std::byte> Ddp::seen_memory(std::size_t bytes) {
   memory_ = group_->allocate(bytes);
   return {memory_.data(), memory_.bytes()};
 }
@@ -150,15 +154,7 @@ StepStart Ddp::begin_step(const StepStart& mine) {
     }
   }
   const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to begin"});
-  const std::array<std::int64_t, 3> numbers{mine.targets, mine.tokens, mine.stops ? 1 : 0};
-  const std::vector<std::int64_t> all = gathered<std::int64_t>(world_, numbers);
-  StepStart sum{.loss_scale = mine.loss_scale};
-  for (std::size_t i = 0; i < all.size(); i += numbers.size()) {
-    sum.targets += all[i];
-    sum.tokens += all[i + 1];
-    sum.stops = sum.stops || all[i + 2] != 0;
-  }
-  return sum;
+  return agree_to_begin(world_, mine);
 }
 
 void Ddp::begin_micro_batch(std::int64_t index, std::int64_t count) {
@@ -268,28 +264,13 @@ UpdateResult Ddp::update(const UpdateRequest& request) {
 
 StepSummary Ddp::end_step(const StepEnd& mine) {
   const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to end"});
-  constexpr std::size_t kNumbers = 5;
-  const auto most = static_cast<std::size_t>(most_micro_batches_);
   const CommunicationThread::Cost cost = thread_.take_cost();
-  std::vector<double> numbers{static_cast<double>(mine.losses.size()),
-                              mine.cost.compute_seconds - exposed_seconds_, cost.seconds,
-                              exposed_seconds_, static_cast<double>(cost.bytes)};
-  numbers.insert(numbers.end(), mine.losses.begin(), mine.losses.end());
-  numbers.resize(kNumbers + most);
-  const std::vector<double> all = gathered<double>(world_, numbers);
-  StepSummary summary;
-  for (std::size_t i = 0; i < all.size(); i += numbers.size()) {
-    const double* of = all.data() + i;
-    summary.costs.push_back({.compute_seconds = of[1],
-                             .communication_seconds = of[2],
-                             .exposed_seconds = of[3],
-                             .bytes_sent = static_cast<std::uint64_t>(of[4])});
-    // One after the other, in the order of the micro-batches, whoever did them.
-    for (std::size_t k = 0; k < static_cast<std::size_t>(of[0]); ++k) {
-      summary.loss += of[kNumbers + k];
-    }
-  }
-  return summary;
+  return agree_to_end(world_, mine.losses,
+                      {.compute_seconds = mine.cost.compute_seconds - exposed_seconds_,
+                       .communication_seconds = cost.seconds,
+                       .exposed_seconds = exposed_seconds_,
+                       .bytes_sent = cost.bytes},
+                      most_micro_batches_);
 }
 
 }  // namespace lockstep::parallel

@@ -36,8 +36,8 @@ class Ddp : public Strategy {
   std::string_view name() const override { return "ddp"; }
   int worker() const override { return world_.rank(); }
   int workers() const override { return world_.size(); }
-  bool has_gradient_memory() const override { return true; }
-  std::span<std::byte> gradient_memory(std::size_t bytes) override;
+  nn::Sharding sharding() const override;
+  std::span<std::byte> seen_memory(std::size_t bytes) override;
   std::vector<Request> memory(const nn::MemoryPlan& plan) const override;
 
   void start(nn::Replica& replica) override;

@@ -3,6 +3,7 @@
 #include "lockstep/parallel/alone.h"
 #include "lockstep/parallel/ddp.h"
 #include "lockstep/parallel/server/parameter_server.h"
+#include "lockstep/parallel/zero/zero.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -26,6 +27,9 @@ std::unique_ptr<Strategy> make_strategy(const StrategyJob& job, Communicator* wo
   }
   if (job.options.strategy == StrategyKind::kParameterServer) {
     return make_parameter_server(server_job(job), *world);
+  }
+  if (job.options.zero > 0) {
+    return std::make_unique<Zero>(*world, job.options, job.most_micro_batches);
   }
   return std::make_unique<Ddp>(*world, job.options, job.most_micro_batches);
 }

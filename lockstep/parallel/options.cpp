@@ -16,6 +16,22 @@ constexpr std::string_view kReductionNames[] = {"fast", "tree"};
 // These add up neighbours first, then pairs, then fours: the tree of parallel/tree_sum.h.
 constexpr std::string_view kTreeAlgorithms[] = {"rabenseifner", "butterfly"};
 
+void check_zero(const ParallelOptions& options) {
+  if (options.zero == 0) return;
+  if (options.strategy != StrategyKind::kDdp) {
+    fail(ErrorCode::kInvalidArgument,
+         "parallel.zero = {} shares out the states of workers that all-reduce; with "
+         "parallel.strategy = \"{}\" servers hold them. Leave one of them out",
+         options.zero, name(options.strategy));
+  }
+  if (options.compression.compression != Compression::kNone) {
+    fail(ErrorCode::kUnsupported,
+         "parallel.compression = \"{}\" cannot be had with parallel.zero = {}; leave one of them "
+         "out",
+         name(options.compression.compression), options.zero);
+  }
+}
+
 }  // namespace
 
 std::string_view name(StrategyKind strategy) {
@@ -45,6 +61,7 @@ std::string all_reduce_algorithm(const ParallelOptions& options, int workers) {
 }
 
 void check(const ParallelOptions& options, int workers) {
+  check_zero(options);
   if (options.algorithm != kAutoAlgorithm) {
     schedule::find_algorithm(Collective::kAllReduce, options.algorithm);
   }
@@ -79,6 +96,18 @@ void bind(Config& config, ParallelOptions& options) {
       "by size and topology.");
   config.bind("parallel.overlap", options.overlap,
               "Whether gradients are reduced while backward goes on, or after it.");
+  config.bind("parallel.zero", options.zero,
+              "What workers hold 1/N of instead of all: 1 the optimizer's states, 2 the gradients "
+              "too, 3 the parameters too; 0: nothing.",
+              {.min = 0, .max = 3});
+  config.bind(
+      "parallel.partition", options.partition, nn::kPartitionNames,
+      "How it is shared out: tensor (an equal part of every block) or layer (whole blocks).");
+  config.bind("parallel.most_gathered", options.most_gathered,
+              "With zero = 3, how many blocks' parameters are whole at once.", {.min = 1});
+  config.bind("parallel.hold_gradients", options.hold_gradients,
+              "With zero = 2 or 3 and several micro-batches a step: keep whole gradients until the "
+              "last one instead of adding up after each: sends less, takes more memory.");
   bind(config, options.compression);
   bind(config, options.server);
   config.bind("parallel.check_every", options.check_every,

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "lockstep/base/config.h"
+#include "lockstep/nn/sharding.h"
 #include "lockstep/parallel/compression/options.h"
 #include "lockstep/parallel/server/options.h"
 
@@ -29,6 +30,10 @@ struct ParallelOptions {
   double first_bucket_mb = 1;
   std::string algorithm = "auto";  // of all-reduce
   bool overlap = true;
+  int zero = 0;  // stage: what workers share out; 0: nothing
+  nn::Partition partition = nn::Partition::kTensor;
+  int most_gathered = 2;        // blocks' parameters at once
+  bool hold_gradients = false;  // until the last micro-batch
   CompressionOptions compression;
   ServerOptions server;
   int check_every = 100;  // steps between comparisons of all workers' parameters; 0: never

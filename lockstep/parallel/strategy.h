@@ -95,10 +95,11 @@ class Strategy : public nn::BlockListener {
   // Whether all workers do the same step at the same time.
   virtual bool in_lockstep() const { return true; }
 
-  // Before there is a replica: whether this provides the memory of its gradients, which stays in
-  // place; and what it will take besides, as requests of the group kCommunication.
-  virtual bool has_gradient_memory() const { return false; }
-  virtual std::span<std::byte> gradient_memory(std::size_t /*bytes*/) { return {}; }
+  // Before there is a replica: what of the states is shared out among workers; memory for what
+  // other workers see, which stays in place; and what it will take besides, as requests of the
+  // group kCommunication.
+  virtual nn::Sharding sharding() const { return {}; }
+  virtual std::span<std::byte> seen_memory(std::size_t /*bytes*/) { return {}; }
   virtual std::vector<Request> memory(const nn::MemoryPlan& /*plan*/) const { return {}; }
 
   // Once, when worker 0's replica holds what the run begins with: everybody's does then.
@@ -117,6 +118,10 @@ class Strategy : public nn::BlockListener {
   virtual void begin_micro_batch(std::int64_t index, std::int64_t count) = 0;
   virtual UpdateResult update(const UpdateRequest& request) = 0;
   virtual StepSummary end_step(const StepEnd& mine) = 0;
+
+  // For a forward of others, a validation's, that this worker has no part in: where their
+  // parameters are shared out it gives its own.
+  virtual void stand_in_for_forward() {}
 
   // Brings everything that a checkpoint holds to worker 0's replica.
   virtual void collect() {}

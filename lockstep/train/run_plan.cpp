@@ -91,10 +91,9 @@ std::string classes_of(const nn::MemoryPlan& plan) {
 nn::MemoryPlan plan_run(const TrainOptions& options, const Ops& ops,
                         const parallel::Strategy* strategy) {
   optim::check(options.schedule);
-  const bool outside = strategy != nullptr && strategy->has_gradient_memory();
   nn::MemoryPlan plan =
       nn::plan_memory(model_of(options), setup_of(options), ops, optimizer_state_of(options),
-                      outside ? nn::GradientMemory::kOutside : nn::GradientMemory::kOwn);
+                      strategy != nullptr ? strategy->sharding() : nn::Sharding{});
   if (strategy != nullptr) {
     for (Request& request : strategy->memory(plan)) plan.outside.push_back(std::move(request));
   }

@@ -14,11 +14,9 @@ namespace {
 nn::Replica make_replica(const TrainOptions& options, Ops& ops, parallel::Strategy& strategy) {
   nn::MemoryPlan plan = plan_run(options, ops, &strategy);
   check_limit(options, plan, ops, &strategy);
-  std::span<std::byte> gradients;
-  if (strategy.has_gradient_memory()) {
-    gradients = strategy.gradient_memory(plan.flat.elements() * size_of(plan.setup.gradient));
-  }
-  return {model_of(options), std::move(plan), ops, gradients};
+  std::span<std::byte> seen;
+  if (plan.seen_layout.bytes > 0) seen = strategy.seen_memory(plan.seen_layout.bytes);
+  return {model_of(options), std::move(plan), ops, seen};
 }
 
 }  // namespace

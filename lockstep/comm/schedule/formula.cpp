@@ -100,6 +100,7 @@ constexpr Formula kFormulas[] = {
     {kReduceScatter, "direct", "1", "(N-1)S", one_round, sent_vectors},
     {kReduceScatter, "ring", "N-1", "(N-1)S", ring_rounds, sent_vectors},
     {kReduceScatter, "recursive", "ceil(log2 N)", "(N-1)S", log_rounds, sent_vectors},
+    {kReduceScatter, "tree", "1", "(N-1)S", one_round, sent_vectors},
     {kAllToAll, "direct", "1", "(N-1)S", one_round, sent_vectors},
     {kAllToAll, "pairwise", "N-1", "(N-1)S", ring_rounds, sent_vectors},
 };

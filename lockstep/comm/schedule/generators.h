@@ -44,6 +44,7 @@ Program all_gather_recursive(const Shape& shape, int rank);
 Program reduce_scatter_direct(const Shape& shape, int rank);
 Program reduce_scatter_ring(const Shape& shape, int rank);
 Program reduce_scatter_recursive(const Shape& shape, int rank);
+Program reduce_scatter_tree(const Shape& shape, int rank);
 Program all_to_all_direct(const Shape& shape, int rank);
 Program all_to_all_pairwise(const Shape& shape, int rank);
 

@@ -64,4 +64,62 @@ Program reduce_scatter_recursive(const Shape& shape, int rank) {
   return std::move(writer).finish(ceil_log2(shape.ranks));
 }
 
+namespace {
+
+// Contributions to this rank's block, added up by a binary tree over ranks, in a slot for each of
+// its levels.
+class TreeFold {
+ public:
+  TreeFold(Writer& writer, int rank) : writer_(writer), rank_(rank) {}
+
+  // Where the sum over these ranks is; of this rank alone that is its input.
+  Region sum(Range ranks) {
+    if (ranks.count == 1) return ranks.first == rank_ ? own() : received(ranks.first);
+    const int left = 1 << (ceil_log2(ranks.count) - 1);
+    const Region a = sum({ranks.first, left});
+    const Range right{ranks.first + left, ranks.count - left};
+    const bool is_message = right.count == 1 && right.first != rank_;
+    if (is_message) {
+      const Region target = a.space == Space::kScratch ? a : slot();
+      writer_.receive_reduce(0, right.first, a, target);
+      return target;
+    }
+    const Region b = sum(right);
+    const bool into_a = a.space == Space::kScratch;
+    writer_.reduce(0, into_a ? b : a, into_a ? a : b);
+    if (into_a && b.space == Space::kScratch) free_.push_back(b);
+    return into_a ? a : b;
+  }
+
+ private:
+  Region own() const { return input({rank_, 1}); }
+  Region received(int peer) {
+    const Region target = slot();
+    writer_.receive(0, peer, target);
+    return target;
+  }
+  Region slot() {
+    if (free_.empty()) return scratch(writer_.add_scratch({rank_, 1}));
+    const Region region = free_.back();
+    free_.pop_back();
+    return region;
+  }
+
+  Writer& writer_;
+  int rank_;
+  std::vector<Region> free_;
+};
+
+}  // namespace
+
+// As direct, but neighbours are added up first, then pairs, then fours.
+Program reduce_scatter_tree(const Shape& shape, int rank) {
+  Writer writer;
+  for (int peer = 0; peer < shape.ranks; ++peer) {
+    if (peer != rank) writer.send(0, peer, input({peer, 1}));
+  }
+  writer.copy(0, TreeFold(writer, rank).sum({0, shape.ranks}), output({rank, 1}));
+  return std::move(writer).finish(1);
+}
+
 }  // namespace lockstep::schedule

@@ -105,6 +105,10 @@ constexpr Algorithm kReduceScatters[] = {
     {kReduceScatter, "recursive",
      "Pairs swap the halves the other has to keep, so that what is left halves in every round.",
      one, reduce_scatter_recursive, never},
+    {kReduceScatter, "tree",
+     "Every rank sends every other its block, and each adds up its own: neighbours first, then "
+     "pairs.",
+     one, reduce_scatter_tree, never},
 };
 
 constexpr Algorithm kAllToAlls[] = {

@@ -34,7 +34,9 @@ BlockSpec Embedding::spec(const Setup& setup, const Ops& ops) const {
   declaration.activation("spare", again ? rows : Shape{0}, Life::kForward);
   tables_.declare(declaration);
   if (norm_) norm_->declare(declaration, rows[0]);
-  return declaration.take();
+  BlockSpec spec = declaration.take();
+  spec.backward_reads_parameters = norm_.has_value();
+  return spec;
 }
 
 ops::Dropout Embedding::dropout(const Pass& pass) const {

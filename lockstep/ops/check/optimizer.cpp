@@ -57,7 +57,9 @@ void check(const SumOfSquares& op, const Accepts& accepts) {
   const FieldCheck fields("sum_of_squares", accepts);
   const DType f64 = DType::kF64;
   fields.expect_elements({"x", op.x}, op.x.elements(), {kF32, f64, DType::kBF16, DType::kF16});
-  fields.expect({"result", op.result}, {1}, {f64});
+  const auto runs = static_cast<std::int64_t>(run_count(op.x.elements()));
+  const bool by_runs = op.result.elements() == static_cast<std::size_t>(runs);
+  fields.expect({"result", op.result}, {by_runs ? runs : 1}, {f64});
   fields.apart({"result", op.result}, {{"x", op.x}});
 }
 

@@ -67,28 +67,39 @@ void run(const Cpu& cpu, const ops::Sgd& call) {
   });
 }
 
-// In spans that follow from the number of elements alone, added up in their order, so that the sum
-// does not depend on the number of threads.
+// In runs, and spans of these that follow from the number of elements alone, added up in their
+// order, so that the sum does not depend on the number of threads.
 void run(const Cpu& cpu, const ops::SumOfSquares& call) {
   ops::check(call);
-  constexpr std::size_t kMostSpans = 256;
-  constexpr std::size_t kLeastElements = 4096;
+  constexpr std::size_t kRun = ops::SumOfSquares::kRun;
   const std::size_t count = call.x.elements();
-  const std::size_t span = std::max(kLeastElements, (count + kMostSpans - 1) / kMostSpans);
-  const std::size_t spans = (count + span - 1) / span;
+  const std::size_t runs = ops::run_count(count);
   const OptimizerKernels& kernels = optimizer_kernels(cpu.isa);
   const auto kernel = call.x.dtype() == DType::kF64 ? kernels.sum_of_squares_f64
                                                     : kernels.sum_of_squares[call.x.dtype()];
+  const auto run = [&](std::size_t i) {
+    return kernel(at(call.x, i * kRun), std::min(kRun, count - i * kRun));
+  };
+  const std::span<double> result = call.result.as<double>();
+  if (result.size() == runs) {
+    split(cpu.team, runs, ops::kSpanRuns, call.x.bytes(), [&](Range range) {
+      for (std::size_t i = range.begin; i < range.end; ++i) result[i] = run(i);
+    });
+    return;
+  }
+  constexpr std::size_t kMostSpans = ops::SumOfSquares::kMost / kRun / ops::kSpanRuns;
+  const std::size_t span = std::max(ops::kSpanRuns, (runs + kMostSpans - 1) / kMostSpans);
+  const std::size_t spans = (runs + span - 1) / span;
   std::array<double, kMostSpans> sums;
   split(cpu.team, spans, 1, call.x.bytes(), [&](Range range) {
     for (std::size_t i = range.begin; i < range.end; ++i) {
-      const std::size_t first = i * span;
-      sums[i] = kernel(at(call.x, first), std::min(span, count - first));
+      sums[i] = 0;
+      for (std::size_t k = i * span; k < std::min((i + 1) * span, runs); ++k) sums[i] += run(k);
     }
   });
   double sum = 0;
   for (std::size_t i = 0; i < spans; ++i) sum += sums[i];
-  call.result.as<double>()[0] = sum;
+  result[0] = sum;
 }
 
 }  // namespace lockstep::cpu

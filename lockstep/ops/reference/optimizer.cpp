@@ -52,9 +52,16 @@ void run(const Sgd& op) {
 void run(const SumOfSquares& op) {
   with_float_type(op.x.dtype(), [&]<class T>(T) {
     const Elements<T> x(op.x);
-    double sum = 0;
-    for (std::int64_t i = 0; i < count(op.x); ++i) sum += x[i] * x[i];
-    op.result.as<double>()[0] = sum;
+    std::vector<double> runs(run_count(op.x.elements()));
+    for (std::int64_t i = 0; i < count(op.x); ++i) {
+      runs[static_cast<std::size_t>(i) / SumOfSquares::kRun] += x[i] * x[i];
+    }
+    const std::span<double> result = op.result.as<double>();
+    if (result.size() == runs.size()) {
+      std::ranges::copy(runs, result.begin());
+    } else {
+      result[0] = sum_of_runs(runs);
+    }
   });
 }
 

@@ -1,0 +1,30 @@
+// When the parameters of blocks are gathered that workers hold parts of.
+//
+// A step of the schedule (nn/memory_plan.h) reads some units. Each is gathered while the step
+// before runs, as long as no more than so many are there at once, else when its own step begins;
+// and it goes when the next step does not read it.
+//
+//   step           0        1        2        3        4        5
+//   reads          e        0        1        h e      h e      1
+//   there          e 0      0 1      1 e      e h      e h      1 ...      two at once
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace lockstep::nn {
+
+struct Gather {
+  std::size_t unit = 0;
+  int starts = 0;  // the step at whose beginning it can be gathered
+  int needed = 0;  // the first that reads it
+  int last = 0;    // the last that does
+  friend bool operator==(const Gather&, const Gather&) = default;
+};
+
+// `reads` has the units of each step, those first that take longest. In the order in which they
+// are to be gathered.
+std::vector<Gather> plan_gathers(std::span<const std::vector<std::size_t>> reads, int most);
+
+}  // namespace lockstep::nn

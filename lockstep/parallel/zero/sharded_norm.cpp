@@ -1,0 +1,87 @@
+#include "lockstep/parallel/zero/sharded_norm.h"
+
+#include <algorithm>
+
+#include "lockstep/parallel/gathered.h"
+#include "lockstep/parallel/gradient_chunks.h"
+
+namespace lockstep::parallel {
+
+std::size_t ShardedNorm::Piece::numbers() const {
+  return is_whole ? 1 : ops::run_count(range.elements);
+}
+
+ShardedNorm::ShardedNorm(const nn::FlatParameters& flat, const nn::Shards& shards, int workers,
+                         int worker)
+    : chunks_(gradient_chunks(flat).size()), worker_(worker) {
+  for (int each = 0; each < workers; ++each) {
+    pieces_.push_back(pieces_of(flat, shards, each));
+    std::size_t numbers = 0;
+    for (const Piece& piece : pieces_.back()) numbers += piece.numbers();
+    most_numbers_ = std::max(most_numbers_, numbers);
+  }
+}
+
+std::vector<ShardedNorm::Piece> ShardedNorm::pieces_of(const nn::FlatParameters& flat,
+                                                       const nn::Shards& shards, int worker) {
+  std::vector<Piece> pieces;
+  std::size_t index = 0;
+  for (std::size_t block = flat.blocks(); block-- > 0;) {
+    const nn::FlatRange part = shards.of(block, worker);
+    for (const nn::FlatRange& chunk : chunks_of(flat.range(block))) {
+      const std::size_t first = std::max(part.first, chunk.first);
+      const std::size_t end = std::min(part.end(), chunk.end());
+      if (first < end) {
+        const nn::FlatRange range{first, end - first};
+        pieces.push_back(
+            {.block = block, .chunk = index, .range = range, .is_whole = range == chunk});
+      }
+      ++index;
+    }
+  }
+  return pieces;
+}
+
+// What a piece tells, appended to `numbers`, as much at once as there is room for.
+void ShardedNorm::add_up(const Piece& piece, nn::Replica& replica, std::vector<double>& numbers) {
+  const Tensor& room = replica.sums_of_squares();
+  const std::size_t first = piece.range.first - replica.my_range(piece.block).first;
+  const Tensor gradients = replica.mine(piece.block).gradients;
+  const std::size_t step =
+      piece.is_whole ? piece.range.elements : room.elements() * ops::SumOfSquares::kRun;
+  for (std::size_t done = 0; done < piece.range.elements; done += step) {
+    const std::size_t elements = std::min(step, piece.range.elements - done);
+    const std::size_t count = piece.is_whole ? 1 : ops::run_count(elements);
+    const Tensor sums = room.slice(0, static_cast<std::int64_t>(count));
+    replica.ops().run(
+        ops::SumOfSquares{.x = gradients.slice(static_cast<std::int64_t>(first + done),
+                                               static_cast<std::int64_t>(elements)),
+                          .result = sums});
+    replica.ops().synchronize();
+    numbers.resize(numbers.size() + count);
+    copy(tensor_of(std::span(numbers).last(count)), sums);
+  }
+}
+
+double ShardedNorm::take(Communicator& world, nn::Replica& replica) const {
+  std::vector<double> mine;
+  for (const Piece& piece : pieces_[static_cast<std::size_t>(worker_)]) {
+    add_up(piece, replica, mine);
+  }
+  mine.resize(most_numbers_);
+  const std::vector<double> all = gathered<double>(world, mine);
+
+  std::vector<std::vector<double>> chunks(chunks_);
+  for (std::size_t worker = 0; worker < pieces_.size(); ++worker) {
+    const double* next = all.data() + worker * most_numbers_;
+    for (const Piece& piece : pieces_[worker]) {
+      chunks[piece.chunk].insert(chunks[piece.chunk].end(), next, next + piece.numbers());
+      next += piece.numbers();
+    }
+  }
+  std::vector<double> sums;
+  for (const std::vector<double>& chunk : chunks) sums.push_back(ops::sum_of_runs(chunk));
+  return norm_of_chunks(sums);
+}
+
+}  // namespace lockstep::parallel

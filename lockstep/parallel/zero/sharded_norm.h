@@ -1,0 +1,44 @@
+// The norm of all gradients, added up by workers that hold parts of them: to the bit what
+// parallel/gradient_chunks.h makes of the whole row.
+//
+// A chunk that lies in one worker's part is added up there. Of a chunk that parts cut, each worker
+// tells the sums of its runs (ops::SumOfSquares), and all add these up in their order.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "lockstep/comm/communicator.h"
+#include "lockstep/nn/replica.h"
+
+namespace lockstep::parallel {
+
+class ShardedNorm {
+ public:
+  ShardedNorm() = default;
+  ShardedNorm(const nn::FlatParameters& flat, const nn::Shards& shards, int workers, int worker);
+
+  // Called by all workers, when mine(block).gradients are complete. Infinite or NaN where a
+  // gradient is.
+  double take(Communicator& world, nn::Replica& replica) const;
+
+ private:
+  // A worker's part of one chunk.
+  struct Piece {
+    std::size_t block = 0;
+    std::size_t chunk = 0;  // among all of the row
+    nn::FlatRange range;    // in the whole row
+    bool is_whole = false;  // all of its chunk
+    std::size_t numbers() const;
+  };
+  static void add_up(const Piece& piece, nn::Replica& replica, std::vector<double>& numbers);
+  static std::vector<Piece> pieces_of(const nn::FlatParameters& flat, const nn::Shards& shards,
+                                      int worker);
+
+  std::vector<std::vector<Piece>> pieces_;  // of each worker, in the order of the row
+  std::size_t chunks_ = 0;
+  std::size_t most_numbers_ = 0;  // of a worker
+  int worker_ = 0;
+};
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,101 @@
+// ZeRO: data parallelism in which workers share out what each of them would hold.
+//
+//   stage   a worker holds 1/N of                        bytes a parameter, 16 bits    sent a step
+//   1       the optimizer's states                       4 + 12/N                      2 P
+//   2       and the gradients                            2 + 14/N                      2 P
+//   3       and the parameters                           16/N                          3 P
+//
+// Every block's gradients are added up and handed to their holders by a thread of communication
+// while backward goes on. A worker updates its parts. At stages 1 and 2 the parameters are then
+// gathered from all; at stage 3 they are gathered block by block, for forward and again for
+// backward, by the plan's schedule (nn/gather_plan.h), and are gone in between:
+//
+//   compute        | forward 0 | forward 1 | forward 2 | ...  | backward 2 | backward 1 | ...
+//   communication  | gather 1  | gather 2  | gather 3  |      | gather 1   | add up 2, gather 0
+//
+// With several micro-batches a step gradients go to their holders after each of them, which keeps
+// memory small; or they are held, which sends less (parallel.hold_gradients). The bits are those of
+// parallel/ddp.h.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/communicator.h"
+#include "lockstep/parallel/communication_thread.h"
+#include "lockstep/parallel/options.h"
+#include "lockstep/parallel/strategy.h"
+#include "lockstep/parallel/tree_sum.h"
+#include "lockstep/parallel/zero/sharded_norm.h"
+
+namespace lockstep::parallel {
+
+class Zero : public Strategy {
+ public:
+  // Called by all workers of `world`, which outlives it. `most_micro_batches` of one worker's
+  // share.
+  Zero(Communicator& world, const ParallelOptions& options, std::int64_t most_micro_batches);
+
+  std::string_view name() const override { return "zero"; }
+  int worker() const override { return world_.rank(); }
+  int workers() const override { return world_.size(); }
+  nn::Sharding sharding() const override;
+  std::span<std::byte> seen_memory(std::size_t bytes) override;
+  std::vector<Request> memory(const nn::MemoryPlan& plan) const override;
+
+  void start(nn::Replica& replica) override;
+  std::optional<Share> next(const StepPlan& plan, std::int64_t steps,
+                            std::int64_t last_step) override;
+  StepStart begin_step(const StepStart& mine) override;
+  void begin_micro_batch(std::int64_t index, std::int64_t count) override;
+  void before_forward(std::size_t block) override;
+  void before_backward(std::size_t block) override;
+  void after_backward(std::size_t block) override;
+  void stand_in_for_forward() override;
+  UpdateResult update(const UpdateRequest& request) override;
+  StepSummary end_step(const StepEnd& mine) override;
+
+ private:
+  // Tasks of the thread of communication are counted from 1; 0: none.
+  using Ticket = std::uint64_t;
+
+  bool holds_gradients() const;
+  std::size_t backward_step(std::size_t block) const;
+  void enter(std::size_t step);
+  void clear_gradients(std::size_t block);
+  void add_up(std::size_t block);
+  void stand_in_for_micro_batch();
+  void gather_parameters(std::size_t block);
+  Ticket push(CommunicationThread::Task task);
+  void wait_for(Ticket ticket, const TraceLabel& label);
+
+  std::uint64_t run_gather(std::size_t gather);
+  std::uint64_t run_add_up(std::size_t block);
+  std::uint64_t run_gather_parameters(std::size_t block);
+  std::uint64_t part_bytes(std::size_t block, DType dtype) const;
+
+  Communicator& world_;
+  ParallelOptions options_;
+  std::int64_t most_micro_batches_;
+  std::unique_ptr<Communicator> group_;  // the same workers, for the thread of communication
+  SymmetricBuffer memory_;
+  nn::Replica* replica_ = nullptr;
+  ShardedNorm norm_;
+  TreeSum tree_;
+  std::vector<std::size_t> first_writers_;  // of each block's gradients: the last block that reads
+
+  // Of this step.
+  std::int64_t micro_batch_ = 0;
+  std::int64_t micro_batches_ = 0;
+  bool adds_up_ = false;  // this micro-batch's gradients go to their holders
+  double exposed_seconds_ = 0;
+
+  Ticket pushed_ = 0;
+  std::vector<Ticket> gathers_;   // of the plan
+  std::vector<Ticket> added_up_;  // of each block
+  Ticket last_added_up_ = 0;
+  CommunicationThread thread_;  // last, to end before what its tasks use
+};
+
+}  // namespace lockstep::parallel

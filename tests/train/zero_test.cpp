@@ -1,0 +1,211 @@
+// Workers that share out their states, as threads: they do what one worker does.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <mutex>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/native/threads.h"
+#include "lockstep/parallel/make_strategy.h"
+#include "lockstep/train/trainer.h"
+#include "tests/train/random_sequences.h"
+
+namespace lockstep::train::zero_test {
+namespace {
+
+using nn::Partition;
+using parallel::Reduction;
+
+constexpr int kSequences = 8;
+constexpr int kTokens = 7;
+
+struct Result {
+  std::vector<double> losses;
+  std::vector<double> norms;
+  std::map<std::string, std::vector<float>> parameters;
+  std::uint64_t bytes_sent = 0;  // by worker 0 in a step
+  friend bool operator==(const Result& a, const Result& b) {
+    return a.losses == b.losses && a.norms == b.norms && a.parameters == b.parameters;
+  }
+};
+
+TrainOptions options_of(int zero, int micro, Reduction reduction) {
+  TrainOptions options = tiny_options();
+  options.batch = {.sequence = kTokens, .sequences = kSequences, .micro = micro};
+  options.parallel.reduction = reduction;
+  options.parallel.zero = zero;
+  options.model.dropout = 0.1;
+  options.threads = 1;
+  return options;
+}
+
+void take_parameters(const nn::Replica& replica, Result& result) {
+  for (const nn::FlatParameter& parameter : replica.flat().all()) {
+    const nn::StatePart part = replica.part_of(parameter);
+    if (!ops::is_given(part.states.master)) continue;
+    std::vector<float>& values = result.parameters[parameter.name];
+    values.resize(parameter.shape.elements());
+    std::ranges::copy(part.states.master.as<const float>(),
+                      values.begin() + static_cast<std::ptrdiff_t>(part.first));
+  }
+}
+
+Result train(TrainOptions options, int workers, int steps = 5) {
+  options.batch.workers = workers;
+  Result result;
+  std::mutex mutex;
+  run_threads(workers, [&](Communicator& world) {
+    const auto ops = make_cpu_ops(1);
+    const auto strategy =
+        parallel::make_strategy({.options = options.parallel,
+                                 .optimizer = options.optimizer,
+                                 .most_micro_batches = solved(options.batch).accumulation},
+                                workers > 1 ? &world : nullptr);
+    Trainer trainer(options, *ops, *strategy);
+    trainer.start();
+    Sequences sequences(kSequences, kTokens);
+    const auto batches = sequences.batches(solved(options.batch).micro);
+    Result mine;
+    for (int i = 0; i < steps; ++i) {
+      const auto share = strategy->next(step_plan(options.batch), i, steps).value();
+      const StepMetrics metrics =
+          trainer
+              .step(std::span(batches).subspan(static_cast<std::size_t>(share.first_micro_batch),
+                                               static_cast<std::size_t>(share.micro_batches)),
+                    share)
+              .value();
+      mine.losses.push_back(metrics.loss);
+      mine.norms.push_back(metrics.gradient_norm);
+      mine.bytes_sent = metrics.costs.front().bytes_sent;
+    }
+    const std::lock_guard lock(mutex);
+    if (result.losses.empty()) result.losses = mine.losses;
+    EXPECT_EQ(mine.losses, result.losses);
+    result.norms = mine.norms;
+    result.bytes_sent = mine.bytes_sent;
+    take_parameters(trainer.replica(), result);
+  });
+  return result;
+}
+
+void expect_near(const Result& one, const Result& other, double tolerance) {
+  for (std::size_t i = 0; i < one.losses.size(); ++i) {
+    EXPECT_NEAR(one.losses[i], other.losses[i], tolerance);
+    EXPECT_NEAR(one.norms[i], other.norms[i], tolerance * 10);
+  }
+  ASSERT_EQ(one.parameters.size(), other.parameters.size());
+  for (const auto& [name, values] : one.parameters) {
+    ASSERT_EQ(values.size(), other.parameters.at(name).size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      ASSERT_NEAR(values[i], other.parameters.at(name)[i], tolerance * 100) << name << i;
+    }
+  }
+}
+
+TEST(Zero, TreesGiveTheBitsOfOneWorkerAtEveryStage) {
+  for (const int micro : {1, 2}) {
+    const Result alone = train(options_of(0, micro, Reduction::kTree), 1);
+    EXPECT_LT(alone.losses.back(), alone.losses.front());
+    for (const int workers : {2, 4, 8}) {
+      if (workers * micro > kSequences) continue;
+      for (int stage = 1; stage <= 3; ++stage) {
+        for (const Partition partition : {Partition::kTensor, Partition::kLayer}) {
+          TrainOptions options = options_of(stage, micro, Reduction::kTree);
+          options.parallel.partition = partition;
+          EXPECT_EQ(train(options, workers), alone)
+              << workers << " workers, stage " << stage << ", micro " << micro;
+        }
+      }
+    }
+  }
+}
+
+TEST(Zero, RecomputationChangesNoBit) {
+  TrainOptions options = options_of(3, 2, Reduction::kTree);
+  options.recompute = plan::Recompute::kNone;
+  const Result none = train(options, 2);
+  for (const auto recompute : {plan::Recompute::kSelective, plan::Recompute::kFull}) {
+    options.recompute = recompute;
+    EXPECT_EQ(train(options, 2), none);
+  }
+}
+
+TEST(Zero, DoesWhatOneWorkerDoesHoweverAStepIsShared) {
+  for (const int micro : {1, 2}) {
+    const Result alone = train(options_of(0, micro, Reduction::kFast), 1);
+    for (const int workers : {2, 3, 4}) {
+      for (int stage = 1; stage <= 3; ++stage) {
+        for (const bool holds : {false, true}) {
+          TrainOptions options = options_of(stage, micro, Reduction::kFast);
+          options.parallel.hold_gradients = holds;
+          expect_near(train(options, workers), alone, 2e-5);
+          options.parallel.overlap = false;
+          options.parallel.most_gathered = 1;
+          expect_near(train(options, workers), alone, 2e-5);
+        }
+      }
+    }
+  }
+}
+
+TEST(Zero, LearnsInSixteenBitsAsDataParallelDoes) {
+  for (const auto precision : {plan::Precision::kBf16, plan::Precision::kF16}) {
+    TrainOptions options = options_of(0, 4, Reduction::kFast);
+    options.precision = precision;
+    options.optimizer.clip = 0.5;
+    const Result ddp = train(options, 2, 10);
+    for (int stage = 1; stage <= 3; ++stage) {
+      options.parallel.zero = stage;
+      EXPECT_EQ(train(options, 2, 10), ddp) << stage;
+    }
+  }
+}
+
+TEST(Zero, TrainsEveryFamilyAndOptimizer) {
+  for (const ModelFamily family : {ModelFamily::kLlama, ModelFamily::kBert}) {
+    for (const auto kind : {optim::OptimizerKind::kAdamW, optim::OptimizerKind::kSgd}) {
+      TrainOptions options = options_of(0, 1, Reduction::kTree);
+      options.model.family = family;
+      options.optimizer.kind = kind;
+      const Result alone = train(options, 1);
+      for (int stage = 1; stage <= 3; ++stage) {
+        options.parallel.zero = stage;
+        EXPECT_EQ(train(options, 4), alone) << name(family) << " at stage " << stage;
+      }
+    }
+  }
+}
+
+TEST(Zero, SendsTwiceTheParametersAndThreeTimesAtStageThree) {
+  for (const Partition partition : {Partition::kTensor, Partition::kLayer}) {
+    TrainOptions options = options_of(1, 4, Reduction::kFast);
+    options.parallel.partition = partition;
+    options.batch.workers = 2;
+    const auto ops = make_cpu_ops(1);
+    for (int stage = 1; stage <= 3; ++stage) {
+      options.parallel.zero = stage;
+      const nn::FlatParameters flat =
+          nn::plan_memory(model_of(options), setup_of(options), *ops, nn::OptimizerState::kMoments,
+                          {.workers = 2, .optimizer = true, .partition = partition})
+              .flat;
+      // The last block's parameters stay from its forward to its backward.
+      const std::size_t head = flat.range(flat.blocks() - 1).elements;
+      const std::size_t elements = stage < 3 ? 2 * flat.elements() : 3 * flat.elements() - head;
+      EXPECT_EQ(train(options, 2).bytes_sent, elements * sizeof(float) / 2) << stage;
+    }
+  }
+}
+
+TEST(Zero, IsRefusedWhereItDoesNotGoWithTheRest) {
+  parallel::ParallelOptions options;
+  options.zero = 2;
+  options.strategy = parallel::StrategyKind::kParameterServer;
+  EXPECT_THROW(parallel::check(options, 2), Error);
+  options.strategy = parallel::StrategyKind::kDdp;
+  options.compression.compression = parallel::Compression::kInt8;
+  EXPECT_THROW(parallel::check(options, 2), Error);
+}
+
+}  // namespace
+}  // namespace lockstep::train::zero_test
