@@ -46,7 +46,7 @@ class Planner {
                Tensor::bytes_of(dtype, {static_cast<std::int64_t>(elements)}), 0, optimizer_step());
   }
 
-  Place add_row(const char* name, DType dtype, bool is_shared_out, bool seen) {
+  RowPlace add_row(const char* name, DType dtype, bool is_shared_out, bool seen) {
     const std::size_t request = add_row(name, dtype, is_shared_out);
     if (request == kAbsent) return {};
     plan_.requests.back().group = name;

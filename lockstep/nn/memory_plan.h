@@ -71,7 +71,7 @@ struct BlockRequests {
 };
 
 // A request, among those of memory that other workers see or not.
-struct Place {
+struct RowPlace {
   std::size_t request = BlockRequests::kAbsent;
   bool seen = false;
 };
@@ -95,8 +95,8 @@ struct MemoryPlan {
 
   // Requests by what they hold.
   std::vector<BlockRequests> blocks;
-  Place parameters;
-  Place gradients;
+  RowPlace parameters;
+  RowPlace gradients;
   std::vector<Gather> gathers;
   std::vector<std::size_t> gathered;             // requests, one for each of them
   std::vector<std::size_t> gradients_in_flight;  // requests of memory that is seen, per block

@@ -60,7 +60,7 @@ Tensor Replica::view(std::size_t request, DType dtype, const Shape& shape) const
   return request == BlockRequests::kAbsent ? Tensor() : arena_.tensor(request, dtype, shape);
 }
 
-Tensor Replica::view(Place place, DType dtype, const Shape& shape) const {
+Tensor Replica::view(RowPlace place, DType dtype, const Shape& shape) const {
   if (!place.seen || place.request == BlockRequests::kAbsent) {
     return view(place.request, dtype, shape);
   }
@@ -114,7 +114,7 @@ Tensor Replica::gathered(std::size_t gather) const {
 Tensor Replica::gradients_of(std::size_t block) const {
   const FlatRange range = plan_.flat.range(block);
   if (!plan_.sharding.gradients) return slice_if_given(states_.gradients, range);
-  return view(Place{plan_.gradients_in_flight.at(block), true}, plan_.setup.gradient,
+  return view(RowPlace{plan_.gradients_in_flight.at(block), true}, plan_.setup.gradient,
               {static_cast<std::int64_t>(range.elements)});
 }
 

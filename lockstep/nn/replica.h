@@ -126,7 +126,7 @@ class Replica {
   };
 
   Tensor view(std::size_t request, DType dtype, const Shape& shape) const;
-  Tensor view(Place place, DType dtype, const Shape& shape) const;
+  Tensor view(RowPlace place, DType dtype, const Shape& shape) const;
   void make_states();
   void make_views();
   Tensor parameter_at(int step, const FlatParameter* place) const;
