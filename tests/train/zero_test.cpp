@@ -162,11 +162,13 @@ TEST(Zero, LearnsInSixteenBitsAsDataParallelDoes) {
   }
 }
 
-TEST(Zero, TrainsEveryFamilyAndOptimizer) {
-  for (const ModelFamily family : {ModelFamily::kLlama, ModelFamily::kBert}) {
-    for (const auto kind : {optim::OptimizerKind::kAdamW, optim::OptimizerKind::kSgd}) {
+TEST(Zero, TrainsTiedTablesAndOwnOnesWithEveryOptimizer) {
+  for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
+    for (const auto kind : {optim::OptimizerKind::kAdam, optim::OptimizerKind::kSgd}) {
       TrainOptions options = options_of(0, 1, Reduction::kTree);
       options.model.family = family;
+      options.model.logits =
+          family == ModelFamily::kLlama ? LogitsChoice::kOwn : LogitsChoice::kTied;
       options.optimizer.kind = kind;
       const Result alone = train(options, 1);
       for (int stage = 1; stage <= 3; ++stage) {
