@@ -24,6 +24,7 @@ using plan::ModelShape;
 
 constexpr Count kDefaultPlanRanks[] = {1, 8, 64};
 constexpr Count kMostPlanRanks = 10'000'000;
+constexpr Count kMostRunRanks = 65536;
 
 // As they were typed; empty where they were not.
 struct PlanFlags {
@@ -186,10 +187,23 @@ PlanQuestion read_question(const PlanFlags& flags) {
 }
 
 // A run has its settings in its configuration.
+std::vector<int> ranks_of_run(const std::string& text) {
+  std::vector<int> ranks;
+  if (text.empty()) return ranks;
+  for (const Count count : parse_ranks(text)) {
+    if (count < 1 || count > kMostRunRanks) {
+      fail(ErrorCode::kInvalidArgument, "--ranks: a run has 1 to {} of them, not {}", kMostRunRanks,
+           count);
+    }
+    ranks.push_back(static_cast<int>(count));
+  }
+  return ranks;
+}
+
 void check_alone(const CLI::App& command) {
   for (const CLI::Option* option : command.get_options()) {
     const std::string name = option->get_name();
-    if (option->count() == 0 || name == "run" || name == "--json") continue;
+    if (option->count() == 0 || name == "run" || name == "--json" || name == "--ranks") continue;
     fail(ErrorCode::kInvalidArgument,
          "{} is for a model that is planned by flags; a run has key=value settings, like "
          "train.micro_batch=4",
@@ -205,6 +219,7 @@ std::string plan_footer() {
       "Examples:\n"
       "  lockstep plan job.toml\n"
       "  lockstep plan job.toml train.recompute=full memory.limit=8GiB\n"
+      "  lockstep plan job.toml --ranks 4 parallel.zero=3\n"
       "  lockstep plan model.name=gpt2-124m train.micro_batch=4\n"
       "  lockstep plan --model gpt2-124m --batch 4\n"
       "  lockstep plan --model gpt3-175b --ranks 64,1024 --memory 80GiB\n"
@@ -250,7 +265,8 @@ void add_plan(CLI::App& app, int& exit_code) {
   asked("--precision", flags->precision, "bf16 (default), f16 or f32");
   asked("--seq", flags->sequence, "Tokens of a sequence (default: the model's positions)");
   asked("--batch", flags->batch, "Sequences of a micro-batch on one rank (default 1)");
-  asked("-n,--ranks", flags->ranks, "Ranks that ZeRO shards over (default 1,8,64)");
+  asked("-n,--ranks", flags->ranks,
+        "Ranks that ZeRO shards over (default 1,8,64); of a run: its workers");
   asked("--memory", flags->memory, "Bytes that a rank may use, like 80GiB: marks what fits");
   const auto training = [&](const char* flag, std::string& field, const char* help) {
     command->add_option(flag, field, help)->group("Training time");
@@ -265,7 +281,7 @@ void add_plan(CLI::App& app, int& exit_code) {
     exit_code = 0;
     if (!flags->run.empty()) {
       check_alone(*command);
-      plan_run(flags->run, flags->json);
+      plan_run(flags->run, ranks_of_run(flags->ranks), flags->json);
       return;
     }
     const PlanQuestion question = read_question(*flags);

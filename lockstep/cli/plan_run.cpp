@@ -32,14 +32,23 @@ std::string model_text(const MemoryPlan& plan) {
                      plan.flat.blocks());
 }
 
+std::string strategy_text(const TrainOptions& options) {
+  const parallel::ParallelOptions& spread = options.parallel;
+  return spread.zero > 0 ? fmt::format("zero {}", spread.zero) : std::string(name(spread.strategy));
+}
+
 std::string heading(const TrainOptions& options, const MemoryPlan& plan, const Ops& ops) {
   const nn::Setup& setup = plan.setup;
   const auto accumulation = static_cast<std::size_t>(train::solved(options.batch).accumulation);
   const std::size_t tokens = static_cast<std::size_t>(setup.shape.rows()) * accumulation;
+  const std::string of_many =
+      options.batch.workers > 1
+          ? fmt::format("worker 0 of {}, {}: ", options.batch.workers, strategy_text(options))
+          : "";
   return fmt::format(
-      "{}{} in {} micro-batch{} of {} x {}: {} tokens a step\n"
+      "{}{}{} in {} micro-batch{} of {} x {}: {} tokens a step\n"
       "computes in {}, gradients in {}, optimizer {}, recompute {}, on {}\n",
-      train::has_shape(options) ? describe(train::shape_of(options)) : model_text(plan),
+      train::has_shape(options) ? describe(train::shape_of(options)) : model_text(plan), of_many,
       fmt::format("{} sequences", static_cast<std::size_t>(setup.shape.batch) * accumulation),
       accumulation, accumulation == 1 ? "" : "es", setup.shape.batch, setup.shape.sequence,
       format_count(tokens), name(setup.dtype), name(setup.gradient), name(options.optimizer.kind),
@@ -77,7 +86,57 @@ std::string limit_text(const TrainOptions& options, const MemoryPlan& plan) {
                      format_bytes(static_cast<double>(options.memory_limit - plan.bytes())));
 }
 
-std::string json_of(const TrainOptions& options, const MemoryPlan& plan, const Ops& ops) {
+// One worker's bytes for each number of ranks, stage and recomputation; a star at what fits.
+struct Alternative {
+  int ranks = 1;
+  int zero = 0;
+  plan::Recompute recompute = plan::Recompute::kNone;
+  std::size_t bytes = 0;
+};
+
+std::vector<Alternative> alternatives(const TrainOptions& planned, std::span<const int> ranks,
+                                      const Ops& ops) {
+  std::vector<Alternative> all;
+  for (const int workers : ranks) {
+    TrainOptions options = planned;
+    options.batch.workers = workers;
+    for (int zero = 0; zero < plan::kZeroStages; ++zero) {
+      options.parallel.zero = zero;
+      if (zero > 0) options.parallel.strategy = parallel::StrategyKind::kDdp;
+      for (const plan::Recompute recompute : plan::kAllRecompute) {
+        options.recompute = recompute;
+        all.push_back({workers, zero, recompute, train::plan_run(options, ops).bytes()});
+      }
+    }
+  }
+  return all;
+}
+
+std::string alternatives_text(const TrainOptions& options,
+                              std::span<const Alternative> alternatives) {
+  const std::size_t limit = options.memory_limit;
+  TextTable table("rrrrr");
+  std::vector<std::string> head{"ranks", "zero"};
+  for (const plan::Recompute recompute : plan::kAllRecompute) {
+    head.push_back(fmt::format("{}", plan::name(recompute)));
+  }
+  table.row(head);
+  for (std::size_t i = 0; i < alternatives.size(); i += std::size(plan::kAllRecompute)) {
+    std::vector<std::string> row{fmt::format("{}", alternatives[i].ranks),
+                                 fmt::format("{}", alternatives[i].zero)};
+    for (std::size_t k = 0; k < std::size(plan::kAllRecompute); ++k) {
+      const std::size_t bytes = alternatives[i + k].bytes;
+      const char* mark = limit == 0 ? "" : bytes <= limit ? " *" : "  ";
+      row.push_back(si_bytes(bytes) + mark);
+    }
+    table.row(row);
+  }
+  return fmt::format("\none worker, by ZeRO stage and recomputation{}\n{}",
+                     limit == 0 ? "" : ": * fits into memory.limit", table.text());
+}
+
+std::string json_of(const TrainOptions& options, const MemoryPlan& plan, const Ops& ops,
+                    std::span<const Alternative> alternatives) {
   Json classes = Json::array();
   for (const GroupBytes& group : plan.by_class()) {
     classes.push_back({{"class", group.group}, {"bytes", group.bytes}});
@@ -101,6 +160,14 @@ std::string json_of(const TrainOptions& options, const MemoryPlan& plan, const O
                 {"backward", plan.flops.backward * times},
                 {"recomputed", plan.flops.recompute * times},
                 {"total", plan.flops.total() * times}}}};
+  object["ranks"] = options.batch.workers;
+  object["zero"] = options.parallel.zero;
+  for (const Alternative& each : alternatives) {
+    object["alternatives"].push_back({{"ranks", each.ranks},
+                                      {"zero", each.zero},
+                                      {"recompute", plan::name(each.recompute)},
+                                      {"bytes", each.bytes}});
+  }
   if (options.memory_limit > 0) {
     object["limit"] = options.memory_limit;
     object["fits"] = plan.bytes() <= options.memory_limit;
@@ -110,22 +177,30 @@ std::string json_of(const TrainOptions& options, const MemoryPlan& plan, const O
 
 }  // namespace
 
-void plan_run(const std::vector<std::string>& arguments, bool json) {
+void plan_run(const std::vector<std::string>& arguments, std::span<const int> ranks, bool json) {
   train::RunOptions run;
   Config config;
   train::bind(config, run);
   read_run_arguments(config, run, arguments);
+  if (!ranks.empty()) {
+    const parallel::ParallelOptions& spread = run.train.parallel;
+    run.train.batch.workers = parallel::has_own_servers(spread)
+                                  ? parallel::worker_count(spread.server, ranks.front())
+                                  : ranks.front();
+  }
   train::complete(run);
   train::fill_from_data(run.train, run.data);
 
   const TrainOptions& options = run.train;
   const auto ops = make_cpu_ops(train::threads_of(options));
   const MemoryPlan plan = train::plan_run(options, *ops);
+  const std::vector<Alternative> others = alternatives(options, ranks, *ops);
   if (json) {
-    fmt::print("{}", json_of(options, plan, *ops));
+    fmt::print("{}", json_of(options, plan, *ops, others));
   } else {
-    fmt::print("{}{}{}{}", heading(options, plan, *ops), memory_text(plan),
-               flops_text(options, plan), limit_text(options, plan));
+    fmt::print("{}{}{}{}{}", heading(options, plan, *ops), memory_text(plan),
+               flops_text(options, plan), limit_text(options, plan),
+               others.empty() ? "" : alternatives_text(options, others));
   }
   std::fflush(stdout);
   train::check_limit(options, plan, *ops);

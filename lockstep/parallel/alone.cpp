@@ -9,13 +9,6 @@ namespace lockstep::parallel {
 Alone::Alone(Reduction reduction, std::int64_t most_micro_batches)
     : reduction_(reduction), most_micro_batches_(most_micro_batches) {}
 
-std::vector<Request> Alone::memory(const nn::MemoryPlan& plan) const {
-  if (reduction_ == Reduction::kFast) return {};
-  return {{.name = "tree",
-           .group = kCommunication,
-           .bytes = TreeSum::bytes(plan.flat.elements(), most_micro_batches_)}};
-}
-
 void Alone::start(nn::Replica& replica) {
   replica_ = &replica;
   if (reduction_ == Reduction::kTree)

@@ -15,7 +15,6 @@ class Alone : public Strategy {
   std::string_view name() const override { return "alone"; }
   int worker() const override { return 0; }
   int workers() const override { return 1; }
-  std::vector<Request> memory(const nn::MemoryPlan& plan) const override;
   void start(nn::Replica& replica) override;
   std::optional<Share> next(const StepPlan& plan, std::int64_t steps,
                             std::int64_t last_step) override;

@@ -32,6 +32,30 @@ CompressedAllReduce::Memory memory_of(std::span<const Bucket> buckets, DType gra
   return all;
 }
 
+bool compresses(const ParallelOptions& options) {
+  return options.compression.compression != Compression::kNone;
+}
+
+// The order in which they are added up is not that of the tree, without overlap there is nothing to
+// win, and compressed the whole table is less than its rows.
+std::optional<TableRows> table_rows_for(const ParallelOptions& options, const Crew& crew,
+                                        const nn::MemoryPlan& plan) {
+  if (options.reduction == Reduction::kTree || !options.overlap || compresses(options) ||
+      crew.workers == 1) {
+    return std::nullopt;
+  }
+  return TableRows::find(plan, crew.workers, crew.most_micro_batches > 1);
+}
+
+std::vector<Bucket> buckets_for(const ParallelOptions& options, const Crew& crew,
+                                const nn::MemoryPlan& plan) {
+  const auto rows = table_rows_for(options, crew, plan);
+  return plan_buckets(rows ? rows->segments(plan.flat) : segments_of(plan.flat),
+                      size_of(plan.setup.gradient),
+                      {.first = static_cast<std::size_t>(options.first_bucket_mb * kMegabyte),
+                       .others = static_cast<std::size_t>(options.bucket_mb * kMegabyte)});
+}
+
 }  // namespace
 
 Ddp::Ddp(Communicator& world, const ParallelOptions& options, std::int64_t most_micro_batches)
@@ -41,40 +65,23 @@ Ddp::Ddp(Communicator& world, const ParallelOptions& options, std::int64_t most_
       algorithm_(all_reduce_algorithm(options, world.size())),
       group_(world.split(0, world.rank())) {}
 
-nn::Sharding Ddp::sharding() const {
-  return {.workers = workers(), .worker = worker(), .seen = true};
-}
-
 std::span<std::byte> Ddp::seen_memory(std::size_t bytes) {
   memory_ = group_->allocate(bytes);
   return {memory_.data(), memory_.bytes()};
 }
 
-std::vector<Request> Ddp::memory(const nn::MemoryPlan& plan) const {
+std::vector<Request> Ddp::memory(const ParallelOptions& options, const Crew& crew,
+                                 const nn::MemoryPlan& plan) {
   std::vector<Request> requests;
-  if (options_.reduction == Reduction::kTree) {
-    requests.push_back({.name = "tree",
-                        .group = kCommunication,
-                        .bytes = TreeSum::bytes(plan.flat.elements(), most_micro_batches_)});
+  if (const auto rows = table_rows_for(options, crew, plan)) {
+    requests.push_back({.name = "table rows", .group = kCommunicationGroup, .bytes = rows->bytes()});
   }
-  if (const auto rows = find_table_rows(plan)) {
-    requests.push_back({.name = "table rows", .group = kCommunication, .bytes = rows->bytes()});
-  }
-  if (compresses()) {
-    const auto memory = memory_of(buckets_for(plan), plan.setup.gradient, workers(), options_);
-    requests.push_back({.name = "compression", .group = kCommunication, .bytes = memory.bytes()});
+  if (compresses(options)) {
+    const auto memory =
+        memory_of(buckets_for(options, crew, plan), plan.setup.gradient, crew.workers, options);
+    requests.push_back({.name = "compression", .group = kCommunicationGroup, .bytes = memory.bytes()});
   }
   return requests;
-}
-
-// The order in which they are added up is not that of the tree, without overlap there is nothing to
-// win, and compressed the whole table is less than its rows.
-std::optional<TableRows> Ddp::find_table_rows(const nn::MemoryPlan& plan) const {
-  if (options_.reduction == Reduction::kTree || !options_.overlap || compresses() ||
-      workers() == 1) {
-    return std::nullopt;
-  }
-  return TableRows::find(plan, workers(), most_micro_batches_ > 1);
 }
 
 void Ddp::start(nn::Replica& replica) {
@@ -82,20 +89,12 @@ void Ddp::start(nn::Replica& replica) {
   if (options_.reduction == Reduction::kTree) {
     tree_ = TreeSum(replica.flat().elements(), most_micro_batches_);
   }
-  table_rows_ = find_table_rows(replica.plan());
+  table_rows_ = table_rows_for(options_, crew(), replica.plan());
   if (table_rows_) table_rows_->set_memory(group_->allocate(table_rows_->bytes()));
-  buckets_ = buckets_for(replica.plan());
-  if (compresses()) prepare_compression();
+  buckets_ = buckets_for(options_, crew(), replica.plan());
+  if (compresses(options_)) prepare_compression();
   broadcast_states();
   compare_parameters();
-}
-
-std::vector<Bucket> Ddp::buckets_for(const nn::MemoryPlan& plan) const {
-  const auto rows = find_table_rows(plan);
-  return plan_buckets(rows ? rows->segments(plan.flat) : segments_of(plan.flat),
-                      size_of(plan.setup.gradient),
-                      {.first = static_cast<std::size_t>(options_.first_bucket_mb * kMegabyte),
-                       .others = static_cast<std::size_t>(options_.bucket_mb * kMegabyte)});
 }
 
 void Ddp::prepare_compression() {
@@ -213,7 +212,7 @@ TraceLabel Ddp::label_of(std::size_t bucket, TraceLane lane, std::string_view ki
 std::uint64_t Ddp::reduce(std::size_t bucket) {
   TraceScope scope(trace(), label_of(bucket, TraceLane::kCommunication, "reduce"));
   const Data data = part_of_gradients(buckets_[bucket].range);
-  if (compresses()) {
+  if (compresses(options_)) {
     const auto seed = random_word(static_cast<std::uint64_t>(step_), 0, bucket);
     return scope.sent(compressed_[bucket].run(data, seed));
   }

@@ -19,6 +19,7 @@
 #include "lockstep/parallel/buckets.h"
 #include "lockstep/parallel/communication_thread.h"
 #include "lockstep/parallel/compression/compressed_all_reduce.h"
+#include "lockstep/parallel/footprint.h"
 #include "lockstep/parallel/options.h"
 #include "lockstep/parallel/strategy.h"
 #include "lockstep/parallel/table_rows.h"
@@ -36,9 +37,11 @@ class Ddp : public Strategy {
   std::string_view name() const override { return "ddp"; }
   int worker() const override { return world_.rank(); }
   int workers() const override { return world_.size(); }
-  nn::Sharding sharding() const override;
   std::span<std::byte> seen_memory(std::size_t bytes) override;
-  std::vector<Request> memory(const nn::MemoryPlan& plan) const override;
+
+  // What it takes besides the tree.
+  static std::vector<Request> memory(const ParallelOptions& options, const Crew& crew,
+                                     const nn::MemoryPlan& plan);
 
   void start(nn::Replica& replica) override;
   std::optional<Share> next(const StepPlan& plan, std::int64_t steps,
@@ -59,9 +62,7 @@ class Ddp : public Strategy {
   UpdateResult traced_update(const UpdateRequest& request);
   TraceLabel label_of(std::size_t bucket, TraceLane lane, std::string_view kind) const;
   std::uint64_t bytes_to_send(const Bucket& bucket) const;
-  std::optional<TableRows> find_table_rows(const nn::MemoryPlan& plan) const;
-  std::vector<Bucket> buckets_for(const nn::MemoryPlan& plan) const;
-  bool compresses() const { return options_.compression.compression != Compression::kNone; }
+  Crew crew() const { return {workers(), worker(), most_micro_batches_}; }
   void prepare_compression();
   Data part_of_gradients(nn::FlatRange range) const;
 

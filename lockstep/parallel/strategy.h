@@ -27,7 +27,6 @@
 #include "lockstep/nn/replica.h"
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/parallel/trace.h"
-#include "lockstep/tensor/layout.h"
 
 namespace lockstep::parallel {
 
@@ -85,8 +84,6 @@ struct StepSummary {
   std::vector<StepCost> costs;  // of each worker
 };
 
-inline constexpr const char* kCommunication = "communication";
-
 class Strategy : public nn::BlockListener {
  public:
   virtual std::string_view name() const = 0;  // "alone", "ddp", "parameter_server"
@@ -95,12 +92,9 @@ class Strategy : public nn::BlockListener {
   // Whether all workers do the same step at the same time.
   virtual bool in_lockstep() const { return true; }
 
-  // Before there is a replica: what of the states is shared out among workers; memory for what
-  // other workers see, which stays in place; and what it will take besides, as requests of the
-  // group kCommunication.
-  virtual nn::Sharding sharding() const { return {}; }
+  // Before there is a replica: memory for what other workers see of it, which stays in place. (What
+  // there is to see, and what a strategy takes besides, parallel/footprint.h says.)
   virtual std::span<std::byte> seen_memory(std::size_t /*bytes*/) { return {}; }
-  virtual std::vector<Request> memory(const nn::MemoryPlan& /*plan*/) const { return {}; }
 
   // Once, when worker 0's replica holds what the run begins with: everybody's does then.
   virtual void start(nn::Replica& replica) = 0;

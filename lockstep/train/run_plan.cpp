@@ -7,6 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/number.h"
 #include "lockstep/base/units.h"
+#include "lockstep/parallel/footprint.h"
 
 namespace lockstep::train {
 namespace {
@@ -61,12 +62,11 @@ std::string settings(const TrainOptions& options, const SmallerRun& run) {
 }
 
 // Without recomputed activations and with one sequence at a time.
-SmallerRun smallest_run(const TrainOptions& options, const Ops& ops,
-                        const parallel::Strategy* strategy) {
+SmallerRun smallest_run(const TrainOptions& options, const Ops& ops, int worker) {
   SmallerRun run{.recompute = plan::Recompute::kFull,
                  .batch = micro_batches(options.batch).back(),
                  .gradients = gradient_choices(options).back()};
-  run.bytes = plan_run(with(options, run), ops, strategy).bytes();
+  run.bytes = plan_run(with(options, run), ops, worker).bytes();
   return run;
 }
 
@@ -88,26 +88,26 @@ std::string classes_of(const nn::MemoryPlan& plan) {
 
 }  // namespace
 
-nn::MemoryPlan plan_run(const TrainOptions& options, const Ops& ops,
-                        const parallel::Strategy* strategy) {
+nn::MemoryPlan plan_run(const TrainOptions& options, const Ops& ops, int worker) {
   optim::check(options.schedule);
+  const BatchChoice batch = solved(options.batch);
+  const parallel::Crew crew{
+      .workers = batch.workers, .worker = worker, .most_micro_batches = batch.accumulation};
   nn::MemoryPlan plan =
       nn::plan_memory(model_of(options), setup_of(options), ops, optimizer_state_of(options),
-                      strategy != nullptr ? strategy->sharding() : nn::Sharding{});
-  if (strategy != nullptr) {
-    for (Request& request : strategy->memory(plan)) plan.outside.push_back(std::move(request));
-  }
+                      parallel::sharding_of(options.parallel, crew));
+  plan.outside = parallel::memory_of(options.parallel, options.optimizer, crew, plan);
   return plan;
 }
 
 std::optional<SmallerRun> nearest_fit(const TrainOptions& options, const Ops& ops,
-                                      std::size_t limit, const parallel::Strategy* strategy) {
+                                      std::size_t limit, int worker) {
   for (const GradientChoice gradients : gradient_choices(options)) {
     for (const BatchChoice& batch : micro_batches(options.batch)) {
       for (const plan::Recompute recompute : plan::kAllRecompute) {
         if (recompute < options.recompute) continue;
         SmallerRun run{.recompute = recompute, .batch = batch, .gradients = gradients};
-        run.bytes = plan_run(with(options, run), ops, strategy).bytes();
+        run.bytes = plan_run(with(options, run), ops, worker).bytes();
         if (run.bytes <= limit) return run;
       }
     }
@@ -116,15 +116,15 @@ std::optional<SmallerRun> nearest_fit(const TrainOptions& options, const Ops& op
 }
 
 void check_limit(const TrainOptions& options, const nn::MemoryPlan& plan, const Ops& ops,
-                 const parallel::Strategy* strategy) {
+                 int worker) {
   const std::size_t limit = options.memory_limit;
   if (limit == 0 || plan.bytes() <= limit) return;
   std::string advice;
-  if (const auto fit = nearest_fit(options, ops, limit, strategy)) {
+  if (const auto fit = nearest_fit(options, ops, limit, worker)) {
     advice = fmt::format("the nearest setting that fits is {}, which takes {}",
                          settings(options, *fit), exactly(fit->bytes));
   } else {
-    const SmallerRun least = smallest_run(options, ops, strategy);
+    const SmallerRun least = smallest_run(options, ops, worker);
     const std::string how = settings(options, least);
     advice = fmt::format("no setting of one worker fits; the least it can do with is {}{}{}",
                          exactly(least.bytes), how.empty() ? "" : ", with ", how);

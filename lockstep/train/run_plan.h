@@ -9,11 +9,10 @@
 
 namespace lockstep::train {
 
-// Lays out every byte that one worker of such a run allocates, what its strategy takes included.
-// Needs an Ops for what its operations ask for, but no memory. Throws what shape_of(), setup_of()
-// and nn::plan_memory() throw.
-nn::MemoryPlan plan_run(const TrainOptions& options, const Ops& ops,
-                        const parallel::Strategy* strategy = nullptr);
+// Lays out every byte that one of options.batch.workers of such a run allocates, what its strategy
+// takes included. Needs an Ops for what its operations ask for, but no memory. Throws what
+// shape_of(), setup_of() and nn::plan_memory() throw.
+nn::MemoryPlan plan_run(const TrainOptions& options, const Ops& ops, int worker = 0);
 
 // Settings of the same training that take less memory, and what they take.
 struct SmallerRun {
@@ -28,12 +27,11 @@ struct SmallerRun {
 // that a step keeps its sequences; then all of these with gradients in the compute type. Nothing
 // where none does.
 std::optional<SmallerRun> nearest_fit(const TrainOptions& options, const Ops& ops,
-                                      std::size_t limit,
-                                      const parallel::Strategy* strategy = nullptr);
+                                      std::size_t limit, int worker = 0);
 
 // Throws Error(kInvalidArgument) where the plan is over options.memory_limit: with both numbers,
 // the largest classes, and the nearest setting that fits or the least that the run can do with.
 void check_limit(const TrainOptions& options, const nn::MemoryPlan& plan, const Ops& ops,
-                 const parallel::Strategy* strategy = nullptr);
+                 int worker = 0);
 
 }  // namespace lockstep::train

@@ -12,8 +12,8 @@ namespace lockstep::train {
 namespace {
 
 nn::Replica make_replica(const TrainOptions& options, Ops& ops, parallel::Strategy& strategy) {
-  nn::MemoryPlan plan = plan_run(options, ops, &strategy);
-  check_limit(options, plan, ops, &strategy);
+  nn::MemoryPlan plan = plan_run(options, ops, strategy.worker());
+  check_limit(options, plan, ops, strategy.worker());
   std::span<std::byte> seen;
   if (plan.seen_layout.bytes > 0) seen = strategy.seen_memory(plan.seen_layout.bytes);
   return {model_of(options), std::move(plan), ops, seen};

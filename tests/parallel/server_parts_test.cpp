@@ -154,8 +154,11 @@ TEST(ServerBytes, AreWhatAStoreTakes) {
   const std::size_t elements = plan.flat.elements();
   const std::size_t few = 1024;  // bytes for sums of squares and the like
   // master, moment, variance, and the gradients of 3 workers
-  EXPECT_NEAR(static_cast<double>(server_bytes(job, plan, 0, 3)),
-              static_cast<double>(elements * 4 * (3 + 3)), few);
+  const std::vector<Request> requests = server_memory(job, plan, {.workers = 3, .worker = 0});
+  ASSERT_EQ(requests.size(), 1u);
+  EXPECT_NEAR(static_cast<double>(requests[0].bytes), static_cast<double>(elements * 4 * (3 + 3)),
+              few);
+  EXPECT_TRUE(server_memory(job, plan, {.workers = 3, .worker = 1}).empty());
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "lockstep/parallel/server/parameter_server.h"
 
+#include <fmt/format.h>
+
 #include "lockstep/parallel/server/meeting.h"
 #include "lockstep/parallel/server/server.h"
 #include "lockstep/parallel/server/server_strategy.h"
@@ -32,9 +34,18 @@ void serve(const ParameterServerJob& job, Communicator& world) {
   run_server(job, meeting);
 }
 
-std::size_t server_bytes(const ParameterServerJob& job, const nn::MemoryPlan& plan, int server,
-                         int workers) {
-  return server_bytes(layout_for(job, plan), job.options, server, workers);
+std::vector<Request> server_memory(const ParameterServerJob& job, const nn::MemoryPlan& plan,
+                                   const Crew& crew) {
+  std::vector<Request> requests;
+  const bool has_server =
+      job.options.place == ServerPlace::kBeside && crew.worker < job.options.servers;
+  if (has_server) {
+    requests.push_back(
+        {.name = fmt::format("parameter server {}", crew.worker),
+         .group = kCommunicationGroup,
+         .bytes = server_bytes(layout_for(job, plan), job.options, crew.worker, crew.workers)});
+  }
+  return requests;
 }
 
 }  // namespace lockstep::parallel

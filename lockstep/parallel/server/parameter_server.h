@@ -29,6 +29,7 @@
 #include "lockstep/comm/options.h"
 #include "lockstep/ops/ops.h"
 #include "lockstep/optim/optimizer.h"
+#include "lockstep/parallel/footprint.h"
 #include "lockstep/parallel/options.h"
 #include "lockstep/parallel/server/options.h"
 #include "lockstep/parallel/strategy.h"
@@ -54,8 +55,8 @@ struct ParameterServerJob {
 std::unique_ptr<Strategy> make_parameter_server(const ParameterServerJob& job, Communicator& world);
 void serve(const ParameterServerJob& job, Communicator& world);
 
-// What a server with the given number takes, for a model of that plan.
-std::size_t server_bytes(const ParameterServerJob& job, const nn::MemoryPlan& plan, int server,
-                         int workers);
+// What a worker takes, and the server beside it where there is one.
+std::vector<Request> server_memory(const ParameterServerJob& job, const nn::MemoryPlan& plan,
+                                   const Crew& crew);
 
 }  // namespace lockstep::parallel

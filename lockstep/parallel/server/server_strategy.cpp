@@ -66,24 +66,6 @@ ServerStrategy::~ServerStrategy() {
   if (server_.joinable()) server_.join();
 }
 
-std::vector<Request> ServerStrategy::memory(const nn::MemoryPlan& plan) const {
-  std::vector<Request> requests;
-  if (job_.reduction == Reduction::kTree) {
-    requests.push_back({.name = "tree",
-                        .group = kCommunication,
-                        .bytes = TreeSum::bytes(plan.flat.elements(), job_.most_micro_batches)});
-  }
-  if (meeting_->server()) {
-    requests.push_back(
-        {.name = fmt::format("parameter server {}", *meeting_->server()),
-         .group = kCommunication,
-         .bytes = parallel::server_bytes(job_, plan, *meeting_->server(), workers())});
-  }
-  return requests;
-}
-
-// ---- the start
-
 void ServerStrategy::start(nn::Replica& replica) {
   if (!is_bsp() && replica.setup().dtype == DType::kF16) {
     fail(ErrorCode::kUnsupported,

@@ -30,7 +30,6 @@ class ServerStrategy final : public Strategy {
   int worker() const override { return meeting_->map().rank; }
   int workers() const override { return meeting_->map().workers; }
   bool in_lockstep() const override { return is_bsp(); }
-  std::vector<Request> memory(const nn::MemoryPlan& plan) const override;
 
   void start(nn::Replica& replica) override;
   std::optional<Share> next(const StepPlan& plan, std::int64_t steps,

@@ -30,33 +30,23 @@ Zero::Zero(Communicator& world, const ParallelOptions& options, std::int64_t mos
       most_micro_batches_(most_micro_batches),
       group_(world.split(0, world.rank())) {}
 
-// The tree adds up a worker's own micro-batches first.
-bool Zero::holds_gradients() const {
-  return most_micro_batches_ > 1 &&
-         (options_.hold_gradients || options_.reduction == Reduction::kTree);
-}
-
-nn::Sharding Zero::sharding() const {
-  return {.workers = workers(),
-          .worker = worker(),
-          .optimizer = options_.zero >= 1,
-          .gradients = options_.zero >= 2 && !holds_gradients(),
-          .parameters = options_.zero >= 3,
-          .partition = options_.partition,
-          .most_gathered = options_.most_gathered,
+nn::Sharding Zero::sharding(const ParallelOptions& options, const Crew& crew) {
+  // The tree adds up a worker's own micro-batches first.
+  const bool holds = crew.most_micro_batches > 1 &&
+                     (options.hold_gradients || options.reduction == Reduction::kTree);
+  return {.workers = crew.workers,
+          .worker = crew.worker,
+          .optimizer = options.zero >= 1,
+          .gradients = options.zero >= 2 && !holds,
+          .parameters = options.zero >= 3,
+          .partition = options.partition,
+          .most_gathered = options.most_gathered,
           .seen = true};
 }
 
 std::span<std::byte> Zero::seen_memory(std::size_t bytes) {
   memory_ = group_->allocate(bytes);
   return {memory_.data(), memory_.bytes()};
-}
-
-std::vector<Request> Zero::memory(const nn::MemoryPlan& plan) const {
-  if (options_.reduction != Reduction::kTree) return {};
-  return {{.name = "tree",
-           .group = kCommunication,
-           .bytes = TreeSum::bytes(plan.flat.elements(), most_micro_batches_)}};
 }
 
 void Zero::start(nn::Replica& replica) {

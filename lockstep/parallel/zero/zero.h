@@ -24,6 +24,7 @@
 
 #include "lockstep/comm/communicator.h"
 #include "lockstep/parallel/communication_thread.h"
+#include "lockstep/parallel/footprint.h"
 #include "lockstep/parallel/options.h"
 #include "lockstep/parallel/strategy.h"
 #include "lockstep/parallel/tree_sum.h"
@@ -40,9 +41,9 @@ class Zero : public Strategy {
   std::string_view name() const override { return "zero"; }
   int worker() const override { return world_.rank(); }
   int workers() const override { return world_.size(); }
-  nn::Sharding sharding() const override;
   std::span<std::byte> seen_memory(std::size_t bytes) override;
-  std::vector<Request> memory(const nn::MemoryPlan& plan) const override;
+
+  static nn::Sharding sharding(const ParallelOptions& options, const Crew& crew);
 
   void start(nn::Replica& replica) override;
   std::optional<Share> next(const StepPlan& plan, std::int64_t steps,
@@ -60,7 +61,6 @@ class Zero : public Strategy {
   // Tasks of the thread of communication are counted from 1; 0: none.
   using Ticket = std::uint64_t;
 
-  bool holds_gradients() const;
   std::size_t backward_step(std::size_t block) const;
   void enter(std::size_t step);
   void clear_gradients(std::size_t block);

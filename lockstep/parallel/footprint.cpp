@@ -1,0 +1,39 @@
+#include "lockstep/parallel/footprint.h"
+
+#include "lockstep/parallel/ddp.h"
+#include "lockstep/parallel/server/parameter_server.h"
+#include "lockstep/parallel/zero/zero.h"
+
+namespace lockstep::parallel {
+
+nn::Sharding sharding_of(const ParallelOptions& options, const Crew& crew) {
+  if (crew.workers == 1 || options.strategy == StrategyKind::kParameterServer) return {};
+  if (options.zero > 0) return Zero::sharding(options, crew);
+  return {.workers = crew.workers, .worker = crew.worker, .seen = true};
+}
+
+std::vector<Request> memory_of(const ParallelOptions& options,
+                               const optim::OptimizerOptions& optimizer, const Crew& crew,
+                               const nn::MemoryPlan& plan) {
+  std::vector<Request> requests;
+  if (options.reduction == Reduction::kTree) {
+    requests.push_back({.name = "tree",
+                        .group = kCommunicationGroup,
+                        .bytes = TreeSum::bytes(plan.flat.elements(), crew.most_micro_batches)});
+  }
+  std::vector<Request> more;
+  if (crew.workers > 1 && options.strategy == StrategyKind::kParameterServer) {
+    ParameterServerJob job;
+    job.options = options.server;
+    job.optimizer = optimizer;
+    job.reduction = options.reduction;
+    job.most_micro_batches = crew.most_micro_batches;
+    more = server_memory(job, plan, crew);
+  } else if (crew.workers > 1 && options.zero == 0) {
+    more = Ddp::memory(options, crew, plan);
+  }
+  requests.insert(requests.end(), more.begin(), more.end());
+  return requests;
+}
+
+}  // namespace lockstep::parallel

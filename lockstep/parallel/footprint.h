@@ -1,0 +1,31 @@
+// What a worker holds of a model and takes besides, before there are any workers: what a memory
+// plan has to know of a strategy.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "lockstep/nn/memory_plan.h"
+#include "lockstep/optim/optimizer.h"
+#include "lockstep/parallel/options.h"
+
+namespace lockstep::parallel {
+
+inline constexpr const char* kCommunicationGroup = "communication";
+
+struct Crew {
+  int workers = 1;
+  int worker = 0;
+  std::int64_t most_micro_batches = 1;  // of one worker's share of a step
+};
+
+// What of the states is shared out among workers, and seen by them.
+nn::Sharding sharding_of(const ParallelOptions& options, const Crew& crew);
+
+// What a worker's strategy takes, a server beside it included, as requests of the group
+// kCommunicationGroup. `plan` was made with that sharding.
+std::vector<Request> memory_of(const ParallelOptions& options,
+                               const optim::OptimizerOptions& optimizer, const Crew& crew,
+                               const nn::MemoryPlan& plan);
+
+}  // namespace lockstep::parallel
