@@ -181,6 +181,26 @@ TEST_F(PlanOfARun, OverTheLimitPrintsThePlanAndFailsWithAdvice) {
   EXPECT_THAT(fits.text, HasSubstr("fits into memory.limit"));
 }
 
+TEST_F(PlanOfARun, ComparesStagesOfZeroForItsWorkers) {
+  const auto plan = run_json(path_ + " parallel.zero=3 --ranks 4,8");
+  EXPECT_EQ(plan["ranks"], 4);
+  ASSERT_EQ(plan["alternatives"].size(), 2u * 4 * 3);
+  const auto bytes_of = [&](int ranks, int zero) {
+    for (const auto& one : plan["alternatives"]) {
+      if (one["ranks"] == ranks && one["zero"] == zero && one["recompute"] == "selective") {
+        return one["bytes"].get<std::size_t>();
+      }
+    }
+    return std::size_t{0};
+  };
+  EXPECT_EQ(bytes_of(4, 3), plan["bytes"]);
+  for (int zero = 1; zero <= 3; ++zero) EXPECT_LT(bytes_of(4, zero), bytes_of(4, zero - 1));
+  EXPECT_LT(bytes_of(8, 3), bytes_of(4, 3));
+  EXPECT_THAT(run(path_ + " --ranks 4 memory.limit=100GiB").text,
+              HasSubstr("by ZeRO stage and recomputation: * fits"));
+  EXPECT_EQ(run(path_ + " --ranks 0", true).exit_code, 2);
+}
+
 TEST_F(PlanOfARun, RefusesWithASentence) {
   const struct {
     std::string arguments;
