@@ -22,14 +22,12 @@
 #include "lockstep/train/run_samples.h"
 #include "lockstep/train/run_start.h"
 #include "lockstep/train/run_trace.h"
+#include "lockstep/train/shared_data.h"
 #include "lockstep/train/trainer.h"
 #include "lockstep/train/validation.h"
 
 namespace lockstep::train {
 namespace {
-
-// Thrown while data is made ready: there is nothing to save yet.
-struct StoppedBeforeTheFirstStep {};
 
 class Run {
  public:
@@ -79,29 +77,20 @@ class Run {
   const std::filesystem::path& trace() const { return trace_; }
 
  private:
-  // The leader first: what it makes of a text the others find.
   Dataset open_data() {
     if (group_.leads()) folder_.emplace(options_.dir);
     model_tokenizer_ = tokenizer_of_start(options_);
-    std::optional<Dataset> dataset;
-    if (group_.leads()) dataset = read_data();
-    group_.barrier();
-    if (!dataset) dataset = read_data();
-    fill_from_data(options_.train, *dataset);
+    Dataset dataset = open_shared_dataset(
+        group_, stop_, [&](std::string_view text) { audience_.notice(std::string(text)); },
+        [&](const Tell& tell) {
+          return open_dataset(options_.data, RunFolder::data_of(options_.dir), tell,
+                              model_tokenizer_);
+        });
+    fill_from_data(options_.train, dataset);
     if (options_.epochs > 0) {
-      settle_steps(options_, make_source(*dataset, setup_of(options_.train).shape)->sequences());
+      settle_steps(options_, make_source(dataset, setup_of(options_.train).shape)->sequences());
     }
-    return std::move(*dataset);
-  }
-
-  Dataset read_data() const {
-    return open_dataset(
-        options_.data, RunFolder::data_of(options_.dir),
-        [&](std::string_view text) {
-          audience_.notice(std::string(text));
-          if (stop_.came()) throw StoppedBeforeTheFirstStep();
-        },
-        model_tokenizer_);
+    return dataset;
   }
 
   std::unique_ptr<BatchSource> make_source(const Dataset& dataset,
