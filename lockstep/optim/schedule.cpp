@@ -21,7 +21,8 @@ void bind(Config& config, ScheduleOptions& options) {
   config.bind("schedule.decline", options.decline, kDeclineNames,
               "How the learning rate goes down after the warm-up.");
   config.bind("schedule.steps", options.steps,
-              "The step at which the learning rate has come down to its floor; 0: train.steps.", {.min = 0});
+              "The step at which the learning rate has come down to its floor; 0: train.steps.",
+              {.min = 0});
   config.bind("schedule.floor", options.floor,
               "The fraction of the learning rate that it comes down to.", {.min = 0, .max = 1});
 }
