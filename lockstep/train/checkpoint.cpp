@@ -242,6 +242,25 @@ Checkpoint open_checkpoint(const fs::path& run_or_checkpoint, const Warn& warn) 
   return *std::move(found);
 }
 
+std::string stored_text(const fs::path& run_or_checkpoint, std::string_view name) {
+  std::error_code none;
+  std::vector<fs::path> folders;
+  if (fs::exists(run_or_checkpoint / kManifestFile, none)) {
+    folders.push_back(run_or_checkpoint);
+  } else {
+    const CheckpointFolder folder(run_or_checkpoint);
+    for (const std::int64_t step : folder.steps()) folders.push_back(folder.path(step));
+  }
+  for (const fs::path& folder : folders) {
+    try {
+      const fs::path file = folder / kManifestFile;
+      return read_checked(folder, parse_manifest(read_file(file), file.string()), name);
+    } catch (const Error&) {  // damaged: who restores it says so
+    }
+  }
+  return "";
+}
+
 void read_parameters(const Checkpoint& checkpoint, const nn::FlatParameters& flat,
                      const Tensor& row) {
   read_parameter_tensors(io::SafetensorsFile(checkpoint.folder / kStatesFile), flat, row);

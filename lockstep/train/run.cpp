@@ -14,12 +14,15 @@
 #include "lockstep/parallel/make_strategy.h"
 #include "lockstep/train/audience.h"
 #include "lockstep/train/batch_source.h"
+#include "lockstep/train/model_of_start.h"
 #include "lockstep/train/nonfinite.h"
 #include "lockstep/train/peak.h"
 #include "lockstep/train/run_folder.h"
 #include "lockstep/train/run_group.h"
+#include "lockstep/train/run_samples.h"
 #include "lockstep/train/run_start.h"
 #include "lockstep/train/run_trace.h"
+#include "lockstep/train/shared_data.h"
 #include "lockstep/train/trainer.h"
 #include "lockstep/train/validation.h"
 
@@ -40,16 +43,19 @@ class Run {
         ops_(make_cpu_ops(threads_of(options.train))),
         strategy_(parallel::make_strategy(job, world)),
         trainer_(options.train, *ops_, *strategy_),
-        source_(make_source()) {
+        source_(make_source(dataset_, trainer_.replica().setup().shape)) {
     if (options_.trace) strategy_->trace().keep(options_.trace_steps);
     group_.check_data(fingerprint(*source_));
+    check_prompt(options_, dataset_);
     resumed_ = start();
-    if (folder_) folder_->write_config(config_.resolved());
+    if (!folder_) return;
+    if (resumed_) changed_ = changed_settings(RunFolder::config_of(options_.dir), config_);
+    folder_->write_config(config_.resolved());
   }
 
   RunOutcome go() {
     audience_.begin(facts());
-    if (resumed_) audience_.notice(fmt::format("goes on after step {}", trainer_.state().steps));
+    tell_beginning();
     const parallel::StepPlan plan = step_plan(options_.train.batch);
     RunOutcome outcome = RunOutcome::kFinished;
     while (const auto share = strategy_->next(plan, trainer_.state().steps, options_.steps)) {
@@ -63,6 +69,7 @@ class Run {
     if (outcome == RunOutcome::kInterrupted && saved_) tell_interrupted();
     // Nobody leaves while the leader saves: that would look like a failure.
     if (strategy_->in_lockstep()) group_.barrier();
+    check_saved();
     return outcome;
   }
 
@@ -70,27 +77,28 @@ class Run {
   const std::filesystem::path& trace() const { return trace_; }
 
  private:
-  // The leader first: what it makes of a text the others find.
   Dataset open_data() {
     if (group_.leads()) folder_.emplace(options_.dir);
-    std::optional<Dataset> dataset;
-    if (group_.leads()) dataset = read_data();
-    group_.barrier();
-    if (!dataset) dataset = read_data();
-    fill_from_data(options_.train, *dataset);
-    return std::move(*dataset);
+    model_tokenizer_ = tokenizer_of_start(options_);
+    Dataset dataset = open_shared_dataset(
+        group_, stop_, [&](std::string_view text) { audience_.notice(std::string(text)); },
+        [&](const Tell& tell) {
+          return open_dataset(options_.data, RunFolder::data_of(options_.dir), tell,
+                              model_tokenizer_);
+        });
+    fill_from_data(options_.train, dataset);
+    if (options_.epochs > 0) {
+      settle_steps(options_, make_source(dataset, setup_of(options_.train).shape)->sequences());
+    }
+    return dataset;
   }
 
-  Dataset read_data() const {
-    return open_dataset(options_.data, RunFolder::data_of(options_.dir),
-                        [&](std::string_view text) { audience_.notice(std::string(text)); });
-  }
-
-  std::unique_ptr<BatchSource> make_source() {
-    return make_batch_source(dataset_, {.objective = objective_of(options_.train),
-                                        .shape = trainer_.replica().setup().shape,
-                                        .vocabulary = vocabulary_of(options_.train),
-                                        .seed = static_cast<std::uint64_t>(options_.train.seed)});
+  std::unique_ptr<BatchSource> make_source(const Dataset& dataset,
+                                           const nn::BatchShape& shape) const {
+    return make_batch_source(dataset, {.objective = objective_of(options_.train),
+                                       .shape = shape,
+                                       .vocabulary = vocabulary_of(options_.train),
+                                       .seed = static_cast<std::uint64_t>(options_.train.seed)});
   }
 
   // Whether there was a checkpoint.
@@ -111,9 +119,17 @@ class Run {
            "run.resume is false, but run.dir = {} has checkpoints; choose another folder",
            options_.dir);
     }
+    const bool comparable = model_tokenizer_ && dataset_.tokenizer;
+    if (comparable && !checkpoints_.steps().empty()) {
+      check_same_tokenizer(options_, *model_tokenizer_, *dataset_.tokenizer);
+    }
     auto state = checkpoints_.restore(trainer_.replica(), warn);
     if (!state && !options_.from.empty()) {
       load_parameters(options_.train, options_.from, trainer_.replica(), warn);
+    }
+    if (comparable && !state) {
+      const auto other = other_tokenizer(options_, *model_tokenizer_, *dataset_.tokenizer);
+      if (!other.empty()) warn(other);
     }
     return state;
   }
@@ -142,6 +158,20 @@ class Run {
     facts.memory = class_lines(plan);
     facts.memory_bytes = plan.bytes();
     return facts;
+  }
+
+  void tell_beginning() const {
+    for (const std::string& text : unused(options_, dataset_, *source_)) audience_.warning(text);
+    if (!changed_.empty()) audience_.notice("settings that have changed: " + changed_);
+    const std::int64_t done = trainer_.state().steps;
+    if (done > 0 && done >= options_.steps) {
+      audience_.notice(
+          fmt::format("train.steps = {}, so nothing is left to do; a larger one goes on after "
+                      "step {}",
+                      options_.steps, done));
+    } else if (resumed_) {
+      audience_.notice(fmt::format("goes on after step {}", done));
+    }
   }
 
   // Micro-batches of a step.
@@ -247,11 +277,14 @@ class Run {
          "step {} has a loss of {} and a gradient norm of {}: {}. The parameters are as they were "
          "before the step; {}. A lower schedule.rate, a longer schedule.warmup or "
          "train.precision = \"f32\" may help",
-         metrics.step, metrics.loss, metrics.gradient_norm, culprit,
+         metrics.step, without_sign(metrics.loss), without_sign(metrics.gradient_norm), culprit,
          steps.empty() ? "nothing has been saved yet"
                        : fmt::format("the last good checkpoint is {}",
                                      checkpoints_.path(steps.front()).string()));
   }
+
+  // -nan is nan.
+  static double without_sign(double value) { return std::isnan(value) ? std::abs(value) : value; }
 
   std::string culprit_of_all(const std::string& mine) {
     const std::vector<std::string> all =
@@ -302,6 +335,17 @@ class Run {
     saving_seconds_ += seconds_since(begin);
   }
 
+  // What is not saved in the end is lost, however well it went before.
+  void check_saved() const {
+    if (saved_ || !group_.leads()) return;
+    const auto steps = checkpoints_.steps();
+    fail(ErrorCode::kSystem,
+         "step {} is done, but could not be saved in {}; make room there and start the run again: "
+         "it {}",
+         trainer_.state().steps, options_.dir,
+         steps.empty() ? "begins anew" : fmt::format("goes on after step {}", steps.front()));
+  }
+
   // As with a checkpoint: a run does not end for it.
   void write_trace() {
     try {
@@ -319,11 +363,14 @@ class Run {
                                  trainer_.state().steps));
   }
 
+  // A run does not end for a sample.
   void write_sample(std::int64_t step) {
-    if (!group_.leads() || !dataset_.tokenizer ||
-        objective_of(options_.train) != Objective::kNextToken)
-      return;
-    audience_.sample(step, sample_text(trainer_.replica(), *dataset_.tokenizer, options_));
+    if (!group_.leads() || !cannot_sample(options_, dataset_).empty()) return;
+    try {
+      audience_.sample(step, sample_text(trainer_.replica(), *dataset_.tokenizer, options_));
+    } catch (const Error& error) {
+      audience_.warning(fmt::format("no sample after step {}: {}", step, error.what()));
+    }
   }
 
   RunOptions& options_;
@@ -333,12 +380,14 @@ class Run {
   RunGroup group_;
   std::optional<RunFolder> folder_;  // the leader's
   CheckpointFolder checkpoints_;
+  std::shared_ptr<const data::Tokenizer> model_tokenizer_;  // of what it begins with
   Dataset dataset_;
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<parallel::Strategy> strategy_;
   Trainer trainer_;
   std::unique_ptr<BatchSource> source_;
   bool resumed_ = false;
+  std::string changed_;  // settings since the last start
   // Of a leader that does not wait for the others.
   struct Told {
     std::int64_t step = 0;
@@ -364,6 +413,7 @@ RunOutcome run_training(RunOptions& options, const Config& config,
   options.train.batch.workers =
       own_servers ? parallel::worker_count(spread.server, group.size()) : group.size();
   complete(options);
+  settle_model(options);
   group.check_settings(config);
   const parallel::StrategyJob job{.options = spread,
                                   .optimizer = options.train.optimizer,
@@ -381,7 +431,14 @@ RunOutcome run_training(RunOptions& options, const Config& config,
     group = RunGroup(workers.get());
   }
   const Audience audience(observers);
-  Run run(options, config, audience, stop, group, job, world);
+  std::optional<Run> begun;
+  try {
+    begun.emplace(options, config, audience, stop, group, job, world);
+  } catch (const StoppedBeforeTheFirstStep&) {
+    audience.notice(fmt::format("{}: ended before the first step", stop.name()));
+    return RunOutcome::kInterrupted;
+  }
+  Run& run = *begun;
   RunEnd end;
   try {
     const RunOutcome outcome = run.go();
