@@ -53,7 +53,8 @@ struct Bf16Format {
   }
   // Of the 16 bits that go, half a unit and more round up where the rest is odd, and more than half
   // where it is even. The instruction that narrows a difference adds half a unit first, so of
-  // -odd - x it gives minus the rounded x: one operation less than to build what x + ... would need.
+  // -odd - x it gives minus the rounded x: one operation less than to build what x + ... would
+  // need.
   static Words odd(Words x) { return vtstq_u32(x, Words{} + 0x10000); }
 #else
   // Even elements in one vector, odd ones in the other: no shuffles either way.
