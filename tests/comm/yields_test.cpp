@@ -5,22 +5,41 @@
 namespace lockstep::shared {
 namespace {
 
+constexpr std::chrono::nanoseconds kShort = Yields::kLong - std::chrono::nanoseconds(1);
+
+// How many waits do without after one more long yield.
+int waits_without(Yields& yields) {
+  EXPECT_TRUE(yields.worthwhile());
+  EXPECT_FALSE(yields.took(Yields::kLong));
+  int waits = 0;
+  while (!yields.worthwhile()) ++waits;
+  return waits;
+}
+
 TEST(Yields, GoOnWhileTheyAreShort) {
   Yields yields;
   for (int wait = 0; wait < 1000; ++wait) {
     EXPECT_TRUE(yields.worthwhile());
-    EXPECT_TRUE(yields.took(Yields::kLong - std::chrono::nanoseconds(1)));
+    EXPECT_TRUE(yields.took(kShort));
   }
 }
 
-TEST(Yields, ALongOneIsTheLastForAWhile) {
+TEST(Yields, AreLeftOutForLongerEveryTimeTheyTakeLong) {
   Yields yields;
-  EXPECT_TRUE(yields.worthwhile());
-  EXPECT_FALSE(yields.took(Yields::kLong));
-  for (int wait = 0; wait < Yields::kWaitsWithout; ++wait) EXPECT_FALSE(yields.worthwhile());
-  EXPECT_TRUE(yields.worthwhile());
-  EXPECT_TRUE(yields.took(std::chrono::microseconds(2)));
-  EXPECT_TRUE(yields.worthwhile());
+  EXPECT_EQ(waits_without(yields), Yields::kFewest);
+  EXPECT_EQ(waits_without(yields), 2 * Yields::kFewest);
+  for (int i = 0; i < 20; ++i) waits_without(yields);
+  EXPECT_EQ(waits_without(yields), Yields::kMost);
+}
+
+TEST(Yields, AreTrustedAgainAfterWaitsThatWentWell) {
+  Yields yields;
+  for (int i = 0; i < 20; ++i) waits_without(yields);
+  for (int wait = 0; wait < 100; ++wait) {
+    EXPECT_TRUE(yields.worthwhile());
+    yields.were_enough();
+  }
+  EXPECT_LE(waits_without(yields), 2 * Yields::kFewest);
 }
 
 }  // namespace

@@ -63,7 +63,10 @@ void Waiter::wait_long(FunctionRef<bool()> ready, FunctionRef<Deadline()> due) {
     sched_yield();
     const auto after = SteadyClock::now();
     yielding = yields.took(after - before);
-    if (ready()) return;
+    if (ready()) {
+      if (yielding) yields.were_enough();
+      return;
+    }
     before = after;
   }
   while (true) {
