@@ -5,41 +5,48 @@
 namespace lockstep::shared {
 namespace {
 
-constexpr std::chrono::nanoseconds kShort = Yields::kLong - std::chrono::nanoseconds(1);
+using std::chrono::milliseconds;
+using Time = Yields::Time;
 
-// How many waits do without after one more long yield.
-int waits_without(Yields& yields) {
-  EXPECT_TRUE(yields.worthwhile());
-  EXPECT_FALSE(yields.took(Yields::kLong));
-  int waits = 0;
-  while (!yields.worthwhile()) ++waits;
-  return waits;
+constexpr Time kStart{std::chrono::seconds(1000)};
+
+// When yields are worthwhile again after a long one that ended at `now`.
+Time resumed_after(Yields& yields, Time now) {
+  EXPECT_FALSE(yields.took(now - Yields::kLong, now));
+  while (!yields.worthwhile(now)) now += std::chrono::microseconds(100);
+  return now;
 }
 
 TEST(Yields, GoOnWhileTheyAreShort) {
   Yields yields;
-  for (int wait = 0; wait < 1000; ++wait) {
-    EXPECT_TRUE(yields.worthwhile());
-    EXPECT_TRUE(yields.took(kShort));
+  EXPECT_TRUE(yields.worthwhile(kStart));
+  EXPECT_TRUE(yields.took(kStart, kStart + Yields::kLong - std::chrono::nanoseconds(1)));
+  EXPECT_TRUE(yields.worthwhile(kStart));
+}
+
+TEST(Yields, AreTakenUpAgainAtTheSameMomentByAll) {
+  for (const milliseconds later : {milliseconds(0), milliseconds(3), milliseconds(7)}) {
+    Yields yields;
+    EXPECT_EQ(resumed_after(yields, kStart + later), kStart + Yields::kShortest);
   }
 }
 
-TEST(Yields, AreLeftOutForLongerEveryTimeTheyTakeLong) {
+TEST(Yields, AreLeftOutForLongerWhereTheySoonTakeLongAgain) {
   Yields yields;
-  EXPECT_EQ(waits_without(yields), Yields::kFewest);
-  EXPECT_EQ(waits_without(yields), 2 * Yields::kFewest);
-  for (int i = 0; i < 20; ++i) waits_without(yields);
-  EXPECT_EQ(waits_without(yields), Yields::kMost);
+  Time now = resumed_after(yields, kStart);
+  now = resumed_after(yields, now);
+  EXPECT_EQ(now.time_since_epoch() % (2 * Yields::kShortest), milliseconds(0));
+  for (int i = 0; i < 10; ++i) now = resumed_after(yields, now);
+  EXPECT_EQ(now.time_since_epoch() % Yields::kLongest, milliseconds(0));
+  EXPECT_EQ(resumed_after(yields, now), now + Yields::kLongest);
 }
 
-TEST(Yields, AreTrustedAgainAfterWaitsThatWentWell) {
+TEST(Yields, AreTrustedAgainAfterAWhileWithoutALongOne) {
   Yields yields;
-  for (int i = 0; i < 20; ++i) waits_without(yields);
-  for (int wait = 0; wait < 100; ++wait) {
-    EXPECT_TRUE(yields.worthwhile());
-    yields.were_enough();
-  }
-  EXPECT_LE(waits_without(yields), 2 * Yields::kFewest);
+  Time now = kStart;
+  for (int i = 0; i < 10; ++i) now = resumed_after(yields, now);
+  now += Yields::kLongest;
+  EXPECT_LE(resumed_after(yields, now), now + Yields::kShortest);
 }
 
 }  // namespace

@@ -57,16 +57,13 @@ void Waiter::wait_long(FunctionRef<bool()> ready, FunctionRef<Deadline()> due) {
   auto next_check = start + kCheck;
   // Who else wants the CPUs is the same for all waits of a thread.
   thread_local Yields yields;
-  bool yielding = patience_.yields > 0 && yields.worthwhile();
+  bool yielding = patience_.yields > 0 && yields.worthwhile(start);
   auto before = start;
   for (int i = 0; yielding && i < patience_.yields; ++i) {
     sched_yield();
     const auto after = SteadyClock::now();
-    yielding = yields.took(after - before);
-    if (ready()) {
-      if (yielding) yields.were_enough();
-      return;
-    }
+    yielding = yields.took(before, after);
+    if (ready()) return;
     before = after;
   }
   while (true) {

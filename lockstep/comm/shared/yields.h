@@ -2,43 +2,41 @@
 //
 // A yield lets another rank run and costs a fraction of sleeping and being woken, as long as only
 // ranks share the CPUs. A stranger who is computing keeps the CPU for all of its share,
-// milliseconds on end, at every yield. So a wait whose yield took long is followed by some that
-// sleep at once: few after the first, and twice as many every time that yielding has not become
-// better since.
+// milliseconds on end, at every yield. So after a yield that took long a rank sleeps at once when
+// it waits, until the clock comes to the next multiple of a period: short at first, twice as long
+// every time that yielding soon takes long again. Ranks go by the same clock, so they all start to
+// yield again at the same moment; one that yields while the others sleep would meet nobody but
+// strangers.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
 
+#include "lockstep/base/clock.h"
+
 namespace lockstep::shared {
 
 class Yields {
  public:
-  static constexpr std::chrono::microseconds kLong{500};
-  static constexpr int kFewest = 8;
-  static constexpr int kMost = 1024;
+  using Time = SteadyClock::time_point;
+  static constexpr std::chrono::nanoseconds kLong = std::chrono::microseconds(500);
+  static constexpr std::chrono::nanoseconds kShortest = std::chrono::milliseconds(8);
+  static constexpr std::chrono::nanoseconds kLongest = 32 * kShortest;
 
-  // At the start of every wait.
-  bool worthwhile() {
-    if (waits_without_ == 0) return true;
-    --waits_without_;
+  bool worthwhile(Time now) const { return now >= resumed_; }
+
+  // After every yield; says whether to go on yielding.
+  bool took(Time before, Time after) {
+    if (after - before < kLong) return true;
+    const bool soon = after - resumed_ < period_;
+    period_ = soon ? std::min(2 * period_, kLongest) : kShortest;
+    resumed_ = Time((after.time_since_epoch() / period_ + 1) * period_);
     return false;
   }
-
-  // After every yield; says whether to go on yielding in this wait.
-  bool took(std::chrono::nanoseconds time) {
-    if (time < kLong) return true;
-    waits_without_ = next_;
-    next_ = std::min(2 * next_, kMost);
-    return false;
-  }
-
-  // At the end of a wait that was all short yields.
-  void were_enough() { next_ = std::max(kFewest, next_ - next_ / 8); }
 
  private:
-  int waits_without_ = 0;
-  int next_ = kFewest;
+  std::chrono::nanoseconds period_ = kShortest;
+  Time resumed_{};  // when yielding was, or will be, taken up again
 };
 
 }  // namespace lockstep::shared
