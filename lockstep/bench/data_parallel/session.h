@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/scratch_folder.h"
 #include "lockstep/bench/data_parallel/bench_data_parallel.h"
 #include "lockstep/bench/data_parallel/report.h"
@@ -31,6 +32,7 @@ struct Turn {
   std::function<Trained()> once;
   std::vector<TrainedStep> steps;  // of all turns, without the first ones of each
   std::string problem;             // of the turn that failed; there was none after it
+  int turns = 0;                   // that went well
   bool ours = true;                // not a peer
 
   double median(const std::function<double(const TrainedStep&)>& of) const;
@@ -65,12 +67,18 @@ class Session {
   static std::vector<std::string> with(std::vector<std::string> settings,
                                        const std::vector<std::string>& more);
 
+  // Does it, with a line to stderr before and after. A signal does not throw: the run that it ends,
+  // and all after it, have it as their problem, so that a case can still tell what it has.
+  Trained told(std::string_view name, std::string_view setting,
+               const std::function<Trained()>& once);
   // One run, in a folder that `look` may read before it goes.
   using Look = std::function<void(const std::filesystem::path& folder)>;
   Trained run(std::string_view name, std::string_view setting, const Training& training,
               const Look& look = {});
   Turn turn(std::string_view name, std::string setting, Training training);
-  void by_turns(std::span<Turn> turns) const;
+  void by_turns(std::span<Turn> turns);
+  // What ended the bench, if something did.
+  const std::optional<Error>& interrupted() const { return interrupted_; }
 
   // Found on first use.
   const Link& link();
@@ -84,6 +92,7 @@ class Session {
   const Interrupt& interrupt_;
   ScratchFolder scratch_;
   std::optional<Link> link_;
+  std::optional<Error> interrupted_;
 };
 
 }  // namespace lockstep::bench::data_parallel
