@@ -121,6 +121,10 @@ std::vector<std::string> Session::timed_model(int batch, int sequence) {
   return settings;
 }
 
+std::size_t Session::linked_sequences() {
+  return static_cast<std::size_t>(options_of(linked_model()).train.batch.sequences);
+}
+
 std::vector<std::string> Session::recipe(int steps) {
   std::vector<std::string> settings{"model.layers=4",
                                     "model.heads=4",

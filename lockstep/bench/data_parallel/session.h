@@ -54,8 +54,9 @@ class Session {
   // `batch` sequences of `sequence` tokens, or what the bench was told. Of settings the last
   // counts, and the bench's stand behind those of a case.
   std::vector<std::string> timed_model(int batch, int sequence);
-  // The same for the steps that are taken over an emulated link: few tokens, much to send.
-  std::vector<std::string> linked_model() { return timed_model(2, 256); }
+  // The same for the steps that are taken over an emulated link: few tokens, much to send; but so
+  // many that the update is a small part of a step, once link() has been asked for.
+  std::vector<std::string> linked_model() { return timed_model(2 * linked_growth_, 256); }
   // The small model on letters of `lockstep bench recipe`, or on made-up tokens without a text.
   std::vector<std::string> recipe(int steps);
   int steps(int usual) const { return bench_.steps > 0 ? bench_.steps : usual; }
@@ -86,12 +87,22 @@ class Session {
  private:
   std::filesystem::path tokens(std::int64_t vocabulary);
   bool describes_a_model() const;
+  // A step without an emulated link: its quickest backward and update, and what a rank sends.
+  struct LinkedStep {
+    double backward = 0;  // seconds
+    double update = 0;
+    double bytes = 0;
+    std::string problem;
+  };
+  LinkedStep time_linked_step();
+  std::size_t linked_sequences();
   Link find_link();
 
   const DataParallelBench& bench_;
   const Interrupt& interrupt_;
   ScratchFolder scratch_;
   std::optional<Link> link_;
+  int linked_growth_ = 1;
   std::optional<Error> interrupted_;
 };
 
