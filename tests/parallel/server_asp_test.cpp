@@ -162,7 +162,8 @@ TEST(ServerAsp, TellsHowStaleGradientsWere) {
   const auto after_share = [&](int worker, const Share&, const StepSummary& summary) {
     watch.end(worker);
     const std::lock_guard lock(watch.mutex);
-    most[worker] = std::max(most[worker], summary.costs.at(0).staleness);
+    most[worker] =
+        std::max(most[worker], summary.costs.at(static_cast<std::size_t>(worker)).staleness);
   };
   train_with_servers(training, {.before_share = before_share, .after_share = after_share});
   EXPECT_GT(most[1], 2);

@@ -18,9 +18,11 @@ namespace lockstep::parallel::server_test {
 struct Training {
   ServerOptions servers;
   optim::OptimizerOptions optimizer{.clip = 0};
+  CompressionOptions compression;
   nn::Tiny model = nn::Tiny::kGpt2;
   bool wide = false;  // a GPT-2 with an embedding of more than one chunk of the norm
   DType dtype = DType::kF32;
+  DType gradient = DType::kF32;
   double loss_scale = 1;
   int workers = 1;
   int micro_batches = 4;  // of a step
@@ -41,6 +43,7 @@ inline ParameterServerJob job_of(const Training& training) {
   ParameterServerJob job;
   job.options = training.servers;
   job.optimizer = training.optimizer;
+  job.compression = training.compression;
   job.comm.timeout = training.timeout;
   job.comm.emulate = training.emulate;
   job.reduction = training.reduction;
@@ -62,8 +65,9 @@ inline nn::Model model_for(const Training& training) {
 }
 
 inline nn::Replica make_trainee(const Training& training, Ops& ops) {
-  return nn::make_replica(model_for(training), nn::tiny_setup(training.model, training.dtype), ops,
-                          state_of(training.optimizer));
+  nn::Setup setup = nn::tiny_setup(training.model, training.dtype);
+  setup.gradient = training.gradient;
+  return nn::make_replica(model_for(training), setup, ops, state_of(training.optimizer));
 }
 
 // The sum of losses; gradients are added up.

@@ -72,6 +72,7 @@ class PieceService {
   Round& round(std::uint64_t number);
   Priority priority_of(std::size_t piece) const;
   void check_push(int worker, const Header& header, const PieceState& state) const;
+  Tensor landed(int worker, const Header& header);
   void gradients_came(std::size_t piece);
   void schedule(std::size_t piece);
   void report_squares();
@@ -81,7 +82,7 @@ class PieceService {
   void go_on();
   void send_parameters(int worker, std::size_t piece, double staleness);
   void send_states(std::size_t piece);
-  OutMessage message(Kind kind, std::size_t piece, const Tensor& payload);
+  OutMessage message(Kind kind, std::size_t piece, std::span<const std::byte> payload);
 
   const ServerOptions& options_;
   ServedLayout layout_;
