@@ -85,6 +85,7 @@ class WorkerLink final : public Hub::Receiver {
   void landed(int connection, const Header& header);
 
   void run();
+  void send_posted();
   bool has_ended();
   bool push_next();
   void leave();

@@ -21,13 +21,17 @@ void WorkerLink::run() {
   leave();
 }
 
-// Hands over to the hub what was posted; whether it is time to leave.
-bool WorkerLink::has_ended() {
-  const Lock lock(mutex_);
+// With the mutex.
+void WorkerLink::send_posted() {
   bytes_sent_ = hub_.bytes_sent();
   for (auto& [connection, message] : std::exchange(posted_, {})) {
     hub_.post(connection, std::move(message));
   }
+}
+
+bool WorkerLink::has_ended() {
+  const Lock lock(mutex_);
+  send_posted();  // what was said before it counts
   return closing_ || fault_;
 }
 
@@ -37,6 +41,7 @@ bool WorkerLink::push_next() {
   Header header{.kind = Kind::kPush};
   {
     const Lock lock(mutex_);
+    send_posted();  // the request that the piece belongs to may have come since
     piece = queue_.next();
     if (!piece) return false;
     header.piece = static_cast<std::uint32_t>(*piece);
