@@ -218,12 +218,6 @@ TEST(ServerCompression, TakesWhatIsPlannedToTheByte) {
   }
 }
 
-struct SilentWire final : ServerWire {
-  void to_worker(int, OutMessage) override {}
-  void to_control(int, OutMessage) override {}
-  void to_server(int, OutMessage) override {}
-};
-
 TEST(ServerCompression, APayloadThatIsNoneIsRefusedWithItsWorker) {
   const std::unique_ptr<Ops> ops = make_reference_ops();
   for (const Compression compression : {Compression::kTopk, Compression::kF16}) {

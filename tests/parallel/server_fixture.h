@@ -10,6 +10,7 @@
 #include "lockstep/comm/native/threads.h"
 #include "lockstep/parallel/local_update.h"
 #include "lockstep/parallel/server/parameter_server.h"
+#include "lockstep/parallel/server/server_wire.h"
 #include "lockstep/parallel/server/worker_sum.h"
 #include "tests/nn/tiny_models.h"
 
@@ -211,5 +212,12 @@ inline std::vector<Result> train_with_servers(const Training& training, const Ho
       comm);
   return results;
 }
+
+// Of a server that nobody hears.
+struct SilentWire final : ServerWire {
+  void to_worker(int, OutMessage) override {}
+  void to_control(int, OutMessage) override {}
+  void to_server(int, OutMessage) override {}
+};
 
 }  // namespace lockstep::parallel::server_test

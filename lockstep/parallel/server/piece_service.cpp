@@ -86,7 +86,7 @@ void PieceService::ready(int worker, const std::string& hash) {
 void PieceService::check_push(int worker, const Header& header, const PieceState& state) const {
   const std::uint64_t expected = state.pushed[index(worker)] + 1;
   if (header.round == expected && (!adds_up() || header.round == current_) &&
-      (adds_up() || (requests_[index(worker)] && requests_[index(worker)]->first == expected))) {
+      (adds_up() || requests_[index(worker)].contains(expected))) {
     return;
   }
   fail(ErrorCode::kProtocol,
@@ -123,7 +123,7 @@ void PieceService::push(int worker, const Header& header) {
     gradients_came(header.piece);
     return;
   }
-  const RoundRequest& request = requests_[index(worker)]->second;
+  const RoundRequest& request = requests_[index(worker)].at(header.round);
   const double staleness = static_cast<double>(state.version - state.seen[index(worker)]);
   ++state.version;
   store_.update(header.piece,

@@ -109,7 +109,9 @@ class PieceService {
   Deadline since_ = kNoDeadline;          // the first of the round's gradients came
 
   // asp and ssp
-  std::vector<std::optional<std::pair<std::uint64_t, RoundRequest>>> requests_;  // by worker
+  // By worker and round. That of its next round may come while pieces of the last one are on their
+  // way; two rounds on, they have come.
+  std::vector<std::map<std::uint64_t, RoundRequest>> requests_;
   std::optional<std::int64_t> updates_before_;
 
   // fifo: what is withheld until the worker has pushed everything

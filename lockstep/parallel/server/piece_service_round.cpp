@@ -17,7 +17,9 @@ void PieceService::request(int worker, const Header& header, std::span<const std
   const RoundRequest request = RoundRequest::decode(payload);
   if (!adds_up()) {
     if (!updates_before_) updates_before_ = request.updates * workers_;
-    requests_[index(worker)] = {header.round, request};
+    std::map<std::uint64_t, RoundRequest>& of_worker = requests_[index(worker)];
+    std::erase_if(of_worker, [&](const auto& one) { return one.first + 1 < header.round; });
+    of_worker[header.round] = request;
     return;
   }
   if (header.round < current_) {
