@@ -1,9 +1,6 @@
 #include "lockstep/parallel/server/worker_link.h"
 
 #include <algorithm>
-#include <cstring>
-
-#include "lockstep/base/clock.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -11,7 +8,6 @@ namespace {
 constexpr double kBytesPerMegabyte = 1 << 20;
 // Servers notice first who is late, and can say it; this is for servers that are late themselves.
 constexpr auto kServersNoticeFirst = std::chrono::seconds(1);
-constexpr std::size_t kCollectsUnderWay = 2;  // pieces at a time, of each server
 
 }  // namespace
 
@@ -48,20 +44,6 @@ void WorkerLink::attach(const ServedLayout& layout, const nn::States& states, st
 
 std::size_t WorkerLink::pushed_bytes(std::size_t piece) const {
   return codec_->format().pushed_bytes(layout_.pieces[piece].range.elements);
-}
-
-Tensor WorkerLink::row(StateRow row) const {
-  switch (row) {
-    case StateRow::kMaster:
-      return states_.master;
-    case StateRow::kMoment:
-      return states_.moment;
-    case StateRow::kVariance:
-      return states_.variance;
-    case StateRow::kVelocity:
-      return states_.velocity;
-  }
-  return {};
 }
 
 Tensor WorkerLink::part(const Tensor& row, const Piece& piece) {
@@ -163,41 +145,8 @@ void WorkerLink::await(std::optional<std::size_t> block) {
   wait(lock, "parameters", [&] { return out_.count(block) == 0; });
 }
 
-void WorkerLink::collect(std::uint64_t round) {
-  Lock lock(mutex_);
-  if (fault_) throw *fault_;
-  std::size_t rows = 0;
-  for (std::size_t i = 0; i < kStateRows; ++i)
-    rows += layout_.has(static_cast<StateRow>(i)) ? 1 : 0;
-  round_ = round;
-  states_to_come_ = rows * layout_.pieces.size();
-  for (std::size_t piece = layout_.pieces.size(); piece-- > 0;) {
-    to_collect_[static_cast<std::size_t>(layout_.pieces[piece].server)].push_back(piece);
-  }
-  for (int server = 0; server < map_.servers; ++server) {
-    for (std::size_t i = 0; i < kCollectsUnderWay; ++i) ask_for_states(server);
-  }
-  hub_.wake();
-  // Each piece is waited for anew, since a large model takes its time.
-  while (states_to_come_ > 0) {
-    const std::size_t before = states_to_come_;
-    wait(lock, "optimizer states", [&] { return states_to_come_ < before; });
-  }
-}
-
-void WorkerLink::ask_for_states(int server) {
-  std::vector<std::size_t>& pieces = to_collect_[static_cast<std::size_t>(server)];
-  if (pieces.empty()) return;
-  posted_.emplace_back(server, small_message({.kind = Kind::kCollect,
-                                              .piece = static_cast<std::uint32_t>(pieces.back()),
-                                              .round = round_}));
-  pieces.pop_back();
-}
-
-void WorkerLink::round_parameters() {
-  for (std::size_t piece = 0; piece < layout_.pieces.size(); ++piece) {
-    codec_->round(piece, parameters(piece));
-  }
+void WorkerLink::await_states(Lock& lock, std::size_t before) {
+  wait(lock, "optimizer states", [&] { return states_to_come_ < before; });
 }
 
 void WorkerLink::blame(const Error& error) {

@@ -93,6 +93,7 @@ class WorkerLink final : public Hub::Receiver {
   template <class Condition>
   void wait(Lock& lock, std::string_view for_what, Condition condition);
   void ask_for_states(int server);
+  void await_states(Lock& lock, std::size_t before);
   std::size_t pushed_bytes(std::size_t piece) const;
   const Piece& checked(int connection, const Header& header) const;
   Tensor row(StateRow row) const;
