@@ -11,6 +11,7 @@
 //     result = strategy.update(request);              the parameters are those of the next step
 //     summary = strategy.end_step(mine);              what all workers did
 //   }
+//   strategy.leave();                                 before the replica goes
 //
 // Everything but the block events is called by all workers in the same order, unless the strategy
 // is not in_lockstep(). Errors: what Communicator throws (a worker that
@@ -134,6 +135,11 @@ class Strategy : public nn::BlockListener {
   // written between two steps. None where nothing is kept back, and where workers are not
   // in_lockstep(): there no moment belongs to all of them.
   virtual std::vector<Residual> residuals() { return {}; }
+
+  // Before the replica of start() goes, however the run ends: what went on beside compute has
+  // ended, and nothing touches the replica any more. Never throws; nothing but the destructor
+  // follows.
+  virtual void leave() {}
 
   // What this worker does when; off unless somebody has it keep(). Steps and blocks are the
   // trainer's to tell, communication and waiting for it the strategy's.

@@ -28,6 +28,7 @@ struct Training {
   int workers = 1;
   int micro_batches = 4;  // of a step
   int steps = 3;
+  bool collects = true;
   bool expects = true;  // whether updates are told of beforehand
   Reduction reduction = Reduction::kFast;
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);
@@ -163,6 +164,10 @@ inline Result train_worker(const Training& training, Strategy& strategy, const H
   const std::unique_ptr<Ops> ops = make_cpu_ops(1);
   nn::Replica replica = make_trainee(training, *ops);
   replica.initialise(strategy.worker() == 0 ? 5 : 6);  // worker 0's is what counts
+  const struct Leaving {
+    Strategy& strategy;
+    ~Leaving() { strategy.leave(); }
+  } leaving{strategy};  // before the replica goes
   strategy.start(replica);
   replica.set_listener(&strategy);
   Result result;
@@ -191,7 +196,7 @@ inline Result train_worker(const Training& training, Strategy& strategy, const H
     steps = share->step;
     if (hooks.after_share) hooks.after_share(strategy.worker(), *share, summary);
   }
-  strategy.collect();
+  if (training.collects) strategy.collect();
   take_rows(replica, result);
   return result;
 }

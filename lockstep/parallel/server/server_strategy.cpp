@@ -48,6 +48,12 @@ ServerStrategy::ServerStrategy(const ParameterServerJob& job, std::unique_ptr<Me
 }
 
 ServerStrategy::~ServerStrategy() {
+  leave();
+  if (server_.joinable()) server_.join();
+}
+
+void ServerStrategy::leave() {
+  if (!link_) return;
   try {
     if (in_step_) {
       link_->blame(left_in_a_step(worker()));
@@ -58,7 +64,6 @@ ServerStrategy::~ServerStrategy() {
     log_info("worker {} leaves: {}", worker(), error.what());
   }
   link_.reset();
-  if (server_.joinable()) server_.join();
 }
 
 std::vector<Request> ServerStrategy::memory(const nn::MemoryPlan& plan) const {

@@ -1,3 +1,5 @@
+// What DDP has for a checkpoint, and how it leaves.
+#include "lockstep/base/log.h"
 #include "lockstep/parallel/compression/shards.h"
 #include "lockstep/parallel/ddp.h"
 
@@ -23,6 +25,14 @@ std::vector<Residual> Ddp::residuals() {
                      .of_sums = true});
   }
   return parts;
+}
+
+void Ddp::leave() {
+  try {
+    thread_.wait();
+  } catch (const std::exception& error) {
+    log_info("worker {} leaves: {}", worker(), error.what());
+  }
 }
 
 }  // namespace lockstep::parallel
