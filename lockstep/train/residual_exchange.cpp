@@ -8,7 +8,6 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/io/safetensors.h"
-#include "lockstep/parallel/gathered.h"
 #include "lockstep/tensor/buffer.h"
 
 namespace lockstep::train {
