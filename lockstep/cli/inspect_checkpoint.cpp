@@ -36,8 +36,8 @@ std::uintmax_t folder_bytes(const fs::path& folder) {
 
 std::string files_text(const train::Checkpoint& checkpoint) {
   TextTable table("lr");
-  for (const char* name :
-       {"states.safetensors", "config.toml", "tokenizer.json", "manifest.json"}) {
+  for (const char* name : {"states.safetensors", "residuals.safetensors", "config.toml",
+                           "tokenizer.json", "manifest.json"}) {
     std::error_code none;
     const std::uintmax_t bytes = fs::file_size(checkpoint.folder / name, none);
     if (!none) table.row({name, format_count(bytes)});

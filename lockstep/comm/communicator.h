@@ -101,6 +101,19 @@ class Communicator {
     run(lockstep::reduce_scatter(in, out, op));
   }
   void all_to_all(ConstData in, Data out) { run(lockstep::all_to_all(in, out)); }
+  void scatter_v(ConstData in, std::span<const std::size_t> counts, Data out, int root) {
+    run(lockstep::scatter_v(in, counts, out, root));
+  }
+  void gather_v(ConstData in, Data out, std::span<const std::size_t> counts, int root) {
+    run(lockstep::gather_v(in, out, counts, root));
+  }
+  void all_gather_v(ConstData in, Data out, std::span<const std::size_t> counts) {
+    run(lockstep::all_gather_v(in, out, counts));
+  }
+  void all_to_all_v(ConstData in, std::span<const std::size_t> in_counts, Data out,
+                    std::span<const std::size_t> out_counts) {
+    run(lockstep::all_to_all_v(in, in_counts, out, out_counts));
+  }
 };
 
 }  // namespace lockstep

@@ -46,6 +46,11 @@ void CommunicationThread::wait(std::size_t others) {
   if (error_) std::rethrow_exception(error_);
 }
 
+void CommunicationThread::settle() noexcept {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return under_way_ == 0; });
+}
+
 CommunicationThread::Cost CommunicationThread::take_cost() {
   const std::lock_guard lock(mutex_);
   return std::exchange(cost_, {});

@@ -22,6 +22,8 @@ class CommunicationThread {
   std::size_t under_way();
   // Until all are done, or all but `others`. Throws what a task threw.
   void wait(std::size_t others = 0);
+  // The same, whatever they threw.
+  void settle() noexcept;
 
   struct Cost {
     double seconds = 0;  // in which a task ran

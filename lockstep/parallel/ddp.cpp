@@ -74,12 +74,14 @@ std::vector<Request> Ddp::memory(const ParallelOptions& options, const Crew& cre
                                  const nn::MemoryPlan& plan) {
   std::vector<Request> requests;
   if (const auto rows = table_rows_for(options, crew, plan)) {
-    requests.push_back({.name = "table rows", .group = kCommunicationGroup, .bytes = rows->bytes()});
+    requests.push_back(
+        {.name = "table rows", .group = kCommunicationGroup, .bytes = rows->bytes()});
   }
   if (compresses(options)) {
     const auto memory =
         memory_of(buckets_for(options, crew, plan), plan.setup.gradient, crew.workers, options);
-    requests.push_back({.name = "compression", .group = kCommunicationGroup, .bytes = memory.bytes()});
+    requests.push_back(
+        {.name = "compression", .group = kCommunicationGroup, .bytes = memory.bytes()});
   }
   return requests;
 }

@@ -51,6 +51,8 @@ class Ddp : public Strategy {
   void after_backward(std::size_t block) override;
   UpdateResult update(const UpdateRequest& request) override;
   StepSummary end_step(const StepEnd& mine) override;
+  std::vector<Residual> residuals() override;
+  void leave() override;
 
  private:
   void broadcast_states();

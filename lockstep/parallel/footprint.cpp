@@ -27,6 +27,7 @@ std::vector<Request> memory_of(const ParallelOptions& options,
     job.options = options.server;
     job.optimizer = optimizer;
     job.reduction = options.reduction;
+    job.compression = options.compression;
     job.most_micro_batches = crew.most_micro_batches;
     more = server_memory(job, plan, crew);
   } else if (crew.workers > 1 && options.zero == 0) {

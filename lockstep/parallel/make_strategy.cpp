@@ -14,6 +14,7 @@ ParameterServerJob server_job(const StrategyJob& job) {
   server.optimizer = job.optimizer;
   server.comm = job.comm;
   server.host = job.host;
+  server.compression = job.options.compression;
   server.reduction = job.options.reduction;
   server.most_micro_batches = job.most_micro_batches;
   return server;

@@ -68,13 +68,6 @@ void check(const ParallelOptions& options, int workers) {
   all_reduce_algorithm(options, workers);
   if (options.strategy != StrategyKind::kParameterServer) return;
   if (options.server.place == ServerPlace::kBeside) worker_count(options.server, workers);
-  const Compression compression = options.compression.compression;
-  if (compression != Compression::kNone) {
-    fail(ErrorCode::kUnsupported,
-         "parallel.compression = \"{}\" cannot be had with parallel.strategy = "
-         "\"parameter_server\" yet; use \"ddp\", or \"none\"",
-         name(compression));
-  }
 }
 
 void bind(Config& config, ParallelOptions& options) {

@@ -50,8 +50,7 @@ inline bool has_own_servers(const ParallelOptions& options) {
 // compressed gradients where that has to be the tree.
 std::string all_reduce_algorithm(const ParallelOptions& options, int workers);
 
-// Throws Error(kInvalidArgument), or Error(kUnsupported), for settings that do not fit together or
-// the number of workers.
+// Throws Error(kInvalidArgument) for settings that do not fit together or the number of workers.
 void check(const ParallelOptions& options, int workers);
 
 // Declares the keys; `options` must outlive `config` and stay in place.

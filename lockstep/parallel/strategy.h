@@ -11,6 +11,7 @@
 //     result = strategy.update(request);              the parameters are those of the next step
 //     summary = strategy.end_step(mine);              what all workers did
 //   }
+//   strategy.leave();                                 before the replica goes
 //
 // Everything but the block events is called by all workers in the same order, unless the strategy
 // is not in_lockstep(). Errors: what Communicator throws (a worker that
@@ -74,6 +75,7 @@ struct StepCost {
   double exposed_seconds = 0;        // of these, in which compute waited for it
   std::uint64_t bytes_sent = 0;
   double staleness = 0;  // updates of others that its gradients did not know of
+  bool known = true;     // false: nothing was heard of that worker, or it is gone
 };
 struct StepEnd {
   std::vector<double> losses;  // the sum of each micro-batch of the share, in order
@@ -82,6 +84,15 @@ struct StepEnd {
 struct StepSummary {
   double loss = 0;              // the sum over all micro-batches of the step
   std::vector<StepCost> costs;  // of each worker
+};
+
+// A part of what error feedback (parallel/compression/codec.h) has kept back of gradients.
+struct Residual {
+  nn::FlatRange range;      // in the row of parameters
+  std::span<float> values;  // of these elements
+  // Of this worker's own gradients: every worker has one of each element. Or of sums over workers:
+  // one worker has it.
+  bool of_sums = false;
 };
 
 class Strategy : public nn::BlockListener {
@@ -119,6 +130,15 @@ class Strategy : public nn::BlockListener {
 
   // Brings everything that a checkpoint holds to worker 0's replica.
   virtual void collect() {}
+  // What a checkpoint holds besides: this worker's residuals, without the loss scale, to be read or
+  // written between two steps. None where nothing is kept back, and where workers are not
+  // in_lockstep(): there no moment belongs to all of them.
+  virtual std::vector<Residual> residuals() { return {}; }
+
+  // Before the replica of start() goes, however the run ends: what went on beside compute has
+  // ended, and nothing touches the replica any more. Never throws; nothing but the destructor
+  // follows.
+  virtual void leave() {}
 
   // What this worker does when; off unless somebody has it keep(). Steps and blocks are the
   // trainer's to tell, communication and waiting for it the strategy's.

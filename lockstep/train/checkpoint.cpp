@@ -95,6 +95,11 @@ Checkpoint open_checked(const fs::path& folder) {
   }
   const fs::path states = folder / kStatesFile;
   check_hash(states, io::hash_of_file(states), manifest.files.find(kStatesFile)->second);
+  if (const auto residuals = manifest.files.find(kResidualsFile);
+      residuals != manifest.files.end()) {
+    check_hash(folder / kResidualsFile, io::hash_of_file(folder / kResidualsFile),
+               residuals->second);
+  }
   return {.folder = folder,
           .state = manifest.state,
           .config = read_checked(folder, manifest, kConfigFile),
@@ -146,6 +151,9 @@ void write_checkpoint(const fs::path& folder, const nn::FlatParameters& flat,
   add(kStatesFile, parts.header, parts.data);
   add(kConfigFile, extras.config);
   if (!extras.tokenizer.empty()) add(kTokenizerFile, extras.tokenizer);
+  if (extras.write_residuals) {
+    manifest.files[std::string(kResidualsFile)] = extras.write_residuals(folder / kResidualsFile);
+  }
   io::write_synced(folder / kManifestFile, format_manifest(manifest));
 }
 
@@ -218,6 +226,13 @@ std::optional<TrainState> CheckpointFolder::restore(nn::Replica& replica, const 
                      replica.states(), checkpoint->state.updates == 0);
   replica.round_parameters();
   return checkpoint->state;
+}
+
+std::optional<fs::path> CheckpointFolder::residuals_of(std::int64_t step) const {
+  fs::path file = path(step) / kResidualsFile;
+  std::error_code none;
+  if (!fs::exists(file, none)) return std::nullopt;
+  return file;
 }
 
 Checkpoint open_checkpoint(const fs::path& run_or_checkpoint, const Warn& warn) {

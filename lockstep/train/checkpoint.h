@@ -5,6 +5,8 @@
 //                          "velocity/<parameter>" f32, where the optimizer has them
 //     config.toml          the run's, resolved: its model.* keys describe the model
 //     tokenizer.json       where there is one
+//     residuals.safetensors  where gradients are compressed with error feedback
+//                          (train/residual_exchange.h)
 //     manifest.json        step, updates, loss scale, and size and hash (XXH3, 128 bits) of each of
 //                          the other files
 //
@@ -23,6 +25,7 @@
 #include <vector>
 
 #include "lockstep/base/config.h"
+#include "lockstep/io/hashed_file.h"
 #include "lockstep/nn/replica.h"
 #include "lockstep/train/trainer.h"
 
@@ -41,6 +44,8 @@ struct CheckpointExtras {
   TrainState state;
   std::string config;     // resolved, as TOML
   std::string tokenizer;  // its json(); empty: none
+  // Writes kResidualsFile, where there are any.
+  std::function<io::FileHash(const std::filesystem::path& file)> write_residuals = {};
 };
 
 using Warn = std::function<void(const std::string&)>;
@@ -72,6 +77,8 @@ class CheckpointFolder {
   // optimizer (names what differs), and Error(kProtocol) where there are some but all are damaged:
   // beginning anew would throw the run away.
   std::optional<TrainState> restore(nn::Replica& replica, const Warn& warn) const;
+  // The residuals of that checkpoint, which has just been restored; nothing where it has none.
+  std::optional<std::filesystem::path> residuals_of(std::int64_t step) const;
 
  private:
   std::filesystem::path run_;

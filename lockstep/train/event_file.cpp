@@ -54,7 +54,10 @@ void add_workers(const WorkerCosts& workers, std::vector<Scalar>& scalars) {
   scalars.push_back({"communication_ms", workers.communication_seconds * 1000});
   scalars.push_back({"exposed_ms", workers.exposed_seconds * 1000});
   scalars.push_back({"bytes_sent", static_cast<double>(workers.bytes_sent)});
-  if (workers.staleness != 0) scalars.push_back({"staleness", workers.staleness});
+  if (workers.most_stale != 0) {
+    scalars.push_back({"staleness", workers.staleness});
+    scalars.push_back({"staleness_max", workers.most_stale});
+  }
   if (workers.slowest_rank < 0) return;
   scalars.push_back({"slowest_rank", static_cast<double>(workers.slowest_rank)});
   scalars.push_back({"slowest_ms", workers.slowest_seconds * 1000});

@@ -96,7 +96,8 @@ Manifest parse_manifest(std::string_view text, std::string_view source) {
   }
   const auto files = member<Json>(json, "files", source);
   for (const auto& [name, file] : files.items()) {
-    if (name != kStatesFile && name != kConfigFile && name != kTokenizerFile) {
+    if (name != kStatesFile && name != kConfigFile && name != kTokenizerFile &&
+        name != kResidualsFile) {
       reject_manifest(source, fmt::format("it lists '{}'", name));
     }
     manifest.files[name] = {.bytes = member<std::uint64_t>(file, "bytes", source),

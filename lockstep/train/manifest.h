@@ -29,11 +29,12 @@ namespace lockstep::train {
 inline constexpr std::string_view kStatesFile = "states.safetensors";
 inline constexpr std::string_view kConfigFile = "config.toml";
 inline constexpr std::string_view kTokenizerFile = "tokenizer.json";
+inline constexpr std::string_view kResidualsFile = "residuals.safetensors";
 inline constexpr std::string_view kManifestFile = "manifest.json";
 
 struct Manifest {
   TrainState state;
-  // By name: states and config always, a tokenizer where there is one.
+  // By name: states and config always, a tokenizer and residuals where there are any.
   std::map<std::string, io::FileHash, std::less<>> files;
 };
 

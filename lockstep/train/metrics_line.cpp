@@ -43,6 +43,7 @@ std::optional<WorkerCosts> parse_workers(const MetricsJson& line) {
       .exposed_seconds = seconds("exposed_ms"),
       .bytes_sent = metric_whole<std::uint64_t>(line, "bytes_sent"),
       .staleness = metric_number(line, "staleness", 0),
+      .most_stale = metric_number(line, "staleness_max", 0),
       .slowest_rank = line.contains("slowest_rank") ? metric_whole<int>(line, "slowest_rank") : -1,
       .slowest_seconds = seconds("slowest_ms")};
 }
@@ -73,7 +74,8 @@ std::string metrics_line(const StepRecord& record, bool with_loss_scale) {
     add("communication_ms", workers->communication_seconds * kMilliseconds);
     add("exposed_ms", workers->exposed_seconds * kMilliseconds);
     fmt::format_to(std::back_inserter(line), ",\"bytes_sent\":{}", workers->bytes_sent);
-    if (workers->staleness != 0) add("staleness", workers->staleness);
+    add("staleness", workers->staleness);
+    add("staleness_max", workers->most_stale);
     if (workers->slowest_rank >= 0) {
       fmt::format_to(std::back_inserter(line), ",\"slowest_rank\":{}", workers->slowest_rank);
       add("slowest_ms", workers->slowest_seconds * kMilliseconds);

@@ -12,15 +12,17 @@
 //   checkpoint_ms   after the step; only where there was any, as is
 //   validation_ms
 //   memory_bytes    the most that the process has had in RAM
-//   compute_ms          with more than one worker alone, as all up to slowest_ms (of worker 0 alone
-//                       where they do not wait for each other): from the first micro-batch to the
-//                       update, without waiting, the mean over workers
+//   compute_ms          with more than one worker alone, as all up to slowest_ms (where they do not
+//                       wait for each other of the last share of each, as far as worker 0 has heard
+//                       of it): from the first micro-batch to the update, without waiting, the mean
+//                       over workers
 //   communication_ms    in which something was being sent or received, the mean over workers
 //   exposed_ms          in which compute waited for it, of the worker that waited longest
-//   bytes_sent          of all workers together
-//   staleness           updates of others that gradients did not know of, the mean over workers;
-//                       only where it is not 0
-//   slowest_rank        that computed longest; this and the next only where all workers' are known
+//   bytes_sent          of all workers together, with what servers sent to them
+//   staleness           updates of others that gradients did not know of, the mean over workers; 0
+//                       where workers wait for each other
+//   staleness_max       the same of the worker whose gradients knew least
+//   slowest_rank        that computed longest; this and the next where more than one is known of
 //   slowest_ms          its compute
 //   loss_scale      of f16 alone
 //   skipped         whether the step changed nothing, its gradient being infinite or no number

@@ -35,6 +35,10 @@ std::vector<LinePiece> pieces_of(const Progress& progress) {
   if (const auto& one = progress.straggler) {
     pieces.push_back({fmt::format("rank {} is {:.1f}x slower", one->rank, one->times), 8});
   }
+  if (progress.most_stale > 0) {
+    pieces.push_back(
+        {fmt::format("stale {:.1f}, {:.1f} at most", progress.staleness, progress.most_stale), 3});
+  }
   if (progress.validation_loss) {
     pieces.push_back({fmt::format("val {:.4f}", *progress.validation_loss), 5});
   }
@@ -102,6 +106,8 @@ Progress ProgressMeter::add(const StepRecord& record) {
   progress_.tokens_per_second = tokens_ / seconds_;
   progress_.flops_per_second = step_flops_ * steps_ / seconds_;
   progress_.memory_bytes = record.memory_bytes;
+  progress_.staleness = record.workers ? record.workers->staleness : 0;
+  progress_.most_stale = record.workers ? record.workers->most_stale : 0;
   straggler_.add(metrics.costs);
   progress_.straggler = straggler_.straggler();
   progress_.seconds_left =

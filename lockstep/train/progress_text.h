@@ -25,6 +25,8 @@ struct Progress {
   std::uint64_t memory_bytes = 0;
   double seconds_left = 0;
   std::optional<Straggler> straggler;  // holds the others up
+  double staleness = 0;                // the mean over workers, as the next of the last step
+  double most_stale = 0;               // of the worker that was most so
 };
 
 // Follows a run. Rates are of the last seconds: what happened long ago counts less and less.

@@ -22,6 +22,7 @@ void add_workers(const WorkerCosts& workers, const StepMetrics& metrics, RunHist
   history.exposed_seconds += workers.exposed_seconds;
   history.bytes_sent += workers.bytes_sent;
   history.staleness += workers.staleness;
+  history.most_stale = std::max(history.most_stale, workers.most_stale);
   if (workers.slowest_rank >= 0) ++history.slowest[workers.slowest_rank];
   history.compute.add(step, workers.compute_seconds * kOfASecond);
   history.communication.add(step, workers.communication_seconds * kOfASecond);

@@ -43,6 +43,7 @@ struct RunHistory {
   double exposed_seconds = 0;           // of the worker that waited longest
   std::uint64_t bytes_sent = 0;         // of all
   double staleness = 0;                 // the sum of steps' means
+  double most_stale = 0;                // of any worker in any step
   std::map<int, std::int64_t> slowest;  // in how many steps each rank was
 
   CurveBuilder loss;

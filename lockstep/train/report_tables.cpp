@@ -64,7 +64,8 @@ std::string worker_rows(const RunHistory& history) {
                             share_of(static_cast<double>(slowest->second), steps)));
   }
   if (history.staleness > 0) {
-    rows += row("staleness", fmt::format("{:.2f} updates", history.staleness / steps));
+    rows += row("staleness", fmt::format("{:.2f} updates, {:.1f} at most",
+                                         history.staleness / steps, history.most_stale));
   }
   return rows;
 }

@@ -17,6 +17,7 @@
 #include "lockstep/train/model_of_start.h"
 #include "lockstep/train/nonfinite.h"
 #include "lockstep/train/peak.h"
+#include "lockstep/train/residual_exchange.h"
 #include "lockstep/train/run_folder.h"
 #include "lockstep/train/run_group.h"
 #include "lockstep/train/run_samples.h"
@@ -108,8 +109,16 @@ class Run {
     state = group_.from_leader(state);
     if (state) trainer_.set_state(*state);
     trainer_.start();
+    if (state) restore_residuals(state->steps);
     saved_ = state.has_value();
     return saved_;
+  }
+
+  void restore_residuals(std::int64_t step) {
+    std::optional<std::filesystem::path> file;
+    if (group_.leads()) file = checkpoints_.residuals_of(step);
+    ResidualExchange(group_, *strategy_, trainer_.replica().flat().elements())
+        .restore(file, [&](const std::string& text) { audience_.warning(text); });
   }
 
   std::optional<TrainState> restore() {
@@ -316,12 +325,22 @@ class Run {
                                      {.lane = parallel::TraceLane::kCompute, .kind = "checkpoint"});
     strategy_->collect();
     saved_ = true;
-    if (!group_.leads()) return;
+    ResidualExchange residuals(group_, *strategy_, trainer_.replica().flat().elements());
+    if (group_.leads()) write_checkpoint(residuals);
+    if (residuals.any()) {
+      if (!group_.leads()) residuals.give();
+      saved_ = residuals.settle(saved_);
+    }
+    saving_seconds_ += seconds_since(begin);
+  }
+
+  void write_checkpoint(ResidualExchange& residuals) {
     try {
       checkpoints_.save(trainer_.replica(),
                         {.state = trainer_.state(),
                          .config = config_.resolved(),
-                         .tokenizer = dataset_.tokenizer ? dataset_.tokenizer->json() : ""},
+                         .tokenizer = dataset_.tokenizer ? dataset_.tokenizer->json() : "",
+                         .write_residuals = residual_writer(residuals)},
                         options_.checkpoint);
     } catch (const Error& error) {
       saved_ = false;
@@ -332,7 +351,12 @@ class Run {
           steps.empty() ? "There is none yet"
                         : fmt::format("The one of step {} is as it was", steps.front())));
     }
-    saving_seconds_ += seconds_since(begin);
+  }
+
+  static std::function<io::FileHash(const std::filesystem::path&)> residual_writer(
+      ResidualExchange& residuals) {
+    if (!residuals.any()) return nullptr;
+    return [&](const std::filesystem::path& file) { return residuals.write(file); };
   }
 
   // What is not saved in the end is lost, however well it went before.

@@ -35,7 +35,7 @@ void StragglerWatch::add(std::span<const parallel::StepCost> costs) {
   std::vector<double> seconds;
   for (std::size_t i = 0; i < costs.size(); ++i) {
     const double work = i < work_.size() ? work_[i] : 1;
-    seconds.push_back(work > 0 ? costs[i].compute_seconds / work : 0);
+    seconds.push_back(work > 0 && costs[i].known ? costs[i].compute_seconds / work : 0);
   }
   last_.push_back(slowest_by_far(seconds));
   if (last_.size() > kWindow) last_.pop_front();

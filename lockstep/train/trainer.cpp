@@ -43,6 +43,8 @@ Trainer::Trainer(const TrainOptions& options, Ops& ops, parallel::Strategy& stra
   set_state({});
 }
 
+Trainer::~Trainer() { strategy_.leave(); }
+
 void Trainer::start() {
   strategy_.start(replica_);
   replica_.set_listener(&strategy_);

@@ -201,10 +201,13 @@ TEST_F(TrainServers, GiveTheBitsOfOneWorker) {
   }
 }
 
+// Those who are left validate, save and end without the one that is not.
 TEST_F(TrainServers, GoOnWithoutAWorkerThatIsKilledWhereWorkersDoNotWait) {
-  const pid_t launcher = start(settings(
-      "asp", std::string(kServers) + "parallel.consistency=asp train.steps=600 debug.slow_rank=2 "
-                                     "debug.slow_factor=2 --ranks 3 train.batch=6"));
+  const std::string run =
+      settings("asp", std::string(kServers) +
+                          "parallel.consistency=asp debug.slow_rank=2 debug.slow_factor=2 "
+                          "train.batch=6 train.validate_every=100 checkpoint.every=100 ");
+  const pid_t launcher = start(run + "train.steps=600 --ranks 3");
   wait_for_step("asp", "\"step\":2");
   const auto found = ranks("asp", "2");
   ASSERT_EQ(found.size(), 1u);
@@ -214,6 +217,18 @@ TEST_F(TrainServers, GoOnWithoutAWorkerThatIsKilledWhereWorkersDoNotWait) {
   EXPECT_THAT(text_of(folder / "log.txt"),
               AllOf(HasSubstr("rank 2"), HasSubstr("finished at step 600")));
   expect_nobody_left("asp");
+  std::size_t validations = 0;
+  std::string last;
+  std::ifstream metrics(folder / "asp" / "metrics.jsonl");
+  for (std::string line; std::getline(metrics, line); last = line) {
+    validations += line.find("\"val_loss\":") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_GE(validations, 5u);
+  EXPECT_THAT(last, AllOf(HasSubstr("\"step\":600,"), HasSubstr("\"val_loss\":")));
+  EXPECT_FALSE(states("asp", "00000600").empty());
+  const Outcome outcome = run_lockstep("train " + run + "train.steps=603 --ranks 3");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+  EXPECT_THAT(outcome.text, HasSubstr("goes on after step 600"));
 }
 
 TEST_F(TrainServers, ThatAreKilledEndTheRunAndTheNextStartGoesOn) {

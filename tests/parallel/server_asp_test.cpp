@@ -8,6 +8,8 @@
 #include <set>
 
 #include "lockstep/base/error.h"
+#include "lockstep/parallel/server/piece_service.h"
+#include "lockstep/parallel/server/server_strategy.h"
 #include "tests/parallel/server_fixture.h"
 
 namespace lockstep::parallel::server_test {
@@ -162,11 +164,41 @@ TEST(ServerAsp, TellsHowStaleGradientsWere) {
   const auto after_share = [&](int worker, const Share&, const StepSummary& summary) {
     watch.end(worker);
     const std::lock_guard lock(watch.mutex);
-    most[worker] = std::max(most[worker], summary.costs.at(0).staleness);
+    most[worker] =
+        std::max(most[worker], summary.costs.at(static_cast<std::size_t>(worker)).staleness);
   };
   train_with_servers(training, {.before_share = before_share, .after_share = after_share});
   EXPECT_GT(most[1], 2);
   EXPECT_LE(most[1], 5);
+}
+
+// A worker tells how its next round is to be updated while pieces of the last one wait for credit.
+TEST(ServerAsp, TheNextRoundMayBeAskedForBeforeThisOneHasCome) {
+  Training training;
+  training.servers.consistency = Consistency::kAsp;
+  training.servers.piece_mb = 0.003;
+  const std::unique_ptr<Ops> ops = make_cpu_ops(1);
+  const ServedLayout layout = layout_for(job_of(training), make_trainee(training, *ops).plan());
+  SilentWire wire;
+  PieceService service(training.servers, layout, 0, 1, *ops, wire);
+  const auto ask = [&](std::uint64_t round) {
+    const std::string request = RoundRequest{.updates = 0, .rate = 1e-3}.encode();
+    service.request(0, {.kind = Kind::kRequest, .round = round}, std::as_bytes(std::span(request)));
+  };
+  const auto push = [&](std::uint32_t piece, std::uint64_t round) {
+    const Header header{.kind = Kind::kPush,
+                        .piece = piece,
+                        .round = round,
+                        .bytes = layout.pieces[piece].range.elements * sizeof(float)};
+    std::ranges::fill(service.place(0, header), std::byte{0});
+    service.push(0, header);
+  };
+  ask(1);
+  push(0, 1);
+  ask(2);
+  EXPECT_NO_THROW(push(1, 1));
+  EXPECT_NO_THROW(push(1, 2));
+  EXPECT_THROW(push(1, 3), Error) << "nobody has asked for it";
 }
 
 TEST(ServerAsp, RefusesAScaledLoss) {

@@ -147,6 +147,16 @@ TEST(ServerBsp, KeepsItsBitsOnAnEmulatedLink) {
   expect_equal_to_alone(training, "emulated");
 }
 
+// Pieces that are out come back to where the replica was, unless the worker waits for them.
+TEST(ServerBsp, AWorkerMayEndWithoutCollecting) {
+  Training training;
+  training.workers = 2;
+  training.collects = false;
+  training.emulate = "100Mbit,1ms";
+  const std::vector<Result> workers = train_with_servers(training);
+  EXPECT_EQ(workers[0].losses, train_alone(training).losses);
+}
+
 TEST(ServerBsp, ServesALinearModelOfOnePiece) {
   Training training;
   training.model = nn::Tiny::kLinear;

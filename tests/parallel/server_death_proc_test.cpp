@@ -109,6 +109,7 @@ TEST(ServerDeath, AWorkerThatDiesIsNamedWithBsp) {
     training.workers = 3;
     training.servers.place = place;
     training.servers.piece_mb = 0.003;
+    if (place == ServerPlace::kOwn) training.compression.compression = Compression::kInt8;
     const Outcome outcome = run_job(training, [](int worker, const Share& share, const Shared&) {
       if (worker == 2 && share.step == 2) ::raise(SIGKILL);
     });
@@ -133,6 +134,7 @@ TEST(ServerDeath, AWorkerThatDiesIsDoneWithoutWithAspAndSsp) {
     training.steps = 4;
     training.servers = {
         .servers = 2, .consistency = consistency, .staleness = 0, .piece_mb = 0.003};
+    if (consistency == Consistency::kAsp) training.compression.compression = Compression::kTopk;
     const Outcome outcome = run_job(training, [](int worker, const Share&, const Shared&) {
       if (worker == 2) ::raise(SIGKILL);
     });
@@ -150,6 +152,7 @@ TEST(ServerDeath, AServerThatDiesIsNamed) {
       training.steps = 1000;
       training.servers = {
           .servers = 2, .place = ServerPlace::kOwn, .consistency = consistency, .piece_mb = 0.003};
+      if (victim == 1) training.compression.compression = Compression::kBf16;
       const Outcome outcome =
           run_job(training, [&](int worker, const Share& share, const Shared& shared) {
             if (worker == 0 && share.step >= 2) ::kill(shared.pids[2 + victim], SIGKILL);

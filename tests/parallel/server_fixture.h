@@ -10,6 +10,7 @@
 #include "lockstep/comm/native/threads.h"
 #include "lockstep/parallel/local_update.h"
 #include "lockstep/parallel/server/parameter_server.h"
+#include "lockstep/parallel/server/server_wire.h"
 #include "lockstep/parallel/server/worker_sum.h"
 #include "tests/nn/tiny_models.h"
 
@@ -18,13 +19,16 @@ namespace lockstep::parallel::server_test {
 struct Training {
   ServerOptions servers;
   optim::OptimizerOptions optimizer{.clip = 0};
+  CompressionOptions compression;
   nn::Tiny model = nn::Tiny::kGpt2;
   bool wide = false;  // a GPT-2 with an embedding of more than one chunk of the norm
   DType dtype = DType::kF32;
+  DType gradient = DType::kF32;
   double loss_scale = 1;
   int workers = 1;
   int micro_batches = 4;  // of a step
   int steps = 3;
+  bool collects = true;
   bool expects = true;  // whether updates are told of beforehand
   Reduction reduction = Reduction::kFast;
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);
@@ -41,6 +45,7 @@ inline ParameterServerJob job_of(const Training& training) {
   ParameterServerJob job;
   job.options = training.servers;
   job.optimizer = training.optimizer;
+  job.compression = training.compression;
   job.comm.timeout = training.timeout;
   job.comm.emulate = training.emulate;
   job.reduction = training.reduction;
@@ -62,8 +67,9 @@ inline nn::Model model_for(const Training& training) {
 }
 
 inline nn::Replica make_trainee(const Training& training, Ops& ops) {
-  return nn::make_replica(model_for(training), nn::tiny_setup(training.model, training.dtype), ops,
-                          state_of(training.optimizer));
+  nn::Setup setup = nn::tiny_setup(training.model, training.dtype);
+  setup.gradient = training.gradient;
+  return nn::make_replica(model_for(training), setup, ops, state_of(training.optimizer));
 }
 
 // The sum of losses; gradients are added up.
@@ -158,6 +164,10 @@ inline Result train_worker(const Training& training, Strategy& strategy, const H
   const std::unique_ptr<Ops> ops = make_cpu_ops(1);
   nn::Replica replica = make_trainee(training, *ops);
   replica.initialise(strategy.worker() == 0 ? 5 : 6);  // worker 0's is what counts
+  const struct Leaving {
+    Strategy& strategy;
+    ~Leaving() { strategy.leave(); }
+  } leaving{strategy};  // before the replica goes
   strategy.start(replica);
   replica.set_listener(&strategy);
   Result result;
@@ -186,7 +196,7 @@ inline Result train_worker(const Training& training, Strategy& strategy, const H
     steps = share->step;
     if (hooks.after_share) hooks.after_share(strategy.worker(), *share, summary);
   }
-  strategy.collect();
+  if (training.collects) strategy.collect();
   take_rows(replica, result);
   return result;
 }
@@ -207,5 +217,12 @@ inline std::vector<Result> train_with_servers(const Training& training, const Ho
       comm);
   return results;
 }
+
+// Of a server that nobody hears.
+struct SilentWire final : ServerWire {
+  void to_worker(int, OutMessage) override {}
+  void to_control(int, OutMessage) override {}
+  void to_server(int, OutMessage) override {}
+};
 
 }  // namespace lockstep::parallel::server_test

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <numeric>
 
 #include "lockstep/base/error.h"
@@ -70,12 +71,24 @@ TEST(ServedLayout, ComesBackFromItsBytesAndIsRefusedWithOneMissing) {
   const ServedLayout layout{.pieces = cut_pieces(tiny_plan(*ops).flat, 0.003, false, 2),
                             .parameter = DType::kBF16,
                             .gradient = DType::kF32,
+                            .compression = {.compression = Compression::kTopk, .ratio = 0.25},
                             .optimizer = {.kind = optim::OptimizerKind::kSgd, .clip = 0.25}};
   const std::string bytes = encode_layout(layout);
   const auto decoded = decode_layout(std::as_bytes(std::span(bytes)), 2);
   EXPECT_EQ(hash_of(decoded), hash_of(layout));
   for (const std::size_t size : {bytes.size() - 1, std::size_t{3}, std::size_t{0}}) {
     EXPECT_THROW(decode_layout(std::as_bytes(std::span(bytes)).first(size), 2), Error) << size;
+  }
+  ServedLayout other = layout;
+  other.compression.ratio = 0.125;
+  EXPECT_NE(hash_of(other), hash_of(layout));
+  for (const CompressionOptions nonsense :
+       {CompressionOptions{.compression = static_cast<Compression>(7)},
+        CompressionOptions{.compression = Compression::kTopk, .ratio = 2},
+        CompressionOptions{.compression = Compression::kTopk, .ratio = std::nan("")}}) {
+    other.compression = nonsense;
+    const std::string text = encode_layout(other);
+    EXPECT_THROW(decode_layout(std::as_bytes(std::span(text)), 2), Error);
   }
 }
 

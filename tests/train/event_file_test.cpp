@@ -187,6 +187,7 @@ TEST_F(EventFile, TellsWhereTheTimeOfSeveralWorkersWent) {
                     .exposed_seconds = 0.125,
                     .bytes_sent = 4096,
                     .staleness = 2,
+                    .most_stale = 5,
                     .slowest_rank = 3,
                     .slowest_seconds = 0.75};
   observer->step(shared);
@@ -196,6 +197,7 @@ TEST_F(EventFile, TellsWhereTheTimeOfSeveralWorkersWent) {
                                                                 {"exposed_ms", 125.0F},
                                                                 {"bytes_sent", 4096.0F},
                                                                 {"staleness", 2.0F},
+                                                                {"staleness_max", 5.0F},
                                                                 {"slowest_rank", 3.0F},
                                                                 {"slowest_ms", 750.0F}}) {
     EXPECT_EQ(scalars.at(name), value) << name;

@@ -60,9 +60,11 @@ TEST(MetricsLine, TellsWhereTheTimeOfSeveralWorkersWent) {
   const std::string line = metrics_line(record, false);
   EXPECT_THAT(line, HasSubstr(",\"compute_ms\":500.0,\"communication_ms\":250.0,"
                               "\"exposed_ms\":125.0,\"bytes_sent\":9007199254740993,"
+                              "\"staleness\":0.0,\"staleness_max\":0.0,"
                               "\"slowest_rank\":3,\"slowest_ms\":750.0,"));
   record.workers->staleness = 1.5;
-  EXPECT_THAT(metrics_line(record, false), HasSubstr(",\"staleness\":1.5,"));
+  record.workers->most_stale = 4;
+  EXPECT_THAT(metrics_line(record, false), HasSubstr(",\"staleness\":1.5,\"staleness_max\":4.0,"));
   const auto back = parse_metrics_line(metrics_line(record, false));
   ASSERT_TRUE(back && back->workers);
   EXPECT_EQ(back->workers->compute_seconds, 0.5);
@@ -70,6 +72,7 @@ TEST(MetricsLine, TellsWhereTheTimeOfSeveralWorkersWent) {
   EXPECT_EQ(back->workers->exposed_seconds, 0.125);
   EXPECT_EQ(back->workers->bytes_sent, record.workers->bytes_sent);
   EXPECT_EQ(back->workers->staleness, 1.5);
+  EXPECT_EQ(back->workers->most_stale, 4);
   EXPECT_EQ(back->workers->slowest_rank, 3);
   EXPECT_EQ(back->workers->slowest_seconds, 0.75);
   record.workers->slowest_rank = -1;

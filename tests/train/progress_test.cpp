@@ -172,6 +172,15 @@ TEST(ProgressMeter, NamesAStragglerWhileThereIsOne) {
   EXPECT_FALSE(after(20, 1).straggler);
 }
 
+TEST(ProgressMeter, TellsHowStaleGradientsAre) {
+  ProgressMeter meter{RunFacts()};
+  StepRecord record = took(1, 1);
+  record.workers = {.staleness = 0, .most_stale = 0};
+  EXPECT_THAT(progress_line(meter.add(record)), Not(HasSubstr("stale")));
+  record.workers = {.staleness = 1.25, .most_stale = 4};
+  EXPECT_THAT(progress_line(meter.add(record)), HasSubstr("  stale 1.2, 4.0 at most  "));
+}
+
 TEST(ProgressText, OpensAndCloses) {
   RunFacts facts;
   facts.folder = "runs/a";

@@ -221,6 +221,14 @@ TEST_F(ReportFile, TellsWhereTheTimeOfSeveralWorkersWent) {
   }
   EXPECT_THAT(page, Not(HasSubstr("One step")));
   EXPECT_THAT(page, Not(HasSubstr("staleness")));
+  StepRecord stale = record(21);
+  stale.workers = {.compute_seconds = 0.15, .staleness = 10.5, .most_stale = 17};
+  these.first_step = 21;
+  metrics->begin(these);
+  metrics->step(stale);
+  observer->begin(these);
+  observer->end({.seconds = 15});
+  EXPECT_THAT(bytes_of(folder_ / "report.html"), HasSubstr("0.50 updates, 17.0 at most"));
 }
 
 TEST_F(ReportFile, NeedsNothingElse) {

@@ -91,6 +91,7 @@ TEST(WorkerCosts, AreMeansTheLongestWaitAndAllBytes) {
   EXPECT_DOUBLE_EQ(all->exposed_seconds, 0.7);
   EXPECT_EQ(all->bytes_sent, 60U);
   EXPECT_DOUBLE_EQ(all->staleness, 1);
+  EXPECT_DOUBLE_EQ(all->most_stale, 3);
   EXPECT_EQ(all->slowest_rank, 1);
   EXPECT_DOUBLE_EQ(all->slowest_seconds, 4);
   EXPECT_FALSE(costs_of_workers(std::span(costs).first(1), 1));
@@ -98,13 +99,27 @@ TEST(WorkerCosts, AreMeansTheLongestWaitAndAllBytes) {
 }
 
 TEST(WorkerCosts, OfWhoKnowsNobodyElseAreItsOwn) {
-  const parallel::StepCost mine{.compute_seconds = 2, .exposed_seconds = 1, .staleness = 1.5};
-  const auto known = costs_of_workers(std::span(&mine, 1), 3);
+  const parallel::StepCost unknown{.compute_seconds = 9, .staleness = 9, .known = false};
+  const std::vector<parallel::StepCost> costs = {
+      unknown, {.compute_seconds = 2, .exposed_seconds = 1, .staleness = 1.5}, unknown};
+  const auto known = costs_of_workers(costs, 3);
   ASSERT_TRUE(known);
   EXPECT_EQ(known->compute_seconds, 2);
   EXPECT_EQ(known->exposed_seconds, 1);
   EXPECT_EQ(known->staleness, 1.5);
+  EXPECT_EQ(known->most_stale, 1.5);
   EXPECT_EQ(known->slowest_rank, -1);
+  EXPECT_FALSE(costs_of_workers(std::span(costs).first(1), 3));
+}
+
+TEST(WorkerCosts, LeaveOutWhoIsGone) {
+  const std::vector<parallel::StepCost> costs = {
+      {.compute_seconds = 9, .known = false}, {.compute_seconds = 1}, {.compute_seconds = 3}};
+  const auto known = costs_of_workers(costs, 3);
+  ASSERT_TRUE(known);
+  EXPECT_EQ(known->compute_seconds, 2);
+  EXPECT_EQ(known->slowest_rank, 2);
+  EXPECT_EQ(known->slowest_seconds, 3);
 }
 
 }  // namespace

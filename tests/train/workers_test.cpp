@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/native/threads.h"
 #include "lockstep/parallel/ddp.h"
+#include "lockstep/parallel/make_strategy.h"
 #include "lockstep/train/trainer.h"
 #include "tests/train/random_sequences.h"
 
@@ -163,6 +164,44 @@ TEST(Workers, LearnWithCompressedGradientsAndSendLess) {
   }
   options.parallel.reduction = Reduction::kTree;
   EXPECT_THROW(together(options, 2), Error);
+}
+
+TEST(Workers, LearnWithCompressedGradientsThroughServers) {
+  using parallel::Consistency;
+  for (const Consistency consistency : {Consistency::kBsp, Consistency::kAsp, Consistency::kSsp}) {
+    for (const auto compression : parallel::kAllCompressions) {
+      TrainOptions options = options_of(1, Reduction::kFast);
+      options.model.dropout = 0;
+      options.precision =
+          consistency == Consistency::kSsp ? plan::Precision::kBf16 : plan::Precision::kF32;
+      options.batch.workers = 2;
+      parallel::StrategyJob job{.options = options.parallel, .optimizer = options.optimizer};
+      job.options.strategy = parallel::StrategyKind::kParameterServer;
+      job.options.server = {.servers = 2, .consistency = consistency, .piece_mb = 0.002};
+      job.options.compression = {.compression = compression, .ratio = 0.1};
+      job.most_micro_batches = solved(options.batch).accumulation;
+      run_threads(2, [&](Communicator& world) {
+        const auto strategy = make_strategy(job, &world);
+        const auto ops = make_cpu_ops(1);
+        Trainer trainer(options, *ops, *strategy);
+        trainer.start();
+        Sequences sequences(kSequences, 7);
+        const auto batches = sequences.batches(1);
+        std::vector<double> losses;
+        while (const auto share =
+                   strategy->next(step_plan(options.batch), trainer.state().steps, 40)) {
+          const auto mine =
+              std::span(batches).subspan(static_cast<std::size_t>(share->first_micro_batch),
+                                         static_cast<std::size_t>(share->micro_batches));
+          losses.push_back(trainer.step(mine, *share).value().loss);
+        }
+        // A worker of asp may have come too late to do anything.
+        if (losses.size() < 10) return;
+        EXPECT_LT(losses.back(), losses.front() - 0.5)
+            << name(compression) << ' ' << name(consistency);
+      });
+    }
+  }
 }
 
 TEST(Workers, TakeWhatIsPlanned) {

@@ -60,6 +60,7 @@ bool run_data_parallel(const DataParallelBench& bench) {
     std::fflush(stdout);
     // After each: what an interrupted bench has found is not lost.
     if (!bench.json.empty()) write_file(bench.json, to_json(reports));
+    if (session.interrupted()) throw *session.interrupted();
   }
   return std::none_of(reports.begin(), reports.end(),
                       [](const data_parallel::CaseReport& report) { return report.failed(); });

@@ -36,8 +36,9 @@ struct DataParallelBench {
 std::vector<std::string_view> data_parallel_cases();
 
 // Runs, prints a table for each case as it is done, writes the JSON. False where a run of ours
-// failed; bars that are not met are results, not failures. Throws Error(kAborted) when interrupted
-// and Error(kInvalidArgument) for settings that cannot be.
+// failed; bars that are not met are results, not failures. Throws Error(kAborted) when interrupted,
+// after printing what the case under way has found by then, and Error(kInvalidArgument) for
+// settings that cannot be.
 bool run_data_parallel(const DataParallelBench& bench);
 
 }  // namespace lockstep::bench

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/link_emulation.h"
+#include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
 #include "lockstep/bench/data_parallel/session.h"
 
@@ -15,7 +16,9 @@ namespace {
 
 constexpr int kRanks = 2;
 constexpr std::chrono::microseconds kDelay{100};
-constexpr double kLeastRate = 1000;  // bytes per second
+constexpr double kLeastRate = 1000;        // bytes per second
+constexpr double kBackwardsPerUpdate = 4;  // at least so many times as long as an update
+constexpr std::size_t kMostSequences = 64;
 
 // To four digits, which is more than the measuring is worth.
 double rounded(double rate) {
@@ -25,40 +28,58 @@ double rounded(double rate) {
 
 }  // namespace
 
-// Without emulation, so that nothing is between backward and its clock. Of an all-reduce among two
-// every card sends, and receives, half of what both send.
+// Without emulation, so that nothing is between backward and its clock.
+Session::LinkedStep Session::time_linked_step() {
+  LinkedStep step;
+  // The quickest: what else the machine does only ever makes it longer.
+  const auto quickest = [](const std::vector<double>& seconds) {
+    return seconds.empty() ? 0 : *std::min_element(seconds.begin(), seconds.end());
+  };
+  const auto look = [&](const std::filesystem::path& folder) {
+    try {
+      step.backward = quickest(span_seconds(folder, "backward"));
+      step.update = quickest(span_seconds(folder, "update"));
+    } catch (const Error& error) {
+      step.problem = error.what();
+    }
+  };
+  const Trained trained = run(
+      "link", fmt::format("how long backward of {} takes", counted(linked_sequences(), "sequence")),
+      {with(linked_model(), {"train.trace=true"}), kRanks}, look);
+  if (!trained.problem.empty()) step.problem = trained.problem;
+  if (step.problem.empty() && step.backward == 0) {
+    step.problem = "the trace of the run tells of no backward";
+  }
+  const auto& costs = trained.steps.empty() ? std::nullopt : trained.steps.back().ranks;
+  if (step.problem.empty() && (!costs || costs->bytes_sent == 0)) {
+    step.problem = "the metrics of the run do not tell what was sent (bytes_sent)";
+  }
+  if (!step.problem.empty()) return step;
+  // Of an all-reduce among two every card sends, and receives, half of what both send.
+  step.bytes = static_cast<double>(costs->bytes_sent) / kRanks;
+  return step;
+}
+
 Link Session::find_link() {
   if (!bench_.link.empty()) {
     return {.emulate = to_text(parse_link_emulation(bench_.link)), .how = "as told"};
   }
-  std::vector<double> backward;
-  std::string problem;
-  const auto look = [&](const std::filesystem::path& folder) {
-    try {
-      backward = backward_seconds(folder);
-    } catch (const Error& error) {
-      problem = error.what();
-    }
-  };
-  const Trained trained = run("link", "how long backward takes",
-                              {with(linked_model(), {"train.trace=true"}), kRanks}, look);
-  if (!trained.problem.empty()) problem = trained.problem;
-  if (problem.empty() && backward.empty()) problem = "the trace of the run tells of no backward";
-  const auto& costs = trained.steps.empty() ? std::nullopt : trained.steps.back().ranks;
-  if (problem.empty() && (!costs || costs->bytes_sent == 0)) {
-    problem = "the metrics of the run do not tell what was sent (bytes_sent)";
+  LinkedStep step = time_linked_step();
+  // The update takes as long for one token as for many. Where it is much of a step, there is little
+  // to overlap, whoever overlaps it: then a step has more sequences.
+  if (step.problem.empty() && bench_.batch == 0) {
+    const double short_of = kBackwardsPerUpdate * step.update / step.backward;
+    while (linked_growth_ < short_of && linked_sequences() < kMostSequences) linked_growth_ *= 2;
+    if (linked_growth_ > 1) step = time_linked_step();
   }
-  if (!problem.empty()) {
-    return {.problem = "no link was found: " + problem};
-  }
-  // The quickest: what else the machine does only ever makes it longer.
-  const double seconds = *std::min_element(backward.begin(), backward.end());
-  const double bytes = static_cast<double>(costs->bytes_sent) / kRanks;
-  const LinkEmulation link{.bytes_per_second = rounded(std::max(bytes / seconds, kLeastRate)),
-                           .delay = kDelay};
-  return {
-      .emulate = to_text(link),
-      .how = fmt::format("{} in the {} of backward", format_bytes(bytes), format_seconds(seconds))};
+  if (!step.problem.empty()) return {.problem = "no link was found: " + step.problem};
+  const LinkEmulation link{
+      .bytes_per_second = rounded(std::max(step.bytes / step.backward, kLeastRate)),
+      .delay = kDelay};
+  return {.emulate = to_text(link),
+          .how = fmt::format("{} in the {} of backward of {} x {} tokens", format_bytes(step.bytes),
+                             format_seconds(step.backward), linked_sequences(),
+                             options_of(linked_model()).train.batch.sequence)};
 }
 
 const Link& Session::link() {

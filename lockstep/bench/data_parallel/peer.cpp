@@ -159,8 +159,8 @@ void add_peers(Session& session, std::string_view name, const train::RunOptions&
     turn.problem = problem;
     turn.ours = false;
     turn.once = [&session, way, options, name = std::string(name), program = python.program] {
-      fmt::print(stderr, "lockstep: {}: {} ...\n", name, way.name);
-      return train_peer(session, program, options, way);
+      return session.told(name, way.name,
+                          [&] { return train_peer(session, program, options, way); });
     };
     turns.push_back(std::move(turn));
   }

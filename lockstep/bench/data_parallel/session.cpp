@@ -6,7 +6,10 @@
 #include <cstdio>
 #include <utility>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/counter_rng.h"
+#include "lockstep/base/text.h"
+#include "lockstep/base/units.h"
 #include "lockstep/bench/statistics.h"
 #include "lockstep/data/token_writer.h"
 
@@ -21,6 +24,23 @@ constexpr std::int64_t kTokens = 1 << 18;  // of made-up data
 constexpr int kLetters = 65;               // kinds of them in the recipe's usual text
 constexpr int kRecipeSteps = 2000;
 constexpr int kValidationBatches = 20;
+
+// A line for what is done, so that a bench that is ended has told of it.
+void tell_of(const Trained& trained, std::string_view name, std::string_view setting,
+             double seconds) {
+  std::string how = "failed";
+  if (trained.problem.empty() && !trained.steps.empty()) {
+    std::vector<double> steps;
+    for (const TrainedStep& step : trained.steps) steps.push_back(step.seconds);
+    std::sort(steps.begin(), steps.end());
+    how = fmt::format("{} of {} (median)", counted(steps.size(), "step"),
+                      format_seconds(quantile(steps, 0.5)));
+    if (const auto loss = trained.validation_loss()) {
+      how += fmt::format(", validation loss {:.4f}", *loss);
+    }
+  }
+  fmt::print(stderr, "lockstep: {}: {}: {}, in {}\n", name, setting, how, format_seconds(seconds));
+}
 
 }  // namespace
 
@@ -101,6 +121,10 @@ std::vector<std::string> Session::timed_model(int batch, int sequence) {
   return settings;
 }
 
+std::size_t Session::linked_sequences() {
+  return static_cast<std::size_t>(options_of(linked_model()).train.batch.sequences);
+}
+
 std::vector<std::string> Session::recipe(int steps) {
   std::vector<std::string> settings{"model.layers=4",
                                     "model.heads=4",
@@ -147,14 +171,33 @@ fs::path Session::tokens(std::int64_t vocabulary) {
   return path;
 }
 
+Trained Session::told(std::string_view name, std::string_view setting,
+                      const std::function<Trained()>& once) {
+  Trained trained;
+  if (!interrupted_) {
+    fmt::print(stderr, "lockstep: {}: {} ...\n", name, setting);
+    const auto begin = SteadyClock::now();
+    try {
+      trained = once();
+      tell_of(trained, name, setting, seconds_since(begin));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kAborted) throw;
+      interrupted_ = error;
+    }
+  }
+  if (interrupted_) return {.problem = fmt::format("not run: {}", interrupted_->what())};
+  return trained;
+}
+
 Trained Session::run(std::string_view name, std::string_view setting, const Training& training,
                      const Look& look) {
-  fmt::print(stderr, "lockstep: {}: {} ...\n", name, setting);
-  const ScratchFolder folder;
-  const fs::path run = folder.path() / "run";
-  Trained trained = run_training(bench_.command, training, run, interrupt_);
-  if (trained.problem.empty() && look) look(run);
-  return trained;
+  return told(name, setting, [&] {
+    const ScratchFolder folder;
+    const fs::path run = folder.path() / "run";
+    Trained trained = run_training(bench_.command, training, run, interrupt_);
+    if (trained.problem.empty() && look) look(run);
+    return trained;
+  });
 }
 
 Turn Session::turn(std::string_view name, std::string setting, Training training) {
@@ -165,13 +208,15 @@ Turn Session::turn(std::string_view name, std::string setting, Training training
   return turn;
 }
 
-void Session::by_turns(std::span<Turn> turns) const {
+void Session::by_turns(std::span<Turn> turns) {
   for (int run = 0; run < bench_.runs; ++run) {
     for (Turn& turn : turns) {
-      if (!turn.problem.empty()) continue;
+      if (!turn.problem.empty() || (interrupted_ && turn.turns > 0)) continue;
       Trained trained = turn.once();
+      if (interrupted_ && turn.turns > 0) continue;  // what it has stands
       turn.problem = trained.problem;
       if (!turn.problem.empty() || trained.steps.empty()) continue;
+      ++turn.turns;
       const std::size_t first = std::min(kFirstSteps, trained.steps.size() - 1);
       turn.steps.insert(turn.steps.end(),
                         trained.steps.begin() + static_cast<std::ptrdiff_t>(first),

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/scratch_folder.h"
 #include "lockstep/bench/data_parallel/bench_data_parallel.h"
 #include "lockstep/bench/data_parallel/report.h"
@@ -31,6 +32,7 @@ struct Turn {
   std::function<Trained()> once;
   std::vector<TrainedStep> steps;  // of all turns, without the first ones of each
   std::string problem;             // of the turn that failed; there was none after it
+  int turns = 0;                   // that went well
   bool ours = true;                // not a peer
 
   double median(const std::function<double(const TrainedStep&)>& of) const;
@@ -52,8 +54,9 @@ class Session {
   // `batch` sequences of `sequence` tokens, or what the bench was told. Of settings the last
   // counts, and the bench's stand behind those of a case.
   std::vector<std::string> timed_model(int batch, int sequence);
-  // The same for the steps that are taken over an emulated link: few tokens, much to send.
-  std::vector<std::string> linked_model() { return timed_model(2, 256); }
+  // The same for the steps that are taken over an emulated link: few tokens, much to send; but so
+  // many that the update is a small part of a step, once link() has been asked for.
+  std::vector<std::string> linked_model() { return timed_model(2 * linked_growth_, 256); }
   // The small model on letters of `lockstep bench recipe`, or on made-up tokens without a text.
   std::vector<std::string> recipe(int steps);
   int steps(int usual) const { return bench_.steps > 0 ? bench_.steps : usual; }
@@ -65,12 +68,18 @@ class Session {
   static std::vector<std::string> with(std::vector<std::string> settings,
                                        const std::vector<std::string>& more);
 
+  // Does it, with a line to stderr before and after. A signal does not throw: the run that it ends,
+  // and all after it, have it as their problem, so that a case can still tell what it has.
+  Trained told(std::string_view name, std::string_view setting,
+               const std::function<Trained()>& once);
   // One run, in a folder that `look` may read before it goes.
   using Look = std::function<void(const std::filesystem::path& folder)>;
   Trained run(std::string_view name, std::string_view setting, const Training& training,
               const Look& look = {});
   Turn turn(std::string_view name, std::string setting, Training training);
-  void by_turns(std::span<Turn> turns) const;
+  void by_turns(std::span<Turn> turns);
+  // What ended the bench, if something did.
+  const std::optional<Error>& interrupted() const { return interrupted_; }
 
   // Found on first use.
   const Link& link();
@@ -78,12 +87,23 @@ class Session {
  private:
   std::filesystem::path tokens(std::int64_t vocabulary);
   bool describes_a_model() const;
+  // A step without an emulated link: its quickest backward and update, and what a rank sends.
+  struct LinkedStep {
+    double backward = 0;  // seconds
+    double update = 0;
+    double bytes = 0;
+    std::string problem;
+  };
+  LinkedStep time_linked_step();
+  std::size_t linked_sequences();
   Link find_link();
 
   const DataParallelBench& bench_;
   const Interrupt& interrupt_;
   ScratchFolder scratch_;
   std::optional<Link> link_;
+  int linked_growth_ = 1;
+  std::optional<Error> interrupted_;
 };
 
 }  // namespace lockstep::bench::data_parallel

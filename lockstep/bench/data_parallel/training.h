@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/bench/interrupt.h"
@@ -53,8 +54,9 @@ struct StepStamp {
 };
 std::vector<StepStamp> step_stamps(const std::filesystem::path& folder);
 
-// How long backward took in a step, the mean over ranks, by a run's trace.json, for each step that
-// it has. Throws what train::read_trace() does where there is no such trace.
-std::vector<double> backward_seconds(const std::filesystem::path& folder);
+// How long the spans of a kind ("backward", "update") took in a step, the mean over ranks, by a
+// run's trace.json, for each step that it has. Throws what train::read_trace() does where there is
+// no such trace.
+std::vector<double> span_seconds(const std::filesystem::path& folder, std::string_view kind);
 
 }  // namespace lockstep::bench::data_parallel

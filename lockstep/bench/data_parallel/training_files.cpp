@@ -67,13 +67,13 @@ std::vector<StepStamp> step_stamps(const fs::path& folder) {
   return stamps;
 }
 
-std::vector<double> backward_seconds(const fs::path& folder) {
+std::vector<double> span_seconds(const fs::path& folder, std::string_view kind) {
   constexpr double kNanoseconds = 1e9;  // of a second
   const std::vector<train::RankTrace> ranks = train::read_trace(train::trace_path(folder));
   std::map<std::int64_t, double> sums;  // by step
   for (const train::RankTrace& rank : ranks) {
     for (const parallel::TraceSpan& span : rank.spans) {
-      if (span.kind != "backward") continue;
+      if (span.kind != kind) continue;
       sums[span.step] += static_cast<double>(span.end - span.begin) / kNanoseconds;
     }
   }

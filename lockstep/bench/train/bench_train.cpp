@@ -9,9 +9,11 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/units.h"
 #include "lockstep/bench/statistics.h"
 #include "lockstep/bench/train/helper.h"
 #include "lockstep/bench/train/peer_environment.h"
@@ -37,6 +39,13 @@ void print_now(const std::string& text) {
 void tell(const std::string& text) {
   if (::isatty(STDERR_FILENO) == 0) return;
   fmt::print(stderr, "\r\033[K{}", text);
+  std::fflush(stderr);
+}
+
+// What is done stays to be read, also in a file.
+void tell_done(const std::string& text) {
+  tell("");
+  fmt::print(stderr, "lockstep: {}\n", text);
   std::fflush(stderr);
 }
 
@@ -91,16 +100,22 @@ class Contender {
     for (int i = 0; i < kWarmUpSteps; ++i) {
       tell(fmt::format("{}: warm-up step {} of {}", helper_.name(), i + 1, kWarmUpSteps));
       const auto answer = ask("step");
-      if (answer && i == 0) result_.first_loss = answer->value("loss", std::nan(""));
+      if (!answer) return;
+      if (i == 0) result_.first_loss = answer->value("loss", std::nan(""));
+      tell_done(fmt::format("{}: warm-up step {} of {} took {}", helper_.name(), i + 1,
+                            kWarmUpSteps, format_seconds(answer->value("seconds", 0.0))));
     }
     ask("reset");
   }
 
-  void step() {
-    if (const auto answer = ask("step")) {
-      result_.seconds.push_back(answer->value("seconds", 0.0));
-      result_.last_loss = answer->value("loss", std::nan(""));
-    }
+  void step(int number, int count) {
+    tell(fmt::format("{}: step {} of {}", helper_.name(), number, count));
+    const auto answer = ask("step");
+    if (!answer) return;
+    result_.seconds.push_back(answer->value("seconds", 0.0));
+    result_.last_loss = answer->value("loss", std::nan(""));
+    tell_done(fmt::format("{}: step {} of {} took {}", helper_.name(), number, count,
+                          format_seconds(result_.seconds.back())));
   }
 
   // After the last step; products would count as its memory.
@@ -113,11 +128,6 @@ class Contender {
         result_.gemm_flops = answer->value("flops_per_second", 0.0);
       }
     }
-    if (!helper_.failure().empty()) {
-      result_.problem = helper_.failure();
-      result_.seconds.clear();
-    }
-    std::sort(result_.seconds.begin(), result_.seconds.end());
   }
 
   double products() {
@@ -125,8 +135,14 @@ class Contender {
     return answer ? answer->value("flops_per_second", 0.0) : 0;
   }
 
-  TrainResult& result() { return result_; }
-  const std::string& name() const { return helper_.name(); }
+  // So far.
+  TrainResult result() const {
+    TrainResult result = result_;
+    result.problem = helper_.failure();
+    if (!result.problem.empty()) result.seconds.clear();
+    std::sort(result.seconds.begin(), result.seconds.end());
+    return result;
+  }
   const std::string& failure() const { return helper_.failure(); }
 
  private:
@@ -163,6 +179,24 @@ void add_peers(const TrainBench& bench, const TrainWork& work, const Interrupt& 
   }
 }
 
+// Steps of all, by turns, as far as no signal ends them: then what it says.
+std::optional<Error> take_turns(const TrainBench& bench, const Contenders& contenders,
+                                Contender& products, std::vector<double>& product_rates) try {
+  for (const auto& one : contenders) one->warm_up();
+  for (int step = 1; step <= bench.steps; ++step) {
+    for (const auto& one : contenders) one->step(step, bench.steps);
+    tell(fmt::format("matrix products alone, after step {} of {}", step, bench.steps));
+    product_rates.push_back(products.products());
+  }
+  tell("");
+  for (const auto& one : contenders) one->finish(one != contenders.front());
+  return std::nullopt;
+} catch (const Error& error) {
+  if (error.code() != ErrorCode::kAborted) throw;
+  tell("");
+  return error;
+}
+
 }  // namespace
 
 bool run_train(const TrainBench& bench) {
@@ -188,27 +222,16 @@ bool run_train(const TrainBench& bench) {
   contenders.push_back(
       std::make_unique<Contender>("lockstep", our_program(bench, false), interrupt));
   if (bench.peers) add_peers(bench, work, interrupt, contenders);
-  for (const auto& one : contenders) one->warm_up();
   std::vector<double> product_rates;
-  for (int step = 0; step < bench.steps; ++step) {
-    for (const auto& one : contenders) {
-      tell(fmt::format("step {} of {}: {}", step + 1, bench.steps, one->name()));
-      one->step();
-    }
-    tell(fmt::format("step {} of {}: matrix products alone", step + 1, bench.steps));
-    product_rates.push_back(products.products());
-  }
-  tell("");
+  const std::optional<Error> interrupted = take_turns(bench, contenders, products, product_rates);
   std::vector<TrainResult> results;
-  for (const auto& one : contenders) {
-    const bool ours = one == contenders.front();
-    one->finish(!ours);
-    if (ours) {
-      std::sort(product_rates.begin(), product_rates.end());
-      one->result().gemm_flops = quantile(product_rates, 0.5);
-      one->result().planned_bytes = plan.bytes();
-    }
-    results.push_back(one->result());
+  for (const auto& one : contenders) results.push_back(one->result());
+  std::sort(product_rates.begin(), product_rates.end());
+  if (!product_rates.empty()) results.front().gemm_flops = quantile(product_rates, 0.5);
+  results.front().planned_bytes = plan.bytes();
+  for (TrainResult& one : results) {
+    if (interrupted && one.seconds.empty() && one.problem.empty())
+      one.problem = "no step was timed";
   }
   print_now(train_table(work, results));
   if (!products.failure().empty()) print_now(fmt::format("FAILED: {}\n", products.failure()));
@@ -216,6 +239,7 @@ bool run_train(const TrainBench& bench) {
     write_file(bench.json, train_json(work, results));
     print_now(fmt::format("wrote {} results to {}\n", results.size(), bench.json.string()));
   }
+  if (interrupted) throw *interrupted;
   return results.front().problem.empty() && products.failure().empty();
 }
 

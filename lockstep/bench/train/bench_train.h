@@ -55,7 +55,8 @@ struct TrainWork {
 std::string train_table(const TrainWork& work, const std::vector<TrainResult>& results);
 std::string train_json(const TrainWork& work, const std::vector<TrainResult>& results);
 
-// Runs, prints, writes the JSON. False where ours failed. Throws Error(kAborted) when interrupted.
+// Runs, prints, writes the JSON. False where ours failed. Throws Error(kAborted) when interrupted,
+// after printing what has been measured by then.
 bool run_train(const TrainBench& bench);
 
 }  // namespace lockstep::bench

@@ -57,8 +57,8 @@ std::string train_table(const TrainWork& work, const std::vector<TrainResult>& r
         "{:<16} {:>10.1f} {:>10} {:>10} {:>10} {:>11} {:>13} {:>13} {:>8}\n", one.implementation,
         tokens_per_second(work, one), format_seconds(one.median_seconds()),
         format_seconds(quantile(one.seconds, 0.1)), format_seconds(quantile(one.seconds, 0.9)),
-        format_bytes(static_cast<double>(one.peak_bytes)), format_si(rate, "FLOP"),
-        one.gemm_flops > 0 ? format_si(one.gemm_flops, "FLOP") : "-",
+        one.peak_bytes > 0 ? format_bytes(static_cast<double>(one.peak_bytes)) : "-",
+        format_si(rate, "FLOP"), one.gemm_flops > 0 ? format_si(one.gemm_flops, "FLOP") : "-",
         one.gemm_flops > 0 ? fmt::format("{:.1f} %", 100 * rate / one.gemm_flops) : "-");
   }
   const auto ours = std::find_if(results.begin(), results.end(), [](const TrainResult& one) {
@@ -72,11 +72,13 @@ std::string train_table(const TrainWork& work, const std::vector<TrainResult>& r
   }
   for (const TrainResult& one : results) {
     if (one.implementation == kOurs || one.seconds.empty()) continue;
-    text += fmt::format("against {:<16} {:.2f} x its tokens/s, {:.2f} x its peak memory{}\n",
-                        one.implementation, one.median_seconds() / ours->median_seconds(),
-                        static_cast<double>(ours->peak_bytes) /
-                            static_cast<double>(std::max<std::size_t>(1, one.peak_bytes)),
-                        &one == best_peer(results) ? "  (the fastest peer)" : "");
+    text += fmt::format("against {:<16} {:.2f} x its tokens/s", one.implementation,
+                        one.median_seconds() / ours->median_seconds());
+    if (ours->peak_bytes > 0 && one.peak_bytes > 0) {
+      text += fmt::format(", {:.2f} x its peak memory", static_cast<double>(ours->peak_bytes) /
+                                                            static_cast<double>(one.peak_bytes));
+    }
+    text += &one == best_peer(results) ? "  (the fastest peer)\n" : "\n";
   }
   return text;
 }
@@ -97,7 +99,7 @@ std::string train_json(const TrainWork& work, const std::vector<TrainResult>& re
     object["tokens_per_s"] = measured ? OrderedJson(tokens_per_second(work, one)) : OrderedJson();
     object["step_seconds"] = measured ? OrderedJson(one.median_seconds()) : OrderedJson();
     object["samples"] = one.seconds;
-    object["peak_bytes"] = measured ? OrderedJson(one.peak_bytes) : OrderedJson();
+    object["peak_bytes"] = one.peak_bytes > 0 ? OrderedJson(one.peak_bytes) : OrderedJson();
     object["planned_bytes"] =
         one.planned_bytes > 0 ? OrderedJson(one.planned_bytes) : OrderedJson();
     object["gemm_flops"] = one.gemm_flops > 0 ? OrderedJson(one.gemm_flops) : OrderedJson();

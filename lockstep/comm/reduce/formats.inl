@@ -48,9 +48,14 @@ struct Bf16Format {
   static Vector<std::uint16_t> narrow(const Pack& pack) {
     const Words low = (Words)canonical<kNans, float>(pack.part[0]);
     const Words high = (Words)canonical<kNans, float>(pack.part[1]);
-    return vaddhn_high_u32(vaddhn_u32(low, rounding(low)), high, rounding(high));
+    const auto negative = vrsubhn_high_u32(vrsubhn_u32(odd(low), low), odd(high), high);
+    return (Vector<std::uint16_t>)(-(Vector<std::int16_t>)negative);
   }
-  static Words rounding(Words x) { return 0x7fff - vtstq_u32(x, Words{} + 0x10000); }
+  // Of the 16 bits that go, half a unit and more round up where the rest is odd, and more than half
+  // where it is even. The instruction that narrows a difference adds half a unit first, so of
+  // -odd - x it gives minus the rounded x: one operation less than to build what x + ... would
+  // need.
+  static Words odd(Words x) { return vtstq_u32(x, Words{} + 0x10000); }
 #else
   // Even elements in one vector, odd ones in the other: no shuffles either way.
   static Pack load(const std::byte* from) {

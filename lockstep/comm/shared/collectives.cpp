@@ -43,19 +43,19 @@ class Operation {
     if (call_.kind == Collective::kBarrier) {
       meet(post);
     } else if (largest <= kInlineBytes) {
-      const std::size_t mine = gives(me_) ? input_bytes(me_) : 0;
-      copy_bytes(post.payload, call_.in.bytes, mine);
-      group_.publish(post, mine);
+      copy_for_others(post.payload);
+      group_.publish(post, bytes_for_others());
       take([&](int j) {
-        return j == me_ ? post.payload : group_.await_post(j, input_bytes(j)).payload;
+        return j == me_ ? call_.in.bytes : group_.await_post(j, bytes_for_me(j)).payload;
       });
       if (!has_root(call_.kind)) group_.note_all_posts();
     } else if (const bool small = largest <= one_shot_limit(call_.kind, n_);
                small && group_.patience().crowded) {
       // A second meeting would cost more than copying a little, so all copy without asking.
-      if (gives(me_)) copy_bytes(slot(me_), call_.in.bytes, input_bytes(me_));
+      copy_for_others(slot(me_));
       group_.publish(post);
-      take([&](int j) {
+      take([&](int j) -> const std::byte* {
+        if (j == me_) return call_.in.bytes;
         group_.await_post(j);
         return slot(j);
       });
@@ -120,6 +120,34 @@ class Operation {
     std::size_t largest = 0;
     for (int j = 0; j < n_; ++j) largest = std::max(largest, input_bytes(j));
     return largest;
+  }
+
+  // Whether an input has a block for every rank, of which rank j reads block j.
+  bool blocked() const {
+    return call_.kind == Collective::kScatter || call_.kind == Collective::kReduceScatter ||
+           call_.kind == Collective::kAllToAll;
+  }
+
+  // Copies this rank's input, if it has one, to where others read it. Its own block, which nobody
+  // else wants, is left out: a rank reads its own input where it lies.
+  void copy_for_others(std::byte* to) const {
+    if (!gives(me_)) return;
+    const std::size_t end = input_bytes(me_);
+    if (!blocked()) return copy_bytes(to, call_.in.bytes, end);
+    const std::size_t own = block(me_).begin * element_;
+    const std::size_t after = block(me_).end * element_;
+    copy_bytes(to, call_.in.bytes, own);
+    copy_bytes(to + after, call_.in.bytes + after, end - after);
+  }
+  PayloadBytes bytes_for_others() const {
+    if (!gives(me_)) return {};
+    if (blocked() && me_ == 0) return {block(0).end * element_, input_bytes(0)};
+    if (blocked() && me_ == n_ - 1) return {0, block(me_).begin * element_};
+    return {0, input_bytes(me_)};
+  }
+  PayloadBytes bytes_for_me(int j) const {
+    if (!blocked()) return {0, input_bytes(j)};
+    return {block(me_).begin * element_, block(me_).end * element_};
   }
 
   void combine_into(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
@@ -194,7 +222,7 @@ class Operation {
     post.offer.direct = (!others_read || post.offer.in.allocation != 0) &&
                         (!others_write || post.offer.out.allocation != 0) && !overwrites;
     post.offer.staged = small && (!others_read || !post.offer.direct);
-    if (others_read && post.offer.staged) copy_bytes(slot(me_), call_.in.bytes, input_bytes(me_));
+    if (post.offer.staged) copy_for_others(slot(me_));
   }
 
   // Everyone sees everyone's offer, so all choose alike.
@@ -208,7 +236,7 @@ class Operation {
     if (all_direct) {
       run_symmetric();
     } else if (all_staged) {
-      take([&](int j) { return slot(j); });
+      take([&](int j) -> const std::byte* { return j == me_ ? call_.in.bytes : slot(j); });
     } else if (call_.kind == Collective::kAllReduce || call_.kind == Collective::kReduce) {
       reduce_windowed();
     } else {
@@ -318,20 +346,17 @@ class Operation {
   // Everything else. Where an input has a block for every rank, a window holds a piece of each
   // block; otherwise it holds a piece of the input.
   void move_windowed() {
-    const bool blocked = call_.kind == Collective::kScatter ||
-                         call_.kind == Collective::kReduceScatter ||
-                         call_.kind == Collective::kAllToAll;
     std::size_t longest = 0;
     for (int j = 0; j < n_; ++j) {
-      longest = std::max(longest, blocked ? block(j).size() : input_elements(j));
+      longest = std::max(longest, blocked() ? block(j).size() : input_elements(j));
     }
     std::size_t piece = group_.segment().window_bytes() / element_;
-    if (blocked) piece = std::max<std::size_t>(1, piece / static_cast<std::size_t>(n_));
+    if (blocked()) piece = std::max<std::size_t>(1, piece / static_cast<std::size_t>(n_));
     for (std::size_t begin = 0, w = 0; begin < longest; begin += piece, ++w) {
       const Range part{begin, begin + piece};
-      if (gives(me_)) stage_part(part, w, blocked);
+      if (gives(me_)) stage_part(part, w);
       group_.sync();
-      take_part(part, w, blocked);
+      take_part(part, w);
     }
   }
 
@@ -339,9 +364,9 @@ class Operation {
     return {std::min(part.begin, size), std::min(part.end, size)};
   }
 
-  void stage_part(Range part, std::size_t w, bool blocked) {
+  void stage_part(Range part, std::size_t w) {
     std::byte* mine = group_.segment().window(me_, w);
-    if (!blocked) {
+    if (!blocked()) {
       const Range own = clip(part, input_elements(me_));
       copy_bytes(mine, call_.in.bytes + own.begin * element_, own.size() * element_);
       return;
@@ -354,11 +379,11 @@ class Operation {
     }
   }
 
-  void take_part(Range part, std::size_t w, bool blocked) {
+  void take_part(Range part, std::size_t w) {
     const auto theirs = [&](int j) -> const std::byte* {
-      const std::size_t mine = blocked ? block(me_).begin : 0;
+      const std::size_t mine = blocked() ? block(me_).begin : 0;
       if (j == me_) return call_.in.bytes + (mine + part.begin) * element_;
-      const std::size_t slot = blocked ? static_cast<std::size_t>(me_) * part.size() : 0;
+      const std::size_t slot = blocked() ? static_cast<std::size_t>(me_) * part.size() : 0;
       return group_.segment().window(j, w) + slot * element_;
     };
     std::byte* out = call_.out.bytes;

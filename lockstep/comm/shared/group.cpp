@@ -11,6 +11,15 @@ namespace {
 
 constexpr std::size_t kCacheLine = 64;
 
+// Visits the offsets in a post of the cache lines that `bytes` of its payload lie on, but the
+// first, where its sequence is.
+template <class Visit>
+void for_lines(PayloadBytes bytes, Visit&& visit) {
+  const std::size_t first = (offsetof(Post, payload) + bytes.begin) / kCacheLine * kCacheLine;
+  const std::size_t end = offsetof(Post, payload) + bytes.end;
+  for (std::size_t at = std::max(first, kCacheLine); at < end; at += kCacheLine) visit(at);
+}
+
 }  // namespace
 
 Group::Group(Segment segment, int me, std::vector<int> ranks, Patience patience,
@@ -38,22 +47,21 @@ Post& Group::begin(const Fingerprint& fingerprint) {
   return post;
 }
 
-void Group::publish(Post& post, std::size_t payload_bytes) {
+void Group::publish(Post& post, PayloadBytes written) {
   post.sequence.store(sequence_, std::memory_order_seq_cst);
   ring_all();
   // The others have most likely read the other post by now. Its lines become this rank's again
   // while it waits, not when it needs them; the next operation is often like this one.
   auto* next = reinterpret_cast<std::byte*>(&segment_.area(me_).posts[(sequence_ + 1) % 2]);
-  const std::size_t bytes = offsetof(Post, payload) + payload_bytes;
-  for (std::size_t at = 0; at < bytes; at += kCacheLine) prefetch_to_write(next + at);
+  prefetch_to_write(next);
+  for_lines(written, [&](std::size_t at) { prefetch_to_write(next + at); });
 }
 
-const Post& Group::await_post(int j, std::size_t payload_bytes) {
+const Post& Group::await_post(int j, PayloadBytes to_read) {
   const auto* first = reinterpret_cast<const std::byte*>(&post_of(j));
-  const std::size_t bytes = offsetof(Post, payload) + payload_bytes;
   waiter_.until([&] {
     // Lines of the payload are asked for together with the one that says it is there, not after.
-    for (std::size_t at = kCacheLine; at < bytes; at += kCacheLine) prefetch_to_read(first + at);
+    for_lines(to_read, [&](std::size_t at) { prefetch_to_read(first + at); });
     return posted(j, sequence_);
   });
   const Post& post = post_of(j);

@@ -24,6 +24,12 @@
 
 namespace lockstep::shared {
 
+// Some bytes of a post's payload, [begin, end).
+struct PayloadBytes {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
 class Group {
  public:
   // `me` counts among the local ranks; `ranks[i]` is what the communicator calls local rank i.
@@ -37,14 +43,14 @@ class Group {
   int rank_of(int local) const { return ranks_[static_cast<std::size_t>(local)]; }
 
   // Starts operation `fingerprint.sequence`; sequences count up from 1 without gaps.
-  // Between begin() and publish() the post may be filled, also with `payload_bytes` of payload.
+  // Between begin() and publish() the post may be filled, also with some bytes of payload.
   Post& begin(const Fingerprint& fingerprint);
-  void publish(Post& post, std::size_t payload_bytes = 0);
+  void publish(Post& post, PayloadBytes written = {});
 
-  // The post of local rank j for the current operation, once it is there; `payload_bytes` of its
-  // payload will be read. Throws Error(kMismatch) when j is in another operation. Posts that an
-  // operation did not ask for are compared by the begin() of the next.
-  const Post& await_post(int j, std::size_t payload_bytes = 0);
+  // The post of local rank j for the current operation, once it is there; some bytes of its payload
+  // will be read. Throws Error(kMismatch) when j is in another operation. Posts that an operation
+  // did not ask for are compared by the begin() of the next.
+  const Post& await_post(int j, PayloadBytes to_read = {});
   void await_all_posts();
   // Says that await_post() has been called for every other rank.
   void note_all_posts() { all_posted_ = sequence_; }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "lockstep/base/futex.h"
+#include "lockstep/comm/shared/yields.h"
 
 namespace lockstep::shared {
 namespace {
@@ -54,9 +55,16 @@ void ring_sleeping(Bell& bell) {
 void Waiter::wait_long(FunctionRef<bool()> ready, FunctionRef<Deadline()> due) {
   const auto start = SteadyClock::now();
   auto next_check = start + kCheck;
-  for (int i = 0; i < patience_.yields; ++i) {
+  // Who else wants the CPUs is the same for all waits of a thread.
+  thread_local Yields yields;
+  bool yielding = patience_.yields > 0 && yields.worthwhile(start);
+  auto before = start;
+  for (int i = 0; yielding && i < patience_.yields; ++i) {
     sched_yield();
+    const auto after = SteadyClock::now();
+    yielding = yields.took(before, after);
     if (ready()) return;
+    before = after;
   }
   while (true) {
     {

@@ -9,7 +9,10 @@
 namespace lockstep::parallel {
 
 Coordinator::Coordinator(const ServerOptions& options, int workers, ServerWire& wire)
-    : options_(options), workers_(workers), wire_(wire) {}
+    : options_(options),
+      workers_(workers),
+      wire_(wire),
+      costs_(static_cast<std::size_t>(workers), {.known = false}) {}
 
 void Coordinator::take(int worker, const Header& header, std::span<const std::byte> payload) {
   const bool in_step = options_.consistency == Consistency::kBsp;
@@ -19,7 +22,7 @@ void Coordinator::take(int worker, const Header& header, std::span<const std::by
   } else if (!in_step && header.kind == Kind::kTicket) {
     ticket(worker, payload);
   } else if (!in_step && header.kind == Kind::kDone) {
-    finish_share(worker);
+    finish_share(worker, payload);
     hand_out();
   } else {
     fail(ErrorCode::kProtocol, "worker {} sent a '{}', which has no meaning with {}", worker,
@@ -170,10 +173,11 @@ void Coordinator::ticket(int worker, std::span<const std::byte> payload) {
   hand_out();
 }
 
-void Coordinator::finish_share(int worker) {
+void Coordinator::finish_share(int worker, std::span<const std::byte> payload) {
   if (under_way_.erase(worker) == 0) {
     fail(ErrorCode::kProtocol, "worker {} has finished a share that it did not have", worker);
   }
+  costs_[static_cast<std::size_t>(worker)] = decode_cost(payload);
 }
 
 void Coordinator::without(int worker) {
@@ -181,6 +185,7 @@ void Coordinator::without(int worker) {
   const auto share = under_way_.find(worker);
   if (share != under_way_.end()) returned_.insert(share->second);
   under_way_.erase(worker);
+  costs_[static_cast<std::size_t>(worker)].known = false;
   hand_out();
 }
 
@@ -209,7 +214,10 @@ void Coordinator::hand_out() {
       under_way_[worker] = share;
       anew ? void(++next_share_) : void(returned_.erase(returned_.begin()));
     }
-    wire_.to_control(worker, small_message({.kind = Kind::kShare}, Packer().add(*answer).take()));
+    wire_.to_control(
+        worker,
+        small_message({.kind = Kind::kShare},
+                      Packer().add(*answer).list(std::span<const StepCost>(costs_)).take()));
   }
   idle_ = std::move(still_idle);
 }

@@ -5,7 +5,7 @@
 // run is the part of place i % workers in step i / workers + 1; they are handed out in order to
 // whoever has nothing to do, so a slow worker does fewer. With ssp a share waits until it lies at
 // most `staleness` steps ahead of every one that is under way. What a worker had not finished when
-// it died is handed out again.
+// it died is handed out again. With a share goes what the last one of each worker took.
 #pragma once
 
 #include <map>
@@ -18,6 +18,7 @@
 #include "lockstep/parallel/server/options.h"
 #include "lockstep/parallel/server/served_layout.h"
 #include "lockstep/parallel/server/server_wire.h"
+#include "lockstep/parallel/strategy.h"
 
 namespace lockstep::parallel {
 
@@ -44,7 +45,7 @@ class Coordinator {
   void add_up_starts();
   void summarize();
   void ticket(int worker, std::span<const std::byte> payload);
-  void finish_share(int worker);
+  void finish_share(int worker, std::span<const std::byte> payload);
   void hand_out();
   void tell_all(Kind kind, const std::string& payload);
 
@@ -68,6 +69,7 @@ class Coordinator {
   std::set<std::int64_t> returned_;        // by the dead, to be handed out again
   std::map<int, std::int64_t> under_way_;  // by worker
   std::vector<int> idle_;                  // workers that wait for a share, in order
+  std::vector<StepCost> costs_;            // of each worker's last share
 };
 
 }  // namespace lockstep::parallel

@@ -63,24 +63,38 @@ void Hub::wake() {
   [[maybe_unused]] const ssize_t done = ::write(wake_.get(), &one, sizeof one);
 }
 
+// The connection whose turn it is on the line: one with something urgent, else the next in turn.
+std::optional<std::size_t> Hub::next_on_line() const {
+  std::optional<std::size_t> urgent;
+  std::optional<std::size_t> next;
+  const std::size_t count = connections_.size();
+  for (std::size_t step = 1; step <= count; ++step) {
+    const std::size_t i = (on_line_ + step) % count;
+    const Connection& connection = *connections_[i];
+    if (!connection.is_open() || full_[i] || !connection.has_more()) continue;
+    if (!next) next = i;
+    const bool is_urgent = connection.first().first == kUrgent;
+    if (is_urgent && (!urgent || connection.first() < connections_[*urgent]->first())) urgent = i;
+  }
+  return urgent ? urgent : next;
+}
+
 // Returns when there may be more to send without anything happening.
 Deadline Hub::send() {
-  while (true) {
-    std::size_t best = connections_.size();
+  if (card_ == nullptr) {
     for (std::size_t i = 0; i < connections_.size(); ++i) {
       Connection& connection = *connections_[i];
-      if (!connection.is_open() || full_[i] || !connection.has_more()) continue;
-      if (card_ == nullptr) {
-        full_[i] = !connection.send();
-      } else if (best == connections_.size() || connection.first() < connections_[best]->first()) {
-        best = i;
-      }
+      if (connection.is_open() && !full_[i] && connection.has_more()) full_[i] = !connection.send();
     }
-    if (best == connections_.size()) return kNoDeadline;
+    return kNoDeadline;
+  }
+  while (const std::optional<std::size_t> next = next_on_line()) {
     const Deadline time = card_->may_send_at();
     if (time > std::chrono::steady_clock::now()) return time;
-    full_[best] = !connections_[best]->send();
+    full_[*next] = !connections_[*next]->send();
+    on_line_ = *next;
   }
+  return kNoDeadline;
 }
 
 void Hub::receive(int number) {

@@ -2,8 +2,13 @@
 //
 // A message is received where its receiver wants it, and handed over when it is whole (with an
 // emulated link: when its last byte would have come). Until a message is handed over, the one
-// behind it on the same connection is not looked at. With an emulated link the most important
-// message of all connections has the line, chunk by chunk.
+// behind it on the same connection is not looked at.
+//
+// With an emulated link connections take turns on the line, chunk by chunk, each with its most
+// important message; only what is urgent goes before. Were the most important message of all
+// connections to have the line, all workers, whose pieces have the same importance, would send to
+// one server and then to the next, each at the pace of one card while the others' have nothing to
+// do. A worker gains nothing by sending faster than its share of a server's card.
 #pragma once
 
 #include <memory>
@@ -52,6 +57,7 @@ class Hub {
   static std::size_t index(int connection) { return static_cast<std::size_t>(connection); }
   Connection& at(int connection) { return *connections_[index(connection)]; }
   bool any_open() const;
+  std::optional<std::size_t> next_on_line() const;
   Deadline send();
   void receive(int connection);
   Deadline hand_over();
@@ -63,6 +69,7 @@ class Hub {
   std::vector<bool> full_;   // the socket took no more
   std::vector<bool> whole_;  // a message waits for its time
   std::uint64_t posted_ = 0;
+  std::size_t on_line_ = 0;  // the connection that sent last
   bool deaf_ = false;
 };
 

@@ -17,8 +17,8 @@
 //     kCheck       the hash of my parameters          kChecked     all have the same
 //     kBegin       what I bring to the step           kTotals      what all bring
 //     kEnd         how my share went                  kSummary     how all went
-//     kTicket      I have nothing to do               kShare       do that one
-//     kDone        my share is done
+//     kTicket      I have nothing to do               kShare       do that one; all workers' costs
+//     kDone        my share is done, at this cost
 //                                                     kNorm        of the round's gradients
 //   server -> server 0                              server 0 -> server
 //     kSums        of squares of chunks               kVerdict     the norm that follows
@@ -76,7 +76,8 @@ struct Header {
   Kind kind = Kind::kGoodbye;
   std::uint32_t piece = 0;  // of kState, kPush, kCollect, kParameters, kTaken
   std::uint64_t round = 0;
-  double number = 0;        // kState: which; kParameters: staleness; kNorm, kVerdict: the norm
+  double number = 0;        // kState: which; kPush: the step; kParameters: staleness; kNorm,
+                            // kVerdict: the norm
   std::uint64_t bytes = 0;  // of the payload
 };
 static_assert(sizeof(Header) == 32 && std::is_trivially_copyable_v<Header>);
@@ -84,6 +85,10 @@ static_assert(sizeof(Header) == 32 && std::is_trivially_copyable_v<Header>);
 // The states that an optimizer keeps of a piece.
 enum class StateRow : std::uint8_t { kMaster, kMoment, kVariance, kVelocity };
 inline constexpr std::size_t kStateRows = 4;
+// The row that a header's number names; kStateRows for none.
+inline std::size_t state_row(double number) {
+  return number >= 0 && number < kStateRows ? static_cast<std::size_t>(number) : kStateRows;
+}
 
 // Messages of a lower number overtake those of a higher one; equals keep their order.
 using Priority = std::uint32_t;

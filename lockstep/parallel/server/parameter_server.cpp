@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/parallel/server/meeting.h"
+#include "lockstep/parallel/server/piece_codec.h"
 #include "lockstep/parallel/server/server.h"
 #include "lockstep/parallel/server/server_strategy.h"
 
@@ -37,6 +38,11 @@ void serve(const ParameterServerJob& job, Communicator& world) {
 std::vector<Request> server_memory(const ParameterServerJob& job, const nn::MemoryPlan& plan,
                                    const Crew& crew) {
   std::vector<Request> requests;
+  if (job.compression.compression != Compression::kNone) {
+    requests.push_back({.name = "compression",
+                        .group = kCommunicationGroup,
+                        .bytes = PieceCodec::bytes(layout_for(job, plan))});
+  }
   const bool has_server =
       job.options.place == ServerPlace::kBeside && crew.worker < job.options.servers;
   if (has_server) {

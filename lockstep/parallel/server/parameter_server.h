@@ -4,12 +4,14 @@
 //   bsp                       the bits of one worker with the same steps (sums over workers by the
 //                             tree of parallel/server/worker_sum.h, in f32)
 //   asp, ssp                  every worker's gradients, the mean over its own targets, are an
-//   update
-//                             of their own; work is handed out by server 0 (next())
+//                             update of their own; work is handed out by server 0 (next())
 //   optimizer.clip > 0        bsp: servers tell each other sums of squares before any updates;
 //                             asp, ssp: each worker clips its own gradients, after backward
 //   optimizer.clip = 0        pieces are updated as they come. Nobody sees all gradients: there is
 //                             no norm, and one that is infinite is not skipped
+//   compression               gradients are pushed as payloads of a codec, piece by piece, with a
+//                             residual at the worker; servers add up what they decode
+//                             (parallel/server/wire_format.h)
 //
 // What travels when, with the schedule kPriority (N blocks, each of one piece):
 //
@@ -40,6 +42,7 @@ struct ParameterServerJob {
   ServerOptions options;
   optim::OptimizerOptions optimizer;
   CommOptions comm;  // timeout, interface, emulate
+  CompressionOptions compression;
   std::string host;  // where other machines reach this rank; empty: comm.interface, else none
   Reduction reduction = Reduction::kFast;  // of the micro-batches of one worker's share
   std::int64_t most_micro_batches = 1;     // of one worker's share

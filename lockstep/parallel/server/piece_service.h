@@ -72,6 +72,7 @@ class PieceService {
   Round& round(std::uint64_t number);
   Priority priority_of(std::size_t piece) const;
   void check_push(int worker, const Header& header, const PieceState& state) const;
+  Tensor landed(int worker, const Header& header);
   void gradients_came(std::size_t piece);
   void schedule(std::size_t piece);
   void report_squares();
@@ -81,7 +82,7 @@ class PieceService {
   void go_on();
   void send_parameters(int worker, std::size_t piece, double staleness);
   void send_states(std::size_t piece);
-  OutMessage message(Kind kind, std::size_t piece, const Tensor& payload);
+  OutMessage message(Kind kind, std::size_t piece, std::span<const std::byte> payload);
 
   const ServerOptions& options_;
   ServedLayout layout_;
@@ -108,7 +109,9 @@ class PieceService {
   Deadline since_ = kNoDeadline;          // the first of the round's gradients came
 
   // asp and ssp
-  std::vector<std::optional<std::pair<std::uint64_t, RoundRequest>>> requests_;  // by worker
+  // By worker and round. That of its next round may come while pieces of the last one are on their
+  // way; two rounds on, they have come.
+  std::vector<std::map<std::uint64_t, RoundRequest>> requests_;
   std::optional<std::int64_t> updates_before_;
 
   // fifo: what is withheld until the worker has pushed everything

@@ -1,16 +1,16 @@
-#include <cstring>
-
+// What a server sends to workers.
 #include "lockstep/parallel/server/piece_service.h"
 
 namespace lockstep::parallel {
+
 // With bsp nothing changes before all workers have what was sent, so it is sent from where it is;
 // otherwise the next push would change it on its way.
-OutMessage PieceService::message(Kind kind, std::size_t piece, const Tensor& payload) {
+OutMessage PieceService::message(Kind kind, std::size_t piece, std::span<const std::byte> payload) {
   OutMessage message{.header = {.kind = kind,
                                 .piece = static_cast<std::uint32_t>(piece),
                                 .round = pieces_[piece].version,
-                                .bytes = payload.bytes()},
-                     .payload = {payload.data(), payload.bytes()},
+                                .bytes = payload.size()},
+                     .payload = payload,
                      .owner = nullptr,
                      .priority = priority_of(piece)};
   if (adds_up()) return message;
@@ -29,7 +29,7 @@ void PieceService::send_parameters(int worker, std::size_t piece, double stalene
     return;
   }
   state.seen[index(worker)] = state.version;
-  OutMessage parameters = message(Kind::kParameters, piece, store_.parameters(piece));
+  OutMessage parameters = message(Kind::kParameters, piece, store_.pulled(piece));
   parameters.header.number = staleness;
   wire_.to_worker(worker, std::move(parameters));
 }
@@ -54,8 +54,8 @@ void PieceService::collect(int worker, const Header& header) {
 void PieceService::send_states(std::size_t piece) {
   for (std::size_t row = 0; row < kStateRows; ++row) {
     if (!layout_.has(static_cast<StateRow>(row))) continue;
-    OutMessage state =
-        message(Kind::kState, piece, store_.state(static_cast<StateRow>(row), piece));
+    const Tensor part = store_.state(static_cast<StateRow>(row), piece);
+    OutMessage state = message(Kind::kState, piece, {part.data(), part.bytes()});
     state.header.number = static_cast<double>(row);
     wire_.to_worker(0, std::move(state));
   }

@@ -11,22 +11,27 @@ namespace {
 constexpr std::size_t kNotMine = static_cast<std::size_t>(-1);
 constexpr std::size_t kSumsAtATime = 64;
 
-// How large each kind of memory is, in elements.
+// How large each kind of memory is.
 struct Sizes {
   std::size_t elements = 0;  // of this server's pieces
   std::size_t slots = 0;     // of each worker
-  std::size_t landing = 0;   // of each worker
+  std::size_t landing = 0;   // bytes of each worker
+  std::size_t decoded = 0;   // bytes, as the next
+  std::size_t pulled = 0;
 
-  Sizes(const ServedLayout& layout, Consistency consistency, int server) {
-    std::size_t largest = 0;
+  Sizes(const ServedLayout& layout, const WireFormat& format, Consistency consistency, int server) {
+    const bool adds_up = consistency == Consistency::kBsp;
+    const bool compressed = format.gradients() != nullptr;
+    const bool lands = !adds_up || compressed || layout.gradient != DType::kF32;
     for (const Piece& piece : layout.pieces) {
       if (piece.server != server) continue;
-      elements += piece.range.elements;
-      largest = std::max(largest, piece.range.elements);
+      const std::size_t count = piece.range.elements;
+      elements += count;
+      if (lands) landing = std::max(landing, format.pushed_bytes(count));
+      if (compressed && !adds_up) decoded = std::max(decoded, count * sizeof(float));
+      if (format.parameters() != nullptr) pulled += format.pulled_bytes(count);
     }
-    const bool adds_up = consistency == Consistency::kBsp;
     if (adds_up) slots = elements;
-    if (!adds_up || layout.gradient != DType::kF32) landing = largest;
   }
 };
 
@@ -36,32 +41,37 @@ Shape row_of(std::size_t elements) { return {static_cast<std::int64_t>(elements)
 
 std::size_t PieceStore::bytes(const ServedLayout& layout, Consistency consistency, int server,
                               int workers) {
-  const Sizes sizes(layout, consistency, server);
+  const Sizes sizes(layout, WireFormat(layout), consistency, server);
   std::size_t states = 0;
   for (std::size_t row = 0; row < kStateRows; ++row) {
     if (layout.has(static_cast<StateRow>(row))) states += sizeof(float);
   }
   if (layout.parameter != DType::kF32) states += size_of(layout.parameter);
-  const std::size_t each = sizes.slots * sizeof(float) + sizes.landing * size_of(layout.gradient);
-  return sizes.elements * states + static_cast<std::size_t>(workers) * each +
-         kSumsAtATime * sizeof(double);
+  const std::size_t each = sizes.slots * sizeof(float) + sizes.landing;
+  return sizes.elements * states + static_cast<std::size_t>(workers) * each + sizes.decoded +
+         sizes.pulled + kSumsAtATime * sizeof(double);
 }
 
 PieceStore::PieceStore(const ServedLayout& layout, Consistency consistency, int server, int workers,
                        Ops& ops)
     : layout_(layout),
+      format_(layout),
       has_slots_(consistency == Consistency::kBsp),
       workers_(workers),
       ops_(ops),
       offset_(layout.pieces.size(), kNotMine),
+      pulled_offset_(layout.pieces.size()),
       room_(kSumsAtATime * sizeof(double)) {
-  const Sizes sizes(layout, consistency, server);
+  const Sizes sizes(layout, format_, consistency, server);
   std::size_t offset = 0;
+  std::size_t pulled = 0;
   for (std::size_t piece = 0; piece < layout.pieces.size(); ++piece) {
     if (at(piece).server != server) continue;
     mine_.push_back(piece);
     offset_[piece] = offset;
     offset += at(piece).range.elements;
+    pulled_offset_[piece] = pulled;
+    pulled += format_.pulled_bytes(at(piece).range.elements);
   }
   const auto allocate = [&](DType dtype, std::size_t elements) {
     if (elements == 0) return Tensor();
@@ -78,8 +88,10 @@ PieceStore::PieceStore(const ServedLayout& layout, Consistency consistency, int 
   if (layout.parameter != DType::kF32) rounded_ = allocate(layout.parameter, sizes.elements);
   for (int worker = 0; worker < workers; ++worker) {
     slots_.push_back(allocate(DType::kF32, sizes.slots));
-    landings_.push_back(allocate(layout.gradient, sizes.landing));
+    landings_.emplace_back(sizes.landing);
   }
+  decoded_ = Buffer(sizes.decoded);
+  pulled_ = Buffer(sizes.pulled);
 }
 
 bool PieceStore::is_mine(std::size_t piece) const {
@@ -100,31 +112,57 @@ Tensor PieceStore::parameters(std::size_t piece) const {
   return ops::is_given(rounded_) ? slice(rounded_, piece) : state(StateRow::kMaster, piece);
 }
 
+std::span<const std::byte> PieceStore::pulled(std::size_t piece) const {
+  if (format_.parameters() != nullptr) {
+    return {pulled_.data() + pulled_offset_[piece], format_.pulled_bytes(at(piece).range.elements)};
+  }
+  const Tensor row = parameters(piece);
+  return {row.data(), row.bytes()};
+}
+
 void PieceStore::round_parameters(std::size_t piece) {
-  if (!ops::is_given(rounded_)) return;
-  ops_.run(ops::Cast{.from = state(StateRow::kMaster, piece), .to = slice(rounded_, piece)});
-  ops_.synchronize();
+  if (ops::is_given(rounded_)) {
+    ops_.run(ops::Cast{.from = state(StateRow::kMaster, piece), .to = slice(rounded_, piece)});
+    ops_.synchronize();
+  }
+  encode_parameters(piece);
+}
+
+void PieceStore::encode_parameters(std::size_t piece) {
+  if (format_.parameters() == nullptr) return;
+  const std::span<std::byte> to{pulled_.data() + pulled_offset_[piece], pulled(piece).size()};
+  format_.parameters()->encode(parameters(piece).as<float>(), {}, to, {}, 0);
 }
 
 Tensor PieceStore::slot(std::size_t piece, int worker) const {
   return slice(slots_[static_cast<std::size_t>(worker)], piece);
 }
 
-Tensor PieceStore::landing(std::size_t piece, int worker) const {
-  const auto elements = static_cast<std::int64_t>(at(piece).range.elements);
-  return landings_[static_cast<std::size_t>(worker)].slice(0, elements);
-}
-
 std::span<std::byte> PieceStore::receiving(std::size_t piece, int worker) const {
-  const bool lands = !has_slots_ || layout_.gradient != DType::kF32;
-  const Tensor place = lands ? landing(piece, worker) : slot(piece, worker);
+  const Buffer& landing = landings_[static_cast<std::size_t>(worker)];
+  if (landing.bytes() > 0) {
+    return {landing.data(), format_.pushed_bytes(at(piece).range.elements)};
+  }
+  const Tensor place = slot(piece, worker);
   return {place.data(), place.bytes()};
 }
 
-void PieceStore::landed(std::size_t piece, int worker) {
-  if (layout_.gradient == DType::kF32) return;
-  ops_.run(ops::Cast{.from = landing(piece, worker), .to = slot(piece, worker)});
+Tensor PieceStore::landed(std::size_t piece, int worker, std::int64_t step) {
+  const Shape shape = row_of(at(piece).range.elements);
+  const Buffer& landing = landings_[static_cast<std::size_t>(worker)];
+  if (format_.gradients() != nullptr) {
+    const Tensor numbers = has_slots_ ? slot(piece, worker) : decoded_.tensor(DType::kF32, shape);
+    format_.gradients()->decode(receiving(piece, worker), numbers.as<float>(),
+                                WireFormat::seed(step, piece));
+    return numbers;
+  }
+  if (landing.bytes() == 0) return slot(piece, worker);
+  const Tensor came = landing.tensor(layout_.gradient, shape);
+  if (!has_slots_) return came;
+  const Tensor numbers = slot(piece, worker);
+  ops_.run(ops::Cast{.from = came, .to = numbers});
   ops_.synchronize();
+  return numbers;
 }
 
 void PieceStore::zero(std::size_t piece, int worker) { fill_zero(slot(piece, worker)); }
@@ -163,6 +201,7 @@ void PieceStore::update(std::size_t piece, const optim::UpdateStep& step, const 
   update_part(0, decaying, true);
   update_part(decaying, elements - decaying, false);
   ops_.synchronize();
+  encode_parameters(piece);
 }
 
 }  // namespace lockstep::parallel

@@ -3,8 +3,10 @@
 //   states     master, and moment and variance or velocity, in f32; the rounded parameters where
 //              workers compute in 16 bits
 //   slots      with bsp, one per piece and worker, f32: gradients of a round, to be added up
-//   landings   one per worker, for a piece of the wire's type: where gradients land that have no
-//              slot or must be widened for it
+//   landings   one per worker, for a piece as it is on the wire (parallel/server/wire_format.h):
+//              where gradients land that have no slot, or must be widened or decoded for it
+//   decoded    asp and ssp: one piece of f32, where gradients come compressed
+//   pulled     parameters as they are on the wire, where that is not how they are
 //
 // One thread at a time.
 #pragma once
@@ -15,6 +17,7 @@
 
 #include "lockstep/ops/ops.h"
 #include "lockstep/parallel/server/served_layout.h"
+#include "lockstep/parallel/server/wire_format.h"
 #include "lockstep/tensor/buffer.h"
 
 namespace lockstep::parallel {
@@ -32,30 +35,32 @@ class PieceStore {
   bool is_mine(std::size_t piece) const;
 
   Tensor state(StateRow row, std::size_t piece) const;  // absent where there is none
-  // What workers compute with.
-  Tensor parameters(std::size_t piece) const;
+  // What is sent to workers of the parameters.
+  std::span<const std::byte> pulled(std::size_t piece) const;
+  // Makes that what the master copy says.
   void round_parameters(std::size_t piece);
 
-  // Where a worker's gradients of a piece are to be received; with bsp, landed() when they are
-  // there, or zero() in their stead.
+  // Where a worker's gradients of a piece are to be received; when they are there, which gives them
+  // as numbers, until something else lands: what a worker pushed in a step. With bsp, zero() in
+  // their stead. Error(kProtocol) for a payload that is none.
   std::span<std::byte> receiving(std::size_t piece, int worker) const;
-  void landed(std::size_t piece, int worker);
+  Tensor landed(std::size_t piece, int worker, std::int64_t step);
   void zero(std::size_t piece, int worker);
   // bsp: adds up all workers' gradients of a piece; the sum, and sums of squares of its chunks.
   Tensor add_up(std::size_t piece);
   Tensor sum(std::size_t piece) const { return slot(piece, 0); }
   std::vector<double> squares(std::size_t piece);
-  // asp and ssp: what has landed.
-  Tensor landing(std::size_t piece, int worker) const;
-
   void update(std::size_t piece, const optim::UpdateStep& step, const Tensor& gradient);
 
  private:
   const Piece& at(std::size_t piece) const { return layout_.pieces[piece]; }
   Tensor slice(const Tensor& row, std::size_t piece) const;
   Tensor slot(std::size_t piece, int worker) const;
+  Tensor parameters(std::size_t piece) const;
+  void encode_parameters(std::size_t piece);
 
   const ServedLayout& layout_;
+  WireFormat format_;
   bool has_slots_;
   int workers_;
   Ops& ops_;
@@ -65,8 +70,11 @@ class PieceStore {
   std::array<Tensor, kStateRows> states_;
   Tensor rounded_;
   std::vector<Tensor> slots_;     // by worker
-  std::vector<Tensor> landings_;  // by worker
-  Buffer room_;                   // for sums of squares
+  std::vector<Buffer> landings_;  // by worker
+  Buffer decoded_;
+  Buffer pulled_;
+  std::vector<std::size_t> pulled_offset_;  // by piece
+  Buffer room_;                             // for sums of squares
 };
 
 }  // namespace lockstep::parallel

@@ -17,6 +17,16 @@ DType take_dtype(Unpacker& unpacker) {
   return dtype;
 }
 
+CompressionOptions take_compression(Unpacker& unpacker) {
+  const auto number = unpacker.take<std::uint8_t>();
+  const auto ratio = unpacker.take<double>();
+  if (number > static_cast<std::uint8_t>(Compression::kRandomk) || !(ratio > 0 && ratio <= 1)) {
+    fail(ErrorCode::kProtocol, "there is no compression number {} with a ratio of {}", number,
+         ratio);
+  }
+  return {.compression = static_cast<Compression>(number), .ratio = ratio};
+}
+
 }  // namespace
 
 bool ServedLayout::has(StateRow row) const {
@@ -37,6 +47,8 @@ std::string encode_layout(const ServedLayout& layout) {
   return Packer()
       .add(static_cast<std::uint8_t>(layout.parameter))
       .add(static_cast<std::uint8_t>(layout.gradient))
+      .add(static_cast<std::uint8_t>(layout.compression.compression))
+      .add(layout.compression.ratio)
       .add(static_cast<std::uint8_t>(optimizer.kind))
       .add(optimizer.beta1)
       .add(optimizer.beta2)
@@ -53,6 +65,7 @@ ServedLayout decode_layout(std::span<const std::byte> bytes, int servers) {
   ServedLayout layout;
   layout.parameter = take_dtype(unpacker);
   layout.gradient = take_dtype(unpacker);
+  layout.compression = take_compression(unpacker);
   const auto kind = unpacker.take<std::uint8_t>();
   if (kind > static_cast<std::uint8_t>(optim::OptimizerKind::kSgd)) {
     fail(ErrorCode::kProtocol, "there is no optimizer number {}", kind);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lockstep/optim/optimizer.h"
+#include "lockstep/parallel/compression/options.h"
 #include "lockstep/parallel/server/message.h"
 #include "lockstep/parallel/server/options.h"
 #include "lockstep/parallel/server/pieces.h"
@@ -14,9 +15,10 @@
 namespace lockstep::parallel {
 
 struct ServedLayout {
-  std::vector<Piece> pieces;      // of all servers
-  DType parameter = DType::kF32;  // what workers compute with
-  DType gradient = DType::kF32;   // what they push
+  std::vector<Piece> pieces;       // of all servers
+  DType parameter = DType::kF32;   // what workers compute with
+  DType gradient = DType::kF32;    // what they compute
+  CompressionOptions compression;  // of what they push
   optim::OptimizerOptions optimizer;
 
   // Whether an update needs the norm of all gradients first: to clip them, or to see whether one is

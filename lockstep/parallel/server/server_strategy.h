@@ -43,15 +43,19 @@ class ServerStrategy final : public Strategy {
   UpdateResult update(const UpdateRequest& request) override;
   StepSummary end_step(const StepEnd& mine) override;
   void collect() override;
+  std::vector<Residual> residuals() override;
+  void leave() override;
 
  private:
   bool is_bsp() const { return job_.options.consistency == Consistency::kBsp; }
   void send_states();
   void compare_parameters();
+  void scale_residual(double loss_scale);
   void await_exposed(std::optional<std::size_t> block);
   void send_request(const UpdateRequest& request, double gradient_scale);
   void push_block(std::size_t block);
   UpdateResult update_own(const UpdateRequest& request);
+  UpdateResult await_norm();
   void push_rest();
 
   ParameterServerJob job_;
@@ -63,8 +67,12 @@ class ServerStrategy final : public Strategy {
   std::vector<std::vector<std::size_t>> pieces_of_;  // by block
   TreeSum tree_;
 
-  std::uint64_t round_ = 0;  // that was pushed last
+  std::uint64_t round_ = 0;      // that was pushed last
+  double residual_scale_ = 1;    // the loss scale that is in the residual
+  bool has_master_ = false;      // collected parameters, in the place of what servers send of them
+  std::vector<StepCost> costs_;  // asp and ssp: the last that was heard of each worker
   // Of this step.
+  std::int64_t step_ = 0;
   bool in_step_ = false;  // from its first micro-batch to its update
   std::int64_t micro_batches_ = 0;
   std::int64_t micro_batch_ = 0;

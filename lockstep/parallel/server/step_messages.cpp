@@ -53,4 +53,13 @@ StepSummary decode_summary(std::span<const std::byte> bytes) {
   return summary;
 }
 
+std::string encode(const StepCost& cost) { return Packer().add(cost).take(); }
+
+StepCost decode_cost(std::span<const std::byte> bytes) {
+  Unpacker unpacker(bytes);
+  const auto cost = unpacker.take<StepCost>();
+  unpacker.finish();
+  return cost;
+}
+
 }  // namespace lockstep::parallel

@@ -11,8 +11,10 @@ namespace lockstep::parallel {
 std::string encode(const StepStart& start);
 std::string encode(const StepEnd& end);
 std::string encode(const StepSummary& summary);
+std::string encode(const StepCost& cost);
 StepStart decode_start(std::span<const std::byte> bytes);
 StepEnd decode_end(std::span<const std::byte> bytes);
 StepSummary decode_summary(std::span<const std::byte> bytes);
+StepCost decode_cost(std::span<const std::byte> bytes);
 
 }  // namespace lockstep::parallel

@@ -1,8 +1,9 @@
 // A worker's line to all servers: a thread that sends and receives while the worker computes.
 //
 // A piece is *out* from when it is pushed until the server has sent it back, updated. Until then
-// its gradients and parameters belong to the link: gradients are sent from where they lie, and
-// parameters are received there.
+// its gradients and parameters belong to the link: gradients are sent from where they lie, or
+// encoded just before they leave (parallel/server/piece_codec.h), and parameters are received
+// there.
 //
 // All methods are for the worker's own thread. A server that is gone, or that says that the run is
 // over, ends every wait with the error that names the culprit.
@@ -21,6 +22,8 @@
 #include "lockstep/nn/replica.h"
 #include "lockstep/parallel/server/hub.h"
 #include "lockstep/parallel/server/meeting.h"
+#include "lockstep/parallel/server/piece_codec.h"
+#include "lockstep/parallel/server/pieces_out.h"
 #include "lockstep/parallel/server/push_queue.h"
 #include "lockstep/parallel/server/served_layout.h"
 
@@ -46,9 +49,9 @@ class WorkerLink final : public Hub::Receiver {
 
   // All pieces are out, to be filled by the servers.
   void expect_all();
-  // Pushes these pieces, which are complete and not out, for a round. With kFifo the round is
-  // pulled when all its pieces have been taken.
-  void push(std::span<const std::size_t> pieces, std::uint64_t round);
+  // Pushes these pieces, which are complete and not out, for a round in that step. With kFifo the
+  // round is pulled when all its pieces have been taken.
+  void push(std::span<const std::size_t> pieces, std::uint64_t round, std::int64_t step);
   // All pieces are out for a round in which this worker has no gradients.
   void push_zeros(std::uint64_t round);
   // Whether the pieces of a block, or all, are back. / Waits until they are.
@@ -57,14 +60,18 @@ class WorkerLink final : public Hub::Receiver {
   void await_all() { await(std::nullopt); }
   // Fills the rows of `states` with the servers' states of that round. All pieces must be back.
   void collect(std::uint64_t round);
+  // What compression has not sent yet, in the order of the row. / Makes the parameters what servers
+  // would send of them. For both all pieces must be back.
+  std::span<float> residual() const { return codec_->residual(); }
+  void round_parameters();
 
   // Leave with this error, where nothing else is to blame.
   void blame(const Error& error);
 
   struct Cost {
-    double seconds = 0;  // in which pieces were out
-    std::uint64_t bytes = 0;
-    double staleness = 0;  // mean over the pieces that came back
+    double seconds = 0;       // in which pieces were out
+    std::uint64_t bytes = 0;  // that this worker sent, and that servers sent to it
+    double staleness = 0;     // mean over the pieces that came back
   };
   // Since the last call.
   Cost take_cost();
@@ -75,31 +82,32 @@ class WorkerLink final : public Hub::Receiver {
   std::span<std::byte> place(int connection, const Header& header) override;
   void take(int connection, const Header& header, std::span<std::byte> payload) override;
   void lost(int connection) override;
+  void landed(int connection, const Header& header);
 
   void run();
-  bool send_posted();
+  void send_posted();
+  bool has_ended();
+  bool push_next();
   void leave();
   void fail_with(const Error& error);
   template <class Condition>
   void wait(Lock& lock, std::string_view for_what, Condition condition);
-  void mark_out(std::size_t piece);
-  void mark_back(std::size_t piece);
   void ask_for_states(int server);
-  std::size_t out_of(std::optional<std::size_t> block) const {
-    return block ? out_of_block_[*block] : out_count_;
-  }
-  std::size_t bytes_of(std::size_t piece) const;
+  void await_states(Lock& lock, std::size_t before);
+  std::size_t pushed_bytes(std::size_t piece) const;
   const Piece& checked(int connection, const Header& header) const;
   Tensor row(StateRow row) const;
   static Tensor part(const Tensor& row, const Piece& piece);
+  Tensor parameters(std::size_t piece) const;
 
   const ServerOptions& options_;
   const JobMap& map_;
   std::chrono::nanoseconds timeout_;
   ServedLayout layout_;
   nn::States states_;
-  Hub hub_;           // of the thread, but for wake()
-  int control_ = -1;  // its connection; those of data are the numbers of servers
+  std::unique_ptr<PieceCodec> codec_;  // of the thread, while pieces are out
+  Hub hub_;                            // of the thread, but for wake()
+  int control_ = -1;                   // its connection; those of data are the numbers of servers
   std::vector<std::vector<std::byte>> small_;  // payloads by connection
 
   std::mutex mutex_;
@@ -109,19 +117,17 @@ class WorkerLink final : public Hub::Receiver {
   PushQueue queue_;
   std::uint64_t pushed_ = 0;  // pieces, ever
   std::uint64_t round_ = 0;   // of the pieces that are out
+  std::int64_t step_ = 0;     // the same
   std::size_t untaken_ = 0;   // pieces of the round that no server has taken yet
-  std::vector<bool> out_;     // by piece
-  std::vector<std::size_t> out_of_block_;
-  std::size_t out_count_ = 0;
+  PiecesOut out_;
   std::multimap<Kind, std::string> answers_;
   std::vector<std::vector<std::size_t>> to_collect_;  // pieces to ask for, by server
   std::size_t states_to_come_ = 0;
   std::optional<Error> fault_;
   bool closing_ = false;
   std::uint64_t bytes_sent_ = 0;
-  std::uint64_t bytes_told_ = 0;
-  double out_seconds_ = 0;
-  Deadline out_since_{};
+  std::uint64_t bytes_received_ = 0;
+  std::uint64_t bytes_told_ = 0;  // of both
   double staleness_ = 0;
   std::size_t came_back_ = 0;
 

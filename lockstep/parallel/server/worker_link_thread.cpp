@@ -1,3 +1,4 @@
+// The thread of a worker's link: what it sends, and how it leaves.
 #include "lockstep/parallel/server/worker_link.h"
 
 namespace lockstep::parallel {
@@ -10,7 +11,8 @@ constexpr Priority kAfterAllElse = static_cast<Priority>(-1);
 
 void WorkerLink::run() {
   try {
-    while (send_posted()) hub_.step(kNoDeadline);
+    // Piece by piece, so that what comes is not left lying while others are encoded.
+    while (!has_ended()) hub_.step(push_next() ? Deadline() : kNoDeadline);
   } catch (const Error& error) {
     fail_with(error);
   } catch (const std::exception& error) {
@@ -19,27 +21,44 @@ void WorkerLink::run() {
   leave();
 }
 
-// Hands over to the hub what was posted and what may be pushed; false when it is time to leave.
-bool WorkerLink::send_posted() {
-  const Lock lock(mutex_);
+// With the mutex.
+void WorkerLink::send_posted() {
   bytes_sent_ = hub_.bytes_sent();
   for (auto& [connection, message] : std::exchange(posted_, {})) {
     hub_.post(connection, std::move(message));
   }
-  while (const std::optional<std::size_t> piece = queue_.next()) {
-    const Piece& each = layout_.pieces[*piece];
-    const Tensor gradients = part(states_.gradients, each);
-    hub_.post(each.server, {.header = {.kind = Kind::kPush,
-                                       .piece = static_cast<std::uint32_t>(*piece),
-                                       .round = round_,
-                                       .bytes = gradients.bytes()},
-                            .payload = {gradients.data(), gradients.bytes()},
-                            .owner = nullptr,
-                            .priority = options_.schedule == PieceSchedule::kPriority
-                                            ? static_cast<Priority>(each.block + 1)
-                                            : 1});
+}
+
+bool WorkerLink::has_ended() {
+  const Lock lock(mutex_);
+  send_posted();  // what was said before it counts
+  return closing_ || fault_;
+}
+
+// The next piece that may be pushed; false where there is none.
+bool WorkerLink::push_next() {
+  std::optional<std::size_t> piece;
+  Header header{.kind = Kind::kPush};
+  {
+    const Lock lock(mutex_);
+    send_posted();  // the request that the piece belongs to may have come since
+    piece = queue_.next();
+    if (!piece) return false;
+    header.piece = static_cast<std::uint32_t>(*piece);
+    header.round = round_;
+    header.number = static_cast<double>(step_);
   }
-  return !closing_ && !fault_;
+  const Piece& each = layout_.pieces[*piece];
+  const auto payload = codec_->encode(*piece, part(states_.gradients, each),
+                                      static_cast<std::int64_t>(header.number));
+  header.bytes = payload.size();
+  hub_.post(each.server, {.header = header,
+                          .payload = payload,
+                          .owner = nullptr,
+                          .priority = options_.schedule == PieceSchedule::kPriority
+                                          ? static_cast<Priority>(each.block + 1)
+                                          : 1});
+  return true;
 }
 
 void WorkerLink::fail_with(const Error& error) {

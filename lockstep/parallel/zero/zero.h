@@ -56,6 +56,7 @@ class Zero : public Strategy {
   void stand_in_for_forward() override;
   UpdateResult update(const UpdateRequest& request) override;
   StepSummary end_step(const StepEnd& mine) override;
+  void leave() override { thread_.settle(); }
 
  private:
   // Tasks of the thread of communication are counted from 1; 0: none.

@@ -41,19 +41,19 @@ TEST(Varying, AllGatherGatherAndScatter) {
       std::vector<std::int32_t> in(mine);
       for (std::size_t i = 0; i < mine; ++i) in[i] = block_element<std::int32_t>(comm.rank(), 0, i);
       std::vector<std::int32_t> all(total);
-      comm.run(all_gather_v(in, all, counts));
+      comm.all_gather_v(in, all, counts);
       EXPECT_EQ(all, expected);
 
       const int root = comm.size() - 1;
       const bool is_root = comm.rank() == root;
       std::vector<std::int32_t> gathered(is_root ? total : 0);
-      comm.run(gather_v(in, gathered, counts, root));
+      comm.gather_v(in, gathered, counts, root);
       if (is_root) {
         EXPECT_EQ(gathered, expected);
       }
 
       std::vector<std::int32_t> back(mine);
-      comm.run(scatter_v(gathered, counts, back, root));
+      comm.scatter_v(gathered, counts, back, root);
       EXPECT_EQ(back, in);
     }
   });
@@ -75,7 +75,7 @@ TEST(Varying, AllToAll) {
         in.push_back(block_element<float>(comm.rank(), j, i));
     }
     std::vector<float> out(std::accumulate(out_counts.begin(), out_counts.end(), std::size_t{0}));
-    comm.run(all_to_all_v(in, in_counts, out, out_counts));
+    comm.all_to_all_v(in, in_counts, out, out_counts);
     std::size_t at = 0;
     for (int j = 0; j < n; ++j) {
       for (std::size_t i = 0; i < out_counts[static_cast<std::size_t>(j)]; ++i) {

@@ -293,6 +293,28 @@ TEST(Combine, SixteenBitFloatsAreRoundedOnceForManyInputs) {
   });
 }
 
+TEST(Combine, HalfwayBetweenTwoBf16TheEvenOneIsTaken) {
+  // Every number of either sign that is large enough to have halves, plus half its unit, plus or
+  // minus a little.
+  std::vector<std::vector<BFloat16>> inputs(3);
+  std::vector<BFloat16> expected;
+  for (unsigned bits = 0x1000; bits < 0x7f00; ++bits) {
+    for (const unsigned sign : {0u, 0x8000u}) {
+      const unsigned half = (bits & 0x7f80u) - (8u << 7);
+      const unsigned little = half - (4u << 7);
+      for (const unsigned last : {sign, sign | little, (sign ^ 0x8000u) | little}) {
+        const BFloat16 terms[] = {{static_cast<std::uint16_t>(sign | bits)},
+                                  {static_cast<std::uint16_t>(sign | half)},
+                                  {static_cast<std::uint16_t>(last)}};
+        for (std::size_t i = 0; i < 3; ++i) inputs[i].push_back(terms[i]);
+        const bool up = last == (sign | little) || (last == sign && bits % 2 == 1);
+        expected.push_back({static_cast<std::uint16_t>((sign | bits) + (up ? 1 : 0))});
+      }
+    }
+  }
+  on_all_kernel_sets([&] { EXPECT_TRUE(combined(inputs, ReduceOp::kSum) == expected); });
+}
+
 TEST(Combine, SumsBeyondTheRangeOfF16AreInfiniteUnlessTheMeanFits) {
   on_all_kernel_sets([] {
     const std::vector<std::vector<Half>> inputs(2, std::vector<Half>(33, to_half(60000.0f)));

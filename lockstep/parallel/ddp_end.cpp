@@ -1,0 +1,31 @@
+// What DDP has for a checkpoint, and how it leaves.
+#include "lockstep/parallel/compression/shards.h"
+#include "lockstep/parallel/ddp.h"
+
+namespace lockstep::parallel {
+
+std::vector<Residual> Ddp::residuals() {
+  if (loss_scale_ != 1) {
+    for (CompressedAllReduce& one : compressed_) {
+      one.scale_residual(static_cast<float>(1 / loss_scale_));
+    }
+    loss_scale_ = 1;
+  }
+  std::vector<Residual> parts;
+  const auto own = static_cast<std::size_t>(worker());
+  for (std::size_t i = 0; i < compressed_.size(); ++i) {
+    const std::span<float> all = compressed_[i].residual();
+    if (all.empty()) continue;
+    const nn::FlatRange range = buckets_[i].range;
+    const BucketShards shards{range.elements, static_cast<std::size_t>(workers())};
+    parts.push_back({.range = range, .values = all.first(range.elements)});
+    parts.push_back({.range = {range.first + shards.begin(own), shards.size(own)},
+                     .values = all.subspan(range.elements, shards.size(own)),
+                     .of_sums = true});
+  }
+  return parts;
+}
+
+void Ddp::leave() { thread_.settle(); }
+
+}  // namespace lockstep::parallel

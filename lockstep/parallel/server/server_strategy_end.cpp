@@ -1,0 +1,54 @@
+// The end of a step of a worker with parameter servers, and what a checkpoint needs of it.
+#include "lockstep/parallel/server/server_strategy.h"
+#include "lockstep/parallel/server/step_messages.h"
+
+namespace lockstep::parallel {
+
+StepSummary ServerStrategy::end_step(const StepEnd& mine) {
+  const WorkerLink::Cost cost = link_->take_cost();
+  StepEnd end = mine;
+  end.cost.compute_seconds -= exposed_seconds_;
+  end.cost.communication_seconds = cost.seconds;
+  end.cost.exposed_seconds = exposed_seconds_;
+  end.cost.bytes_sent = cost.bytes;
+  end.cost.staleness = cost.staleness;
+  if (!is_bsp()) {
+    link_->ask(small_message({.kind = Kind::kDone}, encode(end.cost)));
+    StepSummary summary;
+    for (const double loss : end.losses) summary.loss += loss;
+    summary.costs = costs_;
+    summary.costs.resize(static_cast<std::size_t>(workers()), {.known = false});
+    summary.costs[static_cast<std::size_t>(worker())] = end.cost;
+    return summary;
+  }
+  const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to end"});
+  link_->ask(small_message({.kind = Kind::kEnd}, encode(end)));
+  const std::string answer = link_->answer(Kind::kSummary);
+  return decode_summary(std::as_bytes(std::span(answer)));
+}
+
+void ServerStrategy::collect() {
+  link_->await_all();
+  if (worker() != 0) return;
+  link_->collect(round_);
+  replica_->round_parameters();
+  has_master_ = true;
+}
+
+void ServerStrategy::scale_residual(double loss_scale) {
+  const double factor = loss_scale / std::exchange(residual_scale_, loss_scale);
+  if (factor == 1) return;
+  link_->await_all();
+  for (float& value : link_->residual()) value *= static_cast<float>(factor);
+}
+
+std::vector<Residual> ServerStrategy::residuals() {
+  if (!is_bsp()) return {};
+  link_->await_all();
+  scale_residual(1);
+  const std::span<float> residual = link_->residual();
+  if (residual.empty()) return {};
+  return {{.range = {0, residual.size()}, .values = residual}};
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,89 @@
+// Who has an emulated line, and when.
+#include "lockstep/parallel/server/hub.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "lockstep/base/socket.h"
+
+namespace lockstep::parallel {
+namespace {
+
+using std::chrono::seconds;
+
+class Nobody : public Hub::Receiver {
+ public:
+  std::span<std::byte> place(int, const Header&) override { return {}; }
+  void take(int, const Header&, std::span<std::byte>) override {}
+  void lost(int) override {}
+};
+
+// A hub on a slow card, and the other ends of its connections.
+class HubOnALine : public ::testing::Test {
+ protected:
+  int connect() {
+    const Listener listener = listen_tcp({"127.0.0.1", 0});
+    others_.push_back(connect_tcp(listener.address, deadline_in(seconds(20))));
+    return hub_.add(accept_connection(listener.fd.get(), deadline_in(seconds(20))));
+  }
+  void post(int connection, std::size_t bytes, Priority priority) {
+    OutMessage message = small_message({.kind = Kind::kPush}, std::string(bytes, 'x'));
+    message.priority = priority;
+    hub_.post(connection, std::move(message));
+  }
+  // When the end of a message of so many bytes comes to the other card, by what chunks say.
+  std::int64_t first_byte_of_last_chunk(int connection, std::size_t bytes) {
+    std::int64_t last = 0;
+    for (std::size_t done = 0; done < bytes + sizeof(Header);) {
+      ChunkHeader header;
+      read(connection, std::as_writable_bytes(std::span(&header, 1)));
+      std::vector<std::byte> rest(header.bytes);
+      read(connection, rest);
+      done += header.bytes;
+      last = header.first_ns;
+    }
+    return last;
+  }
+
+  Nobody nobody_;
+  Hub hub_{nobody_, LinkEmulation{.bytes_per_second = 8e6}};
+  std::vector<UniqueFd> others_;
+
+ private:
+  void read(int connection, std::span<std::byte> into) {
+    receive_all(others_[static_cast<std::size_t>(connection)].get(), into,
+                deadline_in(seconds(20)));
+  }
+};
+
+TEST_F(HubOnALine, SharesItAmongConnectionsWhateverTheImportanceOfTheirMessages) {
+  constexpr std::size_t kBytes = 40000;  // ten chunks
+  const int one = connect();
+  const int other = connect();
+  post(one, kBytes, 2);
+  post(one, kBytes, 1);
+  post(other, kBytes, 7);
+  while (hub_.has_more_to_send()) hub_.step(deadline_in(seconds(20)));
+  const std::int64_t first_message = first_byte_of_last_chunk(one, kBytes);
+  const std::int64_t other_message = first_byte_of_last_chunk(other, kBytes);
+  const std::int64_t second_message = first_byte_of_last_chunk(one, kBytes);
+  EXPECT_LT(first_message, second_message);
+  EXPECT_LT(other_message, second_message) << "it took turns with the first";
+}
+
+TEST_F(HubOnALine, LetsWhatIsUrgentGoBeforeWhatIsLarge) {
+  constexpr std::size_t kBytes = 40000;
+  const int one = connect();
+  const int other = connect();
+  post(one, kBytes, 1);
+  post(other, kBytes, 1);
+  post(other, 10, kUrgent);
+  while (hub_.has_more_to_send()) hub_.step(deadline_in(seconds(20)));
+  const std::int64_t urgent = first_byte_of_last_chunk(other, 10);
+  EXPECT_LT(urgent, first_byte_of_last_chunk(one, kBytes));
+  EXPECT_LT(urgent, first_byte_of_last_chunk(other, kBytes));
+}
+
+}  // namespace
+}  // namespace lockstep::parallel
