@@ -58,6 +58,7 @@ constexpr FamiliarName kSameMeaning[] = {
     {"scheduler.params.warmup_max_lr", "schedule.rate"},
     {"scheduler.params.cos_min_ratio", "schedule.floor"},
     {"fp16.loss_scale_window", "loss_scale.patience"},
+    {"zero_optimization.stage", "parallel.zero"},
     {"zero_optimization.overlap_comm", "parallel.overlap"},
 };
 
@@ -111,7 +112,6 @@ constexpr OnlyValue kOnlyValues[] = {
     {"optimizer.params.adam_w_mode", "true", "1", "optimizer.type = \"Adam\" is the other one"},
     {"fp16.loss_scale", "0", "0.0", "the loss scale finds its own way"},
     {"prescale_gradients", "false", "0", "gradients are divided once they are added up"},
-    {"zero_optimization.stage", "0", {}, "every rank keeps all states"},
 };
 
 bool is_true(std::string_view text) { return text == "true" || text == "1"; }

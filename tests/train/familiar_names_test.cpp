@@ -80,7 +80,7 @@ TEST_F(FamiliarNames, OfWhatPeopleCopyFromTheManuals) {
     "eval_strategy": "steps", "save_strategy": "no", "per_device_eval_batch_size": 8,
     "report_to": "none", "resume_from_checkpoint": true, "push_to_hub": false,
     "fp16": {"enabled": true, "loss_scale": 0, "hysteresis": 2, "min_loss_scale": 1},
-    "zero_optimization": {"stage": 0, "overlap_comm": false},
+    "zero_optimization": {"stage": 2, "overlap_comm": false},
     "scheduler": {"params": {"warmup_min_lr": 0, "warmup_type": "linear"}}
   })",
                    "copied.json");
@@ -88,6 +88,7 @@ TEST_F(FamiliarNames, OfWhatPeopleCopyFromTheManuals) {
   EXPECT_EQ(options.data.text, "book.txt");
   EXPECT_EQ(options.train.batch.sequence, 128);
   EXPECT_EQ(options.epochs, 3);
+  EXPECT_EQ(options.train.parallel.zero, 2);
   EXPECT_EQ(options.train.schedule.floor, 0) << "others' schedules go down to zero";
   EXPECT_EQ(options.checkpoint.every, 0);
   EXPECT_FALSE(options.train.parallel.overlap);
@@ -120,7 +121,7 @@ TEST_F(FamiliarNames, ThatMeanNothingHereAreNamed) {
   EXPECT_THAT(refusal("hub_token=x"), HasSubstr("there is no key 'hub_token'"));
   EXPECT_THAT(refusal("learning_rat=1"), HasSubstr("did you mean learning_rate?"));
   EXPECT_THAT(refusal("push_to_hub=true"), HasSubstr("only false"));
-  EXPECT_THAT(refusal("zero_optimization.stage=3"), HasSubstr("every rank keeps all states"));
+  EXPECT_THAT(refusal("zero_optimization.stage=4"), HasSubstr("parallel.zero"));
   EXPECT_THAT(refusal("save_strategy=epoch"), HasSubstr("only steps or no"));
   EXPECT_THAT(refusal("resume_from_checkpoint=out/checkpoint-500"), HasSubstr("run.from"));
 }
