@@ -98,6 +98,9 @@ class Strategy : public nn::BlockListener {
 
   // Once, when worker 0's replica holds what the run begins with: everybody's does then.
   virtual void start(nn::Replica& replica) = 0;
+  // The replica goes, perhaps in the middle of a step that failed: returns when nothing of what is
+  // under way uses it any more.
+  virtual void leave() noexcept {}
 
   // The share of this worker in the step after `steps` finished ones; nothing: the run is over for
   // it.
@@ -116,6 +119,8 @@ class Strategy : public nn::BlockListener {
   // For a forward of others, a validation's, that this worker has no part in: where their
   // parameters are shared out it gives its own.
   virtual void stand_in_for_forward() {}
+  // The same for a whole micro-batch of others, numbered as in begin_micro_batch().
+  virtual void stand_in_for_micro_batch(std::int64_t /*index*/) {}
 
   // Brings everything that a checkpoint holds to worker 0's replica.
   virtual void collect() {}

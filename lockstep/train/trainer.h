@@ -56,6 +56,9 @@ class Trainer {
   Trainer(const TrainOptions& options, Ops& ops, parallel::Strategy& strategy);
   // The only worker of its run.
   Trainer(const TrainOptions& options, Ops& ops);
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
 
   // When the replica holds what the run begins with, and before the first step: all workers' do
   // then.

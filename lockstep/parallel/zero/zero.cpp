@@ -70,6 +70,16 @@ void Zero::start(nn::Replica& replica) {
   world_.barrier();
 }
 
+// All workers push the same tasks in the same order, so those that this one pushed come to an end,
+// or fail where another worker is gone.
+void Zero::leave() noexcept {
+  try {
+    thread_.wait();
+  } catch (...) {
+    // Whoever leaves has a failure of its own to tell, or none to hear of.
+  }
+}
+
 std::optional<Share> Zero::next(const StepPlan& plan, std::int64_t steps, std::int64_t last_step) {
   if (steps >= last_step) return std::nullopt;
   return share_of(plan, steps + 1, worker(), workers());
@@ -246,7 +256,11 @@ void Zero::stand_in_for_forward() {
 }
 
 // The same for a whole micro-batch, with gradients that are zero.
-void Zero::stand_in_for_micro_batch() {
+void Zero::stand_in_for_micro_batch(std::int64_t index) {
+  const nn::Sharding& sharding = replica_->plan().sharding;
+  if (!sharding.gradients && !sharding.parameters) return;
+  micro_batch_ = index;
+  adds_up_ = sharding.gradients || index + 1 == most_micro_batches_;
   stand_in_for_forward();
   for (std::size_t block = replica_->model().size(); block-- > 0;) {
     before_backward(block);
@@ -256,11 +270,7 @@ void Zero::stand_in_for_micro_batch() {
 
 UpdateResult Zero::update(const UpdateRequest& request) {
   const bool shares = replica_->plan().sharding.gradients || replica_->plan().sharding.parameters;
-  for (std::int64_t i = micro_batches_; shares && i < most_micro_batches_; ++i) {
-    micro_batch_ = i;
-    adds_up_ = replica_->plan().sharding.gradients || i + 1 == most_micro_batches_;
-    stand_in_for_micro_batch();
-  }
+  for (std::int64_t i = micro_batches_; i < most_micro_batches_; ++i) stand_in_for_micro_batch(i);
   const bool left = !shares && (!options_.overlap || micro_batches_ == 0);
   for (std::size_t block = replica_->model().size(); left && block-- > 0;) add_up(block);
   wait_for(pushed_, {.lane = TraceLane::kWaiting, .kind = "wait for", .of = "gradients"});

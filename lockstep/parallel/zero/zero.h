@@ -46,6 +46,7 @@ class Zero : public Strategy {
   static nn::Sharding sharding(const ParallelOptions& options, const Crew& crew);
 
   void start(nn::Replica& replica) override;
+  void leave() noexcept override;
   std::optional<Share> next(const StepPlan& plan, std::int64_t steps,
                             std::int64_t last_step) override;
   StepStart begin_step(const StepStart& mine) override;
@@ -54,6 +55,7 @@ class Zero : public Strategy {
   void before_backward(std::size_t block) override;
   void after_backward(std::size_t block) override;
   void stand_in_for_forward() override;
+  void stand_in_for_micro_batch(std::int64_t index) override;
   UpdateResult update(const UpdateRequest& request) override;
   StepSummary end_step(const StepEnd& mine) override;
 
@@ -65,7 +67,6 @@ class Zero : public Strategy {
   void enter(std::size_t step);
   void clear_gradients(std::size_t block);
   void add_up(std::size_t block);
-  void stand_in_for_micro_batch();
   void gather_parameters(std::size_t block);
   Ticket push(CommunicationThread::Task task);
   void wait_for(Ticket ticket, const TraceLabel& label);
