@@ -26,6 +26,12 @@
 namespace lockstep::train {
 namespace {
 
+// What ends a run: ranks that are gone, or at odds.
+bool is_of_ranks(ErrorCode code) {
+  return code == ErrorCode::kPeerLost || code == ErrorCode::kTimeout ||
+         code == ErrorCode::kAborted || code == ErrorCode::kMismatch;
+}
+
 class Run {
  public:
   Run(RunOptions& options, const Config& config, const Audience& audience, const StopSignal& stop,
@@ -50,6 +56,12 @@ class Run {
   RunOutcome go() {
     audience_.begin(facts());
     if (resumed_) audience_.notice(fmt::format("goes on after step {}", trainer_.state().steps));
+    if (options_.sample.every > 0 && can_sample() &&
+        trainer_.replica().plan().sharding.parameters) {
+      audience_.notice(
+          "there will be no samples: no rank has all parameters where they are shared out; "
+          "`lockstep generate` makes some from a checkpoint");
+    }
     const parallel::StepPlan plan = step_plan(options_.train.batch);
     RunOutcome outcome = RunOutcome::kFinished;
     while (const auto share = strategy_->next(plan, trainer_.state().steps, options_.steps)) {
@@ -93,27 +105,37 @@ class Run {
                                         .seed = static_cast<std::uint64_t>(options_.train.seed)});
   }
 
+  // Then all of them have to read and write what each holds.
+  bool shares_states() { return trainer_.replica().plan().sharding.any(); }
+
   // Whether there was a checkpoint.
   bool start() {
     std::optional<TrainState> state;
-    if (group_.leads()) state = restore();
-    state = group_.from_leader(state);
+    if (shares_states()) {
+      state = restore(group_);
+    } else {
+      if (group_.leads()) state = restore(RunGroup(nullptr));
+      state = group_.from_leader(state);
+    }
     if (state) trainer_.set_state(*state);
     trainer_.start();
     saved_ = state.has_value();
     return saved_;
   }
 
-  std::optional<TrainState> restore() {
+  // By all of `readers`.
+  std::optional<TrainState> restore(RunGroup readers) {
     const auto warn = [&](const std::string& text) { audience_.warning(text); };
-    if (!options_.resume && !checkpoints_.steps().empty()) {
+    readers.together([&] {
+      if (!readers.leads() || options_.resume || checkpoints_.steps().empty()) return;
       fail(ErrorCode::kInvalidArgument,
            "run.resume is false, but run.dir = {} has checkpoints; choose another folder",
            options_.dir);
-    }
-    auto state = checkpoints_.restore(trainer_.replica(), warn);
+    });
+    if (readers.size() > 1) checkpoints_.check_seen_by_all(readers);
+    auto state = checkpoints_.restore(trainer_.replica(), warn, readers);
     if (!state && !options_.from.empty()) {
-      load_parameters(options_.train, options_.from, trainer_.replica(), warn);
+      load_parameters(options_.train, options_.from, trainer_.replica(), warn, readers);
     }
     return state;
   }
@@ -237,7 +259,7 @@ class Run {
       if (scale && scale->scale > kLeastScale) return;
     }
     const std::string culprit =
-        culprit_of_all(first_nonfinite(trainer_.replica(), micro_batches,
+        culprit_of_all(first_nonfinite(trainer_.replica(), *strategy_, group_, micro_batches,
                                        {.seed = static_cast<std::uint64_t>(options_.train.seed),
                                         .step = static_cast<std::uint64_t>(metrics.step),
                                         .first_sequence = first_sequence,
@@ -271,7 +293,7 @@ class Run {
     if (!shared && !group_.leads()) return;
     RunGroup judges = shared ? group_ : RunGroup(nullptr);
     const std::int64_t each = step_plan(options_.train.batch).micro_batches();
-    record.validation_loss = validation_loss(trainer_.replica(), *source_, judges,
+    record.validation_loss = validation_loss(trainer_.replica(), *strategy_, *source_, judges,
                                              options_.validate_batches * each, stop_);
     record.validation_seconds = seconds_since(begin);
   }
@@ -283,14 +305,19 @@ class Run {
                                      {.lane = parallel::TraceLane::kCompute, .kind = "checkpoint"});
     strategy_->collect();
     saved_ = true;
-    if (!group_.leads()) return;
+    if (!shares_states() && !group_.leads()) return;
     try {
-      checkpoints_.save(trainer_.replica(),
-                        {.state = trainer_.state(),
-                         .config = config_.resolved(),
-                         .tokenizer = dataset_.tokenizer ? dataset_.tokenizer->json() : ""},
-                        options_.checkpoint);
+      const CheckpointExtras extras{
+          .state = trainer_.state(),
+          .config = config_.resolved(),
+          .tokenizer = dataset_.tokenizer ? dataset_.tokenizer->json() : ""};
+      if (shares_states()) {
+        checkpoints_.save_by_all(trainer_.replica(), extras, options_.checkpoint, group_);
+      } else {
+        checkpoints_.save(trainer_.replica(), extras, options_.checkpoint);
+      }
     } catch (const Error& error) {
+      if (is_of_ranks(error.code())) throw;
       saved_ = false;
       const auto steps = checkpoints_.steps();
       audience_.warning(fmt::format(
@@ -319,10 +346,12 @@ class Run {
                                  trainer_.state().steps));
   }
 
+  bool can_sample() const {
+    return dataset_.tokenizer && objective_of(options_.train) == Objective::kNextToken;
+  }
+
   void write_sample(std::int64_t step) {
-    if (!group_.leads() || !dataset_.tokenizer ||
-        objective_of(options_.train) != Objective::kNextToken)
-      return;
+    if (!group_.leads() || !can_sample() || trainer_.replica().plan().sharding.parameters) return;
     audience_.sample(step, sample_text(trainer_.replica(), *dataset_.tokenizer, options_));
   }
 

@@ -9,6 +9,7 @@
 #include "lockstep/data/tokenizer.h"
 #include "lockstep/nn/replica.h"
 #include "lockstep/train/batch_source.h"
+#include "lockstep/train/run_group.h"
 #include "lockstep/train/run_options.h"
 
 namespace lockstep::train {
@@ -30,9 +31,11 @@ std::string describe(const data::DataOptions& options, const Dataset& dataset,
 // What tells data apart: how much there is, and what is in two places of it.
 std::string fingerprint(BatchSource& source);
 
-// The parameters of a run's folder, a checkpoint, or a folder of Hugging Face transformers.
+// The parameters of a run's folder, a checkpoint, or a folder of Hugging Face transformers: what
+// the replica holds of them. Workers that share out their states all call it as a `group`, and all
+// throw where one of them does.
 void load_parameters(const TrainOptions& options, const std::filesystem::path& from,
-                     nn::Replica& replica, const Warn& warn);
+                     nn::Replica& replica, const Warn& warn, RunGroup group = RunGroup(nullptr));
 
 // A text that the model writes, as options.sample has it.
 std::string sample_text(nn::Replica& replica, const data::Tokenizer& tokenizer,

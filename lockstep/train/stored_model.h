@@ -1,7 +1,6 @@
 // The model of a checkpoint, as its configuration describes it.
 #pragma once
 
-#include "lockstep/io/safetensors.h"
 #include "lockstep/nn/flat_parameters.h"
 #include "lockstep/nn/model.h"
 #include "lockstep/train/checkpoint.h"
@@ -14,7 +13,5 @@ TrainOptions stored_options(const Checkpoint& checkpoint);
 
 // Where the model's parameters lie in a row, whatever the setup.
 nn::FlatParameters flat_of(const nn::Model& model);
-
-io::SafetensorsFile stored_states(const Checkpoint& checkpoint);
 
 }  // namespace lockstep::train
