@@ -114,6 +114,7 @@ Config::Key& Config::find(std::string_view name, std::string_view origin) {
     all.push_back(key.name);
     if (last_part(key.name) == last_part(name)) alike.push_back(key.name);
   }
+  for (const Alias& alias : aliases_) all.push_back(alias.name);
   const bool only_section = alike.size() == 1;
   fail(ErrorCode::kInvalidArgument, "{}: there is no key '{}'{}", origin, name,
        only_section ? did_you_mean(alike.front(), alike) : did_you_mean(name, all));

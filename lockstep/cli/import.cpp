@@ -18,7 +18,7 @@ parameters; generate, train and export take it like any other.
 
 Examples:
   lockstep import gpt2 runs/gpt2
-  lockstep generate runs/gpt2 --prompt "Once upon a time"
+  lockstep generate runs/gpt2 "Once upon a time"
   lockstep train runs/gpt2 data.text=book.txt)";
 
 void run_import(const std::string& from, const std::string& run) {

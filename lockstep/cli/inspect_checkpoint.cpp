@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/number.h"
+#include "lockstep/base/printable.h"
 #include "lockstep/base/units.h"
 #include "lockstep/cli/plan_question.h"
 #include "lockstep/cli/text_table.h"
@@ -98,7 +99,7 @@ std::string tensors_text(const io::TensorSource& file) {
     kept |= !parameter;
     if (entry.dtype != DType::kF32) continue;
     const Numbers numbers = numbers_of(file, entry.name);
-    table.row({entry.name, entry.shape.text(), format_count(elements),
+    table.row({printable(entry.name), entry.shape.text(), format_count(elements),
                fmt::format("{:.5g}", numbers.norm), fmt::format("{:.5g}", numbers.largest)});
   }
   return fmt::format("\n{} parameters{}\n{}", format_count(parameters),

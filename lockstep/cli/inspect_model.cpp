@@ -3,6 +3,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
 #include "lockstep/base/number.h"
+#include "lockstep/base/printable.h"
 #include "lockstep/base/text.h"
 #include "lockstep/cli/inspect_checkpoint.h"
 #include "lockstep/cli/plan_question.h"
@@ -23,7 +24,7 @@ std::string source_text(const io::TensorSource& source) {
   const auto names = source.names();
   for (const std::string_view name : names) {
     const io::TensorEntry& entry = source.at(name);
-    table.row({entry.name, entry.type, entry.shape.text(), format_count(entry.bytes)});
+    table.row({printable(entry.name), entry.type, entry.shape.text(), format_count(entry.bytes)});
     elements += entry.shape.elements();
     bytes += entry.bytes;
   }
@@ -36,7 +37,9 @@ std::string source_text(const io::TensorSource& source) {
 void inspect_safetensors(const fs::path& path) {
   const io::SafetensorsFile file(path);
   fmt::print("{}\n", path.string());
-  for (const auto& [key, text] : file.metadata()) fmt::print("{}: {}\n", key, text);
+  for (const auto& [key, text] : file.metadata()) {
+    fmt::print("{}: {}\n", printable(key), printable(text));
+  }
   fmt::print("{}", source_text(file));
 }
 
@@ -47,7 +50,7 @@ void inspect_hugging_face(const fs::path& folder) {
     fmt::print("{}",
                describe(nn::parse_hugging_face_config(read_file(config), config.string()).shape));
   } catch (const Error& error) {
-    fmt::print("it cannot be imported: {}\n", error.what());
+    fmt::print("it cannot be imported: {}\n", printable(error.what()));
   }
   fmt::print("{}", source_text(io::ShardedSafetensors(folder)));
 }

@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/printable.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/usage_error.h"
 
@@ -30,10 +31,10 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "lockstep: {}\n", lockstep::cli::describe_usage_error(app, error));
     return kUsageError;
   } catch (const lockstep::Error& error) {
-    fmt::print(stderr, "lockstep: {}\n", error.what());
+    fmt::print(stderr, "lockstep: {}\n", lockstep::printable(error.what()));
     return error.code() == lockstep::ErrorCode::kInvalidArgument ? kUsageError : 1;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "lockstep: {}\n", error.what());
+    fmt::print(stderr, "lockstep: {}\n", lockstep::printable(error.what()));
     return 1;
   }
   return exit_code;

@@ -86,7 +86,8 @@ std::string limit_text(const TrainOptions& options, const MemoryPlan& plan) {
                      format_bytes(static_cast<double>(options.memory_limit - plan.bytes())));
 }
 
-// One worker's bytes for each number of ranks, stage and recomputation; a star at what fits.
+// One worker's bytes for each number of ranks, stage and recomputation, with its micro-batches as
+// they are.
 struct Alternative {
   int ranks = 1;
   int zero = 0;
@@ -99,6 +100,8 @@ std::vector<Alternative> alternatives(const TrainOptions& planned, std::span<con
   std::vector<Alternative> all;
   for (const int workers : ranks) {
     TrainOptions options = planned;
+    options.batch = train::solved(planned.batch);
+    options.batch.sequences = 0;
     options.batch.workers = workers;
     for (int zero = 0; zero < plan::kZeroStages; ++zero) {
       options.parallel.zero = zero;

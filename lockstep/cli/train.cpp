@@ -18,6 +18,7 @@
 #include "lockstep/launch/exit_status.h"
 #include "lockstep/launch/make_world.h"
 #include "lockstep/launch/variables.h"
+#include "lockstep/train/model_of_start.h"
 #include "lockstep/train/run.h"
 
 namespace lockstep::cli {
@@ -67,6 +68,7 @@ std::vector<std::unique_ptr<train::RunObserver>> observers_of(const train::RunOp
   std::vector<std::unique_ptr<train::RunObserver>> observers;
   observers.push_back(train::make_progress(progress_options(options)));
   observers.push_back(train::make_metrics_file());
+  observers.push_back(train::make_sample_file());
   observers.push_back(train::make_event_file());
   observers.push_back(train::make_report());
   return observers;
@@ -84,7 +86,7 @@ train::RunOutcome train_as(Settings& settings, const train::RunRanks& ranks,
 // Every rank a thread of this process, with its share of the cores.
 train::RunOutcome train_in_threads(const std::vector<std::string>& arguments, int ranks,
                                    const CommOptions& comm) {
-  const train::StopSignal stop;
+  const train::StopSignal stop(true);
   const int threads = std::max(CpuSet::of_this_thread().count() / ranks, 1);
   auto outcome = train::RunOutcome::kFinished;
   run_threads(
@@ -150,10 +152,11 @@ int run_train(const std::vector<std::string>& arguments, const LaunchFlags& flag
     // Said once, and not by every rank.
     settings.options.train.batch.workers = workers;
     train::complete(settings.options);
+    train::settle_model(settings.options);
     return threads ? exit_code_of(train_in_threads(arguments, ranks, settings.options.comm))
                    : train_in_processes(arguments, ranks, parallel, flags);
   }
-  const train::StopSignal stop;
+  const train::StopSignal stop(world.size == 1);  // a launcher says it for its ranks
   std::unique_ptr<Communicator> communicator;
   if (world.size > 1 || settings.options.comm.backend == Backend::kMpi) {
     communicator = make_world(world, settings.options.comm);

@@ -21,7 +21,8 @@ void bind(Config& config, ScheduleOptions& options) {
   config.bind("schedule.decline", options.decline, kDeclineNames,
               "How the learning rate goes down after the warm-up.");
   config.bind("schedule.steps", options.steps,
-              "The step at which the learning rate has come down to its floor.", {.min = 0});
+              "The step at which the learning rate has come down to its floor; 0: train.steps.",
+              {.min = 0});
   config.bind("schedule.floor", options.floor,
               "The fraction of the learning rate that it comes down to.", {.min = 0, .max = 1});
 }
@@ -30,7 +31,7 @@ void check(const ScheduleOptions& options) {
   if (options.decline != Decline::kConstant && options.steps <= options.warmup) {
     fail(ErrorCode::kInvalidArgument,
          "schedule.decline = \"{}\" goes on until step schedule.steps = {}, which must come after "
-         "the warm-up of {}",
+         "the warm-up of {}; take more steps or a smaller schedule.warmup",
          name(options.decline), options.steps, options.warmup);
   }
 }

@@ -58,10 +58,12 @@ struct Dataset {
 
 // Text is tokenised into `cache` (a folder, made where missing) once, and again only when text or
 // tokenizer have changed; the tokenizer that was used is kept there as tokenizer.json. `progress`
-// hears of long work. Throws Error(kInvalidArgument) where not exactly one kind of data is given,
-// or there is none in it; names the file.
+// hears of long work. `of_model` is what the model's parameters were learned with, if anything: it
+// is used where the options leave the tokenizer open. Throws Error(kInvalidArgument) where not
+// exactly one kind of data is given, or there is none in it; names the file.
 Dataset open_dataset(const data::DataOptions& options, const std::filesystem::path& cache,
-                     const std::function<void(std::string_view)>& progress = {});
+                     const std::function<void(std::string_view)>& progress = {},
+                     const std::shared_ptr<const data::Tokenizer>& of_model = nullptr);
 
 struct SourceSetup {
   Objective objective = Objective::kNextToken;
@@ -77,6 +79,8 @@ class BatchSource {
   // Sequences of training that make one epoch, and micro-batches of validation (0: none).
   virtual std::uint64_t sequences() const = 0;
   virtual std::uint64_t validation_batches() const = 0;
+  // What of the data is not used and why, for people; empty: all is.
+  virtual std::string left_out() const { return ""; }
 
   // Micro-batches of the sequences first, first + 1, ... They hold until the next call.
   virtual std::span<const nn::Batch> training(std::uint64_t first, int micro_batches) = 0;

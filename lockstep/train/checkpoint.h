@@ -128,6 +128,10 @@ struct Checkpoint {
 Checkpoint open_checkpoint(const std::filesystem::path& run_or_checkpoint, const Warn& warn);
 // All its states, whole, from one file or many.
 std::unique_ptr<io::TensorSource> open_states(const Checkpoint& checkpoint);
+// One of its files other than the states (train/manifest.h has their names), checked by its hash;
+// of a run the newest that is whole. The states are not looked at, so that this costs nothing.
+// Empty where there is none.
+std::string stored_text(const std::filesystem::path& run_or_checkpoint, std::string_view name);
 // The parameters alone, into a row of f32 (nn/flat_parameters.h).
 void read_parameters(const Checkpoint& checkpoint, const nn::FlatParameters& flat,
                      const Tensor& row);

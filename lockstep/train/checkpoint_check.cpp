@@ -155,4 +155,23 @@ std::unique_ptr<io::TensorSource> open_states(const Checkpoint& checkpoint) {
   return std::make_unique<io::PartedSafetensors>(checkpoint.folder, names);
 }
 
+std::string stored_text(const fs::path& run_or_checkpoint, std::string_view name) {
+  std::error_code none;
+  std::vector<fs::path> folders;
+  if (fs::exists(run_or_checkpoint / kManifestFile, none)) {
+    folders.push_back(run_or_checkpoint);
+  } else {
+    const CheckpointFolder folder(run_or_checkpoint);
+    for (const std::int64_t step : folder.steps()) folders.push_back(folder.path(step));
+  }
+  for (const fs::path& folder : folders) {
+    try {
+      const fs::path file = folder / kManifestFile;
+      return read_checked(folder, parse_manifest(read_file(file), file.string()), name);
+    } catch (const Error&) {  // damaged: who restores it says so
+    }
+  }
+  return "";
+}
+
 }  // namespace lockstep::train

@@ -42,9 +42,12 @@ std::vector<data::TextFile> files_of(const std::string& path) {
   return data::list_text_files(paths);
 }
 
-// The tokenizer that was chosen for a token file, else the one beside it, if any.
+using OfModel = std::shared_ptr<const data::Tokenizer>;
+
+// The tokenizer that was chosen for a token file, else the one beside it, else the model's, if any.
 std::shared_ptr<const data::Tokenizer> tokenizer_beside(const std::string& choice,
-                                                        const data::TokenFile& file) {
+                                                        const data::TokenFile& file,
+                                                        const OfModel& of_model) {
   if (data::is_learned(choice)) {
     fail(ErrorCode::kInvalidArgument,
          "data.tokenizer = \"{}\" is learned from text, and {} holds tokens already; name the "
@@ -54,8 +57,7 @@ std::shared_ptr<const data::Tokenizer> tokenizer_beside(const std::string& choic
   if (!choice.empty()) return data::choose_tokenizer(choice, 0, {});
   const fs::path beside = file.path().parent_path() / "tokenizer.json";
   std::error_code none;
-  return fs::exists(beside, none) ? data::load_tokenizer(beside)
-                                  : std::shared_ptr<const data::Tokenizer>();
+  return fs::exists(beside, none) ? data::load_tokenizer(beside) : of_model;
 }
 
 void check_same_tokenizer(const data::TokenFile& file, const data::Tokenizer& tokenizer) {
@@ -70,11 +72,12 @@ void check_same_tokenizer(const data::TokenFile& file, const data::Tokenizer& to
 }
 
 void open_text_into(Dataset& dataset, const data::DataOptions& options, const fs::path& cache,
-                    const TellProgress& progress) {
+                    const TellProgress& progress, const OfModel& of_model) {
   TextCache texts{.folder = cache,
                   .training = files_of(options.text),
                   .validation = {},
                   .tokenizer = options.tokenizer.empty() ? "byte" : options.tokenizer,
+                  .given = options.tokenizer.empty() ? of_model : nullptr,
                   .bpe_vocabulary = options.bpe_vocabulary};
   if (!options.validation_text.empty()) texts.validation = files_of(options.validation_text);
   CachedTokens tokens = cached_tokens(texts, progress);
@@ -83,22 +86,25 @@ void open_text_into(Dataset& dataset, const data::DataOptions& options, const fs
   if (tokens.validation) dataset.validation = std::move(*tokens.validation);
 }
 
-void open_tokens_into(Dataset& dataset, const data::DataOptions& options) {
+void open_tokens_into(Dataset& dataset, const data::DataOptions& options, const OfModel& of_model) {
   if (!options.validation_text.empty()) {
     fail(ErrorCode::kInvalidArgument,
          "data.validation_text goes with data.text; beside data.tokens give "
          "data.validation_tokens");
   }
   dataset.training.emplace(options.tokens);
-  dataset.tokenizer = tokenizer_beside(options.tokenizer, *dataset.training);
+  dataset.tokenizer = tokenizer_beside(options.tokenizer, *dataset.training, of_model);
 }
 
-void open_pairs_into(Dataset& dataset, const data::DataOptions& options, const fs::path& cache) {
+void open_pairs_into(Dataset& dataset, const data::DataOptions& options, const fs::path& cache,
+                     const OfModel& of_model) {
   const MappedFile file(options.pairs);
   const std::vector<data::TextPair> pairs = data::parse_pairs(file.text(), options.pairs);
   const std::string_view texts[] = {file.text()};
-  dataset.tokenizer = data::choose_tokenizer(options.tokenizer.empty() ? "byte" : options.tokenizer,
-                                             options.bpe_vocabulary, texts);
+  const bool open = options.tokenizer.empty();
+  dataset.tokenizer = open && of_model ? of_model
+                                       : data::choose_tokenizer(open ? "byte" : options.tokenizer,
+                                                                options.bpe_vocabulary, texts);
   keep_tokenizer(*dataset.tokenizer, cache);
   for (const data::TextPair& pair : pairs) {
     Dataset::Pair& ids = dataset.pairs.emplace_back();
@@ -126,14 +132,15 @@ std::int64_t Dataset::vocabulary() const {
 }
 
 Dataset open_dataset(const data::DataOptions& options, const fs::path& cache,
-                     const TellProgress& progress) {
+                     const TellProgress& progress,
+                     const std::shared_ptr<const data::Tokenizer>& of_model) {
   check_one_kind(options);
   Dataset dataset;
   dataset.validation_fraction = options.validation_fraction;
   dataset.mask_fraction = options.mask_fraction;
-  if (!options.text.empty()) open_text_into(dataset, options, cache, progress);
-  if (!options.tokens.empty()) open_tokens_into(dataset, options);
-  if (!options.pairs.empty()) open_pairs_into(dataset, options, cache);
+  if (!options.text.empty()) open_text_into(dataset, options, cache, progress, of_model);
+  if (!options.tokens.empty()) open_tokens_into(dataset, options, of_model);
+  if (!options.pairs.empty()) open_pairs_into(dataset, options, cache, of_model);
   if (!options.table.empty()) open_table_into(dataset, options);
   if (!options.validation_tokens.empty()) dataset.validation.emplace(options.validation_tokens);
   if (dataset.tokenizer && dataset.training) {

@@ -1,6 +1,7 @@
 #include "lockstep/train/familiar_names.h"
 
 #include <cstdlib>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,10 +21,17 @@ struct FamiliarName {
 constexpr FamiliarName kSameMeaning[] = {
     // Hugging Face's Trainer
     {"output_dir", "run.dir"},
-    {"max_steps", "train.steps"},
+    {"model_name_or_path", "run.from"},
+    {"tokenizer_name", "data.tokenizer"},
+    {"train_file", "data.text"},
+    {"validation_file", "data.validation_text"},
+    {"block_size", "train.seq"},
+    {"max_seq_length", "train.seq"},
     {"per_device_train_batch_size", "train.micro_batch"},
     {"learning_rate", "schedule.rate"},
     {"warmup_steps", "schedule.warmup"},
+    {"warmup_ratio", "schedule.warmup_ratio"},
+    {"lr_scheduler_kwargs.min_lr_rate", "schedule.floor"},
     {"weight_decay", "optimizer.decay"},
     {"adam_beta1", "optimizer.beta1"},
     {"adam_beta2", "optimizer.beta2"},
@@ -48,7 +56,62 @@ constexpr FamiliarName kSameMeaning[] = {
     {"scheduler.params.warmup_num_steps", "schedule.warmup"},
     {"scheduler.params.total_num_steps", "schedule.steps"},
     {"scheduler.params.warmup_max_lr", "schedule.rate"},
+    {"scheduler.params.cos_min_ratio", "schedule.floor"},
     {"fp16.loss_scale_window", "loss_scale.patience"},
+    {"zero_optimization.overlap_comm", "parallel.overlap"},
+};
+
+// Whatever they say, the same is learned: what is shown and where, how data is fetched, how memory
+// is handled.
+constexpr std::string_view kNoEffect[] = {"do_train",
+                                          "do_eval",
+                                          "overwrite_output_dir",
+                                          "run_name",
+                                          "report_to",
+                                          "logging_dir",
+                                          "logging_first_step",
+                                          "logging_strategy",
+                                          "disable_tqdm",
+                                          "per_device_eval_batch_size",
+                                          "dataloader_num_workers",
+                                          "dataloader_pin_memory",
+                                          "dataloader_drop_last",
+                                          "remove_unused_columns",
+                                          "ddp_find_unused_parameters",
+                                          "prediction_loss_only",
+                                          "tf32",
+                                          "wall_clock_breakdown",
+                                          "dump_state",
+                                          "zero_allow_untested_optimizer",
+                                          "optimizer.params.torch_adam",
+                                          "fp16.auto_cast",
+                                          "fp16.hysteresis",
+                                          "fp16.min_loss_scale",
+                                          "zero_optimization.contiguous_gradients",
+                                          "zero_optimization.reduce_scatter",
+                                          "zero_optimization.reduce_bucket_size",
+                                          "zero_optimization.allgather_partitions",
+                                          "zero_optimization.allgather_bucket_size",
+                                          "zero_optimization.round_robin_gradients"};
+
+// Names that may say one thing alone, which is what is done anyway.
+struct OnlyValue {
+  std::string_view other;
+  std::string_view value;  // the first is for people
+  std::string_view same = {};
+  std::string_view why = {};
+};
+constexpr OnlyValue kOnlyValues[] = {
+    {"push_to_hub", "false", {}, "lockstep export writes what can be uploaded"},
+    {"label_smoothing_factor", "0", "0.0", "targets are not smoothed"},
+    {"scheduler.params.warmup_min_lr", "0", "0.0", "the warm-up begins at zero"},
+    {"scheduler.params.warmup_min_ratio", "0", "0.0", "the warm-up begins at zero"},
+    {"scheduler.params.warmup_type", "linear", {}, "the warm-up rises evenly"},
+    {"scheduler.params.last_batch_iteration", "-1", {}, "a run that is resumed knows its step"},
+    {"optimizer.params.adam_w_mode", "true", "1", "optimizer.type = \"Adam\" is the other one"},
+    {"fp16.loss_scale", "0", "0.0", "the loss scale finds its own way"},
+    {"prescale_gradients", "false", "0", "gradients are divided once they are added up"},
+    {"zero_optimization.stage", "0", {}, "every rank keeps all states"},
 };
 
 bool is_true(std::string_view text) { return text == "true" || text == "1"; }
@@ -62,6 +125,16 @@ Config::Translate when_on(std::string value) {
 
 Words unless_auto(std::string_view text) {
   return text == "auto" ? std::nullopt : Words(std::string(text));
+}
+
+Config::Translate only(const OnlyValue& name) {
+  return [name](std::string_view text) -> Words {
+    if (text == name.value || text == "auto" || (!name.same.empty() && text == name.same)) {
+      return std::nullopt;
+    }
+    fail(ErrorCode::kUnsupported, "{} = {} is not to be had, only {}: {}", name.other, text,
+         name.value, name.why);
+  };
 }
 
 std::string lower(std::string_view text) {
@@ -85,8 +158,53 @@ Words decline(std::string_view text) {
   if (kind == "auto") return std::nullopt;
   if (kind == "constant_with_warmup" || kind == "warmuplr") return "constant";
   if (kind == "warmupdecaylr") return "linear";
-  if (kind == "warmupcosinelr") return "cosine";
+  if (kind == "warmupcosinelr" || kind == "cosine_with_min_lr") return "cosine";
   return kind;
+}
+
+// Those that have no floor of their own go down to zero.
+Words decline_floor(std::string_view text) {
+  const std::string kind = lower(text);
+  return kind == "linear" || kind == "cosine" || kind == "warmupdecaylr" ? Words("0")
+                                                                         : std::nullopt;
+}
+
+// eval_strategy, save_strategy: "steps" leaves it to eval_steps, save_steps.
+Config::Translate strategy(std::string name) {
+  return [name = std::move(name)](std::string_view text) -> Words {
+    if (text == "steps") return std::nullopt;
+    if (text == "no") return "0";
+    fail(ErrorCode::kUnsupported, "{} = {} is not to be had, only steps or no", name, text);
+  };
+}
+
+Words percent(std::string_view text) {
+  return fmt::format("{}", std::atof(std::string(text).c_str()) / 100);
+}
+
+// Where a run goes on is its folder's matter.
+Words resume(std::string_view text) {
+  if (is_true(text)) return "true";
+  if (text == "false" || text == "0") return "false";
+  fail(ErrorCode::kUnsupported,
+       "resume_from_checkpoint = {} is not to be had, only true or false: a run goes on in run.dir "
+       "(output_dir); run.from begins another one with parameters from elsewhere",
+       text);
+}
+
+// max_steps over 0 counts for more than num_train_epochs, whichever comes first.
+void accept_length(Config& config) {
+  const auto has_steps = std::make_shared<bool>(false);
+  const auto is_given = [](std::string_view text) { return !text.starts_with('-'); };
+  config.alias("max_steps", "train.steps", [=](std::string_view text) {
+    *has_steps = is_given(text);
+    return *has_steps ? Words(std::string(text)) : std::nullopt;
+  });
+  config.alias("max_steps", "train.epochs",
+               [=](std::string_view text) { return is_given(text) ? Words("0") : std::nullopt; });
+  config.alias("num_train_epochs", "train.epochs", [=](std::string_view text) {
+    return *has_steps ? std::nullopt : Words(std::string(text));
+  });
 }
 
 // "[0.9, 0.95]" comes as "0.9,0.95".
@@ -121,6 +239,21 @@ void accept_familiar_names(Config& config) {
   for (const std::string_view flag : {"fp16", "fp16.enabled"}) {
     config.alias(flag, "train.precision", when_on("f16"));
   }
+  accept_length(config);
+  for (const std::string_view name : kNoEffect) {
+    config.alias(name, "train.log_every", [](std::string_view) { return Words(); });
+  }
+  for (const OnlyValue& name : kOnlyValues) {
+    config.alias(name.other, "train.log_every", only(name));
+  }
+  config.alias("resume_from_checkpoint", "run.resume", resume);
+  for (const char* name : {"eval_strategy", "evaluation_strategy"}) {
+    config.alias(name, "train.validate_every", strategy(name));
+  }
+  config.alias("save_strategy", "checkpoint.every", strategy("save_strategy"));
+  config.alias("validation_split_percentage", "data.validation_fraction", percent);
+  config.alias("lr_scheduler_type", "schedule.floor", decline_floor);
+  config.alias("scheduler.type", "schedule.floor", decline_floor);
   config.alias("gradient_checkpointing", "train.recompute", when_on("full"));
   config.alias("optim", "optimizer.kind", optimizer_kind);
   config.alias("optimizer.type", "optimizer.kind", optimizer_kind);

@@ -5,8 +5,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
-#include "lockstep/base/number.h"
 #include "lockstep/base/text.h"
+#include "lockstep/data/tokenizer.h"
 #include "lockstep/io/hashed_file.h"
 #include "lockstep/io/sharded_safetensors.h"
 #include "lockstep/io/staged_folder.h"
@@ -51,38 +51,9 @@ void check_is_hugging_face(const fs::path& folder) {
   }
 }
 
-int to_int(plan::Count count) {
-  if (count > static_cast<plan::Count>(std::numeric_limits<int>::max())) {
-    fail(ErrorCode::kInvalidArgument, "a size of {} is more than models of lockstep can have",
-         count);
-  }
-  return static_cast<int>(count);
-}
-
-ModelChoice choice_of(const nn::HuggingFaceConfig& config) {
-  const plan::ModelShape& shape = config.shape;
-  ModelChoice choice;
-  choice.family = model_family(shape.family);
-  choice.layers = to_int(shape.layers);
-  choice.hidden = to_int(shape.hidden);
-  choice.heads = to_int(shape.heads);
-  choice.kv_heads = to_int(shape.kv_heads);
-  choice.feed_forward = to_int(shape.feed_forward);
-  choice.vocabulary = to_int(shape.vocabulary);
-  choice.positions = to_int(shape.positions);
-  if (config.options.epsilon) choice.epsilon = as_written(*config.options.epsilon);
-  choice.theta = as_written(config.options.theta);
-  choice.dropout = config.options.dropout;
-  if (shape.head == plan::Head::kOwn) choice.logits = LogitsChoice::kOwn;
-  if (shape.head == plan::Head::kTied) choice.logits = LogitsChoice::kTied;
-  return choice;
-}
-
 // Empty where there is none.
 std::string read_tokenizer(const fs::path& folder, std::vector<std::string>& notices) {
-  for (const char* name : {"lockstep_tokenizer.json", "tokenizer.json"}) {
-    const fs::path file = folder / name;
-    if (!is_there(file)) continue;
+  if (const fs::path file = tokenizer_file_in(folder); !file.empty()) {
     std::string text = read_file(file);
     is_hugging_face_tokenizer(text, file.string());  // is JSON
     return text;
@@ -92,6 +63,26 @@ std::string read_tokenizer(const fs::path& folder, std::vector<std::string>& not
       "writes one: AutoTokenizer.from_pretrained(...).save_pretrained(...)",
       folder.string()));
   return "";
+}
+
+// The model is worth having without a tokenizer that fits; whoever needs one should know.
+void note_tokenizer(const std::string& text, const fs::path& from, const plan::ModelShape& shape,
+                    std::vector<std::string>& notices) {
+  std::unique_ptr<data::Tokenizer> tokenizer;
+  try {
+    tokenizer = data::parse_tokenizer(text, tokenizer_file_in(from).string());
+  } catch (const Error& error) {
+    notices.push_back(fmt::format(
+        "the tokenizer is kept, but lockstep cannot use it, so that generate and data.text need "
+        "another: {}",
+        error.what()));
+    return;
+  }
+  if (static_cast<plan::Count>(tokenizer->vocabulary()) <= shape.vocabulary) return;
+  notices.push_back(
+      fmt::format("the tokenizer has {} ids and the model only {}: generate, and train on text, "
+                  "will refuse it; is it this model's?",
+                  tokenizer->vocabulary(), shape.vocabulary));
 }
 
 // Only what an import makes, and nothing that was trained since.
@@ -137,6 +128,7 @@ Interchanged import_hugging_face(const fs::path& from, const fs::path& run) {
   const nn::FlatParameters flat = flat_of(model_of(options.train));
   nn::check_is_model(tensors, theirs.shape.family, flat);
   const std::string tokenizer = read_tokenizer(from, result.notices);
+  if (!tokenizer.empty()) note_tokenizer(tokenizer, from, theirs.shape, result.notices);
 
   const Buffer memory(flat.elements() * size_of(DType::kF32));
   nn::States states;

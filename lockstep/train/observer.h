@@ -73,10 +73,12 @@ class RunObserver {
 // metrics.jsonl in the run's folder: a JSON object a line. Lines of steps that a resumed run will
 // do again, and a torn last line, are taken out first, so that every step stands there once.
 std::unique_ptr<RunObserver> make_metrics_file();
+// samples.jsonl in the run's folder, in the same way: {"step":500,"text":"..."}.
+std::unique_ptr<RunObserver> make_sample_file();
 // TensorBoard's event file, in <folder>/tensorboard.
 std::unique_ptr<RunObserver> make_event_file();
-// report.html, self-contained, written at the end from metrics.jsonl (so that it tells of all of
-// the run, what came before a resume included) and what was seen since.
+// report.html, self-contained, written at the end from metrics.jsonl and samples.jsonl (so that it
+// tells of all of the run, what came before a resume included) and what was seen since.
 std::unique_ptr<RunObserver> make_report();
 
 struct ProgressOptions {

@@ -135,10 +135,14 @@ std::string opening_text(const RunFacts& facts) {
   text += '\n';
   if (facts.workers > 1) text += fmt::format("{} workers, {}\n", facts.workers, facts.strategy);
   if (!facts.data.empty()) text += facts.data + '\n';
-  text += facts.first_step > 1
-              ? fmt::format("steps {} to {}, resumed", progress_count(facts.first_step),
-                            progress_count(facts.steps))
-              : fmt::format("{} steps", progress_count(facts.steps));
+  if (facts.first_step > facts.steps) {
+    text += fmt::format("{} steps are done", progress_count(facts.first_step - 1));
+  } else if (facts.first_step > 1) {
+    text += fmt::format("steps {} to {}, resumed", progress_count(facts.first_step),
+                        progress_count(facts.steps));
+  } else {
+    text += fmt::format("{} step{}", progress_count(facts.steps), facts.steps == 1 ? "" : "s");
+  }
   if (facts.memory_bytes > 0) {
     text += fmt::format(", {} of memory", format_bytes(static_cast<double>(facts.memory_bytes)));
   }
@@ -148,12 +152,13 @@ std::string opening_text(const RunFacts& facts) {
 std::string closing_text(const RunEnd& end, const std::optional<Progress>& last) {
   constexpr std::string_view kReasons[] = {"finished", "interrupted", "failed"};
   std::string text(kReasons[static_cast<std::size_t>(end.reason)]);
-  text += last ? fmt::format(" at step {} of {}", progress_count(last->step),
-                             progress_count(last->steps))
-               : std::string(" before the first step");
-  text += fmt::format(" after {}", format_duration(end.seconds));
-  if (!end.message.empty()) text += ": " + end.message;
-  return printable(text) + '\n';
+  if (last) {
+    text +=
+        fmt::format(" at step {} of {}", progress_count(last->step), progress_count(last->steps));
+  } else {
+    text += end.reason == RunEnd::Reason::kFinished ? " without a step" : " before the first step";
+  }
+  return text + fmt::format(" after {}\n", format_duration(end.seconds));
 }
 
 std::string sample_text(std::int64_t step, const std::string& text) {

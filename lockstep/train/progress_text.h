@@ -56,7 +56,7 @@ std::string progress_line(const Progress& progress);
 std::string progress_line(const Progress& progress, int columns);
 
 // Lines with their ends: what begins, what ended (`last` is the last step, if there was any), a
-// sample, indented.
+// sample, indented. Why a run failed is said by whoever catches the error.
 std::string opening_text(const RunFacts& facts);
 std::string closing_text(const RunEnd& end, const std::optional<Progress>& last);
 std::string sample_text(std::int64_t step, const std::string& text);

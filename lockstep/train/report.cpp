@@ -23,15 +23,17 @@ class ReportFile : public RunObserver {
     report_.began = std::time(nullptr);
     last_step_ = facts.first_step - 1;
     check_can_write(path());
+    report_.samples = read_samples(facts.folder, facts.first_step);
   }
 
   void step(const StepRecord& record) override { last_step_ = record.metrics.step; }
 
   void sample(std::int64_t step, const std::string& text) override {
-    std::vector<ReportSample>& samples = report_.samples;
-    if (samples.size() == kMostTexts) {
-      for (std::size_t i = 1; i < kMostTexts / 2; ++i) samples[i] = std::move(samples[2 * i]);
-      samples.resize(kMostTexts / 2);
+    std::vector<Sample>& samples = report_.samples;
+    while (samples.size() >= kMostTexts) {
+      const std::size_t half = samples.size() / 2;
+      for (std::size_t i = 1; i < half; ++i) samples[i] = std::move(samples[2 * i]);
+      samples.resize(half);
     }
     samples.push_back({step, text});
   }

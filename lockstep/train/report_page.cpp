@@ -124,8 +124,8 @@ std::string facts_of(const Report& report) {
 }
 
 // The first, the last, and equally many between those that are shown.
-std::vector<const ReportSample*> some_of(const std::vector<ReportSample>& samples) {
-  std::vector<const ReportSample*> some;
+std::vector<const Sample*> some_of(const std::vector<Sample>& samples) {
+  std::vector<const Sample*> some;
   const std::size_t count = std::min(samples.size(), kMostSamples);
   for (std::size_t i = 0; i < count; ++i) {
     some.push_back(&samples[count == 1 ? 0 : i * (samples.size() - 1) / (count - 1)]);
@@ -133,14 +133,14 @@ std::vector<const ReportSample*> some_of(const std::vector<ReportSample>& sample
   return some;
 }
 
-std::string samples_of(const std::vector<ReportSample>& samples) {
+std::string samples_of(const std::vector<Sample>& samples) {
   if (samples.empty()) return "";
   std::string list = "<section class=\"card wide\"><div class=\"head\"><h2>Samples</h2>";
   if (samples.size() > kMostSamples) {
     list += fmt::format("<span class=\"legend\">{} of {}</span>", kMostSamples, samples.size());
   }
   list += "</div>\n";
-  for (const ReportSample* sample : some_of(samples)) {
+  for (const Sample* sample : some_of(samples)) {
     list += fmt::format("<div class=\"sample\"><b>step {}</b><pre>{}</pre></div>\n",
                         page_count(sample->step), page_text(sample->text));
   }

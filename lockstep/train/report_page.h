@@ -8,14 +8,10 @@
 
 #include "lockstep/train/observer.h"
 #include "lockstep/train/report_history.h"
+#include "lockstep/train/sample_file.h"
 #include "lockstep/train/trace_file.h"
 
 namespace lockstep::train {
-
-struct ReportSample {
-  std::int64_t step = 0;
-  std::string text;
-};
 
 struct Report {
   RunFacts facts;
@@ -24,7 +20,7 @@ struct Report {
   std::time_t began = 0;
   std::time_t ended = 0;
   RunHistory history;
-  std::vector<ReportSample> samples;
+  std::vector<Sample> samples;
   std::vector<std::string> messages;  // notices and warnings
   std::vector<RankTrace> trace;       // of each rank; none where it was not recorded
 };

@@ -14,12 +14,15 @@
 #include "lockstep/parallel/make_strategy.h"
 #include "lockstep/train/audience.h"
 #include "lockstep/train/batch_source.h"
+#include "lockstep/train/model_of_start.h"
 #include "lockstep/train/nonfinite.h"
 #include "lockstep/train/peak.h"
 #include "lockstep/train/run_folder.h"
 #include "lockstep/train/run_group.h"
+#include "lockstep/train/run_samples.h"
 #include "lockstep/train/run_start.h"
 #include "lockstep/train/run_trace.h"
+#include "lockstep/train/shared_data.h"
 #include "lockstep/train/trainer.h"
 #include "lockstep/train/validation.h"
 
@@ -46,22 +49,19 @@ class Run {
         ops_(make_cpu_ops(threads_of(options.train))),
         strategy_(parallel::make_strategy(job, world)),
         trainer_(options.train, *ops_, *strategy_),
-        source_(make_source()) {
+        source_(make_source(dataset_, trainer_.replica().setup().shape)) {
     if (options_.trace) strategy_->trace().keep(options_.trace_steps);
     group_.check_data(fingerprint(*source_));
+    check_prompt(options_, dataset_);
     resumed_ = start();
-    if (folder_) folder_->write_config(config_.resolved());
+    if (!folder_) return;
+    if (resumed_) changed_ = changed_settings(RunFolder::config_of(options_.dir), config_);
+    folder_->write_config(config_.resolved());
   }
 
   RunOutcome go() {
     audience_.begin(facts());
-    if (resumed_) audience_.notice(fmt::format("goes on after step {}", trainer_.state().steps));
-    if (options_.sample.every > 0 && can_sample() &&
-        trainer_.replica().plan().sharding.parameters) {
-      audience_.notice(
-          "there will be no samples: no rank has all parameters where they are shared out; "
-          "`lockstep generate` makes some from a checkpoint");
-    }
+    tell_beginning();
     const parallel::StepPlan plan = step_plan(options_.train.batch);
     RunOutcome outcome = RunOutcome::kFinished;
     while (const auto share = strategy_->next(plan, trainer_.state().steps, options_.steps)) {
@@ -75,6 +75,7 @@ class Run {
     if (outcome == RunOutcome::kInterrupted && saved_) tell_interrupted();
     // Nobody leaves while the leader saves: that would look like a failure.
     if (strategy_->in_lockstep()) group_.barrier();
+    check_saved();
     return outcome;
   }
 
@@ -82,27 +83,28 @@ class Run {
   const std::filesystem::path& trace() const { return trace_; }
 
  private:
-  // The leader first: what it makes of a text the others find.
   Dataset open_data() {
     if (group_.leads()) folder_.emplace(options_.dir);
-    std::optional<Dataset> dataset;
-    if (group_.leads()) dataset = read_data();
-    group_.barrier();
-    if (!dataset) dataset = read_data();
-    fill_from_data(options_.train, *dataset);
-    return std::move(*dataset);
+    model_tokenizer_ = tokenizer_of_start(options_);
+    Dataset dataset = open_shared_dataset(
+        group_, stop_, [&](std::string_view text) { audience_.notice(std::string(text)); },
+        [&](const Tell& tell) {
+          return open_dataset(options_.data, RunFolder::data_of(options_.dir), tell,
+                              model_tokenizer_);
+        });
+    fill_from_data(options_.train, dataset);
+    if (options_.epochs > 0) {
+      settle_steps(options_, make_source(dataset, setup_of(options_.train).shape)->sequences());
+    }
+    return dataset;
   }
 
-  Dataset read_data() const {
-    return open_dataset(options_.data, RunFolder::data_of(options_.dir),
-                        [&](std::string_view text) { audience_.notice(std::string(text)); });
-  }
-
-  std::unique_ptr<BatchSource> make_source() {
-    return make_batch_source(dataset_, {.objective = objective_of(options_.train),
-                                        .shape = trainer_.replica().setup().shape,
-                                        .vocabulary = vocabulary_of(options_.train),
-                                        .seed = static_cast<std::uint64_t>(options_.train.seed)});
+  std::unique_ptr<BatchSource> make_source(const Dataset& dataset,
+                                           const nn::BatchShape& shape) const {
+    return make_batch_source(dataset, {.objective = objective_of(options_.train),
+                                       .shape = shape,
+                                       .vocabulary = vocabulary_of(options_.train),
+                                       .seed = static_cast<std::uint64_t>(options_.train.seed)});
   }
 
   // Then all of them have to read and write what each holds.
@@ -126,16 +128,24 @@ class Run {
   // By all of `readers`.
   std::optional<TrainState> restore(RunGroup readers) {
     const auto warn = [&](const std::string& text) { audience_.warning(text); };
+    const bool comparable = model_tokenizer_ && dataset_.tokenizer;
     readers.together([&] {
-      if (!readers.leads() || options_.resume || checkpoints_.steps().empty()) return;
-      fail(ErrorCode::kInvalidArgument,
-           "run.resume is false, but run.dir = {} has checkpoints; choose another folder",
-           options_.dir);
+      if (!readers.leads() || checkpoints_.steps().empty()) return;
+      if (!options_.resume) {
+        fail(ErrorCode::kInvalidArgument,
+             "run.resume is false, but run.dir = {} has checkpoints; choose another folder",
+             options_.dir);
+      }
+      if (comparable) check_same_tokenizer(options_, *model_tokenizer_, *dataset_.tokenizer);
     });
     if (readers.size() > 1) checkpoints_.check_seen_by_all(readers);
     auto state = checkpoints_.restore(trainer_.replica(), warn, readers);
     if (!state && !options_.from.empty()) {
       load_parameters(options_.train, options_.from, trainer_.replica(), warn, readers);
+    }
+    if (comparable && !state) {
+      const auto other = other_tokenizer(options_, *model_tokenizer_, *dataset_.tokenizer);
+      if (!other.empty()) warn(other);
     }
     return state;
   }
@@ -164,6 +174,20 @@ class Run {
     facts.memory = class_lines(plan);
     facts.memory_bytes = plan.bytes();
     return facts;
+  }
+
+  void tell_beginning() const {
+    for (const std::string& text : unused(options_, dataset_, *source_)) audience_.warning(text);
+    if (!changed_.empty()) audience_.notice("settings that have changed: " + changed_);
+    const std::int64_t done = trainer_.state().steps;
+    if (done > 0 && done >= options_.steps) {
+      audience_.notice(
+          fmt::format("train.steps = {}, so nothing is left to do; a larger one goes on after "
+                      "step {}",
+                      options_.steps, done));
+    } else if (resumed_) {
+      audience_.notice(fmt::format("goes on after step {}", done));
+    }
   }
 
   // Micro-batches of a step.
@@ -269,11 +293,14 @@ class Run {
          "step {} has a loss of {} and a gradient norm of {}: {}. The parameters are as they were "
          "before the step; {}. A lower schedule.rate, a longer schedule.warmup or "
          "train.precision = \"f32\" may help",
-         metrics.step, metrics.loss, metrics.gradient_norm, culprit,
+         metrics.step, without_sign(metrics.loss), without_sign(metrics.gradient_norm), culprit,
          steps.empty() ? "nothing has been saved yet"
                        : fmt::format("the last good checkpoint is {}",
                                      checkpoints_.path(steps.front()).string()));
   }
+
+  // -nan is nan.
+  static double without_sign(double value) { return std::isnan(value) ? std::abs(value) : value; }
 
   std::string culprit_of_all(const std::string& mine) {
     const std::vector<std::string> all =
@@ -329,6 +356,17 @@ class Run {
     saving_seconds_ += seconds_since(begin);
   }
 
+  // What is not saved in the end is lost, however well it went before.
+  void check_saved() const {
+    if (saved_ || !group_.leads()) return;
+    const auto steps = checkpoints_.steps();
+    fail(ErrorCode::kSystem,
+         "step {} is done, but could not be saved in {}; make room there and start the run again: "
+         "it {}",
+         trainer_.state().steps, options_.dir,
+         steps.empty() ? "begins anew" : fmt::format("goes on after step {}", steps.front()));
+  }
+
   // As with a checkpoint: a run does not end for it.
   void write_trace() {
     try {
@@ -346,13 +384,14 @@ class Run {
                                  trainer_.state().steps));
   }
 
-  bool can_sample() const {
-    return dataset_.tokenizer && objective_of(options_.train) == Objective::kNextToken;
-  }
-
+  // A run does not end for a sample.
   void write_sample(std::int64_t step) {
-    if (!group_.leads() || !can_sample() || trainer_.replica().plan().sharding.parameters) return;
-    audience_.sample(step, sample_text(trainer_.replica(), *dataset_.tokenizer, options_));
+    if (!group_.leads() || !cannot_sample(options_, dataset_).empty()) return;
+    try {
+      audience_.sample(step, sample_text(trainer_.replica(), *dataset_.tokenizer, options_));
+    } catch (const Error& error) {
+      audience_.warning(fmt::format("no sample after step {}: {}", step, error.what()));
+    }
   }
 
   RunOptions& options_;
@@ -362,12 +401,14 @@ class Run {
   RunGroup group_;
   std::optional<RunFolder> folder_;  // the leader's
   CheckpointFolder checkpoints_;
+  std::shared_ptr<const data::Tokenizer> model_tokenizer_;  // of what it begins with
   Dataset dataset_;
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<parallel::Strategy> strategy_;
   Trainer trainer_;
   std::unique_ptr<BatchSource> source_;
   bool resumed_ = false;
+  std::string changed_;  // settings since the last start
   // Of a leader that does not wait for the others.
   struct Told {
     std::int64_t step = 0;
@@ -393,6 +434,7 @@ RunOutcome run_training(RunOptions& options, const Config& config,
   options.train.batch.workers =
       own_servers ? parallel::worker_count(spread.server, group.size()) : group.size();
   complete(options);
+  settle_model(options);
   group.check_settings(config);
   const parallel::StrategyJob job{.options = spread,
                                   .optimizer = options.train.optimizer,
@@ -410,7 +452,14 @@ RunOutcome run_training(RunOptions& options, const Config& config,
     group = RunGroup(workers.get());
   }
   const Audience audience(observers);
-  Run run(options, config, audience, stop, group, job, world);
+  std::optional<Run> begun;
+  try {
+    begun.emplace(options, config, audience, stop, group, job, world);
+  } catch (const StoppedBeforeTheFirstStep&) {
+    audience.notice(fmt::format("{}: ended before the first step", stop.name()));
+    return RunOutcome::kInterrupted;
+  }
+  Run& run = *begun;
   RunEnd end;
   try {
     const RunOutcome outcome = run.go();

@@ -2,8 +2,11 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <fstream>
 #include <string>
 #include <system_error>
 
@@ -16,8 +19,39 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kLock = "lock";
+// Other programs have files of that name, too.
+constexpr std::string_view kMark = "This is a run of lockstep; who trains here holds this file.\n";
+constexpr std::string_view kOurs[] = {kLock,        "config.toml",   "checkpoints",
+                                      "data",       "metrics.jsonl", "samples.jsonl",
+                                      "trace.json", "report.html",   "tensorboard"};
 
-bool is_ours(const fs::path& path) { return fs::exists(path / kLock); }
+bool is_marked(const fs::path& lock) {
+  std::error_code none;
+  if (!fs::is_regular_file(lock, none) || fs::file_size(lock, none) != kMark.size()) return false;
+  std::ifstream file(lock, std::ios::binary);
+  std::string text(kMark.size(), '\0');
+  return file.read(text.data(), static_cast<std::streamsize>(text.size())) && text == kMark;
+}
+
+// A process may have been killed before it wrote the mark: then nothing else is there yet either.
+bool is_ours(const fs::path& path) {
+  if (is_marked(path / kLock)) return true;
+  std::error_code error;
+  if (!fs::is_regular_file(path / kLock, error) || fs::file_size(path / kLock, error) != 0) {
+    return false;
+  }
+  for (fs::directory_iterator at(path, error); !error && at != fs::directory_iterator();
+       at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (std::find(std::begin(kOurs), std::end(kOurs), name) == std::end(kOurs)) return false;
+  }
+  return !error;
+}
+
+void write_mark(int lock) {
+  // Without it the names of the files will have to do.
+  [[maybe_unused]] const auto written = ::pwrite(lock, kMark.data(), kMark.size(), 0);
+}
 
 void make_run_folder(const fs::path& path) {
   std::error_code error;
@@ -50,6 +84,7 @@ RunFolder::RunFolder(const fs::path& path) : path_(path) {
          "another process trains in run.dir = {}; wait for it or choose another folder",
          path.string());
   }
+  write_mark(lock_.get());
 }
 
 RunFolder::~RunFolder() {

@@ -4,9 +4,9 @@
 //     config.toml      resolved settings, as of the last start
 //     checkpoints/     train/checkpoint.h
 //     data/            token files made from texts
-//     metrics.jsonl, tensorboard/, report.html
+//     metrics.jsonl, samples.jsonl, tensorboard/, report.html
 //     trace.json       where train.trace is on
-//     lock             held by the process that trains
+//     lock             held by the process that trains; says that the folder is a run's
 #pragma once
 
 #include <filesystem>

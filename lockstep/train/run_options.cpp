@@ -1,5 +1,9 @@
 #include "lockstep/train/run_options.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "lockstep/base/error.h"
 #include "lockstep/base/link_emulation.h"
 #include "lockstep/train/familiar_names.h"
@@ -19,6 +23,12 @@ void bind(Config& config, RunOptions& options) {
   data::bind(config, options.data);
   bind(config, options.train);
   config.bind("train.steps", options.steps, "Steps of the whole run.", {.min = 1});
+  config.bind("train.epochs", options.epochs,
+              "Passes over the training data, instead of train.steps; 0: train.steps counts.",
+              {.min = 0, .max = 1e9});
+  config.bind("schedule.warmup_ratio", options.warmup_ratio,
+              "The warm-up as a part of the whole run, where schedule.warmup is 0.",
+              {.min = 0, .max = 1});
   config.bind("train.validate_every", options.validate_every,
               "Steps between losses on the data that is held back; 0: only at the end.",
               {.min = 0});
@@ -43,12 +53,36 @@ void bind(Config& config, RunOptions& options) {
   accept_familiar_names(config);
 }
 
-void complete(RunOptions& options) {
+namespace {
+
+void complete_schedule(RunOptions& options) {
   optim::ScheduleOptions& schedule = options.train.schedule;
+  if (schedule.warmup == 0) {
+    schedule.warmup = static_cast<int>(std::ceil(options.warmup_ratio * options.steps));
+  }
   if (schedule.decline != optim::Decline::kConstant && schedule.steps == 0) {
     schedule.steps = options.steps;
   }
   optim::check(schedule);
+}
+
+}  // namespace
+
+void settle_steps(RunOptions& options, std::uint64_t sequences) {
+  if (options.epochs == 0) return;
+  const double steps = std::ceil(options.epochs * static_cast<double>(sequences) /
+                                 solved(options.train.batch).sequences);
+  if (steps > std::numeric_limits<int>::max()) {
+    fail(ErrorCode::kInvalidArgument,
+         "train.epochs = {} of {} sequences are {:.0f} steps, and a run has at most {}",
+         options.epochs, sequences, steps, std::numeric_limits<int>::max());
+  }
+  options.steps = std::max(static_cast<int>(steps), 1);
+  complete_schedule(options);
+}
+
+void complete(RunOptions& options) {
+  if (options.epochs == 0) complete_schedule(options);
   const TrainOptions& train = options.train;
   parallel::check(train.parallel, train.batch.workers);
   if (!options.comm.emulate.empty()) parse_link_emulation(options.comm.emulate);

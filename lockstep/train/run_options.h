@@ -29,6 +29,8 @@ struct RunOptions {
   std::string from;  // parameters to begin with: a run, a checkpoint, a Hugging Face folder
   bool resume = true;
   int steps = 1000;
+  double epochs = 0;        // over 0: instead of steps
+  double warmup_ratio = 0;  // of steps, where schedule.warmup is 0
   int validate_every = 250;
   int validate_batches = 0;  // as large as a step; 0: all
   int log_every = 10;
@@ -41,7 +43,11 @@ struct RunOptions {
 void bind(Config& config, RunOptions& options);
 
 // What is left open by the settings and follows from others: the step at which a declining learning
-// rate reaches its floor. Throws Error(kInvalidArgument) for what cannot be.
+// rate reaches its floor, the warm-up by its share of the run. Where the run is as long as so many
+// epochs, that is for settle_steps(). Throws Error(kInvalidArgument) for what cannot be.
 void complete(RunOptions& options);
+
+// Of a run of epochs, once it is known how many sequences there are in one.
+void settle_steps(RunOptions& options, std::uint64_t sequences);
 
 }  // namespace lockstep::train

@@ -2,14 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "lockstep/base/content_hash.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/number.h"
 #include "lockstep/base/scratch_folder.h"
 #include "lockstep/io/sharded_safetensors.h"
-#include "lockstep/nn/decoder.h"
 #include "lockstep/nn/hugging_face.h"
-#include "lockstep/train/generate.h"
+#include "lockstep/train/run_samples.h"
 
 namespace lockstep::train {
 
@@ -73,6 +74,25 @@ std::string describe(const data::DataOptions& options, const Dataset& dataset,
                             format_count(source.validation_batches()));
 }
 
+std::vector<std::string> unused(const RunOptions& options, const Dataset& dataset,
+                                const BatchSource& source) {
+  std::vector<std::string> texts;
+  if (std::string text = source.left_out(); !text.empty()) texts.push_back(std::move(text));
+  const std::int64_t known = dataset.tokenizer ? dataset.vocabulary() : 0;
+  if (known > 0 && vocabulary_of(options.train) > 2 * known) {
+    texts.push_back(
+        fmt::format("the model has {} ids, but the {} tokenizer only {}, so that most of its "
+                    "embedding is never used; data.tokenizer names another",
+                    vocabulary_of(options.train), dataset.tokenizer->kind(), known));
+  }
+  const std::string no_samples = cannot_sample(options, dataset);
+  if (options.sample.every > 0 && !no_samples.empty()) {
+    texts.push_back(fmt::format("sample.every = {}, but {}: there will be no samples",
+                                options.sample.every, no_samples));
+  }
+  return texts;
+}
+
 std::string fingerprint(BatchSource& source) {
   ContentHash hash;
   for (const std::uint64_t first : {std::uint64_t{0}, source.sequences() / 2}) {
@@ -83,6 +103,35 @@ std::string fingerprint(BatchSource& source) {
   }
   return fmt::format("{} sequences with hash {}, {} micro-batches of validation",
                      format_count(source.sequences()), hash.hex(), source.validation_batches());
+}
+
+std::string changed_settings(const std::filesystem::path& file, const Config& now) {
+  RunOptions options;
+  Config before;
+  bind(before, options);
+  try {
+    before.read_file(file.string());
+  } catch (const Error&) {
+    return "";
+  }
+  constexpr std::string_view kDecide[] = {"data.",        "model.",           "optimizer.",
+                                          "schedule.",    "loss_scale.",      "train.seq ",
+                                          "train.batch ", "train.precision ", "train.seed "};
+  const auto decides = [&](std::string_view setting) {
+    return std::any_of(std::begin(kDecide), std::end(kDecide),
+                       [&](std::string_view start) { return setting.starts_with(start); });
+  };
+  const std::vector<std::string> was = before.values();
+  const std::vector<std::string> is = now.values();
+  std::string changed;
+  for (std::size_t i = 0; i < is.size(); ++i) {
+    if (was[i] == is[i] || !decides(is[i])) continue;
+    constexpr std::string_view kEquals = " = ";
+    const auto value = was[i].find(kEquals) + kEquals.size();
+    changed +=
+        fmt::format("{}{} (was {})", changed.empty() ? "" : ", ", is[i], was[i].substr(value));
+  }
+  return changed;
 }
 
 void load_parameters(const TrainOptions& options, const std::filesystem::path& from,
@@ -101,24 +150,6 @@ void load_parameters(const TrainOptions& options, const std::filesystem::path& f
   group.together([&] {
     nn::load_hugging_face(io::ShardedSafetensors(from), shape_of(options).family, replica);
   });
-}
-
-std::string sample_text(nn::Replica& replica, const data::Tokenizer& tokenizer,
-                        const RunOptions& options) {
-  const std::int64_t positions = replica.setup().shape.sequence;
-  nn::Decoder decoder(replica, {.positions = positions});
-  Generator generator(decoder, tokenizer);
-  GenerateOptions wanted{.prompt = {},
-                         .max_new_tokens = options.sample.tokens,
-                         .sampling = {.temperature = options.sample.temperature,
-                                      .seed = static_cast<std::uint64_t>(options.train.seed)},
-                         .slides = true};
-  const bool has_beginning = tokenizer.special(data::Special::kBegin).has_value() ||
-                             tokenizer.special(data::Special::kEndOfText).has_value();
-  const std::string& chosen = options.sample.prompt;
-  const std::string prompt = chosen.empty() && !has_beginning ? "\n" : chosen;
-  if (!prompt.empty()) wanted.prompt = generator.prompt(prompt);
-  return chosen + generator.run(wanted).text;
 }
 
 }  // namespace lockstep::train

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "lockstep/data/tokenizer.h"
 #include "lockstep/nn/replica.h"
@@ -28,17 +29,22 @@ void fill_from_data(TrainOptions& options, const data::DataOptions& data);
 std::string describe(const data::DataOptions& options, const Dataset& dataset,
                      const BatchSource& source);
 
+// What of the data and of the settings will not be used, for people: pairs that are too long, ids
+// of the model that no token has, samples that cannot be.
+std::vector<std::string> unused(const RunOptions& options, const Dataset& dataset,
+                                const BatchSource& source);
+
 // What tells data apart: how much there is, and what is in two places of it.
 std::string fingerprint(BatchSource& source);
+
+// "train.seed = 2 (was 1)": what decides on a run's result and is not as the file, that of its last
+// start, has it. Empty where all is, and for a file that cannot be read.
+std::string changed_settings(const std::filesystem::path& file, const Config& now);
 
 // The parameters of a run's folder, a checkpoint, or a folder of Hugging Face transformers: what
 // the replica holds of them. Workers that share out their states all call it as a `group`, and all
 // throw where one of them does.
 void load_parameters(const TrainOptions& options, const std::filesystem::path& from,
                      nn::Replica& replica, const Warn& warn, RunGroup group = RunGroup(nullptr));
-
-// A text that the model writes, as options.sample has it.
-std::string sample_text(nn::Replica& replica, const data::Tokenizer& tokenizer,
-                        const RunOptions& options);
 
 }  // namespace lockstep::train

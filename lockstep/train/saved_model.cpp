@@ -8,6 +8,7 @@
 #include "lockstep/nn/hugging_face.h"
 #include "lockstep/nn/hugging_face_config.h"
 #include "lockstep/train/run_options.h"
+#include "lockstep/train/tokenizer_files.h"
 
 namespace lockstep::train {
 namespace {
@@ -27,7 +28,9 @@ SavedModel open_foreign(const fs::path& folder) {
                    .positions = static_cast<std::int64_t>(config.shape.positions),
                    .tokenizer = {},
                    .read = {}};
-  if (fs::exists(folder / kTokenizerFile)) saved.tokenizer = data::load_tokenizer(folder);
+  if (const fs::path tokenizer = tokenizer_file_in(folder); !tokenizer.empty()) {
+    saved.tokenizer = data::load_tokenizer(tokenizer);
+  }
   saved.read = [tensors, family = config.shape.family](const nn::FlatParameters& flat,
                                                        const Tensor& row) {
     nn::check_is_model(*tensors, family, flat);

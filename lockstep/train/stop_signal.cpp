@@ -4,7 +4,7 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstring>
+#include <string_view>
 
 #include "lockstep/base/error.h"
 
@@ -17,15 +17,29 @@ static_assert(std::atomic<int>::is_always_lock_free, "a signal handler stores in
 // As shells have it for a process that a signal ended.
 constexpr int kSignalExit = 128;
 
+// On a terminal it takes the place of the progress line.
+constexpr std::string_view kTold =
+    "lockstep: finishing the step, then saving; Ctrl-C ends it now\n";
+constexpr std::string_view kToldTerminal =
+    "\r\x1b[Klockstep: finishing the step, then saving; Ctrl-C ends it now\r\n";
+std::string_view words_for_stop;
+
 void on_stop_signal(int signal) {
   const int earlier = stop_signal_came.exchange(signal);
   if (earlier != 0 && signal == SIGINT) ::_exit(kSignalExit + SIGINT);
+  if (earlier != 0 || words_for_stop.empty()) return;
+  const int kept = errno;
+  [[maybe_unused]] const auto written =
+      ::write(STDERR_FILENO, words_for_stop.data(), words_for_stop.size());
+  errno = kept;
 }
 
 }  // namespace
 
-StopSignal::StopSignal() {
+StopSignal::StopSignal(bool tells) {
   stop_signal_came = 0;
+  words_for_stop = {};
+  if (tells) words_for_stop = ::isatty(STDERR_FILENO) == 1 ? kToldTerminal : kTold;
   struct sigaction action {};
   action.sa_handler = on_stop_signal;
   action.sa_flags = SA_RESTART;

@@ -8,10 +8,11 @@
 
 namespace lockstep::train {
 
-// While it lives the signals do nothing but make came() true. One at a time in a process.
+// While it lives the signals do nothing but make came() true; with `tells` the first one also says
+// on standard error what will happen, for a step can take long. One at a time in a process.
 class StopSignal {
  public:
-  StopSignal();
+  explicit StopSignal(bool tells = false);
   ~StopSignal();
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;

@@ -1,10 +1,44 @@
 #include "lockstep/train/stored_model.h"
 
+#include <limits>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/number.h"
 #include "lockstep/ops/ops.h"
 #include "lockstep/train/manifest.h"
 #include "lockstep/train/run_options.h"
 
 namespace lockstep::train {
+namespace {
+
+int to_int(plan::Count count) {
+  if (count > static_cast<plan::Count>(std::numeric_limits<int>::max())) {
+    fail(ErrorCode::kInvalidArgument, "a size of {} is more than models of lockstep can have",
+         count);
+  }
+  return static_cast<int>(count);
+}
+
+}  // namespace
+
+ModelChoice choice_of(const nn::HuggingFaceConfig& config) {
+  const plan::ModelShape& shape = config.shape;
+  ModelChoice choice;
+  choice.family = model_family(shape.family);
+  choice.layers = to_int(shape.layers);
+  choice.hidden = to_int(shape.hidden);
+  choice.heads = to_int(shape.heads);
+  choice.kv_heads = to_int(shape.kv_heads);
+  choice.feed_forward = to_int(shape.feed_forward);
+  choice.vocabulary = to_int(shape.vocabulary);
+  choice.positions = to_int(shape.positions);
+  if (config.options.epsilon) choice.epsilon = as_written(*config.options.epsilon);
+  choice.theta = as_written(config.options.theta);
+  choice.dropout = config.options.dropout;
+  if (shape.head == plan::Head::kOwn) choice.logits = LogitsChoice::kOwn;
+  if (shape.head == plan::Head::kTied) choice.logits = LogitsChoice::kTied;
+  return choice;
+}
 
 TrainOptions stored_options(const Checkpoint& checkpoint) {
   RunOptions options;

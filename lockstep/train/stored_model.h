@@ -1,7 +1,8 @@
-// The model of a checkpoint, as its configuration describes it.
+// The model of a checkpoint or of Hugging Face's, as its configuration describes it.
 #pragma once
 
 #include "lockstep/nn/flat_parameters.h"
+#include "lockstep/nn/hugging_face_config.h"
 #include "lockstep/nn/model.h"
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/options.h"
@@ -10,6 +11,9 @@ namespace lockstep::train {
 
 // Throws Error(kInvalidArgument) for a configuration that this build does not understand.
 TrainOptions stored_options(const Checkpoint& checkpoint);
+
+// Throws Error(kInvalidArgument) for sizes that no model of lockstep has.
+ModelChoice choice_of(const nn::HuggingFaceConfig& config);
 
 // Where the model's parameters lie in a row, whatever the setup.
 nn::FlatParameters flat_of(const nn::Model& model);

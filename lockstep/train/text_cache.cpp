@@ -58,6 +58,7 @@ void make_folder(const fs::path& folder) {
 }
 
 std::shared_ptr<const data::Tokenizer> learn(const TextCache& cache) {
+  if (cache.given) return cache.given;
   std::vector<std::shared_ptr<const data::Text>> kept;
   std::vector<std::string_view> views;
   const auto add = [&](const std::vector<data::TextFile>& files) {
@@ -130,13 +131,15 @@ CachedTokens cached_tokens(const TextCache& cache, const TellProgress& progress)
   const std::string training = data::text_files_hash(cache.training);
   const std::string validation =
       cache.validation.empty() ? "" : data::text_files_hash(cache.validation);
-  std::string choice = cache.tokenizer;
-  if (cache.tokenizer == "bpe") choice += fmt::format(" {} {}", cache.bpe_vocabulary, training);
-  if (cache.tokenizer == "character") choice += fmt::format(" {} {}", training, validation);
+  const bool learned = !cache.given && data::is_learned(cache.tokenizer);
+  // Of one that is not learned the hash says enough, wherever it lies.
+  std::string choice = learned ? cache.tokenizer : "";
+  if (choice == "bpe") choice += fmt::format(" {} {}", cache.bpe_vocabulary, training);
+  if (choice == "character") choice += fmt::format(" {} {}", training, validation);
 
   const Origin before = read_origin(cache.folder / "training.json");
   std::shared_ptr<const data::Tokenizer> tokenizer;
-  if (data::is_learned(cache.tokenizer) && before.choice == choice) {
+  if (learned && before.choice == choice) {
     try {
       tokenizer = data::load_tokenizer(path_of_tokenizer(cache.folder));
     } catch (const Error&) {  // gone or damaged
@@ -144,7 +147,7 @@ CachedTokens cached_tokens(const TextCache& cache, const TellProgress& progress)
     if (tokenizer && content_hash(tokenizer->json()) != before.tokenizer) tokenizer = nullptr;
   }
   if (!tokenizer) {
-    if (progress && data::is_learned(cache.tokenizer)) {
+    if (progress && learned) {
       progress(fmt::format("learning a {} tokenizer", cache.tokenizer));
     }
     tokenizer = learn(cache);

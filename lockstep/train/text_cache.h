@@ -28,8 +28,9 @@ using TellProgress = std::function<void(std::string_view)>;
 struct TextCache {
   std::filesystem::path folder;
   std::vector<data::TextFile> training;
-  std::vector<data::TextFile> validation;  // empty: none of its own
-  std::string tokenizer;                   // as in DataOptions
+  std::vector<data::TextFile> validation;        // empty: none of its own
+  std::string tokenizer;                         // as in DataOptions
+  std::shared_ptr<const data::Tokenizer> given;  // taken instead of it; nullptr: none
   int bpe_vocabulary = 0;
 };
 

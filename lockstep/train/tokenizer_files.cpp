@@ -73,6 +73,14 @@ bool is_hugging_face_tokenizer(std::string_view text, std::string_view source) {
   return json.is_object() && json.contains("model") && json["model"].is_object();
 }
 
+std::filesystem::path tokenizer_file_in(const std::filesystem::path& folder) {
+  for (const char* name : {"lockstep_tokenizer.json", "tokenizer.json"}) {
+    std::error_code none;
+    if (std::filesystem::exists(folder / name, none)) return folder / name;
+  }
+  return {};
+}
+
 nn::SpecialTokens special_tokens(std::string_view text, std::string_view source) {
   const auto tokens = tokens_by_role(parse(text, source));
   const auto id = [&](const char* role) {

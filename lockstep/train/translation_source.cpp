@@ -3,10 +3,12 @@
 //   source    the  cat  sat  </s>   -        tokens   <s>  die  Katze  sass  -
 //                                            targets  die  Katze  sass  </s> -
 //
-// Pairs that are longer than the shape are left out.
+// Pairs that are longer than the shape are left out, and left_out() says so.
 #include <algorithm>
+#include <span>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/number.h"
 #include "lockstep/data/pairs.h"
 #include "lockstep/data/windows.h"
 #include "lockstep/nn/seed.h"
@@ -23,6 +25,8 @@ class TranslationSource final : public RowSource {
                                 .key_mask = setup.shape.sequence,
                                 .source = setup.shape.source_sequence,
                                 .source_mask = setup.shape.source_sequence}),
+        sequence_(setup.shape.sequence),
+        all_pairs_(dataset.pairs),
         pairs_(pairs_that_fit(dataset, setup.shape)),
         held_back_(held_back_rows(pairs_.size(), dataset.validation_fraction)),
         tokens_(data::translation_tokens(*dataset.tokenizer)),
@@ -35,6 +39,17 @@ class TranslationSource final : public RowSource {
 
   std::uint64_t sequences() const override { return order_.windows(); }
 
+  std::string left_out() const override {
+    const std::size_t missing = all_pairs_.size() - pairs_.size();
+    if (missing == 0) return "";
+    std::size_t longest = 0;
+    for (const Dataset::Pair& pair : all_pairs_) longest = std::max(longest, tokens_of(pair));
+    return fmt::format(
+        "{} of {} pairs are left out: with the token that ends it a side of them is longer than "
+        "the {} tokens of a sequence (the longest takes {}); a larger train.seq takes them in",
+        format_count(missing), format_count(all_pairs_.size()), sequence_, longest);
+  }
+
  protected:
   std::uint64_t validation_sequences() const override { return held_back_; }
 
@@ -46,6 +61,11 @@ class TranslationSource final : public RowSource {
   }
 
  private:
+  // Of its longer side, with the end of the source, the begin or the end of the target.
+  static std::size_t tokens_of(const Dataset::Pair& pair) {
+    return std::max(pair.source.size(), pair.target.size()) + 1;
+  }
+
   static std::vector<const Dataset::Pair*> pairs_that_fit(const Dataset& dataset,
                                                           const nn::BatchShape& shape) {
     if (dataset.pairs.empty() || !dataset.tokenizer) {
@@ -54,19 +74,16 @@ class TranslationSource final : public RowSource {
     std::vector<const Dataset::Pair*> pairs;
     std::size_t shortest = ~std::size_t{0};
     for (const Dataset::Pair& pair : dataset.pairs) {
-      // With the end of the source, the begin or the end of the target.
-      const std::size_t source = pair.source.size() + 1;
-      const std::size_t target = pair.target.size() + 1;
-      shortest = std::min(shortest, std::max(source, target));
-      if (static_cast<std::int64_t>(source) <= shape.source_sequence &&
-          static_cast<std::int64_t>(target) <= shape.sequence) {
+      shortest = std::min(shortest, tokens_of(pair));
+      if (static_cast<std::int64_t>(pair.source.size()) < shape.source_sequence &&
+          static_cast<std::int64_t>(pair.target.size()) < shape.sequence) {
         pairs.push_back(&pair);
       }
     }
     if (pairs.empty()) {
       fail(ErrorCode::kInvalidArgument,
            "none of the {} pairs fits into sequences of {} tokens of source and {} of target; the "
-           "shortest takes {}",
+           "shortest takes {}: give a larger train.seq",
            dataset.pairs.size(), shape.source_sequence, shape.sequence, shortest);
     }
     return pairs;
@@ -95,6 +112,8 @@ class TranslationSource final : public RowSource {
     *std::copy(pair.target.begin(), pair.target.end(), row.targets.begin()) = tokens_.end;
   }
 
+  std::int64_t sequence_;
+  std::span<const Dataset::Pair> all_pairs_;
   std::vector<const Dataset::Pair*> pairs_;
   std::uint64_t held_back_;  // at the end
   data::TranslationTokens tokens_;

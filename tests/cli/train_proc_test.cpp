@@ -29,30 +29,60 @@ namespace fs = std::filesystem;
 
 class TrainCommand : public testing::TrainCommand {
  protected:
-  // Kills the run at random moments until it has been killed `kills` times, then lets it end.
+  // Where a run is killed: by turns as it starts, between steps, and while it saves.
+  enum class Moment { kStart, kStep, kSave };
+
+  bool is_saving(const std::string& dir) const {
+    std::error_code none;
+    for (fs::directory_iterator at(folder / dir / "checkpoints", none);
+         !none && at != fs::directory_iterator(); at.increment(none)) {
+      if (at->path().filename().string().starts_with('.')) return true;
+    }
+    return false;
+  }
+
+  // Waits for the moment, `random` of the way into it, or for the end of the child.
+  void wait_for_moment(pid_t child, const std::string& dir, Moment moment, double random) const {
+    const auto has_ended = [child] {
+      siginfo_t info{};
+      return ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+             info.si_pid != 0;
+    };
+    const auto pause = [](double seconds) {
+      std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+    };
+    if (moment == Moment::kStart) return pause(0.002 + 0.25 * random);
+    const std::size_t before = losses(dir).size();
+    const auto more = static_cast<std::size_t>(1 + 7 * random);
+    while (losses(dir).size() < before + more && !has_ended()) pause(0.0002);
+    while (moment == Moment::kSave && !is_saving(dir) && !has_ended()) pause(0);
+  }
+
+  // Kills the run so many times at random moments, then lets it end.
   void kill_and_resume(int kills) const {
-    const std::string steps = "train.steps=60 checkpoint.every=3";
+    const std::string steps = "train.steps=200 checkpoint.every=3";
     ASSERT_EQ(run_lockstep("train " + settings("whole", steps)).exit_code, 0);
     int killed = 0;
+    int killed_saving = 0;
     for (std::uint64_t i = 0; killed < kills; ++i) {
       ASSERT_LT(i, 1000u) << "it ends before it can be killed";
       const pid_t child = start(settings("killed", steps));
-      const double share = static_cast<double>(uniform_at(7, 0, i));
-      std::this_thread::sleep_for(std::chrono::duration<double>(0.002 + 0.25 * share));
+      wait_for_moment(child, "killed", static_cast<Moment>(i % 3),
+                      static_cast<double>(uniform_at(7, 0, i)));
       ::kill(child, SIGKILL);
       if (WIFSIGNALED(wait_for(child))) {
         ++killed;
+        killed_saving += is_saving("killed") ? 1 : 0;
       } else {
         fs::remove_all(folder / "killed");  // it was faster; from the start
       }
     }
+    EXPECT_TRUE(killed < 12 || killed_saving > 0) << "none of " << killed << " hit a save";
     EXPECT_EQ(run_lockstep("train " + settings("killed", steps)).exit_code, 0);
     EXPECT_EQ(losses("killed"), losses("whole"));
-    const fs::path states = fs::path("checkpoints") / "step-00000060" / "states.safetensors";
+    const fs::path states = fs::path("checkpoints") / "step-00000200" / "states.safetensors";
     EXPECT_EQ(text_of(folder / "killed" / states), text_of(folder / "whole" / states));
-    for (const auto& entry : fs::directory_iterator(folder / "killed" / "checkpoints")) {
-      EXPECT_TRUE(entry.path().filename().string().starts_with("step-")) << entry.path();
-    }
+    EXPECT_FALSE(is_saving("killed")) << "something half written has stayed";
   }
 };
 
@@ -97,9 +127,11 @@ TEST_F(TrainCommand, GoesOnWhenTheDiskIsFullAndSaysSo) {
   const Outcome run =
       run_lockstep("train " + settings("small/run", "train.steps=6 checkpoint.every=2"));
   const bool kept = fs::exists(small / "run" / "checkpoints" / "step-00000002" / "manifest.json");
-  EXPECT_EQ(run.exit_code, 0) << run.text;
-  EXPECT_THAT(run.text, HasSubstr("could not be saved"));
+  EXPECT_THAT(run.text, AllOf(HasSubstr("the checkpoint of step 4 could not be saved"),
+                              HasSubstr("step 6/6")));
   EXPECT_TRUE(kept) << run.text;
+  EXPECT_EQ(run.exit_code, 1) << "the last state is lost";
+  EXPECT_THAT(run.text, HasSubstr("it goes on after step 2"));
   EXPECT_EQ(::umount2(small.c_str(), MNT_DETACH), 0);
 }
 
@@ -121,6 +153,22 @@ TEST_F(TrainCommand, SaysWhatIsWrong) {
   EXPECT_THAT(refusal("/nowhere.toml"), HasSubstr("/nowhere.toml"));
   EXPECT_THAT(refusal(settings("/proc/lockstep")), HasSubstr("/proc/lockstep"));
   EXPECT_THAT(refusal(settings("a", "memory.limit=1KiB")), HasSubstr("over memory.limit"));
+}
+
+TEST_F(TrainCommand, DataOfTheArgumentsReplacesThatOfTheFile) {
+  std::ofstream(folder / "run.toml") << "[data]\ntokens = \"/nowhere.bin\"\n";
+  const Outcome run = run_lockstep("train " + (folder / "run.toml").string() + " " +
+                                   settings("run", "train.steps=1"));
+  EXPECT_EQ(run.exit_code, 0) << run.text;
+}
+
+TEST_F(TrainCommand, SaysThatItIsFinishingItsStep) {
+  const pid_t child = start(settings("told", "train.steps=1000000"));
+  wait_for_step("told", "\"step\":3");
+  ::kill(child, SIGINT);
+  EXPECT_EQ(WEXITSTATUS(wait_for(child)), 75);
+  EXPECT_THAT(text_of(folder / "log.txt"),
+              AllOf(HasSubstr("finishing the step, then saving"), HasSubstr("saved after step")));
 }
 
 TEST_F(TrainCommand, ExplainsEveryKey) {

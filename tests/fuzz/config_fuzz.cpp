@@ -1,4 +1,5 @@
-// Configurations of runs. What is read must come back the same from what is printed.
+// Configurations of runs: TOML, JSON (what begins with a brace) and key=value, with the names that
+// other trainers have. What is read must come back the same from what is printed.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -6,18 +7,13 @@
 
 #include "lockstep/base/config.h"
 #include "lockstep/base/error.h"
-#include "lockstep/data/options.h"
-#include "lockstep/train/options.h"
+#include "lockstep/train/run_options.h"
 
 namespace {
 
 struct Settings {
-  Settings() {
-    lockstep::train::bind(config, train);
-    lockstep::data::bind(config, data);
-  }
-  lockstep::train::TrainOptions train;
-  lockstep::data::DataOptions data;
+  Settings() { lockstep::train::bind(config, options); }
+  lockstep::train::RunOptions options;
   lockstep::Config config;
 };
 
@@ -27,12 +23,19 @@ std::string without_origins(const std::string& resolved) {
   return settings.config.resolved();
 }
 
+// What begins with a blank is an argument.
+void read(Settings& settings, std::string_view text) {
+  if (text.starts_with(' ')) return settings.config.set(text.substr(1));
+  if (text.starts_with('{')) return settings.config.read_json(text, "fuzz");
+  settings.config.read_toml(text, "fuzz");
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   Settings settings;
   try {
-    settings.config.read_toml({reinterpret_cast<const char*>(data), size}, "fuzz");
+    read(settings, {reinterpret_cast<const char*>(data), size});
   } catch (const lockstep::Error&) {
     return 0;
   }
@@ -40,5 +43,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string once = without_origins(settings.config.resolved());
   const std::string twice = without_origins(once);
   if (once != twice) std::abort();
+  try {
+    lockstep::train::complete(settings.options);
+    lockstep::train::settle_steps(settings.options, 1000003);
+  } catch (const lockstep::Error&) {
+  }
   return 0;
 }

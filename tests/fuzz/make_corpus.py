@@ -124,6 +124,16 @@ def configs():
     put("config", "date", "seed = 1979-05-27\n")
     put("config", "no_utf8", b"seed = \"\xff\xfe\"\n")
     put("config", "deep", "seed = " + "[" * 2000 + "]" * 2000 + "\n")
+    put("config", "hugging_face", '{"learning_rate": 3e-4, "num_train_epochs": 3.0, "max_steps": -1, '
+        '"warmup_ratio": 0.1, "lr_scheduler_type": "cosine", "eval_strategy": "no", "fp16": true, '
+        '"validation_split_percentage": 5, "per_device_train_batch_size": 4, "report_to": "none"}')
+    put("config", "deepspeed", '{"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": '
+        '{"lr": "auto", "betas": [0.9, 0.95]}}, "fp16": {"enabled": true, "initial_scale_power": 16, '
+        '"loss_scale": 0}, "zero_optimization": {"stage": 0}, "scheduler": {"type": "WarmupDecayLR"}}')
+    put("config", "betas", '{"optimizer": {"params": {"betas": [0.9]}}}')
+    put("config", "argument", " train.epochs=1e9")
+    put("config", "argument_alone", " =")
+    put("config", "deep_json", "{\"a\":" * 500 + "1" + "}" * 500)
 
 
 token_files()

@@ -197,6 +197,21 @@ TEST(Translation, EveryPairThatFitsComesOnceAndTheEndIsHeldBack) {
   expect_one_global_batch(dataset, Objective::kTranslate, 5, 4);
 }
 
+TEST(Translation, SaysHowManyPairsAreTooLong) {
+  const TemporaryFolder folder;
+  const Dataset dataset =
+      open_dataset(pairs_options(folder, "abcd\ta\nab\tabc\na\tabcdefg\n"), folder / "cache");
+  const auto left_out = [&](std::int64_t sequence) {
+    SourceSetup setup = source_setup(Objective::kTranslate, 1, sequence);
+    setup.shape.source_sequence = sequence;
+    return make_batch_source(dataset, setup)->left_out();
+  };
+  EXPECT_THAT(left_out(4), AllOf(HasSubstr("2 of 3 pairs"), HasSubstr("the 4 tokens"),
+                                 HasSubstr("the longest takes 8")));
+  EXPECT_THAT(left_out(5), HasSubstr("1 of 3 pairs"));
+  EXPECT_EQ(left_out(8), "");
+}
+
 TEST(Translation, RefusesLinesThatAreNoPairs) {
   const TemporaryFolder folder;
   const auto refused = [&](std::string_view text) {

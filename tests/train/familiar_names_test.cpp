@@ -73,13 +73,56 @@ TEST_F(FamiliarNames, OfDeepSpeedsConfiguration) {
   EXPECT_EQ(options.train.loss_scale.patience, 100);
 }
 
+TEST_F(FamiliarNames, OfWhatPeopleCopyFromTheManuals) {
+  config.read_json(R"({
+    "model_name_or_path": "gpt2", "train_file": "book.txt", "block_size": 128,
+    "num_train_epochs": 3.0, "max_steps": -1, "warmup_ratio": 0.1, "lr_scheduler_type": "linear",
+    "eval_strategy": "steps", "save_strategy": "no", "per_device_eval_batch_size": 8,
+    "report_to": "none", "resume_from_checkpoint": true, "push_to_hub": false,
+    "fp16": {"enabled": true, "loss_scale": 0, "hysteresis": 2, "min_loss_scale": 1},
+    "zero_optimization": {"stage": 0, "overlap_comm": false},
+    "scheduler": {"params": {"warmup_min_lr": 0, "warmup_type": "linear"}}
+  })",
+                   "copied.json");
+  EXPECT_EQ(options.from, "gpt2");
+  EXPECT_EQ(options.data.text, "book.txt");
+  EXPECT_EQ(options.train.batch.sequence, 128);
+  EXPECT_EQ(options.epochs, 3);
+  EXPECT_EQ(options.train.schedule.floor, 0) << "others' schedules go down to zero";
+  EXPECT_EQ(options.checkpoint.every, 0);
+  EXPECT_FALSE(options.train.parallel.overlap);
+  options.train.batch.sequences = 4;
+  complete(options);
+  settle_steps(options, 101);
+  EXPECT_EQ(options.steps, 76) << "303 sequences by 4";
+  EXPECT_EQ(options.train.schedule.warmup, 8);
+  EXPECT_EQ(options.train.schedule.steps, 76);
+}
+
+TEST_F(FamiliarNames, StepsCountForMoreThanEpochsWhicheverComesFirst) {
+  config.set("num_train_epochs=3");
+  config.set("max_steps=7");
+  EXPECT_EQ(options.epochs, 0);
+  config.set("num_train_epochs=3");
+  EXPECT_EQ(options.epochs, 0);
+  EXPECT_EQ(options.steps, 7);
+}
+
 TEST_F(FamiliarNames, ThatMeanNothingHereAreNamed) {
-  try {
-    config.read_json(R"({"push_to_hub": true})", "arguments.json");
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("there is no key 'push_to_hub'"));
-  }
+  const auto refusal = [&](const char* setting) {
+    try {
+      config.set(setting);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(refusal("hub_token=x"), HasSubstr("there is no key 'hub_token'"));
+  EXPECT_THAT(refusal("learning_rat=1"), HasSubstr("did you mean learning_rate?"));
+  EXPECT_THAT(refusal("push_to_hub=true"), HasSubstr("only false"));
+  EXPECT_THAT(refusal("zero_optimization.stage=3"), HasSubstr("every rank keeps all states"));
+  EXPECT_THAT(refusal("save_strategy=epoch"), HasSubstr("only steps or no"));
+  EXPECT_THAT(refusal("resume_from_checkpoint=out/checkpoint-500"), HasSubstr("run.from"));
 }
 
 TEST_F(FamiliarNames, StandBesideTheKeysThatScriptsRelyOn) {

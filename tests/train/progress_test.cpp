@@ -192,6 +192,8 @@ TEST(ProgressText, OpensAndCloses) {
   facts.memory_bytes = 1 << 30;
   EXPECT_THAT(opening_text(facts), HasSubstr("2 threads, matrix products at 67.9 GFLOP/s\n"));
   EXPECT_THAT(opening_text(facts), HasSubstr("\nsteps 301 to 5,000, resumed, 1 GiB of memory, "));
+  facts.first_step = 5001;
+  EXPECT_THAT(opening_text(facts), HasSubstr("\n5,000 steps are done, 1 GiB of memory, "));
 
   using Reason = RunEnd::Reason;
   EXPECT_EQ(closing_text({Reason::kFinished, "", 3720}, usual()),
@@ -199,7 +201,9 @@ TEST(ProgressText, OpensAndCloses) {
   EXPECT_EQ(closing_text({Reason::kInterrupted, "", 42}, usual()),
             "interrupted at step 120 of 5,000 after 42s\n");
   EXPECT_EQ(closing_text({Reason::kFailed, "disk\nfull\x1b[31m", 4.21}, std::nullopt),
-            "failed before the first step after 4.2s: disk\nfull\xEF\xBF\xBD[31m\n");
+            "failed before the first step after 4.2s\n");
+  EXPECT_EQ(closing_text({Reason::kFinished, "", 0.3}, std::nullopt),
+            "finished without a step after 0.3s\n");
   EXPECT_EQ(sample_text(1000, "To be,\n\nor \x07\xff not"),
             "sample after step 1,000:\n    To be,\n\n    or \xEF\xBF\xBD\xEF\xBF\xBD not\n");
 }

@@ -247,12 +247,16 @@ TEST_F(ReportFile, TellsOfWhatCameBeforeAResume) {
   std::string before;
   for (std::int64_t step = 1; step <= 14; ++step) before += metrics_line(record(step), false);
   write_file(folder_ / "metrics.jsonl", before);
+  write_file(folder_ / "samples.jsonl",
+             "{\"step\":10,\"text\":\"of the tenth\"}\n{\"step\":12,\"text\":\"done again\"}\n");
   RunFacts these = told();
   these.first_step = 11;
   const std::string page = report(these, {RunEnd::Reason::kInterrupted, "", 10}, false);
   EXPECT_THAT(page, HasSubstr(">interrupted<"));
   EXPECT_THAT(page, HasSubstr("20 of 20, resumed with step 11"));
   EXPECT_THAT(page, HasSubstr("10.2 thousand"));  // tokens of 20 steps
+  EXPECT_THAT(page, HasSubstr("of the tenth"));
+  EXPECT_THAT(page, Not(HasSubstr("done again")));
   // 20 steps of 0.375 s, and what the last 10 leave of 10 s.
   EXPECT_THAT(page, HasSubstr("all</td><td class=\"number\">14s"));
 }

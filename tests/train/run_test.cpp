@@ -21,8 +21,11 @@ namespace lockstep::train {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 namespace fs = std::filesystem;
 
@@ -196,6 +199,90 @@ TEST_F(RunTest, RefusesAForeignFolderAndOneThatIsInUse) {
   const RunFolder taken(folder / "taken");
   EXPECT_THAT(error_of([&] { run(tiny("taken"), {}, &recorder); }),
               HasSubstr("another process trains in"));
+}
+
+TEST_F(RunTest, RefusesAFolderWhoseLockIsAnothersOwn) {
+  fs::create_directory(folder / "foreign");
+  std::ofstream(folder / "foreign" / "lock") << "1234";
+  EXPECT_THAT(error_of([&] { run(tiny("foreign"), {}, &recorder); }),
+              HasSubstr("no run of lockstep has written"));
+  EXPECT_EQ(bytes_of(folder / "foreign" / "lock"), "1234");
+  // Killed before it wrote more than that.
+  fs::create_directory(folder / "killed");
+  std::ofstream(folder / "killed" / "lock");
+  EXPECT_EQ(run(tiny("killed"), {"train.steps=1"}, &recorder), RunOutcome::kFinished);
+  std::ofstream(folder / "killed" / "notes.txt") << "my best run";
+  EXPECT_EQ(run(tiny("killed"), {"train.steps=2"}, &recorder), RunOutcome::kFinished);
+}
+
+TEST_F(RunTest, SaysWhatHasChangedAndThatNothingIsLeftToDo) {
+  run(tiny("a"), {"train.steps=2"}, &recorder);
+  run(tiny("a"), {"train.steps=4", "train.seed=7", "train.log_every=3"}, &recorder);
+  EXPECT_THAT(recorder->notices, Contains("settings that have changed: train.seed = 7 (was 1)"));
+  run(tiny("a"), {"train.steps=3", "train.seed=7"}, &recorder);
+  EXPECT_THAT(recorder->losses, IsEmpty());
+  EXPECT_THAT(recorder->notices, ElementsAre(AllOf(HasSubstr("nothing is left to do"),
+                                                   HasSubstr("goes on after step 4"))));
+}
+
+TEST_F(RunTest, GoesThroughTheDataSoManyTimes) {
+  run(tiny("a"), {"train.epochs=0.05", "schedule.decline=cosine", "schedule.warmup_ratio=0.5"},
+      &recorder);
+  const std::int64_t steps = recorder->facts.steps;
+  EXPECT_THAT(recorder->losses, SizeIs(static_cast<std::size_t>(steps)));
+  const auto tokens = 0.9 * static_cast<double>(fs::file_size(folder / "text.txt"));
+  EXPECT_NEAR(static_cast<double>(steps), 0.05 * tokens / 8 / 4, 1);
+  EXPECT_THAT(recorder->facts.config, HasSubstr(fmt::format("schedule.steps = {}", steps)));
+}
+
+TEST_F(RunTest, GoesOnWithTheTokenizerOfItsModel) {
+  const std::string room = "model.vocabulary=300";  // for both: only their comparison tells
+  run(tiny("a"), {room, "train.steps=2"}, &recorder);
+  EXPECT_THAT(error_of([&] {
+                run(tiny("a"), {room, "data.tokenizer=byte"}, &recorder);
+              }),
+              AllOf(HasSubstr("another tokenizer (character of "), HasSubstr("byte of 256 ids")));
+  EXPECT_EQ(run(tiny("a"), {room, "data.tokenizer=", "train.steps=3"}, &recorder),
+            RunOutcome::kFinished)
+      << "left open it is the run's own";
+}
+
+TEST_F(RunTest, BeginsWithTheModelAndTheTokenizerThatItsParametersHave) {
+  run(tiny("a"), {"train.steps=2", "model.vocabulary=300"}, &recorder);
+  const auto begin = [&](const char* dir, std::vector<std::string> more) {
+    return run(
+        {"data.text=" + (folder / "text.txt").string(), "run.from=" + (folder / "a").string(),
+         "run.dir=" + (folder / dir).string(), "train.batch=2", "train.steps=1",
+         "train.precision=f32", "train.threads=1", "train.validate_batches=1"},
+        std::move(more), &recorder);
+  };
+  EXPECT_EQ(begin("b", {}), RunOutcome::kFinished);
+  EXPECT_THAT(recorder->facts.config,
+              AllOf(HasSubstr("model.hidden = 16"), HasSubstr("model.positions = 8"),
+                    HasSubstr("data.tokenizer = \"\"")));
+  EXPECT_EQ(bytes_of(folder / "b/checkpoints/step-00000001/tokenizer.json"),
+            bytes_of(folder / "a/checkpoints/step-00000002/tokenizer.json"));
+  EXPECT_EQ(begin("c", {"data.tokenizer=byte"}), RunOutcome::kFinished);
+  EXPECT_THAT(recorder->warnings, Contains(HasSubstr("learned with another tokenizer")));
+}
+
+TEST_F(RunTest, SaysWhyThereAreNoSamples) {
+  EXPECT_THAT(error_of([&] {
+                run(tiny("a"), {"sample.every=1", "sample.prompt=\xC3\xA9"}, &recorder);
+              }),
+              HasSubstr("sample.prompt cannot be encoded"));
+  EXPECT_FALSE(fs::exists(folder / "a")) << "found out before the first step";
+  run(tiny("a"), {"sample.every=2", "sample.tokens=3", "train.steps=5"}, &recorder);
+  EXPECT_THAT(recorder->samples, SizeIs(3)) << "after 2, 4 and the last";
+  run(tiny("b"), {"model.family=bert", "sample.every=1", "train.steps=1"}, &recorder);
+  EXPECT_THAT(recorder->samples, IsEmpty());
+  EXPECT_THAT(recorder->warnings, ElementsAre(HasSubstr("there will be no samples")));
+}
+
+TEST_F(RunTest, RefusesAModelBeforeItTokenises) {
+  EXPECT_THAT(error_of([&] { run(tiny("a"), {"model.heads=3"}, &recorder); }),
+              HasSubstr("3 heads"));
+  EXPECT_THAT(recorder->notices, IsEmpty());
 }
 
 TEST_F(RunTest, RefusesToGoOnWithAnotherModel) {

@@ -51,7 +51,7 @@ void take_parameters(const nn::Replica& replica, Result& result) {
   }
 }
 
-Result train(TrainOptions options, int workers, int steps = 5) {
+Result train(TrainOptions options, int workers, int steps = 3) {
   options.batch.workers = workers;
   Result result;
   std::mutex mutex;
@@ -134,16 +134,15 @@ TEST(Zero, RecomputationChangesNoBit) {
 TEST(Zero, DoesWhatOneWorkerDoesHoweverAStepIsShared) {
   for (const int micro : {1, 2}) {
     const Result alone = train(options_of(0, micro, Reduction::kFast), 1);
-    for (const int workers : {2, 3, 4}) {
+    for (const int workers : {2, 3}) {
       for (int stage = 1; stage <= 3; ++stage) {
-        for (const bool holds : {false, true}) {
-          TrainOptions options = options_of(stage, micro, Reduction::kFast);
-          options.parallel.hold_gradients = holds;
-          expect_near(train(options, workers), alone, 2e-5);
-          options.parallel.overlap = false;
-          options.parallel.most_gathered = 1;
-          expect_near(train(options, workers), alone, 2e-5);
-        }
+        TrainOptions options = options_of(stage, micro, Reduction::kFast);
+        expect_near(train(options, workers), alone, 2e-5);
+        options.parallel.hold_gradients = true;
+        expect_near(train(options, workers), alone, 2e-5);
+        options.parallel.overlap = false;
+        options.parallel.most_gathered = 1;
+        expect_near(train(options, workers), alone, 2e-5);
       }
     }
   }

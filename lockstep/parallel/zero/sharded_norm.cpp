@@ -1,6 +1,7 @@
 #include "lockstep/parallel/zero/sharded_norm.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "lockstep/parallel/gathered.h"
 #include "lockstep/parallel/gradient_chunks.h"
@@ -42,32 +43,63 @@ std::vector<ShardedNorm::Piece> ShardedNorm::pieces_of(const nn::FlatParameters&
   return pieces;
 }
 
-// What a piece tells, appended to `numbers`, as much at once as there is room for.
-void ShardedNorm::add_up(const Piece& piece, nn::Replica& replica, std::vector<double>& numbers) {
-  const Tensor& room = replica.sums_of_squares();
-  const std::size_t first = piece.range.first - replica.my_range(piece.block).first;
-  const Tensor gradients = replica.mine(piece.block).gradients;
-  const std::size_t step =
-      piece.is_whole ? piece.range.elements : room.elements() * ops::SumOfSquares::kRun;
-  for (std::size_t done = 0; done < piece.range.elements; done += step) {
-    const std::size_t elements = std::min(step, piece.range.elements - done);
-    const std::size_t count = piece.is_whole ? 1 : ops::run_count(elements);
-    const Tensor sums = room.slice(0, static_cast<std::int64_t>(count));
-    replica.ops().run(
-        ops::SumOfSquares{.x = gradients.slice(static_cast<std::int64_t>(first + done),
-                                               static_cast<std::int64_t>(elements)),
-                          .result = sums});
-    replica.ops().synchronize();
-    numbers.resize(numbers.size() + count);
-    copy(tensor_of(std::span(numbers).last(count)), sums);
+namespace {
+
+// Sums of squares one after the other, as many under way as there is room for.
+class Sums {
+ public:
+  explicit Sums(nn::Replica& replica) : ops_(replica.ops()), room_(replica.sums_of_squares()) {}
+
+  std::size_t most() const { return room_.elements(); }
+  void add(const Tensor& x, std::size_t count) {
+    if (used_ + count > most()) flush();
+    ops_.run(ops::SumOfSquares{.x = x, .result = part(used_, count)});
+    used_ += count;
   }
+  std::vector<double> take() {
+    flush();
+    return std::move(numbers_);
+  }
+
+ private:
+  Tensor part(std::size_t first, std::size_t count) const {
+    return room_.slice(static_cast<std::int64_t>(first), static_cast<std::int64_t>(count));
+  }
+  void flush() {
+    if (used_ == 0) return;
+    ops_.synchronize();
+    numbers_.resize(numbers_.size() + used_);
+    copy(tensor_of(std::span(numbers_).last(used_)), part(0, used_));
+    used_ = 0;
+  }
+
+  Ops& ops_;
+  Tensor room_;
+  std::size_t used_ = 0;
+  std::vector<double> numbers_;
+};
+
+}  // namespace
+
+std::vector<double> ShardedNorm::numbers_of_mine(nn::Replica& replica) const {
+  Sums sums(replica);
+  for (const Piece& piece : pieces_[static_cast<std::size_t>(worker_)]) {
+    const std::size_t first = piece.range.first - replica.my_range(piece.block).first;
+    const Tensor gradients = replica.mine(piece.block).gradients;
+    const std::size_t step =
+        piece.is_whole ? piece.range.elements : sums.most() * ops::SumOfSquares::kRun;
+    for (std::size_t done = 0; done < piece.range.elements; done += step) {
+      const std::size_t elements = std::min(step, piece.range.elements - done);
+      sums.add(gradients.slice(static_cast<std::int64_t>(first + done),
+                               static_cast<std::int64_t>(elements)),
+               piece.is_whole ? 1 : ops::run_count(elements));
+    }
+  }
+  return sums.take();
 }
 
 double ShardedNorm::take(Communicator& world, nn::Replica& replica) const {
-  std::vector<double> mine;
-  for (const Piece& piece : pieces_[static_cast<std::size_t>(worker_)]) {
-    add_up(piece, replica, mine);
-  }
+  std::vector<double> mine = numbers_of_mine(replica);
   mine.resize(most_numbers_);
   const std::vector<double> all = gathered<double>(world, mine);
 

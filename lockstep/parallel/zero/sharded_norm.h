@@ -31,7 +31,7 @@ class ShardedNorm {
     bool is_whole = false;  // all of its chunk
     std::size_t numbers() const;
   };
-  static void add_up(const Piece& piece, nn::Replica& replica, std::vector<double>& numbers);
+  std::vector<double> numbers_of_mine(nn::Replica& replica) const;
   static std::vector<Piece> pieces_of(const nn::FlatParameters& flat, const nn::Shards& shards,
                                       int worker);
 
