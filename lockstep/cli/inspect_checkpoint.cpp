@@ -36,8 +36,11 @@ std::uintmax_t folder_bytes(const fs::path& folder) {
 
 std::string files_text(const train::Checkpoint& checkpoint) {
   TextTable table("lr");
-  for (const char* name : {"states.safetensors", "residuals.safetensors", "config.toml",
-                           "tokenizer.json", "manifest.json"}) {
+  std::vector<std::string> names;
+  for (const auto& [name, hash] : checkpoint.states) names.push_back(name);
+  names.insert(names.end(),
+               {"residuals.safetensors", "config.toml", "tokenizer.json", "manifest.json"});
+  for (const std::string& name : names) {
     std::error_code none;
     const std::uintmax_t bytes = fs::file_size(checkpoint.folder / name, none);
     if (!none) table.row({name, format_count(bytes)});
@@ -72,7 +75,7 @@ struct Numbers {
   double largest = 0;
 };
 
-Numbers numbers_of(const io::SafetensorsFile& file, const std::string& name) {
+Numbers numbers_of(const io::TensorSource& file, const std::string& name) {
   const auto loaded = file.load(name);
   Numbers numbers;
   for (const float value : loaded.tensor.as<const float>()) {
@@ -84,12 +87,13 @@ Numbers numbers_of(const io::SafetensorsFile& file, const std::string& name) {
   return numbers;
 }
 
-std::string tensors_text(const io::SafetensorsFile& file) {
+std::string tensors_text(const io::TensorSource& file) {
   TextTable table("llrrr");
   table.row({"tensor", "shape", "elements", "norm", "largest"});
   std::uint64_t parameters = 0;
   bool kept = false;
-  for (const auto& entry : file.entries()) {
+  for (const std::string_view name : file.names()) {
+    const io::TensorEntry& entry = file.at(name);
     const std::uint64_t elements = entry.shape.elements();
     const bool parameter = entry.name.find('/') == std::string::npos;
     if (parameter) parameters += elements;
@@ -106,7 +110,7 @@ std::string tensors_text(const io::SafetensorsFile& file) {
 void print_checkpoint(const train::Checkpoint& checkpoint, const InspectOptions& options) {
   fmt::print("{}\n{}{}{}{}", checkpoint.folder.string(), state_text(checkpoint.state),
              model_text(checkpoint), files_text(checkpoint),
-             tensors_text(train::stored_states(checkpoint)));
+             tensors_text(*train::open_states(checkpoint)));
   if (options.config) fmt::print("\nconfig.toml\n{}", checkpoint.config);
 }
 

@@ -83,18 +83,9 @@ std::vector<std::string_view> SafetensorsFile::names() const {
   return names;
 }
 
-void SafetensorsFile::read(std::string_view name, const Tensor& to) const {
-  const Entry& entry = at(name);
-  if (!entry.dtype) {
-    fail(ErrorCode::kUnsupported, "'{}' of {} has the type {}, which lockstep does not have", name,
-         path_.string(), entry.type);
-  }
-  if (to.dtype() != *entry.dtype || to.elements() != entry.shape.elements()) {
-    fail(ErrorCode::kInvalidArgument, "'{}' of {} is {} of {}; it was asked for as {} of {}", name,
-         path_.string(), entry.shape.text(), lockstep::name(*entry.dtype), to.shape().text(),
-         lockstep::name(to.dtype()));
-  }
-  const std::size_t begin = data_begin_ + entry.begin;
+void SafetensorsFile::read_part(std::string_view name, std::size_t first, const Tensor& to) const {
+  const Entry& entry = check_part(name, first, to);
+  const std::size_t begin = data_begin_ + entry.begin + first * size_of(to.dtype());
   if (to.device() == Device{}) {
     read_at(file_.get(), path_, {to.data(), to.bytes()}, begin);
     return;
@@ -108,6 +99,33 @@ const TensorEntry& TensorSource::at(std::string_view name) const {
   if (const TensorEntry* entry = find(name)) return *entry;
   fail(ErrorCode::kInvalidArgument, "{} has no tensor '{}'{}", text(), name,
        did_you_mean(name, names()));
+}
+
+const TensorEntry& TensorSource::check_part(std::string_view name, std::size_t first,
+                                            const Tensor& to) const {
+  const TensorEntry& entry = at(name);
+  if (!entry.dtype) {
+    fail(ErrorCode::kUnsupported, "'{}' of {} has the type {}, which lockstep does not have", name,
+         text(), entry.type);
+  }
+  const std::size_t elements = entry.shape.elements();
+  if (to.dtype() != *entry.dtype || first > elements || to.elements() > elements - first) {
+    fail(ErrorCode::kInvalidArgument,
+         "'{}' of {} is {} of {}; it was asked for as {} of {} from element {} on", name, text(),
+         entry.shape.text(), lockstep::name(*entry.dtype), to.shape().text(),
+         lockstep::name(to.dtype()), first);
+  }
+  return entry;
+}
+
+void TensorSource::read(std::string_view name, const Tensor& to) const {
+  const TensorEntry& entry = at(name);
+  if (entry.dtype && to.elements() != entry.shape.elements()) {
+    fail(ErrorCode::kInvalidArgument, "'{}' of {} is {} of {}; it was asked for as {} of {}", name,
+         text(), entry.shape.text(), lockstep::name(*entry.dtype), to.shape().text(),
+         lockstep::name(to.dtype()));
+  }
+  read_part(name, 0, to);
 }
 
 TensorSource::Loaded TensorSource::load(std::string_view name) const {

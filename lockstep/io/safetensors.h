@@ -49,11 +49,14 @@ class TensorSource {
   virtual std::vector<std::string_view> names() const = 0;
   // nullptr where there is none of that name.
   virtual const TensorEntry* find(std::string_view name) const = 0;
-  // Fills `to`, which has the type and the number of elements of the file's; shapes may differ.
-  // Throws Error(kInvalidArgument) where it does not, and Error(kUnsupported) for an entry without
-  // a dtype.
-  virtual void read(std::string_view name, const Tensor& to) const = 0;
+  // Fills `to`, which has the tensor's type, with as many of its elements, counted row by row, as
+  // it has, the one numbered `first` in front. Throws Error(kInvalidArgument) where the tensor is
+  // of another type or has no such elements, and Error(kUnsupported) for an entry without a dtype.
+  virtual void read_part(std::string_view name, std::size_t first, const Tensor& to) const = 0;
 
+  // All of a tensor, of which `to` has the type and the number of elements; shapes may differ.
+  // Throws as above.
+  void read(std::string_view name, const Tensor& to) const;
   // Throws Error(kInvalidArgument) with the nearest name.
   const TensorEntry& at(std::string_view name) const;
   // `tensor` is a view of `memory`.
@@ -62,6 +65,10 @@ class TensorSource {
     Tensor tensor;
   };
   Loaded load(std::string_view name) const;
+
+ protected:
+  // The entry, where read_part() of it can be done; throws what that throws.
+  const TensorEntry& check_part(std::string_view name, std::size_t first, const Tensor& to) const;
 };
 
 // An open file.
@@ -78,7 +85,7 @@ class SafetensorsFile : public TensorSource {
   std::string text() const override { return path_.string(); }
   std::vector<std::string_view> names() const override;
   const Entry* find(std::string_view name) const override;
-  void read(std::string_view name, const Tensor& to) const override;
+  void read_part(std::string_view name, std::size_t first, const Tensor& to) const override;
 
  private:
   std::filesystem::path path_;

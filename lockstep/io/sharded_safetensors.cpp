@@ -126,9 +126,10 @@ const TensorEntry* ShardedSafetensors::find(std::string_view name) const {
   return at == by_name_.end() ? nullptr : at->second->find(name);
 }
 
-void ShardedSafetensors::read(std::string_view name, const Tensor& to) const {
+void ShardedSafetensors::read_part(std::string_view name, std::size_t first,
+                                   const Tensor& to) const {
   at(name);  // throws with the nearest name
-  by_name_.find(name)->second->read(name, to);
+  by_name_.find(name)->second->read_part(name, first, to);
 }
 
 void write_sharded(const fs::path& folder, std::span<const PendingTensor> tensors,

@@ -30,7 +30,7 @@ class ShardedSafetensors : public TensorSource {
   std::string text() const override { return folder_.string(); }
   std::vector<std::string_view> names() const override;
   const TensorEntry* find(std::string_view name) const override;
-  void read(std::string_view name, const Tensor& to) const override;
+  void read_part(std::string_view name, std::size_t first, const Tensor& to) const override;
 
  private:
   void open_shards(const std::filesystem::path& index);

@@ -29,9 +29,14 @@ std::string name_in(const io::TensorSource& file, Family family, std::string_vie
   return fmt::format("{}{}", prefix, name);
 }
 
-std::vector<float> floats_of(const io::TensorSource& file, const std::string& name) {
-  const auto loaded = file.load(name);
-  std::vector<float> values(loaded.tensor.elements());
+// So many elements of a tensor of the file, from `first` on.
+std::vector<float> floats_of(const io::TensorSource& file, const std::string& name,
+                             std::size_t first, std::size_t count) {
+  const DType dtype = file.at(name).dtype.value_or(DType::kU8);
+  const Buffer memory(count * size_of(dtype));
+  const Tensor part = memory.tensor(dtype, {static_cast<std::int64_t>(count)});
+  file.read_part(name, first, part);
+  std::vector<float> values(count);
   const auto convert = [&](auto elements) {
     std::transform(elements.begin(), elements.end(), values.begin(), [](auto x) {
       if constexpr (std::is_same_v<decltype(x), float>) {
@@ -41,19 +46,19 @@ std::vector<float> floats_of(const io::TensorSource& file, const std::string& na
       }
     });
   };
-  switch (loaded.tensor.dtype()) {
+  switch (dtype) {
     case DType::kF32:
-      convert(loaded.tensor.as<float>());
+      convert(part.as<float>());
       break;
     case DType::kBF16:
-      convert(loaded.tensor.as<BFloat16>());
+      convert(part.as<BFloat16>());
       break;
     case DType::kF16:
-      convert(loaded.tensor.as<Half>());
+      convert(part.as<Half>());
       break;
     default:
       fail(ErrorCode::kInvalidArgument, "'{}' is of type {}; parameters are f32, bf16 or f16", name,
-           lockstep::name(loaded.tensor.dtype()));
+           lockstep::name(dtype));
   }
   return values;
 }
@@ -100,19 +105,32 @@ Parts parts_of(const io::TensorSource& file, Family family, std::string_view pre
   return parts;
 }
 
-// The values of one parameter, put together.
-std::vector<float> gather(const io::TensorSource& file, const Parts& parts) {
-  std::vector<float> values;
+// Fills `to` with elements of one parameter, from `first` on, put together from its parts.
+void fill_from(const io::TensorSource& file, const Parts& parts, std::size_t first,
+               const Tensor& to) {
+  const Tensor row = to.reshaped({static_cast<std::int64_t>(to.elements())});
+  const std::size_t end = first + to.elements();
+  std::size_t at = 0;  // where a part begins in the parameter
   for (const std::string& name : parts.names) {
-    std::vector<float> part = floats_of(file, name);
-    if (parts.transposed) part = transposed(part, file.at(name).shape);
-    if (values.empty()) {
-      values = std::move(part);
-    } else {
-      values.insert(values.end(), part.begin(), part.end());
+    const Shape& shape = file.at(name).shape;
+    const std::size_t from = std::max(first, at);
+    const std::size_t stop = std::min(end, at + shape.elements());
+    if (from < stop) {
+      std::vector<float> values;
+      std::span<float> wanted;
+      if (parts.transposed) {
+        values = transposed(floats_of(file, name, 0, shape.elements()), shape);
+        wanted = std::span(values).subspan(from - at, stop - from);
+      } else {
+        values = floats_of(file, name, from - at, stop - from);
+        wanted = values;
+      }
+      copy(row.slice(static_cast<std::int64_t>(from - first),
+                     static_cast<std::int64_t>(stop - from)),
+           tensor_of(wanted));
     }
+    at += shape.elements();
   }
-  return values;
 }
 
 }  // namespace
@@ -146,14 +164,19 @@ void read_hugging_face(const io::TensorSource& file, Family family, const FlatPa
                        const Tensor& row, std::string_view prefix) {
   fill_zero(row);
   for (const FlatParameter& parameter : flat.all()) {
-    std::vector<float> values = gather(file, parts_of(file, family, prefix, parameter));
-    copy(FlatParameters::view(row, parameter), tensor_of(std::span(values), parameter.shape));
+    fill_from(file, parts_of(file, family, prefix, parameter), 0,
+              FlatParameters::view(row, parameter));
   }
 }
 
 void load_hugging_face(const io::TensorSource& file, Family family, Replica& replica,
                        std::string_view prefix) {
-  read_hugging_face(file, family, replica.flat(), replica.states().master, prefix);
+  fill_zero(replica.states().master);
+  for (const FlatParameter& parameter : replica.flat().all()) {
+    const Parts parts = parts_of(file, family, prefix, parameter);
+    const StatePart part = replica.part_of(parameter);
+    if (ops::is_given(part.states.master)) fill_from(file, parts, part.first, part.states.master);
+  }
   replica.round_parameters();
 }
 

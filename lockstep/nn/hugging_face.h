@@ -19,7 +19,8 @@ namespace lockstep::nn {
 void read_hugging_face(const io::TensorSource& file, plan::Family family,
                        const FlatParameters& flat, const Tensor& row, std::string_view prefix = "");
 
-// The parameters of a replica, master copy and rounded.
+// The parameters of a replica, master copy and rounded: what it holds of them, for which no more of
+// the file is read than that, or of a matrix that is stored the other way round all of it.
 void load_hugging_face(const io::TensorSource& file, plan::Family family, Replica& replica,
                        std::string_view prefix = "");
 

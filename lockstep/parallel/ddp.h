@@ -52,7 +52,7 @@ class Ddp : public Strategy {
   UpdateResult update(const UpdateRequest& request) override;
   StepSummary end_step(const StepEnd& mine) override;
   std::vector<Residual> residuals() override;
-  void leave() override;
+  void leave() noexcept override { thread_.settle(); }
 
  private:
   void broadcast_states();

@@ -127,6 +127,8 @@ class Strategy : public nn::BlockListener {
   // For a forward of others, a validation's, that this worker has no part in: where their
   // parameters are shared out it gives its own.
   virtual void stand_in_for_forward() {}
+  // The same for a whole micro-batch of others, numbered as in begin_micro_batch().
+  virtual void stand_in_for_micro_batch(std::int64_t /*index*/) {}
 
   // Brings everything that a checkpoint holds to worker 0's replica.
   virtual void collect() {}
@@ -136,9 +138,8 @@ class Strategy : public nn::BlockListener {
   virtual std::vector<Residual> residuals() { return {}; }
 
   // Before the replica of start() goes, however the run ends: what went on beside compute has
-  // ended, and nothing touches the replica any more. Never throws; nothing but the destructor
-  // follows.
-  virtual void leave() {}
+  // ended, and nothing touches the replica any more. Nothing but the destructor follows.
+  virtual void leave() noexcept {}
 
   // What this worker does when; off unless somebody has it keep(). Steps and blocks are the
   // trainer's to tell, communication and waiting for it the strategy's.

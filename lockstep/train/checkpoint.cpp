@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/file.h"
 #include "lockstep/io/hashed_file.h"
 #include "lockstep/io/safetensors.h"
 #include "lockstep/io/staged_folder.h"
@@ -20,7 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kCheckpoints = "checkpoints";
 constexpr std::string_view kStep = "step-";
 
 std::string step_name(std::int64_t step) { return fmt::format("{}{:08}", kStep, step); }
@@ -53,83 +51,6 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-[[noreturn]] void reject_file(const fs::path& file, std::string_view why) {
-  fail(ErrorCode::kProtocol, "{} is damaged: {}", file.string(), why);
-}
-
-void check_hash(const fs::path& file, const io::FileHash& found, const io::FileHash& expected) {
-  if (found.bytes != expected.bytes) {
-    reject_file(file, fmt::format("it has {} bytes instead of {}", found.bytes, expected.bytes));
-  }
-  if (found != expected) {
-    reject_file(
-        file, fmt::format("its hash is {}, that of what was saved {}", found.hash, expected.hash));
-  }
-}
-
-std::string read_checked(const fs::path& folder, const Manifest& manifest, std::string_view name) {
-  const auto expected = manifest.files.find(name);
-  if (expected == manifest.files.end()) return {};
-  const fs::path file = folder / name;
-  std::string text = read_file(file);
-  check_hash(file, io::hash_of(text), expected->second);
-  return text;
-}
-
-void check_is_there(const fs::path& file) {
-  std::error_code none;
-  if (!fs::exists(file, none)) reject_file(file, "it is missing");
-}
-
-// Reads every byte of a checkpoint, and compares.
-Checkpoint open_checked(const fs::path& folder) {
-  const fs::path manifest_file = folder / kManifestFile;
-  check_is_there(manifest_file);
-  const Manifest manifest = parse_manifest(read_file(manifest_file), manifest_file.string());
-  for (const auto& [name, expected] : manifest.files) {
-    check_is_there(folder / name);
-    // Where the size tells, 1.5 GB need not be read.
-    std::error_code none;
-    const std::uint64_t bytes = fs::file_size(folder / name, none);
-    if (bytes != expected.bytes) check_hash(folder / name, {bytes, ""}, expected);
-  }
-  const fs::path states = folder / kStatesFile;
-  check_hash(states, io::hash_of_file(states), manifest.files.find(kStatesFile)->second);
-  if (const auto residuals = manifest.files.find(kResidualsFile);
-      residuals != manifest.files.end()) {
-    check_hash(folder / kResidualsFile, io::hash_of_file(folder / kResidualsFile),
-               residuals->second);
-  }
-  return {.folder = folder,
-          .state = manifest.state,
-          .config = read_checked(folder, manifest, kConfigFile),
-          .tokenizer = read_checked(folder, manifest, kTokenizerFile)};
-}
-
-// The newest that is whole; nothing where there are none at all.
-std::optional<Checkpoint> newest_whole(const CheckpointFolder& folder, const Warn& warn) {
-  std::string reasons;
-  for (const std::int64_t step : folder.steps()) {
-    try {
-      Checkpoint checkpoint = open_checked(folder.path(step));
-      if (checkpoint.state.steps != step) {
-        reject_file(checkpoint.folder, fmt::format("it holds step {}", checkpoint.state.steps));
-      }
-      return checkpoint;
-    } catch (const Error& error) {
-      if (error.code() == ErrorCode::kUnsupported) throw;
-      if (warn) warn(fmt::format("passing over the checkpoint of step {}: {}", step, error.what()));
-      reasons += fmt::format("\n  step {}: {}", step, error.what());
-    }
-  }
-  if (reasons.empty()) return std::nullopt;
-  fail(
-      ErrorCode::kProtocol,
-      "every checkpoint is damaged, and beginning anew would throw the run away; put a copy of one "
-      "back, or take another folder:{}",
-      reasons);
-}
-
 void make_synced_folder(const fs::path& folder) {
   if (is_folder(folder)) return;
   const fs::path parent = fs::absolute(folder).parent_path();
@@ -140,21 +61,53 @@ void make_synced_folder(const fs::path& folder) {
   io::sync_folder(parent);
 }
 
-void write_checkpoint(const fs::path& folder, const nn::FlatParameters& flat,
-                      const nn::States& states, const CheckpointExtras& extras) {
-  Manifest manifest{.state = extras.state, .files = {}};
-  const auto add = [&](std::string_view name, std::string_view text,
-                       std::span<const Tensor> tensors = {}) {
-    manifest.files[std::string(name)] = io::write_synced(folder / name, text, tensors);
+// All but the states, of which the manifest has the files already.
+void write_rest(const fs::path& folder, Manifest manifest, const CheckpointExtras& extras) {
+  const auto add = [&](std::string_view name, std::string_view text) {
+    manifest.files[std::string(name)] = io::write_synced(folder / name, text);
   };
-  const io::SafetensorsParts parts = io::safetensors_parts(state_tensors(flat, states));
-  add(kStatesFile, parts.header, parts.data);
   add(kConfigFile, extras.config);
   if (!extras.tokenizer.empty()) add(kTokenizerFile, extras.tokenizer);
   if (extras.write_residuals) {
     manifest.files[std::string(kResidualsFile)] = extras.write_residuals(folder / kResidualsFile);
   }
   io::write_synced(folder / kManifestFile, format_manifest(manifest));
+}
+
+void write_checkpoint(const fs::path& folder, const nn::FlatParameters& flat,
+                      const nn::States& states, const CheckpointExtras& extras) {
+  Manifest manifest{.state = extras.state, .files = {}};
+  const io::SafetensorsParts parts = io::safetensors_parts(state_tensors(flat, states));
+  manifest.files[std::string(kStatesFile)] =
+      io::write_synced(folder / kStatesFile, parts.header, parts.data);
+  write_rest(folder, std::move(manifest), extras);
+}
+
+// What a worker holds, as its file; said to the others as text.
+std::string write_mine(const fs::path& file, const nn::Replica& replica) {
+  const io::SafetensorsParts parts = io::parted_safetensors(state_parts(replica));
+  const io::FileHash hash = io::write_synced(file, parts.header, parts.data);
+  return fmt::format("{} {}", hash.bytes, hash.hash);
+}
+
+io::FileHash parse_hash(std::string_view text) {
+  io::FileHash hash;
+  const std::size_t space = std::min(text.find(' '), text.size());
+  const auto [end, error] = std::from_chars(text.data(), text.data() + space, hash.bytes);
+  if (error != std::errc() || space == text.size()) {
+    fail(ErrorCode::kProtocol, "'{}' is no size and hash of a file of states", text);
+  }
+  hash.hash = text.substr(space + 1);
+  return hash;
+}
+
+// Whether a folder that the leader has just made is there for this worker.
+void check_is_seen(const fs::path& folder, ErrorCode code) {
+  if (is_folder(folder)) return;
+  fail(code,
+       "{} is not there, though rank 0 has just made it. Where workers share out their states, "
+       "run.dir is on storage that all of them see",
+       folder.string());
 }
 
 }  // namespace
@@ -209,23 +162,30 @@ void CheckpointFolder::save(const nn::FlatParameters& flat, const nn::States& st
   io::StagedFolder staged(path(extras.state.steps));
   write_checkpoint(staged.path(), flat, states, extras);
   staged.commit();
+  remove_old(extras.state.steps, keep);
+}
 
+void CheckpointFolder::remove_old(std::int64_t newest, const CheckpointOptions& keep) const {
   int kept = 0;
   for (const std::int64_t step : steps()) {
-    if (step > extras.state.steps || kept++ < std::max(keep.keep_last, 1)) continue;
+    if (step > newest || kept++ < std::max(keep.keep_last, 1)) continue;
     if (keep.keep_every > 0 && step % keep.keep_every == 0) continue;
     io::remove_folder(path(step));
   }
 }
 
-std::optional<TrainState> CheckpointFolder::restore(nn::Replica& replica, const Warn& warn) const {
-  io::remove_stale(run_ / kCheckpoints);
-  const std::optional<Checkpoint> checkpoint = newest_whole(*this, warn);
-  if (!checkpoint) return std::nullopt;
-  read_state_tensors(io::SafetensorsFile(checkpoint->folder / kStatesFile), replica.flat(),
-                     replica.states(), checkpoint->state.updates == 0);
-  replica.round_parameters();
-  return checkpoint->state;
+fs::path CheckpointFolder::stage_by_all(const fs::path& target, RunGroup group,
+                                        std::optional<io::StagedFolder>& staged) const {
+  std::string name;
+  group.together([&] {
+    if (!group.leads()) return;
+    make_synced_folder(run_ / kCheckpoints);
+    io::remove_stale(run_ / kCheckpoints);
+    staged.emplace(target);
+    name = staged->path().filename().string();
+  });
+  // Each has its own path to the folder.
+  return run_ / kCheckpoints / group.texts(name).front();
 }
 
 std::optional<fs::path> CheckpointFolder::residuals_of(std::int64_t step) const {
@@ -235,50 +195,33 @@ std::optional<fs::path> CheckpointFolder::residuals_of(std::int64_t step) const 
   return file;
 }
 
-Checkpoint open_checkpoint(const fs::path& run_or_checkpoint, const Warn& warn) {
-  const fs::path& path = run_or_checkpoint;
-  if (!is_folder(path)) {
-    fail(ErrorCode::kInvalidArgument, "there is no folder {}", path.string());
-  }
-  std::error_code none;
-  if (fs::exists(path / kManifestFile, none)) return open_checked(path);
-  if (fs::exists(path / kStatesFile, none)) reject_file(path, "it has no manifest.json");
-  if (!is_folder(path / kCheckpoints)) {
-    fail(ErrorCode::kInvalidArgument,
-         "{} is neither the folder of a run (with {}/ in it) nor a checkpoint (with {} in it)",
-         path.string(), kCheckpoints, kManifestFile);
-  }
-  const CheckpointFolder folder(path);
-  io::remove_stale(path / kCheckpoints);
-  std::optional<Checkpoint> found = newest_whole(folder, warn);
-  if (!found) {
-    fail(ErrorCode::kInvalidArgument, "the run in {} has saved no checkpoint yet", path.string());
-  }
-  return *std::move(found);
+void CheckpointFolder::check_seen_by_all(RunGroup group) const {
+  std::optional<io::StagedFolder> staged;  // the leader's
+  const fs::path folder = stage_by_all(run_ / kCheckpoints / "seen", group, staged);
+  group.together([&] { check_is_seen(folder, ErrorCode::kInvalidArgument); });
 }
 
-std::string stored_text(const fs::path& run_or_checkpoint, std::string_view name) {
-  std::error_code none;
-  std::vector<fs::path> folders;
-  if (fs::exists(run_or_checkpoint / kManifestFile, none)) {
-    folders.push_back(run_or_checkpoint);
-  } else {
-    const CheckpointFolder folder(run_or_checkpoint);
-    for (const std::int64_t step : folder.steps()) folders.push_back(folder.path(step));
-  }
-  for (const fs::path& folder : folders) {
-    try {
-      const fs::path file = folder / kManifestFile;
-      return read_checked(folder, parse_manifest(read_file(file), file.string()), name);
-    } catch (const Error&) {  // damaged: who restores it says so
+void CheckpointFolder::save_by_all(const nn::Replica& replica, const CheckpointExtras& extras,
+                                   const CheckpointOptions& keep, RunGroup group) {
+  std::optional<io::StagedFolder> staged;  // the leader's, which takes it away if this throws
+  const fs::path folder = stage_by_all(path(extras.state.steps), group, staged);
+  std::string mine;
+  group.together([&] {
+    check_is_seen(folder, ErrorCode::kSystem);
+    mine = write_mine(folder / states_file_of(group.rank(), group.size()), replica);
+  });
+  const std::vector<std::string> hashes = group.texts(mine);
+  group.together([&] {
+    if (!group.leads()) return;
+    Manifest manifest{.state = extras.state, .files = {}};
+    for (int i = 0; i < group.size(); ++i) {
+      manifest.files[states_file_of(i, group.size())] =
+          parse_hash(hashes[static_cast<std::size_t>(i)]);
     }
-  }
-  return "";
-}
-
-void read_parameters(const Checkpoint& checkpoint, const nn::FlatParameters& flat,
-                     const Tensor& row) {
-  read_parameter_tensors(io::SafetensorsFile(checkpoint.folder / kStatesFile), flat, row);
+    write_rest(staged->path(), std::move(manifest), extras);
+    staged->commit();
+    remove_old(extras.state.steps, keep);
+  });
 }
 
 }  // namespace lockstep::train

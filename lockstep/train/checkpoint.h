@@ -10,6 +10,17 @@
 //     manifest.json        step, updates, loss scale, and size and hash (XXH3, 128 bits) of each of
 //                          the other files
 //
+// Where workers share out their states (nn/sharding.h) each of them writes what it holds, all at
+// once, into a file of its own in place of states.safetensors:
+//
+//     states-00002-of-00004.safetensors   the same tensors, or parts of them: "<parameter>[a:b]"
+//                                         are elements a to b-1 (io/parted_safetensors.h)
+//
+// The folder has to be on storage that all of them see. Its manifest is written when every file is
+// on the disk, so nothing counts before all is there. How states are shared out is no part of what
+// they are: any number of workers goes on from it, at any stage, and reads only what each will
+// hold.
+//
 // A checkpoint is written into a folder under another name, every file and the folder are synced,
 // and then it is renamed: a folder of the name above is complete, or was damaged later. Nothing of
 // a run's precision, micro-batch or threads is in the states: parameters by their names in f32.
@@ -19,6 +30,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,10 +39,16 @@
 
 #include "lockstep/base/config.h"
 #include "lockstep/io/hashed_file.h"
+#include "lockstep/io/safetensors.h"
+#include "lockstep/io/staged_folder.h"
 #include "lockstep/nn/replica.h"
+#include "lockstep/train/run_group.h"
 #include "lockstep/train/trainer.h"
 
 namespace lockstep::train {
+
+// In a run's folder.
+inline constexpr std::string_view kCheckpoints = "checkpoints";
 
 struct CheckpointOptions {
   int every = 1000;    // steps; 0: only at the end, and when the run is interrupted
@@ -69,6 +88,15 @@ class CheckpointFolder {
   void save(const nn::FlatParameters& flat, const nn::States& states,
             const CheckpointExtras& extras, const CheckpointOptions& keep);
 
+  // The same of workers that share out their states; all of them call it. Where one cannot write
+  // its file, nobody has saved: all throw Error(kSystem), which names the rank. What the
+  // communicator throws where one of them is gone comes through.
+  void save_by_all(const nn::Replica& replica, const CheckpointExtras& extras,
+                   const CheckpointOptions& keep, RunGroup group);
+  // Whether that can be done: throws Error(kInvalidArgument) at all of them where one does not see
+  // what the leader makes in the folder.
+  void check_seen_by_all(RunGroup group) const;
+
   // Fills the replica from the newest checkpoint that is whole: every file's hash is checked before
   // anything is used. States that the optimizer keeps and a checkpoint before the first update
   // lacks begin at zero; a loss scale is restored where the replica computes in f16. `warn` hears
@@ -76,11 +104,20 @@ class CheckpointFolder {
   // Error(kInvalidArgument) where the model of the checkpoint is another than the replica's, or its
   // optimizer (names what differs), and Error(kProtocol) where there are some but all are damaged:
   // beginning anew would throw the run away.
-  std::optional<TrainState> restore(nn::Replica& replica, const Warn& warn) const;
+  //
+  // Workers that share out their states all call it as a `group`. They take the same checkpoint,
+  // and each reads what it holds; all throw where one cannot (names rank and file).
+  std::optional<TrainState> restore(nn::Replica& replica, const Warn& warn,
+                                    RunGroup group = RunGroup(nullptr)) const;
   // The residuals of that checkpoint, which has just been restored; nothing where it has none.
   std::optional<std::filesystem::path> residuals_of(std::int64_t step) const;
 
  private:
+  // The leader makes a folder that becomes `target`; where that is for this worker.
+  std::filesystem::path stage_by_all(const std::filesystem::path& target, RunGroup group,
+                                     std::optional<io::StagedFolder>& staged) const;
+  void remove_old(std::int64_t newest, const CheckpointOptions& keep) const;
+
   std::filesystem::path run_;
 };
 
@@ -90,9 +127,13 @@ struct Checkpoint {
   std::filesystem::path folder;
   TrainState state;
   std::string config;
-  std::string tokenizer;  // JSON; empty: none
+  std::string tokenizer;                                    // JSON; empty: none
+  std::map<std::string, io::FileHash, std::less<>> states;  // its files of states, by name
+  std::string id;                                           // the hash of its manifest
 };
 Checkpoint open_checkpoint(const std::filesystem::path& run_or_checkpoint, const Warn& warn);
+// All its states, whole, from one file or many.
+std::unique_ptr<io::TensorSource> open_states(const Checkpoint& checkpoint);
 // One of its files other than the states (train/manifest.h has their names), checked by its hash;
 // of a run the newest that is whole. The states are not looked at, so that this costs nothing.
 // Empty where there is none.
@@ -100,5 +141,8 @@ std::string stored_text(const std::filesystem::path& run_or_checkpoint, std::str
 // The parameters alone, into a row of f32 (nn/flat_parameters.h).
 void read_parameters(const Checkpoint& checkpoint, const nn::FlatParameters& flat,
                      const Tensor& row);
+// The parameters of one, into what a replica holds of them. By all of a group, as with restore().
+void load_checkpoint(const std::filesystem::path& run_or_checkpoint, nn::Replica& replica,
+                     const Warn& warn, RunGroup group);
 
 }  // namespace lockstep::train

@@ -72,13 +72,13 @@ Interchanged export_hugging_face(const fs::path& run_or_checkpoint, const fs::pa
   const Checkpoint checkpoint = open_checkpoint(run_or_checkpoint, warn);
   const TrainOptions run = stored_options(checkpoint);
   const nn::FlatParameters flat = flat_of(model_of(run));
-  const io::SafetensorsFile states = stored_states(checkpoint);
+  const auto states = open_states(checkpoint);
   Interchanged result{.shape = shape_of(run), .parameters = flat.count()};
-  check_same_parameters(states, flat);
+  check_same_parameters(*states, flat);
 
   io::remove_stale(fs::absolute(to).lexically_normal().parent_path());
   io::StagedFolder staged(to);
-  nn::write_hugging_face(staged.path(), result.shape, flat, states,
+  nn::write_hugging_face(staged.path(), result.shape, flat, *states,
                          {.dtype = options.dtype, .shard_bytes = options.shard_bytes});
   const nn::SpecialTokens tokens = write_tokenizer(staged.path(), checkpoint, result);
   io::write_synced(

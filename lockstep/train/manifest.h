@@ -13,6 +13,9 @@
 //     "xxh3_128": "32 hexadecimal digits"
 //   }
 //
+// Where every worker wrote its own file of states the version is 2, which lockstep did not know
+// before there were such files.
+//
 // The last hash is that of the text before it, so that no byte of the manifest itself can change
 // unseen.
 #pragma once
@@ -20,6 +23,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lockstep/io/hashed_file.h"
 #include "lockstep/train/trainer.h"
@@ -27,6 +31,8 @@
 namespace lockstep::train {
 
 inline constexpr std::string_view kStatesFile = "states.safetensors";
+// "states-00002-of-00004.safetensors": that of the second of four workers, which is worker 1.
+std::string states_file_of(int worker, int workers);
 inline constexpr std::string_view kConfigFile = "config.toml";
 inline constexpr std::string_view kTokenizerFile = "tokenizer.json";
 inline constexpr std::string_view kResidualsFile = "residuals.safetensors";
@@ -34,9 +40,13 @@ inline constexpr std::string_view kManifestFile = "manifest.json";
 
 struct Manifest {
   TrainState state;
-  // By name: states and config always, a tokenizer and residuals where there are any.
+  // By name: states and config always, a tokenizer and residuals where there are any. States are
+  // one file, or one of each worker.
   std::map<std::string, io::FileHash, std::less<>> files;
 };
+
+// Of the files, those of states, in order.
+std::vector<std::string> states_files(const Manifest& manifest);
 
 std::string format_manifest(const Manifest& manifest);
 

@@ -39,7 +39,8 @@ bool is_finite(const Tensor& tensor) {
 
 class NonfiniteFinder : public nn::BlockListener {
  public:
-  explicit NonfiniteFinder(nn::Replica& replica) : replica_(replica) {}
+  // `next` hears of blocks too; nullptr: nobody does.
+  NonfiniteFinder(nn::Replica& replica, nn::BlockListener* next) : replica_(replica), next_(next) {}
 
   const std::string& found() const { return found_; }
   void look(const Tensor& tensor, std::size_t block, std::string_view does) {
@@ -49,36 +50,68 @@ class NonfiniteFinder : public nn::BlockListener {
     found_ = fmt::format("block {} {}", replica_.model().block(block).name(), does);
   }
 
+  void before_forward(std::size_t block) override {
+    if (next_ != nullptr) next_->before_forward(block);
+  }
   void after_forward(std::size_t block) override {
     look(replica_.output(block), block, "is the first that hands on infinities or NaN");
+    if (next_ != nullptr) next_->after_forward(block);
   }
+  void before_backward(std::size_t block) override {
+    if (next_ != nullptr) next_->before_backward(block);
+  }
+  // Before others are added to them.
   void after_backward(std::size_t block) override {
-    look(replica_.states().slice(replica_.flat().range(block)).gradients, block,
+    look(replica_.gradients_of(block), block,
          "is the first whose gradients hold infinities or NaN");
+    if (next_ != nullptr) next_->after_backward(block);
   }
 
  private:
   nn::Replica& replica_;
+  nn::BlockListener* next_;
   std::string found_;
 };
 
+bool one_has_found(RunGroup& group, const NonfiniteFinder& finder) {
+  const double mine = finder.found().empty() ? 0 : 1;
+  return std::ranges::any_of(group.numbers(std::span(&mine, 1)), [](double x) { return x != 0; });
+}
+
+std::size_t most_of_all(RunGroup& group, std::size_t count) {
+  const auto mine = static_cast<double>(count);
+  return static_cast<std::size_t>(std::ranges::max(group.numbers(std::span(&mine, 1))));
+}
+
 }  // namespace
 
-std::string first_nonfinite(nn::Replica& replica, std::span<const nn::Batch> micro_batches,
-                            const nn::MicroBatch& first) {
-  NonfiniteFinder finder(replica);
+std::string first_nonfinite(nn::Replica& replica, parallel::Strategy& strategy, RunGroup& group,
+                            std::span<const nn::Batch> micro_batches, const nn::MicroBatch& first) {
+  const nn::Sharding& sharding = replica.plan().sharding;
+  const bool at_once = sharding.parameters || sharding.gradients;
+  NonfiniteFinder finder(replica, at_once ? &strategy : nullptr);
   for (std::size_t block = 0; block < replica.model().size(); ++block) {
-    finder.look(replica.states().slice(replica.flat().range(block)).parameters, block,
-                "has parameters that are infinite or NaN");
+    finder.look(replica.mine(block).parameters, block, "has parameters that are infinite or NaN");
   }
   nn::MicroBatch micro_batch = first;
   replica.set_listener(&finder);
-  for (const nn::Batch& batch : micro_batches) {
-    if (!finder.found().empty()) break;
-    replica.zero_gradients();
-    const Tensor losses = replica.forward_backward(batch, micro_batch);
+  const std::size_t count = micro_batches.size();
+  const std::size_t rounds = at_once ? most_of_all(group, count) : count;
+  for (std::size_t i = 0; i < rounds; ++i) {
+    if (at_once ? one_has_found(group, finder) : !finder.found().empty()) break;
+    const auto index = static_cast<std::int64_t>(i);
+    if (i >= count) {
+      strategy.stand_in_for_micro_batch(index);
+      continue;
+    }
+    if (at_once) {
+      strategy.begin_micro_batch(index, static_cast<std::int64_t>(count));
+    } else {
+      replica.zero_gradients();
+    }
+    const Tensor losses = replica.forward_backward(micro_batches[i], micro_batch);
     finder.look(losses, replica.model().size() - 1, "makes losses that are infinite or NaN");
-    micro_batch.first_sequence += static_cast<std::uint64_t>(batch.shape.batch);
+    micro_batch.first_sequence += static_cast<std::uint64_t>(micro_batches[i].shape.batch);
   }
   replica.set_listener(nullptr);
   return finder.found();

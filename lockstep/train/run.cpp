@@ -30,6 +30,12 @@
 namespace lockstep::train {
 namespace {
 
+// What ends a run: ranks that are gone, or at odds.
+bool is_of_ranks(ErrorCode code) {
+  return code == ErrorCode::kPeerLost || code == ErrorCode::kTimeout ||
+         code == ErrorCode::kAborted || code == ErrorCode::kMismatch;
+}
+
 class Run {
  public:
   Run(RunOptions& options, const Config& config, const Audience& audience, const StopSignal& stop,
@@ -102,11 +108,18 @@ class Run {
                                        .seed = static_cast<std::uint64_t>(options_.train.seed)});
   }
 
+  // Then all of them have to read and write what each holds.
+  bool shares_states() { return trainer_.replica().plan().sharding.any(); }
+
   // Whether there was a checkpoint.
   bool start() {
     std::optional<TrainState> state;
-    if (group_.leads()) state = restore();
-    state = group_.from_leader(state);
+    if (shares_states()) {
+      state = restore(group_);
+    } else {
+      if (group_.leads()) state = restore(RunGroup(nullptr));
+      state = group_.from_leader(state);
+    }
     if (state) trainer_.set_state(*state);
     trainer_.start();
     if (state) restore_residuals(state->steps);
@@ -121,20 +134,23 @@ class Run {
         .restore(file, [&](const std::string& text) { audience_.warning(text); });
   }
 
-  std::optional<TrainState> restore() {
+  // By all of `readers`.
+  std::optional<TrainState> restore(RunGroup readers) {
     const auto warn = [&](const std::string& text) { audience_.warning(text); };
-    if (!options_.resume && !checkpoints_.steps().empty()) {
-      fail(ErrorCode::kInvalidArgument,
-           "run.resume is false, but run.dir = {} has checkpoints; choose another folder",
-           options_.dir);
-    }
     const bool comparable = model_tokenizer_ && dataset_.tokenizer;
-    if (comparable && !checkpoints_.steps().empty()) {
-      check_same_tokenizer(options_, *model_tokenizer_, *dataset_.tokenizer);
-    }
-    auto state = checkpoints_.restore(trainer_.replica(), warn);
+    readers.together([&] {
+      if (!readers.leads() || checkpoints_.steps().empty()) return;
+      if (!options_.resume) {
+        fail(ErrorCode::kInvalidArgument,
+             "run.resume is false, but run.dir = {} has checkpoints; choose another folder",
+             options_.dir);
+      }
+      if (comparable) check_same_tokenizer(options_, *model_tokenizer_, *dataset_.tokenizer);
+    });
+    if (readers.size() > 1) checkpoints_.check_seen_by_all(readers);
+    auto state = checkpoints_.restore(trainer_.replica(), warn, readers);
     if (!state && !options_.from.empty()) {
-      load_parameters(options_.train, options_.from, trainer_.replica(), warn);
+      load_parameters(options_.train, options_.from, trainer_.replica(), warn, readers);
     }
     if (comparable && !state) {
       const auto other = other_tokenizer(options_, *model_tokenizer_, *dataset_.tokenizer);
@@ -276,7 +292,7 @@ class Run {
       if (scale && scale->scale > kLeastScale) return;
     }
     const std::string culprit =
-        culprit_of_all(first_nonfinite(trainer_.replica(), micro_batches,
+        culprit_of_all(first_nonfinite(trainer_.replica(), *strategy_, group_, micro_batches,
                                        {.seed = static_cast<std::uint64_t>(options_.train.seed),
                                         .step = static_cast<std::uint64_t>(metrics.step),
                                         .first_sequence = first_sequence,
@@ -313,7 +329,7 @@ class Run {
     if (!shared && !group_.leads()) return;
     RunGroup judges = shared ? group_ : RunGroup(nullptr);
     const std::int64_t each = step_plan(options_.train.batch).micro_batches();
-    record.validation_loss = validation_loss(trainer_.replica(), *source_, judges,
+    record.validation_loss = validation_loss(trainer_.replica(), *strategy_, *source_, judges,
                                              options_.validate_batches * each, stop_);
     record.validation_seconds = seconds_since(begin);
   }
@@ -326,7 +342,7 @@ class Run {
     strategy_->collect();
     saved_ = true;
     ResidualExchange residuals(group_, *strategy_, trainer_.replica().flat().elements());
-    if (group_.leads()) write_checkpoint(residuals);
+    if (shares_states() || group_.leads()) write_checkpoint(residuals);
     if (residuals.any()) {
       if (!group_.leads()) residuals.give();
       saved_ = residuals.settle(saved_);
@@ -336,13 +352,18 @@ class Run {
 
   void write_checkpoint(ResidualExchange& residuals) {
     try {
-      checkpoints_.save(trainer_.replica(),
-                        {.state = trainer_.state(),
-                         .config = config_.resolved(),
-                         .tokenizer = dataset_.tokenizer ? dataset_.tokenizer->json() : "",
-                         .write_residuals = residual_writer(residuals)},
-                        options_.checkpoint);
+      const CheckpointExtras extras{
+          .state = trainer_.state(),
+          .config = config_.resolved(),
+          .tokenizer = dataset_.tokenizer ? dataset_.tokenizer->json() : "",
+          .write_residuals = residual_writer(residuals)};
+      if (shares_states()) {
+        checkpoints_.save_by_all(trainer_.replica(), extras, options_.checkpoint, group_);
+      } else {
+        checkpoints_.save(trainer_.replica(), extras, options_.checkpoint);
+      }
     } catch (const Error& error) {
+      if (is_of_ranks(error.code())) throw;
       saved_ = false;
       const auto steps = checkpoints_.steps();
       audience_.warning(fmt::format(

@@ -58,6 +58,28 @@ std::string difference(const std::string& here, const std::string& there, std::s
   return fmt::format("{}", fmt::join(found, "; "));
 }
 
+std::optional<Error> outcome_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::exception& error) {
+    return Error(ErrorCode::kSystem, error.what());
+  }
+  return std::nullopt;
+}
+
+// Its code as one character, then what it says; empty: it went well.
+std::string packed(const std::optional<Error>& outcome) {
+  if (!outcome) return "";
+  return static_cast<char>('a' + static_cast<int>(outcome->code())) + std::string(outcome->what());
+}
+
+std::optional<Error> unpacked(const std::string& text, int rank) {
+  if (text.empty()) return std::nullopt;
+  return Error(static_cast<ErrorCode>(text.front() - 'a'), text.substr(1), {rank});
+}
+
 }  // namespace
 
 void RunGroup::barrier() {
@@ -72,6 +94,28 @@ std::vector<std::string> RunGroup::texts(const std::string& mine) {
 std::vector<double> RunGroup::numbers(std::span<const double> mine) {
   if (world_ == nullptr) return {mine.begin(), mine.end()};
   return parallel::gathered<double>(*world_, mine);
+}
+
+std::vector<std::optional<Error>> RunGroup::outcomes(const std::function<void()>& work) {
+  std::vector<std::optional<Error>> all;
+  for (const std::string& text : texts(packed(outcome_of(work)))) {
+    all.push_back(unpacked(text, static_cast<int>(all.size())));
+  }
+  return all;
+}
+
+void RunGroup::together(const std::function<void()>& work) {
+  if (world_ == nullptr) return work();
+  const std::vector<std::optional<Error>> all = outcomes(work);
+  for (const std::optional<Error>& one : all) {
+    if (!one) continue;
+    const bool everybody = std::ranges::all_of(all, [&](const std::optional<Error>& other) {
+      return other && std::string_view(other->what()) == one->what();
+    });
+    if (everybody) throw *one;
+    throw Error(one->code(), fmt::format("rank {}: {}", one->ranks().front(), one->what()),
+                one->ranks());
+  }
 }
 
 void RunGroup::check_settings(const Config& config) {

@@ -4,12 +4,14 @@
 // Everything here is called by all workers in the same order; with one worker nothing is sent.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "lockstep/base/config.h"
+#include "lockstep/base/error.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/train/trainer.h"
 
@@ -36,6 +38,12 @@ class RunGroup {
   // Every worker's.
   std::vector<std::string> texts(const std::string& mine);
   std::vector<double> numbers(std::span<const double> mine);  // one worker's after the other's
+
+  // Does at every worker what needs no other worker. Where it throws at one of them all throw an
+  // Error of that code, which names the rank.
+  void together(const std::function<void()>& work);
+  // The same without throwing: what each worker's said, nothing where it went well.
+  std::vector<std::optional<Error>> outcomes(const std::function<void()>& work);
 
  private:
   Communicator* world_;

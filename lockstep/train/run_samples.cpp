@@ -11,7 +11,10 @@ namespace lockstep::train {
 
 std::string cannot_sample(const RunOptions& options, const Dataset& dataset) {
   if (objective_of(options.train) != Objective::kNextToken) return "the model continues no texts";
-  return dataset.tokenizer ? "" : "the tokens come without a tokenizer";
+  if (!dataset.tokenizer) return "the tokens come without a tokenizer";
+  if (options.train.parallel.zero < 3 || options.train.batch.workers < 2) return "";
+  return "with parallel.zero = 3 no rank has all parameters (`lockstep generate` takes a "
+         "checkpoint)";
 }
 
 void check_prompt(const RunOptions& options, const Dataset& dataset) {

@@ -135,14 +135,21 @@ std::string changed_settings(const std::filesystem::path& file, const Config& no
 }
 
 void load_parameters(const TrainOptions& options, const std::filesystem::path& from,
-                     nn::Replica& replica, const Warn& warn) {
-  if (std::filesystem::exists(from / "config.json")) {
-    nn::load_hugging_face(io::ShardedSafetensors(from), shape_of(options).family, replica);
-    return;
+                     nn::Replica& replica, const Warn& warn, RunGroup group) {
+  const bool foreign = std::filesystem::exists(from / "config.json");
+  const std::vector<std::string> kinds =
+      group.texts(foreign ? "is a folder of Hugging Face transformers" : "is no such folder");
+  for (std::size_t rank = 1; rank < kinds.size(); ++rank) {
+    if (kinds[rank] == kinds[0]) continue;
+    fail(ErrorCode::kInvalidArgument,
+         "run.from = {}: at rank {} it {}, at rank 0 it {}. Where workers share out their states "
+         "each reads its own parameters: give all of them the same folder",
+         from.string(), rank, kinds[rank], kinds[0]);
   }
-  const Checkpoint checkpoint = open_checkpoint(from, warn);
-  read_parameters(checkpoint, replica.flat(), replica.states().master);
-  replica.round_parameters();
+  if (!foreign) return load_checkpoint(from, replica, warn, group);
+  group.together([&] {
+    nn::load_hugging_face(io::ShardedSafetensors(from), shape_of(options).family, replica);
+  });
 }
 
 }  // namespace lockstep::train

@@ -10,6 +10,7 @@
 #include "lockstep/data/tokenizer.h"
 #include "lockstep/nn/replica.h"
 #include "lockstep/train/batch_source.h"
+#include "lockstep/train/run_group.h"
 #include "lockstep/train/run_options.h"
 
 namespace lockstep::train {
@@ -40,8 +41,10 @@ std::string fingerprint(BatchSource& source);
 // start, has it. Empty where all is, and for a file that cannot be read.
 std::string changed_settings(const std::filesystem::path& file, const Config& now);
 
-// The parameters of a run's folder, a checkpoint, or a folder of Hugging Face transformers.
+// The parameters of a run's folder, a checkpoint, or a folder of Hugging Face transformers: what
+// the replica holds of them. Workers that share out their states all call it as a `group`, and all
+// throw where one of them does.
 void load_parameters(const TrainOptions& options, const std::filesystem::path& from,
-                     nn::Replica& replica, const Warn& warn);
+                     nn::Replica& replica, const Warn& warn, RunGroup group = RunGroup(nullptr));
 
 }  // namespace lockstep::train

@@ -55,8 +55,4 @@ nn::FlatParameters flat_of(const nn::Model& model) {
   return {model, nn::specs_of(model, setup, *ops)};
 }
 
-io::SafetensorsFile stored_states(const Checkpoint& checkpoint) {
-  return io::SafetensorsFile(checkpoint.folder / kStatesFile);
-}
-
 }  // namespace lockstep::train

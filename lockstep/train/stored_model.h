@@ -1,7 +1,6 @@
 // The model of a checkpoint or of Hugging Face's, as its configuration describes it.
 #pragma once
 
-#include "lockstep/io/safetensors.h"
 #include "lockstep/nn/flat_parameters.h"
 #include "lockstep/nn/hugging_face_config.h"
 #include "lockstep/nn/model.h"
@@ -18,7 +17,5 @@ ModelChoice choice_of(const nn::HuggingFaceConfig& config);
 
 // Where the model's parameters lie in a row, whatever the setup.
 nn::FlatParameters flat_of(const nn::Model& model);
-
-io::SafetensorsFile stored_states(const Checkpoint& checkpoint);
 
 }  // namespace lockstep::train

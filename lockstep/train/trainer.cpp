@@ -43,13 +43,15 @@ Trainer::Trainer(const TrainOptions& options, Ops& ops, parallel::Strategy& stra
   set_state({});
 }
 
-Trainer::~Trainer() { strategy_.leave(); }
+Trainer::~Trainer() {
+  if (started_) strategy_.leave();
+}
 
 void Trainer::start() {
+  started_ = true;
   strategy_.start(replica_);
   replica_.set_listener(&strategy_);
   if (strategy_.trace().on()) block_trace_.emplace(strategy_.trace(), replica_, strategy_);
-  started_ = true;
 }
 
 void Trainer::set_state(const TrainState& state) {

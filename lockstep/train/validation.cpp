@@ -5,23 +5,42 @@
 
 namespace lockstep::train {
 
-std::optional<double> validation_loss(nn::Replica& replica, BatchSource& source, RunGroup& group,
-                                      std::int64_t most, const StopSignal& stop) {
+namespace {
+
+// Whether any worker of the group was asked to end.
+bool one_stops(RunGroup& group, const StopSignal& stop) {
+  const double mine = stop.came() ? 1 : 0;
+  return std::ranges::any_of(group.numbers(std::span(&mine, 1)), [](double x) { return x != 0; });
+}
+
+}  // namespace
+
+std::optional<double> validation_loss(nn::Replica& replica, parallel::Strategy& strategy,
+                                      BatchSource& source, RunGroup& group, std::int64_t most,
+                                      const StopSignal& stop) {
   std::uint64_t batches = source.validation_batches();
   if (most > 0) batches = std::min(batches, static_cast<std::uint64_t>(most));
   const auto workers = static_cast<std::uint64_t>(group.size());
+  const bool at_once = replica.plan().sharding.parameters;
   // Of each its losses and its targets; and last whether this worker stopped.
   std::vector<double> mine((batches + workers - 1) / workers * 2 + 1);
   std::size_t at = 0;
-  for (auto i = static_cast<std::uint64_t>(group.rank()); i < batches && !stop.came();
-       i += workers) {
+  bool stopped = false;
+  for (std::uint64_t first = 0; first < batches; first += workers) {
+    stopped = at_once ? one_stops(group, stop) : stop.came();
+    if (stopped) break;
+    const std::uint64_t i = first + static_cast<std::uint64_t>(group.rank());
+    if (i >= batches) {
+      strategy.stand_in_for_forward();
+      continue;
+    }
     const nn::Batch batch = source.validation(i);
     const Tensor rows = replica.evaluate(batch);
     replica.ops().synchronize();
     mine[at++] = nn::sum_of(rows);
     mine[at++] = static_cast<double>(nn::count_targets(batch));
   }
-  mine.back() = stop.came() ? 1 : 0;
+  mine.back() = stopped || stop.came() ? 1 : 0;
   const std::vector<double> all = group.numbers(mine);
   for (std::uint64_t worker = 0; worker < workers; ++worker) {
     if (all[(worker + 1) * mine.size() - 1] != 0) return std::nullopt;

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "lockstep/nn/replica.h"
+#include "lockstep/parallel/strategy.h"
 #include "lockstep/train/batch_source.h"
 #include "lockstep/train/run_group.h"
 #include "lockstep/train/stop_signal.h"
@@ -15,7 +16,11 @@ namespace lockstep::train {
 // dealt out to the workers of the group, which all call this, and their losses added up in the
 // order of the micro-batches: so it is the same for any number of workers. Nothing where there is
 // none, and where a worker was asked to end.
-std::optional<double> validation_loss(nn::Replica& replica, BatchSource& source, RunGroup& group,
-                                      std::int64_t most, const StopSignal& stop);
+//
+// Where the workers of `strategy` share out parameters, all of them do a forward at the same time,
+// or stand in for one.
+std::optional<double> validation_loss(nn::Replica& replica, parallel::Strategy& strategy,
+                                      BatchSource& source, RunGroup& group, std::int64_t most,
+                                      const StopSignal& stop);
 
 }  // namespace lockstep::train

@@ -3,76 +3,20 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <fstream>
 #include <string>
-#include <vector>
 
-#include "tests/cli/train_command.h"
-#include "tests/launch/launched.h"
+#include "tests/cli/train_ranks.h"
 
 namespace lockstep {
 namespace {
 
 using ::testing::AllOf;
-using testing::eventually;
 using ::testing::HasSubstr;
 using testing::Outcome;
-using testing::processes_with;
-using testing::read_text;
 using testing::run_lockstep;
 using testing::shell;
+using testing::TrainRanks;
 namespace fs = std::filesystem;
-
-class TrainRanks : public testing::TrainCommand {
- protected:
-  static constexpr const char* kToken =
-      "LOCKSTEP_TOKEN=abcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcd";
-
-  // In micro-batches of one sequence, added up by a tree.
-  std::string tree(const std::string& dir, const std::string& more = "") const {
-    return settings(dir, "train.micro_batch=1 parallel.reduction=tree " + more);
-  }
-
-  std::string states(const std::string& dir, const std::string& step) const {
-    const std::string text =
-        text_of(folder / dir / "checkpoints" / ("step-" + step) / "states.safetensors");
-    EXPECT_FALSE(text.empty()) << dir;
-    return text;
-  }
-
-  void expect_same(const std::string& dir, const std::string& other, const std::string& step) {
-    EXPECT_EQ(losses(dir), losses(other));
-    EXPECT_EQ(states(dir, step), states(other, step));
-  }
-
-  // The processes of this run, found by its folder in their command lines.
-  std::vector<pid_t> processes(const std::string& dir) const {
-    std::vector<pid_t> found;
-    const std::string mark = "run.dir=" + (folder / dir).string();
-    for (const auto& entry : fs::directory_iterator("/proc")) {
-      const std::string name = entry.path().filename();
-      if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-      if (read_text(entry.path() / "cmdline").find(mark) != std::string::npos) {
-        found.push_back(std::stoi(name));
-      }
-    }
-    return found;
-  }
-  // Those that are ranks.
-  std::vector<pid_t> ranks(const std::string& dir, const std::string& rank) const {
-    std::vector<pid_t> found;
-    for (const pid_t pid : processes(dir)) {
-      const std::string environment = read_text(fmt::format("/proc/{}/environ", pid));
-      if (environment.find(std::string("\0RANK=", 6) + rank + '\0') != std::string::npos) {
-        found.push_back(pid);
-      }
-    }
-    return found;
-  }
-  void expect_nobody_left(const std::string& dir) const {
-    EXPECT_TRUE(eventually([&] { return processes(dir).empty(); }, std::chrono::seconds(20)));
-  }
-};
 
 TEST_F(TrainRanks, GiveTheBitsOfOneAndGoOnWithAnyNumber) {
   const std::string steps = "train.steps=12 checkpoint.every=4 train.validate_every=6 ";

@@ -95,6 +95,16 @@ def safetensors_files():
     put("safetensors", "length_too_long", safetensors({}, length=3))
     put("safetensors", "short", b"\x08\0\0")
     put("safetensors", "no_json", safetensors("nonsense"))
+    shape = {"__metadata__": {"a": "2,2"}}
+    put("safetensors", "parts", safetensors(
+        shape | {"a[0:2]": entry(0, 8), "a[2:4]": entry(8, 16)}, bytes(16)))
+    put("safetensors", "parts_gap", safetensors(
+        shape | {"a[0:2]": entry(0, 8), "a[3:4]": entry(8, 12, (1,))}, bytes(12)))
+    put("safetensors", "parts_twice", safetensors(
+        shape | {"a[0:2]": entry(0, 8), "a[1:4]": entry(8, 20, (3,))}, bytes(20)))
+    put("safetensors", "parts_huge", safetensors(
+        {"__metadata__": {"a": "4294967296,4294967296"}, "a[0:2]": entry(0, 8)}, bytes(8)))
+    put("safetensors", "parts_without_shape", safetensors({"a[0:2]": entry(0, 8)}, bytes(8)))
     put("safetensors", "metadata_number", safetensors({"__metadata__": {"a": 1}}))
 
 

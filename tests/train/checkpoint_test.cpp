@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +16,7 @@
 #include "lockstep/base/file.h"
 #include "lockstep/base/scratch_folder.h"
 #include "lockstep/io/staged_folder.h"
+#include "tests/train/file_limit.h"
 
 namespace lockstep::train::checkpoint_test {
 
@@ -355,24 +355,6 @@ TEST_F(Checkpoints, LeaveForeignFoldersAlone) {
   write_file(run_ / "checkpoints", "");
   EXPECT_THROW(CheckpointFolder{run_}, Error);
 }
-
-// Files of this process end at so many bytes, as on a disk without more room.
-class FileLimit {
- public:
-  explicit FileLimit(rlim_t bytes) : handler_(::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    ::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  rlimit before_{};
-  sighandler_t handler_;
-};
 
 TEST_F(Checkpoints, WithoutRoomLeaveWhatWasThereAndNothingElse) {
   Learner run(small_run(Precision::kF32));

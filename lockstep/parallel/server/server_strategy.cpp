@@ -52,7 +52,7 @@ ServerStrategy::~ServerStrategy() {
   if (server_.joinable()) server_.join();
 }
 
-void ServerStrategy::leave() {
+void ServerStrategy::leave() noexcept {
   if (!link_) return;
   try {
     if (in_step_) {

@@ -44,7 +44,7 @@ class ServerStrategy final : public Strategy {
   StepSummary end_step(const StepEnd& mine) override;
   void collect() override;
   std::vector<Residual> residuals() override;
-  void leave() override;
+  void leave() noexcept override;
 
  private:
   bool is_bsp() const { return job_.options.consistency == Consistency::kBsp; }

@@ -246,7 +246,11 @@ void Zero::stand_in_for_forward() {
 }
 
 // The same for a whole micro-batch, with gradients that are zero.
-void Zero::stand_in_for_micro_batch() {
+void Zero::stand_in_for_micro_batch(std::int64_t index) {
+  const nn::Sharding& sharding = replica_->plan().sharding;
+  if (!sharding.gradients && !sharding.parameters) return;
+  micro_batch_ = index;
+  adds_up_ = sharding.gradients || index + 1 == most_micro_batches_;
   stand_in_for_forward();
   for (std::size_t block = replica_->model().size(); block-- > 0;) {
     before_backward(block);
@@ -256,11 +260,7 @@ void Zero::stand_in_for_micro_batch() {
 
 UpdateResult Zero::update(const UpdateRequest& request) {
   const bool shares = replica_->plan().sharding.gradients || replica_->plan().sharding.parameters;
-  for (std::int64_t i = micro_batches_; shares && i < most_micro_batches_; ++i) {
-    micro_batch_ = i;
-    adds_up_ = replica_->plan().sharding.gradients || i + 1 == most_micro_batches_;
-    stand_in_for_micro_batch();
-  }
+  for (std::int64_t i = micro_batches_; i < most_micro_batches_; ++i) stand_in_for_micro_batch(i);
   const bool left = !shares && (!options_.overlap || micro_batches_ == 0);
   for (std::size_t block = replica_->model().size(); left && block-- > 0;) add_up(block);
   wait_for(pushed_, {.lane = TraceLane::kWaiting, .kind = "wait for", .of = "gradients"});

@@ -46,6 +46,9 @@ class Zero : public Strategy {
   static nn::Sharding sharding(const ParallelOptions& options, const Crew& crew);
 
   void start(nn::Replica& replica) override;
+  // All workers push the same tasks in the same order, so those that this one pushed come to an
+  // end, or fail where another worker is gone.
+  void leave() noexcept override { thread_.settle(); }
   std::optional<Share> next(const StepPlan& plan, std::int64_t steps,
                             std::int64_t last_step) override;
   StepStart begin_step(const StepStart& mine) override;
@@ -54,9 +57,9 @@ class Zero : public Strategy {
   void before_backward(std::size_t block) override;
   void after_backward(std::size_t block) override;
   void stand_in_for_forward() override;
+  void stand_in_for_micro_batch(std::int64_t index) override;
   UpdateResult update(const UpdateRequest& request) override;
   StepSummary end_step(const StepEnd& mine) override;
-  void leave() override { thread_.settle(); }
 
  private:
   // Tasks of the thread of communication are counted from 1; 0: none.
@@ -66,7 +69,6 @@ class Zero : public Strategy {
   void enter(std::size_t step);
   void clear_gradients(std::size_t block);
   void add_up(std::size_t block);
-  void stand_in_for_micro_batch();
   void gather_parameters(std::size_t block);
   Ticket push(CommunicationThread::Task task);
   void wait_for(Ticket ticket, const TraceLabel& label);

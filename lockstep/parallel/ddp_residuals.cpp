@@ -1,4 +1,4 @@
-// What DDP has for a checkpoint, and how it leaves.
+// What DDP has for a checkpoint.
 #include "lockstep/parallel/compression/shards.h"
 #include "lockstep/parallel/ddp.h"
 
@@ -25,7 +25,5 @@ std::vector<Residual> Ddp::residuals() {
   }
   return parts;
 }
-
-void Ddp::leave() { thread_.settle(); }
 
 }  // namespace lockstep::parallel
