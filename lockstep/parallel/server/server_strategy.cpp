@@ -60,7 +60,7 @@ void ServerStrategy::leave() noexcept {
     } else {
       link_->await_all();  // what was pushed counts
     }
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     log_info("worker {} leaves: {}", worker(), error.what());
   }
   link_.reset();
