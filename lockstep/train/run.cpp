@@ -17,10 +17,10 @@
 #include "lockstep/train/model_of_start.h"
 #include "lockstep/train/nonfinite.h"
 #include "lockstep/train/peak.h"
-#include "lockstep/train/residual_exchange.h"
 #include "lockstep/train/run_folder.h"
 #include "lockstep/train/run_group.h"
 #include "lockstep/train/run_samples.h"
+#include "lockstep/train/run_saving.h"
 #include "lockstep/train/run_start.h"
 #include "lockstep/train/run_trace.h"
 #include "lockstep/train/shared_data.h"
@@ -29,12 +29,6 @@
 
 namespace lockstep::train {
 namespace {
-
-// What ends a run: ranks that are gone, or at odds.
-bool is_of_ranks(ErrorCode code) {
-  return code == ErrorCode::kPeerLost || code == ErrorCode::kTimeout ||
-         code == ErrorCode::kAborted || code == ErrorCode::kMismatch;
-}
 
 class Run {
  public:
@@ -50,11 +44,20 @@ class Run {
         ops_(make_cpu_ops(threads_of(options.train))),
         strategy_(parallel::make_strategy(job, world)),
         trainer_(options.train, *ops_, *strategy_),
-        source_(make_source(dataset_, trainer_.replica().setup().shape)) {
+        source_(make_source(dataset_, trainer_.replica().setup().shape)),
+        saving_({.options = options,
+                 .config = config,
+                 .audience = audience,
+                 .group = group,
+                 .checkpoints = checkpoints_,
+                 .dataset = dataset_,
+                 .model_tokenizer = model_tokenizer_,
+                 .strategy = *strategy_,
+                 .trainer = trainer_}) {
     if (options_.trace) strategy_->trace().keep(options_.trace_steps);
     group_.check_data(fingerprint(*source_));
     check_prompt(options_, dataset_);
-    resumed_ = start();
+    resumed_ = saving_.start();
     if (!folder_) return;
     if (resumed_) changed_ = changed_settings(RunFolder::config_of(options_.dir), config_);
     folder_->write_config(config_.resolved());
@@ -71,12 +74,12 @@ class Run {
       break;
     }
     if (held_) finish_held(outcome);
-    if (!saved_) save();
+    if (!saving_.saved()) saving_.save();
     if (options_.trace) write_trace();
-    if (outcome == RunOutcome::kInterrupted && saved_) tell_interrupted();
+    if (outcome == RunOutcome::kInterrupted && saving_.saved()) tell_interrupted();
     // Nobody leaves while the leader saves: that would look like a failure.
     if (strategy_->in_lockstep()) group_.barrier();
-    check_saved();
+    saving_.check_saved();
     return outcome;
   }
 
@@ -106,57 +109,6 @@ class Run {
                                        .shape = shape,
                                        .vocabulary = vocabulary_of(options_.train),
                                        .seed = static_cast<std::uint64_t>(options_.train.seed)});
-  }
-
-  // Then all of them have to read and write what each holds.
-  bool shares_states() { return trainer_.replica().plan().sharding.any(); }
-
-  // Whether there was a checkpoint.
-  bool start() {
-    std::optional<TrainState> state;
-    if (shares_states()) {
-      state = restore(group_);
-    } else {
-      if (group_.leads()) state = restore(RunGroup(nullptr));
-      state = group_.from_leader(state);
-    }
-    if (state) trainer_.set_state(*state);
-    trainer_.start();
-    if (state) restore_residuals(state->steps);
-    saved_ = state.has_value();
-    return saved_;
-  }
-
-  void restore_residuals(std::int64_t step) {
-    std::optional<std::filesystem::path> file;
-    if (group_.leads()) file = checkpoints_.residuals_of(step);
-    ResidualExchange(group_, *strategy_, trainer_.replica().flat().elements())
-        .restore(file, [&](const std::string& text) { audience_.warning(text); });
-  }
-
-  // By all of `readers`.
-  std::optional<TrainState> restore(RunGroup readers) {
-    const auto warn = [&](const std::string& text) { audience_.warning(text); };
-    const bool comparable = model_tokenizer_ && dataset_.tokenizer;
-    readers.together([&] {
-      if (!readers.leads() || checkpoints_.steps().empty()) return;
-      if (!options_.resume) {
-        fail(ErrorCode::kInvalidArgument,
-             "run.resume is false, but run.dir = {} has checkpoints; choose another folder",
-             options_.dir);
-      }
-      if (comparable) check_same_tokenizer(options_, *model_tokenizer_, *dataset_.tokenizer);
-    });
-    if (readers.size() > 1) checkpoints_.check_seen_by_all(readers);
-    auto state = checkpoints_.restore(trainer_.replica(), warn, readers);
-    if (!state && !options_.from.empty()) {
-      load_parameters(options_.train, options_.from, trainer_.replica(), warn, readers);
-    }
-    if (comparable && !state) {
-      const auto other = other_tokenizer(options_, *model_tokenizer_, *dataset_.tokenizer);
-      if (!other.empty()) warn(other);
-    }
-    return state;
   }
 
   RunFacts facts() {
@@ -221,7 +173,7 @@ class Run {
     if (!metrics) return false;
     record.metrics = std::move(*metrics);
     record.workers = costs_of_workers(record.metrics.costs, group_.size());
-    saved_ = false;
+    saving_.changed();
     check_finite(record.metrics, micro_batches,
                  static_cast<std::uint64_t>(share.first_micro_batch * plan.micro));
     if (strategy_->in_lockstep()) {
@@ -237,11 +189,11 @@ class Run {
     const std::int64_t done = record.metrics.step;
     const auto is_due = [&](int every) { return every > 0 && done / every > before / every; };
     if (last || is_due(options_.validate_every)) validate(record);
-    record.checkpoint_seconds = std::exchange(saving_seconds_, 0);
+    record.checkpoint_seconds = saving_.take_seconds();
     record.memory_bytes = peak_resident_bytes();
     // Before the checkpoint: what one holds has been told, even if the process is killed now.
     audience_.step(record);
-    if (is_due(options_.checkpoint.every) && !last) save();
+    if (is_due(options_.checkpoint.every) && !last) saving_.save();
     if (is_due(options_.sample.every) || (last && options_.sample.every > 0)) write_sample(done);
   }
 
@@ -334,63 +286,6 @@ class Run {
     record.validation_seconds = seconds_since(begin);
   }
 
-  // A full disk does not end a run: what was saved before is still there.
-  void save() {
-    const auto begin = SteadyClock::now();
-    const parallel::TraceScope scope(strategy_->trace(),
-                                     {.lane = parallel::TraceLane::kCompute, .kind = "checkpoint"});
-    strategy_->collect();
-    saved_ = true;
-    ResidualExchange residuals(group_, *strategy_, trainer_.replica().flat().elements());
-    if (shares_states() || group_.leads()) write_checkpoint(residuals);
-    if (residuals.any()) {
-      if (!group_.leads()) residuals.give();
-      saved_ = residuals.settle(saved_);
-    }
-    saving_seconds_ += seconds_since(begin);
-  }
-
-  void write_checkpoint(ResidualExchange& residuals) {
-    try {
-      const CheckpointExtras extras{
-          .state = trainer_.state(),
-          .config = config_.resolved(),
-          .tokenizer = dataset_.tokenizer ? dataset_.tokenizer->json() : "",
-          .write_residuals = residual_writer(residuals)};
-      if (shares_states()) {
-        checkpoints_.save_by_all(trainer_.replica(), extras, options_.checkpoint, group_);
-      } else {
-        checkpoints_.save(trainer_.replica(), extras, options_.checkpoint);
-      }
-    } catch (const Error& error) {
-      if (is_of_ranks(error.code())) throw;
-      saved_ = false;
-      const auto steps = checkpoints_.steps();
-      audience_.warning(fmt::format(
-          "the checkpoint of step {} could not be saved: {}. {}", trainer_.state().steps,
-          error.what(),
-          steps.empty() ? "There is none yet"
-                        : fmt::format("The one of step {} is as it was", steps.front())));
-    }
-  }
-
-  static std::function<io::FileHash(const std::filesystem::path&)> residual_writer(
-      ResidualExchange& residuals) {
-    if (!residuals.any()) return nullptr;
-    return [&](const std::filesystem::path& file) { return residuals.write(file); };
-  }
-
-  // What is not saved in the end is lost, however well it went before.
-  void check_saved() const {
-    if (saved_ || !group_.leads()) return;
-    const auto steps = checkpoints_.steps();
-    fail(ErrorCode::kSystem,
-         "step {} is done, but could not be saved in {}; make room there and start the run again: "
-         "it {}",
-         trainer_.state().steps, options_.dir,
-         steps.empty() ? "begins anew" : fmt::format("goes on after step {}", steps.front()));
-  }
-
   // As with a checkpoint: a run does not end for it.
   void write_trace() {
     try {
@@ -431,6 +326,7 @@ class Run {
   std::unique_ptr<parallel::Strategy> strategy_;
   Trainer trainer_;
   std::unique_ptr<BatchSource> source_;
+  RunSaving saving_;
   bool resumed_ = false;
   std::string changed_;  // settings since the last start
   // Of a leader that does not wait for the others.
@@ -440,8 +336,6 @@ class Run {
   };
   std::optional<StepRecord> held_;
   Told told_;
-  bool saved_ = false;         // what is now
-  double saving_seconds_ = 0;  // since the last step was told of
   std::filesystem::path trace_;
 };
 

@@ -88,7 +88,7 @@ TEST_F(BenchDataParallel, ScalingComparesRanksWithThreadsAndTheBestOfThePeers) {
 TEST_F(BenchDataParallel, FindsTheLinkOnWhichCommunicationTakesAsLongAsBackward) {
   const Outcome outcome = bench("--case overlap --batch 2 --steps 3");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
-  EXPECT_THAT(outcome.text, HasSubstr("of backward)"));
+  EXPECT_THAT(outcome.text, HasSubstr("of backward of "));
   for (const char* setting : {"no emulation", "overlap", "no overlap"}) {
     EXPECT_GT(result("setting", setting).value("communication_s", 0.0), 0) << setting;
   }

@@ -175,10 +175,10 @@ TEST(Workers, LearnWithCompressedGradientsThroughServers) {
       options.precision =
           consistency == Consistency::kSsp ? plan::Precision::kBf16 : plan::Precision::kF32;
       options.batch.workers = 2;
+      options.parallel.strategy = parallel::StrategyKind::kParameterServer;
+      options.parallel.server = {.servers = 2, .consistency = consistency, .piece_mb = 0.002};
+      options.parallel.compression = {.compression = compression, .ratio = 0.1};
       parallel::StrategyJob job{.options = options.parallel, .optimizer = options.optimizer};
-      job.options.strategy = parallel::StrategyKind::kParameterServer;
-      job.options.server = {.servers = 2, .consistency = consistency, .piece_mb = 0.002};
-      job.options.compression = {.compression = compression, .ratio = 0.1};
       job.most_micro_batches = solved(options.batch).accumulation;
       run_threads(2, [&](Communicator& world) {
         const auto strategy = make_strategy(job, &world);
