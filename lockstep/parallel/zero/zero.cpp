@@ -1,7 +1,5 @@
 #include "lockstep/parallel/zero/zero.h"
 
-#include <algorithm>
-#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -78,6 +76,7 @@ std::optional<Share> Zero::next(const StepPlan& plan, std::int64_t steps, std::i
 StepStart Zero::begin_step(const StepStart& mine) {
   const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to begin"});
   exposed_seconds_ = 0;
+  thread_.take_cost();  // of what was gathered between steps
   return agree_to_begin(world_, mine);
 }
 
@@ -141,10 +140,13 @@ void Zero::before_backward(std::size_t block) {
   if (!replica_->plan().sharding.gradients) return;
   // Gradients of the block before the last one had their memory until now; those of an earlier
   // micro-batch have theirs no longer.
-  const bool begins = block + 1 == added_up_.size();
-  const std::size_t done = begins ? 0 : std::min(block + 2, added_up_.size() - 1);
-  wait_for(begins ? last_added_up_ : added_up_[done],
-           label(TraceLane::kWaiting, "wait for", done, replica_->flat().range(done).elements));
+  const std::size_t blocks = added_up_.size();
+  const bool begins = block + 1 == blocks;
+  if (begins || block + 2 < blocks) {
+    const std::size_t done = begins ? 0 : block + 2;
+    wait_for(begins ? last_added_up_ : added_up_[done],
+             label(TraceLane::kWaiting, "wait for", done, replica_->flat().range(done).elements));
+  }
   for (std::size_t unit = 0; unit < first_writers_.size(); ++unit) {
     if (first_writers_[unit] == block) clear_gradients(unit);
   }
