@@ -49,7 +49,7 @@ struct Bf16Format {
     const Words low = (Words)canonical<kNans, float>(pack.part[0]);
     const Words high = (Words)canonical<kNans, float>(pack.part[1]);
     const auto negative = vrsubhn_high_u32(vrsubhn_u32(odd(low), low), odd(high), high);
-    return (Vector<std::uint16_t>)(-(Vector<std::int16_t>)negative);
+    return Vector<std::uint16_t>{} - (Vector<std::uint16_t>)negative;
   }
   // Of the 16 bits that go, half a unit and more round up where the rest is odd, and more than half
   // where it is even. The instruction that narrows a difference adds half a unit first, so of
