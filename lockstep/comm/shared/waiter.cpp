@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "lockstep/base/futex.h"
-#include "lockstep/comm/shared/yields.h"
 
 namespace lockstep::shared {
 namespace {
@@ -55,16 +54,9 @@ void ring_sleeping(Bell& bell) {
 void Waiter::wait_long(FunctionRef<bool()> ready, FunctionRef<Deadline()> due) {
   const auto start = SteadyClock::now();
   auto next_check = start + kCheck;
-  // Who else wants the CPUs is the same for all waits of a thread.
-  thread_local Yields yields;
-  bool yielding = patience_.yields > 0 && yields.worthwhile(start);
-  auto before = start;
-  for (int i = 0; yielding && i < patience_.yields; ++i) {
+  for (int i = 0; i < patience_.yields; ++i) {
     sched_yield();
-    const auto after = SteadyClock::now();
-    yielding = yields.took(before, after);
     if (ready()) return;
-    before = after;
   }
   while (true) {
     {

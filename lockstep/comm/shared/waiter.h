@@ -1,6 +1,5 @@
 // How a rank waits for another rank of its machine: spin while every rank has a CPU of its own;
-// with more ranks than CPUs yield some tens of times first, unless strangers take the CPUs then
-// (yields.h); then sleep until the bell is rung.
+// with more ranks than CPUs yield some tens of times first; then sleep until the bell is rung.
 // While it waits it notices faults and deadlines.
 #pragma once
 
