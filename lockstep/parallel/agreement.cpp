@@ -19,13 +19,13 @@ StepStart agree_to_begin(Communicator& world, const StepStart& mine) {
   return sum;
 }
 
-StepSummary agree_to_end(Communicator& world, std::span<const double> losses, const StepCost& cost,
+StepSummary agree_to_end(Communicator& world, const StepEnd& mine, const StepTraffic& traffic,
                          std::int64_t most_micro_batches) {
   constexpr std::size_t kNumbers = 5;
-  std::vector<double> numbers{static_cast<double>(losses.size()), cost.compute_seconds,
-                              cost.communication_seconds, cost.exposed_seconds,
-                              static_cast<double>(cost.bytes_sent)};
-  numbers.insert(numbers.end(), losses.begin(), losses.end());
+  std::vector<double> numbers{
+      static_cast<double>(mine.losses.size()), mine.cost.compute_seconds - traffic.exposed_seconds,
+      traffic.cost.seconds, traffic.exposed_seconds, static_cast<double>(traffic.cost.bytes)};
+  numbers.insert(numbers.end(), mine.losses.begin(), mine.losses.end());
   numbers.resize(kNumbers + static_cast<std::size_t>(most_micro_batches));
   const std::vector<double> all = gathered<double>(world, numbers);
   StepSummary summary;

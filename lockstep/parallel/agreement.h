@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "lockstep/comm/communicator.h"
+#include "lockstep/parallel/communication_thread.h"
 #include "lockstep/parallel/strategy.h"
 
 namespace lockstep::parallel {
@@ -12,8 +13,13 @@ namespace lockstep::parallel {
 // The sum of what all bring; whether one of them stops.
 StepStart agree_to_begin(Communicator& world, const StepStart& mine);
 
+// What a worker's step cost besides compute.
+struct StepTraffic {
+  CommunicationThread::Cost cost;
+  double exposed_seconds = 0;  // in which compute waited for it
+};
 // `most_micro_batches` of one worker's share.
-StepSummary agree_to_end(Communicator& world, std::span<const double> losses, const StepCost& cost,
+StepSummary agree_to_end(Communicator& world, const StepEnd& mine, const StepTraffic& traffic,
                          std::int64_t most_micro_batches);
 
 }  // namespace lockstep::parallel

@@ -265,13 +265,7 @@ UpdateResult Ddp::update(const UpdateRequest& request) {
 
 StepSummary Ddp::end_step(const StepEnd& mine) {
   const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to end"});
-  const CommunicationThread::Cost cost = thread_.take_cost();
-  return agree_to_end(world_, mine.losses,
-                      {.compute_seconds = mine.cost.compute_seconds - exposed_seconds_,
-                       .communication_seconds = cost.seconds,
-                       .exposed_seconds = exposed_seconds_,
-                       .bytes_sent = cost.bytes},
-                      most_micro_batches_);
+  return agree_to_end(world_, mine, {thread_.take_cost(), exposed_seconds_}, most_micro_batches_);
 }
 
 }  // namespace lockstep::parallel
