@@ -39,7 +39,20 @@ std::vector<GradientChoice> gradient_choices(const TrainOptions& options) {
   return choices;
 }
 
+std::vector<int> zero_stages(const TrainOptions& options) {
+  const parallel::ParallelOptions& spread = options.parallel;
+  std::vector<int> stages{spread.zero};
+  const bool may_share = options.batch.workers > 1 &&
+                         spread.strategy == parallel::StrategyKind::kDdp &&
+                         spread.compression.compression == parallel::Compression::kNone;
+  for (int zero = spread.zero + 1; may_share && zero < plan::kZeroStages; ++zero) {
+    stages.push_back(zero);
+  }
+  return stages;
+}
+
 TrainOptions with(TrainOptions options, const SmallerRun& change) {
+  options.parallel.zero = change.zero;
   options.recompute = change.recompute;
   options.batch = change.batch;
   options.gradients = change.gradients;
@@ -48,6 +61,9 @@ TrainOptions with(TrainOptions options, const SmallerRun& change) {
 
 std::string settings(const TrainOptions& options, const SmallerRun& run) {
   std::vector<std::string> changes;
+  if (run.zero != options.parallel.zero) {
+    changes.push_back(fmt::format("parallel.zero = {}", run.zero));
+  }
   if (run.recompute != options.recompute) {
     changes.push_back(fmt::format("train.recompute = \"{}\"", plan::name(run.recompute)));
   }
@@ -61,9 +77,10 @@ std::string settings(const TrainOptions& options, const SmallerRun& run) {
   return fmt::format("{}", fmt::join(changes, ", "));
 }
 
-// Without recomputed activations and with one sequence at a time.
+// All shared out that can be, everything recomputed, one sequence at a time.
 SmallerRun smallest_run(const TrainOptions& options, const Ops& ops, int worker) {
-  SmallerRun run{.recompute = plan::Recompute::kFull,
+  SmallerRun run{.zero = zero_stages(options).back(),
+                 .recompute = plan::Recompute::kFull,
                  .batch = micro_batches(options.batch).back(),
                  .gradients = gradient_choices(options).back()};
   run.bytes = plan_run(with(options, run), ops, worker).bytes();
@@ -106,9 +123,12 @@ std::optional<SmallerRun> nearest_fit(const TrainOptions& options, const Ops& op
     for (const BatchChoice& batch : micro_batches(options.batch)) {
       for (const plan::Recompute recompute : plan::kAllRecompute) {
         if (recompute < options.recompute) continue;
-        SmallerRun run{.recompute = recompute, .batch = batch, .gradients = gradients};
-        run.bytes = plan_run(with(options, run), ops, worker).bytes();
-        if (run.bytes <= limit) return run;
+        for (const int zero : zero_stages(options)) {
+          SmallerRun run{
+              .zero = zero, .recompute = recompute, .batch = batch, .gradients = gradients};
+          run.bytes = plan_run(with(options, run), ops, worker).bytes();
+          if (run.bytes <= limit) return run;
+        }
       }
     }
   }

@@ -16,16 +16,17 @@ nn::MemoryPlan plan_run(const TrainOptions& options, const Ops& ops, int worker 
 
 // Settings of the same training that take less memory, and what they take.
 struct SmallerRun {
+  int zero = 0;
   plan::Recompute recompute = plan::Recompute::kNone;
   BatchChoice batch;
   GradientChoice gradients = GradientChoice::kAuto;
   std::size_t bytes = 0;
 };
 
-// The first of these that fits into `limit` bytes: with the micro-batch there is, recomputation
-// selective, then full; then the same with ever smaller micro-batches and more accumulation, so
-// that a step keeps its sequences; then all of these with gradients in the compute type. Nothing
-// where none does.
+// The first of these that fits into `limit` bytes: with the micro-batch there is, higher stages of
+// ZeRO where there are workers to share with, then recomputation selective and full with all of
+// these; then the same with ever smaller micro-batches and more accumulation, so that a step keeps
+// its sequences; then all of these with gradients in the compute type. Nothing where none does.
 std::optional<SmallerRun> nearest_fit(const TrainOptions& options, const Ops& ops,
                                       std::size_t limit, int worker = 0);
 

@@ -94,6 +94,22 @@ TEST_F(RunPlan, WhatIsAdvisedFits) {
   EXPECT_GT(advised, 5);
 }
 
+TEST_F(RunPlan, WorkersAreAdvisedToShareOutTheirStatesFirst) {
+  TrainOptions options = small();
+  options.batch.workers = 4;
+  const std::size_t whole = bytes(options);
+  EXPECT_THAT(refusal(options, whole - 1), HasSubstr("that fits is parallel.zero = 1, which"));
+  options.parallel.zero = 3;
+  const std::size_t shared = bytes(options);
+  ASSERT_LT(shared, whole);
+  options.parallel.zero = 0;
+  EXPECT_EQ(nearest_fit(options, *ops_, shared)->zero, 3);
+  options.parallel.strategy = parallel::StrategyKind::kParameterServer;
+  const auto fit = nearest_fit(options, *ops_, bytes(options) - 1);
+  ASSERT_TRUE(fit);
+  EXPECT_EQ(fit->zero, 0) << "servers hold the states";
+}
+
 TEST_F(RunPlan, WhereNothingFitsTheLeastIsTold) {
   EXPECT_EQ(nearest_fit(small(), *ops_, 1000), std::nullopt);
   const std::string said = refusal(small(), 1000);
