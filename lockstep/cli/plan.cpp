@@ -186,7 +186,6 @@ PlanQuestion read_question(const PlanFlags& flags) {
   return question;
 }
 
-// A run has its settings in its configuration.
 std::vector<int> ranks_of_run(const std::string& text) {
   std::vector<int> ranks;
   if (text.empty()) return ranks;
@@ -200,6 +199,7 @@ std::vector<int> ranks_of_run(const std::string& text) {
   return ranks;
 }
 
+// A run has its settings in its configuration.
 void check_alone(const CLI::App& command) {
   for (const CLI::Option* option : command.get_options()) {
     const std::string name = option->get_name();

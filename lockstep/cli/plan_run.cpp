@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "lockstep/cli/plan_question.h"
 #include "lockstep/cli/run_arguments.h"
 #include "lockstep/cli/text_table.h"
+#include "lockstep/train/model_of_start.h"
 #include "lockstep/train/run_plan.h"
 #include "lockstep/train/run_start.h"
 
@@ -92,23 +94,32 @@ struct Alternative {
   int ranks = 1;
   int zero = 0;
   plan::Recompute recompute = plan::Recompute::kNone;
-  std::size_t bytes = 0;
+  std::optional<std::size_t> bytes;  // nothing: its settings do not go together
 };
+
+std::optional<std::size_t> bytes_of(const TrainOptions& options, const Ops& ops) {
+  try {
+    parallel::check(options.parallel, options.batch.workers);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  return train::plan_run(options, ops).bytes();
+}
 
 std::vector<Alternative> alternatives(const TrainOptions& planned, std::span<const int> ranks,
                                       const Ops& ops) {
   std::vector<Alternative> all;
-  for (const int workers : ranks) {
+  for (const int count : ranks) {
     TrainOptions options = planned;
     options.batch = train::solved(planned.batch);
     options.batch.sequences = 0;
-    options.batch.workers = workers;
     for (int zero = 0; zero < plan::kZeroStages; ++zero) {
       options.parallel.zero = zero;
       if (zero > 0) options.parallel.strategy = parallel::StrategyKind::kDdp;
+      options.batch.workers = parallel::workers_of(options.parallel, count);
       for (const plan::Recompute recompute : plan::kAllRecompute) {
         options.recompute = recompute;
-        all.push_back({workers, zero, recompute, train::plan_run(options, ops).bytes()});
+        all.push_back({count, zero, recompute, bytes_of(options, ops)});
       }
     }
   }
@@ -128,9 +139,9 @@ std::string alternatives_text(const TrainOptions& options,
     std::vector<std::string> row{fmt::format("{}", alternatives[i].ranks),
                                  fmt::format("{}", alternatives[i].zero)};
     for (std::size_t k = 0; k < std::size(plan::kAllRecompute); ++k) {
-      const std::size_t bytes = alternatives[i + k].bytes;
-      const char* mark = limit == 0 ? "" : bytes <= limit ? " *" : "  ";
-      row.push_back(si_bytes(bytes) + mark);
+      const std::optional<std::size_t> bytes = alternatives[i + k].bytes;
+      const char* mark = limit == 0 ? "" : bytes && *bytes <= limit ? " *" : "  ";
+      row.push_back((bytes ? si_bytes(*bytes) : "-") + mark);
     }
     table.row(row);
   }
@@ -166,10 +177,11 @@ std::string json_of(const TrainOptions& options, const MemoryPlan& plan, const O
   object["ranks"] = options.batch.workers;
   object["zero"] = options.parallel.zero;
   for (const Alternative& each : alternatives) {
+    if (!each.bytes) continue;
     object["alternatives"].push_back({{"ranks", each.ranks},
                                       {"zero", each.zero},
                                       {"recompute", plan::name(each.recompute)},
-                                      {"bytes", each.bytes}});
+                                      {"bytes", *each.bytes}});
   }
   if (options.memory_limit > 0) {
     object["limit"] = options.memory_limit;
@@ -186,12 +198,10 @@ void plan_run(const std::vector<std::string>& arguments, std::span<const int> ra
   train::bind(config, run);
   read_run_arguments(config, run, arguments);
   if (!ranks.empty()) {
-    const parallel::ParallelOptions& spread = run.train.parallel;
-    run.train.batch.workers = parallel::has_own_servers(spread)
-                                  ? parallel::worker_count(spread.server, ranks.front())
-                                  : ranks.front();
+    run.train.batch.workers = parallel::workers_of(run.train.parallel, ranks.front());
   }
   train::complete(run);
+  train::settle_model(run);
   train::fill_from_data(run.train, run.data);
 
   const TrainOptions& options = run.train;

@@ -5,22 +5,34 @@
 #include <span>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/text.h"
 #include "lockstep/train/run_folder.h"
 
 namespace lockstep::cli {
 namespace {
 
-// One kind of data replaces another: what the arguments name, what a file named.
-void forget_replaced_data(data::DataOptions& data, std::span<const std::string> settings) {
-  const auto named = [&](std::string_view key) {
-    return std::any_of(settings.begin(), settings.end(), [&](const std::string& setting) {
-      return trim(std::string_view(setting).substr(0, setting.find('='))) == key;
-    });
+// One kind of data with what is held back of it.
+struct DataKind {
+  std::string data::DataOptions::*data;
+  std::string data::DataOptions::*validation = nullptr;
+};
+constexpr DataKind kDataKinds[] = {
+    {&data::DataOptions::text, &data::DataOptions::validation_text},
+    {&data::DataOptions::tokens, &data::DataOptions::validation_tokens},
+    {&data::DataOptions::pairs},
+    {&data::DataOptions::table}};
+
+// The kind that the arguments name replaces another that a file named.
+void forget_replaced_data(const data::DataOptions& of_file, data::DataOptions& data) {
+  const auto is_named = [&](std::string data::DataOptions::*field) {
+    return data.*field != of_file.*field;
   };
-  if (!named("data.text") && !named("data.tokens") && !named("data.pairs") && !named("data.table"))
-    return;
-  for (std::string* path : {&data.text, &data.tokens, &data.pairs, &data.table}) path->clear();
+  const bool replaces =
+      std::ranges::any_of(kDataKinds, [&](const DataKind& kind) { return is_named(kind.data); });
+  for (const DataKind& kind : kDataKinds) {
+    if (!replaces || is_named(kind.data)) continue;
+    (data.*kind.data).clear();
+    if (kind.validation != nullptr && !is_named(kind.validation)) (data.*kind.validation).clear();
+  }
 }
 
 }  // namespace
@@ -44,9 +56,11 @@ void read_run_arguments(Config& config, train::RunOptions& options,
     }
     first_setting = 1;
   }
-  const auto settings = std::span(arguments).subspan(first_setting);
-  forget_replaced_data(options.data, settings);
-  for (const std::string& setting : settings) config.set(setting);
+  const data::DataOptions of_file = options.data;
+  for (const std::string& setting : std::span(arguments).subspan(first_setting)) {
+    config.set(setting);
+  }
+  forget_replaced_data(of_file, options.data);
 }
 
 }  // namespace lockstep::cli

@@ -15,7 +15,7 @@
 //   in flight          a block's gradients, where the row holds   backward of the first block that
 //                      a part of them                             adds to them .. one after its own
 //   optimizer          master copy in f32 where the compute type has 16 bits,     always
-//                      moment and variance, or velocity; a sum of squares per block
+//                      moment and variance, or velocity; sums of squares
 //   activations NAME   what block NAME keeps or restores                          nn/block.h
 //   hand-over          a block's output               its forward .. backward of the next block
 //                      a gradient of that             backward of the next block .. its own

@@ -94,7 +94,8 @@ class Replica {
   // block's gradients. The latter are a part of the row where that is whole.
   Tensor gathered(std::size_t gather) const;
   Tensor gradients_of(std::size_t block) const;
-  Tensor sums_of_squares() const { return sums_of_squares_; }  // f64 [blocks], for an optimizer
+  // f64, for an optimizer: as many as there are blocks, or more.
+  Tensor sums_of_squares() const { return sums_of_squares_; }
   // One parameter by its full name, tied or not, and its gradient, of rows that are whole.
   Tensor parameter(std::string_view name) const;
   Tensor gradient(std::string_view name) const;

@@ -24,6 +24,12 @@ void check_zero(const ParallelOptions& options) {
          "parallel.strategy = \"{}\" servers hold them. Leave one of them out",
          options.zero, name(options.strategy));
   }
+  if (options.algorithm != kAutoAlgorithm) {
+    fail(ErrorCode::kInvalidArgument,
+         "parallel.algorithm = \"{}\" is one of all-reduce, which parallel.zero = {} does without; "
+         "leave one of them out",
+         options.algorithm, options.zero);
+  }
   if (options.compression.compression != Compression::kNone) {
     fail(ErrorCode::kUnsupported,
          "parallel.compression = \"{}\" cannot be had with parallel.zero = {}; leave one of them "
@@ -39,6 +45,10 @@ std::string_view name(StrategyKind strategy) {
 }
 std::string_view name(Reduction reduction) {
   return kReductionNames[static_cast<std::size_t>(reduction)];
+}
+
+int workers_of(const ParallelOptions& options, int ranks) {
+  return ranks > 1 && has_own_servers(options) ? worker_count(options.server, ranks) : ranks;
 }
 
 std::string all_reduce_algorithm(const ParallelOptions& options, int workers) {
@@ -104,7 +114,7 @@ void bind(Config& config, ParallelOptions& options) {
   bind(config, options.compression);
   bind(config, options.server);
   config.bind("parallel.check_every", options.check_every,
-              "Steps between comparisons of all workers' parameters; 0: never.", {.min = 0});
+              "Steps between comparisons of all workers' parameters (ddp); 0: never.", {.min = 0});
 }
 
 }  // namespace lockstep::parallel

@@ -45,6 +45,9 @@ inline bool has_own_servers(const ParallelOptions& options) {
          options.server.place == ServerPlace::kOwn;
 }
 
+// How many of a job's ranks are workers. Throws Error(kInvalidArgument) where servers leave none.
+int workers_of(const ParallelOptions& options, int ranks);
+
 // What gradients are all-reduced with: "auto" or an algorithm's name. Throws
 // Error(kInvalidArgument) for one that does not add up in the order of the reduction, and for
 // compressed gradients where that has to be the tree.

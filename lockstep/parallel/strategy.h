@@ -97,7 +97,7 @@ struct Residual {
 
 class Strategy : public nn::BlockListener {
  public:
-  virtual std::string_view name() const = 0;  // "alone", "ddp", "parameter_server"
+  virtual std::string_view name() const = 0;  // "alone", "ddp", "zero", "parameter_server"
   virtual int worker() const = 0;
   virtual int workers() const = 0;
   // Whether all workers do the same step at the same time.

@@ -203,6 +203,9 @@ void CheckpointFolder::check_seen_by_all(RunGroup group) const {
 
 void CheckpointFolder::save_by_all(const nn::Replica& replica, const CheckpointExtras& extras,
                                    const CheckpointOptions& keep, RunGroup group) {
+  if (extras.write_residuals) {
+    fail(ErrorCode::kUnsupported, "residuals are not kept where workers share out their states");
+  }
   std::optional<io::StagedFolder> staged;  // the leader's, which takes it away if this throws
   const fs::path folder = stage_by_all(path(extras.state.steps), group, staged);
   std::string mine;

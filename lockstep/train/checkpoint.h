@@ -90,7 +90,7 @@ class CheckpointFolder {
 
   // The same of workers that share out their states; all of them call it. Where one cannot write
   // its file, nobody has saved: all throw Error(kSystem), which names the rank. What the
-  // communicator throws where one of them is gone comes through.
+  // communicator throws where one of them is gone comes through. There are no residuals.
   void save_by_all(const nn::Replica& replica, const CheckpointExtras& extras,
                    const CheckpointOptions& keep, RunGroup group);
   // Whether that can be done: throws Error(kInvalidArgument) at all of them where one does not see

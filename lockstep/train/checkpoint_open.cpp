@@ -62,7 +62,10 @@ bool is_checkpoint(const fs::path& path) {
     fail(ErrorCode::kInvalidArgument, "there is no folder {}", path.string());
   }
   if (fs::exists(path / kManifestFile, none)) return true;
-  if (fs::exists(path / kStatesFile, none)) reject_damaged(path, "it has no manifest.json");
+  for (const auto& entry : fs::directory_iterator(path, none)) {
+    if (!is_states_file(entry.path().filename().string())) continue;
+    reject_damaged(path, "it has no manifest.json");
+  }
   if (!fs::is_directory(path / kCheckpoints, none)) {
     fail(ErrorCode::kInvalidArgument,
          "{} is neither the folder of a run (with {}/ in it) nor a checkpoint (with {} in it)",

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/number.h"
 
 namespace lockstep::train {
 namespace {
@@ -179,7 +180,8 @@ Config::Translate strategy(std::string name) {
 }
 
 Words percent(std::string_view text) {
-  return fmt::format("{}", std::atof(std::string(text).c_str()) / 100);
+  if (text == "auto") return std::nullopt;
+  return fmt::format("{}", parse_number("validation_split_percentage", text) / 100);
 }
 
 // Where a run goes on is its folder's matter.
@@ -195,7 +197,9 @@ Words resume(std::string_view text) {
 // max_steps over 0 counts for more than num_train_epochs, whichever comes first.
 void accept_length(Config& config) {
   const auto has_steps = std::make_shared<bool>(false);
-  const auto is_given = [](std::string_view text) { return !text.starts_with('-'); };
+  const auto is_given = [](std::string_view text) {
+    return !text.starts_with('-') && text != "0" && text != "auto";
+  };
   config.alias("max_steps", "train.steps", [=](std::string_view text) {
     *has_steps = is_given(text);
     return *has_steps ? Words(std::string(text)) : std::nullopt;

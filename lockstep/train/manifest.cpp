@@ -41,11 +41,6 @@ std::string_view checked_body(std::string_view text, std::string_view source) {
   return body;
 }
 
-bool is_states_file(std::string_view name) {
-  return name == kStatesFile ||
-         (name.starts_with(kStatesOfWorker) && name.ends_with(kStatesEnding));
-}
-
 // One file, or that of each of some number of workers.
 void check_states_files(const Manifest& manifest, std::int64_t version, std::string_view source) {
   const std::vector<std::string> files = states_files(manifest);
@@ -73,6 +68,11 @@ T member(const Json& object, const char* key, std::string_view source) {
 }
 
 }  // namespace
+
+bool is_states_file(std::string_view name) {
+  return name == kStatesFile ||
+         (name.starts_with(kStatesOfWorker) && name.ends_with(kStatesEnding));
+}
 
 std::string states_file_of(int worker, int workers) {
   return fmt::format("{}{:05}-of-{:05}{}", kStatesOfWorker, worker + 1, workers, kStatesEnding);

@@ -33,6 +33,7 @@ namespace lockstep::train {
 inline constexpr std::string_view kStatesFile = "states.safetensors";
 // "states-00002-of-00004.safetensors": that of the second of four workers, which is worker 1.
 std::string states_file_of(int worker, int workers);
+bool is_states_file(std::string_view name);  // either
 inline constexpr std::string_view kConfigFile = "config.toml";
 inline constexpr std::string_view kTokenizerFile = "tokenizer.json";
 inline constexpr std::string_view kResidualsFile = "residuals.safetensors";

@@ -15,11 +15,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kForeignModel = "config.json";  // of Hugging Face transformers
 
-bool is_foreign(const fs::path& folder) {
-  std::error_code none;
-  return fs::exists(folder / kForeignModel, none);
-}
-
 ModelChoice model_in(const fs::path& folder) {
   if (is_foreign(folder)) {
     const fs::path file = folder / kForeignModel;
@@ -59,10 +54,18 @@ std::string described(const data::Tokenizer& tokenizer) {
 
 }  // namespace
 
+bool is_foreign(const fs::path& folder) {
+  std::error_code none;
+  return fs::exists(folder / kForeignModel, none);
+}
+
 void settle_model(RunOptions& options) {
   ModelChoice& model = options.train.model;
   const bool described = !model.name.empty() || model.layers > 0 || model.hidden > 0;
-  if (!described && !options.from.empty()) model = model_in(options.from);
+  if (!described && !options.from.empty()) {
+    const bool begun = !stored_text(options.dir, kConfigFile).empty();
+    model = model_in(begun ? options.dir : options.from);
+  }
   if (has_shape(options.train)) shape_of(options.train);  // throws for what cannot be
 }
 

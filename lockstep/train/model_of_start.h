@@ -1,6 +1,7 @@
 // What a run begins with besides its settings: the newest checkpoint of its folder, else run.from.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 
 #include "lockstep/data/tokenizer.h"
@@ -8,8 +9,12 @@
 
 namespace lockstep::train {
 
-// Where no model is described but run.from is given, its model is taken. Throws
-// Error(kInvalidArgument) for a model that cannot be, before any data is looked at.
+// Whether a folder is one of Hugging Face transformers.
+bool is_foreign(const std::filesystem::path& folder);
+
+// Where no model is described but run.from is given, its model is taken, or that of the run's own
+// checkpoint where there is one. Throws Error(kInvalidArgument) for a model that cannot be, before
+// any data is looked at.
 void settle_model(RunOptions& options);
 
 // The tokenizer that the parameters were learned with; nullptr where none is known. Throws Error

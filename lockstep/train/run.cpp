@@ -40,7 +40,7 @@ class Run {
         stop_(stop),
         group_(group),
         checkpoints_(options.dir),
-        dataset_(open_data()),
+        dataset_(open_data(RunGroup(world))),
         ops_(make_cpu_ops(threads_of(options.train))),
         strategy_(parallel::make_strategy(job, world)),
         trainer_(options.train, *ops_, *strategy_),
@@ -87,11 +87,12 @@ class Run {
   const std::filesystem::path& trace() const { return trace_; }
 
  private:
-  Dataset open_data() {
+  // With `everybody`, servers included: none of them waits for longer than it may.
+  Dataset open_data(RunGroup everybody) {
     if (group_.leads()) folder_.emplace(options_.dir);
     model_tokenizer_ = tokenizer_of_start(options_);
     Dataset dataset = open_shared_dataset(
-        group_, stop_, [&](std::string_view text) { audience_.notice(std::string(text)); },
+        everybody, stop_, [&](std::string_view text) { audience_.notice(std::string(text)); },
         [&](const Tell& tell) {
           return open_dataset(options_.data, RunFolder::data_of(options_.dir), tell,
                               model_tokenizer_);
@@ -349,8 +350,7 @@ RunOutcome run_training(RunOptions& options, const Config& config,
   const parallel::ParallelOptions& spread = options.train.parallel;
   RunGroup group(world);
   const bool own_servers = world != nullptr && parallel::has_own_servers(spread);
-  options.train.batch.workers =
-      own_servers ? parallel::worker_count(spread.server, group.size()) : group.size();
+  options.train.batch.workers = parallel::workers_of(spread, group.size());
   complete(options);
   settle_model(options);
   group.check_settings(config);
@@ -364,6 +364,11 @@ RunOutcome run_training(RunOptions& options, const Config& config,
     const bool serves = parallel::is_server(spread.server, group.rank(), group.size());
     workers = world->split(serves ? 1 : 0, group.rank());
     if (serves) {
+      try {
+        await_shared_dataset(group);
+      } catch (const StoppedBeforeTheFirstStep&) {
+        return RunOutcome::kInterrupted;
+      }
       parallel::serve_strategy(job, *world);
       return RunOutcome::kFinished;
     }

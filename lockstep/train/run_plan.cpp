@@ -106,7 +106,6 @@ std::string classes_of(const nn::MemoryPlan& plan) {
 }  // namespace
 
 nn::MemoryPlan plan_run(const TrainOptions& options, const Ops& ops, int worker) {
-  optim::check(options.schedule);
   const BatchChoice batch = solved(options.batch);
   const parallel::Crew crew{
       .workers = batch.workers, .worker = worker, .most_micro_batches = batch.accumulation};

@@ -10,6 +10,7 @@
 #include "lockstep/base/scratch_folder.h"
 #include "lockstep/io/sharded_safetensors.h"
 #include "lockstep/nn/hugging_face.h"
+#include "lockstep/train/model_of_start.h"
 #include "lockstep/train/run_samples.h"
 
 namespace lockstep::train {
@@ -136,7 +137,7 @@ std::string changed_settings(const std::filesystem::path& file, const Config& no
 
 void load_parameters(const TrainOptions& options, const std::filesystem::path& from,
                      nn::Replica& replica, const Warn& warn, RunGroup group) {
-  const bool foreign = std::filesystem::exists(from / "config.json");
+  const bool foreign = is_foreign(from);
   const std::vector<std::string> kinds =
       group.texts(foreign ? "is a folder of Hugging Face transformers" : "is no such folder");
   for (std::size_t rank = 1; rank < kinds.size(); ++rank) {

@@ -7,6 +7,7 @@
 #include "lockstep/io/sharded_safetensors.h"
 #include "lockstep/nn/hugging_face.h"
 #include "lockstep/nn/hugging_face_config.h"
+#include "lockstep/train/model_of_start.h"
 #include "lockstep/train/run_options.h"
 #include "lockstep/train/tokenizer_files.h"
 
@@ -74,7 +75,7 @@ SavedModel open_model(const fs::path& path, const Warn& warn) {
          "{} is no folder; give the folder of a run, of a checkpoint, or of a Hugging Face model",
          path.string());
   }
-  return fs::exists(path / kForeignConfig) ? open_foreign(path) : open_own(path, warn);
+  return is_foreign(path) ? open_foreign(path) : open_own(path, warn);
 }
 
 nn::Weights load_weights(const SavedModel& saved, DType dtype, Ops& ops) {

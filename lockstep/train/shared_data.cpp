@@ -14,12 +14,16 @@ DataState word_of_leader(RunGroup& group, DataState mine = DataState::kBusy) {
 
 }  // namespace
 
+void await_shared_dataset(RunGroup& group) {
+  DataState said = DataState::kBusy;
+  while (said == DataState::kBusy) said = word_of_leader(group);
+  if (said == DataState::kStopped) throw StoppedBeforeTheFirstStep();
+}
+
 Dataset open_shared_dataset(RunGroup& group, const StopSignal& stop, const Tell& notice,
                             const std::function<Dataset(const Tell&)>& open) {
   if (!group.leads()) {
-    DataState said = DataState::kBusy;
-    while (said == DataState::kBusy) said = word_of_leader(group);
-    if (said == DataState::kStopped) throw StoppedBeforeTheFirstStep();
+    await_shared_dataset(group);
     return open([](std::string_view) {});
   }
   try {

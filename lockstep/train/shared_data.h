@@ -22,4 +22,7 @@ using Tell = std::function<void(std::string_view)>;
 Dataset open_shared_dataset(RunGroup& group, const StopSignal& stop, const Tell& notice,
                             const std::function<Dataset(const Tell&)>& open);
 
+// The same for a rank of the group that needs no data, a server: returns when it is ready.
+void await_shared_dataset(RunGroup& group);
+
 }  // namespace lockstep::train

@@ -12,6 +12,7 @@ namespace lockstep::train {
 namespace {
 
 nn::Replica make_replica(const TrainOptions& options, Ops& ops, parallel::Strategy& strategy) {
+  optim::check(options.schedule);
   nn::MemoryPlan plan = plan_run(options, ops, strategy.worker());
   check_limit(options, plan, ops, strategy.worker());
   std::span<std::byte> seen;

@@ -171,6 +171,18 @@ TEST_F(TrainCommand, SaysThatItIsFinishingItsStep) {
               AllOf(HasSubstr("finishing the step, then saving"), HasSubstr("saved after step")));
 }
 
+TEST_F(TrainCommand, TakesTheDataOfItsArgumentsInPlaceOfTheFiles) {
+  std::ofstream(folder / "job.toml") << "[data]\ntext = '/nowhere.txt'\n"
+                                        "validation_text = '/nowhere_either.txt'\n"
+                                        "[model]\nlayers = 1\nhidden = 8\nheads = 2\n"
+                                        "[train]\nsteps = 2\nseq = 8\nbatch = 2\n";
+  const std::string job = "train " + (folder / "job.toml").string() + " ";
+  const Outcome tokens = run_lockstep(job + "data.tokens=/no_tokens.bin");
+  EXPECT_THAT(tokens.text, HasSubstr("/no_tokens.bin"));
+  const Outcome alias = run_lockstep(job + "train_file=/no_text.txt data.tokens=");
+  EXPECT_THAT(alias.text, HasSubstr("/no_text.txt"));
+}
+
 TEST_F(TrainCommand, ExplainsEveryKey) {
   const Outcome help = run_lockstep("train --help-config");
   EXPECT_EQ(help.exit_code, 0);

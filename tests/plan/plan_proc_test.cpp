@@ -199,6 +199,17 @@ TEST_F(PlanOfARun, ComparesStagesOfZeroForItsWorkers) {
   EXPECT_THAT(run(path_ + " --ranks 4 memory.limit=100GiB").text,
               HasSubstr("by ZeRO stage and recomputation: * fits"));
   EXPECT_EQ(run(path_ + " --ranks 0", true).exit_code, 2);
+
+  const auto squeezed = run_json(path_ + " parallel.compression=int8 --ranks 4");
+  EXPECT_EQ(squeezed["alternatives"].size(), 3u) << "compression does not go with ZeRO";
+  const auto served =
+      run_json(path_ + " parallel.strategy=parameter_server parallel.server_place=own --ranks 4");
+  EXPECT_EQ(served["ranks"], 3);
+  EXPECT_EQ(served["alternatives"][1]["bytes"], served["bytes"]) << "that of its own workers";
+}
+
+TEST_F(PlanOfARun, NeedsNoStepsWhereTheyFollowFromTheData) {
+  EXPECT_EQ(run(path_ + " train.epochs=2 schedule.decline=cosine").exit_code, 0);
 }
 
 TEST_F(PlanOfARun, RefusesWithASentence) {

@@ -121,6 +121,8 @@ TEST_F(FamiliarNames, ThatMeanNothingHereAreNamed) {
   EXPECT_THAT(refusal("hub_token=x"), HasSubstr("there is no key 'hub_token'"));
   EXPECT_THAT(refusal("learning_rat=1"), HasSubstr("did you mean learning_rate?"));
   EXPECT_THAT(refusal("push_to_hub=true"), HasSubstr("only false"));
+  EXPECT_THAT(refusal("validation_split_percentage=much"),
+              HasSubstr("validation_split_percentage"));
   EXPECT_THAT(refusal("zero_optimization.stage=4"), HasSubstr("parallel.zero"));
   EXPECT_THAT(refusal("save_strategy=epoch"), HasSubstr("only steps or no"));
   EXPECT_THAT(refusal("resume_from_checkpoint=out/checkpoint-500"), HasSubstr("run.from"));

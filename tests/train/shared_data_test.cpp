@@ -33,12 +33,33 @@ TEST(SharedData, IsOpenedByTheLeaderFirst) {
   EXPECT_EQ(news, 5) << "of the leader alone";
 }
 
+TEST(SharedData, IsAwaitedByARankThatNeedsNone) {
+  const StopSignal stop;
+  std::atomic<bool> ready = false;
+  run_threads(kRanks, [&](Communicator& world) {
+    RunGroup group(&world);
+    if (world.rank() == kRanks - 1) {
+      await_shared_dataset(group);
+      EXPECT_TRUE(ready);
+      return;
+    }
+    open_shared_dataset(
+        group, stop, [](std::string_view) {},
+        [&](const Tell& tell) {
+          for (int i = 0; i < 5; ++i) tell("still busy");
+          ready = true;
+          return Dataset();
+        });
+  });
+}
+
 TEST(SharedData, EveryWorkerEndsWhereTheRunIsToStop) {
   const StopSignal stop;
   std::atomic<int> ended = 0;
   run_threads(kRanks, [&](Communicator& world) {
     RunGroup group(&world);
     try {
+      if (world.rank() == kRanks - 1) return await_shared_dataset(group);
       open_shared_dataset(
           group, stop, [](std::string_view) {},
           [&](const Tell& tell) {

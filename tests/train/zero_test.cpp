@@ -204,6 +204,10 @@ TEST(Zero, IsRefusedWhereItDoesNotGoWithTheRest) {
   options.strategy = parallel::StrategyKind::kParameterServer;
   EXPECT_THROW(parallel::check(options, 2), Error);
   options.strategy = parallel::StrategyKind::kDdp;
+  EXPECT_NO_THROW(parallel::check(options, 2));
+  options.algorithm = "ring";
+  EXPECT_THROW(parallel::check(options, 2), Error);
+  options.algorithm = "auto";
   options.compression.compression = parallel::Compression::kInt8;
   EXPECT_THROW(parallel::check(options, 2), Error);
 }
