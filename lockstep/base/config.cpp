@@ -294,6 +294,13 @@ std::string Config::describe() const {
   return text;
 }
 
+bool Config::is_set(std::string_view key) const {
+  const auto found =
+      std::find_if(keys_.begin(), keys_.end(), [&](const Key& one) { return one.name == key; });
+  if (found == keys_.end()) fail(ErrorCode::kInvalidArgument, "there is no setting '{}'", key);
+  return !found->origin.empty();
+}
+
 std::vector<std::string> Config::values() const {
   std::vector<std::string> lines;
   for (const Key& key : keys_) lines.push_back(fmt::format("{} = {}", key.name, key.print()));

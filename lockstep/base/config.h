@@ -90,6 +90,9 @@ class Config {
   void read_environment();
   void set(std::string_view key_and_value);
 
+  // Whether somebody gave a bound key a value, be it that of the default.
+  bool is_set(std::string_view key) const;
+
   // Every key with its type, default and documentation, for people.
   std::string describe() const;
   // The values in force as TOML that read_file() takes back, each with where it came from unless

@@ -33,4 +33,8 @@ std::string content_hash(std::string_view text) {
   return hash.hex();
 }
 
+std::uint64_t short_hash(std::span<const std::byte> bytes) {
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
+
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -28,5 +29,8 @@ class ContentHash {
 };
 
 std::string content_hash(std::string_view text);
+
+// 64 bits of XXH3, for what stays in this process.
+std::uint64_t short_hash(std::span<const std::byte> bytes);
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #include "lockstep/base/link_emulation.h"
 
 #include <cmath>
+#include <thread>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -21,6 +22,26 @@ constexpr nanoseconds kLongest{1LL << 61};  // 73 years, so that sums of times s
 double passage_nanoseconds(std::size_t bytes, double bytes_per_second) {
   return static_cast<double>(bytes) / bytes_per_second * kNanoseconds;
 }
+
+// A line is held for a few instructions. Whoever was killed within them holds it no longer than
+// others have patience.
+class LineLock {
+ public:
+  explicit LineLock(LinkPace::Line& line) : line_(line) {
+    constexpr int kPatience = 1 << 20;
+    std::uint32_t nobody = 0;
+    for (int i = 0; i < kPatience; ++i, nobody = 0) {
+      if (line_.holder.compare_exchange_weak(nobody, 1, std::memory_order_acquire)) return;
+      std::this_thread::yield();
+    }
+  }
+  ~LineLock() { line_.holder.store(0, std::memory_order_release); }
+  LineLock(const LineLock&) = delete;
+  LineLock& operator=(const LineLock&) = delete;
+
+ private:
+  LinkPace::Line& line_;
+};
 
 [[noreturn]] void fail_form(std::string_view text, std::string_view why) {
   fail(ErrorCode::kInvalidArgument,
@@ -78,26 +99,28 @@ std::string to_text(const LinkEmulation& link) {
 }
 
 LinkPace::Time LinkPace::book(std::size_t bytes, Time ready_at) {
-  const std::lock_guard lock(mutex_);
-  if (ready_at > free_) {
-    free_ = ready_at;
-    fraction_ = 0;
+  const LineLock lock(line());
+  Time& free = line().free;
+  double& fraction = line().fraction;
+  if (ready_at > free) {
+    free = ready_at;
+    fraction = 0;
   }
-  const double passage = passage_nanoseconds(bytes, bytes_per_second_) + fraction_;
+  const double passage = passage_nanoseconds(bytes, bytes_per_second_) + fraction;
   const double whole = std::floor(passage);
-  if (whole >= static_cast<double>((Time(kLongest) - free_).count())) {
-    free_ = Time(kLongest);
-    fraction_ = 0;
-    return free_;
+  if (whole >= static_cast<double>((Time(kLongest) - free).count())) {
+    free = Time(kLongest);
+    fraction = 0;
+    return free;
   }
-  free_ += nanoseconds(static_cast<nanoseconds::rep>(whole));
-  fraction_ = passage - whole;
-  return free_ + nanoseconds(fraction_ > 0 ? 1 : 0);
+  free += nanoseconds(static_cast<nanoseconds::rep>(whole));
+  fraction = passage - whole;
+  return free + nanoseconds(fraction > 0 ? 1 : 0);
 }
 
 LinkPace::Time LinkPace::free_at() const {
-  const std::lock_guard lock(mutex_);
-  return free_ + nanoseconds(fraction_ > 0 ? 1 : 0);
+  const LineLock lock(line());
+  return line().free + nanoseconds(line().fraction > 0 ? 1 : 0);
 }
 
 }  // namespace lockstep

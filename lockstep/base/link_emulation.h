@@ -17,9 +17,10 @@
 // sent along with the bytes.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
-#include <mutex>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -40,12 +41,22 @@ LinkEmulation parse_link_emulation(std::string_view text);
 // As it is parsed: "1Gbit,100us", "10Gbit".
 std::string to_text(const LinkEmulation& link);
 
-// One direction of a card. Any thread may call.
+// One direction of a card. Any thread may call, and any process that has the line's memory.
 class LinkPace {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
+  // What has been booked. A line of zeroes is free; it may lie in memory that processes share.
+  struct Line {
+    std::atomic<std::uint32_t> holder;  // 0: nobody writes it now
+    Time free;                          // whole nanoseconds, rounded down ...
+    double fraction;                    // ... and what is missing of the next
+  };
+
   explicit LinkPace(double bytes_per_second) : bytes_per_second_(bytes_per_second) {}
+  // On a line that others book on, too, and that outlives it.
+  LinkPace(double bytes_per_second, Line& line)
+      : bytes_per_second_(bytes_per_second), shared_(&line) {}
 
   // Lets `bytes` pass behind all that is booked already, and not before `ready_at`; returns when
   // the last of them has passed: max(ready_at, free_at()) + bytes / rate. Nanoseconds are rounded
@@ -56,10 +67,11 @@ class LinkPace {
   Time free_at() const;
 
  private:
+  Line& line() const { return shared_ != nullptr ? *shared_ : own_; }
+
   double bytes_per_second_;
-  mutable std::mutex mutex_;
-  Time free_{};          // whole nanoseconds, rounded down ...
-  double fraction_ = 0;  // ... and what is missing of the next
+  mutable Line own_{};
+  Line* shared_ = nullptr;
 };
 
 }  // namespace lockstep

@@ -16,7 +16,9 @@ void add_bench(CLI::App& app, int& exit_code) {
   add_bench_generate_worker(*bench, exit_code);
   add_bench_recipe(*bench, exit_code);
   add_bench_data_parallel(*bench, exit_code);
+  add_bench_zero(*bench, exit_code);
   add_bench_tokenize(*bench, exit_code);
+  add_bench_offload(*bench, exit_code);
 }
 
 }  // namespace lockstep::cli

@@ -14,6 +14,8 @@ void add_bench_generate(CLI::App& bench, int& exit_code);
 void add_bench_generate_worker(CLI::App& bench, int& exit_code);  // hidden: one side of it
 void add_bench_recipe(CLI::App& bench, int& exit_code);
 void add_bench_data_parallel(CLI::App& bench, int& exit_code);
+void add_bench_zero(CLI::App& bench, int& exit_code);
 void add_bench_tokenize(CLI::App& bench, int& exit_code);
+void add_bench_offload(CLI::App& bench, int& exit_code);
 
 }  // namespace lockstep::cli

@@ -36,7 +36,7 @@ struct TrainFlags {
   int batch = 4;
   int sequence = 0;
   std::string precision = "bf16";
-  std::string recompute{plan::name(train::TrainOptions{}.recompute)};
+  std::string recompute{train::name(train::TrainOptions{}.recompute)};
   int steps = 5;
   int threads = 0;
   PeerFlags peers;
@@ -74,7 +74,7 @@ void add_bench_train(CLI::App& bench, int& exit_code) {
   command->add_option("--batch", flags->batch, "sequences of a step")->capture_default_str();
   command->add_option("--seq", flags->sequence, "tokens of a sequence (as many as the model has)");
   command->add_option("--precision", flags->precision, "bf16, f16 or f32")->capture_default_str();
-  command->add_option("--recompute", flags->recompute, "none, selective or full")
+  command->add_option("--recompute", flags->recompute, "none, selective, full or auto")
       ->capture_default_str();
   command->add_option("--steps", flags->steps, "timed steps of each implementation")
       ->check(CLI::Range(1, 100000))

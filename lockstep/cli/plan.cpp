@@ -203,7 +203,10 @@ std::vector<int> ranks_of_run(const std::string& text) {
 void check_alone(const CLI::App& command) {
   for (const CLI::Option* option : command.get_options()) {
     const std::string name = option->get_name();
-    if (option->count() == 0 || name == "run" || name == "--json" || name == "--ranks") continue;
+    if (option->count() == 0 || name == "run" || name == "--json" || name == "--ranks" ||
+        name == "--memory") {
+      continue;
+    }
     fail(ErrorCode::kInvalidArgument,
          "{} is for a model that is planned by flags; a run has key=value settings, like "
          "train.micro_batch=4",
@@ -220,6 +223,7 @@ std::string plan_footer() {
       "  lockstep plan job.toml\n"
       "  lockstep plan job.toml train.recompute=full memory.limit=8GiB\n"
       "  lockstep plan job.toml --ranks 4 parallel.zero=3\n"
+      "  lockstep plan job.toml --ranks 1,4,16 --budget 8GiB\n"
       "  lockstep plan model.name=gpt2-124m train.micro_batch=4\n"
       "  lockstep plan --model gpt2-124m --batch 4\n"
       "  lockstep plan --model gpt3-175b --ranks 64,1024 --memory 80GiB\n"
@@ -267,7 +271,8 @@ void add_plan(CLI::App& app, int& exit_code) {
   asked("--batch", flags->batch, "Sequences of a micro-batch on one rank (default 1)");
   asked("-n,--ranks", flags->ranks,
         "Ranks that ZeRO shards over (default 1,8,64); of a run: its workers");
-  asked("--memory", flags->memory, "Bytes that a rank may use, like 80GiB: marks what fits");
+  asked("--memory,--budget", flags->memory,
+        "Bytes that a rank may use, like 80GiB: marks what fits");
   const auto training = [&](const char* flag, std::string& field, const char* help) {
     command->add_option(flag, field, help)->group("Training time");
   };
@@ -281,7 +286,10 @@ void add_plan(CLI::App& app, int& exit_code) {
     exit_code = 0;
     if (!flags->run.empty()) {
       check_alone(*command);
-      plan_run(flags->run, ranks_of_run(flags->ranks), flags->json);
+      plan_run({.arguments = flags->run,
+                .ranks = ranks_of_run(flags->ranks),
+                .budget = flags->memory.empty() ? 0 : parse_memory(flags->memory),
+                .json = flags->json});
       return;
     }
     const PlanQuestion question = read_question(*flags);

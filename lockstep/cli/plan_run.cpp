@@ -12,9 +12,12 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/number.h"
 #include "lockstep/base/units.h"
+#include "lockstep/cli/plan_alternatives.h"
 #include "lockstep/cli/plan_question.h"
 #include "lockstep/cli/run_arguments.h"
 #include "lockstep/cli/text_table.h"
+#include "lockstep/nn/recompute_search.h"
+#include "lockstep/train/memory_choice.h"
 #include "lockstep/train/model_of_start.h"
 #include "lockstep/train/run_plan.h"
 #include "lockstep/train/run_start.h"
@@ -25,6 +28,13 @@ namespace {
 using Json = nlohmann::ordered_json;
 using nn::MemoryPlan;
 using train::TrainOptions;
+
+// What was found besides the plan of the settings themselves.
+struct Answer {
+  std::size_t budget = 0;  // bytes; 0: none
+  std::string chosen;      // by memory.auto
+  std::vector<Alternative> alternatives;
+};
 
 std::string si_bytes(std::size_t bytes) { return format_si(static_cast<double>(bytes), "B"); }
 
@@ -37,6 +47,12 @@ std::string model_text(const MemoryPlan& plan) {
 std::string strategy_text(const TrainOptions& options) {
   const parallel::ParallelOptions& spread = options.parallel;
   return spread.zero > 0 ? fmt::format("zero {}", spread.zero) : std::string(name(spread.strategy));
+}
+
+std::string recompute_text(const TrainOptions& options) {
+  if (options.recompute_of_blocks.empty()) return std::string(name(options.recompute));
+  return fmt::format("{} ({})", name(options.recompute),
+                     nn::text(options.recompute_of_blocks, train::model_of(options)));
 }
 
 std::string heading(const TrainOptions& options, const MemoryPlan& plan, const Ops& ops) {
@@ -54,7 +70,7 @@ std::string heading(const TrainOptions& options, const MemoryPlan& plan, const O
       fmt::format("{} sequences", static_cast<std::size_t>(setup.shape.batch) * accumulation),
       accumulation, accumulation == 1 ? "" : "es", setup.shape.batch, setup.shape.sequence,
       format_count(tokens), name(setup.dtype), name(setup.gradient), name(options.optimizer.kind),
-      name(options.recompute), ops.name());
+      recompute_text(options), ops.name());
 }
 
 std::string memory_text(const MemoryPlan& plan) {
@@ -64,6 +80,11 @@ std::string memory_text(const MemoryPlan& plan) {
                line.count == 1 ? "" : fmt::format("{} x {}", line.count, si_bytes(line.each))});
   }
   table.row({"all", si_bytes(plan.bytes()), format_count(plan.bytes()), ""});
+  for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kFile}) {
+    if (!plan.tiers.any() || plan.bytes(tier) == 0) continue;
+    table.row({fmt::format("  {} {}", tier == Tier::kFile ? "and in" : "on the", name(tier)),
+               si_bytes(plan.bytes(tier)), format_count(plan.bytes(tier)), ""});
+  }
   return "\nmemory at its peak, to the byte\n" + table.text();
 }
 
@@ -81,76 +102,44 @@ std::string flops_text(const TrainOptions& options, const MemoryPlan& plan) {
   return "\nFLOPs of a step, matrix products alone\n" + table.text();
 }
 
-std::string limit_text(const TrainOptions& options, const MemoryPlan& plan) {
-  if (options.memory_limit == 0 || plan.bytes() > options.memory_limit) return "";
-  return fmt::format("\nfits into memory.limit = {}, with {} to spare\n",
-                     format_bytes(static_cast<double>(options.memory_limit)),
-                     format_bytes(static_cast<double>(options.memory_limit - plan.bytes())));
+std::string traffic_text(const TrainOptions& options, const MemoryPlan& plan) {
+  if (options.batch.workers == 1) return "";
+  const auto traffic = traffic_of(options, plan);
+  if (!traffic)
+    return "\nwhat a worker sends in a step, compressed, quantised or served, only the run tells\n";
+  TextTable table("lrr");
+  const auto row = [&](std::string part, std::uint64_t bytes) {
+    if (bytes > 0) table.row({std::move(part), si_bytes(bytes), format_count(bytes)});
+  };
+  row("gradients", traffic->gradients);
+  row("parameters", traffic->parameters);
+  row("rows of the table", traffic->rows);
+  row("all", traffic->total());
+  return "\na worker sends in a step\n" + table.text();
 }
 
-// One worker's bytes for each number of ranks, stage and recomputation, with its micro-batches as
-// they are.
-struct Alternative {
-  int ranks = 1;
-  int zero = 0;
-  plan::Recompute recompute = plan::Recompute::kNone;
-  std::optional<std::size_t> bytes;  // nothing: its settings do not go together
-};
-
-std::optional<std::size_t> bytes_of(const TrainOptions& options, const Ops& ops) {
-  try {
-    parallel::check(options.parallel, options.batch.workers);
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-  return train::plan_run(options, ops).bytes();
+std::string limit_text(std::string_view key, std::size_t limit, std::size_t bytes) {
+  if (limit == 0 || bytes > limit) return "";
+  return fmt::format("\nfits into {} = {}, with {} to spare\n", key,
+                     format_bytes(static_cast<double>(limit)),
+                     format_bytes(static_cast<double>(limit - bytes)));
 }
 
-std::vector<Alternative> alternatives(const TrainOptions& planned, std::span<const int> ranks,
-                                      const Ops& ops) {
-  std::vector<Alternative> all;
-  for (const int count : ranks) {
-    TrainOptions options = planned;
-    options.batch = train::solved(planned.batch);
-    options.batch.sequences = 0;
-    for (int zero = 0; zero < plan::kZeroStages; ++zero) {
-      options.parallel.zero = zero;
-      if (zero > 0) options.parallel.strategy = parallel::StrategyKind::kDdp;
-      options.batch.workers = parallel::workers_of(options.parallel, count);
-      for (const plan::Recompute recompute : plan::kAllRecompute) {
-        options.recompute = recompute;
-        all.push_back({count, zero, recompute, bytes_of(options, ops)});
-      }
-    }
-  }
-  return all;
+std::string limits_text(const TrainOptions& options, const MemoryPlan& plan) {
+  return limit_text("memory.limit", options.memory_limit, plan.bytes()) +
+         limit_text("memory.device_limit", options.device_limit, plan.bytes(Tier::kDevice));
 }
 
-std::string alternatives_text(const TrainOptions& options,
-                              std::span<const Alternative> alternatives) {
-  const std::size_t limit = options.memory_limit;
-  TextTable table("rrrrr");
-  std::vector<std::string> head{"ranks", "zero"};
-  for (const plan::Recompute recompute : plan::kAllRecompute) {
-    head.push_back(fmt::format("{}", plan::name(recompute)));
+Json modes_of(const MemoryPlan& plan) {
+  Json modes = Json::array();
+  for (std::size_t i = 0; i < plan.blocks.size(); ++i) {
+    modes.push_back(plan::name(plan.setup.of(i).recompute));
   }
-  table.row(head);
-  for (std::size_t i = 0; i < alternatives.size(); i += std::size(plan::kAllRecompute)) {
-    std::vector<std::string> row{fmt::format("{}", alternatives[i].ranks),
-                                 fmt::format("{}", alternatives[i].zero)};
-    for (std::size_t k = 0; k < std::size(plan::kAllRecompute); ++k) {
-      const std::optional<std::size_t> bytes = alternatives[i + k].bytes;
-      const char* mark = limit == 0 ? "" : bytes && *bytes <= limit ? " *" : "  ";
-      row.push_back((bytes ? si_bytes(*bytes) : "-") + mark);
-    }
-    table.row(row);
-  }
-  return fmt::format("\none worker, by ZeRO stage and recomputation{}\n{}",
-                     limit == 0 ? "" : ": * fits into memory.limit", table.text());
+  return modes;
 }
 
-std::string json_of(const TrainOptions& options, const MemoryPlan& plan, const Ops& ops,
-                    std::span<const Alternative> alternatives) {
+std::string json_text(const TrainOptions& options, const MemoryPlan& plan, const Ops& ops,
+                      const Answer& answer) {
   Json classes = Json::array();
   for (const GroupBytes& group : plan.by_class()) {
     classes.push_back({{"class", group.group}, {"bytes", group.bytes}});
@@ -161,12 +150,16 @@ std::string json_of(const TrainOptions& options, const MemoryPlan& plan, const O
               {"precision", name(plan.setup.dtype)},
               {"gradients", name(plan.setup.gradient)},
               {"recompute", name(options.recompute)},
+              {"recompute_blocks", modes_of(plan)},
               {"optimizer", name(options.optimizer.kind)},
               {"batch", plan.setup.shape.batch},
               {"sequence", plan.setup.shape.sequence},
               {"accumulation", train::solved(options.batch).accumulation},
               {"ops", ops.name()},
               {"bytes", plan.bytes()},
+              {"device_bytes", plan.bytes(Tier::kDevice)},
+              {"host_bytes", plan.bytes(Tier::kHost)},
+              {"file_bytes", plan.bytes(Tier::kFile)},
               {"lower_bound", plan.layout.lower_bound},
               {"classes", std::move(classes)},
               {"flops",
@@ -176,46 +169,69 @@ std::string json_of(const TrainOptions& options, const MemoryPlan& plan, const O
                 {"total", plan.flops.total() * times}}}};
   object["ranks"] = options.batch.workers;
   object["zero"] = options.parallel.zero;
-  for (const Alternative& each : alternatives) {
-    if (!each.bytes) continue;
-    object["alternatives"].push_back({{"ranks", each.ranks},
-                                      {"zero", each.zero},
-                                      {"recompute", plan::name(each.recompute)},
-                                      {"bytes", *each.bytes}});
+  object["sent"] = json_of(traffic_of(options, plan));
+  if (!answer.alternatives.empty()) {
+    object["alternatives"] = json_of(answer.alternatives, answer.budget);
   }
+  if (!answer.chosen.empty()) object["chosen"] = answer.chosen;
   if (options.memory_limit > 0) {
     object["limit"] = options.memory_limit;
     object["fits"] = plan.bytes() <= options.memory_limit;
+  } else if (answer.budget > 0) {
+    object["budget"] = answer.budget;
+    object["fits"] = plan.bytes() <= answer.budget;
+  }
+  if (options.device_limit > 0) {
+    object["device_limit"] = options.device_limit;
+    object["fits_device"] = plan.bytes(Tier::kDevice) <= options.device_limit;
   }
   return object.dump(2) + "\n";
 }
 
 }  // namespace
 
-void plan_run(const std::vector<std::string>& arguments, std::span<const int> ranks, bool json) {
+void plan_run(const RunQuestion& question) {
   train::RunOptions run;
   Config config;
   train::bind(config, run);
-  read_run_arguments(config, run, arguments);
-  if (!ranks.empty()) {
-    run.train.batch.workers = parallel::workers_of(run.train.parallel, ranks.front());
+  read_run_arguments(config, run, question.arguments);
+  if (!question.ranks.empty()) {
+    run.train.batch.workers = parallel::workers_of(run.train.parallel, question.ranks.front());
   }
   train::complete(run);
   train::settle_model(run);
   train::fill_from_data(run.train, run.data);
 
-  const TrainOptions& options = run.train;
+  TrainOptions& options = run.train;
   const auto ops = make_cpu_ops(train::threads_of(options));
+  Answer answer{.budget = question.budget > 0 ? question.budget : options.memory_limit};
+  // What the run will keep to; a budget is a question beside it.
+  const std::size_t room = options.memory_limit == 0 && answer.budget > 0
+                               ? answer.budget
+                               : train::memory_budget(options, options.batch.workers);
+  if (options.memory_auto) {
+    const train::MemoryChoice choice =
+        train::choose_memory(options, train::open_settings(config), *ops, room);
+    answer.chosen = text(choice, room);
+    options = choice.options;
+  }
+  train::settle_recompute(options, *ops, room);
   const MemoryPlan plan = train::plan_run(options, *ops);
-  const std::vector<Alternative> others = alternatives(options, ranks, *ops);
-  if (json) {
-    fmt::print("{}", json_of(options, plan, *ops, others));
+  std::vector<int> ranks = question.ranks;
+  if (ranks.empty() && question.budget > 0) ranks = {options.batch.workers};
+  answer.alternatives = plan_alternatives(options, ranks, answer.budget, *ops);
+  if (question.json) {
+    fmt::print("{}", json_text(options, plan, *ops, answer));
   } else {
-    fmt::print("{}{}{}{}{}", heading(options, plan, *ops), memory_text(plan),
-               flops_text(options, plan), limit_text(options, plan),
-               others.empty() ? "" : alternatives_text(options, others));
+    fmt::print("{}{}{}{}{}{}{}", heading(options, plan, *ops),
+               answer.chosen.empty() ? "" : fmt::format("memory.auto: {}\n", answer.chosen),
+               memory_text(plan), traffic_text(options, plan), flops_text(options, plan),
+               limits_text(options, plan),
+               answer.alternatives.empty() ? "" : text(answer.alternatives, answer.budget));
   }
   std::fflush(stdout);
+  const bool chooses = options.memory_auto || options.recompute == train::RecomputeChoice::kAuto;
+  if (chooses && question.budget == 0) return train::check_budget(options, *ops, room);
   train::check_limit(options, plan, *ops);
 }
 

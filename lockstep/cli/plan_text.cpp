@@ -135,6 +135,21 @@ std::string fewest_ranks_text(const PlanQuestion& question) {
                      with_what(question), table.text());
 }
 
+// What the activations of a layer come to is the same at every stage: activations_text().
+std::string parts_text(const PlanQuestion& question) {
+  TextTable table("rrrrr");
+  table.row({"ranks", "ZeRO", "parameters", "gradients", "optimizer"});
+  for (const Count ranks : question.ranks) {
+    for (int stage = 0; stage < plan::kZeroStages; ++stage) {
+      const plan::StateBytes states =
+          plan::state_bytes(question.parameters, question.precision, stage, ranks);
+      table.row({fmt::to_string(ranks), fmt::to_string(stage), giga(states.parameters),
+                 giga(states.gradients), giga(states.optimizer())});
+    }
+  }
+  return "\nmodel states of a rank, by part\n" + table.text();
+}
+
 std::string activations_text(const PlanQuestion& question) {
   if (!question.shape) return "";
   const plan::TokenFlops flops = plan::count_flops(*question.shape, question.sequence);
@@ -224,8 +239,8 @@ std::string describe(const plan::ModelShape& shape) {
 
 std::string plan_text(const PlanQuestion& question) {
   return heading(question) + parameters_text(question) + states_text(question) +
-         ranks_text(question) + fewest_ranks_text(question) + activations_text(question) +
-         flops_text(question) + training_text(question);
+         ranks_text(question) + fewest_ranks_text(question) + parts_text(question) +
+         activations_text(question) + flops_text(question) + training_text(question);
 }
 
 }  // namespace lockstep::cli

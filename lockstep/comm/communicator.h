@@ -13,10 +13,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lockstep/comm/call.h"
 #include "lockstep/comm/work.h"
@@ -60,6 +63,12 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual std::string_view backend() const = 0;  // "native", "threads", "mpi"
+
+  // The machine of each rank, numbered from 0: ranks with the same number share memory.
+  virtual std::vector<int> machines() const = 0;
+  // Bytes of payload that this rank has sent to ranks of other machines over this communicator;
+  // nothing where it is not known (mpi).
+  virtual std::optional<std::uint64_t> bytes_across() const { return std::nullopt; }
 
   // Runs a call to its end. / Starts it; the Work tells when it has ended.
   virtual void run(const Call& call) = 0;

@@ -46,6 +46,7 @@ struct CommOptions {
   std::string interface;
   bool check = true;
   std::string emulate;
+  int hosts = 1;
 
   CommOptions() { algorithms.fill(std::string(kAutoAlgorithm)); }
 
@@ -54,6 +55,9 @@ struct CommOptions {
   // What `emulate` says; nothing where it is empty. Error(kInvalidArgument) shows its form.
   std::optional<LinkEmulation> emulated_link() const;
 };
+
+// Which of `hosts` emulated machines a rank is on: as even as can be, in order.
+constexpr int emulated_host(int rank, int ranks, int hosts) { return rank * hosts / ranks; }
 
 // Declares the keys of CommOptions; `options` must outlive `config` and stay in place.
 void bind(Config& config, CommOptions& options);

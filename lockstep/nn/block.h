@@ -91,6 +91,16 @@ struct Setup {
   DType dtype = DType::kF32;     // of activations and of the parameters that are computed with
   DType gradient = DType::kF32;  // of parameters' gradients
   Recompute recompute = Recompute::kNone;
+  // Of each block, where they differ; empty: `recompute` of all. A block is only ever given its own
+  // setup and looks at `recompute`.
+  std::vector<Recompute> recompute_of_blocks = {};
+
+  Setup of(std::size_t block) const {
+    return {.shape = shape,
+            .dtype = dtype,
+            .gradient = gradient,
+            .recompute = recompute_of_blocks.empty() ? recompute : recompute_of_blocks.at(block)};
+  }
 };
 
 // What blocks hand to each other: the rows of the residual stream, and in a decoder the encoder's

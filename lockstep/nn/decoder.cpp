@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "lockstep/base/error.h"
 
@@ -113,13 +114,16 @@ DecoderPlan plan_decoder(const Model& model, DType dtype, const DecoderOptions& 
   return plan;
 }
 
-Decoder::Decoder(const Model& model, const FlatParameters& flat, const Tensor& parameters,
-                 const DecoderOptions& options, Ops& ops)
+Decoder::Decoder(const Model& model, DType dtype, const DecoderOptions& options, Ops& ops)
     : model_(model),
       ops_(ops),
-      plan_(plan_decoder(model, parameters.dtype(), options, ops)),
+      plan_(plan_decoder(model, dtype, options, ops)),
       arena_(plan_.requests, plan_.layout, ops.device()),
-      views_(model.size()) {
+      views_(model.size()) {}
+
+Decoder::Decoder(const Model& model, const FlatParameters& flat, const Tensor& parameters,
+                 const DecoderOptions& options, Ops& ops)
+    : Decoder(model, parameters.dtype(), options, ops) {
   if (flat.blocks() != model.size() || flat.elements() != parameters.elements()) {
     fail(ErrorCode::kInvalidArgument,
          "a row of {} parameters came for the model '{}', whose parameters take {}",
@@ -136,9 +140,16 @@ Decoder::Decoder(const Model& model, const FlatParameters& flat, const Tensor& p
   }
 }
 
-Decoder::Decoder(const Replica& replica, const DecoderOptions& options)
-    : Decoder(replica.model(), replica.flat(), replica.states().parameters, options,
-              replica.ops()) {}
+Decoder::Decoder(const Replica& replica, const DecoderOptions& options,
+                 std::function<void()> before_pass)
+    : Decoder(replica.model(), replica.setup().dtype, options, replica.ops()) {
+  before_pass_ = std::move(before_pass);
+  if (!replica.plan().gathers.empty()) gathers_ = &replica;
+  for (std::size_t i = 0; i < views_.size(); ++i) {
+    const std::span<const Tensor> parameters = replica.parameters_in_forward(i);
+    views_[i].parameters.assign(parameters.begin(), parameters.end());
+  }
+}
 
 // Pieces of another number of rows are smaller views of the same memory.
 void Decoder::make_views(std::int64_t rows) {
@@ -181,9 +192,11 @@ void Decoder::read(std::span<const std::int32_t> tokens) {
   std::int32_t* to = tokens_.as<std::int32_t>().data();
   std::copy(tokens.begin(), tokens.end(), to);
   const Batch batch = {.shape = piece_.shape, .tokens = tokens_};
+  if (before_pass_) before_pass_();
   for (std::size_t i = 0; i < model_.size(); ++i) {
     const BlockViews& views = views_[i];
     const bool last = i + 1 == model_.size();
+    if (gathers_ != nullptr) gathers_->tell_before_forward(i);
     Pass pass = {.ops = ops_, .setup = piece_, .batch = batch, .training = false};
     pass.parameters = views.parameters;
     pass.tensors = views.tensors;
@@ -192,6 +205,7 @@ void Decoder::read(std::span<const std::int32_t> tokens) {
     if (last) pass.logits = logits_;
     ops_.use_scratch(views.scratch);
     decoding_of(model_, i).decode({.pass = pass, .position = position_, .cache = views.cache});
+    if (gathers_ != nullptr) gathers_->tell_after_forward(i);
   }
   position_ += rows;
 }

@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -64,8 +65,11 @@ class Decoder {
   // `model`, `parameters` (a row of `flat`, of the compute type) and `ops` outlive the decoder.
   Decoder(const Model& model, const FlatParameters& flat, const Tensor& parameters,
           const DecoderOptions& options, Ops& ops);
-  // Over the parameters of a replica, without copying them.
-  Decoder(const Replica& replica, const DecoderOptions& options);
+  // Over the parameters of a replica, without copying them. Where these are gathered, from other
+  // workers or another tier, each pass over the model is one forward of the replica to its
+  // listener; `before_pass` is called before each, so that the others can take part.
+  Decoder(const Replica& replica, const DecoderOptions& options,
+          std::function<void()> before_pass = {});
 
   std::int64_t positions() const { return plan_.setup.positions; }
   std::int64_t position() const { return position_; }  // how many tokens were read
@@ -91,6 +95,7 @@ class Decoder {
     Tensor output;
   };
 
+  Decoder(const Model& model, DType dtype, const DecoderOptions& options, Ops& ops);
   void make_views(std::int64_t rows);
   void read(std::span<const std::int32_t> tokens);
 
@@ -102,6 +107,8 @@ class Decoder {
   Setup piece_;  // what the views were made for
   Tensor tokens_, logits_, wide_logits_;
   std::int64_t position_ = 0;
+  const Replica* gathers_ = nullptr;  // that is told of each block
+  std::function<void()> before_pass_;
 };
 
 }  // namespace lockstep::nn

@@ -13,6 +13,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/nn/hugging_face_names.h"
+#include "lockstep/nn/state_stream.h"
 
 namespace lockstep::nn {
 namespace {
@@ -171,11 +172,19 @@ void read_hugging_face(const io::TensorSource& file, Family family, const FlatPa
 
 void load_hugging_face(const io::TensorSource& file, Family family, Replica& replica,
                        std::string_view prefix) {
-  fill_zero(replica.states().master);
+  // All of it, whatever this worker holds.
   for (const FlatParameter& parameter : replica.flat().all()) {
-    const Parts parts = parts_of(file, family, prefix, parameter);
-    const StatePart part = replica.part_of(parameter);
-    if (ops::is_given(part.states.master)) fill_from(file, parts, part.first, part.states.master);
+    parts_of(file, family, prefix, parameter);
+  }
+  StateStream stream(replica, StateAccess::kWrite, &States::master);
+  while (stream.next()) {
+    const States states = stream.states();
+    fill_zero(states.master);
+    for_parameters_in(replica.flat(), stream.block(), stream.range(),
+                      [&](const FlatParameter& parameter, std::size_t first, FlatRange within) {
+                        fill_from(file, parts_of(file, family, prefix, parameter), first,
+                                  states.slice(within).master);
+                      });
   }
   replica.round_parameters();
 }

@@ -13,6 +13,8 @@ constexpr std::size_t kAbsent = BlockRequests::kAbsent;
 constexpr const char* kWorkspace = "workspace";
 constexpr const char* kGradients = "gradients";
 constexpr int kSumsOfParts = 1024;
+// Of a row, on its way from one tier to another: enough to hide what a copy costs to begin.
+constexpr std::size_t kStagedElements = std::size_t{1} << 18;
 
 class Planner {
  public:
@@ -40,48 +42,121 @@ class Planner {
     return plan_.requests.size() - 1;
   }
 
-  std::size_t add_row(std::string name, DType dtype, bool is_shared_out) {
+  std::vector<Request>& requests_of(Tier tier, bool seen) {
+    if (tier == Tier::kFile) return plan_.file_requests;
+    if (tier == Tier::kHost) return seen ? plan_.host_seen_requests : plan_.host_requests;
+    return seen ? plan_.seen_requests : plan_.requests;
+  }
+
+  RowPlace add(Tier tier, bool seen, Request request) {
+    if (request.bytes == 0) return {};
+    std::vector<Request>& requests = requests_of(tier, seen);
+    requests.push_back(std::move(request));
+    return {requests.size() - 1, seen && tier != Tier::kFile, tier};
+  }
+
+  RowPlace add_row(const char* name, const char* group, DType dtype, bool is_shared_out, Tier tier,
+                   bool seen = false) {
     const std::size_t elements = is_shared_out ? plan_.shards.elements() : plan_.flat.elements();
-    return add(std::move(name), "optimizer",
-               Tensor::bytes_of(dtype, {static_cast<std::int64_t>(elements)}), 0, optimizer_step());
-  }
-
-  RowPlace add_row(const char* name, DType dtype, bool is_shared_out, bool seen) {
-    const std::size_t request = add_row(name, dtype, is_shared_out);
-    if (request == kAbsent) return {};
-    plan_.requests.back().group = name;
-    if (!seen) return {request, false};
-    return {move_to_seen(), true};
-  }
-
-  // The last request.
-  std::size_t move_to_seen() {
-    plan_.seen_requests.push_back(std::move(plan_.requests.back()));
-    plan_.requests.pop_back();
-    return plan_.seen_requests.size() - 1;
+    return add(tier, seen,
+               {.name = name,
+                .group = group,
+                .bytes = Tensor::bytes_of(dtype, {static_cast<std::int64_t>(elements)}),
+                .first_step = 0,
+                .last_step = optimizer_step()});
   }
 
   void add_states() {
     const Setup& setup = plan_.setup;
     const Sharding& sharding = plan_.sharding;
-    plan_.parameters = add_row("parameters", setup.dtype, sharding.parameters, sharding.any());
-    if (sharding.parameters) add_gathered();
-    plan_.gradients = add_row(kGradients, setup.gradient, sharding.gradients,
-                              sharding.seen && !sharding.gradients);
-    if (sharding.gradients) add_in_flight();
+    const Tiers& tiers = plan_.tiers;
+    if (tiers.parameters != Tier::kFile) {
+      plan_.parameters = add_row("parameters", "parameters", setup.dtype, sharding.parameters,
+                                 tiers.parameters, sharding.any());
+    }
+    if (plan_.gathers_parameters()) add_gathered();
+    plan_.gradients = add_row(kGradients, kGradients, setup.gradient, sharding.gradients,
+                              tiers.gradients, sharding.seen && !sharding.gradients);
+    if (plan_.has_gradients_in_flight()) add_in_flight();
+    add_optimizer();
+    // Workers with parts tell more sums than one for a block.
+    const std::int64_t sums = sharding.any() ? std::max(blocks_, kSumsOfParts) : blocks_;
+    const bool on_device = tiers.gradients == Tier::kDevice;
+    plan_.sums_of_squares = add(on_device ? Tier::kDevice : Tier::kHost, false,
+                                {.name = "sums of squares",
+                                 .group = "optimizer",
+                                 .bytes = Tensor::bytes_of(DType::kF64, {sums}),
+                                 .first_step = 0,
+                                 .last_step = optimizer_step()});
+    add_staging();
+  }
+
+  void add_optimizer() {
+    const bool in_file = plan_.tiers.optimizer == Tier::kFile;
+    std::vector<DType> rows;
     const auto add_state = [&](const char* name) {
-      return add_row(name, DType::kF32, sharding.optimizer);
+      rows.push_back(DType::kF32);
+      if (in_file) return RowPlace();
+      return add_row(name, "optimizer", DType::kF32, plan_.sharding.optimizer,
+                     plan_.tiers.optimizer);
     };
-    if (setup.dtype != DType::kF32) plan_.master = add_state("master");
+    if (plan_.setup.dtype != DType::kF32) plan_.master = add_state("master");
     if (plan_.optimizer == OptimizerState::kVelocity) plan_.velocity = add_state("velocity");
     if (plan_.optimizer == OptimizerState::kMoments) {
       plan_.moment = add_state("moment");
       plan_.variance = add_state("variance");
     }
-    // Workers with parts tell more sums than one for a block.
-    const std::int64_t sums = sharding.any() ? std::max(blocks_, kSumsOfParts) : blocks_;
-    plan_.sums_of_squares = add("sums of squares", "optimizer",
-                                Tensor::bytes_of(DType::kF64, {sums}), 0, optimizer_step());
+    if (plan_.tiers.parameters == Tier::kFile) rows.push_back(plan_.setup.dtype);
+    if (in_file && !rows.empty()) add_state_file(std::move(rows));
+  }
+
+  // Its staging is memory of its own, aligned for direct transfers.
+  void add_state_file(std::vector<DType> rows) {
+    RowFile::Layout& file = plan_.state_file;
+    file.rows = std::move(rows);
+    file.overlaps = plan_.tiers.overlaps;
+    for (std::size_t block = 0; block < model_.size(); ++block) {
+      file.parts.push_back(plan_.sharding.any() ? plan_.shards.mine(block)
+                                                : plan_.flat.range(block));
+      file.chunk_elements = std::max(file.chunk_elements, file.parts.back().elements);
+    }
+    file.chunk_elements = std::min(file.chunk_elements, kStagedElements);
+    Request states{.name = "states in a file",
+                   .group = plan_.tiers.parameters == Tier::kFile ? "states" : "optimizer",
+                   .bytes = file.file_bytes(),
+                   .first_step = 0,
+                   .last_step = optimizer_step()};
+    Request staging = states;
+    staging.name = "staged states";
+    staging.group = "staging";
+    staging.bytes = file.staging_bytes();
+    if (plan_.tiers.parameters == Tier::kFile) {
+      staging.bytes += RowReader::bytes(file, file.rows.size() - 1);  // for what is gathered
+    }
+    add(Tier::kFile, false, std::move(states));
+    if (staging.bytes > 0) plan_.host_outside.push_back(std::move(staging));
+  }
+
+  // Of rows that are not where the optimizer computes.
+  void add_staging() {
+    const Tiers& tiers = plan_.tiers;
+    const Tier tier = tiers.update();
+    const bool gradients = tiers.gradients != tier;
+    // Those in a file come with the optimizer's states.
+    const bool parameters = tiers.parameters != tier && tiers.parameters != Tier::kFile;
+    if (!gradients && !parameters) return;
+    plan_.staged_elements = std::min(kStagedElements, plan_.flat.elements());
+    const auto add_pieces = [&](const char* name, DType dtype) {
+      const auto elements = static_cast<std::int64_t>(2 * plan_.staged_elements);
+      return add(tier, false,
+                 {.name = name,
+                  .group = "staging",
+                  .bytes = Tensor::bytes_of(dtype, {elements}),
+                  .first_step = tier == Tier::kDevice ? optimizer_step() : 0,
+                  .last_step = optimizer_step()});
+    };
+    if (gradients) plan_.staged_gradients = add_pieces("staged gradients", plan_.setup.gradient);
+    if (parameters) plan_.staged_parameters = add_pieces("staged parameters", plan_.setup.dtype);
   }
 
   std::size_t unit_bytes(std::size_t unit, DType dtype) const {
@@ -124,18 +199,19 @@ class Planner {
   // From the first backward that adds to them, which is that of the last block with a tied one, to
   // the end of the next block's after their own: so long may it take to add them up.
   void add_in_flight() {
-    plan_.gradients_in_flight.assign(model_.size(), kAbsent);
+    plan_.gradients_in_flight.resize(model_.size());
     std::vector<std::size_t> first_writers(model_.size());
     for (std::size_t block = 0; block < model_.size(); ++block) {
       for (const std::size_t unit : units_of(block)) first_writers[unit] = block;
     }
     for (std::size_t unit = 0; unit < model_.size(); ++unit) {
-      if (add(model_.block(unit).name() + ".gradients", "in flight",
-              unit_bytes(unit, plan_.setup.gradient),
-              backward_of(static_cast<int>(first_writers[unit])),
-              backward_of(static_cast<int>(unit)) + 1) != kAbsent) {
-        plan_.gradients_in_flight[unit] = move_to_seen();
-      }
+      plan_.gradients_in_flight[unit] =
+          add(Tier::kDevice, plan_.sharding.gradients,
+              {.name = model_.block(unit).name() + ".gradients",
+               .group = "in flight",
+               .bytes = unit_bytes(unit, plan_.setup.gradient),
+               .first_step = backward_of(static_cast<int>(first_writers[unit])),
+               .last_step = backward_of(static_cast<int>(unit)) + 1});
     }
   }
 
@@ -160,12 +236,12 @@ class Planner {
   void add_tensor(const std::string& name, const std::string& group, const TensorSpec& tensor,
                   int block, std::size_t& forward, std::size_t& backward) {
     const std::size_t bytes = Tensor::bytes_of(tensor.dtype, tensor.shape);
-    const Recompute recompute = plan_.setup.recompute;
+    const Recompute recompute = plan_.setup.of(static_cast<std::size_t>(block)).recompute;
     const bool full = recompute == Recompute::kFull;
     const bool spans = (tensor.life == Life::kKept && !full) ||
                        (tensor.life == Life::kRestored && recompute == Recompute::kNone);
     if (spans) {
-      forward = backward = add(name, group, bytes, forward_of(block), backward_of(block));
+      add_span(name, group, bytes, forward_of(block), backward_of(block), forward, backward);
       return;
     }
     // What forward fills anew in backward has a place in both.
@@ -177,6 +253,21 @@ class Planner {
     }
   }
 
+  // What one step makes and a later one reads; in between it may be away.
+  void add_span(const std::string& name, const std::string& group, std::size_t bytes, int made,
+                int needed, std::size_t& before, std::size_t& after) {
+    const Tier tier = plan_.tiers.activations;
+    const bool leaves = tier != Tier::kDevice && made + 2 < needed - 1 && bytes > 0;
+    if (!leaves) {
+      before = after = add(name, group, bytes, made, needed);
+      return;
+    }
+    before = add(name, group, bytes, made, made + 1);
+    after = add(name, group, bytes, needed - 1, needed);
+    const RowPlace away = add(tier, false, {name, group, bytes, made, needed});
+    plan_.absences.push_back({before, away.request, after, made, needed});
+  }
+
   void add_hand_over() {
     const Setup& setup = plan_.setup;
     for (int i = 0; i < blocks_; ++i) {
@@ -185,8 +276,8 @@ class Planner {
       BlockRequests& requests = plan_.blocks[index];
       const std::size_t bytes = Tensor::bytes_of(setup.dtype, block.output(setup));
       if (i + 1 < blocks_) {
-        requests.output =
-            add(block.name() + ".output", "hand-over", bytes, forward_of(i), backward_of(i + 1));
+        add_span(block.name() + ".output", "hand-over", bytes, forward_of(i), backward_of(i + 1),
+                 requests.output, requests.output_backward);
         requests.output_gradient = add(block.name() + ".output gradient", "hand-over", bytes,
                                        backward_of(i + 1), backward_of(i));
       }
@@ -251,12 +342,13 @@ void check(const Setup& setup) {
 }  // namespace
 
 MemoryPlan plan_memory(const Model& model, const Setup& setup, const Ops& ops,
-                       OptimizerState optimizer, const Sharding& sharding) {
+                       OptimizerState optimizer, const Sharding& sharding, const Tiers& tiers) {
   check(setup);
   MemoryPlan plan;
   plan.setup = setup;
   plan.optimizer = optimizer;
   plan.sharding = sharding;
+  plan.tiers = tiers;
   plan.specs = specs_of(model, setup, ops);
   plan.flat = FlatParameters(model, plan.specs, Shards::block_multiple(sharding));
   plan.shards = Shards(plan.flat, sharding);
@@ -269,17 +361,46 @@ MemoryPlan plan_memory(const Model& model, const Setup& setup, const Ops& ops,
   Planner(model, plan).run();
   plan.layout = plan_layout(plan.requests);
   plan.seen_layout = plan_layout(plan.seen_requests);
+  plan.host_layout = plan_layout(plan.host_requests);
+  plan.host_seen_layout = plan_layout(plan.host_seen_requests);
+  plan.file_layout = plan_layout(plan.file_requests);
   return plan;
 }
 
-std::size_t MemoryPlan::bytes() const {
-  std::size_t all = layout.bytes + seen_layout.bytes;
-  for (const Request& request : outside) all += room(request);
+namespace {
+
+// What lies in one tier: one or two layouts, and what others take.
+struct TierParts {
+  const std::vector<Request>& requests;
+  const Layout& layout;
+  const std::vector<Request>& seen_requests;
+  const Layout& seen_layout;
+  const std::vector<Request>& outside;
+};
+
+TierParts parts_of(const MemoryPlan& plan, Tier tier) {
+  static const std::vector<Request> kNone;
+  static const Layout kEmpty;
+  if (tier == Tier::kFile) return {plan.file_requests, plan.file_layout, kNone, kEmpty, kNone};
+  if (tier == Tier::kHost) {
+    return {plan.host_requests, plan.host_layout, plan.host_seen_requests, plan.host_seen_layout,
+            plan.host_outside};
+  }
+  return {plan.requests, plan.layout, plan.seen_requests, plan.seen_layout, plan.outside};
+}
+
+}  // namespace
+
+std::size_t MemoryPlan::bytes(Tier tier) const {
+  const TierParts parts = parts_of(*this, tier);
+  std::size_t all = parts.layout.bytes + parts.seen_layout.bytes;
+  for (const Request& request : parts.outside) all += room(request);
   return all;
 }
 
-std::vector<GroupBytes> MemoryPlan::by_class() const {
-  std::vector<GroupBytes> classes = bytes_by_group(requests, layout.peak_step);
+std::vector<GroupBytes> MemoryPlan::by_class(Tier tier) const {
+  const TierParts parts = parts_of(*this, tier);
+  std::vector<GroupBytes> classes = bytes_by_group(parts.requests, parts.layout.peak_step);
   const auto add = [&](const GroupBytes& more) {
     const auto same = std::ranges::find(classes, more.group, &GroupBytes::group);
     if (same != classes.end()) {
@@ -288,16 +409,27 @@ std::vector<GroupBytes> MemoryPlan::by_class() const {
       classes.push_back(more);
     }
   };
-  for (const GroupBytes& group : bytes_by_group(seen_requests, seen_layout.peak_step)) add(group);
-  for (const Request& request : outside) add({request.group, room(request)});
-  add({kWorkspace, 0});
+  for (const GroupBytes& group : bytes_by_group(parts.seen_requests, parts.seen_layout.peak_step)) {
+    add(group);
+  }
+  for (const Request& request : parts.outside) add({request.group, room(request)});
+  if (tier == Tier::kDevice) add({kWorkspace, 0});
   // States are told first, wherever they lie.
   constexpr std::string_view kFirst[] = {"parameters", "gathered", kGradients, "in flight"};
   std::ranges::stable_sort(classes, {}, [&](const GroupBytes& each) {
     return std::ranges::find(kFirst, each.group) - std::begin(kFirst);
   });
-  classes.push_back(
-      {"gaps", layout.bytes - layout.lower_bound + seen_layout.bytes - seen_layout.lower_bound});
+  classes.push_back({"gaps", parts.layout.bytes - parts.layout.lower_bound +
+                                 parts.seen_layout.bytes - parts.seen_layout.lower_bound});
+  return classes;
+}
+
+std::vector<GroupBytes> MemoryPlan::by_class() const {
+  std::vector<GroupBytes> classes = by_class(Tier::kDevice);
+  for (GroupBytes& group : by_class(Tier::kHost)) {
+    if (group.bytes == 0) continue;
+    classes.push_back({std::string(name(Tier::kHost)) + " " + group.group, group.bytes});
+  }
   return classes;
 }
 

@@ -27,6 +27,14 @@
 // Rows of which workers hold parts are as long as a part (nn/sharding.h). What others read, to add
 // it up or to gather it, lies in memory that they see: it is laid out by itself.
 //
+// What lies in another tier than the device (nn/tiers.h) is laid out there, per tier by itself. On
+// the device remain of it: of parameters what is gathered, of gradients those in flight, and
+//
+//   activations, a block's output   until one step after they were made, and again from one step
+//                                   before they are read; where that leaves a step in between
+//   staging                         pieces of rows on their way to the tier where the optimizer
+//                                   computes, two of each; of those from a file, three
+//
 // Tensors with kForward live in a block's backward too where forward is run anew there (full).
 // A batch belongs to the caller, and so do logits.
 #pragma once
@@ -38,7 +46,9 @@
 #include "lockstep/nn/flat_parameters.h"
 #include "lockstep/nn/gather_plan.h"
 #include "lockstep/nn/model.h"
+#include "lockstep/nn/row_file.h"
 #include "lockstep/nn/sharding.h"
+#include "lockstep/nn/tiers.h"
 #include "lockstep/tensor/layout.h"
 
 namespace lockstep::nn {
@@ -67,19 +77,32 @@ struct BlockRequests {
   std::size_t scratch_forward = kAbsent;
   std::size_t scratch_backward = kAbsent;
   std::size_t output = kAbsent;           // out.x
+  std::size_t output_backward = kAbsent;  // the same when the next block's backward reads it
   std::size_t output_gradient = kAbsent;  // dout.x
 };
 
-// A request, among those of memory that other workers see or not.
+// A request of a tier, among those of memory that other workers see or not.
 struct RowPlace {
   std::size_t request = BlockRequests::kAbsent;
   bool seen = false;
+  Tier tier = Tier::kDevice;
+};
+
+// Something on the device that is elsewhere between two steps. Its requests are of the device, of
+// the other tier, and of the device again.
+struct Absence {
+  std::size_t before = BlockRequests::kAbsent;
+  std::size_t away = BlockRequests::kAbsent;
+  std::size_t after = BlockRequests::kAbsent;
+  int made = 0;    // the step that makes it; it is gone when the second after that begins
+  int needed = 0;  // the step that reads it; it may come back when the one before that begins
 };
 
 struct MemoryPlan {
   Setup setup;
   OptimizerState optimizer = OptimizerState::kMoments;
   Sharding sharding;
+  Tiers tiers;
   std::vector<BlockSpec> specs;
   FlatParameters flat;
   Shards shards;
@@ -90,36 +113,67 @@ struct MemoryPlan {
   // What lies in memory that other workers see, which somebody provides.
   std::vector<Request> seen_requests;
   Layout seen_layout;
+  // The same on the host. What others see of it follows what they see on the device.
+  std::vector<Request> host_requests;
+  Layout host_layout;
+  std::vector<Request> host_seen_requests;
+  Layout host_seen_layout;
+  // What lies in files.
+  std::vector<Request> file_requests;
+  Layout file_layout;
+  // The optimizer's states, and parameters; without rows where they lie elsewhere.
+  RowFile::Layout state_file;
   // What others take for the same worker: lives as long as the replica.
   std::vector<Request> outside;
+  std::vector<Request> host_outside;
 
   // Requests by what they hold.
   std::vector<BlockRequests> blocks;
   RowPlace parameters;
   RowPlace gradients;
   std::vector<Gather> gathers;
-  std::vector<std::size_t> gathered;             // requests, one for each of them
-  std::vector<std::size_t> gradients_in_flight;  // requests of memory that is seen, per block
-  std::size_t master = BlockRequests::kAbsent;
-  std::size_t moment = BlockRequests::kAbsent;
-  std::size_t variance = BlockRequests::kAbsent;
-  std::size_t velocity = BlockRequests::kAbsent;
-  std::size_t sums_of_squares = BlockRequests::kAbsent;
+  std::vector<std::size_t> gathered;          // requests, one for each of them
+  std::vector<RowPlace> gradients_in_flight;  // per block; seen where gradients are shared out
+  std::vector<Absence> absences;              // in the order of the steps that make them
+  RowPlace master;
+  RowPlace moment;
+  RowPlace variance;
+  RowPlace velocity;
+  RowPlace sums_of_squares;
+  // Two pieces of so many elements each, where a row is in another tier than tiers.update().
+  std::size_t staged_elements = 0;
+  RowPlace staged_gradients;
+  RowPlace staged_parameters;
   std::size_t memory = BlockRequests::kAbsent;
   std::size_t memory_gradient = BlockRequests::kAbsent;
   std::size_t losses = BlockRequests::kAbsent;
   std::size_t memory_maker = BlockRequests::kAbsent;  // a block
 
-  // What a worker takes, to the byte: what a replica allocates, what is provided, what is outside.
-  std::size_t bytes() const;
+  // Whether parameters come to the device block by block, and gradients leave it so.
+  bool gathers_parameters() const {
+    return sharding.parameters || tiers.parameters != Tier::kDevice;
+  }
+  bool has_gradients_in_flight() const {
+    return sharding.gradients || tiers.gradients != Tier::kDevice;
+  }
+
+  // What a worker takes in a tier, to the byte: what a replica allocates, what is provided, what is
+  // outside. / The same in memory, on the device and the host.
+  std::size_t bytes(Tier tier) const;
+  std::size_t bytes() const { return bytes(Tier::kDevice) + bytes(Tier::kHost); }
+  // What has to be provided: memory that other workers see.
+  std::size_t seen_bytes() const { return seen_layout.bytes + host_seen_layout.bytes; }
   // The classes at the step where most is alive, in the order above, and last "gaps": what the
-  // layouts lose between lifetimes. They add up to bytes().
+  // layouts lose between lifetimes. They add up to bytes(tier).
+  std::vector<GroupBytes> by_class(Tier tier) const;
+  // Of device and host, the latter's with "host " before their names. They add up to bytes().
   std::vector<GroupBytes> by_class() const;
 };
 
 // Throws what specs_of() and FlatParameters throw.
 MemoryPlan plan_memory(const Model& model, const Setup& setup, const Ops& ops,
-                       OptimizerState optimizer, const Sharding& sharding = {});
+                       OptimizerState optimizer, const Sharding& sharding = {},
+                       const Tiers& tiers = {});
 
 // A line of a table for a person: a class, or the activations of neighbouring layers that are
 // alike.

@@ -11,7 +11,10 @@ namespace {
 
 constexpr std::string_view kActivations = "activations ";
 
-bool is_activations(const GroupBytes& group) { return group.group.starts_with(kActivations); }
+// Of the device or another tier.
+bool is_activations(const GroupBytes& group) {
+  return group.group.find(kActivations) != std::string::npos;
+}
 
 // "12.6 GFLOP"
 std::string format_flops(double flops) {
@@ -31,9 +34,11 @@ std::vector<ClassLine> class_lines(const MemoryPlan& plan) {
   std::string first;  // of the layers in the last line
   for (const GroupBytes& group : plan.by_class()) {
     const bool joins = is_activations(group) && !lines.empty() && !first.empty() &&
-                       lines.back().each == group.bytes;
+                       lines.back().each == group.bytes &&
+                       first.starts_with(group.group.substr(0, group.group.find(kActivations)));
     if (joins) {
-      lines.back().name = first + " .. " + group.group.substr(kActivations.size());
+      const std::size_t layer = group.group.find(kActivations) + kActivations.size();
+      lines.back().name = first + " .. " + group.group.substr(layer);
       ++lines.back().count;
       continue;
     }

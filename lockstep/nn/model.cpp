@@ -25,6 +25,11 @@ Model::Model(std::string name, std::vector<std::unique_ptr<Block>> blocks)
 }
 
 std::vector<BlockSpec> specs_of(const Model& model, const Setup& setup, const Ops& ops) {
+  if (!setup.recompute_of_blocks.empty() && setup.recompute_of_blocks.size() != model.size()) {
+    fail(ErrorCode::kInvalidArgument,
+         "the setup says of {} blocks what they do again; the model '{}' has {}",
+         setup.recompute_of_blocks.size(), model.name(), model.size());
+  }
   std::vector<BlockSpec> specs;
   for (std::size_t i = 0; i < model.size(); ++i) {
     const Block& block = model.block(i);
@@ -36,7 +41,7 @@ std::vector<BlockSpec> specs_of(const Model& model, const Setup& setup, const Op
            last ? "is the last and hands something on; the last block makes losses"
                 : "hands nothing on; only the last block may, the one that makes losses");
     }
-    specs.push_back(block.spec(setup, ops));
+    specs.push_back(block.spec(setup.of(i), ops));
   }
   return specs;
 }

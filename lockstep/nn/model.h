@@ -28,8 +28,8 @@ class Model {
 };
 
 // What every block declares, in order. Throws Error(kInvalidArgument) where the setup does not fit
-// a block (a sequence longer than its positions), where a block in the middle hands nothing on, and
-// where the last one does.
+// a block (a sequence longer than its positions) or is that of another number of blocks, where a
+// block in the middle hands nothing on, and where the last one does.
 std::vector<BlockSpec> specs_of(const Model& model, const Setup& setup, const Ops& ops);
 
 }  // namespace lockstep::nn

@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/nn/initial_values.h"
 #include "lockstep/nn/seed.h"
+#include "lockstep/nn/state_stream.h"
 
 namespace lockstep::nn {
 namespace {
@@ -43,28 +44,52 @@ States States::slice(FlatRange range) const {
           slice_if_given(variance, range),   slice_if_given(velocity, range)};
 }
 
-Replica::Replica(Model model, MemoryPlan plan, Ops& ops, std::span<std::byte> seen)
-    : model_(std::move(model)), plan_(std::move(plan)), ops_(ops), seen_(seen) {
+Replica::Replica(Model model, MemoryPlan plan, Ops& ops, const ReplicaMemory& memory)
+    : model_(std::move(model)), plan_(std::move(plan)), ops_(ops), seen_(memory.seen) {
   check_made_for(plan_, model_, ops_);
-  if (seen.size() < plan_.seen_layout.bytes) {
+  if (seen_.size() < plan_.seen_bytes()) {
     fail(ErrorCode::kInvalidArgument,
          "the plan has {} bytes in memory that other workers see; {} bytes were given",
-         plan_.seen_layout.bytes, seen.size());
+         plan_.seen_bytes(), seen_.size());
   }
-  arena_ = Arena(plan_.requests, plan_.layout, ops.device());
+  seen_claim_ = MemoryClaim(memory.device, plan_.seen_layout.bytes);
+  host_seen_claim_ = MemoryClaim(memory.host, plan_.host_seen_layout.bytes);
+  arena_ = Arena(plan_.requests, plan_.layout, ops.device(), memory.device);
+  host_arena_ = Arena(plan_.host_requests, plan_.host_layout, Device{}, memory.host);
   make_states();
+  make_state_file(memory.file);
   make_views();
+}
+
+void Replica::make_state_file(io::TierFileOptions options) {
+  if (plan_.state_file.rows.empty()) return;
+  if (plan_.setup.dtype != DType::kF32) filed_rows_.push_back(&States::master);
+  if (plan_.optimizer == OptimizerState::kVelocity) filed_rows_.push_back(&States::velocity);
+  if (plan_.optimizer == OptimizerState::kMoments) {
+    filed_rows_.insert(filed_rows_.end(), {&States::moment, &States::variance});
+  }
+  if (plan_.tiers.parameters == Tier::kFile) filed_rows_.push_back(&States::parameters);
+  options.what = "the optimizer's states";
+  state_file_ = std::make_unique<RowFile>(options, plan_.state_file);
+}
+
+io::TierTraffic Replica::filed_traffic() const {
+  return state_file_ ? state_file_->file().traffic() : io::TierTraffic();
 }
 
 Tensor Replica::view(std::size_t request, DType dtype, const Shape& shape) const {
   return request == BlockRequests::kAbsent ? Tensor() : arena_.tensor(request, dtype, shape);
 }
 
+// What lies in a file is nowhere in memory.
 Tensor Replica::view(RowPlace place, DType dtype, const Shape& shape) const {
-  if (!place.seen || place.request == BlockRequests::kAbsent) {
-    return view(place.request, dtype, shape);
-  }
-  return {seen_.data() + plan_.seen_layout.offsets[place.request], dtype, shape};
+  if (place.request == BlockRequests::kAbsent || place.tier == Tier::kFile) return {};
+  const bool on_host = place.tier == Tier::kHost;
+  if (!place.seen) return (on_host ? host_arena_ : arena_).tensor(place.request, dtype, shape);
+  const std::size_t offset =
+      on_host ? plan_.seen_layout.bytes + plan_.host_seen_layout.offsets[place.request]
+              : plan_.seen_layout.offsets[place.request];
+  return {seen_.data() + offset, dtype, shape};
 }
 
 void Replica::make_states() {
@@ -81,9 +106,11 @@ void Replica::make_states() {
   states_.moment = row(plan_.moment, DType::kF32, sharding.optimizer);
   states_.variance = row(plan_.variance, DType::kF32, sharding.optimizer);
   states_.velocity = row(plan_.velocity, DType::kF32, sharding.optimizer);
-  sums_of_squares_ = view(
-      plan_.sums_of_squares, DType::kF64,
-      {static_cast<std::int64_t>(plan_.requests[plan_.sums_of_squares].bytes / sizeof(double))});
+  const RowPlace& sums = plan_.sums_of_squares;
+  const auto& requests = sums.tier == Tier::kHost ? plan_.host_requests : plan_.requests;
+  sums_of_squares_ =
+      view(sums, DType::kF64,
+           {static_cast<std::int64_t>(requests[sums.request].bytes / sizeof(double))});
   losses_ = view(plan_.losses, DType::kF32, {setup.shape.rows()});
 }
 
@@ -113,14 +140,36 @@ Tensor Replica::gathered(std::size_t gather) const {
 
 Tensor Replica::gradients_of(std::size_t block) const {
   const FlatRange range = plan_.flat.range(block);
-  if (!plan_.sharding.gradients) return slice_if_given(states_.gradients, range);
-  return view(RowPlace{plan_.gradients_in_flight.at(block), true}, plan_.setup.gradient,
-              {static_cast<std::int64_t>(range.elements)});
+  return plan_.sharding.gradients ? gradients_written(block)
+                                  : slice_if_given(states_.gradients, range);
+}
+
+Tensor Replica::gradients_written(std::size_t block) const {
+  if (!plan_.has_gradients_in_flight()) return gradients_of(block);
+  return view(plan_.gradients_in_flight.at(block), plan_.setup.gradient,
+              {static_cast<std::int64_t>(plan_.flat.range(block).elements)});
+}
+
+Replica::AbsenceViews Replica::absence(std::size_t index) const {
+  const Absence& absence = plan_.absences.at(index);
+  return {.before = arena_.whole(absence.before),
+          .away = host_arena_.whole(absence.away),
+          .after = arena_.whole(absence.after)};
+}
+
+Tensor Replica::staged_gradients() const {
+  return view(plan_.staged_gradients, plan_.setup.gradient,
+              {2, static_cast<std::int64_t>(plan_.staged_elements)});
+}
+
+Tensor Replica::staged_parameters() const {
+  return view(plan_.staged_parameters, plan_.setup.dtype,
+              {2, static_cast<std::int64_t>(plan_.staged_elements)});
 }
 
 Tensor Replica::parameter_at(int step, const FlatParameter* place) const {
   if (place == nullptr) return {};
-  if (!plan_.sharding.parameters) return FlatParameters::view(states_.parameters, *place);
+  if (!plan_.gathers_parameters()) return FlatParameters::view(states_.parameters, *place);
   for (std::size_t i = 0; i < plan_.gathers.size(); ++i) {
     const Gather& gather = plan_.gathers[i];
     if (gather.unit != place->block || step < gather.needed || step > gather.last) continue;
@@ -131,7 +180,7 @@ Tensor Replica::parameter_at(int step, const FlatParameter* place) const {
 
 Tensor Replica::gradient_at(const FlatParameter* place) const {
   if (place == nullptr) return {};
-  return FlatParameters::view(gradients_of(place->block),
+  return FlatParameters::view(gradients_written(place->block),
                               within(*place, plan_.flat.range(place->block)));
 }
 
@@ -164,6 +213,11 @@ void Replica::make_views() {
     if (i > 0) views.in = views_[i - 1].out;
     if (i > 0) views.din = views_[i - 1].dout;
     const Shape output = block.output(setup);
+    views.in_backward = views.in;
+    if (i > 0) {
+      views.in_backward.x =
+          view(plan_.blocks[i - 1].output_backward, setup.dtype, model_.block(i - 1).output(setup));
+    }
     views.out.x = view(requests.output, setup.dtype, output);
     views.dout.x = view(requests.output_gradient, setup.dtype, output);
     if (i == plan_.memory_maker) {
@@ -172,26 +226,32 @@ void Replica::make_views() {
     }
     views.out.memory = memory;
     views.dout.memory = memory_gradient_;
+    views.setup = setup.of(i);
     views.seed = seed_for(0, block.name());
   }
 }
 
 void Replica::initialise(std::uint64_t seed, int threads) {
-  const bool has_master = states_.master.data() != states_.parameters.data();
+  const bool has_master = plan_.setup.dtype != DType::kF32;
   zero_gradients();
-  fill_zero(states_.parameters);
-  if (has_master) fill_zero(states_.master);
-  zero_if_given(states_.moment);
-  zero_if_given(states_.variance);
-  zero_if_given(states_.velocity);
-  for (const FlatParameter& parameter : plan_.flat.all()) {
-    const StatePart part = part_of(parameter);
-    const auto fill = [&](const Tensor& values) {
-      if (!ops::is_given(values)) return;
-      fill_initial(values, parameter.initial, seed, parameter.name, threads, part.first);
-    };
-    fill(part.states.parameters);
-    if (has_master) fill(part.states.master);
+  zero_if_given(states_.parameters);
+  StateStream stream(*this, StateAccess::kWrite);
+  while (stream.next()) {
+    const States states = stream.states();
+    zero_if_given(states.master);
+    zero_if_given(states.parameters);
+    zero_if_given(states.moment);
+    zero_if_given(states.variance);
+    zero_if_given(states.velocity);
+    for_parameters_in(
+        plan_.flat, stream.block(), stream.range(),
+        [&](const FlatParameter& parameter, std::size_t first, FlatRange within) {
+          const States part = states.slice(within);
+          for (const Tensor& values : {part.parameters, has_master ? part.master : Tensor()}) {
+            if (!ops::is_given(values)) continue;
+            fill_initial(values, parameter.initial, seed, parameter.name, threads, first);
+          }
+        });
   }
 }
 
@@ -201,11 +261,13 @@ void Replica::zero_gradients() {
 }
 
 void Replica::round_parameters() {
-  if (states_.master.data() == states_.parameters.data()) return;
-  for (std::size_t block = 0; block < model_.size(); ++block) {
-    const States states = mine(block);
+  if (plan_.setup.dtype == DType::kF32) return;
+  StateStream stream(*this, StateAccess::kRound);
+  while (stream.next()) {
+    const States states = stream.states();
     if (!ops::is_given(states.master)) continue;
     ops_.run(ops::Cast{.from = states.master, .to = states.parameters});
+    if (state_file_) ops_.synchronize();
   }
   ops_.synchronize();
 }
@@ -228,7 +290,7 @@ Pass Replica::pass(std::size_t block, const Batch& batch, const MicroBatch& micr
                    bool training) {
   const BlockViews& views = views_[block];
   return {.ops = ops_,
-          .setup = plan_.setup,
+          .setup = views.setup,
           .batch = batch,
           .seed = seed_for(micro_batch.seed, views.seed),
           .step = micro_batch.step,
@@ -249,14 +311,14 @@ Pass Replica::pass(std::size_t block, const Batch& batch, const MicroBatch& micr
 
 void Replica::forward(std::size_t block, const Batch& batch, const MicroBatch& micro_batch,
                       bool training, const Tensor& logits) {
-  if (listener_ != nullptr) listener_->before_forward(block);
+  tell_before_forward(block);
   Pass pass = this->pass(block, batch, micro_batch, training);
   pass.tensors = views_[block].forward;
   pass.out = views_[block].out;
   if (block + 1 == model_.size()) pass.logits = logits;
   ops_.use_scratch(views_[block].scratch_forward);
   model_.block(block).forward(pass);
-  if (listener_ != nullptr) listener_->after_forward(block);
+  tell_after_forward(block);
 }
 
 void Replica::backward(std::size_t block, const Batch& batch, const MicroBatch& micro_batch) {
@@ -264,10 +326,11 @@ void Replica::backward(std::size_t block, const Batch& batch, const MicroBatch& 
   const BlockViews& views = views_[block];
   Pass pass = this->pass(block, batch, micro_batch, true);
   pass.parameters = views.parameters_backward;
+  pass.in = views.in_backward;
   pass.tensors = views.backward;
   ops_.use_scratch(views.scratch_backward);
-  if (plan_.setup.recompute == Recompute::kSelective) model_.block(block).restore(pass);
-  if (plan_.setup.recompute == Recompute::kFull) model_.block(block).forward(pass);
+  if (views.setup.recompute == Recompute::kSelective) model_.block(block).restore(pass);
+  if (views.setup.recompute == Recompute::kFull) model_.block(block).forward(pass);
   pass.gradients = views.gradients;
   pass.dout = views.dout;
   pass.din = views.din;
@@ -310,6 +373,10 @@ Tensor Replica::parameter(std::string_view name) const {
 
 Tensor Replica::gradient(std::string_view name) const {
   return FlatParameters::view(states_.gradients, plan_.flat.find(name));
+}
+
+void Replica::before_change_of_all() const {
+  for (std::size_t block = 0; block < model_.size(); ++block) before_change(block);
 }
 
 double sum_of(const Tensor& losses) {

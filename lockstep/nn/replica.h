@@ -7,13 +7,16 @@
 //   replica.zero_gradients();
 //   Tensor losses = replica.forward_backward(batch, {.step = 1, .loss_factor = 1.f / targets});
 //
-// It takes plan.layout.bytes once, at construction, and nothing more but the memory it is given.
+// It takes plan.layout.bytes on the device and plan.host_layout.bytes on the host once, at
+// construction, and nothing more but the memory it is given. What the plan has in other tiers than
+// the device is moved by a listener (parallel/offload/tier_mover.h).
 // Gradients add up over micro-batches until zero_gradients(). What a call computed is there after
 // Ops::synchronize(). One thread at a time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -21,6 +24,7 @@
 
 #include "lockstep/nn/block_listener.h"
 #include "lockstep/nn/memory_plan.h"
+#include "lockstep/nn/state_reader.h"
 #include "lockstep/tensor/arena.h"
 
 namespace lockstep::nn {
@@ -52,12 +56,23 @@ struct StatePart {
   States states;          // absent where it holds nothing of it
 };
 
+// Memory that a replica is given, and what counts the memory it takes. All outlive it.
+struct ReplicaMemory {
+  // What other workers see: MemoryPlan::seen_bytes(), first those of the device.
+  std::span<std::byte> seen = {};
+  MemoryBudget* device = nullptr;
+  MemoryBudget* host = nullptr;
+  // Where what lies in files goes. Nobody counts the bytes of the staging for it: the plan has them
+  // outside.
+  io::TierFileOptions file = {};
+};
+
 class Replica {
  public:
   // `ops` outlives the replica. Throws Error(kInvalidArgument) where the plan was not made for
-  // model and ops, or where `seen`, the memory that other workers see, has fewer bytes than
-  // plan.seen_layout; and what Arena throws where there is no room. `seen` outlives the replica.
-  Replica(Model model, MemoryPlan plan, Ops& ops, std::span<std::byte> seen = {});
+  // model and ops, or where memory.seen has fewer bytes than planned; and what Arena throws where
+  // there is no room.
+  Replica(Model model, MemoryPlan plan, Ops& ops, const ReplicaMemory& memory = {});
 
   const Model& model() const { return model_; }
   const MemoryPlan& plan() const { return plan_; }
@@ -90,15 +105,44 @@ class Replica {
   FlatRange my_range(std::size_t block) const;
   States mine(std::size_t block) const;
   StatePart part_of(const FlatParameter& parameter) const;
-  // Whole units of rows that are shared out: where a gather of the plan brings one to, and a
-  // block's gradients. The latter are a part of the row where that is whole.
+  // Whole units of rows that are shared out or elsewhere: where a gather of the plan brings one to,
+  // and a block's gradients. The latter are a part of the row where that is whole; where that lies
+  // in another tier, backward writes them elsewhere.
   Tensor gathered(std::size_t gather) const;
   Tensor gradients_of(std::size_t block) const;
+  Tensor gradients_written(std::size_t block) const;
+  // Of an absence of the plan, as bytes: on the device when it was made, away, and on the device
+  // when it is read.
+  struct AbsenceViews {
+    Tensor before, away, after;
+  };
+  AbsenceViews absence(std::size_t index) const;
+  // Pieces of rows on their way to where the optimizer computes; absent where none are.
+  Tensor staged_gradients() const;
+  Tensor staged_parameters() const;
+  // What of the optimizer's states lies in a file, in the order of its rows, which states() are
+  // then without (nn/state_stream.h passes over them); nullptr where nothing does.
+  RowFile* state_file() const { return state_file_.get(); }
+  std::span<Tensor States::*const> filed_rows() const { return filed_rows_; }
+  // What went there and came back so far, but for what others than a StateStream read.
+  io::TierTraffic filed_traffic() const;
   // f64, for an optimizer: as many as there are blocks, or more.
   Tensor sums_of_squares() const { return sums_of_squares_; }
   // One parameter by its full name, tied or not, and its gradient, of rows that are whole.
   Tensor parameter(std::string_view name) const;
   Tensor gradient(std::string_view name) const;
+
+  // For whoever runs the blocks' forward by itself, one after the other: what a block reads there,
+  // once the listener was told that it begins, until it was told that it ended.
+  std::span<const Tensor> parameters_in_forward(std::size_t block) const {
+    return views_.at(block).parameters;
+  }
+  void tell_before_forward(std::size_t block) const {
+    if (listener_ != nullptr) listener_->before_forward(block);
+  }
+  void tell_after_forward(std::size_t block) const {
+    if (listener_ != nullptr) listener_->after_forward(block);
+  }
 
   // What a block handed on in the last forward, while no later block's memory lies there: to be
   // looked at by a listener in after_forward(). Absent for the last block.
@@ -113,6 +157,15 @@ class Replica {
   // Hears of every block from now on; nullptr: nobody does. Not owned.
   void set_listener(BlockListener* listener) { listener_ = listener; }
 
+  // Who reads the states beside the steps from now on; nullptr: nobody does. Not owned.
+  void set_reader(StateReader* reader) { reader_ = reader; }
+  // Whoever changes the master copy of a block, or what an optimizer keeps of it, says so before:
+  // it returns when that has been read. The same of all blocks.
+  void before_change(std::size_t block) const {
+    if (reader_ != nullptr) reader_->before_change(block);
+  }
+  void before_change_of_all() const;
+
  private:
   struct BlockViews {
     std::vector<Tensor> parameters;  // in forward
@@ -123,12 +176,15 @@ class Replica {
     Tensor scratch_forward;
     Tensor scratch_backward;
     Flow in, out, dout, din;
+    Flow in_backward;
+    Setup setup;
     std::uint64_t seed = 0;  // from its name
   };
 
   Tensor view(std::size_t request, DType dtype, const Shape& shape) const;
   Tensor view(RowPlace place, DType dtype, const Shape& shape) const;
   void make_states();
+  void make_state_file(io::TierFileOptions options);
   void make_views();
   Tensor parameter_at(int step, const FlatParameter* place) const;
   Tensor gradient_at(const FlatParameter* place) const;
@@ -142,8 +198,13 @@ class Replica {
   MemoryPlan plan_;
   Ops& ops_;
   Arena arena_;
+  Arena host_arena_;
+  MemoryClaim seen_claim_;
+  MemoryClaim host_seen_claim_;
   std::span<std::byte> seen_;
   States states_;
+  std::unique_ptr<RowFile> state_file_;
+  std::vector<Tensor States::*> filed_rows_;
   Tensor sums_of_squares_;
   Tensor losses_;
   Tensor memory_gradient_;
@@ -151,6 +212,7 @@ class Replica {
   bool rows_apart_ = false;
   std::optional<RowGradient> row_gradient_;
   BlockListener* listener_ = nullptr;
+  StateReader* reader_ = nullptr;
 };
 
 // The sum of losses, in order and in f64, after Ops::synchronize().

@@ -37,7 +37,7 @@ void update(Ops& ops, const OptimizerOptions& options, const UpdateStep& step, c
   if (options.kind == OptimizerKind::kSgd) {
     ops.run(ops::Sgd{.master = range.master,
                      .gradient = range.gradient,
-                     .velocity = range.velocity,
+                     .velocity = options.momentum != 0 ? range.velocity : Tensor(),
                      .parameter = range.parameter,
                      .rate = step.rate,
                      .momentum = options.momentum,

@@ -17,6 +17,7 @@ StepStart agree_to_begin(Communicator& world, const StepStart& mine);
 struct StepTraffic {
   CommunicationThread::Cost cost;
   double exposed_seconds = 0;  // in which compute waited for it
+  std::uint64_t bytes_across = 0;
 };
 // `most_micro_batches` of one worker's share.
 StepSummary agree_to_end(Communicator& world, const StepEnd& mine, const StepTraffic& traffic,

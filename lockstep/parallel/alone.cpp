@@ -1,5 +1,6 @@
 #include "lockstep/parallel/alone.h"
 
+#include <cmath>
 #include <numeric>
 
 #include "lockstep/parallel/local_update.h"
@@ -11,6 +12,8 @@ Alone::Alone(Reduction reduction, std::int64_t most_micro_batches)
 
 void Alone::start(nn::Replica& replica) {
   replica_ = &replica;
+  mover_.start(replica, trace());
+  early_.start(replica, mover_, trace());
   if (reduction_ == Reduction::kTree)
     tree_ = TreeSum(replica.flat().elements(), most_micro_batches_);
 }
@@ -22,18 +25,45 @@ std::optional<Share> Alone::next(const StepPlan& plan, std::int64_t steps, std::
 
 void Alone::begin_micro_batch(std::int64_t index, std::int64_t count) {
   micro_batches_ = count;
-  const Tensor& gradients = replica_->states().gradients;
-  if (reduction_ == Reduction::kTree && index > 0) tree_.keep(gradients.as<float>(), index - 1);
-  if (reduction_ == Reduction::kTree || index == 0) replica_->zero_gradients();
+  is_last_ = index + 1 == count;
+  const bool tree = reduction_ == Reduction::kTree;
+  mover_.begin_micro_batch(!tree && index > 0);
+  if (tree && index > 0) tree_.keep(replica_->states().gradients.as<float>(), index - 1);
+  if ((tree || index == 0) && !mover_.moves_gradients()) replica_->zero_gradients();
+}
+
+void Alone::finish_tree(nn::FlatRange range) {
+  if (reduction_ != Reduction::kTree || range.elements == 0) return;
+  const Tensor part = replica_->states().slice(range).gradients;
+  tree_.finish(part.as<float>(), range.first, micro_batches_ - 1);
+}
+
+void Alone::after_backward(std::size_t block) {
+  mover_.after_backward(block);
+  if (!early_.is_on() || !is_last_) return;
+  replica_->ops().synchronize();
+  early_.push(block, [this, block] {
+    mover_.await_gradients(block);
+    finish_tree(replica_->flat().range(block));
+  });
+}
+
+void Alone::leave() noexcept {
+  early_.settle();
+  mover_.settle();
 }
 
 UpdateResult Alone::update(const UpdateRequest& request) {
   const TraceScope scope(trace(), {.lane = TraceLane::kCompute, .kind = "update"});
-  if (reduction_ == Reduction::kTree) {
-    replica_->ops().synchronize();
-    tree_.finish(replica_->states().gradients.as<float>(), 0, micro_batches_ - 1);
+  if (early_.is_on()) {
+    early_.finish();
+    const double norm = early_.norm();
+    return {.gradient_norm = norm, .skipped = !std::isfinite(norm)};
   }
-  return local_update(*replica_, request);
+  mover_.wait();
+  replica_->ops().synchronize();
+  finish_tree({0, replica_->flat().elements()});
+  return local_update(*replica_, mover_, request);
 }
 
 StepSummary Alone::end_step(const StepEnd& mine) {

@@ -10,7 +10,9 @@
 #include "lockstep/base/counter_rng.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/options.h"
+#include "lockstep/nn/state_stream.h"
 #include "lockstep/parallel/agreement.h"
+#include "lockstep/parallel/compression/own_momentum.h"
 #include "lockstep/parallel/gathered.h"
 #include "lockstep/parallel/local_update.h"
 
@@ -37,11 +39,12 @@ bool compresses(const ParallelOptions& options) {
 }
 
 // The order in which they are added up is not that of the tree, without overlap there is nothing to
-// win, and compressed the whole table is less than its rows.
+// win, compressed the whole table is less than its rows, and gradients that leave the device do so
+// as whole blocks.
 std::optional<TableRows> table_rows_for(const ParallelOptions& options, const Crew& crew,
                                         const nn::MemoryPlan& plan) {
   if (options.reduction == Reduction::kTree || !options.overlap || compresses(options) ||
-      crew.workers == 1) {
+      plan.has_gradients_in_flight() || crew.workers == 1) {
     return std::nullopt;
   }
   return TableRows::find(plan, crew.workers, crew.most_micro_batches > 1);
@@ -54,6 +57,11 @@ std::vector<Bucket> buckets_for(const ParallelOptions& options, const Crew& crew
                       size_of(plan.setup.gradient),
                       {.first = static_cast<std::size_t>(options.first_bucket_mb * kMegabyte),
                        .others = static_cast<std::size_t>(options.bucket_mb * kMegabyte)});
+}
+
+std::uint64_t bytes_to_send(const Bucket& bucket, DType gradients, int workers) {
+  const auto n = static_cast<std::uint64_t>(workers);
+  return 2 * (n - 1) * bucket.range.elements * size_of(gradients) / n;
 }
 
 }  // namespace
@@ -86,8 +94,18 @@ std::vector<Request> Ddp::memory(const ParallelOptions& options, const Crew& cre
   return requests;
 }
 
+Traffic Ddp::traffic(const ParallelOptions& options, const Crew& crew, const nn::MemoryPlan& plan) {
+  Traffic traffic;
+  for (const Bucket& bucket : buckets_for(options, crew, plan)) {
+    traffic.gradients += bytes_to_send(bucket, plan.setup.gradient, crew.workers);
+  }
+  if (const auto rows = table_rows_for(options, crew, plan)) traffic.rows = rows->bytes_to_send();
+  return traffic;
+}
+
 void Ddp::start(nn::Replica& replica) {
   replica_ = &replica;
+  mover_.start(replica, trace());
   if (options_.reduction == Reduction::kTree) {
     tree_ = TreeSum(replica.flat().elements(), most_micro_batches_);
   }
@@ -116,10 +134,13 @@ void Ddp::prepare_compression() {
 }
 
 void Ddp::broadcast_states() {
-  const nn::States& states = replica_->states();
-  for (const Tensor& row : {states.master, states.moment, states.variance, states.velocity}) {
-    if (!ops::is_given(row)) continue;
-    world_.broadcast(Data(row.data(), row.elements(), row.dtype()), 0);
+  nn::StateStream stream(*replica_, nn::StateAccess::kUpdate);
+  while (stream.next()) {
+    const nn::States states = stream.states();
+    for (const Tensor& row : {states.master, states.moment, states.variance, states.velocity}) {
+      if (!ops::is_given(row)) continue;
+      world_.broadcast(Data(row.data(), row.elements(), row.dtype()), 0);
+    }
   }
   replica_->round_parameters();
 }
@@ -127,9 +148,13 @@ void Ddp::broadcast_states() {
 // Names those that differ from the first.
 void Ddp::compare_parameters() {
   const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "compare parameters"});
-  const Tensor& row = replica_->states().master;
-  const std::string hash = content_hash({reinterpret_cast<const char*>(row.data()), row.bytes()});
-  const std::vector<std::string> all = gathered_texts(world_, hash);
+  ContentHash hash;
+  nn::StateStream stream(*replica_, nn::StateAccess::kRead, &nn::States::master);
+  while (stream.next()) {
+    const Tensor row = stream.states().master;
+    hash.add(std::span<const std::byte>(row.data(), row.bytes()));
+  }
+  const std::vector<std::string> all = gathered_texts(world_, hash.hex());
   std::vector<std::size_t> others;
   for (std::size_t i = 1; i < all.size(); ++i) {
     if (all[i] != all[0]) others.push_back(i);
@@ -158,10 +183,17 @@ StepStart Ddp::begin_step(const StepStart& mine) {
   return agree_to_begin(world_, mine);
 }
 
+void Ddp::expect_update(const UpdateRequest& request) {
+  for (CompressedAllReduce& one : compressed_) one.set_momentum(own_momentum(request.optimizer));
+}
+
 void Ddp::begin_micro_batch(std::int64_t index, std::int64_t count) {
   const bool tree = options_.reduction == Reduction::kTree;
+  mover_.begin_micro_batch(!tree && index > 0);
   if (tree && index > 0) tree_.keep(replica_->states().gradients.as<float>(), index - 1);
-  if (tree || index == 0) replica_->zero_gradients();
+  if ((tree || index == 0) && (!mover_.moves_gradients() || count == 0)) {
+    replica_->zero_gradients();
+  }
   micro_batches_ = count;
   is_last_ = index + 1 == count;
   replica_->set_rows_apart(is_last_ && table_rows_);
@@ -169,7 +201,13 @@ void Ddp::begin_micro_batch(std::int64_t index, std::int64_t count) {
   exposed_seconds_ = 0;
 }
 
+void Ddp::leave() noexcept {
+  thread_.settle();
+  mover_.settle();
+}
+
 void Ddp::after_backward(std::size_t block) {
+  mover_.after_backward(block);
   if (!is_last_ || !options_.overlap) return;
   reduce_ready(block);
   if (block > 0 || !table_rows_) return;
@@ -184,23 +222,22 @@ void Ddp::reduce_ready(std::size_t block) {
        ++next_bucket_) {
     if (!std::exchange(synchronized, true)) replica_->ops().synchronize();
     const Bucket& bucket = buckets_[next_bucket_];
-    if (options_.reduction == Reduction::kTree) {
+    if (options_.reduction == Reduction::kTree && !mover_.moves_gradients()) {
       const TraceScope scope(trace(), label_of(next_bucket_, TraceLane::kCompute, "add up"));
-      const Tensor part = replica_->states().slice(bucket.range).gradients;
-      tree_.finish(part.as<float>(), bucket.range.first, micro_batches_ - 1);
+      finish_tree(bucket);
     }
     thread_.push([this, index = next_bucket_] { return reduce(index); });
   }
 }
 
+void Ddp::finish_tree(const Bucket& bucket) {
+  const Tensor part = replica_->states().slice(bucket.range).gradients;
+  tree_.finish(part.as<float>(), bucket.range.first, micro_batches_ - 1);
+}
+
 Data Ddp::part_of_gradients(nn::FlatRange range) const {
   const Tensor part = replica_->states().slice(range).gradients;
   return {part.data(), part.elements(), part.dtype()};
-}
-
-std::uint64_t Ddp::bytes_to_send(const Bucket& bucket) const {
-  const auto n = static_cast<std::uint64_t>(workers());
-  return 2 * (n - 1) * bucket.range.elements * size_of(replica_->setup().gradient) / n;
 }
 
 TraceLabel Ddp::label_of(std::size_t bucket, TraceLane lane, std::string_view kind) const {
@@ -213,6 +250,11 @@ TraceLabel Ddp::label_of(std::size_t bucket, TraceLane lane, std::string_view ki
 
 std::uint64_t Ddp::reduce(std::size_t bucket) {
   TraceScope scope(trace(), label_of(bucket, TraceLane::kCommunication, "reduce"));
+  // Gradients are stored in the order in which buckets have them.
+  if (mover_.moves_gradients() && micro_batches_ > 0) {
+    mover_.await_gradients(buckets_[bucket].ready_after);
+    if (options_.reduction == Reduction::kTree) finish_tree(buckets_[bucket]);
+  }
   const Data data = part_of_gradients(buckets_[bucket].range);
   if (compresses(options_)) {
     const auto seed = random_word(static_cast<std::uint64_t>(step_), 0, bucket);
@@ -221,7 +263,7 @@ std::uint64_t Ddp::reduce(std::size_t bucket) {
   Call call = all_reduce(data);
   if (algorithm_ != kAutoAlgorithm) call.algorithm = algorithm_;
   group_->run(call);
-  return scope.sent(bytes_to_send(buckets_[bucket]));
+  return scope.sent(bytes_to_send(buckets_[bucket], replica_->setup().gradient, workers()));
 }
 
 std::uint64_t Ddp::exchange_rows() {
@@ -251,12 +293,20 @@ void Ddp::wait_for_buckets() {
 UpdateResult Ddp::traced_update(const UpdateRequest& request) {
   const TraceScope scope(trace(), {.lane = TraceLane::kCompute, .kind = "update"});
   if (table_rows_) table_rows_->add(*replica_);
-  return local_update(*replica_, request);
+  const bool has_momentum = workers() == 1 || !takes_own_momentum(options_.compression.compression);
+  if (has_momentum) return local_update(*replica_, mover_, request);
+  const optim::OptimizerOptions optimizer = without_momentum(request.optimizer);
+  return local_update(*replica_, mover_,
+                      {.optimizer = optimizer,
+                       .updates = request.updates,
+                       .rate = request.rate,
+                       .loss_scale = request.loss_scale});
 }
 
 UpdateResult Ddp::update(const UpdateRequest& request) {
   reduce_ready(0);
   wait_for_buckets();
+  mover_.wait();
   const UpdateResult result = traced_update(request);
   ++updates_;
   if (options_.check_every > 0 && updates_ % options_.check_every == 0) compare_parameters();

@@ -20,9 +20,11 @@
 #include "lockstep/parallel/communication_thread.h"
 #include "lockstep/parallel/compression/compressed_all_reduce.h"
 #include "lockstep/parallel/footprint.h"
+#include "lockstep/parallel/offload/tier_mover.h"
 #include "lockstep/parallel/options.h"
 #include "lockstep/parallel/strategy.h"
 #include "lockstep/parallel/table_rows.h"
+#include "lockstep/parallel/traffic.h"
 #include "lockstep/parallel/tree_sum.h"
 
 namespace lockstep::parallel {
@@ -43,27 +45,36 @@ class Ddp : public Strategy {
   static std::vector<Request> memory(const ParallelOptions& options, const Crew& crew,
                                      const nn::MemoryPlan& plan);
 
+  // What a worker sends in a step, where gradients are not compressed.
+  static Traffic traffic(const ParallelOptions& options, const Crew& crew,
+                         const nn::MemoryPlan& plan);
+
   void start(nn::Replica& replica) override;
   std::optional<Share> next(const StepPlan& plan, std::int64_t steps,
                             std::int64_t last_step) override;
   StepStart begin_step(const StepStart& mine) override;
+  void expect_update(const UpdateRequest& request) override;
   void begin_micro_batch(std::int64_t index, std::int64_t count) override;
+  void before_forward(std::size_t block) override { mover_.before_forward(block); }
+  void after_forward(std::size_t block) override { mover_.after_forward(block); }
+  void before_backward(std::size_t block) override { mover_.before_backward(block); }
   void after_backward(std::size_t block) override;
   UpdateResult update(const UpdateRequest& request) override;
   StepSummary end_step(const StepEnd& mine) override;
   std::vector<Residual> residuals() override;
-  void leave() noexcept override { thread_.settle(); }
+  TierMover* mover() override { return &mover_; }
+  void leave() noexcept override;
 
  private:
   void broadcast_states();
   void compare_parameters();
   void reduce_ready(std::size_t block);
+  void finish_tree(const Bucket& bucket);
   std::uint64_t reduce(std::size_t bucket);
   std::uint64_t exchange_rows();
   void wait_for_buckets();
   UpdateResult traced_update(const UpdateRequest& request);
   TraceLabel label_of(std::size_t bucket, TraceLane lane, std::string_view kind) const;
-  std::uint64_t bytes_to_send(const Bucket& bucket) const;
   Crew crew() const { return {workers(), worker(), most_micro_batches_}; }
   void prepare_compression();
   Data part_of_gradients(nn::FlatRange range) const;
@@ -92,6 +103,7 @@ class Ddp : public Strategy {
   double exposed_seconds_ = 0;
   std::int64_t updates_ = 0;  // since the start
 
+  TierMover mover_;
   CommunicationThread thread_;  // last, to end before what its tasks use
 };
 

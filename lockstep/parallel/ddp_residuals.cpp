@@ -14,14 +14,17 @@ std::vector<Residual> Ddp::residuals() {
   std::vector<Residual> parts;
   const auto own = static_cast<std::size_t>(worker());
   for (std::size_t i = 0; i < compressed_.size(); ++i) {
-    const std::span<float> all = compressed_[i].residual();
-    if (all.empty()) continue;
+    const CompressedAllReduce& one = compressed_[i];
+    if (one.residual().empty()) continue;
     const nn::FlatRange range = buckets_[i].range;
     const BucketShards shards{range.elements, static_cast<std::size_t>(workers())};
-    parts.push_back({.range = range, .values = all.first(range.elements)});
+    parts.push_back({.range = range, .values = one.residual()});
+    if (!one.velocity().empty()) {
+      parts.push_back({.range = range, .values = one.velocity(), .row = Residual::Row::kVelocity});
+    }
     parts.push_back({.range = {range.first + shards.begin(own), shards.size(own)},
-                     .values = all.subspan(range.elements, shards.size(own)),
-                     .of_sums = true});
+                     .values = one.residual_of_sums().first(shards.size(own)),
+                     .row = Residual::Row::kSums});
   }
   return parts;
 }

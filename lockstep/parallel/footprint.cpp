@@ -2,6 +2,7 @@
 
 #include "lockstep/parallel/ddp.h"
 #include "lockstep/parallel/server/parameter_server.h"
+#include "lockstep/parallel/zero/exchange.h"
 #include "lockstep/parallel/zero/zero.h"
 
 namespace lockstep::parallel {
@@ -12,10 +13,11 @@ nn::Sharding sharding_of(const ParallelOptions& options, const Crew& crew) {
   return {.workers = crew.workers, .worker = crew.worker, .seen = true};
 }
 
-std::vector<Request> memory_of(const ParallelOptions& options,
-                               const optim::OptimizerOptions& optimizer, const Crew& crew,
-                               const nn::MemoryPlan& plan) {
-  std::vector<Request> requests;
+void add_memory(const ParallelOptions& options, const optim::OptimizerOptions& optimizer,
+                const Crew& crew, nn::MemoryPlan& plan) {
+  // What adds up rows of gradients lies where they do.
+  const bool on_device = plan.tiers.gradients == Tier::kDevice;
+  std::vector<Request>& requests = on_device ? plan.outside : plan.host_outside;
   if (options.reduction == Reduction::kTree) {
     requests.push_back({.name = "tree",
                         .group = kCommunicationGroup,
@@ -32,9 +34,10 @@ std::vector<Request> memory_of(const ParallelOptions& options,
     more = server_memory(job, plan, crew);
   } else if (crew.workers > 1 && options.zero == 0) {
     more = Ddp::memory(options, crew, plan);
+  } else if (crew.workers > 1) {
+    more = exchange_memory(options, crew, plan);
   }
   requests.insert(requests.end(), more.begin(), more.end());
-  return requests;
 }
 
 }  // namespace lockstep::parallel

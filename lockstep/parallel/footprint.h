@@ -22,10 +22,10 @@ struct Crew {
 // What of the states is shared out among workers, and seen by them.
 nn::Sharding sharding_of(const ParallelOptions& options, const Crew& crew);
 
-// What a worker's strategy takes, a server beside it included, as requests of the group
-// kCommunicationGroup. `plan` was made with that sharding.
-std::vector<Request> memory_of(const ParallelOptions& options,
-                               const optim::OptimizerOptions& optimizer, const Crew& crew,
-                               const nn::MemoryPlan& plan);
+// Adds what a worker's strategy takes, a server beside it included, to what the plan has outside,
+// in the group kCommunicationGroup and those of parallel/zero/exchange.h. `plan` was made with that
+// sharding.
+void add_memory(const ParallelOptions& options, const optim::OptimizerOptions& optimizer,
+                const Crew& crew, nn::MemoryPlan& plan);
 
 }  // namespace lockstep::parallel

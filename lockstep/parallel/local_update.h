@@ -1,18 +1,26 @@
 // An optimizer's step over a whole replica whose gradients are complete.
+//
+// It is computed in the tier of the optimizer's states (nn/tiers.h). Gradients and parameters that
+// lie in another one come and go piece by piece, the next piece while one is computed:
+//
+//   compute   |           | update 0    | update 1             | update 2 ...
+//   mover     | fetch 0   | fetch 1     | store 0, fetch 2     | store 1, ...
 #pragma once
 
 #include "lockstep/nn/replica.h"
+#include "lockstep/parallel/offload/tier_mover.h"
 #include "lockstep/parallel/strategy.h"
 
 namespace lockstep::parallel {
 
 // Takes the norm of all gradients, clips, moves the master copy and rounds the parameters. Changes
 // nothing where a gradient is infinite or no number. Done on return.
-UpdateResult local_update(nn::Replica& replica, const UpdateRequest& request);
+UpdateResult local_update(nn::Replica& replica, TierMover& mover, const UpdateRequest& request);
 
 // The second half for this worker's part of one block, where the norm is known: moves the master
-// copy and rounds the parameters. Done after Ops::synchronize().
-void update_mine(nn::Replica& replica, std::size_t block, const UpdateRequest& request,
-                 double gradient_norm);
+// copy and rounds the parameters, by the replica's operations or others of the tier where it is
+// computed. Done after Ops::synchronize().
+void update_mine(nn::Replica& replica, Ops& ops, TierMover& mover, std::size_t block,
+                 const UpdateRequest& request, double gradient_norm);
 
 }  // namespace lockstep::parallel

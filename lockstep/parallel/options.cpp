@@ -12,11 +12,39 @@ namespace {
 
 constexpr std::string_view kStrategyNames[] = {"ddp", "parameter_server"};
 constexpr std::string_view kReductionNames[] = {"fast", "tree"};
+constexpr std::string_view kExactnessNames[] = {"exact", "int8", "int4"};
 
 // These add up neighbours first, then pairs, then fours: the tree of parallel/tree_sum.h.
 constexpr std::string_view kTreeAlgorithms[] = {"rabenseifner", "butterfly"};
 
+void check_zero_plus_plus(const ParallelOptions& options) {
+  const std::string setting = zero_plus_plus(options);
+  if (setting.empty()) return;
+  const bool of_parameters = options.secondary || options.gather_weights != Exactness::kExact;
+  if (options.zero < (of_parameters ? 3 : 1)) {
+    fail(ErrorCode::kInvalidArgument,
+         "{} is about {} that workers share out; with parallel.zero = {} they share out none. Set "
+         "parallel.zero = 3, or leave it out",
+         setting, of_parameters ? "parameters" : "gradients", options.zero);
+  }
+  if (options.partition == nn::Partition::kLayer) {
+    fail(ErrorCode::kUnsupported,
+         "{} cannot be had with parallel.partition = \"layer\": it takes an equal part of every "
+         "block at every worker. Use parallel.partition = \"tensor\"",
+         setting);
+  }
+  const bool quantises =
+      options.gather_weights != Exactness::kExact || options.reduce_gradients != Exactness::kExact;
+  if (quantises && options.reduction == Reduction::kTree) {
+    fail(ErrorCode::kInvalidArgument,
+         "parallel.reduction = \"tree\" gives the same bits for any number of workers, but {} does "
+         "not; leave one of them out",
+         setting);
+  }
+}
+
 void check_zero(const ParallelOptions& options) {
+  check_zero_plus_plus(options);
   if (options.zero == 0) return;
   if (options.strategy != StrategyKind::kDdp) {
     fail(ErrorCode::kInvalidArgument,
@@ -47,6 +75,28 @@ std::string_view name(Reduction reduction) {
   return kReductionNames[static_cast<std::size_t>(reduction)];
 }
 
+std::string_view name(Exactness exactness) {
+  return kExactnessNames[static_cast<std::size_t>(exactness)];
+}
+
+std::string zero_plus_plus(const ParallelOptions& options) {
+  if (options.gather_weights != Exactness::kExact) {
+    return fmt::format("parallel.gather_weights = \"{}\"", name(options.gather_weights));
+  }
+  if (options.secondary) return "parallel.secondary = true";
+  if (options.reduce_gradients != Exactness::kExact) {
+    return fmt::format("parallel.reduce_gradients = \"{}\"", name(options.reduce_gradients));
+  }
+  return "";
+}
+
+void fail_spread(const ParallelOptions& options) {
+  fail(ErrorCode::kUnsupported,
+       "{} takes as many ranks on every machine, numbered one machine's after the other's; these "
+       "are spread otherwise. Start as many on each, or leave it out",
+       zero_plus_plus(options));
+}
+
 int workers_of(const ParallelOptions& options, int ranks) {
   return ranks > 1 && has_own_servers(options) ? worker_count(options.server, ranks) : ranks;
 }
@@ -72,6 +122,8 @@ std::string all_reduce_algorithm(const ParallelOptions& options, int workers) {
 
 void check(const ParallelOptions& options, int workers) {
   check_zero(options);
+  const bool is_even = workers % options.machines == 0;
+  if (workers > 1 && !is_even && !zero_plus_plus(options).empty()) fail_spread(options);
   if (options.algorithm != kAutoAlgorithm) {
     schedule::find_algorithm(Collective::kAllReduce, options.algorithm);
   }
@@ -111,6 +163,15 @@ void bind(Config& config, ParallelOptions& options) {
   config.bind("parallel.hold_gradients", options.hold_gradients,
               "With zero = 2 or 3 and several micro-batches a step: keep whole gradients until the "
               "last one instead of adding up after each: sends less, takes more memory.");
+  config.bind("parallel.gather_weights", options.gather_weights, kExactnessNames,
+              "With zero = 3, how parameters are written when they are gathered: exact, or in "
+              "blocks of integers of 8 or 4 bits with a scale each (ZeRO++).");
+  config.bind("parallel.secondary", options.secondary,
+              "With zero = 3, whether every machine keeps all parameters, as they were gathered, "
+              "shared out among its workers, so that they cross between machines once a step.");
+  config.bind("parallel.reduce_gradients", options.reduce_gradients, kExactnessNames,
+              "With zero, how gradients that a machine has added up are written on their way to "
+              "other machines: exact, or in such blocks of integers.");
   bind(config, options.compression);
   bind(config, options.server);
   config.bind("parallel.check_every", options.check_every,

@@ -20,8 +20,16 @@ enum class Reduction : std::uint8_t {
   kTree,  // one fixed tree over the micro-batches of a step: the same with 1, 2, 4, 8 ... workers
 };
 
+// How parts of a model are written on their way between workers (parallel/zero/part_wire.h).
+enum class Exactness : std::uint8_t {
+  kExact,
+  kInt8,  // blocks of integers of 8 bits with a scale each; kInt4: of 4
+  kInt4,
+};
+
 std::string_view name(StrategyKind strategy);  // "ddp", "parameter_server"
 std::string_view name(Reduction reduction);    // "fast", "tree"
+std::string_view name(Exactness exactness);    // "exact", "int8", "int4"
 
 struct ParallelOptions {
   StrategyKind strategy = StrategyKind::kDdp;
@@ -34,9 +42,15 @@ struct ParallelOptions {
   nn::Partition partition = nn::Partition::kTensor;
   int most_gathered = 2;        // blocks' parameters at once
   bool hold_gradients = false;  // until the last micro-batch
+  Exactness gather_weights = Exactness::kExact;
+  Exactness reduce_gradients = Exactness::kExact;  // across machines
+  bool secondary = false;                          // a copy of parameters in every machine
   CompressionOptions compression;
   ServerOptions server;
   int check_every = 100;  // steps between comparisons of all workers' parameters; 0: never
+
+  // No setting: the machines that workers are on, which whoever starts them knows.
+  int machines = 1;
 };
 
 // Whether the last ranks of a job are servers and nothing else.
@@ -47,6 +61,11 @@ inline bool has_own_servers(const ParallelOptions& options) {
 
 // How many of a job's ranks are workers. Throws Error(kInvalidArgument) where servers leave none.
 int workers_of(const ParallelOptions& options, int ranks);
+
+// The first setting of ZeRO++ that is not as it is by default, as text; empty: none.
+std::string zero_plus_plus(const ParallelOptions& options);
+// That it cannot be had with workers spread over machines as they are.
+[[noreturn]] void fail_spread(const ParallelOptions& options);
 
 // What gradients are all-reduced with: "auto" or an algorithm's name. Throws
 // Error(kInvalidArgument) for one that does not add up in the order of the reduction, and for

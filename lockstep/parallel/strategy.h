@@ -31,6 +31,8 @@
 
 namespace lockstep::parallel {
 
+class TierMover;
+
 // How the sequences of a step fall into micro-batches and these onto workers: in order, each worker
 // a run of them, the first ones one more where they do not come out even.
 struct StepPlan {
@@ -74,6 +76,8 @@ struct StepCost {
   double communication_seconds = 0;  // in which something was under way
   double exposed_seconds = 0;        // of these, in which compute waited for it
   std::uint64_t bytes_sent = 0;
+  std::uint64_t bytes_across =
+      0;                 // of parameters and gradients to other machines, as they went out
   double staleness = 0;  // updates of others that its gradients did not know of
   bool known = true;     // false: nothing was heard of that worker, or it is gone
 };
@@ -88,11 +92,15 @@ struct StepSummary {
 
 // A part of what error feedback (parallel/compression/codec.h) has kept back of gradients.
 struct Residual {
+  enum class Row : std::uint8_t {
+    kGradients,  // of this worker's own: every worker has one of each element
+    kVelocity,   // their average (parallel/compression/own_momentum.h), likewise
+    kSums,       // of sums over workers: one worker has it
+  };
+
   nn::FlatRange range;      // in the row of parameters
   std::span<float> values;  // of these elements
-  // Of this worker's own gradients: every worker has one of each element. Or of sums over workers:
-  // one worker has it.
-  bool of_sums = false;
+  Row row = Row::kGradients;
 };
 
 class Strategy : public nn::BlockListener {
@@ -138,8 +146,12 @@ class Strategy : public nn::BlockListener {
   virtual std::vector<Residual> residuals() { return {}; }
 
   // Before the replica of start() goes, however the run ends: what went on beside compute has
-  // ended, and nothing touches the replica any more. Nothing but the destructor follows.
+  // ended, and nothing touches the replica any more. Nothing but the destructor follows, or this
+  // once more.
   virtual void leave() noexcept {}
+
+  // What moves between tiers; nullptr where nothing does.
+  virtual TierMover* mover() { return nullptr; }
 
   // What this worker does when; off unless somebody has it keep(). Steps and blocks are the
   // trainer's to tell, communication and waiting for it the strategy's.

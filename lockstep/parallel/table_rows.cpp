@@ -79,7 +79,13 @@ std::uint64_t TableRows::exchange(Communicator& workers, const nn::RowGradient& 
   };
   gather(mine.tokens, all_tokens());
   gather(mine.rows, all_rows());
-  return (workers_ - 1) * (mine.tokens.bytes() + mine.rows.bytes());
+  return bytes_to_send();
+}
+
+std::uint64_t TableRows::bytes_to_send() const {
+  const auto rows = static_cast<std::uint64_t>(rows_);
+  const std::uint64_t row = static_cast<std::uint64_t>(width_) * size_of(dtype_);
+  return (workers_ - 1) * rows * (sizeof(std::int32_t) + row);
 }
 
 void TableRows::add(nn::Replica& replica) const {

@@ -30,6 +30,8 @@ class TableRows {
   std::size_t bytes() const;  // that exchange() needs in all
   void set_memory(SymmetricBuffer memory) { memory_ = std::move(memory); }
 
+  std::uint64_t bytes_to_send() const;  // by one worker in a step
+
   // Of the last backward. Returns the bytes sent.
   std::uint64_t exchange(Communicator& workers, const nn::RowGradient& mine) const;
   // Afterwards, when the table's other part has been reduced.

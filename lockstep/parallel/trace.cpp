@@ -12,7 +12,8 @@
 namespace lockstep::parallel {
 
 std::string_view name(TraceLane lane) {
-  constexpr std::string_view kNames[kTraceLanes] = {"step", "compute", "communication", "waiting"};
+  constexpr std::string_view kNames[kTraceLanes] = {"step",    "compute", "communication",
+                                                    "waiting", "tiers",   "host"};
   return kNames[static_cast<std::size_t>(lane)];
 }
 

@@ -26,9 +26,11 @@ enum class TraceLane : std::uint8_t {
   kCompute,        // blocks' forward and backward, the update
   kCommunication,  // what is sent and received, beside compute
   kWaiting,        // in which compute stands still
+  kTiers,          // what is copied between tiers, beside compute
+  kHost,           // what the host updates, beside compute
 };
-inline constexpr std::size_t kTraceLanes = 4;
-std::string_view name(TraceLane lane);  // "step", "compute", "communication", "waiting"
+inline constexpr std::size_t kTraceLanes = 6;
+std::string_view name(TraceLane lane);  // "step", "compute", "communication", "waiting", ...
 
 struct TraceSpan {
   TraceLane lane = TraceLane::kCompute;

@@ -27,10 +27,10 @@ void check(std::span<const Request> requests, const Layout& layout) {
 
 }  // namespace
 
-Arena::Arena(std::vector<Request> requests, Layout layout, Device device)
+Arena::Arena(std::vector<Request> requests, Layout layout, Device device, MemoryBudget* budget)
     : requests_(std::move(requests)), layout_(std::move(layout)) {
   check(requests_, layout_);
-  buffer_ = Buffer(layout_.bytes, device);
+  buffer_ = Buffer(layout_.bytes, device, budget);
 }
 
 Arena::Arena(std::vector<Request> requests, Device device)

@@ -18,7 +18,8 @@ class Arena {
   Arena() = default;  // no requests, no bytes
   // Throws Error(kInvalidArgument) where `layout` was not planned for the requests, and what Buffer
   // throws where there is no room.
-  Arena(std::vector<Request> requests, Layout layout, Device device = {});
+  Arena(std::vector<Request> requests, Layout layout, Device device = {},
+        MemoryBudget* budget = nullptr);
   // Plans the layout.
   explicit Arena(std::vector<Request> requests, Device device = {});
 

@@ -6,9 +6,10 @@
 
 namespace lockstep {
 
-Buffer::Buffer(std::size_t bytes, Device device) : bytes_(bytes), device_(device) {
+Buffer::Buffer(std::size_t bytes, Device device, MemoryBudget* budget)
+    : bytes_(bytes), device_(device), claim_(budget, bytes) {
   DeviceMemory& memory = memory_of(device);
-  if (bytes > 0) data_ = memory.allocate(bytes, kAlignment);
+  if (bytes > 0) data_ = memory.allocate(bytes, bytes < kPage ? kAlignment : kPage);
 }
 
 Buffer::~Buffer() {
@@ -18,13 +19,15 @@ Buffer::~Buffer() {
 Buffer::Buffer(Buffer&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       bytes_(std::exchange(other.bytes_, 0)),
-      device_(other.device_) {}
+      device_(other.device_),
+      claim_(std::move(other.claim_)) {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   Buffer taken(std::move(other));
   std::swap(data_, taken.data_);
   std::swap(bytes_, taken.bytes_);
   std::swap(device_, taken.device_);
+  std::swap(claim_, taken.claim_);
   return *this;
 }
 

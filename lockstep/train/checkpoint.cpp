@@ -13,6 +13,7 @@
 #include "lockstep/io/staged_folder.h"
 #include "lockstep/train/manifest.h"
 #include "lockstep/train/state_tensors.h"
+#include "lockstep/train/unfinished_checkpoint.h"
 
 namespace lockstep::train {
 namespace {
@@ -61,55 +62,6 @@ void make_synced_folder(const fs::path& folder) {
   io::sync_folder(parent);
 }
 
-// All but the states, of which the manifest has the files already.
-void write_rest(const fs::path& folder, Manifest manifest, const CheckpointExtras& extras) {
-  const auto add = [&](std::string_view name, std::string_view text) {
-    manifest.files[std::string(name)] = io::write_synced(folder / name, text);
-  };
-  add(kConfigFile, extras.config);
-  if (!extras.tokenizer.empty()) add(kTokenizerFile, extras.tokenizer);
-  if (extras.write_residuals) {
-    manifest.files[std::string(kResidualsFile)] = extras.write_residuals(folder / kResidualsFile);
-  }
-  io::write_synced(folder / kManifestFile, format_manifest(manifest));
-}
-
-void write_checkpoint(const fs::path& folder, const nn::FlatParameters& flat,
-                      const nn::States& states, const CheckpointExtras& extras) {
-  Manifest manifest{.state = extras.state, .files = {}};
-  const io::SafetensorsParts parts = io::safetensors_parts(state_tensors(flat, states));
-  manifest.files[std::string(kStatesFile)] =
-      io::write_synced(folder / kStatesFile, parts.header, parts.data);
-  write_rest(folder, std::move(manifest), extras);
-}
-
-// What a worker holds, as its file; said to the others as text.
-std::string write_mine(const fs::path& file, const nn::Replica& replica) {
-  const io::SafetensorsParts parts = io::parted_safetensors(state_parts(replica));
-  const io::FileHash hash = io::write_synced(file, parts.header, parts.data);
-  return fmt::format("{} {}", hash.bytes, hash.hash);
-}
-
-io::FileHash parse_hash(std::string_view text) {
-  io::FileHash hash;
-  const std::size_t space = std::min(text.find(' '), text.size());
-  const auto [end, error] = std::from_chars(text.data(), text.data() + space, hash.bytes);
-  if (error != std::errc() || space == text.size()) {
-    fail(ErrorCode::kProtocol, "'{}' is no size and hash of a file of states", text);
-  }
-  hash.hash = text.substr(space + 1);
-  return hash;
-}
-
-// Whether a folder that the leader has just made is there for this worker.
-void check_is_seen(const fs::path& folder, ErrorCode code) {
-  if (is_folder(folder)) return;
-  fail(code,
-       "{} is not there, though rank 0 has just made it. Where workers share out their states, "
-       "run.dir is on storage that all of them see",
-       folder.string());
-}
-
 }  // namespace
 
 void bind(Config& config, CheckpointOptions& options) {
@@ -120,6 +72,8 @@ void bind(Config& config, CheckpointOptions& options) {
               {.min = 1});
   config.bind("checkpoint.keep_every", options.keep_every,
               "Checkpoints of steps that this divides stay for good; 0: none.", {.min = 0});
+  config.bind("checkpoint.overlap", options.overlap,
+              "Write checkpoints while steps go on; the last one of a run is waited for.");
 }
 
 CheckpointFolder::CheckpointFolder(fs::path run) : run_(std::move(run)) {
@@ -152,17 +106,16 @@ fs::path CheckpointFolder::path(std::int64_t step) const {
 
 void CheckpointFolder::save(const nn::Replica& replica, const CheckpointExtras& extras,
                             const CheckpointOptions& keep) {
-  save(replica.flat(), replica.states(), extras, keep);
+  UnfinishedCheckpoint checkpoint(*this, extras.state.steps);
+  const io::FileHash hash = checkpoint.write(replica);
+  checkpoint.commit(extras, keep, std::span(&hash, 1));
 }
 
 void CheckpointFolder::save(const nn::FlatParameters& flat, const nn::States& states,
                             const CheckpointExtras& extras, const CheckpointOptions& keep) {
-  make_synced_folder(run_ / kCheckpoints);
-  io::remove_stale(run_ / kCheckpoints);
-  io::StagedFolder staged(path(extras.state.steps));
-  write_checkpoint(staged.path(), flat, states, extras);
-  staged.commit();
-  remove_old(extras.state.steps, keep);
+  UnfinishedCheckpoint checkpoint(*this, extras.state.steps);
+  const io::FileHash hash = checkpoint.write(io::safetensors_parts(state_tensors(flat, states)));
+  checkpoint.commit(extras, keep, std::span(&hash, 1));
 }
 
 void CheckpointFolder::remove_old(std::int64_t newest, const CheckpointOptions& keep) const {
@@ -203,27 +156,13 @@ void CheckpointFolder::check_seen_by_all(RunGroup group) const {
 
 void CheckpointFolder::save_by_all(const nn::Replica& replica, const CheckpointExtras& extras,
                                    const CheckpointOptions& keep, RunGroup group) {
-  if (extras.write_residuals) {
-    fail(ErrorCode::kUnsupported, "residuals are not kept where workers share out their states");
-  }
-  std::optional<io::StagedFolder> staged;  // the leader's, which takes it away if this throws
-  const fs::path folder = stage_by_all(path(extras.state.steps), group, staged);
-  std::string mine;
+  UnfinishedCheckpoint checkpoint(*this, extras.state.steps, group);
+  io::FileHash mine;
+  group.together([&] { mine = checkpoint.write(replica); });
+  std::vector<io::FileHash> hashes;
+  for (const std::string& text : group.texts(packed(mine))) hashes.push_back(unpacked_hash(text));
   group.together([&] {
-    check_is_seen(folder, ErrorCode::kSystem);
-    mine = write_mine(folder / states_file_of(group.rank(), group.size()), replica);
-  });
-  const std::vector<std::string> hashes = group.texts(mine);
-  group.together([&] {
-    if (!group.leads()) return;
-    Manifest manifest{.state = extras.state, .files = {}};
-    for (int i = 0; i < group.size(); ++i) {
-      manifest.files[states_file_of(i, group.size())] =
-          parse_hash(hashes[static_cast<std::size_t>(i)]);
-    }
-    write_rest(staged->path(), std::move(manifest), extras);
-    staged->commit();
-    remove_old(extras.state.steps, keep);
+    if (group.leads()) checkpoint.commit(extras, keep, hashes);
   });
 }
 

@@ -51,9 +51,10 @@ namespace lockstep::train {
 inline constexpr std::string_view kCheckpoints = "checkpoints";
 
 struct CheckpointOptions {
-  int every = 1000;    // steps; 0: only at the end, and when the run is interrupted
-  int keep_last = 2;   // the newest so many stay
-  int keep_every = 0;  // those of steps that this divides stay for good; 0: none
+  int every = 1000;     // steps; 0: only at the end, and when the run is interrupted
+  int keep_last = 2;    // the newest so many stay
+  int keep_every = 0;   // those of steps that this divides stay for good; 0: none
+  bool overlap = true;  // they are written while steps go on; the last of a run is waited for
 };
 // Declares the keys checkpoint.*.
 void bind(Config& config, CheckpointOptions& options);
@@ -63,8 +64,6 @@ struct CheckpointExtras {
   TrainState state;
   std::string config;     // resolved, as TOML
   std::string tokenizer;  // its json(); empty: none
-  // Writes kResidualsFile, where there are any.
-  std::function<io::FileHash(const std::filesystem::path& file)> write_residuals = {};
 };
 
 using Warn = std::function<void(const std::string&)>;
@@ -90,7 +89,7 @@ class CheckpointFolder {
 
   // The same of workers that share out their states; all of them call it. Where one cannot write
   // its file, nobody has saved: all throw Error(kSystem), which names the rank. What the
-  // communicator throws where one of them is gone comes through. There are no residuals.
+  // communicator throws where one of them is gone comes through.
   void save_by_all(const nn::Replica& replica, const CheckpointExtras& extras,
                    const CheckpointOptions& keep, RunGroup group);
   // Whether that can be done: throws Error(kInvalidArgument) at all of them where one does not see
@@ -113,6 +112,7 @@ class CheckpointFolder {
   std::optional<std::filesystem::path> residuals_of(std::int64_t step) const;
 
  private:
+  friend class UnfinishedCheckpoint;
   // The leader makes a folder that becomes `target`; where that is for this worker.
   std::filesystem::path stage_by_all(const std::filesystem::path& target, RunGroup group,
                                      std::optional<io::StagedFolder>& staged) const;

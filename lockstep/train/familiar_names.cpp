@@ -61,6 +61,8 @@ constexpr FamiliarName kSameMeaning[] = {
     {"fp16.loss_scale_window", "loss_scale.patience"},
     {"zero_optimization.stage", "parallel.zero"},
     {"zero_optimization.overlap_comm", "parallel.overlap"},
+    {"zero_optimization.offload_optimizer.nvme_path", "offload.folder"},
+    {"zero_optimization.offload_param.nvme_path", "offload.folder"},
 };
 
 // Whatever they say, the same is learned: what is shown and where, how data is fetched, how memory
@@ -94,7 +96,13 @@ constexpr std::string_view kNoEffect[] = {"do_train",
                                           "zero_optimization.reduce_bucket_size",
                                           "zero_optimization.allgather_partitions",
                                           "zero_optimization.allgather_bucket_size",
-                                          "zero_optimization.round_robin_gradients"};
+                                          "zero_optimization.round_robin_gradients",
+                                          "zero_optimization.offload_optimizer.pin_memory",
+                                          "zero_optimization.offload_optimizer.buffer_count",
+                                          "zero_optimization.offload_optimizer.fast_init",
+                                          "zero_optimization.offload_param.pin_memory",
+                                          "zero_optimization.offload_param.buffer_count",
+                                          "zero_optimization.offload_param.buffer_size"};
 
 // Names that may say one thing alone, which is what is done anyway.
 struct OnlyValue {
@@ -226,11 +234,32 @@ Config::Translate nth_of_list(std::size_t n) {
   };
 }
 
+// DeepSpeed's "none", "cpu" and "nvme"
+Words tier(std::string_view text) {
+  const std::string where = lower(text);
+  if (where == "auto") return std::nullopt;
+  if (where == "none") return "device";
+  if (where == "cpu") return "host";
+  return where == "nvme" ? "file" : where;
+}
+
+// Its optimizer on the host takes the gradients there with it; files hold no gradients.
+Words tier_of_gradients(std::string_view text) {
+  const Words where = tier(text);
+  return where == "file" ? Words("host") : where;
+}
+
 // DeepSpeed gives the exponent of 2; 0 is what it takes by itself.
 Words power_of_two(std::string_view text) {
   if (text == "auto") return std::nullopt;
   const int exponent = std::atoi(std::string(text).c_str());
   return std::to_string(exponent > 0 && exponent < 63 ? 1ull << exponent : 65536ull);
+}
+
+// Of how many ranks the secondary partition is; those of a machine here, whatever the number.
+Words keeps_secondary(std::string_view text) {
+  if (text == "auto") return std::nullopt;
+  return parse_number("zero_hpz_partition_size", text) > 1 ? Words("true") : Words("false");
 }
 
 }  // namespace
@@ -265,6 +294,16 @@ void accept_familiar_names(Config& config) {
   config.alias("optimizer.params.betas", "optimizer.beta2", nth_of_list(1));
   config.alias("lr_scheduler_type", "schedule.decline", decline);
   config.alias("scheduler.type", "schedule.decline", decline);
+  constexpr std::string_view kOptimizerDevice = "zero_optimization.offload_optimizer.device";
+  config.alias(kOptimizerDevice, "offload.optimizer", tier);
+  config.alias(kOptimizerDevice, "offload.gradients", tier_of_gradients);
+  config.alias("zero_optimization.offload_param.device", "offload.parameters", tier);
+  // ZeRO++
+  config.alias("zero_optimization.zero_quantized_weights", "parallel.gather_weights",
+               when_on("int8"));
+  config.alias("zero_optimization.zero_quantized_gradients", "parallel.reduce_gradients",
+               when_on("int4"));
+  config.alias("zero_optimization.zero_hpz_partition_size", "parallel.secondary", keeps_secondary);
   config.alias("fp16.initial_scale_power", "loss_scale.initial", power_of_two);
 }
 

@@ -42,6 +42,7 @@ std::optional<WorkerCosts> parse_workers(const MetricsJson& line) {
       .communication_seconds = seconds("communication_ms"),
       .exposed_seconds = seconds("exposed_ms"),
       .bytes_sent = metric_whole<std::uint64_t>(line, "bytes_sent"),
+      .bytes_across = metric_whole<std::uint64_t>(line, "bytes_across"),
       .staleness = metric_number(line, "staleness", 0),
       .most_stale = metric_number(line, "staleness_max", 0),
       .slowest_rank = line.contains("slowest_rank") ? metric_whole<int>(line, "slowest_rank") : -1,
@@ -66,14 +67,24 @@ std::string metrics_line(const StepRecord& record, bool with_loss_scale) {
   add("data_ms", record.data_seconds * kMilliseconds);
   if (record.checkpoint_seconds > 0)
     add("checkpoint_ms", record.checkpoint_seconds * kMilliseconds);
+  if (record.background_seconds > 0)
+    add("checkpoint_background_ms", record.background_seconds * kMilliseconds);
   if (record.validation_seconds > 0)
     add("validation_ms", record.validation_seconds * kMilliseconds);
   fmt::format_to(std::back_inserter(line), ",\"memory_bytes\":{}", record.memory_bytes);
+  if (metrics.filed.bytes() > 0) {
+    fmt::format_to(std::back_inserter(line), ",\"file_read_bytes\":{},\"file_written_bytes\":{}",
+                   metrics.filed.read_bytes, metrics.filed.written_bytes);
+    add("file_wait_ms", metrics.filed.waited_seconds * kMilliseconds);
+  }
   if (const auto& workers = record.workers) {
     add("compute_ms", workers->compute_seconds * kMilliseconds);
     add("communication_ms", workers->communication_seconds * kMilliseconds);
     add("exposed_ms", workers->exposed_seconds * kMilliseconds);
     fmt::format_to(std::back_inserter(line), ",\"bytes_sent\":{}", workers->bytes_sent);
+    if (workers->bytes_across > 0) {
+      fmt::format_to(std::back_inserter(line), ",\"bytes_across\":{}", workers->bytes_across);
+    }
     add("staleness", workers->staleness);
     add("staleness_max", workers->most_stale);
     if (workers->slowest_rank >= 0) {
@@ -102,8 +113,12 @@ std::optional<StepRecord> parse_metrics_line(std::string_view text) {
   metrics.seconds = metric_number(line, "step_ms", kNone) / kMilliseconds;
   record.data_seconds = metric_number(line, "data_ms", 0) / kMilliseconds;
   record.checkpoint_seconds = metric_number(line, "checkpoint_ms", 0) / kMilliseconds;
+  record.background_seconds = metric_number(line, "checkpoint_background_ms", 0) / kMilliseconds;
   record.validation_seconds = metric_number(line, "validation_ms", 0) / kMilliseconds;
   record.memory_bytes = metric_whole<std::uint64_t>(line, "memory_bytes");
+  metrics.filed = {.read_bytes = metric_whole<std::uint64_t>(line, "file_read_bytes"),
+                   .written_bytes = metric_whole<std::uint64_t>(line, "file_written_bytes"),
+                   .waited_seconds = metric_number(line, "file_wait_ms", 0) / kMilliseconds};
   record.workers = parse_workers(line);
   metrics.loss_scale = metric_number(line, "loss_scale", 1);
   const auto skipped = line.find("skipped");

@@ -9,9 +9,15 @@
 //   tokens_per_s    tokens over step_ms
 //   step_ms         computing; beside it
 //   data_ms         waiting for the batch
-//   checkpoint_ms   after the step; only where there was any, as is
-//   validation_ms
+//   checkpoint_ms   in which a checkpoint kept the run waiting, since the step before; only where
+//                   there was any, as with the next two
+//   checkpoint_background_ms   from begin to end, of a checkpoint that was written while steps
+//                   went on and came to its end since the step before
+//   validation_ms   after the step
 //   memory_bytes    the most that the process has had in RAM
+//   file_read_bytes     by worker 0; this and the next two only where something lies in files
+//   file_written_bytes
+//   file_wait_ms        in which compute waited for these
 //   compute_ms          with more than one worker alone, as all up to slowest_ms (where they do not
 //                       wait for each other of the last share of each, as far as worker 0 has heard
 //                       of it): from the first micro-batch to the update, without waiting, the mean
@@ -19,6 +25,9 @@
 //   communication_ms    in which something was being sent or received, the mean over workers
 //   exposed_ms          in which compute waited for it, of the worker that waited longest
 //   bytes_sent          of all workers together, with what servers sent to them
+//   bytes_across        of parameters and gradients that workers share out between machines, as
+//   they
+//                       went out (parallel.zero); only where there are several
 //   staleness           updates of others that gradients did not know of, the mean over workers; 0
 //                       where workers wait for each other
 //   staleness_max       the same of the worker whose gradients knew least

@@ -7,6 +7,8 @@
 
 #include "lockstep/base/half.h"
 #include "lockstep/nn/block_listener.h"
+#include "lockstep/nn/state_stream.h"
+#include "lockstep/parallel/offload/tier_mover.h"
 
 namespace lockstep::train {
 namespace {
@@ -62,7 +64,7 @@ class NonfiniteFinder : public nn::BlockListener {
   }
   // Before others are added to them.
   void after_backward(std::size_t block) override {
-    look(replica_.gradients_of(block), block,
+    look(replica_.gradients_written(block), block,
          "is the first whose gradients hold infinities or NaN");
     if (next_ != nullptr) next_->after_backward(block);
   }
@@ -89,9 +91,12 @@ std::string first_nonfinite(nn::Replica& replica, parallel::Strategy& strategy, 
                             std::span<const nn::Batch> micro_batches, const nn::MicroBatch& first) {
   const nn::Sharding& sharding = replica.plan().sharding;
   const bool at_once = sharding.parameters || sharding.gradients;
-  NonfiniteFinder finder(replica, at_once ? &strategy : nullptr);
-  for (std::size_t block = 0; block < replica.model().size(); ++block) {
-    finder.look(replica.mine(block).parameters, block, "has parameters that are infinite or NaN");
+  parallel::TierMover* const mover = strategy.mover();
+  NonfiniteFinder finder(replica, at_once ? static_cast<nn::BlockListener*>(&strategy) : mover);
+  nn::StateStream stream(replica, nn::StateAccess::kRead, &nn::States::parameters);
+  while (stream.next()) {
+    finder.look(stream.states().parameters, stream.block(),
+                "has parameters that are infinite or NaN");
   }
   nn::MicroBatch micro_batch = first;
   replica.set_listener(&finder);
@@ -107,6 +112,7 @@ std::string first_nonfinite(nn::Replica& replica, parallel::Strategy& strategy, 
     if (at_once) {
       strategy.begin_micro_batch(index, static_cast<std::int64_t>(count));
     } else {
+      if (mover != nullptr) mover->begin_micro_batch(false);  // waits for gradients on their way
       replica.zero_gradients();
     }
     const Tensor losses = replica.forward_backward(micro_batches[i], micro_batch);

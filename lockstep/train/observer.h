@@ -44,9 +44,12 @@ struct StepRecord {
   std::optional<double> validation_loss;  // taken after this step
   std::uint64_t memory_bytes = 0;         // the most that the process has had in RAM
   // What a step takes besides metrics.seconds.
-  double data_seconds = 0;        // until the batch was there
-  double checkpoint_seconds = 0;  // of saving since the step before
+  double data_seconds = 0;  // until the batch was there
+  double checkpoint_seconds =
+      0;  // in which a checkpoint kept the run waiting, since the step before
   double validation_seconds = 0;  // after the step
+  // Of checkpoints that were written while steps went on, and are there since the step before.
+  double background_seconds = 0;
 };
 
 struct RunEnd {

@@ -14,6 +14,7 @@ namespace lockstep::train {
 namespace {
 
 constexpr std::string_view kGradientNames[] = {"auto", "compute", "f32"};
+constexpr std::string_view kRecomputeNames[] = {"none", "selective", "full", "auto"};
 constexpr std::string_view kLogitsNames[] = {"auto", "tied", "own"};
 constexpr std::string_view kFamilyNames[] = {"gpt2", "llama", "bert", "encoder-decoder", "linear"};
 
@@ -111,6 +112,10 @@ std::int64_t sequence_of(const TrainOptions& options) {
 
 }  // namespace
 
+std::string_view name(RecomputeChoice recompute) {
+  return kRecomputeNames[static_cast<std::size_t>(recompute)];
+}
+
 std::string_view name(GradientChoice gradients) {
   return kGradientNames[static_cast<std::size_t>(gradients)];
 }
@@ -132,9 +137,11 @@ void bind(Config& config, TrainOptions& options) {
   config.bind("train.gradients", options.gradients, kGradientNames,
               "What gradients are kept in: the precision (compute), f32, or by auto f32 only where "
               "several micro-batches are added up.");
-  config.bind("train.recompute", options.recompute, names_of(plan::kAllRecompute),
-              "What backward does again instead of keeping it.");
+  config.bind("train.recompute", options.recompute, kRecomputeNames,
+              "What backward does again instead of keeping it; auto: block by block the least that "
+              "fits into memory.limit, or into what the machine has free.");
   parallel::bind(config, options.parallel);
+  parallel::bind(config, options.offload);
   optim::bind(config, options.optimizer);
   optim::bind(config, options.schedule);
   optim::bind(config, options.loss_scale);
@@ -144,6 +151,14 @@ void bind(Config& config, TrainOptions& options) {
               {.min = 0});
   config.bind("memory.limit", options.memory_limit,
               "A run that needs more bytes than this is refused before it starts; 0: no limit.");
+  config.bind("memory.device_limit", options.device_limit,
+              "The same for what lies on the device, a worker's (offload.* moves it elsewhere): a "
+              "worker gets no more bytes there than this; 0: no limit.");
+  config.bind(
+      "memory.auto", options.memory_auto,
+      "Chooses parallel.zero, train.recompute and train.micro_batch, those of them that are "
+      "not set, so that the run fits into memory.limit, or into what the machine has free, "
+      "and loses least time.");
   config.bind("debug.slow_rank", options.slow_rank,
               "A rank that takes longer to compute, to see what a straggler does; -1: none.",
               {.min = -1});
@@ -327,12 +342,16 @@ nn::Setup setup_of(const TrainOptions& options) {
                     (options.gradients == GradientChoice::kAuto && batch.accumulation > 1);
   const std::int64_t sequence = sequence_of(options);
   const bool translates = family_of(options) == ModelFamily::kEncoderDecoder;
+  const bool recomputes_auto = options.recompute == RecomputeChoice::kAuto;
   return {.shape = {.batch = batch.micro,
                     .sequence = sequence,
                     .source_sequence = translates ? sequence : 0},
           .dtype = dtype,
           .gradient = wide ? DType::kF32 : dtype,
-          .recompute = options.recompute};
+          .recompute = recomputes_auto ? plan::Recompute::kNone
+                                       : static_cast<plan::Recompute>(options.recompute),
+          .recompute_of_blocks =
+              recomputes_auto ? options.recompute_of_blocks : std::vector<plan::Recompute>()};
 }
 
 nn::OptimizerState optimizer_state_of(const TrainOptions& options) {

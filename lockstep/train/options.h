@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lockstep/base/config.h"
 #include "lockstep/nn/memory_plan.h"
@@ -23,6 +24,7 @@
 #include "lockstep/optim/loss_scale.h"
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/optim/schedule.h"
+#include "lockstep/parallel/offload/options.h"
 #include "lockstep/parallel/options.h"
 #include "lockstep/parallel/strategy.h"
 #include "lockstep/plan/memory.h"
@@ -86,20 +88,34 @@ enum class GradientChoice : std::uint8_t {
 };
 std::string_view name(GradientChoice gradients);  // "auto", "compute", "f32"
 
+// What backward does again instead of keeping it.
+enum class RecomputeChoice : std::uint8_t {
+  kNone,  // this and the next two as in plan::Recompute, all blocks alike
+  kSelective,
+  kFull,
+  kAuto,  // block by block, the cheapest that fits: settle_recompute() of train/memory_choice.h
+};
+std::string_view name(RecomputeChoice recompute);  // "none", "selective", "full", "auto"
+
 struct TrainOptions {
   ModelChoice model;
   BatchChoice batch;
   plan::Precision precision = plan::Precision::kBf16;
   GradientChoice gradients = GradientChoice::kAuto;
   // What it saves is a seventh of a run's memory, what it costs a few hundredths of the time.
-  plan::Recompute recompute = plan::Recompute::kSelective;
+  RecomputeChoice recompute = RecomputeChoice::kSelective;
+  // By kAuto, for each block: what was chosen, nothing before; not a setting.
+  std::vector<plan::Recompute> recompute_of_blocks;
   parallel::ParallelOptions parallel;
+  parallel::OffloadOptions offload;
   optim::OptimizerOptions optimizer;
   optim::ScheduleOptions schedule;
   optim::LossScaleOptions loss_scale;  // of f16
   int threads = 0;                     // 0: one for each core this process may use
   int seed = 1;
   std::size_t memory_limit = 0;  // bytes; 0: none
+  std::size_t device_limit = 0;  // the same for what lies on the device
+  bool memory_auto = false;      // what is left open is chosen so that the run fits
   int slow_rank = -1;            // takes slow_factor times as long to compute; -1: none does
   double slow_factor = 3;
 };

@@ -21,6 +21,7 @@ void add_workers(const WorkerCosts& workers, const StepMetrics& metrics, RunHist
   history.communication_seconds += workers.communication_seconds;
   history.exposed_seconds += workers.exposed_seconds;
   history.bytes_sent += workers.bytes_sent;
+  history.bytes_across += workers.bytes_across;
   history.staleness += workers.staleness;
   history.most_stale = std::max(history.most_stale, workers.most_stale);
   if (workers.slowest_rank >= 0) ++history.slowest[workers.slowest_rank];
@@ -56,6 +57,7 @@ RunHistory read_history(const std::filesystem::path& folder, std::int64_t steps,
     history.compute_seconds += or_zero(metrics.seconds);
     history.data_seconds += record.data_seconds;
     history.checkpoint_seconds += record.checkpoint_seconds;
+    history.background_seconds += record.background_seconds;
     history.validation_seconds += record.validation_seconds;
     if (metrics.step >= first_step) {
       history.seconds_of_this_process += history.recorded_seconds() - before;

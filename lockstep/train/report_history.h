@@ -30,6 +30,7 @@ struct RunHistory {
   double data_seconds = 0;
   double checkpoint_seconds = 0;
   double validation_seconds = 0;
+  double background_seconds = 0;  // of checkpoints, beside these
   double recorded_seconds() const {
     return compute_seconds + data_seconds + checkpoint_seconds + validation_seconds;
   }
@@ -42,6 +43,7 @@ struct RunHistory {
   double communication_seconds = 0;     // means over workers
   double exposed_seconds = 0;           // of the worker that waited longest
   std::uint64_t bytes_sent = 0;         // of all
+  std::uint64_t bytes_across = 0;       // of these between machines
   double staleness = 0;                 // the sum of steps' means
   double most_stale = 0;                // of any worker in any step
   std::map<int, std::int64_t> slowest;  // in how many steps each rank was

@@ -43,19 +43,29 @@ std::string plain_row(std::string_view style, std::string_view name, const std::
       style, name, amount);
 }
 
-// What lies beside the sum of times where several workers shared the steps.
-std::string worker_rows(const RunHistory& history) {
-  if (history.shared_steps == 0) return "";
-  const auto row = [](std::string_view name, const std::string& value) {
-    return fmt::format(
-        "<tr class=\"beside\"><td class=\"name\">{}</td><td class=\"number\" colspan=\"2\">{}</td>"
-        "</tr>\n",
-        name, value);
-  };
+std::string row_beside(std::string_view name, const std::string& value) {
+  return fmt::format(
+      "<tr class=\"beside\"><td class=\"name\">{}</td><td class=\"number\" colspan=\"2\">{}</td>"
+      "</tr>\n",
+      name, value);
+}
+
+// What lies beside the sum of times.
+std::string rows_beside(const RunHistory& history) {
+  const auto row = row_beside;
+  std::string rows;
+  if (history.background_seconds > 0) {
+    rows += row("checkpoints, beside steps", format_duration(history.background_seconds));
+  }
+  if (history.shared_steps == 0) return rows;
   const auto steps = static_cast<double>(history.shared_steps);
-  std::string rows = row("communication", format_duration(history.communication_seconds));
+  rows += row("communication", format_duration(history.communication_seconds));
   rows += row("exposed of it", format_duration(history.exposed_seconds));
   rows += row("sent by all ranks", format_bytes(static_cast<double>(history.bytes_sent)));
+  if (history.bytes_across > 0) {
+    rows +=
+        row("of that between machines", format_bytes(static_cast<double>(history.bytes_across)));
+  }
   if (!history.slowest.empty()) {
     const auto slowest = std::ranges::max_element(
         history.slowest, {}, [](const auto& rank_and_steps) { return rank_and_steps.second; });
@@ -135,7 +145,7 @@ std::string time_section(const Report& report) {
       "<div class=\"stack\">{}</div>\n<table>\n{}"
       "<tr class=\"sum\"><td class=\"name\">all</td><td class=\"number\">{}</td><td></td></tr>\n"
       "{}</table></section>\n",
-      stack, rows, format_duration(all), worker_rows(history));
+      stack, rows, format_duration(all), rows_beside(history));
 }
 
 }  // namespace lockstep::train

@@ -13,6 +13,8 @@
 namespace lockstep::train {
 namespace {
 
+using ResidualRow = parallel::Residual::Row;
+
 constexpr std::size_t kChunk = std::size_t{1} << 20;  // elements
 
 Tensor chunk_tensor(const Buffer& memory, std::size_t elements) {
@@ -22,6 +24,7 @@ Tensor chunk_tensor(const Buffer& memory, std::size_t elements) {
 // The rows that a file has, of as many elements; none where they are not.
 struct StoredRows {
   std::size_t workers = 0;
+  bool velocity = false;
   bool sums = false;
 };
 
@@ -32,6 +35,7 @@ std::optional<StoredRows> rows_of(const io::SafetensorsFile& file, std::size_t e
     if (entry.dtype != DType::kF32) return std::nullopt;
     if (entry.name.ends_with(".0") && entry.name.starts_with("worker.")) ++rows.workers;
     if (entry.name.starts_with("worker.0.")) of_worker += entry.shape.elements();
+    rows.velocity |= entry.name.starts_with("velocity.");
     rows.sums |= entry.name.starts_with("sums.");
   }
   if (rows.workers == 0 || of_worker != elements) return std::nullopt;
@@ -47,21 +51,24 @@ ResidualExchange::ResidualExchange(RunGroup& group, parallel::Strategy& strategy
   if (mine.empty()) return;
   std::string ranges;
   for (const parallel::Residual& part : mine) {
-    ranges +=
-        fmt::format("{} {} {}\n", part.range.first, part.range.elements, part.of_sums ? 1 : 0);
+    ranges += fmt::format("{} {} {}\n", part.range.first, part.range.elements,
+                          static_cast<int>(part.row));
   }
   const std::vector<std::string> all = group.texts(ranges);
   for (std::size_t worker = 0; worker < all.size(); ++worker) {
     const char* at = all[worker].c_str();
     for (std::size_t i = 0; *at != '\0'; ++i) {
       char* end = nullptr;
-      Part part{
-          .worker = static_cast<int>(worker), .range = {}, .of_sums = false, .values = nullptr};
+      Part part{.worker = static_cast<int>(worker),
+                .range = {},
+                .row = ResidualRow::kGradients,
+                .values = nullptr};
       part.range.first = std::strtoull(at, &end, 10);
       part.range.elements = std::strtoull(end, &end, 10);
-      part.of_sums = std::strtoull(end, &end, 10) != 0;
+      part.row = static_cast<ResidualRow>(std::strtoull(end, &end, 10));
       if (part.worker == group.rank()) part.values = mine[i].values.data();
-      has_sums_ |= part.of_sums;
+      has_velocity_ |= part.row == ResidualRow::kVelocity;
+      has_sums_ |= part.row == ResidualRow::kSums;
       parts_.push_back(part);
       at = end + 1;
     }
@@ -70,17 +77,25 @@ ResidualExchange::ResidualExchange(RunGroup& group, parallel::Strategy& strategy
 }
 
 std::string ResidualExchange::tensor_name(std::size_t row, std::size_t first) const {
-  return row < workers_ ? fmt::format("worker.{}.{}", row, first) : fmt::format("sums.{}", first);
+  if (row < workers_) return fmt::format("worker.{}.{}", row, first);
+  if (has_velocity_ && row < 2 * workers_) {
+    return fmt::format("velocity.{}.{}", row - workers_, first);
+  }
+  return fmt::format("sums.{}", first);
+}
+
+std::size_t ResidualExchange::row_of(const Part& part) const {
+  if (part.row == ResidualRow::kSums) return rows() - 1;
+  const auto worker = static_cast<std::size_t>(part.worker);
+  return part.row == ResidualRow::kVelocity ? workers_ + worker : worker;
 }
 
 template <class F>
 void ResidualExchange::for_parts(std::size_t row, nn::FlatRange chunk, F&& f) const {
   for (const Part& part : parts_) {
-    const bool of_row =
-        part.of_sums ? row == workers_ : static_cast<std::size_t>(part.worker) == row;
     const std::size_t begin = std::max(part.range.first, chunk.first);
     const std::size_t end = std::min(part.range.end(), chunk.end());
-    if (of_row && begin < end) f(part, nn::FlatRange{begin, end - begin});
+    if (row_of(part) == row && begin < end) f(part, nn::FlatRange{begin, end - begin});
   }
 }
 
@@ -130,14 +145,14 @@ void ResidualExchange::scatter(std::size_t row, nn::FlatRange chunk, const float
   });
 }
 
-io::FileHash ResidualExchange::write(const std::filesystem::path& path) {
+std::unique_ptr<io::SyncedFile> ResidualExchange::write(const std::filesystem::path& path) {
   const Buffer memory(std::min(kChunk, elements_) * sizeof(float));
   std::vector<io::NamedTensor> tensors;
   for_chunks([&](std::size_t row, nn::FlatRange chunk) {
     tensors.push_back(
         {.name = tensor_name(row, chunk.first), .tensor = chunk_tensor(memory, chunk.elements)});
   });
-  std::optional<io::SyncedFile> file;
+  std::unique_ptr<io::SyncedFile> file;
   std::exception_ptr failure;
   const auto attempt = [&](const auto& writing) {
     if (failure) return;
@@ -148,7 +163,7 @@ io::FileHash ResidualExchange::write(const std::filesystem::path& path) {
     }
   };
   attempt([&] {
-    file.emplace(path);
+    file = std::make_unique<io::SyncedFile>(path);
     file->write(io::safetensors_parts(tensors).header);
   });
   for_chunks([&](std::size_t row, nn::FlatRange chunk) {
@@ -158,7 +173,7 @@ io::FileHash ResidualExchange::write(const std::filesystem::path& path) {
   });
   moved_ = true;
   if (failure) std::rethrow_exception(failure);
-  return file->finish();
+  return file;
 }
 
 void ResidualExchange::give() {
@@ -190,17 +205,23 @@ void ResidualExchange::restore(const std::optional<std::filesystem::path>& path,
     stored = rows_of(*file, elements_);
     if (!stored) tell(fmt::format("{} is of another model, and is dropped", path->string()));
   }
-  const bool alike = stored && stored->workers == workers_ && stored->sums == has_sums_;
-  const double mine = !stored ? 0 : alike ? 1 : 2;
-  const double plan = group_.numbers(std::span(&mine, 1)).front();
-  if (plan == 0) return;
+  const bool alike = stored && stored->workers == workers_ && stored->velocity == has_velocity_ &&
+                     stored->sums == has_sums_;
+  // All have to know what will come: nothing, all rows, sums of residuals, of averages too.
+  enum : int { kNothing, kRows, kSums, kSumsAndVelocity };
+  const double mine = !stored                             ? kNothing
+                      : alike                             ? kRows
+                      : stored->velocity && has_velocity_ ? kSumsAndVelocity
+                                                          : kSums;
+  const int plan = static_cast<int>(group_.numbers(std::span(&mine, 1)).front());
+  if (plan == kNothing) return;
   const Buffer memory(std::min(kChunk, elements_) * sizeof(float));
   const auto read = [&](const std::string& name, std::size_t elements) {
     const Tensor tensor = chunk_tensor(memory, elements);
     if (group_.leads()) file->read(name, tensor);
     return tensor.as<float>();
   };
-  if (plan == 1) {
+  if (plan == kRows) {
     for_chunks([&](std::size_t row, nn::FlatRange chunk) {
       scatter(row, chunk, read(tensor_name(row, chunk.first), chunk.elements).data());
     });
@@ -209,23 +230,29 @@ void ResidualExchange::restore(const std::optional<std::filesystem::path>& path,
   if (group_.leads()) {
     tell(
         fmt::format("the checkpoint was saved by {} workers{}: what they had not sent yet of their "
-                    "gradients is shared out among {}",
-                    stored->workers, stored->sums ? "" : " of servers", workers_));
+                    "gradients is shared out among {}{}",
+                    stored->workers, stored->sums ? "" : " of servers", workers_,
+                    stored->velocity && !has_velocity_ ? "; their averages are dropped" : ""));
   }
   std::vector<float> sum(std::min(kChunk, elements_));
   for (std::size_t first = 0; first < elements_; first += kChunk) {
     const nn::FlatRange chunk{first, std::min(kChunk, elements_ - first)};
-    std::ranges::fill(sum, 0.0f);
     const auto add = [&](const std::string& name) {
       const std::span<float> values = read(name, chunk.elements);
       for (std::size_t i = 0; i < values.size(); ++i) sum[i] += values[i];
     };
-    for (std::size_t i = 0; group_.leads() && i < stored->workers; ++i) {
-      add(fmt::format("worker.{}.{}", i, first));
-    }
-    if (group_.leads() && stored->sums) add(fmt::format("sums.{}", first));
-    for (float& value : sum) value /= static_cast<float>(workers_);
-    for (std::size_t row = 0; row < workers_; ++row) scatter(row, chunk, sum.data());
+    // From the stored rows of a kind, to the workers' from `row` on.
+    const auto share_out = [&](std::string_view kind, bool with_sums, std::size_t row) {
+      std::ranges::fill(sum, 0.0f);
+      for (std::size_t i = 0; group_.leads() && i < stored->workers; ++i) {
+        add(fmt::format("{}.{}.{}", kind, i, first));
+      }
+      if (group_.leads() && with_sums) add(fmt::format("sums.{}", first));
+      for (float& value : sum) value /= static_cast<float>(workers_);
+      for (std::size_t i = 0; i < workers_; ++i) scatter(row + i, chunk, sum.data());
+    };
+    share_out("worker", stored && stored->sums, 0);
+    if (plan == kSumsAndVelocity) share_out("velocity", false, workers_);
   }
 }
 

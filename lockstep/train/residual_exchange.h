@@ -2,16 +2,18 @@
 // and a checkpoint, which the leader writes.
 //
 // A *row* is one float for each element of the row of parameters: one of each worker, of its own
-// gradients, and where strategies sum in two stages one more, of the sums, of which every worker
-// has some ranges. Rows travel in chunks of 4 MB straight between the workers' memory and the file,
+// gradients; another of each, of their average, where workers take the momentum themselves; and
+// where strategies sum in two stages one more, of the sums, of which every worker has some ranges.
+// Rows travel in chunks of 4 MB straight between the workers' memory and the file,
 // so nobody needs room for more than a chunk. residuals.safetensors holds them as tensors of f32:
 //
 //   worker.<w>.<first>    a chunk of the row of worker w, from element <first> on
+//   velocity.<w>.<first>  the same of its average
 //   sums.<first>          the same of the sums
 //
 // A run that goes on with as many workers gives each its row again. With another number, or where
 // the strategy is another one, nothing is lost either: each worker gets an equal share of the sum
-// of all rows.
+// of all rows, and of the sum of all averages.
 //
 // All workers make one, after the same step, and call the same methods; with one worker there is
 // nothing to do. Errors are those of Communicator.
@@ -20,6 +22,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,9 +41,9 @@ class ResidualExchange {
   // Whether there are residuals; the same at all workers.
   bool any() const { return !parts_.empty(); }
 
-  // The leader's: writes the file. What the others have is taken from them whether that succeeds or
-  // not. / The others': gives it.
-  io::FileHash write(const std::filesystem::path& file);
+  // The leader's: writes the file, which is to be finished: then it is on the disk. What the others
+  // have is taken from them whether that succeeds or not. / The others': gives it.
+  std::unique_ptr<io::SyncedFile> write(const std::filesystem::path& file);
   void give();
   // After a write() that was not come to, so that the others' give() ends. Gives at all workers
   // what the leader says.
@@ -55,10 +58,12 @@ class ResidualExchange {
   struct Part {
     int worker;
     nn::FlatRange range;
-    bool of_sums;
+    parallel::Residual::Row row;
     float* values;  // nullptr: another worker's
   };
-  std::size_t rows() const { return workers_ + (has_sums_ ? 1 : 0); }
+  // Rows of gradients by worker, then of averages by worker, then of the sums, as there are.
+  std::size_t rows() const { return workers_ * (has_velocity_ ? 2 : 1) + (has_sums_ ? 1 : 0); }
+  std::size_t row_of(const Part& part) const;
   std::string tensor_name(std::size_t row, std::size_t first) const;
   // f(part, its elements within the chunk) for each part of a row.
   template <class F>
@@ -71,6 +76,7 @@ class ResidualExchange {
   RunGroup& group_;
   std::size_t elements_;
   std::size_t workers_;
+  bool has_velocity_ = false;
   bool has_sums_ = false;
   bool moved_ = false;       // all chunks have been gathered
   std::vector<Part> parts_;  // of all workers, in the order of the row

@@ -11,7 +11,9 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/number.h"
 #include "lockstep/base/resident.h"
+#include "lockstep/parallel/machines.h"
 #include "lockstep/parallel/make_strategy.h"
+#include "lockstep/parallel/offload/early_update.h"
 #include "lockstep/train/audience.h"
 #include "lockstep/train/batch_source.h"
 #include "lockstep/train/model_of_start.h"
@@ -19,6 +21,7 @@
 #include "lockstep/train/peak.h"
 #include "lockstep/train/run_folder.h"
 #include "lockstep/train/run_group.h"
+#include "lockstep/train/run_memory.h"
 #include "lockstep/train/run_samples.h"
 #include "lockstep/train/run_saving.h"
 #include "lockstep/train/run_start.h"
@@ -29,6 +32,20 @@
 
 namespace lockstep::train {
 namespace {
+
+// What lies in files goes to the run's folder unless another one is named.
+TrainOptions with_folder(const RunOptions& options) {
+  TrainOptions train = options.train;
+  if (!train.offload.folder.empty()) return train;
+  train.offload.folder = options.dir;
+  // On another machine than the leader's there may be none yet; who needs it says why not.
+  std::error_code none;
+  const nn::Tiers& tiers = train.offload.tiers;
+  if (tiers.optimizer == Tier::kFile || tiers.parameters == Tier::kFile) {
+    std::filesystem::create_directories(options.dir, none);
+  }
+  return train;
+}
 
 class Run {
  public:
@@ -42,8 +59,9 @@ class Run {
         checkpoints_(options.dir),
         dataset_(open_data(RunGroup(world))),
         ops_(make_cpu_ops(threads_of(options.train))),
-        strategy_(parallel::make_strategy(job, world)),
-        trainer_(options.train, *ops_, *strategy_),
+        chosen_(settle_memory(options.train, config, *ops_, group)),
+        strategy_(parallel::make_strategy(settled(job), world)),
+        trainer_(with_folder(options), *ops_, *strategy_),
         source_(make_source(dataset_, trainer_.replica().setup().shape)),
         saving_({.options = options,
                  .config = config,
@@ -74,7 +92,11 @@ class Run {
       break;
     }
     if (held_) finish_held(outcome);
-    if (!saving_.saved()) saving_.save();
+    saving_.finish();
+    if (!saving_.saved()) {
+      saving_.save();
+      saving_.finish();
+    }
     if (options_.trace) write_trace();
     if (outcome == RunOutcome::kInterrupted && saving_.saved()) tell_interrupted();
     // Nobody leaves while the leader saves: that would look like a failure.
@@ -102,6 +124,13 @@ class Run {
       settle_steps(options_, make_source(dataset, setup_of(options_.train).shape)->sequences());
     }
     return dataset;
+  }
+
+  // With what was chosen by the memory there is.
+  parallel::StrategyJob settled(parallel::StrategyJob job) const {
+    job.options = options_.train.parallel;
+    job.most_micro_batches = solved(options_.train.batch).accumulation;
+    return job;
   }
 
   std::unique_ptr<BatchSource> make_source(const Dataset& dataset,
@@ -140,6 +169,7 @@ class Run {
 
   void tell_beginning() const {
     for (const std::string& text : unused(options_, dataset_, *source_)) audience_.warning(text);
+    if (!chosen_.empty()) audience_.notice(chosen_);
     if (!changed_.empty()) audience_.notice("settings that have changed: " + changed_);
     const std::int64_t done = trainer_.state().steps;
     if (done > 0 && done >= options_.steps) {
@@ -174,7 +204,9 @@ class Run {
     if (!metrics) return false;
     record.metrics = std::move(*metrics);
     record.workers = costs_of_workers(record.metrics.costs, group_.size());
+    record.metrics.seconds -= saving_.take_waited();
     saving_.changed();
+    saving_.look();
     check_finite(record.metrics, micro_batches,
                  static_cast<std::uint64_t>(share.first_micro_batch * plan.micro));
     if (strategy_->in_lockstep()) {
@@ -190,7 +222,8 @@ class Run {
     const std::int64_t done = record.metrics.step;
     const auto is_due = [&](int every) { return every > 0 && done / every > before / every; };
     if (last || is_due(options_.validate_every)) validate(record);
-    record.checkpoint_seconds = saving_.take_seconds();
+    record.checkpoint_seconds = saving_.take_stalled();
+    record.background_seconds = saving_.take_background();
     record.memory_bytes = peak_resident_bytes();
     // Before the checkpoint: what one holds has been told, even if the process is killed now.
     audience_.step(record);
@@ -250,12 +283,17 @@ class Run {
                                         .step = static_cast<std::uint64_t>(metrics.step),
                                         .first_sequence = first_sequence,
                                         .loss_factor = 1.0f / static_cast<float>(metrics.tokens)}));
+    saving_.finish();
     const auto steps = checkpoints_.steps();
     fail(ErrorCode::kInvalidArgument,
-         "step {} has a loss of {} and a gradient norm of {}: {}. The parameters are as they were "
+         "step {} has a loss of {} and a gradient norm of {}: {}. The parameters {} as they were "
          "before the step; {}. A lower schedule.rate, a longer schedule.warmup or "
          "train.precision = \"f32\" may help",
          metrics.step, without_sign(metrics.loss), without_sign(metrics.gradient_norm), culprit,
+         strategy_->name() != "ddp" &&
+                 parallel::EarlyUpdate::can_be(trainer_.replica().plan(), options_.train.optimizer)
+             ? "of blocks that were updated beside backward are not"
+             : "are",
          steps.empty() ? "nothing has been saved yet"
                        : fmt::format("the last good checkpoint is {}",
                                      checkpoints_.path(steps.front()).string()));
@@ -306,9 +344,11 @@ class Run {
 
   // A run does not end for a sample.
   void write_sample(std::int64_t step) {
-    if (!group_.leads() || !cannot_sample(options_, dataset_).empty()) return;
+    if (!cannot_sample(options_, dataset_).empty()) return;
     try {
-      audience_.sample(step, sample_text(trainer_.replica(), *dataset_.tokenizer, options_));
+      const auto text =
+          sample_text(trainer_.replica(), *strategy_, group_, *dataset_.tokenizer, options_);
+      if (text) audience_.sample(step, *text);
     } catch (const Error& error) {
       audience_.warning(fmt::format("no sample after step {}: {}", step, error.what()));
     }
@@ -324,6 +364,7 @@ class Run {
   std::shared_ptr<const data::Tokenizer> model_tokenizer_;  // of what it begins with
   Dataset dataset_;
   std::unique_ptr<Ops> ops_;
+  std::string chosen_;  // by the memory there is, for people
   std::unique_ptr<parallel::Strategy> strategy_;
   Trainer trainer_;
   std::unique_ptr<BatchSource> source_;
@@ -351,6 +392,8 @@ RunOutcome run_training(RunOptions& options, const Config& config,
   RunGroup group(world);
   const bool own_servers = world != nullptr && parallel::has_own_servers(spread);
   options.train.batch.workers = parallel::workers_of(spread, group.size());
+  options.train.parallel.machines =
+      world == nullptr ? 1 : parallel::count_machines(world->machines());
   complete(options);
   settle_model(options);
   group.check_settings(config);

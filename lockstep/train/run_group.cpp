@@ -14,7 +14,7 @@ namespace {
 // What may differ from machine to machine.
 constexpr std::string_view kLocal[] = {"run.dir",        "run.from",          "data.",
                                        "comm.interface", "comm.recorder_dir", "comm.cache_dir",
-                                       "train.threads"};
+                                       "train.threads",  "offload.folder"};
 
 std::string shared_settings(const Config& config) {
   std::string text;

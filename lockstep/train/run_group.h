@@ -17,6 +17,12 @@
 
 namespace lockstep::train {
 
+// Whether an error ends a run: ranks that are gone, or at odds.
+inline bool is_of_ranks(ErrorCode code) {
+  return code == ErrorCode::kPeerLost || code == ErrorCode::kTimeout ||
+         code == ErrorCode::kAborted || code == ErrorCode::kMismatch;
+}
+
 class RunGroup {
  public:
   // nullptr: one worker. `world` outlives it.

@@ -84,7 +84,17 @@ void settle_steps(RunOptions& options, std::uint64_t sequences) {
 void complete(RunOptions& options) {
   if (options.epochs == 0) complete_schedule(options);
   const TrainOptions& train = options.train;
+  if (options.comm.hosts > 1 && train.batch.workers > 1) {
+    options.train.parallel.machines = options.comm.hosts;
+  }
   parallel::check(train.parallel, train.batch.workers);
+  parallel::check(train.offload, train.parallel);
+  if (options.comm.hosts > 1 &&
+      train.parallel.strategy == parallel::StrategyKind::kParameterServer) {
+    fail(ErrorCode::kInvalidArgument,
+         "comm.hosts makes machines up for collectives; parallel.strategy = \"parameter_server\" "
+         "knows nothing of them. Leave one of them out");
+  }
   if (!options.comm.emulate.empty()) parse_link_emulation(options.comm.emulate);
   if (train.slow_rank >= train.batch.workers) {
     fail(ErrorCode::kInvalidArgument,

@@ -1,10 +1,13 @@
 // Texts that a model writes while it is trained, as sample.* has it.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "lockstep/nn/replica.h"
+#include "lockstep/parallel/strategy.h"
 #include "lockstep/train/batch_source.h"
+#include "lockstep/train/run_group.h"
 #include "lockstep/train/run_options.h"
 
 namespace lockstep::train {
@@ -16,7 +19,11 @@ std::string cannot_sample(const RunOptions& options, const Dataset& dataset);
 // not when the first sample is due.
 void check_prompt(const RunOptions& options, const Dataset& dataset);
 
-std::string sample_text(nn::Replica& replica, const data::Tokenizer& tokenizer,
-                        const RunOptions& options);
+// The leader writes one; the others return at once. Where workers share out the parameters they all
+// call it, and each gives its own for every pass over the model: nobody ever has all of them.
+// Nothing at the others.
+std::optional<std::string> sample_text(nn::Replica& replica, parallel::Strategy& strategy,
+                                       RunGroup group, const data::Tokenizer& tokenizer,
+                                       const RunOptions& options);
 
 }  // namespace lockstep::train

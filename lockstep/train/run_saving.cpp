@@ -13,21 +13,9 @@
 #include "lockstep/train/run_start.h"
 
 namespace lockstep::train {
-namespace {
-
-// What ends a run: ranks that are gone, or at odds.
-bool is_of_ranks(ErrorCode code) {
-  return code == ErrorCode::kPeerLost || code == ErrorCode::kTimeout ||
-         code == ErrorCode::kAborted || code == ErrorCode::kMismatch;
+RunSaving::~RunSaving() {
+  if (under_way_) parts_.strategy.leave();
 }
-
-std::function<io::FileHash(const std::filesystem::path&)> residual_writer(
-    ResidualExchange& residuals) {
-  if (!residuals.any()) return nullptr;
-  return [&](const std::filesystem::path& file) { return residuals.write(file); };
-}
-
-}  // namespace
 
 // Where workers share out their states all of them read and write what each holds; else the leader
 // does it for them.
@@ -83,44 +71,87 @@ std::optional<TrainState> RunSaving::restore(RunGroup readers) const {
 }
 
 void RunSaving::save() {
+  constexpr double kWorthTelling = 1;  // seconds
+  const auto before = SteadyClock::now();
+  finish();
+  const double waited = seconds_since(before);
+  if (waited >= kWorthTelling && !std::exchange(told_of_waiting_, true)) {
+    parts_.audience.notice(
+        fmt::format("a checkpoint was due before the one before it was written, and waited {:.1f} "
+                    "s for it: there is time for a larger checkpoint.every",
+                    waited));
+  }
+  begin();
+  if (!parts_.options.checkpoint.overlap) finish();
+}
+
+void RunSaving::begin() {
   const auto begin = SteadyClock::now();
   const parallel::TraceScope scope(parts_.strategy.trace(),
                                    {.lane = parallel::TraceLane::kCompute, .kind = "checkpoint"});
   parts_.strategy.collect();
-  saved_ = true;
-  ResidualExchange residuals(parts_.group, parts_.strategy,
-                             parts_.trainer.replica().flat().elements());
-  if (shares_states() || parts_.group.leads()) write(residuals);
-  if (residuals.any()) {
-    if (!parts_.group.leads()) residuals.give();
-    saved_ = residuals.settle(saved_);
-  }
-  seconds_ += seconds_since(begin);
-}
-
-void RunSaving::write(ResidualExchange& residuals) {
-  const TrainState& state = parts_.trainer.state();
-  const CheckpointOptions& keep = parts_.options.checkpoint;
+  step_ = parts_.trainer.state().steps;
+  is_current_ = true;
   try {
-    const CheckpointExtras extras{
-        .state = state,
-        .config = parts_.config.resolved(),
-        .tokenizer = parts_.dataset.tokenizer ? parts_.dataset.tokenizer->json() : "",
-        .write_residuals = residual_writer(residuals)};
-    if (shares_states()) {
-      parts_.checkpoints.save_by_all(parts_.trainer.replica(), extras, keep, parts_.group);
-    } else {
-      parts_.checkpoints.save(parts_.trainer.replica(), extras, keep);
-    }
+    under_way_ =
+        std::make_unique<SaveUnderWay>(SaveUnderWay::Job{.replica = parts_.trainer.replica(),
+                                                         .strategy = parts_.strategy,
+                                                         .folder = parts_.checkpoints,
+                                                         .group = parts_.group,
+                                                         .extras = extras(),
+                                                         .keep = parts_.options.checkpoint});
   } catch (const Error& error) {
     if (is_of_ranks(error.code())) throw;
     saved_ = false;
-    const auto steps = parts_.checkpoints.steps();
-    parts_.audience.warning(fmt::format(
-        "the checkpoint of step {} could not be saved: {}. {}", state.steps, error.what(),
-        steps.empty() ? "There is none yet"
-                      : fmt::format("The one of step {} is as it was", steps.front())));
+    tell_failure(step_, error.what());
   }
+  stalled_ += seconds_since(begin);
+}
+
+CheckpointExtras RunSaving::extras() {
+  const auto& tokenizer = parts_.dataset.tokenizer;
+  if (!parts_.group.leads())
+    return {.state = parts_.trainer.state(), .config = "", .tokenizer = ""};
+  if (tokenizer && tokenizer_.empty()) tokenizer_ = tokenizer->json();
+  return {
+      .state = parts_.trainer.state(), .config = parts_.config.resolved(), .tokenizer = tokenizer_};
+}
+
+void RunSaving::look() {
+  if (!under_way_) return;
+  const auto begin = SteadyClock::now();
+  if (const auto outcome = under_way_->look()) {
+    background_ += outcome->seconds;
+    conclude(*outcome);
+  }
+  stalled_ += seconds_since(begin);
+}
+
+void RunSaving::finish() {
+  if (!under_way_) return;
+  const auto begin = SteadyClock::now();
+  const parallel::TraceScope scope(parts_.strategy.trace(),
+                                   {.lane = parallel::TraceLane::kCompute, .kind = "checkpoint"});
+  const bool overlapped = !is_current_;
+  const SaveOutcome outcome = under_way_->wait();
+  if (overlapped) background_ += outcome.seconds;
+  conclude(outcome);
+  stalled_ += seconds_since(begin);
+}
+
+void RunSaving::conclude(const SaveOutcome& outcome) {
+  stalled_ += under_way_->take_waited();
+  under_way_.reset();
+  saved_ = is_current_ && !outcome.failure;
+  if (outcome.failure) tell_failure(step_, *outcome.failure);
+}
+
+void RunSaving::tell_failure(std::int64_t step, std::string_view why) {
+  const auto steps = parts_.checkpoints.steps();
+  parts_.audience.warning(
+      fmt::format("the checkpoint of step {} could not be saved: {}. {}", step, why,
+                  steps.empty() ? "There is none yet"
+                                : fmt::format("The one of step {} is as it was", steps.front())));
 }
 
 void RunSaving::check_saved() const {
@@ -133,6 +164,14 @@ void RunSaving::check_saved() const {
        steps.empty() ? "begins anew" : fmt::format("goes on after step {}", steps.front()));
 }
 
-double RunSaving::take_seconds() { return std::exchange(seconds_, 0); }
+double RunSaving::take_stalled() { return std::exchange(stalled_, 0); }
+
+double RunSaving::take_waited() {
+  const double waited = under_way_ ? under_way_->take_waited() : 0;
+  stalled_ += waited;
+  return waited;
+}
+
+double RunSaving::take_background() { return std::exchange(background_, 0); }
 
 }  // namespace lockstep::train

@@ -7,6 +7,7 @@
 #include "lockstep/io/sharded_safetensors.h"
 #include "lockstep/nn/hugging_face.h"
 #include "lockstep/nn/hugging_face_config.h"
+#include "lockstep/train/manifest.h"
 #include "lockstep/train/model_of_start.h"
 #include "lockstep/train/run_options.h"
 #include "lockstep/train/tokenizer_files.h"
@@ -17,7 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kForeignConfig = "config.json";
-constexpr const char* kTokenizerFile = "tokenizer.json";
 
 SavedModel open_foreign(const fs::path& folder) {
   const fs::path file = folder / kForeignConfig;

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "lockstep/base/error.h"
+#include "lockstep/nn/state_stream.h"
 
 namespace lockstep::train {
 namespace {
@@ -21,11 +24,40 @@ constexpr StateKind kOfOptimizers[] = {{"moment/", &nn::States::moment},
                                        {"variance/", &nn::States::variance},
                                        {"velocity/", &nn::States::velocity}};
 
+// Which row of the replica's file it is, if any.
+std::optional<std::size_t> row_of(const nn::Replica& replica, const StateKind& kind) {
+  // In f32 the parameters are the master copy.
+  const bool is_master = kind.in == &nn::States::master && replica.setup().dtype == DType::kF32;
+  const auto rows = replica.filed_rows();
+  const auto row = std::ranges::find(rows, is_master ? &nn::States::parameters : kind.in);
+  if (row == rows.end()) return std::nullopt;
+  return static_cast<std::size_t>(row - rows.begin());
+}
+
+// What a worker holds of a parameter in one kind of state.
+struct Held {
+  const nn::FlatParameter& parameter;
+  const StateKind& kind;
+  std::size_t first = 0;             // of its elements
+  nn::FlatRange range;               // in the whole row
+  std::optional<std::size_t> filed;  // in which row of the file
+  Tensor elements;                   // absent then
+};
+
 // The parameters, and what of an optimizer there is.
 std::vector<StateKind> kinds_of(const nn::States& states) {
   std::vector<StateKind> kinds{kParameters};
   for (const StateKind& kind : kOfOptimizers) {
     if (ops::is_given(states.*kind.in)) kinds.push_back(kind);
+  }
+  return kinds;
+}
+
+// The same of a replica, in memory or in a file.
+std::vector<StateKind> kinds_of(const nn::Replica& replica) {
+  std::vector<StateKind> kinds{kParameters};
+  for (const StateKind& kind : kOfOptimizers) {
+    if (ops::is_given(replica.states().*kind.in) || row_of(replica, kind)) kinds.push_back(kind);
   }
   return kinds;
 }
@@ -58,12 +90,43 @@ class Differences {
   std::size_t count_ = 0;
 };
 
-void read_parts(const io::TensorSource& file, nn::Replica& replica, const StateKind& kind) {
-  fill_zero(replica.states().*kind.in);
-  for (const nn::FlatParameter& parameter : replica.flat().all()) {
-    const nn::StatePart part = replica.part_of(parameter);
-    const Tensor& elements = part.states.*kind.in;
-    if (ops::is_given(elements)) file.read_part(name_of(kind, parameter), part.first, elements);
+// f(held), in the order of a file: block by block, as updates go.
+template <class F>
+void for_held(const nn::Replica& replica, F&& f) {
+  const std::vector<StateKind> kinds = kinds_of(replica);
+  for (std::size_t block = 0; block < replica.flat().blocks(); ++block) {
+    const nn::FlatRange mine = replica.my_range(block);
+    nn::for_parameters_in(
+        replica.flat(), block, mine,
+        [&](const nn::FlatParameter& parameter, std::size_t first, nn::FlatRange within) {
+          const nn::States part = replica.mine(block).slice(within);
+          for (const StateKind& kind : kinds) {
+            f(Held{parameter,
+                   kind,
+                   first,
+                   {mine.first + within.first, within.elements},
+                   row_of(replica, kind),
+                   part.*kind.in});
+          }
+        });
+  }
+}
+
+// `stored`: whether the file has each of the kinds; else they become zero.
+void read_kinds(const io::TensorSource& file, nn::StateStream& stream,
+                const nn::FlatParameters& flat, std::span<const StateKind> kinds,
+                const std::vector<bool>& stored) {
+  while (stream.next()) {
+    const nn::States states = stream.states();
+    for (const StateKind& kind : kinds) fill_zero(states.*kind.in);
+    nn::for_parameters_in(
+        flat, stream.block(), stream.range(),
+        [&](const nn::FlatParameter& parameter, std::size_t first, nn::FlatRange within) {
+          const nn::States part = states.slice(within);
+          for (std::size_t i = 0; i < kinds.size(); ++i) {
+            if (stored[i]) file.read_part(name_of(kinds[i], parameter), first, part.*kinds[i].in);
+          }
+        });
   }
 }
 
@@ -82,19 +145,33 @@ std::vector<io::NamedTensor> state_tensors(const nn::FlatParameters& flat,
 }
 
 std::vector<io::TensorPart> state_parts(const nn::Replica& replica) {
+  // An address for what has none; nobody reads there.
+  alignas(Buffer::kAlignment) static std::byte nowhere[Buffer::kAlignment];
   std::vector<io::TensorPart> parts;
-  for (const StateKind& kind : kinds_of(replica.states())) {
-    for (const nn::FlatParameter& parameter : replica.flat().all()) {
-      const nn::StatePart part = replica.part_of(parameter);
-      const Tensor& elements = part.states.*kind.in;
-      if (!ops::is_given(elements)) continue;
-      parts.push_back({.name = name_of(kind, parameter),
-                       .shape = parameter.shape,
-                       .first = part.first,
-                       .elements = elements});
-    }
-  }
+  for_held(replica, [&](const Held& held) {
+    const auto elements = static_cast<std::int64_t>(held.range.elements);
+    parts.push_back(
+        {.name = name_of(held.kind, held.parameter),
+         .shape = held.parameter.shape,
+         .first = held.first,
+         .elements = held.filed ? Tensor(nowhere, DType::kF32, {elements}) : held.elements});
+  });
   return parts;
+}
+
+void write_states(const nn::Replica& replica, io::SyncedFile& file,
+                  const std::function<void(std::size_t block)>& has_read) {
+  std::optional<nn::RowReader> reader;
+  if (replica.state_file() != nullptr) reader.emplace(*replica.state_file());
+  std::size_t block = 0;
+  for_held(replica, [&](const Held& held) {
+    for (; block < held.parameter.block; ++block) {
+      if (has_read) has_read(block);
+    }
+    if (!held.filed) return file.write(held.elements);
+    reader->read(*held.filed, held.range, [&](const Tensor& elements) { file.write(elements); });
+  });
+  for (; has_read && block < replica.flat().blocks(); ++block) has_read(block);
 }
 
 std::vector<std::size_t> files_of_parts(const io::PartedSafetensors& files,
@@ -151,7 +228,8 @@ void read_parameter_tensors(const io::TensorSource& file, const nn::FlatParamete
 
 void read_parameter_tensors(const io::TensorSource& file, nn::Replica& replica) {
   check_same_parameters(file, replica.flat());
-  read_parts(file, replica, kParameters);
+  nn::StateStream stream(replica, nn::StateAccess::kWrite, kParameters.in);
+  read_kinds(file, stream, replica.flat(), std::span(&kParameters, 1), {true});
 }
 
 void read_state_tensors(const io::TensorSource& file, nn::Replica& replica, bool fresh) {
@@ -162,20 +240,19 @@ void read_state_tensors(const io::TensorSource& file, nn::Replica& replica, bool
     return file.find(name_of(kind, flat.all().front())) != nullptr;
   };
   for (const StateKind& kind : kOfOptimizers) {
-    if (fresh || stored(kind) == ops::is_given(replica.states().*kind.in)) continue;
+    const bool is_held = ops::is_given(replica.states().*kind.in) || row_of(replica, kind);
+    if (fresh || stored(kind) == is_held) continue;
     const std::string_view what = kind.prefix.substr(0, kind.prefix.size() - 1);
     fail(ErrorCode::kInvalidArgument,
          "the checkpoint was saved {} the optimizer's {}, and this run goes on {}; go on with the "
          "optimizer.* keys of its config.toml, or begin a new run with its parameters",
          stored(kind) ? "with" : "without", what, stored(kind) ? "without it" : "with it");
   }
-  for (const StateKind& kind : kinds_of(replica.states())) {
-    if (stored(kind)) {
-      read_parts(file, replica, kind);
-    } else {
-      fill_zero(replica.states().*kind.in);
-    }
-  }
+  const std::vector<StateKind> kinds = kinds_of(replica);
+  std::vector<bool> are_stored;
+  for (const StateKind& kind : kinds) are_stored.push_back(stored(kind));
+  nn::StateStream stream(replica, nn::StateAccess::kWrite);
+  read_kinds(file, stream, flat, kinds, are_stored);
 }
 
 }  // namespace lockstep::train

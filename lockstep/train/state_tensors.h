@@ -2,8 +2,10 @@
 // (train/checkpoint.h).
 #pragma once
 
+#include <functional>
 #include <vector>
 
+#include "lockstep/io/hashed_file.h"
 #include "lockstep/io/parted_safetensors.h"
 #include "lockstep/io/safetensors.h"
 #include "lockstep/nn/flat_parameters.h"
@@ -14,8 +16,13 @@ namespace lockstep::train {
 // Views of the master copy, and of what the optimizer keeps, in rows that are whole.
 std::vector<io::NamedTensor> state_tensors(const nn::FlatParameters& flat,
                                            const nn::States& states);
-// Views of what a worker holds of the same.
+// Views of what a worker holds of the same. Of what lies in a file they have the type and the shape
+// alone, and no elements to be read (write_states() writes them).
 std::vector<io::TensorPart> state_parts(const nn::Replica& replica);
+// Appends the data of these, wherever it lies, block by block as updates go, and says of each block
+// that it has been read. Throws what io::SyncedFile, nn::RowReader and `has_read` throw.
+void write_states(const nn::Replica& replica, io::SyncedFile& file,
+                  const std::function<void(std::size_t block)>& has_read = {});
 // The files, by their index, that hold anything of what a worker does.
 std::vector<std::size_t> files_of_parts(const io::PartedSafetensors& files,
                                         const nn::Replica& replica);

@@ -45,8 +45,8 @@ TimelineColour colour_of(const TraceSpan& span) {
 
 // Validation and checkpoints come after a step: they are none of it.
 bool is_drawn(const TraceSpan& span, std::int64_t step) {
-  return span.step == step && span.lane != TraceLane::kStep && span.kind != "validation" &&
-         span.kind != "checkpoint";
+  return span.step == step && span.lane != TraceLane::kStep && span.lane <= TraceLane::kWaiting &&
+         span.kind != "validation" && span.kind != "checkpoint";
 }
 
 // In order.

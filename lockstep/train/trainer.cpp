@@ -6,18 +6,33 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/alone.h"
+#include "lockstep/train/memory_choice.h"
 #include "lockstep/train/run_plan.h"
 
 namespace lockstep::train {
 namespace {
 
-nn::Replica make_replica(const TrainOptions& options, Ops& ops, parallel::Strategy& strategy) {
+// As a run does (train/run.cpp), for whoever has no other workers to agree with.
+TrainOptions settled(TrainOptions options, const Ops& ops) {
+  settle_recompute(options, ops, options.memory_limit);
+  return options;
+}
+
+nn::Replica make_replica(const TrainOptions& options, Ops& ops, parallel::Strategy& strategy,
+                         MemoryBudget& device, MemoryBudget& host) {
   optim::check(options.schedule);
   nn::MemoryPlan plan = plan_run(options, ops, strategy.worker());
   check_limit(options, plan, ops, strategy.worker());
-  std::span<std::byte> seen;
-  if (plan.seen_layout.bytes > 0) seen = strategy.seen_memory(plan.seen_layout.bytes);
-  return {model_of(options), std::move(plan), ops, seen};
+  nn::ReplicaMemory memory{
+      .seen = {}, .device = &device, .host = &host, .file = options.offload.file()};
+  if (plan.seen_bytes() > 0) memory.seen = strategy.seen_memory(plan.seen_bytes());
+  return {model_of(options), std::move(plan), ops, memory};
+}
+
+std::size_t bytes_of(std::span<const Request> requests) {
+  std::size_t bytes = 0;
+  for (const Request& request : requests) bytes += room(request);
+  return bytes;
 }
 
 }  // namespace
@@ -35,11 +50,15 @@ Trainer::Trainer(const TrainOptions& options, Ops& ops, std::unique_ptr<parallel
 
 Trainer::Trainer(const TrainOptions& options, Ops& ops, parallel::Strategy& strategy,
                  std::unique_ptr<parallel::Strategy>&& own)
-    : options_(options),
+    : options_(settled(options, ops)),
       ops_(ops),
       own_(std::move(own)),
       strategy_(strategy),
-      replica_(make_replica(options, ops, strategy)) {
+      device_memory_(name(Tier::kDevice), options.device_limit),
+      host_memory_(name(Tier::kHost)),
+      replica_(make_replica(options_, ops, strategy, device_memory_, host_memory_)),
+      outside_(&device_memory_, bytes_of(replica_.plan().outside)),
+      host_outside_(&host_memory_, bytes_of(replica_.plan().host_outside)) {
   replica_.initialise(static_cast<std::uint64_t>(options.seed), threads_of(options));
   set_state({});
 }
@@ -134,6 +153,7 @@ std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batche
   // Workers that do not wait for each other know how many updates they made, not how many all did.
   metrics.rate =
       optim::rate_at(options_.schedule, strategy_.in_lockstep() ? state_.updates + 1 : share.step);
+  const io::TierTraffic filed = replica_.filed_traffic();
   const auto compute = SteadyClock::now();
   const parallel::UpdateRequest request{.optimizer = options_.optimizer,
                                         .updates = state_.updates,
@@ -143,6 +163,7 @@ std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batche
   parallel::StepEnd end{.losses = accumulate(micro_batches, share, all.targets), .cost = {}};
   const parallel::UpdateResult result = strategy_.update(request);
   end.cost.compute_seconds = seconds_since(compute);
+  metrics.filed = replica_.filed_traffic() - filed;
   metrics.gradient_norm = result.gradient_norm;
   metrics.skipped = result.skipped;
   if (metrics.skipped) {

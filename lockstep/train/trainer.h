@@ -10,8 +10,8 @@
 // micro-batch of 8 sequences and one of 4 micro-batches of 2 are the same training: the loss is the
 // mean over all targets of the step.
 //
-// Memory is taken once, at construction, as planned; a run over options.memory_limit is refused
-// before that. One thread at a time.
+// Memory is taken once, at construction, as planned; a run over options.memory_limit or
+// options.device_limit is refused before that. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -45,14 +45,15 @@ struct StepMetrics {
   std::int64_t tokens = 0;  // of all workers
   double seconds = 0;
   std::vector<parallel::StepCost> costs;  // of each worker
+  io::TierTraffic filed;                  // of this one, with what lies in files
 
   double tokens_per_second() const { return static_cast<double>(tokens) / seconds; }
 };
 
 class Trainer {
  public:
-  // Plans, checks the limit, takes the memory, and sets the initial parameters. `ops` and
-  // `strategy` outlive it.
+  // Plans, checks the limit, takes the memory, and sets the initial parameters. Recomputation that
+  // is to be chosen and is not yet is by memory.limit. `ops` and `strategy` outlive it.
   Trainer(const TrainOptions& options, Ops& ops, parallel::Strategy& strategy);
   // The only worker of its run.
   Trainer(const TrainOptions& options, Ops& ops);
@@ -74,6 +75,9 @@ class Trainer {
   StepMetrics step(std::span<const nn::Batch> micro_batches);
 
   nn::Replica& replica() { return replica_; }
+  // What this worker takes of a tier: never more than options.device_limit on the device.
+  const MemoryBudget& device_memory() const { return device_memory_; }
+  const MemoryBudget& host_memory() const { return host_memory_; }
   parallel::Strategy& strategy() { return strategy_; }
   const TrainOptions& options() const { return options_; }
   const TrainState& state() const { return state_; }
@@ -97,7 +101,12 @@ class Trainer {
   std::unique_ptr<parallel::Strategy> own_;  // where none was given
   parallel::Strategy& strategy_;
   bool started_ = false;
+  MemoryBudget device_memory_;
+  MemoryBudget host_memory_;
   nn::Replica replica_;
+  // Of what the strategy takes.
+  MemoryClaim outside_;
+  MemoryClaim host_outside_;
   std::optional<parallel::BlockTrace> block_trace_;  // where the strategy's trace is on
   TrainState state_;
 };

@@ -17,6 +17,7 @@ std::optional<WorkerCosts> costs_of_workers(std::span<const parallel::StepCost> 
     all.communication_seconds += one.communication_seconds * share;
     all.exposed_seconds = std::max(all.exposed_seconds, one.exposed_seconds);
     all.bytes_sent += one.bytes_sent;
+    all.bytes_across += one.bytes_across;
     all.staleness += one.staleness * share;
     all.most_stale = std::max(all.most_stale, one.staleness);
     const bool slowest = all.slowest_rank < 0 || one.compute_seconds > all.slowest_seconds;

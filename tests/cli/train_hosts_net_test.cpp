@@ -22,5 +22,19 @@ TEST_F(TrainHosts, TwoOfTwoRanksGiveTheBitsOfOne) {
   EXPECT_FALSE(text_of(folder / "one" / states).empty());
 }
 
+TEST_F(TrainHosts, QuantisedBetweenThemGivesTheBitsOfEmulatedOnes) {
+  testing::Hosts hosts(2);
+  if (!hosts.allowed()) GTEST_SKIP() << "network namespaces need root";
+  ASSERT_TRUE(hosts.ready()) << "network namespaces need iproute2 and tc";
+  const std::string more =
+      "train.precision=bf16 train.steps=4 parallel.zero=3 parallel.gather_weights=int8 "
+      "parallel.secondary=true parallel.reduce_gradients=int4 ";
+  const std::string emulated = "train " + settings("emulated", more + "--ranks 4 comm.hosts=2");
+  ASSERT_EQ(testing::run_lockstep(emulated).exit_code, 0);
+  hosts.train(2, settings("hosts", more), "LOCKSTEP_COMM_CACHE_DIR= LOCKSTEP_COMM_TIMEOUT=60s");
+  EXPECT_EQ(losses("hosts"), losses("emulated"));
+  EXPECT_FALSE(losses("hosts").empty());
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -1,4 +1,5 @@
 // `lockstep train` as a process: killed, interrupted, on a full disk, with bad input.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -10,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -90,6 +92,51 @@ class TrainCommand : public testing::TrainCommand {
 TEST_F(TrainCommand, KilledAtRandomMomentsGoesOnToTheSameBits) {
   const char* kills = std::getenv("LOCKSTEP_TEST_KILLS");
   kill_and_resume(kills == nullptr ? 4 : std::atoi(kills));
+}
+
+// Whether steps have gone on since the checkpoint began that is being written.
+bool steps_go_on_beside_a_save(const fs::path& run, const std::string& metrics) {
+  constexpr std::string_view kStaged = ".step-";
+  std::error_code none;
+  for (fs::directory_iterator at(run / "checkpoints", none);
+       !none && at != fs::directory_iterator(); at.increment(none)) {
+    const std::string name = at->path().filename();
+    if (!name.starts_with(kStaged)) continue;
+    const int step = std::stoi(name.substr(kStaged.size()));
+    if (metrics.find(fmt::format("\"step\":{},", step + 1)) != std::string::npos) return true;
+  }
+  return false;
+}
+
+TEST_F(TrainCommand, KilledWhileItSavesBesideItsStepsGoesOnToTheSameBits) {
+  const std::string steps =
+      "model.hidden=128 train.threads=1 train.steps=24 checkpoint.every=4 checkpoint.overlap=";
+  ASSERT_EQ(run_lockstep("train " + settings("whole", steps + "false")).exit_code, 0);
+  EXPECT_THAT(text_of(folder / "whole/metrics.jsonl"),
+              AllOf(HasSubstr("checkpoint_ms"), Not(HasSubstr("checkpoint_background_ms"))));
+  bool killed = false;
+  for (int i = 0; i < 50 && !killed; ++i) {
+    fs::remove_all(folder / "killed");
+    const pid_t child = start(settings("killed", steps + "true"));
+    const fs::path run = folder / "killed";
+    int status = 0;
+    while (::waitpid(child, &status, WNOHANG) == 0) {
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+      if (!steps_go_on_beside_a_save(run, text_of(run / "metrics.jsonl"))) continue;
+      ::kill(child, SIGKILL);
+      status = wait_for(child);
+      break;
+    }
+    killed = WIFSIGNALED(status);
+  }
+  ASSERT_TRUE(killed) << "no step was done beside a save";
+  const Outcome more = run_lockstep("train " + settings("killed", steps + "true"));
+  EXPECT_EQ(more.exit_code, 0) << more.text;
+  EXPECT_THAT(text_of(folder / "killed/metrics.jsonl"), HasSubstr("checkpoint_background_ms"));
+  EXPECT_EQ(losses("killed"), losses("whole"));
+  const fs::path states = fs::path("checkpoints") / "step-00000024" / "states.safetensors";
+  EXPECT_EQ(text_of(folder / "killed" / states), text_of(folder / "whole" / states));
+  EXPECT_FALSE(is_saving("killed")) << "something half written has stayed";
 }
 
 TEST_F(TrainCommand, FinishesItsStepAndSavesWhenAskedToStop) {

@@ -63,7 +63,7 @@ TEST_F(TrainRanks, ThatAreKilledAreNamedAndTheNextStartGoesOn) {
   ASSERT_EQ(run_lockstep("train " + tree("whole", steps)).exit_code, 0);
   for (const std::string rank : {"1", "0"}) {
     const pid_t launcher = start(tree(rank, steps + "--ranks 2"));
-    wait_for_step(rank, "\"step\":30,");
+    wait_for_step(rank, "\"step\":41,");  // the save of 40 has waited for that of 20
     const auto found = ranks(rank, rank);
     ASSERT_EQ(found.size(), 1u);
     ::kill(found.front(), SIGKILL);
@@ -82,12 +82,12 @@ TEST_F(TrainRanks, ThatAreKilledAreNamedAndTheNextStartGoesOn) {
 TEST_F(TrainRanks, LeaveNothingBehindWhenTheirLauncherIsKilled) {
   const pid_t launcher =
       start(settings("killed", "train.steps=100000 checkpoint.every=2 --ranks 2"));
-  wait_for_step("killed", "\"step\":3,");
+  wait_for_step("killed", "\"step\":5,");  // the save of 4 has waited for that of 2
   ::kill(launcher, SIGKILL);
   wait_for(launcher);
   expect_nobody_left("killed");
   const Outcome outcome =
-      run_lockstep("train " + (folder / "killed").string() + " train.steps=3 --ranks 2");
+      run_lockstep("train " + (folder / "killed").string() + " train.steps=300 --ranks 2");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
   EXPECT_THAT(outcome.text, HasSubstr("goes on after step"));
 }

@@ -1,9 +1,11 @@
-// Who has an emulated line, and when.
+// Who has an emulated line, and when; and what a full socket leaves over.
 #include "lockstep/parallel/server/hub.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <string>
+#include <thread>
 
 #include "lockstep/base/socket.h"
 
@@ -84,6 +86,26 @@ TEST_F(HubOnALine, LetsWhatIsUrgentGoBeforeWhatIsLarge) {
   const std::int64_t urgent = first_byte_of_last_chunk(other, 10);
   EXPECT_LT(urgent, first_byte_of_last_chunk(one, kBytes));
   EXPECT_LT(urgent, first_byte_of_last_chunk(other, kBytes));
+}
+
+// Whoever waits for a socket asks send() first whether it is full.
+TEST(Connection, IsDoneOnlyWhenNothingIsLeftOrTheSocketIsFull) {
+  constexpr std::size_t kBytes = std::size_t{8} << 20;  // more than sockets hold
+  constexpr std::uint64_t kMessages = 3;
+  const Listener listener = listen_tcp({"127.0.0.1", 0});
+  const UniqueFd other = connect_tcp(listener.address, deadline_in(seconds(20)));
+  Connection connection(accept_connection(listener.fd.get(), deadline_in(seconds(20))), nullptr);
+  for (std::uint64_t i = 0; i < kMessages; ++i) {
+    connection.post(small_message({.kind = Kind::kPush}, std::string(kBytes, 'x')), i, {});
+  }
+  ASSERT_FALSE(connection.send());
+  std::vector<std::byte> room(kMessages * (kBytes + sizeof(Header)));
+  std::jthread reader([&] { receive_all(other.get(), room, deadline_in(seconds(20))); });
+  while (connection.has_more()) {
+    pollfd entry{connection.fd(), POLLOUT, 0};
+    ASSERT_EQ(::poll(&entry, 1, 20'000), 1);
+    EXPECT_EQ(connection.send(), !connection.has_more());
+  }
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "lockstep/base/error.h"
+#include "lockstep/parallel/compression/own_momentum.h"
 #include "lockstep/parallel/server/piece_codec.h"
 #include "lockstep/parallel/server/piece_service.h"
 #include "lockstep/parallel/server/server_strategy.h"
@@ -16,8 +17,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr Compression kLossy[] = {Compression::kBf16,   Compression::kF16,  Compression::kInt8,
-                                  Compression::kOnebit, Compression::kTopk, Compression::kRandomk};
+constexpr Compression kLossy[] = {Compression::kBf16,   Compression::kF16,    Compression::kInt8,
+                                  Compression::kInt4,   Compression::kOnebit, Compression::kTopk,
+                                  Compression::kRandomk};
 
 Training compressed(Compression compression) {
   Training training;
@@ -29,15 +31,19 @@ Training compressed(Compression compression) {
 
 // What the codec leaves of a row, piece by piece.
 void pass_through(const Codec& codec, const ServedLayout& layout, std::int64_t step,
-                  std::span<float> row, std::span<float> residual) {
+                  std::span<float> row, const OwnRows& own) {
   for (std::size_t piece = 0; piece < layout.pieces.size(); ++piece) {
     const nn::FlatRange range = layout.pieces[piece].range;
     const auto seed = WireFormat::seed(step, piece);
     const auto part = row.subspan(range.first, range.elements);
-    const auto rest = residual.empty() ? residual : residual.subspan(range.first, range.elements);
+    const auto rest = [&](std::span<float> all) {
+      return all.empty() ? all : all.subspan(range.first, range.elements);
+    };
     std::vector<std::byte> payload(codec.bytes(range.elements));
     std::vector<float> scratch(codec.scratch_bytes(range.elements) / sizeof(float) + 1);
-    codec.encode(part, rest, payload, std::as_writable_bytes(std::span(scratch)), seed);
+    encode_own(codec, own_momentum(layout.optimizer), part,
+               {rest(own.residual), rest(own.velocity)}, payload,
+               std::as_writable_bytes(std::span(scratch)), seed);
     codec.decode(payload, part, seed);
   }
 }
@@ -54,6 +60,11 @@ Result alone_compressed(const Training& training) {
   const bool rounds = training.dtype == DType::kF32 && !codec->needs_residual();
   std::vector<std::vector<float>> residuals(static_cast<std::size_t>(training.workers));
   for (auto& residual : residuals) residual.resize(codec->needs_residual() ? row.size() : 0);
+  const bool own_momenta = takes_own_momentum(training.compression.compression);
+  std::vector<std::vector<float>> velocities(residuals.size());
+  for (auto& velocity : velocities) velocity.resize(own_momenta ? row.size() : 0);
+  const optim::OptimizerOptions optimizer =
+      own_momenta ? without_momentum(training.optimizer) : training.optimizer;
   const std::span<float> parameters = replica.states().master.as<float>();
   Result result;
   for (int step = 1; step <= training.steps; ++step) {
@@ -71,7 +82,8 @@ Result alone_compressed(const Training& training) {
       for (std::int64_t i = 0; i < share.micro_batches; ++i) {
         loss += learn(training, replica, step, share.first_micro_batch + i, targets);
       }
-      pass_through(*codec, layout, step, row, residuals[static_cast<std::size_t>(worker)]);
+      const auto index = static_cast<std::size_t>(worker);
+      pass_through(*codec, layout, step, row, {residuals[index], velocities[index]});
       pushed.emplace_back(row.begin(), row.end());
     }
     std::vector<float*> inputs;
@@ -79,10 +91,12 @@ Result alone_compressed(const Training& training) {
     sum_of_workers(inputs, row.size());
     std::ranges::copy(pushed[0], row.begin());
     if (rounds) std::ranges::copy(master, parameters.begin());
-    const UpdateResult update = local_update(replica, {.optimizer = training.optimizer,
-                                                       .updates = step - 1,
-                                                       .rate = training.rate(step),
-                                                       .loss_scale = training.loss_scale});
+    TierMover nothing_moves;
+    const UpdateResult update = local_update(replica, nothing_moves,
+                                             {.optimizer = optimizer,
+                                              .updates = step - 1,
+                                              .rate = training.rate(step),
+                                              .loss_scale = training.loss_scale});
     result.losses.push_back(loss);
     result.norms.push_back(training.optimizer.clip > 0 ? update.gradient_norm : 0);
   }

@@ -141,10 +141,12 @@ inline Result train_alone(const Training& training) {
     for (std::vector<float>& each : gradients) inputs.push_back(each.data());
     sum_of_workers(inputs, row.elements());
     std::copy(gradients[0].begin(), gradients[0].end(), row.as<float>().begin());
-    const UpdateResult update = local_update(replica, {.optimizer = training.optimizer,
-                                                       .updates = updates,
-                                                       .rate = training.rate(step),
-                                                       .loss_scale = training.loss_scale});
+    TierMover nothing_moves;
+    const UpdateResult update = local_update(replica, nothing_moves,
+                                             {.optimizer = training.optimizer,
+                                              .updates = updates,
+                                              .rate = training.rate(step),
+                                              .loss_scale = training.loss_scale});
     if (!update.skipped) ++updates;
     result.losses.push_back(loss);
     const bool has_norm = training.optimizer.clip > 0 || training.dtype == DType::kF16;

@@ -83,7 +83,7 @@ TEST(ServedLayout, ComesBackFromItsBytesAndIsRefusedWithOneMissing) {
   other.compression.ratio = 0.125;
   EXPECT_NE(hash_of(other), hash_of(layout));
   for (const CompressionOptions nonsense :
-       {CompressionOptions{.compression = static_cast<Compression>(7)},
+       {CompressionOptions{.compression = static_cast<Compression>(std::size(kAllCompressions))},
         CompressionOptions{.compression = Compression::kTopk, .ratio = 2},
         CompressionOptions{.compression = Compression::kTopk, .ratio = std::nan("")}}) {
     other.compression = nonsense;

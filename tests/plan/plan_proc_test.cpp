@@ -197,7 +197,7 @@ TEST_F(PlanOfARun, ComparesStagesOfZeroForItsWorkers) {
   for (int zero = 1; zero <= 3; ++zero) EXPECT_LT(bytes_of(4, zero), bytes_of(4, zero - 1));
   EXPECT_LT(bytes_of(8, 3), bytes_of(4, 3));
   EXPECT_THAT(run(path_ + " --ranks 4 memory.limit=100GiB").text,
-              HasSubstr("by ZeRO stage and recomputation: * fits"));
+              HasSubstr("ZeRO stage and recomputation; * fits into 100 GiB"));
   EXPECT_EQ(run(path_ + " --ranks 0", true).exit_code, 2);
 
   const auto squeezed = run_json(path_ + " parallel.compression=int8 --ranks 4");
@@ -206,6 +206,48 @@ TEST_F(PlanOfARun, ComparesStagesOfZeroForItsWorkers) {
       run_json(path_ + " parallel.strategy=parameter_server parallel.server_place=own --ranks 4");
   EXPECT_EQ(served["ranks"], 3);
   EXPECT_EQ(served["alternatives"][1]["bytes"], served["bytes"]) << "that of its own workers";
+}
+
+TEST_F(PlanOfARun, TellsPartsTrafficAndWhatFitsABudgetForEveryAlternative) {
+  const auto budget = run_json(path_ + " --ranks 4 parallel.zero=1")["bytes"].get<std::size_t>();
+  const auto plan = run_json(path_ + " --ranks 2,4 --budget " + std::to_string(budget));
+  ASSERT_EQ(plan["alternatives"].size(), 2u * 4 * 4) << "with auto";
+  for (const auto& one : plan["alternatives"]) {
+    std::size_t parts = 0;
+    for (const char* part : {"parameters", "gradients", "optimizer", "activations", "buffers"}) {
+      parts += one[part].get<std::size_t>();
+    }
+    EXPECT_EQ(parts, one["bytes"]);
+    EXPECT_EQ(one["fits"], one["bytes"] <= budget);
+    EXPECT_GT(one["sent"]["total"], 0);
+    if (one["zero"] == 3 && one["ranks"] == 4 && one["recompute"] != "none") {
+      EXPECT_EQ(one["fits"], true);
+    }
+    if (one["recompute"] == "none") {
+      EXPECT_EQ(one["recomputed"], 0);
+    }
+  }
+  EXPECT_EQ(plan["sent"]["total"], plan["alternatives"][1]["sent"]["total"]);
+  EXPECT_EQ(plan["fits"], false);
+  EXPECT_EQ(run(path_ + " --ranks 2 --budget 1MB").exit_code, 0) << "a question, no limit";
+}
+
+TEST_F(PlanOfARun, ChoosesWhatFitsAndTellsIt) {
+  const auto whole = run_json(path_ + " --ranks 4 train.recompute=none")["bytes"];
+  const std::string limit = " memory.limit=" + std::to_string(whole.get<std::size_t>() * 3 / 4);
+  const auto again = run_json(path_ + " --ranks 4 train.recompute=auto" + limit);
+  EXPECT_EQ(again["recompute"], "auto");
+  EXPECT_EQ(again["zero"], 0);
+  EXPECT_EQ(again["fits"], true);
+  EXPECT_EQ(again["recompute_blocks"].size(), 5u);
+  const auto chosen = run_json(path_ + " --ranks 4 memory.auto=true" + limit);
+  EXPECT_EQ(chosen["zero"], 1);
+  EXPECT_EQ(chosen["fits"], true);
+  EXPECT_THAT(run(path_ + " --ranks 4 memory.auto=true" + limit).text,
+              HasSubstr("memory.auto: parallel.zero = 1"));
+  const Outcome nothing = run(path_ + " --ranks 2 memory.auto=true memory.limit=64KiB", true);
+  EXPECT_EQ(nothing.exit_code, 2);
+  EXPECT_THAT(nothing.text, HasSubstr("the least it can do with is"));
 }
 
 TEST_F(PlanOfARun, NeedsNoStepsWhereTheyFollowFromTheData) {

@@ -44,7 +44,7 @@ TEST_F(FamiliarNames, OfHuggingFacesTrainer) {
   EXPECT_EQ(options.train.optimizer.clip, 0.5);
   EXPECT_EQ(options.train.seed, 7);
   EXPECT_EQ(options.train.precision, plan::Precision::kF16);
-  EXPECT_EQ(options.train.recompute, plan::Recompute::kFull);
+  EXPECT_EQ(options.train.recompute, RecomputeChoice::kFull);
   EXPECT_EQ(options.checkpoint.every, 25);
   EXPECT_EQ(options.checkpoint.keep_last, 3);
 }
@@ -57,10 +57,17 @@ TEST_F(FamiliarNames, OfDeepSpeedsConfiguration) {
     "scheduler": {"type": "WarmupDecayLR",
                   "params": {"warmup_num_steps": 5, "total_num_steps": "auto"}},
     "fp16": {"enabled": true, "initial_scale_power": 12, "loss_scale_window": 100},
-    "bf16": {"enabled": "auto"}
+    "bf16": {"enabled": "auto"},
+    "zero_optimization": {"offload_optimizer": {"device": "cpu", "pin_memory": true},
+                          "offload_param": {"device": "cpu", "nvme_path": "/local/disk"}}
   })",
                    "deepspeed.json");
   complete(options);
+  EXPECT_EQ(options.train.offload.tiers.optimizer, Tier::kHost);
+  EXPECT_EQ(options.train.offload.tiers.gradients, Tier::kHost);
+  EXPECT_EQ(options.train.offload.tiers.parameters, Tier::kHost);
+  EXPECT_EQ(options.train.offload.tiers.activations, Tier::kDevice);
+  EXPECT_EQ(options.train.offload.folder, "/local/disk");
   EXPECT_EQ(solved(options.train.batch).accumulation, 16);
   EXPECT_EQ(options.train.optimizer.clip, 2.0);
   EXPECT_EQ(options.train.optimizer.beta1, 0.9);
@@ -71,6 +78,20 @@ TEST_F(FamiliarNames, OfDeepSpeedsConfiguration) {
   EXPECT_EQ(options.train.precision, plan::Precision::kF16);
   EXPECT_EQ(options.train.loss_scale.initial, 4096);
   EXPECT_EQ(options.train.loss_scale.patience, 100);
+}
+
+TEST_F(FamiliarNames, OfZeroPlusPlus) {
+  config.read_json(R"({"zero_optimization": {
+    "stage": 3, "zero_quantized_weights": true, "zero_hpz_partition_size": 8,
+    "zero_quantized_gradients": true}})",
+                   "deepspeed.json");
+  EXPECT_EQ(options.train.parallel.gather_weights, parallel::Exactness::kInt8);
+  EXPECT_EQ(options.train.parallel.reduce_gradients, parallel::Exactness::kInt4);
+  EXPECT_TRUE(options.train.parallel.secondary);
+  config.read_json(R"({"zero_optimization": {"zero_hpz_partition_size": 1,
+    "zero_quantized_weights": false}})",
+                   "deepspeed.json");
+  EXPECT_FALSE(options.train.parallel.secondary);
 }
 
 TEST_F(FamiliarNames, OfWhatPeopleCopyFromTheManuals) {

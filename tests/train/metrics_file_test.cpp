@@ -48,6 +48,20 @@ TEST(MetricsLine, IsOneObjectWithTheNamesThatToolsKnow) {
             "\"loss_scale\":1024.0,\"skipped\":true}\n");
 }
 
+TEST(MetricsLine, TellsWhatWentThroughFiles) {
+  StepRecord record;
+  record.metrics.step = 1;
+  EXPECT_THAT(metrics_line(record, false), Not(HasSubstr("file")));
+  record.metrics.filed = {.read_bytes = 12, .written_bytes = 8, .waited_seconds = 0.25};
+  const std::string line = metrics_line(record, false);
+  EXPECT_THAT(line, HasSubstr(",\"file_read_bytes\":12,\"file_written_bytes\":8,"
+                              "\"file_wait_ms\":250.0,"));
+  const auto back = parse_metrics_line(line);
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->metrics.filed.bytes(), 20u);
+  EXPECT_EQ(back->metrics.filed.waited_seconds, 0.25);
+}
+
 TEST(MetricsLine, TellsWhereTheTimeOfSeveralWorkersWent) {
   StepRecord record;
   record.metrics.step = 1;

@@ -16,14 +16,18 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using Row = parallel::Residual::Row;
 
 constexpr std::size_t kElements = (std::size_t{1} << 20) + 37;  // more than one chunk
 
-// Has residuals of two buckets, and of the sums of its own shards of them.
+// Has residuals of two buckets, and perhaps averages, and residuals of the sums of its own shards.
 class Keeper : public parallel::Alone {
  public:
   Keeper(int worker, int workers, bool sums)
-      : Alone(parallel::Reduction::kFast, 1), own_(kElements), sums_(sums ? kElements : 0) {
+      : Alone(parallel::Reduction::kFast, 1),
+        own_(kElements),
+        velocity_(sums ? kElements : 0),
+        sums_(velocity_.size()) {
     const auto rank = static_cast<std::size_t>(worker);
     std::size_t first = 0;
     for (const std::size_t size : {std::size_t{1001}, kElements - 1001}) {
@@ -31,9 +35,12 @@ class Keeper : public parallel::Alone {
       const parallel::BucketShards shards{size, static_cast<std::size_t>(workers)};
       const nn::FlatRange shard{first + shards.begin(rank), shards.size(rank)};
       if (sums) {
+        parts_.push_back({.range = {first, size},
+                          .values = std::span(velocity_).subspan(first, size),
+                          .row = Row::kVelocity});
         parts_.push_back({.range = shard,
                           .values = std::span(sums_).subspan(shard.first, shard.elements),
-                          .of_sums = true});
+                          .row = Row::kSums});
       }
       first += size;
     }
@@ -42,13 +49,16 @@ class Keeper : public parallel::Alone {
     for (parallel::Residual& part : parts_) {
       for (std::size_t i = 0; i < part.values.size(); ++i) {
         const auto at = static_cast<float>((part.range.first + i) % 1013);
-        part.values[i] = part.of_sums ? -at : at + number;
+        part.values[i] = part.row == Row::kSums       ? -at
+                         : part.row == Row::kVelocity ? at + 10 * number
+                                                      : at + number;
       }
     }
   }
   std::vector<parallel::Residual> residuals() override { return parts_; }
 
   std::vector<float> own_;
+  std::vector<float> velocity_;
   std::vector<float> sums_;  // elsewhere than in its shards: 0
 
  private:
@@ -63,7 +73,7 @@ void save(int workers, bool sums, const std::filesystem::path& file) {
     ResidualExchange exchange(group, keeper, kElements);
     ASSERT_TRUE(exchange.any());
     if (group.leads()) {
-      exchange.write(file);
+      exchange.write(file)->finish();
     } else {
       exchange.give();
     }
@@ -100,6 +110,7 @@ TEST(ResidualExchange, GivesEveryWorkerItsOwnBack) {
       Keeper expected(worker, 3, sums);
       expected.fill(static_cast<float>(worker));
       EXPECT_TRUE(back.keepers[static_cast<std::size_t>(worker)]->own_ == expected.own_);
+      EXPECT_TRUE(back.keepers[static_cast<std::size_t>(worker)]->velocity_ == expected.velocity_);
       EXPECT_TRUE(back.keepers[static_cast<std::size_t>(worker)]->sums_ == expected.sums_);
     }
   }
@@ -117,6 +128,7 @@ TEST(ResidualExchange, SharesOutAmongAnotherNumber) {
     const float all = (at + 0) + (at + 1) + (at + 2) - at;
     for (const auto& keeper : back.keepers) {
       EXPECT_EQ(keeper->own_[i], all / 2) << i;
+      EXPECT_EQ(keeper->velocity_[i], (3 * at + 30) / 2) << i;
       EXPECT_EQ(keeper->sums_[i], 0) << i;
     }
   }

@@ -15,7 +15,7 @@
 namespace lockstep::train {
 namespace {
 
-using plan::Recompute;
+using Recompute = RecomputeChoice;
 using ::testing::HasSubstr;
 using ::testing::Not;
 

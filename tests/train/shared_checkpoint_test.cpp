@@ -8,15 +8,13 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/scratch_folder.h"
-#include "lockstep/comm/native/threads.h"
 #include "lockstep/nn/hugging_face.h"
-#include "lockstep/parallel/make_strategy.h"
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/manifest.h"
 #include "lockstep/train/state_tensors.h"
 #include "tests/train/file_limit.h"
 #include "tests/train/hugging_face_fixture.h"
-#include "tests/train/random_sequences.h"
+#include "tests/train/thread_workers.h"
 
 namespace lockstep::train::shared_checkpoint_test {
 namespace {
@@ -30,6 +28,12 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int kSequences = 8;
+// That follow a checkpoint.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kStepsAfter = 3;
+#else
+constexpr int kStepsAfter = 20;
+#endif
 
 struct Way {
   int workers = 1;
@@ -48,12 +52,10 @@ TrainOptions options_of(const Way& way) {
   return options;
 }
 
-using States = std::map<std::string, std::vector<float>>;  // whole, by name
-
 struct Result {
   std::vector<double> losses;
-  States restored;  // what there was before the first step
-  States trained;
+  WholeStates restored;  // what there was before the first step
+  WholeStates trained;
   std::vector<std::int64_t> steps;  // that each worker began with
   std::vector<std::string> warnings;
 };
@@ -64,16 +66,6 @@ struct Plan {
   bool saves = false;
 };
 
-// What this worker holds, into what all do.
-void take_states(const nn::Replica& replica, States& states) {
-  for (const io::TensorPart& part : state_parts(replica)) {
-    std::vector<float>& whole = states[part.name];
-    whole.resize(part.shape.elements());
-    std::ranges::copy(part.elements.as<const float>(),
-                      whole.begin() + static_cast<std::ptrdiff_t>(part.first));
-  }
-}
-
 class SharedCheckpoints : public ::testing::Test {
  protected:
   Result run(const Way& way, const Plan& plan) const {
@@ -81,15 +73,8 @@ class SharedCheckpoints : public ::testing::Test {
     Result result;
     result.steps.resize(static_cast<std::size_t>(way.workers));
     std::mutex mutex;
-    run_threads(way.workers, [&](Communicator& world) {
-      const auto ops = make_cpu_ops(1);
-      const auto strategy =
-          parallel::make_strategy({.options = options.parallel,
-                                   .optimizer = options.optimizer,
-                                   .most_micro_batches = solved(options.batch).accumulation},
-                                  way.workers > 1 ? &world : nullptr);
-      Trainer trainer(options, *ops, *strategy);
-      RunGroup group(way.workers > 1 ? &world : nullptr);
+    run_workers(options, [&](Trainer& trainer, Communicator* others) {
+      RunGroup group(others);
       const bool by_all = trainer.replica().plan().sharding.any();
       if (plan.restores) {
         const auto warn = [&](const std::string& text) {
@@ -111,7 +96,7 @@ class SharedCheckpoints : public ::testing::Test {
         const std::lock_guard lock(mutex);
         take_states(trainer.replica(), result.restored);
       }
-      const std::vector<double> losses = train(trainer, options, plan.steps);
+      const std::vector<double> losses = train(trainer, plan.steps);
       if (group.leads()) result.losses = losses;
       if (plan.saves) save(trainer, group);
       group.barrier();
@@ -121,18 +106,9 @@ class SharedCheckpoints : public ::testing::Test {
     return result;
   }
 
-  static std::vector<double> train(Trainer& trainer, const TrainOptions& options, int steps) {
-    Sequences sequences(kSequences, 7);
-    const auto batches = sequences.batches(1);
+  static std::vector<double> train(Trainer& trainer, int steps) {
     std::vector<double> losses;
-    for (int i = 0; i < steps; ++i) {
-      const auto share =
-          trainer.strategy().next(step_plan(options.batch), trainer.state().steps, 1000).value();
-      const auto mine =
-          std::span(batches).subspan(static_cast<std::size_t>(share.first_micro_batch),
-                                     static_cast<std::size_t>(share.micro_batches));
-      losses.push_back(trainer.step(mine, share).value().loss);
-    }
+    run_steps(trainer, steps, [&](const StepMetrics& metrics) { losses.push_back(metrics.loss); });
     return losses;
   }
 
@@ -162,7 +138,7 @@ class SharedCheckpoints : public ::testing::Test {
 };
 
 TEST_F(SharedCheckpoints, GoOnToTheBitWithAnyNumberOfWorkersAtAnyStage) {
-  const Result alone = run({}, {.restores = false, .steps = 5, .saves = false});
+  const Result alone = run({}, {.restores = false, .steps = 2 + kStepsAfter, .saves = false});
   for (const Partition partition : {Partition::kTensor, Partition::kLayer}) {
     fs::remove_all(run_);
     const Result saved = run({.workers = 4, .stage = 3, .partition = partition},
@@ -171,10 +147,10 @@ TEST_F(SharedCheckpoints, GoOnToTheBitWithAnyNumberOfWorkersAtAnyStage) {
       for (int stage = 0; stage <= 3; ++stage) {
         if (workers == 1 && stage > 0) continue;
         const Way way{.workers = workers, .stage = stage, .partition = partition};
-        const Result after = run(way, {.restores = true, .steps = 3, .saves = false});
+        const Result after = run(way, {.restores = true, .steps = kStepsAfter, .saves = false});
         EXPECT_THAT(after.steps, Each(2));
         EXPECT_EQ(after.restored, saved.trained) << workers << " workers, stage " << stage;
-        for (std::size_t i = 0; i < 3; ++i) {
+        for (std::size_t i = 0; i < std::size_t{kStepsAfter}; ++i) {
           if (workers == 3) {
             EXPECT_NEAR(after.losses[i], alone.losses[i + 2], 1e-5);
           } else {
@@ -309,7 +285,7 @@ TEST_F(SharedCheckpoints, ThatOneWorkerCannotWriteAreNobodysAndLeaveWhatWasThere
     Trainer trainer(options, *ops, *strategy);
     RunGroup group(&world);
     trainer.start();
-    train(trainer, options, 2);
+    train(trainer, 2);
     std::optional<FileLimit> limit;
     if (group.leads()) limit.emplace(2000);
     group.barrier();
@@ -386,7 +362,7 @@ TEST_F(SharedCheckpoints, OfOtherModelsAreRefusedAtAll) {
 TEST(SharedModels, OfHuggingFaceAreReadInPartsAsTheyAreWhole) {
   for (const char* model : {"gpt2", "llama", "bert"}) {
     const Fixture fixture(model);
-    States whole;
+    WholeStates whole;
     for (const Way& way : {Way{}, Way{.workers = 3, .stage = 3}, Way{.workers = 2, .stage = 1},
                            Way{.workers = 3, .stage = 3, .partition = Partition::kLayer},
                            Way{.workers = 2, .stage = 2, .precision = plan::Precision::kBf16}}) {
@@ -395,7 +371,7 @@ TEST(SharedModels, OfHuggingFaceAreReadInPartsAsTheyAreWhole) {
       options.parallel.zero = way.stage;
       options.parallel.partition = way.partition;
       options.batch.workers = way.workers;
-      States states;
+      WholeStates states;
       std::mutex mutex;
       run_threads(way.workers, [&](Communicator& world) {
         const auto ops = make_cpu_ops(1);

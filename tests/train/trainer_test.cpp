@@ -17,7 +17,6 @@ namespace lockstep::train {
 namespace {
 
 using plan::Precision;
-using plan::Recompute;
 
 std::vector<std::byte> bytes_of(const Tensor& tensor) {
   return {tensor.data(), tensor.data() + tensor.bytes()};
@@ -86,10 +85,11 @@ TEST(Trainer, TheSameOptionsGiveTheSameBits) {
       options.model.dropout = 0.1;
       const auto once = trained(make_ops, options, 3);
       EXPECT_EQ(trained(make_ops, options, 3), once);
-      for (const Recompute recompute : plan::kAllRecompute) {
+      for (const RecomputeChoice recompute :
+           {RecomputeChoice::kNone, RecomputeChoice::kSelective, RecomputeChoice::kFull}) {
         options.recompute = recompute;
         EXPECT_EQ(trained(make_ops, options, 3), once)
-            << make_ops()->name() << ", " << name(precision) << ", " << plan::name(recompute);
+            << make_ops()->name() << ", " << name(precision) << ", " << name(recompute);
       }
       options.seed = 2;
       EXPECT_NE(trained(make_ops, options, 3), once);
@@ -223,14 +223,15 @@ void expect_planned_bytes(MakeOps make_ops, const TrainOptions& options) {
   trainer.step(batches);
   EXPECT_EQ(peak_memory({}) - before, trainer.replica().plan().bytes())
       << ops->name() << ", " << name(options.model.family) << ", " << plan::name(options.precision)
-      << ", " << plan::name(options.recompute);
+      << ", " << name(options.recompute);
 }
 
 TEST(Trainer, UsesThePlannedBytesToTheByte) {
   for (const MakeOps make_ops : kBothOps) {
     for (const plan::Family family : plan::kAllFamilies) {
       for (const Precision precision : plan::kAllPrecisions) {
-        for (const Recompute recompute : plan::kAllRecompute) {
+        for (const RecomputeChoice recompute :
+             {RecomputeChoice::kNone, RecomputeChoice::kSelective, RecomputeChoice::kFull}) {
           TrainOptions options = tiny_options(precision);
           options.model.family = model_family(family);
           options.recompute = recompute;

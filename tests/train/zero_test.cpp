@@ -6,10 +6,7 @@
 #include <mutex>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/native/threads.h"
-#include "lockstep/parallel/make_strategy.h"
-#include "lockstep/train/trainer.h"
-#include "tests/train/random_sequences.h"
+#include "tests/train/thread_workers.h"
 
 namespace lockstep::train::zero_test {
 namespace {
@@ -23,10 +20,10 @@ constexpr int kTokens = 7;
 struct Result {
   std::vector<double> losses;
   std::vector<double> norms;
-  std::map<std::string, std::vector<float>> parameters;
+  WholeStates states;
   std::uint64_t bytes_sent = 0;  // by worker 0 in a step
   friend bool operator==(const Result& a, const Result& b) {
-    return a.losses == b.losses && a.norms == b.norms && a.parameters == b.parameters;
+    return a.losses == b.losses && a.norms == b.norms && a.states == b.states;
   }
 };
 
@@ -40,51 +37,24 @@ TrainOptions options_of(int zero, int micro, Reduction reduction) {
   return options;
 }
 
-void take_parameters(const nn::Replica& replica, Result& result) {
-  for (const nn::FlatParameter& parameter : replica.flat().all()) {
-    const nn::StatePart part = replica.part_of(parameter);
-    if (!ops::is_given(part.states.master)) continue;
-    std::vector<float>& values = result.parameters[parameter.name];
-    values.resize(parameter.shape.elements());
-    std::ranges::copy(part.states.master.as<const float>(),
-                      values.begin() + static_cast<std::ptrdiff_t>(part.first));
-  }
-}
-
 Result train(TrainOptions options, int workers, int steps = 3) {
   options.batch.workers = workers;
   Result result;
   std::mutex mutex;
-  run_threads(workers, [&](Communicator& world) {
-    const auto ops = make_cpu_ops(1);
-    const auto strategy =
-        parallel::make_strategy({.options = options.parallel,
-                                 .optimizer = options.optimizer,
-                                 .most_micro_batches = solved(options.batch).accumulation},
-                                workers > 1 ? &world : nullptr);
-    Trainer trainer(options, *ops, *strategy);
+  run_workers(options, [&](Trainer& trainer, Communicator*) {
     trainer.start();
-    Sequences sequences(kSequences, kTokens);
-    const auto batches = sequences.batches(solved(options.batch).micro);
     Result mine;
-    for (int i = 0; i < steps; ++i) {
-      const auto share = strategy->next(step_plan(options.batch), i, steps).value();
-      const StepMetrics metrics =
-          trainer
-              .step(std::span(batches).subspan(static_cast<std::size_t>(share.first_micro_batch),
-                                               static_cast<std::size_t>(share.micro_batches)),
-                    share)
-              .value();
+    run_steps(trainer, steps, [&](const StepMetrics& metrics) {
       mine.losses.push_back(metrics.loss);
       mine.norms.push_back(metrics.gradient_norm);
       mine.bytes_sent = metrics.costs.front().bytes_sent;
-    }
+    });
     const std::lock_guard lock(mutex);
     if (result.losses.empty()) result.losses = mine.losses;
     EXPECT_EQ(mine.losses, result.losses);
     result.norms = mine.norms;
     result.bytes_sent = mine.bytes_sent;
-    take_parameters(trainer.replica(), result);
+    take_states(trainer.replica(), result.states);
   });
   return result;
 }
@@ -94,11 +64,11 @@ void expect_near(const Result& one, const Result& other, double tolerance) {
     EXPECT_NEAR(one.losses[i], other.losses[i], tolerance);
     EXPECT_NEAR(one.norms[i], other.norms[i], tolerance * 10);
   }
-  ASSERT_EQ(one.parameters.size(), other.parameters.size());
-  for (const auto& [name, values] : one.parameters) {
-    ASSERT_EQ(values.size(), other.parameters.at(name).size());
+  ASSERT_EQ(one.states.size(), other.states.size());
+  for (const auto& [name, values] : one.states) {
+    ASSERT_EQ(values.size(), other.states.at(name).size());
     for (std::size_t i = 0; i < values.size(); ++i) {
-      ASSERT_NEAR(values[i], other.parameters.at(name)[i], tolerance * 100) << name << i;
+      ASSERT_NEAR(values[i], other.states.at(name)[i], tolerance * 100) << name << i;
     }
   }
 }
@@ -123,9 +93,9 @@ TEST(Zero, TreesGiveTheBitsOfOneWorkerAtEveryStage) {
 
 TEST(Zero, RecomputationChangesNoBit) {
   TrainOptions options = options_of(3, 2, Reduction::kTree);
-  options.recompute = plan::Recompute::kNone;
+  options.recompute = RecomputeChoice::kNone;
   const Result none = train(options, 2);
-  for (const auto recompute : {plan::Recompute::kSelective, plan::Recompute::kFull}) {
+  for (const auto recompute : {RecomputeChoice::kSelective, RecomputeChoice::kFull}) {
     options.recompute = recompute;
     EXPECT_EQ(train(options, 2), none);
   }

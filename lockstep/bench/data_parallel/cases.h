@@ -2,6 +2,7 @@
 #pragma once
 
 #include "lockstep/bench/data_parallel/report.h"
+#include "lockstep/bench/data_parallel/run_cases.h"
 #include "lockstep/bench/data_parallel/session.h"
 
 namespace lockstep::bench::data_parallel {

@@ -17,8 +17,8 @@ struct Codec {
 // Those with bars; the others with --all.
 constexpr Codec kCodecs[] = {{Compression::kNone, 0},    {Compression::kTopk, 0.03},
                              {Compression::kInt8, 0.27}, {Compression::kBf16, 0},
-                             {Compression::kF16, 0},     {Compression::kOnebit, 0},
-                             {Compression::kRandomk, 0}};
+                             {Compression::kF16, 0},     {Compression::kInt4, 0},
+                             {Compression::kOnebit, 0},  {Compression::kRandomk, 0}};
 
 std::string codec_setting(Compression compression) {
   const bool sparse = compression == Compression::kTopk || compression == Compression::kRandomk;

@@ -10,6 +10,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
 #include "lockstep/bench/data_parallel/session.h"
+#include "lockstep/bench/statistics.h"
 
 namespace lockstep::bench::data_parallel {
 namespace {
@@ -31,14 +32,19 @@ double rounded(double rate) {
 // Without emulation, so that nothing is between backward and its clock.
 Session::LinkedStep Session::time_linked_step() {
   LinkedStep step;
-  // The quickest: what else the machine does only ever makes it longer.
-  const auto quickest = [](const std::vector<double>& seconds) {
-    return seconds.empty() ? 0 : *std::min_element(seconds.begin(), seconds.end());
+  // Medians, as of the steps that it is compared with: the quickest would make a link on which
+  // communication is shorter than backward of most steps, the more so the less quiet a machine is.
+  const auto median = [](std::vector<double> seconds) {
+    seconds.erase(seconds.begin(),
+                  seconds.begin() + static_cast<std::ptrdiff_t>(std::min(
+                                        kFirstSteps, seconds.empty() ? 0 : seconds.size() - 1)));
+    std::sort(seconds.begin(), seconds.end());
+    return seconds.empty() ? 0 : quantile(seconds, 0.5);
   };
   const auto look = [&](const std::filesystem::path& folder) {
     try {
-      step.backward = quickest(span_seconds(folder, "backward"));
-      step.update = quickest(span_seconds(folder, "update"));
+      step.backward = median(span_seconds(folder, "backward"));
+      step.update = median(span_seconds(folder, "update"));
     } catch (const Error& error) {
       step.problem = error.what();
     }

@@ -19,27 +19,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct PeerWay {
-  const char* name;
-  const char* mode;
-  const char* reduce;  // what gradients are reduced in
-};
-constexpr PeerWay kWays[] = {{"pytorch-ddp eager", "eager", "f32"},
-                             {"pytorch-ddp eager, bf16 hook", "eager", "bf16"},
-                             {"pytorch-ddp compile", "compile", "f32"},
-                             {"pytorch-ddp compile, bf16 hook", "compile", "bf16"}};
-
 // Of the arguments that all ranks have.
 std::vector<std::string> peer_arguments(const Session& session, const std::string& python,
                                         const train::RunOptions& options, const PeerWay& way,
                                         const fs::path& result) {
   const plan::ModelShape shape = train::shape_of(options.train);
   std::vector<std::string> arguments{
-      python,        (session.bench().peers_folder / "ddp_pytorch.py").string(),
+      python,        (session.bench().peers_folder / way.script).string(),
       "--json",      result.string(),
-      "--mode",      way.mode,
-      "--reduce",    way.reduce,
       "--precision", std::string(plan::name(options.train.precision))};
+  arguments.insert(arguments.end(), way.arguments.begin(), way.arguments.end());
   const auto add = [&](const char* flag, auto value) {
     arguments.insert(arguments.end(), {flag, fmt::to_string(value)});
   };
@@ -111,6 +100,7 @@ Trained read_peer(const fs::path& result) {
     TrainedStep step;
     step.tokens = json.value("tokens", 0.0);
     step.seconds = seconds.get<double>();
+    step.memory_bytes = json.value("peak_bytes", 0.0);
     trained.steps.push_back(step);
   }
   return trained;
@@ -145,20 +135,30 @@ std::string why_not(const Session& session, const train::RunOptions& options) {
 
 }  // namespace
 
+std::span<const PeerWay> ddp_ways() {
+  constexpr std::string_view kScript = "ddp_pytorch.py";
+  static const std::vector<PeerWay> kWays{
+      {"pytorch-ddp eager", kScript, {"--mode", "eager", "--reduce", "f32"}},
+      {"pytorch-ddp eager, bf16 hook", kScript, {"--mode", "eager", "--reduce", "bf16"}},
+      {"pytorch-ddp compile", kScript, {"--mode", "compile", "--reduce", "f32"}},
+      {"pytorch-ddp compile, bf16 hook", kScript, {"--mode", "compile", "--reduce", "bf16"}}};
+  return kWays;
+}
+
 void add_peers(Session& session, std::string_view name, const train::RunOptions& options,
-               std::vector<Turn>& turns) {
+               std::span<const PeerWay> ways, std::vector<Turn>& turns) {
   std::string problem = why_not(session, options);
   Python python;
   if (problem.empty()) {
     python = find_python(session.bench().python, session.bench().command);
     problem = python.problem;
   }
-  for (const PeerWay& way : kWays) {
+  for (const PeerWay& way : ways) {
     Turn turn;
     turn.setting = way.name;
     turn.problem = problem;
     turn.ours = false;
-    turn.once = [&session, way, options, name = std::string(name), program = python.program] {
+    turn.once = [&session, &way, options, name = std::string(name), program = python.program] {
       return session.told(name, way.name,
                           [&] { return train_peer(session, program, options, way); });
     };

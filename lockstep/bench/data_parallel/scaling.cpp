@@ -22,7 +22,7 @@ CaseReport run_scaling(Session& session) {
       session.turn(report.name, alone,
                    {Session::with(model, {fmt::format("train.threads={}", ranks)}), 1}),
       session.turn(report.name, together, {Session::with(model, {"train.threads=1"}), ranks})};
-  if (session.bench().peers) add_peers(session, report.name, options, turns);
+  if (session.bench().peers) add_peers(session, report.name, options, ddp_ways(), turns);
   session.by_turns(turns);
   for (const Turn& turn : turns) report.rows.push_back(row_of(turn));
 

@@ -1,5 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "lockstep/base/link_emulation.h"
 #include "lockstep/base/text.h"
 #include "lockstep/bench/data_parallel/cases.h"
@@ -11,6 +14,7 @@ namespace {
 // compute. So the gain of the second is shown on a link of half the rate, too, on which the
 // servers' cards are what a step waits for; the bar is on the link.
 constexpr double kSlower = 2;
+constexpr int kServedWorkers = 2;
 
 std::string server_setting(int servers, std::string_view schedule, bool slower = false) {
   return fmt::format("{}, {}{}", counted(static_cast<std::size_t>(servers), "server"), schedule,
@@ -23,11 +27,33 @@ std::string slower_link(const Link& link) {
   return to_text(slower);
 }
 
+// How long the busiest card takes for what it sends, or receives, in a step. In bf16 as many bytes
+// are pulled as are pushed, and a server has its part of every worker's.
+double card_seconds(double bytes_sent, int servers, const LinkEmulation& link) {
+  return bytes_sent / 2 / std::min(servers, kServedWorkers) / link.bytes_per_second;
+}
+
+// What the second server could win: no step is shorter than its compute, nor than the busiest card.
+std::string most_to_win(const CaseReport& report, const std::string& two, const std::string& one) {
+  const auto least = [&](const std::string& setting) -> std::optional<double> {
+    const auto compute = report.number(setting, "compute_s");
+    const auto card = report.number(setting, "card_s");
+    if (!compute || !card) return std::nullopt;
+    return std::max(*compute, *card);
+  };
+  const auto fast = least(two);
+  const auto slow = least(one);
+  if (!fast || !slow) return "";
+  return fmt::format("the least a step may take, by compute and cards: {} / {}: {:.3f} at best\n",
+                     one, two, *slow / *fast);
+}
+
 }  // namespace
 
 // Without clipping: with it nobody may update before all gradients have come, whatever the order.
 CaseReport run_servers(Session& session) {
   CaseReport report{.name = "servers", .columns = timed_columns()};
+  report.columns.push_back({"card_s", "busiest card", Unit::kSeconds});
   const Link& link = session.link();
   if (!link.problem.empty()) {
     report.what = "not run";
@@ -36,22 +62,36 @@ CaseReport run_servers(Session& session) {
     report.what =
         fmt::format("2 workers and parameter servers on links of {} ({})", link.emulate, link.how);
     std::vector<Turn> turns;
+    std::vector<std::pair<int, std::string>> networks;  // servers and link, by turn
     const auto add = [&](int servers, const char* schedule, bool slower = false) {
+      networks.emplace_back(servers, slower ? slower_link(link) : link.emulate);
       turns.push_back(session.turn(
           report.name, server_setting(servers, schedule, slower),
-          {Session::with(session.linked_model(),
-                         {"comm.emulate=" + (slower ? slower_link(link) : link.emulate),
-                          "parallel.strategy=parameter_server", "parallel.consistency=bsp",
-                          "parallel.server_place=beside", "optimizer.clip=0",
-                          fmt::format("parallel.servers={}", servers),
-                          fmt::format("parallel.schedule={}", schedule)}),
-           2}));
+          {Session::with(
+               session.linked_model(),
+               {"comm.emulate=" + networks.back().second, "parallel.strategy=parameter_server",
+                "parallel.consistency=bsp", "parallel.server_place=beside", "optimizer.clip=0",
+                fmt::format("parallel.servers={}", servers),
+                fmt::format("parallel.schedule={}", schedule)}),
+           kServedWorkers}));
     };
     for (const char* schedule : {"fifo", "wfbp", "priority"}) add(2, schedule);
     add(1, "priority");
     for (const int servers : {2, 1}) add(servers, "priority", true);
     session.by_turns(turns);
-    for (const Turn& turn : turns) report.rows.push_back(row_of(turn));
+    for (std::size_t i = 0; i < turns.size(); ++i) {
+      Row row = row_of(turns[i]);
+      const auto& [servers, network] = networks[i];
+      if (const auto bytes = row.number("bytes_sent")) {
+        row.numbers.emplace_back("card_s",
+                                 card_seconds(*bytes, servers, parse_link_emulation(network)));
+      }
+      report.rows.push_back(std::move(row));
+    }
+    for (const bool slower : {false, true}) {
+      report.drawing += most_to_win(report, server_setting(2, "priority", slower),
+                                    server_setting(1, "priority", slower));
+    }
   }
   const auto bar = [&](const std::string& fast, const std::string& slow, double bound) {
     report.bars.push_back({.claim = fmt::format("steps/s of {} / {}", fast, slow),

@@ -19,7 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kTimedSteps = 8;             // of a run
-constexpr std::size_t kFirstSteps = 2;     // in which memory is touched for the first time
 constexpr std::int64_t kTokens = 1 << 18;  // of made-up data
 constexpr int kLetters = 65;               // kinds of them in the recipe's usual text
 constexpr int kRecipeSteps = 2000;

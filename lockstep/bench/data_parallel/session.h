@@ -19,6 +19,9 @@
 
 namespace lockstep::bench::data_parallel {
 
+// Of each run, that are not timed: in them memory is touched for the first time.
+inline constexpr std::size_t kFirstSteps = 2;
+
 // An emulated link on which reducing the gradients of two ranks takes as long as backward.
 struct Link {
   std::string emulate;  // the value of comm.emulate
@@ -87,7 +90,7 @@ class Session {
  private:
   std::filesystem::path tokens(std::int64_t vocabulary);
   bool describes_a_model() const;
-  // A step without an emulated link: its quickest backward and update, and what a rank sends.
+  // A step without an emulated link: its backward and update, medians, and what a rank sends.
   struct LinkedStep {
     double backward = 0;  // seconds
     double update = 0;

@@ -21,6 +21,9 @@ std::vector<TrainedStep> read_steps(const fs::path& folder) {
                      .validation_loss = record.validation_loss,
                      .tokens = static_cast<double>(record.metrics.tokens),
                      .seconds = record.metrics.seconds + record.data_seconds,
+                     .stalled_seconds = record.checkpoint_seconds,
+                     .background_seconds = record.background_seconds,
+                     .memory_bytes = static_cast<double>(record.memory_bytes),
                      .ranks = record.workers});
   });
   return steps;

@@ -26,6 +26,9 @@ struct TrainedStep {
   std::optional<double> validation_loss;
   double tokens = 0;
   double seconds = 0;                       // with waiting for the batch
+  double stalled_seconds = 0;               // in which a checkpoint kept it waiting, before it
+  double background_seconds = 0;            // of a checkpoint beside steps that ended before it
+  double memory_bytes = 0;                  // the most that rank 0 has had in RAM; 0: not told
   std::optional<train::WorkerCosts> ranks;  // none: one rank, or the program does not tell
 };
 

@@ -18,6 +18,7 @@
 #include "lockstep/bench/train/helper.h"
 #include "lockstep/bench/train/peer_environment.h"
 #include "lockstep/bench/train/python.h"
+#include "lockstep/train/memory_choice.h"
 #include "lockstep/train/run_plan.h"
 
 namespace lockstep::bench {
@@ -204,14 +205,16 @@ bool run_train(const TrainBench& bench) {
   const Interrupt interrupt;
   const nn::MemoryPlan plan = [&] {
     const auto ops = make_cpu_ops(train::threads_of(bench.options));
-    nn::MemoryPlan planned = train::plan_run(bench.options, *ops);
-    train::check_limit(bench.options, planned, *ops);
+    train::TrainOptions options = bench.options;
+    train::settle_recompute(options, *ops, options.memory_limit);
+    nn::MemoryPlan planned = train::plan_run(options, *ops);
+    train::check_limit(options, planned, *ops);
     return planned;
   }();
   const int micro_batches = train::solved(bench.options.batch).accumulation;
   const TrainWork work{.model = train::shape_of(bench.options).name,
                        .precision = std::string(plan::name(bench.options.precision)),
-                       .recompute = std::string(plan::name(bench.options.recompute)),
+                       .recompute = std::string(train::name(bench.options.recompute)),
                        .batch = plan.setup.shape.batch * micro_batches,
                        .sequence = plan.setup.shape.sequence,
                        .threads = train::threads_of(bench.options),

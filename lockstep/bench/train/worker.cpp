@@ -1,15 +1,12 @@
 #include "lockstep/bench/train/worker.h"
 
-#include <cstdint>
 #include <nlohmann/json.hpp>
-#include <span>
-#include <vector>
 
-#include "lockstep/base/counter_rng.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/resident.h"
 #include "lockstep/bench/train/helper.h"
 #include "lockstep/bench/train/products.h"
+#include "lockstep/bench/train/synthetic_batches.h"
 #include "lockstep/train/trainer.h"
 
 namespace lockstep::bench {
@@ -21,45 +18,6 @@ using train::TrainOptions;
 [[noreturn]] void fail_unknown(std::string_view request) {
   fail(ErrorCode::kInvalidArgument, "there is no request '{}'", request);
 }
-
-// Random tokens; each has the next one as its target, BERT's a token of its own.
-class SyntheticBatches {
- public:
-  SyntheticBatches(const plan::ModelShape& model, const nn::BatchShape& shape, int count)
-      : types_(static_cast<std::size_t>(shape.rows())) {
-    const auto sequence = static_cast<std::uint64_t>(shape.sequence);
-    for (int i = 0; i < count; ++i) {
-      std::vector<std::int32_t>& tokens = tokens_.emplace_back();
-      std::vector<std::int32_t>& targets = targets_.emplace_back();
-      for (std::uint64_t row = 0; row < static_cast<std::uint64_t>(shape.batch); ++row) {
-        const auto token = [&](std::uint64_t at) {
-          const std::uint32_t word =
-              random_word(1, static_cast<std::uint64_t>(i), row * (sequence + 1) + at);
-          return static_cast<std::int32_t>(word % model.vocabulary);
-        };
-        for (std::uint64_t at = 0; at < sequence; ++at) {
-          tokens.push_back(token(at));
-          targets.push_back(token(at + 1));
-        }
-      }
-    }
-    const Shape rows{shape.batch, shape.sequence};
-    for (std::size_t i = 0; i < tokens_.size(); ++i) {
-      nn::Batch& batch = batches_.emplace_back();
-      batch.shape = shape;
-      batch.tokens = tensor_of(std::span(tokens_[i]), rows);
-      batch.targets = tensor_of(std::span(targets_[i]), rows);
-      batch.types = tensor_of(std::span(types_), rows);
-    }
-  }
-
-  std::span<const nn::Batch> all() const { return batches_; }
-
- private:
-  std::vector<std::vector<std::int32_t>> tokens_, targets_;
-  std::vector<std::int32_t> types_;
-  std::vector<nn::Batch> batches_;
-};
 
 }  // namespace
 

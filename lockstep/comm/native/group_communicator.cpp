@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "lockstep/base/log.h"
-#include "lockstep/base/units.h"
+#include "lockstep/comm/native/hosts.h"
 #include "lockstep/comm/native/texts.h"
 #include "lockstep/comm/shared/collectives.h"
 #include "lockstep/comm/transport/ring_channel.h"
@@ -15,6 +15,9 @@ namespace {
 using shared::MessageKind;
 using shared::Segment;
 using shared::Stream;
+
+// Of no communicator: theirs are 1, and hashes.
+constexpr std::uint64_t kCardTag = std::uint64_t{1} << 32;
 
 int index_of(std::span<const int> values, int value) {
   const auto found = std::find(values.begin(), values.end(), value);
@@ -39,24 +42,27 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64
       members_(std::move(members)),
       rank_(index_of(members_, fabric_->rank())),
       options_(options),
-      card_(parent != nullptr ? parent->card_ : make_card()),
+      card_(parent != nullptr ? parent->card_ : make_card(*fabric_, options_, kCardTag)),
       inbox_(std::make_shared<Inbox>()) {
   inbox_->members = members_;
   fabric_->enroll(tag_, inbox_);
-  const std::vector<int>& machines = fabric_->machines();
-  const int machine = machines[static_cast<std::size_t>(fabric_->rank())];
-  std::vector<int> member_machines;
+  const std::vector<int>& real = fabric_->machines();
+  const std::vector<int> seen = seen_machines(*fabric_, options_);
+  const int machine = real[static_cast<std::size_t>(fabric_->rank())];
   std::vector<int> local_ranks;
+  std::vector<bool> is_far;
   for (int i = 0; i < size(); ++i) {
     const int world = members_[static_cast<std::size_t>(i)];
-    member_machines.push_back(machines[static_cast<std::size_t>(world)]);
-    const bool near =
-        options_.transport != TransportChoice::kTcp && member_machines.back() == machine;
+    machines_.push_back(seen[static_cast<std::size_t>(world)]);
+    is_far.push_back(machines_.back() != seen[static_cast<std::size_t>(fabric_->rank())]);
+    const bool near = options_.transport != TransportChoice::kTcp &&
+                      real[static_cast<std::size_t>(world)] == machine;
     if (near || i == rank_) {
       locals_.push_back(world);
       local_ranks.push_back(i);
     }
   }
+  traffic_ = std::make_unique<transport::Traffic>(is_far);
   if (locals_.size() > shared::kMaxLocalRanks) {
     fail(ErrorCode::kUnsupported, "{} ranks on one machine are more than the {} supported",
          locals_.size(), shared::kMaxLocalRanks);
@@ -69,24 +75,26 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64
         "leave it empty, or start all ranks on one",
         options_.emulate);
   }
+  // Whether all members share memory, with nothing emulated between them.
+  const bool is_apart = options_.hosts > 1 && std::ranges::find(is_far, true) != is_far.end();
+  const bool keeps_pace = card_ != nullptr && (options_.hosts == 1 || is_apart) && size() > 1;
+  const bool fused = local_count == size() && !is_apart && !keeps_pace;
   segment_memory_ = fabric_->share(tag_, locals_, Segment::bytes(local_count, options_.window));
   group_ = std::make_shared<shared::Group>(
       Segment(segment_memory_.get(), local_count, options_.window),
       index_of(locals_, fabric_->rank()), local_ranks,
-      card_ != nullptr ? shared::kNoPatience
-                       : shared::patience_for(local_count, fabric_->cpus(locals_)),
+      keeps_pace ? shared::kNoPatience : shared::patience_for(local_count, fabric_->cpus(locals_)),
       options_.timeout, inbox_->fault);
   recorder_ = std::make_unique<Recorder>(group_->segment().area(group_->me()));
   connect(exchange);
   const Links links = parent != nullptr  ? parent->selector_->links()
-                      : card_ != nullptr ? emulated_links(card_->link)
+                      : card_ != nullptr ? emulated_links(card_->link, options_.hosts > 1)
                                          : assumed_links();
-  const bool fused = local_count == size() && (card_ == nullptr || size() == 1);
-  selector_ = std::make_unique<Selector>(member_machines, fused, options_, links);
+  selector_ = std::make_unique<Selector>(machines_, fused, options_, links);
   if (parent == nullptr && local_count < size()) {
     const bool all_tcp = options_.transport == TransportChoice::kTcp;
-    const Links found = find_links(*this, member_machines, all_tcp, fabric_->network(), options_);
-    selector_ = std::make_unique<Selector>(member_machines, false, options_, found);
+    const Links found = find_links(*this, machines_, all_tcp, fabric_->network(), options_);
+    selector_ = std::make_unique<Selector>(machines_, false, options_, found);
   }
 }
 
@@ -117,26 +125,19 @@ void GroupCommunicator::finish() {
   }
 }
 
-std::shared_ptr<transport::NetworkCard> GroupCommunicator::make_card() const {
-  const std::optional<LinkEmulation> link = options_.emulated_link();
-  if (!link || size() == 1) return nullptr;
-  if (fabric_->rank() == 0) {
-    log_warn(
-        "links are emulated (comm.emulate = \"{}\"): every rank has a network card of {} and every "
-        "message takes {} more; times and choices are those of such links, not of this machine",
-        options_.emulate, format_bytes_per_second(link->bytes_per_second),
-        format_seconds(std::chrono::duration<double>(link->delay).count()));
-  }
-  return std::make_shared<transport::NetworkCard>(*link);
+bool GroupCommunicator::is_paced(int member) const {
+  if (card_ == nullptr) return false;
+  return options_.hosts == 1 ||
+         machines_[static_cast<std::size_t>(member)] != machines_[static_cast<std::size_t>(rank_)];
 }
 
-std::unique_ptr<transport::Channel> GroupCommunicator::connect_near(Stream stream,
+std::unique_ptr<transport::Channel> GroupCommunicator::connect_near(Stream stream, int member,
                                                                     int local) const {
   const Segment& segment = group_->segment();
   const int me = group_->me();
   const transport::RingChannel ring(segment.ring(stream, me, local),
                                     segment.ring(stream, local, me), segment.area(local).bell);
-  if (card_ != nullptr) return std::make_unique<transport::PacedChannel>(ring, card_);
+  if (is_paced(member)) return std::make_unique<transport::PacedChannel>(ring, card_);
   return std::make_unique<transport::RingChannel>(ring);
 }
 
@@ -150,8 +151,8 @@ void GroupCommunicator::connect(const ExchangeTexts& exchange) {
     auto made = std::make_unique<Peer>();
     made->local = index_of(locals_, members_[static_cast<std::size_t>(i)]);
     if (made->local >= 0) {
-      made->collective = connect_near(Stream::kCollective, made->local);
-      made->point_to_point = connect_near(Stream::kPointToPoint, made->local);
+      made->collective = connect_near(Stream::kCollective, i, made->local);
+      made->point_to_point = connect_near(Stream::kPointToPoint, i, made->local);
     } else {
       remote.push_back(members_[static_cast<std::size_t>(i)]);
     }
@@ -183,7 +184,7 @@ void GroupCommunicator::connect(const ExchangeTexts& exchange) {
   std::vector<transport::Channel*> channels;
   for (const auto& far : peers_) channels.push_back(far ? far->collective.get() : nullptr);
   executor_ = std::make_unique<transport::Executor>(rank_, std::move(channels),
-                                                    *collective_progress_, history_);
+                                                    *collective_progress_, history_, *traffic_);
 }
 
 template <class Body>
@@ -296,6 +297,7 @@ void GroupCommunicator::transfer(const Call& call, std::uint64_t sequence) {
     if (call.kind == Collective::kSend) {
       const std::span<const std::byte> payload(call.in.bytes,
                                                call.in.count * size_of(call.in.dtype));
+      traffic_->add(call.peer, payload.size());
       transport::OutgoingMessage message(*far.point_to_point, call.peer, fingerprint, payload);
       point_to_point_progress_->complete({&message, 1}, {});
     } else {

@@ -2,7 +2,8 @@
 //
 // Where all its ranks share one machine it works in shared memory (comm/shared/); otherwise, or
 // when an algorithm is forced, it runs schedules over channels (comm/transport/). With comm.emulate
-// all goes by schedules, over paced channels through shared memory.
+// all goes by schedules, over paced channels through shared memory; with comm.hosts besides, what
+// goes from one emulated machine to another.
 #pragma once
 
 #include <functional>
@@ -24,6 +25,7 @@
 #include "lockstep/comm/shared/group.h"
 #include "lockstep/comm/transport/executor.h"
 #include "lockstep/comm/transport/paced_channel.h"
+#include "lockstep/comm/transport/traffic.h"
 
 namespace lockstep {
 
@@ -43,6 +45,8 @@ class GroupCommunicator final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(members_.size()); }
   std::string_view backend() const override { return fabric_->backend(); }
+  std::vector<int> machines() const override { return machines_; }
+  std::optional<std::uint64_t> bytes_across() const override { return traffic_->across(); }
 
   void run(const Call& call) override;
   Work start(const Call& call) override;
@@ -67,11 +71,12 @@ class GroupCommunicator final : public Communicator {
   };
 
   Peer& peer(int rank) { return *peers_[static_cast<std::size_t>(rank)]; }
-  // The network card of emulated links; null where there are none.
-  std::shared_ptr<transport::NetworkCard> make_card() const;
   void connect(const ExchangeTexts& exchange);
   // Through rings in shared memory.
-  std::unique_ptr<transport::Channel> connect_near(shared::Stream stream, int local) const;
+  std::unique_ptr<transport::Channel> connect_near(shared::Stream stream, int member,
+                                                   int local) const;
+  // Whether a member is reached over an emulated link.
+  bool is_paced(int member) const;
 
   void execute(const Call& call);
   void execute_schedule(const Call& call, const std::string& algorithm,
@@ -94,6 +99,8 @@ class GroupCommunicator final : public Communicator {
   int rank_;
   CommOptions options_;
   std::shared_ptr<transport::NetworkCard> card_;
+  std::vector<int> machines_;  // of members, perhaps emulated
+  std::unique_ptr<transport::Traffic> traffic_;
   std::shared_ptr<Inbox> inbox_;
   std::vector<int> locals_;  // members on this machine, as world ranks
   SharedMemory segment_memory_;

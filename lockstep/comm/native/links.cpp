@@ -196,23 +196,26 @@ Links assumed_links() {
   return {.inner = {1e-6, 5e9}, .outer = {20e-6, 1.25e9}, .gamma = 1e-10, .source = "assumed"};
 }
 
-Links emulated_links(const LinkEmulation& link) {
+Links emulated_links(const LinkEmulation& link, bool has_hosts) {
   Links links = assumed_links();
   // Without a delay there is still what a message costs by itself.
   const double delay = std::chrono::duration<double>(link.delay).count();
   links.outer = {std::max(delay, links.inner.alpha), link.bytes_per_second};
-  links.inner = links.outer;
+  if (!has_hosts) links.inner = links.outer;
   links.source = "emulated";
   return links;
 }
 
 void check_emulation(const CommOptions& options) {
-  if (!options.emulated_link()) return;
+  const bool has_link = options.emulated_link().has_value();
+  if (!has_link && options.hosts == 1) return;
+  const std::string what = has_link ? fmt::format("comm.emulate = \"{}\"", options.emulate)
+                                    : fmt::format("comm.hosts = {}", options.hosts);
   const auto refuse = [&](std::string_view key, std::string_view value, std::string_view instead) {
     fail(ErrorCode::kUnsupported,
-         "comm.emulate = \"{}\" cannot be had with {} = \"{}\": emulated links are lockstep's own "
-         "and lead through memory; {}, or leave comm.emulate empty",
-         options.emulate, key, value, instead);
+         "{} cannot be had with {} = \"{}\": emulated links are lockstep's own and lead through "
+         "memory; {}, or leave it out",
+         what, key, value, instead);
   };
   if (options.backend == Backend::kMpi) {
     refuse("comm.backend", name(options.backend), "use comm.backend = \"native\"");

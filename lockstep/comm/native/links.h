@@ -21,8 +21,9 @@ struct Links {
 // Round figures for when nothing may be measured: comm.measure = false.
 Links assumed_links();
 
-// Those of comm.emulate, which all ranks know without measuring.
-Links emulated_links(const LinkEmulation& link);
+// Those of comm.emulate, which all ranks know without measuring: between all of them, or, where
+// there are emulated machines, between those.
+Links emulated_links(const LinkEmulation& link, bool has_hosts);
 
 // Error for a comm.emulate that is not of its form (kInvalidArgument) or that the other options
 // leave no way to have (kUnsupported). To be called before ranks meet.

@@ -77,7 +77,8 @@ Selector::Selector(std::vector<int> machines, bool fused, const CommOptions& opt
   shape_.machines = machines;
   // Ranks that may not share memory, or have cards of their own, are joined alike wherever they
   // are.
-  flat_ = options_.transport == TransportChoice::kTcp || !options_.emulate.empty();
+  flat_ = options_.transport == TransportChoice::kTcp ||
+          (!options_.emulate.empty() && options_.hosts == 1);
   if (flat_) {
     topology_ = schedule::flat_topology(shape_.ranks, links_.outer);
   } else {

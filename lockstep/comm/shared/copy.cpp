@@ -11,8 +11,8 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 #if defined(__aarch64__)
   // Measured on Neoverse N1: a sixth faster than memcpy from 1 KiB on. x86's prefetchers need no
   // help.
-  constexpr std::size_t kLine = 64;
-  constexpr std::size_t kStep = 2 * kLine;
+  constexpr std::size_t kStride = 64;
+  constexpr std::size_t kStep = 2 * kStride;
   constexpr std::size_t kAhead = 256;
   constexpr std::size_t kWorthwhile = 1024;
   if (bytes >= kWorthwhile) {
@@ -21,7 +21,7 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
     for (; bytes >= kStep; to += kStep, from += kStep, bytes -= kStep) {
       if (bytes > kAhead) {
         prefetch_to_read(from + kAhead);
-        prefetch_to_read(from + kAhead + kLine);
+        prefetch_to_read(from + kAhead + kStride);
       }
       Vector step[kVectors];
       for (std::size_t k = 0; k < kVectors; ++k) {

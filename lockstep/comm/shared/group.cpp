@@ -57,11 +57,15 @@ void Group::publish(Post& post, PayloadBytes written) {
   for_lines(written, [&](std::size_t at) { prefetch_to_write(next + at); });
 }
 
-const Post& Group::await_post(int j, PayloadBytes to_read) {
-  const auto* first = reinterpret_cast<const std::byte*>(&post_of(j));
+const Post& Group::await_post(int j, [[maybe_unused]] PayloadBytes to_read) {
+  [[maybe_unused]] const auto* first = reinterpret_cast<const std::byte*>(&post_of(j));
   waiter_.until([&] {
+#if defined(__aarch64__)
     // Lines of the payload are asked for together with the one that says it is there, not after.
+    // (On x86 that takes them away from the rank that is writing them, and costs more than it
+    // gains.)
     for_lines(to_read, [&](std::size_t at) { prefetch_to_read(first + at); });
+#endif
     return posted(j, sequence_);
   });
   const Post& post = post_of(j);

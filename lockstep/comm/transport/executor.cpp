@@ -91,6 +91,7 @@ void Executor::run_round(const Round& round, const std::vector<bool>& deferred,
     if (step.kind == StepKind::kSend) {
       const std::span<const std::byte> payload(layout.address(step.source),
                                                layout.bytes(step.source));
+      traffic_.add(step.peer, payload.size());
       outgoing_.emplace_back(*channels_[static_cast<std::size_t>(step.peer)], step.peer,
                              fingerprint, payload);
     } else if (is_receive(step)) {

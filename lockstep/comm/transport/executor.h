@@ -21,6 +21,7 @@
 #include "lockstep/comm/transport/channel.h"
 #include "lockstep/comm/transport/layout.h"
 #include "lockstep/comm/transport/message.h"
+#include "lockstep/comm/transport/traffic.h"
 
 namespace lockstep::transport {
 
@@ -34,9 +35,15 @@ Prepared prepare(schedule::Program program, int chunks);
 
 class Executor {
  public:
-  // `channels[r]` leads to rank r (null for this rank itself); `history` is this rank's own.
-  Executor(int rank, std::vector<Channel*> channels, Progress& progress, const History& history)
-      : rank_(rank), channels_(std::move(channels)), progress_(progress), history_(history) {}
+  // `channels[r]` leads to rank r (null for this rank itself); `history` is this rank's own, and
+  // what is sent is added to `traffic`.
+  Executor(int rank, std::vector<Channel*> channels, Progress& progress, const History& history,
+           Traffic& traffic)
+      : rank_(rank),
+        channels_(std::move(channels)),
+        progress_(progress),
+        history_(history),
+        traffic_(traffic) {}
 
   void run(const Prepared& prepared, const Call& call, const Fingerprint& fingerprint);
 
@@ -50,6 +57,7 @@ class Executor {
   std::vector<Channel*> channels_;
   Progress& progress_;
   const History& history_;
+  Traffic& traffic_;
   std::vector<std::byte> snapshot_;  // the input of an all_to_all in place
   std::vector<std::byte> scratch_;
   std::vector<std::byte> held_;  // received, to be applied at the end of the round

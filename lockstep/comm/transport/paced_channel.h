@@ -12,13 +12,14 @@
 // Nothing here waits: write_due() and read_due() say when another try is worth it.
 //
 // As with any Channel, one thread may write while another reads. All channels of a rank, of all its
-// communicators, share its card.
+// communicators, share its card (with comm.hosts those of a whole emulated machine).
 #pragma once
 
 #include <cstddef>
 #include <deque>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/clock.h"
@@ -28,14 +29,22 @@
 
 namespace lockstep::transport {
 
-// The network card of one rank.
+// The network card of one rank, or of all that have its lines.
 struct NetworkCard {
   explicit NetworkCard(const LinkEmulation& emulation)
       : link(emulation), egress(link.bytes_per_second), ingress(link.bytes_per_second) {}
+  // On lines that lie in `shared_memory`.
+  NetworkCard(const LinkEmulation& emulation, LinkPace::Line& out, LinkPace::Line& in,
+              std::shared_ptr<void> shared_memory)
+      : link(emulation),
+        egress(link.bytes_per_second, out),
+        ingress(link.bytes_per_second, in),
+        memory(std::move(shared_memory)) {}
 
   const LinkEmulation link;
   LinkPace egress;
   LinkPace ingress;
+  std::shared_ptr<void> memory;
 };
 
 class PacedChannel : public Channel {

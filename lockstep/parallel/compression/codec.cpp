@@ -1,5 +1,7 @@
 #include "lockstep/parallel/compression/codec.h"
 
+#include <algorithm>
+
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/compression/dense_codecs.h"
 #include "lockstep/parallel/compression/randomk_codec.h"
@@ -42,6 +44,17 @@ void Codec::decode_add(std::span<const std::byte> payload, std::span<float> sums
   if (!sums.empty()) decode_checked(payload.data(), sums, true, seed);
 }
 
+void Codec::clear_sent(std::span<const std::byte> payload, std::span<float> values,
+                       std::uint64_t seed) const {
+  check_payload(payload.size(), values.size());
+  if (!values.empty()) clear_sent_checked(payload.data(), values, seed);
+}
+
+// Most say something of every element.
+void Codec::clear_sent_checked(const std::byte*, std::span<float> values, std::uint64_t) const {
+  std::fill(values.begin(), values.end(), 0.0f);
+}
+
 void Codec::check_payload(std::size_t given, std::size_t elements) const {
   if (given == bytes(elements)) return;
   fail(ErrorCode::kProtocol,
@@ -57,6 +70,7 @@ std::unique_ptr<Codec> make_codec(const CompressionOptions& options) {
     case Compression::kBf16:
     case Compression::kF16:
     case Compression::kInt8:
+    case Compression::kInt4:
     case Compression::kOnebit:
       return std::make_unique<BlockCodec>(options.compression);
     case Compression::kTopk:

@@ -55,12 +55,19 @@ class Codec {
   void decode_add(std::span<const std::byte> payload, std::span<float> sums,
                   std::uint64_t seed) const;
 
+  // Those of the values become 0 of which the payload, an own one, says something; where it says
+  // of infinity or NaN, so do all that are not finite.
+  void clear_sent(std::span<const std::byte> payload, std::span<float> values,
+                  std::uint64_t seed) const;
+
  private:
   // The same with sizes checked and at least one element. `residual` is null where there is none.
   virtual void encode_checked(std::span<const float> values, float* residual, std::byte* payload,
                               std::byte* scratch, std::uint64_t seed) const = 0;
   virtual void decode_checked(const std::byte* payload, std::span<float> out, bool add,
                               std::uint64_t seed) const = 0;
+  virtual void clear_sent_checked(const std::byte* payload, std::span<float> values,
+                                  std::uint64_t seed) const;
 
   void check_payload(std::size_t bytes, std::size_t elements) const;
 };

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/compression/convert.h"
+#include "lockstep/parallel/compression/sparse.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -42,12 +43,15 @@ struct StagingParts {
   std::size_t bytes() const { return values + scratch + payloads + incoming; }
 };
 
-StagingParts staging_parts(const Codec& codec, const BucketShards& shards, DType gradients) {
+StagingParts staging_parts(const Codec& codec, const Codec& of_sums, const BucketShards& shards,
+                           DType gradients) {
   const std::size_t largest = shards.largest();
-  return {.values = gradients == DType::kF32 ? 0 : rounded_up(largest * sizeof(float)),
-          .scratch = rounded_up(codec.scratch_bytes(largest)),
-          .payloads = rounded_up(sum_of(sizes_of_payloads(codec, shards))),
-          .incoming = rounded_up(shards.ranks * codec.bytes(largest))};
+  return {
+      .values = gradients == DType::kF32 ? 0 : rounded_up(largest * sizeof(float)),
+      .scratch = rounded_up(std::max(codec.scratch_bytes(largest), of_sums.scratch_bytes(largest))),
+      .payloads = rounded_up(std::max(sum_of(sizes_of_payloads(codec, shards)),
+                                      sum_of(sizes_of_payloads(of_sums, shards)))),
+      .incoming = rounded_up(shards.ranks * codec.bytes(largest))};
 }
 
 BucketShards checked_shards(std::size_t elements, DType gradients, int ranks) {
@@ -66,9 +70,10 @@ std::span<float> floats_of(Data data) { return {reinterpret_cast<float*>(data.by
 
 Data bytes_of(std::span<std::byte> memory) { return {memory.data(), memory.size(), DType::kU8}; }
 
-// Every shard but the own to its owner, then the own to every other rank.
-std::uint64_t bytes_sent(std::size_t all_shards, std::size_t own_shard, std::size_t ranks) {
-  return all_shards - own_shard + (ranks - 1) * own_shard;
+// Every shard but the own to its owner, then the sums of the own to every other rank.
+std::uint64_t bytes_sent(std::size_t all_shards, std::size_t own_shard, std::size_t own_sums,
+                         std::size_t ranks) {
+  return all_shards - own_shard + (ranks - 1) * own_sums;
 }
 
 }  // namespace
@@ -82,8 +87,10 @@ CompressedAllReduce::Memory CompressedAllReduce::memory(std::size_t elements, DT
   if (const auto wire = wire_type(options.compression, gradients)) {
     return {.staging_bytes = *wire == gradients ? 0 : elements * size_of(*wire)};
   }
-  return {.residual_elements = codec->needs_residual() ? elements + shards.largest() : 0,
-          .staging_bytes = staging_parts(*codec, shards, gradients).bytes()};
+  const std::unique_ptr<Codec> of_sums = make_codec(options_of_sums(options, shards.ranks));
+  const std::size_t rows = takes_own_momentum(options.compression) ? 2 : 1;
+  return {.residual_elements = codec->needs_residual() ? rows * elements + shards.largest() : 0,
+          .staging_bytes = staging_parts(*codec, *of_sums, shards, gradients).bytes()};
 }
 
 CompressedAllReduce::CompressedAllReduce(Communicator& communicator,
@@ -95,8 +102,8 @@ CompressedAllReduce::CompressedAllReduce(Communicator& communicator,
       codec_(make_codec(options)),
       shards_(checked_shards(elements, gradients, communicator.size())),
       own_(static_cast<std::size_t>(communicator.rank())),
-      dtype_(gradients),
-      residual_(residual) {
+      dtype_(gradients) {
+  codec_of_sums_ = make_codec(options_of_sums(options, shards_.ranks));
   const Memory needed = memory(elements, gradients, communicator.size(), options);
   if (residual.size() != needed.residual_elements || staging.size() < needed.staging_bytes ||
       reinterpret_cast<std::uintptr_t>(staging.data()) % alignof(float) != 0) {
@@ -106,20 +113,26 @@ CompressedAllReduce::CompressedAllReduce(Communicator& communicator,
          elements, lockstep::name(gradients), codec_->name(), communicator.size(),
          needed.residual_elements, needed.staging_bytes, residual.size(), staging.size());
   }
-  std::fill(residual_.begin(), residual_.end(), 0.0f);
+  std::fill(residual.begin(), residual.end(), 0.0f);
+  if (!residual.empty()) {
+    residual_ = residual.first(elements);
+    if (takes_own_momentum(compression_)) velocity_ = residual.subspan(elements, elements);
+    residual_of_sums_ = residual.subspan(elements + velocity_.size());
+  }
   if (needed.staging_bytes == 0) return;
   if (wire_type(compression_, gradients)) {
     payloads_ = staging.first(needed.staging_bytes);
     return;
   }
-  const StagingParts parts = staging_parts(*codec_, shards_, gradients);
+  const StagingParts parts = staging_parts(*codec_, *codec_of_sums_, shards_, gradients);
   if (parts.values > 0) {
     values_ = {reinterpret_cast<float*>(staging.data()), shards_.largest()};
   }
   scratch_ = staging.subspan(parts.values, parts.scratch);
   payload_sizes_ = sizes_of_payloads(*codec_, shards_);
+  sums_sizes_ = sizes_of_payloads(*codec_of_sums_, shards_);
   own_sizes_.assign(shards_.ranks, payload_sizes_[own_]);
-  payloads_ = staging.subspan(parts.values + parts.scratch, sum_of(payload_sizes_));
+  payloads_ = staging.subspan(parts.values + parts.scratch, parts.payloads);
   incoming_ = staging.subspan(parts.values + parts.scratch + parts.payloads, sum_of(own_sizes_));
 }
 
@@ -143,8 +156,8 @@ std::uint64_t CompressedAllReduce::run_in(DType wire, Data gradients) {
     communicator_->all_reduce(cast);
     convert(cast, gradients);
   }
-  return bytes_sent(gradients.count * size_of(wire), shards_.size(own_) * size_of(wire),
-                    shards_.ranks);
+  const std::size_t own = shards_.size(own_) * size_of(wire);
+  return bytes_sent(gradients.count * size_of(wire), own, own, shards_.ranks);
 }
 
 std::uint64_t CompressedAllReduce::run_two_stages(Data gradients, std::uint64_t seed) {
@@ -157,46 +170,53 @@ std::uint64_t CompressedAllReduce::run_two_stages(Data gradients, std::uint64_t 
   const auto floats = [&](std::size_t r) {
     return in_place ? floats_of(shard(r)) : values_.first(shards_.size(r));
   };
-  const auto residual = [&](std::size_t begin, std::size_t r) {
-    return residual_.empty() ? residual_ : residual_.subspan(begin, shards_.size(r));
+  const auto part = [&](std::span<float> all, std::size_t r) {
+    return all.empty() ? all : all.subspan(shards_.begin(r), shards_.size(r));
   };
 
-  std::span<std::byte> own_payload;
-  std::size_t offset = 0;
+  std::size_t sent = 0;
   for (std::size_t r = 0; r < ranks; ++r) {
-    const auto payload = payloads_.subspan(offset, payload_sizes_[r]);
-    if (r == own_) own_payload = payload;
     if (!in_place) widen(shard(r), floats(r));
-    codec_->encode(floats(r), residual(shards_.begin(r), r), payload, scratch_, seed);
-    offset += payload_sizes_[r];
+    encode_own(*codec_, momentum_, floats(r), {part(residual_, r), part(velocity_, r)},
+               payloads_.subspan(sent, payload_sizes_[r]), scratch_, seed);
+    sent += payload_sizes_[r];
   }
-  communicator_->run(
-      all_to_all_v(bytes_of(payloads_), payload_sizes_, bytes_of(incoming_), own_sizes_));
+  communicator_->run(all_to_all_v(bytes_of(payloads_.first(sent)), payload_sizes_,
+                                  bytes_of(incoming_), own_sizes_));
 
-  // The gradients of this shard have been encoded and sent: their place is free for the sums.
+  // The gradients of this shard have been encoded and sent: their place is free for the sums, and
+  // that of the payloads for those of sums.
   const std::span<float> sums = floats(own_);
+  const std::size_t own_size = payload_sizes_[own_];
   for (std::size_t r = 0; r < ranks; ++r) {
-    const auto contribution = incoming_.subspan(r * own_payload.size(), own_payload.size());
+    const auto contribution = incoming_.subspan(r * own_size, own_size);
     if (r == 0) codec_->decode(contribution, sums, seed);
     if (r > 0) codec_->decode_add(contribution, sums, seed);
   }
-  codec_->encode(sums, residual(shards_.elements, own_), own_payload, scratch_, seed);
-  communicator_->run(all_gather_v(bytes_of(own_payload), bytes_of(payloads_), payload_sizes_));
+  const auto own_place = sums_sizes_.begin() + static_cast<std::ptrdiff_t>(own_);
+  const auto own_payload = payloads_.subspan(
+      std::accumulate(sums_sizes_.begin(), own_place, std::size_t{0}), *own_place);
+  codec_of_sums_->encode(sums, residual_of_sums_.first(residual_of_sums_.empty() ? 0 : sums.size()),
+                         own_payload, scratch_, seed);
+  communicator_->run(all_gather_v(bytes_of(own_payload),
+                                  bytes_of(payloads_.first(sum_of(sums_sizes_))), sums_sizes_));
 
-  offset = 0;
+  std::size_t offset = 0;
   for (std::size_t r = 0; r < ranks; ++r) {
-    codec_->decode(payloads_.subspan(offset, payload_sizes_[r]), floats(r), seed);
+    codec_of_sums_->decode(payloads_.subspan(offset, sums_sizes_[r]), floats(r), seed);
     if (!in_place) narrow(floats(r), shard(r));
-    offset += payload_sizes_[r];
+    offset += sums_sizes_[r];
   }
-  return bytes_sent(payloads_.size(), own_payload.size(), ranks);
+  return bytes_sent(sent, own_size, own_payload.size(), ranks);
 }
 
 void CompressedAllReduce::scale_residual(float factor) {
   if (!std::isfinite(factor)) {
     fail(ErrorCode::kInvalidArgument, "a residual cannot be scaled by {}", factor);
   }
-  for (float& x : residual_) x *= factor;
+  for (const std::span<float> row : {residual_, velocity_, residual_of_sums_}) {
+    for (float& x : row) x *= factor;
+  }
 }
 
 }  // namespace lockstep::parallel

@@ -13,8 +13,11 @@
 //      all-gather       [    q0   |    q1   |    q2   ]
 //      decoded          [  sum 0  |  sum 1  |  sum 2  ]   the owner, too, takes what q1 says
 //
-// So a rank sends 2 (N - 1) / N times the payload of the bucket for any number of ranks. "none" and
-// "bf16" need no scales: they are an all-reduce of floats of the gradients' type or of bf16.
+// So a rank sends (N - 1) / N times the payloads of the bucket and of its sums for any number of
+// ranks; with topk those of sums have more elements (sparse.h). "none" and "bf16" need no scales:
+// they are an all-reduce of floats of the gradients' type or of bf16.
+//
+// With topk what is encoded first are averages of each rank's gradients: own_momentum.h.
 //
 // With one rank nothing is done: there is no wire to save, so nothing is lost either.
 //
@@ -32,6 +35,7 @@
 
 #include "lockstep/comm/communicator.h"
 #include "lockstep/parallel/compression/codec.h"
+#include "lockstep/parallel/compression/own_momentum.h"
 #include "lockstep/parallel/compression/shards.h"
 
 namespace lockstep::parallel {
@@ -56,13 +60,19 @@ class CompressedAllReduce {
                       std::size_t elements, DType gradients, std::span<float> residual,
                       std::span<std::byte> staging);
 
+  // With topk: how gradients are averaged from now on. Without it they are encoded as they are.
+  void set_momentum(OwnMomentum momentum) { momentum_ = momentum; }
+
   // Gradients become their sum over ranks. `seed` is the same on all ranks and another in every
   // step. Gives the bytes that this rank put on the wire, were every byte to take the shortest way.
   std::uint64_t run(Data gradients, std::uint64_t seed);
 
-  // What has not been sent yet: of all elements, then of this rank's shard. To be saved and
-  // restored with a checkpoint, and to be scaled with the gradients when the loss scale changes.
+  // What has not been sent yet: of all elements; their velocities, with topk; and of the sums of
+  // this rank's shard. To be saved and restored with a checkpoint, and to be scaled with the
+  // gradients when the loss scale changes.
   std::span<float> residual() const { return residual_; }
+  std::span<float> velocity() const { return velocity_; }
+  std::span<float> residual_of_sums() const { return residual_of_sums_; }
   void scale_residual(float factor);
 
  private:
@@ -72,16 +82,21 @@ class CompressedAllReduce {
   Communicator* communicator_;
   Compression compression_;
   std::unique_ptr<Codec> codec_;
+  std::unique_ptr<Codec> codec_of_sums_;
   BucketShards shards_;
   std::size_t own_;  // this rank, and its shard
   DType dtype_;
   std::span<float> residual_;
+  std::span<float> velocity_;
+  std::span<float> residual_of_sums_;
+  OwnMomentum momentum_;
   std::vector<std::size_t> payload_sizes_;  // by shard
+  std::vector<std::size_t> sums_sizes_;     // of payloads of sums, by shard
   std::vector<std::size_t> own_sizes_;      // of this rank's shard, by rank
   // Parts of the staging.
   std::span<float> values_;        // of one shard, where gradients are not f32
-  std::span<std::byte> scratch_;   // of the codec
-  std::span<std::byte> payloads_;  // of all shards
+  std::span<std::byte> scratch_;   // of the codecs
+  std::span<std::byte> payloads_;  // of all shards: of gradients, then of sums
   std::span<std::byte> incoming_;  // payloads of this rank's shard from all ranks
 };
 

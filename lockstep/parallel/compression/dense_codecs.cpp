@@ -46,6 +46,10 @@ BlockCodec::BlockCodec(Compression format) : format_(format) {
       block_bytes_ = int8_block_bytes;
       kernels_ = kernels.int8;
       return;
+    case Compression::kInt4:
+      block_bytes_ = int4_block_bytes;
+      kernels_ = kernels.int4;
+      return;
     case Compression::kOnebit:
       block_bytes_ = onebit_block_bytes;
       kernels_ = kernels.onebit;

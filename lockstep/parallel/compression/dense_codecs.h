@@ -23,6 +23,7 @@ class PlainCodec : public Codec {
 //   bf16    rounded to nearest even
 //   f16     the same, after a power of two that keeps the largest of the block in range
 //   int8    127 steps to the largest magnitude of the block, to the nearest
+//   int4    7 steps, the same
 //   onebit  the sign; every element becomes the mean of those of its sign in the block (1-bit SGD)
 class BlockCodec : public Codec {
  public:
@@ -31,7 +32,8 @@ class BlockCodec : public Codec {
   std::string_view name() const override { return parallel::name(format_); }
   std::size_t bytes(std::size_t elements) const override;
   bool needs_residual() const override {
-    return format_ == Compression::kInt8 || format_ == Compression::kOnebit;
+    return format_ == Compression::kInt8 || format_ == Compression::kInt4 ||
+           format_ == Compression::kOnebit;
   }
 
  private:

@@ -8,6 +8,9 @@
 //   bf16     kBlock x 16 bits
 //   f16      8 bits e | kBlock x 16 bits     value = f16 * 2^(e - 141), all below 2^15 in f16
 //   int8     f32 s | kBlock x 8 bits         value = s * integer in [-127, 127]
+//   int4     f32 s | kBlock / 2 bytes        value = s * integer in [-7, 7]; element i is the low
+//   half
+//                                            of byte i, element i + kBlock / 2 the high one
 //   onebit   bf16 p | bf16 n | 16 bytes      value = bit ? n : p; element i is bit i / 16 of byte
 //                                            i % 16, so that 16 elements go side by side
 //
@@ -71,39 +74,77 @@ struct F16 {
   }
 };
 
-struct Int8 {
-  static constexpr std::size_t bytes(std::size_t count) { return int8_block_bytes(count); }
+// What int8 and int4 have in common: even steps to the largest magnitude of the block.
+struct Steps {
+  float scale = 0;
+  float inverse = 0;
 
   // Its unit is 1: adding it rounds to the nearest integer, which is then in the lowest bits.
   static constexpr float kRounder = 0x1.8p23f;
-  static constexpr float kMost = 127;
-  // Below it 127 / largest would be infinite; so small a block is sent as zeros.
+  // Below it most / largest would be infinite; so small a block is sent as zeros.
   static constexpr float kLeastMagnitude = 0x1p-119f;
 
-  static void encode(float* x, std::size_t, std::byte* payload) {
-    const Magnitude largest = largest_magnitude(x);
-    const float most = float_of_bits(static_cast<std::uint32_t>(largest));
-    float scale = 0;
-    float inverse = 0;
-    if (largest >= kInfiniteMagnitude) {
+  // With infinity or NaN in it x becomes zeros, of a scale that is no number.
+  Steps(float* x, float most) {
+    const Magnitude magnitude = largest_magnitude(x);
+    const float largest = float_of_bits(static_cast<std::uint32_t>(magnitude));
+    if (magnitude >= kInfiniteMagnitude) {
       scale = float_of_bits(kNanBits);
       for (std::size_t i = 0; i < kBlock; ++i) x[i] = 0;
-    } else if (most >= kLeastMagnitude) {
-      scale = most / kMost;
-      inverse = kMost / most;
+    } else if (largest >= kLeastMagnitude) {
+      scale = largest / most;
+      inverse = most / largest;
     }
-    *reinterpret_cast<StoredFloat*>(payload) = scale;
+  }
+  // The integer nearest to x, which becomes what that does not say.
+  std::uint32_t take(float& x) const {
+    const float shifted = x * inverse + kRounder;
+    x -= (shifted - kRounder) * scale;
+    return bits_of(shifted);
+  }
+};
+
+struct Int8 {
+  static constexpr std::size_t bytes(std::size_t count) { return int8_block_bytes(count); }
+  static constexpr float kMost = 127;
+
+  static void encode(float* x, std::size_t, std::byte* payload) {
+    const Steps steps(x, kMost);
+    *reinterpret_cast<StoredFloat*>(payload) = steps.scale;
     auto* integers = reinterpret_cast<std::int8_t*>(payload + sizeof(float));
-    for (std::size_t i = 0; i < kBlock; ++i) {
-      const float shifted = x[i] * inverse + kRounder;
-      integers[i] = static_cast<std::int8_t>(bits_of(shifted));
-      x[i] -= (shifted - kRounder) * scale;
-    }
+    for (std::size_t i = 0; i < kBlock; ++i)
+      integers[i] = static_cast<std::int8_t>(steps.take(x[i]));
   }
   static void decode(const std::byte* payload, float* x) {
     const float scale = *reinterpret_cast<const StoredFloat*>(payload);
     const auto* integers = reinterpret_cast<const std::int8_t*>(payload + sizeof(float));
     for (std::size_t i = 0; i < kBlock; ++i) x[i] = static_cast<float>(integers[i]) * scale;
+  }
+};
+
+struct Int4 {
+  static constexpr std::size_t bytes(std::size_t count) { return int4_block_bytes(count); }
+  static constexpr float kMost = 7;
+  static constexpr std::size_t kPairs = kBlock / 2;
+
+  static void encode(float* x, std::size_t, std::byte* payload) {
+    const Steps steps(x, kMost);
+    *reinterpret_cast<StoredFloat*>(payload) = steps.scale;
+    auto* pairs = reinterpret_cast<std::uint8_t*>(payload + sizeof(float));
+    for (std::size_t i = 0; i < kPairs; ++i) {
+      const std::uint32_t low = steps.take(x[i]);
+      const std::uint32_t high = steps.take(x[i + kPairs]);
+      pairs[i] = static_cast<std::uint8_t>((low & 15) | (high << 4));
+    }
+  }
+  static void decode(const std::byte* payload, float* x) {
+    const float scale = *reinterpret_cast<const StoredFloat*>(payload);
+    const auto* pairs = reinterpret_cast<const std::int8_t*>(payload + sizeof(float));
+    for (std::size_t i = 0; i < kPairs; ++i) {
+      const std::int32_t pair = pairs[i];
+      x[i] = static_cast<float>(static_cast<std::int8_t>(pair * 16) >> 4) * scale;
+      x[i + kPairs] = static_cast<float>(pair >> 4) * scale;
+    }
   }
 };
 

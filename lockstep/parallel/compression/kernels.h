@@ -18,6 +18,10 @@ inline constexpr std::size_t kBlock = 128;
 constexpr std::size_t bf16_block_bytes(std::size_t count) { return 2 * count; }
 constexpr std::size_t f16_block_bytes(std::size_t count) { return 1 + 2 * count; }
 constexpr std::size_t int8_block_bytes(std::size_t count) { return 4 + count; }
+// Elements i and i + kBlock / 2 share a byte.
+constexpr std::size_t int4_block_bytes(std::size_t count) {
+  return 4 + (count < kBlock / 2 ? count : kBlock / 2);
+}
 constexpr std::size_t onebit_block_bytes(std::size_t) { return 4 + kBlock / 8; }
 
 // The exponents that a block of f16 may have.
@@ -50,7 +54,7 @@ struct CompressionKernels {
     Encode encode;
     Decode decode;
   };
-  BlockFormat bf16, f16, int8, onebit;
+  BlockFormat bf16, f16, int8, int4, onebit;
 
   // residual += values (where it is not null); the largest magnitude of the sums.
   Magnitude (*add)(const float* values, float* residual, std::size_t elements);
@@ -64,6 +68,10 @@ struct CompressionKernels {
   // Halves without scales, as tensors have them; rounded to nearest even.
   void (*widen_halves)(const std::byte* halves, float* out, std::size_t elements);
   void (*narrow_to_halves)(const float* values, std::byte* halves, std::size_t elements);
+
+  // averages = keep * averages + take * values
+  void (*average)(const float* values, float* averages, float keep, float take,
+                  std::size_t elements);
 
   // What is not finite becomes 0.
   void (*clear_non_finite)(float* values, std::size_t elements);

@@ -154,6 +154,12 @@ void narrow_to_halves(const float* values, std::byte* halves, std::size_t elemen
   for (; done < elements; ++done) words[done] = half_of(values[done]);
 }
 
+void average(const float* values, float* averages, float keep, float take, std::size_t elements) {
+  for (std::size_t i = 0; i < elements; ++i) {
+    averages[i] = keep * averages[i] + take * values[i];
+  }
+}
+
 void clear_non_finite(float* values, std::size_t elements) {
   for (std::size_t i = 0; i < elements; ++i) values[i] = finite_or_zero(values[i]);
 }
@@ -164,11 +170,13 @@ constinit const CompressionKernels kernels = {
     .bf16 = {encode<Bf16>, decode<Bf16>},
     .f16 = {encode<F16>, decode<F16>},
     .int8 = {encode<Int8>, decode<Int8>},
+    .int4 = {encode<Int4>, decode<Int4>},
     .onebit = {encode<Onebit>, decode<Onebit>},
     .add = add,
     .collect = collect,
     .widen_halves = widen_halves,
     .narrow_to_halves = narrow_to_halves,
+    .average = average,
     .clear_non_finite = clear_non_finite,
 };
 

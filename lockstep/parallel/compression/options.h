@@ -11,11 +11,20 @@
 
 namespace lockstep::parallel {
 
-enum class Compression : std::uint8_t { kNone, kBf16, kF16, kInt8, kOnebit, kTopk, kRandomk };
+enum class Compression : std::uint8_t {
+  kNone,
+  kBf16,
+  kF16,
+  kInt8,
+  kInt4,
+  kOnebit,
+  kTopk,
+  kRandomk
+};
 
 inline constexpr Compression kAllCompressions[] = {
-    Compression::kNone,   Compression::kBf16, Compression::kF16,    Compression::kInt8,
-    Compression::kOnebit, Compression::kTopk, Compression::kRandomk};
+    Compression::kNone, Compression::kBf16,   Compression::kF16,  Compression::kInt8,
+    Compression::kInt4, Compression::kOnebit, Compression::kTopk, Compression::kRandomk};
 
 std::string_view name(Compression compression);  // "none", "bf16", ...
 

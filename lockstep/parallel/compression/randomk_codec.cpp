@@ -1,6 +1,7 @@
 #include "lockstep/parallel/compression/randomk_codec.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -58,6 +59,19 @@ void RandomkCodec::decode_checked(const std::byte* payload, std::span<float> out
               std::memcpy(&sent, payload + index * sizeof(float), sizeof(float));
               out[position] += sent;
             });
+}
+
+void RandomkCodec::clear_sent_checked(const std::byte* payload, std::span<float> values,
+                                      std::uint64_t seed) const {
+  bool all_finite = true;
+  for_drawn(values.size(), kept_elements(values.size(), ratio_), seed,
+            [&](std::size_t index, std::size_t position) {
+              float sent;
+              std::memcpy(&sent, payload + index * sizeof(float), sizeof(float));
+              all_finite = all_finite && std::isfinite(sent);
+              values[position] = 0;
+            });
+  if (!all_finite) compression_kernels().clear_non_finite(values.data(), values.size());
 }
 
 }  // namespace lockstep::parallel

@@ -14,6 +14,13 @@ std::size_t kept_elements(std::size_t elements, double ratio) {
   return std::min(elements, kept);
 }
 
+CompressionOptions options_of_sums(CompressionOptions options, std::size_t ranks) {
+  constexpr std::size_t kMost = 4;
+  if (options.compression != Compression::kTopk) return options;
+  options.ratio = std::min(1.0, options.ratio * static_cast<double>(std::min(ranks, kMost)));
+  return options;
+}
+
 double checked_ratio(double ratio, std::string_view codec) {
   if (ratio > 0 && ratio <= 1) return ratio;
   fail(ErrorCode::kInvalidArgument,

@@ -63,6 +63,18 @@ void check_parts(const Parts<const std::byte>& parts, std::size_t elements, std:
   if (index != kept) refuse(segments_of(elements) - 1, "ends before all elements have come");
 }
 
+// f(position, value) for each element that was sent.
+template <class F>
+void for_sent(const Parts<const std::byte>& parts, std::size_t elements, F&& f) {
+  std::size_t index = 0;
+  for (std::size_t s = 0; s < segments_of(elements); ++s) {
+    for (std::size_t end = index + load_at<std::uint32_t>(parts.counts, s); index < end; ++index) {
+      f(s * kSegment + load_at<std::uint16_t>(parts.positions, index),
+        to_float(load_at<BFloat16>(parts.values, index)));
+    }
+  }
+}
+
 }  // namespace
 
 TopkCodec::TopkCodec(double ratio) : ratio_(checked_ratio(ratio, TopkCodec::name())) {}
@@ -107,14 +119,20 @@ void TopkCodec::decode_checked(const std::byte* payload, std::span<float> out, b
   const auto parts = parts_of(payload, out.size(), kept);
   check_parts(parts, out.size(), kept);
   if (!add) std::fill(out.begin(), out.end(), 0.0f);
-  std::size_t index = 0;
-  for (std::size_t s = 0; s < segments_of(out.size()); ++s) {
-    float* segment = out.data() + s * kSegment;
-    for (std::size_t end = index + load_at<std::uint32_t>(parts.counts, s); index < end; ++index) {
-      segment[load_at<std::uint16_t>(parts.positions, index)] +=
-          to_float(load_at<BFloat16>(parts.values, index));
-    }
-  }
+  for_sent(parts, out.size(), [&](std::size_t position, float value) { out[position] += value; });
+}
+
+void TopkCodec::clear_sent_checked(const std::byte* payload, std::span<float> values,
+                                   std::uint64_t) const {
+  const std::size_t kept = kept_elements(values.size(), ratio_);
+  const auto parts = parts_of(payload, values.size(), kept);
+  check_parts(parts, values.size(), kept);
+  bool all_finite = true;
+  for_sent(parts, values.size(), [&](std::size_t position, float value) {
+    values[position] = 0;
+    all_finite = all_finite && std::isfinite(value);
+  });
+  if (!all_finite) compression_kernels().clear_non_finite(values.data(), values.size());
 }
 
 }  // namespace lockstep::parallel

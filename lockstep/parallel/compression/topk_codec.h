@@ -28,6 +28,8 @@ class TopkCodec : public Codec {
                       std::byte* scratch, std::uint64_t seed) const override;
   void decode_checked(const std::byte* payload, std::span<float> out, bool add,
                       std::uint64_t seed) const override;
+  void clear_sent_checked(const std::byte* payload, std::span<float> values,
+                          std::uint64_t seed) const override;
 
   double ratio_;
 };

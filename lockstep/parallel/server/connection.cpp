@@ -46,7 +46,10 @@ void Connection::begin_chunk() {
 
 bool Connection::send() {
   if (broken_) return true;
-  if (limit_ > sent_ || prefix_left_ > 0) return write();  // what a full socket left over
+  if (limit_ > sent_ || prefix_left_ > 0) {  // what a full socket left over
+    if (!write()) return false;
+    if (card_ != nullptr) return true;
+  }
   while (has_more()) {
     begin_chunk();
     if (!write()) return false;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/parallel/compression/convert.h"
+#include "lockstep/parallel/compression/own_momentum.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -14,6 +15,7 @@ struct Room {
   std::size_t values = 0;
   std::size_t scratch = 0;
   std::size_t residual = 0;
+  std::size_t velocity = 0;
 
   Room(const ServedLayout& layout, const WireFormat& format) {
     for (const Piece& piece : layout.pieces) {
@@ -28,6 +30,7 @@ struct Room {
       payloads += payload;
       if (format.has_residual()) residual += elements * sizeof(float);
     }
+    if (takes_own_momentum(layout.compression.compression)) velocity = residual;
     if (format.gradients() != nullptr && layout.gradient != DType::kF32) {
       values = largest_piece(layout.pieces) * sizeof(float);
     }
@@ -40,7 +43,7 @@ std::span<float> floats_of(const Tensor& tensor) { return tensor.as<float>(); }
 
 std::size_t PieceCodec::bytes(const ServedLayout& layout) {
   const Room room(layout, WireFormat(layout));
-  return room.payloads + room.values + room.scratch + room.residual;
+  return room.payloads + room.values + room.scratch + room.residual + room.velocity;
 }
 
 PieceCodec::PieceCodec(const ServedLayout& layout) : layout_(layout), format_(layout) {
@@ -50,7 +53,9 @@ PieceCodec::PieceCodec(const ServedLayout& layout) : layout_(layout), format_(la
   values_ = Buffer(room.values);
   scratch_ = Buffer(room.scratch);
   residual_ = Buffer(room.residual);
+  velocity_ = Buffer(room.velocity);
   std::ranges::fill(residual(), 0.0f);
+  std::ranges::fill(velocity(), 0.0f);
 }
 
 std::span<std::byte> PieceCodec::payload(std::size_t piece, std::size_t bytes) const {
@@ -68,11 +73,13 @@ std::span<const std::byte> PieceCodec::encode(std::size_t piece, const Tensor& g
     values = {reinterpret_cast<float*>(values_.data()), range.elements};
     widen({gradients.data(), range.elements, gradients.dtype()}, values);
   }
-  std::span<float> rest = residual();
-  if (!rest.empty()) rest = rest.subspan(range.first, range.elements);
+  const auto part = [&](std::span<float> row) {
+    return row.empty() ? row : row.subspan(range.first, range.elements);
+  };
   const std::span<std::byte> to = payload(piece, format_.pushed_bytes(range.elements));
-  format_.gradients()->encode(values, rest, to, {scratch_.data(), scratch_.bytes()},
-                              WireFormat::seed(step, piece));
+  encode_own(*format_.gradients(), own_momentum(layout_.optimizer), values,
+             {part(residual()), part(velocity())}, to, {scratch_.data(), scratch_.bytes()},
+             WireFormat::seed(step, piece));
   return to;
 }
 

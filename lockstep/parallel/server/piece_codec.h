@@ -4,6 +4,7 @@
 //   payloads   a place for each piece: its gradients when it leaves, its parameters when it comes
 //              back (where these are in 16 bits)
 //   residual   f32, one for each element, where the codec needs error feedback
+//   velocity   the same, with topk (parallel/compression/own_momentum.h)
 //   values     of the largest piece, where gradients are not f32
 //   scratch    of the codec, for the largest piece
 //
@@ -20,7 +21,7 @@ namespace lockstep::parallel {
 
 class PieceCodec {
  public:
-  // The layout outlives it. The residual is zero.
+  // The layout outlives it. Residual and velocity are zero.
   explicit PieceCodec(const ServedLayout& layout);
   // What it takes, to the byte.
   static std::size_t bytes(const ServedLayout& layout);
@@ -41,6 +42,9 @@ class PieceCodec {
   std::span<float> residual() const {
     return {reinterpret_cast<float*>(residual_.data()), residual_.bytes() / sizeof(float)};
   }
+  std::span<float> velocity() const {
+    return {reinterpret_cast<float*>(velocity_.data()), velocity_.bytes() / sizeof(float)};
+  }
 
  private:
   std::span<std::byte> payload(std::size_t piece, std::size_t bytes) const;
@@ -52,6 +56,7 @@ class PieceCodec {
   Buffer values_;
   Buffer scratch_;
   Buffer residual_;
+  Buffer velocity_;
 };
 
 }  // namespace lockstep::parallel

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lockstep/parallel/compression/own_momentum.h"
 #include "lockstep/parallel/gradient_chunks.h"
 #include "lockstep/parallel/server/worker_sum.h"
 
@@ -55,6 +56,9 @@ std::size_t PieceStore::bytes(const ServedLayout& layout, Consistency consistenc
 PieceStore::PieceStore(const ServedLayout& layout, Consistency consistency, int server, int workers,
                        Ops& ops)
     : layout_(layout),
+      optimizer_(takes_own_momentum(layout.compression.compression)
+                     ? without_momentum(layout.optimizer)
+                     : layout.optimizer),
       format_(layout),
       has_slots_(consistency == Consistency::kBsp),
       workers_(workers),
@@ -189,7 +193,7 @@ void PieceStore::update(std::size_t piece, const optim::UpdateStep& step, const 
     const auto part = [&](const Tensor& row) {
       return ops::is_given(row) ? row.slice(first, count) : Tensor();
     };
-    optim::update(ops_, layout_.optimizer, step,
+    optim::update(ops_, optimizer_, step,
                   {.master = part(state(StateRow::kMaster, piece)),
                    .gradient = part(gradient),
                    .parameter = part(slice(rounded_, piece)),

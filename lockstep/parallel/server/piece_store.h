@@ -60,6 +60,7 @@ class PieceStore {
   void encode_parameters(std::size_t piece);
 
   const ServedLayout& layout_;
+  optim::OptimizerOptions optimizer_;  // of updates
   WireFormat format_;
   bool has_slots_;
   int workers_;

@@ -30,6 +30,7 @@ StepSummary ServerStrategy::end_step(const StepEnd& mine) {
 void ServerStrategy::collect() {
   link_->await_all();
   if (worker() != 0) return;
+  replica_->before_change_of_all();
   link_->collect(round_);
   replica_->round_parameters();
   has_master_ = true;
@@ -39,7 +40,9 @@ void ServerStrategy::scale_residual(double loss_scale) {
   const double factor = loss_scale / std::exchange(residual_scale_, loss_scale);
   if (factor == 1) return;
   link_->await_all();
-  for (float& value : link_->residual()) value *= static_cast<float>(factor);
+  for (const std::span<float> row : {link_->residual(), link_->velocity()}) {
+    for (float& value : row) value *= static_cast<float>(factor);
+  }
 }
 
 std::vector<Residual> ServerStrategy::residuals() {
@@ -48,7 +51,12 @@ std::vector<Residual> ServerStrategy::residuals() {
   scale_residual(1);
   const std::span<float> residual = link_->residual();
   if (residual.empty()) return {};
-  return {{.range = {0, residual.size()}, .values = residual}};
+  std::vector<Residual> parts{{.range = {0, residual.size()}, .values = residual}};
+  if (const std::span<float> velocity = link_->velocity(); !velocity.empty()) {
+    parts.push_back(
+        {.range = {0, velocity.size()}, .values = velocity, .row = Residual::Row::kVelocity});
+  }
+  return parts;
 }
 
 }  // namespace lockstep::parallel

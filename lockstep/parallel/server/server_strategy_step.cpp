@@ -28,7 +28,11 @@ std::optional<Share> ServerStrategy::next(const StepPlan& plan, std::int64_t ste
 }
 
 StepStart ServerStrategy::begin_step(const StepStart& mine) {
-  if (std::exchange(has_master_, false)) link_->round_parameters();
+  if (std::exchange(has_master_, false)) {
+    // In f32 they are the master copy, and servers' answers will come there at any time.
+    if (replica_->setup().dtype == DType::kF32) replica_->before_change_of_all();
+    link_->round_parameters();
+  }
   if (!is_bsp()) return mine;
   scale_residual(mine.loss_scale);
   const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to begin"});

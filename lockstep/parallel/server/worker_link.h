@@ -60,9 +60,10 @@ class WorkerLink final : public Hub::Receiver {
   void await_all() { await(std::nullopt); }
   // Fills the rows of `states` with the servers' states of that round. All pieces must be back.
   void collect(std::uint64_t round);
-  // What compression has not sent yet, in the order of the row. / Makes the parameters what servers
-  // would send of them. For both all pieces must be back.
+  // What compression has not sent yet, and the average that goes into it, in the order of the row.
+  // / Makes the parameters what servers would send of them. For all of it all pieces must be back.
   std::span<float> residual() const { return codec_->residual(); }
+  std::span<float> velocity() const { return codec_->velocity(); }
   void round_parameters();
 
   // Leave with this error, where nothing else is to blame.

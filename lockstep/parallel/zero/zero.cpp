@@ -5,12 +5,11 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/parallel/agreement.h"
+#include "lockstep/parallel/first_writers.h"
 #include "lockstep/parallel/local_update.h"
 
 namespace lockstep::parallel {
 namespace {
-
-Data data_of(const Tensor& tensor) { return {tensor.data(), tensor.elements(), tensor.dtype()}; }
 
 TraceLabel label(TraceLane lane, std::string_view kind, std::size_t block, std::size_t elements) {
   return {.lane = lane,
@@ -26,7 +25,7 @@ Zero::Zero(Communicator& world, const ParallelOptions& options, std::int64_t mos
     : world_(world),
       options_(options),
       most_micro_batches_(most_micro_batches),
-      group_(world.split(0, world.rank())) {}
+      exchange_(make_exchange(world, options)) {}
 
 nn::Sharding Zero::sharding(const ParallelOptions& options, const Crew& crew) {
   // The tree adds up a worker's own micro-batches first.
@@ -43,29 +42,31 @@ nn::Sharding Zero::sharding(const ParallelOptions& options, const Crew& crew) {
 }
 
 std::span<std::byte> Zero::seen_memory(std::size_t bytes) {
-  memory_ = group_->allocate(bytes);
+  memory_ = exchange_->allocate(bytes);
   return {memory_.data(), memory_.bytes()};
 }
 
 void Zero::start(nn::Replica& replica) {
   replica_ = &replica;
   const nn::FlatParameters& flat = replica.flat();
+  exchange_->start(replica.plan());
   norm_ = ShardedNorm(flat, replica.plan().shards, workers(), worker());
   if (options_.reduction == Reduction::kTree) tree_ = TreeSum(flat.elements(), most_micro_batches_);
+  mover_.start(replica, trace());
+  early_.start(replica, mover_, trace());
   gathers_.assign(replica.plan().gathers.size(), 0);
   added_up_.assign(flat.blocks(), 0);
-  first_writers_.resize(flat.blocks());
-  for (std::size_t block = 0; block < flat.blocks(); ++block) {
-    first_writers_[block] = block;
-    for (std::size_t p = 0; p < replica.plan().specs[block].parameters.size(); ++p) {
-      const nn::FlatParameter* place = flat.place(block, p);
-      if (place != nullptr) first_writers_[place->block] = block;
-    }
-  }
+  first_writers_ = first_writers(replica.plan());
   replica.round_parameters();
   for (std::size_t block = 0; block < flat.blocks(); ++block) gather_parameters(block);
   thread_.wait();
   world_.barrier();
+}
+
+void Zero::leave() noexcept {
+  thread_.settle();
+  early_.settle();
+  mover_.settle();
 }
 
 std::optional<Share> Zero::next(const StepPlan& plan, std::int64_t steps, std::int64_t last_step) {
@@ -77,15 +78,19 @@ StepStart Zero::begin_step(const StepStart& mine) {
   const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to begin"});
   exposed_seconds_ = 0;
   thread_.take_cost();  // of what was gathered between steps
+  bytes_across_before_ = exchange_->bytes_across();
   return agree_to_begin(world_, mine);
 }
 
 void Zero::begin_micro_batch(std::int64_t index, std::int64_t count) {
   const nn::Sharding& sharding = replica_->plan().sharding;
   const bool tree = options_.reduction == Reduction::kTree;
+  mover_.begin_micro_batch(!tree && index > 0);
   if (!sharding.gradients) {
     if (tree && index > 0) tree_.keep(replica_->states().gradients.as<float>(), index - 1);
-    if (tree || index == 0) replica_->zero_gradients();
+    if ((tree || index == 0) && (!mover_.moves_gradients() || count == 0)) {
+      replica_->zero_gradients();
+    }
   }
   micro_batch_ = index;
   micro_batches_ = count;
@@ -122,10 +127,10 @@ void Zero::enter(std::size_t step) {
   if (!plan.sharding.parameters && !plan.sharding.gradients) return;
   replica_->ops().synchronize();
   const auto at = static_cast<int>(step);
-  for (std::size_t i = 0; i < plan.gathers.size(); ++i) {
+  for (std::size_t i = 0; plan.sharding.parameters && i < plan.gathers.size(); ++i) {
     if (plan.gathers[i].starts == at) gathers_[i] = push([this, i] { return run_gather(i); });
   }
-  for (std::size_t i = 0; i < plan.gathers.size(); ++i) {
+  for (std::size_t i = 0; plan.sharding.parameters && i < plan.gathers.size(); ++i) {
     const nn::Gather& gather = plan.gathers[i];
     if (gather.needed != at) continue;
     wait_for(gathers_[i], label(TraceLane::kWaiting, "wait for", gather.unit,
@@ -133,9 +138,17 @@ void Zero::enter(std::size_t step) {
   }
 }
 
-void Zero::before_forward(std::size_t block) { enter(block); }
+void Zero::before_forward(std::size_t block) {
+  mover_.before_forward(block);
+  enter(block);
+}
 
 void Zero::before_backward(std::size_t block) {
+  mover_.before_backward(block);
+  prepare_backward(block);
+}
+
+void Zero::prepare_backward(std::size_t block) {
   enter(backward_step(block));
   if (!replica_->plan().sharding.gradients) return;
   // Gradients of the block before the last one had their memory until now; those of an earlier
@@ -166,6 +179,11 @@ void Zero::clear_gradients(std::size_t block) {
 }
 
 void Zero::after_backward(std::size_t block) {
+  mover_.after_backward(block);
+  finish_backward(block);
+}
+
+void Zero::finish_backward(std::size_t block) {
   const bool has_to = replica_->plan().sharding.gradients || replica_->plan().sharding.parameters;
   if (adds_up_ && (options_.overlap || has_to)) add_up(block);
   if (adds_up_ && !options_.overlap) thread_.wait();
@@ -174,50 +192,47 @@ void Zero::after_backward(std::size_t block) {
 void Zero::add_up(std::size_t block) {
   if (replica_->flat().range(block).elements == 0) return;
   replica_->ops().synchronize();
-  if (options_.reduction == Reduction::kTree && !replica_->plan().sharding.gradients) {
-    const TraceScope scope(trace(), label(TraceLane::kCompute, "add up", block,
-                                          replica_->flat().range(block).elements));
-    tree_.finish(replica_->gradients_of(block).as<float>(), replica_->flat().range(block).first,
-                 micro_batches_ - 1);
-  }
-  added_up_[block] = last_added_up_ = push([this, block] { return run_add_up(block); });
+  if (!mover_.moves_gradients()) finish_tree(block);
+  const bool is_complete = completes();
+  added_up_[block] = last_added_up_ = push([this, block, is_complete] {
+    if (mover_.moves_gradients()) {
+      mover_.await_gradients(block);
+      if (micro_batches_ > 0) finish_tree(block);
+    }
+    const std::uint64_t sent = run_add_up(block);
+    if (is_complete && early_.is_on()) early_.push(block);
+    return sent;
+  });
 }
 
-std::uint64_t Zero::part_bytes(std::size_t block, DType dtype) const {
-  const auto n = static_cast<std::uint64_t>(workers());
-  return (n - 1) * replica_->flat().range(block).elements * size_of(dtype) / n;
+// Whether what this micro-batch adds up is all of the step: where each is added up, that of whoever
+// has most of them.
+bool Zero::completes() const {
+  return !replica_->plan().sharding.gradients || micro_batch_ + 1 == most_micro_batches_;
+}
+
+void Zero::finish_tree(std::size_t block) {
+  if (options_.reduction != Reduction::kTree || replica_->plan().sharding.gradients) return;
+  const std::size_t elements = replica_->flat().range(block).elements;
+  const TraceScope scope(
+      trace(), label(mover_.moves_gradients() ? TraceLane::kCommunication : TraceLane::kCompute,
+                     "add up", block, elements));
+  tree_.finish(replica_->gradients_of(block).as<float>(), replica_->flat().range(block).first,
+               micro_batches_ - 1);
 }
 
 std::uint64_t Zero::run_add_up(std::size_t block) {
   const Tensor gradients = replica_->gradients_of(block);
   TraceScope scope(trace(),
                    label(TraceLane::kCommunication, "reduce", block, gradients.elements()));
-  const Tensor mine = replica_->mine(block).gradients;
-  const bool whole_blocks = options_.partition == nn::Partition::kLayer;
-  const int owner = replica_->plan().shards.owner(block);
-  Call call = whole_blocks ? reduce(data_of(gradients), worker() == owner ? data_of(mine) : Data(),
-                                    ReduceOp::kSum, owner)
-                           : reduce_scatter(data_of(gradients), data_of(mine));
-  if (options_.reduction == Reduction::kTree && workers() > 2) {
-    call.algorithm = whole_blocks ? "binomial" : "tree";
-  }
-  group_->run(call);
-  return scope.sent(part_bytes(block, gradients.dtype()));
+  return scope.sent(exchange_->add_up(block, gradients, replica_->mine(block).gradients));
 }
 
 std::uint64_t Zero::run_gather(std::size_t gather) {
   const std::size_t block = replica_->plan().gathers[gather].unit;
   const Tensor whole = replica_->gathered(gather);
   TraceScope scope(trace(), label(TraceLane::kCommunication, "gather", block, whole.elements()));
-  const Tensor mine = replica_->mine(block).parameters;
-  if (options_.partition == nn::Partition::kLayer) {
-    const int owner = replica_->plan().shards.owner(block);
-    if (worker() == owner) copy(whole, mine);
-    group_->broadcast(data_of(whole), owner);
-  } else {
-    group_->all_gather(data_of(mine), data_of(whole));
-  }
-  return scope.sent(part_bytes(block, whole.dtype()));
+  return scope.sent(exchange_->gather(block, replica_->mine(block).parameters, whole));
 }
 
 // Stages 1 and 2.
@@ -232,12 +247,7 @@ std::uint64_t Zero::run_gather_parameters(std::size_t block) {
       static_cast<std::int64_t>(replica_->flat().range(block).first),
       static_cast<std::int64_t>(replica_->flat().range(block).elements));
   TraceScope scope(trace(), label(TraceLane::kCommunication, "gather", block, whole.elements()));
-  if (options_.partition == nn::Partition::kLayer) {
-    group_->broadcast(data_of(whole), replica_->plan().shards.owner(block));
-  } else {
-    group_->all_gather(data_of(replica_->mine(block).parameters), data_of(whole));
-  }
-  return scope.sent(part_bytes(block, whole.dtype()));
+  return scope.sent(exchange_->gather(block, replica_->mine(block).parameters, whole));
 }
 
 // Others gather parameters for a forward that this worker has no part in: it gives its own.
@@ -251,12 +261,13 @@ void Zero::stand_in_for_forward() {
 void Zero::stand_in_for_micro_batch(std::int64_t index) {
   const nn::Sharding& sharding = replica_->plan().sharding;
   if (!sharding.gradients && !sharding.parameters) return;
+  mover_.wait();  // parameters come to where gradients may still leave from
   micro_batch_ = index;
   adds_up_ = sharding.gradients || index + 1 == most_micro_batches_;
   stand_in_for_forward();
   for (std::size_t block = replica_->model().size(); block-- > 0;) {
-    before_backward(block);
-    after_backward(block);
+    prepare_backward(block);
+    finish_backward(block);
   }
 }
 
@@ -266,6 +277,11 @@ UpdateResult Zero::update(const UpdateRequest& request) {
   const bool left = !shares && (!options_.overlap || micro_batches_ == 0);
   for (std::size_t block = replica_->model().size(); left && block-- > 0;) add_up(block);
   wait_for(pushed_, {.lane = TraceLane::kWaiting, .kind = "wait for", .of = "gradients"});
+  exchange_->forget();
+  mover_.wait();
+
+  const bool is_updated = early_.is_on();
+  if (is_updated) early_.finish();
 
   UpdateResult result;
   result.gradient_norm = norm_.take(world_, *replica_) / request.loss_scale;
@@ -274,8 +290,10 @@ UpdateResult Zero::update(const UpdateRequest& request) {
   {
     const TraceScope scope(trace(), {.lane = TraceLane::kCompute, .kind = "update"});
     for (std::size_t block = 0; block < replica_->flat().blocks(); ++block) {
-      update_mine(*replica_, block, request, result.gradient_norm);
-      replica_->ops().synchronize();
+      if (!is_updated) {
+        update_mine(*replica_, replica_->ops(), mover_, block, request, result.gradient_norm);
+        replica_->ops().synchronize();
+      }
       gather_parameters(block);
     }
   }
@@ -285,7 +303,9 @@ UpdateResult Zero::update(const UpdateRequest& request) {
 
 StepSummary Zero::end_step(const StepEnd& mine) {
   const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to end"});
-  return agree_to_end(world_, mine, {thread_.take_cost(), exposed_seconds_}, most_micro_batches_);
+  const std::uint64_t across = exchange_->bytes_across() - bytes_across_before_;
+  return agree_to_end(world_, mine, {thread_.take_cost(), exposed_seconds_, across},
+                      most_micro_batches_);
 }
 
 }  // namespace lockstep::parallel

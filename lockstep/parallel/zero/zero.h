@@ -15,7 +15,7 @@
 //
 // With several micro-batches a step gradients go to their holders after each of them, which keeps
 // memory small; or they are held, which sends less (parallel.hold_gradients). The bits are those of
-// parallel/ddp.h.
+// parallel/ddp.h, unless what is sent is quantised (parallel/zero/exchange.h says how it is sent).
 #pragma once
 
 #include <memory>
@@ -25,9 +25,12 @@
 #include "lockstep/comm/communicator.h"
 #include "lockstep/parallel/communication_thread.h"
 #include "lockstep/parallel/footprint.h"
+#include "lockstep/parallel/offload/early_update.h"
+#include "lockstep/parallel/offload/tier_mover.h"
 #include "lockstep/parallel/options.h"
 #include "lockstep/parallel/strategy.h"
 #include "lockstep/parallel/tree_sum.h"
+#include "lockstep/parallel/zero/exchange.h"
 #include "lockstep/parallel/zero/sharded_norm.h"
 
 namespace lockstep::parallel {
@@ -48,12 +51,15 @@ class Zero : public Strategy {
   void start(nn::Replica& replica) override;
   // All workers push the same tasks in the same order, so those that this one pushed come to an
   // end, or fail where another worker is gone.
-  void leave() noexcept override { thread_.settle(); }
+  void leave() noexcept override;
+  TierMover* mover() override { return &mover_; }
   std::optional<Share> next(const StepPlan& plan, std::int64_t steps,
                             std::int64_t last_step) override;
   StepStart begin_step(const StepStart& mine) override;
+  void expect_update(const UpdateRequest& request) override { early_.expect(request); }
   void begin_micro_batch(std::int64_t index, std::int64_t count) override;
   void before_forward(std::size_t block) override;
+  void after_forward(std::size_t block) override { mover_.after_forward(block); }
   void before_backward(std::size_t block) override;
   void after_backward(std::size_t block) override;
   void stand_in_for_forward() override;
@@ -67,8 +73,12 @@ class Zero : public Strategy {
 
   std::size_t backward_step(std::size_t block) const;
   void enter(std::size_t step);
+  void prepare_backward(std::size_t block);
+  void finish_backward(std::size_t block);
   void clear_gradients(std::size_t block);
   void add_up(std::size_t block);
+  void finish_tree(std::size_t block);
+  bool completes() const;
   void gather_parameters(std::size_t block);
   Ticket push(CommunicationThread::Task task);
   void wait_for(Ticket ticket, const TraceLabel& label);
@@ -76,12 +86,11 @@ class Zero : public Strategy {
   std::uint64_t run_gather(std::size_t gather);
   std::uint64_t run_add_up(std::size_t block);
   std::uint64_t run_gather_parameters(std::size_t block);
-  std::uint64_t part_bytes(std::size_t block, DType dtype) const;
 
   Communicator& world_;
   ParallelOptions options_;
   std::int64_t most_micro_batches_;
-  std::unique_ptr<Communicator> group_;  // the same workers, for the thread of communication
+  std::unique_ptr<Exchange> exchange_;  // for the thread of communication
   SymmetricBuffer memory_;
   nn::Replica* replica_ = nullptr;
   ShardedNorm norm_;
@@ -93,11 +102,14 @@ class Zero : public Strategy {
   std::int64_t micro_batches_ = 0;
   bool adds_up_ = false;  // this micro-batch's gradients go to their holders
   double exposed_seconds_ = 0;
+  std::uint64_t bytes_across_before_ = 0;
 
   Ticket pushed_ = 0;
   std::vector<Ticket> gathers_;   // of the plan
   std::vector<Ticket> added_up_;  // of each block
   Ticket last_added_up_ = 0;
+  TierMover mover_;
+  EarlyUpdate early_;
   CommunicationThread thread_;  // last, to end before what its tasks use
 };
 

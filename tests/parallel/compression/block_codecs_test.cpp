@@ -53,19 +53,49 @@ TEST(F16Codec, IsAsPreciseAsAHalfInRangeAtAnySize) {
   }
 }
 
-TEST(Int8Codec, TakesTheNearestOfEvenStepsToTheLargestOfABlock) {
+void expect_nearest_of_even_steps(Compression compression, float most) {
   for (const std::size_t size : kOddSizes) {
     const auto values = make_gradients(size, 13);
-    const auto out = round_trip(Compression::kInt8, values);
-    for_blocks(values, out, [](std::span<const float> block, std::span<const float> became) {
-      const float step = testing::largest_magnitude_of(block) / 127;
+    const auto out = round_trip(compression, values);
+    for_blocks(values, out, [&](std::span<const float> block, std::span<const float> became) {
+      const float step = testing::largest_magnitude_of(block) / most;
       for (std::size_t i = 0; i < block.size(); ++i) {
         const float steps = std::nearbyint(became[i] / step);
-        ASSERT_NEAR(became[i], steps * step, 1e-5f * step);
+        ASSERT_LE(std::fabs(steps), most);
+        ASSERT_NEAR(became[i], steps * step, 1e-5f * most / 127 * step);
         ASSERT_LE(std::fabs(became[i] - block[i]), 0.5001f * step);
       }
     });
   }
+}
+
+TEST(Int8Codec, TakesTheNearestOfEvenStepsToTheLargestOfABlock) {
+  expect_nearest_of_even_steps(Compression::kInt8, 127);
+}
+
+TEST(Int4Codec, TakesTheNearestOfSevenStepsToTheLargestOfABlock) {
+  expect_nearest_of_even_steps(Compression::kInt4, 7);
+}
+
+// Two elements of a byte are neighbours by half a block; a block that is not full is cut off.
+TEST(Int4Codec, LaysTwoElementsIntoAByte) {
+  const auto codec = make_codec({.compression = Compression::kInt4});
+  EXPECT_EQ(codec->bytes(0), 0u);
+  EXPECT_EQ(codec->bytes(1), 5u);
+  EXPECT_EQ(codec->bytes(64), 68u);
+  EXPECT_EQ(codec->bytes(65), 68u);
+  EXPECT_EQ(codec->bytes(128), 68u);
+  EXPECT_EQ(codec->bytes(129), 73u);
+  std::vector<float> values(128, 0.0f);
+  values[0] = 7;
+  values[1] = -7;
+  values[64] = -3;
+  values[127] = 2;
+  const auto payload = encoded(*codec, values, {}, 0);
+  EXPECT_EQ(std::to_integer<int>(payload[4]), 0xd7);   // -3 and 7
+  EXPECT_EQ(std::to_integer<int>(payload[5]), 0x09);   // 0 and -7
+  EXPECT_EQ(std::to_integer<int>(payload[67]), 0x20);  // 2 and 0
+  EXPECT_EQ(decoded(*codec, payload, 128, 0), values);
 }
 
 TEST(OnebitCodec, SendsTheMeanOfEachSign) {
@@ -129,8 +159,9 @@ TEST(CompressionKernels, OfAllInstructionSetsGiveTheSameBits) {
     for (const std::size_t size : {1, 129, 5000}) {
       auto values = make_gradients(size, 15);
       for (std::size_t i = 0; i < size; i += 7) values[i] *= 1e-37f;
-      for (const auto format : {&CompressionKernels::bf16, &CompressionKernels::f16,
-                                &CompressionKernels::int8, &CompressionKernels::onebit}) {
+      for (const auto format :
+           {&CompressionKernels::bf16, &CompressionKernels::f16, &CompressionKernels::int8,
+            &CompressionKernels::int4, &CompressionKernels::onebit}) {
         auto residual = make_gradients(size, 16);
         auto plain_residual = residual;
         std::vector<std::byte> payload(size * 4 + 32);

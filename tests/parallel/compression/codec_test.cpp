@@ -67,6 +67,31 @@ TEST_P(EveryCodec, AddsWhatItDecodes) {
   }
 }
 
+TEST_P(EveryCodec, ClearsWhatAPayloadSaysAndNothingElse) {
+  for (const std::size_t size : kOddSizes) {
+    const auto values = make_gradients(size, 8);
+    std::vector<float> residual(size, 0.0f);
+    const auto payload = encoded(*codec_, values, residual, kSeed);
+    std::vector<float> averages(size, 3.0f);
+    codec_->clear_sent(payload, averages, kSeed);
+    const bool is_sparse = GetParam() == Compression::kTopk || GetParam() == Compression::kRandomk;
+    const auto out = decoded(*codec_, payload, size, kSeed);
+    for (std::size_t i = 0; i < size; ++i) {
+      ASSERT_EQ(averages[i], is_sparse && out[i] == 0 ? 3.0f : 0.0f) << i << " of " << size;
+    }
+  }
+}
+
+TEST_P(EveryCodec, ClearsWhatIsNotFiniteWhereAPayloadTellsOfIt) {
+  std::vector<float> values = make_gradients(5000, 9);
+  values[17] = std::numeric_limits<float>::infinity();
+  for (std::size_t i = 100; i < 400; ++i) values[i] = std::numeric_limits<float>::quiet_NaN();
+  std::vector<float> residual(values.size(), 0.0f);
+  const auto payload = encoded(*codec_, values, residual, kSeed);
+  codec_->clear_sent(payload, values, kSeed);
+  EXPECT_TRUE(all_finite(values));
+}
+
 TEST_P(EveryCodec, SendsZerosAsZeros) {
   for (const std::size_t size : kOddSizes) {
     std::vector<float> residual(size, 0.0f);
@@ -200,6 +225,7 @@ TEST(CodecBytes, AreTheShareOfFloatsThatIsPromised) {
   EXPECT_EQ(share(Compression::kBf16), 0.5);
   EXPECT_LE(share(Compression::kF16), 0.51);
   EXPECT_LE(share(Compression::kInt8), 0.26);
+  EXPECT_LE(share(Compression::kInt4), 0.133);
   EXPECT_LE(share(Compression::kOnebit), 0.04);
   EXPECT_LE(share(Compression::kTopk), 0.0101);
   EXPECT_LE(share(Compression::kRandomk), 0.0101);

@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/native/threads.h"
 #include "lockstep/parallel/compression/convert.h"
+#include "lockstep/parallel/compression/sparse.h"
 #include "tests/parallel/compression/counting_communicator.h"
 #include "tests/parallel/compression/gradients.h"
 
@@ -23,6 +24,7 @@ using testing::encoded;
 using testing::make_gradients;
 
 constexpr int kSteps = 3;
+constexpr OwnMomentum kMomentum{.keep = 0.5f, .take = 0.5f};  // exact, fused or not
 
 // A bucket in memory of exactly the sizes that it asks for.
 class Bucket {
@@ -52,9 +54,12 @@ class Model {
  public:
   Model(const CompressionOptions& options, std::size_t ranks, std::size_t elements)
       : codec_(make_codec(options)),
+        codec_of_sums_(make_codec(options_of_sums(options, ranks))),
         shards_{elements, ranks},
         feeds_back_(codec_->needs_residual()),
+        momentum_(takes_own_momentum(options.compression) ? kMomentum : OwnMomentum{}),
         residuals_(ranks, std::vector<float>(elements, 0.0f)),
+        velocities_(residuals_),
         sum_residual_(elements, 0.0f) {}
 
   std::vector<float> step(const std::vector<std::vector<float>>& gradients, std::uint64_t seed) {
@@ -67,13 +72,20 @@ class Model {
       };
       std::vector<float> sums(size, 0.0f);
       for (std::size_t r = 0; r < shards_.ranks; ++r) {
-        const auto values = std::span(gradients[r]).subspan(begin, size);
-        const auto payload = encoded(*codec_, values, part(residuals_[r]), seed);
+        const auto velocity = std::span(velocities_[r]).subspan(begin, size);
+        for (std::size_t i = 0; i < size; ++i) {
+          velocity[i] = momentum_.keep * velocity[i] + momentum_.take * gradients[r][begin + i];
+        }
+        const auto payload = encoded(*codec_, velocity, part(residuals_[r]), seed);
+        const auto sent = decoded(*codec_, payload, size, seed);
+        for (std::size_t i = 0; i < size; ++i) {
+          if (sent[i] != 0) velocity[i] = 0;
+        }
         if (r == 0) sums = decoded(*codec_, payload, size, seed);
         if (r > 0) codec_->decode_add(payload, sums, seed);
       }
-      const auto payload = encoded(*codec_, sums, part(sum_residual_), seed);
-      const auto shard = decoded(*codec_, payload, size, seed);
+      const auto payload = encoded(*codec_of_sums_, sums, part(sum_residual_), seed);
+      const auto shard = decoded(*codec_of_sums_, payload, size, seed);
       result.insert(result.end(), shard.begin(), shard.end());
     }
     return result;
@@ -81,9 +93,12 @@ class Model {
 
  private:
   std::unique_ptr<Codec> codec_;
+  std::unique_ptr<Codec> codec_of_sums_;
   BucketShards shards_;
   bool feeds_back_;
-  std::vector<std::vector<float>> residuals_;  // by rank
+  OwnMomentum momentum_;
+  std::vector<std::vector<float>> residuals_;   // by rank
+  std::vector<std::vector<float>> velocities_;  // by rank
   std::vector<float> sum_residual_;
 };
 
@@ -96,6 +111,7 @@ Results results_of(int ranks, const CompressionOptions& options, std::size_t ele
   Results results(static_cast<std::size_t>(ranks));
   run_threads(ranks, [&](Communicator& communicator) {
     Bucket bucket(communicator, options, elements, dtype);
+    bucket->set_momentum(kMomentum);
     std::vector<std::byte> memory(elements * size_of(dtype));
     const Data data(memory.data(), elements, dtype);
     for (int step = 0; step < kSteps; ++step) {
@@ -260,8 +276,9 @@ TEST(CompressedAllReduce, LeavesTheGradientsOfOneRankAsTheyAre) {
 TEST(CompressedAllReduce, SendsTheShareOfBytesThatIsPromised) {
   constexpr std::size_t kElements = 100'003;
   const std::pair<Compression, double> promises[] = {
-      {Compression::kBf16, 0.501},   {Compression::kF16, 0.51},  {Compression::kInt8, 0.27},
-      {Compression::kOnebit, 0.042}, {Compression::kTopk, 0.03}, {Compression::kRandomk, 0.011}};
+      {Compression::kBf16, 0.501},   {Compression::kF16, 0.51},     {Compression::kInt8, 0.27},
+      {Compression::kInt4, 0.14},    {Compression::kOnebit, 0.042}, {Compression::kTopk, 0.03},
+      {Compression::kRandomk, 0.011}};
   const auto all_gradients = gradients_of(0, 0, kElements);
   for (int ranks = 2; ranks <= 8; ++ranks) {
     const double ring = 2.0 * 4.0 * kElements * (ranks - 1) / ranks;
@@ -282,11 +299,18 @@ TEST(CompressedAllReduce, ScalesWhatItHasNotSentYet) {
     Bucket bucket(communicator, {.compression = Compression::kTopk}, 1000);
     auto gradients = gradients_of(communicator.rank(), 0, 1000);
     bucket->run(gradients, 0);
-    const std::vector<float> before(bucket->residual().begin(), bucket->residual().end());
+    const auto all = [&] {
+      std::vector<float> values;
+      for (const auto row : {bucket->residual(), bucket->velocity(), bucket->residual_of_sums()}) {
+        values.insert(values.end(), row.begin(), row.end());
+      }
+      return values;
+    };
+    const std::vector<float> before = all();
+    EXPECT_EQ(before.size(), 1000u + 1000u + 500u);
     bucket->scale_residual(0.5f);
-    for (std::size_t i = 0; i < before.size(); ++i) {
-      EXPECT_EQ(bucket->residual()[i], 0.5f * before[i]);
-    }
+    const std::vector<float> after = all();
+    for (std::size_t i = 0; i < before.size(); ++i) EXPECT_EQ(after[i], 0.5f * before[i]);
     EXPECT_THROW(bucket->scale_residual(std::numeric_limits<float>::infinity()), Error);
   });
 }

@@ -19,6 +19,7 @@ class CountingCommunicator : public Communicator {
   int rank() const override { return real_->rank(); }
   int size() const override { return real_->size(); }
   std::string_view backend() const override { return real_->backend(); }
+  std::vector<int> machines() const override { return real_->machines(); }
   void run(const Call& call) override {
     count(call);
     real_->run(call);

@@ -25,7 +25,7 @@ TEST(CompressionOptions, OutsideOfTheirRangeAreRefused) {
   CompressionOptions options;
   Config config;
   bind(config, options);
-  EXPECT_THROW(config.set("parallel.compression=int4"), Error);
+  EXPECT_THROW(config.set("parallel.compression=int3"), Error);
   EXPECT_THROW(config.set("parallel.compression_ratio=0"), Error);
   EXPECT_THROW(config.set("parallel.compression_ratio=1.5"), Error);
 }

@@ -1,7 +1,10 @@
 // The Communicator that the module hands out.
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/mpi/backend/engine.h"
@@ -25,13 +28,45 @@ class OperationState : public Work::State {
   std::shared_ptr<Operation> operation_;
 };
 
+// What every rank of `base` gives, by rank. Called by all of them, who have met.
+std::vector<int> all_give(MPI_Comm base, int mine) {
+  int size = 0;
+  expect(MPI_Comm_size(base, &size), "MPI_Comm_size");
+  std::vector<int> all(static_cast<std::size_t>(size));
+  expect(MPI_Allgather(&mine, 1, MPI_INT, all.data(), 1, MPI_INT, base), "MPI_Allgather");
+  return all;
+}
+
+// The machine of each rank of the world, named after the lowest rank on it, then numbered.
+std::vector<int> find_machines(MPI_Comm world) {
+  int rank = 0;
+  expect(MPI_Comm_rank(world, &rank), "MPI_Comm_rank");
+  MPI_Comm mates = MPI_COMM_NULL;
+  expect(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &mates),
+         "MPI_Comm_split_type");
+  int leader = rank;
+  expect(MPI_Bcast(&leader, 1, MPI_INT, 0, mates), "MPI_Bcast");
+  expect(MPI_Comm_free(&mates), "MPI_Comm_free");
+  std::vector<int> leaders = all_give(world, leader);
+  std::vector<int> known;
+  for (int& each : leaders) {
+    const auto found = std::find(known.begin(), known.end(), each);
+    const auto number = static_cast<int>(found - known.begin());
+    if (found == known.end()) known.push_back(each);
+    each = number;
+  }
+  return leaders;
+}
+
 class MpiCommunicator : public Communicator {
  public:
-  explicit MpiCommunicator(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
+  MpiCommunicator(std::shared_ptr<Engine> engine, std::vector<int> machines)
+      : engine_(std::move(engine)), machines_(std::move(machines)) {}
 
   int rank() const override { return engine_->rank(); }
   int size() const override { return engine_->size(); }
   std::string_view backend() const override { return "mpi"; }
+  std::vector<int> machines() const override { return machines_; }
 
   void run(const Call& call) override { start(call).wait(); }
 
@@ -60,13 +95,16 @@ class MpiCommunicator : public Communicator {
     // MPI's own call cannot be bounded by a deadline, so all ranks meet first.
     work(engine_->start_special(Special::kSplit, 0)).wait();
     MPI_Comm part = MPI_COMM_NULL;
+    std::vector<int> machines;
     {
       const std::lock_guard lock(mutex());
       expect(MPI_Comm_split(engine_->base(), color < 0 ? MPI_UNDEFINED : color, key, &part),
              "MPI_Comm_split");
+      if (part == MPI_COMM_NULL) return nullptr;
+      machines = all_give(part, machines_[static_cast<std::size_t>(rank())]);
     }
-    if (part == MPI_COMM_NULL) return nullptr;
-    return std::make_unique<MpiCommunicator>(std::make_shared<Engine>(part, engine_->options()));
+    return std::make_unique<MpiCommunicator>(std::make_shared<Engine>(part, engine_->options()),
+                                             std::move(machines));
   }
 
   SymmetricBuffer allocate(std::size_t bytes) override {
@@ -102,6 +140,7 @@ class MpiCommunicator : public Communicator {
   }
 
   std::shared_ptr<Engine> engine_;
+  std::vector<int> machines_;  // of each rank
 };
 
 }  // namespace
@@ -113,10 +152,13 @@ extern "C" lockstep::Communicator* lockstep_mpi_communicator(const lockstep::Mpi
   using namespace lockstep;
   mpi::initialize();
   MPI_Comm world = MPI_COMM_NULL;
+  std::vector<int> machines;
   {
     const std::lock_guard lock(mpi::mutex());
     mpi::expect(MPI_Comm_dup(MPI_COMM_WORLD, &world), "MPI_Comm_dup");
     mpi::expect(MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    machines = mpi::find_machines(world);
   }
-  return new mpi::MpiCommunicator(std::make_shared<mpi::Engine>(world, *options));
+  return new mpi::MpiCommunicator(std::make_shared<mpi::Engine>(world, *options),
+                                  std::move(machines));
 }

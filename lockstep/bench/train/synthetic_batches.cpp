@@ -1,0 +1,36 @@
+#include "lockstep/bench/train/synthetic_batches.h"
+
+#include "lockstep/base/counter_rng.h"
+
+namespace lockstep::bench {
+
+SyntheticBatches::SyntheticBatches(const plan::ModelShape& model, const nn::BatchShape& shape,
+                                   int count)
+    : types_(static_cast<std::size_t>(shape.rows())) {
+  const auto sequence = static_cast<std::uint64_t>(shape.sequence);
+  for (int i = 0; i < count; ++i) {
+    std::vector<std::int32_t>& tokens = tokens_.emplace_back();
+    std::vector<std::int32_t>& targets = targets_.emplace_back();
+    for (std::uint64_t row = 0; row < static_cast<std::uint64_t>(shape.batch); ++row) {
+      const auto token = [&](std::uint64_t at) {
+        const std::uint32_t word =
+            random_word(1, static_cast<std::uint64_t>(i), row * (sequence + 1) + at);
+        return static_cast<std::int32_t>(word % model.vocabulary);
+      };
+      for (std::uint64_t at = 0; at < sequence; ++at) {
+        tokens.push_back(token(at));
+        targets.push_back(token(at + 1));
+      }
+    }
+  }
+  const Shape rows{shape.batch, shape.sequence};
+  for (std::size_t i = 0; i < tokens_.size(); ++i) {
+    nn::Batch& batch = batches_.emplace_back();
+    batch.shape = shape;
+    batch.tokens = tensor_of(std::span(tokens_[i]), rows);
+    batch.targets = tensor_of(std::span(targets_[i]), rows);
+    batch.types = tensor_of(std::span(types_), rows);
+  }
+}
+
+}  // namespace lockstep::bench

@@ -1,0 +1,134 @@
+#include "lockstep/cli/plan_alternatives.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/number.h"
+#include "lockstep/base/units.h"
+#include "lockstep/cli/text_table.h"
+#include "lockstep/train/memory_choice.h"
+#include "lockstep/train/run_plan.h"
+
+namespace lockstep::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using train::RecomputeChoice;
+using train::TrainOptions;
+
+std::string si(std::size_t bytes) { return format_si(static_cast<double>(bytes), "B"); }
+
+std::optional<Alternative> planned_so(TrainOptions options, int ranks, std::size_t budget,
+                                      const Ops& ops) {
+  if (!train::goes_together(options)) return std::nullopt;
+  train::settle_recompute(options, ops, budget);
+  const nn::MemoryPlan plan = train::plan_run(options, ops);
+  return Alternative{
+      .ranks = ranks,
+      .zero = options.parallel.zero,
+      .recompute = options.recompute,
+      .parts = parts_of(plan),
+      .bytes = plan.bytes(),
+      .traffic = traffic_of(options, plan),
+      .recomputed = plan.flops.recompute / (plan.flops.forward + plan.flops.backward)};
+}
+
+}  // namespace
+
+PlanParts parts_of(const nn::MemoryPlan& plan) {
+  PlanParts parts;
+  for (const GroupBytes& group : plan.by_class()) {
+    const bool kept = group.group.starts_with("activations") || group.group == "hand-over";
+    std::size_t& part = group.group == "parameters"  ? parts.parameters
+                        : group.group == "gradients" ? parts.gradients
+                        : group.group == "optimizer" ? parts.optimizer
+                        : kept                       ? parts.activations
+                                                     : parts.buffers;
+    part += group.bytes;
+  }
+  return parts;
+}
+
+std::optional<parallel::Traffic> traffic_of(const TrainOptions& options,
+                                            const nn::MemoryPlan& plan) {
+  const train::BatchChoice batch = train::solved(options.batch);
+  return parallel::traffic_of(
+      options.parallel,
+      {.workers = batch.workers, .worker = 0, .most_micro_batches = batch.accumulation}, plan);
+}
+
+Json json_of(const std::optional<parallel::Traffic>& traffic) {
+  if (!traffic) return nullptr;
+  return {{"gradients", traffic->gradients},
+          {"parameters", traffic->parameters},
+          {"rows", traffic->rows},
+          {"total", traffic->total()}};
+}
+
+std::vector<Alternative> plan_alternatives(const TrainOptions& planned, std::span<const int> ranks,
+                                           std::size_t budget, const Ops& ops) {
+  using enum RecomputeChoice;
+  std::vector<RecomputeChoice> modes{kNone, kSelective, kFull};
+  if (budget > 0) modes.push_back(kAuto);
+  TrainOptions options = planned;
+  options.batch = train::solved(planned.batch);
+  options.batch.sequences = 0;
+  options.recompute_of_blocks.clear();
+  std::vector<Alternative> all;
+  for (const int count : ranks) {
+    options.parallel.strategy = planned.parallel.strategy;
+    for (int zero = 0; zero < plan::kZeroStages; ++zero) {
+      options.parallel.zero = zero;
+      if (zero > 0) options.parallel.strategy = parallel::StrategyKind::kDdp;
+      options.batch.workers = parallel::workers_of(options.parallel, count);
+      for (const RecomputeChoice mode : modes) {
+        options.recompute = mode;
+        if (auto one = planned_so(options, count, budget, ops)) all.push_back(std::move(*one));
+      }
+    }
+  }
+  return all;
+}
+
+std::string text(std::span<const Alternative> alternatives, std::size_t budget) {
+  TextTable table("rrlrrrrrrrrl");
+  table.row({"ranks", "zero", "recompute", "parameters", "gradients", "optimizer", "activations",
+             "buffers", "all", "sent", "FLOPs", budget > 0 ? "fits" : ""});
+  for (const Alternative& each : alternatives) {
+    const PlanParts& parts = each.parts;
+    table.row({fmt::to_string(each.ranks), fmt::to_string(each.zero),
+               std::string(name(each.recompute)), si(parts.parameters), si(parts.gradients),
+               si(parts.optimizer), si(parts.activations), si(parts.buffers), si(each.bytes),
+               each.traffic ? si(each.traffic->total()) : "?",
+               fmt::format("+{:.1f} %", 100 * each.recomputed), each.bytes <= budget ? "*" : ""});
+  }
+  return fmt::format(
+      "\none worker by ranks, ZeRO stage and recomputation{}\n{}",
+      budget > 0 ? fmt::format("; * fits into {}", format_bytes(static_cast<double>(budget))) : "",
+      table.text());
+}
+
+Json json_of(std::span<const Alternative> alternatives, std::size_t budget) {
+  Json array = Json::array();
+  for (const Alternative& each : alternatives) {
+    Json line{{"ranks", each.ranks},
+              {"zero", each.zero},
+              {"recompute", name(each.recompute)},
+              {"bytes", each.bytes},
+              {"parameters", each.parts.parameters},
+              {"gradients", each.parts.gradients},
+              {"optimizer", each.parts.optimizer},
+              {"activations", each.parts.activations},
+              {"buffers", each.parts.buffers},
+              {"sent", json_of(each.traffic)},
+              {"recomputed", each.recomputed}};
+    if (budget > 0) line["fits"] = each.bytes <= budget;
+    array.push_back(std::move(line));
+  }
+  return array;
+}
+
+}  // namespace lockstep::cli

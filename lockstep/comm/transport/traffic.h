@@ -1,0 +1,31 @@
+// What a rank has sent to ranks of other machines.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace lockstep::transport {
+
+// One thread sends at a time; any may ask.
+class Traffic {
+ public:
+  // By rank: whether it is on another machine.
+  explicit Traffic(std::vector<bool> is_far) : is_far_(std::move(is_far)) {}
+
+  // `bytes` of payload go to a rank.
+  void add(int rank, std::size_t bytes) {
+    if (is_far_[static_cast<std::size_t>(rank)]) {
+      across_.fetch_add(bytes, std::memory_order_relaxed);
+    }
+  }
+  std::uint64_t across() const { return across_.load(std::memory_order_relaxed); }
+
+ private:
+  std::vector<bool> is_far_;
+  std::atomic<std::uint64_t> across_{0};
+};
+
+}  // namespace lockstep::transport

@@ -1,0 +1,73 @@
+#include "lockstep/parallel/offload/early_update.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "lockstep/parallel/gradient_chunks.h"
+#include "lockstep/parallel/local_update.h"
+
+namespace lockstep::parallel {
+namespace {
+
+constexpr std::size_t kSums = 64;
+
+}  // namespace
+
+bool EarlyUpdate::can_be(const nn::MemoryPlan& plan, const optim::OptimizerOptions& optimizer) {
+  return plan.tiers.update() == Tier::kHost && plan.tiers.overlaps && optimizer.clip == 0 &&
+         plan.setup.dtype != DType::kF16;
+}
+
+void EarlyUpdate::start(nn::Replica& replica, TierMover& mover, Trace& trace) {
+  replica_ = &replica;
+  mover_ = &mover;
+  trace_ = &trace;
+}
+
+void EarlyUpdate::expect(const UpdateRequest& request) {
+  if (!can_be(replica_->plan(), request.optimizer)) return;
+  // One thread: compute has the others.
+  if (!ops_) ops_ = make_cpu_ops(1);
+  room_.resize(kSums);
+  sums_.assign(replica_->flat().blocks(), {});
+  finite_ = true;
+  request_.emplace(request);
+}
+
+void EarlyUpdate::push(std::size_t block, std::function<void()> ready) {
+  thread_.push([this, block, ready = std::move(ready)] {
+    if (ready) ready();
+    update(block);
+    return std::uint64_t{0};
+  });
+}
+
+void EarlyUpdate::update(std::size_t block) {
+  const Tensor gradients = replica_->mine(block).gradients;
+  if (!finite_ || !ops::is_given(gradients)) return;
+  const TraceScope scope(*trace_, {.lane = TraceLane::kHost,
+                                   .kind = "update",
+                                   .of = "block",
+                                   .index = static_cast<std::int64_t>(block)});
+  sums_[block] = sums_of_chunks(*ops_, gradients, chunks_of({0, gradients.elements()}),
+                                tensor_of(std::span(room_)));
+  finite_ = std::ranges::all_of(sums_[block], [](double sum) { return std::isfinite(sum); });
+  if (finite_) update_mine(*replica_, *ops_, *mover_, block, *request_, 0);
+  ops_->synchronize();
+}
+
+void EarlyUpdate::finish() {
+  thread_.wait();
+  request_.reset();
+}
+
+double EarlyUpdate::norm() const {
+  std::vector<double> all;
+  for (std::size_t block = sums_.size(); block-- > 0;) {  // as their ranges stand in the row
+    all.insert(all.end(), sums_[block].begin(), sums_[block].end());
+  }
+  return norm_of_chunks(all);
+}
+
+}  // namespace lockstep::parallel

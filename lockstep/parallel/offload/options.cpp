@@ -1,0 +1,78 @@
+#include "lockstep/parallel/offload/options.h"
+
+#include <filesystem>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/units.h"
+
+namespace lockstep::parallel {
+
+void check(const OffloadOptions& offload, const ParallelOptions& options) {
+  const nn::Tiers& tiers = offload.tiers;
+  if (!tiers.any()) return;
+  if (options.strategy == StrategyKind::kParameterServer) {
+    fail(ErrorCode::kUnsupported,
+         "offload.* moves what a worker holds; with parallel.strategy = \"{}\" servers hold the "
+         "states. Leave one of them out",
+         name(options.strategy));
+  }
+  for (const Tier tier : {tiers.gradients, tiers.activations}) {
+    if (tier != Tier::kFile) continue;
+    fail(ErrorCode::kUnsupported,
+         "the optimizer's states and parameters can lie in a file (offload.optimizer, "
+         "offload.parameters); use \"host\" for gradients and activations");
+  }
+  if (tiers.parameters == Tier::kFile && tiers.optimizer != Tier::kFile) {
+    fail(ErrorCode::kInvalidArgument,
+         "offload.parameters = \"file\" goes with offload.optimizer = \"file\": an update writes "
+         "both together");
+  }
+  if (tiers.parameters == Tier::kFile && options.zero > 0) {
+    fail(
+        ErrorCode::kUnsupported,
+        "parameters that workers gather from each other (parallel.zero = {}) cannot lie in a file; "
+        "use offload.parameters = \"host\"",
+        options.zero);
+  }
+  offload.file();
+}
+
+io::TierFileOptions OffloadOptions::file() const {
+  io::TierFileOptions options;
+  std::error_code none;  // whoever makes the file says what is wrong with its folder
+  options.folder = folder.empty() ? std::filesystem::temp_directory_path(none).string() : folder;
+  if (bandwidth.empty()) return options;
+  try {
+    options.bytes_per_second = parse_bytes_per_second(bandwidth);
+  } catch (const Error& error) {
+    fail(error.code(), "offload.bandwidth: {}", error.what());
+  }
+  if (options.bytes_per_second <= 0) {
+    fail(ErrorCode::kInvalidArgument, "offload.bandwidth = \"{}\": nothing would ever arrive",
+         bandwidth);
+  }
+  return options;
+}
+
+void bind(Config& config, OffloadOptions& options) {
+  config.bind("offload.optimizer", options.tiers.optimizer, kTierNames,
+              "Where the optimizer's states lie and the update is computed: device, host (main "
+              "memory), or file (in offload.folder; computed on the host).");
+  config.bind("offload.gradients", options.tiers.gradients, kTierNames,
+              "Where gradients lie once a block's backward has made them.");
+  config.bind("offload.parameters", options.tiers.parameters, kTierNames,
+              "Where the parameters lie that are computed with; they come to the device block by "
+              "block, parallel.most_gathered at once.");
+  config.bind("offload.activations", options.tiers.activations, kTierNames,
+              "Where blocks keep what their backward needs.");
+  config.bind("offload.folder", options.folder,
+              "A folder on a fast disk for what lies in files; empty: in the run's folder.");
+  config.bind("offload.overlap", options.tiers.overlaps,
+              "Bring the next part of what lies in a file, and take the last away, while one is "
+              "worked with.");
+  config.bind("offload.bandwidth", options.bandwidth,
+              "Pretend that the disk moves no more than this, reads and writes together, like "
+              "\"500MB/s\"; empty: as fast as it is.");
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,166 @@
+#include "lockstep/parallel/offload/tier_mover.h"
+
+#include <utility>
+
+#include "lockstep/parallel/first_writers.h"
+
+namespace lockstep::parallel {
+namespace {
+
+TraceLabel label_of(std::string_view kind, std::string_view of, std::size_t block) {
+  return {.kind = kind, .of = of, .index = static_cast<std::int64_t>(block)};
+}
+
+}  // namespace
+
+void TierMover::start(nn::Replica& replica, Trace& trace) {
+  const nn::MemoryPlan& plan = replica.plan();
+  replica_ = &replica;
+  trace_ = &trace;
+  moves_parameters_ = plan.gathers_parameters() && !plan.sharding.parameters;
+  moves_gradients_ = plan.has_gradients_in_flight() && !plan.sharding.gradients;
+  gathers_.assign(plan.gathers.size(), 0);
+  left_.assign(plan.absences.size(), 0);
+  back_.assign(plan.absences.size(), 0);
+  stored_ = std::vector<std::atomic<Ticket>>(plan.flat.blocks());
+  first_writers_ = first_writers(plan);
+  if (plan.tiers.parameters == Tier::kFile) reader_.emplace(*replica.state_file());
+}
+
+TierMover::Ticket TierMover::copy(const Tensor& to, const Tensor& from, TraceLabel label) {
+  label.lane = TraceLane::kTiers;
+  label.elements = to.elements();
+  const std::lock_guard lock(pushing_);
+  thread_.push([this, to, from, label] {
+    const TraceScope scope(*trace_, label);
+    lockstep::copy(to, from);
+    return std::uint64_t{0};
+  });
+  return ++pushed_;
+}
+
+TierMover::Ticket TierMover::fetch_parameters(std::size_t gather) {
+  const std::size_t unit = replica_->plan().gathers[gather].unit;
+  const nn::FlatRange range = replica_->flat().range(unit);
+  const Tensor to = replica_->gathered(gather);
+  TraceLabel label = label_of("fetch", "block", unit);
+  if (!reader_) {
+    const Tensor row = replica_->states().parameters;
+    return copy(to,
+                row.slice(static_cast<std::int64_t>(range.first),
+                          static_cast<std::int64_t>(range.elements)),
+                label);
+  }
+  label.lane = TraceLane::kTiers;
+  label.elements = to.elements();
+  const std::lock_guard lock(pushing_);
+  thread_.push([this, to, range, label] {
+    const TraceScope scope(*trace_, label);
+    reader_->forget();
+    std::int64_t done = 0;
+    reader_->read(replica_->filed_rows().size() - 1, range, [&](const Tensor& some) {
+      const auto count = static_cast<std::int64_t>(some.elements());
+      lockstep::copy(to.slice(done, count), some);
+      done += count;
+    });
+    return std::uint64_t{0};
+  });
+  return ++pushed_;
+}
+
+// What is pushed meanwhile makes it wait for more, which does no harm: tasks wait for nobody.
+void TierMover::await(Ticket ticket) { thread_.wait(pushed_ - ticket); }
+
+void TierMover::wait_for(Ticket ticket) {
+  if (thread_.under_way() <= pushed_ - ticket) {
+    await(ticket);  // throws what a task threw
+    return;
+  }
+  const TraceScope scope(*trace_, {.lane = TraceLane::kWaiting, .kind = "tiers"});
+  await(ticket);
+}
+
+void TierMover::begin_micro_batch(bool adds) {
+  if (replica_ == nullptr || !has_work()) return;
+  wait();
+  adds_ = adds;
+  trains_ = true;
+}
+
+// What the steps before it wrote and read is done with, so memory whose lifetime begins here is
+// free as soon as what leaves it has left.
+void TierMover::enter(std::size_t step) {
+  if (replica_ == nullptr || !has_work()) return;
+  const nn::MemoryPlan& plan = replica_->plan();
+  replica_->ops().synchronize();
+  const auto at = static_cast<int>(step);
+  for (std::size_t i = 0; moves_parameters_ && i < plan.gathers.size(); ++i) {
+    if (plan.gathers[i].starts != at) continue;
+    gathers_[i] = fetch_parameters(i);
+  }
+  for (std::size_t i = 0; trains_ && i < plan.absences.size(); ++i) {
+    if (plan.absences[i].needed - 1 != at) continue;
+    const nn::Replica::AbsenceViews views = replica_->absence(i);
+    back_[i] = copy(views.after, views.away, {.kind = "fetch", .of = "activations"});
+  }
+  for (std::size_t i = 0; moves_parameters_ && i < plan.gathers.size(); ++i) {
+    if (plan.gathers[i].needed == at) wait_for(gathers_[i]);
+  }
+  for (std::size_t i = 0; trains_ && i < plan.absences.size(); ++i) {
+    if (plan.absences[i].made + 2 == at) wait_for(left_[i]);
+    if (plan.absences[i].needed == at) wait_for(back_[i]);
+  }
+}
+
+void TierMover::before_forward(std::size_t block) { enter(block); }
+
+void TierMover::after_forward(std::size_t block) {
+  if (!trains_) return;
+  const nn::MemoryPlan& plan = replica_->plan();
+  bool synchronized = false;
+  for (std::size_t i = 0; i < plan.absences.size(); ++i) {
+    if (plan.absences[i].made != static_cast<int>(block)) continue;
+    if (!std::exchange(synchronized, true)) replica_->ops().synchronize();
+    const nn::Replica::AbsenceViews views = replica_->absence(i);
+    left_[i] = copy(views.away, views.before, {.kind = "store", .of = "activations"});
+  }
+}
+
+void TierMover::before_backward(std::size_t block) {
+  if (replica_ == nullptr || !has_work()) return;
+  enter(2 * replica_->model().size() - 1 - block);
+  if (!moves_gradients_) return;
+  // Gradients of the block before the last one had their memory until now.
+  if (block + 2 < stored_.size()) wait_for(stored_[block + 2]);
+  for (std::size_t unit = 0; unit < first_writers_.size(); ++unit) {
+    if (first_writers_[unit] == block) fetch_gradients(unit);
+  }
+}
+
+void TierMover::fetch_gradients(std::size_t block) {
+  const Tensor written = replica_->gradients_written(block);
+  if (!ops::is_given(written)) return;
+  if (adds_) {
+    wait_for(copy(written, replica_->gradients_of(block), label_of("fetch", "gradients", block)));
+  } else {
+    fill_zero(written);
+  }
+}
+
+void TierMover::after_backward(std::size_t block) {
+  if (moves_gradients_) {
+    const Tensor written = replica_->gradients_written(block);
+    if (ops::is_given(written)) {
+      replica_->ops().synchronize();
+      stored_[block] =
+          copy(replica_->gradients_of(block), written, label_of("store", "gradients", block));
+    }
+  }
+  if (block == 0) trains_ = false;
+}
+
+void TierMover::await_gradients(std::size_t block) {
+  if (moves_gradients_) await(stored_[block]);
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,85 @@
+// Moves what a plan has in other tiers than the device (nn/tiers.h) to the device and back, on a
+// thread of its own beside compute, when the plan has room for it.
+//
+//   compute   | forward 0 | forward 1    | forward 2    | ... | backward 2 | backward 1        |
+//   ... mover     | fetch 1   | store kept 0 | store kept 1 |     | fetch 1    | store gradients 2
+//             |           | fetch 2      | fetch 3      |     | and kept 1 | fetch 0 and kept 0
+//
+// "Fetch" brings a block's parameters, or what it kept, to the device; "store" takes gradients, or
+// what a block kept, away. A strategy hands on what it hears of blocks. Of parameters and gradients
+// the mover moves rows that are whole; those that workers share out a strategy gathers and adds up
+// anyway, from and to wherever they lie.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "lockstep/nn/block_listener.h"
+#include "lockstep/nn/replica.h"
+#include "lockstep/parallel/communication_thread.h"
+#include "lockstep/parallel/trace.h"
+
+namespace lockstep::parallel {
+
+class TierMover : public nn::BlockListener {
+ public:
+  // Tasks are counted from 1; 0: none.
+  using Ticket = std::uint64_t;
+
+  // Both outlive its work. Until then, and where everything is on the device, it does nothing.
+  void start(nn::Replica& replica, Trace& trace);
+
+  // Whole rows.
+  bool moves_parameters() const { return moves_parameters_; }
+  bool moves_gradients() const { return moves_gradients_; }
+
+  // When all gradients of the micro-batch before are stored. With `adds` backward adds to what the
+  // row of gradients holds, else it begins with zero.
+  void begin_micro_batch(bool adds);
+  void before_forward(std::size_t block) override;
+  void after_forward(std::size_t block) override;
+  void before_backward(std::size_t block) override;
+  void after_backward(std::size_t block) override;
+
+  // Until a block's gradients are in their row, as far as backward has made them. Any thread.
+  void await_gradients(std::size_t block);
+
+  // Copies after everything that was pushed before; done when awaited. `label` outlives that, but
+  // for its lane. Any thread.
+  Ticket copy(const Tensor& to, const Tensor& from, TraceLabel label);
+  void await(Ticket ticket);
+  // For all, as the thread that computes.
+  void wait() { wait_for(pushed_); }
+  void settle() noexcept { thread_.settle(); }
+
+ private:
+  bool has_work() const {
+    return moves_parameters_ || moves_gradients_ || !replica_->plan().absences.empty();
+  }
+  void wait_for(Ticket ticket);
+  void enter(std::size_t step);
+  void fetch_gradients(std::size_t block);
+  Ticket fetch_parameters(std::size_t gather);
+
+  nn::Replica* replica_ = nullptr;
+  Trace* trace_ = nullptr;
+  bool moves_parameters_ = false;
+  bool moves_gradients_ = false;
+  bool adds_ = false;
+  bool trains_ = false;  // from the begin of a micro-batch to the end of its backward
+
+  std::mutex pushing_;
+  std::atomic<Ticket> pushed_ = 0;
+  std::vector<Ticket> gathers_;              // of the plan
+  std::vector<Ticket> left_;                 // absences
+  std::vector<Ticket> back_;                 // the same
+  std::vector<std::atomic<Ticket>> stored_;  // gradients of each block
+  std::vector<std::size_t> first_writers_;   // of each block's gradients
+  std::optional<nn::RowReader> reader_;      // of parameters in a file; the thread's
+  CommunicationThread thread_;               // last, to end before what its tasks use
+};
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,42 @@
+#include "lockstep/parallel/zero/exchange.h"
+
+#include "lockstep/base/error.h"
+#include "lockstep/parallel/machines.h"
+#include "lockstep/parallel/zero/flat_exchange.h"
+#include "lockstep/parallel/zero/machine_exchange.h"
+
+namespace lockstep::parallel {
+namespace {
+
+// On one machine there is nothing to cross, and parts come together at once unless they are
+// quantised.
+bool goes_by_machines(const ParallelOptions& options, int machines) {
+  if (options.partition == nn::Partition::kLayer) return false;
+  return machines > 1 || options.gather_weights != Exactness::kExact;
+}
+
+}  // namespace
+
+std::unique_ptr<Exchange> make_exchange(Communicator& world, const ParallelOptions& options) {
+  const std::optional<MachineGrid> grid = machine_grid(world.machines());
+  if (!grid && !zero_plus_plus(options).empty()) fail_spread(options);
+  if (!grid || !goes_by_machines(options, grid->machines)) {
+    return std::make_unique<FlatExchange>(world, options);
+  }
+  if (grid->machines != options.machines) {
+    fail(ErrorCode::kInvalidArgument,
+         "the run was planned for {} machines, but its ranks are on {}", options.machines,
+         grid->machines);
+  }
+  return std::make_unique<MachineExchange>(world, options, *grid);
+}
+
+std::vector<Request> exchange_memory(const ParallelOptions& options, const Crew& crew,
+                                     const nn::MemoryPlan& plan) {
+  const bool is_even = crew.workers % options.machines == 0;
+  if (!is_even || !goes_by_machines(options, options.machines)) return {};
+  return MachineExchange::memory(
+      options, {.machines = options.machines, .places = crew.workers / options.machines}, plan);
+}
+
+}  // namespace lockstep::parallel

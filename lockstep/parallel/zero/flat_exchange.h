@@ -1,0 +1,30 @@
+// All workers at once: all-gather and reduce-scatter of parts, or where whole blocks are dealt out
+// the owner's broadcast and a reduce to it. The bits of parallel/ddp.h.
+#pragma once
+
+#include <memory>
+
+#include "lockstep/parallel/zero/exchange.h"
+
+namespace lockstep::parallel {
+
+class FlatExchange : public Exchange {
+ public:
+  FlatExchange(Communicator& world, const ParallelOptions& options);
+
+  SymmetricBuffer allocate(std::size_t bytes) override { return group_->allocate(bytes); }
+  void start(const nn::MemoryPlan& plan) override { shards_ = plan.shards; }
+  std::uint64_t gather(std::size_t unit, const Tensor& mine, const Tensor& whole) override;
+  std::uint64_t add_up(std::size_t unit, const Tensor& gradients, const Tensor& mine) override;
+  std::uint64_t bytes_across() const override { return group_->bytes_across().value_or(0); }
+
+ private:
+  std::uint64_t bytes_sent(const Tensor& whole) const;
+
+  std::unique_ptr<Communicator> group_;  // the same workers, for the thread of communication
+  bool whole_blocks_;
+  bool tree_;
+  nn::Shards shards_;
+};
+
+}  // namespace lockstep::parallel

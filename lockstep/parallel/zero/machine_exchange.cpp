@@ -1,0 +1,217 @@
+#include "lockstep/parallel/zero/machine_exchange.h"
+
+#include <algorithm>
+
+namespace lockstep::parallel {
+namespace {
+
+constexpr std::size_t kPlaceAlignment = 64;
+std::size_t rounded_up(std::size_t bytes) {
+  return (bytes + kPlaceAlignment - 1) / kPlaceAlignment * kPlaceAlignment;
+}
+
+Data bytes_of(std::span<std::byte> memory) { return {memory.data(), memory.size(), DType::kU8}; }
+
+Exactness exactness_of_weights(const ParallelOptions& options) {
+  return options.zero == 3 ? options.gather_weights : Exactness::kExact;
+}
+
+bool keeps_secondary(const ParallelOptions& options, const MachineGrid& grid) {
+  return options.secondary && grid.machines > 1;
+}
+
+// Bytes of what an exchange needs for a moment, of one unit.
+struct StagingParts {
+  std::size_t lane = 0;      // payloads of a lane's parts
+  std::size_t payloads = 0;  // of all parts, where they are decoded
+  std::size_t sums = 0;      // of a lane's parts, by this machine
+  std::size_t outgoing = 0;  // payloads of these
+  std::size_t incoming = 0;
+
+  std::size_t to_gather() const { return lane + payloads; }
+  std::size_t to_add_up() const { return sums + outgoing + incoming; }
+};
+
+StagingParts staging_parts(const ParallelOptions& options, const MachineGrid& grid,
+                           const nn::Setup& setup, std::size_t part) {
+  const PartWire weights(exactness_of_weights(options), setup.dtype);
+  const PartWire gradients(options.reduce_gradients, setup.gradient);
+  const auto machines = static_cast<std::size_t>(grid.machines);
+  const auto workers = machines * static_cast<std::size_t>(grid.places);
+  const bool tree = options.reduction == Reduction::kTree;
+  StagingParts parts;
+  if (!keeps_secondary(options, grid)) parts.lane = rounded_up(machines * weights.bytes(part));
+  if (!weights.is_exact()) parts.payloads = rounded_up(workers * weights.bytes(part));
+  if (tree || machines == 1) return parts;  // added up at once
+  parts.sums = rounded_up(machines * part * size_of(setup.gradient));
+  if (!gradients.is_exact()) {
+    parts.outgoing = parts.incoming = rounded_up(machines * gradients.bytes(part));
+  }
+  return parts;
+}
+
+std::size_t part_of(const nn::MemoryPlan& plan, const MachineGrid& grid, std::size_t unit) {
+  return plan.flat.range(unit).elements / static_cast<std::size_t>(grid.machines * grid.places);
+}
+
+std::size_t staging_bytes(const ParallelOptions& options, const MachineGrid& grid,
+                          const nn::MemoryPlan& plan) {
+  std::size_t most = 0;
+  for (std::size_t unit = 0; unit < plan.flat.blocks(); ++unit) {
+    const StagingParts parts = staging_parts(options, grid, plan.setup, part_of(plan, grid, unit));
+    most = std::max({most, parts.to_gather(), parts.to_add_up()});
+  }
+  return most;
+}
+
+// Where each unit's payloads of a lane are kept, and last the end of all; empty: nowhere.
+std::vector<std::size_t> secondary_firsts(const ParallelOptions& options, const MachineGrid& grid,
+                                          const nn::MemoryPlan& plan) {
+  if (!keeps_secondary(options, grid)) return {};
+  const PartWire weights(exactness_of_weights(options), plan.setup.dtype);
+  std::vector<std::size_t> firsts{0};
+  for (std::size_t unit = 0; unit < plan.flat.blocks(); ++unit) {
+    const std::size_t bytes = weights.bytes(part_of(plan, grid, unit));
+    firsts.push_back(firsts.back() + rounded_up(static_cast<std::size_t>(grid.machines) * bytes));
+  }
+  return firsts;
+}
+
+Tensor slice(const Tensor& whole, std::size_t first, std::size_t elements) {
+  return whole.slice(static_cast<std::int64_t>(first), static_cast<std::int64_t>(elements));
+}
+
+}  // namespace
+
+std::vector<Request> MachineExchange::memory(const ParallelOptions& options,
+                                             const MachineGrid& grid, const nn::MemoryPlan& plan) {
+  std::vector<Request> requests;
+  requests.push_back({.name = "exchange",
+                      .group = kCommunicationGroup,
+                      .bytes = staging_bytes(options, grid, plan)});
+  const std::vector<std::size_t> firsts = secondary_firsts(options, grid, plan);
+  if (!firsts.empty()) {
+    requests.push_back(
+        {.name = "secondary partition", .group = kSecondaryGroup, .bytes = firsts.back()});
+  }
+  return requests;
+}
+
+MachineExchange::MachineExchange(Communicator& world, const ParallelOptions& options,
+                                 const MachineGrid& grid)
+    : options_(options), grid_(grid), worker_(world.rank()) {
+  inside_ = world.split(grid.machine_of(worker_), worker_);
+  if (grid.machines > 1) across_ = world.split(grid.place_of(worker_), worker_);
+  if (options.reduction == Reduction::kTree) flat_ = std::make_unique<FlatExchange>(world, options);
+}
+
+void MachineExchange::start(const nn::MemoryPlan& plan) {
+  if (flat_) flat_->start(plan);
+  weights_ = std::make_unique<PartWire>(exactness_of_weights(options_), plan.setup.dtype);
+  gradients_ = std::make_unique<PartWire>(options_.reduce_gradients, plan.setup.gradient);
+  staging_ = inside_->allocate(staging_bytes(options_, grid_, plan));
+  secondary_firsts_ = secondary_firsts(options_, grid_, plan);
+  if (secondary_firsts_.empty()) return;
+  secondary_ = inside_->allocate(secondary_firsts_.back());
+  kept_.assign(plan.flat.blocks(), false);
+}
+
+std::span<std::byte> MachineExchange::staging(std::size_t first, std::size_t bytes) const {
+  return {staging_.data() + first, bytes};
+}
+
+std::uint64_t MachineExchange::bytes_across() const {
+  std::uint64_t bytes = 0;
+  if (across_) bytes += across_->bytes_across().value_or(0);
+  if (flat_) bytes += flat_->bytes_across();
+  return bytes;
+}
+
+std::span<std::byte> MachineExchange::lane_payloads(std::size_t unit, const Tensor& mine,
+                                                    std::uint64_t& sent) {
+  const std::size_t each = weights_->bytes(mine.elements());
+  const auto machines = static_cast<std::size_t>(grid_.machines);
+  const bool keeps = !secondary_firsts_.empty();
+  const std::span<std::byte> lane =
+      keeps ? std::span(secondary_.data() + secondary_firsts_[unit], machines * each)
+            : staging(0, machines * each);
+  if (keeps && kept_[unit]) return lane;
+  const std::span<std::byte> own =
+      lane.subspan(static_cast<std::size_t>(grid_.machine_of(worker_)) * each, each);
+  weights_->encode(data_of(mine), own);
+  if (across_) across_->all_gather(bytes_of(own), bytes_of(lane));
+  sent += (machines - 1) * each;
+  if (keeps) kept_[unit] = true;
+  return lane;
+}
+
+std::uint64_t MachineExchange::gather(std::size_t unit, const Tensor& mine, const Tensor& whole) {
+  const auto machines = static_cast<std::size_t>(grid_.machines);
+  const auto places = static_cast<std::size_t>(grid_.places);
+  const std::size_t part = mine.elements();
+  const std::size_t each = weights_->bytes(part);
+  std::uint64_t sent = (places - 1) * machines * each;
+  const std::span<std::byte> lane = lane_payloads(unit, mine, sent);
+  if (weights_->is_exact()) {
+    // A machine's parts lie side by side in the unit.
+    for (std::size_t machine = 0; machine < machines; ++machine) {
+      const Tensor parts = slice(whole, machine * places * part, places * part);
+      inside_->all_gather(Data(lane.data() + machine * each, part, mine.dtype()), data_of(parts));
+    }
+    return sent;
+  }
+  const std::size_t after_lane = secondary_firsts_.empty() ? rounded_up(lane.size()) : 0;
+  const std::span<std::byte> payloads = staging(after_lane, places * lane.size());
+  inside_->all_gather(bytes_of(lane), bytes_of(payloads));
+  for (std::size_t place = 0; place < places; ++place) {
+    for (std::size_t machine = 0; machine < machines; ++machine) {
+      weights_->decode(payloads.subspan((place * machines + machine) * each, each),
+                       data_of(slice(whole, (machine * places + place) * part, part)));
+    }
+  }
+  return sent;
+}
+
+std::uint64_t MachineExchange::add_up(std::size_t unit, const Tensor& gradients,
+                                      const Tensor& mine) {
+  if (flat_) return flat_->add_up(unit, gradients, mine);
+  if (!across_) {
+    inside_->reduce_scatter(data_of(gradients), data_of(mine));
+    return (gradients.elements() - mine.elements()) * size_of(mine.dtype());
+  }
+  const auto machines = static_cast<std::size_t>(grid_.machines);
+  const auto places = static_cast<std::size_t>(grid_.places);
+  const std::size_t part = mine.elements();
+  const std::size_t part_bytes = part * size_of(mine.dtype());
+  const auto sums_of = [&](std::size_t machine) {
+    return Data(staging_.data() + machine * part_bytes, part, mine.dtype());
+  };
+  for (std::size_t machine = 0; machine < machines; ++machine) {
+    const Tensor parts = slice(gradients, machine * places * part, places * part);
+    inside_->reduce_scatter(data_of(parts), sums_of(machine));
+  }
+  const std::uint64_t inside = (places - 1) * machines * part_bytes;
+  const auto own = static_cast<std::size_t>(grid_.machine_of(worker_));
+  if (gradients_->is_exact()) {
+    across_->reduce_scatter(Data(staging_.data(), machines * part, mine.dtype()), data_of(mine));
+    return inside + (machines - 1) * part_bytes;
+  }
+  const std::size_t each = gradients_->bytes(part);
+  const std::size_t first = rounded_up(machines * part_bytes);
+  const std::span<std::byte> outgoing = staging(first, machines * each);
+  const std::span<std::byte> incoming =
+      staging(first + rounded_up(machines * each), machines * each);
+  for (std::size_t machine = 0; machine < machines; ++machine) {
+    if (machine == own) continue;
+    gradients_->encode(sums_of(machine), outgoing.subspan(machine * each, each));
+  }
+  across_->all_to_all(bytes_of(outgoing), bytes_of(incoming));
+  std::vector<std::span<const std::byte>> payloads;
+  for (std::size_t machine = 0; machine < machines; ++machine) {
+    payloads.push_back(incoming.subspan(machine * each, each));
+  }
+  gradients_->sum(payloads, own, sums_of(own), data_of(mine));
+  return inside + (machines - 1) * each;
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,40 @@
+// How a part of parameters or gradients is written on its way to other workers: as it is, or in
+// blocks of integers with a scale each (compression/dense_codecs.h), which all who read them decode
+// to the same bits.
+//
+// It works in pieces that stay in the cache, so that no part is ever whole in f32.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "lockstep/comm/call.h"
+#include "lockstep/parallel/compression/codec.h"
+#include "lockstep/parallel/options.h"
+
+namespace lockstep::parallel {
+
+class PartWire {
+ public:
+  // Parts are of `dtype`: f32, bf16 or f16.
+  PartWire(Exactness exactness, DType dtype);
+
+  bool is_exact() const { return codec_ == nullptr; }
+  // Of a payload.
+  std::size_t bytes(std::size_t elements) const;
+
+  void encode(ConstData part, std::span<std::byte> payload) const;
+  void decode(std::span<const std::byte> payload, Data part) const;
+
+  // out = the sum of all payloads in their order, taken in f32 and rounded once. Instead of payload
+  // `own` that part itself is added, which nobody had to write.
+  void sum(std::span<const std::span<const std::byte>> payloads, std::size_t own,
+           ConstData own_part, Data out) const;
+
+ private:
+  DType dtype_;
+  std::unique_ptr<Codec> codec_;  // null: exact
+};
+
+}  // namespace lockstep::parallel

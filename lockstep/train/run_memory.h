@@ -1,0 +1,18 @@
+// What a run chooses by the memory there is, alike at all its workers.
+#pragma once
+
+#include <string>
+
+#include "lockstep/base/config.h"
+#include "lockstep/train/options.h"
+#include "lockstep/train/run_group.h"
+
+namespace lockstep::train {
+
+// With memory.auto, and with train.recompute = "auto": chooses what is open, into `options`, which
+// `config` is bound to. All workers of the run call it; worker 0 decides, by the least that any of
+// them has room for. Returns what was chosen, for people; empty: there was nothing to choose.
+std::string settle_memory(TrainOptions& options, const Config& config, const Ops& ops,
+                          RunGroup group);
+
+}  // namespace lockstep::train

@@ -1,0 +1,92 @@
+// `lockstep train` with states in a file: killed, on a disk that is too small, on one that breaks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+
+#include "tests/cli/train_command.h"
+
+namespace lockstep::train_file_tier_proc_test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using testing::Outcome;
+using testing::run_lockstep;
+namespace fs = std::filesystem;
+
+class TrainFileTier : public testing::TrainCommand {
+ protected:
+  void SetUp() override {
+    testing::TrainCommand::SetUp();
+    fs::create_directory(folder / "disk");
+  }
+  std::string filed(const std::string& dir, const std::string& more) const {
+    return settings(dir, "offload.optimizer=file offload.parameters=file offload.folder=" +
+                             (folder / "disk").string() + " " + more);
+  }
+  // The file without a name that a process has in the folder; empty: none.
+  fs::path nameless_file(pid_t process) const {
+    std::error_code none;
+    for (fs::directory_iterator at(fs::path("/proc") / std::to_string(process) / "fd", none);
+         !none && at != fs::directory_iterator(); at.increment(none)) {
+      std::error_code gone;
+      const std::string target = fs::read_symlink(at->path(), gone).string();
+      if (!gone && target.starts_with((folder / "disk").string())) return at->path();
+    }
+    return {};
+  }
+};
+
+TEST_F(TrainFileTier, LeavesNothingOfItsFileWhenItIsKilled) {
+  const pid_t child = start(filed("killed", "train.steps=1000000"));
+  wait_for_step("killed", "\"step\":3");
+  EXPECT_FALSE(nameless_file(child).empty()) << "it has no file";
+  EXPECT_TRUE(fs::is_empty(folder / "disk")) << "its file has a name";
+  ::kill(child, SIGKILL);
+  wait_for(child);
+  EXPECT_TRUE(fs::is_empty(folder / "disk"));
+}
+
+TEST_F(TrainFileTier, StopsWhenItsDiskFailsAndGoesOnFromTheLastCheckpoint) {
+  const std::string schedule = " schedule.steps=1000 checkpoint.every=2 ";
+  const pid_t child = start(filed("run", "train.steps=1000000" + schedule));
+  wait_for_step("run", "\"step\":5");
+  const fs::path file = nameless_file(child);
+  ASSERT_FALSE(file.empty());
+  ASSERT_EQ(::truncate(file.c_str(), 0), 0);
+  EXPECT_EQ(WEXITSTATUS(wait_for(child)), 1);
+  // A write that follows makes the file long again, with nothing where other blocks were.
+  EXPECT_THAT(text_of(folder / "log.txt"),
+              AllOf(HasSubstr("of the file of the optimizer's states in "),
+                    AnyOf(HasSubstr("the file ends before it"),
+                          HasSubstr("came back from the disk other than it was written")),
+                    HasSubstr("last checkpoint")));
+
+  const std::string steps = "train.steps=" + std::to_string(losses("run").size() + 2) + schedule;
+  const Outcome rest = run_lockstep("train " + filed("run", steps));
+  EXPECT_EQ(rest.exit_code, 0) << rest.text;
+  const Outcome plain = run_lockstep("train " + settings("plain", steps));
+  EXPECT_EQ(plain.exit_code, 0) << plain.text;
+  EXPECT_EQ(losses("run"), losses("plain"));
+}
+
+TEST_F(TrainFileTier, IsRefusedByADiskThatIsTooSmallBeforeItBegins) {
+  if (::mount("tmpfs", (folder / "disk").c_str(), "tmpfs", 0, "size=64k") != 0) {
+    GTEST_SKIP() << "no right to mount a small file system";
+  }
+  const Outcome run = run_lockstep("train " + filed("small", "train.steps=2"));
+  EXPECT_EQ(::umount2((folder / "disk").c_str(), MNT_DETACH), 0);
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_THAT(run.text, AllOf(HasSubstr("need a file of"), HasSubstr("free there"),
+                              HasSubstr("No space left"), HasSubstr("offload.folder")));
+}
+
+}  // namespace
+}  // namespace lockstep::train_file_tier_proc_test

@@ -1,0 +1,124 @@
+// Machines that are made up: comm.hosts.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <mutex>
+#include <numeric>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/base/error.h"
+#include "lockstep/comm/native/threads.h"
+
+namespace lockstep::emulated_hosts_test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+CommOptions with_hosts(int hosts, const std::string& link = "") {
+  CommOptions options;
+  options.hosts = hosts;
+  options.emulate = link;
+  options.cache_dir.clear();
+  return options;
+}
+
+TEST(EmulatedHosts, AreDealtOutRanksInOrder) {
+  run_threads(
+      5, [](Communicator& world) { EXPECT_THAT(world.machines(), ElementsAre(0, 0, 0, 1, 1)); },
+      with_hosts(2));
+  run_threads(
+      3, [](Communicator& world) { EXPECT_THAT(world.machines(), ElementsAre(0, 0, 0)); },
+      with_hosts(1));
+}
+
+TEST(EmulatedHosts, ShareMemoryInsideAndSendMessagesBetween) {
+  for (const char* link : {"", "1Gbit"}) {
+    run_threads(
+        4,
+        [](Communicator& world) {
+          std::vector<float> data(17, 1.0f);
+          EXPECT_NE(world.choice(all_reduce(data)).algorithm, "fused");
+          const auto inside =
+              world.split(world.machines()[static_cast<std::size_t>(world.rank())], world.rank());
+          EXPECT_EQ(inside->choice(all_reduce(data)).algorithm, "fused");
+          const auto lane = world.split(world.rank() % 2, world.rank());
+          EXPECT_THAT(lane->machines(), ElementsAre(0, 1));
+          EXPECT_NE(lane->choice(all_reduce(data)).algorithm, "fused");
+          inside->all_reduce(data);
+          lane->all_reduce(data);
+          world.all_reduce(data);
+          EXPECT_EQ(data, std::vector<float>(17, 16.0f));
+        },
+        with_hosts(2, link));
+  }
+}
+
+TEST(EmulatedHosts, CountWhatCrossesBetweenThem) {
+  run_threads(
+      4,
+      [](Communicator& world) {
+        const auto inside = world.split(world.rank() / 2, world.rank());
+        const auto lane = world.split(world.rank() % 2, world.rank());
+        std::vector<std::uint8_t> mine(100);
+        std::vector<std::uint8_t> two(200);
+        inside->all_gather(mine, two);
+        EXPECT_EQ(inside->bytes_across(), 0u);
+        lane->all_gather(mine, two);
+        EXPECT_EQ(lane->bytes_across(), 100u);
+        lane->all_to_all(std::vector<std::uint8_t>(34), std::span(two).first(34));
+        EXPECT_EQ(lane->bytes_across(), 117u);
+        const std::uint64_t before = world.bytes_across().value();
+        if (world.rank() == 0) world.send(mine, 1);
+        if (world.rank() == 1) world.receive(mine, 0);
+        EXPECT_EQ(world.bytes_across(), before);
+        if (world.rank() == 0) world.send(mine, 3);
+        if (world.rank() == 3) world.receive(mine, 0);
+        EXPECT_EQ(world.bytes_across().value() - before, world.rank() == 0 ? 100u : 0u);
+      },
+      with_hosts(2));
+}
+
+// The ranks of a machine send at once what its one card lets through one after the other.
+TEST(EmulatedHosts, ShareTheirCardAmongTheirRanks) {
+  constexpr std::size_t kBytes = 250'000;
+  constexpr double kRate = 50e6;
+  double longest = 0;
+  std::mutex mutex;
+  run_threads(
+      4,
+      [&](Communicator& world) {
+        const auto lane = world.split(world.rank() % 2, world.rank());
+        std::vector<std::uint8_t> data(kBytes);
+        world.barrier();
+        const auto began = SteadyClock::now();
+        if (lane->rank() == 0) {
+          lane->send(data, 1);
+        } else {
+          lane->receive(data, 0);
+        }
+        const double seconds = seconds_since(began);
+        const std::lock_guard lock(mutex);
+        longest = std::max(longest, seconds);
+      },
+      with_hosts(2, "400Mbit"));
+  // A rank may begin a little after the others have.
+  EXPECT_GE(longest, 0.9 * 2 * kBytes / kRate);
+}
+
+TEST(EmulatedHosts, AreRefusedWhereThereAreFewerRanks) {
+  try {
+    run_threads(
+        2, [](Communicator&) {}, with_hosts(3));
+    FAIL() << "three machines were made of two ranks";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("comm.hosts = 3"));
+  }
+  CommOptions options = with_hosts(2);
+  options.transport = TransportChoice::kTcp;
+  EXPECT_THROW(make_thread_world(2, options), Error);
+}
+
+}  // namespace
+}  // namespace lockstep::emulated_hosts_test
