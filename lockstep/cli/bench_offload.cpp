@@ -11,20 +11,23 @@
 #include "lockstep/cli/bench.h"
 #include "lockstep/cli/bench_peers.h"
 #include "lockstep/cli/text_table.h"
+#include "lockstep/train/run_plan.h"
 
 namespace lockstep::cli {
 namespace {
 
 constexpr const char* kOffloadExamples =
     R"(Trains a small model on synthetic tokens three times by turns: with all of it on the device, and
-with the optimizer's states in a file, transfers one after the other with computing, and overlapped.
+with the optimizer's states in a file, or whatever else offload.* keys of --set say, transfers one
+after the other with computing, and overlapped.
 The second should be as fast as ZeRO-Infinity's formula says, ait bw / (ait bw + peak), with what was
 measured in the same run; the third faster. The exit code says whether they are.
 
 Examples:
   lockstep bench offload
   lockstep bench offload --model gpt2-124m --batch 1 --seq 256 --bandwidth "" --folder /scratch
-  lockstep bench offload --set offload.gradients=host --set offload.parameters=host)";
+  lockstep bench offload --set offload.gradients=host --set offload.parameters=host
+  lockstep bench offload --set offload.activations=file)";
 
 struct BenchOffloadFlags {
   std::string model;
@@ -58,17 +61,17 @@ bench::OffloadBench make_offload_bench(const BenchOffloadFlags& flags) {
   Config config;
   train::bind(config, bench.options);
   for (const std::string& setting : settings) config.set(setting);
-  parallel::check(bench.options.offload, bench.options.parallel);
+  parallel::check(bench.options.offload, bench.options.parallel, train::crew_of(bench.options));
   bench.steps = flags.steps;
   return bench;
 }
 
 bool print_offload(const bench::OffloadReport& report) {
-  fmt::print("{:.1f} million parameters; {} on the device, {} with the states in a file\n\n",
+  fmt::print("{:.1f} million parameters; {} on the device, {} with what lies in a file\n\n",
              report.parameters / 1e6, format_bytes(report.whole_device_bytes),
              format_bytes(report.device_bytes));
   TextTable table("lrrrrr");
-  table.row({"states", "step", "tokens/s", "efficiency", "moved a step", "waited a step"});
+  table.row({"", "step", "tokens/s", "efficiency", "moved a step", "waited a step"});
   for (const bench::OffloadRow& row : report.rows) {
     const bool moves = row.file_bytes > 0;
     table.row({row.name, format_seconds(row.step_seconds),
@@ -95,7 +98,7 @@ bool print_offload(const bench::OffloadReport& report) {
 void add_bench_offload(CLI::App& bench, int& exit_code) {
   const auto flags = std::make_shared<BenchOffloadFlags>();
   CLI::App* command =
-      bench.add_subcommand("offload", "Time training with the optimizer's states in a file");
+      bench.add_subcommand("offload", "Time training with states or activations in a file");
   command->footer(kOffloadExamples);
   command->add_option("--model", flags->model, "a model by name, like gpt2-124m (a small one)");
   command->add_option("--batch", flags->batch, "sequences of a step")->capture_default_str();

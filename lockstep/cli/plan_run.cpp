@@ -85,6 +85,10 @@ std::string memory_text(const MemoryPlan& plan) {
     table.row({fmt::format("  {} {}", tier == Tier::kFile ? "and in" : "on the", name(tier)),
                si_bytes(plan.bytes(tier)), format_count(plan.bytes(tier)), ""});
   }
+  for (const GroupBytes& group : plan.by_class(Tier::kFile)) {
+    if (group.bytes == 0) continue;
+    table.row({"    " + group.group, si_bytes(group.bytes), format_count(group.bytes), ""});
+  }
   return "\nmemory at its peak, to the byte\n" + table.text();
 }
 
@@ -138,12 +142,16 @@ Json modes_of(const MemoryPlan& plan) {
   return modes;
 }
 
-std::string json_text(const TrainOptions& options, const MemoryPlan& plan, const Ops& ops,
-                      const Answer& answer) {
+Json classes_json(const std::vector<GroupBytes>& groups) {
   Json classes = Json::array();
-  for (const GroupBytes& group : plan.by_class()) {
+  for (const GroupBytes& group : groups) {
     classes.push_back({{"class", group.group}, {"bytes", group.bytes}});
   }
+  return classes;
+}
+
+std::string json_text(const TrainOptions& options, const MemoryPlan& plan, const Ops& ops,
+                      const Answer& answer) {
   const double times = train::solved(options.batch).accumulation;
   Json object{{"model", train::model_of(options).name()},
               {"parameters", plan.flat.count()},
@@ -161,7 +169,8 @@ std::string json_text(const TrainOptions& options, const MemoryPlan& plan, const
               {"host_bytes", plan.bytes(Tier::kHost)},
               {"file_bytes", plan.bytes(Tier::kFile)},
               {"lower_bound", plan.layout.lower_bound},
-              {"classes", std::move(classes)},
+              {"classes", classes_json(plan.by_class())},
+              {"file_classes", classes_json(plan.by_class(Tier::kFile))},
               {"flops",
                {{"forward", plan.flops.forward * times},
                 {"backward", plan.flops.backward * times},

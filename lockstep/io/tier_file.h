@@ -56,6 +56,10 @@ struct TierTraffic {
   double waited_seconds = 0;  // in wait(), and in what waits for an earlier transfer
 
   std::uint64_t bytes() const { return read_bytes + written_bytes; }
+  TierTraffic operator+(const TierTraffic& more) const {
+    return {read_bytes + more.read_bytes, written_bytes + more.written_bytes,
+            waited_seconds + more.waited_seconds};
+  }
   TierTraffic operator-(const TierTraffic& before) const {
     return {read_bytes - before.read_bytes, written_bytes - before.written_bytes,
             waited_seconds - before.waited_seconds};

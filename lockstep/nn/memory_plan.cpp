@@ -26,6 +26,7 @@ class Planner {
     add_states();
     add_tensors("activations", {Life::kKept, Life::kRestored});
     add_hand_over();
+    add_file("what blocks keep", "activations", plan_.activation_file);
     add_tensors(kWorkspace, {Life::kForward, Life::kBackward});
     add_scratch();
   }
@@ -75,14 +76,19 @@ class Planner {
                                  tiers.parameters, sharding.any());
     }
     if (plan_.gathers_parameters()) add_gathered();
-    plan_.gradients = add_row(kGradients, kGradients, setup.gradient, sharding.gradients,
-                              tiers.gradients, sharding.seen && !sharding.gradients);
+    if (tiers.gradients == Tier::kFile) {
+      add_gradient_file();
+    } else {
+      plan_.gradients = add_row(kGradients, kGradients, setup.gradient, sharding.gradients,
+                                tiers.gradients, sharding.seen && !sharding.gradients);
+    }
     if (plan_.has_gradients_in_flight()) add_in_flight();
     add_optimizer();
     // Workers with parts tell more sums than one for a block.
     const std::int64_t sums = sharding.any() ? std::max(blocks_, kSumsOfParts) : blocks_;
-    const bool on_device = tiers.gradients == Tier::kDevice;
-    plan_.sums_of_squares = add(on_device ? Tier::kDevice : Tier::kHost, false,
+    // Gradients in a file are read where the optimizer computes.
+    const Tier tier = tiers.gradients == Tier::kFile ? tiers.update() : tiers.gradients;
+    plan_.sums_of_squares = add(tier, false,
                                 {.name = "sums of squares",
                                  .group = "optimizer",
                                  .bytes = Tensor::bytes_of(DType::kF64, {sums}),
@@ -110,7 +116,45 @@ class Planner {
     if (in_file && !rows.empty()) add_state_file(std::move(rows));
   }
 
-  // Its staging is memory of its own, aligned for direct transfers.
+  // Staging is memory of its own, aligned for direct transfers.
+  void add_file(const char* name, const char* group, std::size_t file, std::size_t staging) {
+    const Request whole{.name = name,
+                        .group = group,
+                        .bytes = file,
+                        .first_step = 0,
+                        .last_step = optimizer_step()};
+    add(Tier::kFile, false, whole);
+    if (staging == 0) return;
+    plan_.host_outside.push_back(whole);
+    plan_.host_outside.back().group = "staging";
+    plan_.host_outside.back().bytes = staging;
+  }
+  void add_file(const char* name, const char* group, io::StagedFile::Layout& file) {
+    file.overlaps = plan_.tiers.overlaps;
+    add_file(name, group, file.file_bytes(), file.staging_bytes());
+  }
+
+  // Of parts that arrive from all workers one at a time is on its way there.
+  void add_gradient_file() {
+    const DType dtype = plan_.setup.gradient;
+    std::size_t most = 0;
+    for (std::size_t block = 0; block < model_.size(); ++block) {
+      const FlatRange part =
+          plan_.sharding.gradients ? plan_.shards.mine(block) : plan_.flat.range(block);
+      plan_.gradient_file.items.push_back(part.elements * size_of(dtype));
+      most = std::max(most, part.elements);
+    }
+    add_file(kGradients, kGradients, plan_.gradient_file);
+    if (!plan_.sharding.gradients) return;
+    plan_.arriving_gradients =
+        add(Tier::kHost, false,
+            {.name = "arriving gradients",
+             .group = "in flight",
+             .bytes = Tensor::bytes_of(dtype, {static_cast<std::int64_t>(most)}),
+             .first_step = 0,
+             .last_step = optimizer_step()});
+  }
+
   void add_state_file(std::vector<DType> rows) {
     RowFile::Layout& file = plan_.state_file;
     file.rows = std::move(rows);
@@ -121,20 +165,12 @@ class Planner {
       file.chunk_elements = std::max(file.chunk_elements, file.parts.back().elements);
     }
     file.chunk_elements = std::min(file.chunk_elements, kStagedElements);
-    Request states{.name = "states in a file",
-                   .group = plan_.tiers.parameters == Tier::kFile ? "states" : "optimizer",
-                   .bytes = file.file_bytes(),
-                   .first_step = 0,
-                   .last_step = optimizer_step()};
-    Request staging = states;
-    staging.name = "staged states";
-    staging.group = "staging";
-    staging.bytes = file.staging_bytes();
-    if (plan_.tiers.parameters == Tier::kFile) {
-      staging.bytes += RowReader::bytes(file, file.rows.size() - 1);  // for what is gathered
+    const bool with_parameters = plan_.tiers.parameters == Tier::kFile;
+    std::size_t staging = file.staging_bytes();
+    if (with_parameters) {
+      staging += RowReader::bytes(file, file.rows.size() - 1);  // for what is gathered
     }
-    add(Tier::kFile, false, std::move(states));
-    if (staging.bytes > 0) plan_.host_outside.push_back(std::move(staging));
+    add_file("states", with_parameters ? "states" : "optimizer", file.file_bytes(), staging);
   }
 
   // Of rows that are not where the optimizer computes.
@@ -264,8 +300,13 @@ class Planner {
     }
     before = add(name, group, bytes, made, made + 1);
     after = add(name, group, bytes, needed - 1, needed);
-    const RowPlace away = add(tier, false, {name, group, bytes, made, needed});
-    plan_.absences.push_back({before, away.request, after, made, needed});
+    std::size_t away = plan_.activation_file.items.size();
+    if (tier == Tier::kFile) {
+      plan_.activation_file.items.push_back(bytes);
+    } else {
+      away = add(tier, false, {name, group, bytes, made, needed}).request;
+    }
+    plan_.absences.push_back({before, away, after, made, needed});
   }
 
   void add_hand_over() {

@@ -35,6 +35,11 @@
 //   staging                         pieces of rows on their way to the tier where the optimizer
 //                                   computes, two of each; of those from a file, three
 //
+// On the host what lies in files has staging (nn/row_file.h, io/staged_file.h), and where workers
+// share out gradients that lie there
+//
+//   in flight          the largest part of a block's, as it arrives               always
+//
 // Tensors with kForward live in a block's backward too where forward is run anew there (full).
 // A batch belongs to the caller, and so do logits.
 #pragma once
@@ -43,6 +48,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/io/staged_file.h"
 #include "lockstep/nn/flat_parameters.h"
 #include "lockstep/nn/gather_plan.h"
 #include "lockstep/nn/model.h"
@@ -89,7 +95,7 @@ struct RowPlace {
 };
 
 // Something on the device that is elsewhere between two steps. Its requests are of the device, of
-// the other tier, and of the device again.
+// the host, and of the device again; in a file it is an item of that.
 struct Absence {
   std::size_t before = BlockRequests::kAbsent;
   std::size_t away = BlockRequests::kAbsent;
@@ -123,6 +129,9 @@ struct MemoryPlan {
   Layout file_layout;
   // The optimizer's states, and parameters; without rows where they lie elsewhere.
   RowFile::Layout state_file;
+  // What each absence takes away, and this worker's part of each block's gradients.
+  io::StagedFile::Layout activation_file;
+  io::StagedFile::Layout gradient_file;
   // What others take for the same worker: lives as long as the replica.
   std::vector<Request> outside;
   std::vector<Request> host_outside;
@@ -131,6 +140,7 @@ struct MemoryPlan {
   std::vector<BlockRequests> blocks;
   RowPlace parameters;
   RowPlace gradients;
+  RowPlace arriving_gradients;
   std::vector<Gather> gathers;
   std::vector<std::size_t> gathered;          // requests, one for each of them
   std::vector<RowPlace> gradients_in_flight;  // per block; seen where gradients are shared out

@@ -57,8 +57,19 @@ Replica::Replica(Model model, MemoryPlan plan, Ops& ops, const ReplicaMemory& me
   arena_ = Arena(plan_.requests, plan_.layout, ops.device(), memory.device);
   host_arena_ = Arena(plan_.host_requests, plan_.host_layout, Device{}, memory.host);
   make_states();
-  make_state_file(memory.file);
+  make_files(memory.file);
   make_views();
+}
+
+void Replica::make_files(const io::TierFileOptions& options) {
+  make_state_file(options);
+  const auto make = [&](const char* what, const io::StagedFile::Layout& layout) {
+    io::TierFileOptions named = options;
+    named.what = what;
+    return layout.items.empty() ? nullptr : std::make_unique<io::StagedFile>(named, layout);
+  };
+  gradient_file_ = make("gradients", plan_.gradient_file);
+  activation_file_ = make("what blocks keep for backward", plan_.activation_file);
 }
 
 void Replica::make_state_file(io::TierFileOptions options) {
@@ -74,7 +85,11 @@ void Replica::make_state_file(io::TierFileOptions options) {
 }
 
 io::TierTraffic Replica::filed_traffic() const {
-  return state_file_ ? state_file_->file().traffic() : io::TierTraffic();
+  io::TierTraffic all;
+  if (state_file_) all = all + state_file_->file().traffic();
+  if (gradient_file_) all = all + gradient_file_->file().traffic();
+  if (activation_file_) all = all + activation_file_->file().traffic();
+  return all;
 }
 
 Tensor Replica::view(std::size_t request, DType dtype, const Shape& shape) const {
@@ -150,10 +165,15 @@ Tensor Replica::gradients_written(std::size_t block) const {
               {static_cast<std::int64_t>(plan_.flat.range(block).elements)});
 }
 
+Tensor Replica::arriving_gradients(std::size_t block) const {
+  return view(plan_.arriving_gradients, plan_.setup.gradient,
+              {static_cast<std::int64_t>(plan_.shards.mine(block).elements)});
+}
+
 Replica::AbsenceViews Replica::absence(std::size_t index) const {
   const Absence& absence = plan_.absences.at(index);
   return {.before = arena_.whole(absence.before),
-          .away = host_arena_.whole(absence.away),
+          .away = activation_file_ ? Tensor() : host_arena_.whole(absence.away),
           .after = arena_.whole(absence.after)};
 }
 
@@ -257,7 +277,7 @@ void Replica::initialise(std::uint64_t seed, int threads) {
 
 void Replica::zero_gradients() {
   ops_.synchronize();
-  fill_zero(states_.gradients);
+  zero_if_given(states_.gradients);
 }
 
 void Replica::round_parameters() {

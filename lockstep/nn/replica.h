@@ -84,6 +84,7 @@ class Replica {
   // position in it; sets gradients and the optimizer's states to zero. Of what workers share out
   // it is this one's parts.
   void initialise(std::uint64_t seed, int threads = 1);
+  // Those in a file are left: whoever moves them begins anew.
   void zero_gradients();
   // Makes the parameters what the master copy says: all of them where rows are whole, or this
   // worker's parts.
@@ -111,8 +112,10 @@ class Replica {
   Tensor gathered(std::size_t gather) const;
   Tensor gradients_of(std::size_t block) const;
   Tensor gradients_written(std::size_t block) const;
-  // Of an absence of the plan, as bytes: on the device when it was made, away, and on the device
-  // when it is read.
+  // Where this worker's part of a block's gradients comes to on its way to a file.
+  Tensor arriving_gradients(std::size_t block) const;
+  // Of an absence of the plan, as bytes: on the device when it was made, away (absent in a file),
+  // and on the device when it is read.
   struct AbsenceViews {
     Tensor before, away, after;
   };
@@ -124,7 +127,12 @@ class Replica {
   // then without (nn/state_stream.h passes over them); nullptr where nothing does.
   RowFile* state_file() const { return state_file_.get(); }
   std::span<Tensor States::*const> filed_rows() const { return filed_rows_; }
-  // What went there and came back so far, but for what others than a StateStream read.
+  // What blocks keep, an item for each absence of the plan, and this worker's parts of gradients,
+  // one for each block; nullptr where they lie elsewhere. Whoever moves them works with these.
+  io::StagedFile* activation_file() const { return activation_file_.get(); }
+  io::StagedFile* gradient_file() const { return gradient_file_.get(); }
+  // What went to all files and came back so far, but for what others than a StateStream read of
+  // states.
   io::TierTraffic filed_traffic() const;
   // f64, for an optimizer: as many as there are blocks, or more.
   Tensor sums_of_squares() const { return sums_of_squares_; }
@@ -185,6 +193,7 @@ class Replica {
   Tensor view(RowPlace place, DType dtype, const Shape& shape) const;
   void make_states();
   void make_state_file(io::TierFileOptions options);
+  void make_files(const io::TierFileOptions& options);
   void make_views();
   Tensor parameter_at(int step, const FlatParameter* place) const;
   Tensor gradient_at(const FlatParameter* place) const;
@@ -205,6 +214,8 @@ class Replica {
   States states_;
   std::unique_ptr<RowFile> state_file_;
   std::vector<Tensor States::*> filed_rows_;
+  std::unique_ptr<io::StagedFile> activation_file_;
+  std::unique_ptr<io::StagedFile> gradient_file_;
   Tensor sums_of_squares_;
   Tensor losses_;
   Tensor memory_gradient_;

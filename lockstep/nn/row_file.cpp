@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 
 namespace lockstep::nn {
@@ -185,7 +186,10 @@ void RowReader::read(std::size_t row, FlatRange range,
     const std::span<std::byte> memory(memory_[row].data(), memory_[row].bytes());
     if (there_[row] != index) {
       there_[row] = file_.chunks_.size();
+      const auto begin = SteadyClock::now();
       file_.file_.read_now(file_.block_of(index, row), memory);
+      traffic_.read_bytes += chunk->range.elements * size_of(file_.layout_.rows[row]);
+      traffic_.waited_seconds += seconds_since(begin);
       there_[row] = index;
     }
     const std::size_t first = range.first - chunk->range.first;

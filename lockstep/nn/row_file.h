@@ -116,6 +116,8 @@ class RowReader {
   void read(std::size_t row, FlatRange range, const std::function<void(const Tensor&)>& f);
   // What it has may have changed.
   void forget();
+  // What it read so far.
+  const io::TierTraffic& traffic() const { return traffic_; }
   // What it takes of memory for a row, from the first read of it on.
   static std::size_t bytes(const RowFile::Layout& layout, std::size_t row);
 
@@ -123,6 +125,7 @@ class RowReader {
   const RowFile& file_;
   std::vector<Buffer> memory_;      // for a chunk of each row
   std::vector<std::size_t> there_;  // which one it has
+  io::TierTraffic traffic_;
 };
 
 }  // namespace lockstep::nn

@@ -4,7 +4,7 @@
 // block by block, as those do that workers share out (nn/gather_plan.h); gradients are on the
 // device from the first backward that adds to them to one after their own; what a block keeps for
 // its backward leaves after its forward and comes back before its backward. The optimizer works
-// where its states are.
+// where its states are. What lies in files goes by way of staging on the host.
 #pragma once
 
 #include "lockstep/tensor/tier.h"
@@ -23,6 +23,10 @@ struct Tiers {
   bool any() const {
     return optimizer != Tier::kDevice || gradients != Tier::kDevice ||
            parameters != Tier::kDevice || activations != Tier::kDevice;
+  }
+  bool has_files() const {
+    return optimizer == Tier::kFile || gradients == Tier::kFile || parameters == Tier::kFile ||
+           activations == Tier::kFile;
   }
   // Where the optimizer computes: a file has no arithmetic, what lies there comes to the host.
   Tier update() const { return optimizer == Tier::kDevice ? Tier::kDevice : Tier::kHost; }

@@ -25,6 +25,15 @@ std::vector<nn::FlatRange> gradient_chunks(const nn::FlatParameters& flat) {
 
 std::vector<double> sums_of_chunks(Ops& ops, const Tensor& row,
                                    std::span<const nn::FlatRange> chunks, const Tensor& room) {
+  const auto read = [&](nn::FlatRange chunk) {
+    return row.slice(static_cast<std::int64_t>(chunk.first),
+                     static_cast<std::int64_t>(chunk.elements));
+  };
+  return sums_of_chunks(ops, read, chunks, room);
+}
+
+std::vector<double> sums_of_chunks(Ops& ops, const std::function<Tensor(nn::FlatRange)>& read,
+                                   std::span<const nn::FlatRange> chunks, const Tensor& room) {
   if (!chunks.empty() && (room.dtype() != DType::kF64 || room.elements() == 0)) {
     fail(ErrorCode::kInvalidArgument, "sums of squares need room for f64; there is {} of {}",
          room.elements(), name(room.dtype()));
@@ -33,9 +42,7 @@ std::vector<double> sums_of_chunks(Ops& ops, const Tensor& row,
   for (std::size_t done = 0; done < chunks.size();) {
     const std::size_t count = std::min(room.elements(), chunks.size() - done);
     for (std::size_t i = 0; i < count; ++i) {
-      const nn::FlatRange& chunk = chunks[done + i];
-      ops.run(ops::SumOfSquares{.x = row.slice(static_cast<std::int64_t>(chunk.first),
-                                               static_cast<std::int64_t>(chunk.elements)),
+      ops.run(ops::SumOfSquares{.x = read(chunks[done + i]),
                                 .result = room.slice(static_cast<std::int64_t>(i), 1)});
     }
     ops.synchronize();

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -29,6 +30,9 @@ constexpr std::size_t chunk_count(std::size_t elements) {
 // the device of the row; more room than one number means fewer waits. Waits for the operations
 // before it.
 std::vector<double> sums_of_chunks(Ops& ops, const Tensor& row,
+                                   std::span<const nn::FlatRange> chunks, const Tensor& room);
+// The same of a row that read() gives a chunk of.
+std::vector<double> sums_of_chunks(Ops& ops, const std::function<Tensor(nn::FlatRange)>& read,
                                    std::span<const nn::FlatRange> chunks, const Tensor& room);
 
 // The root of their sum, added up in order. Infinite or NaN where a gradient is.

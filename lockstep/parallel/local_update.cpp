@@ -6,6 +6,7 @@
 #include "lockstep/nn/state_stream.h"
 #include "lockstep/optim/gradient_norm.h"
 #include "lockstep/parallel/gradient_chunks.h"
+#include "lockstep/parallel/offload/gradient_reader.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -72,6 +73,8 @@ class StagedPieces {
  public:
   StagedPieces(nn::Replica& replica, TierMover& mover, std::size_t block)
       : mover_(mover),
+        block_(block),
+        is_filed_(replica.gradient_file() != nullptr),
         mine_(replica.mine(block)),
         gradients_(replica.staged_gradients()),
         parameters_(replica.staged_parameters()),
@@ -82,8 +85,9 @@ class StagedPieces {
     TierMover::Ticket ticket = 0;
     const nn::States states = mine_.slice(piece.range);
     if (ops::is_given(gradients_)) {
-      ticket = mover_.copy(slot(gradients_, index, piece), states.gradients,
-                           {.kind = "fetch", .of = "gradients"});
+      const Tensor to = slot(gradients_, index, piece);
+      ticket = is_filed_ ? mover_.fetch_gradients(block_, piece.range.first, to)
+                         : mover_.copy(to, states.gradients, {.kind = "fetch", .of = "gradients"});
     }
     if (ops::is_given(parameters_) && reads_parameters_) {
       ticket = mover_.copy(slot(parameters_, index, piece), states.parameters,
@@ -113,6 +117,8 @@ class StagedPieces {
   }
 
   TierMover& mover_;
+  std::size_t block_;
+  bool is_filed_;  // gradients are
   nn::States mine_;
   Tensor gradients_;
   Tensor parameters_;
@@ -135,14 +141,32 @@ void update_piece(Ops& ops, const UpdateRequest& request, double gradient_norm, 
                  .decays = decays});
 }
 
+double norm_of_all(nn::Replica& replica, TierMover& mover) {
+  const Tensor room = replica.sums_of_squares();
+  if (replica.gradient_file() == nullptr) {
+    return chunked_gradient_norm(replica.ops(), replica.flat(), replica.states().gradients, room);
+  }
+  std::vector<double> all;
+  for (std::size_t block = replica.flat().blocks(); block-- > 0;) {  // as they stand in the row
+    const auto sums = sums_of_mine(replica, replica.ops(), mover, block, room);
+    all.insert(all.end(), sums.begin(), sums.end());
+  }
+  return norm_of_chunks(all);
+}
+
 }  // namespace
+
+std::vector<double> sums_of_mine(nn::Replica& replica, Ops& ops, TierMover& mover,
+                                 std::size_t block, const Tensor& room) {
+  GradientReader reader(replica, ops, mover);
+  return sums_of_chunks(
+      ops, [&](nn::FlatRange chunk) { return reader.read(block, chunk); },
+      chunks_of({0, replica.my_range(block).elements}), room);
+}
 
 UpdateResult local_update(nn::Replica& replica, TierMover& mover, const UpdateRequest& request) {
   UpdateResult result;
-  result.gradient_norm =
-      chunked_gradient_norm(replica.ops(), replica.flat(), replica.states().gradients,
-                            replica.sums_of_squares()) /
-      request.loss_scale;
+  result.gradient_norm = norm_of_all(replica, mover) / request.loss_scale;
   result.skipped = !std::isfinite(result.gradient_norm);
   if (result.skipped) return result;
 

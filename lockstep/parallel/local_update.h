@@ -7,6 +7,8 @@
 //   mover     | fetch 0   | fetch 1     | store 0, fetch 2     | store 1, ...
 #pragma once
 
+#include <vector>
+
 #include "lockstep/nn/replica.h"
 #include "lockstep/parallel/offload/tier_mover.h"
 #include "lockstep/parallel/strategy.h"
@@ -16,6 +18,11 @@ namespace lockstep::parallel {
 // Takes the norm of all gradients, clips, moves the master copy and rounds the parameters. Changes
 // nothing where a gradient is infinite or no number. Done on return.
 UpdateResult local_update(nn::Replica& replica, TierMover& mover, const UpdateRequest& request);
+
+// The sum of squares of each chunk (parallel/gradient_chunks.h) of this worker's part of a block's
+// gradients, wherever they lie. `room` as there.
+std::vector<double> sums_of_mine(nn::Replica& replica, Ops& ops, TierMover& mover,
+                                 std::size_t block, const Tensor& room);
 
 // The second half for this worker's part of one block, where the norm is known: moves the master
 // copy and rounds the parameters, by the replica's operations or others of the tier where it is

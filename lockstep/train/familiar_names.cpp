@@ -243,7 +243,7 @@ Words tier(std::string_view text) {
   return where == "nvme" ? "file" : where;
 }
 
-// Its optimizer on the host takes the gradients there with it; files hold no gradients.
+// Its optimizer on the host takes the gradients there with it; not every stage has them in files.
 Words tier_of_gradients(std::string_view text) {
   const Words where = tier(text);
   return where == "file" ? Words("host") : where;

@@ -40,10 +40,7 @@ TrainOptions with_folder(const RunOptions& options) {
   train.offload.folder = options.dir;
   // On another machine than the leader's there may be none yet; who needs it says why not.
   std::error_code none;
-  const nn::Tiers& tiers = train.offload.tiers;
-  if (tiers.optimizer == Tier::kFile || tiers.parameters == Tier::kFile) {
-    std::filesystem::create_directories(options.dir, none);
-  }
+  if (train.offload.tiers.has_files()) std::filesystem::create_directories(options.dir, none);
   return train;
 }
 

@@ -7,6 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/link_emulation.h"
 #include "lockstep/train/familiar_names.h"
+#include "lockstep/train/run_plan.h"
 
 namespace lockstep::train {
 
@@ -88,7 +89,7 @@ void complete(RunOptions& options) {
     options.train.parallel.machines = options.comm.hosts;
   }
   parallel::check(train.parallel, train.batch.workers);
-  parallel::check(train.offload, train.parallel);
+  parallel::check(train.offload, train.parallel, crew_of(train));
   if (options.comm.hosts > 1 &&
       train.parallel.strategy == parallel::StrategyKind::kParameterServer) {
     fail(ErrorCode::kInvalidArgument,

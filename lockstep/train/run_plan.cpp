@@ -155,8 +155,7 @@ std::string classes_of(std::span<const GroupBytes> classes) {
 bool goes_together(const TrainOptions& options) {
   try {
     parallel::check(options.parallel, options.batch.workers);
-    parallel::check(options.offload, options.parallel);
-    solved(options.batch);
+    parallel::check(options.offload, options.parallel, crew_of(options));
   } catch (const Error&) {
     return false;
   }
@@ -191,10 +190,13 @@ std::vector<nn::Tiers> tier_choices(const TrainOptions& options) {
   return choices;
 }
 
-nn::MemoryPlan plan_run(const TrainOptions& options, const Ops& ops, int worker) {
+parallel::Crew crew_of(const TrainOptions& options, int worker) {
   const BatchChoice batch = solved(options.batch);
-  const parallel::Crew crew{
-      .workers = batch.workers, .worker = worker, .most_micro_batches = batch.accumulation};
+  return {.workers = batch.workers, .worker = worker, .most_micro_batches = batch.accumulation};
+}
+
+nn::MemoryPlan plan_run(const TrainOptions& options, const Ops& ops, int worker) {
+  const parallel::Crew crew = crew_of(options, worker);
   nn::MemoryPlan plan =
       nn::plan_memory(model_of(options), setup_of(options), ops, optimizer_state_of(options),
                       parallel::sharding_of(options.parallel, crew), options.offload.tiers);

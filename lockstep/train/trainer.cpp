@@ -83,6 +83,11 @@ void Trainer::set_state(const TrainState& state) {
   }
 }
 
+io::TierTraffic Trainer::filed_traffic() const {
+  const parallel::TierMover* const mover = strategy_.mover();
+  return replica_.filed_traffic() + (mover != nullptr ? mover->filed_traffic() : io::TierTraffic());
+}
+
 void Trainer::begin_micro_batch(std::int64_t index, std::int64_t count) {
   const parallel::TraceScope scope(strategy_.trace(), {.lane = parallel::TraceLane::kCompute,
                                                        .kind = "prepare",
@@ -153,7 +158,7 @@ std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batche
   // Workers that do not wait for each other know how many updates they made, not how many all did.
   metrics.rate =
       optim::rate_at(options_.schedule, strategy_.in_lockstep() ? state_.updates + 1 : share.step);
-  const io::TierTraffic filed = replica_.filed_traffic();
+  const io::TierTraffic filed = filed_traffic();
   const auto compute = SteadyClock::now();
   const parallel::UpdateRequest request{.optimizer = options_.optimizer,
                                         .updates = state_.updates,
@@ -163,7 +168,7 @@ std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batche
   parallel::StepEnd end{.losses = accumulate(micro_batches, share, all.targets), .cost = {}};
   const parallel::UpdateResult result = strategy_.update(request);
   end.cost.compute_seconds = seconds_since(compute);
-  metrics.filed = replica_.filed_traffic() - filed;
+  metrics.filed = filed_traffic() - filed;
   metrics.gradient_norm = result.gradient_norm;
   metrics.skipped = result.skipped;
   if (metrics.skipped) {

@@ -93,6 +93,8 @@ class Trainer {
   // The sum of losses of each.
   std::vector<double> accumulate(std::span<const nn::Batch> micro_batches,
                                  const parallel::Share& share, std::int64_t targets);
+  // What went to files and came back so far.
+  io::TierTraffic filed_traffic() const;
   // 1 where the loss is not scaled.
   double loss_scale() const { return state_.loss_scale ? state_.loss_scale->scale : 1; }
 

@@ -1,4 +1,5 @@
-// `lockstep train` with states in a file: killed, on a disk that is too small, on one that breaks.
+// `lockstep train` with states and activations in files: killed, on a disk that is too small, on
+// one that breaks or fills up.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -31,7 +32,20 @@ class TrainFileTier : public testing::TrainCommand {
     return settings(dir, "offload.optimizer=file offload.parameters=file offload.folder=" +
                              (folder / "disk").string() + " " + more);
   }
-  // The file without a name that a process has in the folder; empty: none.
+  std::string kept_in_file(const std::string& dir, const std::string& more) const {
+    return settings(
+        dir, "offload.activations=file offload.folder=" + (folder / "disk").string() + " " + more);
+  }
+  // What of a run that went on after its disk had failed has to be the same as without that.
+  void expect_goes_on(const std::string& arguments, const std::string& schedule) {
+    const std::string steps = "train.steps=" + std::to_string(losses("run").size() + 2) + schedule;
+    const Outcome rest = run_lockstep("train " + arguments + steps);
+    EXPECT_EQ(rest.exit_code, 0) << rest.text;
+    const Outcome plain = run_lockstep("train " + settings("plain", steps));
+    EXPECT_EQ(plain.exit_code, 0) << plain.text;
+    EXPECT_EQ(losses("run"), losses("plain"));
+  }
+  // A file without a name that a process has in the folder; empty: none.
   fs::path nameless_file(pid_t process) const {
     std::error_code none;
     for (fs::directory_iterator at(fs::path("/proc") / std::to_string(process) / "fd", none);
@@ -45,7 +59,8 @@ class TrainFileTier : public testing::TrainCommand {
 };
 
 TEST_F(TrainFileTier, LeavesNothingOfItsFileWhenItIsKilled) {
-  const pid_t child = start(filed("killed", "train.steps=1000000"));
+  const pid_t child =
+      start(filed("killed", "train.steps=1000000 offload.gradients=file offload.activations=file"));
   wait_for_step("killed", "\"step\":3");
   EXPECT_FALSE(nameless_file(child).empty()) << "it has no file";
   EXPECT_TRUE(fs::is_empty(folder / "disk")) << "its file has a name";
@@ -69,23 +84,77 @@ TEST_F(TrainFileTier, StopsWhenItsDiskFailsAndGoesOnFromTheLastCheckpoint) {
                           HasSubstr("came back from the disk other than it was written")),
                     HasSubstr("last checkpoint")));
 
-  const std::string steps = "train.steps=" + std::to_string(losses("run").size() + 2) + schedule;
-  const Outcome rest = run_lockstep("train " + filed("run", steps));
-  EXPECT_EQ(rest.exit_code, 0) << rest.text;
-  const Outcome plain = run_lockstep("train " + settings("plain", steps));
-  EXPECT_EQ(plain.exit_code, 0) << plain.text;
-  EXPECT_EQ(losses("run"), losses("plain"));
+  expect_goes_on(filed("run", ""), schedule);
+}
+
+// What blocks keep is written anew in every step: the file has to be cut between a write and its
+// read.
+TEST_F(TrainFileTier, StopsWhenTheDiskOfActivationsFails) {
+  const std::string schedule = " schedule.steps=1000 checkpoint.every=2 ";
+  const pid_t child = start(kept_in_file("run", "train.steps=1000000" + schedule));
+  wait_for_step("run", "\"step\":5");
+  const fs::path file = nameless_file(child);
+  ASSERT_FALSE(file.empty());
+  int status = 0;
+  while (::waitpid(child, &status, WNOHANG) == 0) {
+    static_cast<void>(::truncate(file.c_str(), 0));
+    ::usleep(500);
+  }
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_THAT(text_of(folder / "log.txt"),
+              AllOf(HasSubstr("of the file of what blocks keep for backward in "),
+                    AnyOf(HasSubstr("the file ends before it"),
+                          HasSubstr("came back from the disk other than it was written")),
+                    HasSubstr("last checkpoint")));
+  expect_goes_on(kept_in_file("run", ""), schedule);
+}
+
+// Takes all that a file system has.
+void fill_up(const fs::path& path) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  ASSERT_GE(file, 0);
+  const std::string page(4096, 'x');
+  while (::write(file, page.data(), page.size()) > 0) {
+  }
+  ::close(file);
+}
+
+TEST_F(TrainFileTier, StopsWhenItsDiskFillsUp) {
+  if (::mount("tmpfs", (folder / "disk").c_str(), "tmpfs", 0, "size=4m") != 0) {
+    GTEST_SKIP() << "no right to mount a small file system";
+  }
+  const std::string schedule = " schedule.steps=1000 checkpoint.every=2 ";
+  const pid_t child = start(kept_in_file("run", "train.steps=1000000" + schedule));
+  wait_for_step("run", "\"step\":5");
+  const fs::path file = nameless_file(child);
+  EXPECT_FALSE(file.empty());
+  // Its room goes to another file between two of its transfers.
+  ::kill(child, SIGSTOP);
+  fill_up(folder / "disk" / "filler");
+  EXPECT_EQ(::truncate(file.c_str(), 0), 0);
+  fill_up(folder / "disk" / "filler");
+  ::kill(child, SIGCONT);
+  EXPECT_EQ(WEXITSTATUS(wait_for(child)), 1);
+  EXPECT_EQ(::umount2((folder / "disk").c_str(), MNT_DETACH), 0);
+  EXPECT_THAT(text_of(folder / "log.txt"),
+              AllOf(HasSubstr("of the file of what blocks keep for backward in "),
+                    AnyOf(HasSubstr("No space left on device"), HasSubstr("the file ends before")),
+                    HasSubstr("last checkpoint")));
+  expect_goes_on(kept_in_file("run", ""), schedule);
 }
 
 TEST_F(TrainFileTier, IsRefusedByADiskThatIsTooSmallBeforeItBegins) {
   if (::mount("tmpfs", (folder / "disk").c_str(), "tmpfs", 0, "size=64k") != 0) {
     GTEST_SKIP() << "no right to mount a small file system";
   }
-  const Outcome run = run_lockstep("train " + filed("small", "train.steps=2"));
+  const Outcome states = run_lockstep("train " + filed("small", "train.steps=2"));
+  const Outcome kept = run_lockstep("train " + kept_in_file("small", "train.steps=2"));
   EXPECT_EQ(::umount2((folder / "disk").c_str(), MNT_DETACH), 0);
-  EXPECT_EQ(run.exit_code, 1);
-  EXPECT_THAT(run.text, AllOf(HasSubstr("need a file of"), HasSubstr("free there"),
-                              HasSubstr("No space left"), HasSubstr("offload.folder")));
+  for (const Outcome& run : {states, kept}) {
+    EXPECT_EQ(run.exit_code, 1);
+    EXPECT_THAT(run.text, AllOf(HasSubstr("need a file of"), HasSubstr("free there"),
+                                HasSubstr("No space left"), HasSubstr("offload.folder")));
+  }
 }
 
 }  // namespace

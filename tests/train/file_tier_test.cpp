@@ -219,21 +219,8 @@ TEST_F(FileTier, AFolderWithoutRoomIsToldBeforeTheRunBegins) {
   options.offload.folder = scratch_.path().string();
   for (const char* bandwidth : {"fast", "0B/s"}) {
     options.offload.bandwidth = bandwidth;
-    EXPECT_THROW(parallel::check(options.offload, options.parallel), Error) << bandwidth;
+    EXPECT_THROW(parallel::check(options.offload, options.parallel, {}), Error) << bandwidth;
   }
-}
-
-TEST_F(FileTier, RefusesWhatCannotLieInAFile) {
-  TrainOptions options = all_filed(options_of());
-  parallel::check(options.offload, options.parallel);
-  options.parallel.zero = 1;
-  EXPECT_THROW(parallel::check(options.offload, options.parallel), Error);
-  options.parallel.zero = 0;
-  options.offload.tiers.optimizer = Tier::kHost;
-  EXPECT_THROW(parallel::check(options.offload, options.parallel), Error);
-  options = filed(options_of());
-  options.offload.tiers.gradients = Tier::kFile;
-  EXPECT_THROW(parallel::check(options.offload, options.parallel), Error);
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ bool OffloadReport::overlap_wins() const { return rows[2].efficiency > formula; 
 
 OffloadReport run_offload(const OffloadBench& bench) {
   TrainOptions in_file = bench.options;
-  in_file.offload.tiers.optimizer = Tier::kFile;
+  if (!in_file.offload.tiers.has_files()) in_file.offload.tiers.optimizer = Tier::kFile;
   in_file.offload.tiers.overlaps = true;
   TrainOptions one_by_one = in_file;
   one_by_one.offload.tiers.overlaps = false;

@@ -1,4 +1,4 @@
-// `lockstep bench offload`: what it costs that states lie in a file.
+// `lockstep bench offload`: what it costs that states, or activations, lie in a file.
 //
 // Moving B bytes a step at bandwidth bw, one after the other with computing for T seconds, leaves
 // of the speed
@@ -20,8 +20,10 @@
 namespace lockstep::bench {
 
 struct OffloadBench {
-  train::TrainOptions options;  // of the runs with a file; on the device alone without offload.*
-  int steps = 5;                // timed, of each run
+  // Of the runs with a file; on the device alone without offload.*. Where nothing is said to lie in
+  // a file the optimizer's states do.
+  train::TrainOptions options;
+  int steps = 5;  // timed, of each run
 };
 
 struct OffloadRow {

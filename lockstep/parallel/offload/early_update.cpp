@@ -44,14 +44,12 @@ void EarlyUpdate::push(std::size_t block, std::function<void()> ready) {
 }
 
 void EarlyUpdate::update(std::size_t block) {
-  const Tensor gradients = replica_->mine(block).gradients;
-  if (!finite_ || !ops::is_given(gradients)) return;
+  if (!finite_ || replica_->my_range(block).elements == 0) return;
   const TraceScope scope(*trace_, {.lane = TraceLane::kHost,
                                    .kind = "update",
                                    .of = "block",
                                    .index = static_cast<std::int64_t>(block)});
-  sums_[block] = sums_of_chunks(*ops_, gradients, chunks_of({0, gradients.elements()}),
-                                tensor_of(std::span(room_)));
+  sums_[block] = sums_of_mine(*replica_, *ops_, *mover_, block, tensor_of(std::span(room_)));
   finite_ = std::ranges::all_of(sums_[block], [](double sum) { return std::isfinite(sum); });
   if (finite_) update_mine(*replica_, *ops_, *mover_, block, *request_, 0);
   ops_->synchronize();

@@ -7,7 +7,32 @@
 
 namespace lockstep::parallel {
 
-void check(const OffloadOptions& offload, const ParallelOptions& options) {
+namespace {
+
+// Whoever adds up whole rows of gradients does so in memory.
+void check_filed_gradients(const ParallelOptions& options, const Crew& crew) {
+  if (options.reduction == Reduction::kTree && crew.most_micro_batches > 1) {
+    fail(ErrorCode::kUnsupported,
+         "offload.gradients = \"file\" saves nothing where parallel.reduction = \"tree\" keeps "
+         "sums of {} micro-batches in memory; use \"host\", or parallel.reduction = \"fast\"",
+         crew.most_micro_batches);
+  }
+  if (crew.workers == 1 || sharding_of(options, crew).gradients) return;
+  if (options.zero < 2) {
+    fail(ErrorCode::kUnsupported,
+         "at parallel.zero = {} {} workers add up whole rows of gradients in memory; with "
+         "parallel.zero = 2 or 3 each has its part in a file of its own, or use "
+         "offload.gradients = \"host\"",
+         options.zero, crew.workers);
+  }
+  fail(ErrorCode::kUnsupported,
+       "offload.gradients = \"file\" saves nothing where parallel.hold_gradients keeps whole rows "
+       "in memory; leave one of them out");
+}
+
+}  // namespace
+
+void check(const OffloadOptions& offload, const ParallelOptions& options, const Crew& crew) {
   const nn::Tiers& tiers = offload.tiers;
   if (!tiers.any()) return;
   if (options.strategy == StrategyKind::kParameterServer) {
@@ -16,24 +41,20 @@ void check(const OffloadOptions& offload, const ParallelOptions& options) {
          "states. Leave one of them out",
          name(options.strategy));
   }
-  for (const Tier tier : {tiers.gradients, tiers.activations}) {
-    if (tier != Tier::kFile) continue;
-    fail(ErrorCode::kUnsupported,
-         "the optimizer's states and parameters can lie in a file (offload.optimizer, "
-         "offload.parameters); use \"host\" for gradients and activations");
-  }
   if (tiers.parameters == Tier::kFile && tiers.optimizer != Tier::kFile) {
     fail(ErrorCode::kInvalidArgument,
          "offload.parameters = \"file\" goes with offload.optimizer = \"file\": an update writes "
          "both together");
   }
-  if (tiers.parameters == Tier::kFile && options.zero > 0) {
-    fail(
-        ErrorCode::kUnsupported,
-        "parameters that workers gather from each other (parallel.zero = {}) cannot lie in a file; "
-        "use offload.parameters = \"host\"",
-        options.zero);
+  if (tiers.parameters == Tier::kFile && crew.workers > 1 &&
+      (options.zero == 1 || options.zero == 2)) {
+    fail(ErrorCode::kUnsupported,
+         "at parallel.zero = {} every worker has all parameters in memory, where the others' come "
+         "to after an update; with parallel.zero = 3 each has its part in a file of its own, or "
+         "use offload.parameters = \"host\"",
+         options.zero);
   }
+  if (tiers.gradients == Tier::kFile) check_filed_gradients(options, crew);
   offload.file();
 }
 
@@ -59,12 +80,13 @@ void bind(Config& config, OffloadOptions& options) {
               "Where the optimizer's states lie and the update is computed: device, host (main "
               "memory), or file (in offload.folder; computed on the host).");
   config.bind("offload.gradients", options.tiers.gradients, kTierNames,
-              "Where gradients lie once a block's backward has made them.");
+              "Where gradients lie once a block's backward has made them: device, host, or file, "
+              "with several workers at parallel.zero = 2 and 3.");
   config.bind("offload.parameters", options.tiers.parameters, kTierNames,
               "Where the parameters lie that are computed with; they come to the device block by "
-              "block, parallel.most_gathered at once.");
+              "block, parallel.most_gathered at once. In a file with the optimizer's states.");
   config.bind("offload.activations", options.tiers.activations, kTierNames,
-              "Where blocks keep what their backward needs.");
+              "Where blocks keep what their backward needs: device, host or file.");
   config.bind("offload.folder", options.folder,
               "A folder on a fast disk for what lies in files; empty: in the run's folder.");
   config.bind("offload.overlap", options.tiers.overlaps,

@@ -24,48 +24,63 @@ void TierMover::start(nn::Replica& replica, Trace& trace) {
   back_.assign(plan.absences.size(), 0);
   stored_ = std::vector<std::atomic<Ticket>>(plan.flat.blocks());
   first_writers_ = first_writers(plan);
+  one_by_one_ = plan.tiers.has_files() && !plan.tiers.overlaps;
   if (plan.tiers.parameters == Tier::kFile) reader_.emplace(*replica.state_file());
 }
 
-TierMover::Ticket TierMover::copy(const Tensor& to, const Tensor& from, TraceLabel label) {
+TierMover::Ticket TierMover::push(TraceLabel label, std::size_t elements,
+                                  std::function<void()> move) {
   label.lane = TraceLane::kTiers;
-  label.elements = to.elements();
+  label.elements = elements;
   const std::lock_guard lock(pushing_);
-  thread_.push([this, to, from, label] {
+  thread_.push([this, label, move = std::move(move)] {
     const TraceScope scope(*trace_, label);
-    lockstep::copy(to, from);
+    move();
     return std::uint64_t{0};
   });
   return ++pushed_;
 }
 
+TierMover::Ticket TierMover::copy(const Tensor& to, const Tensor& from, TraceLabel label) {
+  return push(label, to.elements(), [to, from] { lockstep::copy(to, from); });
+}
+
+TierMover::Ticket TierMover::store_gradients(std::size_t block, const Tensor& from) {
+  return push(label_of("store", "gradients", block), from.elements(),
+              [this, block, from] { replica_->gradient_file()->store(block, from); });
+}
+
+TierMover::Ticket TierMover::fetch_gradients(std::size_t block, std::size_t first,
+                                             const Tensor& to) {
+  const std::size_t byte = first * size_of(to.dtype());
+  return push(label_of("fetch", "gradients", block), to.elements(),
+              [this, block, byte, to] { replica_->gradient_file()->fetch(block, byte, to); });
+}
+
+void TierMover::read_parameters(std::size_t block, const Tensor& to) {
+  reader_->forget();
+  std::int64_t done = 0;
+  reader_->read(replica_->filed_rows().size() - 1, replica_->my_range(block),
+                [&](const Tensor& some) {
+                  const auto count = static_cast<std::int64_t>(some.elements());
+                  lockstep::copy(to.slice(done, count), some);
+                  done += count;
+                });
+}
+
 TierMover::Ticket TierMover::fetch_parameters(std::size_t gather) {
   const std::size_t unit = replica_->plan().gathers[gather].unit;
-  const nn::FlatRange range = replica_->flat().range(unit);
   const Tensor to = replica_->gathered(gather);
-  TraceLabel label = label_of("fetch", "block", unit);
+  const TraceLabel label = label_of("fetch", "block", unit);
   if (!reader_) {
+    const nn::FlatRange range = replica_->flat().range(unit);
     const Tensor row = replica_->states().parameters;
     return copy(to,
                 row.slice(static_cast<std::int64_t>(range.first),
                           static_cast<std::int64_t>(range.elements)),
                 label);
   }
-  label.lane = TraceLane::kTiers;
-  label.elements = to.elements();
-  const std::lock_guard lock(pushing_);
-  thread_.push([this, to, range, label] {
-    const TraceScope scope(*trace_, label);
-    reader_->forget();
-    std::int64_t done = 0;
-    reader_->read(replica_->filed_rows().size() - 1, range, [&](const Tensor& some) {
-      const auto count = static_cast<std::int64_t>(some.elements());
-      lockstep::copy(to.slice(done, count), some);
-      done += count;
-    });
-    return std::uint64_t{0};
-  });
-  return ++pushed_;
+  return push(label, to.elements(), [this, unit, to] { read_parameters(unit, to); });
 }
 
 // What is pushed meanwhile makes it wait for more, which does no harm: tasks wait for nobody.
@@ -98,17 +113,39 @@ void TierMover::enter(std::size_t step) {
     if (plan.gathers[i].starts != at) continue;
     gathers_[i] = fetch_parameters(i);
   }
-  for (std::size_t i = 0; trains_ && i < plan.absences.size(); ++i) {
-    if (plan.absences[i].needed - 1 != at) continue;
-    const nn::Replica::AbsenceViews views = replica_->absence(i);
-    back_[i] = copy(views.after, views.away, {.kind = "fetch", .of = "activations"});
-  }
+  if (trains_) fetch_kept(at);
+  if (one_by_one_ && (reader_ || replica_->activation_file() != nullptr)) wait();
   for (std::size_t i = 0; moves_parameters_ && i < plan.gathers.size(); ++i) {
     if (plan.gathers[i].needed == at) wait_for(gathers_[i]);
   }
   for (std::size_t i = 0; trains_ && i < plan.absences.size(); ++i) {
     if (plan.absences[i].made + 2 == at) wait_for(left_[i]);
     if (plan.absences[i].needed == at) wait_for(back_[i]);
+  }
+}
+
+// All that comes from a file does so in one go.
+void TierMover::fetch_kept(int step) {
+  constexpr TraceLabel kLabel{.kind = "fetch", .of = "activations"};
+  const nn::MemoryPlan& plan = replica_->plan();
+  std::vector<io::StagedFile::Part> parts;
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < plan.absences.size(); ++i) {
+    if (plan.absences[i].needed - 1 != step) continue;
+    const nn::Replica::AbsenceViews views = replica_->absence(i);
+    if (replica_->activation_file() == nullptr) {
+      back_[i] = copy(views.after, views.away, kLabel);
+      continue;
+    }
+    parts.push_back({.item = plan.absences[i].away, .first = 0, .to = views.after});
+    bytes += views.after.bytes();
+  }
+  if (parts.empty()) return;
+  const Ticket ticket = push(kLabel, bytes, [this, parts = std::move(parts)] {
+    replica_->activation_file()->fetch(parts);
+  });
+  for (std::size_t i = 0; i < plan.absences.size(); ++i) {
+    if (plan.absences[i].needed - 1 == step) back_[i] = ticket;
   }
 }
 
@@ -122,8 +159,15 @@ void TierMover::after_forward(std::size_t block) {
     if (plan.absences[i].made != static_cast<int>(block)) continue;
     if (!std::exchange(synchronized, true)) replica_->ops().synchronize();
     const nn::Replica::AbsenceViews views = replica_->absence(i);
-    left_[i] = copy(views.away, views.before, {.kind = "store", .of = "activations"});
+    constexpr TraceLabel kLabel{.kind = "store", .of = "activations"};
+    left_[i] = replica_->activation_file() == nullptr
+                   ? copy(views.away, views.before, kLabel)
+                   : push(kLabel, views.before.bytes(),
+                          [this, item = plan.absences[i].away, from = views.before] {
+                            replica_->activation_file()->store(item, from);
+                          });
   }
+  if (one_by_one_ && replica_->activation_file() != nullptr) wait();
 }
 
 void TierMover::before_backward(std::size_t block) {
@@ -133,17 +177,19 @@ void TierMover::before_backward(std::size_t block) {
   // Gradients of the block before the last one had their memory until now.
   if (block + 2 < stored_.size()) wait_for(stored_[block + 2]);
   for (std::size_t unit = 0; unit < first_writers_.size(); ++unit) {
-    if (first_writers_[unit] == block) fetch_gradients(unit);
+    if (first_writers_[unit] == block) begin_gradients(unit);
   }
 }
 
-void TierMover::fetch_gradients(std::size_t block) {
+void TierMover::begin_gradients(std::size_t block) {
   const Tensor written = replica_->gradients_written(block);
   if (!ops::is_given(written)) return;
-  if (adds_) {
-    wait_for(copy(written, replica_->gradients_of(block), label_of("fetch", "gradients", block)));
-  } else {
+  if (!adds_) {
     fill_zero(written);
+  } else if (replica_->gradient_file() != nullptr) {
+    wait_for(fetch_gradients(block, 0, written));
+  } else {
+    wait_for(copy(written, replica_->gradients_of(block), label_of("fetch", "gradients", block)));
   }
 }
 
@@ -153,7 +199,10 @@ void TierMover::after_backward(std::size_t block) {
     if (ops::is_given(written)) {
       replica_->ops().synchronize();
       stored_[block] =
-          copy(replica_->gradients_of(block), written, label_of("store", "gradients", block));
+          replica_->gradient_file() != nullptr
+              ? store_gradients(block, written)
+              : copy(replica_->gradients_of(block), written, label_of("store", "gradients", block));
+      if (one_by_one_ && replica_->gradient_file() != nullptr) wait();
     }
   }
   if (block == 0) trains_ = false;

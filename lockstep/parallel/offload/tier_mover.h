@@ -8,11 +8,13 @@
 // "Fetch" brings a block's parameters, or what it kept, to the device; "store" takes gradients, or
 // what a block kept, away. A strategy hands on what it hears of blocks. Of parameters and gradients
 // the mover moves rows that are whole; those that workers share out a strategy gathers and adds up
-// anyway, from and to wherever they lie.
+// anyway, from and to wherever they lie. Files of activations and gradients are the mover's
+// thread's alone: what others want of them they ask it for.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -50,6 +52,16 @@ class TierMover : public nn::BlockListener {
   // Copies after everything that was pushed before; done when awaited. `label` outlives that, but
   // for its lane. Any thread.
   Ticket copy(const Tensor& to, const Tensor& from, TraceLabel label);
+  // The same to and from a file, of this worker's part of a block's gradients: all of it, and some
+  // from element `first` on.
+  Ticket store_gradients(std::size_t block, const Tensor& from);
+  Ticket fetch_gradients(std::size_t block, std::size_t first, const Tensor& to);
+  // This worker's part of a block's parameters, from a file, by the calling thread: that is always
+  // the same one.
+  void read_parameters(std::size_t block, const Tensor& to);
+  // What it read so.
+  io::TierTraffic filed_traffic() const { return reader_ ? reader_->traffic() : io::TierTraffic(); }
+
   void await(Ticket ticket);
   // For all, as the thread that computes.
   void wait() { wait_for(pushed_); }
@@ -59,9 +71,11 @@ class TierMover : public nn::BlockListener {
   bool has_work() const {
     return moves_parameters_ || moves_gradients_ || !replica_->plan().absences.empty();
   }
+  Ticket push(TraceLabel label, std::size_t elements, std::function<void()> move);
   void wait_for(Ticket ticket);
   void enter(std::size_t step);
-  void fetch_gradients(std::size_t block);
+  void fetch_kept(int step);
+  void begin_gradients(std::size_t block);
   Ticket fetch_parameters(std::size_t gather);
 
   nn::Replica* replica_ = nullptr;
@@ -69,7 +83,8 @@ class TierMover : public nn::BlockListener {
   bool moves_parameters_ = false;
   bool moves_gradients_ = false;
   bool adds_ = false;
-  bool trains_ = false;  // from the begin of a micro-batch to the end of its backward
+  bool trains_ = false;      // from the begin of a micro-batch to the end of its backward
+  bool one_by_one_ = false;  // what goes to a file or comes from it is waited for
 
   std::mutex pushing_;
   std::atomic<Ticket> pushed_ = 0;
@@ -78,7 +93,7 @@ class TierMover : public nn::BlockListener {
   std::vector<Ticket> back_;                 // the same
   std::vector<std::atomic<Ticket>> stored_;  // gradients of each block
   std::vector<std::size_t> first_writers_;   // of each block's gradients
-  std::optional<nn::RowReader> reader_;      // of parameters in a file; the thread's
+  std::optional<nn::RowReader> reader_;      // of parameters in a file
   CommunicationThread thread_;               // last, to end before what its tasks use
 };
 

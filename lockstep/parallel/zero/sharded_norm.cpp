@@ -5,6 +5,7 @@
 
 #include "lockstep/parallel/gathered.h"
 #include "lockstep/parallel/gradient_chunks.h"
+#include "lockstep/parallel/offload/gradient_reader.h"
 
 namespace lockstep::parallel {
 
@@ -81,25 +82,24 @@ class Sums {
 
 }  // namespace
 
-std::vector<double> ShardedNorm::numbers_of_mine(nn::Replica& replica) const {
+std::vector<double> ShardedNorm::numbers_of_mine(nn::Replica& replica, TierMover& mover) const {
   Sums sums(replica);
+  GradientReader reader(replica, replica.ops(), mover);
   for (const Piece& piece : pieces_[static_cast<std::size_t>(worker_)]) {
     const std::size_t first = piece.range.first - replica.my_range(piece.block).first;
-    const Tensor gradients = replica.mine(piece.block).gradients;
     const std::size_t step =
         piece.is_whole ? piece.range.elements : sums.most() * ops::SumOfSquares::kRun;
     for (std::size_t done = 0; done < piece.range.elements; done += step) {
       const std::size_t elements = std::min(step, piece.range.elements - done);
-      sums.add(gradients.slice(static_cast<std::int64_t>(first + done),
-                               static_cast<std::int64_t>(elements)),
+      sums.add(reader.read(piece.block, {first + done, elements}),
                piece.is_whole ? 1 : ops::run_count(elements));
     }
   }
   return sums.take();
 }
 
-double ShardedNorm::take(Communicator& world, nn::Replica& replica) const {
-  std::vector<double> mine = numbers_of_mine(replica);
+double ShardedNorm::take(Communicator& world, nn::Replica& replica, TierMover& mover) const {
+  std::vector<double> mine = numbers_of_mine(replica, mover);
   mine.resize(most_numbers_);
   const std::vector<double> all = gathered<double>(world, mine);
 

@@ -10,6 +10,7 @@
 
 #include "lockstep/comm/communicator.h"
 #include "lockstep/nn/replica.h"
+#include "lockstep/parallel/offload/tier_mover.h"
 
 namespace lockstep::parallel {
 
@@ -18,9 +19,9 @@ class ShardedNorm {
   ShardedNorm() = default;
   ShardedNorm(const nn::FlatParameters& flat, const nn::Shards& shards, int workers, int worker);
 
-  // Called by all workers, when mine(block).gradients are complete. Infinite or NaN where a
-  // gradient is.
-  double take(Communicator& world, nn::Replica& replica) const;
+  // Called by all workers, when everybody's parts are complete. Infinite or NaN where a gradient
+  // is.
+  double take(Communicator& world, nn::Replica& replica, TierMover& mover) const;
 
  private:
   // A worker's part of one chunk.
@@ -31,7 +32,7 @@ class ShardedNorm {
     bool is_whole = false;  // all of its chunk
     std::size_t numbers() const;
   };
-  std::vector<double> numbers_of_mine(nn::Replica& replica) const;
+  std::vector<double> numbers_of_mine(nn::Replica& replica, TierMover& mover) const;
   static std::vector<Piece> pieces_of(const nn::FlatParameters& flat, const nn::Shards& shards,
                                       int worker);
 

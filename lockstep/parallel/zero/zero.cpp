@@ -171,11 +171,21 @@ void Zero::clear_gradients(std::size_t block) {
   if (!ops::is_given(gradients)) return;
   fill_zero(gradients);
   if (micro_batch_ == 0) return;
+  const Tensor mine = part_in(block, gradients);
+  if (mine.elements() == 0) return;
+  if (replica_->gradient_file() != nullptr) {
+    mover_.await(mover_.fetch_gradients(block, 0, mine));
+  } else {
+    copy(mine, replica_->mine(block).gradients);
+  }
+}
+
+// This worker's part of a whole unit.
+Tensor Zero::part_in(std::size_t block, const Tensor& unit) const {
   const nn::FlatRange mine = replica_->my_range(block);
-  if (mine.elements == 0) return;
-  copy(gradients.slice(static_cast<std::int64_t>(mine.first - replica_->flat().range(block).first),
-                       static_cast<std::int64_t>(mine.elements)),
-       replica_->mine(block).gradients);
+  if (mine.elements == 0) return unit.slice(0, 0);
+  return unit.slice(static_cast<std::int64_t>(mine.first - replica_->flat().range(block).first),
+                    static_cast<std::int64_t>(mine.elements));
 }
 
 void Zero::after_backward(std::size_t block) {
@@ -225,14 +235,27 @@ std::uint64_t Zero::run_add_up(std::size_t block) {
   const Tensor gradients = replica_->gradients_of(block);
   TraceScope scope(trace(),
                    label(TraceLane::kCommunication, "reduce", block, gradients.elements()));
-  return scope.sent(exchange_->add_up(block, gradients, replica_->mine(block).gradients));
+  if (replica_->gradient_file() == nullptr) {
+    return scope.sent(exchange_->add_up(block, gradients, replica_->mine(block).gradients));
+  }
+  // What came before it has left for the file.
+  mover_.await(last_arrived_);
+  const Tensor mine = replica_->arriving_gradients(block);
+  const std::uint64_t sent = exchange_->add_up(block, gradients, mine);
+  if (mine.elements() > 0) last_arrived_ = mover_.store_gradients(block, mine);
+  return scope.sent(sent);
 }
 
 std::uint64_t Zero::run_gather(std::size_t gather) {
   const std::size_t block = replica_->plan().gathers[gather].unit;
   const Tensor whole = replica_->gathered(gather);
   TraceScope scope(trace(), label(TraceLane::kCommunication, "gather", block, whole.elements()));
-  return scope.sent(exchange_->gather(block, replica_->mine(block).parameters, whole));
+  Tensor mine = replica_->mine(block).parameters;
+  if (replica_->plan().tiers.parameters == Tier::kFile) {
+    mine = part_in(block, whole);
+    mover_.read_parameters(block, mine);
+  }
+  return scope.sent(exchange_->gather(block, mine, whole));
 }
 
 // Stages 1 and 2.
@@ -284,7 +307,7 @@ UpdateResult Zero::update(const UpdateRequest& request) {
   if (is_updated) early_.finish();
 
   UpdateResult result;
-  result.gradient_norm = norm_.take(world_, *replica_) / request.loss_scale;
+  result.gradient_norm = norm_.take(world_, *replica_, mover_) / request.loss_scale;
   result.skipped = !std::isfinite(result.gradient_norm);
   if (result.skipped) return result;
   {

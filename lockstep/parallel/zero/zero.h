@@ -76,6 +76,7 @@ class Zero : public Strategy {
   void prepare_backward(std::size_t block);
   void finish_backward(std::size_t block);
   void clear_gradients(std::size_t block);
+  Tensor part_in(std::size_t block, const Tensor& unit) const;
   void add_up(std::size_t block);
   void finish_tree(std::size_t block);
   bool completes() const;
@@ -109,6 +110,7 @@ class Zero : public Strategy {
   std::vector<Ticket> added_up_;  // of each block
   Ticket last_added_up_ = 0;
   TierMover mover_;
+  TierMover::Ticket last_arrived_ = 0;  // of gradients on their way to a file
   EarlyUpdate early_;
   CommunicationThread thread_;  // last, to end before what its tasks use
 };
