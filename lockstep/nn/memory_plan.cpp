@@ -133,6 +133,11 @@ class Planner {
     if (plan_.tiers.parameters == Tier::kFile) {
       staging.bytes += RowReader::bytes(file, file.rows.size() - 1);  // for what is gathered
     }
+    // A save reads what it holds beside the steps: all rows that are f32.
+    const bool saves = plan_.sharding.any() || plan_.sharding.worker == 0;
+    for (std::size_t row = 0; saves && row < file.rows.size(); ++row) {
+      if (file.rows[row] == DType::kF32) staging.bytes += RowReader::bytes(file, row);
+    }
     add(Tier::kFile, false, std::move(states));
     if (staging.bytes > 0) plan_.host_outside.push_back(std::move(staging));
   }
