@@ -58,7 +58,7 @@ bench::OffloadBench make_offload_bench(const BenchOffloadFlags& flags) {
   Config config;
   train::bind(config, bench.options);
   for (const std::string& setting : settings) config.set(setting);
-  parallel::check(bench.options.offload, bench.options.parallel);
+  check_bench_options(bench.options);
   bench.steps = flags.steps;
   return bench;
 }

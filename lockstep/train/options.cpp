@@ -196,6 +196,16 @@ int best_micro_batch(int sequences, int workers) {
 
 }  // namespace
 
+void check(const TrainOptions& options) {
+  parallel::check(options.parallel, options.batch.workers);
+  parallel::check(options.offload, options.parallel);
+  if (options.slow_rank >= options.batch.workers) {
+    fail(ErrorCode::kInvalidArgument,
+         "debug.slow_rank = {}, but the workers of this run are ranks 0 to {}", options.slow_rank,
+         options.batch.workers - 1);
+  }
+}
+
 BatchChoice solved(BatchChoice batch) {
   const auto refuse = [&](std::string_view what) {
     fail(ErrorCode::kInvalidArgument,

@@ -123,6 +123,10 @@ struct TrainOptions {
 // Declares the keys; `options` must outlive `config` and stay in place.
 void bind(Config& config, TrainOptions& options);
 
+// Throws what parallel::check() throws for settings that do not go together or with the number of
+// workers, and Error(kInvalidArgument) for a debug.slow_rank that is none of them.
+void check(const TrainOptions& options);
+
 // What follows from the options. shape_of() throws Error(kInvalidArgument) for a model that is not
 // named, or named and described, or whose sizes do not fit together, and Error(kUnsupported) for
 // the families that no plan::ModelShape describes (has_shape()); setup_of() throws for a sequence

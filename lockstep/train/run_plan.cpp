@@ -128,8 +128,13 @@ std::string with_more_workers(const TrainOptions& options, const Ops& ops) {
     const SmallerRun least = smallest_run(more, ops, 0);
     if (!fits(least, options.memory_limit, options.device_limit)) continue;
     const std::string how = settings(options, least);
-    return fmt::format("; on {} ranks with {} a worker takes {}", workers, how,
-                       exactly(least.bytes));
+    // Servers of their own come on top: `lockstep train --ranks` counts workers, too.
+    const int servers =
+        parallel::has_own_servers(options.parallel) ? options.parallel.server.servers : 0;
+    return fmt::format(
+        "; with {} workers{}{}{} each takes {}", workers,
+        servers > 0 ? fmt::format(" ({} ranks, with servers)", workers + servers) : "",
+        how.empty() ? "" : " and ", how, exactly(least.bytes));
   }
   return "";
 }

@@ -226,6 +226,12 @@ TEST_F(TrainRanks, WithSettingsThatCannotBeAreRefusedBeforeAnythingIsWritten) {
               HasSubstr("parallel.algorithm = \"ring\""));
   EXPECT_THAT(refusal("comm.emulate=fast"), HasSubstr("fast"));
   EXPECT_THAT(refusal("debug.slow_rank=9"), HasSubstr("ranks 0 to 1"));
+  for (const std::string choice : {"", " memory.auto=true", " train.recompute=auto"}) {
+    const std::string said = refusal("model.vocabulary=256 memory.limit=20KiB" + choice);
+    EXPECT_THAT(said, AllOf(HasSubstr("over memory.limit = 20 KiB"),
+                            HasSubstr("the least it can do with is")));
+    EXPECT_EQ(said.find("this run takes"), said.rfind("this run takes")) << "it is said once";
+  }
 }
 
 }  // namespace
