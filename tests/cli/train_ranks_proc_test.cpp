@@ -12,6 +12,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::Outcome;
 using testing::run_lockstep;
 using testing::shell;
@@ -206,6 +207,27 @@ TEST_F(TrainRanks, WithOtherSettingsAreNamedAndRefused) {
                             HasSubstr("train.seed = 1 at rank 0, but 9 at rank 1")));
   }
   EXPECT_FALSE(fs::exists(folder / "mismatch"));
+}
+
+// What the leader alone finds is said by it, and not as a rank that went away by the others.
+TEST_F(TrainRanks, HearWhatTheLeaderCannotBeginWith) {
+  const auto refusal = [&](const std::string& arguments) {
+    const Outcome outcome = run_lockstep("train " + arguments + " --ranks 3");
+    EXPECT_NE(outcome.exit_code, 0) << outcome.text;
+    EXPECT_THAT(outcome.text, Not(HasSubstr("has closed its communicator"))) << arguments;
+    return outcome.text;
+  };
+  std::ofstream(folder / "file") << "no folder";
+  EXPECT_THAT(refusal(settings("file", "train.steps=2")),
+              HasSubstr("cannot make the run's folder"));
+
+  const std::string run = settings("run", "train.steps=2 checkpoint.every=1");
+  ASSERT_EQ(run_lockstep("train " + run + " --ranks 2").exit_code, 0);
+  EXPECT_THAT(refusal(run + " run.resume=false"), HasSubstr("run.resume is false"));
+  for (const char* step : {"step-00000001", "step-00000002"}) {
+    fs::resize_file(folder / "run" / "checkpoints" / step / "states.safetensors", 100);
+  }
+  EXPECT_THAT(refusal(run + " train.steps=3"), HasSubstr("every checkpoint is damaged"));
 }
 
 TEST_F(TrainRanks, ThatCannotShareAStepAreRefused) {
