@@ -1,5 +1,6 @@
 #include "lockstep/cli/bench.h"
 
+#include "lockstep/base/error.h"
 #include "lockstep/cli/command.h"
 
 namespace lockstep::cli {
@@ -19,6 +20,14 @@ void add_bench(CLI::App& app, int& exit_code) {
   add_bench_zero(*bench, exit_code);
   add_bench_tokenize(*bench, exit_code);
   add_bench_offload(*bench, exit_code);
+}
+
+void check_bench_options(const train::TrainOptions& options) {
+  train::check(options);
+  if (!options.memory_auto) return;
+  fail(ErrorCode::kInvalidArgument,
+       "memory.auto chooses for a run; set what is to be timed (lockstep plan says what it would "
+       "choose)");
 }
 
 }  // namespace lockstep::cli

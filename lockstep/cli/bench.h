@@ -2,6 +2,7 @@
 #pragma once
 
 #include "lockstep/cli/command.h"
+#include "lockstep/train/options.h"
 
 namespace lockstep::cli {
 
@@ -17,5 +18,9 @@ void add_bench_data_parallel(CLI::App& bench, int& exit_code);
 void add_bench_zero(CLI::App& bench, int& exit_code);
 void add_bench_tokenize(CLI::App& bench, int& exit_code);
 void add_bench_offload(CLI::App& bench, int& exit_code);
+
+// Of a bench that trains by itself: throws for what a run would refuse, and for memory.auto, which
+// it does not choose by.
+void check_bench_options(const train::TrainOptions& options);
 
 }  // namespace lockstep::cli

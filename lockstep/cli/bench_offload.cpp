@@ -11,7 +11,6 @@
 #include "lockstep/cli/bench.h"
 #include "lockstep/cli/bench_peers.h"
 #include "lockstep/cli/text_table.h"
-#include "lockstep/train/run_plan.h"
 
 namespace lockstep::cli {
 namespace {
@@ -61,7 +60,7 @@ bench::OffloadBench make_offload_bench(const BenchOffloadFlags& flags) {
   Config config;
   train::bind(config, bench.options);
   for (const std::string& setting : settings) config.set(setting);
-  parallel::check(bench.options.offload, bench.options.parallel, train::crew_of(bench.options));
+  check_bench_options(bench.options);
   bench.steps = flags.steps;
   return bench;
 }

@@ -47,6 +47,7 @@ void read(train::TrainOptions& options, const std::vector<std::string>& settings
   Config config;
   train::bind(config, options);
   for (const std::string& setting : settings) config.set(setting);
+  check_bench_options(options);
 }
 
 bench::TrainBench make_bench(const TrainFlags& flags) {

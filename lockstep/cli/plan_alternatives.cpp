@@ -36,6 +36,24 @@ std::optional<Alternative> planned_so(TrainOptions options, int ranks, std::size
       .recomputed = plan.flops.recompute / (plan.flops.forward + plan.flops.backward)};
 }
 
+// At a stage of ZeRO, with what of ZeRO++ there is of it.
+parallel::ParallelOptions at_stage(parallel::ParallelOptions options, int zero) {
+  options.zero = zero;
+  if (zero > 0) options.strategy = parallel::StrategyKind::kDdp;
+  if (zero < 3) {
+    options.gather_weights = parallel::Exactness::kExact;
+    options.secondary = false;
+  }
+  if (zero == 0) options.reduce_gradients = parallel::Exactness::kExact;
+  return options;
+}
+
+std::string across_text(const std::optional<parallel::Traffic>& traffic) {
+  if (!traffic) return "?";
+  const auto across = traffic->total().across;
+  return across ? si(*across) : "?";
+}
+
 }  // namespace
 
 PlanParts parts_of(const nn::MemoryPlan& plan) {
@@ -62,14 +80,22 @@ std::optional<parallel::Traffic> traffic_of(const TrainOptions& options,
 
 Json json_of(const std::optional<parallel::Traffic>& traffic) {
   if (!traffic) return nullptr;
-  return {{"gradients", traffic->gradients},
-          {"parameters", traffic->parameters},
-          {"rows", traffic->rows},
-          {"total", traffic->total()}};
+  const auto across = [](const parallel::SentBytes& sent) {
+    return sent.across ? Json(*sent.across) : Json(nullptr);
+  };
+  const parallel::SentBytes total = traffic->total();
+  return {{"gradients", traffic->gradients.all},
+          {"parameters", traffic->parameters.all},
+          {"rows", traffic->rows.all},
+          {"total", total.all},
+          {"across",
+           {{"gradients", across(traffic->gradients)},
+            {"parameters", across(traffic->parameters)},
+            {"total", across(total)}}}};
 }
 
 std::vector<Alternative> plan_alternatives(const TrainOptions& planned, std::span<const int> ranks,
-                                           std::size_t budget, const Ops& ops) {
+                                           int machines, std::size_t budget, const Ops& ops) {
   using enum RecomputeChoice;
   std::vector<RecomputeChoice> modes{kNone, kSelective, kFull};
   if (budget > 0) modes.push_back(kAuto);
@@ -79,11 +105,10 @@ std::vector<Alternative> plan_alternatives(const TrainOptions& planned, std::spa
   options.recompute_of_blocks.clear();
   std::vector<Alternative> all;
   for (const int count : ranks) {
-    options.parallel.strategy = planned.parallel.strategy;
+    options.batch.workers = count;
     for (int zero = 0; zero < plan::kZeroStages; ++zero) {
-      options.parallel.zero = zero;
-      if (zero > 0) options.parallel.strategy = parallel::StrategyKind::kDdp;
-      options.batch.workers = parallel::workers_of(options.parallel, count);
+      options.parallel = at_stage(planned.parallel, zero);
+      options.parallel.machines = count > 1 ? machines : 1;
       for (const RecomputeChoice mode : modes) {
         options.recompute = mode;
         if (auto one = planned_so(options, count, budget, ops)) all.push_back(std::move(*one));
@@ -93,20 +118,26 @@ std::vector<Alternative> plan_alternatives(const TrainOptions& planned, std::spa
   return all;
 }
 
-std::string text(std::span<const Alternative> alternatives, std::size_t budget) {
-  TextTable table("rrlrrrrrrrrl");
-  table.row({"ranks", "zero", "recompute", "parameters", "gradients", "optimizer", "activations",
-             "buffers", "all", "sent", "FLOPs", budget > 0 ? "fits" : ""});
+std::string text(std::span<const Alternative> alternatives, int machines, std::size_t budget) {
+  TextTable table(machines > 1 ? "rrlrrrrrrrrrl" : "rrlrrrrrrrrl");
+  const auto add = [&](std::vector<std::string> cells, std::string across) {
+    if (machines > 1) cells.insert(cells.end() - 2, std::move(across));
+    table.row(std::move(cells));
+  };
+  add({"ranks", "zero", "recompute", "parameters", "gradients", "optimizer", "activations",
+       "buffers", "all", "sent", "FLOPs", budget > 0 ? "fits" : ""},
+      "across");
   for (const Alternative& each : alternatives) {
     const PlanParts& parts = each.parts;
-    table.row({fmt::to_string(each.ranks), fmt::to_string(each.zero),
-               std::string(name(each.recompute)), si(parts.parameters), si(parts.gradients),
-               si(parts.optimizer), si(parts.activations), si(parts.buffers), si(each.bytes),
-               each.traffic ? si(each.traffic->total()) : "?",
-               fmt::format("+{:.1f} %", 100 * each.recomputed), each.bytes <= budget ? "*" : ""});
+    add({fmt::to_string(each.ranks), fmt::to_string(each.zero), std::string(name(each.recompute)),
+         si(parts.parameters), si(parts.gradients), si(parts.optimizer), si(parts.activations),
+         si(parts.buffers), si(each.bytes), each.traffic ? si(each.traffic->total().all) : "?",
+         fmt::format("+{:.1f} %", 100 * each.recomputed), each.bytes <= budget ? "*" : ""},
+        across_text(each.traffic));
   }
   return fmt::format(
-      "\none worker by ranks, ZeRO stage and recomputation{}\n{}",
+      "\none worker by ranks, ZeRO stage and recomputation{}{}\n{}",
+      machines > 1 ? "; of what it sends, some goes across to other machines" : "",
       budget > 0 ? fmt::format("; * fits into {}", format_bytes(static_cast<double>(budget))) : "",
       table.text());
 }

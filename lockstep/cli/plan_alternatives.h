@@ -40,13 +40,14 @@ struct Alternative {
   double recomputed = 0;  // of the FLOPs of a step without it
 };
 
-// Each with the micro-batches of `planned` and as many of them; those whose settings go together.
+// Each with the micro-batches of `planned` and as many of them, on `machines` unless there is one
+// worker; those whose settings go together. ZeRO++ is left out at the stages that have none of it.
 // Where there is a budget also the cheapest recomputation that fits it ("auto").
 std::vector<Alternative> plan_alternatives(const train::TrainOptions& planned,
-                                           std::span<const int> ranks, std::size_t budget,
-                                           const Ops& ops);
+                                           std::span<const int> ranks, int machines,
+                                           std::size_t budget, const Ops& ops);
 
-std::string text(std::span<const Alternative> alternatives, std::size_t budget);
+std::string text(std::span<const Alternative> alternatives, int machines, std::size_t budget);
 nlohmann::ordered_json json_of(std::span<const Alternative> alternatives, std::size_t budget);
 
 }  // namespace lockstep::cli

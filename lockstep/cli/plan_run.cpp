@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -109,17 +110,30 @@ std::string flops_text(const TrainOptions& options, const MemoryPlan& plan) {
 std::string traffic_text(const TrainOptions& options, const MemoryPlan& plan) {
   if (options.batch.workers == 1) return "";
   const auto traffic = traffic_of(options, plan);
-  if (!traffic)
-    return "\nwhat a worker sends in a step, compressed, quantised or served, only the run tells\n";
-  TextTable table("lrr");
-  const auto row = [&](std::string part, std::uint64_t bytes) {
-    if (bytes > 0) table.row({std::move(part), si_bytes(bytes), format_count(bytes)});
+  if (!traffic) {
+    return "\nwhat a worker sends in a step, compressed or served, only the run tells\n";
+  }
+  TextTable table("lrrrr");
+  const int machines = options.parallel.machines;
+  if (machines > 1) table.row({"", "", "", "to its own machine", "to others"});
+  const auto row = [&](std::string part, const parallel::SentBytes& sent) {
+    if (sent.all == 0) return;
+    std::vector<std::string> cells{std::move(part), si_bytes(sent.all), format_count(sent.all), "",
+                                   ""};
+    if (machines > 1 && sent.across) {
+      cells[3] = format_count(sent.all - *sent.across);
+      cells[4] = format_count(*sent.across);
+    } else if (machines > 1) {
+      cells[3] = cells[4] = "by algorithm";
+    }
+    table.row(cells);
   };
   row("gradients", traffic->gradients);
   row("parameters", traffic->parameters);
   row("rows of the table", traffic->rows);
   row("all", traffic->total());
-  return "\na worker sends in a step\n" + table.text();
+  return fmt::format("\na worker sends in a step{}\n{}",
+                     machines > 1 ? fmt::format(", on {} machines", machines) : "", table.text());
 }
 
 std::string limit_text(std::string_view key, std::size_t limit, std::size_t bytes) {
@@ -204,9 +218,7 @@ void plan_run(const RunQuestion& question) {
   Config config;
   train::bind(config, run);
   read_run_arguments(config, run, question.arguments);
-  if (!question.ranks.empty()) {
-    run.train.batch.workers = parallel::workers_of(run.train.parallel, question.ranks.front());
-  }
+  if (!question.ranks.empty()) run.train.batch.workers = question.ranks.front();
   train::complete(run);
   train::settle_model(run);
   train::fill_from_data(run.train, run.data);
@@ -228,15 +240,17 @@ void plan_run(const RunQuestion& question) {
   const MemoryPlan plan = train::plan_run(options, *ops);
   std::vector<int> ranks = question.ranks;
   if (ranks.empty() && question.budget > 0) ranks = {options.batch.workers};
-  answer.alternatives = plan_alternatives(options, ranks, answer.budget, *ops);
+  const int machines = std::max(run.comm.hosts, 1);
+  answer.alternatives = plan_alternatives(options, ranks, machines, answer.budget, *ops);
   if (question.json) {
     fmt::print("{}", json_text(options, plan, *ops, answer));
   } else {
-    fmt::print("{}{}{}{}{}{}{}", heading(options, plan, *ops),
-               answer.chosen.empty() ? "" : fmt::format("memory.auto: {}\n", answer.chosen),
-               memory_text(plan), traffic_text(options, plan), flops_text(options, plan),
-               limits_text(options, plan),
-               answer.alternatives.empty() ? "" : text(answer.alternatives, answer.budget));
+    fmt::print(
+        "{}{}{}{}{}{}{}", heading(options, plan, *ops),
+        answer.chosen.empty() ? "" : fmt::format("memory.auto: {}\n", answer.chosen),
+        memory_text(plan), traffic_text(options, plan), flops_text(options, plan),
+        limits_text(options, plan),
+        answer.alternatives.empty() ? "" : text(answer.alternatives, machines, answer.budget));
   }
   std::fflush(stdout);
   const bool chooses = options.memory_auto || options.recompute == train::RecomputeChoice::kAuto;

@@ -20,6 +20,7 @@
 #include "lockstep/launch/variables.h"
 #include "lockstep/train/model_of_start.h"
 #include "lockstep/train/run.h"
+#include "lockstep/train/run_memory.h"
 
 namespace lockstep::cli {
 namespace {
@@ -153,6 +154,7 @@ int run_train(const std::vector<std::string>& arguments, const LaunchFlags& flag
     settings.options.train.batch.workers = workers;
     train::complete(settings.options);
     train::settle_model(settings.options);
+    train::check_memory_before(settings.options.train, settings.config);
     return threads ? exit_code_of(train_in_threads(arguments, ranks, settings.options.comm))
                    : train_in_processes(arguments, ranks, parallel, flags);
   }

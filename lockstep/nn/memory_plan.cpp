@@ -170,6 +170,11 @@ class Planner {
     if (with_parameters) {
       staging += RowReader::bytes(file, file.rows.size() - 1);  // for what is gathered
     }
+    // A save reads what it holds beside the steps: all rows that are f32.
+    const bool saves = plan_.sharding.any() || plan_.sharding.worker == 0;
+    for (std::size_t row = 0; saves && row < file.rows.size(); ++row) {
+      if (file.rows[row] == DType::kF32) staging += RowReader::bytes(file, row);
+    }
     add_file("states", with_parameters ? "states" : "optimizer", file.file_bytes(), staging);
   }
 

@@ -97,9 +97,12 @@ std::vector<Request> Ddp::memory(const ParallelOptions& options, const Crew& cre
 Traffic Ddp::traffic(const ParallelOptions& options, const Crew& crew, const nn::MemoryPlan& plan) {
   Traffic traffic;
   for (const Bucket& bucket : buckets_for(options, crew, plan)) {
-    traffic.gradients += bytes_to_send(bucket, plan.setup.gradient, crew.workers);
+    traffic.gradients.all += bytes_to_send(bucket, plan.setup.gradient, crew.workers);
   }
-  if (const auto rows = table_rows_for(options, crew, plan)) traffic.rows = rows->bytes_to_send();
+  if (const auto rows = table_rows_for(options, crew, plan)) {
+    traffic.rows.all = rows->bytes_to_send();
+  }
+  if (options.machines > 1) traffic.gradients.across.reset();
   return traffic;
 }
 

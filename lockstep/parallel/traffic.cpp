@@ -1,27 +1,35 @@
 #include "lockstep/parallel/traffic.h"
 
+#include <vector>
+
 #include "lockstep/parallel/ddp.h"
+#include "lockstep/parallel/zero/exchange.h"
 
 namespace lockstep::parallel {
 namespace {
 
-Traffic traffic_of_zero(const Crew& crew, const nn::MemoryPlan& plan) {
+Traffic traffic_of_zero(const ParallelOptions& options, const Crew& crew,
+                        const nn::MemoryPlan& plan) {
   const nn::Sharding& sharding = plan.sharding;
-  const auto n = static_cast<std::uint64_t>(crew.workers);
   const auto micro_batches = static_cast<std::uint64_t>(crew.most_micro_batches);
-  const auto others = [&](std::size_t block, DType dtype) {
-    return (n - 1) * plan.flat.range(block).elements * size_of(dtype) / n;
-  };
+  std::vector<UnitTraffic> units;
+  for (std::size_t unit = 0; unit < plan.flat.blocks(); ++unit) {
+    units.push_back(unit_traffic(options, crew, plan, unit));
+  }
   Traffic traffic;
-  for (std::size_t block = 0; block < plan.flat.blocks(); ++block) {
-    traffic.gradients +=
-        (sharding.gradients ? micro_batches : 1) * others(block, plan.setup.gradient);
-    if (!sharding.parameters) traffic.parameters += others(block, plan.setup.dtype);
+  for (const UnitTraffic& unit : units) {
+    traffic.gradients += (sharding.gradients ? micro_batches : 1) * unit.add_up;
+    if (!sharding.parameters) traffic.parameters += unit.gather;
   }
   // Else a block's parameters come from the host.
   if (!sharding.parameters) return traffic;
+  std::vector<bool> gathered(units.size());
   for (const nn::Gather& gather : plan.gathers) {
-    traffic.parameters += micro_batches * others(gather.unit, plan.setup.dtype);
+    const UnitTraffic& unit = units[gather.unit];
+    const bool again = gathered[gather.unit];
+    gathered[gather.unit] = true;
+    traffic.parameters += again ? micro_batches * unit.gather_again
+                                : unit.gather + (micro_batches - 1) * unit.gather_again;
   }
   return traffic;
 }
@@ -32,10 +40,11 @@ std::optional<Traffic> traffic_of(const ParallelOptions& options, const Crew& cr
                                   const nn::MemoryPlan& plan) {
   if (crew.workers == 1) return Traffic{};
   if (options.strategy == StrategyKind::kParameterServer ||
-      options.compression.compression != Compression::kNone || !zero_plus_plus(options).empty()) {
+      options.compression.compression != Compression::kNone) {
     return std::nullopt;
   }
-  return options.zero > 0 ? traffic_of_zero(crew, plan) : Ddp::traffic(options, crew, plan);
+  return options.zero > 0 ? traffic_of_zero(options, crew, plan)
+                          : Ddp::traffic(options, crew, plan);
 }
 
 }  // namespace lockstep::parallel

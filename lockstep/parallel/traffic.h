@@ -7,7 +7,9 @@
 //                                                                              block's, which stay
 //
 // P: elements of the row of parameters with its padding, in the type that each is sent in; A:
-// micro-batches of a worker. Of each a worker sends the (N-1)/N that are not its own.
+// micro-batches of a worker. Of each a worker sends the (N-1)/N that are not its own. ZeRO++ sends
+// less: each in the payloads of parallel/zero/part_wire.h, and with a secondary partition
+// parameters cross to other machines once a step.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +18,22 @@
 #include "lockstep/nn/memory_plan.h"
 #include "lockstep/parallel/footprint.h"
 #include "lockstep/parallel/options.h"
+#include "lockstep/parallel/sent_bytes.h"
 
 namespace lockstep::parallel {
 
 struct Traffic {
-  std::uint64_t gradients = 0;
-  std::uint64_t parameters = 0;
-  std::uint64_t rows = 0;  // of a table of tokens (parallel/table_rows.h)
+  SentBytes gradients;
+  SentBytes parameters;
+  SentBytes rows;  // of a table of tokens (parallel/table_rows.h)
 
-  std::uint64_t total() const { return gradients + parameters + rows; }
+  SentBytes total() const { return gradients + parameters + rows; }
 };
 
-// Of one of crew.workers; `plan` was made for them (parallel/footprint.h). On several machines it
-// is the same, by another way. Nothing where it is not known here: with parameter servers,
-// compressed gradients, and ZeRO++, which sends less.
+// Of one of crew.workers, on options.machines; `plan` was made for them (parallel/footprint.h). Of
+// a step between whose update and the last one nothing else was gathered, a validation or a sample:
+// what these brought to a secondary partition does not cross again. Nothing where it is not known
+// here: with parameter servers and compressed gradients.
 std::optional<Traffic> traffic_of(const ParallelOptions& options, const Crew& crew,
                                   const nn::MemoryPlan& plan);
 

@@ -159,7 +159,7 @@ StepCost step_cost(const TrainOptions& options, const Ops& ops) {
   StepCost cost;
   cost.recomputed = times * std::accumulate(again.begin(), again.end(), 0.0);
   cost.flops = times * (plan.flops.forward + plan.flops.backward) + cost.recomputed;
-  if (traffic) cost.sent = traffic->total();
+  if (traffic) cost.sent = traffic->total().all;
   cost.moved = bytes_moved(plan, times);
   cost.passed_over = times * 2 * static_cast<double>(plan.flat.elements()) *
                      static_cast<double>(size_of(setup.dtype) + size_of(setup.gradient));

@@ -196,6 +196,16 @@ int best_micro_batch(int sequences, int workers) {
 
 }  // namespace
 
+void check(const TrainOptions& options) {
+  parallel::check(options.parallel, options.batch.workers);
+  parallel::check(options.offload, options.parallel, crew_of(options));
+  if (options.slow_rank >= options.batch.workers) {
+    fail(ErrorCode::kInvalidArgument,
+         "debug.slow_rank = {}, but the workers of this run are ranks 0 to {}", options.slow_rank,
+         options.batch.workers - 1);
+  }
+}
+
 BatchChoice solved(BatchChoice batch) {
   const auto refuse = [&](std::string_view what) {
     fail(ErrorCode::kInvalidArgument,
@@ -362,6 +372,11 @@ nn::OptimizerState optimizer_state_of(const TrainOptions& options) {
 
 int threads_of(const TrainOptions& options) {
   return options.threads > 0 ? options.threads : CpuSet::of_this_thread().count();
+}
+
+parallel::Crew crew_of(const TrainOptions& options, int worker) {
+  const BatchChoice batch = solved(options.batch);
+  return {.workers = batch.workers, .worker = worker, .most_micro_batches = batch.accumulation};
 }
 
 DType dtype_of(plan::Precision precision) {

@@ -24,6 +24,7 @@
 #include "lockstep/optim/loss_scale.h"
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/optim/schedule.h"
+#include "lockstep/parallel/footprint.h"
 #include "lockstep/parallel/offload/options.h"
 #include "lockstep/parallel/options.h"
 #include "lockstep/parallel/strategy.h"
@@ -123,6 +124,10 @@ struct TrainOptions {
 // Declares the keys; `options` must outlive `config` and stay in place.
 void bind(Config& config, TrainOptions& options);
 
+// Throws what parallel::check() throws for settings that do not go together or with the number of
+// workers, and Error(kInvalidArgument) for a debug.slow_rank that is none of them.
+void check(const TrainOptions& options);
+
 // What follows from the options. shape_of() throws Error(kInvalidArgument) for a model that is not
 // named, or named and described, or whose sizes do not fit together, and Error(kUnsupported) for
 // the families that no plan::ModelShape describes (has_shape()); setup_of() throws for a sequence
@@ -135,6 +140,8 @@ nn::Model model_of(const TrainOptions& options);
 nn::Setup setup_of(const TrainOptions& options);
 nn::OptimizerState optimizer_state_of(const TrainOptions& options);
 int threads_of(const TrainOptions& options);
+// A worker among those of the run. Throws what solved() throws.
+parallel::Crew crew_of(const TrainOptions& options, int worker = 0);
 
 DType dtype_of(plan::Precision precision);
 

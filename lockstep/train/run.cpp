@@ -22,6 +22,7 @@
 #include "lockstep/train/run_folder.h"
 #include "lockstep/train/run_group.h"
 #include "lockstep/train/run_memory.h"
+#include "lockstep/train/run_plan.h"
 #include "lockstep/train/run_samples.h"
 #include "lockstep/train/run_saving.h"
 #include "lockstep/train/run_start.h"
@@ -58,7 +59,8 @@ class Run {
         ops_(make_cpu_ops(threads_of(options.train))),
         chosen_(settle_memory(options.train, config, *ops_, group)),
         strategy_(parallel::make_strategy(settled(job), world)),
-        trainer_(with_folder(options), *ops_, *strategy_),
+        own_trainer_(make_trainer()),
+        trainer_(*own_trainer_),
         source_(make_source(dataset_, trainer_.replica().setup().shape)),
         saving_({.options = options,
                  .config = config,
@@ -73,9 +75,11 @@ class Run {
     group_.check_data(fingerprint(*source_));
     check_prompt(options_, dataset_);
     resumed_ = saving_.start();
-    if (!folder_) return;
-    if (resumed_) changed_ = changed_settings(RunFolder::config_of(options_.dir), config_);
-    folder_->write_config(config_.resolved());
+    group_.together([&] {
+      if (!folder_) return;
+      if (resumed_) changed_ = changed_settings(RunFolder::config_of(options_.dir), config_);
+      folder_->write_config(config_.resolved());
+    });
   }
 
   RunOutcome go() {
@@ -108,7 +112,9 @@ class Run {
  private:
   // With `everybody`, servers included: none of them waits for longer than it may.
   Dataset open_data(RunGroup everybody) {
-    if (group_.leads()) folder_.emplace(options_.dir);
+    group_.together([&] {
+      if (group_.leads()) folder_.emplace(options_.dir);
+    });
     model_tokenizer_ = tokenizer_of_start(options_);
     Dataset dataset = open_shared_dataset(
         everybody, stop_, [&](std::string_view text) { audience_.notice(std::string(text)); },
@@ -128,6 +134,18 @@ class Run {
     job.options = options_.train.parallel;
     job.most_micro_batches = solved(options_.train.batch).accumulation;
     return job;
+  }
+
+  // What one worker has no room for all are told of. Limits come first: after them workers take
+  // memory that they share, and then what each has of its own.
+  std::unique_ptr<Trainer> make_trainer() {
+    const TrainOptions options = with_folder(options_);
+    group_.together([&] {
+      check_limit(options, plan_run(options, *ops_, group_.rank()), *ops_, group_.rank());
+    });
+    std::unique_ptr<Trainer> trainer;
+    group_.together([&] { trainer = std::make_unique<Trainer>(options, *ops_, *strategy_); });
+    return trainer;
   }
 
   std::unique_ptr<BatchSource> make_source(const Dataset& dataset,
@@ -363,7 +381,8 @@ class Run {
   std::unique_ptr<Ops> ops_;
   std::string chosen_;  // by the memory there is, for people
   std::unique_ptr<parallel::Strategy> strategy_;
-  Trainer trainer_;
+  std::unique_ptr<Trainer> own_trainer_;
+  Trainer& trainer_;
   std::unique_ptr<BatchSource> source_;
   RunSaving saving_;
   bool resumed_ = false;

@@ -99,4 +99,18 @@ std::string settle_memory(TrainOptions& options, const Config& config, const Ops
   return said;
 }
 
+void check_memory_before(const TrainOptions& options, const Config& config) {
+  const ModelChoice& model = options.model;
+  const bool is_known = !model.name.empty() || model.vocabulary > 0 || model.features > 0;
+  if (!is_known || (options.memory_limit == 0 && options.device_limit == 0)) return;
+  TrainOptions one = options;
+  if (one.threads == 0) one.threads = 1;
+  const auto ops = make_cpu_ops(one.threads);
+  if (one.memory_auto) {
+    one = choose_memory(one, open_settings(config), *ops, one.memory_limit).options;
+  }
+  settle_recompute(one, *ops, one.memory_limit);
+  check_limit(one, plan_run(one, *ops), *ops);
+}
+
 }  // namespace lockstep::train

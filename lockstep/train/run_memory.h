@@ -15,4 +15,9 @@ namespace lockstep::train {
 std::string settle_memory(TrainOptions& options, const Config& config, const Ops& ops,
                           RunGroup group);
 
+// Before ranks are started, so that it is said once and not by each of them: throws as
+// check_limit() (train/run_plan.h) does where worker 0 of `options` would be over a limit even with
+// one thread. Does nothing where there is no limit, or where the model is known only with its data.
+void check_memory_before(const TrainOptions& options, const Config& config);
+
 }  // namespace lockstep::train

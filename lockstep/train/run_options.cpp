@@ -7,7 +7,6 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/link_emulation.h"
 #include "lockstep/train/familiar_names.h"
-#include "lockstep/train/run_plan.h"
 
 namespace lockstep::train {
 
@@ -88,8 +87,7 @@ void complete(RunOptions& options) {
   if (options.comm.hosts > 1 && train.batch.workers > 1) {
     options.train.parallel.machines = options.comm.hosts;
   }
-  parallel::check(train.parallel, train.batch.workers);
-  parallel::check(train.offload, train.parallel, crew_of(train));
+  check(train);
   if (options.comm.hosts > 1 &&
       train.parallel.strategy == parallel::StrategyKind::kParameterServer) {
     fail(ErrorCode::kInvalidArgument,
@@ -97,11 +95,6 @@ void complete(RunOptions& options) {
          "knows nothing of them. Leave one of them out");
   }
   if (!options.comm.emulate.empty()) parse_link_emulation(options.comm.emulate);
-  if (train.slow_rank >= train.batch.workers) {
-    fail(ErrorCode::kInvalidArgument,
-         "debug.slow_rank = {}, but the workers of this run are ranks 0 to {}", train.slow_rank,
-         train.batch.workers - 1);
-  }
   // What a step is stays, what a worker does of it follows from how many there are.
   BatchChoice& batch = options.train.batch;
   const BatchChoice all = solved(batch);

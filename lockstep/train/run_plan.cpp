@@ -128,8 +128,13 @@ std::string with_more_workers(const TrainOptions& options, const Ops& ops) {
     const SmallerRun least = smallest_run(more, ops, 0);
     if (!fits(least, options.memory_limit, options.device_limit)) continue;
     const std::string how = settings(options, least);
-    return fmt::format("; on {} ranks with {} a worker takes {}", workers, how,
-                       exactly(least.bytes));
+    // Servers of their own come on top: `lockstep train --ranks` counts workers, too.
+    const int servers =
+        parallel::has_own_servers(options.parallel) ? options.parallel.server.servers : 0;
+    return fmt::format(
+        "; with {} workers{}{}{} each takes {}", workers,
+        servers > 0 ? fmt::format(" ({} ranks, with servers)", workers + servers) : "",
+        how.empty() ? "" : " and ", how, exactly(least.bytes));
   }
   return "";
 }
@@ -154,8 +159,7 @@ std::string classes_of(std::span<const GroupBytes> classes) {
 
 bool goes_together(const TrainOptions& options) {
   try {
-    parallel::check(options.parallel, options.batch.workers);
-    parallel::check(options.offload, options.parallel, crew_of(options));
+    check(options);
   } catch (const Error&) {
     return false;
   }
@@ -188,11 +192,6 @@ std::vector<nn::Tiers> tier_choices(const TrainOptions& options) {
     choices.push_back(more);
   }
   return choices;
-}
-
-parallel::Crew crew_of(const TrainOptions& options, int worker) {
-  const BatchChoice batch = solved(options.batch);
-  return {.workers = batch.workers, .worker = worker, .most_micro_batches = batch.accumulation};
 }
 
 nn::MemoryPlan plan_run(const TrainOptions& options, const Ops& ops, int worker) {

@@ -6,13 +6,9 @@
 #include <vector>
 
 #include "lockstep/nn/memory_plan.h"
-#include "lockstep/parallel/footprint.h"
 #include "lockstep/train/options.h"
 
 namespace lockstep::train {
-
-// A worker among those of the run. Throws what solved() throws.
-parallel::Crew crew_of(const TrainOptions& options, int worker = 0);
 
 // Lays out every byte that one of options.batch.workers of such a run allocates, what its strategy
 // takes included. Needs an Ops for what its operations ask for, but no memory. Throws what

@@ -24,7 +24,9 @@ bool RunSaving::start() {
   if (shares_states()) {
     state = restore(parts_.group);
   } else {
-    if (parts_.group.leads()) state = restore(RunGroup(nullptr));
+    parts_.group.together([&] {
+      if (parts_.group.leads()) state = restore(RunGroup(nullptr));
+    });
     state = parts_.group.from_leader(state);
   }
   if (state) parts_.trainer.set_state(*state);

@@ -113,6 +113,12 @@ TEST_F(BenchTrain, RefusesWithASentence) {
                {"--precision f64", "precision must be one of"},
                {"--set model.layer=3", "did you mean model.layers?"},
                {"--set memory.limit=1KiB", "over memory.limit"},
+               {"--set memory.auto=true", "memory.auto chooses for a run"},
+               {"--set offload.parameters=file", "goes with offload.optimizer = \"file\""},
+               {"--set offload.optimizer=file --set offload.bandwidth=fast", "offload.bandwidth"},
+               {"--set parallel.strategy=parameter_server --set offload.optimizer=host",
+                "servers hold the states"},
+               {"--set parallel.secondary=true", "Set parallel.zero = 3"},
                {"--json /nowhere/out.json", "cannot write /nowhere/out.json"},
                {"--steps 0", "--steps"}};
   for (const auto& one : cases) {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "tests/cli/train_command.h"
@@ -18,6 +19,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::Outcome;
 using testing::run_lockstep;
 namespace fs = std::filesystem;
@@ -155,6 +157,24 @@ TEST_F(TrainFileTier, IsRefusedByADiskThatIsTooSmallBeforeItBegins) {
     EXPECT_THAT(run.text, AllOf(HasSubstr("need a file of"), HasSubstr("free there"),
                                 HasSubstr("No space left"), HasSubstr("offload.folder")));
   }
+}
+
+TEST_F(TrainFileTier, IsRefusedAtAllRanksWhereOneFindsNoRoom) {
+  const std::string run =
+      settings("shared", "train.steps=2 parallel.zero=1 offload.optimizer=file offload.folder=" +
+                             (folder / "disk").string());
+  const auto plan = nlohmann::json::parse(run_lockstep("plan " + run + " --ranks 3 --json").text);
+  const auto room = plan["file_bytes"].get<std::size_t>() * 3 / 2;
+  if (::mount("tmpfs", (folder / "disk").c_str(), "tmpfs", 0,
+              ("size=" + std::to_string(room)).c_str()) != 0) {
+    GTEST_SKIP() << "no right to mount a small file system";
+  }
+  const Outcome outcome = run_lockstep("train " + run + " --ranks 3");
+  EXPECT_EQ(::umount2((folder / "disk").c_str(), MNT_DETACH), 0);
+  EXPECT_NE(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.text, AllOf(HasSubstr("need a file of"), HasSubstr("No space left"),
+                                  Not(HasSubstr("has closed its communicator"))));
+  EXPECT_FALSE(fs::exists(folder / "shared" / "checkpoints" / "step-00000001"));
 }
 
 }  // namespace

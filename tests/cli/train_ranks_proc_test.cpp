@@ -12,6 +12,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::Outcome;
 using testing::run_lockstep;
 using testing::shell;
@@ -208,6 +209,27 @@ TEST_F(TrainRanks, WithOtherSettingsAreNamedAndRefused) {
   EXPECT_FALSE(fs::exists(folder / "mismatch"));
 }
 
+// What the leader alone finds is said by it, and not as a rank that went away by the others.
+TEST_F(TrainRanks, HearWhatTheLeaderCannotBeginWith) {
+  const auto refusal = [&](const std::string& arguments) {
+    const Outcome outcome = run_lockstep("train " + arguments + " --ranks 3");
+    EXPECT_NE(outcome.exit_code, 0) << outcome.text;
+    EXPECT_THAT(outcome.text, Not(HasSubstr("has closed its communicator"))) << arguments;
+    return outcome.text;
+  };
+  std::ofstream(folder / "file") << "no folder";
+  EXPECT_THAT(refusal(settings("file", "train.steps=2")),
+              HasSubstr("cannot make the run's folder"));
+
+  const std::string run = settings("run", "train.steps=2 checkpoint.every=1");
+  ASSERT_EQ(run_lockstep("train " + run + " --ranks 2").exit_code, 0);
+  EXPECT_THAT(refusal(run + " run.resume=false"), HasSubstr("run.resume is false"));
+  for (const char* step : {"step-00000001", "step-00000002"}) {
+    fs::resize_file(folder / "run" / "checkpoints" / step / "states.safetensors", 100);
+  }
+  EXPECT_THAT(refusal(run + " train.steps=3"), HasSubstr("every checkpoint is damaged"));
+}
+
 TEST_F(TrainRanks, ThatCannotShareAStepAreRefused) {
   EXPECT_THAT(run_lockstep("train " + settings("many") + " --ranks 5").text,
               AllOf(HasSubstr("train.batch = 4"), HasSubstr("5 ranks")));
@@ -226,6 +248,12 @@ TEST_F(TrainRanks, WithSettingsThatCannotBeAreRefusedBeforeAnythingIsWritten) {
               HasSubstr("parallel.algorithm = \"ring\""));
   EXPECT_THAT(refusal("comm.emulate=fast"), HasSubstr("fast"));
   EXPECT_THAT(refusal("debug.slow_rank=9"), HasSubstr("ranks 0 to 1"));
+  for (const std::string choice : {"", " memory.auto=true", " train.recompute=auto"}) {
+    const std::string said = refusal("model.vocabulary=256 memory.limit=20KiB" + choice);
+    EXPECT_THAT(said, AllOf(HasSubstr("over memory.limit = 20 KiB"),
+                            HasSubstr("the least it can do with is")));
+    EXPECT_EQ(said.find("this run takes"), said.rfind("this run takes")) << "it is said once";
+  }
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::Outcome;
 using testing::shell;
@@ -204,7 +205,7 @@ TEST_F(PlanOfARun, ComparesStagesOfZeroForItsWorkers) {
   EXPECT_EQ(squeezed["alternatives"].size(), 3u) << "compression does not go with ZeRO";
   const auto served =
       run_json(path_ + " parallel.strategy=parameter_server parallel.server_place=own --ranks 4");
-  EXPECT_EQ(served["ranks"], 3);
+  EXPECT_EQ(served["ranks"], 4) << "workers, as with train --ranks";
   EXPECT_EQ(served["alternatives"][1]["bytes"], served["bytes"]) << "that of its own workers";
 }
 
@@ -230,6 +231,28 @@ TEST_F(PlanOfARun, TellsPartsTrafficAndWhatFitsABudgetForEveryAlternative) {
   EXPECT_EQ(plan["sent"]["total"], plan["alternatives"][1]["sent"]["total"]);
   EXPECT_EQ(plan["fits"], false);
   EXPECT_EQ(run(path_ + " --ranks 2 --budget 1MB").exit_code, 0) << "a question, no limit";
+}
+
+TEST_F(PlanOfARun, TellsWhatCrossesBetweenMachinesWithZeroPlusPlus) {
+  const std::string plain = path_ + " train.precision=bf16 comm.hosts=2 parallel.zero=3 ";
+  const std::string plus_plus =
+      plain +
+      "parallel.gather_weights=int8 parallel.secondary=true parallel.reduce_gradients=int4 ";
+  const auto all = run_json(plain + "--ranks 1,4")["alternatives"];
+  EXPECT_EQ(all[0]["sent"]["across"]["total"], 0) << "one worker";
+  EXPECT_EQ(all[12]["sent"]["across"]["total"], nullptr) << "an all-reduce of some algorithm";
+  EXPECT_EQ(all.back()["ranks"], 4);
+  const auto plan = run_json(plus_plus + "--ranks 4");
+  ASSERT_EQ(plan["alternatives"].size(), 4u * 3) << "what is not of a stage is left out there";
+  EXPECT_EQ(plan["sent"]["across"], plan["alternatives"].back()["sent"]["across"]);
+  const auto across = [](const nlohmann::json& one) {
+    return one["sent"]["across"]["total"].get<double>();
+  };
+  EXPECT_GT(across(plan), 0);
+  EXPECT_LE(across(plan), 0.3 * across(all.back())) << "blocks of 128 do not fill small parts";
+  EXPECT_THAT(run(plus_plus + "--ranks 4").text,
+              AllOf(HasSubstr("a worker sends in a step, on 2 machines"),
+                    HasSubstr("to its own machine  to others"), HasSubstr("  across  ")));
 }
 
 TEST_F(PlanOfARun, ChoosesWhatFitsAndTellsIt) {

@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/scratch_folder.h"
+#include "lockstep/tensor/device_memory.h"
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/run_plan.h"
 #include "tests/train/thread_workers.h"
@@ -170,6 +171,32 @@ TEST_F(FileTier, TheFileHasWhatThePlanSays) {
   const nn::MemoryPlan whole = plan_run(options_of(), *ops);
   EXPECT_EQ(plan.bytes(Tier::kDevice) + 12 * plan.flat.elements(), whole.bytes(Tier::kDevice));
   EXPECT_GE(plan.bytes(Tier::kHost), plan.state_file.staging_bytes());
+}
+
+// By the allocator's own count: a save reads the file with memory that was planned for it.
+TEST_F(FileTier, WithASaveTakesTheMemoryThatWasPlanned) {
+  for (const auto precision : {plan::Precision::kBf16, plan::Precision::kF32}) {
+    for (const bool all : {false, true}) {
+      TrainOptions options = options_of();
+      options.precision = precision;
+      options.model.vocabulary = 9001;
+      options.model.hidden = 64;
+      options.batch = {.sequence = kTokens, .sequences = 1, .micro = 1};
+      options.parallel.reduction = Reduction::kFast;
+      const auto ops = make_cpu_ops(1);
+      const std::size_t before = memory_in_use({});
+      reset_peak_memory({});
+      Trainer trainer(all ? all_filed(options) : filed(options), *ops);
+      trainer.start();
+      Result result;
+      steps(trainer, 1, result);
+      const nn::MemoryPlan& plan = trainer.replica().plan();
+      EXPECT_LT(peak_memory({}) - before, plan.bytes());
+      CheckpointFolder(scratch_.path() / "run")
+          .save(trainer.replica(), {.state = trainer.state(), .config = "", .tokenizer = ""}, {});
+      EXPECT_EQ(peak_memory({}) - before, plan.bytes());
+    }
+  }
 }
 
 TEST_F(FileTier, ACheckpointGoesOnInAnyTierAndAtAnyStage) {

@@ -119,6 +119,29 @@ TEST_F(RunPlan, WhereNothingFitsTheLeastIsTold) {
       HasSubstr("train.recompute = \"full\", train.micro_batch = 1 and train.accumulation = 16"));
 }
 
+TEST_F(RunPlan, MoreWorkersAreToldAsWorkersAndServersOfTheirOwnBesideThem) {
+  TrainOptions least = small();
+  least.recompute = Recompute::kFull;
+  least.gradients = GradientChoice::kCompute;
+  least.batch = {.sequence = 256, .sequences = 16, .micro = 1, .workers = 4};
+  least.parallel.zero = 3;
+  EXPECT_THAT(refusal(small(), bytes(least)),
+              HasSubstr("; with 4 workers and parallel.zero = 3, train.recompute = \"full\""));
+
+  // A tree's sums of a worker's own micro-batches are fewer where more workers share a step.
+  TrainOptions served = small();
+  served.batch.workers = 2;
+  served.parallel.strategy = parallel::StrategyKind::kParameterServer;
+  served.parallel.server.place = parallel::ServerPlace::kOwn;
+  served.parallel.server.servers = 3;
+  served.parallel.reduction = parallel::Reduction::kTree;
+  least = served;
+  least.recompute = Recompute::kFull;
+  least.batch = {.sequence = 256, .sequences = 32, .micro = 1, .workers = 8};
+  EXPECT_THAT(refusal(served, bytes(least)),
+              HasSubstr("; with 8 workers (11 ranks, with servers) and train.recompute"));
+}
+
 TEST_F(RunPlan, AnOverlargeRunIsRefusedBeforeItTakesMemory) {
   TrainOptions options = small();
   options.memory_limit = 1 << 20;

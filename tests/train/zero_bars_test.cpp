@@ -5,6 +5,7 @@
 
 #include <mutex>
 
+#include "lockstep/base/scratch_folder.h"
 #include "lockstep/parallel/traffic.h"
 #include "lockstep/tensor/device_memory.h"
 #include "lockstep/train/memory_choice.h"
@@ -72,10 +73,18 @@ std::size_t middle_budget(TrainOptions options) {
 constexpr RecomputeChoice kEveryRecompute[] = {RecomputeChoice::kNone, RecomputeChoice::kSelective,
                                                RecomputeChoice::kFull, RecomputeChoice::kAuto};
 
-TEST(ZeroBars, FiftyStepsAreTheSameBitsWhateverIsSharedOutOrDoneAgain) {
+constexpr nn::Tiers kEveryTiers[] = {{},
+                                     {.optimizer = Tier::kHost,
+                                      .gradients = Tier::kHost,
+                                      .parameters = Tier::kHost,
+                                      .activations = Tier::kHost},
+                                     {.optimizer = Tier::kFile}};
+
+TEST(ZeroBars, FiftyStepsAreTheSameBitsWhateverIsSharedOutMovedOrDoneAgain) {
+  const ScratchFolder scratch;
   const std::vector<double> alone = train(tree_options(), 1, kSteps).losses;
   EXPECT_LT(alone.back(), alone.front());
-  std::size_t turn = 0;  // every recomputation comes to every stage
+  std::size_t turn = 0;  // every recomputation and every tier comes to every stage
   for (const int workers : {1, 2, 4, 8}) {
     for (int stage = 0; stage <= 3; ++stage) {
       if (workers == 1 && stage > 0) continue;
@@ -84,7 +93,9 @@ TEST(ZeroBars, FiftyStepsAreTheSameBitsWhateverIsSharedOutOrDoneAgain) {
         TrainOptions options = tree_options();
         options.parallel.zero = stage;
         options.parallel.partition = partition;
-        options.recompute = kEveryRecompute[turn++ % std::size(kEveryRecompute)];
+        options.recompute = kEveryRecompute[turn % std::size(kEveryRecompute)];
+        options.offload.tiers = kEveryTiers[turn++ % std::size(kEveryTiers)];
+        options.offload.folder = scratch.path().string();
         if (options.recompute == RecomputeChoice::kAuto) {
           TrainOptions planned = options;
           planned.batch.workers = workers;
@@ -92,7 +103,8 @@ TEST(ZeroBars, FiftyStepsAreTheSameBitsWhateverIsSharedOutOrDoneAgain) {
         }
         const Trained trained = train(options, workers, kSteps);
         EXPECT_EQ(trained.losses, alone)
-            << workers << " workers, stage " << stage << ", " << name(options.recompute);
+            << workers << " workers, stage " << stage << ", " << name(options.recompute)
+            << ", optimizer on " << name(options.offload.tiers.optimizer);
       }
     }
   }
@@ -130,7 +142,7 @@ TEST(ZeroBars, APlanKnowsWhatEveryWorkerSends) {
             {.workers = way.workers, .most_micro_batches = solved(options.batch).accumulation},
             plan_run(options, *ops));
         ASSERT_TRUE(planned);
-        EXPECT_THAT(train(options, way.workers, 2).sent, ::testing::Each(planned->total()))
+        EXPECT_THAT(train(options, way.workers, 2).sent, ::testing::Each(planned->total().all))
             << way.workers << " workers, stage " << stage;
       }
     }

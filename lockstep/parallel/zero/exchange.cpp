@@ -15,6 +15,13 @@ bool goes_by_machines(const ParallelOptions& options, int machines) {
   return machines > 1 || options.gather_weights != Exactness::kExact;
 }
 
+// Of a plan; nothing: all workers at once.
+std::optional<MachineGrid> planned_grid(const ParallelOptions& options, const Crew& crew) {
+  const bool is_even = crew.workers % options.machines == 0;
+  if (!is_even || !goes_by_machines(options, options.machines)) return std::nullopt;
+  return MachineGrid{.machines = options.machines, .places = crew.workers / options.machines};
+}
+
 }  // namespace
 
 std::unique_ptr<Exchange> make_exchange(Communicator& world, const ParallelOptions& options) {
@@ -33,10 +40,15 @@ std::unique_ptr<Exchange> make_exchange(Communicator& world, const ParallelOptio
 
 std::vector<Request> exchange_memory(const ParallelOptions& options, const Crew& crew,
                                      const nn::MemoryPlan& plan) {
-  const bool is_even = crew.workers % options.machines == 0;
-  if (!is_even || !goes_by_machines(options, options.machines)) return {};
-  return MachineExchange::memory(
-      options, {.machines = options.machines, .places = crew.workers / options.machines}, plan);
+  const auto grid = planned_grid(options, crew);
+  return grid ? MachineExchange::memory(options, *grid, plan) : std::vector<Request>();
+}
+
+UnitTraffic unit_traffic(const ParallelOptions& options, const Crew& crew,
+                         const nn::MemoryPlan& plan, std::size_t unit) {
+  const auto grid = planned_grid(options, crew);
+  return grid ? MachineExchange::traffic(options, *grid, plan, unit)
+              : FlatExchange::traffic(options, crew.workers, plan, unit);
 }
 
 }  // namespace lockstep::parallel

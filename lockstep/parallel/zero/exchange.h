@@ -15,6 +15,7 @@
 #include "lockstep/nn/memory_plan.h"
 #include "lockstep/parallel/footprint.h"
 #include "lockstep/parallel/options.h"
+#include "lockstep/parallel/sent_bytes.h"
 
 namespace lockstep::parallel {
 
@@ -52,6 +53,15 @@ std::unique_ptr<Exchange> make_exchange(Communicator& world, const ParallelOptio
 inline constexpr const char* kSecondaryGroup = "secondary";
 std::vector<Request> exchange_memory(const ParallelOptions& options, const Crew& crew,
                                      const nn::MemoryPlan& plan);
+
+// What a worker sends for a unit, before there are any workers.
+struct UnitTraffic {
+  SentBytes gather;
+  SentBytes gather_again;  // while parameters are what they were
+  SentBytes add_up;
+};
+UnitTraffic unit_traffic(const ParallelOptions& options, const Crew& crew,
+                         const nn::MemoryPlan& plan, std::size_t unit);
 
 inline Data data_of(const Tensor& tensor) {
   return {tensor.data(), tensor.elements(), tensor.dtype()};

@@ -1,15 +1,34 @@
 #include "lockstep/parallel/zero/flat_exchange.h"
 
 namespace lockstep::parallel {
+namespace {
+
+// What is not one's own part.
+std::uint64_t bytes_of_others(int workers, std::size_t elements, DType dtype) {
+  const auto n = static_cast<std::uint64_t>(workers);
+  return (n - 1) * elements * size_of(dtype) / n;
+}
+
+}  // namespace
 
 FlatExchange::FlatExchange(Communicator& world, const ParallelOptions& options)
     : group_(world.split(0, world.rank())),
       whole_blocks_(options.partition == nn::Partition::kLayer),
       tree_(options.reduction == Reduction::kTree) {}
 
+UnitTraffic FlatExchange::traffic(const ParallelOptions& options, int workers,
+                                  const nn::MemoryPlan& plan, std::size_t unit) {
+  const auto sent = [&](DType dtype) {
+    SentBytes bytes{.all = bytes_of_others(workers, plan.flat.range(unit).elements, dtype)};
+    if (options.machines > 1) bytes.across.reset();
+    return bytes;
+  };
+  const SentBytes gather = sent(plan.setup.dtype);
+  return {.gather = gather, .gather_again = gather, .add_up = sent(plan.setup.gradient)};
+}
+
 std::uint64_t FlatExchange::bytes_sent(const Tensor& whole) const {
-  const auto n = static_cast<std::uint64_t>(group_->size());
-  return (n - 1) * whole.elements() * size_of(whole.dtype()) / n;
+  return bytes_of_others(group_->size(), whole.elements(), whole.dtype());
 }
 
 std::uint64_t FlatExchange::gather(std::size_t unit, const Tensor& mine, const Tensor& whole) {

@@ -12,6 +12,9 @@ class FlatExchange : public Exchange {
  public:
   FlatExchange(Communicator& world, const ParallelOptions& options);
 
+  static UnitTraffic traffic(const ParallelOptions& options, int workers,
+                             const nn::MemoryPlan& plan, std::size_t unit);
+
   SymmetricBuffer allocate(std::size_t bytes) override { return group_->allocate(bytes); }
   void start(const nn::MemoryPlan& plan) override { shards_ = plan.shards; }
   std::uint64_t gather(std::size_t unit, const Tensor& mine, const Tensor& whole) override;

@@ -77,6 +77,26 @@ std::vector<std::size_t> secondary_firsts(const ParallelOptions& options, const 
   return firsts;
 }
 
+// A worker sends its part, or its sums, to as many as there are other machines, and what its lane
+// has to the others of its machine. In `inside` and `across` they are written as these say.
+SentBytes sent_of_part(const MachineGrid& grid, std::size_t inside, std::size_t across) {
+  const auto machines = static_cast<std::uint64_t>(grid.machines);
+  const auto places = static_cast<std::uint64_t>(grid.places);
+  const std::uint64_t crosses = (machines - 1) * across;
+  return {.all = (places - 1) * machines * inside + crosses, .across = crosses};
+}
+
+SentBytes sent_to_gather(const MachineGrid& grid, const PartWire& weights, std::size_t part,
+                         bool crosses) {
+  const std::size_t each = weights.bytes(part);
+  return sent_of_part(grid, each, crosses ? each : 0);
+}
+
+SentBytes sent_to_add_up(const MachineGrid& grid, const PartWire& gradients, DType dtype,
+                         std::size_t part) {
+  return sent_of_part(grid, part * size_of(dtype), gradients.bytes(part));
+}
+
 Tensor slice(const Tensor& whole, std::size_t first, std::size_t elements) {
   return whole.slice(static_cast<std::int64_t>(first), static_cast<std::int64_t>(elements));
 }
@@ -95,6 +115,21 @@ std::vector<Request> MachineExchange::memory(const ParallelOptions& options,
         {.name = "secondary partition", .group = kSecondaryGroup, .bytes = firsts.back()});
   }
   return requests;
+}
+
+UnitTraffic MachineExchange::traffic(const ParallelOptions& options, const MachineGrid& grid,
+                                     const nn::MemoryPlan& plan, std::size_t unit) {
+  const PartWire weights(exactness_of_weights(options), plan.setup.dtype);
+  const PartWire gradients(options.reduce_gradients, plan.setup.gradient);
+  const std::size_t part = part_of(plan, grid, unit);
+  UnitTraffic traffic{
+      .gather = sent_to_gather(grid, weights, part, true),
+      .gather_again = sent_to_gather(grid, weights, part, !keeps_secondary(options, grid)),
+      .add_up = sent_to_add_up(grid, gradients, plan.setup.gradient, part)};
+  if (options.reduction == Reduction::kTree) {
+    traffic.add_up = FlatExchange::traffic(options, grid.machines * grid.places, plan, unit).add_up;
+  }
+  return traffic;
 }
 
 MachineExchange::MachineExchange(Communicator& world, const ParallelOptions& options,
@@ -127,20 +162,18 @@ std::uint64_t MachineExchange::bytes_across() const {
   return bytes;
 }
 
-std::span<std::byte> MachineExchange::lane_payloads(std::size_t unit, const Tensor& mine,
-                                                    std::uint64_t& sent) {
+std::span<std::byte> MachineExchange::lane_payloads(std::size_t unit, const Tensor& mine) {
   const std::size_t each = weights_->bytes(mine.elements());
   const auto machines = static_cast<std::size_t>(grid_.machines);
   const bool keeps = !secondary_firsts_.empty();
   const std::span<std::byte> lane =
       keeps ? std::span(secondary_.data() + secondary_firsts_[unit], machines * each)
             : staging(0, machines * each);
-  if (keeps && kept_[unit]) return lane;
+  if (has_lane(unit)) return lane;
   const std::span<std::byte> own =
       lane.subspan(static_cast<std::size_t>(grid_.machine_of(worker_)) * each, each);
   weights_->encode(data_of(mine), own);
   if (across_) across_->all_gather(bytes_of(own), bytes_of(lane));
-  sent += (machines - 1) * each;
   if (keeps) kept_[unit] = true;
   return lane;
 }
@@ -150,8 +183,8 @@ std::uint64_t MachineExchange::gather(std::size_t unit, const Tensor& mine, cons
   const auto places = static_cast<std::size_t>(grid_.places);
   const std::size_t part = mine.elements();
   const std::size_t each = weights_->bytes(part);
-  std::uint64_t sent = (places - 1) * machines * each;
-  const std::span<std::byte> lane = lane_payloads(unit, mine, sent);
+  const std::uint64_t sent = sent_to_gather(grid_, *weights_, part, !has_lane(unit)).all;
+  const std::span<std::byte> lane = lane_payloads(unit, mine);
   if (weights_->is_exact()) {
     // A machine's parts lie side by side in the unit.
     for (std::size_t machine = 0; machine < machines; ++machine) {
@@ -175,9 +208,10 @@ std::uint64_t MachineExchange::gather(std::size_t unit, const Tensor& mine, cons
 std::uint64_t MachineExchange::add_up(std::size_t unit, const Tensor& gradients,
                                       const Tensor& mine) {
   if (flat_) return flat_->add_up(unit, gradients, mine);
+  const std::uint64_t sent = sent_to_add_up(grid_, *gradients_, mine.dtype(), mine.elements()).all;
   if (!across_) {
     inside_->reduce_scatter(data_of(gradients), data_of(mine));
-    return (gradients.elements() - mine.elements()) * size_of(mine.dtype());
+    return sent;
   }
   const auto machines = static_cast<std::size_t>(grid_.machines);
   const auto places = static_cast<std::size_t>(grid_.places);
@@ -190,11 +224,10 @@ std::uint64_t MachineExchange::add_up(std::size_t unit, const Tensor& gradients,
     const Tensor parts = slice(gradients, machine * places * part, places * part);
     inside_->reduce_scatter(data_of(parts), sums_of(machine));
   }
-  const std::uint64_t inside = (places - 1) * machines * part_bytes;
   const auto own = static_cast<std::size_t>(grid_.machine_of(worker_));
   if (gradients_->is_exact()) {
     across_->reduce_scatter(Data(staging_.data(), machines * part, mine.dtype()), data_of(mine));
-    return inside + (machines - 1) * part_bytes;
+    return sent;
   }
   const std::size_t each = gradients_->bytes(part);
   const std::size_t first = rounded_up(machines * part_bytes);
@@ -211,7 +244,7 @@ std::uint64_t MachineExchange::add_up(std::size_t unit, const Tensor& gradients,
     payloads.push_back(incoming.subspan(machine * each, each));
   }
   gradients_->sum(payloads, own, sums_of(own), data_of(mine));
-  return inside + (machines - 1) * each;
+  return sent;
 }
 
 }  // namespace lockstep::parallel

@@ -41,6 +41,8 @@ class MachineExchange : public Exchange {
 
   static std::vector<Request> memory(const ParallelOptions& options, const MachineGrid& grid,
                                      const nn::MemoryPlan& plan);
+  static UnitTraffic traffic(const ParallelOptions& options, const MachineGrid& grid,
+                             const nn::MemoryPlan& plan, std::size_t unit);
 
   SymmetricBuffer allocate(std::size_t bytes) override { return inside_->allocate(bytes); }
   void start(const nn::MemoryPlan& plan) override;
@@ -50,8 +52,10 @@ class MachineExchange : public Exchange {
   std::uint64_t bytes_across() const override;
 
  private:
-  // The payloads of this worker's lane, in the order of machines; `crossed` grows by what was sent.
-  std::span<std::byte> lane_payloads(std::size_t unit, const Tensor& mine, std::uint64_t& sent);
+  // Whether this worker's machine has what its lane's payloads of a unit are.
+  bool has_lane(std::size_t unit) const { return !secondary_firsts_.empty() && kept_[unit]; }
+  // The payloads of this worker's lane, in the order of machines.
+  std::span<std::byte> lane_payloads(std::size_t unit, const Tensor& mine);
   std::span<std::byte> staging(std::size_t first, std::size_t bytes) const;
 
   ParallelOptions options_;

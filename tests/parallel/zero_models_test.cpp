@@ -1,0 +1,128 @@
+// Every model trains to the bits of one worker with its states shared out.
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "lockstep/comm/native/threads.h"
+#include "lockstep/parallel/alone.h"
+#include "lockstep/parallel/zero/zero.h"
+#include "tests/nn/tiny_models.h"
+
+namespace lockstep::parallel::zero_models_test {
+namespace {
+
+using nn::Tiny;
+
+constexpr int kSteps = 3;
+constexpr int kMicroBatches = 4;  // of a step, all workers together
+
+struct Trained {
+  std::vector<double> norms;
+  std::vector<float> master;  // without padding, in the order of parameters
+  friend bool operator==(const Trained&, const Trained&) = default;
+};
+
+// Micro-batches from `first` on.
+void train(Tiny tiny, nn::Replica& replica, Strategy& strategy, int first, int count,
+           std::vector<double>& norms) {
+  optim::OptimizerOptions optimizer;  // with clipping and decay
+  optimizer.clip = 0.1;
+  for (std::int64_t step = 0; step < kSteps; ++step) {
+    const UpdateRequest request{.optimizer = optimizer, .updates = step, .rate = 1e-2};
+    strategy.expect_update(request);
+    for (int i = 0; i < count; ++i) {
+      nn::TinyBatch batch(nn::tiny_batch_shape(tiny), static_cast<std::uint64_t>(first + i));
+      strategy.begin_micro_batch(i, count);
+      replica.forward_backward(batch.batch(), {.step = static_cast<std::uint64_t>(step)});
+      replica.ops().synchronize();
+    }
+    norms.push_back(strategy.update(request).gradient_norm);
+  }
+  strategy.leave();
+}
+
+// What this worker holds of the master copy, into where it stands among all parameters.
+void take_master(const nn::Replica& replica, std::vector<float>& master) {
+  std::vector<std::size_t> firsts;
+  std::size_t count = 0;
+  for (const nn::FlatParameter& parameter : replica.flat().all()) {
+    firsts.push_back(count);
+    count += parameter.shape.elements();
+  }
+  master.resize(count);
+  const std::span<const nn::FlatParameter> all = replica.flat().all();
+  for (std::size_t block = 0; block < replica.flat().blocks(); ++block) {
+    const nn::FlatRange mine = replica.my_range(block);
+    if (mine.elements == 0) continue;
+    const auto values = replica.mine(block).master.as<const float>();
+    for (std::size_t p = 0; p < all.size(); ++p) {
+      for (std::size_t i = 0; i < all[p].shape.elements(); ++i) {
+        const std::size_t at = all[p].offset + i;
+        if (at < mine.first || at >= mine.end()) continue;
+        master[firsts[p] + i] = values[at - mine.first];
+      }
+    }
+  }
+}
+
+Trained alone(Tiny tiny, const nn::Setup& setup) {
+  const auto ops = make_cpu_ops(1);
+  nn::Model model = nn::make_tiny(tiny, 0.1);
+  nn::MemoryPlan plan = nn::plan_memory(model, setup, *ops, nn::OptimizerState::kMoments);
+  nn::Replica replica(std::move(model), std::move(plan), *ops, {});
+  replica.initialise(1);
+  Alone strategy(Reduction::kTree, kMicroBatches);
+  strategy.start(replica);
+  replica.set_listener(&strategy);
+  Trained trained;
+  train(tiny, replica, strategy, 0, kMicroBatches, trained.norms);
+  take_master(replica, trained.master);
+  return trained;
+}
+
+Trained shared_out(Tiny tiny, const nn::Setup& setup, const ParallelOptions& options, int workers) {
+  Trained trained;
+  std::mutex mutex;
+  run_threads(workers, [&](Communicator& world) {
+    const int each = kMicroBatches / workers;
+    const auto ops = make_cpu_ops(1);
+    nn::Model model = nn::make_tiny(tiny, 0.1);
+    Zero strategy(world, options, each);
+    const Crew crew{.workers = workers, .worker = world.rank(), .most_micro_batches = each};
+    nn::MemoryPlan plan = nn::plan_memory(model, setup, *ops, nn::OptimizerState::kMoments,
+                                          sharding_of(options, crew));
+    const std::span<std::byte> seen = strategy.seen_memory(plan.seen_bytes());
+    nn::Replica replica(std::move(model), std::move(plan), *ops, {.seen = seen});
+    replica.initialise(1);
+    strategy.start(replica);
+    replica.set_listener(&strategy);
+    std::vector<double> norms;
+    train(tiny, replica, strategy, world.rank() * each, each, norms);
+    const std::lock_guard lock(mutex);
+    trained.norms = norms;
+    take_master(replica, trained.master);
+  });
+  return trained;
+}
+
+TEST(ZeroModels, TrainToTheBitsOfOneWorkerAtEveryStage) {
+  for (const Tiny tiny : nn::kAllTiny) {
+    const nn::Setup setup = nn::tiny_setup(tiny, DType::kF32);
+    const Trained expected = alone(tiny, setup);
+    for (const int workers : {2, 4}) {
+      for (int stage = 1; stage <= 3; ++stage) {
+        for (const auto partition : {nn::Partition::kTensor, nn::Partition::kLayer}) {
+          ParallelOptions options;
+          options.zero = stage;
+          options.partition = partition;
+          options.reduction = Reduction::kTree;
+          EXPECT_EQ(shared_out(tiny, setup, options, workers), expected)
+              << nn::name(tiny) << ", " << workers << " workers, stage " << stage;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::parallel::zero_models_test
