@@ -46,7 +46,9 @@ inline void fetch_row_of_outputs(const gemm::Ahead& ahead, std::size_t row) {
   }
 }
 
-template <std::size_t rows, std::size_t vectors>
+// Of a tile whose rows have `vectors` vectors, the first `used`; what lies behind them in `to` is
+// left alone.
+template <std::size_t rows, std::size_t vectors, std::size_t used>
 void multiply(std::size_t depth, const float* a, const float* b, float* to, bool add,
               const gemm::Ahead& ahead) {
   constexpr std::size_t kColumns = vectors * kLanes;
@@ -54,7 +56,7 @@ void multiply(std::size_t depth, const float* a, const float* b, float* to, bool
   constexpr std::size_t kAhead = 16;
   constexpr std::size_t kLine = 16;  // of the cache
   const std::byte* strip = ahead.strip;
-  Floats tile[rows][vectors] = {};
+  Floats tile[rows][used] = {};
   const auto steps = [&](std::size_t count) __attribute__((always_inline)) {
     for (; count > 0; --count, a += rows, b += kColumns, strip += ahead.strip_step) {
 #pragma GCC unroll 4
@@ -62,7 +64,7 @@ void multiply(std::size_t depth, const float* a, const float* b, float* to, bool
         __builtin_prefetch(b + kAhead * kColumns + j);
       }
       __builtin_prefetch(strip, 0, 2);
-      multiply_step<rows, vectors>(a, b, tile);
+      multiply_step<rows, used>(a, b, tile);
     }
   };
   // A row of the outputs now and then: all at once would hold up the strips.
@@ -75,7 +77,7 @@ void multiply(std::size_t depth, const float* a, const float* b, float* to, bool
 #pragma GCC unroll 16
   for (std::size_t i = 0; i < rows; ++i) {
 #pragma GCC unroll 4
-    for (std::size_t j = 0; j < vectors; ++j) {
+    for (std::size_t j = 0; j < used; ++j) {
       float* at = to + i * kColumns + j * kLanes;
       store(at, add ? tile[i][j] + load(at) : tile[i][j]);
     }
