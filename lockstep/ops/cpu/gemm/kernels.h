@@ -75,6 +75,11 @@ struct Kernels {
   // Of the first vector of each row of a tile, of the first two, ...; what lies behind them in the
   // tile is left alone.
   Multiply multiply_vectors[kMostVectors] = {};
+  // Multiplies and finishes at once: a whole tile of f32 that one block of depth makes, and whose
+  // finish has no activation. The same bits.
+  void (*multiply_and_finish)(std::size_t depth, const float* row_strip, const float* column_strip,
+                              const Product& product, const Place& place,
+                              const Ahead& ahead) = nullptr;
   TypeKernels f32, bf16, f16;
 
   // For a tile of which so many columns are used.

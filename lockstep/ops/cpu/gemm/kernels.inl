@@ -70,6 +70,7 @@ constexpr gemm::Kernels make_kernels() {
   gemm::Kernels kernels{.rows = rows,
                         .columns = columns,
                         .lanes = kLanes,
+                        .multiply_and_finish = multiply_and_finish<rows, vectors>,
                         .f32 = make_type_kernels<rows, vectors, float>(),
                         .bf16 = make_type_kernels<rows, vectors, BFloat16>(),
                         .f16 = make_type_kernels<rows, vectors, Half>()};

@@ -187,18 +187,28 @@ class PackedProduct {
                           .column = column,
                           .rows = std::min(kernels_.rows, rows.lines.end - row),
                           .columns = std::min(kernels_.columns, columns.lines.end - column)};
-        float* tile = first && last ? only : sums;
-        if (blocks_.waiting > 0) tile = waiting_at(place, stage);
         Ahead ahead = coming.part(tiles, own_strips, block.size());
         if (last) add_outputs(place, ahead);
-        kernels_.multiply(place.columns)(block.size(), row_strip, column_strip, tile, !first,
-                                         ahead);
-        if (last) outputs_.finish(product_, tile, place);
+        if (first && last && at_once(place)) {
+          kernels_.multiply_and_finish(block.size(), row_strip, column_strip, product_, place,
+                                       ahead);
+        } else {
+          float* tile = first && last ? only : sums;
+          if (blocks_.waiting > 0) tile = waiting_at(place, stage);
+          kernels_.multiply(place.columns)(block.size(), row_strip, column_strip, tile, !first,
+                                           ahead);
+          if (last) outputs_.finish(product_, tile, place);
+        }
         sums += kernels_.rows * kernels_.columns;
         column_strip += depth * kernels_.columns;
       }
       row_strip += depth * kernels_.rows;
     }
+  }
+
+  bool at_once(const Place& place) const {
+    return product_.shape.output == DType::kF32 && !product_.finish.activation &&
+           place.rows == kernels_.rows && place.columns == kernels_.columns;
   }
 
   void add_outputs(const Place& place, Ahead& ahead) const {
