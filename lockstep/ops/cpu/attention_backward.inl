@@ -13,20 +13,42 @@
 namespace lockstep::cpu::LOCKSTEP_ISA {
 namespace {
 
-// Scores become probabilities, those after dropout; dprobabilities become dscores.
+// What a score and its dprobability become: the probability after dropout, and the dscore. Of some
+// vectors at once, so that none waits for another.
+template <bool kDropout, std::size_t kVectors>
+[[gnu::always_inline]] inline void weigh_vectors(float* score, float* dscore, const float* kept,
+                                                 const float* log_sums, const float* expected) {
+  Floats probability[kVectors], dprobability[kVectors];
+#pragma GCC unroll 4
+  for (std::size_t v = 0; v < kVectors; ++v) {
+    probability[v] = exp_of_score(load(score + v * kLanes) - load(log_sums + v * kLanes));
+    dprobability[v] = load(dscore + v * kLanes);
+  }
+#pragma GCC unroll 4
+  for (std::size_t v = 0; v < kVectors; ++v) {
+    const Floats factor = kDropout ? load(kept + v * kLanes) : splat(1);
+    const Floats dp = kDropout ? dprobability[v] * factor : dprobability[v];
+    store(score + v * kLanes, kDropout ? probability[v] * factor : probability[v]);
+    store(dscore + v * kLanes, probability[v] * (dp - load(expected + v * kLanes)));
+  }
+}
+
 template <bool kDropout>
 void weigh(const Meeting& at, const Matrix& scores, const Matrix& dscores, const Matrix& kept,
            const float* log_sums, const float* expected) {
+  constexpr std::size_t kVectors = 2;
+  const std::size_t end = padded(at.tile.count);
   for (std::size_t j = 0; j < at.block.count; ++j) {
-    const std::size_t begin = first_column(at.sight, round_down(j, kPatchRows));
-    for (std::size_t i = begin; i < padded(at.tile.count); i += kLanes) {
-      float* score = scores.row(j) + i;
-      float* dscore = dscores.row(j) + i;
-      const Floats probability = exp_of_score(load(score) - load(log_sums + i));
-      const Floats factor = kDropout ? load(kept.row(j) + i) : splat(1);
-      store(score, kDropout ? probability * factor : probability);
-      const Floats dprobability = kDropout ? load(dscore) * factor : load(dscore);
-      store(dscore, probability * (dprobability - load(expected + i)));
+    float* score = scores.row(j);
+    float* dscore = dscores.row(j);
+    const float* kept_row = kept.row(j);
+    std::size_t i = first_column(at.sight, round_down(j, kPatchRows));
+    for (; i + kVectors * kLanes <= end; i += kVectors * kLanes) {
+      weigh_vectors<kDropout, kVectors>(score + i, dscore + i, kept_row + i, log_sums + i,
+                                        expected + i);
+    }
+    for (; i < end; i += kLanes) {
+      weigh_vectors<kDropout, 1>(score + i, dscore + i, kept_row + i, log_sums + i, expected + i);
     }
   }
 }

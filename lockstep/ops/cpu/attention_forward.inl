@@ -155,10 +155,11 @@ class ForwardStrip {
     const std::size_t row = (strip_.sequence * call_.heads + strip_.head) * call_.queries;
     for (std::size_t i = 0; i < tile.count; ++i) {
       const float total = totals(t)[i];
-      const Floats divisor = splat(total == 0 ? 1 : total);
-      for_vectors(call_.head_size, [&](std::size_t at, auto part) {
-        store_some(out.row(i) + at, load(sums(t).row(i) + at) / divisor, part);
-      });
+      const Floats share = splat(total == 0 ? 1 : 1 / total);
+      for_vectors(call_.head_size,
+                  [row = out.row(i), sum = sums(t).row(i), share](std::size_t at, auto part) {
+                    store_some(row + at, load(sum + at) * share, part);
+                  });
       largest(t)[i] += __builtin_logf(total);
       call_.log_sum[row + tile.first + i] = largest(t)[i];
     }

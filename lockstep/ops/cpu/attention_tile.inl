@@ -85,9 +85,11 @@ template <class T>
 void narrow(const Matrix& from, std::size_t count, std::size_t head_size, float factor,
             const HeadPart<T>& to) {
   for (std::size_t i = 0; i < count; ++i) {
-    for_vectors(head_size, [&](std::size_t at, auto part) {
-      store_some(to.row(i) + at, load(from.row(i) + at) * factor, part);
-    });
+    // By value: what is stored could be any of the pointers.
+    for_vectors(head_size,
+                [row = to.row(i), source = from.row(i), factor](std::size_t at, auto part) {
+                  store_some(row + at, load(source + at) * factor, part);
+                });
   }
 }
 

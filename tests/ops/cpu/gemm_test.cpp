@@ -1,6 +1,7 @@
 // Packed matrix products: every instruction set of this CPU, every type, odd shapes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -147,6 +148,46 @@ TEST(Gemm, GivesTheSameBitsWithAnyNumberOfThreads) {
       ThreadTeam team(threads);
       EXPECT_EQ(packed({team, isa}, shape, inputs), expected)
           << name(isa) << ", " << threads << " threads";
+    }
+  }
+}
+
+// Whole tiles of floats are finished in registers where nothing is activated, and in memory where
+// something is: what ReLU lets through must be the same.
+TEST(Gemm, FinishesInRegistersAndInMemoryWithTheSameBits) {
+  std::mt19937 random(13);
+  std::normal_distribution<double> normal;
+  const auto fill = [&](std::size_t count) {
+    std::vector<double> values(count);
+    for (double& value : values) value = static_cast<double>(static_cast<float>(normal(random)));
+    return values;
+  };
+  for (int what = 0; what < 8; ++what) {
+    const ProductShape shape{.m = 61,
+                             .n = 101,
+                             .k = 77,
+                             .bias = (what & 1) != 0,
+                             .added = (what & 2) != 0,
+                             .factor = (what & 4) != 0};
+    const ProductInputs inputs{.a = fill(shape.m * shape.k),
+                               .b = fill(shape.k * shape.n),
+                               .bias = fill(shape.n),
+                               .added = fill(shape.m * shape.n),
+                               .factor = fill(shape.m * shape.n)};
+    ThreadTeam team(2);
+    for (const Isa isa : available_isas()) {
+      const Cpu cpu{team, isa};
+      const auto plain = values_of(DType::kF32, packed(cpu, shape, inputs));
+      const auto active =
+          values_of(DType::kF32, output_of(
+                                     shape, inputs, packed_scratch(cpu, shape),
+                                     [&](const Product& product, std::byte* scratch) {
+                                       run_packed(cpu, product, scratch);
+                                     },
+                                     ops::Activation::kRelu));
+      for (std::size_t i = 0; i < plain.size(); ++i) {
+        ASSERT_EQ(active[i], std::max(plain[i], 0.0)) << name(isa) << ", element " << i;
+      }
     }
   }
 }

@@ -62,14 +62,28 @@ struct TypeKernels {
 
 struct Kernels {
   static constexpr std::size_t kMostTile = 14 * 32;  // elements
+  static constexpr std::size_t kMostVectors = 3;
+
+  // tile = row_strip column_strip, or tile += where `add`. Sums begin at zero and run in order of
+  // depth, and are then added: the same bits whatever the tile's size.
+  using Multiply = void (*)(std::size_t depth, const float* row_strip, const float* column_strip,
+                            float* tile, bool add, const Ahead& ahead);
 
   std::size_t rows = 0;  // of a tile
   std::size_t columns = 0;
-  // tile = row_strip column_strip, or tile += where `add`. Sums begin at zero and run in order of
-  // depth, and are then added: the same bits whatever the tile's size.
-  void (*multiply)(std::size_t depth, const float* row_strip, const float* column_strip,
-                   float* tile, bool add, const Ahead& ahead);
+  std::size_t lanes = 0;  // of a vector
+  // Of the first vector of each row of a tile, of the first two, ...; what lies behind them in the
+  // tile is left alone.
+  Multiply multiply_vectors[kMostVectors] = {};
+  // Multiplies and finishes at once: a whole tile of f32 that one block of depth makes, and whose
+  // finish has no activation. The same bits.
+  void (*multiply_and_finish)(std::size_t depth, const float* row_strip, const float* column_strip,
+                              const Product& product, const Place& place,
+                              const Ahead& ahead) = nullptr;
   TypeKernels f32, bf16, f16;
+
+  // For a tile of which so many columns are used.
+  Multiply multiply(std::size_t used) const { return multiply_vectors[(used - 1) / lanes]; }
 
   const TypeKernels& of(DType dtype) const {
     switch (dtype) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <utility>
 
 #include "lockstep/ops/cpu/gemm/finish.inl"
 #include "lockstep/ops/cpu/gemm/kernels.h"
@@ -13,20 +14,43 @@
 namespace lockstep::cpu::LOCKSTEP_ISA {
 namespace {
 
-// Rows are added up in groups first: fewer roundings of large sums.
+// sums[i] += the elements of column i in `rows` rows, one after the other.
+template <std::size_t rows, class T>
+void add_up_rows(const T* from, std::size_t stride, std::size_t columns, float* sums) {
+  for_vectors(columns, [&](std::size_t i, auto part) {
+    Floats sum = load_some(sums + i, part);
+#pragma GCC unroll 8
+    for (std::size_t row = 0; row < rows; ++row) {
+      sum += load_some(from + row * stride + i, part);
+    }
+    store_some(sums + i, sum, part);
+  });
+}
+
+// Rows are added up in groups first: fewer roundings of large sums. Some rows are gone through
+// together from their beginning to their end, as the CPU foresees.
 template <class T>
 void add_column_sums(const std::byte* matrix, std::size_t rows, std::size_t stride,
                      std::size_t columns, float* sums) {
   constexpr std::size_t kGroup = 64;
+  constexpr std::size_t kTogether = 8;
+  constexpr std::size_t kColumns = 512;
   const T* first = reinterpret_cast<const T*>(matrix);
-  for (std::size_t row = 0; row < rows; row += kGroup) {
-    const std::size_t group = std::min(kGroup, rows - row);
-    for_vectors(columns, [&](std::size_t i, auto part) {
-      const T* from = first + row * stride + i;
-      Floats sum = splat(0);
-      for (std::size_t p = 0; p < group; ++p) sum = sum + load_some(from + p * stride, part);
-      store_some(sums + i, load_some(sums + i, part) + sum, part);
-    });
+  for (std::size_t column = 0; column < columns; column += kColumns) {
+    const std::size_t count = std::min(kColumns, columns - column);
+    for (std::size_t row = 0; row < rows; row += kGroup) {
+      const std::size_t end = std::min(rows, row + kGroup);
+      float group[kColumns] = {};
+      std::size_t at = row;
+      for (; at + kTogether <= end; at += kTogether) {
+        add_up_rows<kTogether>(first + at * stride + column, stride, count, group);
+      }
+      for (; at < end; ++at) add_up_rows<1>(first + at * stride + column, stride, count, group);
+      for_vectors(count, [&](std::size_t i, auto part) {
+        float* to = sums + column + i;
+        store_some(to, load_some(to, part) + load_some(group + i, part), part);
+      });
+    }
   }
 }
 
@@ -42,12 +66,19 @@ template <std::size_t rows, std::size_t vectors>
 constexpr gemm::Kernels make_kernels() {
   constexpr std::size_t columns = vectors * kLanes;
   static_assert(rows * columns <= gemm::Kernels::kMostTile);
-  return {.rows = rows,
-          .columns = columns,
-          .multiply = multiply<rows, vectors>,
-          .f32 = make_type_kernels<rows, vectors, float>(),
-          .bf16 = make_type_kernels<rows, vectors, BFloat16>(),
-          .f16 = make_type_kernels<rows, vectors, Half>()};
+  static_assert(vectors <= gemm::Kernels::kMostVectors);
+  gemm::Kernels kernels{.rows = rows,
+                        .columns = columns,
+                        .lanes = kLanes,
+                        .multiply_and_finish = multiply_and_finish<rows, vectors>,
+                        .f32 = make_type_kernels<rows, vectors, float>(),
+                        .bf16 = make_type_kernels<rows, vectors, BFloat16>(),
+                        .f16 = make_type_kernels<rows, vectors, Half>()};
+  [&]<std::size_t... used>(std::index_sequence<used...>) {
+    ((kernels.multiply_vectors[used] = multiply<rows, vectors, used + 1>), ...);
+  }
+  (std::make_index_sequence<vectors>());
+  return kernels;
 }
 
 }  // namespace

@@ -62,16 +62,25 @@ inline void pack_step(const T* from, float* to) {
 // strips before the next ones, for what lies behind a strip in memory belongs to the next strip.
 template <std::size_t width, class T>
 void pack_side_by_side(const T* from, const gemm::Lines& lines, std::size_t strips, float* to) {
-  constexpr std::size_t kSteps = 16;
-  for (std::size_t p = 0; p < lines.depth; p += kSteps) {
-    const std::size_t end = lines.depth - p < kSteps ? lines.depth : p + kSteps;
-    for (std::size_t strip = 0; strip < strips; ++strip) {
-      for (std::size_t step = p; step < end; ++step) {
-        const T* at = from + step * lines.depth_stride + strip * width;
-        // Steps may lie pages apart, too far for the CPU to see what comes.
-        __builtin_prefetch(at + kSteps * lines.depth_stride);
-        pack_step<width>(at, to + (strip * lines.depth + step) * width);
+  constexpr std::size_t kSteps = 4;
+  const std::size_t stride = lines.depth_stride;
+  std::size_t p = 0;
+  for (; p + kSteps <= lines.depth; p += kSteps) {
+    const T* at = from + p * stride;
+    float* step = to + p * width;
+    for (std::size_t strip = 0; strip < strips; ++strip, at += width, step += lines.depth * width) {
+      // Steps may lie pages apart, too far for the CPU to see what comes.
+#pragma GCC unroll 4
+      for (std::size_t i = 0; i < kSteps; ++i) __builtin_prefetch(at + (kSteps + i) * stride);
+#pragma GCC unroll 4
+      for (std::size_t i = 0; i < kSteps; ++i) {
+        pack_step<width>(at + i * stride, step + i * width);
       }
+    }
+  }
+  for (; p < lines.depth; ++p) {
+    for (std::size_t strip = 0; strip < strips; ++strip) {
+      pack_step<width>(from + p * stride + strip * width, to + (strip * lines.depth + p) * width);
     }
   }
 }

@@ -109,8 +109,10 @@ class PackedProduct {
   }
 
   // All shared strips come into the second cache for the lines that are taken: that pays for some,
-  // but where lines are few every thread shall have its share.
+  // but where lines are few every thread shall have its share. Shared strips that stay there cost
+  // nothing: then all threads shall end together.
   std::size_t fewest_lines(std::size_t own_lines) const {
+    if (blocks_.shared_floats() <= kStayNear) return own_width();
     const auto threads = static_cast<std::size_t>(team_.size());
     const std::size_t share = (own_lines + threads - 1) / threads;
     const std::size_t fewest = rounded_up(std::min(share, kFewestLines), own_width());
@@ -185,17 +187,28 @@ class PackedProduct {
                           .column = column,
                           .rows = std::min(kernels_.rows, rows.lines.end - row),
                           .columns = std::min(kernels_.columns, columns.lines.end - column)};
-        float* tile = first && last ? only : sums;
-        if (blocks_.waiting > 0) tile = waiting_at(place, stage);
         Ahead ahead = coming.part(tiles, own_strips, block.size());
         if (last) add_outputs(place, ahead);
-        kernels_.multiply(block.size(), row_strip, column_strip, tile, !first, ahead);
-        if (last) outputs_.finish(product_, tile, place);
+        if (first && last && at_once(place)) {
+          kernels_.multiply_and_finish(block.size(), row_strip, column_strip, product_, place,
+                                       ahead);
+        } else {
+          float* tile = first && last ? only : sums;
+          if (blocks_.waiting > 0) tile = waiting_at(place, stage);
+          kernels_.multiply(place.columns)(block.size(), row_strip, column_strip, tile, !first,
+                                           ahead);
+          if (last) outputs_.finish(product_, tile, place);
+        }
         sums += kernels_.rows * kernels_.columns;
         column_strip += depth * kernels_.columns;
       }
       row_strip += depth * kernels_.rows;
     }
+  }
+
+  bool at_once(const Place& place) const {
+    return product_.shape.output == DType::kF32 && !product_.finish.activation &&
+           place.rows == kernels_.rows && place.columns == kernels_.columns;
   }
 
   void add_outputs(const Place& place, Ahead& ahead) const {
@@ -224,6 +237,7 @@ class PackedProduct {
   }
 
   static constexpr std::size_t kFewestLines = 48;
+  static constexpr std::size_t kStayNear = 128 * 1024;  // floats: half of a second cache of 1 MiB
   // Fewer floats are packed sooner than other threads have begun.
   static constexpr std::size_t kWorthSharing = 8 * 1024;
 

@@ -46,15 +46,18 @@ inline void fetch_row_of_outputs(const gemm::Ahead& ahead, std::size_t row) {
   }
 }
 
-template <std::size_t rows, std::size_t vectors>
-void multiply(std::size_t depth, const float* a, const float* b, float* to, bool add,
-              const gemm::Ahead& ahead) {
+// end(tile) with the product of two strips, of a tile whose rows have `vectors` vectors the first
+// `used`.
+template <std::size_t rows, std::size_t vectors, std::size_t used, class End>
+[[gnu::always_inline]] inline void multiply_strips(std::size_t depth, const float* a,
+                                                   const float* b, const gemm::Ahead& ahead,
+                                                   End&& end) {
   constexpr std::size_t kColumns = vectors * kLanes;
   // How many steps ahead b is fetched: it comes from the second cache, a stays in the first.
   constexpr std::size_t kAhead = 16;
   constexpr std::size_t kLine = 16;  // of the cache
   const std::byte* strip = ahead.strip;
-  Floats tile[rows][vectors] = {};
+  Floats tile[rows][used] = {};
   const auto steps = [&](std::size_t count) __attribute__((always_inline)) {
     for (; count > 0; --count, a += rows, b += kColumns, strip += ahead.strip_step) {
 #pragma GCC unroll 4
@@ -62,7 +65,7 @@ void multiply(std::size_t depth, const float* a, const float* b, float* to, bool
         __builtin_prefetch(b + kAhead * kColumns + j);
       }
       __builtin_prefetch(strip, 0, 2);
-      multiply_step<rows, vectors>(a, b, tile);
+      multiply_step<rows, used>(a, b, tile);
     }
   };
   // A row of the outputs now and then: all at once would hold up the strips.
@@ -72,14 +75,68 @@ void multiply(std::size_t depth, const float* a, const float* b, float* to, bool
     steps(some);
   }
   steps(depth - some * ahead.rows);
+  end(tile);
+}
+
+// What lies in `to` behind the vectors that are used is left alone.
+template <std::size_t rows, std::size_t vectors, std::size_t used>
+void multiply(std::size_t depth, const float* a, const float* b, float* to, bool add,
+              const gemm::Ahead& ahead) {
+  multiply_strips<rows, vectors, used>(depth, a, b, ahead, [&](const auto& tile) {
+#pragma GCC unroll 16
+    for (std::size_t i = 0; i < rows; ++i) {
+#pragma GCC unroll 4
+      for (std::size_t j = 0; j < used; ++j) {
+        float* at = to + (i * vectors + j) * kLanes;
+        store(at, add ? tile[i][j] + load(at) : tile[i][j]);
+      }
+    }
+  });
+}
+
+// tile[i][j] = f(tile[i][j], i, j) for all vectors.
+template <std::size_t rows, std::size_t vectors, class F>
+[[gnu::always_inline]] inline void for_tile(Floats (&tile)[rows][vectors], F&& f) {
 #pragma GCC unroll 16
   for (std::size_t i = 0; i < rows; ++i) {
 #pragma GCC unroll 4
-    for (std::size_t j = 0; j < vectors; ++j) {
-      float* at = to + i * kColumns + j * kLanes;
-      store(at, add ? tile[i][j] + load(at) : tile[i][j]);
-    }
+    for (std::size_t j = 0; j < vectors; ++j) tile[i][j] = f(tile[i][j], i, j);
   }
+}
+
+// A whole tile of floats without activation (finish.inl), from registers to where it belongs.
+template <std::size_t rows, std::size_t vectors>
+void multiply_and_finish(std::size_t depth, const float* a, const float* b,
+                         const gemm::Product& product, const gemm::Place& place,
+                         const gemm::Ahead& ahead) {
+  multiply_strips<rows, vectors, vectors>(depth, a, b, ahead, [&](auto& tile) {
+    const gemm::Finish& with = product.finish;
+    const std::size_t stride = product.shape.n;
+    const std::size_t first = place.row * stride + place.column;
+    const auto at = [&](const std::byte* matrix, std::size_t i, std::size_t j) {
+      return reinterpret_cast<const float*>(matrix) + first + i * stride + j * kLanes;
+    };
+    if (with.bias != nullptr) {
+      const float* bias = reinterpret_cast<const float*>(with.bias) + place.column;
+      for_tile(tile,
+               [&](Floats x, std::size_t, std::size_t j) { return x + load(bias + j * kLanes); });
+    }
+    if (with.added != nullptr) {
+      for_tile(tile, [&](Floats x, std::size_t i, std::size_t j) {
+        return x + load(at(with.added, i, j));
+      });
+    }
+    if (with.factor != nullptr) {
+      for_tile(tile, [&](Floats x, std::size_t i, std::size_t j) {
+        return x * load(at(with.factor, i, j));
+      });
+    }
+    float* to = reinterpret_cast<float*>(product.output) + first;
+    for_tile(tile, [&](Floats x, std::size_t i, std::size_t j) {
+      store(to + i * stride + j * kLanes, x);
+      return x;
+    });
+  });
 }
 
 }  // namespace
