@@ -56,7 +56,7 @@ inline Floats exp(Floats x) {
 inline Floats exp_not_above_zero(Floats x) {
   const Exponent e = split_exponent(max(splat(kLeastExponent), x));
   const Floats p = exp_minus_one(e.r);
-  const Floats power = (Floats)(((Ints)e.shifted << 23) + (127 << 23));
+  const Floats power = (Floats)(((Words)e.shifted << 23) + (127u << 23));
   return x < splat(kLeastExponent) ? splat(0) : p * power + power;
 }
 

@@ -72,8 +72,8 @@ struct Kernels {
   std::size_t rows = 0;  // of a tile
   std::size_t columns = 0;
   std::size_t lanes = 0;  // of a vector
-  // Of the first vector of each row of a tile, of the first two, ...; what lies behind them in the
-  // tile is left alone.
+  // Of the first vector of each row of a tile, of the first two, ...; behind them the tile has
+  // zeros.
   Multiply multiply_vectors[kMostVectors] = {};
   // Multiplies and finishes at once: a whole tile of f32 that one block of depth makes, and whose
   // finish has no activation. The same bits.

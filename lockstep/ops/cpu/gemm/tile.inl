@@ -78,7 +78,7 @@ template <std::size_t rows, std::size_t vectors, std::size_t used, class End>
   end(tile);
 }
 
-// What lies in `to` behind the vectors that are used is left alone.
+// Behind the vectors that are used `to` has zeros.
 template <std::size_t rows, std::size_t vectors, std::size_t used>
 void multiply(std::size_t depth, const float* a, const float* b, float* to, bool add,
               const gemm::Ahead& ahead) {
@@ -90,6 +90,7 @@ void multiply(std::size_t depth, const float* a, const float* b, float* to, bool
         float* at = to + (i * vectors + j) * kLanes;
         store(at, add ? tile[i][j] + load(at) : tile[i][j]);
       }
+      for (std::size_t j = used; j < vectors; ++j) store(to + (i * vectors + j) * kLanes, splat(0));
     }
   });
 }
