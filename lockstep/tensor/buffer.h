@@ -1,7 +1,7 @@
 // Bytes on a device, owned: they are freed with the Buffer, and moving hands them on.
 //
-// The start is aligned to 64 bytes, from 4 KiB on to that much (as direct I/O wants it), and that of
-// large buffers on the CPU to 2 MiB with huge pages advised. What the bytes hold at first is
+// The start is aligned to 64 bytes, from 4 KiB on to that much (as direct I/O wants it), and that
+// of large buffers on the CPU to 2 MiB with huge pages advised. What the bytes hold at first is
 // undefined. memory_in_use() counts them (tensor/device_memory.h).
 #pragma once
 

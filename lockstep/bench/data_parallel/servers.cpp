@@ -10,9 +10,9 @@
 namespace lockstep::bench::data_parallel {
 namespace {
 
-// With wfbp forward waits for all that one server, or two, send back: the bar of the second is there.
-// With priority both hide most of it behind compute. The gain of the second is shown all the same,
-// on a link of half the rate, too, on which the servers' cards are what a step waits for.
+// With wfbp forward waits for all that one server, or two, send back: the bar of the second is
+// there. With priority both hide most of it behind compute. The gain of the second is shown all the
+// same, on a link of half the rate, too, on which the servers' cards are what a step waits for.
 constexpr double kSlower = 2;
 constexpr int kServedWorkers = 2;
 
