@@ -42,21 +42,6 @@ Tiers one_by_one(Tiers tiers) {
   return tiers;
 }
 
-std::string text(const Tiers& tiers) {
-  std::string where = tiers.overlaps ? "" : "one by one: ";
-  for (const Tier tier : {tiers.optimizer, tiers.gradients, tiers.parameters, tiers.activations}) {
-    where += std::string(name(tier)) + " ";
-  }
-  return where;
-}
-
-struct Result {
-  std::vector<double> losses;
-  std::vector<double> norms;
-  WholeStates states;
-  friend bool operator==(const Result&, const Result&) = default;
-};
-
 std::size_t file_bytes(const nn::Replica& replica) {
   std::size_t bytes = 0;
   if (replica.state_file() != nullptr) bytes += replica.state_file()->file().file_bytes();
@@ -82,14 +67,14 @@ class FiledParts : public ::testing::Test {
     return options;
   }
 
-  static Result train(TrainOptions options, int workers, int steps = 2) {
+  static Learned train(TrainOptions options, int workers, int steps = 2) {
     options.batch.workers = workers;
     parallel::check(options.offload, options.parallel, crew_of(options));
-    Result result;
+    Learned result;
     std::mutex mutex;
     run_workers(options, [&](Trainer& trainer, Communicator*) {
       trainer.start();
-      Result mine;
+      Learned mine;
       run_steps(trainer, steps, [&](const StepMetrics& metrics) {
         mine.losses.push_back(metrics.loss);
         mine.norms.push_back(metrics.gradient_norm);
@@ -116,12 +101,12 @@ TEST_F(FiledParts, ChangeNoBitInAnyPrecisionAndRecomputation) {
       TrainOptions options = options_of(2);
       options.precision = precision;
       options.recompute = recompute;
-      const Result without = train(options, 1);
+      const Learned without = train(options, 1);
       for (const Tiers& tiers : {kActivations, one_by_one(kActivations), kGradients, kAll,
                                  one_by_one(kAll), kOnHostBut}) {
         options.offload.tiers = tiers;
         EXPECT_EQ(train(options, 1), without)
-            << plan::name(precision) << " " << name(recompute) << " " << text(tiers);
+            << plan::name(precision) << " " << name(recompute) << " " << tiers_text(tiers);
       }
     }
   }
@@ -133,10 +118,10 @@ TEST_F(FiledParts, ChangeNoBitWithAnyAccumulation) {
       TrainOptions options = options_of(micro);
       options.precision = plan::Precision::kBf16;
       options.optimizer.clip = clip;
-      const Result without = train(options, 1);
+      const Learned without = train(options, 1);
       for (const Tiers& tiers : {kActivations, kGradients, kUpdated, kStates, kAll}) {
         options.offload.tiers = tiers;
-        EXPECT_EQ(train(options, 1), without) << micro << " " << clip << " " << text(tiers);
+        EXPECT_EQ(train(options, 1), without) << micro << " " << clip << " " << tiers_text(tiers);
       }
     }
   }
@@ -147,7 +132,7 @@ TEST_F(FiledParts, ActivationsChangeNoBitOfAnyStageAndNumberOfWorkers) {
     for (int stage = 0; stage <= 3; ++stage) {
       TrainOptions options = options_of(1);
       options.parallel.zero = stage;
-      const Result without = train(options, workers);
+      const Learned without = train(options, workers);
       options.offload.tiers = kActivations;
       EXPECT_EQ(train(options, workers), without) << workers << " workers, stage " << stage;
     }
@@ -167,12 +152,12 @@ TEST_F(FiledParts, SharedOutStatesChangeNoBit) {
           for (const int stage : {2, 3}) {
             options.parallel.zero = stage;
             options.offload.tiers = {};
-            const Result without = train(options, workers);
+            const Learned without = train(options, workers);
             for (const Tiers& tiers : {kGradients, stage == 2 ? kUpdated : kAll}) {
               options.offload.tiers = tiers;
               EXPECT_EQ(train(options, workers), without)
                   << plan::name(precision) << " " << workers << " workers, stage " << stage << ", "
-                  << text(tiers) << clip;
+                  << tiers_text(tiers) << clip;
             }
           }
         }
@@ -195,12 +180,12 @@ TEST_F(FiledParts, ChangeNoBitOfWhatIsLongerThanAPiece) {
   EXPECT_GT(plan.activation_file.block_bytes().size(), plan.activation_file.items.size());
   EXPECT_GT(plan.gradient_file.block_bytes().size(), plan.gradient_file.items.size() + 3);
   options.offload.tiers = {};
-  const Result without = train(options, 1, 1);
+  const Learned without = train(options, 1, 1);
   options.offload.tiers = kAll;
   EXPECT_EQ(train(options, 1, 1), without);
   options.parallel.zero = 3;
   options.offload.tiers = {};
-  const Result shared = train(options, 2, 1);
+  const Learned shared = train(options, 2, 1);
   options.offload.tiers = kAll;
   EXPECT_EQ(train(options, 2, 1), shared);
 }
@@ -208,7 +193,7 @@ TEST_F(FiledParts, ChangeNoBitOfWhatIsLongerThanAPiece) {
 TEST_F(FiledParts, ATreeOfOneMicroBatchAWorkerChangesNoBit) {
   TrainOptions options = options_of(1);
   options.parallel.reduction = Reduction::kTree;
-  const Result without = train(options, 1);
+  const Learned without = train(options, 1);
   options.parallel.zero = 3;
   options.offload.tiers = kAll;
   EXPECT_EQ(train(options, 4), without);
@@ -245,7 +230,7 @@ TEST_F(FiledParts, AModelFarLargerThanTheDeviceTrains) {
   options.model.layers = 12;
   options.precision = plan::Precision::kBf16;
   options.batch.sequences = options.batch.micro = 1;
-  const Result without = train(options, 1);
+  const Learned without = train(options, 1);
   const auto ops = make_cpu_ops(1);
   options.offload.tiers = kAll;
   options.device_limit = plan_run(options, *ops).bytes(Tier::kDevice);

@@ -32,21 +32,6 @@ constexpr Tiers kAll{.optimizer = Tier::kHost,
                      .parameters = Tier::kHost,
                      .activations = Tier::kHost};
 
-std::string text(const Tiers& tiers) {
-  std::string where;
-  for (const Tier tier : {tiers.optimizer, tiers.gradients, tiers.parameters, tiers.activations}) {
-    where += std::string(name(tier)) + " ";
-  }
-  return where;
-}
-
-struct Result {
-  std::vector<double> losses;
-  std::vector<double> norms;
-  WholeStates states;
-  friend bool operator==(const Result&, const Result&) = default;
-};
-
 TrainOptions options_of(int micro, const Tiers& tiers = {}) {
   TrainOptions options = tiny_options();
   options.model.layers = 4;
@@ -63,15 +48,15 @@ void expect_planned(const Trainer& trainer, const nn::MemoryPlan& plan) {
   EXPECT_EQ(trainer.host_memory().peak(), plan.bytes(Tier::kHost));
 }
 
-Result train(TrainOptions options, int workers, int steps = 2) {
+Learned train(TrainOptions options, int workers, int steps = 2) {
   options.batch.workers = workers;
-  Result result;
+  Learned result;
   std::mutex mutex;
   run_workers(options, [&](Trainer& trainer, Communicator*) {
     trainer.start();
     Sequences sequences(kSequences, kTokens);
     const auto batches = sequences.batches(solved(options.batch).micro);
-    Result mine;
+    Learned mine;
     run_steps(trainer, steps, [&](const StepMetrics& metrics) {
       mine.losses.push_back(metrics.loss);
       mine.norms.push_back(metrics.gradient_norm);
@@ -91,19 +76,19 @@ TEST(Offload, ChangesNoBitOfOneWorkersTraining) {
     for (const Reduction reduction : {Reduction::kTree, Reduction::kFast}) {
       TrainOptions options = options_of(micro);
       options.parallel.reduction = reduction;
-      const Result without = train(options, 1);
+      const Learned without = train(options, 1);
       EXPECT_LT(without.losses.back(), without.losses.front());
       for (const Tiers& tiers :
            {kOptimizer, kGradients, kParameters, kActivations, kZeroOffload, kStates, kAll}) {
         options.offload.tiers = tiers;
-        EXPECT_EQ(train(options, 1), without) << text(tiers) << micro;
+        EXPECT_EQ(train(options, 1), without) << tiers_text(tiers) << micro;
       }
     }
   }
 }
 
 TEST(Offload, ChangesNoBitAtAnyStageAndNumberOfWorkers) {
-  const Result without = train(options_of(1), 1);
+  const Learned without = train(options_of(1), 1);
   for (const int workers : {2, 4}) {
     for (int stage = 0; stage <= 3; ++stage) {
       for (const Tiers& tiers : {kOptimizer, kGradients, kParameters, kAll}) {
@@ -111,7 +96,7 @@ TEST(Offload, ChangesNoBitAtAnyStageAndNumberOfWorkers) {
         options.parallel.zero = stage;
         options.parallel.partition = tiers == kAll ? Partition::kLayer : Partition::kTensor;
         EXPECT_EQ(train(options, workers), without)
-            << workers << " workers, stage " << stage << ", " << text(tiers);
+            << workers << " workers, stage " << stage << ", " << tiers_text(tiers);
       }
     }
   }
@@ -126,11 +111,11 @@ TEST(Offload, ChangesNoBitInAnyPrecisionAndRecomputation) {
       options.recompute = recompute;
       options.parallel.reduction = Reduction::kFast;
       options.optimizer.clip = 0.5;
-      const Result without = train(options, 1);
+      const Learned without = train(options, 1);
       for (const Tiers& tiers : {kOptimizer, kGradients, kParameters, kActivations, kAll}) {
         options.offload.tiers = tiers;
         EXPECT_EQ(train(options, 1), without)
-            << plan::name(precision) << " " << name(recompute) << " " << text(tiers);
+            << plan::name(precision) << " " << name(recompute) << " " << tiers_text(tiers);
       }
     }
   }
@@ -141,14 +126,14 @@ TEST(Offload, UpdatesBlocksBesideBackwardWhereNothingIsClipped) {
     TrainOptions options = options_of(2);
     options.precision = precision;
     options.optimizer.clip = 0;
-    const Result without = train(options, 1);
+    const Learned without = train(options, 1);
     for (const Tiers& tiers : {kOptimizer, kZeroOffload, kAll}) {
       options.offload.tiers = tiers;
       options.parallel.zero = 0;
-      EXPECT_EQ(train(options, 1), without) << plan::name(precision) << " " << text(tiers);
+      EXPECT_EQ(train(options, 1), without) << plan::name(precision) << " " << tiers_text(tiers);
       for (int stage = 1; stage <= 3; ++stage) {
         options.parallel.zero = stage;
-        EXPECT_EQ(train(options, 2), without) << stage << " " << text(tiers);
+        EXPECT_EQ(train(options, 2), without) << stage << " " << tiers_text(tiers);
       }
     }
   }
@@ -161,10 +146,10 @@ TEST(Offload, WorkersWithUnequalSharesTrainAsWithoutIt) {
       options.parallel.reduction = Reduction::kFast;
       options.parallel.zero = stage;
       options.parallel.hold_gradients = holds;
-      const Result without = train(options, 3);
+      const Learned without = train(options, 3);
       for (const Tiers& tiers : {kGradients, kAll}) {
         options.offload.tiers = tiers;
-        EXPECT_EQ(train(options, 3), without) << stage << " " << text(tiers);
+        EXPECT_EQ(train(options, 3), without) << stage << " " << tiers_text(tiers);
       }
     }
   }
@@ -178,7 +163,7 @@ TEST(Offload, EveryModelTrainsWithAllOfItOnTheHost) {
       options.model.logits =
           family == ModelFamily::kLlama ? LogitsChoice::kOwn : LogitsChoice::kTied;
       options.optimizer.kind = kind;
-      const Result without = train(options, 1);
+      const Learned without = train(options, 1);
       options.offload.tiers = kAll;
       for (const int most : {1, 2, 5}) {
         options.parallel.most_gathered = most;
@@ -261,7 +246,7 @@ TEST(Offload, AModelWhoseStatesAreFourTimesTheDeviceTrains) {
   options.parallel.reduction = Reduction::kFast;
   options.precision = plan::Precision::kBf16;
   options.batch.sequences = options.batch.micro = 1;
-  const Result without = train(options, 1, 2);
+  const Learned without = train(options, 1, 2);
   const std::size_t states = 16 * plan_of(options).flat.elements();
   options.device_limit = states / 4;
   EXPECT_GT(plan_of(options).bytes(Tier::kDevice), options.device_limit);

@@ -79,4 +79,20 @@ inline void take_states(nn::Replica& replica, WholeStates& states) {
   }
 }
 
+// What a training came to; the same bits or not.
+struct Learned {
+  std::vector<double> losses;
+  std::vector<double> norms;
+  WholeStates states;
+  friend bool operator==(const Learned&, const Learned&) = default;
+};
+
+inline std::string tiers_text(const nn::Tiers& tiers) {
+  std::string where = tiers.overlaps ? "" : "one by one: ";
+  for (const Tier tier : {tiers.optimizer, tiers.gradients, tiers.parameters, tiers.activations}) {
+    where += std::string(name(tier)) + " ";
+  }
+  return where;
+}
+
 }  // namespace lockstep::train
