@@ -187,7 +187,10 @@ StepStart Ddp::begin_step(const StepStart& mine) {
 }
 
 void Ddp::expect_update(const UpdateRequest& request) {
-  for (CompressedAllReduce& one : compressed_) one.set_momentum(own_momentum(request.optimizer));
+  own_clip_.begin_step(request.optimizer.clip * request.loss_scale, workers());
+  OwnMomentum momentum = own_momentum(request.optimizer);
+  momentum.clip = &own_clip_;
+  for (CompressedAllReduce& one : compressed_) one.set_momentum(momentum);
 }
 
 void Ddp::begin_micro_batch(std::int64_t index, std::int64_t count) {
@@ -296,9 +299,9 @@ void Ddp::wait_for_buckets() {
 UpdateResult Ddp::traced_update(const UpdateRequest& request) {
   const TraceScope scope(trace(), {.lane = TraceLane::kCompute, .kind = "update"});
   if (table_rows_) table_rows_->add(*replica_);
-  const bool has_momentum = workers() == 1 || !takes_own_momentum(options_.compression.compression);
-  if (has_momentum) return local_update(*replica_, mover_, request);
-  const optim::OptimizerOptions optimizer = without_momentum(request.optimizer);
+  if (workers() == 1) return local_update(*replica_, mover_, request);
+  optim::OptimizerOptions optimizer = optimizer_beside(options_.compression, request.optimizer);
+  if (takes_own_momentum(options_.compression.compression)) optimizer.clip = 0;  // own_clip_ did
   return local_update(*replica_, mover_,
                       {.optimizer = optimizer,
                        .updates = request.updates,

@@ -94,6 +94,7 @@ class Ddp : public Strategy {
   std::vector<float> residuals_;
   SymmetricBuffer staging_;
   double loss_scale_ = 1;  // of the residuals
+  OwnClip own_clip_;       // with topk
 
   // Of this step.
   std::int64_t step_ = 0;

@@ -22,6 +22,7 @@ std::vector<Residual> Ddp::residuals() {
     if (!one.velocity().empty()) {
       parts.push_back({.range = range, .values = one.velocity(), .row = Residual::Row::kVelocity});
     }
+    if (one.residual_of_sums().empty()) continue;
     parts.push_back({.range = {range.first + shards.begin(own), shards.size(own)},
                      .values = one.residual_of_sums().first(shards.size(own)),
                      .row = Residual::Row::kSums});

@@ -229,9 +229,9 @@ void ResidualExchange::restore(const std::optional<std::filesystem::path>& path,
   }
   if (group_.leads()) {
     tell(
-        fmt::format("the checkpoint was saved by {} workers{}: what they had not sent yet of their "
+        fmt::format("the checkpoint was saved by {} workers: what they had not sent yet of their "
                     "gradients is shared out among {}{}",
-                    stored->workers, stored->sums ? "" : " of servers", workers_,
+                    stored->workers, workers_,
                     stored->velocity && !has_velocity_ ? "; their averages are dropped" : ""));
   }
   std::vector<float> sum(std::min(kChunk, elements_));

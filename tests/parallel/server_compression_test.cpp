@@ -64,7 +64,7 @@ Result alone_compressed(const Training& training) {
   std::vector<std::vector<float>> velocities(residuals.size());
   for (auto& velocity : velocities) velocity.resize(own_momenta ? row.size() : 0);
   const optim::OptimizerOptions optimizer =
-      own_momenta ? without_momentum(training.optimizer) : training.optimizer;
+      optimizer_beside(training.compression, training.optimizer);
   const std::span<float> parameters = replica.states().master.as<float>();
   Result result;
   for (int step = 1; step <= training.steps; ++step) {

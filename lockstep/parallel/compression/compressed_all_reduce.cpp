@@ -19,6 +19,13 @@ std::optional<DType> wire_type(Compression compression, DType gradients) {
   return std::nullopt;
 }
 
+// Whether every rank sends its payload of the whole bucket to all. That takes N / 2 times the bytes
+// of a payload, of what an all-reduce takes; two stages take (1 + min(N, 4)) / 2 times (sparse.h).
+bool takes_one_stage(Compression compression, std::size_t ranks) {
+  constexpr std::size_t kFew = 4;
+  return compression == Compression::kTopk && ranks <= kFew;
+}
+
 constexpr std::size_t kPartAlignment = 64;
 std::size_t rounded_up(std::size_t bytes) {
   return (bytes + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
@@ -43,8 +50,16 @@ struct StagingParts {
   std::size_t bytes() const { return values + scratch + payloads + incoming; }
 };
 
-StagingParts staging_parts(const Codec& codec, const Codec& of_sums, const BucketShards& shards,
-                           DType gradients) {
+StagingParts staging_of_one_stage(const Codec& codec, const BucketShards& shards, DType gradients) {
+  const std::size_t elements = shards.elements;
+  return {.values = gradients == DType::kF32 ? 0 : rounded_up(elements * sizeof(float)),
+          .scratch = rounded_up(codec.scratch_bytes(elements)),
+          .payloads = rounded_up(shards.ranks * codec.bytes(elements)),
+          .incoming = 0};
+}
+
+StagingParts staging_of_two_stages(const Codec& codec, const Codec& of_sums,
+                                   const BucketShards& shards, DType gradients) {
   const std::size_t largest = shards.largest();
   return {
       .values = gradients == DType::kF32 ? 0 : rounded_up(largest * sizeof(float)),
@@ -87,10 +102,14 @@ CompressedAllReduce::Memory CompressedAllReduce::memory(std::size_t elements, DT
   if (const auto wire = wire_type(options.compression, gradients)) {
     return {.staging_bytes = *wire == gradients ? 0 : elements * size_of(*wire)};
   }
-  const std::unique_ptr<Codec> of_sums = make_codec(options_of_sums(options, shards.ranks));
   const std::size_t rows = takes_own_momentum(options.compression) ? 2 : 1;
+  if (takes_one_stage(options.compression, shards.ranks)) {
+    return {.residual_elements = rows * elements,
+            .staging_bytes = staging_of_one_stage(*codec, shards, gradients).bytes()};
+  }
+  const std::unique_ptr<Codec> of_sums = make_codec(options_of_sums(options, shards.ranks));
   return {.residual_elements = codec->needs_residual() ? rows * elements + shards.largest() : 0,
-          .staging_bytes = staging_parts(*codec, *of_sums, shards, gradients).bytes()};
+          .staging_bytes = staging_of_two_stages(*codec, *of_sums, shards, gradients).bytes()};
 }
 
 CompressedAllReduce::CompressedAllReduce(Communicator& communicator,
@@ -101,6 +120,7 @@ CompressedAllReduce::CompressedAllReduce(Communicator& communicator,
       compression_(options.compression),
       codec_(make_codec(options)),
       shards_(checked_shards(elements, gradients, communicator.size())),
+      one_stage_(takes_one_stage(options.compression, shards_.ranks)),
       own_(static_cast<std::size_t>(communicator.rank())),
       dtype_(gradients) {
   codec_of_sums_ = make_codec(options_of_sums(options, shards_.ranks));
@@ -124,11 +144,18 @@ CompressedAllReduce::CompressedAllReduce(Communicator& communicator,
     payloads_ = staging.first(needed.staging_bytes);
     return;
   }
-  const StagingParts parts = staging_parts(*codec_, *codec_of_sums_, shards_, gradients);
+  const StagingParts parts =
+      one_stage_ ? staging_of_one_stage(*codec_, shards_, gradients)
+                 : staging_of_two_stages(*codec_, *codec_of_sums_, shards_, gradients);
   if (parts.values > 0) {
-    values_ = {reinterpret_cast<float*>(staging.data()), shards_.largest()};
+    values_ = {reinterpret_cast<float*>(staging.data()), one_stage_ ? elements : shards_.largest()};
   }
   scratch_ = staging.subspan(parts.values, parts.scratch);
+  if (one_stage_) {
+    payload_sizes_.assign(shards_.ranks, codec_->bytes(elements));
+    payloads_ = staging.subspan(parts.values + parts.scratch, sum_of(payload_sizes_));
+    return;
+  }
   payload_sizes_ = sizes_of_payloads(*codec_, shards_);
   sums_sizes_ = sizes_of_payloads(*codec_of_sums_, shards_);
   own_sizes_.assign(shards_.ranks, payload_sizes_[own_]);
@@ -144,7 +171,7 @@ std::uint64_t CompressedAllReduce::run(Data gradients, std::uint64_t seed) {
   }
   if (shards_.ranks == 1 || gradients.count == 0) return 0;
   if (const auto wire = wire_type(compression_, dtype_)) return run_in(*wire, gradients);
-  return run_two_stages(gradients, seed);
+  return one_stage_ ? run_one_stage(gradients, seed) : run_two_stages(gradients, seed);
 }
 
 std::uint64_t CompressedAllReduce::run_in(DType wire, Data gradients) {
@@ -158,6 +185,21 @@ std::uint64_t CompressedAllReduce::run_in(DType wire, Data gradients) {
   }
   const std::size_t own = shards_.size(own_) * size_of(wire);
   return bytes_sent(gradients.count * size_of(wire), own, own, shards_.ranks);
+}
+
+std::uint64_t CompressedAllReduce::run_one_stage(Data gradients, std::uint64_t seed) {
+  const bool in_place = dtype_ == DType::kF32;
+  const std::span<float> floats = in_place ? floats_of(gradients) : values_;
+  const auto payload = [&](std::size_t r) {
+    return payloads_.subspan(r * payload_sizes_[r], payload_sizes_[r]);
+  };
+  if (!in_place) widen(gradients, floats);
+  encode_own(*codec_, momentum_, floats, {residual_, velocity_}, payload(own_), scratch_, seed);
+  communicator_->run(all_gather_v(bytes_of(payload(own_)), bytes_of(payloads_), payload_sizes_));
+  codec_->decode(payload(0), floats, seed);
+  for (std::size_t r = 1; r < shards_.ranks; ++r) codec_->decode_add(payload(r), floats, seed);
+  if (!in_place) narrow(floats, gradients);
+  return (shards_.ranks - 1) * payload_sizes_[own_];
 }
 
 std::uint64_t CompressedAllReduce::run_two_stages(Data gradients, std::uint64_t seed) {

@@ -1,9 +1,9 @@
 // The all-reduce of one bucket of gradients with payloads of a codec on the wire: every rank's
 // gradients become their sum over all ranks, the same bits everywhere.
 //
-// Words. The bucket's elements are cut into one *shard* per rank, the rank being its *owner*. With
-// codecs that have scales or choose elements, sums of payloads are no payloads, so there are two
-// stages, here for rank 1 of 3:
+// With codecs that have scales or choose elements, sums of payloads are no payloads. So the
+// bucket's elements are cut into one *shard* per rank, the rank being its *owner*, and there are
+// two stages, here for rank 1 of 3:
 //
 //      gradients        [ shard 0 | shard 1 | shard 2 ]
 //      encoded          [    p0   |    p1   |    p2   ]   residual of the whole bucket
@@ -14,10 +14,13 @@
 //      decoded          [  sum 0  |  sum 1  |  sum 2  ]   the owner, too, takes what q1 says
 //
 // So a rank sends (N - 1) / N times the payloads of the bucket and of its sums for any number of
-// ranks; with topk those of sums have more elements (sparse.h). "none" and "bf16" need no scales:
-// they are an all-reduce of floats of the gradients' type or of bf16.
+// ranks. "none" and "bf16" need no scales: they are an all-reduce of floats of the gradients' type
+// or of bf16.
 //
-// With topk what is encoded first are averages of each rank's gradients: own_momentum.h.
+// With topk those of sums have more elements (sparse.h), so that among a few ranks it takes fewer
+// bytes to do without them: every rank sends one payload of the whole bucket, chosen among all of
+// its elements, to every other, and all add up what came in the order of ranks. What is encoded
+// are averages of each rank's gradients: own_momentum.h.
 //
 // With one rank nothing is done: there is no wire to save, so nothing is lost either.
 //
@@ -68,8 +71,8 @@ class CompressedAllReduce {
   std::uint64_t run(Data gradients, std::uint64_t seed);
 
   // What has not been sent yet: of all elements; their velocities, with topk; and of the sums of
-  // this rank's shard. To be saved and restored with a checkpoint, and to be scaled with the
-  // gradients when the loss scale changes.
+  // this rank's shard, where there are two stages. To be saved and restored with a checkpoint, and
+  // to be scaled with the gradients when the loss scale changes.
   std::span<float> residual() const { return residual_; }
   std::span<float> velocity() const { return velocity_; }
   std::span<float> residual_of_sums() const { return residual_of_sums_; }
@@ -77,6 +80,7 @@ class CompressedAllReduce {
 
  private:
   std::uint64_t run_in(DType wire, Data gradients);
+  std::uint64_t run_one_stage(Data gradients, std::uint64_t seed);
   std::uint64_t run_two_stages(Data gradients, std::uint64_t seed);
 
   Communicator* communicator_;
@@ -84,19 +88,20 @@ class CompressedAllReduce {
   std::unique_ptr<Codec> codec_;
   std::unique_ptr<Codec> codec_of_sums_;
   BucketShards shards_;
+  bool one_stage_;
   std::size_t own_;  // this rank, and its shard
   DType dtype_;
   std::span<float> residual_;
   std::span<float> velocity_;
   std::span<float> residual_of_sums_;
   OwnMomentum momentum_;
-  std::vector<std::size_t> payload_sizes_;  // by shard
+  std::vector<std::size_t> payload_sizes_;  // by shard; or by rank, of the whole bucket
   std::vector<std::size_t> sums_sizes_;     // of payloads of sums, by shard
   std::vector<std::size_t> own_sizes_;      // of this rank's shard, by rank
   // Parts of the staging.
-  std::span<float> values_;        // of one shard, where gradients are not f32
+  std::span<float> values_;        // of what is encoded at once, where gradients are not f32
   std::span<std::byte> scratch_;   // of the codecs
-  std::span<std::byte> payloads_;  // of all shards: of gradients, then of sums
+  std::span<std::byte> payloads_;  // of all shards: of gradients, then of sums; or of all ranks
   std::span<std::byte> incoming_;  // payloads of this rank's shard from all ranks
 };
 

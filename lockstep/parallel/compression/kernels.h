@@ -73,6 +73,9 @@ struct CompressionKernels {
   void (*average)(const float* values, float* averages, float keep, float take,
                   std::size_t elements);
 
+  // The sum of squares, in f64.
+  double (*squares)(const float* values, std::size_t elements);
+
   // What is not finite becomes 0.
   void (*clear_non_finite)(float* values, std::size_t elements);
 };

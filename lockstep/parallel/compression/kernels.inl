@@ -160,6 +160,24 @@ void average(const float* values, float* averages, float keep, float take, std::
   }
 }
 
+double squares(const float* values, std::size_t elements) {
+  constexpr std::size_t kLanes = 16;
+  double sums[kLanes] = {};
+  const auto add_run = [&](std::size_t first, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const double x = static_cast<double>(values[first + i]);
+      sums[i] += x * x;
+    }
+  };
+  std::size_t done = 0;
+  for (; done + kLanes <= elements; done += kLanes) add_run(done, kLanes);
+  add_run(done, elements - done);
+  for (std::size_t half = kLanes / 2; half > 0; half /= 2) {
+    for (std::size_t i = 0; i < half; ++i) sums[i] += sums[i + half];
+  }
+  return sums[0];
+}
+
 void clear_non_finite(float* values, std::size_t elements) {
   for (std::size_t i = 0; i < elements; ++i) values[i] = finite_or_zero(values[i]);
 }
@@ -177,6 +195,7 @@ constinit const CompressionKernels kernels = {
     .widen_halves = widen_halves,
     .narrow_to_halves = narrow_to_halves,
     .average = average,
+    .squares = squares,
     .clear_non_finite = clear_non_finite,
 };
 

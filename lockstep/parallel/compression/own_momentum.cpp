@@ -4,6 +4,13 @@
 
 namespace lockstep::parallel {
 
+float OwnClip::factor(std::span<const float> gradients) {
+  if (limit_ == 0) return 1;
+  squares_ += compression_kernels().squares(gradients.data(), gradients.size());
+  const double norm = std::sqrt(squares_);
+  return std::isfinite(norm) && norm > limit_ ? static_cast<float>(limit_ / norm) : 1;
+}
+
 OwnMomentum own_momentum(const optim::OptimizerOptions& optimizer) {
   if (optim::has_moments(optimizer)) {
     return {static_cast<float>(optimizer.beta1), static_cast<float>(1 - optimizer.beta1)};
@@ -11,9 +18,12 @@ OwnMomentum own_momentum(const optim::OptimizerOptions& optimizer) {
   return {static_cast<float>(optimizer.momentum), 1};
 }
 
-optim::OptimizerOptions without_momentum(optim::OptimizerOptions optimizer) {
+optim::OptimizerOptions optimizer_beside(const CompressionOptions& compression,
+                                         optim::OptimizerOptions optimizer) {
+  if (!takes_own_momentum(compression.compression)) return optimizer;
   optimizer.beta1 = 0;
   optimizer.momentum = 0;
+  optimizer.beta2 = 1 - (1 - optimizer.beta2) * std::sqrt(compression.ratio);
   return optimizer;
 }
 
@@ -24,8 +34,9 @@ void encode_own(const Codec& codec, OwnMomentum momentum, std::span<const float>
     codec.encode(gradients, rows.residual, payload, scratch, seed);
     return;
   }
+  const float clipped = momentum.clip != nullptr ? momentum.clip->factor(gradients) : 1;
   compression_kernels().average(gradients.data(), rows.velocity.data(), momentum.keep,
-                                momentum.take, gradients.size());
+                                momentum.take * clipped, gradients.size());
   codec.encode(rows.velocity, rows.residual, payload, scratch, seed);
   codec.clear_sent(payload, rows.velocity, seed);
 }

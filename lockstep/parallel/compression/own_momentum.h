@@ -1,4 +1,4 @@
-// Momentum where few elements of a gradient arrive: topk.
+// Momentum and clipping where few elements of a gradient arrive: topk.
 //
 // An optimizer with momentum (Adam's moment, SGD's velocity) goes by an average of the last
 // gradients. With error feedback an element arrives once in a while, as the sum of all that was
@@ -14,8 +14,14 @@
 // upon; a velocity that was kept would go on to send it, against gradients that know better.
 //
 // The velocity is a row of f32 like the residual, and belongs to a run's state in the same way.
+//
+// Adam's variance stays with the optimizer, which sees lumps. Over the 1 / (1 - beta2) steps that
+// it remembers hardly one of them comes (100 steps of beta2 = 0.99, a lump in 100 steps of a ratio
+// of 0.01), and what a lump is divided by is then mostly itself. So it remembers 1 / sqrt(ratio)
+// times as many steps.
 #pragma once
 
+#include <cmath>
 #include <span>
 
 #include "lockstep/optim/optimizer.h"
@@ -24,9 +30,28 @@
 
 namespace lockstep::parallel {
 
+// Clips one worker's gradients as they leave, some at a time: each by the norm of all that the step
+// has shown so far.
+class OwnClip {
+ public:
+  // `most` is the norm that the sum over workers is to have; 0 if there is no such.
+  void begin_step(double most, int workers) {
+    limit_ = most / std::sqrt(static_cast<double>(workers));
+    squares_ = 0;
+  }
+  // By what the next gradients are to be multiplied: 1 too where they are not finite, which has to
+  // be seen.
+  float factor(std::span<const float> gradients);
+
+ private:
+  double limit_ = 0;
+  double squares_ = 0;
+};
+
 struct OwnMomentum {
   float keep = 0;
   float take = 1;
+  OwnClip* clip = nullptr;  // where gradients have not been clipped before
 };
 
 // Whether workers that compress take the momentum themselves.
@@ -34,9 +59,10 @@ constexpr bool takes_own_momentum(Compression compression) {
   return compression == Compression::kTopk;
 }
 
-// What they take, and the optimizer without it.
+// What they take, and what is left to the optimizer: all, with other codecs.
 OwnMomentum own_momentum(const optim::OptimizerOptions& optimizer);
-optim::OptimizerOptions without_momentum(optim::OptimizerOptions optimizer);
+optim::OptimizerOptions optimizer_beside(const CompressionOptions& compression,
+                                         optim::OptimizerOptions optimizer);
 
 // What a worker has of each of its gradients' elements. The velocity may be empty: then gradients
 // are encoded as they are.

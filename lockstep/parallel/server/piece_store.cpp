@@ -56,9 +56,7 @@ std::size_t PieceStore::bytes(const ServedLayout& layout, Consistency consistenc
 PieceStore::PieceStore(const ServedLayout& layout, Consistency consistency, int server, int workers,
                        Ops& ops)
     : layout_(layout),
-      optimizer_(takes_own_momentum(layout.compression.compression)
-                     ? without_momentum(layout.optimizer)
-                     : layout.optimizer),
+      optimizer_(optimizer_beside(layout.compression, layout.optimizer)),
       format_(layout),
       has_slots_(consistency == Consistency::kBsp),
       workers_(workers),

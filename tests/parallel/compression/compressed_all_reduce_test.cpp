@@ -24,7 +24,8 @@ using testing::encoded;
 using testing::make_gradients;
 
 constexpr int kSteps = 3;
-constexpr OwnMomentum kMomentum{.keep = 0.5f, .take = 0.5f};  // exact, fused or not
+constexpr OwnMomentum kMomentum{.keep = 0.5f, .take = 0.5f};
+constexpr double kClip = 0.05;  // less than the norm of many gradients here, more than of few
 
 // A bucket in memory of exactly the sizes that it asks for.
 class Bucket {
@@ -55,15 +56,21 @@ class Model {
   Model(const CompressionOptions& options, std::size_t ranks, std::size_t elements)
       : codec_(make_codec(options)),
         codec_of_sums_(make_codec(options_of_sums(options, ranks))),
-        shards_{elements, ranks},
+        ranks_(ranks),
+        one_stage_(options.compression == Compression::kTopk && ranks <= 4),
+        shards_{elements, one_stage_ ? 1 : ranks},
         feeds_back_(codec_->needs_residual()),
         momentum_(takes_own_momentum(options.compression) ? kMomentum : OwnMomentum{}),
         residuals_(ranks, std::vector<float>(elements, 0.0f)),
         velocities_(residuals_),
+        clips_(ranks),
         sum_residual_(elements, 0.0f) {}
 
   std::vector<float> step(const std::vector<std::vector<float>>& gradients, std::uint64_t seed) {
     std::vector<float> result;
+    for (OwnClip& clip : clips_) {
+      clip.begin_step(momentum_.keep == 0 ? 0 : kClip, static_cast<int>(ranks_));
+    }
     for (std::size_t s = 0; s < shards_.ranks; ++s) {
       const std::size_t begin = shards_.begin(s);
       const std::size_t size = shards_.size(s);
@@ -71,10 +78,13 @@ class Model {
         return std::span(values).subspan(begin, feeds_back_ ? size : 0);
       };
       std::vector<float> sums(size, 0.0f);
-      for (std::size_t r = 0; r < shards_.ranks; ++r) {
+      for (std::size_t r = 0; r < ranks_; ++r) {
         const auto velocity = std::span(velocities_[r]).subspan(begin, size);
+        const float take =
+            momentum_.take * clips_[r].factor(std::span(gradients[r]).subspan(begin, size));
         for (std::size_t i = 0; i < size; ++i) {
-          velocity[i] = momentum_.keep * velocity[i] + momentum_.take * gradients[r][begin + i];
+          const volatile float taken = take * gradients[r][begin + i];  // not fused with the sum
+          velocity[i] = momentum_.keep * velocity[i] + taken;
         }
         const auto payload = encoded(*codec_, velocity, part(residuals_[r]), seed);
         const auto sent = decoded(*codec_, payload, size, seed);
@@ -84,6 +94,7 @@ class Model {
         if (r == 0) sums = decoded(*codec_, payload, size, seed);
         if (r > 0) codec_->decode_add(payload, sums, seed);
       }
+      if (one_stage_) return sums;
       const auto payload = encoded(*codec_of_sums_, sums, part(sum_residual_), seed);
       const auto shard = decoded(*codec_of_sums_, payload, size, seed);
       result.insert(result.end(), shard.begin(), shard.end());
@@ -94,11 +105,14 @@ class Model {
  private:
   std::unique_ptr<Codec> codec_;
   std::unique_ptr<Codec> codec_of_sums_;
+  std::size_t ranks_;
+  bool one_stage_;  // a payload of the whole bucket from every rank to every other
   BucketShards shards_;
   bool feeds_back_;
   OwnMomentum momentum_;
   std::vector<std::vector<float>> residuals_;   // by rank
   std::vector<std::vector<float>> velocities_;  // by rank
+  std::vector<OwnClip> clips_;                  // by rank
   std::vector<float> sum_residual_;
 };
 
@@ -111,11 +125,15 @@ Results results_of(int ranks, const CompressionOptions& options, std::size_t ele
   Results results(static_cast<std::size_t>(ranks));
   run_threads(ranks, [&](Communicator& communicator) {
     Bucket bucket(communicator, options, elements, dtype);
-    bucket->set_momentum(kMomentum);
+    OwnClip clip;
+    OwnMomentum momentum = kMomentum;
+    momentum.clip = &clip;
+    bucket->set_momentum(momentum);
     std::vector<std::byte> memory(elements * size_of(dtype));
     const Data data(memory.data(), elements, dtype);
     for (int step = 0; step < kSteps; ++step) {
       narrow(gradients_of(communicator.rank(), step, elements), data);
+      clip.begin_step(kClip, ranks);
       bucket->run(data, static_cast<std::uint64_t>(step));
       std::vector<float> result(elements);
       widen(data, result);
@@ -173,7 +191,7 @@ INSTANTIATE_TEST_SUITE_P(Compression, EveryAllReduce, ::testing::ValuesIn(kAllCo
                          [](const auto& instance) { return std::string(name(instance.param)); });
 
 TEST_P(EveryAllReduce, GivesEveryRankWhatTheModelSays) {
-  for (int ranks = 1; ranks <= 5; ++ranks) {
+  for (int ranks = 1; ranks <= 6; ++ranks) {
     for (const std::size_t elements : {0, 1, 3, 17, 257, 3001}) {
       expect_model(ranks, elements, DType::kF32);
     }
@@ -182,34 +200,38 @@ TEST_P(EveryAllReduce, GivesEveryRankWhatTheModelSays) {
 
 TEST_P(EveryAllReduce, TakesGradientsOf16Bits) {
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
-    for (const int ranks : {1, 2, 3}) expect_model(ranks, 1023, dtype);
+    for (const int ranks : {1, 2, 3, 5}) expect_model(ranks, 1023, dtype);
   }
 }
 
 TEST_P(EveryAllReduce, ShowsANanOfOneRankToAll) {
-  run_threads(3, [&](Communicator& communicator) {
-    Bucket bucket(communicator, options_, 1000);
-    for (std::uint64_t step = 0; step < 3; ++step) {
-      auto gradients = gradients_of(communicator.rank(), 0, 1000);
-      if (step == 1 && communicator.rank() == 1) {
-        gradients[500] = std::numeric_limits<float>::infinity();
-        gradients[2] = std::numeric_limits<float>::quiet_NaN();
+  for (const int ranks : {3, 5}) {
+    run_threads(ranks, [&](Communicator& communicator) {
+      Bucket bucket(communicator, options_, 1000);
+      for (std::uint64_t step = 0; step < 3; ++step) {
+        auto gradients = gradients_of(communicator.rank(), 0, 1000);
+        if (step == 1 && communicator.rank() == 1) {
+          gradients[500] = std::numeric_limits<float>::infinity();
+          gradients[2] = std::numeric_limits<float>::quiet_NaN();
+        }
+        bucket->run(gradients, step);
+        EXPECT_EQ(all_finite(gradients), step != 1) << "step " << step;
       }
-      bucket->run(gradients, step);
-      EXPECT_EQ(all_finite(gradients), step != 1) << "step " << step;
-    }
-  });
+    });
+  }
 }
 
 TEST_P(EveryAllReduce, TellsTheBytesThatItSent) {
-  run_threads(4, [&](Communicator& communicator) {
-    CountingCommunicator counting(communicator);
-    Bucket bucket(counting, options_, 4096);
-    auto gradients = gradients_of(communicator.rank(), 0, 4096);
-    const std::uint64_t told = bucket->run(gradients, 0);
-    EXPECT_EQ(told, counting.bytes());
-    EXPECT_GT(counting.bytes(), 0u);
-  });
+  for (const int ranks : {4, 5}) {
+    run_threads(ranks, [&](Communicator& communicator) {
+      CountingCommunicator counting(communicator);
+      Bucket bucket(counting, options_, 4000);
+      auto gradients = gradients_of(communicator.rank(), 0, 4000);
+      const std::uint64_t told = bucket->run(gradients, 0);
+      EXPECT_EQ(told, counting.bytes());
+      EXPECT_GT(counting.bytes(), 0u);
+    });
+  }
 }
 
 TEST_P(EveryAllReduce, SumsGradientsOverTime) {
@@ -259,6 +281,38 @@ TEST_P(EveryAllReduce, RefusesMemoryAndGradientsThatDoNotFit) {
   });
 }
 
+TEST(OwnClip, GoesByTheNormOfAllThatAStepHasShown) {
+  for (const std::size_t elements : {1, 15, 16, 17, 4099}) {
+    const auto first = make_gradients(elements, 1);
+    const auto second = make_gradients(elements, 2);
+    double squares = 0;
+    for (const float x : first) squares += static_cast<double>(x) * static_cast<double>(x);
+    const double norm = std::sqrt(squares);
+    for (const float x : second) squares += static_cast<double>(x) * static_cast<double>(x);
+    OwnClip clip;
+    EXPECT_EQ(clip.factor(first), 1) << "no step has said what to clip to";
+    for (int step = 0; step < 2; ++step) {
+      clip.begin_step(norm, 4);  // of which each worker has a half
+      EXPECT_NEAR(clip.factor(first), 0.5, 1e-6);
+      EXPECT_NEAR(clip.factor(second), 0.5 * norm / std::sqrt(squares), 1e-6);
+    }
+    clip.begin_step(4 * norm, 4);
+    EXPECT_EQ(clip.factor(first), 1);
+    clip.begin_step(0, 4);
+    EXPECT_EQ(clip.factor(first), 1);
+  }
+}
+
+TEST(OwnClip, LetsWhatIsNotFiniteBeSeen) {
+  for (const float bad :
+       {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    OwnClip clip;
+    clip.begin_step(1e-6, 2);
+    EXPECT_EQ(clip.factor(std::vector<float>{1, bad, 2}), 1);
+    EXPECT_EQ(clip.factor(std::vector<float>{1, 2}), 1);
+  }
+}
+
 TEST(CompressedAllReduce, LeavesTheGradientsOfOneRankAsTheyAre) {
   for (const Compression compression : kAllCompressions) {
     const CompressionOptions options{.compression = compression};
@@ -295,24 +349,27 @@ TEST(CompressedAllReduce, SendsTheShareOfBytesThatIsPromised) {
 }
 
 TEST(CompressedAllReduce, ScalesWhatItHasNotSentYet) {
-  run_threads(2, [&](Communicator& communicator) {
-    Bucket bucket(communicator, {.compression = Compression::kTopk}, 1000);
-    auto gradients = gradients_of(communicator.rank(), 0, 1000);
-    bucket->run(gradients, 0);
-    const auto all = [&] {
-      std::vector<float> values;
-      for (const auto row : {bucket->residual(), bucket->velocity(), bucket->residual_of_sums()}) {
-        values.insert(values.end(), row.begin(), row.end());
-      }
-      return values;
-    };
-    const std::vector<float> before = all();
-    EXPECT_EQ(before.size(), 1000u + 1000u + 500u);
-    bucket->scale_residual(0.5f);
-    const std::vector<float> after = all();
-    for (std::size_t i = 0; i < before.size(); ++i) EXPECT_EQ(after[i], 0.5f * before[i]);
-    EXPECT_THROW(bucket->scale_residual(std::numeric_limits<float>::infinity()), Error);
-  });
+  for (const int ranks : {2, 5}) {
+    run_threads(ranks, [&](Communicator& communicator) {
+      Bucket bucket(communicator, {.compression = Compression::kTopk}, 1000);
+      auto gradients = gradients_of(communicator.rank(), 0, 1000);
+      bucket->run(gradients, 0);
+      const auto all = [&] {
+        std::vector<float> values;
+        for (const auto row :
+             {bucket->residual(), bucket->velocity(), bucket->residual_of_sums()}) {
+          values.insert(values.end(), row.begin(), row.end());
+        }
+        return values;
+      };
+      const std::vector<float> before = all();
+      EXPECT_EQ(before.size(), 1000u + 1000u + (ranks == 2 ? 0u : 200u));
+      bucket->scale_residual(0.5f);
+      const std::vector<float> after = all();
+      for (std::size_t i = 0; i < before.size(); ++i) EXPECT_EQ(after[i], 0.5f * before[i]);
+      EXPECT_THROW(bucket->scale_residual(std::numeric_limits<float>::infinity()), Error);
+    });
+  }
 }
 
 }  // namespace
