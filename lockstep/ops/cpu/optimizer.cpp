@@ -11,6 +11,9 @@
 namespace lockstep::cpu {
 namespace {
 
+// Where a variance is zero, so is the moment: it has to be divided by something.
+constexpr double kLeastEpsilon = 1e-30;
+
 AdamNumbers numbers(const ops::Adam& call) {
   const auto step = static_cast<double>(call.step);
   const double correction1 = 1 - std::pow(call.beta1, step);
@@ -23,7 +26,7 @@ AdamNumbers numbers(const ops::Adam& call) {
           .not_beta2 = static_cast<float>(1 - call.beta2),
           .rate = static_cast<float>(call.rate / correction1),
           .root = static_cast<float>(1 / std::sqrt(correction2)),
-          .epsilon = static_cast<float>(call.epsilon),
+          .epsilon = static_cast<float>(std::max(call.epsilon, kLeastEpsilon)),
           .decay = static_cast<float>(call.decoupled ? call.rate * call.decay : 0)};
 }
 

@@ -23,17 +23,19 @@ struct AdamVectors {
   Floats gradient, master, moment, variance;
 };
 
+template <bool kCoupled>
 inline void take_step(const AdamNumbers& n, AdamVectors& x) {
-  const Floats g = fused(x.master, splat(n.coupled_decay), x.gradient * n.gradient_scale);
+  Floats g = x.gradient * n.gradient_scale;
+  if constexpr (kCoupled) g = fused(x.master, splat(n.coupled_decay), g);
   x.moment = fused(x.moment, splat(n.beta1), g * n.not_beta1);
   x.variance = fused(x.variance, splat(n.beta2), g * g * n.not_beta2);
-  const Floats size = fused(quick_square_root(x.variance), splat(n.root), splat(n.epsilon));
+  const Floats size = fused(square_root(x.variance), splat(n.root), splat(n.epsilon));
   x.master -= fused(x.master, splat(n.decay), x.moment * n.rate / size);
 }
 
-template <class Gradient, class Parameter>
-void adam(const AdamNumbers& numbers, const void* gradient, float* master, float* moment,
-          float* variance, void* parameter, std::size_t count) {
+template <class Gradient, class Parameter, bool kCoupled>
+void adam_steps(const AdamNumbers& numbers, const void* gradient, float* master, float* moment,
+                float* variance, void* parameter, std::size_t count) {
   const AdamNumbers n = numbers;
   for_vectors_by_two(
       count,
@@ -42,13 +44,21 @@ void adam(const AdamNumbers& numbers, const void* gradient, float* master, float
                            load_some(master + i, part), load_some(moment + i, part),
                            load_some(variance + i, part)};
       },
-      [&](AdamVectors& x) { take_step(n, x); },
+      [&](AdamVectors& x) { take_step<kCoupled>(n, x); },
       [&](std::size_t i, auto part, const AdamVectors& x) {
         store_some(moment + i, x.moment, part);
         store_some(variance + i, x.variance, part);
         store_some(master + i, x.master, part);
         store_parameter<Parameter>(parameter, i, x.master, part);
       });
+}
+
+template <class Gradient, class Parameter>
+void adam(const AdamNumbers& n, const void* gradient, float* master, float* moment, float* variance,
+          void* parameter, std::size_t count) {
+  const auto steps = n.coupled_decay == 0 ? adam_steps<Gradient, Parameter, false>
+                                          : adam_steps<Gradient, Parameter, true>;
+  steps(n, gradient, master, moment, variance, parameter, count);
 }
 
 template <class Gradient, class Parameter>

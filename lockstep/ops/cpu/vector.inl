@@ -204,16 +204,9 @@ inline Floats fused(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b,
 inline Floats fused(Floats a, Floats b, Floats c) { return a * b + c; }
 #endif
 
-// The square root of x >= 0, to 3 units in the last place, in few cycles. It is never below 1e-19
-// nor above 2e19, so that it is finite and no zero; NaN stays NaN.
-inline Floats quick_square_root(Floats x) {
-  x = min(splat(3.4e38f), max(splat(1.2e-38f), x));
+inline Floats square_root(Floats x) {
 #if defined(__ARM_NEON)
-  // fsqrt holds up what follows; the estimate has 8 bits, and each step of Newton's doubles them.
-  Floats inverse = vrsqrteq_f32(x);
-  inverse = inverse * vrsqrtsq_f32(x * inverse, inverse);
-  inverse = inverse * vrsqrtsq_f32(x * inverse, inverse);
-  return x * inverse;
+  return vsqrtq_f32(x);
 #elif LOCKSTEP_VECTOR_BYTES == 64
   return _mm512_maskz_sqrt_ps(0xffff, x);
 #elif LOCKSTEP_VECTOR_BYTES == 32
