@@ -13,7 +13,8 @@ constexpr const char* kZeroExamples =
 that it has to reach:
 
   stages   data parallelism that shares out nothing, and ZeRO's stages 1 to 3
-  fsdp     stage 3 beside PyTorch's FSDP2 over Gloo (with --peers): memory of a rank, tokens/s
+  fsdp     stage 3 beside PyTorch's FSDP2 over Gloo (with --peers): memory of a rank, of shared
+           pages its share (in one more run of each), and tokens/s
   saves    checkpoints that are written beside steps or between them: how long the run waits.
            They go where temporary files do: TMPDIR=/a/real/disk says where
 

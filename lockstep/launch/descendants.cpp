@@ -41,7 +41,7 @@ void adopt_orphans() {
   }
 }
 
-std::vector<pid_t> children_of_this_process() {
+std::vector<pid_t> children_of(pid_t process) {
   std::vector<pid_t> children;
   std::error_code error;
   for (std::filesystem::directory_iterator at("/proc", error), end; !error && at != end;
@@ -50,7 +50,7 @@ std::vector<pid_t> children_of_this_process() {
     pid_t pid = 0;
     const auto [last, problem] = std::from_chars(name.data(), name.data() + name.size(), pid);
     if (problem == std::errc() && last == name.data() + name.size() &&
-        parent_of(at->path()) == ::getpid()) {
+        parent_of(at->path()) == process) {
       children.push_back(pid);
     }
   }
@@ -68,7 +68,7 @@ bool kill_descendants(Deadline deadline) {
     }
     if (reaped < 0 && errno == ECHILD) return true;
     if (has_passed(deadline)) return false;
-    for (const pid_t child : children_of_this_process()) ::kill(child, SIGKILL);
+    for (const pid_t child : children_of(::getpid())) ::kill(child, SIGKILL);
     ::sigtimedwait(&child_ended, nullptr, &kTick);
   }
 }

@@ -13,7 +13,7 @@ namespace lockstep {
 // another such process stands between), so that nobody escapes kill_descendants().
 void adopt_orphans();
 
-std::vector<pid_t> children_of_this_process();
+std::vector<pid_t> children_of(pid_t process);
 
 // Kills and reaps all children, then the children they leave to us, until there are none; true when
 // that was so before the deadline. SIGCHLD must be blocked.

@@ -224,4 +224,16 @@ void Session::by_turns(std::span<Turn> turns) {
   }
 }
 
+void Session::weigh(std::span<Turn> turns) {
+  fmt::print(stderr, "lockstep: once more, to watch the memory of ranks\n");
+  for (Turn& turn : turns) {
+    if (!turn.problem.empty() || interrupted_) continue;
+    MemoryWatch watch(bench_.ranks);
+    const Trained trained = turn.once();
+    if (interrupted_) return;  // what was timed stands
+    turn.problem = trained.problem;
+    turn.memory = watch.finish();
+  }
+}
+
 }  // namespace lockstep::bench::data_parallel

@@ -15,6 +15,7 @@
 #include "lockstep/bench/data_parallel/report.h"
 #include "lockstep/bench/data_parallel/training.h"
 #include "lockstep/bench/interrupt.h"
+#include "lockstep/bench/memory_watch.h"
 #include "lockstep/train/run_options.h"
 
 namespace lockstep::bench::data_parallel {
@@ -37,6 +38,7 @@ struct Turn {
   std::string problem;             // of the turn that failed; there was none after it
   int turns = 0;                   // that went well
   bool ours = true;                // not a peer
+  MemoryWatch::Peak memory;        // by Session::weigh()
 
   double median(const std::function<double(const TrainedStep&)>& of) const;
 };
@@ -81,6 +83,9 @@ class Session {
               const Look& look = {});
   Turn turn(std::string_view name, std::string setting, Training training);
   void by_turns(std::span<Turn> turns);
+  // One more run of each, whose memory is watched (bench/memory_watch.h) and whose times count for
+  // nothing.
+  void weigh(std::span<Turn> turns);
   // What ended the bench, if something did.
   const std::optional<Error>& interrupted() const { return interrupted_; }
 

@@ -35,7 +35,7 @@ Turn turn_of_stage(Session& session, std::string_view name, int stage,
 
 std::vector<Column> columns_with_memory() {
   std::vector<Column> columns = data_parallel::timed_columns();
-  columns.insert(columns.begin() + 2, {"peak_bytes", "memory of a rank", Unit::kBytes});
+  columns.insert(columns.begin() + 2, {"peak_bytes", "RSS of a rank", Unit::kBytes});
   return columns;
 }
 
@@ -44,6 +44,11 @@ Row row_with_memory(const Turn& turn) {
   double most = 0;
   for (const auto& step : turn.steps) most = std::max(most, step.memory_bytes);
   if (most > 0) row.numbers.emplace_back("peak_bytes", most);
+  if (turn.memory.samples > 0) {
+    row.numbers.emplace_back("peak_pss_bytes", static_cast<double>(turn.memory.fullest_bytes));
+    row.numbers.emplace_back("all_pss_bytes", static_cast<double>(turn.memory.all_bytes));
+    row.numbers.emplace_back("pss_samples", static_cast<double>(turn.memory.samples));
+  }
   return row;
 }
 

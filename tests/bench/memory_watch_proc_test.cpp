@@ -1,0 +1,87 @@
+// Memory of ranks as the kernel tells it of real processes.
+#include "lockstep/bench/memory_watch.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "lockstep/base/scratch_folder.h"
+#include "lockstep/bench/process.h"
+#include "tests/cli/shell.h"
+
+namespace lockstep::bench {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::seconds;
+
+constexpr std::size_t kMebi = 1 << 20;
+constexpr std::size_t kPython = 24 * kMebi;  // more than an interpreter has for itself
+
+// A rank that maps 64 MiB together with the other one. As soon as both have them rank 1 takes 96
+// MiB for half a second, and has a process below it that takes 128 MiB. Then rank 0 goes, and for
+// another half second all that was shared is rank 1's alone.
+constexpr const char* kRank = R"py(
+import mmap, os, subprocess, sys, time
+folder, rank = sys.argv[1], int(os.environ["RANK"])
+with open(f"{folder}/shared", "r+b") as file:
+    shared = mmap.mmap(file.fileno(), 64 << 20)
+for at in range(0, 64 << 20, 4096):
+    shared[at] = 1
+def tell(name):
+    open(f"{folder}/{name}", "w").close()
+def wait_for(name):
+    while not os.path.exists(f"{folder}/{name}"):
+        time.sleep(0.01)
+tell(f"mapped-{rank}")
+wait_for(f"mapped-{1 - rank}")
+if rank == 0:
+    wait_for("done")
+    sys.exit()
+below = subprocess.Popen([sys.executable, "-c",
+    f"import time; x = b'x' * (128 << 20); open('{folder}/below', 'w'); time.sleep(60)"])
+wait_for("below")
+mine = b"x" * (96 << 20)
+time.sleep(0.5)
+below.kill()
+below.wait()
+del mine
+tell("done")
+time.sleep(0.5)
+)py";
+
+TEST(MemoryWatch, SharesOutWhatRanksShareAndLeavesOutWhatTheyStart) {
+  if (testing::shell("python3 -c 1").exit_code != 0) GTEST_SKIP() << "there is no python3";
+  if (!fs::exists("/proc/self/smaps_rollup")) GTEST_SKIP() << "this kernel does not tell";
+  const ScratchFolder scratch;
+  std::ofstream(scratch.path() / "rank.py") << kRank;
+  std::ofstream(scratch.path() / "shared").close();
+  fs::resize_file(scratch.path() / "shared", 64 * kMebi);
+  const std::string rank = fmt::format("python3 {0}/rank.py {0} & ", scratch.path().string());
+  MemoryWatch watch(2, std::chrono::milliseconds(5));
+  Process launcher({{"sh", "-c", "RANK=0 " + rank + "RANK=1 " + rank + "wait"}, {}});
+  ASSERT_TRUE(launcher.wait_until(deadline_in(seconds(60)))) << launcher.last_words();
+  const MemoryWatch::Peak peak = watch.finish();
+  EXPECT_EQ(launcher.how_it_ended(), "exit code 0") << launcher.last_words();
+  EXPECT_GE(peak.fullest_bytes, (32 + 96) * kMebi);
+  EXPECT_LT(peak.fullest_bytes, (32 + 96) * kMebi + kPython);
+  EXPECT_GE(peak.all_bytes, (64 + 96) * kMebi);
+  EXPECT_LT(peak.all_bytes, (64 + 96) * kMebi + 2 * kPython);
+  EXPECT_GT(peak.samples, 10);
+}
+
+TEST(MemoryWatch, SeesNothingWhereThereIsNoRank) {
+  MemoryWatch watch(2, std::chrono::milliseconds(1));
+  Process launcher({{"sleep", "0.05"}, {}});
+  EXPECT_TRUE(launcher.wait_until(deadline_in(seconds(60))));
+  const MemoryWatch::Peak peak = watch.finish();
+  EXPECT_EQ(peak.samples, 0);
+  EXPECT_EQ(peak.all_bytes, 0);
+  EXPECT_EQ(peak.fullest_bytes, 0);
+}
+
+}  // namespace
+}  // namespace lockstep::bench
