@@ -49,9 +49,7 @@ parallel::ParallelOptions at_stage(parallel::ParallelOptions options, int zero) 
 }
 
 std::string across_text(const std::optional<parallel::Traffic>& traffic) {
-  if (!traffic) return "?";
-  const auto across = traffic->total().across;
-  return across ? si(*across) : "?";
+  return traffic ? si(traffic->total().links.across) : "?";
 }
 
 }  // namespace
@@ -80,18 +78,17 @@ std::optional<parallel::Traffic> traffic_of(const TrainOptions& options,
 
 Json json_of(const std::optional<parallel::Traffic>& traffic) {
   if (!traffic) return nullptr;
-  const auto across = [](const parallel::SentBytes& sent) {
-    return sent.across ? Json(*sent.across) : Json(nullptr);
+  const auto parts = [&](auto bytes) {
+    return Json{{"gradients", bytes(traffic->gradients)},
+                {"parameters", bytes(traffic->parameters)},
+                {"rows", bytes(traffic->rows)},
+                {"total", bytes(traffic->total())}};
   };
-  const parallel::SentBytes total = traffic->total();
-  return {{"gradients", traffic->gradients.all},
-          {"parameters", traffic->parameters.all},
-          {"rows", traffic->rows.all},
-          {"total", total.all},
-          {"across",
-           {{"gradients", across(traffic->gradients)},
-            {"parameters", across(traffic->parameters)},
-            {"total", across(total)}}}};
+  using parallel::SentBytes;
+  Json json = parts([](const SentBytes& sent) { return sent.all; });
+  json["inside"] = parts([](const SentBytes& sent) { return sent.links.inside; });
+  json["across"] = parts([](const SentBytes& sent) { return sent.links.across; });
+  return json;
 }
 
 std::vector<Alternative> plan_alternatives(const TrainOptions& planned, std::span<const int> ranks,
@@ -137,7 +134,7 @@ std::string text(std::span<const Alternative> alternatives, int machines, std::s
   }
   return fmt::format(
       "\none worker by ranks, ZeRO stage and recomputation{}{}\n{}",
-      machines > 1 ? "; of what it sends, some goes across to other machines" : "",
+      machines > 1 ? "; across: what all workers send from machine to machine" : "",
       budget > 0 ? fmt::format("; * fits into {}", format_bytes(static_cast<double>(budget))) : "",
       table.text());
 }

@@ -115,16 +115,16 @@ std::string traffic_text(const TrainOptions& options, const MemoryPlan& plan) {
   }
   TextTable table("lrrrr");
   const int machines = options.parallel.machines;
-  if (machines > 1) table.row({"", "", "", "to its own machine", "to others"});
+  if (machines > 1) {
+    table.row({"", "", "a worker", "all of them inside machines", "from machine to machine"});
+  }
   const auto row = [&](std::string part, const parallel::SentBytes& sent) {
     if (sent.all == 0) return;
     std::vector<std::string> cells{std::move(part), si_bytes(sent.all), format_count(sent.all), "",
                                    ""};
-    if (machines > 1 && sent.across) {
-      cells[3] = format_count(sent.all - *sent.across);
-      cells[4] = format_count(*sent.across);
-    } else if (machines > 1) {
-      cells[3] = cells[4] = "by algorithm";
+    if (machines > 1) {
+      cells[3] = format_count(sent.links.inside);
+      cells[4] = format_count(sent.links.across);
     }
     table.row(cells);
   };
@@ -132,8 +132,9 @@ std::string traffic_text(const TrainOptions& options, const MemoryPlan& plan) {
   row("parameters", traffic->parameters);
   row("rows of the table", traffic->rows);
   row("all", traffic->total());
-  return fmt::format("\na worker sends in a step{}\n{}",
-                     machines > 1 ? fmt::format(", on {} machines", machines) : "", table.text());
+  return machines > 1
+             ? fmt::format("\nworkers on {} machines send in a step\n{}", machines, table.text())
+             : "\na worker sends in a step\n" + table.text();
 }
 
 std::string limit_text(std::string_view key, std::size_t limit, std::size_t bytes) {

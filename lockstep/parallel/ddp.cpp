@@ -64,6 +64,12 @@ std::uint64_t bytes_to_send(const Bucket& bucket, DType gradients, int workers) 
   return 2 * (n - 1) * bucket.range.elements * size_of(gradients) / n;
 }
 
+Call reduce_call(Data gradients, const std::string& algorithm) {
+  Call call = all_reduce(gradients);
+  if (algorithm != kAutoAlgorithm) call.algorithm = algorithm;
+  return call;
+}
+
 }  // namespace
 
 Ddp::Ddp(Communicator& world, const ParallelOptions& options, std::int64_t most_micro_batches)
@@ -94,15 +100,21 @@ std::vector<Request> Ddp::memory(const ParallelOptions& options, const Crew& cre
   return requests;
 }
 
-Traffic Ddp::traffic(const ParallelOptions& options, const Crew& crew, const nn::MemoryPlan& plan) {
+Traffic Ddp::traffic(const ParallelOptions& options, const Crew& crew, const nn::MemoryPlan& plan,
+                     PlannedCalls* calls) {
   Traffic traffic;
+  const std::string algorithm = all_reduce_algorithm(options, crew.workers);
+  const DType dtype = plan.setup.gradient;
   for (const Bucket& bucket : buckets_for(options, crew, plan)) {
-    traffic.gradients.all += bytes_to_send(bucket, plan.setup.gradient, crew.workers);
+    traffic.gradients.all += bytes_to_send(bucket, dtype, crew.workers);
+    if (calls == nullptr) continue;
+    traffic.gradients.links +=
+        calls->sent(reduce_call(Data(nullptr, bucket.range.elements, dtype), algorithm));
   }
   if (const auto rows = table_rows_for(options, crew, plan)) {
     traffic.rows.all = rows->bytes_to_send();
+    if (calls != nullptr) traffic.rows.links = rows->links(*calls);
   }
-  if (options.machines > 1) traffic.gradients.across.reset();
   return traffic;
 }
 
@@ -118,6 +130,7 @@ void Ddp::start(nn::Replica& replica) {
   if (compresses(options_)) prepare_compression();
   broadcast_states();
   compare_parameters();
+  bytes_across_before_ = group_->bytes_across().value_or(0);
 }
 
 void Ddp::prepare_compression() {
@@ -266,9 +279,7 @@ std::uint64_t Ddp::reduce(std::size_t bucket) {
     const auto seed = random_word(static_cast<std::uint64_t>(step_), 0, bucket);
     return scope.sent(compressed_[bucket].run(data, seed));
   }
-  Call call = all_reduce(data);
-  if (algorithm_ != kAutoAlgorithm) call.algorithm = algorithm_;
-  group_->run(call);
+  group_->run(reduce_call(data, algorithm_));
   return scope.sent(bytes_to_send(buckets_[bucket], replica_->setup().gradient, workers()));
 }
 
@@ -321,7 +332,10 @@ UpdateResult Ddp::update(const UpdateRequest& request) {
 
 StepSummary Ddp::end_step(const StepEnd& mine) {
   const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to end"});
-  return agree_to_end(world_, mine, {thread_.take_cost(), exposed_seconds_}, most_micro_batches_);
+  const std::uint64_t all = group_->bytes_across().value_or(0);
+  const std::uint64_t across = all - std::exchange(bytes_across_before_, all);
+  return agree_to_end(world_, mine, {thread_.take_cost(), exposed_seconds_, across},
+                      most_micro_batches_);
 }
 
 }  // namespace lockstep::parallel

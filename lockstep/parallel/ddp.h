@@ -45,9 +45,9 @@ class Ddp : public Strategy {
   static std::vector<Request> memory(const ParallelOptions& options, const Crew& crew,
                                      const nn::MemoryPlan& plan);
 
-  // What a worker sends in a step, where gradients are not compressed.
+  // What is sent in a step, where gradients are not compressed; `calls` on several machines.
   static Traffic traffic(const ParallelOptions& options, const Crew& crew,
-                         const nn::MemoryPlan& plan);
+                         const nn::MemoryPlan& plan, PlannedCalls* calls);
 
   void start(nn::Replica& replica) override;
   std::optional<Share> next(const StepPlan& plan, std::int64_t steps,
@@ -102,6 +102,7 @@ class Ddp : public Strategy {
   bool is_last_ = false;
   std::size_t next_bucket_ = 0;
   double exposed_seconds_ = 0;
+  std::uint64_t bytes_across_before_ = 0;
   std::int64_t updates_ = 0;  // since the start
 
   TierMover mover_;

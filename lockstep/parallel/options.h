@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "lockstep/base/config.h"
+#include "lockstep/comm/options.h"
 #include "lockstep/nn/sharding.h"
 #include "lockstep/parallel/compression/options.h"
 #include "lockstep/parallel/server/options.h"
@@ -49,8 +50,10 @@ struct ParallelOptions {
   ServerOptions server;
   int check_every = 100;  // steps between comparisons of all workers' parameters; 0: never
 
-  // No setting: the machines that workers are on, which whoever starts them knows.
+  // No settings: the machines that workers are on, and what their communicator is told, which
+  // whoever starts them knows.
   int machines = 1;
+  CommOptions comm;
 };
 
 // Whether the last ranks of a job are servers and nothing else.

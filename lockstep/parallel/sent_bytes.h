@@ -1,26 +1,26 @@
-// Bytes that a worker sends, by the link that they take.
+// Bytes that workers send.
 #pragma once
 
 #include <cstdint>
-#include <optional>
+
+#include "lockstep/comm/native/planned_calls.h"
 
 namespace lockstep::parallel {
 
 struct SentBytes {
-  std::uint64_t all = 0;
-  // Of these to other machines; nothing where that hangs on the algorithm a communicator chooses.
-  std::optional<std::uint64_t> across = 0;
+  std::uint64_t all = 0;  // by one worker, were each to take the shortest way
+  // By all workers together, as they go out. On one machine nothing goes out: they read each
+  // other's memory.
+  LinkBytes links;
 
   SentBytes& operator+=(const SentBytes& more) {
     all += more.all;
-    across = across && more.across ? std::optional(*across + *more.across) : std::nullopt;
+    links += more.links;
     return *this;
   }
   friend SentBytes operator+(SentBytes one, const SentBytes& other) { return one += other; }
-  friend SentBytes operator*(std::uint64_t times, SentBytes one) {
-    one.all *= times;
-    if (one.across) *one.across *= times;
-    return one;
+  friend SentBytes operator*(std::uint64_t times, const SentBytes& one) {
+    return {times * one.all, times * one.links};
   }
 };
 

@@ -88,6 +88,15 @@ std::uint64_t TableRows::bytes_to_send() const {
   return (workers_ - 1) * rows * (sizeof(std::int32_t) + row);
 }
 
+LinkBytes TableRows::links(PlannedCalls& calls) const {
+  const auto gather = [&](std::size_t elements, DType dtype) {
+    return calls.sent(
+        all_gather(Data(nullptr, elements, dtype), Data(nullptr, workers_ * elements, dtype)));
+  };
+  const auto rows = static_cast<std::size_t>(rows_);
+  return gather(rows, DType::kI32) + gather(rows * static_cast<std::size_t>(width_), dtype_);
+}
+
 void TableRows::add(nn::Replica& replica) const {
   ops::EmbeddingBackward add;
   add.tokens = all_tokens();

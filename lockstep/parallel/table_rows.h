@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lockstep/comm/communicator.h"
+#include "lockstep/comm/native/planned_calls.h"
 #include "lockstep/nn/replica.h"
 #include "lockstep/parallel/buckets.h"
 
@@ -31,6 +32,8 @@ class TableRows {
   void set_memory(SymmetricBuffer memory) { memory_ = std::move(memory); }
 
   std::uint64_t bytes_to_send() const;  // by one worker in a step
+  // By all of them, by the links that it takes.
+  LinkBytes links(PlannedCalls& calls) const;
 
   // Of the last backward. Returns the bytes sent.
   std::uint64_t exchange(Communicator& workers, const nn::RowGradient& mine) const;

@@ -1,5 +1,6 @@
 #include "lockstep/parallel/traffic.h"
 
+#include <tuple>
 #include <vector>
 
 #include "lockstep/parallel/ddp.h"
@@ -8,13 +9,27 @@
 namespace lockstep::parallel {
 namespace {
 
+// To price the algorithms of a thousand ranks takes seconds, and plans are compared by the dozen:
+// the last ones are kept.
+PlannedCalls& calls_of(const ParallelOptions& options, int workers) {
+  const CommOptions& comm = options.comm;
+  thread_local std::optional<PlannedCalls> calls;
+  thread_local decltype(std::tuple(workers, options.machines, comm.emulate, comm.algorithms)) made;
+  const std::tuple wanted(workers, options.machines, comm.emulate, comm.algorithms);
+  if (!calls || made != wanted) {
+    calls.emplace(workers, options.machines, comm);
+    made = wanted;
+  }
+  return *calls;
+}
+
 Traffic traffic_of_zero(const ParallelOptions& options, const Crew& crew,
-                        const nn::MemoryPlan& plan) {
+                        const nn::MemoryPlan& plan, PlannedCalls* calls) {
   const nn::Sharding& sharding = plan.sharding;
   const auto micro_batches = static_cast<std::uint64_t>(crew.most_micro_batches);
   std::vector<UnitTraffic> units;
   for (std::size_t unit = 0; unit < plan.flat.blocks(); ++unit) {
-    units.push_back(unit_traffic(options, crew, plan, unit));
+    units.push_back(unit_traffic(options, crew, plan, unit, calls));
   }
   Traffic traffic;
   for (const UnitTraffic& unit : units) {
@@ -43,8 +58,9 @@ std::optional<Traffic> traffic_of(const ParallelOptions& options, const Crew& cr
       options.compression.compression != Compression::kNone) {
     return std::nullopt;
   }
-  return options.zero > 0 ? traffic_of_zero(options, crew, plan)
-                          : Ddp::traffic(options, crew, plan);
+  PlannedCalls* const calls = options.machines > 1 ? &calls_of(options, crew.workers) : nullptr;
+  return options.zero > 0 ? traffic_of_zero(options, crew, plan, calls)
+                          : Ddp::traffic(options, crew, plan, calls);
 }
 
 }  // namespace lockstep::parallel

@@ -30,8 +30,9 @@ struct Traffic {
   SentBytes total() const { return gradients + parameters + rows; }
 };
 
-// Of one of crew.workers, on options.machines; `plan` was made for them (parallel/footprint.h). Of
-// a step between whose update and the last one nothing else was gathered, a validation or a sample:
+// Of crew.workers on options.machines; `plan` was made for them (parallel/footprint.h). What takes
+// which link is known where options.comm makes the machines up (comm/native/planned_calls.h). Of a
+// step between whose update and the last one nothing else was gathered, a validation or a sample:
 // what these brought to a secondary partition does not cross again. Nothing where it is not known
 // here: with parameter servers and compressed gradients.
 std::optional<Traffic> traffic_of(const ParallelOptions& options, const Crew& crew,

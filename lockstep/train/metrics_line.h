@@ -25,9 +25,8 @@
 //   communication_ms    in which something was being sent or received, the mean over workers
 //   exposed_ms          in which compute waited for it, of the worker that waited longest
 //   bytes_sent          of all workers together, with what servers sent to them
-//   bytes_across        of parameters and gradients that workers share out between machines, as
-//   they
-//                       went out (parallel.zero); only where there are several
+//   bytes_across        of parameters and gradients from machine to machine, of all workers
+//                       together, as they went out; only where there are several machines
 //   staleness           updates of others that gradients did not know of, the mean over workers; 0
 //                       where workers wait for each other
 //   staleness_max       the same of the worker whose gradients knew least

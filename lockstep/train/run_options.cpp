@@ -84,6 +84,7 @@ void settle_steps(RunOptions& options, std::uint64_t sequences) {
 void complete(RunOptions& options) {
   if (options.epochs == 0) complete_schedule(options);
   const TrainOptions& train = options.train;
+  options.train.parallel.comm = options.comm;
   if (options.comm.hosts > 1 && train.batch.workers > 1) {
     options.train.parallel.machines = options.comm.hosts;
   }

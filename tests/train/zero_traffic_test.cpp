@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+
 #include "lockstep/parallel/traffic.h"
 #include "lockstep/train/run_plan.h"
 #include "tests/train/thread_workers.h"
@@ -23,7 +26,7 @@ struct Counted {
 };
 
 Counted count(const TrainOptions& options, int hosts, int steps) {
-  CommOptions comm;
+  CommOptions comm = options.parallel.comm;
   comm.hosts = hosts;
   comm.cache_dir.clear();
   Counted counted;
@@ -66,10 +69,9 @@ void expect_as_planned(const TrainOptions& options, const Spread& spread) {
   const auto traffic = planned(options);
   ASSERT_TRUE(traffic);
   const parallel::SentBytes total = traffic->total();
-  ASSERT_TRUE(total.across);
   const Counted counted = count(options, spread.hosts, 2);
   EXPECT_THAT(counted.sent, ::testing::Each(total.all));
-  EXPECT_EQ(counted.across, static_cast<std::uint64_t>(spread.workers) * *total.across);
+  EXPECT_EQ(counted.across, total.links.across);
 }
 
 TEST(ZeroTraffic, IsPlannedToTheByteInsideMachinesAndAcross) {
@@ -116,24 +118,80 @@ TEST(ZeroTraffic, AcrossMachinesIsAQuarterWithZeroPlusPlus) {
   TrainOptions options = options_of({4, 2}, 3, 3);
   options.model.hidden = 128;
   options.model.layers = 4;
-  const std::uint64_t plain = *planned(options)->total().across;
+  const std::uint64_t plain = planned(options)->total().links.across;
   options.parallel.gather_weights = Exactness::kInt8;
   options.parallel.reduce_gradients = Exactness::kInt4;
   options.parallel.secondary = true;
-  const std::uint64_t less = *planned(options)->total().across;
+  const std::uint64_t less = planned(options)->total().links.across;
   EXPECT_LE(static_cast<double>(less), 0.27 * static_cast<double>(plain));
   EXPECT_GE(static_cast<double>(less), 0.25 * static_cast<double>(plain));
 }
 
-TEST(ZeroTraffic, AcrossMachinesIsLeftOpenWhereACommunicatorChoosesTheWay) {
-  TrainOptions options = options_of({4, 2}, 0, 3);
-  EXPECT_FALSE(planned(options)->total().across) << "an all-reduce";
-  options.parallel.zero = 3;
-  options.parallel.partition = nn::Partition::kLayer;
-  EXPECT_FALSE(planned(options)->total().across) << "broadcasts";
+// Whole blocks, trees, and workers that do not fall evenly onto machines: collectives of all
+// workers, by whichever algorithm their communicator chooses.
+TEST(ZeroTraffic, OfAllWorkersAtOnceIsPlannedByTheScheduleThatIsChosen) {
+  for (const Spread& spread : {Spread{2, 2}, Spread{3, 2}, Spread{4, 2}, Spread{5, 3}}) {
+    for (int zero = 1; zero <= 3; ++zero) {
+      for (const bool layers : {false, true}) {
+        for (const bool tree : {false, true}) {
+          if (tree && spread.workers % 2 != 0) continue;
+          if (!layers && !tree && spread.workers % 2 == 0) continue;  // by machines, see above
+          TrainOptions options = options_of(spread, zero, tree ? 3 : 1);
+          if (tree) options.precision = plan::Precision::kF32;
+          options.parallel.partition = layers ? nn::Partition::kLayer : nn::Partition::kTensor;
+          options.parallel.reduction =
+              tree ? parallel::Reduction::kTree : parallel::Reduction::kFast;
+          SCOPED_TRACE(testing::Message()
+                       << spread.workers << " workers on " << spread.hosts << ", stage " << zero
+                       << (layers ? ", layers" : "") << (tree ? ", tree" : ""));
+          expect_as_planned(options, spread);
+        }
+      }
+    }
+  }
+}
+
+TEST(ZeroTraffic, InsideOneMachineNothingGoesOut) {
+  TrainOptions options = options_of({4, 1}, 3, 3);
   EXPECT_GT(planned(options)->total().all, 0u);
-  options.parallel.machines = 1;
-  EXPECT_EQ(planned(options)->total().across, 0u);
+  EXPECT_EQ(planned(options)->total().links, LinkBytes());
+}
+
+TEST(DdpTraffic, IsPlannedByTheScheduleThatIsChosen) {
+  for (const Spread& spread :
+       {Spread{2, 2}, Spread{3, 2}, Spread{4, 2}, Spread{4, 4}, Spread{5, 2}, Spread{8, 2}}) {
+    // Slow links and quick ones are worth other algorithms.
+    for (const char* link : {"", "1Gbit,1ms", "10Gbit,1us"}) {
+      TrainOptions options = options_of(spread, 0, 1);
+      options.batch.sequences = 16;
+      options.parallel.comm.emulate = link;
+      SCOPED_TRACE(testing::Message()
+                   << spread.workers << " workers on " << spread.hosts << ", " << link);
+      expect_as_planned(options, spread);
+      // Many buckets, and rows of the table by themselves.
+      options.model.vocabulary = 3001;
+      options.parallel.bucket_mb = options.parallel.first_bucket_mb = 0.01;
+      EXPECT_GT(planned(options)->rows.links.across, 0u);
+      expect_as_planned(options, spread);
+    }
+  }
+}
+
+TEST(DdpTraffic, OfAForcedAlgorithmAndOfTheTreeIsPlanned) {
+  const Spread spread{4, 2};
+  std::map<std::string, std::uint64_t> across;
+  for (const char* algorithm : {"ring", "rabenseifner", "hierarchical", "tree", "naive"}) {
+    TrainOptions options = options_of(spread, 0, 3);
+    options.parallel.algorithm = algorithm;
+    SCOPED_TRACE(algorithm);
+    expect_as_planned(options, spread);
+    across[algorithm] = planned(options)->gradients.links.across;
+  }
+  EXPECT_LT(across["hierarchical"], across["naive"]);
+  TrainOptions options = options_of(spread, 0, 3);
+  options.precision = plan::Precision::kF32;
+  options.parallel.reduction = parallel::Reduction::kTree;
+  expect_as_planned(options, spread);
 }
 
 }  // namespace

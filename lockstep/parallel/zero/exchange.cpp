@@ -45,10 +45,10 @@ std::vector<Request> exchange_memory(const ParallelOptions& options, const Crew&
 }
 
 UnitTraffic unit_traffic(const ParallelOptions& options, const Crew& crew,
-                         const nn::MemoryPlan& plan, std::size_t unit) {
+                         const nn::MemoryPlan& plan, std::size_t unit, PlannedCalls* calls) {
   const auto grid = planned_grid(options, crew);
-  return grid ? MachineExchange::traffic(options, *grid, plan, unit)
-              : FlatExchange::traffic(options, crew.workers, plan, unit);
+  return grid ? MachineExchange::traffic(options, *grid, plan, unit, calls)
+              : FlatExchange::traffic(options, crew.workers, plan, unit, calls);
 }
 
 }  // namespace lockstep::parallel

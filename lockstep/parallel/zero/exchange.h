@@ -54,14 +54,15 @@ inline constexpr const char* kSecondaryGroup = "secondary";
 std::vector<Request> exchange_memory(const ParallelOptions& options, const Crew& crew,
                                      const nn::MemoryPlan& plan);
 
-// What a worker sends for a unit, before there are any workers.
+// What is sent for a unit, before there are any workers; `calls` of all of them, on several
+// machines.
 struct UnitTraffic {
   SentBytes gather;
   SentBytes gather_again;  // while parameters are what they were
   SentBytes add_up;
 };
 UnitTraffic unit_traffic(const ParallelOptions& options, const Crew& crew,
-                         const nn::MemoryPlan& plan, std::size_t unit);
+                         const nn::MemoryPlan& plan, std::size_t unit, PlannedCalls* calls);
 
 inline Data data_of(const Tensor& tensor) {
   return {tensor.data(), tensor.elements(), tensor.dtype()};

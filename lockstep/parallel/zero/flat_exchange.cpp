@@ -9,22 +9,44 @@ std::uint64_t bytes_of_others(int workers, std::size_t elements, DType dtype) {
   return (n - 1) * elements * size_of(dtype) / n;
 }
 
+// All workers', of a unit that `owner` holds where whole blocks are dealt out.
+Call gather_call(bool whole_blocks, int owner, Data mine, Data whole) {
+  return whole_blocks ? broadcast(whole, owner) : all_gather(mine, whole);
+}
+
+Call add_up_call(const ParallelOptions& options, int workers, int owner, Data gradients,
+                 Data mine) {
+  const bool whole_blocks = options.partition == nn::Partition::kLayer;
+  Call call = whole_blocks ? reduce(gradients, mine, ReduceOp::kSum, owner)
+                           : reduce_scatter(gradients, mine);
+  const bool tree = options.reduction == Reduction::kTree;
+  if (tree && workers > 2) call.algorithm = whole_blocks ? "binomial" : "tree";
+  return call;
+}
+
 }  // namespace
 
 FlatExchange::FlatExchange(Communicator& world, const ParallelOptions& options)
-    : group_(world.split(0, world.rank())),
-      whole_blocks_(options.partition == nn::Partition::kLayer),
-      tree_(options.reduction == Reduction::kTree) {}
+    : group_(world.split(0, world.rank())), options_(options) {}
 
 UnitTraffic FlatExchange::traffic(const ParallelOptions& options, int workers,
-                                  const nn::MemoryPlan& plan, std::size_t unit) {
-  const auto sent = [&](DType dtype) {
-    SentBytes bytes{.all = bytes_of_others(workers, plan.flat.range(unit).elements, dtype)};
-    if (options.machines > 1) bytes.across.reset();
-    return bytes;
-  };
-  const SentBytes gather = sent(plan.setup.dtype);
-  return {.gather = gather, .gather_again = gather, .add_up = sent(plan.setup.gradient)};
+                                  const nn::MemoryPlan& plan, std::size_t unit,
+                                  PlannedCalls* calls) {
+  const std::size_t elements = plan.flat.range(unit).elements;
+  const bool whole_blocks = options.partition == nn::Partition::kLayer;
+  const std::size_t part = whole_blocks ? elements : elements / static_cast<std::size_t>(workers);
+  const int owner = plan.shards.owner(unit);
+  SentBytes gather{.all = bytes_of_others(workers, elements, plan.setup.dtype)};
+  SentBytes add_up{.all = bytes_of_others(workers, elements, plan.setup.gradient)};
+  if (calls != nullptr) {
+    const auto data = [](std::size_t count, DType dtype) { return Data(nullptr, count, dtype); };
+    gather.links = calls->sent(gather_call(whole_blocks, owner, data(part, plan.setup.dtype),
+                                           data(elements, plan.setup.dtype)));
+    add_up.links =
+        calls->sent(add_up_call(options, workers, owner, data(elements, plan.setup.gradient),
+                                data(part, plan.setup.gradient)));
+  }
+  return {.gather = gather, .gather_again = gather, .add_up = add_up};
 }
 
 std::uint64_t FlatExchange::bytes_sent(const Tensor& whole) const {
@@ -32,24 +54,18 @@ std::uint64_t FlatExchange::bytes_sent(const Tensor& whole) const {
 }
 
 std::uint64_t FlatExchange::gather(std::size_t unit, const Tensor& mine, const Tensor& whole) {
-  if (whole_blocks_) {
-    const int owner = shards_.owner(unit);
-    if (group_->rank() == owner && mine.data() != whole.data()) copy(whole, mine);
-    group_->broadcast(data_of(whole), owner);
-  } else {
-    group_->all_gather(data_of(mine), data_of(whole));
-  }
+  const int owner = shards_.owner(unit);
+  const bool whole_blocks = options_.partition == nn::Partition::kLayer;
+  if (whole_blocks && group_->rank() == owner && mine.data() != whole.data()) copy(whole, mine);
+  group_->run(gather_call(whole_blocks, owner, data_of(mine), data_of(whole)));
   return bytes_sent(whole);
 }
 
 std::uint64_t FlatExchange::add_up(std::size_t unit, const Tensor& gradients, const Tensor& mine) {
   const int owner = shards_.owner(unit);
-  Call call = whole_blocks_
-                  ? reduce(data_of(gradients), group_->rank() == owner ? data_of(mine) : Data(),
-                           ReduceOp::kSum, owner)
-                  : reduce_scatter(data_of(gradients), data_of(mine));
-  if (tree_ && group_->size() > 2) call.algorithm = whole_blocks_ ? "binomial" : "tree";
-  group_->run(call);
+  const bool gets = options_.partition != nn::Partition::kLayer || group_->rank() == owner;
+  group_->run(add_up_call(options_, group_->size(), owner, data_of(gradients),
+                          gets ? data_of(mine) : Data()));
   return bytes_sent(gradients);
 }
 

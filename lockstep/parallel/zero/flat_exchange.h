@@ -13,7 +13,7 @@ class FlatExchange : public Exchange {
   FlatExchange(Communicator& world, const ParallelOptions& options);
 
   static UnitTraffic traffic(const ParallelOptions& options, int workers,
-                             const nn::MemoryPlan& plan, std::size_t unit);
+                             const nn::MemoryPlan& plan, std::size_t unit, PlannedCalls* calls);
 
   SymmetricBuffer allocate(std::size_t bytes) override { return group_->allocate(bytes); }
   void start(const nn::MemoryPlan& plan) override { shards_ = plan.shards; }
@@ -25,8 +25,7 @@ class FlatExchange : public Exchange {
   std::uint64_t bytes_sent(const Tensor& whole) const;
 
   std::unique_ptr<Communicator> group_;  // the same workers, for the thread of communication
-  bool whole_blocks_;
-  bool tree_;
+  ParallelOptions options_;
   nn::Shards shards_;
 };
 

@@ -83,7 +83,9 @@ SentBytes sent_of_part(const MachineGrid& grid, std::size_t inside, std::size_t 
   const auto machines = static_cast<std::uint64_t>(grid.machines);
   const auto places = static_cast<std::uint64_t>(grid.places);
   const std::uint64_t crosses = (machines - 1) * across;
-  return {.all = (places - 1) * machines * inside + crosses, .across = crosses};
+  const std::uint64_t stays = (places - 1) * machines * inside;
+  const LinkBytes links{.inside = stays, .across = crosses};
+  return {.all = stays + crosses, .links = machines > 1 ? machines * places * links : LinkBytes{}};
 }
 
 SentBytes sent_to_gather(const MachineGrid& grid, const PartWire& weights, std::size_t part,
@@ -118,7 +120,8 @@ std::vector<Request> MachineExchange::memory(const ParallelOptions& options,
 }
 
 UnitTraffic MachineExchange::traffic(const ParallelOptions& options, const MachineGrid& grid,
-                                     const nn::MemoryPlan& plan, std::size_t unit) {
+                                     const nn::MemoryPlan& plan, std::size_t unit,
+                                     PlannedCalls* calls) {
   const PartWire weights(exactness_of_weights(options), plan.setup.dtype);
   const PartWire gradients(options.reduce_gradients, plan.setup.gradient);
   const std::size_t part = part_of(plan, grid, unit);
@@ -127,7 +130,8 @@ UnitTraffic MachineExchange::traffic(const ParallelOptions& options, const Machi
       .gather_again = sent_to_gather(grid, weights, part, !keeps_secondary(options, grid)),
       .add_up = sent_to_add_up(grid, gradients, plan.setup.gradient, part)};
   if (options.reduction == Reduction::kTree) {
-    traffic.add_up = FlatExchange::traffic(options, grid.machines * grid.places, plan, unit).add_up;
+    traffic.add_up =
+        FlatExchange::traffic(options, grid.machines * grid.places, plan, unit, calls).add_up;
   }
   return traffic;
 }
