@@ -8,6 +8,9 @@
 
 namespace lockstep::cli {
 
+// Before what a command says when it fails.
+inline constexpr const char* kErrorPrefix = "lockstep: ";
+
 // The exit code of a command that was interrupted, as shells have it.
 inline constexpr int kInterrupted = 130;
 

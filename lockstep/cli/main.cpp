@@ -1,13 +1,21 @@
 #include <fmt/core.h>
 
+#include <string>
+
 #include "lockstep/base/error.h"
 #include "lockstep/base/printable.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/usage_error.h"
 
 namespace {
+
 constexpr int kUsageError = 2;
+
+void tell(const std::string& error) {
+  fmt::print(stderr, "{}{}\n", lockstep::cli::kErrorPrefix, error);
 }
+
+}  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app{"lockstep: trains transformer language models on many workers at once"};
@@ -28,13 +36,13 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    fmt::print(stderr, "lockstep: {}\n", lockstep::cli::describe_usage_error(app, error));
+    tell(lockstep::cli::describe_usage_error(app, error));
     return kUsageError;
   } catch (const lockstep::Error& error) {
-    fmt::print(stderr, "lockstep: {}\n", lockstep::printable(error.what()));
+    tell(lockstep::printable(error.what()));
     return error.code() == lockstep::ErrorCode::kInvalidArgument ? kUsageError : 1;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "lockstep: {}\n", lockstep::printable(error.what()));
+    tell(lockstep::printable(error.what()));
     return 1;
   }
   return exit_code;

@@ -106,6 +106,7 @@ train::RunOutcome train_in_threads(const std::vector<std::string>& arguments, in
 int train_in_processes(const std::vector<std::string>& arguments, int ranks,
                        const parallel::ParallelOptions& options, LaunchFlags flags) {
   flags.no_prefix = true;
+  flags.options.error_prefix = kErrorPrefix;
   flags.options.ranks_per_node = ranks / flags.options.nodes;
   // Rank 0 leads, and servers hold the parameters; the others' work is done by whoever is left.
   if (options.strategy == parallel::StrategyKind::kParameterServer &&

@@ -36,6 +36,9 @@ struct LaunchOptions {
   bool bind = true;  // every rank to its share of the CPUs
   std::chrono::milliseconds grace{5000};
   std::vector<std::pair<std::string, std::string>> environment;  // for the ranks, besides ours
+  // How the line begins by which ranks tell why they fail, as their last but for indented ones;
+  // empty: it is not known. Where several fail alike it is told once.
+  std::string error_prefix;
   // Whether the job goes on without a rank that failed; nothing set: it never does.
   std::function<bool(int rank)> tolerates_loss_of;
 };

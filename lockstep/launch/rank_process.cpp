@@ -6,6 +6,9 @@
 
 #include <array>
 #include <cerrno>
+#include <utility>
+
+#include "lockstep/base/text.h"
 
 namespace lockstep {
 namespace {
@@ -15,7 +18,9 @@ constexpr std::size_t kLongestLastWord = 1000;
 
 }  // namespace
 
-RankProcess::RankProcess(int rank, SpawnRequest request, Sink output, Sink error) : rank_(rank) {
+RankProcess::RankProcess(int rank, SpawnRequest request, Sink output, Sink error,
+                         std::string error_prefix)
+    : rank_(rank), error_prefix_(std::move(error_prefix)) {
   Pipe output_pipe = make_pipe();
   Pipe error_pipe = make_pipe();
   request.standard_output = output_pipe.write_end.get();
@@ -83,10 +88,29 @@ void RankProcess::finish_lines() {
 }
 
 void RankProcess::emit(Stream& stream, std::string_view line) {
+  if (stream.is_error) {
+    last_words_.emplace_back(line.substr(0, kLongestLastWord));
+    if (last_words_.size() > kMostLastWords) last_words_.pop_front();
+    if (error_ && line.starts_with(' ')) {
+      error_->append("\n").append(line);
+      return;
+    }
+    tell_error();
+    if (!error_prefix_.empty() && line.starts_with(error_prefix_)) {
+      error_ = line;
+      return;
+    }
+  }
   stream.sink.port->put_line(stream.sink.prefix, line);
-  if (!stream.is_error) return;
-  last_words_.emplace_back(line.substr(0, kLongestLastWord));
-  if (last_words_.size() > kMostLastWords) last_words_.pop_front();
+}
+
+void RankProcess::tell_error() {
+  if (!error_) return;
+  const Sink& sink = streams_[1].sink;
+  for (const std::string_view line : split_text(*error_, '\n')) {
+    sink.port->put_line(sink.prefix, line);
+  }
+  error_.reset();
 }
 
 std::vector<std::string> RankProcess::last_words() const {

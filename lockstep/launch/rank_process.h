@@ -20,12 +20,15 @@ class RankProcess {
  public:
   static constexpr std::size_t kMostLastWords = 10;  // lines
 
-  // Starts the process; its output goes to the ports, every line behind the port's prefix.
+  // Starts the process; its output goes to the ports, every line behind the port's prefix. A line
+  // of its standard error that begins with `error_prefix`, unless that is empty, is its error, with
+  // indented ones behind it, as long as no other follows; it is kept back for that long.
   struct Sink {
     OutputPort* port;
     std::string prefix;
   };
-  RankProcess(int rank, SpawnRequest request, Sink output, Sink error);
+  RankProcess(int rank, SpawnRequest request, Sink output, Sink error,
+              std::string error_prefix = "");
 
   int rank() const { return rank_; }
   pid_t pid() const { return pid_; }
@@ -46,6 +49,11 @@ class RankProcess {
   void drain();
   void finish_lines();
 
+  // What it has said last, if that is an error. / Hands it out now, or never.
+  const std::optional<std::string>& error() const { return error_; }
+  void tell_error();
+  void drop_error() { error_.reset(); }
+
   // The last lines of its standard error, including one that is unfinished.
   std::vector<std::string> last_words() const;
 
@@ -64,6 +72,8 @@ class RankProcess {
   pid_t pid_ = 0;
   std::optional<ExitStatus> status_;
   Stream streams_[2];
+  std::string error_prefix_;
+  std::optional<std::string> error_;
   std::deque<std::string> last_words_;
 };
 

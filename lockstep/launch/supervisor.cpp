@@ -89,7 +89,8 @@ void Supervisor::start_ranks() {
       request.cpus = CpuSet::of_this_thread().share(local_rank, options_.ranks_per_node);
     }
     ranks_.push_back(std::make_unique<RankProcess>(rank, request, sink_of(output_port_, rank),
-                                                   sink_of(*error_port_, rank)));
+                                                   sink_of(*error_port_, rank),
+                                                   options_.error_prefix));
   }
 }
 
@@ -186,7 +187,10 @@ void Supervisor::reap() {
     if (found == ranks_.end()) continue;  // an orphan that a rank left to us
     (*found)->set_status({status});
     (*found)->drain();
-    if ((*found)->status()->is_success()) continue;
+    if ((*found)->status()->is_success()) {
+      (*found)->tell_error();
+      continue;
+    }
     if (unjudged_.empty()) judged_by_ = deadline_in(kJudgePatience);
     unjudged_.push_back(found->get());
   }
@@ -202,19 +206,33 @@ void Supervisor::judge() {
                    has_passed(judged_by_) || verdict_.is_failure() || interrupted_by_ != 0;
   if (unjudged_.empty() || !due) return;
   judged_by_ = kNoDeadline;
-  std::ranges::stable_partition(unjudged_, killed);
+  const auto others = std::ranges::stable_partition(unjudged_, killed);
+  // Where the job cannot go on, it is not said to go on without those that failed with it.
+  std::ranges::stable_partition(others,
+                                [&](const RankProcess* rank) { return !is_tolerated(*rank); });
   for (RankProcess* rank : std::exchange(unjudged_, {})) handle_end(*rank);
 }
 
+bool Supervisor::is_tolerated(const RankProcess& rank) const {
+  return options_.tolerates_loss_of && options_.tolerates_loss_of(rank.rank());
+}
+
 void Supervisor::handle_end(RankProcess& rank) {
+  const auto follow = [&] {
+    if (repeats_an_error(rank)) {
+      repeaters_.push_back(rank.rank());
+    } else {
+      followers_.push_back(&rank);
+    }
+  };
   if (verdict_.is_failure()) {
-    if (rank.status()->code() != kToBeContinued) followers_.push_back(&rank);
+    if (rank.status()->code() != kToBeContinued) follow();
   } else if (interrupted_by_ != 0) {
     const bool goes_on = rank.status()->code() == kToBeContinued;
     fail_here(fmt::format("interrupted{} by {}", on_this_node(), signal_name(interrupted_by_)),
               goes_on ? kToBeContinued : kSignalBase + interrupted_by_);
-    if (!goes_on) followers_.push_back(&rank);
-  } else if (options_.tolerates_loss_of && options_.tolerates_loss_of(rank.rank())) {
+    if (!goes_on) follow();
+  } else if (is_tolerated(rank)) {
     report_end(rank);
     say(fmt::format("the job goes on without rank {}", rank.rank()));
   } else {
@@ -222,14 +240,28 @@ void Supervisor::handle_end(RankProcess& rank) {
   }
 }
 
-void Supervisor::report_end(const RankProcess& rank) {
-  say(rank.describe());
+bool Supervisor::repeats_an_error(RankProcess& rank) {
+  if (!rank.error()) return false;
+  const bool is_new = told_errors_.insert(*rank.error()).second;
+  if (is_new) {
+    rank.tell_error();
+  } else {
+    rank.drop_error();
+  }
+  return !is_new;
+}
+
+void Supervisor::report_end(RankProcess& rank) {
   const auto words = rank.last_words();
+  const bool has_error = rank.error().has_value();
+  const bool told_above = !repeats_an_error(rank) && has_error;
+  say(rank.describe());
+  if (told_above) return;
   say(words.empty() ? "it wrote nothing to standard error" : "its last words were");
   for (const std::string& line : words) say("  | " + line);
 }
 
-void Supervisor::report_failure(const RankProcess& rank) {
+void Supervisor::report_failure(RankProcess& rank) {
   report_end(rank);
   if (!all_ranks_ended()) {
     say(fmt::format("the other ranks have {:g} s to end by themselves",
@@ -259,6 +291,24 @@ void Supervisor::follow_verdict() {
   announced_ = true;
 }
 
+void Supervisor::tell_followers() {
+  constexpr std::size_t kMostNamed = 8;
+  for (std::size_t i = 0; i < std::min(followers_.size(), kMostNamed); ++i) {
+    say("then " + followers_[i]->describe());
+  }
+  if (followers_.size() > kMostNamed) {
+    say(fmt::format("then {} more ranks", followers_.size() - kMostNamed));
+  }
+  if (repeaters_.empty()) return;
+  std::ranges::sort(repeaters_);
+  const std::size_t named = std::min(repeaters_.size(), kMostNamed);
+  const std::size_t more = repeaters_.size() - named;
+  say(fmt::format(
+      "rank{} {}{} ended with the same error", repeaters_.size() > 1 ? "s" : "",
+      fmt::join(repeaters_.begin(), repeaters_.begin() + static_cast<long>(named), ", "),
+      more > 0 ? fmt::format(" and {} more", more) : ""));
+}
+
 void Supervisor::clean_up() {
   // Helpers of a rank that ended well, say a pipe into a log, may need a moment to finish.
   constexpr seconds kLinger{1};
@@ -268,15 +318,10 @@ void Supervisor::clean_up() {
   for (const auto& rank : ranks_) {
     rank->drain();
     rank->finish_lines();
+    rank->tell_error();
   }
   if (verdict_.culprit()) {
-    constexpr std::size_t kMostNamed = 8;
-    for (std::size_t i = 0; i < std::min(followers_.size(), kMostNamed); ++i) {
-      say("then " + followers_[i]->describe());
-    }
-    if (followers_.size() > kMostNamed) {
-      say(fmt::format("then {} more ranks", followers_.size() - kMostNamed));
-    }
+    tell_followers();
     const std::string& text = verdict_.culprit()->text;
     say(interrupted_by_ != 0 ? text : fmt::format("the job failed: {}", text));
   }

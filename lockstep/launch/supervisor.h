@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,8 +37,12 @@ class Supervisor {
   void reap();
   void judge();
   void handle_end(RankProcess& rank);
-  void report_failure(const RankProcess& rank);
-  void report_end(const RankProcess& rank);
+  bool is_tolerated(const RankProcess& rank) const;
+  void report_failure(RankProcess& rank);
+  void report_end(RankProcess& rank);
+  // Whether its error, if it has one, was told by another rank before; else it is told.
+  bool repeats_an_error(RankProcess& rank);
+  void tell_followers();
   void fail_here(std::string text, int exit_code);
   void follow_verdict();
   void handle_reader_gone();
@@ -61,6 +66,8 @@ class Supervisor {
   Verdict verdict_;
   bool announced_ = false;
   std::vector<const RankProcess*> followers_;  // failed after the culprit
+  std::vector<int> repeaters_;                 // of these, with an error that was told before
+  std::set<std::string> told_errors_;
 };
 
 }  // namespace lockstep

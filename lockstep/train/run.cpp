@@ -112,13 +112,11 @@ class Run {
  private:
   // With `everybody`, servers included: none of them waits for longer than it may.
   Dataset open_data(RunGroup everybody) {
-    group_.together([&] {
-      if (group_.leads()) folder_.emplace(options_.dir);
-    });
-    model_tokenizer_ = tokenizer_of_start(options_);
     Dataset dataset = open_shared_dataset(
         everybody, stop_, [&](std::string_view text) { audience_.notice(std::string(text)); },
         [&](const Tell& tell) {
+          if (group_.leads()) folder_.emplace(options_.dir);
+          model_tokenizer_ = tokenizer_of_start(options_);
           return open_dataset(options_.data, RunFolder::data_of(options_.dir), tell,
                               model_tokenizer_);
         });

@@ -18,7 +18,8 @@ using Tell = std::function<void(std::string_view)>;
 
 // The leader opens it first: what it makes of a text the others find. That can take hours, so as
 // often as `open` tells of its progress the others hear from the leader, and nobody waits for
-// longer than comm.timeout allows. `notice` hears of the leader's progress.
+// longer than comm.timeout allows. `notice` hears of the leader's progress. Where one of them
+// cannot open it all throw what RunGroup::together() says.
 Dataset open_shared_dataset(RunGroup& group, const StopSignal& stop, const Tell& notice,
                             const std::function<Dataset(const Tell&)>& open);
 

@@ -215,11 +215,25 @@ TEST_F(TrainRanks, HearWhatTheLeaderCannotBeginWith) {
     const Outcome outcome = run_lockstep("train " + arguments + " --ranks 3");
     EXPECT_NE(outcome.exit_code, 0) << outcome.text;
     EXPECT_THAT(outcome.text, Not(HasSubstr("has closed its communicator"))) << arguments;
+    EXPECT_THAT(outcome.text, HasSubstr(" ended with the same error")) << arguments;
     return outcome.text;
   };
+  const auto times = [](const std::string& text, const std::string& part) {
+    int count = 0;
+    for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++count;
+    return count;
+  };
   std::ofstream(folder / "file") << "no folder";
-  EXPECT_THAT(refusal(settings("file", "train.steps=2")),
-              HasSubstr("cannot make the run's folder"));
+  EXPECT_EQ(times(refusal(settings("file", "train.steps=2")), "cannot make the run's folder"), 1);
+  for (const char* servers : {"", "parallel.strategy=parameter_server parallel.server_place=own",
+                              "parallel.strategy=parameter_server parallel.consistency=asp"}) {
+    const std::string none = settings("none", std::string("data.text=/no/such ") + servers);
+    EXPECT_EQ(times(refusal(none), "/no/such is no file or folder of text"), 1) << servers;
+  }
+  EXPECT_EQ(times(refusal(settings("none", "data.tokenizer=none.json")), "there is no tokenizer"),
+            1);
+  // That all of them find by themselves.
+  EXPECT_EQ(times(refusal(settings("large", "train.seq=100000000")), "no room for"), 1);
 
   const std::string run = settings("run", "train.steps=2 checkpoint.every=1");
   ASSERT_EQ(run_lockstep("train " + run + " --ranks 2").exit_code, 0);
