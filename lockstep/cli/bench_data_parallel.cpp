@@ -20,6 +20,7 @@ that it has to reach:
   stragglers   one slow worker of four: bsp, asp, ssp
   compression  bytes on the wire, and what is lost
   tree         the same bits on 1, 2, 4 and 8 ranks
+  bert         BERT's masked tokens over a ring of 4 ranks, and on 1 (with --text)
 
 scaling to servers time a large model on made-up tokens (--model, --batch, --seq); the others train
 the small model of lockstep bench recipe, and compare losses where a --text is given.

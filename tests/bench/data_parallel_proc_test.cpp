@@ -58,6 +58,13 @@ class BenchDataParallel : public ::testing::Test {
     return path.string();
   }
 
+  std::string text() const {
+    const fs::path path = folder_ / "text.txt";
+    std::ofstream file(path);
+    for (int i = 0; i < 300; ++i) file << "it was the best of times " << i << "\n";
+    return path.string();
+  }
+
   ScratchFolder scratch_;
   const fs::path& folder_ = scratch_.path();
 };
@@ -121,13 +128,24 @@ TEST_F(BenchDataParallel, TheTreeGivesTheSameBitsOnAnyNumberOfRanks) {
   }
 }
 
+TEST_F(BenchDataParallel, BertOverARingLearnsAsOnOneRank) {
+  const Outcome outcome = bench("--case bert --steps 60 --text " + text());
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+  const auto one = result("setting", "1 rank");
+  const auto four = result("setting", "4 ranks");
+  EXPECT_LT(one.value("last_loss", 9.0), one.value("first_loss", 0.0) - 0.3) << outcome.text;
+  // The first steps are those of one rank but for the order of sums.
+  EXPECT_NEAR(four.value("first_loss", 0.0), one.value("first_loss", 1.0), 1e-3);
+  EXPECT_DOUBLE_EQ(result("bar", "last loss on 4 ranks / on 1").value("value", 0.0),
+                   four.value("last_loss", 0.0) / one.value("last_loss", 1.0));
+  EXPECT_TRUE(result("bar", "fall of the loss on 4 ranks / on 1").value("met", false))
+      << outcome.text;
+  EXPECT_THAT(bench("--case bert").text, HasSubstr("needs --text"));
+}
+
 TEST_F(BenchDataParallel, ParameterServersAndStragglersAreTimedAndTheirLossesCompared) {
-  std::ofstream text(folder_ / "text.txt");
-  for (int i = 0; i < 300; ++i) text << "it was the best of times " << i << "\n";
-  text.close();
-  const Outcome outcome =
-      bench("--case servers --case stragglers --link 1Gbit,100us --batch 2 --steps 20 --text " +
-            (folder_ / "text.txt").string());
+  const Outcome outcome = bench(
+      "--case servers --case stragglers --link 1Gbit,100us --batch 2 --steps 20 --text " + text());
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
   const auto priority = result("setting", "2 servers, priority");
   EXPECT_DOUBLE_EQ(

@@ -1,5 +1,6 @@
 #include "lockstep/train/shared_data.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -72,6 +73,58 @@ TEST(SharedData, EveryWorkerEndsWhereTheRunIsToStop) {
     }
   });
   EXPECT_EQ(ended, kRanks);
+}
+
+// Whoever cannot open it, those that wait for it hear why; so does one that needs none.
+TEST(SharedData, EveryRankHearsWhoCannotOpenItAndWhy) {
+  const StopSignal stop;
+  for (int bad = 0; bad < kRanks - 1; ++bad) {
+    std::atomic<int> heard = 0;
+    run_threads(kRanks, [&](Communicator& world) {
+      RunGroup group(&world);
+      try {
+        if (world.rank() == kRanks - 1) return await_shared_dataset(group);
+        open_shared_dataset(
+            group, stop, [](std::string_view) {},
+            [&](const Tell& tell) {
+              tell("half done");
+              if (world.rank() == bad) fail(ErrorCode::kInvalidArgument, "no such text");
+              return Dataset();
+            });
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+        EXPECT_EQ(error.what(), fmt::format("rank {}: no such text", bad));
+        ++heard;
+      }
+      group.barrier();  // they are together still
+    });
+    EXPECT_EQ(heard, kRanks);
+  }
+}
+
+// A leader that finds the others gone has nobody to tell.
+TEST(SharedData, IsNotSpokenOfToRanksThatAreGone) {
+  const StopSignal stop;
+  std::atomic<int> lost = 0;
+  EXPECT_THROW(run_threads(kRanks,
+                           [&](Communicator& world) {
+                             RunGroup group(&world);
+                             if (world.rank() == 1) fail(ErrorCode::kSystem, "gone");
+                             try {
+                               open_shared_dataset(
+                                   group, stop, [](std::string_view) {},
+                                   [&](const Tell& tell) {
+                                     for (int i = 0; i < 1000; ++i) tell("still busy");
+                                     return Dataset();
+                                   });
+                             } catch (const Error& error) {
+                               EXPECT_TRUE(is_of_ranks(error.code())) << error.what();
+                               ++lost;
+                               throw;
+                             }
+                           }),
+               Error);
+  EXPECT_EQ(lost, kRanks - 1);
 }
 
 }  // namespace

@@ -158,10 +158,9 @@ TEST(ZeroTraffic, InsideOneMachineNothingGoesOut) {
 }
 
 TEST(DdpTraffic, IsPlannedByTheScheduleThatIsChosen) {
-  for (const Spread& spread :
-       {Spread{2, 2}, Spread{3, 2}, Spread{4, 2}, Spread{4, 4}, Spread{5, 2}, Spread{8, 2}}) {
+  for (const Spread& spread : {Spread{2, 2}, Spread{3, 2}, Spread{4, 2}, Spread{5, 3}}) {
     // Slow links and quick ones are worth other algorithms.
-    for (const char* link : {"", "1Gbit,1ms", "10Gbit,1us"}) {
+    for (const char* link : {"", "1Gbit,100us"}) {
       TrainOptions options = options_of(spread, 0, 1);
       options.batch.sequences = 16;
       options.parallel.comm.emulate = link;

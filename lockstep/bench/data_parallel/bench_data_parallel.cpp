@@ -12,7 +12,8 @@ constexpr data_parallel::NamedCase kDataParallelCases[] = {
     {"servers", data_parallel::run_servers},
     {"stragglers", data_parallel::run_stragglers},
     {"compression", data_parallel::run_compression},
-    {"tree", data_parallel::run_tree}};
+    {"tree", data_parallel::run_tree},
+    {"bert", data_parallel::run_bert}};
 
 }  // namespace
 
