@@ -140,7 +140,7 @@ TEST_F(TrainCommand, KilledWhileItSavesBesideItsStepsGoesOnToTheSameBits) {
 }
 
 TEST_F(TrainCommand, FinishesItsStepAndSavesWhenAskedToStop) {
-  for (const int signal : {SIGTERM, SIGINT}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
     const std::string dir = "stopped" + std::to_string(signal);
     const pid_t child = start(settings(dir, "train.steps=1000000"));
     wait_for_step(dir, "\"step\":3");
@@ -150,6 +150,28 @@ TEST_F(TrainCommand, FinishesItsStepAndSavesWhenAskedToStop) {
     EXPECT_EQ(WEXITSTATUS(status), 75);
     EXPECT_FALSE(fs::is_empty(folder / dir / "checkpoints"));
   }
+}
+
+TEST_F(TrainCommand, SavesWhenNobodyReadsItsOutputAnyMore) {
+  const std::string run = LOCKSTEP_BINARY_DIR "/lockstep train " +
+                          settings("unread", "train.steps=1000000 train.log_every=1");
+  EXPECT_EQ(
+      shell("bash -c '" + run + " 2>&1 >/dev/null | head -n 9 >/dev/null; exit ${PIPESTATUS[0]}'")
+          .exit_code,
+      75);
+  EXPECT_FALSE(fs::is_empty(folder / "unread" / "checkpoints"));
+  EXPECT_THAT(text_of(folder / "unread" / "report.html"), HasSubstr("interrupted"));
+}
+
+TEST_F(TrainCommand, OutlivesItsTerminalWithNohup) {
+  ::signal(SIGHUP, SIG_IGN);  // as nohup starts it
+  const pid_t child = start(settings("kept", "train.steps=1000000"));
+  ::signal(SIGHUP, SIG_DFL);
+  wait_for_step("kept", "\"step\":3");
+  ::kill(child, SIGHUP);
+  wait_for_step("kept", fmt::format("\"step\":{}", losses("kept").size() + 3).c_str());
+  ::kill(child, SIGTERM);
+  EXPECT_EQ(WEXITSTATUS(wait_for(child)), 75);
 }
 
 TEST_F(TrainCommand, WritesAllThatARunLeavesBehind) {
