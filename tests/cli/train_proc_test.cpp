@@ -186,6 +186,32 @@ TEST_F(TrainCommand, WritesAllThatARunLeavesBehind) {
   EXPECT_EQ(losses("run").size(), 5u);
 }
 
+TEST_F(TrainCommand, AFolderThatIsMadeLongerDeclinesForLonger) {
+  const std::string decline = "schedule.decline=linear schedule.floor=0 schedule.warmup=2 ";
+  const auto train = [&](const std::string& arguments) {
+    const Outcome run = run_lockstep("train " + arguments);
+    EXPECT_EQ(run.exit_code, 0) << run.text;
+    return run.text;
+  };
+  for (const char* dir : {"folder", "settings"}) train(settings(dir, decline + "train.steps=4"));
+  EXPECT_THAT(train((folder / "folder").string() + " train.steps=10"),
+              HasSubstr("schedule.steps = 10 (was 4)"));
+  train(settings("settings", decline + "train.steps=10"));
+  EXPECT_EQ(losses("folder"), losses("settings"));
+  // One that was said stays.
+  train((folder / "folder").string() + " train.steps=11 schedule.steps=12");
+  EXPECT_THAT(train((folder / "folder").string() + " train.steps=13"),
+              Not(HasSubstr("schedule.steps")));
+}
+
+TEST_F(TrainCommand, StepsOfTheArgumentsReplaceEpochsOfTheFile) {
+  std::ofstream(folder / "run.toml") << "[train]\nepochs = 2\n";
+  const std::string file = (folder / "run.toml").string() + " ";
+  const Outcome run = run_lockstep("train " + file + settings("run", "train.steps=3"));
+  EXPECT_EQ(run.exit_code, 0) << run.text;
+  EXPECT_EQ(losses("run").size(), 3u);
+}
+
 TEST_F(TrainCommand, GoesOnWhenTheDiskIsFullAndSaysSo) {
   const fs::path small = folder / "small";
   fs::create_directory(small);
