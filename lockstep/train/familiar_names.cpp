@@ -61,59 +61,136 @@ constexpr FamiliarName kSameMeaning[] = {
     {"fp16.loss_scale_window", "loss_scale.patience"},
     {"zero_optimization.stage", "parallel.zero"},
     {"zero_optimization.overlap_comm", "parallel.overlap"},
+    {"ddp_bucket_cap_mb", "parallel.bucket_mb"},
     {"zero_optimization.offload_optimizer.nvme_path", "offload.folder"},
     {"zero_optimization.offload_param.nvme_path", "offload.folder"},
 };
 
 // Whatever they say, the same is learned: what is shown and where, how data is fetched, how memory
 // is handled.
-constexpr std::string_view kNoEffect[] = {"do_train",
-                                          "do_eval",
-                                          "overwrite_output_dir",
-                                          "run_name",
-                                          "report_to",
-                                          "logging_dir",
-                                          "logging_first_step",
-                                          "logging_strategy",
-                                          "disable_tqdm",
-                                          "per_device_eval_batch_size",
-                                          "dataloader_num_workers",
-                                          "dataloader_pin_memory",
-                                          "dataloader_drop_last",
-                                          "remove_unused_columns",
-                                          "ddp_find_unused_parameters",
-                                          "prediction_loss_only",
-                                          "tf32",
-                                          "wall_clock_breakdown",
-                                          "dump_state",
-                                          "zero_allow_untested_optimizer",
-                                          "optimizer.params.torch_adam",
-                                          "fp16.auto_cast",
-                                          "fp16.hysteresis",
-                                          "fp16.min_loss_scale",
-                                          "zero_optimization.contiguous_gradients",
-                                          "zero_optimization.reduce_scatter",
-                                          "zero_optimization.reduce_bucket_size",
-                                          "zero_optimization.allgather_partitions",
-                                          "zero_optimization.allgather_bucket_size",
-                                          "zero_optimization.round_robin_gradients",
-                                          "zero_optimization.offload_optimizer.pin_memory",
-                                          "zero_optimization.offload_optimizer.buffer_count",
-                                          "zero_optimization.offload_optimizer.fast_init",
-                                          "zero_optimization.offload_param.pin_memory",
-                                          "zero_optimization.offload_param.buffer_count",
-                                          "zero_optimization.offload_param.buffer_size"};
+constexpr std::string_view kNoEffect[] = {
+    // Hugging Face's Trainer
+    "do_train",
+    "do_eval",
+    "overwrite_output_dir",
+    "run_name",
+    "report_to",
+    "logging_dir",
+    "logging_first_step",
+    "logging_strategy",
+    "logging_nan_inf_filter",
+    "log_level",
+    "log_level_replica",
+    "log_on_each_node",
+    "disable_tqdm",
+    "skip_memory_metrics",
+    "include_num_input_tokens_seen",
+    "per_device_eval_batch_size",
+    "eval_accumulation_steps",
+    "prediction_loss_only",
+    "bf16_full_eval",
+    "fp16_full_eval",
+    "dataloader_num_workers",
+    "dataloader_pin_memory",
+    "dataloader_drop_last",
+    "dataloader_persistent_workers",
+    "dataloader_prefetch_factor",
+    "remove_unused_columns",
+    "ddp_find_unused_parameters",
+    "ddp_broadcast_buffers",
+    "ddp_backend",
+    "local_rank",
+    "no_cuda",
+    "use_cpu",
+    "tf32",
+    "fp16_opt_level",
+    "fp16_backend",
+    "half_precision_backend",
+    "torch_compile",
+    "torch_compile_backend",
+    "torch_compile_mode",
+    "full_determinism",
+    "gradient_checkpointing_kwargs.use_reentrant",
+    "save_safetensors",
+    "save_on_each_node",
+    "hub_strategy",
+    // DeepSpeed
+    "wall_clock_breakdown",
+    "dump_state",
+    "zero_allow_untested_optimizer",
+    "zero_force_ds_cpu_optimizer",
+    "optimizer.params.torch_adam",
+    "fp16.auto_cast",
+    "fp16.hysteresis",
+    "fp16.min_loss_scale",
+    "zero_optimization.contiguous_gradients",
+    "zero_optimization.reduce_scatter",
+    "zero_optimization.reduce_bucket_size",
+    "zero_optimization.allgather_partitions",
+    "zero_optimization.allgather_bucket_size",
+    "zero_optimization.round_robin_gradients",
+    "zero_optimization.sub_group_size",
+    "zero_optimization.stage3_prefetch_bucket_size",
+    "zero_optimization.stage3_param_persistence_threshold",
+    "zero_optimization.stage3_max_live_parameters",
+    "zero_optimization.stage3_max_reuse_distance",
+    "zero_optimization.stage3_gather_16bit_weights_on_model_save",
+    "zero_optimization.stage3_gather_fp16_weights_on_model_save",
+    "zero_optimization.offload_optimizer.pin_memory",
+    "zero_optimization.offload_optimizer.buffer_count",
+    "zero_optimization.offload_optimizer.fast_init",
+    "zero_optimization.offload_optimizer.pipeline_read",
+    "zero_optimization.offload_optimizer.pipeline_write",
+    "zero_optimization.offload_param.pin_memory",
+    "zero_optimization.offload_param.buffer_count",
+    "zero_optimization.offload_param.buffer_size",
+    "zero_optimization.offload_param.max_in_cpu",
+    "aio.block_size",
+    "aio.queue_depth",
+    "aio.thread_count",
+    "aio.single_submit",
+    "aio.overlap_events",
+    "activation_checkpointing.partition_activations",
+    "activation_checkpointing.contiguous_memory_optimization",
+    "activation_checkpointing.number_checkpoints",
+    "activation_checkpointing.synchronize_checkpoint_boundary",
+    "activation_checkpointing.profile",
+    "flops_profiler.enabled",
+    "flops_profiler.profile_step",
+    "flops_profiler.module_depth",
+    "flops_profiler.top_modules",
+    "flops_profiler.detailed",
+    "comms_logger.enabled",
+    "comms_logger.verbose",
+    "comms_logger.prof_all",
+    "comms_logger.debug",
+    "tensorboard.enabled",
+    "tensorboard.output_path",
+    "tensorboard.job_name",
+    "wandb.enabled",
+    "csv_monitor.enabled",
+};
 
 // Names that may say one thing alone, which is what is done anyway.
 struct OnlyValue {
   std::string_view other;
-  std::string_view value;  // the first is for people
-  std::string_view same = {};
+  std::string_view value;                     // for people
+  std::optional<std::string_view> same = {};  // another way to write it
   std::string_view why = {};
 };
 constexpr OnlyValue kOnlyValues[] = {
     {"push_to_hub", "false", {}, "lockstep export writes what can be uploaded"},
     {"label_smoothing_factor", "0", "0.0", "targets are not smoothed"},
+    {"load_best_model_at_end", "false", {}, "a run ends with its last parameters"},
+    {"save_only_model", "false", {}, "lockstep export writes the model alone"},
+    {"auto_find_batch_size", "false", {}, "memory.auto = true finds a train.micro_batch that fits"},
+    {"group_by_length", "false", {}, "sequences have one length"},
+    {"ignore_data_skip", "false", {}, "a run that is resumed reads what it would have read"},
+    {"eval_on_start", "false", {}, "the first validation comes after train.validate_every steps"},
+    {"eval_delay", "0", "0.0", "the first validation comes after train.validate_every steps"},
+    {"adafactor", "false", {}, "optimizer.kind has adamw, adam and sgd"},
+    {"fsdp", "\"\"", "", "parallel.zero = 3 is what full_shard asks for"},
+    {"deepspeed", "\"\"", "", "give that file itself: lockstep train FILE.json key=value ..."},
     {"scheduler.params.warmup_min_lr", "0", "0.0", "the warm-up begins at zero"},
     {"scheduler.params.warmup_min_ratio", "0", "0.0", "the warm-up begins at zero"},
     {"scheduler.params.warmup_type", "linear", {}, "the warm-up rises evenly"},
@@ -121,6 +198,9 @@ constexpr OnlyValue kOnlyValues[] = {
     {"optimizer.params.adam_w_mode", "true", "1", "optimizer.type = \"Adam\" is the other one"},
     {"fp16.loss_scale", "0", "0.0", "the loss scale finds its own way"},
     {"prescale_gradients", "false", "0", "gradients are divided once they are added up"},
+    {"gradient_predivide_factor", "1", "1.0", "gradients are divided once they are added up"},
+    {"sparse_gradients", "false", "0", "gradients of embeddings are whole tables"},
+    {"zero_optimization.offload_optimizer.ratio", "1", "1.0", "all of it is moved, or nothing"},
 };
 
 bool is_true(std::string_view text) { return text == "true" || text == "1"; }
@@ -138,7 +218,7 @@ Words unless_auto(std::string_view text) {
 
 Config::Translate only(const OnlyValue& name) {
   return [name](std::string_view text) -> Words {
-    if (text == name.value || text == "auto" || (!name.same.empty() && text == name.same)) {
+    if (text == name.value || text == "auto" || text == name.same) {
       return std::nullopt;
     }
     fail(ErrorCode::kUnsupported, "{} = {} is not to be had, only {}: {}", name.other, text,
@@ -256,6 +336,12 @@ Words power_of_two(std::string_view text) {
   return std::to_string(exponent > 0 && exponent < 63 ? 1ull << exponent : 65536ull);
 }
 
+// What gradients are added up and sent in: "fp32", "fp16", "bf16", "bfp16"
+Words gradients_in(std::string_view text) {
+  if (text == "auto") return std::nullopt;
+  return text == "fp32" ? "f32" : "compute";
+}
+
 // Of how many ranks the secondary partition is; those of a machine here, whatever the number.
 Words keeps_secondary(std::string_view text) {
   if (text == "auto") return std::nullopt;
@@ -287,6 +373,8 @@ void accept_familiar_names(Config& config) {
   config.alias("validation_split_percentage", "data.validation_fraction", percent);
   config.alias("lr_scheduler_type", "schedule.floor", decline_floor);
   config.alias("scheduler.type", "schedule.floor", decline_floor);
+  config.alias("ddp_timeout", "comm.timeout",
+               [](std::string_view seconds) { return Words(std::string(seconds) + "s"); });
   config.alias("gradient_checkpointing", "train.recompute", when_on("full"));
   config.alias("optim", "optimizer.kind", optimizer_kind);
   config.alias("optimizer.type", "optimizer.kind", optimizer_kind);
@@ -304,6 +392,10 @@ void accept_familiar_names(Config& config) {
   config.alias("zero_optimization.zero_quantized_gradients", "parallel.reduce_gradients",
                when_on("int4"));
   config.alias("zero_optimization.zero_hpz_partition_size", "parallel.secondary", keeps_secondary);
+  config.alias("activation_checkpointing.cpu_checkpointing", "offload.activations",
+               when_on("host"));
+  config.alias("communication_data_type", "train.gradients", gradients_in);
+  config.alias("data_types.grad_accum_dtype", "train.gradients", gradients_in);
   config.alias("fp16.initial_scale_power", "loss_scale.initial", power_of_two);
 }
 
