@@ -26,7 +26,7 @@ constexpr const char* kGenerateExamples =
     R"(MODEL is the folder of a run (its newest checkpoint), of a checkpoint, or of a model of Hugging
 Face transformers with config.json, model.safetensors and tokenizer.json.
 
-The prompt is PROMPT, or a file, or what comes on standard input; its last line break is left out.
+The prompt is PROMPT, or a file, or what comes on standard input (-), less its last line break.
 Without any the model begins a text of its own. The text goes to standard output as it is written,
 how fast that was to standard error. The same seed gives the same text.
 
@@ -69,9 +69,12 @@ std::string without_last_break(std::string text) {
 }
 
 std::string prompt_of(const GenerateFlags& flags) {
-  if (flags.has_prompt) return flags.prompt;
-  if (!flags.prompt_file.empty()) return without_last_break(read_file(flags.prompt_file));
-  if (::isatty(STDIN_FILENO) != 0) return "";
+  const bool asks_for_input = flags.prompt == "-" || flags.prompt_file == "-";
+  if (flags.has_prompt && !asks_for_input) return flags.prompt;
+  if (!flags.prompt_file.empty() && !asks_for_input) {
+    return without_last_break(read_file(flags.prompt_file));
+  }
+  if (::isatty(STDIN_FILENO) != 0 && !asks_for_input) return "";
   return without_last_break(
       std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()));
 }

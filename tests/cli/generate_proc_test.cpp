@@ -83,6 +83,7 @@ TEST_F(Generate, ContinuesThePromptWhereverItComesFrom) {
   write_file(folder_ / "prompt", "ab cd\n");
   EXPECT_EQ(text_of("--prompt-file " + (folder_ / "prompt").string() + " " + model), text);
   EXPECT_EQ(text_of(model + " < " + (folder_ / "prompt").string()), text);
+  EXPECT_EQ(text_of(model + " - < " + (folder_ / "prompt").string()), text);
   EXPECT_EQ(text_of((run() / "checkpoints/step-00000003").string() +
                     " --tokens 20 --precision f32 'ab cd'"),
             text);
