@@ -8,200 +8,12 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/number.h"
+#include "lockstep/train/familiar_names_tables.h"
 
 namespace lockstep::train {
 namespace {
 
 using Words = std::optional<std::string>;
-
-struct FamiliarName {
-  std::string_view other;
-  std::string_view key;
-};
-
-constexpr FamiliarName kSameMeaning[] = {
-    // Hugging Face's Trainer
-    {"output_dir", "run.dir"},
-    {"model_name_or_path", "run.from"},
-    {"tokenizer_name", "data.tokenizer"},
-    {"train_file", "data.text"},
-    {"validation_file", "data.validation_text"},
-    {"block_size", "train.seq"},
-    {"max_seq_length", "train.seq"},
-    {"per_device_train_batch_size", "train.micro_batch"},
-    {"learning_rate", "schedule.rate"},
-    {"warmup_steps", "schedule.warmup"},
-    {"warmup_ratio", "schedule.warmup_ratio"},
-    {"lr_scheduler_kwargs.min_lr_rate", "schedule.floor"},
-    {"weight_decay", "optimizer.decay"},
-    {"adam_beta1", "optimizer.beta1"},
-    {"adam_beta2", "optimizer.beta2"},
-    {"adam_epsilon", "optimizer.epsilon"},
-    {"max_grad_norm", "optimizer.clip"},
-    {"seed", "train.seed"},
-    {"save_steps", "checkpoint.every"},
-    {"save_total_limit", "checkpoint.keep_last"},
-    {"eval_steps", "train.validate_every"},
-    {"logging_steps", "train.log_every"},
-    // both
-    {"gradient_accumulation_steps", "train.accumulation"},
-    // DeepSpeed
-    {"train_batch_size", "train.batch"},
-    {"train_micro_batch_size_per_gpu", "train.micro_batch"},
-    {"gradient_clipping", "optimizer.clip"},
-    {"steps_per_print", "train.log_every"},
-    {"optimizer.params.lr", "schedule.rate"},
-    {"optimizer.params.eps", "optimizer.epsilon"},
-    {"optimizer.params.weight_decay", "optimizer.decay"},
-    {"optimizer.params.momentum", "optimizer.momentum"},
-    {"scheduler.params.warmup_num_steps", "schedule.warmup"},
-    {"scheduler.params.total_num_steps", "schedule.steps"},
-    {"scheduler.params.warmup_max_lr", "schedule.rate"},
-    {"scheduler.params.cos_min_ratio", "schedule.floor"},
-    {"fp16.loss_scale_window", "loss_scale.patience"},
-    {"zero_optimization.stage", "parallel.zero"},
-    {"zero_optimization.overlap_comm", "parallel.overlap"},
-    {"ddp_bucket_cap_mb", "parallel.bucket_mb"},
-    {"zero_optimization.offload_optimizer.nvme_path", "offload.folder"},
-    {"zero_optimization.offload_param.nvme_path", "offload.folder"},
-};
-
-// Whatever they say, the same is learned: what is shown and where, how data is fetched, how memory
-// is handled.
-constexpr std::string_view kNoEffect[] = {
-    // Hugging Face's Trainer
-    "do_train",
-    "do_eval",
-    "overwrite_output_dir",
-    "run_name",
-    "report_to",
-    "logging_dir",
-    "logging_first_step",
-    "logging_strategy",
-    "logging_nan_inf_filter",
-    "log_level",
-    "log_level_replica",
-    "log_on_each_node",
-    "disable_tqdm",
-    "skip_memory_metrics",
-    "include_num_input_tokens_seen",
-    "per_device_eval_batch_size",
-    "eval_accumulation_steps",
-    "prediction_loss_only",
-    "bf16_full_eval",
-    "fp16_full_eval",
-    "dataloader_num_workers",
-    "dataloader_pin_memory",
-    "dataloader_drop_last",
-    "dataloader_persistent_workers",
-    "dataloader_prefetch_factor",
-    "remove_unused_columns",
-    "ddp_find_unused_parameters",
-    "ddp_broadcast_buffers",
-    "ddp_backend",
-    "local_rank",
-    "no_cuda",
-    "use_cpu",
-    "tf32",
-    "fp16_opt_level",
-    "fp16_backend",
-    "half_precision_backend",
-    "torch_compile",
-    "torch_compile_backend",
-    "torch_compile_mode",
-    "full_determinism",
-    "gradient_checkpointing_kwargs.use_reentrant",
-    "save_safetensors",
-    "save_on_each_node",
-    "hub_strategy",
-    // DeepSpeed
-    "wall_clock_breakdown",
-    "dump_state",
-    "zero_allow_untested_optimizer",
-    "zero_force_ds_cpu_optimizer",
-    "optimizer.params.torch_adam",
-    "fp16.auto_cast",
-    "fp16.hysteresis",
-    "fp16.min_loss_scale",
-    "zero_optimization.contiguous_gradients",
-    "zero_optimization.reduce_scatter",
-    "zero_optimization.reduce_bucket_size",
-    "zero_optimization.allgather_partitions",
-    "zero_optimization.allgather_bucket_size",
-    "zero_optimization.round_robin_gradients",
-    "zero_optimization.sub_group_size",
-    "zero_optimization.stage3_prefetch_bucket_size",
-    "zero_optimization.stage3_param_persistence_threshold",
-    "zero_optimization.stage3_max_live_parameters",
-    "zero_optimization.stage3_max_reuse_distance",
-    "zero_optimization.stage3_gather_16bit_weights_on_model_save",
-    "zero_optimization.stage3_gather_fp16_weights_on_model_save",
-    "zero_optimization.offload_optimizer.pin_memory",
-    "zero_optimization.offload_optimizer.buffer_count",
-    "zero_optimization.offload_optimizer.fast_init",
-    "zero_optimization.offload_optimizer.pipeline_read",
-    "zero_optimization.offload_optimizer.pipeline_write",
-    "zero_optimization.offload_param.pin_memory",
-    "zero_optimization.offload_param.buffer_count",
-    "zero_optimization.offload_param.buffer_size",
-    "zero_optimization.offload_param.max_in_cpu",
-    "aio.block_size",
-    "aio.queue_depth",
-    "aio.thread_count",
-    "aio.single_submit",
-    "aio.overlap_events",
-    "activation_checkpointing.partition_activations",
-    "activation_checkpointing.contiguous_memory_optimization",
-    "activation_checkpointing.number_checkpoints",
-    "activation_checkpointing.synchronize_checkpoint_boundary",
-    "activation_checkpointing.profile",
-    "flops_profiler.enabled",
-    "flops_profiler.profile_step",
-    "flops_profiler.module_depth",
-    "flops_profiler.top_modules",
-    "flops_profiler.detailed",
-    "comms_logger.enabled",
-    "comms_logger.verbose",
-    "comms_logger.prof_all",
-    "comms_logger.debug",
-    "tensorboard.enabled",
-    "tensorboard.output_path",
-    "tensorboard.job_name",
-    "wandb.enabled",
-    "csv_monitor.enabled",
-};
-
-// Names that may say one thing alone, which is what is done anyway.
-struct OnlyValue {
-  std::string_view other;
-  std::string_view value;                     // for people
-  std::optional<std::string_view> same = {};  // another way to write it
-  std::string_view why = {};
-};
-constexpr OnlyValue kOnlyValues[] = {
-    {"push_to_hub", "false", {}, "lockstep export writes what can be uploaded"},
-    {"label_smoothing_factor", "0", "0.0", "targets are not smoothed"},
-    {"load_best_model_at_end", "false", {}, "a run ends with its last parameters"},
-    {"save_only_model", "false", {}, "lockstep export writes the model alone"},
-    {"auto_find_batch_size", "false", {}, "memory.auto = true finds a train.micro_batch that fits"},
-    {"group_by_length", "false", {}, "sequences have one length"},
-    {"ignore_data_skip", "false", {}, "a run that is resumed reads what it would have read"},
-    {"eval_on_start", "false", {}, "the first validation comes after train.validate_every steps"},
-    {"eval_delay", "0", "0.0", "the first validation comes after train.validate_every steps"},
-    {"adafactor", "false", {}, "optimizer.kind has adamw, adam and sgd"},
-    {"fsdp", "\"\"", "", "parallel.zero = 3 is what full_shard asks for"},
-    {"deepspeed", "\"\"", "", "give that file itself: lockstep train FILE.json key=value ..."},
-    {"scheduler.params.warmup_min_lr", "0", "0.0", "the warm-up begins at zero"},
-    {"scheduler.params.warmup_min_ratio", "0", "0.0", "the warm-up begins at zero"},
-    {"scheduler.params.warmup_type", "linear", {}, "the warm-up rises evenly"},
-    {"scheduler.params.last_batch_iteration", "-1", {}, "a run that is resumed knows its step"},
-    {"optimizer.params.adam_w_mode", "true", "1", "optimizer.type = \"Adam\" is the other one"},
-    {"fp16.loss_scale", "0", "0.0", "the loss scale finds its own way"},
-    {"prescale_gradients", "false", "0", "gradients are divided once they are added up"},
-    {"gradient_predivide_factor", "1", "1.0", "gradients are divided once they are added up"},
-    {"sparse_gradients", "false", "0", "gradients of embeddings are whole tables"},
-    {"zero_optimization.offload_optimizer.ratio", "1", "1.0", "all of it is moved, or nothing"},
-};
 
 bool is_true(std::string_view text) { return text == "true" || text == "1"; }
 
@@ -216,7 +28,7 @@ Words unless_auto(std::string_view text) {
   return text == "auto" ? std::nullopt : Words(std::string(text));
 }
 
-Config::Translate only(const OnlyValue& name) {
+Config::Translate only(const familiar::OnlyValue& name) {
   return [name](std::string_view text) -> Words {
     if (text == name.value || text == "auto" || text == name.same) {
       return std::nullopt;
@@ -265,6 +77,12 @@ Config::Translate strategy(std::string name) {
     if (text == "no") return "0";
     fail(ErrorCode::kUnsupported, "{} = {} is not to be had, only steps or no", name, text);
   };
+}
+
+// warmup_steps below 1 are a part of the run.
+bool is_part_of_run(std::string_view text) {
+  const double steps = std::strtod(std::string(text).c_str(), nullptr);
+  return steps > 0 && steps < 1;
 }
 
 Words percent(std::string_view text) {
@@ -351,7 +169,8 @@ Words keeps_secondary(std::string_view text) {
 }  // namespace
 
 void accept_familiar_names(Config& config) {
-  for (const FamiliarName& name : kSameMeaning) config.alias(name.other, name.key, unless_auto);
+  for (const familiar::Name& name : familiar::kSameMeaning)
+    config.alias(name.other, name.key, unless_auto);
   for (const std::string_view flag : {"bf16", "bf16.enabled"}) {
     config.alias(flag, "train.precision", when_on("bf16"));
   }
@@ -359,10 +178,10 @@ void accept_familiar_names(Config& config) {
     config.alias(flag, "train.precision", when_on("f16"));
   }
   accept_length(config);
-  for (const std::string_view name : kNoEffect) {
+  for (const std::string_view name : familiar::kNoEffect) {
     config.alias(name, "train.log_every", [](std::string_view) { return Words(); });
   }
-  for (const OnlyValue& name : kOnlyValues) {
+  for (const familiar::OnlyValue& name : familiar::kOnlyValues) {
     config.alias(name.other, "train.log_every", only(name));
   }
   config.alias("resume_from_checkpoint", "run.resume", resume);
@@ -370,6 +189,12 @@ void accept_familiar_names(Config& config) {
     config.alias(name, "train.validate_every", strategy(name));
   }
   config.alias("save_strategy", "checkpoint.every", strategy("save_strategy"));
+  config.alias("warmup_steps", "schedule.warmup", [](std::string_view text) {
+    return is_part_of_run(text) ? std::nullopt : unless_auto(text);
+  });
+  config.alias("warmup_steps", "schedule.warmup_ratio", [](std::string_view text) {
+    return is_part_of_run(text) ? Words(std::string(text)) : std::nullopt;
+  });
   config.alias("validation_split_percentage", "data.validation_fraction", percent);
   config.alias("lr_scheduler_type", "schedule.floor", decline_floor);
   config.alias("scheduler.type", "schedule.floor", decline_floor);

@@ -174,7 +174,9 @@ TEST_F(FamiliarNames, OfARunOfTheTrainerThatWasWrittenDown) {
     "ddp_backend": null, "ddp_bucket_cap_mb": 40, "ddp_timeout": 1800, "local_rank": -1,
     "use_cpu": true, "save_safetensors": true, "auto_find_batch_size": false, "fsdp": [],
     "deepspeed": null, "log_level": "passive", "eval_delay": 0, "half_precision_backend": "auto",
-    "dataloader_persistent_workers": false, "full_determinism": false, "adafactor": false
+    "dataloader_persistent_workers": false, "full_determinism": false, "adafactor": false,
+    "average_tokens_across_devices": true, "train_sampling_strategy": "random", "debug": "",
+    "use_liger_kernel": false, "eval_do_concat_batches": true, "past_index": -1
   })",
                    "arguments.json");
   EXPECT_EQ(options.train.parallel.bucket_mb, 40);
@@ -188,6 +190,15 @@ TEST_F(FamiliarNames, StepsCountForMoreThanEpochsWhicheverComesFirst) {
   config.set("num_train_epochs=3");
   EXPECT_EQ(options.epochs, 0);
   EXPECT_EQ(options.steps, 7);
+}
+
+TEST_F(FamiliarNames, AWarmupBelowOneIsAPartOfTheRun) {
+  config.set("warmup_steps=7");
+  EXPECT_EQ(options.train.schedule.warmup, 7);
+  config.set("warmup_steps=0");
+  config.set("warmup_steps=0.05");
+  EXPECT_EQ(options.train.schedule.warmup, 0);
+  EXPECT_EQ(options.warmup_ratio, 0.05);
 }
 
 TEST_F(FamiliarNames, ThatMeanNothingHereAreNamed) {
