@@ -6,10 +6,14 @@
 Makes small models of every family with random parameters, saves them as transformers does, imports
 them into lockstep and exports them again, in one file and in several, in f32, bf16 and f16. The
 exported folder must load with no parameter missing or left over, and its logits must be those of
-the model that was saved (of the rounded model, in 16 bits). So must the tokenizer. Prints a line
+the model that was saved (of the rounded model, in 16 bits). So must the tokenizer. What lockstep
+itself computes with an imported model is judged too: its validation loss must be that of
+transformers, and the text that it takes to be the likeliest the same, token by token. Prints a line
 for each, and exits with 1 where one failed.
 """
 
+import json
+import math
 import pathlib
 import subprocess
 import sys
@@ -74,6 +78,49 @@ def logits_of(model, tokens):
         return model(input_ids=tokens).logits
 
 
+def check_computing(program, name, model, folder):
+    """What lockstep computes with the model that it has imported into folder / "run"."""
+    sequence, vocabulary = 32, model.config.vocab_size
+    tokens = torch.randint(vocabulary, (sequence * 20 + 1,))
+    (folder / "tokens.bin").write_bytes(tokens.numpy().astype("uint16").tobytes())
+    data = folder / "tokens.bin"
+    lockstep(program, "train", f"run.from={folder / 'run'}", f"run.dir={folder / 'judged'}",
+             f"data.tokens={data}", f"data.validation_tokens={data}", "train.steps=1",
+             "schedule.rate=0", "train.batch=4", f"train.seq={sequence}", "train.precision=f32")
+    line = (folder / "judged" / "metrics.jsonl").read_text().splitlines()[-1]
+    ours = json.loads(line)["val_loss"]
+    logits = logits_of(model, tokens[:-1].reshape(-1, sequence)).reshape(-1, vocabulary)
+    theirs = torch.nn.functional.cross_entropy(logits.double(), tokens[1:]).item()
+    if not math.isclose(ours, theirs, abs_tol=TOLERANCE):
+        raise RuntimeError(f"{name}: a validation loss of {ours}, transformers has {theirs}")
+
+    tokenizer = AutoTokenizer.from_pretrained(folder / "saved")
+    prompt = "Of all that"
+    text = torch.tensor([tokenizer(prompt).input_ids])
+    new = 20
+    for _ in range(new):
+        known = logits_of(model, text)[:, -1, :len(tokenizer)]  # others have no text
+        text = torch.cat([text, known.argmax(-1, keepdim=True)], 1)
+    want = b"".join(bytes_of(token) for token in tokenizer.convert_ids_to_tokens(text[0]))
+    done = subprocess.run([program, "generate", folder / "run", prompt, "--temperature", "0",
+                           "--precision", "f32", "--past-end", "--tokens", str(new)],
+                          capture_output=True, check=True)
+    if done.stdout != want + b"\n":
+        raise RuntimeError(f"{name}: goes on with {done.stdout}, transformers with {want}")
+    return abs(ours - theirs)
+
+
+def bytes_of(token):
+    """Of a byte-level token: each of its characters stands for a byte."""
+    if token == "<|endoftext|>":
+        return token.encode()
+    printing = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printing]
+    byte_of = {chr(byte): byte for byte in printing}
+    byte_of |= {chr(256 + i): byte for i, byte in enumerate(others)}
+    return bytes(byte_of[character] for character in token)
+
+
 def check(program, name, model, folder):
     shake(model)
     saved, run = folder / "saved", folder / "run"
@@ -105,7 +152,10 @@ def check(program, name, model, folder):
     if not worst <= TOLERANCE:
         raise RuntimeError(f"{name}: logits differ by {worst:.3g}")
     spread = logits_of(model, tokens).std().item()
-    print(f"{name}: logits of deviation {spread:.3g} differ by {worst:.3g} at most")
+    told = f"{name}: logits of deviation {spread:.3g} differ by {worst:.3g} at most"
+    if not name.startswith("bert"):
+        told += f", losses by {check_computing(program, name, model, folder):.3g}"
+    print(told)
 
 
 def main():

@@ -119,11 +119,11 @@ std::string Config::environment_name(std::string_view key) {
 }
 
 void Config::add(Key key) {
-  const std::string variable = environment_name(key.name);
+  key.variable = environment_name(key.name);
   for (const Key& other : keys_) {
-    if (environment_name(other.name) == variable) {
+    if (other.variable == key.variable) {
       fail(ErrorCode::kInvalidArgument, "the keys {} and {} would share the variable {}",
-           other.name, key.name, variable);
+           other.name, key.name, key.variable);
     }
   }
   key.initial = key.print();

@@ -109,8 +109,9 @@ class Config {
 
   struct Key {
     std::string name;
-    std::string type;      // "duration", "auto|shm|tcp"
-    std::string expected;  // `a duration like "30s"`
+    std::string variable = {};  // of the environment
+    std::string type;           // "duration", "auto|shm|tcp"
+    std::string expected;       // `a duration like "30s"`
     std::string doc;
     Literal literal = Literal::kNone;
     bool quoted = true;                            // a TOML string may stand for it

@@ -55,7 +55,12 @@ class JsonReader {
 };
 
 void Config::read_json(std::string_view text, std::string_view source) {
-  const auto json = nlohmann::json::parse(text, nullptr, false, true);
+  nlohmann::json json;
+  try {
+    json = nlohmann::json::parse(text, nullptr, true, true);
+  } catch (const nlohmann::json::parse_error& error) {
+    fail(ErrorCode::kInvalidArgument, "{} is no JSON: {}", source, error.what());
+  }
   if (!json.is_object()) {
     fail(ErrorCode::kInvalidArgument, "{}: this is no JSON object", source);
   }

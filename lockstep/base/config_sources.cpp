@@ -164,10 +164,10 @@ void Config::read_toml(std::string_view text, std::string_view source) {
 }
 
 void Config::read_environment() {
-  std::vector<std::string> names;
+  std::vector<std::string_view> names;
   std::vector<std::string> sections;
   for (const Key& key : keys_) {
-    names.push_back(environment_name(key.name));
+    names.emplace_back(key.variable);
     if (const auto dot = key.name.find('.'); dot != std::string::npos) {
       sections.push_back(environment_name(key.name.substr(0, dot + 1)));
     }
@@ -182,9 +182,8 @@ void Config::read_environment() {
              name);
     } else if (std::any_of(sections.begin(), sections.end(),
                            [&](const std::string& section) { return name.starts_with(section); })) {
-      const std::vector<std::string_view> candidates(names.begin(), names.end());
       fail(ErrorCode::kInvalidArgument, "the environment variable {} belongs to no key{}", name,
-           did_you_mean(name, candidates));
+           did_you_mean(name, names));
     }
   }
 }

@@ -1,4 +1,4 @@
-// lockstep generate: a trained model continues a text.
+// lockstep generate: a trained model continues a text, or translates it.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -12,12 +12,14 @@
 #include "lockstep/base/cpu_set.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/train/generate.h"
 #include "lockstep/train/options.h"
 #include "lockstep/train/saved_model.h"
 #include "lockstep/train/stop_signal.h"
+#include "lockstep/train/translate.h"
 
 namespace lockstep::cli {
 namespace {
@@ -26,7 +28,7 @@ constexpr const char* kGenerateExamples =
     R"(MODEL is the folder of a run (its newest checkpoint), of a checkpoint, or of a model of Hugging
 Face transformers with config.json, model.safetensors and tokenizer.json.
 
-The prompt is PROMPT, or a file, or what comes on standard input; its last line break is left out.
+The prompt is PROMPT, or a file, or what comes on standard input (-), less its last line break.
 Without any the model begins a text of its own. The text goes to standard output as it is written,
 how fast that was to standard error. The same seed gives the same text.
 
@@ -36,6 +38,9 @@ Examples:
   lockstep generate gpt2/ --prompt-file story.txt --count 3 --seed 7
   echo "The answer is" | lockstep generate gpt2/ --temperature 0
 
+A model of the encoder-decoder family translates the prompt instead, line by line; without
+--temperature into what is likeliest.
+
 The text ends where the model ends it, or after --tokens. Where the model's positions are used up it
 forgets the older half of the text and goes on with the newer one.)";
 
@@ -44,6 +49,7 @@ struct GenerateFlags {
   std::string prompt;
   bool has_prompt = false;
   std::string prompt_file;
+  bool has_temperature = false;
   std::int64_t tokens = 256;
   nn::SamplingOptions sampling = {.temperature = 0.8, .top_k = 50, .top_p = 1, .seed = 1};
   std::string precision = "bf16";
@@ -69,9 +75,12 @@ std::string without_last_break(std::string text) {
 }
 
 std::string prompt_of(const GenerateFlags& flags) {
-  if (flags.has_prompt) return flags.prompt;
-  if (!flags.prompt_file.empty()) return without_last_break(read_file(flags.prompt_file));
-  if (::isatty(STDIN_FILENO) != 0) return "";
+  const bool asks_for_input = flags.prompt == "-" || flags.prompt_file == "-";
+  if (flags.has_prompt && !asks_for_input) return flags.prompt;
+  if (!flags.prompt_file.empty() && !asks_for_input) {
+    return without_last_break(read_file(flags.prompt_file));
+  }
+  if (::isatty(STDIN_FILENO) != 0 && !asks_for_input) return "";
   return without_last_break(
       std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()));
 }
@@ -90,21 +99,54 @@ void tell_speed(const train::Generation& made, std::size_t prompt, const std::st
              format_seconds(made.prompt_seconds), precision, ops);
 }
 
+// Line by line, each the likeliest unless a temperature was asked for.
+int translate(const GenerateFlags& flags, train::Translator& translator, const std::string& texts,
+              const std::string& ops) {
+  const train::StopSignal stop;
+  nn::SamplingOptions sampling = flags.sampling;
+  if (!flags.has_temperature) sampling.temperature = 0;
+  std::size_t tokens = 0;
+  double seconds = 0;
+  bool written = true;
+  const auto write = [&](std::string_view piece) {
+    written = written && write_out(piece);
+    return written && !stop.came();
+  };
+  for (int i = 0; i < flags.count; ++i, ++sampling.seed) {
+    for (const std::string_view text : split_text(texts, '\n')) {
+      const train::Generation made = translator.run(text, flags.tokens, sampling, write);
+      tokens += made.tokens.size();
+      seconds += made.seconds;
+      if (!write("\n")) break;
+    }
+    if (!written || stop.came()) break;
+  }
+  if (stop.came()) return kInterrupted;
+  if (!written) fail(ErrorCode::kSystem, "the text cannot be written to standard output");
+  fmt::print(stderr, "{} token{} at {:.1f} tokens/s; {}, {}\n", tokens, tokens == 1 ? "" : "s",
+             seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0, flags.precision, ops);
+  return 0;
+}
+
 int generate(const GenerateFlags& flags) {
   const DType dtype = precision_of(flags.precision);
   nn::Sampler(flags.sampling);  // to refuse what it refuses before anything is loaded
   const std::string prompt = prompt_of(flags);
-  const train::SavedModel saved = train::open_model(
-      flags.model, [](const std::string& text) { fmt::print(stderr, "lockstep: {}\n", text); });
+  train::TrainOptions options;
+  options.threads = flags.threads;
+  const auto ops = make_cpu_ops(train::threads_of(options));
+  const auto warn = [](const std::string& text) { fmt::print(stderr, "lockstep: {}\n", text); };
+  if (const auto translator = train::open_translator(
+          flags.model, plan::precision_from_name(flags.precision), *ops, warn)) {
+    return translate(flags, *translator, prompt, ops->name());
+  }
+  const train::SavedModel saved = train::open_model(flags.model, warn);
   if (saved.tokenizer == nullptr) {
     fail(ErrorCode::kInvalidArgument,
          "{} has no tokenizer.json, so there is no text to be made of its tokens; put the "
          "tokenizer's file there",
          saved.origin);
   }
-  train::TrainOptions options;
-  options.threads = flags.threads;
-  const auto ops = make_cpu_ops(train::threads_of(options));
   const nn::Weights weights = train::load_weights(saved, dtype, *ops);
 
   train::GenerateOptions wanted{.prompt = {},
@@ -144,7 +186,8 @@ int generate(const GenerateFlags& flags) {
 
 void add_generate(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<GenerateFlags>();
-  CLI::App* command = app.add_subcommand("generate", "Let a trained model continue a text");
+  CLI::App* command =
+      app.add_subcommand("generate", "Let a trained model continue a text, or translate it");
   command->footer(kGenerateExamples);
   command->add_option("model", flags->model, "a run, a checkpoint or a Hugging Face folder")
       ->required()
@@ -156,10 +199,10 @@ void add_generate(CLI::App& app, int& exit_code) {
   command->add_option("--tokens", flags->tokens, "new tokens at most")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
       ->capture_default_str();
-  command
-      ->add_option("--temperature", flags->sampling.temperature,
-                   "how daring: 0 always takes the likeliest token")
-      ->capture_default_str();
+  CLI::Option* temperature = command
+                                 ->add_option("--temperature", flags->sampling.temperature,
+                                              "how daring: 0 always takes the likeliest token")
+                                 ->capture_default_str();
   command->add_option("--top-k", flags->sampling.top_k, "only the so many likeliest tokens; 0: all")
       ->capture_default_str();
   command
@@ -175,8 +218,9 @@ void add_generate(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str();
   command->add_flag("--past-end", flags->past_end, "go on behind the end of a text");
-  command->callback([flags, prompt, &exit_code] {
+  command->callback([flags, prompt, temperature, &exit_code] {
     flags->has_prompt = prompt->count() > 0;
+    flags->has_temperature = temperature->count() > 0;
     exit_code = generate(*flags);
   });
 }

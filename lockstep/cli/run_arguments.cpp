@@ -50,6 +50,7 @@ void read_run_arguments(Config& config, train::RunOptions& options,
              path.string());
       }
       config.read_file(file.string());
+      train::reopen_schedule(options);
       options.dir = path.string();
     } else {
       config.read_file(path.string());
@@ -59,6 +60,8 @@ void read_run_arguments(Config& config, train::RunOptions& options,
   const data::DataOptions of_file = options.data;
   for (const std::string& setting : std::span(arguments).subspan(first_setting)) {
     config.set(setting);
+    // As many steps, instead of as many epochs as a file may have asked for.
+    if (setting.starts_with("train.steps=")) options.epochs = 0;
   }
   forget_replaced_data(of_file, options.data);
 }

@@ -103,6 +103,13 @@ std::shared_ptr<const data::Tokenizer> tokenizer_of_flags(
   return data::choose_tokenizer(flags.tokenizer, static_cast<std::int64_t>(vocabulary), views);
 }
 
+void make_folder_of(const fs::path& file) {
+  std::error_code problem;
+  if (file.has_parent_path()) fs::create_directories(file.parent_path(), problem);
+  if (!problem) return;
+  fail(ErrorCode::kSystem, "cannot make the folder of {}: {}", file.string(), problem.message());
+}
+
 // Whether the tokens at `path` were made by the tokenizer of that hash.
 bool was_made_by(const fs::path& path, const std::string& hash) {
   try {
@@ -178,6 +185,7 @@ void tokenize_inputs(const TokenizeFlags& flags) {
   data::TokenWriterSetup setup;
   setup.format = token_format(flags.format);
   const std::vector<data::TextFile> files = files_of_inputs(flags);
+  make_folder_of(output);
   check_can_write(output);
   const auto tokenizer = tokenizer_of_flags(flags, files);
   const std::string json = tokenizer->json();

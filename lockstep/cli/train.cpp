@@ -27,8 +27,8 @@ namespace {
 
 constexpr const char* kFooter =
     R"(A run lives in its folder, run.dir. The same command again goes on from the newest checkpoint
-there, to the bit; `lockstep train RUN_FOLDER` does so too. Ctrl-C and SIGTERM finish the step, save
-and exit with 75; a second Ctrl-C stops at once.
+there, to the bit; `lockstep train RUN_FOLDER` does so too. Ctrl-C, SIGTERM and a closed terminal
+finish the step, save and exit with 75; a second Ctrl-C stops at once.
 
 With --ranks N the sequences of every step (train.batch) are shared by N workers of this machine.
 On several machines run the same command on each, with --nodes, --node-rank and --rendezvous; or

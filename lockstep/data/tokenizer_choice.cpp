@@ -1,6 +1,7 @@
 #include "lockstep/data/tokenizer_choice.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
 
 namespace lockstep::data {
 namespace {
@@ -31,9 +32,10 @@ std::shared_ptr<const Tokenizer> choose_tokenizer(std::string_view choice,
   if (choice == "character") return character_tokenizer(texts);
   if (choice == "bpe") return train_bpe_tokenizer(texts, {.vocabulary = bpe_vocabulary});
   if (std::error_code none; !std::filesystem::exists(choice, none)) {
+    constexpr std::string_view kNames[] = {"byte", "character", "bpe"};
     fail(ErrorCode::kInvalidArgument,
-         "there is no tokenizer '{}': give byte, character, bpe, or the path of a tokenizer.json",
-         choice);
+         "there is no tokenizer '{}'{}: give byte, character, bpe, or the path of a tokenizer.json",
+         choice, did_you_mean(choice, kNames));
   }
   return load_tokenizer(choice);
 }

@@ -8,120 +8,12 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/number.h"
+#include "lockstep/train/familiar_names_tables.h"
 
 namespace lockstep::train {
 namespace {
 
 using Words = std::optional<std::string>;
-
-struct FamiliarName {
-  std::string_view other;
-  std::string_view key;
-};
-
-constexpr FamiliarName kSameMeaning[] = {
-    // Hugging Face's Trainer
-    {"output_dir", "run.dir"},
-    {"model_name_or_path", "run.from"},
-    {"tokenizer_name", "data.tokenizer"},
-    {"train_file", "data.text"},
-    {"validation_file", "data.validation_text"},
-    {"block_size", "train.seq"},
-    {"max_seq_length", "train.seq"},
-    {"per_device_train_batch_size", "train.micro_batch"},
-    {"learning_rate", "schedule.rate"},
-    {"warmup_steps", "schedule.warmup"},
-    {"warmup_ratio", "schedule.warmup_ratio"},
-    {"lr_scheduler_kwargs.min_lr_rate", "schedule.floor"},
-    {"weight_decay", "optimizer.decay"},
-    {"adam_beta1", "optimizer.beta1"},
-    {"adam_beta2", "optimizer.beta2"},
-    {"adam_epsilon", "optimizer.epsilon"},
-    {"max_grad_norm", "optimizer.clip"},
-    {"seed", "train.seed"},
-    {"save_steps", "checkpoint.every"},
-    {"save_total_limit", "checkpoint.keep_last"},
-    {"eval_steps", "train.validate_every"},
-    {"logging_steps", "train.log_every"},
-    // both
-    {"gradient_accumulation_steps", "train.accumulation"},
-    // DeepSpeed
-    {"train_batch_size", "train.batch"},
-    {"train_micro_batch_size_per_gpu", "train.micro_batch"},
-    {"gradient_clipping", "optimizer.clip"},
-    {"steps_per_print", "train.log_every"},
-    {"optimizer.params.lr", "schedule.rate"},
-    {"optimizer.params.eps", "optimizer.epsilon"},
-    {"optimizer.params.weight_decay", "optimizer.decay"},
-    {"optimizer.params.momentum", "optimizer.momentum"},
-    {"scheduler.params.warmup_num_steps", "schedule.warmup"},
-    {"scheduler.params.total_num_steps", "schedule.steps"},
-    {"scheduler.params.warmup_max_lr", "schedule.rate"},
-    {"scheduler.params.cos_min_ratio", "schedule.floor"},
-    {"fp16.loss_scale_window", "loss_scale.patience"},
-    {"zero_optimization.stage", "parallel.zero"},
-    {"zero_optimization.overlap_comm", "parallel.overlap"},
-    {"zero_optimization.offload_optimizer.nvme_path", "offload.folder"},
-    {"zero_optimization.offload_param.nvme_path", "offload.folder"},
-};
-
-// Whatever they say, the same is learned: what is shown and where, how data is fetched, how memory
-// is handled.
-constexpr std::string_view kNoEffect[] = {"do_train",
-                                          "do_eval",
-                                          "overwrite_output_dir",
-                                          "run_name",
-                                          "report_to",
-                                          "logging_dir",
-                                          "logging_first_step",
-                                          "logging_strategy",
-                                          "disable_tqdm",
-                                          "per_device_eval_batch_size",
-                                          "dataloader_num_workers",
-                                          "dataloader_pin_memory",
-                                          "dataloader_drop_last",
-                                          "remove_unused_columns",
-                                          "ddp_find_unused_parameters",
-                                          "prediction_loss_only",
-                                          "tf32",
-                                          "wall_clock_breakdown",
-                                          "dump_state",
-                                          "zero_allow_untested_optimizer",
-                                          "optimizer.params.torch_adam",
-                                          "fp16.auto_cast",
-                                          "fp16.hysteresis",
-                                          "fp16.min_loss_scale",
-                                          "zero_optimization.contiguous_gradients",
-                                          "zero_optimization.reduce_scatter",
-                                          "zero_optimization.reduce_bucket_size",
-                                          "zero_optimization.allgather_partitions",
-                                          "zero_optimization.allgather_bucket_size",
-                                          "zero_optimization.round_robin_gradients",
-                                          "zero_optimization.offload_optimizer.pin_memory",
-                                          "zero_optimization.offload_optimizer.buffer_count",
-                                          "zero_optimization.offload_optimizer.fast_init",
-                                          "zero_optimization.offload_param.pin_memory",
-                                          "zero_optimization.offload_param.buffer_count",
-                                          "zero_optimization.offload_param.buffer_size"};
-
-// Names that may say one thing alone, which is what is done anyway.
-struct OnlyValue {
-  std::string_view other;
-  std::string_view value;  // the first is for people
-  std::string_view same = {};
-  std::string_view why = {};
-};
-constexpr OnlyValue kOnlyValues[] = {
-    {"push_to_hub", "false", {}, "lockstep export writes what can be uploaded"},
-    {"label_smoothing_factor", "0", "0.0", "targets are not smoothed"},
-    {"scheduler.params.warmup_min_lr", "0", "0.0", "the warm-up begins at zero"},
-    {"scheduler.params.warmup_min_ratio", "0", "0.0", "the warm-up begins at zero"},
-    {"scheduler.params.warmup_type", "linear", {}, "the warm-up rises evenly"},
-    {"scheduler.params.last_batch_iteration", "-1", {}, "a run that is resumed knows its step"},
-    {"optimizer.params.adam_w_mode", "true", "1", "optimizer.type = \"Adam\" is the other one"},
-    {"fp16.loss_scale", "0", "0.0", "the loss scale finds its own way"},
-    {"prescale_gradients", "false", "0", "gradients are divided once they are added up"},
-};
 
 bool is_true(std::string_view text) { return text == "true" || text == "1"; }
 
@@ -136,9 +28,9 @@ Words unless_auto(std::string_view text) {
   return text == "auto" ? std::nullopt : Words(std::string(text));
 }
 
-Config::Translate only(const OnlyValue& name) {
+Config::Translate only(const familiar::OnlyValue& name) {
   return [name](std::string_view text) -> Words {
-    if (text == name.value || text == "auto" || (!name.same.empty() && text == name.same)) {
+    if (text == name.value || text == "auto" || text == name.same) {
       return std::nullopt;
     }
     fail(ErrorCode::kUnsupported, "{} = {} is not to be had, only {}: {}", name.other, text,
@@ -185,6 +77,12 @@ Config::Translate strategy(std::string name) {
     if (text == "no") return "0";
     fail(ErrorCode::kUnsupported, "{} = {} is not to be had, only steps or no", name, text);
   };
+}
+
+// warmup_steps below 1 are a part of the run.
+bool is_part_of_run(std::string_view text) {
+  const double steps = std::strtod(std::string(text).c_str(), nullptr);
+  return steps > 0 && steps < 1;
 }
 
 Words percent(std::string_view text) {
@@ -256,6 +154,12 @@ Words power_of_two(std::string_view text) {
   return std::to_string(exponent > 0 && exponent < 63 ? 1ull << exponent : 65536ull);
 }
 
+// What gradients are added up and sent in: "fp32", "fp16", "bf16", "bfp16"
+Words gradients_in(std::string_view text) {
+  if (text == "auto") return std::nullopt;
+  return text == "fp32" ? "f32" : "compute";
+}
+
 // Of how many ranks the secondary partition is; those of a machine here, whatever the number.
 Words keeps_secondary(std::string_view text) {
   if (text == "auto") return std::nullopt;
@@ -265,7 +169,8 @@ Words keeps_secondary(std::string_view text) {
 }  // namespace
 
 void accept_familiar_names(Config& config) {
-  for (const FamiliarName& name : kSameMeaning) config.alias(name.other, name.key, unless_auto);
+  for (const familiar::Name& name : familiar::kSameMeaning)
+    config.alias(name.other, name.key, unless_auto);
   for (const std::string_view flag : {"bf16", "bf16.enabled"}) {
     config.alias(flag, "train.precision", when_on("bf16"));
   }
@@ -273,10 +178,10 @@ void accept_familiar_names(Config& config) {
     config.alias(flag, "train.precision", when_on("f16"));
   }
   accept_length(config);
-  for (const std::string_view name : kNoEffect) {
+  for (const std::string_view name : familiar::kNoEffect) {
     config.alias(name, "train.log_every", [](std::string_view) { return Words(); });
   }
-  for (const OnlyValue& name : kOnlyValues) {
+  for (const familiar::OnlyValue& name : familiar::kOnlyValues) {
     config.alias(name.other, "train.log_every", only(name));
   }
   config.alias("resume_from_checkpoint", "run.resume", resume);
@@ -284,9 +189,17 @@ void accept_familiar_names(Config& config) {
     config.alias(name, "train.validate_every", strategy(name));
   }
   config.alias("save_strategy", "checkpoint.every", strategy("save_strategy"));
+  config.alias("warmup_steps", "schedule.warmup", [](std::string_view text) {
+    return is_part_of_run(text) ? std::nullopt : unless_auto(text);
+  });
+  config.alias("warmup_steps", "schedule.warmup_ratio", [](std::string_view text) {
+    return is_part_of_run(text) ? Words(std::string(text)) : std::nullopt;
+  });
   config.alias("validation_split_percentage", "data.validation_fraction", percent);
   config.alias("lr_scheduler_type", "schedule.floor", decline_floor);
   config.alias("scheduler.type", "schedule.floor", decline_floor);
+  config.alias("ddp_timeout", "comm.timeout",
+               [](std::string_view seconds) { return Words(std::string(seconds) + "s"); });
   config.alias("gradient_checkpointing", "train.recompute", when_on("full"));
   config.alias("optim", "optimizer.kind", optimizer_kind);
   config.alias("optimizer.type", "optimizer.kind", optimizer_kind);
@@ -304,6 +217,10 @@ void accept_familiar_names(Config& config) {
   config.alias("zero_optimization.zero_quantized_gradients", "parallel.reduce_gradients",
                when_on("int4"));
   config.alias("zero_optimization.zero_hpz_partition_size", "parallel.secondary", keeps_secondary);
+  config.alias("activation_checkpointing.cpu_checkpointing", "offload.activations",
+               when_on("host"));
+  config.alias("communication_data_type", "train.gradients", gradients_in);
+  config.alias("data_types.grad_accum_dtype", "train.gradients", gradients_in);
   config.alias("fp16.initial_scale_power", "loss_scale.initial", power_of_two);
 }
 

@@ -76,7 +76,7 @@ class LiveProgress : public PlainProgress {
 
   void end(const RunEnd& end) override {
     std::string text;
-    if (last_) text = drawing() + '\n';
+    if (last_ && last_in_sight_) text = drawing() + '\n';
     last_in_sight_ = false;
     write_to_person(text + closing_text(end, last_));
   }
@@ -93,6 +93,12 @@ class LiveProgress : public PlainProgress {
   void show(bool, bool validated) override {
     // What was measured on data held back stays to be read.
     if (validated) tell(progress_line(*last_) + '\n');
+    // Nothing comes behind that of the last step.
+    if (validated && last_->step == last_->steps) {
+      write_to_person(fmt::format("\r{}", kEraseToEnd));
+      last_in_sight_ = false;
+      return;
+    }
     const auto now = SteadyClock::now();
     const bool due = !last_in_sight_ || now - drawn_ >= kBetweenDrawings;
     if (!due && last_->step != last_->steps) return;

@@ -55,18 +55,30 @@ void bind(Config& config, RunOptions& options) {
 
 namespace {
 
+// Where a declining rate reaches its floor if nothing else is said: at the end of the run, which
+// may be too short for its warm-up.
+int end_of_decline(const RunOptions& options) {
+  constexpr int kLatest = std::numeric_limits<int>::max();
+  return std::max(options.steps, std::min(options.train.schedule.warmup, kLatest - 1) + 1);
+}
+
 void complete_schedule(RunOptions& options) {
   optim::ScheduleOptions& schedule = options.train.schedule;
   if (schedule.warmup == 0) {
     schedule.warmup = static_cast<int>(std::ceil(options.warmup_ratio * options.steps));
   }
   if (schedule.decline != optim::Decline::kConstant && schedule.steps == 0) {
-    schedule.steps = options.steps;
+    schedule.steps = end_of_decline(options);
   }
   optim::check(schedule);
 }
 
 }  // namespace
+
+void reopen_schedule(RunOptions& options) {
+  int& steps = options.train.schedule.steps;
+  if (steps == end_of_decline(options)) steps = 0;
+}
 
 void settle_steps(RunOptions& options, std::uint64_t sequences) {
   if (options.epochs == 0) return;

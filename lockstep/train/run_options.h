@@ -47,6 +47,11 @@ void bind(Config& config, RunOptions& options);
 // epochs, that is for settle_steps(). Throws Error(kInvalidArgument) for what cannot be.
 void complete(RunOptions& options);
 
+// Of settings that were completed, as a run's folder has them: the step at which the learning rate
+// reaches its floor is open again where it followed from the length of the run, so that a run that
+// is made longer declines for longer.
+void reopen_schedule(RunOptions& options);
+
 // Of a run of epochs, once it is known how many sequences there are in one.
 void settle_steps(RunOptions& options, std::uint64_t sequences);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "lockstep/base/content_hash.h"
 #include "lockstep/base/error.h"
@@ -75,10 +76,40 @@ std::string describe(const data::DataOptions& options, const Dataset& dataset,
                             format_count(source.validation_batches()));
 }
 
+namespace {
+
+// Why the bits of a run are those of this number of workers alone, where they should be
+// everybody's.
+std::string tree_is_uneven(const TrainOptions& options) {
+  if (options.parallel.reduction != parallel::Reduction::kTree) return "";
+  const std::int64_t workers = options.batch.workers;
+  const std::int64_t all = step_plan(options.batch).micro_batches();
+  const auto is_power = [](std::int64_t n) {
+    return n > 0 && std::has_single_bit(static_cast<std::uint64_t>(n));
+  };
+  if (is_power(workers) && all % workers == 0 && is_power(all / workers)) return "";
+  return fmt::format(
+      "parallel.reduction = \"tree\" gives the same bits where the number of workers and the "
+      "micro-batches of each are powers of two; {} micro-batches for {} give bits of their own",
+      all, workers == 1 ? "one worker" : fmt::format("{} workers", workers));
+}
+
+}  // namespace
+
 std::vector<std::string> unused(const RunOptions& options, const Dataset& dataset,
                                 const BatchSource& source) {
   std::vector<std::string> texts;
   if (std::string text = source.left_out(); !text.empty()) texts.push_back(std::move(text));
+  const optim::ScheduleOptions& schedule = options.train.schedule;
+  if (options.steps < schedule.warmup) {
+    texts.push_back(fmt::format(
+        "the run ends at step {}, within the warm-up of {}: the learning rate comes no "
+        "further than {:.3g} of schedule.rate = {:g}",
+        options.steps, schedule.warmup, optim::rate_at(schedule, options.steps), schedule.rate));
+  }
+  if (std::string text = tree_is_uneven(options.train); !text.empty()) {
+    texts.push_back(std::move(text));
+  }
   const std::int64_t known = dataset.tokenizer ? dataset.vocabulary() : 0;
   if (known > 0 && vocabulary_of(options.train) > 2 * known) {
     texts.push_back(

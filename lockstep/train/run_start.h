@@ -30,7 +30,8 @@ std::string describe(const data::DataOptions& options, const Dataset& dataset,
                      const BatchSource& source);
 
 // What of the data and of the settings will not be used, for people: pairs that are too long, ids
-// of the model that no token has, samples that cannot be.
+// of the model that no token has, a learning rate that is not reached, a tree of gradients that
+// other numbers of workers do not have, samples that cannot be.
 std::vector<std::string> unused(const RunOptions& options, const Dataset& dataset,
                                 const BatchSource& source);
 

@@ -27,7 +27,7 @@ std::string_view words_for_stop;
 void on_stop_signal(int signal) {
   const int earlier = stop_signal_came.exchange(signal);
   if (earlier != 0 && signal == SIGINT) ::_exit(kSignalExit + SIGINT);
-  if (earlier != 0 || words_for_stop.empty()) return;
+  if (earlier != 0 || signal == SIGPIPE || words_for_stop.empty()) return;
   const int kept = errno;
   [[maybe_unused]] const auto written =
       ::write(STDERR_FILENO, words_for_stop.data(), words_for_stop.size());
@@ -44,9 +44,11 @@ StopSignal::StopSignal(bool tells) {
   action.sa_handler = on_stop_signal;
   action.sa_flags = SA_RESTART;
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
-    if (::sigaction(kSignals[i], &action, &before_[i]) != 0) {
+    if (::sigaction(kSignals[i], nullptr, &before_[i]) != 0) {
       fail_errno("cannot watch for signals", errno);
     }
+    const bool outlived = kSignals[i] == SIGHUP && before_[i].sa_handler == SIG_IGN;
+    if (!outlived) ::sigaction(kSignals[i], &action, nullptr);
   }
 }
 
@@ -62,6 +64,10 @@ const char* StopSignal::name() const {
       return "SIGINT";
     case SIGTERM:
       return "SIGTERM";
+    case SIGHUP:
+      return "SIGHUP";
+    case SIGPIPE:
+      return "SIGPIPE";
     default:
       return "";
   }

@@ -1,5 +1,6 @@
-// Ctrl-C and SIGTERM as a wish: a run finishes its step, saves, and ends. A second Ctrl-C ends the
-// process at once.
+// Ctrl-C and SIGTERM as a wish: a run finishes its step, saves, and ends. So does one whose
+// terminal is closed (SIGHUP, unless nohup ignores it) or whose output nobody reads any more
+// (SIGPIPE). A second Ctrl-C ends the process at once.
 #pragma once
 
 #include <signal.h>
@@ -22,7 +23,7 @@ class StopSignal {
   const char* name() const;
 
  private:
-  static constexpr std::array kSignals = {SIGINT, SIGTERM};
+  static constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
   std::array<struct sigaction, kSignals.size()> before_;
 };
 

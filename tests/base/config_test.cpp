@@ -299,8 +299,12 @@ TEST_F(ConfigTest, ReadsJsonAsItReadsToml) {
               AllOf(HasSubstr("job.json"), HasSubstr("did you mean test.workers?")));
   EXPECT_THAT(error_of([&] { config.read_json(R"({"test": {"workers": "7"}})", "job.json"); }),
               HasSubstr("must be an integer"));
-  for (const char* text : {"", "[1]", "{", "7"}) {
+  for (const char* text : {"[1]", "7"}) {
     EXPECT_THAT(error_of([&] { config.read_json(text, "job.json"); }), HasSubstr("no JSON object"));
+  }
+  for (const char* text : {"", "{", "{\"test\": {\"workers\": 7,}}"}) {
+    EXPECT_THAT(error_of([&] { config.read_json(text, "job.json"); }),
+                AllOf(HasSubstr("job.json is no JSON"), HasSubstr("at line 1, column ")));
   }
 }
 

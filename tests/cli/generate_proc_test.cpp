@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 
@@ -83,6 +84,7 @@ TEST_F(Generate, ContinuesThePromptWhereverItComesFrom) {
   write_file(folder_ / "prompt", "ab cd\n");
   EXPECT_EQ(text_of("--prompt-file " + (folder_ / "prompt").string() + " " + model), text);
   EXPECT_EQ(text_of(model + " < " + (folder_ / "prompt").string()), text);
+  EXPECT_EQ(text_of(model + " - < " + (folder_ / "prompt").string()), text);
   EXPECT_EQ(text_of((run() / "checkpoints/step-00000003").string() +
                     " --tokens 20 --precision f32 'ab cd'"),
             text);
@@ -125,6 +127,31 @@ TEST_F(Generate, SaysHowFastItWasAndGoesOnWhenTheContextIsFull) {
   const Outcome all = generate(run().string() + " ab --tokens 100");
   EXPECT_EQ(all.exit_code, 0);
   EXPECT_THAT(all.text, HasSubstr("100 tokens at ")) << "the model has 32 positions";
+}
+
+TEST_F(Generate, TranslatesWhatItLearnedLineByLine) {
+  write_file(folder_ / "pairs.tsv",
+             "one\teins\ntwo\tzwei\nthree\tdrei\nfour\tvier\nfive\tf\u00fcnf\n");
+  const std::string run = (folder_ / "translator").string();
+  const Outcome trained = run_lockstep(
+      "train data.pairs=" + (folder_ / "pairs.tsv").string() + " run.dir=" + run +
+      " data.tokenizer=character data.validation_fraction=0 model.family=encoder-decoder "
+      "model.layers=1 model.hidden=32 model.heads=2 model.feed_forward=64 train.seq=8 "
+      "train.batch=5 train.steps=150 train.precision=f32 train.threads=1 schedule.rate=5e-3");
+  ASSERT_EQ(trained.exit_code, 0) << trained.text;
+  write_file(folder_ / "english", "five\nthree\none\n");
+  for (const std::string precision : {"f32", "bf16", "f16"}) {
+    EXPECT_EQ(text_of(run + " --precision " + precision + " < " + (folder_ / "english").string()),
+              "f\u00fcnf\ndrei\neins\n")
+        << precision;
+  }
+  EXPECT_EQ(text_of(run + " four --tokens 2"), "vi\n");
+  const std::string drawn = text_of(run + " two --temperature 5 --count 4 --seed 3");
+  EXPECT_EQ(std::ranges::count(drawn, '\n'), 4);
+  EXPECT_EQ(drawn, text_of(run + " two --temperature 5 --count 4 --seed 3"));
+  EXPECT_NE(drawn, "zwei\nzwei\nzwei\nzwei\n");
+  EXPECT_THAT(generate(run + " oneoneon").text, HasSubstr("trained to read up to 7"));
+  EXPECT_THAT(generate(run + " '' </dev/null").text, HasSubstr("nothing to translate"));
 }
 
 TEST_F(Generate, RefusesWhatCannotBe) {

@@ -44,6 +44,12 @@ TEST_F(TokenizeCommand, WritesTokensWithTheirTokenizerAndSaysHowMany) {
             content_hash(TemporaryFolder::bytes_of(folder_ / "tokenizer.json")));
 }
 
+TEST_F(TokenizeCommand, MakesTheFolderOfItsTokens) {
+  folder_.put("a.txt", "abc");
+  ASSERT_EQ(tokenize("a.txt -o data/small/a.tokens").exit_code, 0);
+  EXPECT_EQ(data::TokenFile(folder_ / "data/small/a.tokens").size(), 3u);
+}
+
 TEST_F(TokenizeCommand, ReadsStandardInputAndHoldsBackValidation) {
   folder_.put("a.jsonl", "{\"text\": \"aaaa\"}\n{\"text\": \"bbbb\"}\n");
   const auto outcome =
@@ -75,9 +81,9 @@ TEST_F(TokenizeCommand, RefusesWhatItCannotDo) {
   };
   refused("none.txt -o o.tokens", "none.txt");
   refused("empty.txt -o o.tokens", "all files are empty");
-  refused("a.txt -o no/o.tokens", "no/o.tokens");
+  refused("a.txt -o a.txt/in/o.tokens", "cannot make the folder of a.txt/in/o.tokens");
   refused("a.txt -o o.tokens --format nanogtp", "did you mean nanogpt?");
-  refused("a.txt -o o.tokens --tokenizer bytes", "byte, character, bpe");
+  refused("a.txt -o o.tokens --tokenizer bytes", "(did you mean byte?): give byte, character, bpe");
   refused("a.txt -o o.tokens --vocabulary 300", "--tokenizer bpe");
   refused("a.txt -o o.tokens --jsonl text", "a.txt:1: no JSON");
   refused("a.txt -o o.tokens --jsonl text --blank-lines", "leave out --blank-lines");

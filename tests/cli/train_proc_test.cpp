@@ -140,7 +140,7 @@ TEST_F(TrainCommand, KilledWhileItSavesBesideItsStepsGoesOnToTheSameBits) {
 }
 
 TEST_F(TrainCommand, FinishesItsStepAndSavesWhenAskedToStop) {
-  for (const int signal : {SIGTERM, SIGINT}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
     const std::string dir = "stopped" + std::to_string(signal);
     const pid_t child = start(settings(dir, "train.steps=1000000"));
     wait_for_step(dir, "\"step\":3");
@@ -150,6 +150,28 @@ TEST_F(TrainCommand, FinishesItsStepAndSavesWhenAskedToStop) {
     EXPECT_EQ(WEXITSTATUS(status), 75);
     EXPECT_FALSE(fs::is_empty(folder / dir / "checkpoints"));
   }
+}
+
+TEST_F(TrainCommand, SavesWhenNobodyReadsItsOutputAnyMore) {
+  const std::string run = LOCKSTEP_BINARY_DIR "/lockstep train " +
+                          settings("unread", "train.steps=1000000 train.log_every=1");
+  EXPECT_EQ(
+      shell("bash -c '" + run + " 2>&1 >/dev/null | head -n 9 >/dev/null; exit ${PIPESTATUS[0]}'")
+          .exit_code,
+      75);
+  EXPECT_FALSE(fs::is_empty(folder / "unread" / "checkpoints"));
+  EXPECT_THAT(text_of(folder / "unread" / "report.html"), HasSubstr("interrupted"));
+}
+
+TEST_F(TrainCommand, OutlivesItsTerminalWithNohup) {
+  ::signal(SIGHUP, SIG_IGN);  // as nohup starts it
+  const pid_t child = start(settings("kept", "train.steps=1000000"));
+  ::signal(SIGHUP, SIG_DFL);
+  wait_for_step("kept", "\"step\":3");
+  ::kill(child, SIGHUP);
+  wait_for_step("kept", fmt::format("\"step\":{}", losses("kept").size() + 3).c_str());
+  ::kill(child, SIGTERM);
+  EXPECT_EQ(WEXITSTATUS(wait_for(child)), 75);
 }
 
 TEST_F(TrainCommand, WritesAllThatARunLeavesBehind) {
@@ -162,6 +184,32 @@ TEST_F(TrainCommand, WritesAllThatARunLeavesBehind) {
   const Outcome more = run_lockstep("train " + (folder / "run").string() + " train.steps=5");
   EXPECT_EQ(more.exit_code, 0) << more.text;
   EXPECT_EQ(losses("run").size(), 5u);
+}
+
+TEST_F(TrainCommand, AFolderThatIsMadeLongerDeclinesForLonger) {
+  const std::string decline = "schedule.decline=linear schedule.floor=0 schedule.warmup=2 ";
+  const auto train = [&](const std::string& arguments) {
+    const Outcome run = run_lockstep("train " + arguments);
+    EXPECT_EQ(run.exit_code, 0) << run.text;
+    return run.text;
+  };
+  for (const char* dir : {"folder", "settings"}) train(settings(dir, decline + "train.steps=4"));
+  EXPECT_THAT(train((folder / "folder").string() + " train.steps=10"),
+              HasSubstr("schedule.steps = 10 (was 4)"));
+  train(settings("settings", decline + "train.steps=10"));
+  EXPECT_EQ(losses("folder"), losses("settings"));
+  // One that was said stays.
+  train((folder / "folder").string() + " train.steps=11 schedule.steps=12");
+  EXPECT_THAT(train((folder / "folder").string() + " train.steps=13"),
+              Not(HasSubstr("schedule.steps")));
+}
+
+TEST_F(TrainCommand, StepsOfTheArgumentsReplaceEpochsOfTheFile) {
+  std::ofstream(folder / "run.toml") << "[train]\nepochs = 2\n";
+  const std::string file = (folder / "run.toml").string() + " ";
+  const Outcome run = run_lockstep("train " + file + settings("run", "train.steps=3"));
+  EXPECT_EQ(run.exit_code, 0) << run.text;
+  EXPECT_EQ(losses("run").size(), 3u);
 }
 
 TEST_F(TrainCommand, GoesOnWhenTheDiskIsFullAndSaysSo) {

@@ -290,7 +290,7 @@ TEST_F(PlanOfARun, RefusesWithASentence) {
       {path_ + " more", "'more' is not of the form key=value"},
       {path_ + " --seq 8", "--seq is for a model that is planned by flags"},
       {path_ + " model.positions=16", "longer than the 16 positions"},
-      {path_ + " schedule.decline=cosine schedule.warmup=2000", "schedule.steps"},
+      {path_ + " schedule.decline=cosine schedule.warmup=20 schedule.steps=9", "schedule.steps"},
       {"train.micro_batch=2", "say which model"},
   };
   for (const auto& one : cases) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "lockstep/base/error.h"
 #include "lockstep/train/run_options.h"
 
@@ -121,6 +123,66 @@ TEST_F(FamiliarNames, OfWhatPeopleCopyFromTheManuals) {
   EXPECT_EQ(options.train.schedule.steps, 76);
 }
 
+// As it stands in the manual of Hugging Face's integration of DeepSpeed.
+TEST_F(FamiliarNames, OfTheThirdStageAsItsManualHasIt) {
+  config.read_json(R"({
+    "fp16": {"enabled": "auto", "loss_scale": 0, "loss_scale_window": 1000,
+             "initial_scale_power": 16, "hysteresis": 2, "min_loss_scale": 1},
+    "bf16": {"enabled": "auto"},
+    "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto",
+                                              "weight_decay": "auto"}},
+    "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": "auto", "warmup_max_lr": "auto",
+                                                 "warmup_num_steps": "auto"}},
+    "zero_optimization": {
+      "stage": 3,
+      "offload_optimizer": {"device": "cpu", "pin_memory": true},
+      "offload_param": {"device": "cpu", "pin_memory": true},
+      "overlap_comm": true, "contiguous_gradients": true, "sub_group_size": 1e9,
+      "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto",
+      "stage3_param_persistence_threshold": "auto", "stage3_max_live_parameters": 1e9,
+      "stage3_max_reuse_distance": 1e9, "stage3_gather_16bit_weights_on_model_save": true},
+    "gradient_accumulation_steps": "auto", "gradient_clipping": "auto", "steps_per_print": 2000,
+    "train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto",
+    "wall_clock_breakdown": false
+  })",
+                   "ds_config_zero3.json");
+  EXPECT_EQ(options.train.parallel.zero, 3);
+  const nn::Tiers& tiers = options.train.offload.tiers;
+  EXPECT_EQ(tiers.optimizer, Tier::kHost);
+  EXPECT_EQ(tiers.parameters, Tier::kHost);
+  EXPECT_EQ(options.train.loss_scale.patience, 1000);
+  EXPECT_EQ(options.log_every, 2000);
+}
+
+TEST_F(FamiliarNames, OfOtherSectionsOfDeepSpeed) {
+  config.read_json(R"({
+    "activation_checkpointing": {"partition_activations": true, "cpu_checkpointing": true,
+      "contiguous_memory_optimization": false, "number_checkpoints": null, "profile": false},
+    "aio": {"block_size": 262144, "queue_depth": 32, "thread_count": 1, "single_submit": false,
+      "overlap_events": true},
+    "flops_profiler": {"enabled": false}, "communication_data_type": "fp32",
+    "tensorboard": {"enabled": true, "output_path": "logs", "job_name": "a"}
+  })",
+                   "ds_config.json");
+  EXPECT_EQ(options.train.offload.tiers.activations, Tier::kHost);
+  EXPECT_EQ(options.train.gradients, GradientChoice::kF32);
+}
+
+TEST_F(FamiliarNames, OfARunOfTheTrainerThatWasWrittenDown) {
+  config.read_json(R"({
+    "load_best_model_at_end": false, "torch_compile": false, "group_by_length": false,
+    "ddp_backend": null, "ddp_bucket_cap_mb": 40, "ddp_timeout": 1800, "local_rank": -1,
+    "use_cpu": true, "save_safetensors": true, "auto_find_batch_size": false, "fsdp": [],
+    "deepspeed": null, "log_level": "passive", "eval_delay": 0, "half_precision_backend": "auto",
+    "dataloader_persistent_workers": false, "full_determinism": false, "adafactor": false,
+    "average_tokens_across_devices": true, "train_sampling_strategy": "random", "debug": "",
+    "use_liger_kernel": false, "eval_do_concat_batches": true, "past_index": -1
+  })",
+                   "arguments.json");
+  EXPECT_EQ(options.train.parallel.bucket_mb, 40);
+  EXPECT_EQ(options.comm.timeout, std::chrono::minutes(30));
+}
+
 TEST_F(FamiliarNames, StepsCountForMoreThanEpochsWhicheverComesFirst) {
   config.set("num_train_epochs=3");
   config.set("max_steps=7");
@@ -128,6 +190,15 @@ TEST_F(FamiliarNames, StepsCountForMoreThanEpochsWhicheverComesFirst) {
   config.set("num_train_epochs=3");
   EXPECT_EQ(options.epochs, 0);
   EXPECT_EQ(options.steps, 7);
+}
+
+TEST_F(FamiliarNames, AWarmupBelowOneIsAPartOfTheRun) {
+  config.set("warmup_steps=7");
+  EXPECT_EQ(options.train.schedule.warmup, 7);
+  config.set("warmup_steps=0");
+  config.set("warmup_steps=0.05");
+  EXPECT_EQ(options.train.schedule.warmup, 0);
+  EXPECT_EQ(options.warmup_ratio, 0.05);
 }
 
 TEST_F(FamiliarNames, ThatMeanNothingHereAreNamed) {
@@ -142,6 +213,8 @@ TEST_F(FamiliarNames, ThatMeanNothingHereAreNamed) {
   EXPECT_THAT(refusal("hub_token=x"), HasSubstr("there is no key 'hub_token'"));
   EXPECT_THAT(refusal("learning_rat=1"), HasSubstr("did you mean learning_rate?"));
   EXPECT_THAT(refusal("push_to_hub=true"), HasSubstr("only false"));
+  EXPECT_THAT(refusal("load_best_model_at_end=true"), HasSubstr("last parameters"));
+  EXPECT_THAT(refusal("deepspeed=ds.json"), HasSubstr("give that file itself"));
   EXPECT_THAT(refusal("validation_split_percentage=much"),
               HasSubstr("validation_split_percentage"));
   EXPECT_THAT(refusal("zero_optimization.stage=4"), HasSubstr("parallel.zero"));

@@ -248,7 +248,7 @@ class ProgressObserver : public ObservedRun {
     observer->begin(facts());
     for (std::int64_t step = 1; step <= steps; ++step) {
       StepRecord one = record(step);
-      if (step == 13) one.validation_loss = 1.5;
+      if (step == validated_) one.validation_loss = 1.5;
       observer->step(one);
       if (step == 7) observer->sample(7, "a\x1b[2Jb");
       if (step == 7) observer->notice("saved");
@@ -265,6 +265,8 @@ class ProgressObserver : public ObservedRun {
     }
     return steps;
   }
+
+  std::int64_t validated_ = 13;
 };
 
 TEST_F(ProgressObserver, WithoutATerminalWritesPlainLinesNowAndThen) {
@@ -290,6 +292,13 @@ TEST_F(ProgressObserver, OnATerminalKeepsOneLineBelowAllThatIsTold) {
   EXPECT_EQ(lines.back(), "");
   EXPECT_EQ(lines[lines.size() - 2], "finished at step 20 of 20 after 5.0s");
   EXPECT_LT(lines[lines.size() - 3].size(), 60U);
+}
+
+TEST_F(ProgressObserver, ALastStepThatWasValidatedStandsOnATerminalOnce) {
+  validated_ = 20;
+  const std::vector<std::string> lines = seen(written({.terminal = true, .columns = 60}));
+  EXPECT_EQ(steps_in(lines), " 20");
+  EXPECT_EQ(lines[lines.size() - 2], "finished at step 20 of 20 after 5.0s");
 }
 
 TEST_F(ProgressObserver, WhatOthersWriteDoesNotHangOnTheLine) {

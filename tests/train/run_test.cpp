@@ -235,6 +235,31 @@ TEST_F(RunTest, GoesThroughTheDataSoManyTimes) {
   EXPECT_THAT(recorder->facts.config, HasSubstr(fmt::format("schedule.steps = {}", steps)));
 }
 
+TEST_F(RunTest, MayEndWithinItsWarmup) {
+  const std::vector<std::string> rising = {"schedule.decline=cosine", "schedule.warmup=100"};
+  const auto with = [&](const char* steps) {
+    std::vector<std::string> settings = rising;
+    settings.emplace_back(steps);
+    return settings;
+  };
+  EXPECT_EQ(run(tiny("a"), with("train.steps=3"), &recorder), RunOutcome::kFinished);
+  EXPECT_THAT(recorder->warnings,
+              Contains(AllOf(HasSubstr("ends at step 3"), HasSubstr("within the warm-up of 100"))));
+  EXPECT_EQ(run(tiny("a"), with("train.steps=5"), &recorder), RunOutcome::kFinished);
+  EXPECT_THAT(error_of([&] { run(tiny("b"), with("schedule.steps=100"), &recorder); }),
+              HasSubstr("must come after the warm-up of 100"));
+}
+
+TEST_F(RunTest, SaysWhereATreeOfGradientsIsThatOfItsWorkersAlone) {
+  const auto warnings = [&](const char* dir, const char* batch) {
+    run(tiny(dir), {"train.steps=1", "parallel.reduction=tree", batch}, &recorder);
+    return recorder->warnings;
+  };
+  EXPECT_THAT(warnings("even", "train.batch=8"), IsEmpty());
+  EXPECT_THAT(warnings("odd", "train.batch=6"),
+              ElementsAre(HasSubstr("3 micro-batches for one worker give bits of their own")));
+}
+
 TEST_F(RunTest, GoesOnWithTheTokenizerOfItsModel) {
   const std::string room = "model.vocabulary=300";  // for both: only their comparison tells
   run(tiny("a"), {room, "train.steps=2"}, &recorder);
@@ -300,6 +325,24 @@ TEST_F(RunTest, IsRefusedOverItsMemoryLimitBeforeItStartsAndLeavesNothing) {
   EXPECT_THAT(error_of([&] { run(tiny("a"), {"memory.limit=10KiB"}, &recorder); }),
               HasSubstr("over memory.limit"));
   EXPECT_TRUE(fs::is_empty(folder / "a"));
+}
+
+TEST_F(RunTest, EveryExampleIsAWholeConfiguration) {
+  int examples = 0;
+  for (const auto& entry : fs::directory_iterator(LOCKSTEP_SOURCE_DIR "/examples")) {
+    if (entry.path().extension() != ".toml") continue;
+    ++examples;
+    // As it is, and by who only wants to see a step of it.
+    for (const char* more : {"train.log_every=1", "train.steps=1"}) {
+      RunOptions options;
+      Config config;
+      bind(config, options);
+      config.read_file(entry.path().string());
+      config.set(more);
+      EXPECT_NO_THROW(complete(options)) << entry.path() << " " << more;
+    }
+  }
+  EXPECT_EQ(examples, 6);
 }
 
 TEST_F(RunTest, ExamplesWithDataOfTheirOwnLearn) {
