@@ -124,12 +124,38 @@ schedule::Schedule make_asked(const Algorithm& algorithm, const Shape& shape) {
   }
 }
 
+// The one size that an algorithm is shown for.
+double shown_size(const Options& options) {
+  const auto sizes = parse_byte_range(
+      options.size.empty() ? kDefaultSize : std::string_view(options.size), kSizeFactor);
+  if (sizes.size() > 1 && options.cost.empty()) {
+    fail(ErrorCode::kInvalidArgument, "--algorithm explains one --size; lists are for --cost");
+  }
+  return static_cast<double>(sizes[0]);
+}
+
+// Whatever says which ranks share a machine has to say it once, and inner links need such ranks.
+schedule::Network asked_network(const Options& options) {
+  const schedule::Network network = schedule::parse_network(options.cost);
+  if (!options.machines.empty() && network.ranks_per_machine > 1) {
+    fail(ErrorCode::kInvalidArgument,
+         "--machines {} and ranks_per_machine={} both say which ranks share a machine; give one",
+         options.machines, network.ranks_per_machine);
+  }
+  if (options.machines.empty() && network.ranks_per_machine == 1 &&
+      network.inner != network.outer) {
+    fail(ErrorCode::kInvalidArgument,
+         "'{}' has a link inside machines, but every rank is on a machine of its own; say "
+         "ranks_per_machine=8 in it, or --machines 4,4",
+         options.cost);
+  }
+  return network;
+}
+
 void explain_algorithm(const Options& options, Collective collective, const Shape& shape) {
   const Algorithm& algorithm = schedule::find_algorithm(collective, options.algorithm);
   const schedule::Schedule made = make_asked(algorithm, shape);
-  const std::size_t bytes = parse_byte_range(
-      options.size.empty() ? kDefaultSize : std::string_view(options.size), kSizeFactor)[0];
-  const std::string told = explain_rounds(algorithm, made, static_cast<double>(bytes));
+  const std::string told = explain_rounds(algorithm, made, shown_size(options));
   if (!options.svg.empty()) write_file(options.svg, draw_svg(made));
   fmt::print("{}", told);
   if (!options.svg.empty()) fmt::print("\ndrawn in {}\n", options.svg);
@@ -154,6 +180,7 @@ void explain(const Options& options) {
   }
 
   const std::vector<Shape> shapes = shapes_of(options);
+  const auto network = options.cost.empty() ? schedule::Network() : asked_network(options);
   if (!options.algorithm.empty()) {
     if (shapes.size() > 1) {
       fail(ErrorCode::kInvalidArgument,
@@ -165,8 +192,7 @@ void explain(const Options& options) {
   if (!options.cost.empty()) {
     const std::vector<std::size_t> sizes = parse_byte_range(
         options.size.empty() ? kDefaultCostSizes : std::string_view(options.size), kSizeFactor);
-    fmt::print("{}",
-               explain_cost(collective, shapes, sizes, schedule::parse_network(options.cost)));
+    fmt::print("{}", explain_cost(collective, shapes, sizes, network));
   }
 }
 

@@ -34,6 +34,15 @@ std::string price_table(const PriceList& list, std::span<const std::size_t> size
   return table.text();
 }
 
+// One line for each algorithm that does not take the shape.
+std::string left_out(const PriceList& list) {
+  std::string text;
+  for (const PriceList::Refusal& refusal : list.refusals()) {
+    text += fmt::format("  without {}: it {}\n", refusal.algorithm->name, refusal.why);
+  }
+  return text;
+}
+
 std::string reigns_of(const PriceList& list) {
   std::string text;
   for (const PriceList::Reign& reign : list.reigns(kLargest)) {
@@ -60,8 +69,8 @@ std::string explain_cost(Collective collective, std::span<const Shape> shapes,
     const int last = *std::max_element(topology.machines.begin(), topology.machines.end());
     const auto machines = static_cast<std::size_t>(last) + 1;
     const std::string ranks = counted(static_cast<std::size_t>(shape.ranks), "rank");
-    text += fmt::format("\n{} on {}\n{}", ranks, counted(machines, "machine"),
-                        price_table(list, sizes));
+    text += fmt::format("\n{} on {}\n{}{}", ranks, counted(machines, "machine"),
+                        price_table(list, sizes), left_out(list));
     crossovers.row({ranks, reigns_of(list)});
   }
   return text + "\nthe cheapest, from small to large vectors\n" + crossovers.text();

@@ -9,6 +9,7 @@
 #include "lockstep/cli/explain_words.h"
 #include "lockstep/cli/text_table.h"
 #include "lockstep/comm/schedule/formula.h"
+#include "lockstep/comm/schedule/generators.h"
 #include "lockstep/comm/schedule/verify.h"
 
 namespace lockstep::cli {
@@ -157,13 +158,31 @@ std::string totals(const schedule::Algorithm& algorithm, const Schedule& schedul
   return fmt::format("{}\nIn closed forms: {}.\n", table.text(), schedule::kFormulaLetters);
 }
 
+// What of the shape the algorithm goes by, given or by default.
+std::string place_of_ranks(const schedule::Algorithm& algorithm, const schedule::Shape& shape) {
+  if (has_root(algorithm.collective)) return fmt::format(", root {}", shape.root);
+  if (algorithm.name == "server") return fmt::format(", server {}", shape.root);
+  if (algorithm.name == "torus_2d" || algorithm.name == "mesh_2d") {
+    return fmt::format(", a grid of {}", fmt::join(schedule::grid_of(shape, 2), "x"));
+  }
+  if (algorithm.name == "torus_3d") {
+    return fmt::format(", a grid of {}", fmt::join(schedule::grid_of(shape, 3), "x"));
+  }
+  if (algorithm.name == "hierarchical") {
+    const std::vector<int> leaders = schedule::machines_of(shape).leaders;
+    return fmt::format(" on {} led by {}", counted(leaders.size(), "machine"),
+                       fmt::join(leaders, ", "));
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string explain_rounds(const schedule::Algorithm& algorithm, const Schedule& schedule,
                            double bytes) {
   std::string text = fmt::format("{} by {}, {}", name(algorithm.collective), algorithm.name,
                                  counted(static_cast<std::size_t>(schedule.shape.ranks), "rank"));
-  if (has_root(algorithm.collective)) text += fmt::format(", root {}", schedule.shape.root);
+  text += place_of_ranks(algorithm, schedule.shape);
   text += fmt::format("\n\n{}\n{}\n", algorithm.summary, legend(schedule));
 
   SymbolicRun run(schedule, schedule::Placement::kOutOfPlace);

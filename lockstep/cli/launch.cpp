@@ -30,7 +30,9 @@ void add_launch(CLI::App& app, int& exit_code) {
       "launch", "Start a program as the ranks of a job: lockstep launch -n 4 -- prog args");
   const auto flags = std::make_shared<LaunchFlags>();
   LaunchOptions& options = flags->options;
-  command->add_option("-n,--ranks-per-node", options.ranks_per_node, "Ranks on this machine")
+  command
+      ->add_option("-n,--ranks-per-node,--nproc-per-node,--nproc_per_node", options.ranks_per_node,
+                   "Ranks on this machine")
       ->capture_default_str();
   add_node_flags(*command, *flags);
   command->add_option("--env", flags->environment, "NAME=value for the ranks; may be repeated")

@@ -181,7 +181,7 @@ void add_train(CLI::App& app, int& exit_code) {
   command->add_option("run", *arguments, "The configuration, or a run's folder; settings on top")
       ->type_name("[CONFIG.toml] [key=value ...]");
   command
-      ->add_option("-n,--ranks", flags->options.ranks_per_node,
+      ->add_option("-n,--ranks,--nproc-per-node,--nproc_per_node", flags->options.ranks_per_node,
                    "Workers on this machine, each a process (or a thread: comm.backend=threads)")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "lockstep/base/text.h"
+#include "lockstep/base/units.h"
+
 namespace lockstep {
 namespace {
 
@@ -82,6 +85,9 @@ std::string describe(const Fingerprint& f) {
     return f.count == 0 ? fmt::format("operation {}: barrier", f.sequence)
                         : fmt::format("operation {}: allocate {} bytes", f.sequence, f.count);
   }
+  if (f.kind == Collective::kAllGather && f.extra == kSplitMark) {
+    return fmt::format("operation {}: split", f.sequence);
+  }
   std::string text = fmt::format("operation {}: {}{} of {} {}", f.sequence, name(f.kind),
                                  f.varying ? "_v" : "", f.count, name(f.dtype));
   if (reduces(f.kind)) {
@@ -97,6 +103,17 @@ Error disagreement(int rank, const Fingerprint& mine, int other, const Fingerpri
                fmt::format("ranks disagree: rank {} called {}, but rank {} called {}", rank,
                            describe(mine), other, describe(theirs)),
                {other});
+}
+
+Error overdue(std::string_view what, std::chrono::nanoseconds waited, std::vector<int> awaited) {
+  const bool several = awaited.size() > 1;
+  const std::string text =
+      fmt::format("{}: waited {} for {} {}; {} (comm.timeout sets how long to wait)", what,
+                  format_seconds(std::chrono::duration<double>(waited).count()),
+                  several ? "ranks" : "rank", join_ranks(awaited),
+                  several ? "they are stuck, stopped or call something else"
+                          : "it is stuck, stopped or calls something else");
+  return Error(ErrorCode::kTimeout, text, std::move(awaited));
 }
 
 }  // namespace lockstep

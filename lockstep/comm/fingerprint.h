@@ -2,8 +2,11 @@
 // its hash; the fields are kept so that an error can say who called what.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/call.h"
@@ -23,6 +26,9 @@ struct Fingerprint {
   friend bool operator==(const Fingerprint&, const Fingerprint&) = default;
 };
 
+// As `extra`, says that an all_gather is the beginning of a split.
+inline constexpr std::uint64_t kSplitMark = 0x73706c6974;
+
 Fingerprint fingerprint_of(const Call& call, std::uint64_t sequence);
 
 // Never 0.
@@ -33,5 +39,8 @@ std::string describe(const Fingerprint& fingerprint);
 
 // Error(kMismatch) about `other`: "ranks disagree: rank 1 called ..., but rank 0 called ..."
 Error disagreement(int rank, const Fingerprint& mine, int other, const Fingerprint& theirs);
+
+// Error(kTimeout): "barrier: waited 2 s for ranks 1 and 2; ...". `awaited` is in order.
+Error overdue(std::string_view what, std::chrono::nanoseconds waited, std::vector<int> awaited);
 
 }  // namespace lockstep

@@ -35,6 +35,7 @@ constexpr Convention kConventions[] = {
     {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "", "SLURM_NODEID", "SLURM_NNODES",
      "SLURM_STEP_ID"},
 };
+constexpr const Convention& kSlurm = kConventions[3];
 
 std::optional<int> read_number(const EnvironmentLookup& environment, const char* name) {
   if (*name == '\0') return std::nullopt;
@@ -63,17 +64,59 @@ void check_place(int index, int count, std::string_view what, std::string_view o
        absent);
 }
 
+// What a launcher may say of machines.
+struct Nodes {
+  std::optional<int> local_rank;
+  std::optional<int> local_size;
+  std::optional<int> rank;
+  std::optional<int> count;
+};
+
+// Of two variables that say the same, the first that is set.
+std::optional<std::string> either(const EnvironmentLookup& environment, const char* first,
+                                  const char* second) {
+  const auto text = environment(first);
+  return text ? text : environment(second);
+}
+
+// Slurm starts steps on a part of a job's machines, and as many ranks on each as there is room for.
+Nodes read_slurm_nodes(const EnvironmentLookup& environment) {
+  Nodes nodes;
+  nodes.local_rank = read_number(environment, kSlurm.local_rank);
+  nodes.rank = read_number(environment, kSlurm.node_rank);
+  nodes.count = read_number(environment, "SLURM_STEP_NUM_NODES");
+  if (!nodes.count) nodes.count = read_number(environment, kSlurm.node_count);
+  const auto tasks = either(environment, "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE");
+  if (tasks && nodes.rank) nodes.local_size = slurm_tasks_of_node(*tasks, *nodes.rank);
+  return nodes;
+}
+
+Nodes read_nodes(const Convention& convention, const EnvironmentLookup& environment,
+                 const World& world) {
+  if (&convention == &kSlurm) return read_slurm_nodes(environment);
+  Nodes nodes;
+  nodes.local_rank = read_number(environment, convention.local_rank);
+  nodes.local_size = read_number(environment, convention.local_size);
+  nodes.rank = read_number(environment, convention.node_rank);
+  nodes.count = read_number(environment, convention.node_count);
+  // Slurm's own PMI says nothing of machines, but Slurm does.
+  const bool by_slurm = environment(kSlurm.guard) &&
+                        read_number(environment, kSlurm.rank) == world.rank &&
+                        read_number(environment, kSlurm.size) == world.size;
+  if (by_slurm && !nodes.local_rank && !nodes.local_size) return read_slurm_nodes(environment);
+  return nodes;
+}
+
 // Fills in what is not said: ranks are laid out machine by machine, equally many on each.
-void complete(World& world, std::optional<int> local_rank, std::optional<int> local_size,
-              std::optional<int> node_rank, std::optional<int> node_count) {
-  if (!local_size && node_count && *node_count > 0) {
-    local_size = (world.size + *node_count - 1) / *node_count;
+void complete(World& world, Nodes nodes) {
+  if (!nodes.local_size && nodes.count && *nodes.count > 0) {
+    nodes.local_size = (world.size + *nodes.count - 1) / *nodes.count;
   }
-  world.local_size = std::max(1, local_size.value_or(world.size));
-  world.local_rank = local_rank.value_or(world.rank % world.local_size);
-  world.node_count = node_count.value_or((world.size + world.local_size - 1) / world.local_size);
+  world.local_size = std::max(1, nodes.local_size.value_or(world.size));
+  world.local_rank = nodes.local_rank.value_or(world.rank % world.local_size);
+  world.node_count = nodes.count.value_or((world.size + world.local_size - 1) / world.local_size);
   world.node_rank =
-      node_rank.value_or(std::min(world.rank / world.local_size, world.node_count - 1));
+      nodes.rank.value_or(std::min(world.rank / world.local_size, world.node_count - 1));
   check_place(world.local_rank, world.local_size, "local rank", world.origin);
   check_place(world.node_rank, world.node_count, "node", world.origin);
 }
@@ -91,10 +134,7 @@ bool read_convention(const Convention& convention, const EnvironmentLookup& envi
   world.size = *size;
   world.origin = convention.name;
   check_place(world.rank, world.size, "rank", world.origin);
-  complete(world, read_number(environment, convention.local_rank),
-           read_number(environment, convention.local_size),
-           read_number(environment, convention.node_rank),
-           read_number(environment, convention.node_count));
+  complete(world, read_nodes(convention, environment, world));
   return true;
 }
 
@@ -164,9 +204,10 @@ void find_rendezvous(const WorldOverrides& overrides, const EnvironmentLookup& e
   if (host) {
     meeting_host = *host;
     host_origin = kMasterAddressVariable;
-  } else if (const auto list = environment("SLURM_JOB_NODELIST"); list && world.node_count > 1) {
+  } else if (const auto list = either(environment, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST");
+             list && world.node_count > 1) {
     meeting_host = first_slurm_host(*list);
-    host_origin = "first host of SLURM_JOB_NODELIST";
+    host_origin = "first host of Slurm's list";
   } else if (world.node_count > 1) {
     fail(ErrorCode::kInvalidArgument,
          "{} ranks on {} machines need a place to meet; set {} to HOST:PORT, where HOST is the "
@@ -202,6 +243,33 @@ std::string first_slurm_host(std::string_view node_list) {
   return host;
 }
 
+std::optional<int> slurm_tasks_of_node(std::string_view tasks, int node) {
+  const auto take_number = [&]() -> std::optional<int> {
+    int value = 0;
+    const auto [end, error] = std::from_chars(tasks.data(), tasks.data() + tasks.size(), value);
+    if (error != std::errc() || value < 1) return std::nullopt;
+    tasks.remove_prefix(static_cast<std::size_t>(end - tasks.data()));
+    return value;
+  };
+  while (node >= 0) {
+    const auto count = take_number();
+    if (!count) return std::nullopt;
+    int nodes = 1;
+    if (tasks.starts_with("(x")) {
+      tasks.remove_prefix(2);
+      const auto alike = take_number();
+      if (!alike || !tasks.starts_with(')')) return std::nullopt;
+      tasks.remove_prefix(1);
+      nodes = *alike;
+    }
+    if (node < nodes) return count;
+    node -= nodes;
+    if (!tasks.starts_with(',')) return std::nullopt;
+    tasks.remove_prefix(1);
+  }
+  return std::nullopt;
+}
+
 World find_world(const WorldOverrides& overrides, const EnvironmentLookup& environment) {
   World world;
   if (overrides.rank || overrides.size) {
@@ -211,7 +279,7 @@ World find_world(const WorldOverrides& overrides, const EnvironmentLookup& envir
     world.size = *overrides.size;
     world.origin = "flags";
     check_place(world.rank, world.size, "rank", world.origin);
-    complete(world, std::nullopt, std::nullopt, std::nullopt, std::nullopt);
+    complete(world, {});
   } else if (std::ranges::none_of(kConventions, [&](const Convention& convention) {
                return read_convention(convention, environment, world);
              })) {

@@ -16,6 +16,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "lockstep/base/environment.h"
 #include "lockstep/base/host_port.h"
@@ -53,5 +54,9 @@ World find_world(const WorldOverrides& overrides = {},
 
 // The first host of a list as Slurm writes it: "node[07-09,12],gpu1" gives "node07".
 std::string first_slurm_host(std::string_view node_list);
+
+// How many ranks are on a node, by a list as Slurm writes it: "4(x2),1" has 1 on node 2. Nothing
+// where the list does not say.
+std::optional<int> slurm_tasks_of_node(std::string_view tasks, int node);
 
 }  // namespace lockstep

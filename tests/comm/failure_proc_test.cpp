@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 #include <thread>
+#include <tuple>
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
@@ -190,6 +191,33 @@ TEST_P(Failure, AStoppedRankIsNamedAtTheDeadline) {
   }
   EXPECT_NE(job.wait(), 0);
   EXPECT_TRUE(job.leaves_nobody());
+}
+
+TEST_P(Failure, ATimeoutSaysWhatWasWaitedForAndForWhom) {
+  const std::tuple<std::string, std::string, std::string> cases[] = {
+      {"all_gather", "operation 2: all_gather of 10 f32: waited ", " for ranks 1 and 2; they are "},
+      {"split", "operation 2: split: waited ", " for ranks 1 and 2; they are "},
+      {"receive", "receive 1 of 10 f32 from rank 1: waited ", " for rank 1; it is "},
+      {"wait_signal", "wait_signal: waited ", " for rank 2; it is "}};
+  for (const auto& [how, what, whom] : cases) {
+    Launched job = start({"away", how}, "1s", "", "1s");
+    for (int rank : {0, 3}) {
+      const auto report = report_of(job, rank);
+      ASSERT_TRUE(report) << how << ": " << job.err();
+      EXPECT_EQ(report->code, ErrorCode::kTimeout) << report->message;
+      EXPECT_TRUE(report->message.starts_with(what)) << report->message;
+      EXPECT_NE(report->message.find(whom), std::string::npos) << report->message;
+    }
+    EXPECT_NE(job.wait(), 0);
+  }
+}
+
+TEST_P(Failure, AMessageOfAnotherSizeNamesBothEnds) {
+  Launched job = start({"disagree", "message"}, "20s");
+  const auto report = report_of(job, 1);
+  ASSERT_TRUE(report) << job.err();
+  EXPECT_EQ(report->message,
+            "ranks disagree on message 1: rank 0 sends 11 f32 to rank 1, which receives 10 f32");
 }
 
 TEST_P(Failure, AbortReachesEveryRankWithItsReason) {

@@ -83,6 +83,18 @@ void stop_rank(Communicator& world) {
   world.barrier();
 }
 
+// Ranks 1 and 2 stay away from what the others do.
+void stay_away(Communicator& world, const std::string& how) {
+  std::vector<float> data(10);
+  std::vector<float> all(data.size() * static_cast<std::size_t>(world.size()));
+  world.barrier();
+  if (world.rank() == 1 || world.rank() == 2) ::pause();
+  if (how == "all_gather") world.all_gather(data, all);
+  if (how == "split") world.split(0, 0);
+  if (how == "receive") world.receive(data, 1);
+  if (how == "wait_signal") world.wait_signal(2);
+}
+
 void abort_rank(Communicator& world) {
   world.barrier();
   if (world.rank() == 1) world.abort("the disk is full");
@@ -95,6 +107,7 @@ void run(Communicator& world, const std::string& what, const std::string& how) {
   if (what == "last") disagree_at_last(world);
   if (what == "agree") agree_to_the_last(world);
   if (what == "stop") stop_rank(world);
+  if (what == "away") stay_away(world, how);
   if (what == "abort") abort_rank(world);
   if (what == "leave") world.barrier();
 }

@@ -46,6 +46,21 @@ TEST(Launch, TellsEveryRankItsPlace) {
   EXPECT_EQ(job.err(), "");
 }
 
+TEST(Launch, UnderstandsTorchrunsNames) {
+  using Flags = std::vector<std::string>;
+  for (Flags arguments :
+       {Flags{"--nproc-per-node=2", "--nnodes=1", "--node-rank=0", "--rdzv-endpoint=localhost:0"},
+        Flags{"--nproc_per_node=2", "--nnodes=1", "--node_rank=0",
+              "--rdzv_endpoint=localhost:0"}}) {
+    arguments.insert(arguments.end(), {"sh", "-c", "echo $RANK $WORLD_SIZE"});
+    Launched job(arguments);
+    EXPECT_EQ(job.wait(), 0) << job.err();
+    auto lines = lines_of(job.out());
+    std::ranges::sort(lines);
+    EXPECT_THAT(lines, ::testing::ElementsAre("[0] 0 2", "[1] 1 2"));
+  }
+}
+
 TEST(Launch, KeepsLinesWholeAndStreamsApart) {
   constexpr int kLines = 2000;
   auto job = shell(4,

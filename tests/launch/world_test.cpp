@@ -137,6 +137,63 @@ TEST(World, ASlurmShellWithoutAStepIsAWorldOfOne) {
   EXPECT_EQ(world_of(without(kSlurm, "SLURM_STEP_ID")).size, 1);
 }
 
+// A step of 5 ranks on machines with room for 4, in a job of three machines.
+TEST(World, ReadsUnevenStepsOfSlurm) {
+  Variables step = kSlurm;
+  step["SLURM_NTASKS"] = "5";
+  step["SLURM_PROCID"] = step["SLURM_LOCALID"] = "3";
+  step["SLURM_NODEID"] = "0";
+  step["SLURM_NNODES"] = "3";
+  step["SLURM_STEP_NUM_NODES"] = "2";
+  step["SLURM_TASKS_PER_NODE"] = "4(x3)";
+  step["SLURM_STEP_TASKS_PER_NODE"] = "4,1";
+  step["SLURM_JOB_NODELIST"] = "gpu[06-08]";
+  step["SLURM_STEP_NODELIST"] = "gpu[07-08]";
+  const World fourth = world_of(step);
+  EXPECT_EQ(fourth.local_rank, 3);
+  EXPECT_EQ(fourth.local_size, 4);
+  EXPECT_EQ(fourth.node_count, 2);
+  EXPECT_EQ(fourth.rendezvous.host, "gpu07");
+  step["SLURM_PROCID"] = "4";
+  step["SLURM_LOCALID"] = "0";
+  step["SLURM_NODEID"] = "1";
+  const World last = world_of(step);
+  EXPECT_EQ(last.local_size, 1);
+  EXPECT_EQ(last.node_rank, 1);
+  EXPECT_EQ(last.rendezvous, fourth.rendezvous);
+}
+
+// srun --mpi=pmi2 has ranks told by PMI, which knows nothing of machines.
+TEST(World, ASlurmStepWithPmiKnowsItsMachines) {
+  Variables step = kSlurm;
+  step["PMI_RANK"] = "3";
+  step["PMI_SIZE"] = "4";
+  step["PMI_FD"] = "9";
+  const World world = world_of(step);
+  EXPECT_EQ(world.origin, "PMI");
+  EXPECT_EQ(world.local_rank, 1);
+  EXPECT_EQ(world.local_size, 2);
+  EXPECT_EQ(world.node_rank, 1);
+  EXPECT_EQ(world.rendezvous, world_of(kSlurm).rendezvous);
+  // Under mpiexec, Slurm's variables are those of the proxies that it starts on every machine.
+  step["SLURM_PROCID"] = "1";
+  step["SLURM_NTASKS"] = "2";
+  step["MPI_LOCALRANKID"] = "0";
+  step["MPI_LOCALNRANKS"] = "3";
+  EXPECT_EQ(world_of(step).local_size, 3);
+  EXPECT_EQ(world_of(step).local_rank, 0);
+}
+
+TEST(World, FindsTheTasksOfANodeInSlurmsLists) {
+  EXPECT_EQ(slurm_tasks_of_node("4", 0), 4);
+  EXPECT_EQ(slurm_tasks_of_node("4(x2),1", 1), 4);
+  EXPECT_EQ(slurm_tasks_of_node("4(x2),1", 2), 1);
+  EXPECT_EQ(slurm_tasks_of_node("2,16(x10)", 10), 16);
+  for (const char* list : {"", "4", "4(x2),", "4,(x2)", "x", "4(x", "4,0", "4 2", "4(x1)3"}) {
+    EXPECT_EQ(slurm_tasks_of_node(list, 2), std::nullopt) << list;
+  }
+}
+
 TEST(World, FlagsComeFirst) {
   const World world =
       world_of(kTorchrun, {.rank = 0, .size = 2, .rendezvous = HostPort{"127.0.0.1", 9999}});

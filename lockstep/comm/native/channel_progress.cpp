@@ -4,10 +4,8 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <type_traits>
 #include <vector>
-
-#include "lockstep/base/text.h"
-#include "lockstep/base/units.h"
 
 namespace lockstep {
 
@@ -19,6 +17,16 @@ constexpr auto kNap = std::chrono::milliseconds(20);       // between two checks
 constexpr auto kMixedNap = std::chrono::milliseconds(1);   // where a ring cannot end the sleep
 constexpr auto kVerdict = std::chrono::milliseconds(800);  // for news of why a peer went
 constexpr int kSocketSpins = 100;                          // each look is a system call
+
+// The message of a collective, or of a send or receive.
+template <class Message>
+std::string what_is_done(const Message& message) {
+  const Fingerprint& print = message.fingerprint();
+  if (print.kind != Collective::kSend) return describe(print);
+  const bool comes = std::is_same_v<Message, IncomingMessage>;
+  return fmt::format("{} {} of {} {} {} rank {}", comes ? "receive" : "send", print.sequence,
+                     print.count, name(print.dtype), comes ? "from" : "to", message.peer());
+}
 }  // namespace
 
 struct ChannelProgress::Pending {
@@ -109,9 +117,7 @@ void ChannelProgress::sleep_on_sockets(const Pending& pending, std::chrono::mill
 void ChannelProgress::check(const Pending& pending, std::chrono::nanoseconds waited) const {
   fault_.throw_if_present();
   std::vector<int> awaited;
-  Fingerprint operation;
   pending.each_unfinished([&](const auto& message, short) {
-    operation = message.fingerprint();
     if (std::find(awaited.begin(), awaited.end(), message.peer()) == awaited.end()) {
       awaited.push_back(message.peer());
     }
@@ -120,13 +126,9 @@ void ChannelProgress::check(const Pending& pending, std::chrono::nanoseconds wai
   if (waited < timeout_) return;
   if (watch_.blame) awaited = watch_.blame(awaited);
   std::sort(awaited.begin(), awaited.end());
-  throw Error(ErrorCode::kTimeout,
-              fmt::format("{}: waited {} for rank {}; it is stuck, stopped or calls something else "
-                          "(comm.timeout sets how long to wait)",
-                          describe(operation),
-                          format_seconds(std::chrono::duration<double>(waited).count()),
-                          join_ranks(awaited)),
-              awaited);
+  std::string what;
+  pending.each_unfinished([&](const auto& message, short) { what = what_is_done(message); });
+  throw overdue(what, waited, std::move(awaited));
 }
 
 }  // namespace lockstep

@@ -11,7 +11,15 @@
 namespace lockstep {
 namespace {
 
-enum class FrameKind : std::uint32_t { kGoodbye, kPart, kFault, kStatus, kSignal, kMemory };
+enum class FrameKind : std::uint32_t {
+  kGoodbye,
+  kPart,
+  kFault,
+  kStatus,
+  kBehind,
+  kSignal,
+  kMemory
+};
 
 constexpr auto kSendPatience = std::chrono::milliseconds(500);
 constexpr auto kReceivePatience = std::chrono::seconds(5);
@@ -206,8 +214,9 @@ bool ControlPlane::receive(int from) {
 }
 
 void ControlPlane::handle(int from, const Frame& frame, UniqueFd fd) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const auto found = inboxes_.find(frame.tag);
+  bool behind = false;
   switch (frame.kind) {
     case FrameKind::kGoodbye:
       left_.insert(from);
@@ -230,8 +239,13 @@ void ControlPlane::handle(int from, const Frame& frame, UniqueFd fd) {
     }
     case FrameKind::kStatus:
       if (found != inboxes_.end()) {
-        found->second->put_status(from, {frame.operation, take_ranks(frame)});
+        const Status status{frame.operation, take_ranks(frame)};
+        behind = found->second->is_behind(status);
+        found->second->put_status(from, status);
       }
+      break;
+    case FrameKind::kBehind:
+      if (found != inboxes_.end()) found->second->put_behind(from);
       break;
     case FrameKind::kSignal:
       if (found != inboxes_.end()) {
@@ -245,6 +259,12 @@ void ControlPlane::handle(int from, const Frame& frame, UniqueFd fd) {
       break;
   }
   changed_.notify_all();
+  lock.unlock();
+  if (!behind) return;
+  Frame answer;
+  answer.kind = FrameKind::kBehind;
+  answer.tag = frame.tag;
+  send(from, answer);
 }
 
 Error ControlPlane::death_of(int rank, const std::vector<int>& members) const {

@@ -44,6 +44,13 @@ struct Inbox {
   void put_status(int world_rank, Status status);
   std::map<int, Status> statuses() const;
 
+  // This rank's last operation, for those who ask: a status of a later one is answered by `behind`.
+  std::atomic<std::uint64_t> started{0};
+  bool is_behind(const Status& status) const { return status.operation.sequence > started; }
+  // Members that have answered so since the last call.
+  void put_behind(int world_rank);
+  std::vector<int> take_behind();
+
   // A member has closed the communicator; its last operation counts as a status.
   void part(int world_rank, const Fingerprint& last);
   // This rank, number `rank` of the members, has closed it; these were its operations. Those `far`
@@ -61,6 +68,7 @@ struct Inbox {
   std::condition_variable changed_;
   std::map<int, std::uint64_t> signals_;
   std::map<int, Status> statuses_;
+  std::vector<int> behind_;
   std::set<int> parted_;
   struct Closed {
     int rank;

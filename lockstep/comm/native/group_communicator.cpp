@@ -247,9 +247,11 @@ Work GroupCommunicator::start(const Call& call) {
   }
 }
 
-void GroupCommunicator::execute(const Call& call) {
-  const Fingerprint fingerprint = fingerprint_of(call, history_.last().sequence + 1);
+void GroupCommunicator::execute(const Call& call, std::uint64_t mark) {
+  Fingerprint fingerprint = fingerprint_of(call, history_.last().sequence + 1);
+  if (mark != 0) fingerprint.extra = mark;
   history_.add(fingerprint);
+  inbox_->started.store(fingerprint.sequence, std::memory_order_relaxed);
   shared::Record& record = recorder_->begin(fingerprint);
   guarded([&] {
     if (selector_->is_fused(call)) {
@@ -346,8 +348,7 @@ void GroupCommunicator::wait_signal(int source) {
     shared::Waiter waiter(area.bell, group_->patience(), [&](std::chrono::nanoseconds waited) {
       inbox_->fault.throw_if_present();
       if (waited < options_.timeout) return;
-      throw Error(ErrorCode::kTimeout, fmt::format("no signal came from rank {} in time", source),
-                  {source});
+      throw overdue("wait_signal", waited, {source});
     });
     waiter.until([&] { return raised.load(std::memory_order_acquire) >= wanted; });
   });
@@ -358,7 +359,8 @@ std::unique_ptr<Communicator> GroupCommunicator::split(int color, int key) {
   const auto n = static_cast<std::size_t>(size());
   const std::vector<std::int32_t> mine = {color, key};
   std::vector<std::int32_t> all(2 * n);
-  all_gather(mine, all);
+  const Call colors = lockstep::all_gather(mine, all);
+  collectives_.run([&] { execute(colors, kSplitMark); });
   std::vector<int> chosen;  // ranks of this communicator
   for (int i = 0; i < size(); ++i) {
     if (all[2 * static_cast<std::size_t>(i)] == color) chosen.push_back(i);

@@ -78,7 +78,8 @@ class GroupCommunicator final : public Communicator {
   // Whether a member is reached over an emulated link.
   bool is_paced(int member) const;
 
-  void execute(const Call& call);
+  // `mark`, unless 0, is what the fingerprint has as its extra.
+  void execute(const Call& call, std::uint64_t mark = 0);
   void execute_schedule(const Call& call, const std::string& algorithm,
                         const Fingerprint& fingerprint);
   const transport::Prepared& prepared(const Call& call, const std::string& algorithm);

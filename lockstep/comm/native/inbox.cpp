@@ -1,8 +1,8 @@
 #include <algorithm>
+#include <utility>
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/log.h"
-#include "lockstep/base/units.h"
 #include "lockstep/comm/native/fabric.h"
 
 namespace lockstep {
@@ -23,6 +23,16 @@ void Inbox::add_signal(int world_rank) {
 void Inbox::put_status(int world_rank, Status status) {
   const std::lock_guard lock(mutex_);
   statuses_[member_of(world_rank)] = std::move(status);
+}
+
+void Inbox::put_behind(int world_rank) {
+  const std::lock_guard lock(mutex_);
+  behind_.push_back(member_of(world_rank));
+}
+
+std::vector<int> Inbox::take_behind() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(behind_, {});
 }
 
 std::map<int, Status> Inbox::statuses() const {
@@ -70,11 +80,7 @@ void Inbox::wait_signal(int member, std::uint64_t count, std::chrono::nanosecond
     fault.throw_if_present();
     const auto waited = SteadyClock::now() - start;
     if (waited >= timeout) {
-      throw Error(
-          ErrorCode::kTimeout,
-          fmt::format("waited {} for a signal from rank {}",
-                      format_seconds(std::chrono::duration<double>(waited).count()), member),
-          {member});
+      throw overdue("wait_signal", waited, {member});
     }
     changed_.wait_for(lock, kLook);
   }

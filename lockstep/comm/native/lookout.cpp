@@ -1,6 +1,7 @@
 #include "lockstep/comm/native/lookout.h"
 
 #include <set>
+#include <thread>
 
 namespace lockstep {
 
@@ -18,24 +19,35 @@ void Lookout::look(std::chrono::nanoseconds waited, const std::vector<int>& awai
   }
 }
 
-std::vector<int> Lookout::blame(const std::vector<int>& awaited) const {
+// Those who have not come to this operation; who is stopped or dead does not answer.
+std::vector<int> Lookout::behind(const std::vector<int>& awaited) {
+  constexpr auto kAnswer = std::chrono::milliseconds(200);
+  inbox_.take_behind();
+  fabric_.spread(tag_, inbox_.members, Status{history_.last(), awaited});
+  std::this_thread::sleep_for(kAnswer);
+  return inbox_.take_behind();
+}
+
+std::vector<int> Lookout::blame(const std::vector<int>& awaited) {
+  const std::vector<int> absent = behind(awaited);
   const std::map<int, Status> statuses = inbox_.statuses();
   std::vector<int> open = awaited;
   std::set<int> seen(awaited.begin(), awaited.end());
-  std::vector<int> silent;
+  std::set<int> silent(absent.begin(), absent.end());
   while (!open.empty()) {
     const int member = open.back();
     open.pop_back();
     const auto found = statuses.find(member);
     if (found == statuses.end() || found->second.operation.sequence != history_.last().sequence) {
-      silent.push_back(member);
+      silent.insert(member);
       continue;
     }
     for (int next : found->second.awaited) {
       if (next != rank_ && seen.insert(next).second) open.push_back(next);
     }
   }
-  return silent.empty() ? awaited : silent;
+  if (silent.empty()) return awaited;
+  return {silent.begin(), silent.end()};
 }
 
 }  // namespace lockstep

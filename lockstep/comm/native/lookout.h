@@ -22,10 +22,13 @@ class Lookout {
 
   // Throws Error(kMismatch) when another rank says that it called something else.
   void look(std::chrono::nanoseconds waited, const std::vector<int>& awaited);
-  // Those of the awaited ranks, and of the ranks these wait for, that wait for nobody.
-  std::vector<int> blame(const std::vector<int>& awaited) const;
+  // Those who have not come to the operation, and those of the awaited ranks, and of the ranks
+  // these wait for, that wait for nobody.
+  std::vector<int> blame(const std::vector<int>& awaited);
 
  private:
+  std::vector<int> behind(const std::vector<int>& awaited);
+
   Fabric& fabric_;
   std::uint64_t tag_;
   int rank_;

@@ -97,7 +97,13 @@ class ThreadFabric final : public Fabric {
     hub_->changed.notify_all();
   }
   void spread(std::uint64_t tag, std::span<const int> members, const Status& status) override {
-    each_other_inbox(tag, members, [&](Inbox& inbox) { inbox.put_status(rank_, status); });
+    const std::lock_guard lock(hub_->mutex);
+    for (int member : members) {
+      const auto found = hub_->inboxes.find({tag, member});
+      if (member == rank_ || found == hub_->inboxes.end()) continue;
+      found->second->put_status(rank_, status);
+      if (found->second->is_behind(status)) hub_->inboxes.at({tag, rank_})->put_behind(member);
+    }
   }
   void signal(std::uint64_t, int) override {}  // every peer is local
 

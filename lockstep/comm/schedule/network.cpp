@@ -118,6 +118,10 @@ Network parse_network(std::string_view text) {
     fail(ErrorCode::kInvalidArgument,
          "oversubscription is about the uplinks of leaf switches; say machines_per_leaf=... too");
   }
+  if (given("spine_alpha") && !given("machines_per_leaf")) {
+    fail(ErrorCode::kInvalidArgument,
+         "spine_alpha is about the way between leaf switches; say machines_per_leaf=... too");
+  }
   Network network;
   const auto apply = [&](bool inner) {
     for (const Key& key : kKeys) {
@@ -150,14 +154,22 @@ std::string describe(const Network& network) {
     return fmt::format("{} + bytes / ({})", format_seconds(l.alpha),
                        format_bytes_per_second(l.bandwidth));
   };
-  std::string text = fmt::format("a message takes {}", link(network.outer));
+  std::string text;
   if (network.ranks_per_machine > 1) {
-    text = fmt::format("{} ranks a machine; a message inside takes {}, between machines {}",
-                       network.ranks_per_machine, link(network.inner), link(network.outer));
+    text = fmt::format("{} ranks a machine; ", network.ranks_per_machine);
+  }
+  if (network.inner == network.outer) {
+    text += fmt::format("a message takes {}", link(network.outer));
+  } else {
+    text += fmt::format("a message inside a machine takes {}, between machines {}",
+                        link(network.inner), link(network.outer));
   }
   if (network.machines_per_leaf > 0) {
     text += fmt::format("; {} machines a leaf switch, uplinks oversubscribed {}:1",
                         network.machines_per_leaf, network.oversubscription);
+    if (network.spine_alpha > 0) {
+      text += fmt::format(", {} more over the spine", format_seconds(network.spine_alpha));
+    }
   }
   if (network.gamma > 0) {
     text += fmt::format("; {} combined", format_bytes_per_second(1 / network.gamma));

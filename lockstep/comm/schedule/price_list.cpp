@@ -13,7 +13,10 @@ PriceList::PriceList(Collective collective, const Shape& shape, const Topology& 
   Shape complete = shape;
   if (complete.machines.empty()) complete.machines = topology.machines;
   for (const Algorithm& algorithm : algorithms(collective)) {
-    if (algorithm.refuses(complete)) continue;
+    if (const auto why = algorithm.refuses(complete)) {
+      refusals_.push_back({&algorithm, *why});
+      continue;
+    }
     entries_.push_back({&algorithm, profile(make_schedule(algorithm, complete), topology)});
   }
 }
@@ -23,8 +26,14 @@ std::vector<Price> PriceList::at(double bytes) const {
   for (const Entry& entry : entries_) {
     prices.push_back({entry.algorithm, entry.profile.seconds(bytes)});
   }
-  std::stable_sort(prices.begin(), prices.end(),
-                   [](const Price& a, const Price& b) { return a.seconds < b.seconds; });
+  if (prices.empty()) return prices;
+  // What differs by less than rounding costs the same.
+  constexpr double kSame = 1 + 1e-9;
+  const double least =
+      std::ranges::min(prices, {}, [](const Price& price) { return price.seconds; }).seconds;
+  std::ranges::stable_sort(prices, {}, [&](const Price& price) {
+    return price.seconds <= least * kSame ? least : price.seconds;
+  });
   return prices;
 }
 

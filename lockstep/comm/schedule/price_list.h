@@ -1,6 +1,7 @@
 // All algorithms of a collective side by side: which is the cheapest, and from which size on.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "lockstep/comm/schedule/cost.h"
@@ -29,6 +30,13 @@ class PriceList {
   };
   const std::vector<Entry>& entries() const { return entries_; }
 
+  // Algorithms that do not take the shape, and why.
+  struct Refusal {
+    const Algorithm* algorithm = nullptr;
+    std::string why;
+  };
+  const std::vector<Refusal>& refusals() const { return refusals_; }
+
   // The sizes up to `most_bytes` at which another algorithm becomes the cheapest: from `from` bytes
   // on it is `algorithm`. The first entry starts at 1.
   struct Reign {
@@ -39,6 +47,7 @@ class PriceList {
 
  private:
   std::vector<Entry> entries_;
+  std::vector<Refusal> refusals_;
 };
 
 }  // namespace lockstep::schedule

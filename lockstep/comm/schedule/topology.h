@@ -18,6 +18,8 @@ namespace lockstep::schedule {
 struct Link {
   double alpha = 0;      // start-up of one message, in seconds
   double bandwidth = 1;  // bytes per second in each direction
+
+  bool operator==(const Link&) const = default;
 };
 
 struct Topology {

@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include "lockstep/base/prefetch.h"
-#include "lockstep/base/text.h"
-#include "lockstep/base/units.h"
 
 namespace lockstep::shared {
 namespace {
@@ -143,13 +141,7 @@ void Group::check(std::chrono::nanoseconds waited) {
     }
   }
   if (waited >= timeout_) {
-    throw Error(ErrorCode::kTimeout,
-                fmt::format("{}: waited {} for rank {}; it is stuck, stopped or calls something "
-                            "else (comm.timeout sets how long to wait)",
-                            describe(segment_.area(me_).posts[sequence_ % 2].fingerprint),
-                            format_seconds(std::chrono::duration<double>(waited).count()),
-                            join_ranks(missing)),
-                missing);
+    throw overdue(describe(segment_.area(me_).posts[sequence_ % 2].fingerprint), waited, missing);
   }
 }
 

@@ -61,6 +61,15 @@ void IncomingMessage::check_header() const {
                     describe(expected_.fingerprint), peer_, header_.bytes, rank_, expected_.bytes),
         {peer_});
   }
+  if (expected_.fingerprint.kind == Collective::kSend) {
+    const Fingerprint& sent = header_.fingerprint;
+    throw Error(ErrorCode::kMismatch,
+                fmt::format("ranks disagree on message {}: rank {} sends {} {} to rank {}, which "
+                            "receives {} {}",
+                            sent.sequence, peer_, sent.count, name(sent.dtype), rank_,
+                            expected_.fingerprint.count, name(expected_.fingerprint.dtype)),
+                {peer_});
+  }
   if (history_ != nullptr) history_->compare(rank_, peer_, header_.fingerprint);
   throw disagreement(rank_, expected_.fingerprint, peer_, header_.fingerprint);
 }

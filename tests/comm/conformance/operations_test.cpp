@@ -85,6 +85,28 @@ TEST(Varying, AllToAll) {
   });
 }
 
+// Rank 0 neither gives nor gets anything, which must not put it out of step with the others.
+TEST(Varying, ARankWithNothingToExchangeStaysInStep) {
+  on_every_size([](Communicator& comm) {
+    const auto n = static_cast<std::size_t>(comm.size());
+    const std::size_t unit = comm.rank() == 0 ? 0 : 300;
+    std::vector<std::size_t> counts(n, unit);
+    counts[0] = 0;
+    const std::size_t total = unit * (n - 1);
+    const std::vector<std::int32_t> in(total, comm.rank());
+    std::vector<std::int32_t> out(total);
+    for (int round = 0; round < 3; ++round) {
+      comm.all_to_all_v(in, counts, out, counts);
+      for (std::size_t k = 0; k < total; ++k) {
+        ASSERT_EQ(out[k], static_cast<std::int32_t>(1 + k / unit));
+      }
+      std::vector<float> data(20'000, 1.0f);
+      comm.all_reduce(data);
+      ASSERT_EQ(data.back(), static_cast<float>(n));
+    }
+  });
+}
+
 TEST(UserOperation, CombinesWithTheUsersFunction) {
   // max by magnitude
   const UserReduction largest{

@@ -198,6 +198,18 @@ TEST(PriceList, FindsWhereTheCheapestChanges) {
   EXPECT_LT(relative(reigns[1].from, 4 * kAlpha * kBandwidth), 1e-3);
 }
 
+// Without a start-up time ring, rabenseifner and others cost the same but for rounding.
+TEST(PriceList, RoundingMakesNobodyTheCheapest) {
+  for (const int ranks : {2, 3, 4, 7, 8, 12}) {
+    Shape shape;
+    shape.ranks = ranks;
+    const PriceList list(Collective::kAllReduce, shape, flat_topology(ranks, {0, kBandwidth}));
+    const auto reigns = list.reigns(64e9);
+    ASSERT_EQ(reigns.size(), 1u) << ranks;
+    EXPECT_EQ(reigns[0].algorithm->name, ranks == 2 ? "naive" : "ring");
+  }
+}
+
 TEST(Cost, IsQuickForManyRanks) {
   EXPECT_EQ(profile(make("butterfly", 1024), flat_topology(1024, kLink)).rounds.size(), 10u);
   EXPECT_EQ(profile(make("rabenseifner", 1024), flat_topology(1024, kLink)).rounds.size(), 20u);
@@ -242,6 +254,7 @@ TEST(Network, ExplainsWhatItCannotRead) {
   EXPECT_THAT(message("outer=rdma,outer=pcie"), HasSubstr("twice"));
   EXPECT_THAT(message("outer=rdma,ranks_per_machine=0"), HasSubstr("from 1 up"));
   EXPECT_THAT(message("outer=rdma,oversubscription=2"), HasSubstr("machines_per_leaf"));
+  EXPECT_THAT(message("outer=rdma,spine_alpha=2us"), HasSubstr("machines_per_leaf"));
   EXPECT_THAT(message("alpha=5us,bandwidth=0GB"), HasSubstr("never move a byte"));
 }
 

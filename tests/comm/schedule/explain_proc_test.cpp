@@ -129,8 +129,29 @@ TEST(Explain, PricesAllAlgorithms) {
 
 TEST(Explain, TakesMachinesAndGridsAsTheNumberOfRanks) {
   EXPECT_THAT(run("all_reduce --algorithm hierarchical --machines 2,3").text,
-              HasSubstr("hierarchical, 5 ranks"));
-  EXPECT_THAT(run("all_reduce --algorithm mesh_2d --grid 2x3").text, HasSubstr("mesh_2d, 6 ranks"));
+              HasSubstr("hierarchical, 5 ranks on 2 machines led by 0, 2\n"));
+  EXPECT_THAT(run("all_reduce --algorithm mesh_2d --grid 2x3").text,
+              HasSubstr("mesh_2d, 6 ranks, a grid of 2x3\n"));
+}
+
+TEST(Explain, SaysWhichGridAndMachinesAnAlgorithmGoesBy) {
+  EXPECT_THAT(run("all_reduce --algorithm torus_3d --ranks 12").text,
+              HasSubstr("torus_3d, 12 ranks, a grid of 2x2x3\n"));
+  EXPECT_THAT(run("all_reduce --algorithm server --ranks 3 --root 2").text,
+              HasSubstr("server, 3 ranks, server 2\n"));
+}
+
+TEST(Explain, PricesWhatMachinesAndGridsSay) {
+  const std::string network = " --cost inner=nvlink,outer=rdma";
+  const Outcome machines = run("all_reduce --machines 4,4" + network);
+  EXPECT_THAT(machines.text, HasSubstr("a message inside a machine takes 2 us + bytes / (450 GB/s),"
+                                       " between machines 5.00 us + bytes / (25 GB/s)"));
+  EXPECT_THAT(machines.text, HasSubstr("8 ranks on 2 machines"));
+  EXPECT_THAT(run("all_reduce --grid 2x4 --cost outer=rdma").text,
+              HasSubstr("without torus_3d: it needs a grid of 3 extents"));
+  expect_refusal("explain all_reduce --ranks 8" + network, "ranks_per_machine=8");
+  expect_refusal("explain all_reduce --machines 4,4" + network + ",ranks_per_machine=2",
+                 "both say which ranks share a machine");
 }
 
 TEST(Explain, SaysWhatIsWrongAndWhatIsNear) {
@@ -142,6 +163,7 @@ TEST(Explain, SaysWhatIsWrongAndWhatIsNear) {
   refused("all_reduce --cost alhpa=5us,bandwidth=1GB", "did you mean alpha?");
   refused("all_reduce -a torus_2d -n 12 --grid 5x2", "like 3x4");
   refused("all_reduce -a ring -n 2,4", "one number of ranks");
+  refused("all_reduce -a ring --size 1Ki..1Gi", "one --size");
   refused("all_reduce -a ring -n 9999", "up to 1024");
   refused("all_reduce --svg x.svg", "choose it by --algorithm");
   refused("broadcast -a flat --root 4", "root 4 is not one of the ranks 0 to 3");

@@ -197,19 +197,8 @@ void Transfer::start_varying() {
                                     group_.comm, next_request()),
                     "MPI_Iallgatherv");
     }
-    case Collective::kAllToAll: {
-      lay_out(call_.out_counts, out_sizes_, out_offsets_);
-      const MPI_Datatype type = datatype(call_.in.dtype);
-      // Blocks may lie elsewhere in `out` than in `in`, which MPI's in-place does not have.
-      if (in_place_) {
-        scratch_.assign(call_.in.bytes, call_.in.bytes + call_.in.count * size_of(call_.in.dtype));
-        in_ = scratch_.data();
-      }
-      return expect(
-          MPI_Ialltoallv(in_, sizes_.data(), offsets_.data(), type, out_, out_sizes_.data(),
-                         out_offsets_.data(), type, group_.comm, next_request()),
-          "MPI_Ialltoallv");
-    }
+    case Collective::kAllToAll:
+      return exchange_blocks();
     case Collective::kGather: {
       const MPI_Datatype type = datatype(call_.in.dtype);
       return expect(MPI_Igatherv(is_root ? in : in_, own, type, out_, sizes_.data(),
@@ -223,6 +212,41 @@ void Transfer::start_varying() {
                                   group_.comm, next_request()),
                     "MPI_Iscatterv");
     }
+  }
+}
+
+// By messages, for Open MPI's MPI_Ialltoallv counts its calls only where it moves something: after
+// one in which a rank neither gives nor gets anything, that rank's next collective is taken for
+// another.
+void Transfer::exchange_blocks() {
+  // Blocks may lie elsewhere in `out` than in `in`.
+  if (in_place_) {
+    scratch_.assign(call_.in.bytes, call_.in.bytes + call_.in.count * size_of(call_.in.dtype));
+    in_ = scratch_.data();
+  }
+  const MPI_Datatype type = datatype(call_.in.dtype);
+  const std::size_t size = size_of(call_.in.dtype);
+  const auto* in = static_cast<const std::byte*>(in_);
+  auto* out = static_cast<std::byte*>(out_);
+  for (int peer = 0; peer < group_.size; ++peer) {
+    const std::size_t given = call_.counts[static_cast<std::size_t>(peer)];
+    const std::size_t got = call_.out_counts[static_cast<std::size_t>(peer)];
+    if (peer == group_.rank) {
+      if (given > 0) std::memcpy(out, in, given * size);
+    } else {
+      if (got > 0) {
+        expect(MPI_Irecv(out, static_cast<int>(got), type, peer, kPayloadTag, group_.comm,
+                         next_request()),
+               "MPI_Irecv");
+      }
+      if (given > 0) {
+        expect(MPI_Isend(in, static_cast<int>(given), type, peer, kPayloadTag, group_.comm,
+                         next_request()),
+               "MPI_Isend");
+      }
+    }
+    in += given * size;
+    out += got * size;
   }
 }
 

@@ -45,6 +45,7 @@ class Transfer {
   void start_reduction();
   void start_blocks();
   void start_varying();
+  void exchange_blocks();  // all_to_all_v
   // f(offset in elements, count) for pieces that MPI can count, each with a request of its own.
   template <class F>
   void in_pieces(std::size_t count, F&& f);
@@ -57,7 +58,7 @@ class Transfer {
   bool in_place_;
   std::unique_ptr<Reduction> reduction_;
   std::vector<std::byte> scratch_;
-  std::vector<int> sizes_, offsets_, out_sizes_, out_offsets_;
+  std::vector<int> sizes_, offsets_;
   std::vector<MPI_Request> requests_;
 };
 
