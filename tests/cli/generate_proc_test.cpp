@@ -147,7 +147,7 @@ TEST_F(Generate, TranslatesWhatItLearnedLineByLine) {
   }
   EXPECT_EQ(text_of(run + " four --tokens 2"), "vi\n");
   const std::string drawn = text_of(run + " two --temperature 5 --count 4 --seed 3");
-  EXPECT_EQ(std::ranges::count(drawn, '\n'), 4);
+  EXPECT_GE(std::ranges::count(drawn, '\n'), 4);  // a line's end is a letter that may be drawn, too
   EXPECT_EQ(drawn, text_of(run + " two --temperature 5 --count 4 --seed 3"));
   EXPECT_NE(drawn, "zwei\nzwei\nzwei\nzwei\n");
   EXPECT_THAT(generate(run + " oneoneon").text, HasSubstr("trained to read up to 7"));
