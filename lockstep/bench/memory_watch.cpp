@@ -53,10 +53,15 @@ MemoryWatch::MemoryWatch(int ranks, std::chrono::milliseconds period)
 MemoryWatch::Peak MemoryWatch::finish() {
   thread_.request_stop();
   if (thread_.joinable()) thread_.join();
+  peak_.samples = samples_;
   return peak_;
 }
 
 void MemoryWatch::sample() {
+  if (take_sample()) ++samples_;
+}
+
+bool MemoryWatch::take_sample() {
   if (processes_.size() < static_cast<std::size_t>(ranks_)) {
     find_ranks_below(::getpid(), processes_);
   }
@@ -65,8 +70,8 @@ void MemoryWatch::sample() {
     bytes.push_back(proportional_bytes(process).value_or(0));
   }
   const auto all = [&] { return std::accumulate(bytes.begin(), bytes.end(), std::size_t{0}); };
-  if (all() > 0) ++peak_.samples;
-  if (all() <= peak_.all_bytes) return;
+  const bool seen = all() > 0;
+  if (all() <= peak_.all_bytes) return seen;
   // A rank that let go of shared pages meanwhile was counted with its share of them, and those
   // asked after it with all: what it has now tells.
   auto at = bytes.begin();
@@ -74,9 +79,10 @@ void MemoryWatch::sample() {
     *at = std::min(*at, proportional_bytes(process).value_or(0));
     ++at;
   }
-  if (all() <= peak_.all_bytes) return;
+  if (all() <= peak_.all_bytes) return seen;
   peak_.all_bytes = all();
   peak_.fullest_bytes = *std::max_element(bytes.begin(), bytes.end());
+  return seen;
 }
 
 }  // namespace lockstep::bench

@@ -9,6 +9,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <set>
@@ -28,15 +29,19 @@ class MemoryWatch {
     std::size_t fullest_bytes = 0;  // of the rank that had most then
     std::size_t samples = 0;        // in which there was a rank
   };
+  // So far; any thread may ask.
+  std::size_t samples() const { return samples_; }
   // Ends the watch.
   Peak finish();
 
  private:
   void sample();
+  bool take_sample();  // whether there was a rank
 
   const int ranks_;
   std::set<pid_t> processes_;  // of the ranks
   Peak peak_;
+  std::atomic<std::size_t> samples_{0};
   std::jthread thread_;  // the last: it uses the others
 };
 

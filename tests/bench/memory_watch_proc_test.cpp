@@ -7,7 +7,9 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 
+#include "lockstep/base/deadline.h"
 #include "lockstep/base/scratch_folder.h"
 #include "lockstep/bench/process.h"
 #include "tests/cli/shell.h"
@@ -22,8 +24,8 @@ constexpr std::size_t kMebi = 1 << 20;
 constexpr std::size_t kPython = 24 * kMebi;  // more than an interpreter has for itself
 
 // A rank that maps 64 MiB together with the other one. As soon as both have them rank 1 takes 96
-// MiB for half a second, and has a process below it that takes 128 MiB. Then rank 0 goes, and for
-// another half second all that was shared is rank 1's alone.
+// MiB, and has a process below it that takes 128 MiB. When that has been seen rank 0 goes, and
+// until this has been seen, too, all that was shared is rank 1's alone.
 constexpr const char* kRank = R"py(
 import mmap, os, subprocess, sys, time
 folder, rank = sys.argv[1], int(os.environ["RANK"])
@@ -45,12 +47,13 @@ below = subprocess.Popen([sys.executable, "-c",
     f"import time; x = b'x' * (128 << 20); open('{folder}/below', 'w'); time.sleep(60)"])
 wait_for("below")
 mine = b"x" * (96 << 20)
-time.sleep(0.5)
+tell("full")
+wait_for("seen-full")
 below.kill()
 below.wait()
 del mine
 tell("done")
-time.sleep(0.5)
+wait_for("seen-alone")
 )py";
 
 TEST(MemoryWatch, SharesOutWhatRanksShareAndLeavesOutWhatTheyStart) {
@@ -63,6 +66,16 @@ TEST(MemoryWatch, SharesOutWhatRanksShareAndLeavesOutWhatTheyStart) {
   const std::string rank = fmt::format("python3 {0}/rank.py {0} & ", scratch.path().string());
   MemoryWatch watch(2, std::chrono::milliseconds(5));
   Process launcher({{"sh", "-c", "RANK=0 " + rank + "RANK=1 " + rank + "wait"}, {}});
+  // Tells the ranks that what began with a file has been seen, by whole samples since.
+  const auto see = [&](const char* begun, const char* seen) {
+    const auto deadline = deadline_in(seconds(60));
+    while (!fs::exists(scratch.path() / begun) && !has_passed(deadline)) std::this_thread::yield();
+    const std::size_t enough = watch.samples() + 6;
+    while (watch.samples() < enough && !has_passed(deadline)) std::this_thread::yield();
+    std::ofstream(scratch.path() / seen).close();
+  };
+  see("full", "seen-full");
+  see("done", "seen-alone");
   ASSERT_TRUE(launcher.wait_until(deadline_in(seconds(60)))) << launcher.last_words();
   const MemoryWatch::Peak peak = watch.finish();
   EXPECT_EQ(launcher.how_it_ended(), "exit code 0") << launcher.last_words();
