@@ -54,20 +54,25 @@ TEST(SharedData, IsAwaitedByARankThatNeedsNone) {
   });
 }
 
+// Every rank opens the data but the last, which waits for the others'.
+template <class Open>
+void open_or_await(RunGroup& group, const StopSignal& stop, Open&& open) {
+  if (group.rank() == kRanks - 1) return await_shared_dataset(group);
+  open_shared_dataset(
+      group, stop, [](std::string_view) {}, open);
+}
+
 TEST(SharedData, EveryWorkerEndsWhereTheRunIsToStop) {
   const StopSignal stop;
   std::atomic<int> ended = 0;
   run_threads(kRanks, [&](Communicator& world) {
     RunGroup group(&world);
     try {
-      if (world.rank() == kRanks - 1) return await_shared_dataset(group);
-      open_shared_dataset(
-          group, stop, [](std::string_view) {},
-          [&](const Tell& tell) {
-            ::raise(SIGTERM);
-            tell("half done");
-            return Dataset();
-          });
+      open_or_await(group, stop, [&](const Tell& tell) {
+        ::raise(SIGTERM);
+        tell("half done");
+        return Dataset();
+      });
     } catch (const StoppedBeforeTheFirstStep&) {
       ++ended;
     }
@@ -83,14 +88,11 @@ TEST(SharedData, EveryRankHearsWhoCannotOpenItAndWhy) {
     run_threads(kRanks, [&](Communicator& world) {
       RunGroup group(&world);
       try {
-        if (world.rank() == kRanks - 1) return await_shared_dataset(group);
-        open_shared_dataset(
-            group, stop, [](std::string_view) {},
-            [&](const Tell& tell) {
-              tell("half done");
-              if (world.rank() == bad) fail(ErrorCode::kInvalidArgument, "no such text");
-              return Dataset();
-            });
+        open_or_await(group, stop, [&](const Tell& tell) {
+          tell("half done");
+          if (world.rank() == bad) fail(ErrorCode::kInvalidArgument, "no such text");
+          return Dataset();
+        });
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
         EXPECT_EQ(error.what(), fmt::format("rank {}: no such text", bad));
