@@ -21,6 +21,7 @@ eager and compiled, by turns in one run, each in a process of its own.
 Examples:
   lockstep bench train --model gpt2-124m --batch 4 --seq 1024 --precision bf16 --peers
   lockstep bench train --model gpt2-124m --precision f32 --steps 10 --json out.json
+  lockstep bench train --model gpt2-124m --batch 1 --steps 1 --profile
   lockstep bench train --set model.layers=2 --set model.hidden=256 --set model.heads=4 --batch 2
 
 tokens/s     from the median of the timed steps
@@ -39,6 +40,7 @@ struct TrainFlags {
   std::string recompute{train::name(train::TrainOptions{}.recompute)};
   int steps = 5;
   int threads = 0;
+  bool profile = false;
   PeerFlags peers;
   std::vector<std::string> settings;
 };
@@ -61,6 +63,7 @@ bench::TrainBench make_bench(const TrainFlags& flags) {
   bench.settings.insert(bench.settings.end(), flags.settings.begin(), flags.settings.end());
   read(bench.options, bench.settings);
   bench.steps = flags.steps;
+  bench.profile = flags.profile;
   set_peers(flags.peers, bench);
   return bench;
 }
@@ -81,6 +84,7 @@ void add_bench_train(CLI::App& bench, int& exit_code) {
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   command->add_option("--threads", flags->threads, "of each implementation (all allowed cores)");
+  command->add_flag("--profile", flags->profile, "one more step of ours, told by its operations");
   add_peer_options(*command, flags->peers, "PyTorch, eager and compiled", "PyTorch");
   command->add_option("--set", flags->settings, "any other setting of a run; may be repeated")
       ->type_name("KEY=VALUE");

@@ -75,7 +75,7 @@ class Ops {
   virtual std::size_t scratch(const ops::AttentionShape& shape) const = 0;
   virtual std::size_t norm_scratch(std::int64_t rows, std::int64_t width) const = 0;  // backward
   // Memory on device(), as u8, that stays valid until another is handed over.
-  void use_scratch(const Tensor& memory) { scratch_ = memory; }
+  virtual void use_scratch(const Tensor& memory) { scratch_ = memory; }
 
   // Which implementation multiplies the matrices of such a layer, for reports and tests.
   virtual std::string implementation(const LinearShape& shape, LinearPass pass) const = 0;

@@ -6,7 +6,7 @@ namespace lockstep::train {
 namespace {
 
 // What the leader says about the data.
-enum class DataState { kBusy, kReady, kStopped, kFailed };
+enum class DataState { kBusy, kReady, kStopped, kUnreadable };
 
 // All call it together; what others than the leader say does not count.
 DataState word_of_leader(RunGroup& group, DataState mine = DataState::kBusy) {
@@ -50,7 +50,7 @@ Dataset open_shared_dataset(RunGroup& group, const StopSignal& stop, const Tell&
   } catch (const std::exception&) {
     failure = std::current_exception();
   }
-  word_of_leader(group, failure ? DataState::kFailed : DataState::kReady);
+  word_of_leader(group, failure ? DataState::kUnreadable : DataState::kReady);
   group.together([&] {
     if (failure) std::rethrow_exception(failure);
   });

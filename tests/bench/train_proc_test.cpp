@@ -16,6 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::Outcome;
 using testing::run_lockstep;
 
@@ -60,6 +61,27 @@ class BenchTrain : public ::testing::Test {
   ScratchFolder scratch_;
   const fs::path& folder_ = scratch_.path();
 };
+
+TEST_F(BenchTrain, TellsAStepByItsOperations) {
+  const Outcome outcome = bench("--profile " + json_flag());
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.text;
+  for (const char* told : {"by its operations", "linear with activation, 32 to 128",
+                           "attention, backward", "cross-entropy", "between them", "the step"}) {
+    EXPECT_THAT(outcome.text, HasSubstr(told));
+  }
+  const nlohmann::json profile = results().at(0).at("profile");
+  double told = 0;
+  for (const auto& one : profile.at("operations")) {
+    told += one.at("seconds").get<double>();
+    if (one.at("operation") == "linear with activation, 32 to 128") {
+      EXPECT_EQ(one.at("calls"), 1);
+      EXPECT_EQ(one.at("flops"), 2.0 * 2 * 16 * 32 * 128);
+    }
+  }
+  EXPECT_GT(told, 0);
+  EXPECT_LE(told, profile.at("step_seconds").get<double>());
+  EXPECT_THAT(bench("").text, Not(HasSubstr("by its operations")));
+}
 
 TEST_F(BenchTrain, TimesOurOwnSteps) {
   for (const char* precision : {"f32", "bf16", "f16"}) {

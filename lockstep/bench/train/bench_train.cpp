@@ -131,6 +131,18 @@ class Contender {
     }
   }
 
+  void profile() {
+    const auto answer = ask("profile");
+    if (!answer || !answer->contains("operations")) return;
+    result_.profile.seconds = answer->value("seconds", 0.0);
+    for (const Json& one : answer->at("operations")) {
+      result_.profile.operations.push_back({.operation = one.value("operation", ""),
+                                            .calls = one.value("calls", std::int64_t{0}),
+                                            .seconds = one.value("seconds", 0.0),
+                                            .flops = one.value("flops", 0.0)});
+    }
+  }
+
   double products() {
     const auto answer = ask("gemm");
     return answer ? answer->value("flops_per_second", 0.0) : 0;
@@ -191,6 +203,7 @@ std::optional<Error> take_turns(const TrainBench& bench, const Contenders& conte
   }
   tell("");
   for (const auto& one : contenders) one->finish(one != contenders.front());
+  if (bench.profile) contenders.front()->profile();
   return std::nullopt;
 } catch (const Error& error) {
   if (error.code() != ErrorCode::kAborted) throw;
@@ -237,6 +250,7 @@ bool run_train(const TrainBench& bench) {
       one.problem = "no step was timed";
   }
   print_now(train_table(work, results));
+  print_now(profile_table(results.front().profile));
   if (!products.failure().empty()) print_now(fmt::format("FAILED: {}\n", products.failure()));
   if (!bench.json.empty()) {
     write_file(bench.json, train_json(work, results));

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/ops/timed_ops.h"
 #include "lockstep/train/options.h"
 
 namespace lockstep::bench {
@@ -17,11 +18,18 @@ struct TrainBench {
   train::TrainOptions options;
   std::vector<std::string> settings;  // options again, as key=value for the worker
   int steps = 5;                      // timed ones of each implementation
+  bool profile = false;               // one more step of ours, by its operations
   bool peers = false;
   std::string python;
   std::filesystem::path json;          // empty: none
   std::filesystem::path command;       // the `lockstep` program
   std::filesystem::path peers_folder;  // of the peers' scripts
+};
+
+// A step by its operations.
+struct StepProfile {
+  double seconds = 0;
+  std::vector<OpTime> operations;  // longest first
 };
 
 // One implementation's result.
@@ -34,6 +42,7 @@ struct TrainResult {
   std::size_t peak_bytes = 0;
   std::size_t planned_bytes = 0;  // 0: it does not plan
   double gemm_flops = 0;          // per second; the median. 0: not measured
+  StepProfile profile;            // without operations where it was not asked for
   std::string problem;
 
   double median_seconds() const;
@@ -53,6 +62,8 @@ struct TrainWork {
 };
 
 std::string train_table(const TrainWork& work, const std::vector<TrainResult>& results);
+// Of what lasts longest, each with its share and its rate.
+std::string profile_table(const StepProfile& profile);
 std::string train_json(const TrainWork& work, const std::vector<TrainResult>& results);
 
 // Runs, prints, writes the JSON. False where ours failed. Throws Error(kAborted) when interrupted,

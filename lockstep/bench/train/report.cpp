@@ -83,6 +83,30 @@ std::string train_table(const TrainWork& work, const std::vector<TrainResult>& r
   return text;
 }
 
+std::string profile_table(const StepProfile& profile) {
+  if (profile.operations.empty()) return "";
+  std::size_t width = 0;
+  for (const OpTime& one : profile.operations) width = std::max(width, one.operation.size());
+  std::string text =
+      fmt::format("\none more step, by its operations\n{:<{}} {:>7} {:>10} {:>8} {:>13}\n", "",
+                  width, "calls", "time", "share", "rate");
+  double told = 0;
+  const auto share = [&](double seconds) {
+    return fmt::format("{:.1f} %", 100 * seconds / profile.seconds);
+  };
+  for (const OpTime& one : profile.operations) {
+    told += one.seconds;
+    text += fmt::format("{:<{}} {:>7} {:>10} {:>8} {:>13}\n", one.operation, width, one.calls,
+                        format_seconds(one.seconds), share(one.seconds),
+                        one.flops > 0 ? format_si(one.flops / one.seconds, "FLOP/s") : "");
+  }
+  const double rest = std::max(0.0, profile.seconds - told);
+  text += fmt::format("{:<{}} {:>7} {:>10} {:>8}\n", "between them", width, "",
+                      format_seconds(rest), share(rest));
+  return text + fmt::format("{:<{}} {:>7} {:>10}\n", "the step", width, "",
+                            format_seconds(profile.seconds));
+}
+
 std::string train_json(const TrainWork& work, const std::vector<TrainResult>& results) {
   OrderedJson array = OrderedJson::array();
   for (const TrainResult& one : results) {
@@ -106,6 +130,17 @@ std::string train_json(const TrainWork& work, const std::vector<TrainResult>& re
     object["step_flops"] = measured ? OrderedJson(step_flops(work, one)) : OrderedJson();
     object["first_loss"] = one.first_loss;
     object["last_loss"] = one.last_loss;
+    if (!one.profile.operations.empty()) {
+      OrderedJson operations = OrderedJson::array();
+      for (const OpTime& op : one.profile.operations) {
+        operations.push_back({{"operation", op.operation},
+                              {"calls", op.calls},
+                              {"seconds", op.seconds},
+                              {"flops", op.flops}});
+      }
+      object["profile"] = {{"step_seconds", one.profile.seconds},
+                           {"operations", std::move(operations)}};
+    }
     if (!one.problem.empty()) object["problem"] = one.problem;
     array.push_back(std::move(object));
   }

@@ -7,6 +7,7 @@
 #include "lockstep/bench/train/helper.h"
 #include "lockstep/bench/train/products.h"
 #include "lockstep/bench/train/synthetic_batches.h"
+#include "lockstep/ops/timed_ops.h"
 #include "lockstep/train/trainer.h"
 
 namespace lockstep::bench {
@@ -23,7 +24,8 @@ using train::TrainOptions;
 
 void serve_training(const TrainOptions& options) {
   const auto ops = make_cpu_ops(train::threads_of(options));
-  train::Trainer trainer(options, *ops);
+  TimedOps timed(*ops);
+  train::Trainer trainer(options, timed);
   const nn::MemoryPlan& plan = trainer.replica().plan();
   const SyntheticBatches batches(train::shape_of(options), plan.setup.shape,
                                  train::solved(options.batch).accumulation);
@@ -35,6 +37,18 @@ void serve_training(const TrainOptions& options) {
     if (request == "reset") {
       reset_peak_resident();
       return "{}";
+    }
+    if (request == "profile") {
+      timed.start();
+      const train::StepMetrics metrics = trainer.step(batches.all());
+      Json operations = Json::array();
+      for (const OpTime& one : timed.stop()) {
+        operations.push_back({{"operation", one.operation},
+                              {"calls", one.calls},
+                              {"seconds", one.seconds},
+                              {"flops", one.flops}});
+      }
+      return Json{{"seconds", metrics.seconds}, {"operations", std::move(operations)}}.dump();
     }
     if (request == "usage") return Json{{"peak_bytes", peak_resident_bytes()}}.dump();
     fail_unknown(request);

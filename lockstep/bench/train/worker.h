@@ -6,7 +6,7 @@
 
 namespace lockstep::bench {
 
-// Trains on synthetic tokens: step, reset, usage.
+// Trains on synthetic tokens: step, reset, usage, and profile, a step by its operations.
 void serve_training(const train::TrainOptions& options);
 // Times matrix products: gemm.
 void serve_products(const train::TrainOptions& options);

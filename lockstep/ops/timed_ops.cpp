@@ -1,0 +1,116 @@
+#include "lockstep/ops/timed_ops.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lockstep/base/clock.h"
+
+namespace lockstep {
+namespace {
+
+// Of a product with a weight [out, in].
+double linear_flops(const Tensor& rows, const Tensor& weight) {
+  return 2.0 * static_cast<double>(rows.shape()[0]) * static_cast<double>(weight.elements());
+}
+
+std::string linear_text(std::string_view pass, const Tensor& weight) {
+  return fmt::format("linear{}, {} to {}", pass, weight.shape()[1], weight.shape()[0]);
+}
+
+// Of so many products over all pairs of a query and a key that it sees.
+double attention_flops(const ops::AttentionShape& shape, int products) {
+  const std::int64_t seeing =
+      shape.causal ? std::min(shape.queries, shape.keys) : shape.queries;  // see a key at all
+  const std::int64_t unseen = shape.causal ? seeing * (seeing - 1) / 2 : 0;
+  const std::int64_t pairs = shape.batch * shape.heads * (seeing * shape.keys - unseen);
+  return 2.0 * products * static_cast<double>(pairs) * static_cast<double>(shape.head_size);
+}
+
+}  // namespace
+
+void TimedOps::start() {
+  times_.clear();
+  writes_ = true;
+}
+
+std::vector<OpTime> TimedOps::stop() {
+  writes_ = false;
+  std::vector<OpTime> times;
+  for (const auto& [_, one] : times_) times.push_back(one);
+  std::stable_sort(times.begin(), times.end(),
+                   [](const OpTime& a, const OpTime& b) { return a.seconds > b.seconds; });
+  return times;
+}
+
+template <class Call, class KindOf>
+void TimedOps::time(const Call& call, KindOf&& kind) {
+  if (!writes_) return ops_.run(call);
+  ops_.synchronize();
+  const auto begin = SteadyClock::now();
+  ops_.run(call);
+  ops_.synchronize();
+  const double seconds = seconds_since(begin);
+  const Kind what = kind();
+  OpTime& all = times_[what.operation];
+  all.operation = what.operation;
+  ++all.calls;
+  all.seconds += seconds;
+  all.flops += what.flops;
+}
+
+template <class Call>
+void TimedOps::time_as(const Call& call, std::string_view operation) {
+  time(call, [&]() -> Kind { return {std::string(operation)}; });
+}
+
+void TimedOps::run(const ops::Linear& call) {
+  time(call, [&]() -> Kind {
+    return {linear_text("", call.weight), linear_flops(call.x, call.weight)};
+  });
+}
+void TimedOps::run(const ops::LinearActivation& call) {
+  time(call, [&]() -> Kind {
+    return {linear_text(" with activation", call.weight), linear_flops(call.x, call.weight)};
+  });
+}
+void TimedOps::run(const ops::LinearBackwardInput& call) {
+  time(call, [&]() -> Kind {
+    return {linear_text(", gradient of input", call.weight), linear_flops(call.dy, call.weight)};
+  });
+}
+void TimedOps::run(const ops::LinearBackwardWeight& call) {
+  time(call, [&]() -> Kind {
+    return {linear_text(", gradient of weight", call.dweight), linear_flops(call.x, call.dweight)};
+  });
+}
+void TimedOps::run(const ops::Activate& call) { time_as(call, "activation"); }
+void TimedOps::run(const ops::Multiply& call) { time_as(call, "multiply"); }
+void TimedOps::run(const ops::Add& call) { time_as(call, "add"); }
+void TimedOps::run(const ops::SwiGlu& call) { time_as(call, "swiglu"); }
+void TimedOps::run(const ops::SwiGluBackward& call) { time_as(call, "swiglu, backward"); }
+void TimedOps::run(const ops::Drop& call) { time_as(call, "dropout"); }
+void TimedOps::run(const ops::Cast& call) { time_as(call, "cast"); }
+void TimedOps::run(const ops::Scale& call) { time_as(call, "scale"); }
+void TimedOps::run(const ops::Norm& call) { time_as(call, "norm"); }
+void TimedOps::run(const ops::NormBackward& call) { time_as(call, "norm, backward"); }
+void TimedOps::run(const ops::Embedding& call) { time_as(call, "embedding"); }
+void TimedOps::run(const ops::EmbeddingBackward& call) { time_as(call, "embedding, backward"); }
+void TimedOps::run(const ops::Attention& call) {
+  constexpr int kProducts = 2;  // scores and outputs
+  time(call, [&]() -> Kind { return {"attention", attention_flops(call.shape, kProducts)}; });
+}
+void TimedOps::run(const ops::AttentionBackward& call) {
+  constexpr int kProducts = 5;  // scores again, and the gradients of scores, queries, keys, values
+  time(call, [&]() -> Kind {
+    return {"attention, backward", attention_flops(call.shape, kProducts)};
+  });
+}
+void TimedOps::run(const ops::Rotary& call) { time_as(call, "rotary"); }
+void TimedOps::run(const ops::CrossEntropy& call) { time_as(call, "cross-entropy"); }
+void TimedOps::run(const ops::SquaredError& call) { time_as(call, "squared error"); }
+void TimedOps::run(const ops::Adam& call) { time_as(call, "adam"); }
+void TimedOps::run(const ops::Sgd& call) { time_as(call, "sgd"); }
+void TimedOps::run(const ops::SumOfSquares& call) { time_as(call, "sum of squares"); }
+
+}  // namespace lockstep

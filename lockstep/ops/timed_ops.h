@@ -1,0 +1,97 @@
+// Ops that hands every operation on to another, and on request writes down how long each took:
+// where the time of a step goes.
+//
+//   TimedOps timed(*ops);
+//   timed.start();
+//   trainer.step(batches);         // a trainer that was made with `timed`
+//   for (const OpTime& one : timed.stop()) ...
+//
+// While it writes nothing down it costs a call more per operation. What it times it waits for, so
+// operations that a device would have run beside each other are told one after the other.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/ops/ops.h"
+
+namespace lockstep {
+
+// All calls of one operation, or of one of its shapes where the shape says how fast it can be.
+struct OpTime {
+  std::string operation;  // "norm", "linear, 768 to 3072"
+  std::int64_t calls = 0;
+  double seconds = 0;
+  double flops = 0;  // of its matrix products, all calls together; 0: it has none
+};
+
+class TimedOps final : public Ops {
+ public:
+  explicit TimedOps(Ops& ops) : ops_(ops) {}
+
+  void start();
+  // What was run since start(), longest first.
+  std::vector<OpTime> stop();
+
+  std::string name() const override { return ops_.name(); }
+  Device device() const override { return ops_.device(); }
+
+  void run(const ops::Linear& call) override;
+  void run(const ops::LinearActivation& call) override;
+  void run(const ops::LinearBackwardInput& call) override;
+  void run(const ops::LinearBackwardWeight& call) override;
+  void run(const ops::Activate& call) override;
+  void run(const ops::Multiply& call) override;
+  void run(const ops::Add& call) override;
+  void run(const ops::SwiGlu& call) override;
+  void run(const ops::SwiGluBackward& call) override;
+  void run(const ops::Drop& call) override;
+  void run(const ops::Cast& call) override;
+  void run(const ops::Scale& call) override;
+  void run(const ops::Norm& call) override;
+  void run(const ops::NormBackward& call) override;
+  void run(const ops::Embedding& call) override;
+  void run(const ops::EmbeddingBackward& call) override;
+  void run(const ops::Attention& call) override;
+  void run(const ops::AttentionBackward& call) override;
+  void run(const ops::Rotary& call) override;
+  void run(const ops::CrossEntropy& call) override;
+  void run(const ops::SquaredError& call) override;
+  void run(const ops::Adam& call) override;
+  void run(const ops::Sgd& call) override;
+  void run(const ops::SumOfSquares& call) override;
+
+  std::size_t scratch(const LinearShape& shape) const override { return ops_.scratch(shape); }
+  std::size_t scratch(const ops::AttentionShape& shape) const override {
+    return ops_.scratch(shape);
+  }
+  std::size_t norm_scratch(std::int64_t rows, std::int64_t width) const override {
+    return ops_.norm_scratch(rows, width);
+  }
+  void use_scratch(const Tensor& memory) override { ops_.use_scratch(memory); }
+  std::string implementation(const LinearShape& shape, LinearPass pass) const override {
+    return ops_.implementation(shape, pass);
+  }
+  void synchronize() override { ops_.synchronize(); }
+
+ private:
+  // What a call is called, and the FLOPs of its products.
+  struct Kind {
+    std::string operation;
+    double flops = 0;
+  };
+
+  // kind() is asked only while times are written down.
+  template <class Call, class KindOf>
+  void time(const Call& call, KindOf&& kind);
+  template <class Call>
+  void time_as(const Call& call, std::string_view operation);
+
+  Ops& ops_;
+  bool writes_ = false;
+  std::map<std::string, OpTime> times_;
+};
+
+}  // namespace lockstep
