@@ -306,6 +306,8 @@ TEST_F(ConfigTest, ReadsJsonAsItReadsToml) {
     EXPECT_THAT(error_of([&] { config.read_json(text, "job.json"); }),
                 AllOf(HasSubstr("job.json is no JSON"), HasSubstr("at line 1, column ")));
   }
+  EXPECT_THAT(error_of([&] { config.read_json(R"({"test": {"workers": 1e999}})", "job.json"); }),
+              AllOf(HasSubstr("job.json has a number beyond"), HasSubstr("1e999")));
 }
 
 TEST_F(ConfigTest, KeysThatWouldShareAVariableAreRefused) {

@@ -131,6 +131,7 @@ def configs():
         '{"lr": "auto", "betas": [0.9, 0.95]}}, "fp16": {"enabled": true, "initial_scale_power": 16, '
         '"loss_scale": 0}, "zero_optimization": {"stage": 0}, "scheduler": {"type": "WarmupDecayLR"}}')
     put("config", "betas", '{"optimizer": {"params": {"betas": [0.9]}}}')
+    put("config", "overflow_json", '{"learning_rate": 1e999}')
     put("config", "argument", " train.epochs=1e9")
     put("config", "argument_alone", " =")
     put("config", "deep_json", "{\"a\":" * 500 + "1" + "}" * 500)
