@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <latch>
+#include <map>
 #include <random>
 #include <regex>
 #include <set>
@@ -340,6 +341,32 @@ TEST(Inbox, IsSettledWhenItIsClosedAndAllFarMembersHaveParted) {
                       "operation 1: broadcast of 10 f32, root 2"),
             std::string::npos)
       << said;
+}
+
+TEST(Inbox, AQuestionEndsWithTheLastAnswer) {
+  constexpr std::chrono::hours kForever(24);
+  using Answers = std::map<int, std::uint64_t>;
+  Inbox inbox;
+  inbox.members = {4, 5, 6, 7};  // this rank is one of them
+  const std::uint64_t first = inbox.ask();
+  inbox.put_answer(6, first, 9);
+  EXPECT_EQ(inbox.await_answers(std::chrono::nanoseconds(0)), (Answers{{2, 9}}));
+  const std::uint64_t second = inbox.ask();
+  inbox.put_answer(5, first, 9);
+  inbox.put_answer(5, second, 3);
+  inbox.put_answer(6, first, 9);
+  EXPECT_EQ(inbox.await_answers(std::chrono::nanoseconds(0)), (Answers{{1, 3}})) << "one is late";
+  std::thread others([&] {
+    inbox.part(7, broadcast_number(4, 0));
+    inbox.put_answer(6, second, 4);
+  });
+  EXPECT_EQ(inbox.await_answers(kForever), (Answers{{1, 3}, {2, 4}}));
+  others.join();
+  inbox.put_answer(7, second, 4);  // said before it parted
+  EXPECT_EQ(inbox.await_answers(kForever), (Answers{{1, 3}, {2, 4}, {3, 4}}));
+  inbox.ask();
+  inbox.fault.report(Error(ErrorCode::kAborted, "the disk is full"));
+  EXPECT_EQ(inbox.await_answers(kForever), Answers{});
 }
 
 TEST(Recorder, ManyThreadsRecordMessagesAtATime) {

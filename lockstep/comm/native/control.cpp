@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "lockstep/base/log.h"
 #include "lockstep/base/unix_socket.h"
@@ -16,7 +17,7 @@ enum class FrameKind : std::uint32_t {
   kPart,
   kFault,
   kStatus,
-  kBehind,
+  kAnswer,
   kSignal,
   kMemory
 };
@@ -31,11 +32,11 @@ struct ControlPlane::Frame {
   FrameKind kind = FrameKind::kGoodbye;
   ErrorCode code = ErrorCode::kAborted;
   std::uint64_t tag = 0;
-  std::uint64_t serial = 0;
+  std::uint64_t serial = 0;  // of memory, or of the question that a status asks
   std::uint64_t bytes = 0;
   std::int32_t rank_count = 0;
   std::array<std::int32_t, 33> ranks{};
-  Fingerprint operation;  // of a status, or the last before a parting
+  Fingerprint operation;  // of a status, or the last before a parting; its number alone answers
   std::array<char, 816> text{};
 };
 
@@ -92,6 +93,7 @@ void ControlPlane::send_status(std::uint64_t tag, int to, const Status& status) 
   Frame frame;
   frame.kind = FrameKind::kStatus;
   frame.tag = tag;
+  frame.serial = status.question;
   frame.operation = status.operation;
   put_ranks(frame, status.awaited);
   send(to, frame);
@@ -216,7 +218,7 @@ bool ControlPlane::receive(int from) {
 void ControlPlane::handle(int from, const Frame& frame, UniqueFd fd) {
   std::unique_lock lock(mutex_);
   const auto found = inboxes_.find(frame.tag);
-  bool behind = false;
+  std::optional<Frame> answer;
   switch (frame.kind) {
     case FrameKind::kGoodbye:
       left_.insert(from);
@@ -239,13 +241,18 @@ void ControlPlane::handle(int from, const Frame& frame, UniqueFd fd) {
     }
     case FrameKind::kStatus:
       if (found != inboxes_.end()) {
-        const Status status{frame.operation, take_ranks(frame)};
-        behind = found->second->is_behind(status);
-        found->second->put_status(from, status);
+        found->second->put_status(from, {frame.operation, take_ranks(frame), frame.serial});
+        if (frame.serial == 0) break;
+        answer.emplace();
+        answer->kind = FrameKind::kAnswer;
+        answer->tag = frame.tag;
+        answer->serial = frame.serial;
+        answer->operation.sequence = found->second->started;
       }
       break;
-    case FrameKind::kBehind:
-      if (found != inboxes_.end()) found->second->put_behind(from);
+    case FrameKind::kAnswer:
+      if (found == inboxes_.end()) break;
+      found->second->put_answer(from, frame.serial, frame.operation.sequence);
       break;
     case FrameKind::kSignal:
       if (found != inboxes_.end()) {
@@ -260,11 +267,7 @@ void ControlPlane::handle(int from, const Frame& frame, UniqueFd fd) {
   }
   changed_.notify_all();
   lock.unlock();
-  if (!behind) return;
-  Frame answer;
-  answer.kind = FrameKind::kBehind;
-  answer.tag = frame.tag;
-  send(from, answer);
+  if (answer) send(from, *answer);
 }
 
 Error ControlPlane::death_of(int rank, const std::vector<int>& members) const {

@@ -27,7 +27,8 @@ namespace lockstep {
 // What a rank that has waited for a while tells the others.
 struct Status {
   Fingerprint operation;
-  std::vector<int> awaited;  // members
+  std::vector<int> awaited;    // members
+  std::uint64_t question = 0;  // of Inbox::ask(): who gets it answers
 };
 
 // Where news for one communicator arrives.
@@ -44,12 +45,14 @@ struct Inbox {
   void put_status(int world_rank, Status status);
   std::map<int, Status> statuses() const;
 
-  // This rank's last operation, for those who ask: a status of a later one is answered by `behind`.
+  // The number of this rank's last operation: what it answers to those who ask.
   std::atomic<std::uint64_t> started{0};
-  bool is_behind(const Status& status) const { return status.operation.sequence > started; }
-  // Members that have answered so since the last call.
-  void put_behind(int world_rank);
-  std::vector<int> take_behind();
+  // A new question to the others, for a status; answers to those before it no longer count.
+  std::uint64_t ask();
+  void put_answer(int world_rank, std::uint64_t question, std::uint64_t operation);
+  // The answers by member. Ends as soon as all others have answered or parted, or there is a fault;
+  // who is stopped never answers, so it takes at most `patience`.
+  std::map<int, std::uint64_t> await_answers(std::chrono::nanoseconds patience);
 
   // A member has closed the communicator; its last operation counts as a status.
   void part(int world_rank, const Fingerprint& last);
@@ -68,7 +71,8 @@ struct Inbox {
   std::condition_variable changed_;
   std::map<int, std::uint64_t> signals_;
   std::map<int, Status> statuses_;
-  std::vector<int> behind_;
+  std::uint64_t question_ = 0;
+  std::map<int, std::uint64_t> answers_;
   std::set<int> parted_;
   struct Closed {
     int rank;

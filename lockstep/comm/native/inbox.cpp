@@ -2,10 +2,14 @@
 #include <utility>
 
 #include "lockstep/base/clock.h"
+#include "lockstep/base/deadline.h"
 #include "lockstep/base/log.h"
 #include "lockstep/comm/native/fabric.h"
 
 namespace lockstep {
+namespace {
+constexpr auto kFaultLook = std::chrono::milliseconds(20);  // between two looks at the fault
+}  // namespace
 
 int Inbox::member_of(int world_rank) const {
   const auto found = std::find(members.begin(), members.end(), world_rank);
@@ -25,14 +29,32 @@ void Inbox::put_status(int world_rank, Status status) {
   statuses_[member_of(world_rank)] = std::move(status);
 }
 
-void Inbox::put_behind(int world_rank) {
+std::uint64_t Inbox::ask() {
   const std::lock_guard lock(mutex_);
-  behind_.push_back(member_of(world_rank));
+  answers_.clear();
+  return ++question_;
 }
 
-std::vector<int> Inbox::take_behind() {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(behind_, {});
+void Inbox::put_answer(int world_rank, std::uint64_t question, std::uint64_t operation) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (question == question_) answers_[member_of(world_rank)] = operation;
+  }
+  changed_.notify_all();
+}
+
+std::map<int, std::uint64_t> Inbox::await_answers(std::chrono::nanoseconds patience) {
+  const Deadline deadline = deadline_in(patience);
+  std::unique_lock lock(mutex_);
+  const auto complete = [&] {
+    const auto parted = std::count_if(parted_.begin(), parted_.end(),
+                                      [&](int member) { return !answers_.contains(member); });
+    return answers_.size() + static_cast<std::size_t>(parted) + 1 >= members.size();
+  };
+  while (!complete() && !fault.present() && !has_passed(deadline)) {
+    changed_.wait_until(lock, std::min(deadline, deadline_in(kFaultLook)));
+  }
+  return answers_;
 }
 
 std::map<int, Status> Inbox::statuses() const {
@@ -42,10 +64,13 @@ std::map<int, Status> Inbox::statuses() const {
 
 void Inbox::part(int world_rank, const Fingerprint& last) {
   const int member = member_of(world_rank);
-  const std::lock_guard lock(mutex_);
-  parted_.insert(member);
-  statuses_[member] = {last, {}};
-  if (closed_) compare_last(member, last);
+  {
+    const std::lock_guard lock(mutex_);
+    parted_.insert(member);
+    statuses_[member] = {last, {}};
+    if (closed_) compare_last(member, last);
+  }
+  changed_.notify_all();
 }
 
 void Inbox::close(int rank, std::span<const int> far, const History& operations) {
@@ -73,7 +98,6 @@ void Inbox::compare_last(int member, const Fingerprint& last) {
 }
 
 void Inbox::wait_signal(int member, std::uint64_t count, std::chrono::nanoseconds timeout) {
-  constexpr auto kLook = std::chrono::milliseconds(20);  // between two looks at the fault
   const auto start = SteadyClock::now();
   std::unique_lock lock(mutex_);
   while (signals_[member] < count) {
@@ -82,7 +106,7 @@ void Inbox::wait_signal(int member, std::uint64_t count, std::chrono::nanosecond
     if (waited >= timeout) {
       throw overdue("wait_signal", waited, {member});
     }
-    changed_.wait_for(lock, kLook);
+    changed_.wait_for(lock, kFaultLook);
   }
 }
 

@@ -1,7 +1,6 @@
 #include "lockstep/comm/native/lookout.h"
 
 #include <set>
-#include <thread>
 
 namespace lockstep {
 
@@ -19,13 +18,16 @@ void Lookout::look(std::chrono::nanoseconds waited, const std::vector<int>& awai
   }
 }
 
-// Those who have not come to this operation; who is stopped or dead does not answer.
+// Those who say that they have not come to this operation.
 std::vector<int> Lookout::behind(const std::vector<int>& awaited) {
-  constexpr auto kAnswer = std::chrono::milliseconds(200);
-  inbox_.take_behind();
-  fabric_.spread(tag_, inbox_.members, Status{history_.last(), awaited});
-  std::this_thread::sleep_for(kAnswer);
-  return inbox_.take_behind();
+  constexpr auto kAnswer = std::chrono::milliseconds(500);
+  const Fingerprint& current = history_.last();
+  fabric_.spread(tag_, inbox_.members, Status{current, awaited, inbox_.ask()});
+  std::vector<int> members;
+  for (const auto& [member, operation] : inbox_.await_answers(kAnswer)) {
+    if (operation < current.sequence) members.push_back(member);
+  }
+  return members;
 }
 
 std::vector<int> Lookout::blame(const std::vector<int>& awaited) {

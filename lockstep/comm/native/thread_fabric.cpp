@@ -102,7 +102,8 @@ class ThreadFabric final : public Fabric {
       const auto found = hub_->inboxes.find({tag, member});
       if (member == rank_ || found == hub_->inboxes.end()) continue;
       found->second->put_status(rank_, status);
-      if (found->second->is_behind(status)) hub_->inboxes.at({tag, rank_})->put_behind(member);
+      if (status.question == 0) continue;
+      hub_->inboxes.at({tag, rank_})->put_answer(member, status.question, found->second->started);
     }
   }
   void signal(std::uint64_t, int) override {}  // every peer is local
