@@ -16,8 +16,8 @@ constexpr std::size_t kLongestPattern = 1 << 16;
 // The famous patterns take a few steps at each word, however long it is.
 constexpr std::uint32_t kMostSteps = 1'000'000;
 constexpr std::uint32_t kMostHeapKibibytes = 64 * 1024;
-constexpr std::size_t kJitStackStart = 32 * 1024;
-constexpr std::size_t kJitStackMost = 1024 * 1024;
+constexpr std::size_t kJitStackStart = std::size_t{32} * 1024;
+constexpr std::size_t kJitStackMost = std::size_t{1024} * 1024;
 
 template <auto free>
 struct Freed {

@@ -83,7 +83,7 @@ std::vector<std::string> names_of(const Checkpoint& checkpoint) {
 // The files of states that this worker looks at.
 std::vector<std::string> files_to_check(const Checkpoint& checkpoint,
                                         const CheckpointReaders& readers) {
-  const std::vector<std::string> names = names_of(checkpoint);
+  std::vector<std::string> names = names_of(checkpoint);
   if (readers.replica == nullptr || names.size() == 1) return names;
   const io::PartedSafetensors files(checkpoint.folder, names);
   std::vector<bool> wanted(names.size());

@@ -18,8 +18,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kPings = 30;
-constexpr std::size_t kFirstStream = 64 * 1024;
-constexpr std::size_t kLastStream = 8 * 1024 * 1024;
+constexpr std::size_t kFirstStream = std::size_t{64} * 1024;
+constexpr std::size_t kLastStream = std::size_t{8} * 1024 * 1024;
 constexpr double kEnough = 5e-3;  // seconds of streaming that give a steady figure
 constexpr double kSlow = 50e-3;   // a link this slow is not asked for more
 

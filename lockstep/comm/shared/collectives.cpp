@@ -440,7 +440,7 @@ bool serves(const Call& call) {
 std::size_t one_shot_limit(Collective kind, int ranks) {
   // Measured: reading everyone's slot costs more than a second synchronisation from about here on.
   const std::size_t reads = reduces(kind) ? static_cast<std::size_t>(ranks) : 2;
-  return std::min(kOneShotBytes, 32 * 1024 / reads);
+  return std::min(kOneShotBytes, std::size_t{32} * 1024 / reads);
 }
 
 void run(Group& group, const Call& call, const Fingerprint& fingerprint) {

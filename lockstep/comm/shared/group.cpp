@@ -110,7 +110,7 @@ std::vector<int> Group::laggards() const {
     return ranks;
   };
   // Who has posted may itself wait for those who have not.
-  const std::vector<int> absent = those([&](int j) { return !posted(j, sequence_); });
+  std::vector<int> absent = those([&](int j) { return !posted(j, sequence_); });
   if (!absent.empty()) return absent;
   return those(
       [&](int j) { return segment_.area(j).phase.load(std::memory_order_acquire) < awaited_; });

@@ -26,11 +26,11 @@ namespace lockstep::shared {
 
 inline constexpr std::size_t kLine = 128;  // two lines: prefetchers fetch them in pairs
 inline constexpr int kMaxLocalRanks = 256;
-inline constexpr std::size_t kInlineBytes = 1024;        // payload that travels in a post
-inline constexpr std::size_t kOneShotBytes = 64 * 1024;  // payload of a one-shot slot
+inline constexpr std::size_t kInlineBytes = 1024;  // payload that travels in a post
+inline constexpr std::size_t kOneShotBytes = std::size_t{64} * 1024;  // payload of a one-shot slot
 inline constexpr int kOneShotSlots = 2;
 inline constexpr int kWindows = 3;
-inline constexpr std::size_t kRingBytes = 256 * 1024;
+inline constexpr std::size_t kRingBytes = std::size_t{256} * 1024;
 inline constexpr int kRecords = 64;
 inline constexpr int kMessageRecords = 64;
 

@@ -21,7 +21,7 @@ static_assert(sizeof(PieceHeader) == kPacedUnit);
 // A piece wakes its receiver, and is seen as a whole: a compromise of CPU and smoothness.
 constexpr double kPieceSeconds = 0.5e-3;
 constexpr std::size_t kSmallestPiece = 1024;
-constexpr std::size_t kLargestPiece = 64 * 1024;
+constexpr std::size_t kLargestPiece = std::size_t{64} * 1024;
 static_assert(2 * (kLargestPiece + kPacedUnit) <= shared::kRingBytes);
 
 // How far a sender may be ahead of its card, and when it goes on: a line that is never idle while
@@ -47,7 +47,7 @@ std::size_t most_held(const LinkEmulation& link) {
 
 }  // namespace
 
-PacedChannel::PacedChannel(RingChannel ring, std::shared_ptr<NetworkCard> card)
+PacedChannel::PacedChannel(const RingChannel& ring, std::shared_ptr<NetworkCard> card)
     : ring_(ring),
       card_(std::move(card)),
       piece_bytes_(longest_piece(card_->link)),

@@ -49,7 +49,7 @@ struct NetworkCard {
 
 class PacedChannel : public Channel {
  public:
-  PacedChannel(RingChannel ring, std::shared_ptr<NetworkCard> card);
+  PacedChannel(const RingChannel& ring, std::shared_ptr<NetworkCard> card);
 
   std::size_t write(std::span<const std::span<const std::byte>> parts) override;
   std::span<const std::byte> peek() override;

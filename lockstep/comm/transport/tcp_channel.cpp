@@ -17,7 +17,7 @@ namespace {
 
 // Large enough that a system call is nothing against it, small enough to stay in the L2 cache
 // between arriving and being reduced.
-constexpr std::size_t kBlock = 256 * 1024;
+constexpr std::size_t kBlock = std::size_t{256} * 1024;
 
 }  // namespace
 

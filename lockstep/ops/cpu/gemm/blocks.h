@@ -29,12 +29,12 @@ struct Blocks {
   static constexpr std::size_t kMostStage = 8;
   // Floats that are packed: of a thread's own lines, of a group, of a panel. 768 KiB, 192 KiB (of
   // one block of depth) and 16 MiB.
-  static constexpr std::size_t kMostOwn = 192 * 1024;
-  static constexpr std::size_t kMostGroup = 48 * 1024;
-  static constexpr std::size_t kMostPanel = 4 * 1024 * 1024;
+  static constexpr std::size_t kMostOwn = std::size_t{192} * 1024;
+  static constexpr std::size_t kMostGroup = std::size_t{48} * 1024;
+  static constexpr std::size_t kMostPanel = std::size_t{4} * 1024 * 1024;
   static constexpr std::size_t kMostLines = 384;
   // Sums that wait: 8 MiB.
-  static constexpr std::size_t kMostWaiting = 2 * 1024 * 1024;
+  static constexpr std::size_t kMostWaiting = std::size_t{2} * 1024 * 1024;
 
   bool rows_are_shared = false;  // rows of a, otherwise columns of b
   std::size_t own_lines = 0;     // that a thread takes at a time, at most

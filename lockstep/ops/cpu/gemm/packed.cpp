@@ -237,9 +237,10 @@ class PackedProduct {
   }
 
   static constexpr std::size_t kFewestLines = 48;
-  static constexpr std::size_t kStayNear = 128 * 1024;  // floats: half of a second cache of 1 MiB
+  static constexpr std::size_t kStayNear =
+      std::size_t{128} * 1024;  // floats: half of a second cache of 1 MiB
   // Fewer floats are packed sooner than other threads have begun.
-  static constexpr std::size_t kWorthSharing = 8 * 1024;
+  static constexpr std::size_t kWorthSharing = std::size_t{8} * 1024;
 
   const Kernels& kernels_;
   const TypeKernels& inputs_;

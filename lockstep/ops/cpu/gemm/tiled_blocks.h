@@ -14,11 +14,11 @@ struct TiledBlocks {
   // Elements that are packed: of a thread's own lines, of a group, of a panel. 1.1 MiB, 256 KiB and
   // 8 MiB.
   static constexpr std::size_t kMostOwn = 768 * 768;
-  static constexpr std::size_t kMostGroup = 128 * 1024;
-  static constexpr std::size_t kMostPanel = 4 * 1024 * 1024;
+  static constexpr std::size_t kMostGroup = std::size_t{128} * 1024;
+  static constexpr std::size_t kMostPanel = std::size_t{4} * 1024 * 1024;
   static constexpr std::size_t kMostLines = 512;
   // Sums that wait: 8 MiB.
-  static constexpr std::size_t kMostWaiting = 2 * 1024 * 1024;
+  static constexpr std::size_t kMostWaiting = std::size_t{2} * 1024 * 1024;
 
   bool rows_are_shared = false;  // rows of a, otherwise columns of b
   std::size_t own_lines = 0;     // that a thread takes at a time, at most
