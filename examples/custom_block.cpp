@@ -89,6 +89,8 @@ class GatedMixer : public nn::Block {
     const Tensor& dproduct = pass.tensors[kRoom];
     weight_gradient(pass, pass.dout.x, pass.tensors[kProduct], kOutWeight);
     input_gradient(pass, pass.dout.x, kOutWeight, dproduct, false);
+    // Optional: what is not touched any more can be exchanged with other workers from now on.
+    pass.finished(kOutWeight);
     // The gradients of gate and value take the places of value and gate.
     const Tensor& dgate = pass.tensors[kValue];
     const Tensor& dvalue = pass.tensors[kGate];

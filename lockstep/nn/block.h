@@ -111,6 +111,15 @@ struct Flow {
   Tensor memory;
 };
 
+// Hears from a block in backward what it has finished with (Pass::finished).
+class FinishedListener {
+ public:
+  virtual void finished(std::size_t parameter) = 0;
+
+ protected:
+  ~FinishedListener() = default;
+};
+
 // All that a block works with in one forward or backward. The spans follow the order of its spec.
 struct Pass {
   Ops& ops;
@@ -131,6 +140,15 @@ struct Pass {
   Flow din;       // in backward
   Tensor losses;  // f32 [rows]: written by the last block
   Tensor logits;  // optional: the last block writes them too, [rows, classes] of the compute type
+  FinishedListener* listener = nullptr;  // in backward
+
+  // Backward has finished with a parameter, by its index in the spec: what it will still queue
+  // neither adds to its gradient nor reads its value. So that can be exchanged and updated while
+  // backward goes on with the others. At most once for each; what nothing was said of is finished
+  // when backward returns.
+  void finished(std::size_t parameter) const {
+    if (listener != nullptr) listener->finished(parameter);
+  }
 };
 
 class Decoding;

@@ -14,7 +14,12 @@ class BlockListener {
   virtual void after_forward(std::size_t /*block*/) {}
   // Around recomputation and backward together.
   virtual void before_backward(std::size_t /*block*/) {}
-  // The gradients of this block's range are complete, as far as this micro-batch goes.
+  // Between these two, as backward goes: it has finished with the parameters of this block's range
+  // (nn/flat_parameters.h) up to element `end` of the row. Their gradients are complete, as far as
+  // this micro-batch goes, and their values are not read any more. `end` grows from call to call. A
+  // block that does not say what it has finished with (Pass::finished) is not told of here.
+  virtual void finished_up_to(std::size_t /*block*/, std::size_t /*end*/) {}
+  // The same holds for all of this block's range.
   virtual void after_backward(std::size_t /*block*/) {}
 };
 

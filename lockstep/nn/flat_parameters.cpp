@@ -1,5 +1,7 @@
 #include "lockstep/nn/flat_parameters.h"
 
+#include <algorithm>
+
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 
@@ -65,13 +67,19 @@ FlatParameters::FlatParameters(const Model& model, std::span<const BlockSpec> sp
   }
 }
 
+std::span<const FlatParameter> FlatParameters::of(std::size_t block) const {
+  const FlatRange whole = range(block);
+  const auto at = [&](std::size_t offset) {
+    return std::ranges::lower_bound(parameters_, offset, {}, &FlatParameter::offset);
+  };
+  return {at(whole.first), at(whole.end())};
+}
+
 std::vector<FlatRun> FlatParameters::runs(std::size_t block) const {
   const FlatRange whole = range(block);
   std::size_t decaying_end = whole.first;
-  for (const FlatParameter& parameter : parameters_) {
-    if (parameter.block == block && parameter.decays) {
-      decaying_end = parameter.offset + aligned(parameter.shape.elements());
-    }
+  for (const FlatParameter& parameter : of(block)) {
+    if (parameter.decays) decaying_end = parameter.offset + aligned(parameter.shape.elements());
   }
   std::vector<FlatRun> runs = {{{whole.first, decaying_end - whole.first}, true},
                                {{decaying_end, whole.end() - decaying_end}, false}};

@@ -10,7 +10,8 @@
 //                    | decays | not |      two runs in each range
 //
 // In a range the parameters that weight decay pulls come first, then the others, so that an
-// optimizer passes over a block in two calls; within either run the last declared is first. Every
+// optimizer passes over a block in two calls; within either run the last declared is first, which
+// backward usually finishes with first. Every
 // parameter begins at a multiple of 32 elements, which is 64 bytes or more in every type. What lies
 // between them is zero and stays it: its gradients are zero. So is what fills a block's range up to
 // a multiple of more elements, where workers share it out.
@@ -71,6 +72,8 @@ class FlatParameters {
 
   std::size_t blocks() const { return ranges_.size(); }
   FlatRange range(std::size_t block) const { return ranges_.at(block); }
+  // Those of a block with a place, in the order of their offsets.
+  std::span<const FlatParameter> of(std::size_t block) const;
   // The two runs of a block, without empty ones.
   std::vector<FlatRun> runs(std::size_t block) const;
 

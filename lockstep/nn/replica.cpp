@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/nn/backward_progress.h"
 #include "lockstep/nn/initial_values.h"
 #include "lockstep/nn/seed.h"
 #include "lockstep/nn/state_stream.h"
@@ -326,7 +327,8 @@ Pass Replica::pass(std::size_t block, const Batch& batch, const MicroBatch& micr
           .dout = {},
           .din = {},
           .losses = block + 1 == model_.size() ? losses_ : Tensor(),
-          .logits = {}};
+          .logits = {},
+          .listener = nullptr};
 }
 
 void Replica::forward(std::size_t block, const Batch& batch, const MicroBatch& micro_batch,
@@ -355,6 +357,8 @@ void Replica::backward(std::size_t block, const Batch& batch, const MicroBatch& 
   pass.dout = views.dout;
   pass.din = views.din;
   pass.rows_apart = rows_apart_ && block == 0;
+  std::optional<BackwardProgress> progress;
+  if (listener_ != nullptr) pass.listener = &progress.emplace(plan_.flat, block, *listener_);
   model_.block(block).backward(pass);
   if (pass.rows_apart) row_gradient_ = model_.block(block).row_gradient(pass);
   if (listener_ != nullptr) listener_->after_backward(block);

@@ -72,8 +72,7 @@ void BertLayer::backward(const Pass& pass) {
                          .dropout = mlp_dropout,
                          .dbranch = dropped});
   const Tensor dz = mlp_.backward_down(pass, dbranch);
-  mlp_.up().backward_weight(pass, dz, middle);
-  mlp_.up().backward_input_added(pass, dz, dx);
+  mlp_.up().backward(pass, {.dy = dz, .x = middle, .dx = dx, .accumulate = true});
   norm1_.backward(pass, {.dy = dx,
                          .sum = pass.tensors[kSum1],
                          .dresidual = {},
@@ -82,8 +81,8 @@ void BertLayer::backward(const Pass& pass) {
                          .dbranch = dropped});
 
   const Tensor dpacked = attention_.backward(pass, dbranch, middle, mlp_.spent(pass));
-  attention_.packing().backward_weight(pass, dpacked, pass.in.x);
-  attention_.packing().backward_input_added(pass, dpacked, dx);
+  attention_.packing().backward(pass,
+                                {.dy = dpacked, .x = pass.in.x, .dx = dx, .accumulate = true});
 }
 
 }  // namespace lockstep::nn

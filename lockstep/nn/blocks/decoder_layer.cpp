@@ -77,8 +77,7 @@ void DecoderLayer::backward(const Pass& pass) {
 
   const Tensor dz =
       mlp_.backward_down(pass, dropped_gradient(pass, mlp_dropout, pass.dout.x, dropped));
-  mlp_.up().backward_weight(pass, dz, normed3);
-  mlp_.up().backward_input(pass, dz, dx);
+  mlp_.up().backward(pass, {.dy = dz, .x = normed3, .dx = dx});
   norm3_.backward(pass, {.dy = dx,
                          .sum = pass.tensors[kSum2],
                          .dresidual = pass.dout.x,
@@ -95,8 +94,7 @@ void DecoderLayer::backward(const Pass& pass) {
                          .dbranch = dropped});
 
   const Tensor dpacked = attention_.backward(pass, dbranch, normed2, mlp_.spent(pass));
-  attention_.packing().backward_weight(pass, dpacked, normed1);
-  attention_.packing().backward_input(pass, dpacked, normed2);
+  attention_.packing().backward(pass, {.dy = dpacked, .x = normed1, .dx = normed2});
   norm1_.backward(pass, {.dy = normed2, .sum = pass.in.x, .dresidual = dx, .dsum = dx});
 }
 

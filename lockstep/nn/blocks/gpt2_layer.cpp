@@ -64,8 +64,7 @@ void Gpt2Layer::backward(const Pass& pass) {
 
   const Tensor dmlp = dropped_gradient(pass, dropout(pass, "mlp"), pass.dout.x, dropped);
   const Tensor dz = mlp_.backward_down(pass, dmlp);
-  mlp_.up().backward_weight(pass, dz, normed2);
-  mlp_.up().backward_input(pass, dz, dx);
+  mlp_.up().backward(pass, {.dy = dz, .x = normed2, .dx = dx});
   const ops::Dropout attention_dropout = dropout(pass, "attention");
   const bool drops = attention_dropout.probability > 0;
   norm2_.backward(pass, {.dy = dx,
@@ -76,8 +75,7 @@ void Gpt2Layer::backward(const Pass& pass) {
                          .dbranch = drops ? dropped : Tensor()});
 
   const Tensor dpacked = attention_.backward(pass, drops ? dropped : dx, normed2, mlp_.spent(pass));
-  attention_.packing().backward_weight(pass, dpacked, normed1);
-  attention_.packing().backward_input(pass, dpacked, normed2);
+  attention_.packing().backward(pass, {.dy = dpacked, .x = normed1, .dx = normed2});
   norm1_.backward(pass, {.dy = normed2, .sum = pass.in.x, .dresidual = dx, .dsum = dx});
 }
 

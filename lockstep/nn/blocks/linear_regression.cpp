@@ -68,7 +68,7 @@ void LinearRegression::backward(const Pass& pass) {
                                  .losses = pass.losses,
                                  .dx = predicted,
                                  .factor = pass.loss_factor});
-  linear_.backward_weight(pass, predicted, inputs(pass));
+  linear_.backward(pass, {.dy = predicted, .x = inputs(pass), .dx = {}});
 }
 
 }  // namespace lockstep::nn

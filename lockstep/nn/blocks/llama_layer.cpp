@@ -53,14 +53,12 @@ void LlamaLayer::backward(const Pass& pass) {
   const Tensor& normed2 = pass.tensors[kNormed2];
 
   const Tensor dgate_up = mlp_.backward_down(pass, pass.dout.x);
-  mlp_.gate_up().backward_weight(pass, dgate_up, normed2);
-  mlp_.gate_up().backward_input(pass, dgate_up, dx);
+  mlp_.gate_up().backward(pass, {.dy = dgate_up, .x = normed2, .dx = dx});
   norm2_.backward(pass,
                   {.dy = dx, .sum = pass.tensors[kSum], .dresidual = pass.dout.x, .dsum = dx});
 
   const Tensor dpacked = attention_.backward(pass, dx, normed2, mlp_.spent(pass));
-  attention_.packing().backward_weight(pass, dpacked, normed1);
-  attention_.packing().backward_input(pass, dpacked, normed2);
+  attention_.packing().backward(pass, {.dy = dpacked, .x = normed1, .dx = normed2});
   norm1_.backward(pass, {.dy = normed2, .sum = pass.in.x, .dresidual = dx, .dsum = dx});
 }
 

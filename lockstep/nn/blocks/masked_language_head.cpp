@@ -47,8 +47,7 @@ void MaskedLanguageHead::backward(const Pass& pass) {
   norm_.backward(pass, {.dy = normed, .sum = pass.tensors[kActive], .dsum = normed});
   const Tensor& dz = normed;
   pass.ops.run(ops::Multiply{.a = normed, .b = pass.tensors[kDerivative], .y = dz});
-  dense_.backward_weight(pass, dz, pass.in.x);
-  dense_.backward_input(pass, dz, pass.din.x);
+  dense_.backward(pass, {.dy = dz, .x = pass.in.x, .dx = pass.din.x});
 }
 
 }  // namespace lockstep::nn

@@ -88,6 +88,8 @@ void ClassifierPart::backward(const Pass& pass, const Tensor& targets, const Ten
     pass.ops.run(ops::LinearBackwardInput{
         .dy = logits, .weight = parameter(pass, kWeight), .factor = {}, .dx = rows_of_x});
   }
+  finished(pass, kWeight);
+  finished(pass, kBias);
 }
 
 }  // namespace lockstep::nn

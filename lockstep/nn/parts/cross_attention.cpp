@@ -78,8 +78,7 @@ void CrossAttentionPart::backward(const Pass& pass, const Tensor& dy, const Tens
   const Tensor& keys_values = tensor(pass, kKeysValues);
   const Tensor& dqueries = tensor(pass, kDQueries);
   const Tensor& dkeys_values = tensor(pass, kDKeysValues);
-  projection_.backward_weight(pass, dy, tensor(pass, kAttended));
-  projection_.backward_input(pass, dy, room);
+  projection_.backward(pass, {.dy = dy, .x = tensor(pass, kAttended), .dx = room});
   pass.ops.run(ops::AttentionBackward{.shape = shape(pass.setup),
                                       .scale = attention_scale(options_.head_size()),
                                       .q = {tensor(pass, kQueries), 0},
@@ -93,10 +92,9 @@ void CrossAttentionPart::backward(const Pass& pass, const Tensor& dy, const Tens
                                       .dq = {dqueries, 0},
                                       .dk = {dkeys_values, 0},
                                       .dv = {dkeys_values, options_.hidden}});
-  key_value_.backward_weight(pass, dkeys_values, pass.in.memory);
-  key_value_.backward_input_added(pass, dkeys_values, pass.din.memory);
-  query_.backward_weight(pass, dqueries, x);
-  query_.backward_input(pass, dqueries, dx);
+  key_value_.backward(
+      pass, {.dy = dkeys_values, .x = pass.in.memory, .dx = pass.din.memory, .accumulate = true});
+  query_.backward(pass, {.dy = dqueries, .x = x, .dx = dx});
 }
 
 }  // namespace lockstep::nn

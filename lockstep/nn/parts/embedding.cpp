@@ -75,16 +75,16 @@ void EmbeddingPart::decode(const DecodePass& at, const Tensor& y) const {
 }
 
 void EmbeddingPart::backward(const Pass& pass, const Tensor& dy) const {
+  const bool apart = pass.rows_apart && options_.tied_to.empty();
   pass.ops.run(ops::EmbeddingBackward{.tokens = tokens(pass),
                                       .types = types(pass),
                                       .sequence = sequence_of(pass.setup.shape, options_.side),
                                       .dy = dy,
                                       .dropout = dropout(pass),
-                                      .dtokens_table = pass.rows_apart && options_.tied_to.empty()
-                                                           ? Tensor()
-                                                           : gradient(pass, kTokens),
+                                      .dtokens_table = apart ? Tensor() : gradient(pass, kTokens),
                                       .dpositions_table = gradient(pass, kPositions),
                                       .dtypes_table = gradient(pass, kTypes)});
+  for (const std::size_t table : {kTokens, kPositions, kTypes}) finished(pass, table);
 }
 
 std::optional<RowGradient> EmbeddingPart::row_gradient(const Pass& pass, const Tensor& dy) const {

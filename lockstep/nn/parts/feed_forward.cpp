@@ -53,8 +53,7 @@ void FeedForwardPart::restore(const Pass& pass) const {
 
 Tensor FeedForwardPart::backward_down(const Pass& pass, const Tensor& dy) const {
   const Tensor& active = tensor(pass, keeps_z(pass) ? kZ : kActive);
-  down_.backward_weight(pass, dy, active);
-  down_.backward_input_times(pass, dy, tensor(pass, kDerivative), active);
+  down_.backward(pass, {.dy = dy, .x = active, .dx = active, .factor = tensor(pass, kDerivative)});
   return active;
 }
 

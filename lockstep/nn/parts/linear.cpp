@@ -39,24 +39,20 @@ void LinearPart::forward(const Pass& pass, const Tensor& x, ops::Activation acti
                                      .z = z});
 }
 
-void LinearPart::backward_weight(const Pass& pass, const Tensor& dy, const Tensor& x) const {
-  pass.ops.run(ops::LinearBackwardWeight{
-      .dy = dy, .x = x, .dweight = gradient(pass, kWeight), .dbias = gradient(pass, kBias)});
-}
-
-void LinearPart::backward_input(const Pass& pass, const Tensor& dy, const Tensor& dx) const {
-  backward_input_times(pass, dy, {}, dx);
-}
-
-void LinearPart::backward_input_times(const Pass& pass, const Tensor& dy, const Tensor& factor,
-                                      const Tensor& dx) const {
-  pass.ops.run(ops::LinearBackwardInput{
-      .dy = dy, .weight = parameter(pass, kWeight), .factor = factor, .dx = dx});
-}
-
-void LinearPart::backward_input_added(const Pass& pass, const Tensor& dy, const Tensor& dx) const {
-  pass.ops.run(ops::LinearBackwardInput{
-      .dy = dy, .weight = parameter(pass, kWeight), .factor = {}, .dx = dx, .accumulate = true});
+void LinearPart::backward(const Pass& pass, const Backward& arguments) const {
+  pass.ops.run(ops::LinearBackwardWeight{.dy = arguments.dy,
+                                         .x = arguments.x,
+                                         .dweight = gradient(pass, kWeight),
+                                         .dbias = gradient(pass, kBias)});
+  if (ops::is_given(arguments.dx)) {
+    pass.ops.run(ops::LinearBackwardInput{.dy = arguments.dy,
+                                          .weight = parameter(pass, kWeight),
+                                          .factor = arguments.factor,
+                                          .dx = arguments.dx,
+                                          .accumulate = arguments.accumulate});
+  }
+  finished(pass, kWeight);
+  finished(pass, kBias);
 }
 
 }  // namespace lockstep::nn

@@ -31,12 +31,17 @@ class LinearPart : public Part {
   void forward_some(const Pass& pass, const Tensor& x, std::int64_t first, const Tensor& y) const;
   void forward(const Pass& pass, const Tensor& x, ops::Activation activation, const Tensor& y,
                const Tensor& derivative, const Tensor& z = {}) const;
-  // Adds to the gradients of weight and bias; x may be overwritten afterwards.
-  void backward_weight(const Pass& pass, const Tensor& dy, const Tensor& x) const;
-  void backward_input(const Pass& pass, const Tensor& dy, const Tensor& dx) const;
-  void backward_input_times(const Pass& pass, const Tensor& dy, const Tensor& factor,
-                            const Tensor& dx) const;
-  void backward_input_added(const Pass& pass, const Tensor& dy, const Tensor& dx) const;
+
+  struct Backward {
+    Tensor dy;
+    Tensor x;
+    Tensor dx;                // may be x; absent where nobody asks for it
+    Tensor factor = {};       // optional: dx is multiplied by it
+    bool accumulate = false;  // adds to dx
+  };
+  // Adds to the gradients of weight and bias, and makes dx. Once in a block's backward, which has
+  // finished with them then.
+  void backward(const Pass& pass, const Backward& arguments) const;
 
  private:
   // The order of the spec.

@@ -53,6 +53,8 @@ void NormPart::backward(const Pass& pass, const Backward& arguments) const {
                                  .dbranch = arguments.dbranch,
                                  .dgain = gradient(pass, kGain),
                                  .dbias = gradient(pass, kBias)});
+  finished(pass, kGain);
+  finished(pass, kBias);
 }
 
 }  // namespace lockstep::nn

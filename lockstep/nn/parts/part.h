@@ -43,6 +43,10 @@ class Part {
   const Tensor& gradient(const Pass& pass, std::size_t index) const {
     return pass.gradients[place_.parameter + index];
   }
+  // This part's backward has finished with its parameter.
+  void finished(const Pass& pass, std::size_t index) const {
+    pass.finished(place_.parameter + index);
+  }
   const Tensor& tensor(const Pass& pass, std::size_t index) const {
     return pass.tensors[place_.tensor + index];
   }

@@ -147,8 +147,7 @@ Tensor SelfAttentionPart::backward(const Pass& pass, const Tensor& dy, const Ten
   const Tensor& packed = tensor(pass, kPacked);
   const Tensor& own = tensor(pass, kDPacked);
   const Tensor dpacked = ops::is_given(own) ? own : reused(spent, packed.shape());
-  projection_.backward_weight(pass, dy, tensor(pass, kAttended));
-  projection_.backward_input(pass, dy, room);
+  projection_.backward(pass, {.dy = dy, .x = tensor(pass, kAttended), .dx = room});
   pass.ops.run(ops::AttentionBackward{.shape = shape(pass.setup),
                                       .scale = attention_scale(options_.head_size()),
                                       .q = queries(packed),

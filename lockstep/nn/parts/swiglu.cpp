@@ -39,8 +39,7 @@ void SwiGluPart::restore(const Pass& pass) const {
 Tensor SwiGluPart::backward_down(const Pass& pass, const Tensor& dy) const {
   const Tensor& gate_up = tensor(pass, kGateUp);
   const Tensor& active = tensor(pass, kActive);
-  down_.backward_weight(pass, dy, active);
-  down_.backward_input(pass, dy, active);
+  down_.backward(pass, {.dy = dy, .x = active, .dx = active});
   pass.ops.run(ops::SwiGluBackward{.gate_up = gate_up, .dy = active, .dgate_up = gate_up});
   return gate_up;
 }

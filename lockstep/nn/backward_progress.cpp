@@ -1,0 +1,29 @@
+#include "lockstep/nn/backward_progress.h"
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::nn {
+
+BackwardProgress::BackwardProgress(const FlatParameters& flat, std::size_t block,
+                                   BlockListener& listener)
+    : flat_(flat), block_(block), listener_(listener), finished_(flat.of(block).size()) {}
+
+void BackwardProgress::finished(std::size_t parameter) {
+  const FlatParameter* place = flat_.place(block_, parameter);
+  if (place == nullptr || place->block != block_) return;
+  const std::span<const FlatParameter> own = flat_.of(block_);
+  const auto index = static_cast<std::size_t>(place - own.data());
+  if (finished_[index]) {
+    fail(ErrorCode::kInvalidArgument,
+         "a block's backward says twice that it has finished with '{}'; it may add to a gradient "
+         "and read a parameter until it says so, and says so once",
+         place->name);
+  }
+  finished_[index] = true;
+  if (index != next_) return;
+  while (next_ < own.size() && finished_[next_]) ++next_;
+  listener_.finished_up_to(block_,
+                           next_ < own.size() ? own[next_].offset : flat_.range(block_).end());
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,227 @@
+// What blocks say of the parameters that backward has finished with.
+#include "lockstep/nn/backward_progress.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "lockstep/base/error.h"
+#include "tests/nn/quiet_blocks.h"
+#include "tests/nn/tiny_models.h"
+
+namespace lockstep::nn {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr Recompute kModes[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
+
+// An exchange that takes what it is told of at once: a copy of the gradients, and the parameters
+// away. So a gradient that is added to afterwards differs from its copy, and what is computed with
+// a parameter afterwards is no number.
+class GreedyExchange : public BlockListener {
+ public:
+  explicit GreedyExchange(Replica& replica) : replica_(replica) {}
+
+  void before_backward(std::size_t block) override {
+    block_ = block;
+    taken_ = replica_.flat().range(block).first;
+    calls_ = 0;
+  }
+  void finished_up_to(std::size_t block, std::size_t end) override {
+    EXPECT_EQ(block, block_);
+    EXPECT_GT(end, taken_) << "nothing new in " << replica_.model().block(block).name();
+    EXPECT_LE(end, replica_.flat().range(block).end());
+    take({taken_, end - taken_});
+    taken_ = end;
+    ++calls_;
+  }
+  void after_backward(std::size_t block) override {
+    const FlatRange range = replica_.flat().range(block);
+    told_.push_back(taken_ - range.first);
+    calls_of_.push_back(calls_);
+    if (taken_ < range.end()) take({taken_, range.end() - taken_});
+  }
+
+  // After the last block: the parameters are there again.
+  void compare_and_give_back() {
+    replica_.ops().synchronize();
+    std::size_t at = 0;
+    for (const Taken& one : taken_of_) {
+      EXPECT_EQ(one.range.first, at);
+      at = one.range.end();
+      const States now = replica_.states().slice(one.range);
+      EXPECT_TRUE(bytes_of(now.gradients) == one.gradients)
+          << "elements from " << one.range.first << " to " << one.range.end();
+      std::memcpy(now.parameters.data(), one.parameters.data(), one.parameters.size());
+    }
+    EXPECT_EQ(at, replica_.flat().elements());
+    taken_of_.clear();
+  }
+
+  // By block, the last first.
+  const std::vector<std::size_t>& elements_told_of() const { return told_; }
+  const std::vector<int>& calls() const { return calls_of_; }
+
+ private:
+  struct Taken {
+    FlatRange range;
+    std::vector<std::byte> gradients, parameters;
+  };
+
+  void take(FlatRange range) {
+    replica_.ops().synchronize();
+    const States states = replica_.states().slice(range);
+    taken_of_.push_back({range, bytes_of(states.gradients), bytes_of(states.parameters)});
+    std::memset(states.parameters.data(), 0xff, states.parameters.bytes());  // NaN in every type
+  }
+
+  Replica& replica_;
+  std::size_t block_ = 0;
+  std::size_t taken_ = 0;
+  int calls_ = 0;
+  std::vector<Taken> taken_of_;
+  std::vector<std::size_t> told_;
+  std::vector<int> calls_of_;
+};
+
+// Two micro-batches, the second with an exchange.
+std::vector<std::byte> gradients_of(Replica& replica, const BatchShape& shape,
+                                    GreedyExchange* exchange) {
+  replica.initialise(7);
+  shake(replica, 0.1f);
+  replica.ops().synchronize();
+  TinyBatch first(shape, 1);
+  TinyBatch second(shape, 2);
+  replica.forward_backward(first.batch(), {.step = 1});
+  replica.set_listener(exchange);
+  replica.forward_backward(second.batch(), {.step = 1, .first_sequence = 2});
+  replica.set_listener(nullptr);
+  replica.ops().synchronize();
+  if (exchange != nullptr) exchange->compare_and_give_back();
+  return bytes_of(replica.states().gradients);
+}
+
+TEST(BackwardProgress, OfEveryModelIsWholeAndNothingIsWrittenOrReadAfterwards) {
+  for (const std::string& implementation : all_ops()) {
+    for (const Tiny tiny : kAllTiny) {
+      for (const DType dtype : {DType::kF32, DType::kBF16}) {
+        for (const Recompute recompute : kModes) {
+          SCOPED_TRACE(fmt::format("{} {} {} {}", implementation, name(tiny), name(dtype),
+                                   static_cast<int>(recompute)));
+          const auto ops = make_ops(implementation);
+          const nn::Setup setup = tiny_setup(tiny, dtype, recompute);
+          Replica replica = make_replica(make_tiny(tiny, 0.1), setup, *ops);
+          const std::vector<std::byte> expected = gradients_of(replica, setup.shape, nullptr);
+          GreedyExchange exchange(replica);
+          EXPECT_TRUE(gradients_of(replica, setup.shape, &exchange) == expected);
+          // Ours say all of it.
+          std::vector<std::size_t> all;
+          for (std::size_t block = replica.model().size(); block-- > 0;) {
+            all.push_back(replica.flat().range(block).elements);
+          }
+          EXPECT_EQ(exchange.elements_told_of(), all);
+        }
+      }
+    }
+  }
+}
+
+TEST(BackwardProgress, OfALayerComesInPartsFromTheMlpOn) {
+  const auto ops = make_reference_ops();
+  for (const Tiny tiny : {Tiny::kGpt2, Tiny::kLlama, Tiny::kBert}) {
+    SCOPED_TRACE(name(tiny));
+    Replica replica = make_replica(make_tiny(tiny), tiny_setup(tiny), *ops);
+    class Names : public BlockListener {
+     public:
+      explicit Names(const FlatParameters& flat) : flat_(flat) {}
+      void finished_up_to(std::size_t block, std::size_t end) override {
+        if (block != 1) return;
+        std::string last;
+        for (const FlatParameter& one : flat_.of(block)) {
+          if (one.offset < end) last = one.name;
+        }
+        lasts.push_back(last);
+      }
+      std::vector<std::string> lasts;
+
+     private:
+      const FlatParameters& flat_;
+    } names(replica.flat());
+    replica.set_listener(&names);
+    TinyBatch batch(tiny_batch_shape(tiny));
+    replica.initialise(1);
+    replica.forward_backward(batch.batch());
+    const std::string up = tiny == Tiny::kLlama ? "gate_up" : "up";
+    ASSERT_GE(names.lasts.size(), 4u);
+    names.lasts.resize(3);
+    EXPECT_THAT(names.lasts, ElementsAre("layer.0.mlp.down.weight", "layer.0.mlp." + up + ".weight",
+                                         "layer.0.attention.projection.weight"));
+  }
+}
+
+TEST(BackwardProgress, OfQuietBlocksIsTheirEnd) {
+  const auto ops = make_cpu_ops(1);
+  const nn::Setup setup = tiny_setup(Tiny::kGpt2);
+  Replica loud = make_replica(make_tiny(Tiny::kGpt2), setup, *ops);
+  Replica replica = make_replica(quiet(make_tiny(Tiny::kGpt2)), setup, *ops);
+  GreedyExchange exchange(replica);
+  EXPECT_TRUE(gradients_of(replica, setup.shape, &exchange) ==
+              gradients_of(loud, setup.shape, nullptr));
+  EXPECT_THAT(exchange.calls(), ElementsAre(0, 0, 0, 0));
+}
+
+TEST(BackwardProgress, WaitsForNeighboursInTheRowInWhateverOrderABlockSpeaks) {
+  const auto ops = make_cpu_ops(1);
+  const nn::Setup setup = tiny_setup(Tiny::kGpt2);
+  for (const bool upwards : {true, false}) {
+    // All at the end; in the row the last declared is first.
+    Replica replica = make_replica(changed(make_tiny(Tiny::kGpt2),
+                                           [upwards](Block& block, const Pass& pass) {
+                                             block.backward(quiet(pass));
+                                             const std::size_t count = pass.parameters.size();
+                                             for (std::size_t i = 0; i < count; ++i) {
+                                               pass.finished(upwards ? i : count - 1 - i);
+                                             }
+                                           }),
+                                   setup, *ops);
+    GreedyExchange exchange(replica);
+    gradients_of(replica, setup.shape, &exchange);
+    // Upwards a layer's first in the row, the weight of mlp.down, is the last but one: one call for
+    // all weights, one with the bias behind it. Downwards four for the weights, the last with all
+    // biases but those of the first norm, and these.
+    if (upwards) {
+      EXPECT_THAT(exchange.calls(), ElementsAre(1, 2, 2, 1));
+    } else {
+      EXPECT_THAT(exchange.calls(), ElementsAre(2, 6, 6, 2));
+    }
+  }
+}
+
+TEST(BackwardProgress, RefusesToHearOfAParameterTwice) {
+  const auto ops = make_reference_ops();
+  Replica replica = make_replica(changed(make_tiny(Tiny::kGpt2),
+                                         [](Block& block, const Pass& pass) {
+                                           block.backward(pass);
+                                           pass.finished(0);
+                                         }),
+                                 tiny_setup(Tiny::kGpt2), *ops);
+  replica.initialise(1);
+  TinyBatch batch(tiny_batch_shape(Tiny::kGpt2));
+  replica.forward_backward(batch.batch());  // nobody listens
+  BlockListener listener;
+  replica.set_listener(&listener);
+  try {
+    replica.forward_backward(batch.batch());
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(error.what(), HasSubstr("twice"));
+    EXPECT_THAT(error.what(), HasSubstr("head.norm.gain"));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::nn
