@@ -26,9 +26,10 @@ class Card {
 
   explicit Card(const LinkEmulation& link)
       : link_(link), egress_(link.bytes_per_second), ingress_(link.bytes_per_second) {
-    // About half a millisecond of the line, which a sleeping thread can keep to.
-    const double half_millisecond = link.bytes_per_second / 2000;
-    chunk_ = static_cast<std::size_t>(std::clamp<double>(half_millisecond, 4 << 10, 256 << 10));
+    // About two milliseconds of the line: every chunk wakes a thread at either end, where others
+    // compute.
+    const double two_milliseconds = link.bytes_per_second / 500;
+    chunk_ = static_cast<std::size_t>(std::clamp<double>(two_milliseconds, 4 << 10, 256 << 10));
   }
 
   std::size_t chunk() const { return chunk_; }

@@ -11,6 +11,8 @@ namespace lockstep::parallel {
 namespace {
 
 constexpr std::size_t kMegabyte = std::size_t{1} << 20;
+constexpr std::size_t kPiecesOfARow = 64;
+constexpr std::size_t kNeverTooMany = 16384;                 // elements
 constexpr std::size_t kMostElements = std::size_t{1} << 48;  // of a row that a peer tells of
 
 std::size_t rounded_up(std::size_t value, std::size_t unit) {
@@ -30,7 +32,8 @@ std::vector<Piece> cut_pieces(const nn::FlatParameters& flat, double piece_mb, b
                               int servers) {
   const std::size_t unit = whole_chunks ? kChunkElements : nn::FlatParameters::kAlignment;
   const auto bytes = static_cast<std::size_t>(piece_mb * static_cast<double>(kMegabyte));
-  const std::size_t most = std::max(bytes / sizeof(float) / unit * unit, unit);
+  const std::size_t of_row = std::max(flat.elements() / kPiecesOfARow, kNeverTooMany);
+  const std::size_t most = std::max(std::min(bytes / sizeof(float), of_row) / unit * unit, unit);
   std::vector<std::size_t> load(static_cast<std::size_t>(servers));
   std::vector<Piece> pieces;
   for (std::size_t block = flat.blocks(); block-- > 0;) {
