@@ -34,6 +34,10 @@ void BlockTrace::before_backward(std::size_t block) {
   begin("backward", block);
 }
 
+void BlockTrace::finished_up_to(std::size_t block, std::size_t end) {
+  next_.finished_up_to(block, end);
+}
+
 void BlockTrace::after_backward(std::size_t block) {
   end();
   next_.after_backward(block);

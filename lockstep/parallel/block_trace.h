@@ -1,7 +1,7 @@
 // Tells a trace of the blocks that a replica runs, and hands on what it hears.
 //
 // What the next listener does (a strategy that waits for parameters, or hands gradients over) is
-// none of a block's time.
+// none of a block's time, but for what it hands over while a block's backward goes on.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +23,7 @@ class BlockTrace : public nn::BlockListener {
   void before_forward(std::size_t block) override;
   void after_forward(std::size_t block) override;
   void before_backward(std::size_t block) override;
+  void finished_up_to(std::size_t block, std::size_t end) override;
   void after_backward(std::size_t block) override;
 
  private:

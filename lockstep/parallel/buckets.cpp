@@ -28,23 +28,32 @@ std::vector<Segment> segments_of(const nn::FlatParameters& flat) {
   return segments;
 }
 
+bool is_ready(const Segment& segment, const Progress& progress) {
+  if (segment.ready_after != progress.block) return segment.ready_after > progress.block;
+  return !progress.end || segment.range.end() <= *progress.end;
+}
+
 std::vector<Bucket> plan_buckets(std::span<const Segment> segments, std::size_t element_bytes,
                                  const BucketSizes& sizes) {
+  std::size_t left = 0;  // bytes that follow
+  for (const Segment& segment : segments) left += segment.range.elements * element_bytes;
   std::vector<Bucket> buckets;
   bool open = false;  // the last bucket may grow
   for (const Segment& segment : segments) {
     const std::size_t bytes = segment.range.elements * element_bytes;
+    left -= bytes;
+    const std::size_t others = left < sizes.others ? sizes.last() : sizes.others;
     const bool is_first = buckets.empty() || (open && buckets.size() == 1);
-    const std::size_t limit = is_first ? sizes.first : sizes.others;
+    const std::size_t limit = is_first ? sizes.first : others;
     if (open && buckets.back().range.end() == segment.range.first &&
         buckets.back().range.elements * element_bytes + bytes <= limit) {
       buckets.back().range.elements += segment.range.elements;
       buckets.back().ready_after = segment.ready_after;
       continue;
     }
-    const std::size_t most = buckets.empty() ? sizes.first : sizes.others;
+    const std::size_t most = buckets.empty() ? sizes.first : others;
     open = bytes <= most;
-    cut(segment, open ? 1 : (bytes + sizes.others - 1) / sizes.others, buckets);
+    cut(segment, open ? 1 : (bytes + others - 1) / others, buckets);
   }
   return buckets;
 }

@@ -1,7 +1,13 @@
 // Which gradients are reduced together, and when.
+//
+// Backward completes the row of gradients from its start on, about as fast everywhere. So a bucket
+// is on its way once backward has passed its end; what is left to do when all of backward has ended
+// is the last one. Hence the buckets at the end of the row are smaller.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -9,12 +15,21 @@
 
 namespace lockstep::parallel {
 
-// Elements of the row of gradients that are complete once a block has finished backward.
+// Elements of the row of gradients that are complete once backward of a block has ended, or, where
+// they are that block's own, once it has finished with them.
 struct Segment {
   nn::FlatRange range;
   std::size_t ready_after = 0;  // block
 };
 using Bucket = Segment;
+
+// How far backward has come.
+struct Progress {
+  std::size_t block = 0;
+  // Of the row: so far it has finished with what the block owns; nothing: its backward has ended.
+  std::optional<std::size_t> end = std::nullopt;
+};
+bool is_ready(const Segment& segment, const Progress& progress);
 
 // The row in the order in which backward completes it: a segment for each block with parameters.
 std::vector<Segment> segments_of(const nn::FlatParameters& flat);
@@ -22,6 +37,8 @@ std::vector<Segment> segments_of(const nn::FlatParameters& flat);
 struct BucketSizes {
   std::size_t first = std::size_t{1} << 20;  // bytes
   std::size_t others = std::size_t{25} << 20;
+  // Of segments that less than a whole bucket follows.
+  std::size_t last() const { return std::max<std::size_t>(others / 4, 1); }
 };
 
 // Neighbouring segments come together as long as they fit; one that is larger than a bucket is cut

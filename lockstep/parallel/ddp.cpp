@@ -225,33 +225,39 @@ void Ddp::leave() noexcept {
   mover_.settle();
 }
 
+void Ddp::finished_up_to(std::size_t block, std::size_t end) {
+  if (!is_last_ || !options_.overlap || mover_.moves_gradients()) return;
+  reduce_ready({block, end});
+}
+
 void Ddp::after_backward(std::size_t block) {
   mover_.after_backward(block);
   if (!is_last_ || !options_.overlap) return;
-  reduce_ready(block);
+  reduce_ready({block});
   if (block > 0 || !table_rows_) return;
   replica_->ops().synchronize();
   thread_.push([this] { return exchange_rows(); });
 }
 
-// All that is complete once `block` has finished backward.
-void Ddp::reduce_ready(std::size_t block) {
+void Ddp::reduce_ready(const Progress& progress) {
   bool synchronized = false;
-  for (; next_bucket_ < buckets_.size() && buckets_[next_bucket_].ready_after >= block;
+  for (; next_bucket_ < buckets_.size() && is_ready(buckets_[next_bucket_], progress);
        ++next_bucket_) {
     if (!std::exchange(synchronized, true)) replica_->ops().synchronize();
-    const Bucket& bucket = buckets_[next_bucket_];
-    if (options_.reduction == Reduction::kTree && !mover_.moves_gradients()) {
-      const TraceScope scope(trace(), label_of(next_bucket_, TraceLane::kCompute, "add up"));
-      finish_tree(bucket);
-    }
     thread_.push([this, index = next_bucket_] { return reduce(index); });
   }
 }
 
-void Ddp::finish_tree(const Bucket& bucket) {
-  const Tensor part = replica_->states().slice(bucket.range).gradients;
-  tree_.finish(part.as<float>(), bucket.range.first, micro_batches_ - 1);
+// Until the bucket holds what this worker's micro-batches have made.
+void Ddp::complete(std::size_t bucket) {
+  if (micro_batches_ == 0) return;
+  // Gradients are stored in the order in which buckets have them.
+  mover_.await_gradients(buckets_[bucket].ready_after);
+  if (options_.reduction != Reduction::kTree) return;
+  const TraceScope scope(trace(), label_of(bucket, TraceLane::kCommunication, "add up"));
+  const nn::FlatRange range = buckets_[bucket].range;
+  const Tensor part = replica_->states().slice(range).gradients;
+  tree_.finish(part.as<float>(), range.first, micro_batches_ - 1);
 }
 
 Data Ddp::part_of_gradients(nn::FlatRange range) const {
@@ -268,12 +274,8 @@ TraceLabel Ddp::label_of(std::size_t bucket, TraceLane lane, std::string_view ki
 }
 
 std::uint64_t Ddp::reduce(std::size_t bucket) {
+  complete(bucket);
   TraceScope scope(trace(), label_of(bucket, TraceLane::kCommunication, "reduce"));
-  // Gradients are stored in the order in which buckets have them.
-  if (mover_.moves_gradients() && micro_batches_ > 0) {
-    mover_.await_gradients(buckets_[bucket].ready_after);
-    if (options_.reduction == Reduction::kTree) finish_tree(buckets_[bucket]);
-  }
   const Data data = part_of_gradients(buckets_[bucket].range);
   if (compresses(options_)) {
     const auto seed = random_word(static_cast<std::uint64_t>(step_), 0, bucket);
@@ -321,7 +323,7 @@ UpdateResult Ddp::traced_update(const UpdateRequest& request) {
 }
 
 UpdateResult Ddp::update(const UpdateRequest& request) {
-  reduce_ready(0);
+  reduce_ready({0});
   wait_for_buckets();
   mover_.wait();
   const UpdateResult result = traced_update(request);

@@ -5,10 +5,12 @@
 // workers of a machine share. They are reduced bucket by bucket (parallel/buckets.h) by a thread of
 // communication while backward goes on; update() waits for what is not done then: that wait is the
 // exposed communication. With several micro-batches a step only the last one's backward
-// synchronises.
+// synchronises. A bucket leaves when backward has finished with what is in it, be it in the middle
+// of a block; gradients that leave the device (parallel/offload/tier_mover.h) do so as whole
+// blocks.
 //
-//   compute        | forward 0 1 2 | backward 2 | backward 1 | backward 0 |  wait | update
-//   communication                               | bucket of 2| of 1 |     | of 0 |
+//   compute        | forward 0 1 2 | backward 2   | backward 1   | backward 0   | wait | update
+//   communication                         | of 2      | 2, 1 |   | of 1  | of 0   |
 #pragma once
 
 #include <memory>
@@ -58,6 +60,7 @@ class Ddp : public Strategy {
   void before_forward(std::size_t block) override { mover_.before_forward(block); }
   void after_forward(std::size_t block) override { mover_.after_forward(block); }
   void before_backward(std::size_t block) override { mover_.before_backward(block); }
+  void finished_up_to(std::size_t block, std::size_t end) override;
   void after_backward(std::size_t block) override;
   UpdateResult update(const UpdateRequest& request) override;
   StepSummary end_step(const StepEnd& mine) override;
@@ -68,8 +71,8 @@ class Ddp : public Strategy {
  private:
   void broadcast_states();
   void compare_parameters();
-  void reduce_ready(std::size_t block);
-  void finish_tree(const Bucket& bucket);
+  void reduce_ready(const Progress& progress);
+  void complete(std::size_t bucket);
   std::uint64_t reduce(std::size_t bucket);
   std::uint64_t exchange_rows();
   void wait_for_buckets();

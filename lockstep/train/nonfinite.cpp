@@ -62,7 +62,7 @@ class NonfiniteFinder : public nn::BlockListener {
   void before_backward(std::size_t block) override {
     if (next_ != nullptr) next_->before_backward(block);
   }
-  // Before others are added to them.
+  // Before others are added to them; hence what a block finishes with early is not handed on.
   void after_backward(std::size_t block) override {
     look(replica_.gradients_written(block), block,
          "is the first whose gradients hold infinities or NaN");

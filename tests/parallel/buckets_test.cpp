@@ -1,9 +1,12 @@
 #include "lockstep/parallel/buckets.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace lockstep::parallel {
 namespace {
+
+using ::testing::ElementsAre;
 
 // Blocks of these sizes, in the order in which backward finishes them.
 std::vector<Segment> segments(std::initializer_list<std::size_t> sizes) {
@@ -38,24 +41,43 @@ TEST(Buckets, HoldEveryElementOnceAndNothingThatIsNotReady) {
   }
 }
 
-TEST(Buckets, AreAsLargeAsAskedForAndTheFirstIsSmaller) {
-  const auto all = segments({64, 64, 64, 64, 64, 64, 64, 64});
-  const auto buckets = plan_buckets(all, 4, {.first = 256, .others = 768});
-  ASSERT_EQ(buckets.size(), 4u);
-  EXPECT_EQ(buckets[0].range.elements, 64u);
-  EXPECT_EQ(buckets[1].range.elements, 192u);
-  EXPECT_EQ(buckets[2].range.elements, 192u);
-  EXPECT_EQ(buckets[3].range.elements, 64u);
+TEST(Buckets, AreAsLargeAsAskedForAndTheFirstAndTheLastAreSmaller) {
+  const auto all = segments({64, 64, 64, 64, 64, 64, 64, 64, 64, 32, 32, 64});
+  const auto buckets = plan_buckets(all, 4, {.first = 256, .others = 1024});
+  std::vector<std::size_t> sizes;
+  for (const Bucket& bucket : buckets) sizes.push_back(bucket.range.elements);
+  // Less than 1024 bytes follow the eighth segment; from there on a bucket has 256.
+  EXPECT_THAT(sizes, ElementsAre(64, 256, 128, 64, 64, 64, 64));
 }
 
 TEST(Buckets, CutALargeBlockIntoEqualParts) {
-  const auto all = segments({32, 3200});
+  const auto all = segments({32, 3200, 1280});
   const auto buckets = plan_buckets(all, 4, {.first = 128, .others = 5000});
-  ASSERT_EQ(buckets.size(), 4u);
+  ASSERT_EQ(buckets.size(), 9u);
   for (std::size_t i = 1; i < 4; ++i) {
     EXPECT_NEAR(static_cast<double>(buckets[i].range.elements), 3200 / 3.0, 32);
+    EXPECT_EQ(buckets[i].ready_after, 1u);
+  }
+  for (std::size_t i = 4; i < 9; ++i) {
+    EXPECT_EQ(buckets[i].range.elements, 256u);
     EXPECT_EQ(buckets[i].ready_after, 0u);
   }
+}
+
+TEST(Buckets, AreReadyOnceBackwardHasPassedTheirEnd) {
+  // Of blocks 2 and 1, of block 1, and of block 0, whose gradients are complete with block 2.
+  const Bucket both{{0, 96}, 1};
+  const Bucket own{{96, 64}, 1};
+  const Bucket tied{{160, 32}, 2};
+  EXPECT_FALSE(is_ready(both, {.block = 2}));
+  EXPECT_FALSE(is_ready(both, {.block = 1, .end = 64}));
+  EXPECT_TRUE(is_ready(both, {.block = 1, .end = 96}));
+  EXPECT_FALSE(is_ready(own, {.block = 1, .end = 128}));
+  EXPECT_TRUE(is_ready(own, {.block = 1}));
+  EXPECT_TRUE(is_ready(own, {.block = 0, .end = 192}));
+  EXPECT_FALSE(is_ready(tied, {.block = 2, .end = 64}));
+  EXPECT_TRUE(is_ready(tied, {.block = 2}));
+  EXPECT_TRUE(is_ready(tied, {.block = 1, .end = 96}));
 }
 
 TEST(Buckets, OfNothingAreNone) { EXPECT_TRUE(plan_buckets({}, 4, {}).empty()); }

@@ -12,6 +12,7 @@
 #include "lockstep/parallel/server/parameter_server.h"
 #include "lockstep/parallel/server/server_wire.h"
 #include "lockstep/parallel/server/worker_sum.h"
+#include "tests/nn/quiet_blocks.h"
 #include "tests/nn/tiny_models.h"
 
 namespace lockstep::parallel::server_test {
@@ -21,7 +22,9 @@ struct Training {
   optim::OptimizerOptions optimizer{.clip = 0};
   CompressionOptions compression;
   nn::Tiny model = nn::Tiny::kGpt2;
-  bool wide = false;  // a GPT-2 with an embedding of more than one chunk of the norm
+  bool wide = false;   // a GPT-2 with an embedding of more than one chunk of the norm
+  bool quiet = false;  // blocks do not say what they have finished with
+  nn::Recompute recompute = nn::Recompute::kNone;
   DType dtype = DType::kF32;
   DType gradient = DType::kF32;
   double loss_scale = 1;
@@ -60,6 +63,7 @@ inline nn::OptimizerState state_of(const optim::OptimizerOptions& optimizer) {
 }
 
 inline nn::Model model_for(const Training& training) {
+  if (training.quiet) return nn::quiet(nn::make_tiny(training.model));
   if (!training.wide) return nn::make_tiny(training.model);
   plan::ModelShape shape = nn::tiny_shape(plan::Family::kGpt2);
   shape.vocabulary = 6000;
@@ -67,7 +71,7 @@ inline nn::Model model_for(const Training& training) {
 }
 
 inline nn::Replica make_trainee(const Training& training, Ops& ops) {
-  nn::Setup setup = nn::tiny_setup(training.model, training.dtype);
+  nn::Setup setup = nn::tiny_setup(training.model, training.dtype, training.recompute);
   setup.gradient = training.gradient;
   return nn::make_replica(model_for(training), setup, ops, state_of(training.optimizer));
 }
@@ -158,6 +162,9 @@ inline Result train_alone(const Training& training) {
 
 // What a test does besides: before a share is computed, and after its step has ended.
 struct Hooks {
+  // Who hears of blocks in the place of the strategy; nothing: that does.
+  std::function<std::unique_ptr<nn::BlockListener>(nn::Replica& replica, Strategy& strategy)>
+      listener;
   std::function<void(int worker, const Share& share)> before_share;
   std::function<void(int worker, const Share& share, const StepSummary& summary)> after_share;
 };
@@ -171,7 +178,9 @@ inline Result train_worker(const Training& training, Strategy& strategy, const H
     ~Leaving() { strategy.leave(); }
   } leaving{strategy};  // before the replica goes
   strategy.start(replica);
-  replica.set_listener(&strategy);
+  std::unique_ptr<nn::BlockListener> listener;
+  if (hooks.listener) listener = hooks.listener(replica, strategy);
+  replica.set_listener(listener ? listener.get() : &strategy);
   Result result;
   std::int64_t updates = 0;
   std::int64_t steps = 0;

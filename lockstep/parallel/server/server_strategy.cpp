@@ -81,10 +81,6 @@ void ServerStrategy::start(nn::Replica& replica) {
   }
   replica_ = &replica;
   layout_ = layout_for(job_, replica.plan());
-  pieces_of_.resize(replica.flat().blocks());
-  for (std::size_t piece = 0; piece < layout_.pieces.size(); ++piece) {
-    pieces_of_[layout_.pieces[piece].block].push_back(piece);
-  }
   link_->attach(layout_, replica.states(), replica.flat().blocks());
   link_->expect_all();
   if (worker() == 0) send_states();

@@ -39,6 +39,7 @@ class ServerStrategy final : public Strategy {
   void begin_micro_batch(std::int64_t index, std::int64_t count) override;
   void before_forward(std::size_t block) override;
   void before_backward(std::size_t block) override;
+  void finished_up_to(std::size_t block, std::size_t end) override;
   void after_backward(std::size_t block) override;
   UpdateResult update(const UpdateRequest& request) override;
   StepSummary end_step(const StepEnd& mine) override;
@@ -53,10 +54,10 @@ class ServerStrategy final : public Strategy {
   void scale_residual(double loss_scale);
   void await_exposed(std::optional<std::size_t> block);
   void send_request(const UpdateRequest& request, double gradient_scale);
-  void push_block(std::size_t block);
+  void push_early(std::size_t end);
+  void push_up_to(std::size_t end);
   UpdateResult update_own(const UpdateRequest& request);
   UpdateResult await_norm();
-  void push_rest();
 
   ParameterServerJob job_;
   std::unique_ptr<Meeting> meeting_;
@@ -64,7 +65,6 @@ class ServerStrategy final : public Strategy {
   std::unique_ptr<WorkerLink> link_;
   nn::Replica* replica_ = nullptr;
   ServedLayout layout_;
-  std::vector<std::vector<std::size_t>> pieces_of_;  // by block
   TreeSum tree_;
 
   std::uint64_t round_ = 0;      // that was pushed last
@@ -77,8 +77,8 @@ class ServerStrategy final : public Strategy {
   std::int64_t micro_batches_ = 0;
   std::int64_t micro_batch_ = 0;
   bool zeroed_ = false;
-  bool added_up_ = false;        // the tree is in all gradients already
-  std::size_t blocks_left_ = 0;  // not pushed yet: those below it
+  bool added_up_ = false;       // the tree is in all gradients already
+  std::size_t next_piece_ = 0;  // the first that is not pushed yet
   std::optional<RoundRequest> requested_;
   double exposed_seconds_ = 0;
 };

@@ -70,7 +70,7 @@ void ServerStrategy::begin_micro_batch(std::int64_t index, std::int64_t count) {
   in_step_ = true;
   added_up_ = false;
   exposed_seconds_ = 0;
-  blocks_left_ = pieces_of_.size();
+  next_piece_ = 0;
 }
 
 void ServerStrategy::await_exposed(std::optional<std::size_t> block) {
@@ -95,29 +95,38 @@ void ServerStrategy::before_backward(std::size_t) {
   if (!std::exchange(zeroed_, true)) replica_->zero_gradients();
 }
 
+void ServerStrategy::finished_up_to(std::size_t, std::size_t end) { push_early(end); }
+
 void ServerStrategy::after_backward(std::size_t block) {
+  push_early(replica_->flat().range(block).end());
+}
+
+// During backward, where that is wanted.
+void ServerStrategy::push_early(std::size_t end) {
   const bool may_leave = is_bsp() || requested_.has_value();
   if (micro_batch_ + 1 < micro_batches_ || job_.options.schedule == PieceSchedule::kFifo ||
       !may_leave) {
     return;
   }
-  replica_->ops().synchronize();
-  push_block(block);
-  blocks_left_ = block;
+  push_up_to(end);
 }
 
-void ServerStrategy::push_block(std::size_t block) {
-  if (job_.reduction == Reduction::kTree && !added_up_) {
-    const nn::FlatRange range = replica_->flat().range(block);
-    const Tensor part = replica_->states().slice(range).gradients;
-    if (range.elements > 0) tree_.finish(part.as<float>(), range.first, micro_batches_ - 1);
+// The pieces that lie before that element of the row, as far as they have not left. Pieces and
+// what backward finishes with have the order of the row.
+void ServerStrategy::push_up_to(std::size_t end) {
+  const std::size_t first = next_piece_;
+  while (next_piece_ < layout_.pieces.size() && layout_.pieces[next_piece_].range.end() <= end) {
+    ++next_piece_;
   }
-  if (!pieces_of_[block].empty()) link_->push(pieces_of_[block], round_ + 1, step_);
-}
-
-void ServerStrategy::push_rest() {
+  if (first == next_piece_) return;
   replica_->ops().synchronize();
-  while (blocks_left_ > 0) push_block(--blocks_left_);
+  if (job_.reduction == Reduction::kTree && !added_up_) {
+    const std::size_t begin = layout_.pieces[first].range.first;
+    const nn::FlatRange range{begin, layout_.pieces[next_piece_ - 1].range.end() - begin};
+    const Tensor part = replica_->states().slice(range).gradients;
+    tree_.finish(part.as<float>(), begin, micro_batches_ - 1);
+  }
+  link_->push(first, next_piece_, round_ + 1, step_);
 }
 
 UpdateResult ServerStrategy::update(const UpdateRequest& request) {
@@ -131,7 +140,7 @@ UpdateResult ServerStrategy::update(const UpdateRequest& request) {
     await_exposed(std::nullopt);
     link_->push_zeros(round_ + 1);
   } else {
-    push_rest();
+    push_up_to(replica_->flat().elements());
   }
   ++round_;
   requested_.reset();
@@ -179,7 +188,7 @@ UpdateResult ServerStrategy::update_own(const UpdateRequest& request) {
     if (result.skipped) return result;
     send_request(request, scale);
   }
-  push_rest();
+  push_up_to(replica_->flat().elements());
   ++round_;
   requested_.reset();
   return result;

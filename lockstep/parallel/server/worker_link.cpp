@@ -101,14 +101,14 @@ void WorkerLink::expect_all() {
   for (std::size_t piece = 0; piece < out_.pieces(); ++piece) out_.leaves(piece);
 }
 
-void WorkerLink::push(std::span<const std::size_t> pieces, std::uint64_t round, std::int64_t step) {
+void WorkerLink::push(std::size_t first, std::size_t end, std::uint64_t round, std::int64_t step) {
   {
     const Lock lock(mutex_);
     if (fault_) throw *fault_;
     if (round_ != round) untaken_ = out_.pieces();
     round_ = round;
     step_ = step;
-    for (const std::size_t piece : pieces) {
+    for (std::size_t piece = first; piece < end; ++piece) {
       out_.leaves(piece);
       const Piece& each = layout_.pieces[piece];
       const bool by_block = options_.schedule == PieceSchedule::kPriority;

@@ -49,9 +49,9 @@ class WorkerLink final : public Hub::Receiver {
 
   // All pieces are out, to be filled by the servers.
   void expect_all();
-  // Pushes these pieces, which are complete and not out, for a round in that step. With kFifo the
-  // round is pulled when all its pieces have been taken.
-  void push(std::span<const std::size_t> pieces, std::uint64_t round, std::int64_t step);
+  // Pushes the pieces from `first` to before `end`, which are complete and not out, for a round in
+  // that step. With kFifo the round is pulled when all its pieces have been taken.
+  void push(std::size_t first, std::size_t end, std::uint64_t round, std::int64_t step);
   // All pieces are out for a round in which this worker has no gradients.
   void push_zeros(std::uint64_t round);
   // Whether the pieces of a block, or all, are back. / Waits until they are.

@@ -1,0 +1,172 @@
+// Gradients that leave while their block's backward goes on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/parallel/ddp.h"
+#include "tests/parallel/server_fixture.h"
+
+namespace lockstep::parallel::server_test {
+namespace {
+
+ParallelOptions small_buckets(Reduction reduction) {
+  ParallelOptions options;
+  options.reduction = reduction;
+  options.bucket_mb = 0.01;  // three or so of a layer
+  options.first_bucket_mb = 0.001;
+  options.check_every = 1;
+  return options;
+}
+
+std::vector<Result> train_with_ddp(const Training& training, const Hooks& hooks = {}) {
+  std::vector<Result> results(static_cast<std::size_t>(training.workers));
+  CommOptions comm;
+  comm.measure = false;
+  run_threads(
+      training.workers,
+      [&](Communicator& world) {
+        Ddp ddp(world, small_buckets(training.reduction),
+                (training.micro_batches + training.workers - 1) / training.workers);
+        results[static_cast<std::size_t>(world.rank())] = train_worker(training, ddp, hooks);
+      },
+      comm);
+  return results;
+}
+
+// With several workers, whether blocks speak or not.
+TEST(EarlyExchange, OfDdpHasTheBitsOfWholeBlocks) {
+  for (const int workers : {1, 2, 3, 4}) {
+    for (const nn::Tiny model : {nn::Tiny::kGpt2, nn::Tiny::kBert}) {
+      for (const nn::Recompute recompute : {nn::Recompute::kNone, nn::Recompute::kFull}) {
+        for (const Reduction reduction : {Reduction::kFast, Reduction::kTree}) {
+          SCOPED_TRACE(fmt::format("{} workers {} {} {}", workers, nn::name(model),
+                                   static_cast<int>(recompute), name(reduction)));
+          if (reduction == Reduction::kTree && workers == 3) continue;
+          Training training;
+          training.workers = workers;
+          training.model = model;
+          training.recompute = recompute;
+          training.reduction = reduction;
+          training.micro_batches = 8;  // two or more of each worker
+          training.steps = 2;
+          training.optimizer.clip = 0.5;
+          const std::vector<Result> early = train_with_ddp(training);
+          training.quiet = true;
+          const std::vector<Result> late = train_with_ddp(training);
+          for (std::size_t i = 0; i < early.size(); ++i) EXPECT_TRUE(early[i] == late[0]);
+        }
+      }
+    }
+  }
+}
+
+TEST(EarlyExchange, WithServersHasTheBitsOfOneWorkerForEveryModel) {
+  for (const nn::Tiny model : {nn::Tiny::kGpt2, nn::Tiny::kOddGpt2, nn::Tiny::kLlama,
+                               nn::Tiny::kOddLlama, nn::Tiny::kBert, nn::Tiny::kEncoderDecoder}) {
+    for (const nn::Recompute recompute :
+         {nn::Recompute::kNone, nn::Recompute::kSelective, nn::Recompute::kFull}) {
+      for (const bool quiet : {false, true}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", nn::name(model), static_cast<int>(recompute), quiet));
+        Training training;
+        training.workers = 2;
+        training.model = model;
+        training.recompute = recompute;
+        training.quiet = quiet;
+        training.servers.servers = 2;
+        training.servers.piece_mb = 0.0005;  // less than a parameter
+        training.servers.schedule = quiet ? PieceSchedule::kPriority : PieceSchedule::kWfbp;
+        const Result alone = train_alone(training);
+        for (const Result& worker : train_with_servers(training)) {
+          EXPECT_TRUE(worker.parameters == alone.parameters);
+          EXPECT_EQ(worker.losses, alone.losses);
+        }
+      }
+    }
+  }
+}
+
+// Holds backward up in the middle of a block until the exchange has changed what it was given.
+class HoldsUp : public nn::BlockListener {
+ public:
+  static constexpr std::size_t kBlock = 1;
+
+  HoldsUp(nn::Replica& replica, Strategy& strategy, Tensor nn::States::*row, std::atomic<int>& seen)
+      : replica_(replica), strategy_(strategy), row_(row), seen_(seen) {}
+
+  void before_forward(std::size_t block) override { strategy_.before_forward(block); }
+  void after_forward(std::size_t block) override { strategy_.after_forward(block); }
+  void before_backward(std::size_t block) override { strategy_.before_backward(block); }
+  void after_backward(std::size_t block) override { strategy_.after_backward(block); }
+  void finished_up_to(std::size_t block, std::size_t end) override {
+    const nn::FlatRange range = replica_.flat().range(block);
+    const bool in_the_middle = block == kBlock && end < range.end();
+    const Tensor first =
+        (replica_.states().*row_).slice(static_cast<std::int64_t>(range.first), kElements);
+    const std::vector<float> before(first.as<float>().begin(), first.as<float>().end());
+    strategy_.finished_up_to(block, end);
+    if (!in_the_middle || waited_) return;
+    waited_ = true;
+    const Deadline until = deadline_in(std::chrono::seconds(20));
+    while (!has_changed(first, before) && !has_passed(until)) std::this_thread::yield();
+    if (has_changed(first, before)) ++seen_;
+  }
+
+ private:
+  static constexpr std::int64_t kElements = 32;
+
+  static bool has_changed(const Tensor& now, const std::vector<float>& before) {
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      const std::atomic_ref<float> value(now.as<float>()[i]);
+      if (value.load(std::memory_order_relaxed) != before[i]) return true;
+    }
+    return false;
+  }
+
+  nn::Replica& replica_;
+  Strategy& strategy_;
+  Tensor nn::States::*row_;
+  std::atomic<int>& seen_;
+  bool waited_ = false;
+};
+
+Hooks holding_up(Tensor nn::States::*row, std::atomic<int>& seen) {
+  return {.listener =
+              [row, &seen](nn::Replica& replica, Strategy& strategy) {
+                return std::make_unique<HoldsUp>(replica, strategy, row, seen);
+              },
+          .before_share = {},
+          .after_share = {}};
+}
+
+TEST(EarlyExchange, OfDdpBeginsInTheMiddleOfABlock) {
+  Training training;
+  training.workers = 2;
+  training.micro_batches = 2;
+  training.steps = 1;
+  std::atomic<int> seen = 0;
+  const std::vector<Result> held_up =
+      train_with_ddp(training, holding_up(&nn::States::gradients, seen));
+  EXPECT_EQ(seen, 2);
+  EXPECT_TRUE(held_up[0] == train_with_ddp(training)[0]);
+}
+
+TEST(EarlyExchange, WithServersBringsParametersBackInTheMiddleOfABlock) {
+  Training training;
+  training.workers = 2;
+  training.micro_batches = 2;
+  training.steps = 1;
+  training.servers.servers = 2;
+  training.servers.piece_mb = 0.0005;
+  training.servers.schedule = PieceSchedule::kWfbp;
+  std::atomic<int> seen = 0;
+  const std::vector<Result> held_up =
+      train_with_servers(training, holding_up(&nn::States::parameters, seen));
+  EXPECT_EQ(seen, 2);
+  EXPECT_TRUE(held_up[0].parameters == train_alone(training).parameters);
+}
+
+}  // namespace
+}  // namespace lockstep::parallel::server_test
