@@ -9,11 +9,10 @@
 #include "lockstep/nn/blocks/decoder_layer.h"
 #include "lockstep/nn/blocks/decoder_start.h"
 #include "lockstep/nn/blocks/embedding.h"
-#include "lockstep/nn/blocks/gpt2_layer.h"
 #include "lockstep/nn/blocks/language_head.h"
 #include "lockstep/nn/blocks/linear_regression.h"
-#include "lockstep/nn/blocks/llama_layer.h"
 #include "lockstep/nn/blocks/masked_language_head.h"
+#include "lockstep/nn/blocks/pre_norm_layer.h"
 
 namespace lockstep::nn {
 namespace {
@@ -51,7 +50,7 @@ AttentionOptions attention_of(const ModelShape& shape, const ModelOptions& optio
           .kv_heads = to_signed(shape.kv_heads),
           .causal = shape.family != Family::kBert,
           .biases = shape.biases,
-          .dropout = llama ? 0 : options.dropout,
+          .dropout = options.dropout,
           .deviation = kDeviation,
           .projection_deviation = joining_deviation(shape),
           .rotary = llama,
@@ -71,7 +70,8 @@ std::unique_ptr<Block> make_layer(std::string name, const ModelShape& shape,
                                                             .width = to_signed(shape.feed_forward),
                                                             .biases = shape.biases,
                                                             .deviation = kDeviation,
-                                                            .down_deviation = kDeviation}});
+                                                            .down_deviation = kDeviation},
+                                           .dropout = options.dropout});
   }
   const bool bert = shape.family == Family::kBert;
   const LayerOptions layer = {
@@ -96,7 +96,7 @@ std::unique_ptr<Block> make_embedding(const ModelShape& shape, const ModelOption
       .types = bert ? kTokenTypes : 0,
       .hidden = to_signed(shape.hidden),
       .deviation = kDeviation,
-      .dropout = shape.family == Family::kLlama ? 0 : options.dropout,
+      .dropout = options.dropout,
       .tied_to = {},
       .side = Side::kTarget};
   return std::make_unique<Embedding>("embedding", embedding,

@@ -13,8 +13,7 @@
 namespace lockstep::nn {
 
 struct ModelOptions {
-  double dropout =
-      0;  // of embeddings, attention and residual branches; not in Llama, which has none
+  double dropout = 0;            // of embeddings, attention and residual branches
   std::optional<float> epsilon;  // of norms; else usual_epsilon()
   float theta = 10000;           // of rotary positions
 };

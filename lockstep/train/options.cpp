@@ -56,7 +56,8 @@ void bind(Config& config, ModelChoice& model) {
               {.min = 0, .max = 1});
   config.bind("model.theta", model.theta, "The base of rotary positions, in llama.", {.min = 1});
   config.bind("model.dropout", model.dropout,
-              "The probability with which elements are dropped in training.",
+              "The probability with which elements of embeddings, attention and residual branches "
+              "are dropped in training.",
               {.min = 0, .max = 0.99});
   config.bind(
       "model.logits", model.logits, kLogitsNames,

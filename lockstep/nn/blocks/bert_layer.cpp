@@ -28,7 +28,7 @@ BlockSpec BertLayer::spec(const Setup& setup, const Ops& ops) const {
   // Where the last norm's result goes when it is made again for its statistics alone.
   declaration.activation("spare", full ? stream : Shape{0}, Life::kForward);
   declaration.activation("dropped", options_.dropout > 0 ? stream : Shape{0}, Life::kBackward);
-  attention_.declare(declaration, options_.feed_forward.width);
+  attention_.declare(declaration, mlp_.spent_width());
   norm1_.declare(declaration, rows);
   mlp_.declare(declaration, rows, true);
   norm2_.declare(declaration, rows);

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "lockstep/nn/block.h"
-#include "lockstep/nn/blocks/gpt2_layer.h"
+#include "lockstep/nn/blocks/pre_norm_layer.h"
 
 namespace lockstep::nn {
 

@@ -32,7 +32,7 @@ BlockSpec DecoderLayer::spec(const Setup& setup, const Ops& ops) const {
   declaration.activation("normed3", stream, Life::kRestored);
   declaration.activation("dropped", options_.dropout > 0 ? stream : Shape{0}, Life::kBackward);
   norm1_.declare(declaration, rows);
-  attention_.declare(declaration, options_.feed_forward.width);
+  attention_.declare(declaration, mlp_.spent_width());
   norm2_.declare(declaration, rows);
   cross_.declare(declaration);
   norm3_.declare(declaration, rows);

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "lockstep/nn/block.h"
-#include "lockstep/nn/blocks/gpt2_layer.h"
+#include "lockstep/nn/blocks/pre_norm_layer.h"
 #include "lockstep/nn/parts/cross_attention.h"
 
 namespace lockstep::nn {

@@ -24,6 +24,8 @@ struct FeedForwardOptions {
 
 class FeedForwardPart : public Part {
  public:
+  using Options = FeedForwardOptions;
+
   FeedForwardPart(Place& next, const std::string& name, const FeedForwardOptions& options);
 
   // `again`: whether down() is needed when forward is run anew.
@@ -36,8 +38,9 @@ class FeedForwardPart : public Part {
   // From dy to the gradient of z, which it returns; goes on with up() from there.
   Tensor backward_down(const Pass& pass, const Tensor& dy) const;
   const LinearPart& up() const { return up_; }
-  // Memory [rows, width] that is free after backward_down.
+  // Memory [rows, spent_width()] that is free after backward_down.
   Tensor spent(const Pass& pass) const;
+  std::int64_t spent_width() const { return options_.width; }
 
  private:
   // The order of the spec.

@@ -17,6 +17,8 @@ struct SwiGluOptions {
 
 class SwiGluPart : public Part {
  public:
+  using Options = SwiGluOptions;
+
   SwiGluPart(Place& next, const std::string& name, const SwiGluOptions& options);
 
   void declare(Declaration& declaration, std::int64_t rows, bool again) const;
@@ -25,11 +27,14 @@ class SwiGluPart : public Part {
   void forward_up(const Pass& pass, const Tensor& x) const;
   void forward_down(const Pass& pass, const Tensor& y, const Tensor& residual = {}) const;
   void restore(const Pass& pass) const;
-  // From dy to the gradient of the packed gates and ups, which it returns.
+  // From dy to the gradient of the packed gates and ups, which it returns; goes on with up(), both
+  // in one, from there.
   Tensor backward_down(const Pass& pass, const Tensor& dy) const;
-  const LinearPart& gate_up() const { return gate_up_; }
-  // Memory [rows, 2 width] that is free when the gradient of gates and ups is no longer needed.
+  const LinearPart& up() const { return gate_up_; }
+  // Memory [rows, spent_width()] that is free when the gradient of gates and ups is no longer
+  // needed.
   Tensor spent(const Pass& pass) const;
+  std::int64_t spent_width() const { return 2 * options_.width; }
 
  private:
   // The order of the spec.

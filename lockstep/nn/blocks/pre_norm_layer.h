@@ -1,9 +1,11 @@
-// A layer of GPT-2, with its norms in front (pre-norm):
+// A layer with its norms in front (pre-norm), around whatever feed-forward network:
 //
 //   sum = x   + dropout(attention(norm1(x)))
 //   out = sum + dropout(mlp(norm2(sum)))
 //
-// The encoder of an encoder-decoder is made of it too, bidirectional and on the source.
+// GPT-2's has layer norms and two linear layers with GELU between; Llama's RMS norms, rotary
+// positions, grouped-query attention and SwiGLU. The encoder of an encoder-decoder is made of
+// GPT-2's too, bidirectional and on the source.
 #pragma once
 
 #include <cstddef>
@@ -14,19 +16,24 @@
 #include "lockstep/nn/parts/feed_forward.h"
 #include "lockstep/nn/parts/norm.h"
 #include "lockstep/nn/parts/self_attention.h"
+#include "lockstep/nn/parts/swiglu.h"
 
 namespace lockstep::nn {
 
-struct LayerOptions {
+template <class FeedForward>
+struct LayerOptionsWith {
   NormOptions norm;
   AttentionOptions attention;
-  FeedForwardOptions feed_forward;
+  typename FeedForward::Options feed_forward;
   double dropout = 0;  // of both branches
 };
+using LayerOptions = LayerOptionsWith<FeedForwardPart>;
+using LlamaLayerOptions = LayerOptionsWith<SwiGluPart>;
 
-class Gpt2Layer : public Block, private Decoding {
+template <class FeedForward>
+class PreNormLayer : public Block, private Decoding {
  public:
-  Gpt2Layer(std::string name, const LayerOptions& options);
+  PreNormLayer(std::string name, const LayerOptionsWith<FeedForward>& options);
 
   std::string name() const override { return name_; }
   Shape output(const Setup& setup) const override;
@@ -47,12 +54,17 @@ class Gpt2Layer : public Block, private Decoding {
   ops::Dropout dropout(const Pass& pass, std::string_view branch) const;
 
   std::string name_;
-  LayerOptions options_;
+  LayerOptionsWith<FeedForward> options_;
   Place next_;
   NormPart norm1_;
   SelfAttentionPart attention_;
   NormPart norm2_;
-  FeedForwardPart mlp_;
+  FeedForward mlp_;
 };
+
+extern template class PreNormLayer<FeedForwardPart>;
+extern template class PreNormLayer<SwiGluPart>;
+using Gpt2Layer = PreNormLayer<FeedForwardPart>;
+using LlamaLayer = PreNormLayer<SwiGluPart>;
 
 }  // namespace lockstep::nn

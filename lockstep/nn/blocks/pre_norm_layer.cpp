@@ -1,4 +1,4 @@
-#include "lockstep/nn/blocks/gpt2_layer.h"
+#include "lockstep/nn/blocks/pre_norm_layer.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,9 @@
 
 namespace lockstep::nn {
 
-Gpt2Layer::Gpt2Layer(std::string name, const LayerOptions& options)
+template <class FeedForward>
+PreNormLayer<FeedForward>::PreNormLayer(std::string name,
+                                        const LayerOptionsWith<FeedForward>& options)
     : name_(std::move(name)),
       options_(options),
       next_{.parameter = 0, .tensor = kTensors},
@@ -16,11 +18,13 @@ Gpt2Layer::Gpt2Layer(std::string name, const LayerOptions& options)
       norm2_(next_, "norm2", options.norm),
       mlp_(next_, "mlp", options.feed_forward) {}
 
-Shape Gpt2Layer::output(const Setup& setup) const {
+template <class FeedForward>
+Shape PreNormLayer<FeedForward>::output(const Setup& setup) const {
   return {rows_of(setup.shape, options_.attention.side), options_.attention.hidden};
 }
 
-BlockSpec Gpt2Layer::spec(const Setup& setup, const Ops& ops) const {
+template <class FeedForward>
+BlockSpec PreNormLayer<FeedForward>::spec(const Setup& setup, const Ops& ops) const {
   Declaration declaration(setup, ops);
   const Shape stream = output(setup);
   const std::int64_t rows = stream[0];
@@ -29,18 +33,20 @@ BlockSpec Gpt2Layer::spec(const Setup& setup, const Ops& ops) const {
   declaration.activation("normed2", stream, Life::kRestored);
   declaration.activation("dropped", options_.dropout > 0 ? stream : Shape{0}, Life::kBackward);
   norm1_.declare(declaration, rows);
-  attention_.declare(declaration, options_.feed_forward.width);
+  attention_.declare(declaration, mlp_.spent_width());
   norm2_.declare(declaration, rows);
   mlp_.declare(declaration, rows, false);
   return declaration.take();
 }
 
-ops::Dropout Gpt2Layer::dropout(const Pass& pass, std::string_view branch) const {
+template <class FeedForward>
+ops::Dropout PreNormLayer<FeedForward>::dropout(const Pass& pass, std::string_view branch) const {
   const std::int64_t sequence = sequence_of(pass.setup.shape, options_.attention.side);
   return dropout_of(pass, branch, options_.dropout, sequence * options_.attention.hidden);
 }
 
-void Gpt2Layer::forward(const Pass& pass) {
+template <class FeedForward>
+void PreNormLayer<FeedForward>::forward(const Pass& pass) {
   const Tensor& sum = pass.tensors[kSum];
   norm1_.forward(pass, pass.in.x, pass.tensors[kNormed1]);
   attention_.forward(pass, pass.tensors[kNormed1], sum);
@@ -50,13 +56,15 @@ void Gpt2Layer::forward(const Pass& pass) {
   add_feed_forward(pass, mlp_, sum, dropout(pass, "mlp"), pass.out.x);
 }
 
-void Gpt2Layer::restore(const Pass& pass) {
+template <class FeedForward>
+void PreNormLayer<FeedForward>::restore(const Pass& pass) {
   norm1_.forward(pass, pass.in.x, pass.tensors[kNormed1]);
   norm2_.forward(pass, pass.tensors[kSum], pass.tensors[kNormed2]);
   mlp_.restore(pass);
 }
 
-void Gpt2Layer::backward(const Pass& pass) {
+template <class FeedForward>
+void PreNormLayer<FeedForward>::backward(const Pass& pass) {
   const Tensor& dx = pass.din.x;
   const Tensor& normed1 = pass.tensors[kNormed1];
   const Tensor& normed2 = pass.tensors[kNormed2];
@@ -79,16 +87,21 @@ void Gpt2Layer::backward(const Pass& pass) {
   norm1_.backward(pass, {.dy = normed2, .sum = pass.in.x, .dresidual = dx, .dsum = dx});
 }
 
-const Decoding* Gpt2Layer::decoding() const { return options_.attention.causal ? this : nullptr; }
+template <class FeedForward>
+const Decoding* PreNormLayer<FeedForward>::decoding() const {
+  return options_.attention.causal ? this : nullptr;
+}
 
-DecodeSpec Gpt2Layer::decode_spec(const DecodeSetup& setup, const Ops& ops) const {
+template <class FeedForward>
+DecodeSpec PreNormLayer<FeedForward>::decode_spec(const DecodeSetup& setup, const Ops& ops) const {
   DecodeSpec result = forward_of(spec(setup.piece(), ops));
   result.cache = {attention_.declare_cache(setup)};
   result.scratch = std::max(result.scratch, attention_.decode_scratch(setup, ops));
   return result;
 }
 
-void Gpt2Layer::decode(const DecodePass& at) const {
+template <class FeedForward>
+void PreNormLayer<FeedForward>::decode(const DecodePass& at) const {
   const Pass& pass = at.pass;
   const Tensor& sum = pass.tensors[kSum];
   norm1_.forward(pass, pass.in.x, pass.tensors[kNormed1]);
@@ -97,5 +110,8 @@ void Gpt2Layer::decode(const DecodePass& at) const {
   mlp_.forward_up(pass, pass.tensors[kNormed2]);
   mlp_.forward_down(pass, pass.out.x, sum);
 }
+
+template class PreNormLayer<FeedForwardPart>;
+template class PreNormLayer<SwiGluPart>;
 
 }  // namespace lockstep::nn
