@@ -1,6 +1,6 @@
 #include "lockstep/launch/descendants.h"
 
-#include <signal.h>
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): kill() is in no other
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 #include "lockstep/launch/rank_process.h"
 
 #include <fmt/format.h>
-#include <signal.h>
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): kill() is in no other
 #include <unistd.h>
 
 #include <array>
