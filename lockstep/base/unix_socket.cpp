@@ -23,10 +23,10 @@ struct AbstractAddress {
 
 AbstractAddress abstract_address(std::string_view name) {
   AbstractAddress result;
-  constexpr std::size_t kLongest = sizeof result.address.sun_path - 1;
-  if (name.empty() || name.size() > kLongest) {
+  constexpr std::size_t kLongestName = sizeof result.address.sun_path - 1;
+  if (name.empty() || name.size() > kLongestName) {
     fail(ErrorCode::kInvalidArgument, "a local socket's name has 1 to {} bytes, '{}' has {}",
-         kLongest, name, name.size());
+         kLongestName, name, name.size());
   }
   result.address.sun_family = AF_UNIX;
   std::memcpy(result.address.sun_path + 1, name.data(), name.size());

@@ -52,32 +52,32 @@ std::vector<std::string> own_implementations(std::span<const Measurement> table)
   return names;
 }
 
-// Runs of sizes for which the same was chosen for the same reason, on one line each.
+// Stretches of sizes for which the same was chosen for the same reason, on one line each.
 std::string choices(std::span<const Measurement> table, const std::string& implementation) {
-  struct Run {
+  struct Stretch {
     std::size_t first;
     std::size_t last;
     const Measurement* chosen;
   };
-  std::vector<Run> runs;
+  std::vector<Stretch> stretches;
   for (const Measurement& one : table) {
     if (one.implementation.name != implementation || one.algorithm.empty()) continue;
-    if (!runs.empty() && runs.back().chosen->algorithm == one.algorithm) {
-      runs.back().last = one.bytes;
-      runs.back().chosen = &one;
+    if (!stretches.empty() && stretches.back().chosen->algorithm == one.algorithm) {
+      stretches.back().last = one.bytes;
+      stretches.back().chosen = &one;
     } else {
-      runs.push_back({one.bytes, one.bytes, &one});
+      stretches.push_back({one.bytes, one.bytes, &one});
     }
   }
   std::string text;
-  for (const Run& run : runs) {
+  for (const Stretch& stretch : stretches) {
     const std::string sizes =
-        run.first == run.last
-            ? format_bytes(static_cast<double>(run.first))
-            : fmt::format("{} to {}", format_bytes(static_cast<double>(run.first)),
-                          format_bytes(static_cast<double>(run.last)));
-    text += fmt::format("  {:<24} {}: {}{}{}\n", implementation, sizes, run.chosen->algorithm,
-                        run.chosen->why.empty() ? "" : ", ", run.chosen->why);
+        stretch.first == stretch.last
+            ? format_bytes(static_cast<double>(stretch.first))
+            : fmt::format("{} to {}", format_bytes(static_cast<double>(stretch.first)),
+                          format_bytes(static_cast<double>(stretch.last)));
+    text += fmt::format("  {:<24} {}: {}{}{}\n", implementation, sizes, stretch.chosen->algorithm,
+                        stretch.chosen->why.empty() ? "" : ", ", stretch.chosen->why);
   }
   return text;
 }
