@@ -181,7 +181,8 @@ void read_llama(const Keys& keys, HuggingFaceConfig& config) {
   config.options.epsilon = static_cast<float>(keys.number_or("rms_norm_eps", 1e-6, 1e-30, 1));
   read_rotary(keys, config);
   if (keys.number_or("attention_dropout", 0, 0, 1) > 0) {
-    config.notices.emplace_back("attention_dropout is left out: Llama has no dropout here");
+    config.notices.emplace_back(
+        "attention_dropout is left out: it is of attention alone, model.dropout of all branches");
   }
 }
 
