@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <string>
 #include <vector>
+
+#include "lockstep/base/error.h"
 
 namespace lockstep {
 namespace {
