@@ -158,8 +158,16 @@ template <class Format, class Op>
 }
 
 // Asks for the lines of a later tile that are read now and written next, ready to be written: lines
-// that another core has changed then come over in one exchange instead of two.
+// that another core has changed then come over in one exchange instead of two. Measured on a Xeon:
+// in long calls 2 KiB ahead is up to a third faster than 512 bytes, in short ones it is too far.
 constexpr std::size_t kAhead = 512;
+#if defined(__x86_64__)
+constexpr std::size_t kLongBytes = 512 * 1024;
+constexpr std::size_t kLongAhead = 2048;
+#else
+constexpr std::size_t kLongBytes = 0;
+constexpr std::size_t kLongAhead = kAhead;
+#endif
 template <std::size_t kTile>
 inline __attribute__((always_inline)) void prefetch_updates(const KernelCall& call,
                                                             std::size_t offset) {
@@ -200,8 +208,9 @@ void combine_all(const KernelCall& original) {
 #endif
   if (done + kTile <= bytes) {
     const DefaultNans nans;
+    const std::size_t ahead = bytes >= kLongBytes ? kLongAhead : kAhead;
     for (; done + kTile <= bytes; done += kTile) {
-      if (call.updates) prefetch_updates<kTile>(call, done + kAhead);
+      if (call.updates) prefetch_updates<kTile>(call, done + ahead);
       combine_tile<Format, Op, kPacks, kNansOfTiles, Reach::kTile>(call, done);
     }
   }

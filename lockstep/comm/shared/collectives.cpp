@@ -11,6 +11,9 @@
 namespace lockstep::shared {
 namespace {
 
+// Results of at least so many bytes do not stay in the cache.
+constexpr std::size_t kLargeBytes = std::size_t{8} << 20;
+
 struct Range {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -35,7 +38,8 @@ class Operation {
         fingerprint_(fingerprint),
         element_(size_of(dtype_of_call(call))),
         me_(group.me()),
-        n_(group.size()) {}
+        n_(group.size()),
+        large_(call.out.count * element_ >= kLargeBytes) {}
 
   void run() {
     Post& post = group_.begin(fingerprint_);
@@ -156,17 +160,22 @@ class Operation {
             call_.op.kind == ReduceOp::kMean ? n_ : 1);
   }
 
+  // Copies to where a result is to lie.
+  void deliver(std::byte* to, const std::byte* from, std::size_t bytes) const {
+    if (large_) return stream_bytes(to, from, bytes);
+    copy_bytes(to, from, bytes);
+  }
+
   // Takes this rank's result out of everyone's complete inputs; input(j) may wait for rank j.
   template <class Input>
   void take(Input&& input) {
     std::byte* out = call_.out.bytes;
     switch (call_.kind) {
       case Collective::kBroadcast:
-        if (me_ != call_.root) copy_bytes(out, input(call_.root), input_bytes(call_.root));
+        if (me_ != call_.root) deliver(out, input(call_.root), input_bytes(call_.root));
         return;
       case Collective::kScatter:
-        copy_bytes(out, input(call_.root) + block(me_).begin * element_,
-                   block(me_).size() * element_);
+        deliver(out, input(call_.root) + block(me_).begin * element_, block(me_).size() * element_);
         return;
       case Collective::kGather:
         if (me_ != call_.root) return;
@@ -174,14 +183,14 @@ class Operation {
       case Collective::kAllGather:
         for (int k = 0; k < n_; ++k) {
           const int j = (me_ + k) % n_;
-          copy_bytes(out + block(j).begin * element_, input(j), block(j).size() * element_);
+          deliver(out + block(j).begin * element_, input(j), block(j).size() * element_);
         }
         return;
       case Collective::kAllToAll:
         for (int k = 0; k < n_; ++k) {
           const int j = (me_ + k) % n_;
-          copy_bytes(out + block(j).begin * element_, input(j) + block(me_).begin * element_,
-                     block(me_).size() * element_);
+          deliver(out + block(j).begin * element_, input(j) + block(me_).begin * element_,
+                  block(me_).size() * element_);
         }
         return;
       case Collective::kReduce:
@@ -270,13 +279,13 @@ class Operation {
         const std::byte* from = their_in(call_.root) + slice.begin * element_;
         for (int j = 0; j < n_; ++j) {
           if (j != call_.root)
-            copy_bytes(their_out(j) + slice.begin * element_, from, slice.size() * element_);
+            deliver(their_out(j) + slice.begin * element_, from, slice.size() * element_);
         }
         break;
       }
       case Collective::kGather:
-        copy_bytes(their_out(call_.root) + block(me_).begin * element_, call_.in.bytes,
-                   input_bytes(me_));
+        deliver(their_out(call_.root) + block(me_).begin * element_, call_.in.bytes,
+                input_bytes(me_));
         break;
       default:
         take([&](int j) { return their_in(j); });
@@ -390,7 +399,7 @@ class Operation {
     const auto take_block = [&](int j, std::size_t offset, std::size_t size) {
       const Range range = clip(part, size);
       if (range.size() == 0) return;
-      copy_bytes(out + (offset + range.begin) * element_, theirs(j), range.size() * element_);
+      deliver(out + (offset + range.begin) * element_, theirs(j), range.size() * element_);
     };
     switch (call_.kind) {
       case Collective::kBroadcast:
@@ -426,6 +435,7 @@ class Operation {
   std::size_t element_;
   int me_;
   int n_;
+  bool large_;  // its results would only push other data out of the cache
   std::array<const std::byte*, kMaxLocalRanks> inputs_;
   std::array<std::byte*, kMaxLocalRanks> outputs_;
 };

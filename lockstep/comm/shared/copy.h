@@ -9,4 +9,8 @@ namespace lockstep::shared {
 // come from another core's cache, further away than a memcpy reckons with.
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes);
 
+// The same for what is too much to stay in the cache: where the CPU can, it goes to memory past the
+// cache, and no line is read only to be overwritten.
+void stream_bytes(std::byte* to, const std::byte* from, std::size_t bytes);
+
 }  // namespace lockstep::shared

@@ -49,10 +49,12 @@ void Group::publish(Post& post, PayloadBytes written) {
   post.sequence.store(sequence_, std::memory_order_seq_cst);
   ring_all();
   // The others have most likely read the other post by now. Its lines become this rank's again
-  // while it waits, not when it needs them; the next operation is often like this one.
-  auto* next = reinterpret_cast<std::byte*>(&segment_.area(me_).posts[(sequence_ + 1) % 2]);
+  // while it waits, not when it needs them; the next operation is often like the last but one.
+  written_[sequence_ % 2] = written;
+  const std::size_t other = (sequence_ + 1) % 2;
+  auto* next = reinterpret_cast<std::byte*>(&segment_.area(me_).posts[other]);
   prefetch_to_write(next);
-  for_lines(written, [&](std::size_t at) { prefetch_to_write(next + at); });
+  for_lines(written_[other], [&](std::size_t at) { prefetch_to_write(next + at); });
 }
 
 const Post& Group::await_post(int j, [[maybe_unused]] PayloadBytes to_read) {

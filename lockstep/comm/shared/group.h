@@ -102,6 +102,7 @@ class Group {
   Waiter waiter_;
   std::uint64_t sequence_ = 0;    // of the current operation
   std::uint64_t hash_ = 0;        // of its fingerprint
+  PayloadBytes written_[2];       // of the payloads of its two posts, when they were last used
   std::uint64_t all_posted_ = 0;  // every rank is known to have posted this far
   std::uint64_t phase_ = 0;       // phases this rank has finished
   std::uint64_t awaited_ = 0;     // phases this rank waits for

@@ -1,0 +1,53 @@
+#include "lockstep/comm/shared/copy.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace lockstep::shared {
+namespace {
+
+using Copy = void (*)(std::byte* to, const std::byte* from, std::size_t bytes);
+
+// Copies between all offsets within a line, with guards on either side.
+void expect_copies(Copy copy, std::size_t bytes) {
+  constexpr std::size_t kOffsets = 64;
+  constexpr std::size_t kStep = 7;
+  constexpr std::byte kGuard{0xa5};
+  std::vector<std::byte> from(bytes + kOffsets);
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    from[i] = static_cast<std::byte>((i * 2654435761U) >> 13);
+  }
+  for (std::size_t source = 0; source < kOffsets; source += kStep) {
+    for (std::size_t target = 0; target < kOffsets; target += kStep) {
+      std::vector<std::byte> to(bytes + 2 * kOffsets, kGuard);
+      copy(to.data() + target, from.data() + source, bytes);
+      for (std::size_t i = 0; i < to.size(); ++i) {
+        const bool inside = i >= target && i < target + bytes;
+        ASSERT_EQ(to[i], inside ? from[source + i - target] : kGuard)
+            << bytes << " bytes from " << source << " to " << target << ", at " << i;
+      }
+    }
+  }
+}
+
+constexpr std::size_t kSizes[] = {0, 1, 63, 64, 65, 127, 128, 1023, 1024, 2048, 2111, 2112, 4321};
+
+TEST(SharedCopy, TakesEveryByteAndNoOther) {
+  for (const std::size_t bytes : kSizes) expect_copies(copy_bytes, bytes);
+}
+
+TEST(SharedCopy, PastTheCacheTakesEveryByteAndNoOther) {
+  for (const std::size_t bytes : kSizes) expect_copies(stream_bytes, bytes);
+}
+
+TEST(SharedCopy, OfSomethingOntoItselfIsNothing) {
+  std::vector<std::byte> data(4321, std::byte{7});
+  const std::vector<std::byte> before = data;
+  copy_bytes(data.data(), data.data(), data.size());
+  stream_bytes(data.data(), data.data(), data.size());
+  EXPECT_EQ(data, before);
+}
+
+}  // namespace
+}  // namespace lockstep::shared
