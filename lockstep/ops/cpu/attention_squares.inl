@@ -42,10 +42,8 @@ void multiply_packed(const BFloat16* left, std::size_t rows, const BFloat16* rig
       } else {
         Unit::clear();
       }
-      for (std::size_t step = 0; step < steps; ++step) {
-        Unit::multiply(left + step * 2 * kTileElements, at);
-        at += 2 * kTileElements;
-      }
+      Unit::multiply(steps, left, at, [](std::size_t) {});
+      at += strip;
       Unit::store(square, c.stride);
     }
   }

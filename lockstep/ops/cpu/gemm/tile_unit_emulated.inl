@@ -23,13 +23,18 @@ struct TileUnit {
       std::copy_n(sums + i * kLines, kLines, square + i * stride);
     }
   }
-  static void multiply(const BFloat16* rows, const BFloat16* columns) {
+  template <class AfterStep>
+  static void multiply(std::size_t steps, const BFloat16* rows, const BFloat16* columns,
+                       AfterStep&& after_step) {
     constexpr std::size_t kTile = 2 * kSide * kSide;
     constexpr std::size_t kDown = kSide * kLines;
-    multiply_tiles(rows, columns, sums);
-    multiply_tiles(rows, columns + kTile, sums + kSide);
-    multiply_tiles(rows + kTile, columns, sums + kDown);
-    multiply_tiles(rows + kTile, columns + kTile, sums + kDown + kSide);
+    for (std::size_t step = 0; step < steps; ++step, rows += 2 * kTile, columns += 2 * kTile) {
+      multiply_tiles(rows, columns, sums);
+      multiply_tiles(rows, columns + kTile, sums + kSide);
+      multiply_tiles(rows + kTile, columns, sums + kDown);
+      multiply_tiles(rows + kTile, columns + kTile, sums + kDown + kSide);
+      after_step(step);
+    }
   }
 
  private:

@@ -60,17 +60,13 @@ class AsideWork {
 template <class Unit>
 void multiply_strips(std::size_t steps, const BFloat16* row_strip, const BFloat16* column_strip,
                      float* square, bool add, const gemm::Aside& aside) {
-  constexpr std::size_t kStepElements = 2 * kTileElements;
   AsideWork work(aside, steps);
   if (add) {
     Unit::load(square, TileKernels::kLines);
   } else {
     Unit::clear();
   }
-  for (std::size_t step = 0; step < steps; ++step) {
-    Unit::multiply(row_strip + step * kStepElements, column_strip + step * kStepElements);
-    work.after_step(step);
-  }
+  Unit::multiply(steps, row_strip, column_strip, [&](std::size_t step) { work.after_step(step); });
   Unit::store(square, TileKernels::kLines);
   work.end();
 }
@@ -79,7 +75,8 @@ void multiply_strips(std::size_t steps, const BFloat16* row_strip, const BFloat1
 //
 //   begin(), end()                    as in TileKernels
 //   clear(), load(square, stride)     what the sums start from; a row begins every `stride` floats
-//   multiply(rows, columns)           adds a step of two strips to them
+//   multiply(steps, rows, columns, after_step)   adds two strips to them, step by step, and calls
+//                                     after_step(step) while tiles still work on it
 //   store(square, stride)             what became of them
 template <class Unit>
 constexpr TileKernels make_tile_kernels() {
