@@ -1,5 +1,5 @@
-# Sanitizer builds spend most of their time reading the same headers and instantiating the same
-# templates; with CMAKE_UNITY_BUILD the files of a folder are compiled as one. The other presets do
+# A build from nothing spends most of its time reading the same headers and instantiating the same
+# templates; with CMAKE_UNITY_BUILD the files of a folder are compiled as one. The debug preset does
 # without, so that every file has to include what it uses. A file with options of its own (another
 # instruction set) is always compiled by itself.
 function(lockstep_unity target)
