@@ -53,6 +53,8 @@ struct ParameterSpec {
   bool decays = true;  // weight decay pulls it; biases and norms are left alone
   // The full name of a parameter of an earlier block that this is a view of; empty: its own.
   std::string tied_to;
+  // Whether backward, and what is made again before it, look at its values.
+  bool backward_reads = true;
   // How many rows its own block's backward adds to, which row_gradient() can tell; 0: to all.
   std::int64_t gradient_rows = 0;
   friend bool operator==(const ParameterSpec&, const ParameterSpec&) = default;
@@ -80,8 +82,6 @@ struct BlockSpec {
   double forward_flops = 0;  // of matrix products; without what recomputation adds
   double backward_flops = 0;
   double recompute_flops = 0;  // of restore(), or of forward() run anew, as the setup has it
-  // Whether backward, and what is made again before it, look at the parameters' values.
-  bool backward_reads_parameters = true;
   friend bool operator==(const BlockSpec&, const BlockSpec&) = default;
 };
 
@@ -165,6 +165,8 @@ class Block {
   virtual ~Block() = default;
 
   virtual std::string name() const = 0;  // unique in its model: "layer.3"
+  // The name that the seed of its random numbers is made of.
+  virtual std::string draws_as() const { return name(); }
   // The shape of out.x; absent ([0]) for the last block, which makes losses.
   virtual Shape output(const Setup& setup) const = 0;
   // The shape of out.memory for the one block that makes it: a pass hands it to all blocks behind.

@@ -205,10 +205,12 @@ class Planner {
     return Tensor::bytes_of(dtype, {elements});
   }
 
-  // The blocks whose parameters a block works with, the largest first.
-  std::vector<std::size_t> units_of(std::size_t block) const {
+  // The blocks whose parameters a block works with, or whose values its backward reads, the largest
+  // first.
+  std::vector<std::size_t> units_of(std::size_t block, bool in_backward = false) const {
     std::vector<std::size_t> units;
     for (std::size_t p = 0; p < plan_.specs[block].parameters.size(); ++p) {
+      if (in_backward && !plan_.specs[block].parameters[p].backward_reads) continue;
       const FlatParameter* place = plan_.flat.place(block, p);
       if (place == nullptr || std::ranges::find(units, place->block) != units.end()) continue;
       units.push_back(place->block);
@@ -223,11 +225,8 @@ class Planner {
     std::vector<std::vector<std::size_t>> reads(2 * model_.size());
     for (std::size_t block = 0; block < model_.size(); ++block) {
       const int index = static_cast<int>(block);
-      const std::vector<std::size_t> units = units_of(block);
-      reads[static_cast<std::size_t>(forward_of(index))] = units;
-      if (plan_.specs[block].backward_reads_parameters) {
-        reads[static_cast<std::size_t>(backward_of(index))] = units;
-      }
+      reads[static_cast<std::size_t>(forward_of(index))] = units_of(block);
+      reads[static_cast<std::size_t>(backward_of(index))] = units_of(block, true);
     }
     plan_.gathers = plan_gathers(reads, plan_.sharding.most_gathered);
     for (const Gather& gather : plan_.gathers) {

@@ -9,6 +9,7 @@
 #include "lockstep/nn/blocks/decoder_layer.h"
 #include "lockstep/nn/blocks/decoder_start.h"
 #include "lockstep/nn/blocks/embedding.h"
+#include "lockstep/nn/blocks/embedding_norm.h"
 #include "lockstep/nn/blocks/language_head.h"
 #include "lockstep/nn/blocks/linear_regression.h"
 #include "lockstep/nn/blocks/masked_language_head.h"
@@ -24,6 +25,7 @@ using Blocks = std::vector<std::unique_ptr<Block>>;
 
 constexpr double kDeviation = 0.02;      // of GPT-2's, Llama's and BERT's weights at first
 constexpr std::int64_t kTokenTypes = 2;  // BERT's two sentences
+constexpr const char* kEmbedding = "embedding";
 constexpr const char* kTokenTable = "embedding.tokens";
 
 std::int64_t to_signed(plan::Count count) { return static_cast<std::int64_t>(count); }
@@ -88,7 +90,7 @@ std::unique_ptr<Block> make_layer(std::string name, const ModelShape& shape,
   return std::make_unique<Gpt2Layer>(std::move(name), layer);
 }
 
-std::unique_ptr<Block> make_embedding(const ModelShape& shape, const ModelOptions& options) {
+void add_embedding(const ModelShape& shape, const ModelOptions& options, Blocks& blocks) {
   const bool bert = shape.family == Family::kBert;
   const EmbeddingOptions embedding = {
       .vocabulary = to_signed(shape.vocabulary),
@@ -96,11 +98,13 @@ std::unique_ptr<Block> make_embedding(const ModelShape& shape, const ModelOption
       .types = bert ? kTokenTypes : 0,
       .hidden = to_signed(shape.hidden),
       .deviation = kDeviation,
-      .dropout = options.dropout,
+      .dropout = bert ? 0 : options.dropout,
       .tied_to = {},
       .side = Side::kTarget};
-  return std::make_unique<Embedding>("embedding", embedding,
-                                     bert ? std::optional(norm_of(shape, options)) : std::nullopt);
+  blocks.push_back(std::make_unique<Embedding>(kEmbedding, embedding));
+  if (!bert) return;
+  blocks.push_back(
+      std::make_unique<EmbeddingNorm>(kEmbedding, norm_of(shape, options), options.dropout));
 }
 
 std::unique_ptr<Block> make_head(const ModelShape& shape, const ModelOptions& options) {
@@ -143,7 +147,7 @@ float usual_epsilon(Family family) {
 Model make_model(const ModelShape& shape, const ModelOptions& options) {
   plan::check(shape);
   Blocks blocks;
-  blocks.push_back(make_embedding(shape, options));
+  add_embedding(shape, options, blocks);
   for (plan::Count i = 0; i < shape.layers; ++i) {
     blocks.push_back(make_layer("layer." + std::to_string(i), shape, options));
   }

@@ -1,7 +1,7 @@
 // Models from the few numbers that describe them.
 //
 // A model of a plan::ModelShape has exactly plan::count_parameters() parameters. Its blocks are
-// "embedding", "layer.0" ... and "head".
+// "embedding" (and "embedding.norm" in BERT), "layer.0" ... and "head".
 #pragma once
 
 #include <cstdint>

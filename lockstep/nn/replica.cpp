@@ -248,7 +248,7 @@ void Replica::make_views() {
     views.out.memory = memory;
     views.dout.memory = memory_gradient_;
     views.setup = setup.of(i);
-    views.seed = seed_for(0, block.name());
+    views.seed = seed_for(0, block.draws_as());
   }
 }
 

@@ -136,9 +136,10 @@ TEST(BackwardProgress, OfALayerComesInPartsFromTheMlpOn) {
     Replica replica = make_replica(make_tiny(tiny), tiny_setup(tiny), *ops);
     class Names : public BlockListener {
      public:
-      explicit Names(const FlatParameters& flat) : flat_(flat) {}
+      explicit Names(const FlatParameters& flat)
+          : flat_(flat), layer_(flat.find("layer.0.mlp.down.weight").block) {}
       void finished_up_to(std::size_t block, std::size_t end) override {
-        if (block != 1) return;
+        if (block != layer_) return;
         std::string last;
         for (const FlatParameter& one : flat_.of(block)) {
           if (one.offset < end) last = one.name;
@@ -149,6 +150,7 @@ TEST(BackwardProgress, OfALayerComesInPartsFromTheMlpOn) {
 
      private:
       const FlatParameters& flat_;
+      std::size_t layer_;
     } names(replica.flat());
     replica.set_listener(&names);
     TinyBatch batch(tiny_batch_shape(tiny));

@@ -30,6 +30,8 @@ class Declaration {
   // Ones.
   void gain(std::string name, std::int64_t width);
   void tied_weight(std::string name, std::int64_t out, std::int64_t in, std::string owner);
+  // Backward does not look at the values of the parameter that was declared last.
+  void read_in_forward_only() { spec_.parameters.back().backward_reads = false; }
 
   // Of the compute type.
   void activation(std::string name, const Shape& shape, Life life);

@@ -23,8 +23,11 @@ void EmbeddingPart::declare(Declaration& declaration) const {
     declaration.tied_weight(named("tokens"), options_.vocabulary, options_.hidden,
                             options_.tied_to);
   }
+  declaration.read_in_forward_only();
   declaration.weight(named("positions"), options_.positions, options_.hidden, options_.deviation);
+  declaration.read_in_forward_only();
   declaration.weight(named("types"), options_.types, options_.hidden, options_.deviation);
+  declaration.read_in_forward_only();
 }
 
 Tensor EmbeddingPart::tokens(const Pass& pass) const {

@@ -1,0 +1,42 @@
+// The norm behind BERT's tables, with dropout after it. It is a block of its own because its
+// backward reads the gain, and would have workers gather the tables too if they were one block.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "lockstep/nn/block.h"
+#include "lockstep/nn/parts/norm.h"
+
+namespace lockstep::nn {
+
+class EmbeddingNorm : public Block {
+ public:
+  // Of the block `embedding`: parameters are called "<embedding>.norm.gain" and so on, and random
+  // numbers are those that the embedding would draw.
+  EmbeddingNorm(std::string embedding, const NormOptions& norm, double dropout);
+
+  std::string name() const override { return embedding_ + "." + kNorm; }
+  std::string draws_as() const override { return embedding_; }
+  Shape output(const Setup& setup) const override;
+  BlockSpec spec(const Setup& setup, const Ops& ops) const override;
+  void forward(const Pass& pass) override;
+  void restore(const Pass&) override {}
+  void backward(const Pass& pass) override;
+
+ private:
+  static constexpr const char* kNorm = "norm";
+  // The order of the spec.
+  enum Saved : std::size_t { kSpare, kTensors };
+
+  // In place.
+  void drop(const Pass& pass, const Tensor& rows) const;
+
+  std::string embedding_;
+  std::int64_t width_;
+  double dropout_;
+  Place next_;
+  NormPart norm_;
+};
+
+}  // namespace lockstep::nn
