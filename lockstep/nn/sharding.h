@@ -35,7 +35,9 @@ struct Sharding {
   bool gradients = false;   // 2
   bool parameters = false;  // 3
   Partition partition = Partition::kTensor;
-  int most_gathered = 2;  // units of parameters at once; a block that reads more gets them
+  // Of units of parameters (nn/gather_plan.h).
+  int most_gathered = 2;
+  bool keeps_at_turn = true;
   // Whether other workers see the gradients, to add them up.
   bool seen = false;
 

@@ -45,6 +45,13 @@ void check_zero_plus_plus(const ParallelOptions& options) {
 
 void check_zero(const ParallelOptions& options) {
   check_zero_plus_plus(options);
+  if (!options.keep_at_turn && options.zero < 3) {
+    fail(
+        ErrorCode::kInvalidArgument,
+        "parallel.keep_at_turn = false is about parameters that are gathered; with parallel.zero = "
+        "{} none are. Set parallel.zero = 3, or leave it out",
+        options.zero);
+  }
   if (options.zero == 0) return;
   if (options.strategy != StrategyKind::kDdp) {
     fail(ErrorCode::kInvalidArgument,
@@ -160,6 +167,12 @@ void bind(Config& config, ParallelOptions& options) {
       "How it is shared out: tensor (an equal part of every block) or layer (whole blocks).");
   config.bind("parallel.most_gathered", options.most_gathered,
               "With zero = 3, how many blocks' parameters are whole at once.", {.min = 1});
+  config.bind(
+      "parallel.keep_at_turn", options.keep_at_turn,
+      "With zero = 3, whether the last block's parameters stay from its forward to its backward, "
+      "which comes next. false: every block is gathered for forward and again for backward, those "
+      "too that backward does not read, and a step sends three times the parameters, as ZeRO's "
+      "paper counts (FSDP: reshard_after_forward of the last unit).");
   config.bind("parallel.hold_gradients", options.hold_gradients,
               "With zero = 2 or 3 and several micro-batches a step: keep whole gradients until the "
               "last one instead of adding up after each: sends less, takes more memory.");

@@ -42,6 +42,7 @@ struct ParallelOptions {
   int zero = 0;  // stage: what workers share out; 0: nothing
   nn::Partition partition = nn::Partition::kTensor;
   int most_gathered = 2;        // blocks' parameters at once
+  bool keep_at_turn = true;     // the last block's parameters, from forward to backward
   bool hold_gradients = false;  // until the last micro-batch
   Exactness gather_weights = Exactness::kExact;
   Exactness reduce_gradients = Exactness::kExact;  // across machines

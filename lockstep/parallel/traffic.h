@@ -1,15 +1,25 @@
 // What a worker sends in a step, before there are any workers: the bytes that a run then reports.
 //
-//   ddp             every gradient is reduced and shared                       2 P
-//   ZeRO 1          gradients handed to their holders, parameters gathered     2 P
-//   ZeRO 2          the same, gradients after every micro-batch                (A + 1) P
-//   ZeRO 3          parameters gathered for forward and for backward too       3 A P, less the last
-//                                                                              block's, which stay
+// It is counted by *units*, blocks of the row of parameters with their padding, in the type that
+// each is sent in. How often a unit goes out; A: micro-batches of a worker:
 //
-// P: elements of the row of parameters with its padding, in the type that each is sent in; A:
-// micro-batches of a worker. Of each a worker sends the (N-1)/N that are not its own. ZeRO++ sends
-// less: each in the payloads of parallel/zero/part_wire.h, and with a secondary partition
-// parameters cross to other machines once a step.
+//             gradients                        parameters
+//   ddp       2: reduced and shared
+//   ZeRO 1    1                                1
+//   ZeRO 2    A, or 1 where they are held      1
+//   ZeRO 3    the same                         A times as often as it is gathered
+//
+// Of each a worker sends the (N-1)/N that are not its own. nn/gather_plan.h says how often a unit
+// is gathered: for forward and for backward, but the last block's once, and so is a table of tokens
+// that has no part in logits; one that three blocks read in forward three times. With
+// parallel.keep_at_turn = false it is twice at least, and ZeRO 3 sends three times the parameters.
+//
+// Ddp sends just twice the parameters where it does not overlap. Else the gradient of a large table
+// of tokens is only reduced for its parts from logits and earlier micro-batches, and the rows that
+// a worker has of it go to each other one (parallel/table_rows.h).
+//
+// ZeRO++ sends less: each in the payloads of parallel/zero/part_wire.h, and with a secondary
+// partition parameters cross to other machines once a step.
 #pragma once
 
 #include <cstdint>

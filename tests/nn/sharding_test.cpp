@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "lockstep/nn/gather_plan.h"
 #include "tests/nn/tiny_models.h"
 
@@ -69,7 +71,7 @@ std::vector<std::size_t> there(std::span<const Gather> gathers, int step) {
 
 TEST(GatherPlan, BringsUnitsAStepAheadAndNoMoreThanAllowedAtOnce) {
   const std::vector<std::vector<std::size_t>> reads{{0}, {1}, {2}, {0, 3}, {0, 3}, {2}, {1}, {}};
-  const std::vector<Gather> gathers = plan_gathers(reads, 2);
+  const std::vector<Gather> gathers = plan_gathers(reads, {.most = 2});
   for (int step = 0; step < 8; ++step) {
     EXPECT_LE(there(gathers, step).size(), 2u) << step;
     for (const std::size_t unit : reads[static_cast<std::size_t>(step)]) {
@@ -81,10 +83,35 @@ TEST(GatherPlan, BringsUnitsAStepAheadAndNoMoreThanAllowedAtOnce) {
   EXPECT_THAT(there(gathers, 4), ElementsAre(0, 3));
   EXPECT_THAT(there(gathers, 5), ElementsAre(2, 1));
   EXPECT_EQ(gathers.size(), 7u);
-  EXPECT_EQ(plan_gathers(reads, 1).size(), 7u);
-  EXPECT_THAT(there(plan_gathers(reads, 1), 0), ElementsAre(0));
-  EXPECT_THAT(there(plan_gathers(reads, 3), 4), ElementsAre(0, 3, 2));
-  EXPECT_TRUE(plan_gathers({}, 2).empty());
+  EXPECT_EQ(plan_gathers(reads, {.most = 1}).size(), 7u);
+  EXPECT_THAT(there(plan_gathers(reads, {.most = 1}), 0), ElementsAre(0));
+  EXPECT_THAT(there(plan_gathers(reads, {.most = 3}), 4), ElementsAre(0, 3, 2));
+  EXPECT_TRUE(plan_gathers({}, {}).empty());
+}
+
+// A table that the last block reads too, and one that it does not.
+TEST(GatherPlan, BringsEveryUnitTwiceWhereItDoesNotKeepTheLastOnes) {
+  const std::vector<std::vector<std::size_t>> tied{{0}, {1}, {2}, {0, 3}, {0, 3}, {2}, {1}, {}};
+  const std::vector<std::vector<std::size_t>> own{{0}, {1}, {2}, {3}, {3}, {2}, {1}, {}};
+  for (const auto& reads : {tied, own}) {
+    for (const int most : {1, 2, 3}) {
+      const auto gathers = plan_gathers(reads, {.most = most, .keeps_at_turn = false});
+      for (std::size_t unit = 0; unit < 4; ++unit) {
+        EXPECT_EQ(std::ranges::count(gathers, unit, &Gather::unit), 2) << unit;
+      }
+      for (std::size_t step = 0; step < reads.size(); ++step) {
+        const std::vector<std::size_t> units = there(gathers, static_cast<int>(step));
+        EXPECT_LE(units.size(),
+                  std::max<std::size_t>(static_cast<std::size_t>(most), reads[step].size()));
+        for (const std::size_t unit : reads[step]) EXPECT_THAT(units, ::testing::Contains(unit));
+      }
+      const Gather again{.unit = 3, .starts = 4, .needed = 4, .last = 4};
+      EXPECT_THAT(gathers, ::testing::Contains(again));
+    }
+  }
+  const auto gathers = plan_gathers({{0}, {0}}, {.keeps_at_turn = false});  // one block
+  EXPECT_THAT(gathers, ElementsAre(Gather{.unit = 0, .starts = 0, .needed = 0, .last = 0},
+                                   Gather{.unit = 0, .starts = 1, .needed = 1, .last = 1}));
 }
 
 TEST(GatherPlan, OfAModelHasTwoBlocksAtOnceAndReadsEachTwice) {

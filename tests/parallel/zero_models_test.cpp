@@ -5,6 +5,7 @@
 
 #include "lockstep/comm/native/threads.h"
 #include "lockstep/parallel/alone.h"
+#include "lockstep/parallel/traffic.h"
 #include "lockstep/parallel/zero/zero.h"
 #include "tests/nn/tiny_models.h"
 
@@ -115,10 +116,96 @@ TEST(ZeroModels, TrainToTheBitsOfOneWorkerAtEveryStage) {
           ParallelOptions options;
           options.zero = stage;
           options.partition = partition;
+          options.keep_at_turn = stage < 3 || partition == nn::Partition::kTensor;
           options.reduction = Reduction::kTree;
           EXPECT_EQ(shared_out(tiny, setup, options, workers), expected)
               << nn::name(tiny) << ", " << workers << " workers, stage " << stage;
         }
+      }
+    }
+  }
+}
+
+// How often a micro-batch of one has a block's parameters gathered: for forward and for backward.
+// The last block's stay in between. A table of tokens is not read in backward, but by the head
+// where they are tied, and by a decoder's beginning.
+std::size_t times_gathered(Tiny tiny, const std::string& block, bool keeps) {
+  const bool own_logits = tiny == Tiny::kOddGpt2 || tiny == Tiny::kLlama;
+  if (block == "source") return 3;
+  if (block == "embedding") return own_logits && keeps ? 1 : 2;
+  if (block == "head" || block == "linear") return keeps ? 1 : 2;
+  return 2;
+}
+
+std::size_t elements_gathered(Tiny tiny, const nn::MemoryPlan& plan, bool keeps) {
+  const nn::Model model = nn::make_tiny(tiny);
+  std::size_t elements = 0;
+  for (std::size_t block = 0; block < model.size(); ++block) {
+    elements +=
+        times_gathered(tiny, model.block(block).name(), keeps) * plan.flat.range(block).elements;
+  }
+  return elements;
+}
+
+ParallelOptions third_stage(bool keeps) {
+  ParallelOptions options;
+  options.zero = 3;
+  options.keep_at_turn = keeps;
+  return options;
+}
+
+TEST(ZeroModels, GatherEveryBlockForForwardAndForBackwardWhateverIsDoneAgain) {
+  const auto ops = make_cpu_ops(1);
+  for (const Tiny tiny : nn::kAllTiny) {
+    for (const auto recompute :
+         {nn::Recompute::kNone, nn::Recompute::kSelective, nn::Recompute::kFull}) {
+      for (const bool keeps : {true, false}) {
+        const nn::MemoryPlan plan = nn::plan_memory(
+            nn::make_tiny(tiny), nn::tiny_setup(tiny, DType::kBF16, recompute), *ops,
+            nn::OptimizerState::kMoments, sharding_of(third_stage(keeps), {.workers = 4}));
+        std::size_t elements = 0;
+        for (const nn::Gather& gather : plan.gathers) {
+          elements += plan.flat.range(gather.unit).elements;
+        }
+        EXPECT_EQ(elements, elements_gathered(tiny, plan, keeps)) << nn::name(tiny);
+      }
+    }
+  }
+}
+
+// Gradients go out once.
+TEST(ZeroModels, SendAtStageThreeWhatThePlanSaysAndTheBlocksAddUpTo) {
+  for (const Tiny tiny : nn::kAllTiny) {
+    for (const int workers : {2, 3, 4}) {
+      for (const bool keeps : {true, false}) {
+        const ParallelOptions options = third_stage(keeps);
+        std::vector<StepCost> costs;
+        std::uint64_t planned = 0;
+        std::size_t elements = 0;
+        run_threads(workers, [&](Communicator& world) {
+          const auto ops = make_cpu_ops(1);
+          Zero strategy(world, options, 1);
+          const Crew crew{.workers = workers, .worker = world.rank(), .most_micro_batches = 1};
+          nn::MemoryPlan plan =
+              nn::plan_memory(nn::make_tiny(tiny), nn::tiny_setup(tiny), *ops,
+                              nn::OptimizerState::kMoments, sharding_of(options, crew));
+          const std::span<std::byte> seen = strategy.seen_memory(plan.seen_bytes());
+          nn::Replica replica(nn::make_tiny(tiny), std::move(plan), *ops, {.seen = seen});
+          replica.initialise(1);
+          strategy.start(replica);
+          replica.set_listener(&strategy);
+          strategy.begin_step({});
+          std::vector<double> norms;
+          train(tiny, replica, strategy, world.rank(), 1, norms);
+          const StepSummary summary = strategy.end_step({.losses = {0}, .cost = {}});
+          if (world.rank() > 0) return;
+          costs = summary.costs;
+          planned = traffic_of(options, crew, replica.plan())->total().all;
+          elements = elements_gathered(tiny, replica.plan(), keeps) + replica.flat().elements();
+        });
+        const auto n = static_cast<std::size_t>(workers);
+        EXPECT_EQ(planned, elements * sizeof(float) * (n - 1) / n) << nn::name(tiny);
+        for (const StepCost& cost : costs) EXPECT_EQ(cost.bytes_sent, kSteps * planned);
       }
     }
   }

@@ -73,18 +73,29 @@ std::size_t middle_budget(TrainOptions options) {
 constexpr RecomputeChoice kEveryRecompute[] = {RecomputeChoice::kNone, RecomputeChoice::kSelective,
                                                RecomputeChoice::kFull, RecomputeChoice::kAuto};
 
-constexpr nn::Tiers kEveryTiers[] = {{},
-                                     {.optimizer = Tier::kHost,
-                                      .gradients = Tier::kHost,
-                                      .parameters = Tier::kHost,
-                                      .activations = Tier::kHost},
-                                     {.optimizer = Tier::kFile}};
+constexpr nn::Tiers kEveryTiers[] = {
+    {},
+    {.optimizer = Tier::kHost,
+     .gradients = Tier::kHost,
+     .parameters = Tier::kHost,
+     .activations = Tier::kHost},
+    {.optimizer = Tier::kFile},
+    {.optimizer = Tier::kFile, .parameters = Tier::kFile, .activations = Tier::kFile}};
+
+// As it comes to a stage for the so-manieth time, so that each of these comes to each stage.
+void vary(TrainOptions& options, std::size_t turn) {
+  options.recompute = kEveryRecompute[turn % std::size(kEveryRecompute)];
+  options.offload.tiers = kEveryTiers[(turn + turn / 4) % std::size(kEveryTiers)];
+  options.parallel.keep_at_turn = options.parallel.zero < 3 || turn / 2 % 2 == 0;
+  // Stages 1 and 2 have all parameters in memory.
+  if (!goes_together(options)) options.offload.tiers.parameters = Tier::kHost;
+}
 
 TEST(ZeroBars, FiftyStepsAreTheSameBitsWhateverIsSharedOutMovedOrDoneAgain) {
   const ScratchFolder scratch;
   const std::vector<double> alone = train(tree_options(), 1, kSteps).losses;
   EXPECT_LT(alone.back(), alone.front());
-  std::size_t turn = 0;  // every recomputation and every tier comes to every stage
+  std::size_t turns[4] = {};
   for (const int workers : {1, 2, 4, 8}) {
     for (int stage = 0; stage <= 3; ++stage) {
       if (workers == 1 && stage > 0) continue;
@@ -93,18 +104,16 @@ TEST(ZeroBars, FiftyStepsAreTheSameBitsWhateverIsSharedOutMovedOrDoneAgain) {
         TrainOptions options = tree_options();
         options.parallel.zero = stage;
         options.parallel.partition = partition;
-        options.recompute = kEveryRecompute[turn % std::size(kEveryRecompute)];
-        options.offload.tiers = kEveryTiers[turn++ % std::size(kEveryTiers)];
         options.offload.folder = scratch.path().string();
+        options.batch.workers = workers;
+        vary(options, turns[stage]++);
         if (options.recompute == RecomputeChoice::kAuto) {
-          TrainOptions planned = options;
-          planned.batch.workers = workers;
-          options.memory_limit = middle_budget(planned);
+          options.memory_limit = middle_budget(options);
         }
         const Trained trained = train(options, workers, kSteps);
         EXPECT_EQ(trained.losses, alone)
-            << workers << " workers, stage " << stage << ", " << name(options.recompute)
-            << ", optimizer on " << name(options.offload.tiers.optimizer);
+            << workers << " workers, stage " << stage << ", " << name(options.recompute) << ", "
+            << tiers_text(options.offload.tiers);
       }
     }
   }
@@ -136,6 +145,7 @@ TEST(ZeroBars, APlanKnowsWhatEveryWorkerSends) {
         options.parallel.hold_gradients = way.holds;
         options.parallel.zero = stage;
         options.parallel.partition = partition;
+        options.parallel.keep_at_turn = stage < 3 || partition == Partition::kTensor;
         const auto ops = make_cpu_ops(1);
         const auto planned = parallel::traffic_of(
             options.parallel,
@@ -149,22 +159,91 @@ TEST(ZeroBars, APlanKnowsWhatEveryWorkerSends) {
   }
 }
 
+// What each worker sends in a step, which is what the plan says.
+std::uint64_t sent_as_planned(const TrainOptions& options) {
+  const int workers = options.batch.workers;
+  const auto ops = make_cpu_ops(1);
+  const auto planned =
+      parallel::traffic_of(options.parallel, {.workers = workers}, plan_run(options, *ops));
+  EXPECT_THAT(train(options, workers, 2).sent, ::testing::Each(planned->total().all));
+  return planned->total().all;
+}
+
+struct Language {
+  ModelFamily family;
+  LogitsChoice logits;
+};
+constexpr Language kLanguages[] = {{ModelFamily::kGpt2, LogitsChoice::kTied},
+                                   {ModelFamily::kGpt2, LogitsChoice::kOwn},
+                                   {ModelFamily::kLlama, LogitsChoice::kTied},
+                                   {ModelFamily::kLlama, LogitsChoice::kOwn}};
+
+// In one micro-batch, with a table of which few rows are read.
+TrainOptions sending_options(const Language& language, int workers) {
+  TrainOptions options = tree_options();
+  options.parallel.reduction = Reduction::kFast;
+  options.precision = plan::Precision::kBf16;
+  options.batch.micro = kSequences / workers;
+  options.batch.workers = workers;
+  options.model.family = language.family;
+  options.model.logits = language.logits;
+  options.model.vocabulary = 1009;
+  return options;
+}
+
 // P: elements of the row of parameters with its padding, in bf16 both ways.
 TEST(ZeroBars, SendTwiceTheParametersAndThreeTimesAtStageThree) {
-  for (const int workers : {2, 4}) {
-    for (int stage = 0; stage <= 3; ++stage) {
-      TrainOptions options = tree_options();
-      options.parallel.reduction = Reduction::kFast;
-      options.parallel.zero = stage;
-      options.precision = plan::Precision::kBf16;
-      options.batch.micro = kSequences / workers;
-      const Trained trained = train(options, workers, 2);
-      const nn::FlatParameters& flat = trained.plan.flat;
-      const std::size_t kept = flat.range(flat.blocks() - 1).elements;  // forward to backward
-      const std::size_t elements = (stage < 3 ? 2 : 3) * flat.elements() - (stage < 3 ? 0 : kept);
+  for (const Language& language : kLanguages) {
+    for (const int workers : {2, 4}) {
+      for (int stage = 0; stage <= 3; ++stage) {
+        TrainOptions options = sending_options(language, workers);
+        options.parallel.zero = stage;
+        options.parallel.overlap = stage > 0;
+        options.parallel.keep_at_turn = stage < 3;
+        const auto n = static_cast<std::uint64_t>(workers);
+        const std::uint64_t p = plan_run(options, *make_cpu_ops(1)).flat.elements();
+        EXPECT_EQ(sent_as_planned(options), (stage < 3 ? 2 : 3) * p * 2 * (n - 1) / n)
+            << workers << " workers, stage " << stage;
+      }
+    }
+  }
+}
+
+// Less: the last block's parameters stay, and no backward reads a table that has no part in logits.
+TEST(ZeroBars, SendAtStageThreeWhatIsGatheredForForwardAndForBackward) {
+  for (const Language& language : kLanguages) {
+    for (const int workers : {2, 4}) {
+      TrainOptions options = sending_options(language, workers);
+      options.parallel.zero = 3;
       const auto n = static_cast<std::uint64_t>(workers);
-      EXPECT_THAT(trained.sent, ::testing::Each(elements * 2 * (n - 1) / n))
-          << workers << " workers, stage " << stage;
+      const nn::FlatParameters flat = plan_run(options, *make_cpu_ops(1)).flat;
+      const std::size_t embedding = flat.range(0).elements;
+      const std::size_t head = flat.range(flat.blocks() - 1).elements;
+      const bool own = language.logits == LogitsChoice::kOwn;
+      const std::size_t elements = 3 * flat.elements() - head - (own ? embedding : 0);
+      EXPECT_EQ(sent_as_planned(options), elements * 2 * (n - 1) / n) << workers << " workers";
+    }
+  }
+}
+
+// Of the table's gradient by embedding, all rows that a worker has read go to each other one; by
+// logits, the whole of it is reduced like all others'.
+TEST(ZeroBars, SendWithoutStagesTheRowsOfATableByThemselves) {
+  for (const Language& language : kLanguages) {
+    for (const int workers : {2, 4}) {
+      const TrainOptions options = sending_options(language, workers);
+      const auto n = static_cast<std::uint64_t>(workers);
+      const nn::FlatParameters flat = plan_run(options, *make_cpu_ops(1)).flat;
+      const std::size_t width = flat.find("embedding.tokens").shape[1];
+      constexpr std::size_t kAlignment = nn::FlatParameters::kAlignment;
+      const std::size_t table = (flat.find("embedding.tokens").shape.elements() + kAlignment - 1) /
+                                kAlignment * kAlignment;
+      const bool own = language.logits == LogitsChoice::kOwn;
+      const std::size_t reduced = flat.elements() - (own ? table : 0);
+      const std::size_t rows = kSequences / n * kTokens;
+      EXPECT_EQ(sent_as_planned(options),
+                2 * reduced * 2 * (n - 1) / n + (n - 1) * rows * (4 + 2 * width))
+          << workers << " workers";
     }
   }
 }
@@ -182,7 +261,6 @@ TEST(ZeroBars, StatesTakeTheBytesOfTheFormulasAndTheAllocatorThoseOfThePlan) {
   for (const int workers : {1, 2, 4, 8, kManyWorkers}) {
     for (int stage = 0; stage <= 3; ++stage) {
       if (workers == 1 && stage > 0) continue;
-      if (workers == kManyWorkers && stage == 1) continue;
       TrainOptions options = tiny_options(plan::Precision::kBf16);
       options.batch = {.sequence = kTokens, .micro = 1, .accumulation = 1, .workers = workers};
       options.parallel.zero = stage;
@@ -220,26 +298,32 @@ TEST(ZeroBars, StatesTakeTheBytesOfTheFormulasAndTheAllocatorThoseOfThePlan) {
   }
 }
 
-TEST(ZeroBars, NoMoreThanTwoBlocksAreGatheredAtOnce) {
-  for (const auto recompute : {RecomputeChoice::kNone, RecomputeChoice::kFull}) {
-    TrainOptions options = tree_options();
-    options.model.layers = 5;
-    options.batch.workers = 4;
-    options.parallel.zero = 3;
-    options.recompute = recompute;
-    const auto ops = make_cpu_ops(1);
-    const nn::MemoryPlan plan = plan_run(options, *ops);
-    const int steps = 2 * static_cast<int>(plan.blocks.size());
-    int most = 0;
-    for (int step = 0; step <= steps; ++step) {
-      int gathered = 0;
-      for (const Request& request : plan.requests) {
-        const bool lives = request.first_step <= step && step <= request.last_step;
-        if (request.group == "gathered" && lives) ++gathered;
-      }
-      most = std::max(most, gathered);
+int most_gathered_at_once(const nn::MemoryPlan& plan) {
+  const int steps = 2 * static_cast<int>(plan.blocks.size());
+  int most = 0;
+  for (int step = 0; step <= steps; ++step) {
+    int gathered = 0;
+    for (const Request& request : plan.requests) {
+      const bool lives = request.first_step <= step && step <= request.last_step;
+      if (request.group == "gathered" && lives) ++gathered;
     }
-    EXPECT_EQ(most, 2);
+    most = std::max(most, gathered);
+  }
+  return most;
+}
+
+TEST(ZeroBars, NoMoreThanTwoBlocksAreGatheredAtOnce) {
+  for (const Language& language : kLanguages) {
+    for (const auto recompute : {RecomputeChoice::kNone, RecomputeChoice::kFull}) {
+      for (const bool keeps : {true, false}) {
+        TrainOptions options = sending_options(language, 4);
+        options.model.layers = 5;
+        options.parallel.zero = 3;
+        options.parallel.keep_at_turn = keeps;
+        options.recompute = recompute;
+        EXPECT_EQ(most_gathered_at_once(plan_run(options, *make_cpu_ops(1))), 2);
+      }
+    }
   }
 }
 

@@ -180,6 +180,11 @@ TEST(Zero, IsRefusedWhereItDoesNotGoWithTheRest) {
   options.algorithm = "auto";
   options.compression.compression = parallel::Compression::kInt8;
   EXPECT_THROW(parallel::check(options, 2), Error);
+  options.compression.compression = parallel::Compression::kNone;
+  options.keep_at_turn = false;  // of parameters, which stage 3 gathers
+  EXPECT_THROW(parallel::check(options, 2), Error);
+  options.zero = 3;
+  EXPECT_NO_THROW(parallel::check(options, 2));
 }
 
 }  // namespace

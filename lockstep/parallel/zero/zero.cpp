@@ -38,6 +38,7 @@ nn::Sharding Zero::sharding(const ParallelOptions& options, const Crew& crew) {
           .parameters = options.zero >= 3,
           .partition = options.partition,
           .most_gathered = options.most_gathered,
+          .keeps_at_turn = options.keep_at_turn,
           .seen = true};
 }
 
