@@ -28,7 +28,8 @@
 // it up or to gather it, lies in memory that they see: it is laid out by itself.
 //
 // What lies in another tier than the device (nn/tiers.h) is laid out there, per tier by itself. On
-// the device remain of it: of parameters what is gathered, of gradients those in flight, and
+// the device remain of it: of parameters what is gathered (nothing where they are computed with in
+// place), of gradients those in flight, and
 //
 //   activations, a block's output   until one step after they were made, and again from one step
 //                                   before they are read; where that leaves a step in between
@@ -161,7 +162,7 @@ struct MemoryPlan {
 
   // Whether parameters come to the device block by block, and gradients leave it so.
   bool gathers_parameters() const {
-    return sharding.parameters || tiers.parameters != Tier::kDevice;
+    return sharding.parameters || (tiers.parameters != Tier::kDevice && !tiers.in_place);
   }
   bool has_gradients_in_flight() const {
     return sharding.gradients || tiers.gradients != Tier::kDevice;

@@ -5,6 +5,8 @@
 // device from the first backward that adds to them to one after their own; what a block keeps for
 // its backward leaves after its forward and comes back before its backward. The optimizer works
 // where its states are. What lies in files goes by way of staging on the host.
+//
+// Where what computes reads the host's memory itself, parameters there need not come at all.
 #pragma once
 
 #include "lockstep/tensor/tier.h"
@@ -19,6 +21,8 @@ struct Tiers {
   // What lies in files comes and goes while other parts of it are worked with, and updates go on
   // beside backward where they can.
   bool overlaps = true;
+  // Parameters on the host are computed with where they lie.
+  bool in_place = false;
 
   bool any() const {
     return optimizer != Tier::kDevice || gradients != Tier::kDevice ||

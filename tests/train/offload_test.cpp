@@ -32,6 +32,11 @@ constexpr Tiers kAll{.optimizer = Tier::kHost,
                      .parameters = Tier::kHost,
                      .activations = Tier::kHost};
 
+constexpr Tiers in_place(Tiers tiers) {
+  tiers.in_place = true;
+  return tiers;
+}
+
 TrainOptions options_of(int micro, const Tiers& tiers = {}) {
   TrainOptions options = tiny_options();
   options.model.layers = 4;
@@ -78,8 +83,8 @@ TEST(Offload, ChangesNoBitOfOneWorkersTraining) {
       options.parallel.reduction = reduction;
       const Learned without = train(options, 1);
       EXPECT_LT(without.losses.back(), without.losses.front());
-      for (const Tiers& tiers :
-           {kOptimizer, kGradients, kParameters, kActivations, kZeroOffload, kStates, kAll}) {
+      for (const Tiers& tiers : {kOptimizer, kGradients, kParameters, kActivations, kZeroOffload,
+                                 kStates, kAll, in_place(kParameters), in_place(kAll)}) {
         options.offload.tiers = tiers;
         EXPECT_EQ(train(options, 1), without) << tiers_text(tiers) << micro;
       }
@@ -91,7 +96,9 @@ TEST(Offload, ChangesNoBitAtAnyStageAndNumberOfWorkers) {
   const Learned without = train(options_of(1), 1);
   for (const int workers : {2, 4}) {
     for (int stage = 0; stage <= 3; ++stage) {
-      for (const Tiers& tiers : {kOptimizer, kGradients, kParameters, kAll}) {
+      for (const Tiers& tiers :
+           {kOptimizer, kGradients, kParameters, kAll, in_place(kParameters), in_place(kAll)}) {
+        if (tiers.in_place && stage == 3) continue;
         TrainOptions options = options_of(1, tiers);
         options.parallel.zero = stage;
         options.parallel.partition = tiers == kAll ? Partition::kLayer : Partition::kTensor;
@@ -112,7 +119,8 @@ TEST(Offload, ChangesNoBitInAnyPrecisionAndRecomputation) {
       options.parallel.reduction = Reduction::kFast;
       options.optimizer.clip = 0.5;
       const Learned without = train(options, 1);
-      for (const Tiers& tiers : {kOptimizer, kGradients, kParameters, kActivations, kAll}) {
+      for (const Tiers& tiers :
+           {kOptimizer, kGradients, kParameters, kActivations, kAll, in_place(kAll)}) {
         options.offload.tiers = tiers;
         EXPECT_EQ(train(options, 1), without)
             << plan::name(precision) << " " << name(recompute) << " " << tiers_text(tiers);
@@ -127,11 +135,11 @@ TEST(Offload, UpdatesBlocksBesideBackwardWhereNothingIsClipped) {
     options.precision = precision;
     options.optimizer.clip = 0;
     const Learned without = train(options, 1);
-    for (const Tiers& tiers : {kOptimizer, kZeroOffload, kAll}) {
+    for (const Tiers& tiers : {kOptimizer, kZeroOffload, kAll, in_place(kAll)}) {
       options.offload.tiers = tiers;
       options.parallel.zero = 0;
       EXPECT_EQ(train(options, 1), without) << plan::name(precision) << " " << tiers_text(tiers);
-      for (int stage = 1; stage <= 3; ++stage) {
+      for (int stage = 1; stage <= (tiers.in_place ? 2 : 3); ++stage) {
         options.parallel.zero = stage;
         EXPECT_EQ(train(options, 2), without) << stage << " " << tiers_text(tiers);
       }
@@ -204,6 +212,45 @@ TEST(Offload, LeavesTheDeviceWithoutWhatItMoves) {
   EXPECT_LT(states.bytes(Tier::kDevice), zero_offload) << "a window of blocks takes less";
   options.offload.tiers = kAll;
   EXPECT_LT(plan_of(options).bytes(Tier::kDevice), states.bytes(Tier::kDevice));
+}
+
+// Straight from the host: what a window of blocks would take of the device is free.
+TEST(Offload, InPlaceLeavesTheDeviceWithoutParameters) {
+  TrainOptions options = options_of(4, kStates);
+  options.model.hidden = 64;
+  options.model.vocabulary = 512;
+  const nn::MemoryPlan window = plan_of(options);
+  options.offload.tiers = in_place(kStates);
+  const nn::MemoryPlan none = plan_of(options);
+  EXPECT_EQ(none.bytes(Tier::kHost), window.bytes(Tier::kHost));
+  EXPECT_LT(none.bytes(Tier::kDevice), window.bytes(Tier::kDevice));
+  for (const GroupBytes& group : none.by_class(Tier::kDevice)) {
+    EXPECT_TRUE(group.group != "gathered" && group.group != "parameters") << group.bytes;
+  }
+  TrainOptions free = options;
+  free.offload.tiers = {};
+  options.device_limit = none.bytes(Tier::kDevice);  // the window is over it
+  EXPECT_EQ(train(options, 1), train(free, 1));
+}
+
+TEST(Offload, InPlaceIsRefusedWhereParametersAreNotWholeOnTheHost) {
+  const auto refusal = [](const Tiers& tiers, int stage, int workers) {
+    parallel::ParallelOptions options;
+    options.zero = stage;
+    try {
+      parallel::check({.tiers = tiers, .folder = {}, .bandwidth = {}}, options,
+                      {.workers = workers});
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(refusal(in_place({}), 0, 1), HasSubstr("set offload.parameters = \"host\""));
+  EXPECT_THAT(refusal(in_place({.optimizer = Tier::kFile, .parameters = Tier::kFile}), 0, 1),
+              HasSubstr("offload.parameters = \"file\""));
+  EXPECT_THAT(refusal(in_place(kParameters), 3, 2), HasSubstr("use a lower stage"));
+  EXPECT_EQ(refusal(in_place(kParameters), 2, 2), "");
+  EXPECT_EQ(refusal(in_place(kParameters), 3, 1), "");
 }
 
 TEST(Offload, ADeviceLimitIsAHardOne) {

@@ -89,6 +89,7 @@ struct Learned {
 
 inline std::string tiers_text(const nn::Tiers& tiers) {
   std::string where = tiers.overlaps ? "" : "one by one: ";
+  if (tiers.in_place) where += "in place: ";
   for (const Tier tier : {tiers.optimizer, tiers.gradients, tiers.parameters, tiers.activations}) {
     where += std::string(name(tier)) + " ";
   }

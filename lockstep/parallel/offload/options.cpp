@@ -30,10 +30,27 @@ void check_filed_gradients(const ParallelOptions& options, const Crew& crew) {
        "in memory; leave one of them out");
 }
 
+void check_in_place(const nn::Tiers& tiers, const ParallelOptions& options, const Crew& crew) {
+  if (tiers.parameters != Tier::kHost) {
+    fail(ErrorCode::kInvalidArgument,
+         "offload.in_place computes with parameters on the host, but offload.parameters = \"{}\"; "
+         "set offload.parameters = \"host\", or leave it out",
+         name(tiers.parameters));
+  }
+  if (crew.workers > 1 && options.zero == 3) {
+    fail(ErrorCode::kInvalidArgument,
+         "offload.in_place computes with a block's parameters where they lie, but with "
+         "parallel.zero = 3 each of {} workers holds a part of them, and they are gathered on the "
+         "device; use a lower stage, or leave it out",
+         crew.workers);
+  }
+}
+
 }  // namespace
 
 void check(const OffloadOptions& offload, const ParallelOptions& options, const Crew& crew) {
   const nn::Tiers& tiers = offload.tiers;
+  if (tiers.in_place) check_in_place(tiers, options, crew);
   if (!tiers.any()) return;
   if (options.strategy == StrategyKind::kParameterServer) {
     fail(ErrorCode::kUnsupported,
@@ -85,6 +102,9 @@ void bind(Config& config, OffloadOptions& options) {
   config.bind("offload.parameters", options.tiers.parameters, kTierNames,
               "Where the parameters lie that are computed with; they come to the device block by "
               "block, parallel.most_gathered at once. In a file with the optimizer's states.");
+  config.bind("offload.in_place", options.tiers.in_place,
+              "Compute with parameters on the host where they lie, instead of bringing them to the "
+              "device: no room for them there, and every use of them reads the host's memory.");
   config.bind("offload.activations", options.tiers.activations, kTierNames,
               "Where blocks keep what their backward needs: device, host or file.");
   config.bind("offload.folder", options.folder,
