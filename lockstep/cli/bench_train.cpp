@@ -26,11 +26,15 @@ Examples:
 
 tokens/s     from the median of the timed steps
 peak         the most memory that the process had in RAM at once during them
-step FLOP/s  the model's matrix products, without what is recomputed, per second of a whole step
+step FLOP/s  the model's matrix products, without what is recomputed, per second of a whole step;
+             attention's as usual by whole squares, of which causal models do half
 GEMM FLOP/s  those of the linear layers alone, measured in the same run by the same library
 share        the first of the two by the second
 
 PyTorch is looked for in --python, LOCKSTEP_PYTHON, build/peers (./dev peers) and python3.)";
+
+constexpr int kMostOfAStep = 1 << 20;
+constexpr int kMostThreads = 4096;
 
 struct TrainFlags {
   std::string model;
@@ -75,15 +79,19 @@ void add_bench_train(CLI::App& bench, int& exit_code) {
   CLI::App* command = bench.add_subcommand("train", "Time steps of training, beside PyTorch");
   command->footer(kTrainExamples);
   command->add_option("--model", flags->model, "a model by name, like gpt2-124m");
-  command->add_option("--batch", flags->batch, "sequences of a step")->capture_default_str();
-  command->add_option("--seq", flags->sequence, "tokens of a sequence (as many as the model has)");
+  command->add_option("--batch", flags->batch, "sequences of a step")
+      ->check(CLI::Range(1, kMostOfAStep))
+      ->capture_default_str();
+  command->add_option("--seq", flags->sequence, "tokens of a sequence (as many as the model has)")
+      ->check(CLI::Range(1, kMostOfAStep));
   command->add_option("--precision", flags->precision, "bf16, f16 or f32")->capture_default_str();
   command->add_option("--recompute", flags->recompute, "none, selective, full or auto")
       ->capture_default_str();
   command->add_option("--steps", flags->steps, "timed steps of each implementation")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
-  command->add_option("--threads", flags->threads, "of each implementation (all allowed cores)");
+  command->add_option("--threads", flags->threads, "of each implementation (all allowed cores)")
+      ->check(CLI::Range(1, kMostThreads));
   command->add_flag("--profile", flags->profile, "one more step of ours, told by its operations");
   add_peer_options(*command, flags->peers, "PyTorch, eager and compiled", "PyTorch");
   command->add_option("--set", flags->settings, "any other setting of a run; may be repeated")

@@ -12,6 +12,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/number.h"
+#include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
 #include "lockstep/cli/plan_alternatives.h"
 #include "lockstep/cli/plan_question.h"
@@ -68,9 +69,9 @@ std::string heading(const TrainOptions& options, const MemoryPlan& plan, const O
       "{}{}{} in {} micro-batch{} of {} x {}: {} tokens a step\n"
       "computes in {}, gradients in {}, optimizer {}, recompute {}, on {}\n",
       train::has_shape(options) ? describe(train::shape_of(options)) : model_text(plan), of_many,
-      fmt::format("{} sequences", static_cast<std::size_t>(setup.shape.batch) * accumulation),
-      accumulation, accumulation == 1 ? "" : "es", setup.shape.batch, setup.shape.sequence,
-      format_count(tokens), name(setup.dtype), name(setup.gradient), name(options.optimizer.kind),
+      counted(static_cast<std::size_t>(setup.shape.batch) * accumulation, "sequence"), accumulation,
+      accumulation == 1 ? "" : "es", setup.shape.batch, setup.shape.sequence, format_count(tokens),
+      name(setup.dtype), name(setup.gradient), name(options.optimizer.kind),
       recompute_text(options), ops.name());
 }
 

@@ -166,6 +166,12 @@ void check(const ModelShape& shape) {
          "that divides it",
          shape.hidden, shape.heads);
   }
+  if (shape.family == Family::kLlama && shape.hidden / shape.heads % 2 != 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "a hidden size of {} in {} heads makes heads of width {}, but Llama turns pairs of their "
+         "elements by position; take sizes whose heads have an even width",
+         shape.hidden, shape.heads, shape.hidden / shape.heads);
+  }
   if (shape.heads % shape.kv_heads != 0) {
     fail(ErrorCode::kInvalidArgument,
          "{} heads cannot share {} key/value heads evenly; take a number that divides {}",

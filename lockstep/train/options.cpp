@@ -272,8 +272,11 @@ plan::ModelShape shape_of(const TrainOptions& options) {
     return with_logits(nn::trainable(plan::find_model(choice.name)), choice.logits);
   }
   if (!has_shape(options)) {
-    fail(ErrorCode::kUnsupported, "only models of {}, {} and {} can do this; this one is of {}",
-         kFamilyNames[0], kFamilyNames[1], kFamilyNames[2], name(choice.family));
+    fail(ErrorCode::kUnsupported,
+         "this is for models of {}, {} and {}, whose sizes a formula knows; the model is of {}, "
+         "which `lockstep plan model.family={} ...` plans and `lockstep train` trains",
+         kFamilyNames[0], kFamilyNames[1], kFamilyNames[2], name(choice.family),
+         name(choice.family));
   }
   if (choice.layers == 0 || choice.hidden == 0 || choice.heads == 0) {
     fail(ErrorCode::kInvalidArgument,

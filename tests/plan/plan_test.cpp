@@ -112,6 +112,9 @@ TEST(ModelShape, SizesThatCannotBeAreRefused) {
   EXPECT_THAT(why_not([&] { count_parameters(shape); }), HasSubstr("number of layers"));
   shape.layers = Count{1} << 60;
   EXPECT_THAT(why_not([&] { count_parameters(shape); }), HasSubstr("more than 2^64"));
+  ModelShape llama = find_model("llama-7b");
+  llama.hidden = 32 * 5;
+  EXPECT_THAT(why_not([&] { count_parameters(llama); }), HasSubstr("heads of width 5"));
 }
 
 TEST(Flops, OfATokenAreSixPerWeightAndTwelveLshForAttention) {

@@ -195,7 +195,11 @@ void add_peers(const TrainBench& bench, const TrainWork& work, const Interrupt& 
 // Steps of all, by turns, as far as no signal ends them: then what it says.
 std::optional<Error> take_turns(const TrainBench& bench, const Contenders& contenders,
                                 Contender& products, std::vector<double>& product_rates) try {
-  for (const auto& one : contenders) one->warm_up();
+  for (const auto& one : contenders) {
+    one->warm_up();
+    if (one == contenders.front() && !one->failure().empty())
+      return std::nullopt;  // nothing to compare
+  }
   for (int step = 1; step <= bench.steps; ++step) {
     for (const auto& one : contenders) one->step(step, bench.steps);
     tell(fmt::format("matrix products alone, after step {} of {}", step, bench.steps));
@@ -246,8 +250,7 @@ bool run_train(const TrainBench& bench) {
   if (!product_rates.empty()) results.front().gemm_flops = quantile(product_rates, 0.5);
   results.front().planned_bytes = plan.bytes();
   for (TrainResult& one : results) {
-    if (interrupted && one.seconds.empty() && one.problem.empty())
-      one.problem = "no step was timed";
+    if (one.seconds.empty() && one.problem.empty()) one.problem = "no step was timed";
   }
   print_now(train_table(work, results));
   print_now(profile_table(results.front().profile));

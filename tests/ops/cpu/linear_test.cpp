@@ -248,10 +248,29 @@ bool cpu_has(const std::string& flag) {
   return false;
 }
 
-// The layers of GPT-2 124M with 4 sequences of 1024 tokens, the head in chunks of rows.
-TEST(LinearLayers, OfGpt2NeverTakeASlowPath) {
-  constexpr std::int64_t kLayers[][3] = {
-      {4096, 768, 2304}, {4096, 768, 768}, {4096, 768, 3072}, {4096, 3072, 768}, {512, 768, 50257}};
+// The layers of models, each with 4096 tokens at once; heads in chunks of rows, and what is left of
+// them.
+TEST(LinearLayers, OfModelsNeverTakeASlowPath) {
+  constexpr std::int64_t kLayers[][3] = {// GPT-2 124M
+                                         {4096, 768, 2304},
+                                         {4096, 768, 768},
+                                         {4096, 768, 3072},
+                                         {4096, 3072, 768},
+                                         {320, 768, 50257},
+                                         {256, 768, 50257},
+                                         // Llama 7B, and one with fewer heads of keys and values
+                                         {4096, 4096, 4096},
+                                         {4096, 4096, 12288},
+                                         {4096, 4096, 1024},
+                                         {4096, 4096, 11008},
+                                         {4096, 11008, 4096},
+                                         {512, 4096, 32000},
+                                         // BERT, an encoder-decoder of 512
+                                         {512, 768, 30522},
+                                         {4096, 512, 512},
+                                         {4096, 512, 1024},
+                                         {4096, 512, 2048},
+                                         {4096, 2048, 512}};
   cpu::ThreadTeam team(2);
   // LOCKSTEP_KERNELS may have asked for less than the CPU has.
   const cpu::Isa isa = cpu::chosen_isa();
