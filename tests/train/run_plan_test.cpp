@@ -213,6 +213,36 @@ TEST(TrainOptions, AnyTwoOfTheThreeBatchSizesSayTheThird) {
   EXPECT_THROW(sizes({.micro = 1 << 20, .accumulation = 1 << 20}), Error);
 }
 
+TEST(TrainOptions, BatchSizesThatDoNotFitAreToldWithWhatToDo) {
+  const auto refusal = [](const BatchChoice& batch) {
+    try {
+      solved(batch);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refusal({.sequences = 12, .workers = 13}),
+            "train.batch = 12 does not fit on 13 ranks: some would have nothing to do; start 12 or "
+            "fewer, or set train.batch = 13 or more");
+  EXPECT_EQ(refusal({.sequences = 12, .workers = 12}), "");
+  EXPECT_EQ(refusal({.sequences = 13, .workers = 13}), "");
+  EXPECT_EQ(refusal({.sequences = 12, .micro = 5}),
+            "train.batch = 12 and train.micro_batch = 5 do not fit together: the micro-batch does "
+            "not divide the batch; set one that does, or another train.batch");
+  EXPECT_EQ(refusal({.sequences = 14, .accumulation = 3, .workers = 2}),
+            "train.batch = 14 and train.accumulation = 3 do not fit together on 2 ranks: the "
+            "sequences cannot be dealt out evenly; train.batch must be a multiple of 6");
+  EXPECT_EQ(refusal({.sequences = 18, .accumulation = 3, .workers = 2}), "");
+  EXPECT_THAT(refusal({.sequences = 12, .micro = 3, .accumulation = 5}),
+              HasSubstr("a step has 15 sequences; set train.batch so"));
+  EXPECT_EQ(refusal({.sequences = 15, .micro = 3, .accumulation = 5}), "");
+  EXPECT_THAT(refusal({.sequences = 12, .micro = 6, .workers = 3}),
+              HasSubstr("a smaller micro-batch makes more of them"));
+  EXPECT_THAT(refusal({.micro = 1 << 20, .accumulation = 1 << 20}),
+              HasSubstr("1099511627776 sequences, more than a step may have"));
+}
+
 TEST(TrainOptions, TheExampleOfTheDocsIsOne) {
   std::ifstream docs(LOCKSTEP_SOURCE_DIR "/docs/train-step.md");
   std::string toml;
