@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/tensor/device_memory.h"
+#include "lockstep/train/smaller_run.h"
 #include "lockstep/train/trainer.h"
 
 namespace lockstep::train {
@@ -80,16 +81,12 @@ TEST_F(RunPlan, WhatIsAdvisedFits) {
   const std::size_t whole = bytes(small());
   int advised = 0;
   for (std::size_t limit = whole - 1; limit > 0; limit = limit * 9 / 10) {
-    const auto fit = nearest_fit(small(), *ops_, limit);
-    if (!fit) break;
+    const SmallerRun fit = nearest_run(small(), *ops_, limit);
+    if (!fit.fits) break;
     ++advised;
-    TrainOptions options = small();
-    options.recompute = fit->recompute;
-    options.batch = fit->batch;
-    options.gradients = fit->gradients;
-    EXPECT_EQ(bytes(options), fit->bytes);
-    EXPECT_LE(fit->bytes, limit);
-    EXPECT_EQ(fit->batch.micro * fit->batch.accumulation, 16) << "a step keeps its sequences";
+    EXPECT_EQ(bytes(with(small(), fit)), fit.bytes);
+    EXPECT_LE(fit.bytes, limit);
+    EXPECT_EQ(fit.batch.micro * fit.batch.accumulation, 16) << "a step keeps its sequences";
   }
   EXPECT_GT(advised, 5);
 }
@@ -103,17 +100,19 @@ TEST_F(RunPlan, WorkersAreAdvisedToShareOutTheirStatesFirst) {
   const std::size_t shared = bytes(options);
   ASSERT_LT(shared, whole);
   options.parallel.zero = 0;
-  EXPECT_EQ(nearest_fit(options, *ops_, shared)->zero, 3);
+  EXPECT_EQ(nearest_run(options, *ops_, shared).zero, 3);
   options.parallel.strategy = parallel::StrategyKind::kParameterServer;
-  const auto fit = nearest_fit(options, *ops_, bytes(options) - 1);
-  ASSERT_TRUE(fit);
-  EXPECT_EQ(fit->zero, 0) << "servers hold the states";
+  const SmallerRun fit = nearest_run(options, *ops_, bytes(options) - 1);
+  ASSERT_TRUE(fit.fits);
+  EXPECT_EQ(fit.zero, 0) << "servers hold the states";
 }
 
 TEST_F(RunPlan, WhereNothingFitsTheLeastIsTold) {
-  EXPECT_EQ(nearest_fit(small(), *ops_, 1000), std::nullopt);
+  EXPECT_FALSE(nearest_run(small(), *ops_, 1000).fits);
   const std::string said = refusal(small(), 1000);
-  EXPECT_THAT(said, HasSubstr("no setting of one worker fits; the least it can do with is"));
+  EXPECT_THAT(said, HasSubstr("nothing fits that offload.*, parallel.zero, train.recompute, "
+                              "train.micro_batch and train.gradients can change; the least it can "
+                              "do with is"));
   EXPECT_THAT(
       said,
       HasSubstr("train.recompute = \"full\", train.micro_batch = 1 and train.accumulation = 16"));
