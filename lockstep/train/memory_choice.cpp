@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -48,12 +47,9 @@ std::vector<BatchChoice> batches_to_try(const TrainOptions& options, bool open) 
   return micro_batches(options.batch);
 }
 
-constexpr std::array kPartsToMove{&nn::Tiers::optimizer, &nn::Tiers::gradients,
-                                  &nn::Tiers::parameters, &nn::Tiers::activations};
-
 // Adds ever more parts in a tier to the last one.
 void add_moved(std::vector<nn::Tiers>& choices, Tier tier) {
-  for (Tier nn::Tiers::*const each : kPartsToMove) {
+  for (Tier nn::Tiers::*const each : kTierParts) {
     nn::Tiers more = choices.back();
     if (more.*each != Tier::kDevice && tier != Tier::kFile) continue;
     if (std::exchange(more.*each, tier) != tier) choices.push_back(more);

@@ -1,7 +1,6 @@
 #include "lockstep/train/smaller_run.h"
 
 #include <algorithm>
-#include <array>
 #include <compare>
 #include <map>
 #include <set>
@@ -17,9 +16,6 @@
 
 namespace lockstep::train {
 namespace {
-
-constexpr std::array kTierParts{&nn::Tiers::optimizer, &nn::Tiers::gradients,
-                                &nn::Tiers::parameters, &nn::Tiers::activations};
 
 struct TakenBytes {
   std::size_t all = 0;

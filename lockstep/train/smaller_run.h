@@ -17,6 +17,7 @@
 // the smallest micro-batch is so with larger ones.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <vector>
 
@@ -24,6 +25,10 @@
 #include "lockstep/train/options.h"
 
 namespace lockstep::train {
+
+// What has a tier of its own, in the order in which it is moved.
+inline constexpr std::array kTierParts{&nn::Tiers::optimizer, &nn::Tiers::gradients,
+                                       &nn::Tiers::parameters, &nn::Tiers::activations};
 
 // What may be set otherwise.
 struct OpenSettings {
