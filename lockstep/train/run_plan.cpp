@@ -128,7 +128,8 @@ void check_limit(const TrainOptions& options, const nn::MemoryPlan& plan, const 
     advice = fmt::format("the nearest setting that fits is {}, which takes {}", how, takes(run));
   } else {
     advice = fmt::format(
-        "nothing fits that offload.*, parallel.zero, train.recompute, train.micro_batch and "
+        "nothing fits that the tiers of offload.*, parallel.zero, train.recompute, "
+        "train.micro_batch and "
         "train.gradients can change; {} is {}{}{}{}",
         limit > 0 && options.device_limit > 0 ? "what is over by least"
                                               : "the least it can do with",

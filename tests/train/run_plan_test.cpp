@@ -110,9 +110,10 @@ TEST_F(RunPlan, WorkersAreAdvisedToShareOutTheirStatesFirst) {
 TEST_F(RunPlan, WhereNothingFitsTheLeastIsTold) {
   EXPECT_FALSE(nearest_run(small(), *ops_, 1000).fits);
   const std::string said = refusal(small(), 1000);
-  EXPECT_THAT(said, HasSubstr("nothing fits that offload.*, parallel.zero, train.recompute, "
-                              "train.micro_batch and train.gradients can change; the least it can "
-                              "do with is"));
+  EXPECT_THAT(said,
+              HasSubstr("nothing fits that the tiers of offload.*, parallel.zero, train.recompute, "
+                        "train.micro_batch and train.gradients can change; the least it can "
+                        "do with is"));
   EXPECT_THAT(
       said,
       HasSubstr("train.recompute = \"full\", train.micro_batch = 1 and train.accumulation = 16"));
