@@ -82,14 +82,6 @@ std::optional<double> parse_double(std::string_view text) {
   return value;
 }
 
-std::optional<std::size_t> parse_size(std::string_view text) {
-  try {
-    return parse_bytes(text);
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-}
-
 std::optional<Duration> parse_duration(std::string_view text) {
   try {
     const double nanoseconds = std::round(parse_seconds(text) * 1e9);
@@ -186,8 +178,10 @@ void Config::bind(std::string_view key, std::size_t& field, std::string_view doc
        .expected = std::move(expected),
        .doc = std::string(doc),
        .literal = Literal::kInteger,
-       .assign = [&field,
-                  range](std::string_view text) { return store(parse_size(text), field, range); },
+       .assign =
+           [&field, range](std::string_view text) {
+             return store(std::optional(parse_bytes(text)), field, range);
+           },
        .print = [&field] { return quote(format_size(field)); }});
 }
 

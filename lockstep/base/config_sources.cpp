@@ -121,7 +121,14 @@ Config::Key& Config::find(std::string_view name, std::string_view origin) {
 }
 
 void Config::assign(Key& key, std::string_view text, std::string_view origin) {
-  if (!key.assign(text)) {
+  const auto is_taken = [&] {
+    try {
+      return key.assign(text);
+    } catch (const Error& error) {
+      fail(error.code(), "{}: {} must be {}: {}", origin, key.name, key.expected, error.what());
+    }
+  };
+  if (!is_taken()) {
     fail(ErrorCode::kInvalidArgument, "{}: {} must be {}; it is '{}'{}", origin, key.name,
          key.expected, text, did_you_mean(text, key.choices));
   }

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <iterator>
+#include <limits>
 
 #include "lockstep/base/error.h"
 
@@ -17,10 +18,12 @@ struct Unit {
 
 constexpr double kKi = 1024.0;
 constexpr Unit kByteUnits[] = {{"", 1},
+                               {"k", 1e3},
                                {"K", 1e3},
                                {"M", 1e6},
                                {"G", 1e9},
                                {"T", 1e12},
+                               {"P", 1e15},
                                {"Ki", kKi},
                                {"Mi", kKi* kKi},
                                {"Gi", kKi* kKi* kKi},
@@ -68,10 +71,19 @@ std::size_t parse_bytes(std::string_view text) {
   const double value = take_number(rest, text, kExample);
   if (rest.ends_with('B')) rest.remove_suffix(1);
   const double bytes = value * unit_factor(rest, kByteUnits, text, kExample);
-  if (bytes != std::floor(bytes) || bytes >= 0x1p63) {
-    fail(ErrorCode::kInvalidArgument, "'{}' is not a whole number of bytes", text);
+  if (bytes >= 0x1p63) {
+    fail(ErrorCode::kInvalidArgument, "'{}' is more than any memory has; write it like {}", text,
+         kExample);
   }
-  return static_cast<std::size_t>(bytes);
+  // "1.1K" is 1100, though its product is a bit more or less.
+  const double nearest = std::round(bytes);
+  const bool is_whole =
+      std::abs(bytes - nearest) <= 4 * std::numeric_limits<double>::epsilon() * bytes;
+  if (!is_whole && rest.empty()) {
+    fail(ErrorCode::kInvalidArgument, "'{}' is not a whole number of bytes; write it like {}", text,
+         kExample);
+  }
+  return static_cast<std::size_t>(is_whole ? nearest : std::floor(bytes));
 }
 
 double parse_seconds(std::string_view text) {

@@ -1,6 +1,6 @@
 // Sizes, times and rates as people write them.
 //
-// Bytes: "8", "64KiB", "128Mi", "1.5G" (binary with i, decimal without; a final B may be left out).
+// Bytes: "8", "64KiB", "1.73 Gi", "10kB" (binary with i; B may be left out), down to whole bytes.
 // Time: "5us", "1.5ms", "30s", "5min". Rates: "100Gbit" (bits per second, decimal), "12.5GB" or
 // "10GiB" (bytes per second); a final "/s" may be left out.
 // Parsing throws Error(kInvalidArgument) that quotes the text and shows an example.

@@ -46,6 +46,7 @@ struct PlanFlags {
   std::string batch;
   std::string ranks;
   std::string memory;
+  std::string budget;  // another name of it
   std::string tokens;
   std::string gpu_flops;
   std::string days;
@@ -136,11 +137,17 @@ std::vector<Count> parse_ranks(const std::string& text) {
   return ranks;
 }
 
-Count parse_memory(const std::string& text) {
+// 0: it was not given.
+Count memory_of(const PlanFlags& flags) {
+  if (!flags.memory.empty() && !flags.budget.empty()) {
+    fail(ErrorCode::kInvalidArgument, "--memory and --budget are one; leave one of them out");
+  }
+  const std::string& text = flags.memory.empty() ? flags.budget : flags.memory;
+  if (text.empty()) return 0;
   try {
     return parse_bytes(text);
   } catch (const Error& error) {
-    fail(error.code(), "--memory: {}, or for a GPU 80GiB", error.what());
+    fail(error.code(), "{}: {}", flags.memory.empty() ? "--budget" : "--memory", error.what());
   }
 }
 
@@ -181,7 +188,7 @@ PlanQuestion read_question(const PlanFlags& flags) {
   }
   question.precision = plan::precision_from_name(flags.precision);
   question.ranks = parse_ranks(flags.ranks);
-  if (!flags.memory.empty()) question.memory = parse_memory(flags.memory);
+  if (const Count memory = memory_of(flags); memory > 0) question.memory = memory;
   read_training(flags, question);
   return question;
 }
@@ -204,7 +211,7 @@ void check_alone(const CLI::App& command) {
   for (const CLI::Option* option : command.get_options()) {
     const std::string name = option->get_name();
     if (option->count() == 0 || name == "run" || name == "--json" || name == "--ranks" ||
-        name == "--memory") {
+        name == "--memory" || name == "--budget") {
       continue;
     }
     fail(ErrorCode::kInvalidArgument,
@@ -271,8 +278,8 @@ void add_plan(CLI::App& app, int& exit_code) {
   asked("--batch", flags->batch, "Sequences of a micro-batch on one rank (default 1)");
   asked("-n,--ranks", flags->ranks,
         "Ranks that ZeRO shards over (default 1,8,64); of a run: its workers");
-  asked("--memory,--budget", flags->memory,
-        "Bytes that a rank may use, like 80GiB: marks what fits");
+  asked("--memory", flags->memory, "Bytes that a rank may use, like 80GiB: marks what fits");
+  asked("--budget", flags->budget, "The same");
   const auto training = [&](const char* flag, std::string& field, const char* help) {
     command->add_option(flag, field, help)->group("Training time");
   };
@@ -288,7 +295,7 @@ void add_plan(CLI::App& app, int& exit_code) {
       check_alone(*command);
       plan_run({.arguments = flags->run,
                 .ranks = ranks_of_run(flags->ranks),
-                .budget = flags->memory.empty() ? 0 : parse_memory(flags->memory),
+                .budget = memory_of(*flags),
                 .json = flags->json});
       return;
     }

@@ -19,6 +19,7 @@
 #include "lockstep/cli/run_arguments.h"
 #include "lockstep/cli/text_table.h"
 #include "lockstep/nn/recompute_search.h"
+#include "lockstep/train/idle_settings.h"
 #include "lockstep/train/memory_choice.h"
 #include "lockstep/train/model_of_start.h"
 #include "lockstep/train/run_plan.h"
@@ -255,6 +256,9 @@ void plan_run(const RunQuestion& question) {
         answer.alternatives.empty() ? "" : text(answer.alternatives, machines, answer.budget));
   }
   std::fflush(stdout);
+  for (const std::string& text : train::idle_settings(options, config, *ops)) {
+    fmt::print(stderr, "warning: {}\n", text);
+  }
   const bool chooses = options.memory_auto || options.recompute == train::RecomputeChoice::kAuto;
   if (chooses && question.budget == 0) return train::check_budget(options, *ops, room);
   train::check_limit(options, plan, *ops);

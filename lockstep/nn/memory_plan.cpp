@@ -388,7 +388,8 @@ void check(const Setup& setup) {
 }  // namespace
 
 MemoryPlan plan_memory(const Model& model, const Setup& setup, const Ops& ops,
-                       OptimizerState optimizer, const Sharding& sharding, const Tiers& tiers) {
+                       OptimizerState optimizer, const Sharding& sharding, const Tiers& tiers,
+                       Places places) {
   check(setup);
   MemoryPlan plan;
   plan.setup = setup;
@@ -405,11 +406,12 @@ MemoryPlan plan_memory(const Model& model, const Setup& setup, const Ops& ops,
     plan.flops.recompute += spec.recompute_flops;
   }
   Planner(model, plan).run();
-  plan.layout = plan_layout(plan.requests);
-  plan.seen_layout = plan_layout(plan.seen_requests);
-  plan.host_layout = plan_layout(plan.host_requests);
-  plan.host_seen_layout = plan_layout(plan.host_seen_requests);
-  plan.file_layout = plan_layout(plan.file_requests);
+  const auto lay_out = places == Places::kFound ? plan_layout : bound_layout;
+  plan.layout = lay_out(plan.requests);
+  plan.seen_layout = lay_out(plan.seen_requests);
+  plan.host_layout = lay_out(plan.host_requests);
+  plan.host_seen_layout = lay_out(plan.host_seen_requests);
+  plan.file_layout = lay_out(plan.file_requests);
   return plan;
 }
 

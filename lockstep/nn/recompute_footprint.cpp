@@ -43,19 +43,39 @@ Footprints::Footprints(const PerMode<MemoryPlan>& plans) : of_(plans[0].blocks.s
   for (std::size_t mode = 0; mode < plans.size(); ++mode) read(plans[mode], plans[0], mode);
 }
 
-std::size_t Footprints::most_alive(const std::vector<Recompute>& choice) const {
+template <class FootprintOf>
+std::size_t Footprints::most_alive_of(const FootprintOf& footprint_of) const {
   const std::size_t blocks = of_.size();
   std::size_t most = base_.back();
   std::size_t kept = 0;
   Footprint before;
   for (std::size_t block = 0; block < blocks; ++block) {
-    const Footprint& each = of_[block][index_of(choice[block])];
+    const Footprint& each = footprint_of(block);
     kept += each.kept;
     most = std::max({most, base_[block] + kept + each.forward + before.leaves,
                      base_[2 * blocks - 1 - block] + kept + each.backward + before.comes});
     before = each;
   }
   return most + elsewhere_on_device_;
+}
+
+std::size_t Footprints::most_alive(const std::vector<Recompute>& choice) const {
+  return most_alive_of(
+      [&](std::size_t block) -> const Footprint& { return of_[block][index_of(choice[block])]; });
+}
+
+std::size_t Footprints::least_alive() const {
+  return most_alive_of([&](std::size_t block) {
+    Footprint least = of_[block].front();
+    for (const Footprint& each : of_[block]) {
+      least.kept = std::min(least.kept, each.kept);
+      least.forward = std::min(least.forward, each.forward);
+      least.backward = std::min(least.backward, each.backward);
+      least.leaves = std::min(least.leaves, each.leaves);
+      least.comes = std::min(least.comes, each.comes);
+    }
+    return least;
+  });
 }
 
 void Footprints::read(const MemoryPlan& plan, const MemoryPlan& none, std::size_t mode) {

@@ -49,10 +49,15 @@ class Footprints {
 
   // On the device. No layout of a choice is smaller, and mostly it is as large.
   std::size_t most_alive(const std::vector<Recompute>& choice) const;
+  // No choice has less than this.
+  std::size_t least_alive() const;
   // What lies in other tiers at least.
   std::size_t elsewhere() const { return elsewhere_; }
 
  private:
+  // Block i has footprint_of(i).
+  template <class FootprintOf>
+  std::size_t most_alive_of(const FootprintOf& footprint_of) const;
   void read(const MemoryPlan& plan, const MemoryPlan& none, std::size_t mode);
 
   std::vector<PerMode<Footprint>> of_;

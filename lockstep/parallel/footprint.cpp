@@ -8,9 +8,14 @@
 namespace lockstep::parallel {
 
 nn::Sharding sharding_of(const ParallelOptions& options, const Crew& crew) {
-  if (crew.workers == 1 || options.strategy == StrategyKind::kParameterServer) return {};
+  nn::Sharding whole;
+  whole.most_gathered = options.most_gathered;  // of what comes from another tier
+  if (crew.workers == 1 || options.strategy == StrategyKind::kParameterServer) return whole;
   if (options.zero > 0) return Zero::sharding(options, crew);
-  return {.workers = crew.workers, .worker = crew.worker, .seen = true};
+  whole.workers = crew.workers;
+  whole.worker = crew.worker;
+  whole.seen = true;
+  return whole;
 }
 
 void add_memory(const ParallelOptions& options, const optim::OptimizerOptions& optimizer,

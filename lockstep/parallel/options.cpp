@@ -166,7 +166,9 @@ void bind(Config& config, ParallelOptions& options) {
       "parallel.partition", options.partition, nn::kPartitionNames,
       "How it is shared out: tensor (an equal part of every block) or layer (whole blocks).");
   config.bind("parallel.most_gathered", options.most_gathered,
-              "With zero = 3, how many blocks' parameters are whole at once.", {.min = 1});
+              "With zero = 3 or offload.parameters, how many blocks' parameters are whole at once "
+              "at most: they come one step ahead.",
+              {.min = 1});
   config.bind(
       "parallel.keep_at_turn", options.keep_at_turn,
       "With zero = 3, whether the last block's parameters stay from its forward to its backward, "

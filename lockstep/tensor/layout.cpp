@@ -168,10 +168,16 @@ void find_peak(std::span<const Request> requests, Layout& layout) {
 
 }  // namespace
 
-Layout plan_layout(std::span<const Request> requests) {
+Layout bound_layout(std::span<const Request> requests) {
   check(requests);
   Layout layout;
   find_peak(requests, layout);
+  layout.bytes = layout.lower_bound;
+  return layout;
+}
+
+Layout plan_layout(std::span<const Request> requests) {
+  Layout layout = bound_layout(requests);
   Placement best;
   best.bytes = std::numeric_limits<std::size_t>::max();
   for (const Order& first : orders_to_try(requests)) {

@@ -48,6 +48,10 @@ constexpr std::size_t room(const Request& request) {
 // begins, and for more bytes in all than can be counted.
 Layout plan_layout(std::span<const Request> requests);
 
+// The same without places, which take nearly all the time: no offsets, and as many bytes as
+// lower_bound. Throws the same.
+Layout bound_layout(std::span<const Request> requests);
+
 struct GroupBytes {
   std::string group;
   std::size_t bytes = 0;

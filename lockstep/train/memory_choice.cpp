@@ -47,45 +47,87 @@ std::vector<BatchChoice> batches_to_try(const TrainOptions& options, bool open) 
   return micro_batches(options.batch);
 }
 
-std::vector<nn::Tiers> tiers_to_try(const TrainOptions& options, bool open) {
-  return open ? tier_choices(options) : std::vector{options.offload.tiers};
+// Adds ever more parts in a tier to the last one.
+void add_moved(std::vector<nn::Tiers>& choices, Tier tier) {
+  for (Tier nn::Tiers::*const each : kTierParts) {
+    nn::Tiers more = choices.back();
+    if (more.*each != Tier::kDevice && tier != Tier::kFile) continue;
+    if (std::exchange(more.*each, tier) != tier) choices.push_back(more);
+  }
 }
 
-// What goes to the host in a step and comes back, on the device's side.
-double bytes_moved(const nn::MemoryPlan& plan, double micro_batches) {
+// Where parts lie now, and then ever more of them on the host where the device has a limit; or with
+// `files` ever more of all these in files.
+std::vector<nn::Tiers> tiers_to_try(const TrainOptions& options, bool open, bool files) {
+  std::vector<nn::Tiers> choices{options.offload.tiers};
+  if (!open || options.parallel.strategy != parallel::StrategyKind::kDdp) return choices;
+  if (options.device_limit > 0) add_moved(choices, Tier::kHost);
+  if (!files) return choices;
+  std::vector<nn::Tiers> filed;
+  for (const nn::Tiers& tiers : choices) {
+    std::vector<nn::Tiers> more{tiers};
+    add_moved(more, Tier::kFile);
+    filed.insert(filed.end(), more.begin() + 1, more.end());
+  }
+  return filed;
+}
+
+// What goes to another tier in a step and comes back.
+struct Moved {
+  double host = 0;  // on the device's side
+  double file = 0;
+};
+
+Moved bytes_moved(const nn::MemoryPlan& plan, double micro_batches) {
   const nn::Tiers& tiers = plan.tiers;
   const nn::Setup& setup = plan.setup;
   const auto row = [&](bool shared_out, DType dtype) {
     const std::size_t elements = shared_out ? plan.shards.elements() : plan.flat.elements();
     return static_cast<double>(elements * size_of(dtype));
   };
-  double moved = 0;
+  Moved moved;
+  double& kept = tiers.activations == Tier::kFile ? moved.file : moved.host;
   for (const nn::Absence& absence : plan.absences) {
-    moved += 2 * micro_batches * static_cast<double>(plan.requests[absence.before].bytes);
+    kept += 2 * micro_batches * static_cast<double>(plan.requests[absence.before].bytes);
   }
+  const bool shares = plan.sharding.optimizer;
   if (tiers.parameters != Tier::kDevice) {
+    double gathered = 0;
     for (const std::size_t request : plan.gathered) {
       if (request == nn::BlockRequests::kAbsent) continue;
-      moved += micro_batches * static_cast<double>(plan.requests[request].bytes);
+      gathered += micro_batches * static_cast<double>(plan.requests[request].bytes);
+    }
+    if (tiers.parameters == Tier::kFile) {
+      // Of what is gathered a worker reads its part, and an update writes that.
+      const int readers = plan.sharding.parameters ? plan.sharding.workers : 1;
+      moved.file += gathered / readers + row(shares, setup.dtype);
+    } else {
+      moved.host += gathered;
     }
   }
-  if (tiers.gradients != Tier::kDevice) {
-    moved += micro_batches * row(plan.sharding.gradients, setup.gradient);
+  const double gradients = row(plan.sharding.gradients, setup.gradient);
+  if (tiers.gradients == Tier::kHost) moved.host += micro_batches * gradients;
+  // Later micro-batches add to what the file has; an update reads it for the norm, and again.
+  if (tiers.gradients == Tier::kFile) moved.file += (2 * micro_batches + 1) * gradients;
+  if (tiers.optimizer == Tier::kFile) {
+    for (const DType dtype : plan.state_file.rows) {
+      if (dtype == DType::kF32) moved.file += 2 * row(shares, dtype);
+    }
   }
   // The optimizer's rows that are not where it computes.
-  const bool shares = plan.sharding.optimizer;
-  if (tiers.gradients != tiers.update()) moved += row(shares, setup.gradient);
-  if (tiers.parameters != tiers.update()) moved += row(shares, setup.dtype);
+  const auto is_apart = [&](Tier tier) { return tier != tiers.update() && tier != Tier::kFile; };
+  if (is_apart(tiers.gradients)) moved.host += row(shares, setup.gradient);
+  if (is_apart(tiers.parameters)) moved.host += row(shares, setup.dtype);
   return moved;
 }
 
 // Everything but the recomputation, which is none where that is open.
 std::vector<MemoryChoice> candidates(const TrainOptions& options, const OpenSettings& open,
-                                     const Ops& ops) {
+                                     const Ops& ops, bool files) {
   std::vector<MemoryChoice> all;
   for (const BatchChoice& batch : batches_to_try(options, open.micro_batch)) {
     for (const int zero : stages_to_try(options, open.zero)) {
-      for (const nn::Tiers& tiers : tiers_to_try(options, open.tiers)) {
+      for (const nn::Tiers& tiers : tiers_to_try(options, open.tiers, files)) {
         MemoryChoice choice;
         choice.options = options;
         choice.options.batch = batch;
@@ -109,13 +151,14 @@ std::vector<MemoryChoice> candidates(const TrainOptions& options, const OpenSett
   return all;
 }
 
-bool is_better(const MemoryChoice& one, const MemoryChoice& other) {
-  if (one.fits != other.fits) return one.fits;
-  if (one.fits) return one.cost.seconds() < other.cost.seconds();
-  const auto bytes = [](const MemoryChoice& choice) {
-    return choice.options.device_limit > 0 ? choice.device_bytes : choice.bytes;
-  };
-  return bytes(one) < bytes(other);
+// With its recomputation settled.
+void plan_choice(MemoryChoice& choice, const Ops& ops, std::size_t budget) {
+  settle_recompute(choice.options, ops, budget);
+  const nn::MemoryPlan plan = plan_run(choice.options, ops);
+  choice.bytes = plan.bytes();
+  choice.device_bytes = plan.bytes(Tier::kDevice);
+  choice.fits = limits_of(choice.options, budget).allow(plan);
+  choice.cost = step_cost(choice.options, ops);
 }
 
 }  // namespace
@@ -146,10 +189,7 @@ OpenSettings open_settings(const Config& config) {
 }
 
 StepCost step_cost(const TrainOptions& options, const Ops& ops) {
-  const nn::MemoryPlan plan = plan_run(options, ops);
-  const nn::MemoryPlan none =
-      plans_of(options, ops)(std::vector(plan.blocks.size(), plan::Recompute::kNone));
-  const std::vector<double> again = nn::recompute_costs(plan, none);
+  const nn::MemoryPlan plan = plan_run(options, ops, 0, nn::Places::kNone);
   const BatchChoice batch = solved(options.batch);
   const double times = batch.accumulation;
   const parallel::Crew crew{
@@ -157,10 +197,18 @@ StepCost step_cost(const TrainOptions& options, const Ops& ops) {
   const auto traffic = parallel::traffic_of(options.parallel, crew, plan);
   const nn::Setup& setup = plan.setup;
   StepCost cost;
-  cost.recomputed = times * std::accumulate(again.begin(), again.end(), 0.0);
+  if (options.recompute != RecomputeChoice::kNone) {
+    TrainOptions keeps = options;
+    keeps.recompute = RecomputeChoice::kNone;
+    const std::vector<double> again =
+        nn::recompute_costs(plan, plan_run(keeps, ops, 0, nn::Places::kNone));
+    cost.recomputed = times * std::accumulate(again.begin(), again.end(), 0.0);
+  }
   cost.flops = times * (plan.flops.forward + plan.flops.backward) + cost.recomputed;
   if (traffic) cost.sent = traffic->total().all;
-  cost.moved = bytes_moved(plan, times);
+  const Moved moved = bytes_moved(plan, times);
+  cost.moved = moved.host;
+  cost.filed = moved.file;
   cost.passed_over = times * 2 * static_cast<double>(plan.flat.elements()) *
                      static_cast<double>(size_of(setup.dtype) + size_of(setup.gradient));
   return cost;
@@ -174,26 +222,36 @@ void check_budget(const TrainOptions& options, const Ops& ops, std::size_t budge
 
 MemoryChoice choose_memory(const TrainOptions& options, const OpenSettings& open, const Ops& ops,
                            std::size_t budget) {
+  TrainOptions present = options;
+  present.recompute_of_blocks.clear();
+  OpenSettings searched = open;
+  searched.gradients = false;
+  searched.micro_batch = batches_to_try(options, open.micro_batch).size() > 1;
+  if (open.recompute) present.recompute = RecomputeChoice::kAuto;
+  const auto planned = [&](const SmallerRun& run) {
+    MemoryChoice choice;
+    choice.options = with(present, run);
+    plan_choice(choice, ops, budget);
+    return choice;
+  };
+  const SmallerRun nearest = nearest_run(present, ops, budget, 0, searched);
+  if (!nearest.fits) return planned(nearest);
+  // These come last there, as here.
+  const bool files = has_more_files(options.offload.tiers, nearest.tiers);
   std::optional<MemoryChoice> best;
-  bool is_first = true;
-  for (MemoryChoice& choice : candidates(options, open, ops)) {
+  bool is_first = !files;
+  for (MemoryChoice& choice : candidates(options, open, ops, files)) {
     // Recomputation only adds to what it costs.
-    if (best && best->fits && choice.cost.seconds() >= best->cost.seconds()) break;
+    if (best && choice.cost.seconds() >= best->cost.seconds()) break;
+    const bool was_first = std::exchange(is_first, false);
     if (open.recompute) choice.options.recompute = RecomputeChoice::kAuto;
-    settle_recompute(choice.options, ops, budget);
-    const nn::MemoryPlan plan = plan_run(choice.options, ops);
-    choice.bytes = plan.bytes();
-    choice.device_bytes = plan.bytes(Tier::kDevice);
-    choice.fits = limits_of(options, budget).allow(plan);
-    choice.cost = step_cost(choice.options, ops);
-    choice.is_quickest = std::exchange(is_first, false) && choice.cost.recomputed == 0;
-    if (!best || is_better(choice, *best)) best = std::move(choice);
+    if (!may_fit(choice.options, ops, budget)) continue;
+    plan_choice(choice, ops, budget);
+    if (!choice.fits) continue;
+    choice.is_quickest = was_first && choice.cost.recomputed == 0;
+    if (!best || choice.cost.seconds() < best->cost.seconds()) best = std::move(choice);
   }
-  if (best) return *best;
-  fail(ErrorCode::kInvalidArgument,
-       "memory.auto has nothing to choose from: no stage of ZeRO goes with parallel.algorithm = "
-       "\"{}\" and parallel.compression on {} workers",
-       options.parallel.algorithm, options.batch.workers);
+  return best ? *best : planned(nearest);
 }
 
 std::string text(const MemoryChoice& choice, std::size_t budget) {
@@ -219,14 +277,18 @@ std::string text(const MemoryChoice& choice, std::size_t budget) {
     said += fmt::format(", {} of {} on the device", bytes(choice.device_bytes),
                         bytes(options.device_limit));
   }
-  if (!choice.fits) return said + ", which is too much; nothing takes less";
+  if (!choice.fits) return said + ", which is too much; nothing that may be chosen comes closer";
   said += fmt::format("; a worker's step does {}, {:.1f} % of it again",
                       format_si(cost.flops, "FLOP"), 100 * cost.recomputed / cost.flops);
   if (cost.sent) {
     said += fmt::format(", and sends {}", format_si(static_cast<double>(*cost.sent), "B"));
   }
-  if (cost.moved > 0)
+  if (cost.moved > 0) {
     said += fmt::format(", {} go to the host and back", format_si(cost.moved, "B"));
+  }
+  if (cost.filed > 0) {
+    said += fmt::format(", {} go to files and back", format_si(cost.filed, "B"));
+  }
   return choice.is_quickest ? said : said + "; what would lose less time does not fit";
 }
 

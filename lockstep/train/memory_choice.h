@@ -1,12 +1,14 @@
 // Settings that are chosen by the memory there is.
 //
 // memory.auto chooses among stages of ZeRO, micro-batches that divide the step, recomputation block
-// by block, and where the device has a limit the tiers that states and activations lie in. Of all
-// that fit it takes the one whose step loses least time, reckoned as
+// by block, and where the device has a limit the tiers that states and activations lie in; where
+// nothing of that fits, among all of it with more in files. Of all that fit it takes the one whose
+// step loses least time, reckoned as
 //
 //   FLOPs of a worker, those done again included                              / kFlopRate
 //   + bytes that it sends                                                     / kLinkRate
 //   + bytes that go to the host and come back                                 / kHostRate
+//   + bytes that go to files and come back                                    / kFileRate
 //   + a pass over parameters and gradients for each micro-batch, in bytes     / kMemoryRate
 //
 // The rates are those of a worker of some cores by order of magnitude; only their proportions
@@ -21,12 +23,14 @@
 
 #include "lockstep/base/config.h"
 #include "lockstep/train/options.h"
+#include "lockstep/train/smaller_run.h"
 
 namespace lockstep::train {
 
 inline constexpr double kFlopRate = 1e11;
 inline constexpr double kLinkRate = 5e9;
 inline constexpr double kHostRate = 5e9;
+inline constexpr double kFileRate = 1e9;
 inline constexpr double kMemoryRate = 2e10;
 
 // Bytes that one worker may take: memory.limit, or where there is none its share of nine tenths of
@@ -44,13 +48,6 @@ void settle_recompute(TrainOptions& options, const Ops& ops, std::size_t budget)
 // none: what was chosen for a machine has to fit there.
 void check_budget(const TrainOptions& options, const Ops& ops, std::size_t budget);
 
-// What memory.auto may choose.
-struct OpenSettings {
-  bool zero = true;
-  bool recompute = true;
-  bool micro_batch = true;
-  bool tiers = true;
-};
 // What nobody has set.
 OpenSettings open_settings(const Config& config);
 
@@ -60,10 +57,11 @@ struct StepCost {
   double recomputed = 0;              // of these
   std::optional<std::uint64_t> sent;  // bytes, where that is known
   double moved = 0;                   // bytes to the host and back
+  double filed = 0;                   // bytes to files and back
   double passed_over = 0;             // bytes
   double seconds() const {
     return flops / kFlopRate + static_cast<double>(sent.value_or(0)) / kLinkRate +
-           moved / kHostRate + passed_over / kMemoryRate;
+           moved / kHostRate + filed / kFileRate + passed_over / kMemoryRate;
   }
 };
 // `options` have their recomputation settled.
@@ -72,13 +70,14 @@ StepCost step_cost(const TrainOptions& options, const Ops& ops);
 // Settings that go together, and what they take.
 struct MemoryChoice {
   TrainOptions options;
-  bool fits = false;         // false: nothing does; these take least
+  bool fits = false;         // false: nothing does; these come closest (train/smaller_run.h)
   bool is_quickest = false;  // nothing that would take less time was passed over
   std::size_t bytes = 0;
   std::size_t device_bytes = 0;  // of these, on the device
   StepCost cost;
 };
-// Chooses what is open.
+// Chooses what is open; the type of gradients never is. Throws what check() of train/options.h
+// throws where nothing goes together.
 MemoryChoice choose_memory(const TrainOptions& options, const OpenSettings& open, const Ops& ops,
                            std::size_t budget);
 

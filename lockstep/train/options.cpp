@@ -157,9 +157,9 @@ void bind(Config& config, TrainOptions& options) {
               "worker gets no more bytes there than this; 0: no limit.");
   config.bind(
       "memory.auto", options.memory_auto,
-      "Chooses parallel.zero, train.recompute and train.micro_batch, those of them that are "
-      "not set, so that the run fits into memory.limit, or into what the machine has free, "
-      "and loses least time.");
+      "Chooses parallel.zero, train.recompute, train.micro_batch and offload.*, those of them that "
+      "are not set, so that the run fits into memory.limit, or into what the machine has free, and "
+      "into memory.device_limit, and loses least time; files only where nothing else fits.");
   config.bind("debug.slow_rank", options.slow_rank,
               "A rank that takes longer to compute, to see what a straggler does; -1: none.",
               {.min = -1});
@@ -208,27 +208,41 @@ void check(const TrainOptions& options) {
 }
 
 BatchChoice solved(BatchChoice batch) {
-  const auto refuse = [&](std::string_view what) {
-    fail(ErrorCode::kInvalidArgument,
-         "train.batch = {}, train.micro_batch = {} and train.accumulation = {} do not fit "
-         "together{}: "
-         "{}",
-         batch.sequences, batch.micro, batch.accumulation,
-         batch.workers > 1 ? fmt::format(" on {} ranks", batch.workers) : "", what);
+  const auto refuse = [given = batch](std::string_view what) {
+    std::vector<std::string> set;
+    const auto add = [&](std::string_view key, int value) {
+      if (value > 0) set.push_back(fmt::format("{} = {}", key, value));
+    };
+    add("train.batch", given.sequences);
+    add("train.micro_batch", given.micro);
+    add("train.accumulation", given.accumulation);
+    fail(ErrorCode::kInvalidArgument, "{} {}{}: {}", fmt::join(set, " and "),
+         set.size() == 1 ? "does not fit" : "do not fit together",
+         given.workers > 1 ? fmt::format(" on {} ranks", given.workers) : "", what);
   };
   const int workers = batch.workers;
-  if (batch.sequences > 0 && batch.sequences < workers) refuse("some would have nothing to do");
+  if (batch.sequences > 0 && batch.sequences < workers) {
+    refuse(fmt::format(
+        "some would have nothing to do; start {} or fewer, or set train.batch = {} or more",
+        batch.sequences, workers));
+  }
   if (batch.micro == 0 && batch.sequences > 0) {
     if (batch.accumulation > 0) {
       const std::int64_t parts = std::int64_t{batch.accumulation} * workers;
-      if (batch.sequences % parts != 0) refuse("the sequences cannot be dealt out evenly");
+      if (batch.sequences % parts != 0) {
+        refuse(fmt::format(
+            "the sequences cannot be dealt out evenly; train.batch must be a multiple of {}",
+            parts));
+      }
       batch.micro = static_cast<int>(batch.sequences / parts);
     } else {
       batch.micro = best_micro_batch(batch.sequences, workers);
     }
   }
   if (batch.micro == 0) batch.micro = 1;
-  if (batch.sequences % batch.micro != 0) refuse("the micro-batch does not divide the batch");
+  if (batch.sequences % batch.micro != 0) {
+    refuse("the micro-batch does not divide the batch; set one that does, or another train.batch");
+  }
   const int micro_batches = batch.sequences / batch.micro;
   if (batch.sequences > 0 && micro_batches < workers) {
     refuse("some would have nothing to do; a smaller micro-batch makes more of them");
@@ -236,11 +250,16 @@ BatchChoice solved(BatchChoice batch) {
   if (batch.accumulation == 0)
     batch.accumulation = std::max((micro_batches + workers - 1) / workers, 1);
   const std::int64_t product = std::int64_t{batch.micro} * batch.accumulation * workers;
-  if (product > std::numeric_limits<int>::max()) refuse("that are too many sequences");
+  if (product > std::numeric_limits<int>::max()) {
+    refuse(fmt::format("that are {} sequences, more than a step may have", product));
+  }
   if (batch.sequences == 0) batch.sequences = static_cast<int>(product);
   if (batch.sequences > product ||
       batch.sequences <= product - std::int64_t{batch.micro} * workers) {
-    refuse("the first must be the product of the others");
+    refuse(fmt::format(
+        "with this micro-batch and accumulation a step has {}{} sequences; set train.batch so, or "
+        "leave one of the three out",
+        workers > 1 ? "up to " : "", product));
   }
   return batch;
 }

@@ -16,6 +16,7 @@
 #include "lockstep/parallel/offload/early_update.h"
 #include "lockstep/train/audience.h"
 #include "lockstep/train/batch_source.h"
+#include "lockstep/train/idle_settings.h"
 #include "lockstep/train/model_of_start.h"
 #include "lockstep/train/nonfinite.h"
 #include "lockstep/train/peak.h"
@@ -182,6 +183,9 @@ class Run {
 
   void tell_beginning() const {
     for (const std::string& text : unused(options_, dataset_, *source_)) audience_.warning(text);
+    for (const std::string& text : idle_settings(options_.train, config_, *ops_)) {
+      audience_.warning(text);
+    }
     if (!chosen_.empty()) audience_.notice(chosen_);
     if (!changed_.empty()) audience_.notice("settings that have changed: " + changed_);
     const std::int64_t done = trainer_.state().steps;

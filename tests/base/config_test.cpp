@@ -182,6 +182,9 @@ TEST_F(ConfigTest, WrongValueNamesWhatWasExpected) {
   EXPECT_THAT(toml_error("test.rate = '1e-3'"), HasSubstr("must be a number"));
   EXPECT_THAT(set_error("test.window=1Ki"), HasSubstr("at least 4Ki"));
   EXPECT_THAT(set_error("test.window=-1"), HasSubstr("a size like \"512Ki\""));
+  EXPECT_EQ(set_error("test.window=5000.5"),
+            "argument: test.window must be a size like \"512Ki\", at least 4Ki: '5000.5' is not a "
+            "whole number of bytes; write it like 64KiB or 128Mi");
   EXPECT_THAT(set_error("test.timeout=0s"), HasSubstr("at least 1ms"));
   EXPECT_THAT(set_error("test.timeout=soon"), HasSubstr("a duration like \"30s\""));
   EXPECT_THAT(set_error("test.timeout=9e30h"), HasSubstr("a duration"));

@@ -104,6 +104,32 @@ TEST(RecomputeSearch, FindsWhatTryingAllChoicesFinds) {
   }
 }
 
+TEST(RecomputeSearch, NoChoiceIsUnderTheFootprintsBound) {
+  const auto ops = make_reference_ops();
+  for (const Subject& subject : subjects()) {
+    PerMode<MemoryPlan> plans;
+    for (const Recompute mode : plan::kAllRecompute) {
+      nn::Setup setup = subject.setup;
+      setup.recompute = mode;
+      const auto plan = [&](Places places) {
+        return plan_memory(subject.model, setup, *ops, OptimizerState::kMoments, subject.sharding,
+                           {}, places);
+      };
+      plans[index_of(mode)] = plan(Places::kNone);
+      const MemoryPlan with_places = plan(Places::kFound);
+      EXPECT_EQ(plans[index_of(mode)].bytes(),
+                with_places.layout.lower_bound + with_places.seen_layout.lower_bound);
+      EXPECT_TRUE(plans[index_of(mode)].layout.offsets.empty());
+    }
+    const Footprints footprints(plans);
+    const auto all = try_all(subject.model.size(), plans_of(subject, *ops));
+    EXPECT_LE(footprints.least_alive() + footprints.elsewhere(),
+              std::ranges::min(all, {}, &Tried::bytes).bytes)
+        << subject.model.name();
+    EXPECT_GT(footprints.least_alive(), plans[index_of(Recompute::kFull)].bytes() / 2);
+  }
+}
+
 TEST(RecomputeSearch, DoesNothingAgainWhereAllFits) {
   const auto ops = make_reference_ops();
   const Subject subject{make_tiny(Tiny::kGpt2), tiny_setup(Tiny::kGpt2), {}};

@@ -122,6 +122,8 @@ TEST(Plan, RefusesWithASentence) {
       {"--model gpt2-124m --seq 1025", "longer than the 1024 positions"},
       {"--model gpt2-124m --ranks 4,-8", "--ranks: '-8'"},
       {"--model gpt2-124m --memory lots", "--memory: 'lots'"},
+      {"--model gpt2-124m --budget 12.5", "--budget: '12.5' is not a whole number of bytes; write"},
+      {"--model gpt2-124m --budget 1GB --memory 1GB", "--memory and --budget are one"},
       {"--model gpt2-124m --precision f64", "there is no precision 'f64'"},
       {"--model gpt2-124m --days 30", "--tokens, --gpu-flops"},
       {"--model gpt2-124m --tokens 1e9 --gpu-flops 1e12", "one of --days and --gpus"},

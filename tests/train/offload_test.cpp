@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/train/run_plan.h"
+#include "lockstep/train/smaller_run.h"
 #include "tests/train/thread_workers.h"
 
 namespace lockstep::train::offload_test {
@@ -273,10 +274,10 @@ TEST(Offload, ARunOverTheDeviceLimitIsToldWhatToMove) {
   const auto ops = make_cpu_ops(1);
   TrainOptions options = options_of(4);
   options.device_limit = plan_of(options).bytes(Tier::kDevice) - 1;
-  const auto fit = nearest_fit(options, *ops, 0);
-  ASSERT_TRUE(fit);
-  EXPECT_EQ(fit->tiers, kOptimizer);
-  EXPECT_LE(fit->device_bytes, options.device_limit);
+  const SmallerRun fit = nearest_run(options, *ops, 0);
+  ASSERT_TRUE(fit.fits);
+  EXPECT_EQ(fit.tiers, kOptimizer);
+  EXPECT_LE(fit.device_bytes, options.device_limit);
   try {
     Trainer(options, *ops);
     FAIL() << "a run over its limit was begun";

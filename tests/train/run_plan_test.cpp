@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/tensor/device_memory.h"
+#include "lockstep/train/smaller_run.h"
 #include "lockstep/train/trainer.h"
 
 namespace lockstep::train {
@@ -80,16 +81,12 @@ TEST_F(RunPlan, WhatIsAdvisedFits) {
   const std::size_t whole = bytes(small());
   int advised = 0;
   for (std::size_t limit = whole - 1; limit > 0; limit = limit * 9 / 10) {
-    const auto fit = nearest_fit(small(), *ops_, limit);
-    if (!fit) break;
+    const SmallerRun fit = nearest_run(small(), *ops_, limit);
+    if (!fit.fits) break;
     ++advised;
-    TrainOptions options = small();
-    options.recompute = fit->recompute;
-    options.batch = fit->batch;
-    options.gradients = fit->gradients;
-    EXPECT_EQ(bytes(options), fit->bytes);
-    EXPECT_LE(fit->bytes, limit);
-    EXPECT_EQ(fit->batch.micro * fit->batch.accumulation, 16) << "a step keeps its sequences";
+    EXPECT_EQ(bytes(with(small(), fit)), fit.bytes);
+    EXPECT_LE(fit.bytes, limit);
+    EXPECT_EQ(fit.batch.micro * fit.batch.accumulation, 16) << "a step keeps its sequences";
   }
   EXPECT_GT(advised, 5);
 }
@@ -103,17 +100,20 @@ TEST_F(RunPlan, WorkersAreAdvisedToShareOutTheirStatesFirst) {
   const std::size_t shared = bytes(options);
   ASSERT_LT(shared, whole);
   options.parallel.zero = 0;
-  EXPECT_EQ(nearest_fit(options, *ops_, shared)->zero, 3);
+  EXPECT_EQ(nearest_run(options, *ops_, shared).zero, 3);
   options.parallel.strategy = parallel::StrategyKind::kParameterServer;
-  const auto fit = nearest_fit(options, *ops_, bytes(options) - 1);
-  ASSERT_TRUE(fit);
-  EXPECT_EQ(fit->zero, 0) << "servers hold the states";
+  const SmallerRun fit = nearest_run(options, *ops_, bytes(options) - 1);
+  ASSERT_TRUE(fit.fits);
+  EXPECT_EQ(fit.zero, 0) << "servers hold the states";
 }
 
 TEST_F(RunPlan, WhereNothingFitsTheLeastIsTold) {
-  EXPECT_EQ(nearest_fit(small(), *ops_, 1000), std::nullopt);
+  EXPECT_FALSE(nearest_run(small(), *ops_, 1000).fits);
   const std::string said = refusal(small(), 1000);
-  EXPECT_THAT(said, HasSubstr("no setting of one worker fits; the least it can do with is"));
+  EXPECT_THAT(said,
+              HasSubstr("nothing fits that the tiers of offload.*, parallel.zero, train.recompute, "
+                        "train.micro_batch and train.gradients can change; the least it can "
+                        "do with is"));
   EXPECT_THAT(
       said,
       HasSubstr("train.recompute = \"full\", train.micro_batch = 1 and train.accumulation = 16"));
@@ -211,6 +211,36 @@ TEST(TrainOptions, AnyTwoOfTheThreeBatchSizesSayTheThird) {
   EXPECT_THROW(sizes({.sequences = 12, .accumulation = 5}), Error);
   EXPECT_THROW(sizes({.sequences = 12, .micro = 3, .accumulation = 5}), Error);
   EXPECT_THROW(sizes({.micro = 1 << 20, .accumulation = 1 << 20}), Error);
+}
+
+TEST(TrainOptions, BatchSizesThatDoNotFitAreToldWithWhatToDo) {
+  const auto refusal = [](const BatchChoice& batch) {
+    try {
+      solved(batch);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refusal({.sequences = 12, .workers = 13}),
+            "train.batch = 12 does not fit on 13 ranks: some would have nothing to do; start 12 or "
+            "fewer, or set train.batch = 13 or more");
+  EXPECT_EQ(refusal({.sequences = 12, .workers = 12}), "");
+  EXPECT_EQ(refusal({.sequences = 13, .workers = 13}), "");
+  EXPECT_EQ(refusal({.sequences = 12, .micro = 5}),
+            "train.batch = 12 and train.micro_batch = 5 do not fit together: the micro-batch does "
+            "not divide the batch; set one that does, or another train.batch");
+  EXPECT_EQ(refusal({.sequences = 14, .accumulation = 3, .workers = 2}),
+            "train.batch = 14 and train.accumulation = 3 do not fit together on 2 ranks: the "
+            "sequences cannot be dealt out evenly; train.batch must be a multiple of 6");
+  EXPECT_EQ(refusal({.sequences = 18, .accumulation = 3, .workers = 2}), "");
+  EXPECT_THAT(refusal({.sequences = 12, .micro = 3, .accumulation = 5}),
+              HasSubstr("a step has 15 sequences; set train.batch so"));
+  EXPECT_EQ(refusal({.sequences = 15, .micro = 3, .accumulation = 5}), "");
+  EXPECT_THAT(refusal({.sequences = 12, .micro = 6, .workers = 3}),
+              HasSubstr("a smaller micro-batch makes more of them"));
+  EXPECT_THAT(refusal({.micro = 1 << 20, .accumulation = 1 << 20}),
+              HasSubstr("1099511627776 sequences, more than a step may have"));
 }
 
 TEST(TrainOptions, TheExampleOfTheDocsIsOne) {
