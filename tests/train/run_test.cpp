@@ -162,6 +162,36 @@ TEST_F(RunTest, InterruptedAndResumedEqualsOneThatNeverStopped) {
   }
 }
 
+TEST_F(RunTest, LearnsNothingOfRunsThatLieAmongItsTexts) {
+  const fs::path corpus = folder / "corpus";
+  fs::create_directories(corpus / "deep");
+  fs::copy(folder / "text.txt", corpus / "a.txt");
+  fs::copy(folder / "text.txt", corpus / "deep" / "b.txt");
+  const std::vector<std::string> texts = {"data.text=" + corpus.string(),
+                                          "data.validation_text=" + corpus.string()};
+  const auto train = [&](const char* dir, const char* steps) {
+    std::vector<std::string> more = texts;
+    more.emplace_back(steps);
+    run(tiny(dir), more, &recorder);
+    return recorder->losses;
+  };
+  auto expected = train("elsewhere", "train.steps=6");
+  const auto validation = recorder->validation;
+  const std::string data = recorder->facts.data;
+  train("corpus/run", "train.steps=6");
+  EXPECT_EQ(recorder->losses, expected);
+  EXPECT_EQ(recorder->validation, validation);
+  auto parts = train("corpus/deep/run", "train.steps=3");
+  parts.merge(train("corpus/deep/run", "train.steps=6"));
+  EXPECT_EQ(parts, expected) << "beside another run, and begun anew";
+  EXPECT_EQ(recorder->validation, validation);
+  EXPECT_EQ(recorder->facts.data, data);
+  EXPECT_THAT(error_of([&] {
+                run(tiny("corpus/run"), {"data.text=" + (corpus / "run").string()}, &recorder);
+              }),
+              HasSubstr("is the folder of a run"));
+}
+
 TEST_F(RunTest, TheSplitIntoMicroBatchesIsNoOtherData) {
   run(tiny("a"), {"model.dropout=0"}, &recorder);
   const auto expected = recorder->losses;
