@@ -13,12 +13,11 @@
 #include "lockstep/base/resident.h"
 #include "lockstep/parallel/machines.h"
 #include "lockstep/parallel/make_strategy.h"
-#include "lockstep/parallel/offload/early_update.h"
 #include "lockstep/train/audience.h"
 #include "lockstep/train/batch_source.h"
 #include "lockstep/train/model_of_start.h"
-#include "lockstep/train/nonfinite.h"
 #include "lockstep/train/peak.h"
+#include "lockstep/train/run_at_fault.h"
 #include "lockstep/train/run_folder.h"
 #include "lockstep/train/run_group.h"
 #include "lockstep/train/run_memory.h"
@@ -240,6 +239,7 @@ class Run {
     record.memory_bytes = peak_resident_bytes();
     // Before the checkpoint: what one holds has been told, even if the process is killed now.
     audience_.step(record);
+    check_validation(record);
     if (is_due(options_.checkpoint.every) && !last) saving_.save();
     if (is_due(options_.sample.every) || (last && options_.sample.every > 0)) write_sample(done);
   }
@@ -290,39 +290,26 @@ class Run {
       if (!metrics.skipped) return;
       if (scale && scale->scale > kLeastScale) return;
     }
-    const std::string culprit =
-        culprit_of_all(first_nonfinite(trainer_.replica(), *strategy_, group_, micro_batches,
-                                       {.seed = static_cast<std::uint64_t>(options_.train.seed),
-                                        .step = static_cast<std::uint64_t>(metrics.step),
-                                        .first_sequence = first_sequence,
-                                        .loss_factor = 1.0f / static_cast<float>(metrics.tokens)}));
     saving_.finish();
-    const auto steps = checkpoints_.steps();
-    fail(ErrorCode::kInvalidArgument,
-         "step {} has a loss of {} and a gradient norm of {}: {}. The parameters {} as they were "
-         "before the step; {}. A lower schedule.rate, a longer schedule.warmup or "
-         "train.precision = \"f32\" may help",
-         metrics.step, without_sign(metrics.loss), without_sign(metrics.gradient_norm), culprit,
-         strategy_->name() != "ddp" &&
-                 parallel::EarlyUpdate::can_be(trainer_.replica().plan(), options_.train.optimizer)
-             ? "of blocks that were updated beside backward are not"
-             : "are",
-         steps.empty() ? "nothing has been saved yet"
-                       : fmt::format("the last good checkpoint is {}",
-                                     checkpoints_.path(steps.front()).string()));
+    fail_step(at_fault(), metrics, micro_batches, first_sequence);
   }
 
-  // -nan is nan.
-  static double without_sign(double value) { return std::isnan(value) ? std::abs(value) : value; }
+  // What gives no number on data that is held back is not saved.
+  void check_validation(const StepRecord& record) {
+    if (!record.validation_loss || std::isfinite(*record.validation_loss)) return;
+    saving_.finish();
+    std::vector<nn::Batch> first;  // of this worker
+    const auto judge = static_cast<std::uint64_t>(strategy_->in_lockstep() ? group_.rank() : 0);
+    if (judge < source_->validation_batches()) first.push_back(source_->validation(judge));
+    fail_validation(at_fault(), record.metrics.step, *record.validation_loss, first);
+  }
 
-  std::string culprit_of_all(const std::string& mine) {
-    const std::vector<std::string> all =
-        strategy_->in_lockstep() ? group_.texts(mine) : std::vector{mine};
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      if (all[i].empty()) continue;
-      return all.size() > 1 ? fmt::format("{} (at rank {})", all[i], i) : all[i];
-    }
-    return "no block does so when the step is done again";
+  RunAtFault at_fault() {
+    return {.replica = trainer_.replica(),
+            .strategy = *strategy_,
+            .group = group_,
+            .checkpoints = checkpoints_,
+            .options = options_.train};
   }
 
   void validate(StepRecord& record) {
