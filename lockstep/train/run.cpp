@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@
 #include "lockstep/train/run_folder.h"
 #include "lockstep/train/run_group.h"
 #include "lockstep/train/run_memory.h"
+#include "lockstep/train/run_owed.h"
 #include "lockstep/train/run_plan.h"
 #include "lockstep/train/run_samples.h"
 #include "lockstep/train/run_saving.h"
@@ -83,7 +85,12 @@ class Run {
 
   RunOutcome go() {
     audience_.begin(facts());
-    tell_beginning();
+    Owed owed;
+    if (resumed_ && (strategy_->in_lockstep() || trainer_.state().steps == options_.steps)) {
+      owed = owed_after(trainer_.state().steps, options_, dataset_, *source_, group_);
+    }
+    tell_beginning(owed);
+    catch_up(std::move(owed));
     const parallel::StepPlan plan = step_plan(options_.train.batch);
     RunOutcome outcome = RunOutcome::kFinished;
     while (const auto share = strategy_->next(plan, trainer_.state().steps, options_.steps)) {
@@ -97,6 +104,9 @@ class Run {
       saving_.save();
       saving_.finish();
     }
+    // Not before: however long it takes, nothing is lost.
+    if (sample_is_left_) write_sample(trainer_.state().steps);
+    if (outcome == RunOutcome::kFinished && was_cut()) outcome = RunOutcome::kInterrupted;
     if (options_.trace) write_trace();
     if (outcome == RunOutcome::kInterrupted && saving_.saved()) tell_interrupted();
     // Nobody leaves while the leader saves: that would look like a failure.
@@ -179,12 +189,15 @@ class Run {
     return facts;
   }
 
-  void tell_beginning() const {
+  void tell_beginning(const Owed& owed) const {
     for (const std::string& text : unused(options_, dataset_, *source_)) audience_.warning(text);
     if (!chosen_.empty()) audience_.notice(chosen_);
     if (!changed_.empty()) audience_.notice("settings that have changed: " + changed_);
     const std::int64_t done = trainer_.state().steps;
-    if (done > 0 && done >= options_.steps) {
+    if (owed.validation || owed.sample) {
+      audience_.notice(fmt::format("goes on after step {}, whose {} is still missing", done,
+                                   owed.validation ? "validation" : "sample"));
+    } else if (done > 0 && done >= options_.steps) {
       audience_.notice(
           fmt::format("train.steps = {}, so nothing is left to do; a larger one goes on after "
                       "step {}",
@@ -241,7 +254,24 @@ class Run {
     audience_.step(record);
     check_validation(record);
     if (is_due(options_.checkpoint.every) && !last) saving_.save();
-    if (is_due(options_.sample.every) || (last && options_.sample.every > 0)) write_sample(done);
+    sample_is_left_ = last && options_.sample.every > 0;
+    if (is_due(options_.sample.every) && !last) write_sample(done);
+  }
+
+  void catch_up(Owed owed) {
+    if (owed.validation) {
+      validate(owed.record);
+      if (owed.record.validation_loss) audience_.step(owed.record);
+      check_validation(owed.record);
+    }
+    if (owed.sample) write_sample(owed.record.metrics.step);
+  }
+
+  // Whether a worker was asked to end in the last validation or sample.
+  bool was_cut() {
+    const double mine = cut_ ? 1 : 0;
+    if (!strategy_->in_lockstep()) return cut_;
+    return std::ranges::any_of(group_.numbers(std::span(&mine, 1)), [](double x) { return x > 0; });
   }
 
   // Where workers do not wait for each other the leader does some shares of some steps: a step is
@@ -320,8 +350,10 @@ class Run {
     if (!shared && !group_.leads()) return;
     RunGroup judges = shared ? group_ : RunGroup(nullptr);
     const std::int64_t each = step_plan(options_.train.batch).micro_batches();
-    record.validation_loss = validation_loss(trainer_.replica(), *strategy_, *source_, judges,
+    const Validation taken = validation_loss(trainer_.replica(), *strategy_, *source_, judges,
                                              options_.validate_batches * each, stop_);
+    record.validation_loss = taken.loss;
+    cut_ = cut_ || taken.cut;
     record.validation_seconds = seconds_since(begin);
   }
 
@@ -347,8 +379,9 @@ class Run {
     if (!cannot_sample(options_, dataset_).empty()) return;
     try {
       const auto text =
-          sample_text(trainer_.replica(), *strategy_, group_, *dataset_.tokenizer, options_);
+          sample_text(trainer_.replica(), *strategy_, group_, *dataset_.tokenizer, options_, stop_);
       if (text) audience_.sample(step, *text);
+      cut_ = cut_ || (!text && group_.leads());
     } catch (const Error& error) {
       audience_.warning(fmt::format("no sample after step {}: {}", step, error.what()));
     }
@@ -379,6 +412,8 @@ class Run {
   };
   std::optional<StepRecord> held_;
   Told told_;
+  bool sample_is_left_ = false;  // that of the last step
+  bool cut_ = false;             // what was due after a step, for a worker was asked to end
   std::filesystem::path trace_;
 };
 

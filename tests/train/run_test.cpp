@@ -165,6 +165,28 @@ TEST_F(RunTest, AValidationLossThatIsNoNumberEndsItBeforeItIsSaved) {
   }
 }
 
+TEST_F(RunTest, ASampleIsCutShortByTheEndAndMadeAfterIt) {
+  const std::vector<std::string> wanted = {"sample.every=2", "sample.tokens=9", "train.steps=4"};
+  const auto train = [&](const char* dir, std::int64_t stop) {
+    return run(tiny(dir), wanted, &recorder, [stop](std::int64_t step) {
+      if (step == stop) ::raise(SIGTERM);
+    });
+  };
+  EXPECT_EQ(train("whole", 0), RunOutcome::kFinished);
+  const std::vector<std::string> expected = recorder->samples;
+  EXPECT_THAT(expected, SizeIs(2));
+  EXPECT_EQ(train("parts", 2), RunOutcome::kInterrupted);
+  EXPECT_THAT(recorder->samples, IsEmpty());
+  EXPECT_EQ(train("parts", 4), RunOutcome::kInterrupted) << "in the last one";
+  EXPECT_THAT(recorder->samples, ElementsAre(expected[0]));
+  EXPECT_EQ(train("parts", 0), RunOutcome::kFinished);
+  EXPECT_THAT(recorder->samples, ElementsAre(expected[1]));
+  EXPECT_THAT(recorder->losses, IsEmpty());
+  EXPECT_EQ(train("parts", 0), RunOutcome::kFinished);
+  EXPECT_THAT(recorder->samples, IsEmpty());
+  EXPECT_EQ(bytes_of(folder / "parts/samples.jsonl"), bytes_of(folder / "whole/samples.jsonl"));
+}
+
 TEST_F(RunTest, RefusesAForeignFolderAndOneThatIsInUse) {
   fs::create_directory(folder / "foreign");
   std::ofstream(folder / "foreign" / "letters.txt") << "dear ...";
