@@ -16,6 +16,7 @@
 #include "lockstep/parallel/make_strategy.h"
 #include "lockstep/train/audience.h"
 #include "lockstep/train/batch_source.h"
+#include "lockstep/train/data_fingerprint.h"
 #include "lockstep/train/model_of_start.h"
 #include "lockstep/train/peak.h"
 #include "lockstep/train/run_at_fault.h"
@@ -57,6 +58,7 @@ class Run {
         group_(group),
         checkpoints_(options.dir),
         dataset_(open_data(RunGroup(world))),
+        data_(data_fingerprint(dataset_)),
         ops_(make_cpu_ops(threads_of(options.train))),
         chosen_(settle_memory(options.train, config, *ops_, group)),
         strategy_(parallel::make_strategy(settled(job), world)),
@@ -69,16 +71,18 @@ class Run {
                  .group = group,
                  .checkpoints = checkpoints_,
                  .dataset = dataset_,
+                 .data = data_,
                  .model_tokenizer = model_tokenizer_,
                  .strategy = *strategy_,
                  .trainer = trainer_}) {
     if (options_.trace) strategy_->trace().keep(options_.trace_steps);
-    group_.check_data(fingerprint(*source_));
+    group_.check_data(data_);
     check_prompt(options_, dataset_);
     resumed_ = saving_.start();
     group_.together([&] {
       if (!folder_) return;
       if (resumed_) changed_ = changed_settings(RunFolder::config_of(options_.dir), config_);
+      if (resumed_) other_data_ = changed_data(checkpoints_.data_of(trainer_.state().steps), data_);
       folder_->write_config(config_.resolved());
     });
   }
@@ -191,6 +195,7 @@ class Run {
 
   void tell_beginning(const Owed& owed) const {
     for (const std::string& text : unused(options_, dataset_, *source_)) audience_.warning(text);
+    if (!other_data_.empty()) audience_.warning(other_data_);
     if (!chosen_.empty()) audience_.notice(chosen_);
     if (!changed_.empty()) audience_.notice("settings that have changed: " + changed_);
     const std::int64_t done = trainer_.state().steps;
@@ -396,6 +401,7 @@ class Run {
   CheckpointFolder checkpoints_;
   std::shared_ptr<const data::Tokenizer> model_tokenizer_;  // of what it begins with
   Dataset dataset_;
+  std::string data_;  // its fingerprint
   std::unique_ptr<Ops> ops_;
   std::string chosen_;  // by the memory there is, for people
   std::unique_ptr<parallel::Strategy> strategy_;
@@ -404,7 +410,8 @@ class Run {
   std::unique_ptr<BatchSource> source_;
   RunSaving saving_;
   bool resumed_ = false;
-  std::string changed_;  // settings since the last start
+  std::string changed_;     // settings since the last start
+  std::string other_data_;  // than that of the checkpoint, for people
   // Of a leader that does not wait for the others.
   struct Told {
     std::int64_t step = 0;
