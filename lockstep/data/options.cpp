@@ -4,7 +4,8 @@ namespace lockstep::data {
 
 void bind(Config& config, DataOptions& options) {
   config.bind("data.text", options.text,
-              "A text file, or a folder of them, to learn from; tokenised on first use.");
+              "A text file, or a folder of them, to learn from; tokenised on first use. Runs whose "
+              "folders lie in it are left out.");
   config.bind("data.tokens", options.tokens,
               "A token file to learn from: lockstep's, nanoGPT's, llm.c's or Megatron's.");
   config.bind("data.pairs", options.pairs,

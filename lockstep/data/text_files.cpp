@@ -51,11 +51,17 @@ class StandardInputText final : public Text {
 
 bool is_hidden(const fs::path& path) { return path.filename().native().starts_with('.'); }
 
-void add_folder(const fs::path& folder, std::vector<TextFile>& files) {
+// Of the folder and all in it.
+void add_folder(const fs::path& folder, const NoTexts& none, std::vector<TextFile>& files) {
+  const auto is_left_out = [&](const fs::path& path) { return none.are_in && none.are_in(path); };
+  if (is_left_out(folder)) {
+    fail(ErrorCode::kInvalidArgument, "{} is {}: what is in it is no text to learn from",
+         folder.string(), none.name);
+  }
   const std::size_t before = files.size();
   for (auto entry = fs::recursive_directory_iterator(folder);
        entry != fs::recursive_directory_iterator(); ++entry) {
-    if (is_hidden(entry->path())) {
+    if (is_hidden(entry->path()) || (entry->is_directory() && is_left_out(entry->path()))) {
       entry.disable_recursion_pending();
     } else if (entry->is_regular_file()) {
       files.push_back({entry->path(), entry->file_size(), nullptr});
@@ -67,7 +73,7 @@ void add_folder(const fs::path& folder, std::vector<TextFile>& files) {
 
 }  // namespace
 
-std::vector<TextFile> list_text_files(std::span<const fs::path> paths) {
+std::vector<TextFile> list_text_files(std::span<const fs::path> paths, const NoTexts& none) {
   std::vector<TextFile> files;
   for (const fs::path& path : paths) {
     std::error_code error;
@@ -77,7 +83,7 @@ std::vector<TextFile> list_text_files(std::span<const fs::path> paths) {
         auto text = std::make_shared<StandardInputText>();
         files.push_back({path, text->view().size(), text});
       } else if (fs::is_directory(status)) {
-        add_folder(path, files);
+        add_folder(path, none, files);
       } else if (fs::is_regular_file(status)) {
         files.push_back({path, fs::file_size(path), nullptr});
       } else {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -29,11 +30,19 @@ struct TextFile {
   std::shared_ptr<const Text> text;  // of standard input, which can be read only once
 };
 
+// Folders that hold no texts whatever is in them, and what a person calls them: "a run's folder".
+struct NoTexts {
+  std::string name;
+  std::function<bool(const std::filesystem::path& folder)> are_in;
+};
+
 // Files as they are, standard input for "-", and of folders all files in them and in their folders,
-// by name in the order of bytes. Hidden ones (.name) in folders are left out. Standard input is
-// read to its end. Throws Error(kInvalidArgument) for a path that is none of these, and where there
-// is not a single byte of text in all of them.
-std::vector<TextFile> list_text_files(std::span<const std::filesystem::path> paths);
+// by name in the order of bytes. Hidden ones (.name) in folders are left out, and folders that
+// `none` names. Standard input is read to its end. Throws Error(kInvalidArgument) for a path that
+// is none of these or that `none` names, and where there is not a single byte of text in all of
+// them.
+std::vector<TextFile> list_text_files(std::span<const std::filesystem::path> paths,
+                                      const NoTexts& none = {});
 
 std::shared_ptr<const Text> open_text(const TextFile& file);
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/file.h"
 #include "lockstep/io/hashed_file.h"
 #include "lockstep/io/safetensors.h"
 #include "lockstep/io/staged_folder.h"
@@ -146,6 +147,11 @@ std::optional<fs::path> CheckpointFolder::residuals_of(std::int64_t step) const 
   std::error_code none;
   if (!fs::exists(file, none)) return std::nullopt;
   return file;
+}
+
+std::string CheckpointFolder::data_of(std::int64_t step) const {
+  const fs::path file = path(step) / kManifestFile;
+  return parse_manifest(read_file(file), file.string()).data;
 }
 
 void CheckpointFolder::check_seen_by_all(RunGroup group) const {

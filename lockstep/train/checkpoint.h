@@ -7,8 +7,8 @@
 //     tokenizer.json       where there is one
 //     residuals.safetensors  where gradients are compressed with error feedback
 //                          (train/residual_exchange.h)
-//     manifest.json        step, updates, loss scale, and size and hash (XXH3, 128 bits) of each of
-//                          the other files
+//     manifest.json        step, updates, loss scale, fingerprint of the data, and size and hash
+//                          (XXH3, 128 bits) of each of the other files
 //
 // Where workers share out their states (nn/sharding.h) each of them writes what it holds, all at
 // once, into a file of its own in place of states.safetensors:
@@ -64,6 +64,7 @@ struct CheckpointExtras {
   TrainState state;
   std::string config;     // resolved, as TOML
   std::string tokenizer;  // its json(); empty: none
+  std::string data = {};  // data_fingerprint(); empty: not known
 };
 
 using Warn = std::function<void(const std::string&)>;
@@ -110,6 +111,8 @@ class CheckpointFolder {
                                     RunGroup group = RunGroup(nullptr)) const;
   // The residuals of that checkpoint, which has just been restored; nothing where it has none.
   std::optional<std::filesystem::path> residuals_of(std::int64_t step) const;
+  // The fingerprint of the data that it was learned from; empty where an older lockstep wrote it.
+  std::string data_of(std::int64_t step) const;
 
  private:
   friend class UnfinishedCheckpoint;

@@ -8,6 +8,7 @@
 #include "lockstep/data/tokenizer_choice.h"
 #include "lockstep/train/batch_source.h"
 #include "lockstep/train/row_source.h"
+#include "lockstep/train/run_folder.h"
 #include "lockstep/train/text_cache.h"
 
 namespace lockstep::train {
@@ -37,9 +38,12 @@ void check_one_kind(const data::DataOptions& options) {
   }
 }
 
+// Runs may well be kept beside the texts that they learn from.
 std::vector<data::TextFile> files_of(const std::string& path) {
   const fs::path paths[] = {path};
-  return data::list_text_files(paths);
+  return data::list_text_files(
+      paths, {.name = "the folder of a run",
+              .are_in = [](const fs::path& folder) { return RunFolder::is_one(folder); }});
 }
 
 using OfModel = std::shared_ptr<const data::Tokenizer>;

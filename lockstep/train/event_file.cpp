@@ -83,20 +83,24 @@ class EventFile : public RunObserver {
     std::string head = version_record(now);
     if (latest > 0) head += restart_record(now, facts.first_step);
     file_.append(head);
+    first_step_ = facts.first_step;
   }
 
   void step(const StepRecord& record) override {
     if (!file_) return;
     const StepMetrics& metrics = record.metrics;
-    std::vector<Scalar> scalars = {
-        {"loss", metrics.loss},
-        {"lr", metrics.rate},
-        {"grad_norm", metrics.gradient_norm},
-        {"tokens_per_s", metrics.tokens_per_second()},
-        {"memory_bytes", static_cast<double>(record.memory_bytes)},
-    };
+    std::vector<Scalar> scalars;
+    if (metrics.step >= first_step_) {  // else an earlier file has told them
+      scalars = {
+          {"loss", metrics.loss},
+          {"lr", metrics.rate},
+          {"grad_norm", metrics.gradient_norm},
+          {"tokens_per_s", metrics.tokens_per_second()},
+          {"memory_bytes", static_cast<double>(record.memory_bytes)},
+      };
+      if (record.workers) add_workers(*record.workers, scalars);
+    }
     if (record.validation_loss) scalars.push_back({"val_loss", *record.validation_loss});
-    if (record.workers) add_workers(*record.workers, scalars);
     try {
       file_.append(scalars_record(seconds_since_1970(), metrics.step, scalars));
     } catch (const Error& error) {
@@ -113,6 +117,7 @@ class EventFile : public RunObserver {
 
  private:
   AppendFile file_;
+  std::int64_t first_step_ = 1;
 };
 
 }  // namespace

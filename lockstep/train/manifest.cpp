@@ -95,12 +95,13 @@ std::string format_manifest(const Manifest& manifest) {
   if (const auto& of = manifest.state.loss_scale) {
     scale = {{"scale", of->scale}, {"good_steps", of->good_steps}};
   }
-  const Json json{{"format", kFormat},
-                  {"version", manifest.files.contains(kStatesFile) ? kVersion : kVersionOfWorkers},
-                  {"step", manifest.state.steps},
-                  {"updates", manifest.state.updates},
-                  {"loss_scale", std::move(scale)},
-                  {"files", std::move(files)}};
+  Json json{{"format", kFormat},
+            {"version", manifest.files.contains(kStatesFile) ? kVersion : kVersionOfWorkers},
+            {"step", manifest.state.steps},
+            {"updates", manifest.state.updates},
+            {"loss_scale", std::move(scale)}};
+  if (!manifest.data.empty()) json["data"] = manifest.data;
+  json["files"] = std::move(files);
   std::string body = json.dump(2);
   body.resize(body.size() - std::string_view("\n}").size());
   return fmt::format("{}{}{}{}", body, kBeforeHash, io::hash_of(body).hash, kBehindHash);
@@ -132,6 +133,7 @@ Manifest parse_manifest(std::string_view text, std::string_view source) {
     manifest.state.loss_scale = {.scale = member<double>(scale, "scale", source),
                                  .good_steps = member<std::int64_t>(scale, "good_steps", source)};
   }
+  if (json.contains("data")) manifest.data = member<std::string>(json, "data", source);
   const auto files = member<Json>(json, "files", source);
   for (const auto& [name, file] : files.items()) {
     if (!is_states_file(name) && name != kConfigFile && name != kTokenizerFile &&

@@ -7,6 +7,8 @@
 //     "step": 1000,
 //     "updates": 998,
 //     "loss_scale": {"scale": 65536.0, "good_steps": 17},     in f16; else null
+//     "data": "301,966 tokens with hash ...",                 what was learned from; where it is
+//                                                             known (train/data_fingerprint.h)
 //     "files": {
 //       "config.toml": {"bytes": 1234, "xxh3_128": "32 hexadecimal digits"}, ...
 //     },
@@ -44,6 +46,7 @@ struct Manifest {
   // By name: states and config always, a tokenizer and residuals where there are any. States are
   // one file, or one of each worker.
   std::map<std::string, io::FileHash, std::less<>> files;
+  std::string data = {};  // its fingerprint; empty: not known
 };
 
 // Of the files, those of states, in order.

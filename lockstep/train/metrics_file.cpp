@@ -6,6 +6,7 @@
 
 #include "lockstep/base/append_file.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/file.h"
 #include "lockstep/base/log.h"
 #include "lockstep/train/metrics_line.h"
 #include "lockstep/train/step_lines.h"
@@ -17,6 +18,7 @@ class MetricsFile : public RunObserver {
  public:
   void begin(const RunFacts& facts) override {
     with_loss_scale_ = facts.precision == "f16";
+    first_step_ = facts.first_step;
     const std::filesystem::path path = metrics_path(facts.folder);
     keep_steps_before(facts.first_step, path, [](const std::string& line) {
       const auto record = parse_metrics_line(line);
@@ -28,7 +30,9 @@ class MetricsFile : public RunObserver {
   void step(const StepRecord& record) override {
     if (!file_) return;
     try {
-      file_.append(metrics_line(record, with_loss_scale_));
+      const std::string line = metrics_line(record, with_loss_scale_);
+      if (record.metrics.step < first_step_) return replace(record.metrics.step, line);
+      file_.append(line);
     } catch (const Error& error) {
       log_warn("{}; the run goes on without its metrics from step {} on", error.what(),
                record.metrics.step);
@@ -42,7 +46,21 @@ class MetricsFile : public RunObserver {
   void end(const RunEnd&) override { file_ = AppendFile(); }
 
  private:
+  // That of a step that the file has.
+  void replace(std::int64_t step, const std::string& line) {
+    const std::filesystem::path path = file_.path();
+    std::ifstream old(path, std::ios::binary);
+    std::string text;
+    for (std::string one; std::getline(old, one);) {
+      const auto record = parse_metrics_line(one);
+      text += record && record->metrics.step == step ? line : one + '\n';
+    }
+    write_file(path, text);
+    file_ = AppendFile(path);
+  }
+
   AppendFile file_;
+  std::int64_t first_step_ = 1;
   bool with_loss_scale_ = false;
 };
 

@@ -64,6 +64,8 @@ class RunObserver {
  public:
   virtual ~RunObserver() = default;
   virtual void begin(const RunFacts& facts) = 0;
+  // Once for each step; but a resumed run that takes a validation which its last process was asked
+  // to end in tells of that step, the one before first_step, again: now with its loss.
   virtual void step(const StepRecord& record) = 0;
   // A text that the model wrote after a step.
   virtual void sample(std::int64_t step, const std::string& text) = 0;

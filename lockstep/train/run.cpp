@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <string>
@@ -13,16 +14,17 @@
 #include "lockstep/base/resident.h"
 #include "lockstep/parallel/machines.h"
 #include "lockstep/parallel/make_strategy.h"
-#include "lockstep/parallel/offload/early_update.h"
 #include "lockstep/train/audience.h"
 #include "lockstep/train/batch_source.h"
+#include "lockstep/train/data_fingerprint.h"
 #include "lockstep/train/idle_settings.h"
 #include "lockstep/train/model_of_start.h"
-#include "lockstep/train/nonfinite.h"
 #include "lockstep/train/peak.h"
+#include "lockstep/train/run_at_fault.h"
 #include "lockstep/train/run_folder.h"
 #include "lockstep/train/run_group.h"
 #include "lockstep/train/run_memory.h"
+#include "lockstep/train/run_owed.h"
 #include "lockstep/train/run_plan.h"
 #include "lockstep/train/run_samples.h"
 #include "lockstep/train/run_saving.h"
@@ -57,6 +59,7 @@ class Run {
         group_(group),
         checkpoints_(options.dir),
         dataset_(open_data(RunGroup(world))),
+        data_(data_fingerprint(dataset_)),
         ops_(make_cpu_ops(threads_of(options.train))),
         chosen_(settle_memory(options.train, config, *ops_, group)),
         strategy_(parallel::make_strategy(settled(job), world)),
@@ -69,23 +72,30 @@ class Run {
                  .group = group,
                  .checkpoints = checkpoints_,
                  .dataset = dataset_,
+                 .data = data_,
                  .model_tokenizer = model_tokenizer_,
                  .strategy = *strategy_,
                  .trainer = trainer_}) {
     if (options_.trace) strategy_->trace().keep(options_.trace_steps);
-    group_.check_data(fingerprint(*source_));
+    group_.check_data(data_);
     check_prompt(options_, dataset_);
     resumed_ = saving_.start();
     group_.together([&] {
       if (!folder_) return;
       if (resumed_) changed_ = changed_settings(RunFolder::config_of(options_.dir), config_);
+      if (resumed_) other_data_ = changed_data(checkpoints_.data_of(trainer_.state().steps), data_);
       folder_->write_config(config_.resolved());
     });
   }
 
   RunOutcome go() {
     audience_.begin(facts());
-    tell_beginning();
+    Owed owed;
+    if (resumed_ && (strategy_->in_lockstep() || trainer_.state().steps == options_.steps)) {
+      owed = owed_after(trainer_.state().steps, options_, dataset_, *source_, group_);
+    }
+    tell_beginning(owed);
+    catch_up(std::move(owed));
     const parallel::StepPlan plan = step_plan(options_.train.batch);
     RunOutcome outcome = RunOutcome::kFinished;
     while (const auto share = strategy_->next(plan, trainer_.state().steps, options_.steps)) {
@@ -99,6 +109,9 @@ class Run {
       saving_.save();
       saving_.finish();
     }
+    // Not before: however long it takes, nothing is lost.
+    if (sample_is_left_) write_sample(trainer_.state().steps);
+    if (outcome == RunOutcome::kFinished && was_cut()) outcome = RunOutcome::kInterrupted;
     if (options_.trace) write_trace();
     if (outcome == RunOutcome::kInterrupted && saving_.saved()) tell_interrupted();
     // Nobody leaves while the leader saves: that would look like a failure.
@@ -181,15 +194,19 @@ class Run {
     return facts;
   }
 
-  void tell_beginning() const {
+  void tell_beginning(const Owed& owed) const {
     for (const std::string& text : unused(options_, dataset_, *source_)) audience_.warning(text);
     for (const std::string& text : idle_settings(options_.train, config_, *ops_)) {
       audience_.warning(text);
     }
+    if (!other_data_.empty()) audience_.warning(other_data_);
     if (!chosen_.empty()) audience_.notice(chosen_);
     if (!changed_.empty()) audience_.notice("settings that have changed: " + changed_);
     const std::int64_t done = trainer_.state().steps;
-    if (done > 0 && done >= options_.steps) {
+    if (owed.validation || owed.sample) {
+      audience_.notice(fmt::format("goes on after step {}, whose {} is still missing", done,
+                                   owed.validation ? "validation" : "sample"));
+    } else if (done > 0 && done >= options_.steps) {
       audience_.notice(
           fmt::format("train.steps = {}, so nothing is left to do; a larger one goes on after "
                       "step {}",
@@ -244,8 +261,26 @@ class Run {
     record.memory_bytes = peak_resident_bytes();
     // Before the checkpoint: what one holds has been told, even if the process is killed now.
     audience_.step(record);
+    check_validation(record);
     if (is_due(options_.checkpoint.every) && !last) saving_.save();
-    if (is_due(options_.sample.every) || (last && options_.sample.every > 0)) write_sample(done);
+    sample_is_left_ = last && options_.sample.every > 0;
+    if (is_due(options_.sample.every) && !last) write_sample(done);
+  }
+
+  void catch_up(Owed owed) {
+    if (owed.validation) {
+      validate(owed.record);
+      if (owed.record.validation_loss) audience_.step(owed.record);
+      check_validation(owed.record);
+    }
+    if (owed.sample) write_sample(owed.record.metrics.step);
+  }
+
+  // Whether a worker was asked to end in the last validation or sample.
+  bool was_cut() {
+    const double mine = cut_ ? 1 : 0;
+    if (!strategy_->in_lockstep()) return cut_;
+    return std::ranges::any_of(group_.numbers(std::span(&mine, 1)), [](double x) { return x > 0; });
   }
 
   // Where workers do not wait for each other the leader does some shares of some steps: a step is
@@ -294,39 +329,26 @@ class Run {
       if (!metrics.skipped) return;
       if (scale && scale->scale > kLeastScale) return;
     }
-    const std::string culprit =
-        culprit_of_all(first_nonfinite(trainer_.replica(), *strategy_, group_, micro_batches,
-                                       {.seed = static_cast<std::uint64_t>(options_.train.seed),
-                                        .step = static_cast<std::uint64_t>(metrics.step),
-                                        .first_sequence = first_sequence,
-                                        .loss_factor = 1.0f / static_cast<float>(metrics.tokens)}));
     saving_.finish();
-    const auto steps = checkpoints_.steps();
-    fail(ErrorCode::kInvalidArgument,
-         "step {} has a loss of {} and a gradient norm of {}: {}. The parameters {} as they were "
-         "before the step; {}. A lower schedule.rate, a longer schedule.warmup or "
-         "train.precision = \"f32\" may help",
-         metrics.step, without_sign(metrics.loss), without_sign(metrics.gradient_norm), culprit,
-         strategy_->name() != "ddp" &&
-                 parallel::EarlyUpdate::can_be(trainer_.replica().plan(), options_.train.optimizer)
-             ? "of blocks that were updated beside backward are not"
-             : "are",
-         steps.empty() ? "nothing has been saved yet"
-                       : fmt::format("the last good checkpoint is {}",
-                                     checkpoints_.path(steps.front()).string()));
+    fail_step(at_fault(), metrics, micro_batches, first_sequence);
   }
 
-  // -nan is nan.
-  static double without_sign(double value) { return std::isnan(value) ? std::abs(value) : value; }
+  // What gives no number on data that is held back is not saved.
+  void check_validation(const StepRecord& record) {
+    if (!record.validation_loss || std::isfinite(*record.validation_loss)) return;
+    saving_.finish();
+    std::vector<nn::Batch> first;  // of this worker
+    const auto judge = static_cast<std::uint64_t>(strategy_->in_lockstep() ? group_.rank() : 0);
+    if (judge < source_->validation_batches()) first.push_back(source_->validation(judge));
+    fail_validation(at_fault(), record.metrics.step, *record.validation_loss, first);
+  }
 
-  std::string culprit_of_all(const std::string& mine) {
-    const std::vector<std::string> all =
-        strategy_->in_lockstep() ? group_.texts(mine) : std::vector{mine};
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      if (all[i].empty()) continue;
-      return all.size() > 1 ? fmt::format("{} (at rank {})", all[i], i) : all[i];
-    }
-    return "no block does so when the step is done again";
+  RunAtFault at_fault() {
+    return {.replica = trainer_.replica(),
+            .strategy = *strategy_,
+            .group = group_,
+            .checkpoints = checkpoints_,
+            .options = options_.train};
   }
 
   void validate(StepRecord& record) {
@@ -337,8 +359,10 @@ class Run {
     if (!shared && !group_.leads()) return;
     RunGroup judges = shared ? group_ : RunGroup(nullptr);
     const std::int64_t each = step_plan(options_.train.batch).micro_batches();
-    record.validation_loss = validation_loss(trainer_.replica(), *strategy_, *source_, judges,
+    const Validation taken = validation_loss(trainer_.replica(), *strategy_, *source_, judges,
                                              options_.validate_batches * each, stop_);
+    record.validation_loss = taken.loss;
+    cut_ = cut_ || taken.cut;
     record.validation_seconds = seconds_since(begin);
   }
 
@@ -364,8 +388,9 @@ class Run {
     if (!cannot_sample(options_, dataset_).empty()) return;
     try {
       const auto text =
-          sample_text(trainer_.replica(), *strategy_, group_, *dataset_.tokenizer, options_);
+          sample_text(trainer_.replica(), *strategy_, group_, *dataset_.tokenizer, options_, stop_);
       if (text) audience_.sample(step, *text);
+      cut_ = cut_ || (!text && group_.leads());
     } catch (const Error& error) {
       audience_.warning(fmt::format("no sample after step {}: {}", step, error.what()));
     }
@@ -380,6 +405,7 @@ class Run {
   CheckpointFolder checkpoints_;
   std::shared_ptr<const data::Tokenizer> model_tokenizer_;  // of what it begins with
   Dataset dataset_;
+  std::string data_;  // its fingerprint
   std::unique_ptr<Ops> ops_;
   std::string chosen_;  // by the memory there is, for people
   std::unique_ptr<parallel::Strategy> strategy_;
@@ -388,7 +414,8 @@ class Run {
   std::unique_ptr<BatchSource> source_;
   RunSaving saving_;
   bool resumed_ = false;
-  std::string changed_;  // settings since the last start
+  std::string changed_;     // settings since the last start
+  std::string other_data_;  // than that of the checkpoint, for people
   // Of a leader that does not wait for the others.
   struct Told {
     std::int64_t step = 0;
@@ -396,6 +423,8 @@ class Run {
   };
   std::optional<StepRecord> held_;
   Told told_;
+  bool sample_is_left_ = false;  // that of the last step
+  bool cut_ = false;             // what was due after a step, for a worker was asked to end
   std::filesystem::path trace_;
 };
 

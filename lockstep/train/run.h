@@ -34,7 +34,8 @@ struct RunRanks {
 // `config` is bound to `options`: what data and model leave open is filled in there, and the
 // resolved settings are stored with the run. Throws Error where the run cannot begin, before
 // anything in an earlier run's folder has changed; and where it cannot go on (a loss that is no
-// number), with the last good checkpoint in place. Every observer hears of the end in either case.
+// number, of training or validation: Error(kUnsupported)), with the last good checkpoint in place.
+// Every observer hears of the end in either case.
 RunOutcome run_training(RunOptions& options, const Config& config,
                         std::span<const std::unique_ptr<RunObserver>> observers,
                         const StopSignal& stop, const RunRanks& ranks = {});

@@ -94,6 +94,8 @@ RunFolder::~RunFolder() {
   fs::remove(path_ / kLock, ignored);
 }
 
+bool RunFolder::is_one(const fs::path& folder) { return is_ours(folder); }
+
 void RunFolder::write_config(std::string_view toml) {
   write_file(config_of(path_), toml);
   is_new_ = false;

@@ -31,6 +31,9 @@ class RunFolder {
   std::filesystem::path data() const { return data_of(path_); }
   void write_config(std::string_view toml);
 
+  // Whether a run of lockstep made the folder.
+  static bool is_one(const std::filesystem::path& folder);
+
   static std::filesystem::path data_of(const std::filesystem::path& run) { return run / "data"; }
   static std::filesystem::path config_of(const std::filesystem::path& run) {
     return run / "config.toml";

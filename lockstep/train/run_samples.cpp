@@ -1,7 +1,9 @@
 #include "lockstep/train/run_samples.h"
 
+#include <algorithm>
 #include <functional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -32,8 +34,10 @@ void check_prompt(const RunOptions& options, const Dataset& dataset) {
 
 namespace {
 
-std::string generated(const nn::Replica& replica, const data::Tokenizer& tokenizer,
-                      const RunOptions& options, const std::function<void()>& before_pass) {
+// Nothing where it `stops`, which is asked behind every piece of text.
+std::optional<std::string> generated(const nn::Replica& replica, const data::Tokenizer& tokenizer,
+                                     const RunOptions& options, const std::function<bool()>& stops,
+                                     const std::function<void()>& before_pass) {
   const std::int64_t positions = replica.setup().shape.sequence;
   nn::Decoder decoder(replica, {.positions = positions}, before_pass);
   Generator generator(decoder, tokenizer);
@@ -47,22 +51,27 @@ std::string generated(const nn::Replica& replica, const data::Tokenizer& tokeniz
   const std::string& chosen = options.sample.prompt;
   const std::string prompt = chosen.empty() && !has_beginning ? "\n" : chosen;
   if (!prompt.empty()) wanted.prompt = generator.prompt(prompt);
-  return chosen + generator.run(wanted).text;
+  const Generation made = generator.run(wanted, [&](std::string_view) { return !stops(); });
+  if (made.end == Generation::End::kStopped) return std::nullopt;
+  return chosen + made.text;
 }
 
 }  // namespace
 
 std::optional<std::string> sample_text(nn::Replica& replica, parallel::Strategy& strategy,
                                        RunGroup group, const data::Tokenizer& tokenizer,
-                                       const RunOptions& options) {
+                                       const RunOptions& options, const StopSignal& stop) {
   if (!replica.plan().sharding.parameters) {
     if (!group.leads()) return std::nullopt;
-    return generated(replica, tokenizer, options, {});
+    return generated(replica, tokenizer, options, [&] { return stop.came(); }, {});
   }
-  // Whether the leader passes over the model once more.
+  bool other_stops = false;
+  // Whether the leader passes over the model once more; it hears whether the others want to end.
   const auto agree = [&](bool once_more) {
-    const double mine = once_more ? 1 : 0;
-    return group.numbers(std::span(&mine, 1)).front() != 0;
+    const double mine = (group.leads() ? once_more : stop.came()) ? 1 : 0;
+    const std::vector<double> all = group.numbers(std::span(&mine, 1));
+    other_stops = std::any_of(all.begin() + 1, all.end(), [](double x) { return x != 0; });
+    return all.front() != 0;
   };
   if (!group.leads()) {
     while (agree(false)) strategy.stand_in_for_forward();
@@ -71,7 +80,9 @@ std::optional<std::string> sample_text(nn::Replica& replica, parallel::Strategy&
   std::optional<std::string> text;
   std::optional<Error> failure;
   try {
-    text = generated(replica, tokenizer, options, [&] { agree(true); });
+    text = generated(
+        replica, tokenizer, options, [&] { return stop.came() || other_stops; },
+        [&] { agree(true); });
   } catch (const Error& error) {
     if (is_of_ranks(error.code())) throw;
     failure = error;  // found before a pass

@@ -9,6 +9,7 @@
 #include "lockstep/train/batch_source.h"
 #include "lockstep/train/run_group.h"
 #include "lockstep/train/run_options.h"
+#include "lockstep/train/stop_signal.h"
 
 namespace lockstep::train {
 
@@ -21,9 +22,10 @@ void check_prompt(const RunOptions& options, const Dataset& dataset);
 
 // The leader writes one; the others return at once. Where workers share out the parameters they all
 // call it, and each gives its own for every pass over the model: nobody ever has all of them.
-// Nothing at the others.
+// Nothing at the others, and where the leader was asked to end before it was done; or, where they
+// share out the parameters, any of them.
 std::optional<std::string> sample_text(nn::Replica& replica, parallel::Strategy& strategy,
                                        RunGroup group, const data::Tokenizer& tokenizer,
-                                       const RunOptions& options);
+                                       const RunOptions& options, const StopSignal& stop);
 
 }  // namespace lockstep::train

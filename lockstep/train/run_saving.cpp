@@ -115,8 +115,10 @@ CheckpointExtras RunSaving::extras() {
   if (!parts_.group.leads())
     return {.state = parts_.trainer.state(), .config = "", .tokenizer = ""};
   if (tokenizer && tokenizer_.empty()) tokenizer_ = tokenizer->json();
-  return {
-      .state = parts_.trainer.state(), .config = parts_.config.resolved(), .tokenizer = tokenizer_};
+  return {.state = parts_.trainer.state(),
+          .config = parts_.config.resolved(),
+          .tokenizer = tokenizer_,
+          .data = parts_.data};
 }
 
 void RunSaving::look() {

@@ -30,6 +30,7 @@ class RunSaving {
     RunGroup group;
     CheckpointFolder& checkpoints;
     const Dataset& dataset;
+    const std::string& data;                                        // its fingerprint
     const std::shared_ptr<const data::Tokenizer>& model_tokenizer;  // of what it begins with
     parallel::Strategy& strategy;
     Trainer& trainer;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "lockstep/base/content_hash.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/number.h"
 #include "lockstep/base/scratch_folder.h"
@@ -125,18 +124,6 @@ std::vector<std::string> unused(const RunOptions& options, const Dataset& datase
   return texts;
 }
 
-std::string fingerprint(BatchSource& source) {
-  ContentHash hash;
-  for (const std::uint64_t first : {std::uint64_t{0}, source.sequences() / 2}) {
-    const nn::Batch& batch = source.training(first, 1).front();
-    for (const Tensor& one : {batch.tokens, batch.targets, batch.inputs, batch.outputs}) {
-      if (ops::is_given(one)) hash.add({one.data(), one.bytes()});
-    }
-  }
-  return fmt::format("{} sequences with hash {}, {} micro-batches of validation",
-                     format_count(source.sequences()), hash.hex(), source.validation_batches());
-}
-
 std::string changed_settings(const std::filesystem::path& file, const Config& now) {
   RunOptions options;
   Config before;
@@ -164,6 +151,15 @@ std::string changed_settings(const std::filesystem::path& file, const Config& no
         fmt::format("{}{} (was {})", changed.empty() ? "" : ", ", is[i], was[i].substr(value));
   }
   return changed;
+}
+
+std::string changed_data(const std::string& was, const std::string& is) {
+  if (was.empty() || was == is) return "";
+  return fmt::format(
+      "the data has changed: the checkpoint was learned from {}; now there are {}. The run goes on "
+      "with these, and is not what it would have been; if that is not meant, put the old data "
+      "back, or choose another run.dir",
+      was, is);
 }
 
 void load_parameters(const TrainOptions& options, const std::filesystem::path& from,

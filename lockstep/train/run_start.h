@@ -35,12 +35,13 @@ std::string describe(const data::DataOptions& options, const Dataset& dataset,
 std::vector<std::string> unused(const RunOptions& options, const Dataset& dataset,
                                 const BatchSource& source);
 
-// What tells data apart: how much there is, and what is in two places of it.
-std::string fingerprint(BatchSource& source);
-
 // "train.seed = 2 (was 1)": what decides on a run's result and is not as the file, that of its last
 // start, has it. Empty where all is, and for a file that cannot be read.
 std::string changed_settings(const std::filesystem::path& file, const Config& now);
+
+// What a person should know where the data of a checkpoint was another than that of now, by their
+// fingerprints (train/data_fingerprint.h). Empty where it was the same, or is not known.
+std::string changed_data(const std::string& was, const std::string& is);
 
 // The parameters of a run's folder, a checkpoint, or a folder of Hugging Face transformers: what
 // the replica holds of them. Workers that share out their states all call it as a `group`, and all

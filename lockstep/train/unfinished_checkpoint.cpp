@@ -41,7 +41,7 @@ io::FileHash UnfinishedCheckpoint::write(const io::SafetensorsParts& states) con
 void UnfinishedCheckpoint::commit(const CheckpointExtras& extras, const CheckpointOptions& keep,
                                   std::span<const io::FileHash> states,
                                   const std::optional<io::FileHash>& residuals) {
-  Manifest manifest{.state = extras.state, .files = {}};
+  Manifest manifest{.state = extras.state, .files = {}, .data = extras.data};
   for (int i = 0; i < workers_; ++i) {
     manifest.files[workers_ > 1 ? states_file_of(i, workers_) : std::string(kStatesFile)] =
         states[static_cast<std::size_t>(i)];

@@ -15,9 +15,8 @@ bool one_stops(RunGroup& group, const StopSignal& stop) {
 
 }  // namespace
 
-std::optional<double> validation_loss(nn::Replica& replica, parallel::Strategy& strategy,
-                                      BatchSource& source, RunGroup& group, std::int64_t most,
-                                      const StopSignal& stop) {
+Validation validation_loss(nn::Replica& replica, parallel::Strategy& strategy, BatchSource& source,
+                           RunGroup& group, std::int64_t most, const StopSignal& stop) {
   std::uint64_t batches = source.validation_batches();
   if (most > 0) batches = std::min(batches, static_cast<std::uint64_t>(most));
   const auto workers = static_cast<std::uint64_t>(group.size());
@@ -40,10 +39,10 @@ std::optional<double> validation_loss(nn::Replica& replica, parallel::Strategy& 
     mine[at++] = nn::sum_of(rows);
     mine[at++] = static_cast<double>(nn::count_targets(batch));
   }
-  mine.back() = stopped || stop.came() ? 1 : 0;
+  mine.back() = stopped ? 1 : 0;
   const std::vector<double> all = group.numbers(mine);
   for (std::uint64_t worker = 0; worker < workers; ++worker) {
-    if (all[(worker + 1) * mine.size() - 1] != 0) return std::nullopt;
+    if (all[(worker + 1) * mine.size() - 1] != 0) return {.loss = {}, .cut = true};
   }
   double losses = 0;
   double targets = 0;
@@ -52,8 +51,8 @@ std::optional<double> validation_loss(nn::Replica& replica, parallel::Strategy& 
     losses += of[0];
     targets += of[1];
   }
-  if (targets == 0) return std::nullopt;
-  return losses / targets;
+  if (targets == 0) return {};
+  return {.loss = losses / targets};
 }
 
 }  // namespace lockstep::train

@@ -106,6 +106,32 @@ TEST(Tokenizing, FilesOfFoldersComeByName) {
   EXPECT_THAT(result.ends, ElementsAre(2, 5, 9, 13));
 }
 
+TEST(Tokenizing, FoldersWithoutTextsAreLeftOut) {
+  const TemporaryFolder folder;
+  folder.put("in/a.txt", "ay");
+  folder.put("in/deep/made/b.txt", "bee");
+  folder.put("in/deep/made/deeper/c.txt", "see");
+  folder.put("in/made", "a file of that name");
+  const NoTexts none{.name = "a folder of something made",
+                     .are_in = [](const auto& path) { return path.filename() == "made"; }};
+  const auto names = [&](const char* path) {
+    const std::filesystem::path paths[] = {folder / path};
+    std::vector<std::string> found;
+    for (const TextFile& file : list_text_files(paths, none)) {
+      found.push_back(file.path.lexically_relative(folder / "in").string());
+    }
+    return found;
+  };
+  EXPECT_THAT(names("in"), ElementsAre("a.txt", "made"));
+  EXPECT_THAT(names("in/deep/made/deeper"), ElementsAre("deep/made/deeper/c.txt"));
+  try {
+    names("in/deep/made");
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("is a folder of something made"));
+  }
+}
+
 TEST(Tokenizing, AnyNumberOfThreadsWritesTheSame) {
   const TemporaryFolder folder;
   folder.put("in/large.txt", some_text(3'000'000));

@@ -251,6 +251,19 @@ TEST_F(EventFile, AResumedRunBeginsAFileThatReplacesItsSteps) {
   EXPECT_THAT(replaced, ElementsAre(4, 6));
 }
 
+TEST_F(EventFile, AValidationThatWasTakenLaterStandsAlone) {
+  run(1, 3);
+  const auto observer = make_event_file();
+  observer->begin(facts(4));
+  StepRecord again = record(3);
+  again.validation_loss = 1.5;
+  observer->step(again);
+  const auto events = reader::events_in(bytes_of(files().back()));
+  ASSERT_EQ(events.size(), 3U);
+  EXPECT_EQ(events[2].step, 3);
+  EXPECT_EQ(events[2].scalars, (std::map<std::string, float>{{"val_loss", 1.5F}}));
+}
+
 TEST_F(EventFile, WhatCannotBeWrittenIsAnErrorAtTheBeginning) {
   write_file(folder_ / "tensorboard", "in the way");
   try {

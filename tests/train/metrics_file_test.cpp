@@ -153,6 +153,21 @@ class MetricsFile : public ObservedRun {
   std::string text() const { return bytes_of(metrics_path(folder_)); }
 };
 
+TEST_F(MetricsFile, AStepThatIsToldAgainStandsWhereItStood) {
+  const auto observer = make_metrics_file();
+  observer->begin(facts());
+  for (const int step : {1, 2, 3}) observer->step(record(step));
+  observer->end({});
+  std::string expected = metrics_line(record(1), false) + metrics_line(record(2), false);
+  observer->begin(facts(4));
+  StepRecord again = record(3);
+  again.validation_loss = 1.5;
+  observer->step(again);
+  observer->step(record(4));
+  expected += metrics_line(again, false) + metrics_line(record(4), false);
+  EXPECT_EQ(bytes_of(metrics_path(folder_)), expected);
+}
+
 TEST_F(MetricsFile, HasALinePerStepAsSoonAsItIsDone) {
   const auto observer = make_metrics_file();
   observer->begin(facts());

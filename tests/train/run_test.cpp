@@ -7,15 +7,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <functional>
-#include <iterator>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "lockstep/base/error.h"
-#include "lockstep/base/scratch_folder.h"
 #include "lockstep/train/run_folder.h"
+#include "tests/train/recorded_run.h"
 
 namespace lockstep::train {
 namespace {
@@ -29,95 +27,7 @@ using ::testing::Not;
 using ::testing::SizeIs;
 namespace fs = std::filesystem;
 
-std::string bytes_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  EXPECT_TRUE(file.good()) << path;
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-// Remembers what it hears; `at_step` may do something to the run.
-struct Recorder : RunObserver {
-  std::map<std::int64_t, double> losses;
-  std::map<std::int64_t, double> validation;
-  std::vector<std::string> samples;
-  std::vector<std::string> warnings;
-  std::vector<std::string> notices;
-  RunFacts facts;
-  std::vector<RunEnd> ends;
-  std::function<void(std::int64_t)> at_step = [](std::int64_t) {};
-
-  void begin(const RunFacts& all) override { facts = all; }
-  void step(const StepRecord& record) override {
-    losses[record.metrics.step] = record.metrics.loss;
-    if (record.validation_loss) validation[record.metrics.step] = *record.validation_loss;
-    at_step(record.metrics.step);
-  }
-  void sample(std::int64_t, const std::string& text) override { samples.push_back(text); }
-  void notice(const std::string& text) override { notices.push_back(text); }
-  void warning(const std::string& text) override { warnings.push_back(text); }
-  void end(const RunEnd& end) override { ends.push_back(end); }
-};
-
-class RunTest : public ::testing::Test {
- protected:
-  RunTest() {
-    std::ofstream text(folder / "text.txt");
-    for (int i = 0; i < 200; ++i) text << "the quick brown fox jumps over " << i << " lazy dogs\n";
-  }
-
-  std::vector<std::string> tiny(const char* dir) const {
-    return {"data.text=" + (folder / "text.txt").string(),
-            "data.tokenizer=character",
-            "run.dir=" + (folder / dir).string(),
-            "model.layers=2",
-            "model.hidden=16",
-            "model.heads=2",
-            "model.dropout=0.1",
-            "train.seq=8",
-            "train.batch=4",
-            "train.micro_batch=2",
-            "train.precision=f32",
-            "train.threads=1",
-            "train.steps=12",
-            "train.validate_every=0",
-            "train.validate_batches=2",
-            "checkpoint.every=5"};
-  }
-
-  // Runs with its settings and yours; `recorder` hears of it.
-  static RunOutcome run(std::vector<std::string> settings, std::vector<std::string> more,
-                        Recorder** recorder, std::function<void(std::int64_t)> at_step = {}) {
-    RunOptions options;
-    Config config;
-    bind(config, options);
-    for (const std::string& one : settings) config.set(one);
-    for (const std::string& one : more) config.set(one);
-    const StopSignal stop;
-    observers.clear();
-    observers.push_back(std::make_unique<Recorder>());
-    *recorder = static_cast<Recorder*>(observers.front().get());
-    if (at_step) (*recorder)->at_step = std::move(at_step);
-    return run_training(options, config, observers, stop);
-  }
-
-  std::string states(const char* dir, const char* step) const {
-    return bytes_of(folder / dir / "checkpoints" / step / "states.safetensors");
-  }
-
-  static std::string error_of(const std::function<void()>& action) {
-    try {
-      action();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
-  }
-
-  ScratchFolder scratch;
-  const fs::path& folder = scratch.path();
-  Recorder* recorder = nullptr;
-  inline static std::vector<std::unique_ptr<RunObserver>> observers;
-};
+using RunTest = RecordedRun;
 
 TEST_F(RunTest, LearnsValidatesAndSaves) {
   EXPECT_EQ(run(tiny("a"), {"train.steps=40", "schedule.rate=1e-2"}, &recorder),
@@ -162,6 +72,36 @@ TEST_F(RunTest, InterruptedAndResumedEqualsOneThatNeverStopped) {
   }
 }
 
+TEST_F(RunTest, LearnsNothingOfRunsThatLieAmongItsTexts) {
+  const fs::path corpus = folder / "corpus";
+  fs::create_directories(corpus / "deep");
+  fs::copy(folder / "text.txt", corpus / "a.txt");
+  fs::copy(folder / "text.txt", corpus / "deep" / "b.txt");
+  const std::vector<std::string> texts = {"data.text=" + corpus.string(),
+                                          "data.validation_text=" + corpus.string()};
+  const auto train = [&](const char* dir, const char* steps) {
+    std::vector<std::string> more = texts;
+    more.emplace_back(steps);
+    run(tiny(dir), more, &recorder);
+    return recorder->losses;
+  };
+  auto expected = train("elsewhere", "train.steps=6");
+  const auto validation = recorder->validation;
+  const std::string data = recorder->facts.data;
+  train("corpus/run", "train.steps=6");
+  EXPECT_EQ(recorder->losses, expected);
+  EXPECT_EQ(recorder->validation, validation);
+  auto parts = train("corpus/deep/run", "train.steps=3");
+  parts.merge(train("corpus/deep/run", "train.steps=6"));
+  EXPECT_EQ(parts, expected) << "beside another run, and begun anew";
+  EXPECT_EQ(recorder->validation, validation);
+  EXPECT_EQ(recorder->facts.data, data);
+  EXPECT_THAT(error_of([&] {
+                run(tiny("corpus/run"), {"data.text=" + (corpus / "run").string()}, &recorder);
+              }),
+              HasSubstr("is the folder of a run"));
+}
+
 TEST_F(RunTest, TheSplitIntoMicroBatchesIsNoOtherData) {
   run(tiny("a"), {"model.dropout=0"}, &recorder);
   const auto expected = recorder->losses;
@@ -180,14 +120,71 @@ TEST_F(RunTest, ADamagedCheckpointIsPassedOverLoudly) {
   EXPECT_EQ(recorder->losses[12], expected.at(12));
 }
 
-TEST_F(RunTest, ALossThatIsNoNumberEndsItWithTheBlockAndKeepsTheCheckpoint) {
-  const std::string said = error_of([&] {
-    run(tiny("a"), {"schedule.rate=1e30", "optimizer.clip=0", "checkpoint.every=1"}, &recorder);
-  });
-  EXPECT_THAT(said, AllOf(HasSubstr("block "), HasSubstr("checkpoint")));
+TEST_F(RunTest, ALossThatIsNoNumberEndsItWithTheBlockAndTheWayBack) {
+  const auto train = [&](const char* dir, std::vector<std::string> more) {
+    more.insert(more.end(), {"optimizer.clip=0", "checkpoint.every=1"});
+    return error_of([&] { run(tiny(dir), more, &recorder); });
+  };
+  const std::string said = train("a", {"schedule.rate=1e30"});
+  EXPECT_THAT(said, AllOf(HasSubstr("step 2 has a loss of"), HasSubstr("block "),
+                          HasSubstr("step-00000001, and the run begins anew"),
+                          Not(HasSubstr("train.precision"))));
   ASSERT_THAT(recorder->ends, SizeIs(1));
   EXPECT_EQ(recorder->ends.front().reason, RunEnd::Reason::kFailed);
   EXPECT_EQ(recorder->ends.front().message, said);
+  EXPECT_THAT(train("bf16", {"schedule.rate=1e30", "train.precision=bf16"}),
+              HasSubstr("or train.precision = \"f32\" may help"));
+  // What it says can be done.
+  EXPECT_EQ(train("b", {"train.steps=2"}), "");
+  EXPECT_THAT(train("b", {"schedule.rate=1e30"}),
+              AllOf(HasSubstr("step 4 has a loss of"),
+                    HasSubstr("step-00000003, and the run goes on from the last good"),
+                    HasSubstr("step-00000002. A lower schedule.rate")));
+  EXPECT_THAT(train("b", {}), HasSubstr("step 4 has a loss of")) << "it was saved";
+  fs::remove_all(folder / "b/checkpoints/step-00000003");
+  EXPECT_EQ(train("b", {}), "");
+  EXPECT_EQ(recorder->facts.first_step, 3);
+}
+
+TEST_F(RunTest, AValidationLossThatIsNoNumberEndsItBeforeItIsSaved) {
+  EXPECT_EQ(error_of([&] {
+              run(tiny("a"), {"train.steps=2", "checkpoint.every=1"}, &recorder);
+            }),
+            "");
+  for (const char* when : {"train.steps=3", "train.validate_every=3"}) {
+    const std::string said = error_of([&] {
+      run(tiny("a"), {"schedule.rate=1e37", "optimizer.clip=0", "checkpoint.every=1", when},
+          &recorder);
+    });
+    EXPECT_THAT(said, AllOf(HasSubstr("validation after step 3 has a loss of"), HasSubstr("block "),
+                            HasSubstr("the last good checkpoint is"), HasSubstr("step-00000002")));
+    ASSERT_THAT(recorder->ends, SizeIs(1));
+    EXPECT_EQ(recorder->ends.front().message, said);
+    EXPECT_THAT(recorder->losses, SizeIs(1)) << "it has been told";
+    EXPECT_FALSE(fs::exists(folder / "a/checkpoints/step-00000003"));
+  }
+}
+
+TEST_F(RunTest, ASampleIsCutShortByTheEndAndMadeAfterIt) {
+  const std::vector<std::string> wanted = {"sample.every=2", "sample.tokens=9", "train.steps=4"};
+  const auto train = [&](const char* dir, std::int64_t stop) {
+    return run(tiny(dir), wanted, &recorder, [stop](std::int64_t step) {
+      if (step == stop) ::raise(SIGTERM);
+    });
+  };
+  EXPECT_EQ(train("whole", 0), RunOutcome::kFinished);
+  const std::vector<std::string> expected = recorder->samples;
+  EXPECT_THAT(expected, SizeIs(2));
+  EXPECT_EQ(train("parts", 2), RunOutcome::kInterrupted);
+  EXPECT_THAT(recorder->samples, IsEmpty());
+  EXPECT_EQ(train("parts", 4), RunOutcome::kInterrupted) << "in the last one";
+  EXPECT_THAT(recorder->samples, ElementsAre(expected[0]));
+  EXPECT_EQ(train("parts", 0), RunOutcome::kFinished);
+  EXPECT_THAT(recorder->samples, ElementsAre(expected[1]));
+  EXPECT_THAT(recorder->losses, IsEmpty());
+  EXPECT_EQ(train("parts", 0), RunOutcome::kFinished);
+  EXPECT_THAT(recorder->samples, IsEmpty());
+  EXPECT_EQ(bytes_of(folder / "parts/samples.jsonl"), bytes_of(folder / "whole/samples.jsonl"));
 }
 
 TEST_F(RunTest, RefusesAForeignFolderAndOneThatIsInUse) {
