@@ -33,9 +33,7 @@ void ClassifierPart::declare(Declaration& declaration) const {
   declaration.activation(named("chunk"), {chunk, options_.classes}, Life::kKept);
   // A product of all rows in FLOPs, of a chunk in memory.
   const std::int64_t rest = rows % chunk;
-  for (std::int64_t done = 0; done + chunk <= rows; done += chunk) {
-    declaration.linear(chunk, options_.hidden, options_.classes, false);
-  }
+  declaration.linear(chunk, options_.hidden, options_.classes, false, rows / chunk);
   if (rest > 0) declaration.linear(rest, options_.hidden, options_.classes, false);
 }
 

@@ -48,11 +48,13 @@ void Declaration::statistic(std::string name, const Shape& shape, Life life) {
   spec_.tensors.push_back({std::move(name), DType::kF32, shape, life});
 }
 
-void Declaration::linear(std::int64_t rows, std::int64_t in, std::int64_t out, bool again) {
+void Declaration::linear(std::int64_t rows, std::int64_t in, std::int64_t out, bool again,
+                         std::int64_t times) {
   const LinearShape shape = {
       .rows = rows, .in = in, .out = out, .dtype = setup_.dtype, .gradient = setup_.gradient};
   spec_.scratch = std::max(spec_.scratch, ops_.scratch(shape));
-  product(2.0 * static_cast<double>(rows) * static_cast<double>(in) * static_cast<double>(out),
+  product(2.0 * static_cast<double>(times) * static_cast<double>(rows) * static_cast<double>(in) *
+              static_cast<double>(out),
           again);
 }
 

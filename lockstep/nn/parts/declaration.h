@@ -38,8 +38,9 @@ class Declaration {
   void statistic(std::string name, const Shape& shape, Life life);
 
   // A linear layer: its scratch memory and FLOPs. `again`: whether a forward that is run anew does
-  // it too, which it need not where nothing but the block's output comes of it.
-  void linear(std::int64_t rows, std::int64_t in, std::int64_t out, bool again = true);
+  // it too, which it need not where nothing but the block's output comes of it. `times`: how often.
+  void linear(std::int64_t rows, std::int64_t in, std::int64_t out, bool again = true,
+              std::int64_t times = 1);
   void attention(const ops::AttentionShape& shape);
   void norm(std::int64_t rows, std::int64_t width);
 
