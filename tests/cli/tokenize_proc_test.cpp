@@ -123,6 +123,32 @@ TEST_F(TokenizeCommand, ReadsTheSameTextAgainWhereItsTokensLieInTheFolder) {
   EXPECT_THAT(outcome.text, HasSubstr("there is no text in out: nothing but tokens"));
 }
 
+TEST_F(TokenizeCommand, WritesPairsOfMegatronThatInspectKnowsByAnyOfTheirNames) {
+  folder_.put("a.txt", "to be or not");
+  ASSERT_EQ(tokenize("a.txt -o out/m --format megatron").exit_code, 0);
+  const std::string prefix = (folder_ / "out/m").string();
+  for (const char* ending : {"", ".bin", ".idx"}) {
+    const auto outcome = run_lockstep("inspect " + prefix + ending);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr("megatron, 2 bytes per token"));
+  }
+  const auto outcome = run_lockstep("inspect " + prefix + "m");
+  EXPECT_EQ(outcome.exit_code, kUsageError);
+  EXPECT_THAT(outcome.text, HasSubstr("there is no " + prefix + "m"));
+}
+
+TEST_F(TokenizeCommand, SaysWhereMemoryEnds) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer takes more addresses than a limit leaves";
+#endif
+  const auto outcome =
+      shell("cd " + folder_.path().string() +
+            " && ulimit -v 1000000 && head -c 2000000000 /dev/zero | " LOCKSTEP_BINARY_DIR
+            "/lockstep tokenize - -o out.tokens 2>&1");
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.text;
+  EXPECT_THAT(outcome.text, HasSubstr("not enough memory for this; choose smaller sizes"));
+}
+
 TEST_F(TokenizeCommand, RefusesWhatItCannotDo) {
   folder_.put("a.txt", "abc");
   folder_.put("empty.txt", "");
