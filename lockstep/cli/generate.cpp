@@ -164,6 +164,7 @@ int generate(const GenerateFlags& flags) {
                       {.positions = room(static_cast<std::int64_t>(counted.size()) + 1)}, *ops);
   train::Generator generator(decoder, *saved.tokenizer);
   if (!prompt.empty()) wanted.prompt = generator.prompt(prompt);
+  generator.check_room(wanted.prompt);
 
   const train::StopSignal stop;
   for (int i = 0; i < flags.count; ++i) {

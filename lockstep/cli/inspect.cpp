@@ -9,6 +9,7 @@
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/inspect_checkpoint.h"
 #include "lockstep/cli/inspect_tokens.h"
+#include "lockstep/data/token_formats.h"
 
 namespace lockstep::cli {
 namespace {
@@ -47,7 +48,8 @@ bool inspect_folder(const fs::path& path, const InspectOptions& options) {
 bool inspect(const fs::path& path, const InspectOptions& options) {
   std::error_code none;
   if (fs::is_directory(path, none)) return inspect_folder(path, options);
-  if (!fs::exists(path, none)) {
+  // The two files of a Megatron dataset go by what their names have in common.
+  if (!fs::exists(path, none) && !fs::exists(data::megatron_paths(path).idx, none)) {
     fail(ErrorCode::kInvalidArgument, "there is no {}", path.string());
   }
   if (path.extension() == ".safetensors") {

@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include <new>
 #include <string>
 
 #include "lockstep/base/error.h"
@@ -41,6 +42,9 @@ int main(int argc, char** argv) {
   } catch (const lockstep::Error& error) {
     tell(lockstep::printable(error.what()));
     return error.code() == lockstep::ErrorCode::kInvalidArgument ? kUsageError : 1;
+  } catch (const std::bad_alloc&) {
+    tell("there is not enough memory for this; choose smaller sizes, or free some on this machine");
+    return 1;
   } catch (const std::exception& error) {
     tell(lockstep::printable(error.what()));
     return 1;

@@ -35,6 +35,19 @@ void forget_replaced_data(const data::DataOptions& of_file, data::DataOptions& d
   }
 }
 
+// A file that a crash or a hand has spoilt is not the only one.
+void read_config_of_run(Config& config, const std::filesystem::path& run,
+                        const std::filesystem::path& file) {
+  try {
+    config.read_file(file.string());
+  } catch (const Error& error) {
+    fail(error.code(),
+         "{}\nEvery checkpoint keeps the configuration that it was saved with: copy config.toml of "
+         "the newest one in {} over it, or mend it",
+         error.what(), (run / "checkpoints").string());
+  }
+}
+
 }  // namespace
 
 void read_run_arguments(Config& config, train::RunOptions& options,
@@ -49,7 +62,7 @@ void read_run_arguments(Config& config, train::RunOptions& options,
              "{} is no folder of a run: it has no config.toml; give a configuration file instead",
              path.string());
       }
-      config.read_file(file.string());
+      read_config_of_run(config, path, file);
       train::reopen_schedule(options);
       options.dir = path.string();
     } else {

@@ -2,11 +2,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/content_hash.h"
@@ -46,8 +48,9 @@ character   each character of the inputs
 bpe         byte-level BPE, learned from the inputs
 PATH        a tokenizer.json, or a folder with one
 
-lockstep    OUT.tokens, which knows vocabulary, documents and tokenizer (the default)
-nanogpt     OUT.bin: ids of 2 bytes      llm.c    OUT.bin with llm.c's header
+lockstep    OUT knows vocabulary, documents and tokenizer (the default); call it NAME.tokens
+nanogpt     OUT holds ids of 2 bytes and nothing else; its name must end in .bin
+llm.c       OUT has llm.c's header; call it NAME.bin
 megatron    OUT.bin and OUT.idx)";
 
 struct TokenizeFlags {
@@ -74,9 +77,71 @@ data::TokenFormat token_format(const std::string& text) {
        did_you_mean(text, names), fmt::join(names, ", "));
 }
 
-std::vector<data::TextFile> files_of_inputs(const TokenizeFlags& flags) {
+// Where the end of the text goes that is held back.
+fs::path validation_path(const fs::path& output) {
+  fs::path path = output;
+  return path.replace_extension(".validation" + output.extension().string());
+}
+
+fs::path tokenizer_path_of(const fs::path& output) {
+  return output.parent_path() / "tokenizer.json";
+}
+
+bool holds_tokens(const fs::path& path) {
+  try {
+    const data::TokenFile tokens(path);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+bool is_one_of(const fs::path& path, const std::vector<fs::path>& others) {
+  return std::any_of(others.begin(), others.end(), [&](const fs::path& other) {
+    std::error_code none;
+    return fs::equivalent(path, other, none);
+  });
+}
+
+// The texts of the inputs. A folder may hold what earlier calls made, tokens and their tokenizer:
+// they are no text. A text itself is never written over.
+std::vector<data::TextFile> files_of_inputs(const TokenizeFlags& flags, data::TokenFormat format) {
+  const fs::path output = flags.output;
+  std::vector<fs::path> tokens = data::token_paths(output, format);
+  if (flags.validation > 0) {
+    const auto more = data::token_paths(validation_path(output), format);
+    tokens.insert(tokens.end(), more.begin(), more.end());
+  }
+  const std::vector<fs::path> tokenizer = {tokenizer_path_of(output)};
   const std::vector<fs::path> paths(flags.inputs.begin(), flags.inputs.end());
-  return data::list_text_files(paths);
+  std::vector<data::TextFile> files;
+  std::vector<std::string> left_out;
+  for (data::TextFile& file : data::list_text_files(paths)) {
+    const bool named = std::find(paths.begin(), paths.end(), file.path) != paths.end();
+    const bool is_tokens = is_one_of(file.path, tokens);
+    const bool is_tokenizer = is_one_of(file.path, tokenizer);
+    const bool was_made = is_tokenizer || ((is_tokens || file.path.extension() == ".tokens") &&
+                                           holds_tokens(file.path));
+    if (!named && was_made) {
+      left_out.push_back(file.path.string());
+    } else if (is_tokens || is_tokenizer) {
+      fail(ErrorCode::kInvalidArgument,
+           "{} is an input, and the {} would be written over it; give --output another name, or "
+           "one in another folder",
+           file.path.string(), is_tokens ? "tokens" : "tokenizer");
+    } else {
+      files.push_back(std::move(file));
+    }
+  }
+  if (!left_out.empty()) {
+    fmt::print(stderr, "left out, for tokens and their tokenizer are no text: {}\n",
+               fmt::join(left_out, ", "));
+  }
+  if (files.empty()) {
+    fail(ErrorCode::kInvalidArgument, "there is no text in {}: nothing but tokens",
+         fmt::join(flags.inputs, ", "));
+  }
+  return files;
 }
 
 std::shared_ptr<const data::Tokenizer> tokenizer_of_flags(
@@ -122,7 +187,7 @@ bool was_made_by(const fs::path& path, const std::string& hash) {
 // Where the tokenizer goes. One that is there already is written over only where it belongs to the
 // tokens that are written over as well: others in the folder would lose theirs.
 fs::path path_for_tokenizer(const fs::path& output, const std::string& json) {
-  fs::path path = output.parent_path() / "tokenizer.json";
+  fs::path path = tokenizer_path_of(output);
   check_can_write(path);
   std::error_code none;
   if (!fs::exists(path, none)) return path;
@@ -184,7 +249,7 @@ void tokenize_inputs(const TokenizeFlags& flags) {
   const fs::path output = flags.output;
   data::TokenWriterSetup setup;
   setup.format = token_format(flags.format);
-  const std::vector<data::TextFile> files = files_of_inputs(flags);
+  const std::vector<data::TextFile> files = files_of_inputs(flags, setup.format);
   make_folder_of(output);
   check_can_write(output);
   const auto tokenizer = tokenizer_of_flags(flags, files);
@@ -195,11 +260,7 @@ void tokenize_inputs(const TokenizeFlags& flags) {
 
   data::TokenWriter training(output, setup);
   std::optional<data::TokenWriter> validation;
-  if (flags.validation > 0) {
-    fs::path held_back = output;
-    held_back.replace_extension(".validation" + output.extension().string());
-    validation.emplace(held_back, setup);
-  }
+  if (flags.validation > 0) validation.emplace(validation_path(output), setup);
   data::TokenWriter* const validation_writer = validation ? &*validation : nullptr;
   data::TokenizeOptions options;
   options.documents = !flags.field.empty() ? data::DocumentKind::kJsonLines

@@ -22,10 +22,6 @@ std::span<const std::byte> bytes_of_value(const T& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
-fs::path path_of_ids(const fs::path& path, TokenFormat format) {
-  return format == TokenFormat::kMegatron ? megatron_paths(path).bin : path;
-}
-
 int check_setup(const fs::path& path, const TokenWriterSetup& setup) {
   if (setup.vocabulary < 1 || setup.vocabulary > kLargestVocabulary) {
     fail(ErrorCode::kInvalidArgument, "{}: a vocabulary of {} ids cannot be written", path.string(),
@@ -63,11 +59,17 @@ std::size_t header_bytes(TokenFormat format) {
 
 }  // namespace
 
+std::vector<fs::path> token_paths(const fs::path& path, TokenFormat format) {
+  if (format != TokenFormat::kMegatron) return {path};
+  const MegatronPaths pair = megatron_paths(path);
+  return {pair.bin, pair.idx};
+}
+
 struct TokenWriter::Writing {
   Writing(const fs::path& path, const TokenWriterSetup& chosen)
       : setup(chosen),
         width(check_setup(path, chosen)),
-        ids_path(path_of_ids(path, chosen.format)),
+        ids_path(token_paths(path, chosen.format).front()),
         file(ids_path) {
     if (setup.format == TokenFormat::kMegatron) index.emplace(megatron_paths(path).idx);
     buffer.reserve(kWriteBufferBytes);

@@ -43,6 +43,10 @@ struct TokenWriterSetup {
   std::string tokenizer_hash;  // 32 hexadecimal digits, or empty
 };
 
+// The files that a writer to `path` makes, that of the ids first.
+std::vector<std::filesystem::path> token_paths(const std::filesystem::path& path,
+                                               TokenFormat format);
+
 // The file appears when finish() returns; without it, nothing does, and what was there stays. Every
 // call throws Error(kSystem) where the disk does not take it.
 class TokenWriter {

@@ -25,6 +25,20 @@ struct Work {
   bool done = false;
 };
 
+// Why a text is no JSON.
+std::string json_problem(std::string_view text) {
+  try {
+    const auto parsed = nlohmann::json::parse(text);
+    return "";
+  } catch (const nlohmann::json::parse_error& error) {
+    // Behind "[json.exception.parse_error.101] parse error at line 1, column 3: ".
+    const std::string_view all = error.what();
+    const std::size_t reason = all.find(": ");
+    return fmt::format("at byte {}: {}", error.byte,
+                       reason == std::string_view::npos ? all : all.substr(reason + 2));
+  }
+}
+
 std::string text_of_json_line(const TextPiece::Part& part, const std::string& field) {
   const auto object = nlohmann::json::parse(part.content, nullptr, false);
   const auto complain = [&](const std::string& what) {
@@ -33,7 +47,8 @@ std::string text_of_json_line(const TextPiece::Part& part, const std::string& fi
          "expected",
          part.text->path().string(), part.line, what, field);
   };
-  if (!object.is_object()) complain(object.is_discarded() ? "no JSON" : "no object");
+  if (object.is_discarded()) complain(fmt::format("no JSON ({})", json_problem(part.content)));
+  if (!object.is_object()) complain("no object");
   const auto found = object.find(field);
   if (found == object.end()) complain(fmt::format("an object without \"{}\"", field));
   if (!found->is_string()) complain(fmt::format("\"{}\" is no text", field));

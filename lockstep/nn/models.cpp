@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/number.h"
 #include "lockstep/nn/blocks/bert_layer.h"
 #include "lockstep/nn/blocks/decoder_layer.h"
 #include "lockstep/nn/blocks/decoder_start.h"
@@ -14,6 +15,7 @@
 #include "lockstep/nn/blocks/linear_regression.h"
 #include "lockstep/nn/blocks/masked_language_head.h"
 #include "lockstep/nn/blocks/pre_norm_layer.h"
+#include "lockstep/plan/arithmetic.h"
 
 namespace lockstep::nn {
 namespace {
@@ -130,6 +132,36 @@ std::unique_ptr<Block> make_head(const ModelShape& shape, const ModelOptions& op
        name(shape.family), name(shape.head), bert ? "mlm" : "tied or own");
 }
 
+void check_layers(std::int64_t layers) {
+  if (layers >= 0 && layers <= kMostLayers) return;
+  fail(ErrorCode::kInvalidArgument,
+       "a model of {} layers was asked for, and one has at most {}; check the number", layers,
+       kMostLayers);
+}
+
+void check_parameters(plan::Count parameters) {
+  if (parameters <= kMostParameters) return;
+  fail(ErrorCode::kInvalidArgument,
+       "these sizes make a model of {} parameters, and one has at most {}; check them, one has too "
+       "many digits",
+       format_count(parameters), format_count(kMostParameters));
+}
+
+// No less than there are: a vocabulary that is shared counts twice.
+plan::Count parameters_at_most(const EncoderDecoderShape& shape) {
+  const auto count = [](std::int64_t size) { return static_cast<plan::Count>(size); };
+  const plan::Count hidden = count(shape.hidden);
+  const plan::Count rows =
+      plan::sum({count(shape.source_vocabulary), count(shape.target_vocabulary),
+                 count(shape.source_positions), count(shape.target_positions)});
+  // Two attentions and a feed-forward of two matrices, with their biases and norms.
+  const plan::Count layer = plan::sum({plan::product({8, hidden, hidden}),
+                                       plan::product({2, hidden, count(shape.feed_forward)}),
+                                       plan::product({16, hidden}), count(shape.feed_forward)});
+  const plan::Count layers = count(shape.encoder_layers + shape.decoder_layers);
+  return plan::sum({plan::product({rows, hidden}), plan::product({layers, layer})});
+}
+
 }  // namespace
 
 float usual_epsilon(Family family) {
@@ -144,8 +176,14 @@ float usual_epsilon(Family family) {
   return 1e-5f;
 }
 
-Model make_model(const ModelShape& shape, const ModelOptions& options) {
+void check_size(const ModelShape& shape) {
   plan::check(shape);
+  check_layers(to_signed(shape.layers));
+  check_parameters(plan::count_parameters(shape).total());
+}
+
+Model make_model(const ModelShape& shape, const ModelOptions& options) {
+  check_size(shape);
   Blocks blocks;
   add_embedding(shape, options, blocks);
   for (plan::Count i = 0; i < shape.layers; ++i) {
@@ -174,6 +212,9 @@ Model make_encoder_decoder(const EncoderDecoderShape& shape, const ModelOptions&
          "a shared vocabulary has one size; {} source and {} target tokens were asked for",
          shape.source_vocabulary, shape.target_vocabulary);
   }
+  check_layers(shape.encoder_layers);
+  check_layers(shape.decoder_layers);
+  check_parameters(parameters_at_most(shape));
   const double hidden = static_cast<double>(shape.hidden);
   const double square = 1 / std::sqrt(hidden);  // Glorot: sqrt(2 / (in + out))
   const double wide = std::sqrt(2 / (hidden + static_cast<double>(shape.feed_forward)));

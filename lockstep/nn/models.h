@@ -12,6 +12,11 @@
 
 namespace lockstep::nn {
 
+// What is more is no model but a slip of the pen: ten times the deepest that were ever trained, and
+// a thousand times the largest. Below, all that a step needs can be laid out and counted.
+inline constexpr std::int64_t kMostLayers = 10'000;
+inline constexpr std::uint64_t kMostParameters = std::uint64_t{1} << 50;
+
 struct ModelOptions {
   double dropout = 0;            // of embeddings, attention and residual branches
   std::optional<float> epsilon;  // of norms; else usual_epsilon()
@@ -21,8 +26,12 @@ struct ModelOptions {
 // 1e-5 in gpt2, 1e-6 in llama, 1e-12 in bert.
 float usual_epsilon(plan::Family family);
 
-// Throws Error(kInvalidArgument) as plan::check() does, and Error(kUnsupported) for a head that the
-// family cannot be trained with (a pooler makes no losses; see trainable()).
+// Throws Error(kInvalidArgument) as plan::check() does, and for more layers or parameters than
+// that.
+void check_size(const plan::ModelShape& shape);
+
+// Throws what check_size() throws, and Error(kUnsupported) for a head that the family cannot be
+// trained with (a pooler makes no losses; see trainable()).
 Model make_model(const plan::ModelShape& shape, const ModelOptions& options = {});
 
 // The shape with the head its family is trained with, where its own cannot be: BERT as published

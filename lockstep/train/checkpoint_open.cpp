@@ -34,9 +34,10 @@ std::vector<std::int64_t> steps_of_all(const CheckpointFolder& folder, RunGroup 
   return steps;
 }
 
-// The newest that is whole; nothing where there are none at all.
+// The newest that is whole; nothing where there are none at all. `but` says what cannot be done
+// where all are damaged, and what to do.
 std::optional<Checkpoint> newest_whole(const CheckpointFolder& folder,
-                                       const CheckpointReaders& readers) {
+                                       const CheckpointReaders& readers, std::string_view but) {
   std::string reasons;
   for (const std::int64_t step : steps_of_all(folder, readers.group)) {
     CheckedCheckpoint checked = check_checkpoint(folder.path(step), step, readers);
@@ -48,11 +49,7 @@ std::optional<Checkpoint> newest_whole(const CheckpointFolder& folder,
     reasons += fmt::format("\n  step {}: {}", step, why);
   }
   if (reasons.empty()) return std::nullopt;
-  fail(
-      ErrorCode::kProtocol,
-      "every checkpoint is damaged, and beginning anew would throw the run away; put a copy of one "
-      "back, or take another folder:{}",
-      reasons);
+  fail(ErrorCode::kProtocol, "every checkpoint is damaged, and {}:{}", but, reasons);
 }
 
 // Whether a folder is that of one checkpoint; or of a run. Throws for one that is neither.
@@ -92,7 +89,8 @@ Checkpoint open_by(const fs::path& path, const CheckpointReaders& readers) {
     return *std::move(checked.checkpoint);
   }
   if (group.leads()) io::remove_stale(path / kCheckpoints);
-  std::optional<Checkpoint> found = newest_whole(*run, readers);
+  std::optional<Checkpoint> found = newest_whole(
+      *run, readers, "there is no model to read; put a copy of one back, or name another folder");
   if (!found) {
     fail(ErrorCode::kInvalidArgument, "the run in {} has saved no checkpoint yet", path.string());
   }
@@ -105,7 +103,9 @@ std::optional<TrainState> CheckpointFolder::restore(nn::Replica& replica, const 
                                                     RunGroup group) const {
   if (group.leads()) io::remove_stale(run_ / kCheckpoints);
   const CheckpointReaders readers{.group = group, .replica = &replica, .warn = warn};
-  const std::optional<Checkpoint> checkpoint = newest_whole(*this, readers);
+  const std::optional<Checkpoint> checkpoint = newest_whole(
+      *this, readers,
+      "beginning anew would throw the run away; put a copy of one back, or take another folder");
   if (!checkpoint) return std::nullopt;
   group.together([&] {
     read_state_tensors(*open_states(*checkpoint), replica, checkpoint->state.updates == 0);

@@ -71,6 +71,13 @@ Interchanged export_hugging_face(const fs::path& run_or_checkpoint, const fs::pa
   check_export_replaceable(to);
   const Checkpoint checkpoint = open_checkpoint(run_or_checkpoint, warn);
   const TrainOptions run = stored_options(checkpoint);
+  if (!has_shape(run)) {
+    fail(ErrorCode::kUnsupported,
+         "{} is a model of family {}, and cannot be exported: only those of {}, {} and {} have "
+         "their like in Hugging Face transformers",
+         run_or_checkpoint.string(), name(family_of(run)), name(ModelFamily::kGpt2),
+         name(ModelFamily::kLlama), name(ModelFamily::kBert));
+  }
   const nn::FlatParameters flat = flat_of(model_of(run));
   const auto states = open_states(checkpoint);
   Interchanged result{.shape = shape_of(run), .parameters = flat.count()};

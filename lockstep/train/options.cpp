@@ -39,7 +39,8 @@ void bind(Config& config, ModelChoice& model) {
   const auto size = [&](std::string_view key, int& field, std::string_view doc) {
     config.bind(key, field, doc, {.min = 0});
   };
-  size("model.layers", model.layers, "How many layers.");
+  config.bind("model.layers", model.layers, "How many layers.",
+              {.min = 0, .max = static_cast<int>(nn::kMostLayers)});
   size("model.hidden", model.hidden, "The hidden size.");
   size("model.heads", model.heads, "Attention heads.");
   size("model.kv_heads", model.kv_heads, "Key/value heads; 0: as many as heads.");
@@ -89,6 +90,30 @@ plan::ModelShape with_logits(plan::ModelShape shape, LogitsChoice logits) {
 }
 
 constexpr int kUsualTranslation = 128;  // tokens
+
+// Elements of a tensor that a step works with, so that bytes can be counted in 64 bits.
+constexpr plan::Count kMostElements = plan::Count{1} << 56;
+
+// Throws Error(kInvalidArgument) for a micro-batch that no memory holds and no number counts.
+void check_countable(std::int64_t sequences, std::int64_t tokens, plan::Count width) {
+  const auto is_too_much = [&] {
+    plan::Count all = static_cast<plan::Count>(sequences);
+    return __builtin_mul_overflow(all, static_cast<plan::Count>(tokens), &all) ||
+           __builtin_mul_overflow(all, width, &all) || all > kMostElements;
+  };
+  if (!is_too_much()) return;
+  fail(ErrorCode::kInvalidArgument,
+       "a micro-batch of {} sequences of {} tokens has a tensor {} wide in this model, and that is "
+       "more than can be counted; check train.micro_batch, train.batch, train.seq and the sizes of "
+       "the model: one has too many digits",
+       sequences, tokens, width);
+}
+
+// The widest row of a tensor that a block makes.
+plan::Count widest(const plan::ModelShape& shape, std::int64_t tokens) {
+  return std::max({shape.vocabulary, shape.hidden, shape.feed_forward,
+                   plan::product({shape.heads, static_cast<plan::Count>(tokens)})});
+}
 
 // Tokens of a sequence.
 std::int64_t sequence_of(const TrainOptions& options) {
@@ -189,8 +214,14 @@ int best_micro_batch(int sequences, int workers) {
     return (std::int64_t{sequences / micro} + workers - 1) / workers * micro;
   };
   int best = 1;
-  for (int micro = 2; micro <= sequences / workers; ++micro) {
-    if (sequences % micro == 0 && most(micro) <= most(best)) best = micro;
+  const auto consider = [&](int micro) {
+    if (micro > sequences / workers) return;
+    if (most(micro) < most(best) || (most(micro) == most(best) && micro > best)) best = micro;
+  };
+  for (int divisor = 1; divisor <= sequences / divisor; ++divisor) {
+    if (sequences % divisor != 0) continue;
+    consider(divisor);
+    consider(sequences / divisor);
   }
   return best;
 }
@@ -315,7 +346,7 @@ plan::ModelShape shape_of(const TrainOptions& options) {
   shape.vocabulary = or_usual(choice.vocabulary, shape.vocabulary);
   shape.positions = or_usual(choice.positions, or_usual(options.batch.sequence, shape.positions));
   shape = with_logits(nn::trainable(shape), choice.logits);
-  plan::check(shape);
+  nn::check_size(shape);
   return shape;
 }
 
@@ -374,6 +405,9 @@ nn::Setup setup_of(const TrainOptions& options) {
                     options.parallel.reduction == parallel::Reduction::kTree ||
                     (options.gradients == GradientChoice::kAuto && batch.accumulation > 1);
   const std::int64_t sequence = sequence_of(options);
+  if (has_shape(options)) {
+    check_countable(batch.micro, sequence, widest(shape_of(options), sequence));
+  }
   const bool translates = family_of(options) == ModelFamily::kEncoderDecoder;
   const bool recomputes_auto = options.recompute == RecomputeChoice::kAuto;
   return {.shape = {.batch = batch.micro,

@@ -1,6 +1,8 @@
 #include "lockstep/train/row_source.h"
 
+#include "lockstep/base/available_memory.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/units.h"
 
 namespace lockstep::train {
 namespace {
@@ -19,9 +21,30 @@ void view(Tensor& tensor, std::vector<T>& field, int index, std::int64_t batch,
   tensor = tensor_of(row_of(field, index, batch * width), {batch, width});
 }
 
+// Throws Error(kInvalidArgument) where the machine has no room for the data of a step.
+void check_room(int micro_batches, std::int64_t sequences, double bytes) {
+  const auto free = static_cast<double>(available_memory_bytes());
+  if (free == 0 || bytes <= free) return;
+  fail(ErrorCode::kInvalidArgument,
+       "a step of {} micro-batches of {} sequences takes {} for its data alone, and this machine "
+       "has {} free; choose a smaller train.batch or train.accumulation",
+       micro_batches, sequences, format_bytes(bytes), format_bytes(free));
+}
+
 }  // namespace
 
+double RowMemory::bytes(int micro_batches) const {
+  const std::int64_t wide = widths_.tokens + widths_.targets + widths_.types + widths_.source +
+                            widths_.inputs + widths_.outputs;
+  const std::int64_t narrow = widths_.key_mask + widths_.source_mask;
+  const auto row = static_cast<double>(wide * std::int64_t{sizeof(std::int32_t)} + narrow);
+  return micro_batches * (static_cast<double>(shape_.batch) * row + sizeof(nn::Batch));
+}
+
 void RowMemory::reset(int micro_batches) {
+  if (static_cast<std::size_t>(micro_batches) > batches_.capacity()) {
+    check_room(micro_batches, shape_.batch, bytes(micro_batches));
+  }
   const auto clear = [&](auto& field, std::int64_t width, auto blank) {
     field.assign(static_cast<std::size_t>(micro_batches * shape_.batch * width), blank);
   };

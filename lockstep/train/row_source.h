@@ -42,12 +42,15 @@ class RowMemory {
   RowMemory(const nn::BatchShape& shape, const RowWidths& widths)
       : shape_(shape), widths_(widths) {}
 
-  // Room for so many micro-batches, all of their rows blank.
+  // Room for so many micro-batches, all of their rows blank. Throws Error(kInvalidArgument) where
+  // that is more than the machine has free.
   void reset(int micro_batches);
   Row row(std::int64_t index);
   std::span<const nn::Batch> batches() const { return batches_; }
 
  private:
+  double bytes(int micro_batches) const;
+
   nn::BatchShape shape_;
   RowWidths widths_;
   std::vector<std::int32_t> tokens_, targets_, types_, source_;

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/link_emulation.h"
+#include "lockstep/comm/native/selection.h"
 #include "lockstep/train/familiar_names.h"
 
 namespace lockstep::train {
@@ -73,6 +74,27 @@ void complete_schedule(RunOptions& options) {
   optim::check(schedule);
 }
 
+// Throws Error(kInvalidArgument) for data that a model of numbers, or of pairs, cannot learn from:
+// before time goes into tokens.
+void check_data(const RunOptions& options) {
+  const ModelFamily family = family_of(options.train);
+  const data::DataOptions& data = options.data;
+  const bool of_numbers = family == ModelFamily::kLinear;
+  if (!of_numbers && family != ModelFamily::kEncoderDecoder) return;
+  const struct {
+    std::string_view key;
+    const std::string& value;
+  } others[] = {{"data.text", data.text},
+                {"data.tokens", data.tokens},
+                {of_numbers ? "data.pairs" : "data.table", of_numbers ? data.pairs : data.table}};
+  for (const auto& other : others) {
+    if (other.value.empty()) continue;
+    fail(ErrorCode::kInvalidArgument, "a model of family {} learns from {}, not from {}: give {}",
+         name(family), of_numbers ? "numbers" : "translations", other.key,
+         of_numbers ? "data.table (CSV)" : "data.pairs");
+  }
+}
+
 }  // namespace
 
 void reopen_schedule(RunOptions& options) {
@@ -101,6 +123,8 @@ void complete(RunOptions& options) {
     options.train.parallel.machines = options.comm.hosts;
   }
   check(train);
+  check_data(options);
+  check_algorithms(options.comm);
   if (options.comm.hosts > 1 &&
       train.parallel.strategy == parallel::StrategyKind::kParameterServer) {
     fail(ErrorCode::kInvalidArgument,

@@ -102,8 +102,8 @@ std::vector<std::string> unused(const RunOptions& options, const Dataset& datase
   const optim::ScheduleOptions& schedule = options.train.schedule;
   if (options.steps < schedule.warmup) {
     texts.push_back(fmt::format(
-        "the run ends at step {}, within the warm-up of {}: the learning rate comes no "
-        "further than {:.3g} of schedule.rate = {:g}",
+        "the run ends at step {}, within the warm-up of {}: the learning rate comes up "
+        "to {:.3g} and never to schedule.rate = {:g}",
         options.steps, schedule.warmup, optim::rate_at(schedule, options.steps), schedule.rate));
   }
   if (std::string text = tree_is_uneven(options.train); !text.empty()) {

@@ -25,6 +25,7 @@ using lockstep::testing::Outcome;
 using lockstep::testing::run_lockstep;
 using lockstep::testing::shell;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr std::string_view kLetters = "\n abcdefghijklm\u00e9\u20ac";
 constexpr const char* kModel = R"([model]
@@ -152,6 +153,9 @@ TEST_F(Generate, TranslatesWhatItLearnedLineByLine) {
   EXPECT_NE(drawn, "zwei\nzwei\nzwei\nzwei\n");
   EXPECT_THAT(generate(run + " oneoneon").text, HasSubstr("trained to read up to 7"));
   EXPECT_THAT(generate(run + " '' </dev/null").text, HasSubstr("nothing to translate"));
+  const Outcome exported = run_lockstep("export " + run + " " + (folder_ / "out").string());
+  EXPECT_EQ(exported.exit_code, 1);
+  EXPECT_THAT(exported.text, HasSubstr("family encoder-decoder, and cannot be exported"));
 }
 
 TEST_F(Generate, RefusesWhatCannotBe) {
@@ -166,7 +170,9 @@ TEST_F(Generate, RefusesWhatCannotBe) {
   refused(run().string() + " a --precision f8", "--precision is 'f8'");
   refused(run().string() + " a --prompt-file x", "--prompt-file");
   refused(run().string() + " XYZ", "X");  // no letter of its tokenizer
-  refused(run().string() + " " + std::string(32, 'a'), "leaves no room to continue");
+  const std::string too_long(32, 'a');
+  refused(run().string() + " " + too_long, "leaves no room to continue");
+  EXPECT_THAT(generate(run().string() + " " + too_long).text, Not(HasSubstr(too_long)));
   refused(run().string() + " --tokens 3 </dev/null", "give a prompt");
 }
 

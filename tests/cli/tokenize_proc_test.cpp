@@ -71,6 +71,84 @@ TEST_F(TokenizeCommand, KeepsATokenizerThatOtherTokensNeed) {
   EXPECT_EQ(tokenize("a.txt -o a.tokens --tokenizer byte").exit_code, 0);
 }
 
+TEST_F(TokenizeCommand, NeverWritesOverItsText) {
+  const std::string text = "to be or not to be";
+  folder_.put("in/a.txt", text);
+  folder_.put("in/a.validation.txt", text);
+  folder_.put("in/b.idx", text);
+  folder_.put("in/tokenizer.json", text);
+  const auto before = folder_.names();
+  for (const char* arguments :
+       {"in/a.txt -o in/a.txt", "in/a.txt -o ./in/../in/a.txt", "in -o in/a.txt",
+        "in/a.validation.txt -o in/a.txt --validation 0.5", "in/b.idx -o in/b --format megatron",
+        "in/tokenizer.json -o in/c.tokens"}) {
+    const auto outcome = tokenize(arguments);
+    EXPECT_EQ(outcome.exit_code, kUsageError) << arguments;
+    EXPECT_THAT(outcome.text, HasSubstr("would be written over it; give --output another name"))
+        << arguments;
+  }
+  for (const char* name : {"in/a.txt", "in/a.validation.txt", "in/b.idx", "in/tokenizer.json"}) {
+    EXPECT_EQ(TemporaryFolder::bytes_of(folder_ / name), text);
+  }
+  EXPECT_EQ(folder_.names(), before);
+  // What is not written is an input like others.
+  EXPECT_EQ(tokenize("in/a.validation.txt -o out/a.txt").exit_code, 0);
+}
+
+TEST_F(TokenizeCommand, ReadsTheSameTextAgainWhereItsTokensLieInTheFolder) {
+  folder_.put("in/a.txt", "to be or not");
+  folder_.put("in/b.txt", "to be");
+  struct Call {
+    std::string arguments;
+    std::string tokens;  // the file
+    std::uint64_t count;
+    bool is_later = true;  // there are tokens in the folder
+  };
+  for (const Call& call : {Call{"in -o in/x.tokens", "in/x.tokens", 17, false},
+                           Call{"in -o in/y.tokens", "in/y.tokens", 17},
+                           Call{"in in/a.txt -o in/y.tokens", "in/y.tokens", 29},
+                           Call{"in -o in/v.tokens --validation 0.5", "in/v.validation.tokens", 8},
+                           Call{"in -o in/v.tokens", "in/v.tokens", 17},
+                           Call{"in -o in/z.bin --format nanogpt", "in/z.bin", 17}}) {
+    for (int again = 0; again < 2; ++again) {
+      const auto outcome = tokenize(call.arguments);
+      ASSERT_EQ(outcome.exit_code, 0) << call.arguments << '\n' << outcome.text;
+      EXPECT_EQ(data::TokenFile(folder_ / call.tokens).size(), call.count) << call.arguments;
+      EXPECT_EQ(outcome.text.find("left out") != std::string::npos, again == 1 || call.is_later);
+    }
+  }
+  ASSERT_EQ(tokenize("in -o out/m --format megatron").exit_code, 0);
+  const auto outcome = tokenize("out -o out/m --format megatron");
+  EXPECT_EQ(outcome.exit_code, kUsageError);
+  EXPECT_THAT(outcome.text, HasSubstr("there is no text in out: nothing but tokens"));
+}
+
+TEST_F(TokenizeCommand, WritesPairsOfMegatronThatInspectKnowsByAnyOfTheirNames) {
+  folder_.put("a.txt", "to be or not");
+  ASSERT_EQ(tokenize("a.txt -o out/m --format megatron").exit_code, 0);
+  const std::string prefix = (folder_ / "out/m").string();
+  for (const char* ending : {"", ".bin", ".idx"}) {
+    const auto outcome = run_lockstep("inspect " + prefix + ending);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr("megatron, 2 bytes per token"));
+  }
+  const auto outcome = run_lockstep("inspect " + prefix + "m");
+  EXPECT_EQ(outcome.exit_code, kUsageError);
+  EXPECT_THAT(outcome.text, HasSubstr("there is no " + prefix + "m"));
+}
+
+TEST_F(TokenizeCommand, SaysWhereMemoryEnds) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer takes more addresses than a limit leaves";
+#endif
+  const auto outcome =
+      shell("cd " + folder_.path().string() +
+            " && ulimit -v 1000000 && head -c 2000000000 /dev/zero | " LOCKSTEP_BINARY_DIR
+            "/lockstep tokenize - -o out.tokens 2>&1");
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.text;
+  EXPECT_THAT(outcome.text, HasSubstr("not enough memory for this; choose smaller sizes"));
+}
+
 TEST_F(TokenizeCommand, RefusesWhatItCannotDo) {
   folder_.put("a.txt", "abc");
   folder_.put("empty.txt", "");

@@ -248,6 +248,29 @@ TEST_F(TrainCommand, SaysWhatIsWrong) {
   EXPECT_THAT(refusal("/nowhere.toml"), HasSubstr("/nowhere.toml"));
   EXPECT_THAT(refusal(settings("/proc/lockstep")), HasSubstr("/proc/lockstep"));
   EXPECT_THAT(refusal(settings("a", "memory.limit=1KiB")), HasSubstr("over memory.limit"));
+  EXPECT_THAT(refusal(settings("a", "model.layers=1000000")), HasSubstr("from 0 to 10000"));
+  EXPECT_THAT(refusal(settings("a", "comm.algorithm.all_reduce=rng")),
+              HasSubstr("did you mean ring?"));
+  for (const char* family : {"linear", "encoder-decoder"}) {
+    const std::string text = refusal(settings("a", std::string("model.family=") + family));
+    EXPECT_THAT(text, HasSubstr("not from data.text: give data."));
+    EXPECT_THAT(text, Not(HasSubstr("tokenised")));
+  }
+}
+
+TEST_F(TrainCommand, SaysWhereAConfigurationIsThatWasTorn) {
+  ASSERT_EQ(run_lockstep("train " + settings("run", "train.steps=1")).exit_code, 0);
+  const fs::path config = folder / "run" / "config.toml";
+  fs::resize_file(config, fs::file_size(config) / 2);
+  std::ofstream(config, std::ios::app) << "\n[torn";
+  const Outcome torn = run_lockstep("train " + (folder / "run").string());
+  EXPECT_EQ(torn.exit_code, 2);
+  EXPECT_THAT(torn.text, AllOf(HasSubstr("config.toml:"),
+                               HasSubstr("Every checkpoint keeps the configuration")));
+  fs::copy_file(folder / "run/checkpoints/step-00000001/config.toml", config,
+                fs::copy_options::overwrite_existing);
+  const Outcome mended = run_lockstep("train " + (folder / "run").string() + " train.steps=2");
+  EXPECT_EQ(mended.exit_code, 0) << mended.text;
 }
 
 TEST_F(TrainCommand, DataOfTheArgumentsReplacesThatOfTheFile) {

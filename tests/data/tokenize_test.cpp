@@ -231,7 +231,9 @@ TEST(Tokenizing, LinesOfJsonHaveTheTextInAField) {
     return std::string("nothing was thrown");
   };
   EXPECT_THAT(refusal("{\"text\": \"a\"}\n\nnot"),
-              AllOf(HasSubstr("b.jsonl:3:"), HasSubstr("no JSON")));
+              AllOf(HasSubstr("b.jsonl:3: no JSON (at byte 2: "), HasSubstr("invalid literal")));
+  EXPECT_THAT(refusal("{\"text\": \"\\ud800\"}"), HasSubstr("surrogate"));
+  EXPECT_THAT(refusal("{\"text\": \"a\""), HasSubstr("unexpected end of input"));
   EXPECT_THAT(refusal("[1]"), AllOf(HasSubstr("b.jsonl:1:"), HasSubstr("no object")));
   EXPECT_THAT(refusal("{\"Text\": \"a\"}"), HasSubstr("without \"text\""));
   EXPECT_THAT(refusal("{\"text\": 5}"), HasSubstr("is no text"));

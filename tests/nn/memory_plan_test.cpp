@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -216,6 +217,54 @@ TEST(MemoryPlan, IsToldByClass) {
     EXPECT_THAT(table, HasSubstr(part));
   }
   EXPECT_THAT(table, HasSubstr(std::to_string(plan.bytes())));
+}
+
+TEST(Models, OfMoreThanCanBeCountedAreRefused) {
+  const auto refusal = [&](const auto& make) -> std::string {
+    try {
+      make();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  const auto shape = [](plan::Family family, plan::Count layers, plan::Count hidden) {
+    plan::ModelShape all = trainable(plan::usual_shape(family));
+    all.layers = layers;
+    all.hidden = all.feed_forward = hidden;
+    all.heads = all.kv_heads = 1;
+    return all;
+  };
+  constexpr plan::Count kHuge = std::numeric_limits<std::int32_t>::max();
+  for (const plan::Family family : plan::kAllFamilies) {
+    const auto make = [&](plan::Count layers, plan::Count hidden) {
+      return refusal([&] { make_model(shape(family, layers, hidden)); });
+    };
+    EXPECT_THAT(make(1'000'000, 1'000'000), HasSubstr("at most 10000"));
+    EXPECT_THAT(make(kHuge, kHuge), HasSubstr("at most 10000"));
+    EXPECT_THAT(make(10'000, 1'000'000), HasSubstr("one has too many digits"));
+    EXPECT_THAT(make(1, kHuge), HasSubstr("one has too many digits"));
+    // What somebody may want: deeper, wider and larger than all that there is.
+    EXPECT_NO_THROW(check_size(shape(family, 10'000, 65'536)));
+    EXPECT_NO_THROW(check_size(shape(family, 100, 1'000'000)));
+  }
+  const auto translator = [&](std::int64_t layers, std::int64_t hidden) {
+    return refusal([&] {
+      make_encoder_decoder({.source_vocabulary = 77,
+                            .target_vocabulary = 99,
+                            .source_positions = 5,
+                            .target_positions = 7,
+                            .hidden = hidden,
+                            .heads = 1,
+                            .feed_forward = hidden,
+                            .encoder_layers = 1,
+                            .decoder_layers = layers});
+    });
+  };
+  EXPECT_THAT(translator(1'000'000, 8), HasSubstr("at most 10000"));
+  EXPECT_THAT(translator(1, std::int64_t{kHuge}), HasSubstr("one has too many digits"));
+  EXPECT_EQ(translator(2, 8), "nothing was thrown");
 }
 
 TEST(MemoryPlan, RefusesSetupsThatCannotBe) {

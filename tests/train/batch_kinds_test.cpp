@@ -212,6 +212,18 @@ TEST(Translation, SaysHowManyPairsAreTooLong) {
   EXPECT_EQ(left_out(8), "");
 }
 
+TEST(Translation, LeavesOutWhatFollowsASecondTab) {
+  const TemporaryFolder folder;
+  const auto pairs = [&](std::string_view text) {
+    return open_dataset(pairs_options(folder, text), folder / "cache").pairs;
+  };
+  const auto two = pairs("ab\tcde\n");
+  const auto three = pairs("ab\tcde\tby somebody\tno. 7\n");
+  ASSERT_EQ(three.size(), 1u);
+  EXPECT_EQ(three[0].source, two[0].source);
+  EXPECT_EQ(three[0].target, two[0].target);
+}
+
 TEST(Translation, RefusesLinesThatAreNoPairs) {
   const TemporaryFolder folder;
   const auto refused = [&](std::string_view text) {

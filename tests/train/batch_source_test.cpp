@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <set>
 
 #include "tests/train/batch_contents.h"
@@ -48,6 +49,21 @@ TEST(NextToken, AnyDivisionOfASequenceRangeSeesTheSameGlobalBatch) {
   const TemporaryFolder folder;
   const Dataset dataset = open_dataset(counting_stream(folder, 1000, 0.1), folder.path());
   expect_one_global_batch(dataset, Objective::kNextToken, 17);
+}
+
+TEST(NextToken, AStepWhoseDataHasNoRoomIsRefused) {
+  const TemporaryFolder folder;
+  const Dataset dataset = open_dataset(counting_stream(folder, 1000), folder.path());
+  const auto source = make_batch_source(dataset, source_setup(Objective::kNextToken, 2, 17));
+  try {
+    source->training(0, std::numeric_limits<int>::max());
+    FAIL() << "there was room";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("2147483647 micro-batches of 2 sequences"),
+                                    HasSubstr("choose a smaller train.batch")));
+  }
+  EXPECT_EQ(source->training(0, 3).size(), 3u);
 }
 
 TEST(NextToken, AnotherSeedIsAnotherOrder) {

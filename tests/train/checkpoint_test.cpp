@@ -273,6 +273,14 @@ TEST_F(Checkpoints, FallBackLoudlyToTheOneBefore) {
     EXPECT_EQ(error.code(), ErrorCode::kProtocol);
     EXPECT_THAT(error.what(), HasSubstr("throw the run away"));
   }
+  // Who only reads throws nothing away.
+  try {
+    open_checkpoint(run_, {});
+    FAIL() << "a damaged checkpoint was opened";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kProtocol);
+    EXPECT_THAT(error.what(), HasSubstr("there is no model to read; put a copy of one back"));
+  }
 }
 
 TEST_F(Checkpoints, AFolderOfAnotherStepIsNotBelieved) {

@@ -241,7 +241,8 @@ TEST_F(RunTest, MayEndWithinItsWarmup) {
   };
   EXPECT_EQ(run(tiny("a"), with("train.steps=3"), &recorder), RunOutcome::kFinished);
   EXPECT_THAT(recorder->warnings,
-              Contains(AllOf(HasSubstr("ends at step 3"), HasSubstr("within the warm-up of 100"))));
+              Contains(AllOf(HasSubstr("ends at step 3"), HasSubstr("within the warm-up of 100"),
+                             HasSubstr("never to schedule.rate = "))));
   EXPECT_EQ(run(tiny("a"), with("train.steps=5"), &recorder), RunOutcome::kFinished);
   EXPECT_THAT(error_of([&] { run(tiny("b"), with("schedule.steps=100"), &recorder); }),
               HasSubstr("must come after the warm-up of 100"));

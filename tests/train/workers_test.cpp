@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <mutex>
 
 #include "lockstep/base/error.h"
@@ -278,6 +279,55 @@ TEST(BatchChoice, IsSharedByWorkers) {
   EXPECT_THROW(solved({.sequences = 3, .workers = 4}), Error);
   EXPECT_THROW(solved({.sequences = 8, .micro = 4, .workers = 4}), Error);
   EXPECT_THROW(solved({.sequences = 8, .micro = 1, .accumulation = 1, .workers = 4}), Error);
+}
+
+// The largest micro-batch with which the worker that has most sequences has no more than it must.
+TEST(BatchChoice, OfTheBatchAloneLeavesNoWorkerMoreThanItMustHave) {
+  for (int workers = 1; workers <= 4; ++workers) {
+    for (int sequences = workers; sequences <= 144; ++sequences) {
+      int best = 0;
+      int least = sequences + 1;
+      for (int micro = 1; micro <= sequences / workers; ++micro) {
+        if (sequences % micro != 0) continue;
+        int most = 0;
+        for (int dealt = 0; dealt < sequences / micro; dealt += workers) most += micro;
+        if (most <= least) {
+          least = most;
+          best = micro;
+        }
+      }
+      const BatchChoice found = solved({.sequences = sequences, .workers = workers});
+      EXPECT_EQ(found.micro, best) << sequences << " on " << workers;
+      EXPECT_EQ(found.micro * found.accumulation, least) << sequences << " on " << workers;
+    }
+  }
+}
+
+TEST(BatchChoice, OfAnySizeIsFoundAtOnce) {
+  constexpr int kMost = std::numeric_limits<int>::max();  // a prime
+  EXPECT_EQ(solved({.sequences = kMost}).micro, kMost);
+  EXPECT_EQ(solved({.sequences = kMost - 1, .workers = 2}).micro, (kMost - 1) / 2);
+}
+
+TEST(TrainOptions, RefuseMicroBatchesThatCannotBeCounted) {
+  const auto refusal = [](int micro, int sequence, int hidden) -> std::string {
+    TrainOptions options;
+    options.model = {.family = ModelFamily::kLlama, .layers = 1, .hidden = hidden, .heads = 1};
+    options.batch = {.sequence = sequence, .micro = micro};
+    try {
+      setup_of(options);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  constexpr int kMost = std::numeric_limits<int>::max();
+  EXPECT_THAT(refusal(kMost, kMost, 8), ::testing::HasSubstr("one has too many digits"));
+  EXPECT_THAT(refusal(kMost, 1024, 65'536), ::testing::HasSubstr("check train.micro_batch"));
+  EXPECT_EQ(refusal(kMost, 8, 64), "nothing was thrown");
+  EXPECT_EQ(refusal(1, 1 << 24, 65'536), "nothing was thrown");
+  EXPECT_EQ(refusal(65'536, 1 << 17, 16'384), "nothing was thrown");
 }
 
 }  // namespace
