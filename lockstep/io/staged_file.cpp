@@ -30,7 +30,9 @@ std::size_t StagedFile::Layout::piece_bytes() const {
 
 std::size_t StagedFile::Layout::file_bytes() const {
   std::size_t bytes = 0;
-  for (const std::size_t each : block_bytes()) bytes += TierFile::room(each);
+  for (const std::size_t item : items) {
+    bytes += item / kPieceBytes * TierFile::room(kPieceBytes) + TierFile::room(item % kPieceBytes);
+  }
   return bytes;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <compare>
+#include <functional>
 #include <map>
 #include <set>
 #include <span>
@@ -370,9 +371,16 @@ bool goes_together(const TrainOptions& options) {
 
 std::vector<BatchChoice> micro_batches(const BatchChoice& batch) {
   const BatchChoice present = solved(batch);
+  std::vector<int> sizes;
+  for (int divisor = 1; divisor <= present.sequences / divisor; ++divisor) {
+    if (present.sequences % divisor != 0) continue;
+    sizes.push_back(divisor);
+    if (divisor != present.sequences / divisor) sizes.push_back(present.sequences / divisor);
+  }
+  std::ranges::sort(sizes, std::greater());
   std::vector<BatchChoice> choices;
-  for (int micro = present.micro; micro > 0; --micro) {
-    if (present.sequences % micro != 0) continue;
+  for (const int micro : sizes) {
+    if (micro > present.micro) continue;
     BatchChoice choice = present;
     choice.micro = micro;
     choice.accumulation = 0;

@@ -243,5 +243,23 @@ TEST(SmallerRun, PartsThatWereMovedForNothingComeBack) {
   EXPECT_EQ(run.recompute, options.recompute);
 }
 
+TEST(SmallerRun, TriesEveryMicroBatchThatDividesTheStep) {
+  for (int sequences = 1; sequences <= 72; ++sequences) {
+    for (int micro = 1; micro <= sequences; ++micro) {
+      if (sequences % micro != 0) continue;
+      std::vector<int> expected;
+      for (int each = micro; each > 0; --each) {
+        if (sequences % each == 0) expected.push_back(each);
+      }
+      std::vector<int> tried;
+      for (const BatchChoice& one : micro_batches({.sequences = sequences, .micro = micro})) {
+        tried.push_back(one.micro);
+        EXPECT_EQ(one.accumulation, sequences / one.micro);
+      }
+      EXPECT_EQ(tried, expected) << sequences << " in " << micro;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::train::smaller_run_test
