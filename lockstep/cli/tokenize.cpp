@@ -23,6 +23,7 @@
 #include "lockstep/cli/text_table.h"
 #include "lockstep/data/tokenize.h"
 #include "lockstep/data/tokenizer_choice.h"
+#include "lockstep/train/run_folder.h"
 
 namespace lockstep::cli {
 namespace {
@@ -116,7 +117,7 @@ std::vector<data::TextFile> files_of_inputs(const TokenizeFlags& flags, data::To
   const std::vector<fs::path> paths(flags.inputs.begin(), flags.inputs.end());
   std::vector<data::TextFile> files;
   std::vector<std::string> left_out;
-  for (data::TextFile& file : data::list_text_files(paths)) {
+  for (data::TextFile& file : data::list_text_files(paths, train::RunFolder::no_texts())) {
     const bool named = std::find(paths.begin(), paths.end(), file.path) != paths.end();
     const bool is_tokens = is_one_of(file.path, tokens);
     const bool is_tokenizer = is_one_of(file.path, tokenizer);

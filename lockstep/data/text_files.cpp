@@ -59,13 +59,19 @@ void add_folder(const fs::path& folder, const NoTexts& none, std::vector<TextFil
          folder.string(), none.name);
   }
   const std::size_t before = files.size();
-  for (auto entry = fs::recursive_directory_iterator(folder);
-       entry != fs::recursive_directory_iterator(); ++entry) {
-    if (is_hidden(entry->path()) || (entry->is_directory() && is_left_out(entry->path()))) {
-      entry.disable_recursion_pending();
-    } else if (entry->is_regular_file()) {
-      files.push_back({entry->path(), entry->file_size(), nullptr});
+  fs::path at = folder;
+  try {
+    for (auto entry = fs::recursive_directory_iterator(folder);
+         entry != fs::recursive_directory_iterator(); ++entry) {
+      at = entry->path();
+      if (is_hidden(at) || (entry->is_directory() && is_left_out(at))) {
+        entry.disable_recursion_pending();
+      } else if (entry->is_regular_file()) {
+        files.push_back({at, entry->file_size(), nullptr});
+      }
     }
+  } catch (const fs::filesystem_error& failure) {
+    fail_errno(fmt::format("cannot read {}", at.string()), failure.code().value());
   }
   std::sort(files.begin() + static_cast<std::ptrdiff_t>(before), files.end(),
             [](const TextFile& a, const TextFile& b) { return a.path.native() < b.path.native(); });

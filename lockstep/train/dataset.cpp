@@ -38,12 +38,9 @@ void check_one_kind(const data::DataOptions& options) {
   }
 }
 
-// Runs may well be kept beside the texts that they learn from.
 std::vector<data::TextFile> files_of(const std::string& path) {
   const fs::path paths[] = {path};
-  return data::list_text_files(
-      paths, {.name = "the folder of a run",
-              .are_in = [](const fs::path& folder) { return RunFolder::is_one(folder); }});
+  return data::list_text_files(paths, RunFolder::no_texts());
 }
 
 using OfModel = std::shared_ptr<const data::Tokenizer>;

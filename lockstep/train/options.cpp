@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <span>
 #include <vector>
@@ -214,19 +215,25 @@ int best_micro_batch(int sequences, int workers) {
     return (std::int64_t{sequences / micro} + workers - 1) / workers * micro;
   };
   int best = 1;
-  const auto consider = [&](int micro) {
-    if (micro > sequences / workers) return;
+  for (const int micro : divisors_of(sequences)) {
+    if (micro > sequences / workers) continue;
     if (most(micro) < most(best) || (most(micro) == most(best) && micro > best)) best = micro;
-  };
-  for (int divisor = 1; divisor <= sequences / divisor; ++divisor) {
-    if (sequences % divisor != 0) continue;
-    consider(divisor);
-    consider(sequences / divisor);
   }
   return best;
 }
 
 }  // namespace
+
+std::vector<int> divisors_of(int sequences) {
+  std::vector<int> divisors;
+  for (int divisor = 1; divisor <= sequences / divisor; ++divisor) {
+    if (sequences % divisor != 0) continue;
+    divisors.push_back(divisor);
+    if (divisor != sequences / divisor) divisors.push_back(sequences / divisor);
+  }
+  std::ranges::sort(divisors, std::greater());
+  return divisors;
+}
 
 void check(const TrainOptions& options) {
   parallel::check(options.parallel, options.batch.workers);

@@ -79,6 +79,8 @@ struct BatchChoice {
 };
 // With all said. Throws Error(kInvalidArgument) where they do not fit together.
 BatchChoice solved(BatchChoice batch);
+// The micro-batches that a step of so many sequences can be cut into, the largest first.
+std::vector<int> divisors_of(int sequences);
 parallel::StepPlan step_plan(const BatchChoice& batch);
 
 // The type that gradients are kept in.

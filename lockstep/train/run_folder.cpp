@@ -94,7 +94,7 @@ RunFolder::~RunFolder() {
   fs::remove(path_ / kLock, ignored);
 }
 
-bool RunFolder::is_one(const fs::path& folder) { return is_ours(folder); }
+data::NoTexts RunFolder::no_texts() { return {.name = "the folder of a run", .are_in = is_ours}; }
 
 void RunFolder::write_config(std::string_view toml) {
   write_file(config_of(path_), toml);

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "lockstep/base/fd.h"
+#include "lockstep/data/text_files.h"
 
 namespace lockstep::train {
 
@@ -31,8 +32,8 @@ class RunFolder {
   std::filesystem::path data() const { return data_of(path_); }
   void write_config(std::string_view toml);
 
-  // Whether a run of lockstep made the folder.
-  static bool is_one(const std::filesystem::path& folder);
+  // Folders that a run of lockstep made: they may well be kept beside the texts it learns from.
+  static data::NoTexts no_texts();
 
   static std::filesystem::path data_of(const std::filesystem::path& run) { return run / "data"; }
   static std::filesystem::path config_of(const std::filesystem::path& run) {

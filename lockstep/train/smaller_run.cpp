@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <compare>
-#include <functional>
 #include <map>
 #include <set>
 #include <span>
@@ -371,15 +370,8 @@ bool goes_together(const TrainOptions& options) {
 
 std::vector<BatchChoice> micro_batches(const BatchChoice& batch) {
   const BatchChoice present = solved(batch);
-  std::vector<int> sizes;
-  for (int divisor = 1; divisor <= present.sequences / divisor; ++divisor) {
-    if (present.sequences % divisor != 0) continue;
-    sizes.push_back(divisor);
-    if (divisor != present.sequences / divisor) sizes.push_back(present.sequences / divisor);
-  }
-  std::ranges::sort(sizes, std::greater());
   std::vector<BatchChoice> choices;
-  for (const int micro : sizes) {
+  for (const int micro : divisors_of(present.sequences)) {
     if (micro > present.micro) continue;
     BatchChoice choice = present;
     choice.micro = micro;
