@@ -10,6 +10,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 #include "lockstep/base/number.h"
 #include "lockstep/base/resident.h"
 #include "lockstep/parallel/machines.h"
@@ -357,6 +358,7 @@ class Run {
                                      {.lane = parallel::TraceLane::kCompute, .kind = "validation"});
     const bool shared = strategy_->in_lockstep();
     if (!shared && !group_.leads()) return;
+    log_debug("validates after step {}", record.metrics.step);
     RunGroup judges = shared ? group_ : RunGroup(nullptr);
     const std::int64_t each = step_plan(options_.train.batch).micro_batches();
     const Validation taken = validation_loss(trainer_.replica(), *strategy_, *source_, judges,

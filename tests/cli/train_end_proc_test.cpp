@@ -6,10 +6,10 @@
 #include <signal.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "tests/cli/train_ranks.h"
@@ -51,9 +51,15 @@ class TrainEnd : public testing::TrainRanks {
 
   // Asked to end in the validation behind the step after `step`.
   void cut_in_validation(const std::string& arguments, const std::string& dir, int step) {
+    fs::remove(folder / "log.txt");
+    ::setenv("LOCKSTEP_LOG", "debug", 1);
     const pid_t child = start(arguments);
-    wait_for_step(dir, fmt::format("\"step\":{},", step).c_str());
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    ::unsetenv("LOCKSTEP_LOG");
+    const std::string begins = fmt::format("validates after step {}\n", step + 1);
+    ASSERT_TRUE(testing::eventually(
+        [&] { return text_of(folder / "log.txt").find(begins) != std::string::npos; },
+        std::chrono::seconds(60)))
+        << text_of(folder / "log.txt");
     ::kill(child, SIGTERM);
     const int status = wait_for(child);
     ASSERT_TRUE(WIFEXITED(status));
