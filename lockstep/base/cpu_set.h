@@ -18,6 +18,11 @@ class CpuSet {
   int count() const { return CPU_COUNT(&set_); }
   void add(int cpu) { CPU_SET(cpu, &set_); }
   void add(const CpuSet& other) { CPU_OR(&set_, &set_, &other.set_); }
+  bool meets(const CpuSet& other) const {
+    cpu_set_t both;
+    CPU_AND(&both, &set_, &other.set_);
+    return CPU_COUNT(&both) != 0;
+  }
   friend bool operator==(const CpuSet& a, const CpuSet& b) { return CPU_EQUAL(&a.set_, &b.set_); }
 
   // Part `index` of `parts`: a run of these CPUs, apart from the other parts and of almost equal

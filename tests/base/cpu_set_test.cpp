@@ -21,6 +21,12 @@ TEST(CpuSet, PartsTakeTurnsWhereThereAreFewerCpus) {
 
 TEST(CpuSet, OnePartHasNoShare) { EXPECT_FALSE(CpuSet::parse("0,1").share(0, 1)); }
 
+TEST(CpuSet, MeetsAnotherThatHasOneOfItsCpus) {
+  EXPECT_TRUE(CpuSet::parse("1,64").meets(CpuSet::parse("2,64")));
+  EXPECT_FALSE(CpuSet::parse("1,64").meets(CpuSet::parse("2,63")));
+  EXPECT_FALSE(CpuSet().meets(CpuSet::parse("2")));
+}
+
 TEST(CpuSet, TextComesBackAsTheSameSet) {
   const CpuSet cpus = CpuSet::parse("1,64,1000");
   EXPECT_EQ(cpus.count(), 3);

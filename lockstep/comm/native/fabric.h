@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/cpu_set.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/fault.h"
 #include "lockstep/comm/fingerprint.h"
@@ -94,8 +95,8 @@ class Fabric {
   // The machine of every rank of the world, numbered from 0. Ranks with the same number share
   // memory, and have proved it.
   virtual const std::vector<int>& machines() const = 0;
-  // How many CPUs these ranks, all of this machine, may use together.
-  virtual int cpus(std::span<const int> ranks) const = 0;
+  // Those that a rank of this machine may use.
+  virtual CpuSet cpus(int rank) const = 0;
   // The machines by name, the same from run to run: under it measured figures are remembered.
   virtual std::string network() const = 0;
 

@@ -80,10 +80,16 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64
   const bool keeps_pace = card_ != nullptr && (options_.hosts == 1 || is_apart) && size() > 1;
   const bool fused = local_count == size() && !is_apart && !keeps_pace;
   segment_memory_ = fabric_->share(tag_, locals_, Segment::bytes(local_count, options_.window));
+  CpuSet cpus;
+  std::vector<bool> shares_cpu;
+  for (int world : locals_) {
+    cpus.add(fabric_->cpus(world));
+    shares_cpu.push_back(fabric_->cpus(world).meets(fabric_->cpus(fabric_->rank())));
+  }
   group_ = std::make_shared<shared::Group>(
       Segment(segment_memory_.get(), local_count, options_.window),
-      index_of(locals_, fabric_->rank()), local_ranks,
-      keeps_pace ? shared::kNoPatience : shared::patience_for(local_count, fabric_->cpus(locals_)),
+      index_of(locals_, fabric_->rank()), local_ranks, shares_cpu,
+      keeps_pace ? shared::kNoPatience : shared::patience_for(local_count, cpus.count()),
       options_.timeout, inbox_->fault);
   recorder_ = std::make_unique<Recorder>(group_->segment().area(group_->me()));
   connect(exchange);

@@ -93,11 +93,7 @@ class NativeFabric final : public Fabric {
   int rank() const override { return rank_; }
   const std::vector<int>& machines() const override { return machines_; }
   std::string network() const override { return network_; }
-  int cpus(std::span<const int> ranks) const override {
-    CpuSet together;
-    for (int rank : ranks) together.add(cpus_[static_cast<std::size_t>(rank)]);
-    return together.count();
-  }
+  CpuSet cpus(int rank) const override { return cpus_[static_cast<std::size_t>(rank)]; }
 
   SharedMemory share(std::uint64_t tag, std::span<const int> ranks, std::size_t bytes) override {
     constexpr std::uint64_t kSegment = 0;  // exchanges count from 1

@@ -38,7 +38,7 @@ class ThreadFabric final : public Fabric {
   std::string_view backend() const override { return "threads"; }
   int rank() const override { return rank_; }
   const std::vector<int>& machines() const override { return machines_; }
-  int cpus(std::span<const int>) const override { return CpuSet::of_this_thread().count(); }
+  CpuSet cpus(int) const override { return CpuSet::of_this_thread(); }
   std::string network() const override { return "threads"; }
 
   SharedMemory share(std::uint64_t tag, std::span<const int>, std::size_t bytes) override {

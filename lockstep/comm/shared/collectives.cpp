@@ -11,8 +11,8 @@
 namespace lockstep::shared {
 namespace {
 
-// Results of at least so many bytes do not stay in the cache.
-constexpr std::size_t kLargeBytes = std::size_t{8} << 20;
+// All ranks' results together do not stay in the cache from here on.
+constexpr std::size_t kLargeBytes = std::size_t{48} << 20;
 
 struct Range {
   std::size_t begin = 0;
@@ -39,7 +39,7 @@ class Operation {
         element_(size_of(dtype_of_call(call))),
         me_(group.me()),
         n_(group.size()),
-        large_(call.out.count * element_ >= kLargeBytes) {}
+        large_(call.out.count * element_ >= kLargeBytes / static_cast<std::size_t>(n_)) {}
 
   void run() {
     Post& post = group_.begin(fingerprint_);

@@ -11,23 +11,36 @@
 #include "lockstep/base/prefetch.h"
 
 namespace lockstep::shared {
+namespace {
+
+#if defined(__x86_64__)
+// Measured on a Xeon: the lines that are written are what memcpy waits for; asked for ahead they
+// make 1 to 16 MiB a tenth to a quarter faster, and less than this no faster.
+constexpr std::size_t kWorthwhile = std::size_t{256} * 1024;
+constexpr std::size_t kAhead = 2048;
+constexpr bool kAsksToWrite = true;
+#else
+// Measured on a Neoverse N1: a sixth faster than memcpy from here on.
+constexpr std::size_t kWorthwhile = 1024;
+constexpr std::size_t kAhead = 256;
+constexpr bool kAsksToWrite = false;
+#endif
+
+}  // namespace
 
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (bytes == 0 || to == from) return;
-#if defined(__aarch64__)
-  // Measured on Neoverse N1: a sixth faster than memcpy from 1 KiB on. x86's prefetchers need no
-  // help.
   constexpr std::size_t kStride = 64;
   constexpr std::size_t kStep = 2 * kStride;
-  constexpr std::size_t kAhead = 256;
-  constexpr std::size_t kWorthwhile = 1024;
+  typedef long Vector __attribute__((vector_size(16), aligned(1), may_alias));
+  constexpr std::size_t kVectors = kStep / sizeof(Vector);
   if (bytes >= kWorthwhile) {
-    typedef long Vector __attribute__((vector_size(16), aligned(1), may_alias));
-    constexpr std::size_t kVectors = kStep / sizeof(Vector);
     for (; bytes >= kStep; to += kStep, from += kStep, bytes -= kStep) {
-      if (bytes > kAhead) {
-        prefetch_to_read(from + kAhead);
-        prefetch_to_read(from + kAhead + kStride);
+      if (bytes >= kAhead + kStep) {
+        for (std::size_t line = kAhead; line < kAhead + kStep; line += kStride) {
+          prefetch_to_read(from + line);
+          if constexpr (kAsksToWrite) prefetch_to_write(to + line);
+        }
       }
       Vector step[kVectors];
       for (std::size_t k = 0; k < kVectors; ++k) {
@@ -36,15 +49,13 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
       for (std::size_t k = 0; k < kVectors; ++k) reinterpret_cast<Vector*>(to)[k] = step[k];
     }
   }
-#endif
   std::memcpy(to, from, bytes);
 }
 
 void stream_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 #if defined(__x86_64__)
-  // Measured on a Xeon: 1.2 times as fast as memcpy at 16 MiB, 1.7 times at 128 MiB.
+  // Measured on a Xeon: 1.2 times as fast as copy_bytes() for 64 MiB in all, 1.7 times for 256 MiB.
   constexpr std::size_t kLineBytes = 64;
-  constexpr std::size_t kAhead = 2048;
   if (bytes == 0 || to == from) return;
   const std::size_t head = std::min(bytes, -reinterpret_cast<std::uintptr_t>(to) % kLineBytes);
   std::memcpy(to, from, head);

@@ -5,8 +5,9 @@
 
 namespace lockstep::shared {
 
-// std::memcpy, but `to` may equal `from`, and the lines of `from` are asked for well ahead: they
-// come from another core's cache, further away than a memcpy reckons with.
+// std::memcpy, but `to` may equal `from`, and lines are asked for well ahead: those of `from` come
+// from another core's cache, and a copy of those of `to` may be there, too, further away than a
+// memcpy reckons with.
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes);
 
 // The same for what is too much to stay in the cache: where the CPU can, it goes to memory past the

@@ -20,11 +20,12 @@ void for_lines(PayloadBytes bytes, Visit&& visit) {
 
 }  // namespace
 
-Group::Group(Segment segment, int me, std::vector<int> ranks, Patience patience,
-             std::chrono::nanoseconds timeout, Fault& fault)
+Group::Group(Segment segment, int me, std::vector<int> ranks, std::vector<bool> shares_cpu,
+             Patience patience, std::chrono::nanoseconds timeout, Fault& fault)
     : segment_(segment),
       me_(me),
       ranks_(std::move(ranks)),
+      shares_cpu_(std::move(shares_cpu)),
       patience_(patience),
       timeout_(timeout),
       fault_(fault),
@@ -68,14 +69,15 @@ const Post& Group::await_post(int j, [[maybe_unused]] PayloadBytes to_read) {
 #endif
     return posted(j, sequence_);
   });
-  const Post& post = post_of(j);
-  if (post.hash != hash_) fail_mismatch(j);
-  return post;
+  return compared(j);
 }
 
 void Group::await_all_posts() {
+  const auto behind = [&](int i) { return !posted(i, sequence_); };
   for (int j = 0; j < size(); ++j) {
-    if (j != me_) await_post(j);
+    if (j == me_) continue;
+    waiter_.until_beside([&] { return !behind(j); }, [&] { return keeps_cpu(behind); });
+    compared(j);
   }
   note_all_posts();
 }
@@ -88,8 +90,10 @@ std::uint64_t Group::arrive() {
 
 void Group::await(int j, std::uint64_t phase) {
   awaited_ = phase;
-  const auto& theirs = segment_.area(j).phase;
-  waiter_.until([&] { return theirs.load(std::memory_order_acquire) >= phase; });
+  const auto behind = [&](int i) {
+    return segment_.area(i).phase.load(std::memory_order_acquire) < phase;
+  };
+  waiter_.until_beside([&] { return !behind(j); }, [&] { return keeps_cpu(behind); });
 }
 
 void Group::await_all(std::uint64_t phase) {
@@ -101,6 +105,14 @@ void Group::ring_all() {
   for (int j = 0; j < size(); ++j) {
     if (j != me_) ring(segment_.area(j).bell);
   }
+}
+
+template <class Behind>
+bool Group::keeps_cpu(Behind&& behind) const {
+  for (int i = 0; i < size(); ++i) {
+    if (i != me_ && shares_cpu_[static_cast<std::size_t>(i)] && behind(i)) return false;
+  }
+  return true;
 }
 
 std::vector<int> Group::laggards() const {
@@ -145,6 +157,12 @@ void Group::check(std::chrono::nanoseconds waited) {
   if (waited >= timeout_) {
     throw overdue(describe(segment_.area(me_).posts[sequence_ % 2].fingerprint), waited, missing);
   }
+}
+
+const Post& Group::compared(int j) const {
+  const Post& post = post_of(j);
+  if (post.hash != hash_) fail_mismatch(j);
+  return post;
 }
 
 void Group::fail_mismatch(int j) const {

@@ -32,9 +32,10 @@ struct PayloadBytes {
 
 class Group {
  public:
-  // `me` counts among the local ranks; `ranks[i]` is what the communicator calls local rank i.
-  Group(Segment segment, int me, std::vector<int> ranks, Patience patience,
-        std::chrono::nanoseconds timeout, Fault& fault);
+  // `me` counts among the local ranks; `ranks[i]` is what the communicator calls local rank i, and
+  // `shares_cpu[i]` whether it may run where this one does.
+  Group(Segment segment, int me, std::vector<int> ranks, std::vector<bool> shares_cpu,
+        Patience patience, std::chrono::nanoseconds timeout, Fault& fault);
 
   int me() const { return me_; }
   int size() const { return segment_.ranks(); }
@@ -89,13 +90,18 @@ class Group {
     return segment_.area(j).posts[sequence % 2].sequence.load(std::memory_order_acquire) >=
            sequence;
   }
+  // Whether no local rank is behind that may run where this one does; behind(i) says so of rank i.
+  template <class Behind>
+  bool keeps_cpu(Behind&& behind) const;
   std::vector<int> laggards() const;
   void ring_all();
+  const Post& compared(int j) const;  // the post of j, which is there, or Error(kMismatch)
   [[noreturn]] void fail_mismatch(int j) const;
 
   Segment segment_;
   int me_;
   std::vector<int> ranks_;
+  std::vector<bool> shares_cpu_;
   Patience patience_;
   std::chrono::nanoseconds timeout_;
   Fault& fault_;

@@ -43,7 +43,7 @@ std::chrono::nanoseconds time_until(Deadline due) {
 
 Patience patience_for(int ranks, int cpus) {
   if (ranks <= cpus) return {.spins = 4000, .yields = 0, .crowded = false};
-  return {.spins = 0, .yields = 50, .crowded = true};
+  return {.spins = 1000, .yields = 50, .crowded = true};
 }
 
 void ring_sleeping(Bell& bell) {
@@ -51,12 +51,16 @@ void ring_sleeping(Bell& bell) {
   futex_wake_all(bell.rung);
 }
 
-void Waiter::wait_long(FunctionRef<bool()> ready, FunctionRef<Deadline()> due) {
+void Waiter::wait_long(FunctionRef<bool()> ready, FunctionRef<Deadline()> due,
+                       FunctionRef<bool()> keeps_cpu) {
   const auto start = SteadyClock::now();
   auto next_check = start + kCheck;
+  bool may_spin = patience_.crowded && !keeps_cpu();
   for (int i = 0; i < patience_.yields; ++i) {
     sched_yield();
-    if (ready()) return;
+    const bool keeps = may_spin && keeps_cpu();
+    if (spin(ready, keeps)) return;
+    if (keeps) may_spin = false;
   }
   while (true) {
     {

@@ -1,6 +1,6 @@
-// How a rank waits for another rank of its machine: spin while every rank has a CPU of its own;
-// with more ranks than CPUs yield some tens of times first; then sleep until the bell is rung.
-// While it waits it notices faults and deadlines.
+// How a rank waits for another rank of its machine: spin while no other rank can use the CPU, yield
+// some tens of times where one can; then sleep until the bell is rung. While it waits it notices
+// faults and deadlines.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ namespace lockstep::shared {
 
 // How long to try before sleeping.
 struct Patience {
-  int spins;     // looks with a CPU pause between them
+  int spins;     // looks with a CPU pause between them, while nobody else can use the CPU
   int yields;    // looks with a yield to other processes between them
   bool crowded;  // ranks share CPUs: every wait may cost a switch
 };
@@ -63,15 +63,30 @@ class Waiter {
   // to look again unless the bell is rung before.
   template <class Ready, class Due>
   void until(Ready&& ready, Due&& due) {
-    for (int i = 0; i < patience_.spins; ++i) {
-      if (ready()) return;
-      cpu_relax();
-    }
-    if (!ready()) wait_long(ready, due);
+    if (!spin(ready, !patience_.crowded)) wait_long(ready, due, [] { return false; });
+  }
+
+  // The same for one who knows when those that share its CPU wait as well: keeps_cpu() says so, and
+  // once true it stays true.
+  template <class Ready, class KeepsCpu>
+  void until_beside(Ready&& ready, KeepsCpu&& keeps_cpu) {
+    if (spin(ready, !patience_.crowded || keeps_cpu())) return;
+    wait_long(
+        ready, [] { return kNoDeadline; }, keeps_cpu);
   }
 
  private:
-  void wait_long(FunctionRef<bool()> ready, FunctionRef<Deadline()> due);
+  // Whether it became ready.
+  template <class Ready>
+  bool spin(Ready& ready, bool keeps_cpu) {
+    for (int i = keeps_cpu ? patience_.spins : 0; i > 0; --i) {
+      if (ready()) return true;
+      cpu_relax();
+    }
+    return ready();
+  }
+  void wait_long(FunctionRef<bool()> ready, FunctionRef<Deadline()> due,
+                 FunctionRef<bool()> keeps_cpu);
 
   Bell& bell_;
   Patience patience_;
