@@ -10,6 +10,8 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/hex.h"
+#include "lockstep/base/hmac.h"
 #include "lockstep/base/socket.h"
 
 namespace lockstep {
@@ -56,6 +58,12 @@ void take_fds(msghdr& message, std::vector<UniqueFd>& fds) {
 }
 
 }  // namespace
+
+std::string random_unix_name() {
+  std::array<std::byte, 16> bytes;
+  fill_random(bytes);
+  return "lockstep-" + to_hex(bytes);
+}
 
 UniqueFd listen_unix_abstract(std::string_view name, int backlog) {
   const AbstractAddress address = abstract_address(name);

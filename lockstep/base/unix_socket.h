@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -14,6 +15,9 @@
 #include "lockstep/base/fd.h"
 
 namespace lockstep {
+
+// A name that nobody has, and that nobody guesses.
+std::string random_unix_name();
 
 // A name is 1 to 107 bytes long. Error(kSystem) when it is taken.
 UniqueFd listen_unix_abstract(std::string_view name, int backlog = 128);

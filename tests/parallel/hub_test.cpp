@@ -28,7 +28,7 @@ class HubOnALine : public ::testing::Test {
   int connect() {
     const Listener listener = listen_tcp({"127.0.0.1", 0});
     others_.push_back(connect_tcp(listener.address, deadline_in(seconds(20))));
-    return hub_.add(accept_connection(listener.fd.get(), deadline_in(seconds(20))));
+    return hub_.add(Pipe(accept_connection(listener.fd.get(), deadline_in(seconds(20)))));
   }
   void post(int connection, std::size_t bytes, Priority priority) {
     OutMessage message = small_message({.kind = Kind::kPush}, std::string(bytes, 'x'));
@@ -94,7 +94,7 @@ TEST(Connection, IsDoneOnlyWhenNothingIsLeftOrTheSocketIsFull) {
   constexpr std::uint64_t kMessages = 3;
   const Listener listener = listen_tcp({"127.0.0.1", 0});
   const UniqueFd other = connect_tcp(listener.address, deadline_in(seconds(20)));
-  Connection connection(accept_connection(listener.fd.get(), deadline_in(seconds(20))), nullptr);
+  Connection connection(Pipe(accept_connection(listener.fd.get(), deadline_in(seconds(20)))));
   for (std::uint64_t i = 0; i < kMessages; ++i) {
     connection.post(small_message({.kind = Kind::kPush}, std::string(kBytes, 'x')), i, {});
   }

@@ -59,12 +59,6 @@ struct MachineCard {
   }
 };
 
-std::string random_name() {
-  std::array<std::byte, 16> bytes;
-  fill_random(bytes);
-  return "lockstep-" + to_hex(bytes);
-}
-
 std::string host_name() {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
@@ -195,7 +189,7 @@ class NativeFabric final : public Fabric {
     const Deadline deadline = deadline_in(timeout_);
     Door door(token_);
     Listener listener = listen_tcp({listen_host_, 0});
-    const CallingCard mine{listener.address, random_name(),
+    const CallingCard mine{listener.address, random_unix_name(),
                            fmt::format("pid {} on {}", ::getpid(), host_name())};
     door.open(std::move(listener.fd), false);
     door.open(listen_unix_abstract(mine.local_name), true);

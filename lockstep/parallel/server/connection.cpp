@@ -1,18 +1,8 @@
 #include "lockstep/parallel/server/connection.h"
 
-#include <sys/socket.h>
-#include <sys/uio.h>
-
 #include <algorithm>
-#include <cerrno>
-
-#include "lockstep/base/socket.h"
 
 namespace lockstep::parallel {
-
-Connection::Connection(UniqueFd fd, Card* card) : fd_(std::move(fd)), card_(card) {
-  set_nodelay(fd_.get());
-}
 
 void Connection::post(OutMessage message, std::uint64_t number, Time now) {
   if (broken_ || !is_open()) return;
@@ -46,7 +36,7 @@ void Connection::begin_chunk() {
 
 bool Connection::send() {
   if (broken_) return true;
-  if (limit_ > sent_ || prefix_left_ > 0) {  // what a full socket left over
+  if (limit_ > sent_ || prefix_left_ > 0) {  // what a full pipe left over
     if (!write()) return false;
     if (card_ != nullptr) return true;
   }
@@ -76,13 +66,9 @@ bool Connection::write() {
     const std::size_t payload_end = std::max(limit_, sizeof(Header)) - sizeof(Header);
     add(current_.message.payload.data() + payload_sent, payload_end - payload_sent);
 
-    msghdr message{};
-    message.msg_iov = parts;
-    message.msg_iovlen = count;
-    const ssize_t done = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (done < 0 && errno == EINTR) continue;
-    if (done < 0 && errno == EAGAIN) return false;
-    if (done < 0) {
+    const std::optional<std::size_t> taken = pipe_.write({parts, count});
+    if (taken == 0) return false;
+    if (!taken) {
       broken_ = true;
       queue_.clear();
       sending_ = false;
@@ -90,11 +76,10 @@ bool Connection::write() {
       sent_ = limit_ = 0;
       return true;
     }
-    const auto bytes = static_cast<std::size_t>(done);
-    const std::size_t of_prefix = std::min(bytes, prefix_left_);
+    const std::size_t of_prefix = std::min(*taken, prefix_left_);
     prefix_left_ -= of_prefix;
-    sent_ += bytes - of_prefix;
-    bytes_sent_ += bytes - of_prefix;
+    sent_ += *taken - of_prefix;
+    bytes_sent_ += *taken - of_prefix;
   }
   if (sent_ == total) {
     sending_ = false;
@@ -105,13 +90,10 @@ bool Connection::write() {
 }
 
 Connection::Progress Connection::read(std::span<std::byte> into, std::size_t& filled) {
-  const ssize_t got = ::recv(fd_.get(), into.data() + filled, into.size() - filled, MSG_DONTWAIT);
-  if (got > 0) {
-    filled += static_cast<std::size_t>(got);
-    return Progress::kSome;
-  }
-  if (got < 0 && errno == EINTR) return Progress::kSome;
-  return got < 0 && errno == EAGAIN ? Progress::kNothing : Progress::kClosed;
+  const std::optional<std::size_t> got = pipe_.read(into.subspan(filled));
+  if (!got) return Progress::kClosed;
+  filled += *got;
+  return *got > 0 ? Progress::kSome : Progress::kNothing;
 }
 
 Connection::Progress Connection::receive() {

@@ -1,4 +1,4 @@
-// One socket between a worker and a parameter server: messages out by priority, messages in
+// One pipe between a worker and a parameter server: messages out by priority, messages in
 // straight to their place. Nothing here waits; a hub (parallel/server/hub.h) says when to go on.
 #pragma once
 
@@ -9,9 +9,9 @@
 #include <span>
 #include <utility>
 
-#include "lockstep/base/fd.h"
 #include "lockstep/parallel/server/card.h"
 #include "lockstep/parallel/server/message.h"
+#include "lockstep/parallel/server/pipe.h"
 
 namespace lockstep::parallel {
 
@@ -20,11 +20,12 @@ class Connection {
   using Time = std::chrono::steady_clock::time_point;
 
   // With a card, which must outlive it, all is cut into chunks that keep the card's pace.
-  explicit Connection(UniqueFd fd, Card* card = nullptr);
+  explicit Connection(Pipe pipe, Card* card = nullptr) : pipe_(std::move(pipe)), card_(card) {}
 
-  int fd() const { return fd_.get(); }
-  void close() { fd_.reset(); }
-  bool is_open() const { return static_cast<bool>(fd_); }
+  Pipe& pipe() { return pipe_; }
+  int fd() const { return pipe_.fd(); }
+  void close() { pipe_.close(); }
+  bool is_open() const { return pipe_.is_open(); }
 
   // ---- out
 
@@ -34,9 +35,9 @@ class Connection {
   using Urgency = std::pair<Priority, std::uint64_t>;
   // Of what waits or is on its way, the most important; only with has_more().
   Urgency first() const;
-  // What is given to the socket or to the line cannot be overtaken. Sends on: all there is, or with
-  // a card a chunk. False: the socket takes no more now. A socket that is broken takes everything;
-  // the reading side hears of it.
+  // What is given to the pipe or to the line cannot be overtaken. Sends on: all there is, or with
+  // a card a chunk. False: the pipe takes no more now. One that is broken takes everything; the
+  // reading side hears of it.
   bool send();
   std::uint64_t bytes_sent() const { return bytes_sent_; }
 
@@ -70,7 +71,7 @@ class Connection {
     Time since;
   };
 
-  UniqueFd fd_;
+  Pipe pipe_;
   Card* card_;
 
   std::map<Urgency, Waiting> queue_;

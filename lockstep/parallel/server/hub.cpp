@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,8 +30,8 @@ Hub::Hub(Receiver& receiver, const std::optional<LinkEmulation>& link) : receive
   if (!wake_) fail_errno("cannot make an eventfd", errno);
 }
 
-int Hub::add(UniqueFd socket) {
-  connections_.push_back(std::make_unique<Connection>(std::move(socket), card_.get()));
+int Hub::add(Pipe pipe) {
+  connections_.push_back(std::make_unique<Connection>(std::move(pipe), card_.get()));
   full_.push_back(false);
   whole_.push_back(false);
   return static_cast<int>(connections_.size()) - 1;
@@ -157,9 +156,7 @@ Deadline Hub::hand_over() {
 void Hub::finish(Deadline until) {
   deaf_ = true;
   while (has_more_to_send() && !has_passed(until)) step(until);
-  for (const auto& connection : connections_) {
-    if (connection->is_open()) ::shutdown(connection->fd(), SHUT_WR);
-  }
+  for (const auto& connection : connections_) connection->pipe().end_writing();
   while (any_open() && !has_passed(until)) step(until);
   for (const auto& connection : connections_) connection->close();
 }
@@ -169,22 +166,28 @@ void Hub::step(Deadline until) {
   until = std::min(until, send());
   std::vector<pollfd> entries{{wake_.get(), POLLIN, 0}};
   for (std::size_t i = 0; i < connections_.size(); ++i) {
-    const Connection& connection = *connections_[i];
+    Connection& connection = *connections_[i];
+    const bool to_read = connection.is_open() && (!whole_[i] || deaf_);
+    const bool to_write = connection.is_open() && full_[i] && connection.has_more();
     short events = 0;
-    if (connection.is_open() && (!whole_[i] || deaf_)) events |= POLLIN;
-    if (connection.is_open() && full_[i] && connection.has_more()) events |= POLLOUT;
+    if (to_read || (to_write && !connection.pipe().polls_to_write())) events |= POLLIN;
+    if (to_write && connection.pipe().polls_to_write()) events |= POLLOUT;
     entries.push_back({events != 0 ? connection.fd() : -1, events, 0});
+    if (events != 0 && !connection.pipe().may_sleep(to_read, to_write)) until = Deadline();
   }
   const timespec patience = time_until(until);
-  if (::ppoll(entries.data(), entries.size(), &patience, nullptr) <= 0) return;
+  if (::ppoll(entries.data(), entries.size(), &patience, nullptr) < 0) return;
   std::uint64_t woken = 0;
   if (entries[0].revents != 0) {
     [[maybe_unused]] const ssize_t done = ::read(wake_.get(), &woken, sizeof woken);
   }
   for (std::size_t i = 0; i < connections_.size(); ++i) {
-    const short happened = entries[i + 1].revents;
-    if ((happened & (POLLOUT | POLLERR | POLLHUP)) != 0) full_[i] = false;
-    if ((happened & (POLLIN | POLLERR | POLLHUP)) != 0) receive(static_cast<int>(i));
+    const pollfd& entry = entries[i + 1];
+    if (entry.fd < 0) continue;
+    const Pipe::Woken now =
+        connections_[i]->pipe().wake_up((entry.revents & (POLLIN | POLLERR | POLLHUP)) != 0);
+    if (now.write || (entry.revents & (POLLOUT | POLLERR | POLLHUP)) != 0) full_[i] = false;
+    if (now.read) receive(static_cast<int>(i));
   }
 }
 

@@ -1,4 +1,4 @@
-// The sockets of a worker or server, looked after by one thread that sleeps while nothing happens.
+// The pipes of a worker or server, looked after by one thread that sleeps while nothing happens.
 //
 // A message is received where its receiver wants it, and handed over when it is whole (with an
 // emulated link: when its last byte would have come). Until a message is handed over, the one
@@ -36,12 +36,12 @@ class Hub {
 
   explicit Hub(Receiver& receiver, const std::optional<LinkEmulation>& link = std::nullopt);
 
-  // Takes a connected socket; its number, from 0 on.
-  int add(UniqueFd socket);
+  // The number of the connection, from 0 on.
+  int add(Pipe pipe);
   void post(int connection, OutMessage message);
   void close(int connection) { at(connection).close(); }
   bool is_open(int connection) const { return connections_[index(connection)]->is_open(); }
-  // Whether anything is yet to be given to the sockets.
+  // Whether anything is yet to be given to the pipes.
   bool has_more_to_send() const;
   std::uint64_t bytes_sent() const;
 
@@ -66,7 +66,7 @@ class Hub {
   std::unique_ptr<Card> card_;
   UniqueFd wake_;
   std::vector<std::unique_ptr<Connection>> connections_;
-  std::vector<bool> full_;   // the socket took no more
+  std::vector<bool> full_;   // the pipe took no more
   std::vector<bool> whole_;  // a message waits for its time
   std::uint64_t posted_ = 0;
   std::size_t on_line_ = 0;  // the connection that sent last

@@ -5,6 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/socket.h"
 #include "lockstep/base/text.h"
+#include "lockstep/base/unix_socket.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -58,21 +59,27 @@ Meeting::Meeting(const ServerOptions& options, Communicator& world, const CommOp
   }
   map_.token = common_token(world);
   std::string address = "-";
+  std::string local_name = "-";
   if (server_) {
     Listener listener = listen_tcp({host, 0});
     address = format_host_port(listener.address);
     door_ = std::make_unique<Door>(map_.token);
     door_->open(std::move(listener.fd), false);
+    if (comm.transport != TransportChoice::kTcp) {
+      local_name = random_unix_name();
+      door_->open(listen_unix_abstract(local_name), true);
+    }
   }
   const std::string settings =
       fmt::format("{}; comm.emulate '{}'", describe(options), comm.emulate);
   const std::vector<std::string> cards =
-      exchange_cards(world, fmt::format("{}\n{}", address, settings));
+      exchange_cards(world, fmt::format("{}\n{}\n{}", address, local_name, settings));
   map_.addresses.resize(static_cast<std::size_t>(map_.servers));
+  map_.local_names.resize(static_cast<std::size_t>(map_.servers));
   for (int rank = 0; rank < map_.ranks; ++rank) {
     const std::vector<std::string_view> lines =
         split_text(cards[static_cast<std::size_t>(rank)], '\n');
-    if (lines.size() != 2 || lines[1] != settings) {
+    if (lines.size() != 3 || lines[2] != settings) {
       throw Error(
           ErrorCode::kMismatch,
           fmt::format("rank {} uses parameter servers otherwise ({}) than rank {} ({}); all "
@@ -83,6 +90,7 @@ Meeting::Meeting(const ServerOptions& options, Communicator& world, const CommOp
     for (int server = 0; server < map_.servers; ++server) {
       if (map_.rank_of_server(server) != rank) continue;
       map_.addresses[static_cast<std::size_t>(server)] = parse_host_port(lines[0]);
+      if (lines[1] != "-") map_.local_names[static_cast<std::size_t>(server)] = lines[1];
     }
   }
 }
@@ -107,11 +115,24 @@ UniqueFd Meeting::reach(int server, Purpose purpose) const {
   }
 }
 
+Pipe Meeting::reach_data(int server) const {
+  constexpr Purpose kData = Purpose::kPointToPoint;
+  const std::string& local_name = map_.local_names[static_cast<std::size_t>(server)];
+  const Deadline deadline = deadline_in(timeout_);
+  UniqueFd near;
+  try {
+    if (!local_name.empty()) near = connect_unix_abstract(local_name, deadline);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kPeerLost) throw;  // another machine
+  }
+  if (!near) return Pipe(reach(server, kData));
+  knock(near.get(), map_.token, {kServerTag, map_.rank, kData}, deadline);
+  return Pipe::make_rings(std::move(near), deadline);
+}
+
 WorkerSockets Meeting::connect_worker() const {
   WorkerSockets sockets;
-  for (int server = 0; server < map_.servers; ++server) {
-    sockets.data.push_back(reach(server, Purpose::kPointToPoint));
-  }
+  for (int server = 0; server < map_.servers; ++server) sockets.data.push_back(reach_data(server));
   sockets.control = reach(0, Purpose::kControl);
   return sockets;
 }
@@ -120,17 +141,18 @@ ServerSockets Meeting::connect_server() {
   ServerSockets sockets;
   const Deadline deadline = deadline_in(timeout_);
   const auto await = [&](int rank, Purpose purpose) {
-    UniqueFd socket = door_->await({kServerTag, rank, purpose}, deadline).socket;
-    return socket;
+    return door_->await({kServerTag, rank, purpose}, deadline);
   };
   if (*server_ != 0) sockets.servers.push_back(reach(0, Purpose::kCollective));
   for (int worker = 0; worker < map_.workers; ++worker) {
-    sockets.data.push_back(await(worker, Purpose::kPointToPoint));
-    if (*server_ == 0) sockets.control.push_back(await(worker, Purpose::kControl));
+    Visitor data = await(worker, Purpose::kPointToPoint);
+    sockets.data.push_back(data.same_machine ? Pipe::take_rings(std::move(data.socket), deadline)
+                                             : Pipe(std::move(data.socket)));
+    if (*server_ == 0) sockets.control.push_back(await(worker, Purpose::kControl).socket);
   }
   for (int server = 0; *server_ == 0 && server < map_.servers; ++server) {
     sockets.servers.push_back(
-        server == 0 ? UniqueFd() : await(map_.rank_of_server(server), Purpose::kCollective));
+        server == 0 ? UniqueFd() : await(map_.rank_of_server(server), Purpose::kCollective).socket);
   }
   door_.reset();
   return sockets;

@@ -1,6 +1,7 @@
 // How workers and servers of a job get connected: addresses and a token through a communicator,
-// everything else over sockets of their own, since a communicator is of no further use once any of
-// its ranks has died.
+// everything else over pipes of their own, since a communicator is of no further use once any of
+// its ranks has died. A worker that can reach a server inside its machine has rings to it, unless
+// comm.transport is tcp.
 #pragma once
 
 #include <memory>
@@ -14,6 +15,7 @@
 #include "lockstep/comm/native/door.h"
 #include "lockstep/comm/options.h"
 #include "lockstep/parallel/server/options.h"
+#include "lockstep/parallel/server/pipe.h"
 
 namespace lockstep::parallel {
 
@@ -25,7 +27,8 @@ struct JobMap {
   int servers = 1;
   ServerPlace place = ServerPlace::kBeside;
   Token token;
-  std::vector<HostPort> addresses;  // of servers
+  std::vector<HostPort> addresses;       // of servers
+  std::vector<std::string> local_names;  // of the same, for workers of their machines; or empty
 
   int rank_of_server(int server) const {
     return place == ServerPlace::kBeside ? server : workers + server;
@@ -36,11 +39,11 @@ struct JobMap {
 
 // The connections of a worker; those of a server.
 struct WorkerSockets {
-  std::vector<UniqueFd> data;  // by server
-  UniqueFd control;            // to server 0
+  std::vector<Pipe> data;  // by server
+  UniqueFd control;        // to server 0
 };
 struct ServerSockets {
-  std::vector<UniqueFd> data;     // by worker
+  std::vector<Pipe> data;         // by worker
   std::vector<UniqueFd> control;  // by worker; of server 0 only
   std::vector<UniqueFd> servers;  // of server 0: by server, none for itself; else that to server 0
 };
@@ -62,6 +65,7 @@ class Meeting {
 
  private:
   UniqueFd reach(int server, Purpose purpose) const;
+  Pipe reach_data(int server) const;
 
   JobMap map_;
   std::optional<int> server_;

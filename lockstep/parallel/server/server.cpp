@@ -21,23 +21,23 @@ Server::Server(const ServerOptions& options, const JobMap& map, int number, Serv
   for (int worker = 0; worker < map.workers; ++worker) {
     add(std::move(sockets.data[static_cast<std::size_t>(worker)]), Role::kData, worker, data_);
     if (number != 0) continue;
-    add(std::move(sockets.control[static_cast<std::size_t>(worker)]), Role::kControl, worker,
+    add(Pipe(std::move(sockets.control[static_cast<std::size_t>(worker)])), Role::kControl, worker,
         control_);
   }
   if (number != 0) {
-    add(std::move(sockets.servers.front()), Role::kServer, 0, servers_);
+    add(Pipe(std::move(sockets.servers.front())), Role::kServer, 0, servers_);
     return;
   }
   coordinator_ = std::make_unique<Coordinator>(options, map.workers, *this);
   servers_.push_back(-1);
   for (int server = 1; server < map.servers; ++server) {
-    add(std::move(sockets.servers[static_cast<std::size_t>(server)]), Role::kServer, server,
+    add(Pipe(std::move(sockets.servers[static_cast<std::size_t>(server)])), Role::kServer, server,
         servers_);
   }
 }
 
-void Server::add(UniqueFd socket, Role role, int number, std::vector<int>& list) {
-  list.push_back(hub_.add(std::move(socket)));
+void Server::add(Pipe pipe, Role role, int number, std::vector<int>& list) {
+  list.push_back(hub_.add(std::move(pipe)));
   peers_.push_back({role, number, {}});
 }
 

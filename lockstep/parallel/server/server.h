@@ -41,7 +41,7 @@ class Server final : public Hub::Receiver, public ServerWire {
   void to_server(int server, OutMessage message) override;
 
   void part_from_servers();
-  void add(UniqueFd socket, Role role, int number, std::vector<int>& list);
+  void add(Pipe pipe, Role role, int number, std::vector<int>& list);
   void take_data(int worker, const Header& header, std::span<std::byte> payload);
   void take_server(int server, const Header& header, std::span<std::byte> payload);
   void goodbye(const Peer& peer, std::span<const std::byte> payload);

@@ -18,8 +18,8 @@ WorkerLink::WorkerLink(const ServerOptions& options, const JobMap& map, WorkerSo
       timeout_(timeout + kServersNoticeFirst),
       hub_(*this, link),
       queue_(map.servers, static_cast<std::size_t>(options.credit_mb * kBytesPerMegabyte)) {
-  for (UniqueFd& socket : sockets.data) hub_.add(std::move(socket));
-  control_ = hub_.add(std::move(sockets.control));
+  for (Pipe& pipe : sockets.data) hub_.add(std::move(pipe));
+  control_ = hub_.add(Pipe(std::move(sockets.control)));
   small_.resize(static_cast<std::size_t>(control_) + 1);
   to_collect_.resize(static_cast<std::size_t>(map.servers));
   thread_ = std::thread([this] { run(); });
