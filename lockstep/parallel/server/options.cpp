@@ -42,7 +42,7 @@ void bind(Config& config, ServerOptions& options) {
               "backward makes them; priority: the same, those first that forward needs first.");
   config.bind("parallel.piece_mb", options.piece_mb,
               "Parameters travel in pieces of at most so many MB (2^20 bytes, as f32), and of at "
-              "most a 64th of the model.",
+              "most a 256th of the model.",
               kMegabytes);
   config.bind("parallel.credit_mb", options.credit_mb,
               "How many MB (2^20 bytes) of gradients may be on their way to one parameter server: "

@@ -19,8 +19,8 @@
 //   push                     | N-1 | ...  | 0 | 1 |              0 overtakes what has not left
 //   pull                           | N-1 | ...| 0 | 1 | 2 ...    forward i waits for block i alone
 //
-// Transport: TCP of its own, on the loopback unless told otherwise, proved by the job's token in
-// both directions. Where CommOptions::emulate says so, each worker and each server has a slow card.
+// Transport: TCP of its own, on the loopback unless told otherwise, and rings inside a machine
+// (parallel/server/pipe.h), proved by the job's token in both directions. Where CommOptions::emulate says so, each worker and each server has a slow card.
 #pragma once
 
 #include <functional>

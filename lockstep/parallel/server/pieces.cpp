@@ -11,7 +11,7 @@ namespace lockstep::parallel {
 namespace {
 
 constexpr std::size_t kMegabyte = std::size_t{1} << 20;
-constexpr std::size_t kPiecesOfARow = 64;
+constexpr std::size_t kPiecesOfARow = 256;
 constexpr std::size_t kNeverTooMany = 16384;                 // elements
 constexpr std::size_t kMostElements = std::size_t{1} << 48;  // of a row that a peer tells of
 

@@ -5,7 +5,7 @@
 // pieces; going down the row, each piece falls to the server that has the fewest elements so far,
 // so the pieces of a block spread over servers and all servers have about as much.
 //
-// A piece has at most as many elements as asked for, and at most a 64th of the row (but 16384 are
+// A piece has at most as many elements as asked for, and at most a 256th of the row (but 16384 are
 // never too many): the first one leaves when all of it is there, at the end nothing goes on while
 // the last one travels there and back, and in between there must be some for every server.
 #pragma once
