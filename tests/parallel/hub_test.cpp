@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <string>
 #include <thread>
@@ -28,7 +29,7 @@ class HubOnALine : public ::testing::Test {
   int connect() {
     const Listener listener = listen_tcp({"127.0.0.1", 0});
     others_.push_back(connect_tcp(listener.address, deadline_in(seconds(20))));
-    return hub_.add(Pipe(accept_connection(listener.fd.get(), deadline_in(seconds(20)))));
+    return hub_.add(PiecePipe(accept_connection(listener.fd.get(), deadline_in(seconds(20)))));
   }
   void post(int connection, std::size_t bytes, Priority priority) {
     OutMessage message = small_message({.kind = Kind::kPush}, std::string(bytes, 'x'));
@@ -88,13 +89,65 @@ TEST_F(HubOnALine, LetsWhatIsUrgentGoBeforeWhatIsLarge) {
   EXPECT_LT(urgent, first_byte_of_last_chunk(other, kBytes));
 }
 
+// Keeps what comes, and hears when the other end goes.
+class Keeper : public Hub::Receiver {
+ public:
+  std::span<std::byte> place(int, const Header& header) override {
+    coming_.resize(header.bytes);
+    return coming_;
+  }
+  void take(int, const Header&, std::span<std::byte> payload) override {
+    messages.emplace_back(reinterpret_cast<const char*>(payload.data()), payload.size());
+  }
+  void lost(int) override { is_lost = true; }
+
+  std::vector<std::string> messages;
+  bool is_lost = false;
+
+ private:
+  std::vector<std::byte> coming_;
+};
+
+// Either way more than a ring holds, at once, with a card and without; and the end of it all.
+TEST(HubOverRings, CarriesWhatIsMoreThanARingAndEnds) {
+  constexpr std::size_t kMessages = 3;
+  const auto text = [](std::size_t i) { return std::string(3'000'001 + i, char('a' + i)); };
+  const LinkEmulation fast{.bytes_per_second = 400e6};
+  for (const std::optional<LinkEmulation>& link : {std::optional<LinkEmulation>(), {fast}}) {
+    int ends[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    PiecePipe one = PiecePipe::make_rings(UniqueFd(ends[0]), deadline_in(seconds(20)));
+    PiecePipe other = PiecePipe::take_rings(UniqueFd(ends[1]), deadline_in(seconds(20)));
+    const auto talk = [&](PiecePipe pipe, bool leaves_first) {
+      Keeper keeper;
+      Hub hub(keeper, link);
+      hub.add(std::move(pipe));
+      for (std::size_t i = 0; i < kMessages; ++i) {
+        hub.post(0, small_message({.kind = Kind::kPush}, text(i)));
+      }
+      const Deadline deadline = deadline_in(seconds(20));
+      const auto done = [&] {
+        return leaves_first ? keeper.messages.size() == kMessages && !hub.has_more_to_send()
+                            : keeper.is_lost;
+      };
+      while (!done() && !has_passed(deadline)) hub.step(deadline_in(milliseconds(10)));
+      hub.finish(deadline);
+      EXPECT_FALSE(has_passed(deadline));
+      ASSERT_EQ(keeper.messages.size(), kMessages);
+      for (std::size_t i = 0; i < kMessages; ++i) EXPECT_EQ(keeper.messages[i], text(i));
+    };
+    std::jthread thread([&] { talk(std::move(other), false); });
+    talk(std::move(one), true);
+  }
+}
+
 // Whoever waits for a socket asks send() first whether it is full.
 TEST(Connection, IsDoneOnlyWhenNothingIsLeftOrTheSocketIsFull) {
   constexpr std::size_t kBytes = std::size_t{8} << 20;  // more than sockets hold
   constexpr std::uint64_t kMessages = 3;
   const Listener listener = listen_tcp({"127.0.0.1", 0});
   const UniqueFd other = connect_tcp(listener.address, deadline_in(seconds(20)));
-  Connection connection(Pipe(accept_connection(listener.fd.get(), deadline_in(seconds(20)))));
+  Connection connection(PiecePipe(accept_connection(listener.fd.get(), deadline_in(seconds(20)))));
   for (std::uint64_t i = 0; i < kMessages; ++i) {
     connection.post(small_message({.kind = Kind::kPush}, std::string(kBytes, 'x')), i, {});
   }

@@ -80,17 +80,10 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64
   const bool keeps_pace = card_ != nullptr && (options_.hosts == 1 || is_apart) && size() > 1;
   const bool fused = local_count == size() && !is_apart && !keeps_pace;
   segment_memory_ = fabric_->share(tag_, locals_, Segment::bytes(local_count, options_.window));
-  CpuSet cpus;
-  std::vector<bool> shares_cpu;
-  for (int world : locals_) {
-    cpus.add(fabric_->cpus(world));
-    shares_cpu.push_back(fabric_->cpus(world).meets(fabric_->cpus(fabric_->rank())));
-  }
   group_ = std::make_shared<shared::Group>(
       Segment(segment_memory_.get(), local_count, options_.window),
-      index_of(locals_, fabric_->rank()), local_ranks, shares_cpu,
-      keeps_pace ? shared::kNoPatience : shared::patience_for(local_count, cpus.count()),
-      options_.timeout, inbox_->fault);
+      index_of(locals_, fabric_->rank()), local_ranks, shares_cpu(),
+      keeps_pace ? shared::kNoPatience : patience(), options_.timeout, inbox_->fault);
   recorder_ = std::make_unique<Recorder>(group_->segment().area(group_->me()));
   connect(exchange);
   const Links links = parent != nullptr  ? parent->selector_->links()
@@ -102,6 +95,29 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64
     const Links found = find_links(*this, machines_, all_tcp, fabric_->network(), options_);
     selector_ = std::make_unique<Selector>(machines_, false, options_, found);
   }
+}
+
+// Which of the members on this machine may run where this rank does.
+std::vector<bool> GroupCommunicator::shares_cpu() const {
+  const CpuSet mine = fabric_->cpus(fabric_->rank());
+  std::vector<bool> shares;
+  for (int world : locals_) shares.push_back(fabric_->cpus(world).meets(mine));
+  return shares;
+}
+
+shared::Patience GroupCommunicator::patience() const {
+  CpuSet cpus;
+  for (int world : locals_) cpus.add(fabric_->cpus(world));
+  shared::Patience patience = shared::patience_for(static_cast<int>(locals_.size()), cpus.count());
+  // Of ranks that are no members nobody here knows whether they could use this CPU.
+  const std::vector<int>& machines = fabric_->machines();
+  const auto self = static_cast<std::size_t>(fabric_->rank());
+  for (std::size_t world = 0; patience.crowded && world < machines.size(); ++world) {
+    const auto rank = static_cast<int>(world);
+    const bool outside = machines[world] == machines[self] && index_of(locals_, rank) < 0;
+    if (outside && fabric_->cpus(rank).meets(fabric_->cpus(fabric_->rank()))) patience.spins = 0;
+  }
+  return patience;
 }
 
 GroupCommunicator::~GroupCommunicator() {

@@ -9,8 +9,6 @@
 #include <map>
 
 #include "lockstep/base/cpu_set.h"
-#include "lockstep/base/hex.h"
-#include "lockstep/base/hmac.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/socket.h"
 #include "lockstep/base/text.h"

@@ -11,7 +11,7 @@
 namespace lockstep::shared {
 namespace {
 
-// All ranks' results together do not stay in the cache from here on.
+// What all ranks get together does not stay in the cache from here on.
 constexpr std::size_t kLargeBytes = std::size_t{48} << 20;
 
 struct Range {
@@ -39,7 +39,8 @@ class Operation {
         element_(size_of(dtype_of_call(call))),
         me_(group.me()),
         n_(group.size()),
-        large_(call.out.count * element_ >= kLargeBytes / static_cast<std::size_t>(n_)) {}
+        large_(call.out.count * element_ >=
+               kLargeBytes / static_cast<std::size_t>(call.kind == Collective::kGather ? 1 : n_)) {}
 
   void run() {
     Post& post = group_.begin(fingerprint_);
@@ -73,8 +74,8 @@ class Operation {
 
  private:
   // With a CPU for every rank, all wait for all. Where ranks share CPUs, rank 0 waits for all and
-  // lets them go: every other rank looks at one line instead of n, and rank 0, where most of what
-  // comes next starts, is the first to leave.
+  // lets them go: every other rank looks at one line, and at those of ranks that share its CPU,
+  // instead of n, and rank 0, where most of what comes next starts, is the first to leave.
   void meet(Post& post) {
     group_.publish(post);
     if (me_ == 0 || !group_.patience().crowded) group_.await_all_posts();

@@ -52,15 +52,15 @@ void ring_sleeping(Bell& bell) {
 }
 
 void Waiter::wait_long(FunctionRef<bool()> ready, FunctionRef<Deadline()> due,
-                       FunctionRef<bool()> keeps_cpu) {
+                       FunctionRef<bool()> keeps_cpu, bool may_spin) {
   const auto start = SteadyClock::now();
   auto next_check = start + kCheck;
-  bool may_spin = patience_.crowded && !keeps_cpu();
   for (int i = 0; i < patience_.yields; ++i) {
     sched_yield();
-    const bool keeps = may_spin && keeps_cpu();
-    if (spin(ready, keeps)) return;
-    if (keeps) may_spin = false;
+    if (ready()) return;
+    if (!may_spin || !keeps_cpu()) continue;
+    if (spin(ready)) return;
+    may_spin = false;
   }
   while (true) {
     {

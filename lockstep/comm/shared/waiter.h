@@ -1,6 +1,6 @@
-// How a rank waits for another rank of its machine: spin while no other rank can use the CPU, yield
-// some tens of times where one can; then sleep until the bell is rung. While it waits it notices
-// faults and deadlines.
+// How a rank waits for another rank of its machine: spin while every rank has a CPU of its own, or
+// while those that share this one are known to wait as well; else yield some tens of times; then
+// sleep until the bell is rung. While it waits it notices faults and deadlines.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ namespace lockstep::shared {
 
 // How long to try before sleeping.
 struct Patience {
-  int spins;     // looks with a CPU pause between them, while nobody else can use the CPU
+  int spins;     // looks with a CPU pause between them
   int yields;    // looks with a yield to other processes between them
   bool crowded;  // ranks share CPUs: every wait may cost a switch
 };
@@ -63,30 +63,35 @@ class Waiter {
   // to look again unless the bell is rung before.
   template <class Ready, class Due>
   void until(Ready&& ready, Due&& due) {
-    if (!spin(ready, !patience_.crowded)) wait_long(ready, due, [] { return false; });
+    if (ready() || (!patience_.crowded && spin(ready))) return;
+    wait_long(
+        ready, due, [] { return false; }, false);
   }
 
   // The same for one who knows when those that share its CPU wait as well: keeps_cpu() says so, and
   // once true it stays true.
   template <class Ready, class KeepsCpu>
   void until_beside(Ready&& ready, KeepsCpu&& keeps_cpu) {
-    if (spin(ready, !patience_.crowded || keeps_cpu())) return;
+    if (ready()) return;
+    const bool spins = !patience_.crowded || keeps_cpu();
+    if (spins && spin(ready)) return;
     wait_long(
-        ready, [] { return kNoDeadline; }, keeps_cpu);
+        ready, [] { return kNoDeadline; }, keeps_cpu, !spins);
   }
 
  private:
   // Whether it became ready.
   template <class Ready>
-  bool spin(Ready& ready, bool keeps_cpu) {
-    for (int i = keeps_cpu ? patience_.spins : 0; i > 0; --i) {
+  bool spin(Ready& ready) {
+    for (int i = 0; i < patience_.spins; ++i) {
       if (ready()) return true;
       cpu_relax();
     }
     return ready();
   }
+  // `may_spin`: once, as soon as keeps_cpu().
   void wait_long(FunctionRef<bool()> ready, FunctionRef<Deadline()> due,
-                 FunctionRef<bool()> keeps_cpu);
+                 FunctionRef<bool()> keeps_cpu, bool may_spin);
 
   Bell& bell_;
   Patience patience_;

@@ -20,9 +20,9 @@ class Connection {
   using Time = std::chrono::steady_clock::time_point;
 
   // With a card, which must outlive it, all is cut into chunks that keep the card's pace.
-  explicit Connection(Pipe pipe, Card* card = nullptr) : pipe_(std::move(pipe)), card_(card) {}
+  explicit Connection(PiecePipe pipe, Card* card = nullptr) : pipe_(std::move(pipe)), card_(card) {}
 
-  Pipe& pipe() { return pipe_; }
+  PiecePipe& pipe() { return pipe_; }
   int fd() const { return pipe_.fd(); }
   void close() { pipe_.close(); }
   bool is_open() const { return pipe_.is_open(); }
@@ -71,7 +71,7 @@ class Connection {
     Time since;
   };
 
-  Pipe pipe_;
+  PiecePipe pipe_;
   Card* card_;
 
   std::map<Urgency, Waiting> queue_;

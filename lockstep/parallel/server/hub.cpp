@@ -30,7 +30,7 @@ Hub::Hub(Receiver& receiver, const std::optional<LinkEmulation>& link) : receive
   if (!wake_) fail_errno("cannot make an eventfd", errno);
 }
 
-int Hub::add(Pipe pipe) {
+int Hub::add(PiecePipe pipe) {
   connections_.push_back(std::make_unique<Connection>(std::move(pipe), card_.get()));
   full_.push_back(false);
   whole_.push_back(false);
@@ -184,7 +184,7 @@ void Hub::step(Deadline until) {
   for (std::size_t i = 0; i < connections_.size(); ++i) {
     const pollfd& entry = entries[i + 1];
     if (entry.fd < 0) continue;
-    const Pipe::Woken now =
+    const PiecePipe::Woken now =
         connections_[i]->pipe().wake_up((entry.revents & (POLLIN | POLLERR | POLLHUP)) != 0);
     if (now.write || (entry.revents & (POLLOUT | POLLERR | POLLHUP)) != 0) full_[i] = false;
     if (now.read) receive(static_cast<int>(i));

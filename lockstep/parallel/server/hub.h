@@ -37,7 +37,7 @@ class Hub {
   explicit Hub(Receiver& receiver, const std::optional<LinkEmulation>& link = std::nullopt);
 
   // The number of the connection, from 0 on.
-  int add(Pipe pipe);
+  int add(PiecePipe pipe);
   void post(int connection, OutMessage message);
   void close(int connection) { at(connection).close(); }
   bool is_open(int connection) const { return connections_[index(connection)]->is_open(); }

@@ -95,15 +95,13 @@ Meeting::Meeting(const ServerOptions& options, Communicator& world, const CommOp
   }
 }
 
-UniqueFd Meeting::reach(int server, Purpose purpose) const {
-  const HostPort& address = map_.addresses[static_cast<std::size_t>(server)];
-  const Deadline deadline = deadline_in(timeout_);
+// What `connect` gives; its errors name the server.
+template <class Connect>
+auto Meeting::reached(int server, Connect connect) const {
   try {
-    UniqueFd socket = connect_tcp(address, deadline);
-    if (!is_loopback(address.host)) set_peer_patience(socket.get(), kServerPatience);
-    knock(socket.get(), map_.token, {kServerTag, map_.rank, purpose}, deadline);
-    return socket;
+    return connect();
   } catch (const Error& error) {
+    const HostPort& address = map_.addresses[static_cast<std::size_t>(server)];
     throw Error(error.code(),
                 fmt::format("rank {} cannot get through to {} at {}: {}{}", map_.rank,
                             map_.server_text(server), format_host_port(address), error.what(),
@@ -115,7 +113,18 @@ UniqueFd Meeting::reach(int server, Purpose purpose) const {
   }
 }
 
-Pipe Meeting::reach_data(int server) const {
+UniqueFd Meeting::reach(int server, Purpose purpose) const {
+  const HostPort& address = map_.addresses[static_cast<std::size_t>(server)];
+  const Deadline deadline = deadline_in(timeout_);
+  return reached(server, [&] {
+    UniqueFd socket = connect_tcp(address, deadline);
+    if (!is_loopback(address.host)) set_peer_patience(socket.get(), kServerPatience);
+    knock(socket.get(), map_.token, {kServerTag, map_.rank, purpose}, deadline);
+    return socket;
+  });
+}
+
+PiecePipe Meeting::reach_data(int server) const {
   constexpr Purpose kData = Purpose::kPointToPoint;
   const std::string& local_name = map_.local_names[static_cast<std::size_t>(server)];
   const Deadline deadline = deadline_in(timeout_);
@@ -125,29 +134,42 @@ Pipe Meeting::reach_data(int server) const {
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kPeerLost) throw;  // another machine
   }
-  if (!near) return Pipe(reach(server, kData));
-  knock(near.get(), map_.token, {kServerTag, map_.rank, kData}, deadline);
-  return Pipe::make_rings(std::move(near), deadline);
+  if (!near) return PiecePipe(reach(server, kData));
+  return reached(server, [&] {
+    knock(near.get(), map_.token, {kServerTag, map_.rank, kData}, deadline);
+    return PiecePipe::make_rings(std::move(near), deadline);
+  });
 }
 
-WorkerSockets Meeting::connect_worker() const {
-  WorkerSockets sockets;
+PiecePipe Meeting::await_data(int worker, Deadline deadline) {
+  Visitor visitor = door_->await({kServerTag, worker, Purpose::kPointToPoint}, deadline);
+  if (!visitor.same_machine) return PiecePipe(std::move(visitor.socket));
+  try {
+    return PiecePipe::take_rings(std::move(visitor.socket), deadline);
+  } catch (const Error& error) {
+    throw Error(error.code(),
+                fmt::format("worker {} did not hand over the memory for its pieces: {}", worker,
+                            error.what()),
+                {worker});
+  }
+}
+
+WorkerConnections Meeting::connect_worker() const {
+  WorkerConnections sockets;
   for (int server = 0; server < map_.servers; ++server) sockets.data.push_back(reach_data(server));
   sockets.control = reach(0, Purpose::kControl);
   return sockets;
 }
 
-ServerSockets Meeting::connect_server() {
-  ServerSockets sockets;
+ServerConnections Meeting::connect_server() {
+  ServerConnections sockets;
   const Deadline deadline = deadline_in(timeout_);
   const auto await = [&](int rank, Purpose purpose) {
     return door_->await({kServerTag, rank, purpose}, deadline);
   };
   if (*server_ != 0) sockets.servers.push_back(reach(0, Purpose::kCollective));
   for (int worker = 0; worker < map_.workers; ++worker) {
-    Visitor data = await(worker, Purpose::kPointToPoint);
-    sockets.data.push_back(data.same_machine ? Pipe::take_rings(std::move(data.socket), deadline)
-                                             : Pipe(std::move(data.socket)));
+    sockets.data.push_back(await_data(worker, deadline));
     if (*server_ == 0) sockets.control.push_back(await(worker, Purpose::kControl).socket);
   }
   for (int server = 0; *server_ == 0 && server < map_.servers; ++server) {

@@ -1,7 +1,7 @@
 // How workers and servers of a job get connected: addresses and a token through a communicator,
 // everything else over pipes of their own, since a communicator is of no further use once any of
 // its ranks has died. A worker that can reach a server inside its machine has rings to it, unless
-// comm.transport is tcp.
+// comm.transport is tcp at the server.
 #pragma once
 
 #include <memory>
@@ -38,12 +38,12 @@ struct JobMap {
 };
 
 // The connections of a worker; those of a server.
-struct WorkerSockets {
-  std::vector<Pipe> data;  // by server
-  UniqueFd control;        // to server 0
+struct WorkerConnections {
+  std::vector<PiecePipe> data;  // by server
+  UniqueFd control;             // to server 0
 };
-struct ServerSockets {
-  std::vector<Pipe> data;         // by worker
+struct ServerConnections {
+  std::vector<PiecePipe> data;    // by worker
   std::vector<UniqueFd> control;  // by worker; of server 0 only
   std::vector<UniqueFd> servers;  // of server 0: by server, none for itself; else that to server 0
 };
@@ -60,12 +60,15 @@ class Meeting {
   std::optional<int> server() const { return server_; }
 
   // Both wait for the others; a worker and the server beside it do so in threads of their own.
-  WorkerSockets connect_worker() const;
-  ServerSockets connect_server();
+  WorkerConnections connect_worker() const;
+  ServerConnections connect_server();
 
  private:
   UniqueFd reach(int server, Purpose purpose) const;
-  Pipe reach_data(int server) const;
+  PiecePipe reach_data(int server) const;
+  PiecePipe await_data(int worker, Deadline deadline);
+  template <class Connect>
+  auto reached(int server, Connect connect) const;
 
   JobMap map_;
   std::optional<int> server_;

@@ -20,7 +20,8 @@
 //   pull                           | N-1 | ...| 0 | 1 | 2 ...    forward i waits for block i alone
 //
 // Transport: TCP of its own, on the loopback unless told otherwise, and rings inside a machine
-// (parallel/server/pipe.h), proved by the job's token in both directions. Where CommOptions::emulate says so, each worker and each server has a slow card.
+// (parallel/server/pipe.h), proved by the job's token in both directions. Where
+// CommOptions::emulate says so, each worker and each server has a slow card.
 #pragma once
 
 #include <functional>

@@ -6,7 +6,7 @@
 // at once.
 //
 // Long work (adding up, updating) is done piece by piece in work(), between which the server
-// looks after its sockets. Everything a peer says is checked: Error(kProtocol).
+// looks after its connections. Everything a peer says is checked: Error(kProtocol).
 #pragma once
 
 #include <deque>

@@ -3,9 +3,13 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <utility>
+#include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/socket.h"
 #include "lockstep/base/unix_socket.h"
 #include "lockstep/comm/native/memory.h"
@@ -22,7 +26,7 @@ constexpr std::size_t kSeparate = 128;  // bytes from one writer's line to anoth
 
 // Bytes [read, written) are on their way. The flags are set by who sleeps and taken by who wakes
 // it.
-struct Pipe::Ring {
+struct PiecePipe::Ring {
   alignas(kSeparate) std::atomic<std::uint64_t> written;
   alignas(kSeparate) std::atomic<std::uint64_t> read;
   alignas(kSeparate) std::atomic<bool> reader_sleeps;
@@ -34,44 +38,43 @@ struct Pipe::Ring {
   }
 };
 
-struct Pipe::Rings {
+struct PiecePipe::Rings {
   Ring ring[2];  // of who made them, of who took them
 };
 
-Pipe::Pipe(UniqueFd socket) : socket_(std::move(socket)) { set_nodelay(socket_.get()); }
+PiecePipe::PiecePipe(UniqueFd socket) : socket_(std::move(socket)) { set_nodelay(socket_.get()); }
 
-Pipe::Pipe(UniqueFd socket, SharedMemory memory, int side)
+PiecePipe::PiecePipe(UniqueFd socket, SharedMemory memory, int side)
     : socket_(std::move(socket)),
       memory_(std::move(memory)),
-      rings_(reinterpret_cast<Rings*>(memory_.get())),
-      out_(&rings_->ring[side]),
-      in_(&rings_->ring[1 - side]) {}
+      out_(&reinterpret_cast<Rings*>(memory_.get())->ring[side]),
+      in_(&reinterpret_cast<Rings*>(memory_.get())->ring[1 - side]) {}
 
-Pipe Pipe::make_rings(UniqueFd socket, Deadline deadline) {
+PiecePipe PiecePipe::make_rings(UniqueFd socket, Deadline deadline) {
   const UniqueFd file = make_memory_file(sizeof(Rings));
   SharedMemory memory = map_file(file.get(), sizeof(Rings));
   const std::byte announcement{1};
   const int fds[] = {file.get()};
   send_with_fds(socket.get(), {&announcement, 1}, fds, deadline);
-  return Pipe(std::move(socket), std::move(memory), 0);
+  return PiecePipe(std::move(socket), std::move(memory), 0);
 }
 
-Pipe Pipe::take_rings(UniqueFd socket, Deadline deadline) {
+PiecePipe PiecePipe::take_rings(UniqueFd socket, Deadline deadline) {
   std::byte announcement;
   const std::vector<UniqueFd> fds = receive_with_fds(socket.get(), {&announcement, 1}, 1, deadline);
   if (fds.size() != 1) {
-    fail(ErrorCode::kProtocol, "a worker on this machine handed over no memory for its gradients");
+    fail(ErrorCode::kProtocol, "a message came where memory was expected");
   }
   SharedMemory memory = map_file(fds[0].get(), sizeof(Rings));
-  return Pipe(std::move(socket), std::move(memory), 1);
+  return PiecePipe(std::move(socket), std::move(memory), 1);
 }
 
-void Pipe::end_writing() {
+void PiecePipe::end_writing() {
   if (is_open()) ::shutdown(fd(), SHUT_WR);
 }
 
-std::optional<std::size_t> Pipe::write(std::span<const iovec> parts) {
-  if (rings_ != nullptr) return write_ring(parts);
+std::optional<std::size_t> PiecePipe::write(std::span<const iovec> parts) {
+  if (memory_ != nullptr) return write_ring(parts);
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(parts.data());
   message.msg_iovlen = parts.size();
@@ -83,7 +86,7 @@ std::optional<std::size_t> Pipe::write(std::span<const iovec> parts) {
   }
 }
 
-std::optional<std::size_t> Pipe::write_ring(std::span<const iovec> parts) {
+std::optional<std::size_t> PiecePipe::write_ring(std::span<const iovec> parts) {
   if (ended_) return std::nullopt;
   const std::uint64_t start = out_->written.load(std::memory_order_relaxed);
   std::uint64_t at = start;
@@ -105,8 +108,8 @@ std::optional<std::size_t> Pipe::write_ring(std::span<const iovec> parts) {
   return at - start;
 }
 
-std::optional<std::size_t> Pipe::read(std::span<std::byte> into) {
-  if (rings_ != nullptr) return read_ring(into);
+std::optional<std::size_t> PiecePipe::read(std::span<std::byte> into) {
+  if (memory_ != nullptr) return read_ring(into);
   while (true) {
     const ssize_t got = ::recv(fd(), into.data(), into.size(), MSG_DONTWAIT);
     if (got > 0) return static_cast<std::size_t>(got);
@@ -115,7 +118,7 @@ std::optional<std::size_t> Pipe::read(std::span<std::byte> into) {
   }
 }
 
-std::optional<std::size_t> Pipe::read_ring(std::span<std::byte> into) {
+std::optional<std::size_t> PiecePipe::read_ring(std::span<std::byte> into) {
   const bool had_ended = ended_;  // what was written before the end is seen after it
   const std::uint64_t start = in_->read.load(std::memory_order_relaxed);
   std::uint64_t at = start;
@@ -135,29 +138,29 @@ std::optional<std::size_t> Pipe::read_ring(std::span<std::byte> into) {
   return at - start;
 }
 
-bool Pipe::may_sleep(bool to_read, bool to_write) {
-  if (rings_ == nullptr) return true;
+bool PiecePipe::may_sleep(bool to_read, bool to_write) {
+  if (memory_ == nullptr) return true;
   if (to_read) in_->reader_sleeps.store(true, std::memory_order_seq_cst);
   if (to_write) out_->writer_sleeps.store(true, std::memory_order_seq_cst);
   return !(to_read && in_->filled() > 0) &&
          !(to_write && kPipeBytes - std::min(out_->filled(), kPipeBytes) >= kWorthWaking);
 }
 
-Pipe::Woken Pipe::wake_up(bool readable) {
-  if (rings_ == nullptr) return {readable, false};
+PiecePipe::Woken PiecePipe::wake_up(bool readable) {
+  if (memory_ == nullptr) return {readable, false};
   in_->reader_sleeps.store(false, std::memory_order_relaxed);
   out_->writer_sleeps.store(false, std::memory_order_relaxed);
   if (readable) hear();
   return {ended_ || in_->filled() > 0, ended_ || out_->filled() < kPipeBytes};
 }
 
-// A byte that cannot be sent is not missed: others are there, unheard.
-void Pipe::knock() {
+// A byte that cannot be sent is not missed: others are there, unheard, or the end is.
+void PiecePipe::knock() {
   const std::byte one{1};
   [[maybe_unused]] const ssize_t done = ::send(fd(), &one, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-void Pipe::hear() {
+void PiecePipe::hear() {
   std::byte knocks[64];
   while (!ended_) {
     const ssize_t got = ::recv(fd(), knocks, sizeof knocks, MSG_DONTWAIT);

@@ -8,7 +8,6 @@
 
 #include <sys/uio.h>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -20,15 +19,15 @@
 
 namespace lockstep::parallel {
 
-class Pipe {
+class PiecePipe {
  public:
   // Everything through the socket.
-  explicit Pipe(UniqueFd socket);
+  explicit PiecePipe(UniqueFd socket);
 
   // Rings beside a socket inside this machine, on which nothing else is said: one end makes them
   // and hands them over, the other takes them.
-  static Pipe make_rings(UniqueFd socket, Deadline deadline);
-  static Pipe take_rings(UniqueFd socket, Deadline deadline);
+  static PiecePipe make_rings(UniqueFd socket, Deadline deadline);
+  static PiecePipe take_rings(UniqueFd socket, Deadline deadline);
 
   int fd() const { return socket_.get(); }
   bool is_open() const { return static_cast<bool>(socket_); }
@@ -36,8 +35,8 @@ class Pipe {
   // The other end hears that nothing more will come, after all that was written.
   void end_writing();
 
-  // How many bytes from the front of the parts were taken; nothing: the other end has gone (rings: or
-  // has ended its writing).
+  // How many bytes from the front of the parts were taken; nothing: the other end has gone (rings:
+  // or has ended its writing).
   std::optional<std::size_t> write(std::span<const iovec> parts);
   // How many bytes have been put into `into`; nothing: no more will ever come.
   std::optional<std::size_t> read(std::span<std::byte> into);
@@ -53,13 +52,13 @@ class Pipe {
   };
   Woken wake_up(bool readable);
   // Whether it is fd() itself that tells of room to write.
-  bool polls_to_write() const { return rings_ == nullptr; }
+  bool polls_to_write() const { return memory_ == nullptr; }
 
  private:
   struct Ring;
   struct Rings;
 
-  Pipe(UniqueFd socket, SharedMemory memory, int side);
+  PiecePipe(UniqueFd socket, SharedMemory memory, int side);
 
   std::optional<std::size_t> write_ring(std::span<const iovec> parts);
   std::optional<std::size_t> read_ring(std::span<std::byte> into);
@@ -68,10 +67,9 @@ class Pipe {
 
   UniqueFd socket_;
   SharedMemory memory_;
-  Rings* rings_ = nullptr;
   Ring* out_ = nullptr;
   Ring* in_ = nullptr;
-  bool ended_ = false;  // the other end has closed the socket
+  bool ended_ = false;  // the other end has closed the socket, or ended its writing
 };
 
 }  // namespace lockstep::parallel

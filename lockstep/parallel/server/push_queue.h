@@ -1,7 +1,7 @@
 // Pieces that are ready to be pushed, and which goes next.
 //
-// What has been given to a socket cannot be overtaken. So only `credit` bytes may be on their way
-// to a server, pushed and not yet taken there; the others wait here, where one that is needed
+// What has been given to a connection cannot be overtaken. So only `credit` bytes may be on their
+// way to a server, pushed and not yet taken there; the others wait here, where one that is needed
 // earlier can still pass them. One piece may always be on its way, whatever its size.
 #pragma once
 

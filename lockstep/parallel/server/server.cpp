@@ -9,8 +9,9 @@ constexpr std::size_t kMostSmall = std::size_t{64} << 20;  // bytes of a payload
 
 }  // namespace
 
-Server::Server(const ServerOptions& options, const JobMap& map, int number, ServerSockets sockets,
-               std::chrono::nanoseconds timeout, const std::optional<LinkEmulation>& link, Ops& ops)
+Server::Server(const ServerOptions& options, const JobMap& map, int number,
+               ServerConnections sockets, std::chrono::nanoseconds timeout,
+               const std::optional<LinkEmulation>& link, Ops& ops)
     : options_(options),
       map_(map),
       number_(number),
@@ -21,22 +22,22 @@ Server::Server(const ServerOptions& options, const JobMap& map, int number, Serv
   for (int worker = 0; worker < map.workers; ++worker) {
     add(std::move(sockets.data[static_cast<std::size_t>(worker)]), Role::kData, worker, data_);
     if (number != 0) continue;
-    add(Pipe(std::move(sockets.control[static_cast<std::size_t>(worker)])), Role::kControl, worker,
-        control_);
+    add(PiecePipe(std::move(sockets.control[static_cast<std::size_t>(worker)])), Role::kControl,
+        worker, control_);
   }
   if (number != 0) {
-    add(Pipe(std::move(sockets.servers.front())), Role::kServer, 0, servers_);
+    add(PiecePipe(std::move(sockets.servers.front())), Role::kServer, 0, servers_);
     return;
   }
   coordinator_ = std::make_unique<Coordinator>(options, map.workers, *this);
   servers_.push_back(-1);
   for (int server = 1; server < map.servers; ++server) {
-    add(Pipe(std::move(sockets.servers[static_cast<std::size_t>(server)])), Role::kServer, server,
-        servers_);
+    add(PiecePipe(std::move(sockets.servers[static_cast<std::size_t>(server)])), Role::kServer,
+        server, servers_);
   }
 }
 
-void Server::add(Pipe pipe, Role role, int number, std::vector<int>& list) {
+void Server::add(PiecePipe pipe, Role role, int number, std::vector<int>& list) {
   list.push_back(hub_.add(std::move(pipe)));
   peers_.push_back({role, number, {}});
 }

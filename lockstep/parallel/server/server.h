@@ -19,7 +19,7 @@ namespace lockstep::parallel {
 
 class Server final : public Hub::Receiver, public ServerWire {
  public:
-  Server(const ServerOptions& options, const JobMap& map, int number, ServerSockets sockets,
+  Server(const ServerOptions& options, const JobMap& map, int number, ServerConnections sockets,
          std::chrono::nanoseconds timeout, const std::optional<LinkEmulation>& link, Ops& ops);
 
   void run();
@@ -41,7 +41,7 @@ class Server final : public Hub::Receiver, public ServerWire {
   void to_server(int server, OutMessage message) override;
 
   void part_from_servers();
-  void add(Pipe pipe, Role role, int number, std::vector<int>& list);
+  void add(PiecePipe pipe, Role role, int number, std::vector<int>& list);
   void take_data(int worker, const Header& header, std::span<std::byte> payload);
   void take_server(int server, const Header& header, std::span<std::byte> payload);
   void goodbye(const Peer& peer, std::span<const std::byte> payload);

@@ -11,15 +11,15 @@ constexpr auto kServersNoticeFirst = std::chrono::seconds(1);
 
 }  // namespace
 
-WorkerLink::WorkerLink(const ServerOptions& options, const JobMap& map, WorkerSockets sockets,
+WorkerLink::WorkerLink(const ServerOptions& options, const JobMap& map, WorkerConnections sockets,
                        std::chrono::nanoseconds timeout, const std::optional<LinkEmulation>& link)
     : options_(options),
       map_(map),
       timeout_(timeout + kServersNoticeFirst),
       hub_(*this, link),
       queue_(map.servers, static_cast<std::size_t>(options.credit_mb * kBytesPerMegabyte)) {
-  for (Pipe& pipe : sockets.data) hub_.add(std::move(pipe));
-  control_ = hub_.add(Pipe(std::move(sockets.control)));
+  for (PiecePipe& pipe : sockets.data) hub_.add(std::move(pipe));
+  control_ = hub_.add(PiecePipe(std::move(sockets.control)));
   small_.resize(static_cast<std::size_t>(control_) + 1);
   to_collect_.resize(static_cast<std::size_t>(map.servers));
   thread_ = std::thread([this] { run(); });

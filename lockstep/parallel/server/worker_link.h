@@ -31,7 +31,7 @@ namespace lockstep::parallel {
 
 class WorkerLink final : public Hub::Receiver {
  public:
-  WorkerLink(const ServerOptions& options, const JobMap& map, WorkerSockets sockets,
+  WorkerLink(const ServerOptions& options, const JobMap& map, WorkerConnections sockets,
              std::chrono::nanoseconds timeout, const std::optional<LinkEmulation>& link);
   // Says goodbye, with the error that was met, if any.
   ~WorkerLink() override;
