@@ -83,7 +83,7 @@ void add_bench_train(CLI::App& bench, int& exit_code) {
       ->check(CLI::Range(1, kMostOfAStep))
       ->capture_default_str();
   command->add_option("--seq", flags->sequence, "tokens of a sequence (as many as the model has)")
-      ->check(CLI::Range(0, kMostOfAStep));
+      ->check(CLI::Range(1, kMostOfAStep));
   command->add_option("--precision", flags->precision, "bf16, f16 or f32")->capture_default_str();
   command->add_option("--recompute", flags->recompute, "none, selective, full or auto")
       ->capture_default_str();
@@ -91,7 +91,7 @@ void add_bench_train(CLI::App& bench, int& exit_code) {
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   command->add_option("--threads", flags->threads, "of each implementation (all allowed cores)")
-      ->check(CLI::Range(0, kMostThreads));
+      ->check(CLI::Range(1, kMostThreads));
   command->add_flag("--profile", flags->profile, "one more step of ours, told by its operations");
   add_peer_options(*command, flags->peers, "PyTorch, eager and compiled", "PyTorch");
   command->add_option("--set", flags->settings, "any other setting of a run; may be repeated")
