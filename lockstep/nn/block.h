@@ -182,7 +182,8 @@ class Block {
   // one go: losses are read after its backward.
   virtual void backward(const Pass& pass) = 0;
 
-  // What backward with pass.rows_apart has left out, for a parameter with gradient_rows.
+  // What backward with pass.rows_apart has left out, for a parameter with gradient_rows. Its tokens
+  // are known from the start.
   virtual std::optional<RowGradient> row_gradient(const Pass& /*pass*/) const {
     return std::nullopt;
   }

@@ -366,6 +366,8 @@ void Replica::backward(std::size_t block, const Batch& batch, const MicroBatch& 
 
 Tensor Replica::forward_backward(const Batch& batch, const MicroBatch& micro_batch) {
   check(batch);
+  const auto rows = model_.block(0).row_gradient(pass(0, batch, micro_batch, true));
+  rows_to_come_ = rows ? rows->tokens : Tensor();
   for (std::size_t i = 0; i < model_.size(); ++i) forward(i, batch, micro_batch, true, {});
   if (ops::is_given(memory_gradient_)) {
     ops_.synchronize();  // its bytes were others' before

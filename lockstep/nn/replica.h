@@ -156,6 +156,9 @@ class Replica {
   // looked at by a listener in after_forward(). Absent for the last block.
   Tensor output(std::size_t block) const { return views_.at(block).out.x; }
 
+  // The rows of its parameter with gradient_rows that backward of the first block will add to, i32;
+  // of the forward_backward() under way. Absent where it has none such.
+  const Tensor& rows_to_come() const { return rows_to_come_; }
   // Whether backward of the first block leaves out the gradient that row_gradient() then tells, if
   // it can: for whoever adds it up in another way.
   void set_rows_apart(bool apart) { rows_apart_ = apart; }
@@ -222,6 +225,7 @@ class Replica {
   std::vector<BlockViews> views_;
   bool rows_apart_ = false;
   std::optional<RowGradient> row_gradient_;
+  Tensor rows_to_come_;
   BlockListener* listener_ = nullptr;
   StateReader* reader_ = nullptr;
 };

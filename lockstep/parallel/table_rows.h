@@ -25,6 +25,10 @@ class TableRows {
   // one whose rows are exchanged.
   static std::optional<TableRows> find(const nn::MemoryPlan& plan, int workers, bool accumulates);
 
+  const nn::FlatParameter& table() const { return table_; }
+  // The block whose backward completes the other part, which has all rows; nothing: there is none.
+  std::optional<std::size_t> complete_after() const { return complete_after_; }
+
   // Where a table's own part of the row of gradients lies in the order of completion.
   std::vector<Segment> segments(const nn::FlatParameters& flat) const;
 
@@ -50,7 +54,6 @@ class TableRows {
   std::int64_t width_ = 0;
   DType dtype_ = DType::kF32;
   std::size_t workers_ = 1;
-  // The block whose backward completes the other part; nothing: there is none.
   std::optional<std::size_t> complete_after_;
   SymmetricBuffer memory_;
 };

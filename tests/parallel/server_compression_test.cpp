@@ -86,10 +86,7 @@ Result alone_compressed(const Training& training) {
       pass_through(*codec, layout, step, row, {residuals[index], velocities[index]});
       pushed.emplace_back(row.begin(), row.end());
     }
-    std::vector<float*> inputs;
-    for (std::vector<float>& each : pushed) inputs.push_back(each.data());
-    sum_of_workers(inputs, row.size());
-    std::ranges::copy(pushed[0], row.begin());
+    sum_rows(pushed, row);
     if (rounds) std::ranges::copy(master, parameters.begin());
     TierMover nothing_moves;
     const UpdateResult update = local_update(replica, nothing_moves,

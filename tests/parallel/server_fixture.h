@@ -22,8 +22,9 @@ struct Training {
   optim::OptimizerOptions optimizer{.clip = 0};
   CompressionOptions compression;
   nn::Tiny model = nn::Tiny::kGpt2;
-  bool wide = false;   // a GPT-2 with an embedding of more than one chunk of the norm
-  bool quiet = false;  // blocks do not say what they have finished with
+  bool wide = false;      // a GPT-2 with an embedding of more than one chunk of the norm
+  bool own_head = false;  // of the wide one
+  bool quiet = false;     // blocks do not say what they have finished with
   nn::Recompute recompute = nn::Recompute::kNone;
   DType dtype = DType::kF32;
   DType gradient = DType::kF32;
@@ -67,6 +68,7 @@ inline nn::Model model_for(const Training& training) {
   if (!training.wide) return nn::make_tiny(training.model);
   plan::ModelShape shape = nn::tiny_shape(plan::Family::kGpt2);
   shape.vocabulary = 6000;
+  if (training.own_head) shape.head = plan::Head::kOwn;
   return nn::make_model(shape);
 }
 
@@ -118,6 +120,14 @@ inline void take_rows(const nn::Replica& replica, Result& result) {
   result.velocity = nn::bytes_of(states.velocity);
 }
 
+inline void sum_rows(const std::vector<std::vector<float>>& rows, std::span<float> sum) {
+  std::vector<const std::byte*> inputs;
+  for (const std::vector<float>& each : rows) {
+    inputs.push_back(reinterpret_cast<const std::byte*>(each.data()));
+  }
+  sum_of_workers(inputs, DType::kF32, sum);
+}
+
 // One worker alone, which adds up the gradients of each worker's share, and these by the tree.
 inline Result train_alone(const Training& training) {
   const std::unique_ptr<Ops> ops = make_cpu_ops(1);
@@ -141,10 +151,7 @@ inline Result train_alone(const Training& training) {
       }
       gradients.emplace_back(row.as<float>().begin(), row.as<float>().end());
     }
-    std::vector<float*> inputs;
-    for (std::vector<float>& each : gradients) inputs.push_back(each.data());
-    sum_of_workers(inputs, row.elements());
-    std::copy(gradients[0].begin(), gradients[0].end(), row.as<float>().begin());
+    sum_rows(gradients, row.as<float>());
     TierMover nothing_moves;
     const UpdateResult update = local_update(replica, nothing_moves,
                                              {.optimizer = training.optimizer,

@@ -9,7 +9,9 @@
 //     kState       a piece of a state (worker 0)      kKept        the round changed nothing
 //     kReady       what I hold fits this layout       kTaken       a push has come whole
 //     kRequest     how the round's update is made     kState       a piece of a state
-//     kPush        a piece of my gradients
+//     kPush        a piece of my gradients            kEarly       a piece, but for rows to come
+//     kOwe         runs of it that will come again    kRows        these, updated
+//     kRows        these
 //     kZeros       all of my gradients are zero
 //     kPull        send what is new from here on
 //     kCollect     send the states of a piece
@@ -49,10 +51,13 @@ enum class Kind : std::uint32_t {
   kReady,
   kRequest,
   kPush,
+  kOwe,
+  kRows,
   kZeros,
   kPull,
   kCollect,
   kParameters,
+  kEarly,
   kKept,
   kTaken,
   kCheck,
@@ -74,7 +79,7 @@ std::string_view name(Kind kind);  // "push"; "unknown" for what is none
 
 struct Header {
   Kind kind = Kind::kGoodbye;
-  std::uint32_t piece = 0;  // of kState, kPush, kCollect, kParameters, kTaken
+  std::uint32_t piece = 0;  // of kState, kPush, kOwe, kRows, kCollect, kParameters, kEarly, kTaken
   std::uint64_t round = 0;
   double number = 0;        // kState: which; kPush: the step; kParameters: staleness; kNorm,
                             // kVerdict: the norm

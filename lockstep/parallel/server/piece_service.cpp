@@ -12,6 +12,7 @@ PieceService::PieceService(const ServerOptions& options, ServedLayout layout, in
       store_(layout_, options.consistency, server, workers, ops),
       pieces_(layout_.pieces.size()),
       ready_(index(workers)),
+      rows_(index(workers)),
       requests_(index(workers)),
       pulls_(index(workers)),
       withheld_(index(workers)) {
@@ -33,18 +34,23 @@ PieceService::PieceState& PieceService::state_of(const Header& header) {
 }
 
 std::span<std::byte> PieceService::place(int worker, const Header& header) {
-  state_of(header);
+  const PieceState& state = state_of(header);
   std::span<std::byte> place;
   if (header.kind == Kind::kPush) {
     place = store_.receiving(header.piece, worker);
+  } else if (header.kind == Kind::kRows) {
+    const auto owed = state.owed.find(worker);
+    const std::size_t elements = owed == state.owed.end() ? 0 : elements_of(owed->second);
+    rows_[index(worker)].resize(elements * size_of(layout_.gradient));
+    place = rows_[index(worker)];
   } else {
     const std::size_t row = state_row(header.number);
     if (worker != 0 || states_left_ == 0 || row >= kStateRows) {
       fail(ErrorCode::kProtocol, "worker {} sent state {} of piece {} unasked", worker, row,
            header.piece);
     }
-    const Tensor state = store_.state(static_cast<StateRow>(row), header.piece);
-    place = {state.data(), state.bytes()};
+    const Tensor sent = store_.state(static_cast<StateRow>(row), header.piece);
+    place = {sent.data(), sent.bytes()};
   }
   if (place.size() != header.bytes) {
     fail(ErrorCode::kProtocol, "piece {} came from worker {} with {} bytes; it has {}",
@@ -132,6 +138,32 @@ void PieceService::push(int worker, const Header& header) {
                  .gradient_scale = request.gradient_scale},
                 gradients);
   send_parameters(worker, header.piece, staleness);
+}
+
+void PieceService::owe(int worker, const Header& header, std::span<const std::byte> payload) {
+  PieceState& state = state_of(header);
+  check_push(worker, header, state);
+  Unpacker unpacker(payload);
+  Runs runs =
+      decode_runs(unpacker.list<std::uint64_t>(), layout_.pieces[header.piece].range.elements);
+  unpacker.finish();
+  if (!adds_up() || layout_.compression.compression != Compression::kNone || runs.empty() ||
+      !state.owed.emplace(worker, std::move(runs)).second) {
+    fail(ErrorCode::kProtocol, "worker {} owes rows of piece {} out of turn", worker, header.piece);
+  }
+}
+
+void PieceService::rows(int worker, const Header& header, std::span<const std::byte> payload) {
+  PieceState& state = state_of(header);
+  const auto owed = state.owed.find(worker);
+  if (owed == state.owed.end() || header.round != current_ ||
+      state.pushed[index(worker)] != current_) {
+    fail(ErrorCode::kProtocol, "worker {} sent rows of piece {} for round {} unasked, in round {}",
+         worker, header.piece, header.round, current_);
+  }
+  store_.replace(header.piece, worker, owed->second, payload);
+  state.owed.erase(owed);
+  schedule(header.piece);
 }
 
 void PieceService::zeros(int worker, const Header& header) {

@@ -5,6 +5,10 @@
 // squares go to server 0 first, and its verdict is waited for. asp and ssp: every push is an update
 // at once.
 //
+// bsp, where a worker owes runs of a piece (parallel/server/runs.h): the piece is updated but for
+// these and sent back when all workers' gradients are here, and the runs when they have come; with
+// a norm all of it waits for them.
+//
 // Long work (adding up, updating) is done piece by piece in work(), between which the server
 // looks after its connections. Everything a peer says is checked: Error(kProtocol).
 #pragma once
@@ -31,7 +35,7 @@ class PieceService {
 
   const ServedLayout& layout() const { return layout_; }
 
-  // Where the payload of kState and kPush goes.
+  // Where the payload of kState, kPush and kRows goes.
   std::span<std::byte> place(int worker, const Header& header);
 
   void take_state(const Header& header);
@@ -39,6 +43,8 @@ class PieceService {
   void ready(int worker, const std::string& hash);
   void request(int worker, const Header& header, std::span<const std::byte> payload);
   void push(int worker, const Header& header);
+  void owe(int worker, const Header& header, std::span<const std::byte> payload);
+  void rows(int worker, const Header& header, std::span<const std::byte> payload);
   void zeros(int worker, const Header& header);
   void pull(int worker, const Header& header);
   void collect(int worker, const Header& header);
@@ -58,7 +64,10 @@ class PieceService {
     std::vector<std::uint64_t> pushed;  // by worker: its last round
     std::vector<std::uint64_t> seen;    // asp: by worker: the version it has
     int came = 0;                       // bsp: workers whose gradients of the round are here
-    bool added_up = false;
+    bool squared = false;               // bsp, where a norm is needed
+    bool queued = false;                // in work_
+    std::map<int, Runs> owed;           // bsp: by worker: what comes again
+    std::optional<Runs> apart;          // bsp: updated but for these
   };
   struct Round {
     RoundRequest request;
@@ -77,6 +86,7 @@ class PieceService {
   void schedule(std::size_t piece);
   void report_squares();
   void update_round(std::size_t piece);
+  void send_rows(std::size_t piece);
   void finish_piece(std::size_t piece, bool changed);
   void finish_round();
   void go_on();
@@ -92,8 +102,9 @@ class PieceService {
   PieceStore store_;
   std::vector<PieceState> pieces_;  // by number among all; those of others stay empty
 
-  std::size_t states_left_ = 0;  // that worker 0 has not sent yet
-  std::vector<bool> ready_;      // workers that have asked for all parameters
+  std::size_t states_left_ = 0;               // that worker 0 has not sent yet
+  std::vector<bool> ready_;                   // workers that have asked for all parameters
+  std::vector<std::vector<std::byte>> rows_;  // by worker: where they land
 
   std::set<std::pair<std::uint64_t, std::size_t>> work_;  // by urgency, then piece
   std::uint64_t worked_ = 0;
@@ -101,9 +112,9 @@ class PieceService {
   // bsp
   std::uint64_t current_ = 1;  // the round under way
   std::map<std::uint64_t, Round> rounds_;
-  std::size_t updated_ = 0;   // pieces of the round under way
-  std::size_t added_up_ = 0;  // the same, where a norm is needed
-  bool reported_ = false;     // their squares, to server 0
+  std::size_t updated_ = 0;  // pieces of the round under way
+  std::size_t squared_ = 0;  // the same, where a norm is needed
+  bool reported_ = false;    // their squares, to server 0
   std::map<std::size_t, std::vector<double>> squares_;
   std::optional<double> gradient_scale_;  // by the verdict
   Deadline since_ = kNoDeadline;          // the first of the round's gradients came

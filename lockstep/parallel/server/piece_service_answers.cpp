@@ -34,6 +34,23 @@ void PieceService::send_parameters(int worker, std::size_t piece, double stalene
   wire_.to_worker(worker, std::move(parameters));
 }
 
+// Those that kEarly was without. What it has in their place is overwritten, whenever it left.
+void PieceService::send_rows(std::size_t piece) {
+  const Runs& runs = *pieces_[piece].apart;
+  std::string values(elements_of(runs) * size_of(layout_.parameter), '\0');
+  store_.copy_parameters(piece, runs, std::as_writable_bytes(std::span(values)));
+  const OutMessage rows = small_message(
+      {.kind = Kind::kRows,
+       .piece = static_cast<std::uint32_t>(piece),
+       .round = pieces_[piece].version},
+      Packer().list(std::span<const std::uint64_t>(encode_runs(runs))).text(values).take());
+  for (int worker = 0; worker < workers_; ++worker) {
+    OutMessage each = rows;
+    each.priority = priority_of(piece);  // behind kEarly
+    wire_.to_worker(worker, std::move(each));
+  }
+}
+
 void PieceService::pull(int worker, const Header& header) {
   pulls_[index(worker)] = header.round;
   for (const Withheld& each : std::exchange(withheld_[index(worker)], {})) {

@@ -52,11 +52,15 @@ Priority PieceService::priority_of(std::size_t piece) const {
 
 // Queues the next thing to do with a piece, if there is all that it takes.
 void PieceService::schedule(std::size_t piece) {
-  const PieceState& state = pieces_[piece];
+  PieceState& state = pieces_[piece];
   const bool may_update = round(current_).requests == workers_ &&
                           (!layout_.needs_norm() || gradient_scale_.has_value());
-  const bool may_add_up = layout_.needs_norm() && !state.added_up;
-  if (state.came < workers_ || (!may_update && !may_add_up)) return;
+  const bool may_square = layout_.needs_norm() && !state.squared;
+  const bool waits_for_rows = !state.owed.empty() && (layout_.needs_norm() || state.apart);
+  if (state.came < workers_ || waits_for_rows || state.queued || (!may_update && !may_square)) {
+    return;
+  }
+  state.queued = true;
   const bool by_block = options_.schedule == PieceSchedule::kPriority;
   work_.insert({by_block ? layout_.pieces[piece].block : worked_++, piece});
 }
@@ -65,23 +69,18 @@ void PieceService::work() {
   const std::size_t piece = work_.begin()->second;
   work_.erase(work_.begin());
   PieceState& state = pieces_[piece];
-  if (!state.added_up) {
-    store_.add_up(piece);
-    state.added_up = true;
-    if (layout_.needs_norm()) {
-      squares_[piece] = store_.squares(piece);
-      ++added_up_;
-      report_squares();
-      return;
-    }
-  }
-  update_round(piece);
+  state.queued = false;
+  if (!layout_.needs_norm() || state.squared) return update_round(piece);
+  squares_[piece] = store_.squares(piece);
+  state.squared = true;
+  ++squared_;
+  report_squares();
 }
 
 void PieceService::report_squares() {
   const Round& asked = round(current_);
   if (!layout_.needs_norm() || gradient_scale_ || asked.requests < workers_ || reported_ ||
-      added_up_ < store_.pieces().size()) {
+      squared_ < store_.pieces().size()) {
     return;
   }
   reported_ = true;
@@ -96,7 +95,7 @@ void PieceService::report_squares() {
 
 void PieceService::verdict(const Header& header) {
   if (!adds_up() || header.round != current_ || gradient_scale_ ||
-      added_up_ < store_.pieces().size()) {
+      squared_ < store_.pieces().size()) {
     fail(ErrorCode::kProtocol, "the norm of round {} came in round {}", header.round, current_);
   }
   const double loss_scale = round(current_).request.loss_scale;
@@ -119,20 +118,34 @@ void PieceService::go_on() {
 
 void PieceService::update_round(std::size_t piece) {
   const RoundRequest& request = round(current_).request;
-  store_.update(piece,
-                {.step = request.updates + 1,
-                 .rate = request.rate,
-                 .gradient_scale = gradient_scale_.value_or(1 / request.loss_scale)},
-                store_.sum(piece));
-  finish_piece(piece, true);
+  const optim::UpdateStep step{.step = request.updates + 1,
+                               .rate = request.rate,
+                               .gradient_scale = gradient_scale_.value_or(1 / request.loss_scale)};
+  PieceState& state = pieces_[piece];
+  const std::size_t elements = layout_.pieces[piece].range.elements;
+  if (state.owed.empty()) {
+    store_.update_by_sum(piece, step, state.apart.value_or(Runs{{0, elements}}));
+    return finish_piece(piece, true);
+  }
+  state.apart.emplace();
+  for (const auto& [worker, runs] : state.owed) state.apart = united(*state.apart, runs);
+  store_.update_by_sum(piece, step, rest_of(*state.apart, elements));
+  for (int worker = 0; worker < workers_; ++worker) {
+    wire_.to_worker(worker, message(Kind::kEarly, piece, store_.pulled(piece)));
+  }
 }
 
 void PieceService::finish_piece(std::size_t piece, bool changed) {
   PieceState& state = pieces_[piece];
   state.version = current_;
   state.came = 0;
-  state.added_up = false;
-  for (int worker = 0; changed && worker < workers_; ++worker) send_parameters(worker, piece, 0);
+  state.squared = false;
+  if (state.apart) {
+    send_rows(piece);
+  } else {
+    for (int worker = 0; changed && worker < workers_; ++worker) send_parameters(worker, piece, 0);
+  }
+  state.apart.reset();
   if (const auto waiting = collects_.find(piece); waiting != collects_.end()) {
     collects_.erase(waiting);
     send_states(piece);
@@ -143,7 +156,7 @@ void PieceService::finish_piece(std::size_t piece, bool changed) {
 void PieceService::finish_round() {
   rounds_.erase(current_++);
   updated_ = 0;
-  added_up_ = 0;
+  squared_ = 0;
   reported_ = false;
   gradient_scale_.reset();
   since_ = kNoDeadline;
@@ -158,7 +171,9 @@ std::vector<int> PieceService::missing() const {
   std::vector<int> workers;
   for (int worker = 0; worker < workers_; ++worker) {
     const auto lacks = [&](std::size_t piece) {
-      return pieces_[piece].version < current_ && pieces_[piece].pushed[index(worker)] < current_;
+      const PieceState& state = pieces_[piece];
+      return state.version < current_ &&
+             (state.pushed[index(worker)] < current_ || state.owed.contains(worker));
     };
     if (std::ranges::any_of(store_.pieces(), lacks)) workers.push_back(worker);
   }

@@ -10,12 +10,12 @@ namespace lockstep::parallel {
 namespace {
 
 constexpr std::size_t kNotMine = static_cast<std::size_t>(-1);
-constexpr std::size_t kSumsAtATime = 64;
 
 // How large each kind of memory is.
 struct Sizes {
   std::size_t elements = 0;  // of this server's pieces
   std::size_t slots = 0;     // of each worker
+  std::size_t sum = 0;       // as these
   std::size_t landing = 0;   // bytes of each worker
   std::size_t decoded = 0;   // bytes, as the next
   std::size_t pulled = 0;
@@ -23,7 +23,7 @@ struct Sizes {
   Sizes(const ServedLayout& layout, const WireFormat& format, Consistency consistency, int server) {
     const bool adds_up = consistency == Consistency::kBsp;
     const bool compressed = format.gradients() != nullptr;
-    const bool lands = !adds_up || compressed || layout.gradient != DType::kF32;
+    const bool lands = !adds_up || compressed;
     for (const Piece& piece : layout.pieces) {
       if (piece.server != server) continue;
       const std::size_t count = piece.range.elements;
@@ -32,9 +32,22 @@ struct Sizes {
       if (compressed && !adds_up) decoded = std::max(decoded, count * sizeof(float));
       if (format.parameters() != nullptr) pulled += format.pulled_bytes(count);
     }
-    if (adds_up) slots = elements;
+    if (!adds_up) return;
+    slots = elements;
+    sum = std::min(largest_piece(layout.pieces), kChunkElements);
   }
 };
+
+DType slot_type(const ServedLayout& layout, const WireFormat& format) {
+  return format.gradients() != nullptr ? DType::kF32 : layout.gradient;
+}
+
+// Absent where the row is.
+Tensor part_of(const Tensor& row, nn::FlatRange range) {
+  if (!ops::is_given(row)) return {};
+  return row.slice(static_cast<std::int64_t>(range.first),
+                   static_cast<std::int64_t>(range.elements));
+}
 
 Shape row_of(std::size_t elements) { return {static_cast<std::int64_t>(elements)}; }
 
@@ -42,15 +55,16 @@ Shape row_of(std::size_t elements) { return {static_cast<std::int64_t>(elements)
 
 std::size_t PieceStore::bytes(const ServedLayout& layout, Consistency consistency, int server,
                               int workers) {
-  const Sizes sizes(layout, WireFormat(layout), consistency, server);
+  const WireFormat format(layout);
+  const Sizes sizes(layout, format, consistency, server);
   std::size_t states = 0;
   for (std::size_t row = 0; row < kStateRows; ++row) {
     if (layout.has(static_cast<StateRow>(row))) states += sizeof(float);
   }
   if (layout.parameter != DType::kF32) states += size_of(layout.parameter);
-  const std::size_t each = sizes.slots * sizeof(float) + sizes.landing;
-  return sizes.elements * states + static_cast<std::size_t>(workers) * each + sizes.decoded +
-         sizes.pulled + kSumsAtATime * sizeof(double);
+  const std::size_t each = sizes.slots * size_of(slot_type(layout, format)) + sizes.landing;
+  return sizes.elements * states + static_cast<std::size_t>(workers) * each +
+         sizes.sum * sizeof(float) + sizes.decoded + sizes.pulled + sizeof(double);
 }
 
 PieceStore::PieceStore(const ServedLayout& layout, Consistency consistency, int server, int workers,
@@ -63,7 +77,7 @@ PieceStore::PieceStore(const ServedLayout& layout, Consistency consistency, int 
       ops_(ops),
       offset_(layout.pieces.size(), kNotMine),
       pulled_offset_(layout.pieces.size()),
-      room_(kSumsAtATime * sizeof(double)) {
+      room_(sizeof(double)) {
   const Sizes sizes(layout, format_, consistency, server);
   std::size_t offset = 0;
   std::size_t pulled = 0;
@@ -89,9 +103,10 @@ PieceStore::PieceStore(const ServedLayout& layout, Consistency consistency, int 
   }
   if (layout.parameter != DType::kF32) rounded_ = allocate(layout.parameter, sizes.elements);
   for (int worker = 0; worker < workers; ++worker) {
-    slots_.push_back(allocate(DType::kF32, sizes.slots));
+    slots_.push_back(allocate(slot_type(layout, format_), sizes.slots));
     landings_.emplace_back(sizes.landing);
   }
+  sum_ = allocate(DType::kF32, sizes.sum);
   decoded_ = Buffer(sizes.decoded);
   pulled_ = Buffer(sizes.pulled);
 }
@@ -101,9 +116,7 @@ bool PieceStore::is_mine(std::size_t piece) const {
 }
 
 Tensor PieceStore::slice(const Tensor& row, std::size_t piece) const {
-  if (!ops::is_given(row)) return {};
-  return row.slice(static_cast<std::int64_t>(offset_[piece]),
-                   static_cast<std::int64_t>(at(piece).range.elements));
+  return part_of(row, {offset_[piece], at(piece).range.elements});
 }
 
 Tensor PieceStore::state(StateRow row, std::size_t piece) const {
@@ -158,52 +171,74 @@ Tensor PieceStore::landed(std::size_t piece, int worker, std::int64_t step) {
                                 WireFormat::seed(step, piece));
     return numbers;
   }
-  if (landing.bytes() == 0) return slot(piece, worker);
-  const Tensor came = landing.tensor(layout_.gradient, shape);
-  if (!has_slots_) return came;
-  const Tensor numbers = slot(piece, worker);
-  ops_.run(ops::Cast{.from = came, .to = numbers});
-  ops_.synchronize();
-  return numbers;
+  return landing.bytes() == 0 ? slot(piece, worker) : landing.tensor(layout_.gradient, shape);
 }
 
 void PieceStore::zero(std::size_t piece, int worker) { fill_zero(slot(piece, worker)); }
 
-Tensor PieceStore::add_up(std::size_t piece) {
-  std::vector<float*> inputs;
+// At most a chunk.
+Tensor PieceStore::sum(std::size_t piece, nn::FlatRange range) {
+  std::vector<const std::byte*> inputs;
+  const auto part = [&](const Tensor& row) { return part_of(row, range); };
   for (int worker = 0; worker < workers_; ++worker) {
-    inputs.push_back(slot(piece, worker).as<float>().data());
+    inputs.push_back(part(slot(piece, worker)).data());
   }
-  sum_of_workers(inputs, at(piece).range.elements);
-  return sum(piece);
+  const Tensor sum = part_of(sum_, {0, range.elements});
+  sum_of_workers(inputs, slots_.front().dtype(), sum.as<float>());
+  return sum;
 }
 
 std::vector<double> PieceStore::squares(std::size_t piece) {
-  const std::vector<nn::FlatRange> chunks = chunks_of({0, at(piece).range.elements});
-  return sums_of_chunks(ops_, sum(piece), chunks, room_.tensor(DType::kF64, row_of(kSumsAtATime)));
+  return sums_of_chunks(
+      ops_, [&](nn::FlatRange chunk) { return sum(piece, chunk); },
+      chunks_of({0, at(piece).range.elements}), room_.tensor(DType::kF64, row_of(1)));
+}
+
+// Parts that decay and those that do not are updated apart.
+void PieceStore::update_range(std::size_t piece, nn::FlatRange range, const optim::UpdateStep& step,
+                              const Tensor& gradient) {
+  const std::size_t decaying = std::clamp(at(piece).decaying, range.first, range.end());
+  const auto update_part = [&](nn::FlatRange part, bool decays) {
+    if (part.elements == 0) return;
+    const auto of = [&](const Tensor& row) { return part_of(row, part); };
+    optim::update(ops_, optimizer_, step,
+                  {.master = of(state(StateRow::kMaster, piece)),
+                   .gradient = part_of(gradient, {part.first - range.first, part.elements}),
+                   .parameter = of(slice(rounded_, piece)),
+                   .moment = of(state(StateRow::kMoment, piece)),
+                   .variance = of(state(StateRow::kVariance, piece)),
+                   .velocity = of(state(StateRow::kVelocity, piece)),
+                   .decays = decays});
+  };
+  update_part({range.first, decaying - range.first}, true);
+  update_part({decaying, range.end() - decaying}, false);
+  ops_.synchronize();
 }
 
 void PieceStore::update(std::size_t piece, const optim::UpdateStep& step, const Tensor& gradient) {
-  const auto decaying = static_cast<std::int64_t>(at(piece).decaying);
-  const auto elements = static_cast<std::int64_t>(at(piece).range.elements);
-  const auto update_part = [&](std::int64_t first, std::int64_t count, bool decays) {
-    if (count == 0) return;
-    const auto part = [&](const Tensor& row) {
-      return ops::is_given(row) ? row.slice(first, count) : Tensor();
-    };
-    optim::update(ops_, optimizer_, step,
-                  {.master = part(state(StateRow::kMaster, piece)),
-                   .gradient = part(gradient),
-                   .parameter = part(slice(rounded_, piece)),
-                   .moment = part(state(StateRow::kMoment, piece)),
-                   .variance = part(state(StateRow::kVariance, piece)),
-                   .velocity = part(state(StateRow::kVelocity, piece)),
-                   .decays = decays});
-  };
-  update_part(0, decaying, true);
-  update_part(decaying, elements - decaying, false);
-  ops_.synchronize();
+  update_range(piece, {0, at(piece).range.elements}, step, gradient);
   encode_parameters(piece);
+}
+
+void PieceStore::update_by_sum(std::size_t piece, const optim::UpdateStep& step, const Runs& runs) {
+  for (const nn::FlatRange& run : runs) {
+    for (const nn::FlatRange& chunk : chunks_of(run)) {
+      update_range(piece, chunk, step, sum(piece, chunk));
+    }
+  }
+  encode_parameters(piece);
+}
+
+void PieceStore::replace(std::size_t piece, int worker, const Runs& runs,
+                         std::span<const std::byte> values) {
+  const Tensor gradients = slot(piece, worker);
+  put_runs(runs, size_of(gradients.dtype()), values, {gradients.data(), gradients.bytes()});
+}
+
+void PieceStore::copy_parameters(std::size_t piece, const Runs& runs,
+                                 std::span<std::byte> to) const {
+  const Tensor row = parameters(piece);
+  take_runs(runs, size_of(row.dtype()), {row.data(), row.bytes()}, to);
 }
 
 }  // namespace lockstep::parallel

@@ -2,9 +2,11 @@
 //
 //   states     master, and moment and variance or velocity, in f32; the rounded parameters where
 //              workers compute in 16 bits
-//   slots      with bsp, one per piece and worker, f32: gradients of a round, to be added up
+//   slots      with bsp, one per piece and worker: gradients of a round, to be added up; as they
+//              come, or in f32 where they come compressed
+//   sum        with bsp: of a chunk of the slots, f32, for the optimizer that takes it at once
 //   landings   one per worker, for a piece as it is on the wire (parallel/server/wire_format.h):
-//              where gradients land that have no slot, or must be widened or decoded for it
+//              where gradients land that have no slot, or must be decoded for it
 //   decoded    asp and ssp: one piece of f32, where gradients come compressed
 //   pulled     parameters as they are on the wire, where that is not how they are
 //
@@ -16,6 +18,7 @@
 #include <vector>
 
 #include "lockstep/ops/ops.h"
+#include "lockstep/parallel/server/runs.h"
 #include "lockstep/parallel/server/served_layout.h"
 #include "lockstep/parallel/server/wire_format.h"
 #include "lockstep/tensor/buffer.h"
@@ -46,16 +49,24 @@ class PieceStore {
   std::span<std::byte> receiving(std::size_t piece, int worker) const;
   Tensor landed(std::size_t piece, int worker, std::int64_t step);
   void zero(std::size_t piece, int worker);
-  // bsp: adds up all workers' gradients of a piece; the sum, and sums of squares of its chunks.
-  Tensor add_up(std::size_t piece);
-  Tensor sum(std::size_t piece) const { return slot(piece, 0); }
+  // bsp: sums of squares of the chunks of all workers' gradients together.
   std::vector<double> squares(std::size_t piece);
+  // The optimizer, by these gradients of all of a piece; with bsp, by the sum of all workers' in
+  // those runs of it.
   void update(std::size_t piece, const optim::UpdateStep& step, const Tensor& gradient);
+  void update_by_sum(std::size_t piece, const optim::UpdateStep& step, const Runs& runs);
+  // bsp, where nothing is compressed: runs of a worker's gradients anew, one behind the other, as
+  // long as the runs are together; and runs of the parameters, the same, for workers.
+  void replace(std::size_t piece, int worker, const Runs& runs, std::span<const std::byte> values);
+  void copy_parameters(std::size_t piece, const Runs& runs, std::span<std::byte> to) const;
 
  private:
   const Piece& at(std::size_t piece) const { return layout_.pieces[piece]; }
   Tensor slice(const Tensor& row, std::size_t piece) const;
   Tensor slot(std::size_t piece, int worker) const;
+  Tensor sum(std::size_t piece, nn::FlatRange range);
+  void update_range(std::size_t piece, nn::FlatRange range, const optim::UpdateStep& step,
+                    const Tensor& gradient);
   Tensor parameters(std::size_t piece) const;
   void encode_parameters(std::size_t piece);
 
@@ -70,7 +81,8 @@ class PieceStore {
   std::vector<Buffer> memory_;
   std::array<Tensor, kStateRows> states_;
   Tensor rounded_;
-  std::vector<Tensor> slots_;     // by worker
+  std::vector<Tensor> slots_;  // by worker
+  Tensor sum_;
   std::vector<Buffer> landings_;  // by worker
   Buffer decoded_;
   Buffer pulled_;

@@ -62,7 +62,8 @@ void Server::run() {
 
 std::span<std::byte> Server::place(int connection, const Header& header) {
   Peer& peer = peers_[static_cast<std::size_t>(connection)];
-  if (peer.role == Role::kData && (header.kind == Kind::kPush || header.kind == Kind::kState)) {
+  if (peer.role == Role::kData &&
+      (header.kind == Kind::kPush || header.kind == Kind::kRows || header.kind == Kind::kState)) {
     return pieces().place(peer.number, header);
   }
   if (header.bytes > kMostSmall) {
@@ -123,6 +124,12 @@ void Server::take_data(int worker, const Header& header, std::span<std::byte> pa
     case Kind::kPush:
       check_nobody_left();
       return pieces().push(worker, header);
+    case Kind::kOwe:
+      check_nobody_left();
+      return pieces().owe(worker, header, payload);
+    case Kind::kRows:
+      check_nobody_left();
+      return pieces().rows(worker, header, payload);
     case Kind::kZeros:
       check_nobody_left();
       return pieces().zeros(worker, header);

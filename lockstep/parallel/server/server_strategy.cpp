@@ -2,6 +2,7 @@
 
 #include "lockstep/base/content_hash.h"
 #include "lockstep/base/log.h"
+#include "lockstep/parallel/table_rows.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -23,6 +24,37 @@ ServedLayout layout_for(const ParameterServerJob& job, const nn::MemoryPlan& pla
   const bool whole_chunks = layout.needs_norm() && job.options.consistency == Consistency::kBsp;
   layout.pieces = cut_pieces(plan.flat, job.options.piece_mb, whole_chunks, job.options.servers);
   return layout;
+}
+
+// Compressed gradients have residuals, for which there must be one push of each element; and a tree
+// over micro-batches is added up once.
+std::optional<EarlyTable> early_table(const ParameterServerJob& job, const nn::MemoryPlan& plan,
+                                      const ServedLayout& layout, int workers) {
+  if (job.options.consistency != Consistency::kBsp ||
+      job.options.schedule == PieceSchedule::kFifo ||
+      job.compression.compression != Compression::kNone ||
+      (job.reduction == Reduction::kTree && job.most_micro_batches > 1)) {
+    return std::nullopt;
+  }
+  const auto rows = TableRows::find(plan, workers, true);
+  if (!rows || rows->complete_after().value_or(0) == 0) return std::nullopt;
+  const nn::FlatParameter& table = rows->table();
+  const std::size_t end = table.offset + table.shape.elements();
+  EarlyTable found{.first = 0,
+                   .end = 0,
+                   .after = *rows->complete_after(),
+                   .offset = table.offset,
+                   .width = static_cast<std::size_t>(table.shape[1])};
+  while (found.first < layout.pieces.size() &&
+         layout.pieces[found.first].range.first < table.offset) {
+    ++found.first;
+  }
+  found.end = found.first;
+  while (found.end < layout.pieces.size() && layout.pieces[found.end].range.end() <= end) {
+    ++found.end;
+  }
+  if (found.first == found.end) return std::nullopt;
+  return found;
 }
 
 ServerStrategy::ServerStrategy(const ParameterServerJob& job, std::unique_ptr<Meeting> meeting,
@@ -81,6 +113,7 @@ void ServerStrategy::start(nn::Replica& replica) {
   }
   replica_ = &replica;
   layout_ = layout_for(job_, replica.plan());
+  table_ = early_table(job_, replica.plan(), layout_, workers());
   link_->attach(layout_, replica.states(), replica.flat().blocks());
   link_->expect_all();
   if (worker() == 0) send_states();

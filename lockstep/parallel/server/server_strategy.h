@@ -18,6 +18,19 @@ namespace lockstep::parallel {
 // What servers are told of a model.
 ServedLayout layout_for(const ParameterServerJob& job, const nn::MemoryPlan& plan);
 
+// The pieces of a table of tokens that leave before backward has come to it, and whose rows of the
+// batch's tokens follow (parallel/server/runs.h).
+struct EarlyTable {
+  std::size_t first = 0;   // of the pieces
+  std::size_t end = 0;     // behind the last
+  std::size_t after = 0;   // the block whose backward they wait for
+  std::size_t offset = 0;  // of the table in the row
+  std::size_t width = 0;   // of its rows
+};
+// Nothing where there is none, or where it would not be worth it.
+std::optional<EarlyTable> early_table(const ParameterServerJob& job, const nn::MemoryPlan& plan,
+                                      const ServedLayout& layout, int workers);
+
 class ServerStrategy final : public Strategy {
  public:
   using RunServer = void (*)(const ParameterServerJob&, Meeting&);
@@ -54,7 +67,10 @@ class ServerStrategy final : public Strategy {
   void scale_residual(double loss_scale);
   void await_exposed(std::optional<std::size_t> block);
   void send_request(const UpdateRequest& request, double gradient_scale);
-  void push_early(std::size_t end);
+  bool leaves_early() const;
+  void push_table();
+  void push_rows(std::size_t first, std::size_t end);
+  void await_table();
   void push_up_to(std::size_t end);
   UpdateResult update_own(const UpdateRequest& request);
   UpdateResult await_norm();
@@ -65,6 +81,7 @@ class ServerStrategy final : public Strategy {
   std::unique_ptr<WorkerLink> link_;
   nn::Replica* replica_ = nullptr;
   ServedLayout layout_;
+  std::optional<EarlyTable> table_;
   TreeSum tree_;
 
   std::uint64_t round_ = 0;      // that was pushed last
@@ -79,6 +96,7 @@ class ServerStrategy final : public Strategy {
   bool zeroed_ = false;
   bool added_up_ = false;       // the tree is in all gradients already
   std::size_t next_piece_ = 0;  // the first that is not pushed yet
+  std::vector<Runs> owed_;      // of the table's pieces, where these have left early
   std::optional<RoundRequest> requested_;
   double exposed_seconds_ = 0;
 };

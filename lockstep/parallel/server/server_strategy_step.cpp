@@ -1,4 +1,5 @@
 // A step of a worker with parameter servers, up to its update.
+#include <algorithm>
 #include <cmath>
 
 #include "lockstep/base/clock.h"
@@ -71,6 +72,7 @@ void ServerStrategy::begin_micro_batch(std::int64_t index, std::int64_t count) {
   added_up_ = false;
   exposed_seconds_ = 0;
   next_piece_ = 0;
+  owed_.clear();
 }
 
 void ServerStrategy::await_exposed(std::optional<std::size_t> block) {
@@ -91,24 +93,53 @@ void ServerStrategy::before_forward(std::size_t block) {
 }
 
 // By now all blocks have been forward, hence all pieces are back and no gradient is on its way.
-void ServerStrategy::before_backward(std::size_t) {
+void ServerStrategy::before_backward(std::size_t block) {
   if (!std::exchange(zeroed_, true)) replica_->zero_gradients();
+  if (block == 0 && !owed_.empty()) await_table();
 }
 
-void ServerStrategy::finished_up_to(std::size_t, std::size_t end) { push_early(end); }
+void ServerStrategy::finished_up_to(std::size_t, std::size_t end) {
+  if (leaves_early()) push_up_to(end);
+}
 
 void ServerStrategy::after_backward(std::size_t block) {
-  push_early(replica_->flat().range(block).end());
+  if (!leaves_early()) return;
+  push_up_to(replica_->flat().range(block).end());
+  if (table_ && block == table_->after) push_table();
 }
 
-// During backward, where that is wanted.
-void ServerStrategy::push_early(std::size_t end) {
-  const bool may_leave = is_bsp() || requested_.has_value();
-  if (micro_batch_ + 1 < micro_batches_ || job_.options.schedule == PieceSchedule::kFifo ||
-      !may_leave) {
-    return;
+// Whether pieces are pushed during the backward under way.
+bool ServerStrategy::leaves_early() const {
+  return micro_batch_ + 1 == micro_batches_ && job_.options.schedule != PieceSchedule::kFifo &&
+         (is_bsp() || requested_.has_value());
+}
+
+// All of it is complete but for the rows that backward of the first block adds to.
+void ServerStrategy::push_table() {
+  const std::span<const std::int32_t> rows = replica_->rows_to_come().as<const std::int32_t>();
+  for (std::size_t piece = table_->first; piece < table_->end; ++piece) {
+    owed_.push_back(runs_of_rows(rows, table_->width, table_->offset, layout_.pieces[piece].range));
+    if (!owed_.back().empty()) link_->owe(piece, owed_.back(), round_ + 1);
   }
-  push_up_to(end);
+  replica_->ops().synchronize();
+  link_->push(table_->first, table_->end, round_ + 1, step_);
+}
+
+// Until the rows may be added to.
+void ServerStrategy::await_table() {
+  if (link_->are_taken(table_->first, table_->end)) return;
+  const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "wait for", .of = "table"});
+  const auto begin = SteadyClock::now();
+  link_->await_taken(table_->first, table_->end);
+  exposed_seconds_ += seconds_since(begin);
+}
+
+// Of pieces from `first` to before `end` that have left early.
+void ServerStrategy::push_rows(std::size_t first, std::size_t end) {
+  for (std::size_t piece = first; piece < end; ++piece) {
+    const Runs& runs = owed_[piece - table_->first];
+    if (!runs.empty()) link_->push_rows(piece, runs, round_ + 1);
+  }
 }
 
 // The pieces that lie before that element of the row, as far as they have not left. Pieces and
@@ -126,7 +157,12 @@ void ServerStrategy::push_up_to(std::size_t end) {
     const Tensor part = replica_->states().slice(range).gradients;
     tree_.finish(part.as<float>(), begin, micro_batches_ - 1);
   }
-  link_->push(first, next_piece_, round_ + 1, step_);
+  if (owed_.empty()) return link_->push(first, next_piece_, round_ + 1, step_);
+  const std::size_t table = std::clamp(table_->first, first, next_piece_);
+  const std::size_t behind = std::clamp(table_->end, first, next_piece_);
+  link_->push(first, table, round_ + 1, step_);
+  push_rows(table, behind);
+  link_->push(behind, next_piece_, round_ + 1, step_);
 }
 
 UpdateResult ServerStrategy::update(const UpdateRequest& request) {

@@ -39,6 +39,7 @@ void WorkerLink::attach(const ServedLayout& layout, const nn::States& states, st
   layout_ = layout;
   states_ = states;
   out_ = PiecesOut(layout_.pieces, blocks);
+  on_way_.assign(layout_.pieces.size(), false);
   codec_ = std::make_unique<PieceCodec>(layout_);
 }
 
@@ -110,6 +111,7 @@ void WorkerLink::push(std::size_t first, std::size_t end, std::uint64_t round, s
     step_ = step;
     for (std::size_t piece = first; piece < end; ++piece) {
       out_.leaves(piece);
+      on_way_[piece] = true;
       const Piece& each = layout_.pieces[piece];
       const bool by_block = options_.schedule == PieceSchedule::kPriority;
       queue_.add(piece, by_block ? each.block : pushed_, each.server, pushed_bytes(piece));
@@ -117,6 +119,49 @@ void WorkerLink::push(std::size_t first, std::size_t end, std::uint64_t round, s
     }
   }
   hub_.wake();
+}
+
+void WorkerLink::owe(std::size_t piece, const Runs& runs, std::uint64_t round) {
+  const std::vector<std::uint64_t> numbers = encode_runs(runs);
+  post(layout_.pieces[piece].server,
+       small_message(
+           {.kind = Kind::kOwe, .piece = static_cast<std::uint32_t>(piece), .round = round},
+           Packer().list(std::span<const std::uint64_t>(numbers)).take()));
+}
+
+void WorkerLink::push_rows(std::size_t piece, const Runs& runs, std::uint64_t round) {
+  const Tensor gradients = part(states_.gradients, layout_.pieces[piece]);
+  const std::size_t element = size_of(gradients.dtype());
+  std::string values(elements_of(runs) * element, '\0');
+  take_runs(runs, element, {gradients.data(), gradients.bytes()},
+            std::as_writable_bytes(std::span(values)));
+  OutMessage rows = small_message(
+      {.kind = Kind::kRows, .piece = static_cast<std::uint32_t>(piece), .round = round},
+      std::move(values));
+  rows.priority = priority_of(piece);
+  post(layout_.pieces[piece].server, std::move(rows));
+}
+
+Priority WorkerLink::priority_of(std::size_t piece) const {
+  return options_.schedule == PieceSchedule::kPriority
+             ? static_cast<Priority>(layout_.pieces[piece].block + 1)
+             : 1;
+}
+
+bool WorkerLink::none_on_way(std::size_t first, std::size_t end) const {
+  return std::none_of(on_way_.begin() + static_cast<std::ptrdiff_t>(first),
+                      on_way_.begin() + static_cast<std::ptrdiff_t>(end), std::identity());
+}
+
+bool WorkerLink::are_taken(std::size_t first, std::size_t end) {
+  const Lock lock(mutex_);
+  if (fault_) throw *fault_;
+  return none_on_way(first, end);
+}
+
+void WorkerLink::await_taken(std::size_t first, std::size_t end) {
+  Lock lock(mutex_);
+  wait(lock, "word that gradients have come", [&] { return none_on_way(first, end); });
 }
 
 void WorkerLink::push_zeros(std::uint64_t round) {

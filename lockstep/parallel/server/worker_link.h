@@ -25,6 +25,7 @@
 #include "lockstep/parallel/server/piece_codec.h"
 #include "lockstep/parallel/server/pieces_out.h"
 #include "lockstep/parallel/server/push_queue.h"
+#include "lockstep/parallel/server/runs.h"
 #include "lockstep/parallel/server/served_layout.h"
 
 namespace lockstep::parallel {
@@ -52,6 +53,14 @@ class WorkerLink final : public Hub::Receiver {
   // Pushes the pieces from `first` to before `end`, which are complete and not out, for a round in
   // that step. With kFifo the round is pulled when all its pieces have been taken.
   void push(std::size_t first, std::size_t end, std::uint64_t round, std::int64_t step);
+  // Says, before a piece is pushed, that these runs of it will come again; and sends them, when it
+  // has been taken (parallel/server/runs.h).
+  void owe(std::size_t piece, const Runs& runs, std::uint64_t round);
+  void push_rows(std::size_t piece, const Runs& runs, std::uint64_t round);
+  // Whether servers have all gradients of pushed pieces, from `first` to before `end`, so that
+  // these may change. / Waits until they have.
+  bool are_taken(std::size_t first, std::size_t end);
+  void await_taken(std::size_t first, std::size_t end);
   // All pieces are out for a round in which this worker has no gradients.
   void push_zeros(std::uint64_t round);
   // Whether the pieces of a block, or all, are back. / Waits until they are.
@@ -100,6 +109,9 @@ class WorkerLink final : public Hub::Receiver {
   Tensor row(StateRow row) const;
   static Tensor part(const Tensor& row, const Piece& piece);
   Tensor parameters(std::size_t piece) const;
+  Priority priority_of(std::size_t piece) const;
+  bool none_on_way(std::size_t first, std::size_t end) const;
+  void take_rows(int connection, const Header& header, std::span<const std::byte> payload);
 
   const ServerOptions& options_;
   const JobMap& map_;
@@ -121,6 +133,7 @@ class WorkerLink final : public Hub::Receiver {
   std::int64_t step_ = 0;     // the same
   std::size_t untaken_ = 0;   // pieces of the round that no server has taken yet
   PiecesOut out_;
+  std::vector<bool> on_way_;  // by piece: pushed and not taken
   std::multimap<Kind, std::string> answers_;
   std::vector<std::vector<std::size_t>> to_collect_;  // pieces to ask for, by server
   std::size_t states_to_come_ = 0;

@@ -19,7 +19,7 @@ const Piece& WorkerLink::checked(int connection, const Header& header) const {
 std::span<std::byte> WorkerLink::place(int connection, const Header& header) {
   const Lock lock(mutex_);
   std::span<std::byte> target;
-  if (header.kind == Kind::kParameters) {
+  if (header.kind == Kind::kParameters || header.kind == Kind::kEarly) {
     checked(connection, header);
     if (!out_.is_out(header.piece)) {
       fail(ErrorCode::kProtocol, "{} sent piece {} twice", map_.server_text(connection),
@@ -36,7 +36,9 @@ std::span<std::byte> WorkerLink::place(int connection, const Header& header) {
     target = {part_of_row.data(), part_of_row.bytes()};
   } else {
     std::vector<std::byte>& small = small_[static_cast<std::size_t>(connection)];
-    if (header.bytes > kLargestAnswer) {
+    std::size_t most = kLargestAnswer;
+    if (header.kind == Kind::kRows) most += 9 * checked(connection, header).range.elements;
+    if (header.bytes > most) {
       fail(ErrorCode::kProtocol, "a server sent a '{}' of {} bytes", name(header.kind),
            header.bytes);
     }
@@ -61,13 +63,35 @@ void WorkerLink::landed(int connection, const Header& header) {
   }
 }
 
+// What a piece that came early was without.
+void WorkerLink::take_rows(int connection, const Header& header,
+                           std::span<const std::byte> payload) {
+  const Tensor piece = part(states_.parameters, checked(connection, header));
+  const std::size_t element = size_of(piece.dtype());
+  Unpacker unpacker(payload);
+  const Runs runs = decode_runs(unpacker.list<std::uint64_t>(), piece.elements());
+  const std::string_view values = unpacker.text();
+  unpacker.finish();
+  if (!out_.is_out(header.piece) || values.size() != elements_of(runs) * element) {
+    fail(ErrorCode::kProtocol, "{} sent {} bytes of rows of piece {} that were not expected",
+         map_.server_text(connection), values.size(), header.piece);
+  }
+  put_runs(runs, element, std::as_bytes(std::span(values)), {piece.data(), piece.bytes()});
+}
+
 void WorkerLink::take(int connection, const Header& header, std::span<std::byte> payload) {
   // Before the lock is taken: the piece is the link's until it is back.
-  if (header.kind == Kind::kParameters) landed(connection, header);
+  if (header.kind == Kind::kParameters || header.kind == Kind::kEarly) landed(connection, header);
   const Lock lock(mutex_);
   bytes_sent_ = hub_.bytes_sent();
   bytes_received_ += sizeof(Header) + payload.size();
   switch (header.kind) {
+    case Kind::kEarly:
+      break;  // the piece is back when its rows are
+    case Kind::kRows:
+      take_rows(connection, header, payload);
+      out_.is_back(header.piece);
+      break;
     case Kind::kParameters:
       staleness_ += header.number;
       ++came_back_;
@@ -80,6 +104,7 @@ void WorkerLink::take(int connection, const Header& header, std::span<std::byte>
       break;
     case Kind::kTaken:
       queue_.taken(checked(connection, header).server, pushed_bytes(header.piece));
+      on_way_[header.piece] = false;
       if (untaken_ > 0 && --untaken_ == 0 && options_.schedule == PieceSchedule::kFifo) {
         for (int server = 0; server < map_.servers; ++server) {
           posted_.emplace_back(server, small_message({.kind = Kind::kPull, .round = round_}));

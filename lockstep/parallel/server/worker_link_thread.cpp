@@ -52,12 +52,9 @@ bool WorkerLink::push_next() {
   const auto payload = codec_->encode(*piece, part(states_.gradients, each),
                                       static_cast<std::int64_t>(header.number));
   header.bytes = payload.size();
-  hub_.post(each.server, {.header = header,
-                          .payload = payload,
-                          .owner = nullptr,
-                          .priority = options_.schedule == PieceSchedule::kPriority
-                                          ? static_cast<Priority>(each.block + 1)
-                                          : 1});
+  hub_.post(
+      each.server,
+      {.header = header, .payload = payload, .owner = nullptr, .priority = priority_of(*piece)});
   return true;
 }
 

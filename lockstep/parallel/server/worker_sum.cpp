@@ -1,18 +1,48 @@
 #include "lockstep/parallel/server/worker_sum.h"
 
+#include <algorithm>
+#include <array>
+
 #include "lockstep/comm/reduce/combine.h"
+#include "lockstep/parallel/compression/convert.h"
 
 namespace lockstep::parallel {
+namespace {
 
-void sum_of_workers(std::span<float* const> inputs, std::size_t count) {
-  if (inputs.size() < 2) return;
+constexpr std::size_t kAtATime = 4096;  // elements: sums in between stay in the nearest cache
+
+using Inputs = std::span<const std::byte* const>;
+
+void add(const std::byte* left, const std::byte* right, std::span<float> sum) {
+  const std::byte* const inputs[] = {left, right};
+  std::byte* const outputs[] = {reinterpret_cast<std::byte*>(sum.data())};
+  combine(inputs, outputs, sum.size(), DType::kF32, ReduceOp::kSum);
+}
+
+// Of the elements from `first` on; at most kAtATime.
+void sum_part(Inputs inputs, DType dtype, std::size_t first, std::span<float> sum) {
+  const auto at = [&](const std::byte* input) { return input + first * size_of(dtype); };
+  if (inputs.size() == 1) {
+    const bool is_there = at(inputs[0]) == reinterpret_cast<const std::byte*>(sum.data());
+    if (!is_there) widen(ConstData(at(inputs[0]), sum.size(), dtype), sum);
+    return;
+  }
+  if (inputs.size() == 2 && dtype == DType::kF32) return add(at(inputs[0]), at(inputs[1]), sum);
   const std::size_t left = (inputs.size() + 1) / 2;
-  sum_of_workers(inputs.first(left), count);
-  sum_of_workers(inputs.subspan(left), count);
-  const auto bytes = [](float* values) { return reinterpret_cast<std::byte*>(values); };
-  const std::byte* const halves[] = {bytes(inputs[0]), bytes(inputs[left])};
-  std::byte* const sum[] = {bytes(inputs[0])};
-  combine(halves, sum, count, DType::kF32, ReduceOp::kSum);
+  std::array<float, kAtATime> room;
+  const std::span<float> right = std::span(room).first(sum.size());
+  sum_part(inputs.subspan(left), dtype, first, right);
+  sum_part(inputs.first(left), dtype, first, sum);
+  add(reinterpret_cast<const std::byte*>(sum.data()),
+      reinterpret_cast<const std::byte*>(right.data()), sum);
+}
+
+}  // namespace
+
+void sum_of_workers(Inputs inputs, DType dtype, std::span<float> sum) {
+  for (std::size_t first = 0; first < sum.size(); first += kAtATime) {
+    sum_part(inputs, dtype, first, sum.subspan(first, std::min(kAtATime, sum.size() - first)));
+  }
 }
 
 }  // namespace lockstep::parallel

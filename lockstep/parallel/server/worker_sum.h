@@ -9,10 +9,12 @@
 #include <cstddef>
 #include <span>
 
+#include "lockstep/tensor/dtype.h"
+
 namespace lockstep::parallel {
 
-// Adds up `inputs`, each of `count` elements, into the first of them; the others hold sums in
-// between afterwards. At least one input.
-void sum_of_workers(std::span<float* const> inputs, std::size_t count);
+// `sum` of `inputs`, each of as many elements of that type (f32, bf16 or f16), added up in f32. At
+// least one input; `sum` may be the first of them where that is f32.
+void sum_of_workers(std::span<const std::byte* const> inputs, DType dtype, std::span<float> sum);
 
 }  // namespace lockstep::parallel
