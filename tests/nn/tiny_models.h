@@ -48,10 +48,10 @@ inline std::string name(Tiny tiny) {
 inline constexpr std::int64_t kVocabulary = 37;
 inline constexpr std::int64_t kFeatures = 3;
 
-inline plan::ModelShape tiny_shape(plan::Family family) {
+inline plan::ModelShape tiny_shape(plan::Family family, std::int64_t vocabulary = kVocabulary) {
   plan::ModelShape shape = plan::usual_shape(family);
   shape.name = "tiny";
-  shape.vocabulary = kVocabulary;
+  shape.vocabulary = vocabulary;
   shape.positions = 11;
   shape.hidden = 24;
   shape.layers = 2;
@@ -61,8 +61,8 @@ inline plan::ModelShape tiny_shape(plan::Family family) {
   return trainable(shape);
 }
 
-inline plan::ModelShape odd_shape(plan::Family family) {
-  plan::ModelShape shape = tiny_shape(family);
+inline plan::ModelShape odd_shape(plan::Family family, std::int64_t vocabulary = kVocabulary) {
+  plan::ModelShape shape = tiny_shape(family, vocabulary);
   const bool gpt2 = family == plan::Family::kGpt2;
   shape.biases = !gpt2;
   shape.head = gpt2 ? plan::Head::kOwn : plan::Head::kTied;
@@ -71,22 +71,22 @@ inline plan::ModelShape odd_shape(plan::Family family) {
   return shape;
 }
 
-inline Model make_tiny(Tiny tiny, double dropout = 0) {
+inline Model make_tiny(Tiny tiny, double dropout = 0, std::int64_t vocabulary = kVocabulary) {
   const ModelOptions options = {.dropout = dropout, .epsilon = std::nullopt, .theta = 10000};
   switch (tiny) {
     case Tiny::kGpt2:
-      return make_model(tiny_shape(plan::Family::kGpt2), options);
+      return make_model(tiny_shape(plan::Family::kGpt2, vocabulary), options);
     case Tiny::kOddGpt2:
-      return make_model(odd_shape(plan::Family::kGpt2), options);
+      return make_model(odd_shape(plan::Family::kGpt2, vocabulary), options);
     case Tiny::kOddLlama:
-      return make_model(odd_shape(plan::Family::kLlama), options);
+      return make_model(odd_shape(plan::Family::kLlama, vocabulary), options);
     case Tiny::kLlama:
-      return make_model(tiny_shape(plan::Family::kLlama), options);
+      return make_model(tiny_shape(plan::Family::kLlama, vocabulary), options);
     case Tiny::kBert:
-      return make_model(tiny_shape(plan::Family::kBert), options);
+      return make_model(tiny_shape(plan::Family::kBert, vocabulary), options);
     case Tiny::kEncoderDecoder:
-      return make_encoder_decoder({.source_vocabulary = kVocabulary,
-                                   .target_vocabulary = kVocabulary,
+      return make_encoder_decoder({.source_vocabulary = vocabulary,
+                                   .target_vocabulary = vocabulary,
                                    .shared_vocabulary = true,
                                    .source_positions = 8,
                                    .target_positions = 11,
@@ -113,7 +113,9 @@ inline BatchShape tiny_batch_shape(Tiny tiny) {
 // last sequence is padding where a model reads masks.
 class TinyBatch {
  public:
-  explicit TinyBatch(const BatchShape& shape, std::uint64_t seed = 1) : shape_(shape) {
+  explicit TinyBatch(const BatchShape& shape, std::uint64_t seed = 1,
+                     std::int64_t vocabulary = kVocabulary)
+      : shape_(shape), vocabulary_(vocabulary) {
     const auto rows = static_cast<std::size_t>(shape.rows());
     const auto source_rows = static_cast<std::size_t>(shape.source_rows());
     for (std::size_t i = 0; i < rows; ++i) {
@@ -150,11 +152,13 @@ class TinyBatch {
   }
 
  private:
-  static std::int32_t token(std::uint64_t seed, std::size_t position) {
-    return static_cast<std::int32_t>(random_word(seed, 0, position) % kVocabulary);
+  std::int32_t token(std::uint64_t seed, std::size_t position) const {
+    return static_cast<std::int32_t>(random_word(seed, 0, position) %
+                                     static_cast<std::uint64_t>(vocabulary_));
   }
 
   BatchShape shape_;
+  std::int64_t vocabulary_;
   std::vector<std::int32_t> tokens_, targets_, types_, source_;
   std::vector<std::uint8_t> key_mask_, source_mask_;
   std::vector<float> inputs_, outputs_;

@@ -28,6 +28,7 @@ constexpr int kKilled = 128 + SIGKILL;
 struct Shared {
   pid_t pids[8];
   int shares_done;
+  int stopped;  // a rank that a deed has stopped, behind all others; 0: none
 };
 
 // What became of the ranks of a job.
@@ -37,7 +38,7 @@ struct Outcome {
   int shares_done = 0;
 };
 
-using Deed = std::function<void(int worker, const Share& share, const Shared& shared)>;
+using Deed = std::function<void(int worker, const Share& share, Shared& shared)>;
 
 int run_rank(const Training& training, const World& world, const std::string& words, Shared& shared,
              const Deed& deed) {
@@ -92,7 +93,8 @@ Outcome run_job(const Training& training, const Deed& deed) {
     int status = 0;
     const Deadline deadline = deadline_in(std::chrono::seconds(60));
     while (::waitpid(shared.pids[rank], &status, WNOHANG) == 0) {
-      if (has_passed(deadline)) ::kill(shared.pids[rank], SIGKILL);
+      const bool stopped = rank > 0 && rank == shared.stopped;
+      if (stopped || has_passed(deadline)) ::kill(shared.pids[rank], SIGKILL);
       ::poll(nullptr, 0, 5);
     }
     outcome.codes.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
@@ -110,7 +112,7 @@ TEST(ServerDeath, AWorkerThatDiesIsNamedWithBsp) {
     training.servers.place = place;
     training.servers.piece_mb = 0.003;
     if (place == ServerPlace::kOwn) training.compression.compression = Compression::kInt8;
-    const Outcome outcome = run_job(training, [](int worker, const Share& share, const Shared&) {
+    const Outcome outcome = run_job(training, [](int worker, const Share& share, Shared&) {
       if (worker == 2 && share.step == 2) ::raise(SIGKILL);
     });
     EXPECT_EQ(outcome.codes[2], kKilled);
@@ -135,7 +137,7 @@ TEST(ServerDeath, AWorkerThatDiesIsDoneWithoutWithAspAndSsp) {
     training.servers = {
         .servers = 2, .consistency = consistency, .staleness = 0, .piece_mb = 0.003};
     if (consistency == Consistency::kAsp) training.compression.compression = Compression::kTopk;
-    const Outcome outcome = run_job(training, [](int worker, const Share&, const Shared&) {
+    const Outcome outcome = run_job(training, [](int worker, const Share&, Shared&) {
       if (worker == 2) ::raise(SIGKILL);
     });
     EXPECT_THAT(outcome.codes, ::testing::ElementsAre(kFinished, kFinished, kKilled))
@@ -154,7 +156,7 @@ TEST(ServerDeath, AServerThatDiesIsNamed) {
           .servers = 2, .place = ServerPlace::kOwn, .consistency = consistency, .piece_mb = 0.003};
       if (victim == 1) training.compression.compression = Compression::kBf16;
       const Outcome outcome =
-          run_job(training, [&](int worker, const Share& share, const Shared& shared) {
+          run_job(training, [&](int worker, const Share& share, Shared& shared) {
             if (worker == 0 && share.step >= 2) ::kill(shared.pids[2 + victim], SIGKILL);
           });
       const std::string named = fmt::format("server {} (rank {}) is gone", victim, 2 + victim);
@@ -173,13 +175,34 @@ TEST(ServerDeath, AWorkerThatHangsIsNamedWhenTimeIsUp) {
   training.servers.place = ServerPlace::kOwn;
   training.timeout = std::chrono::milliseconds(300);
   // Until worker 0 has ended, and its end was noticed.
-  const auto hang = [](int worker, const Share& share, const Shared& shared) {
+  const auto hang = [](int worker, const Share& share, Shared& shared) {
     while (worker == 1 && share.step == 2 && ::kill(shared.pids[0], 0) == 0) ::poll(nullptr, 0, 5);
   };
   const Outcome outcome = run_job(training, hang);
   EXPECT_EQ(outcome.codes[0], kFailed);
   EXPECT_THAT(outcome.words[0], HasSubstr("timeout"));
   EXPECT_THAT(outcome.words[0], HasSubstr("ranks 1"));
+}
+
+// Workers wait for it before they have pushed what the other server waits for.
+TEST(ServerDeath, AServerThatHangsWithATableOfTokensIsNamedAndNotTheWorkers) {
+  Training training;
+  training.wide = true;
+  training.workers = 2;
+  training.servers.place = ServerPlace::kOwn;
+  training.servers.servers = 2;
+  training.timeout = std::chrono::milliseconds(1000);
+  const auto stop = [](int worker, const Share& share, Shared& shared) {
+    if (worker != 0 || share.step != 2) return;
+    shared.stopped = 3;
+    ::kill(shared.pids[3], SIGSTOP);
+  };
+  const Outcome outcome = run_job(training, stop);
+  for (const std::size_t worker : {0u, 1u}) {
+    EXPECT_EQ(outcome.codes[worker], kFailed);
+    EXPECT_THAT(outcome.words[worker], HasSubstr("timeout"));
+    EXPECT_THAT(outcome.words[worker], HasSubstr("ranks 3"));
+  }
 }
 
 }  // namespace

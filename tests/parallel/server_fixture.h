@@ -22,9 +22,8 @@ struct Training {
   optim::OptimizerOptions optimizer{.clip = 0};
   CompressionOptions compression;
   nn::Tiny model = nn::Tiny::kGpt2;
-  bool wide = false;      // a GPT-2 with an embedding of more than one chunk of the norm
-  bool own_head = false;  // of the wide one
-  bool quiet = false;     // blocks do not say what they have finished with
+  bool wide = false;   // with a table of tokens of more than one chunk of the norm
+  bool quiet = false;  // blocks do not say what they have finished with
   nn::Recompute recompute = nn::Recompute::kNone;
   DType dtype = DType::kF32;
   DType gradient = DType::kF32;
@@ -40,6 +39,7 @@ struct Training {
 
   int ranks() const { return workers + (servers.place == ServerPlace::kOwn ? servers.servers : 0); }
   StepPlan plan() const { return {.sequences = micro_batches, .micro = 1}; }
+  std::int64_t vocabulary() const { return wide ? 6000 : nn::kVocabulary; }
   double rate(std::int64_t step) const { return 1e-2 / static_cast<double>(step); }
 };
 
@@ -64,12 +64,8 @@ inline nn::OptimizerState state_of(const optim::OptimizerOptions& optimizer) {
 }
 
 inline nn::Model model_for(const Training& training) {
-  if (training.quiet) return nn::quiet(nn::make_tiny(training.model));
-  if (!training.wide) return nn::make_tiny(training.model);
-  plan::ModelShape shape = nn::tiny_shape(plan::Family::kGpt2);
-  shape.vocabulary = 6000;
-  if (training.own_head) shape.head = plan::Head::kOwn;
-  return nn::make_model(shape);
+  nn::Model model = nn::make_tiny(training.model, 0, training.vocabulary());
+  return training.quiet ? nn::quiet(std::move(model)) : std::move(model);
 }
 
 inline nn::Replica make_trainee(const Training& training, Ops& ops) {
@@ -78,11 +74,17 @@ inline nn::Replica make_trainee(const Training& training, Ops& ops) {
   return nn::make_replica(model_for(training), setup, ops, state_of(training.optimizer));
 }
 
+inline nn::TinyBatch batch_of(const Training& training, std::int64_t step,
+                              std::int64_t micro_batch) {
+  return nn::TinyBatch(nn::tiny_batch_shape(training.model),
+                       static_cast<std::uint64_t>(1000 * step + micro_batch),
+                       training.vocabulary());
+}
+
 // The sum of losses; gradients are added up.
 inline double learn(const Training& training, nn::Replica& replica, std::int64_t step,
                     std::int64_t micro_batch, std::int64_t targets) {
-  nn::TinyBatch batch(nn::tiny_batch_shape(training.model),
-                      static_cast<std::uint64_t>(1000 * step + micro_batch));
+  nn::TinyBatch batch = batch_of(training, step, micro_batch);
   const double factor = training.loss_scale / static_cast<double>(targets);
   const Tensor losses = replica.forward_backward(
       batch.batch(),
@@ -94,9 +96,7 @@ inline double learn(const Training& training, nn::Replica& replica, std::int64_t
 inline std::int64_t targets_of(const Training& training, const Share& share) {
   std::int64_t targets = 0;
   for (std::int64_t i = 0; i < share.micro_batches; ++i) {
-    nn::TinyBatch batch(
-        nn::tiny_batch_shape(training.model),
-        static_cast<std::uint64_t>(1000 * share.step + share.first_micro_batch + i));
+    nn::TinyBatch batch = batch_of(training, share.step, share.first_micro_batch + i);
     targets += nn::count_targets(batch.batch());
   }
   return targets;

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "lockstep/base/error.h"
+#include "lockstep/parallel/compression/convert.h"
 #include "lockstep/parallel/gradient_chunks.h"
 #include "lockstep/parallel/server/push_queue.h"
 #include "lockstep/parallel/server/served_layout.h"
@@ -120,6 +121,30 @@ TEST(WorkerSum, IsATree) {
   float sum = 0;
   sum_of_workers(inputs, DType::kF32, {&sum, 1});
   EXPECT_EQ(sum, ((large + 1) + -large) + (1.f + 1.f));
+}
+
+TEST(WorkerSum, IsOfAnyTypeAndLength) {
+  constexpr std::size_t kCount = 10001;
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const std::size_t workers : {1u, 2u, 3u, 4u, 7u}) {
+      std::vector<std::vector<float>> values(workers, std::vector<float>(kCount));
+      std::vector<std::vector<std::byte>> rows(workers,
+                                               std::vector<std::byte>(kCount * size_of(dtype)));
+      std::vector<const std::byte*> inputs;
+      std::vector<float> expected(kCount);
+      for (std::size_t worker = 0; worker < workers; ++worker) {
+        for (std::size_t i = 0; i < kCount; ++i) {
+          values[worker][i] = static_cast<float>((i * 7 + worker * 3) % 251) - 125;  // all exact
+          expected[i] += values[worker][i];
+        }
+        narrow(values[worker], {rows[worker].data(), kCount, dtype});
+        inputs.push_back(rows[worker].data());
+      }
+      std::vector<float> sum(kCount);
+      sum_of_workers(inputs, dtype, sum);
+      EXPECT_EQ(sum, expected) << name(dtype) << ' ' << workers;
+    }
+  }
 }
 
 TEST(PushQueue, ThePieceThatIsNeededFirstOvertakesWhatHasNotLeft) {

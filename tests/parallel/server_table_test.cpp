@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <random>
 
@@ -93,41 +94,128 @@ TEST(Runs, ThatCannotBeAreRefused) {
     EXPECT_THROW(decode_runs(numbers, 10), Error);
   }
   EXPECT_TRUE(decode_runs({}, 10).empty());
+  const Runs most = {{0, 1}, {2, 1}, {4, 1}};
+  EXPECT_EQ(encode_runs(most).size() * sizeof(std::uint64_t), most_encoded(5));
 }
 
 Training wide_training() {
   Training training;
   training.wide = true;
   training.steps = 2;
-  training.servers.piece_mb = 0.01;  // of no whole number of rows
+  training.servers.piece_mb = 0.0098;  // 2560 elements: no whole number of rows, which have 24
   return training;
 }
 
-bool leaves_early(const Training& training) {
+std::optional<EarlyTable> table_of(const Training& training) {
   const nn::Replica replica = make_trainee(training, *make_cpu_ops(1));
   const ParameterServerJob job = job_of(training);
   const ServedLayout layout = layout_for(job, replica.plan());
-  return early_table(job, replica.plan(), layout, training.workers).has_value();
+  return early_table(job, replica.plan(), layout, training.workers);
 }
+
+// How many pieces some rows of every step come again of, and how many of these rows are cut.
+struct Owed {
+  std::size_t pieces = 0;
+  std::size_t cuts = 0;
+};
+Owed owed_in(const Training& training) {
+  const auto table = table_of(training);
+  if (!table) return {};
+  const nn::Replica replica = make_trainee(training, *make_cpu_ops(1));
+  const ServedLayout layout = layout_for(job_of(training), replica.plan());
+  Owed owed;
+  for (int step = 1; step <= training.steps; ++step) {
+    nn::TinyBatch batch = batch_of(training, step, training.micro_batches - 1);
+    const Tensor tokens =
+        training.model == nn::Tiny::kEncoderDecoder ? batch.batch().source : batch.batch().tokens;
+    for (std::size_t piece = table->first; piece < table->end; ++piece) {
+      const Runs runs = runs_of_rows(tokens.as<const std::int32_t>(), table->width, table->offset,
+                                     layout.pieces[piece].range);
+      owed.pieces += runs.empty() ? 0 : 1;
+      for (const nn::FlatRange& run : runs) owed.cuts += run.elements % table->width == 0 ? 0 : 1;
+    }
+  }
+  return owed;
+}
+
+void expect_bits_of_one(const Training& training, const std::string& what) {
+  SCOPED_TRACE(what);
+  EXPECT_GT(owed_in(training).pieces, 0u) << "no row comes again";
+  const Result alone = train_alone(training);
+  const std::vector<Result> all = train_with_servers(training);
+  EXPECT_TRUE(all[0].master == alone.master);
+  EXPECT_TRUE(all[0].moment == alone.moment);
+  EXPECT_TRUE(all[0].variance == alone.variance);
+  for (const Result& each : all) {
+    EXPECT_TRUE(each.parameters == alone.parameters);
+    EXPECT_EQ(each.losses, alone.losses);
+    EXPECT_EQ(each.norms, alone.norms);
+  }
+}
+
+constexpr PieceSchedule kEarlySchedules[] = {PieceSchedule::kWfbp, PieceSchedule::kPriority};
 
 TEST(ServerTable, HasTheBitsOfOneWorkerThoughItLeavesEarly) {
   for (const int workers : {1, 2, 3}) {
     for (const double clip : {0.0, 0.01}) {
-      for (const PieceSchedule schedule : {PieceSchedule::kWfbp, PieceSchedule::kPriority}) {
+      for (const PieceSchedule schedule : kEarlySchedules) {
         Training training = wide_training();
         training.workers = workers;
         training.servers.servers = std::min(workers, 2);
         training.servers.schedule = schedule;
         training.optimizer.clip = clip;
-        ASSERT_TRUE(leaves_early(training));
-        const Result alone = train_alone(training);
-        const std::vector<Result> all = train_with_servers(training);
-        EXPECT_TRUE(all[0].master == alone.master) << workers << " workers, clip " << clip;
-        EXPECT_TRUE(all[0].moment == alone.moment);
-        EXPECT_TRUE(all[0].variance == alone.variance);
-        EXPECT_EQ(all[0].losses, alone.losses);
-        EXPECT_EQ(all[0].norms, alone.norms);
+        expect_bits_of_one(training,
+                           fmt::format("{} workers, clip {}, {}", workers, clip, name(schedule)));
       }
+    }
+  }
+}
+
+TEST(ServerTable, MayBeCutAnywhere) {
+  Training training = wide_training();
+  training.workers = 2;
+  training.servers.servers = 2;
+  training.servers.piece_mb = 0.00025;  // 64 elements
+  training.servers.credit_mb = 0.001;
+  ASSERT_GT(owed_in(training).cuts, 20u);
+  for (const PieceSchedule schedule : kEarlySchedules) {
+    training.servers.schedule = schedule;
+    expect_bits_of_one(training, std::string(name(schedule)));
+  }
+}
+
+TEST(ServerTable, OfEveryModelLeavesEarly) {
+  for (const nn::Tiny model :
+       {nn::Tiny::kOddGpt2, nn::Tiny::kOddLlama, nn::Tiny::kBert, nn::Tiny::kEncoderDecoder}) {
+    for (const nn::Recompute recompute : {nn::Recompute::kNone, nn::Recompute::kFull}) {
+      Training training = wide_training();
+      training.model = model;
+      training.recompute = recompute;
+      training.workers = 2;
+      training.servers.servers = 2;
+      expect_bits_of_one(training, nn::name(model));
+    }
+  }
+}
+
+TEST(ServerTable, AShareMayBeEmpty) {
+  Training training = wide_training();
+  training.workers = 3;
+  training.micro_batches = 2;
+  expect_bits_of_one(training, "two micro-batches for three workers");
+}
+
+TEST(ServerTable, ComesWithAScaledLossThatMayBeTooLarge) {
+  Training training = wide_training();
+  training.workers = 2;
+  training.dtype = DType::kF16;
+  for (const double scale : {1024.0, 1e30}) {
+    training.loss_scale = scale;
+    ASSERT_GT(owed_in(training).pieces, 0u);
+    const Result alone = train_alone(training);
+    for (const Result& each : train_with_servers(training)) {
+      EXPECT_TRUE(each.parameters == alone.parameters) << scale;
+      EXPECT_EQ(std::isfinite(each.norms.front()), std::isfinite(alone.norms.front())) << scale;
     }
   }
 }
@@ -140,39 +228,31 @@ TEST(ServerTable, HasTheBitsOfFifoIn16BitsAndOnAnEmulatedLink) {
     training.dtype = training.gradient = dtype;
     training.emulate = "200Mbit,100us";
     training.servers.schedule = PieceSchedule::kFifo;
-    EXPECT_FALSE(leaves_early(training));
+    EXPECT_FALSE(table_of(training));
     const std::vector<Result> fifo = train_with_servers(training);
-    for (const PieceSchedule schedule : {PieceSchedule::kWfbp, PieceSchedule::kPriority}) {
+    for (const PieceSchedule schedule : kEarlySchedules) {
       training.servers.schedule = schedule;
-      ASSERT_TRUE(leaves_early(training));
+      ASSERT_GT(owed_in(training).pieces, 0u);
       EXPECT_TRUE(train_with_servers(training) == fifo) << name(dtype) << ' ' << name(schedule);
     }
   }
-}
-
-TEST(ServerTable, OfAHeadOfItsOwnLeavesEarlyToo) {
-  Training training = wide_training();
-  training.own_head = true;
-  training.workers = 2;
-  ASSERT_TRUE(leaves_early(training));
-  EXPECT_TRUE(train_with_servers(training)[0].master == train_alone(training).master);
 }
 
 TEST(ServerTable, StaysWhereGradientsComeOnceOnly) {
   Training training = wide_training();
   training.workers = 2;
   training.compression.compression = Compression::kInt8;
-  EXPECT_FALSE(leaves_early(training));
+  EXPECT_FALSE(table_of(training));
   training = wide_training();
   training.servers.consistency = Consistency::kAsp;
-  EXPECT_FALSE(leaves_early(training));
+  EXPECT_FALSE(table_of(training));
   training = wide_training();
   training.reduction = Reduction::kTree;
-  EXPECT_FALSE(leaves_early(training)) << "several micro-batches";
+  EXPECT_FALSE(table_of(training)) << "several micro-batches";
   training.micro_batches = 1;
-  EXPECT_TRUE(leaves_early(training));
+  EXPECT_TRUE(table_of(training));
   training.wide = false;
-  EXPECT_FALSE(leaves_early(training)) << "most rows are in every batch";
+  EXPECT_FALSE(table_of(training)) << "most rows are in every batch";
 }
 
 // ---- the server

@@ -10,9 +10,9 @@
 namespace lockstep::bench::data_parallel {
 namespace {
 
-// With wfbp forward waits for all that one server, or two, send back: the bar of the second is
-// there. With priority both hide most of it behind compute. The gain of the second is shown all the
-// same, on a link of half the rate, too, on which the servers' cards are what a step waits for.
+// The second server's bar is asked of the schedule that runs have unless told otherwise. What it
+// gains with the others, and on a link of half the rate, on which the servers' cards are what a
+// step waits for, is shown.
 constexpr double kSlower = 2;
 constexpr int kServedWorkers = 2;
 
@@ -31,21 +31,6 @@ std::string slower_link(const Link& link) {
 // are pulled as are pushed, and a server has its part of every worker's.
 double card_seconds(double bytes_sent, int servers, const LinkEmulation& link) {
   return bytes_sent / 2 / std::min(servers, kServedWorkers) / link.bytes_per_second;
-}
-
-// What the second server could win: no step is shorter than its compute, nor than the busiest card.
-std::string most_to_win(const CaseReport& report, const std::string& two, const std::string& one) {
-  const auto least = [&](const std::string& setting) -> std::optional<double> {
-    const auto compute = report.number(setting, "compute_s");
-    const auto card = report.number(setting, "card_s");
-    if (!compute || !card) return std::nullopt;
-    return std::max(*compute, *card);
-  };
-  const auto fast = least(two);
-  const auto slow = least(one);
-  if (!fast || !slow) return "";
-  return fmt::format("the least a step may take, by compute and cards: {} / {}: {:.3f} at best\n",
-                     one, two, *slow / *fast);
 }
 
 }  // namespace
@@ -89,10 +74,6 @@ CaseReport run_servers(Session& session) {
       }
       report.rows.push_back(std::move(row));
     }
-    for (const bool slower : {false, true}) {
-      report.drawing += most_to_win(report, server_setting(2, "priority", slower),
-                                    server_setting(1, "priority", slower));
-    }
   }
   const auto bar = [&](const std::string& fast, const std::string& slow, double bound) {
     report.bars.push_back({.claim = fmt::format("steps/s of {} / {}", fast, slow),
@@ -102,7 +83,7 @@ CaseReport run_servers(Session& session) {
                            .why_not = "a run failed"});
   };
   bar(server_setting(2, "priority"), server_setting(2, "fifo"), 1.25);
-  bar(server_setting(2, "wfbp"), server_setting(1, "wfbp"), 1.6);
+  bar(server_setting(2, "priority"), server_setting(1, "priority"), 1.6);
   return report;
 }
 

@@ -113,10 +113,8 @@ void Hub::receive(int number) {
         break;
       case Connection::Progress::kHeader: {
         const Header& header = connection.header();
-        if (header.bytes > 0) {
-          connection.give_place(receiver_.place(number, header));
-          break;
-        }
+        connection.give_place(receiver_.place(number, header));
+        if (header.bytes > 0) break;
         [[fallthrough]];
       }
       case Connection::Progress::kWhole:

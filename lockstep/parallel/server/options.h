@@ -29,7 +29,7 @@ enum class Consistency : std::uint8_t {
 // When pieces travel.
 enum class PieceSchedule : std::uint8_t {
   kFifo,      // after backward, in the order in which it made them; back when all have gone
-  kWfbp,      // as soon as backward of their block has ended, in that order
+  kWfbp,      // as soon as backward has finished with them, in that order
   kPriority,  // as kWfbp, but of those that are ready the one that forward needs first goes first
 };
 

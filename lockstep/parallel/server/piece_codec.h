@@ -28,8 +28,8 @@ class PieceCodec {
 
   const WireFormat& format() const { return format_; }
 
-  // The payload of a piece's gradients, which stays there until the piece is back: the gradients
-  // themselves where they travel as they are. What it does not say goes to the residual.
+  // The payload of a piece's gradients, which stays there until a server has taken it: the
+  // gradients themselves where they travel as they are. What it does not say goes to the residual.
   std::span<const std::byte> encode(std::size_t piece, const Tensor& gradients, std::int64_t step);
 
   // Where the parameters of a piece are received, and what to do when they are there.

@@ -3,8 +3,9 @@
 
 namespace lockstep::parallel {
 
-// With bsp nothing changes before all workers have what was sent, so it is sent from where it is;
-// otherwise the next push would change it on its way.
+// With bsp nothing changes before all workers have what was sent, but for rows that follow kEarly
+// and are sent again, so it is sent from where it is; otherwise the next push would change it on
+// its way.
 OutMessage PieceService::message(Kind kind, std::size_t piece, std::span<const std::byte> payload) {
   OutMessage message{.header = {.kind = kind,
                                 .piece = static_cast<std::uint32_t>(piece),

@@ -90,6 +90,10 @@ std::vector<std::uint64_t> encode_runs(const Runs& runs) {
   return numbers;
 }
 
+std::size_t most_encoded(std::size_t elements) {
+  return (elements + 1) / 2 * 2 * sizeof(std::uint64_t);  // every other element a run of its own
+}
+
 Runs decode_runs(std::span<const std::uint64_t> numbers, std::size_t elements) {
   Runs runs;
   std::size_t least = 0;  // where the next one may begin

@@ -36,6 +36,7 @@ void put_runs(const Runs& runs, std::size_t element, std::span<const std::byte> 
 
 // As numbers for a message; and back: Error(kProtocol) for what are no runs of so many elements.
 std::vector<std::uint64_t> encode_runs(const Runs& runs);
+std::size_t most_encoded(std::size_t elements);  // bytes, of any runs of so many elements
 Runs decode_runs(std::span<const std::uint64_t> numbers, std::size_t elements);
 
 }  // namespace lockstep::parallel

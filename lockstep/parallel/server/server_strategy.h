@@ -97,6 +97,7 @@ class ServerStrategy final : public Strategy {
   bool added_up_ = false;       // the tree is in all gradients already
   std::size_t next_piece_ = 0;  // the first that is not pushed yet
   std::vector<Runs> owed_;      // of the table's pieces, where these have left early
+  Deadline table_pushed_{};     // the same
   std::optional<RoundRequest> requested_;
   double exposed_seconds_ = 0;
 };

@@ -92,7 +92,8 @@ void ServerStrategy::before_forward(std::size_t block) {
   }
 }
 
-// By now all blocks have been forward, hence all pieces are back and no gradient is on its way.
+// By the first of a step all blocks have been forward, hence all pieces are back and no gradient is
+// on its way; by the last those of the table may be.
 void ServerStrategy::before_backward(std::size_t block) {
   if (!std::exchange(zeroed_, true)) replica_->zero_gradients();
   if (block == 0 && !owed_.empty()) await_table();
@@ -122,6 +123,7 @@ void ServerStrategy::push_table() {
     if (!owed_.back().empty()) link_->owe(piece, owed_.back(), round_ + 1);
   }
   replica_->ops().synchronize();
+  table_pushed_ = SteadyClock::now();
   link_->push(table_->first, table_->end, round_ + 1, step_);
 }
 
@@ -130,7 +132,7 @@ void ServerStrategy::await_table() {
   if (link_->are_taken(table_->first, table_->end)) return;
   const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "wait for", .of = "table"});
   const auto begin = SteadyClock::now();
-  link_->await_taken(table_->first, table_->end);
+  link_->await_taken(table_->first, table_->end, table_pushed_);
   exposed_seconds_ += seconds_since(begin);
 }
 

@@ -8,6 +8,8 @@ namespace {
 constexpr double kBytesPerMegabyte = 1 << 20;
 // Servers notice first who is late, and can say it; this is for servers that are late themselves.
 constexpr auto kServersNoticeFirst = std::chrono::seconds(1);
+// But where a late server keeps a worker from what others wait for, the worker has to.
+constexpr double kBeforeServers = 0.9;  // of their patience
 
 }  // namespace
 
@@ -15,7 +17,7 @@ WorkerLink::WorkerLink(const ServerOptions& options, const JobMap& map, WorkerCo
                        std::chrono::nanoseconds timeout, const std::optional<LinkEmulation>& link)
     : options_(options),
       map_(map),
-      timeout_(timeout + kServersNoticeFirst),
+      timeout_(timeout),
       hub_(*this, link),
       queue_(map.servers, static_cast<std::size_t>(options.credit_mb * kBytesPerMegabyte)) {
   for (PiecePipe& pipe : sockets.data) hub_.add(std::move(pipe));
@@ -40,6 +42,7 @@ void WorkerLink::attach(const ServedLayout& layout, const nn::States& states, st
   states_ = states;
   out_ = PiecesOut(layout_.pieces, blocks);
   on_way_.assign(layout_.pieces.size(), false);
+  early_.assign(layout_.pieces.size(), false);
   codec_ = std::make_unique<PieceCodec>(layout_);
 }
 
@@ -70,13 +73,21 @@ void WorkerLink::ask(OutMessage question) { post(control_, std::move(question));
 template <class Condition>
 void WorkerLink::wait(Lock& lock, std::string_view for_what, Condition condition) {
   const auto ended = [&] { return condition() || fault_.has_value(); };
-  const bool in_time = changed_.wait_until(lock, deadline_in(timeout_), ended);
+  const bool in_time =
+      changed_.wait_until(lock, deadline_in(timeout_ + kServersNoticeFirst), ended);
   if (fault_) throw *fault_;
   if (in_time) return;
+  std::vector<bool> late;
+  for (std::size_t piece = 0; piece < out_.pieces(); ++piece) late.push_back(out_.is_out(piece));
+  fail_late(for_what, late);
+}
+
+// `late`: by piece, whether its server is.
+void WorkerLink::fail_late(std::string_view for_what, const std::vector<bool>& late) const {
   std::vector<int> ranks;
-  for (std::size_t piece = 0; piece < out_.pieces(); ++piece) {
+  for (std::size_t piece = 0; piece < late.size(); ++piece) {
     const int rank = map_.rank_of_server(layout_.pieces[piece].server);
-    if (out_.is_out(piece) && std::ranges::count(ranks, rank) == 0) ranks.push_back(rank);
+    if (late[piece] && std::ranges::count(ranks, rank) == 0) ranks.push_back(rank);
   }
   if (ranks.empty()) ranks.push_back(map_.rank_of_server(0));
   std::string named;
@@ -159,9 +170,13 @@ bool WorkerLink::are_taken(std::size_t first, std::size_t end) {
   return none_on_way(first, end);
 }
 
-void WorkerLink::await_taken(std::size_t first, std::size_t end) {
+void WorkerLink::await_taken(std::size_t first, std::size_t end, Deadline pushed) {
+  const auto patience = std::chrono::duration_cast<Deadline::duration>(kBeforeServers * timeout_);
   Lock lock(mutex_);
-  wait(lock, "word that gradients have come", [&] { return none_on_way(first, end); });
+  const auto ended = [&] { return none_on_way(first, end) || fault_.has_value(); };
+  const bool in_time = changed_.wait_until(lock, pushed + patience, ended);
+  if (fault_) throw *fault_;
+  if (!in_time) fail_late("word that gradients have come", on_way_);
 }
 
 void WorkerLink::push_zeros(std::uint64_t round) {

@@ -3,7 +3,8 @@
 // A piece is *out* from when it is pushed until the server has sent it back, updated. Until then
 // its gradients and parameters belong to the link: gradients are sent from where they lie, or
 // encoded just before they leave (parallel/server/piece_codec.h), and parameters are received
-// there.
+// there. Gradients of which some come again (parallel/server/runs.h) are the worker's as soon as a
+// server has taken them.
 //
 // All methods are for the worker's own thread. A server that is gone, or that says that the run is
 // over, ends every wait with the error that names the culprit.
@@ -57,10 +58,11 @@ class WorkerLink final : public Hub::Receiver {
   // has been taken (parallel/server/runs.h).
   void owe(std::size_t piece, const Runs& runs, std::uint64_t round);
   void push_rows(std::size_t piece, const Runs& runs, std::uint64_t round);
-  // Whether servers have all gradients of pushed pieces, from `first` to before `end`, so that
-  // these may change. / Waits until they have.
+  // Whether servers have all gradients of pushed pieces, from `first` to before `end`, so that they
+  // may change. / Waits until they have. A server that is late is named before others, who miss
+  // what this worker owes them meanwhile, lose their patience.
   bool are_taken(std::size_t first, std::size_t end);
-  void await_taken(std::size_t first, std::size_t end);
+  void await_taken(std::size_t first, std::size_t end, Deadline pushed);
   // All pieces are out for a round in which this worker has no gradients.
   void push_zeros(std::uint64_t round);
   // Whether the pieces of a block, or all, are back. / Waits until they are.
@@ -102,6 +104,7 @@ class WorkerLink final : public Hub::Receiver {
   void fail_with(const Error& error);
   template <class Condition>
   void wait(Lock& lock, std::string_view for_what, Condition condition);
+  [[noreturn]] void fail_late(std::string_view for_what, const std::vector<bool>& late) const;
   void ask_for_states(int server);
   void await_states(Lock& lock, std::size_t before);
   std::size_t pushed_bytes(std::size_t piece) const;
@@ -134,6 +137,7 @@ class WorkerLink final : public Hub::Receiver {
   std::size_t untaken_ = 0;   // pieces of the round that no server has taken yet
   PiecesOut out_;
   std::vector<bool> on_way_;  // by piece: pushed and not taken
+  std::vector<bool> early_;   // by piece: back but for rows
   std::multimap<Kind, std::string> answers_;
   std::vector<std::vector<std::size_t>> to_collect_;  // pieces to ask for, by server
   std::size_t states_to_come_ = 0;

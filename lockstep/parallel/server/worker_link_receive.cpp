@@ -37,7 +37,10 @@ std::span<std::byte> WorkerLink::place(int connection, const Header& header) {
   } else {
     std::vector<std::byte>& small = small_[static_cast<std::size_t>(connection)];
     std::size_t most = kLargestAnswer;
-    if (header.kind == Kind::kRows) most += 9 * checked(connection, header).range.elements;
+    if (header.kind == Kind::kRows) {
+      const Tensor piece = part(states_.parameters, checked(connection, header));
+      most = 2 * sizeof(std::uint64_t) + most_encoded(piece.elements()) + piece.bytes();
+    }
     if (header.bytes > most) {
       fail(ErrorCode::kProtocol, "a server sent a '{}' of {} bytes", name(header.kind),
            header.bytes);
@@ -72,7 +75,7 @@ void WorkerLink::take_rows(int connection, const Header& header,
   const Runs runs = decode_runs(unpacker.list<std::uint64_t>(), piece.elements());
   const std::string_view values = unpacker.text();
   unpacker.finish();
-  if (!out_.is_out(header.piece) || values.size() != elements_of(runs) * element) {
+  if (!early_[header.piece] || values.size() != elements_of(runs) * element) {
     fail(ErrorCode::kProtocol, "{} sent {} bytes of rows of piece {} that were not expected",
          map_.server_text(connection), values.size(), header.piece);
   }
@@ -87,9 +90,11 @@ void WorkerLink::take(int connection, const Header& header, std::span<std::byte>
   bytes_received_ += sizeof(Header) + payload.size();
   switch (header.kind) {
     case Kind::kEarly:
-      break;  // the piece is back when its rows are
+      early_[header.piece] = true;  // the piece is back when its rows are
+      break;
     case Kind::kRows:
       take_rows(connection, header, payload);
+      early_[header.piece] = false;
       out_.is_back(header.piece);
       break;
     case Kind::kParameters:

@@ -14,7 +14,7 @@
 namespace lockstep::parallel {
 
 // `sum` of `inputs`, each of as many elements of that type (f32, bf16 or f16), added up in f32. At
-// least one input; `sum` may be the first of them where that is f32.
+// least one input, none of which is `sum`.
 void sum_of_workers(std::span<const std::byte* const> inputs, DType dtype, std::span<float> sum);
 
 }  // namespace lockstep::parallel
