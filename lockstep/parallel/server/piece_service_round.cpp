@@ -45,9 +45,7 @@ void PieceService::request(int worker, const Header& header, std::span<const std
 }
 
 Priority PieceService::priority_of(std::size_t piece) const {
-  return options_.schedule == PieceSchedule::kPriority
-             ? static_cast<Priority>(layout_.pieces[piece].block + 1)
-             : 1;
+  return parallel::priority_of(layout_.pieces[piece], options_.schedule);
 }
 
 // Queues the next thing to do with a piece, if there is all that it takes.

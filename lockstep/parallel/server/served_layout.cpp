@@ -86,6 +86,10 @@ ServedLayout decode_layout(std::span<const std::byte> bytes, int servers) {
 
 std::string hash_of(const ServedLayout& layout) { return content_hash(encode_layout(layout)); }
 
+Priority priority_of(const Piece& piece, PieceSchedule schedule) {
+  return schedule == PieceSchedule::kPriority ? static_cast<Priority>(piece.block + 1) : 1;
+}
+
 std::size_t server_bytes(const ServedLayout& layout, const ServerOptions& options, int server,
                          int workers) {
   return PieceStore::bytes(layout, options.consistency, server, workers);

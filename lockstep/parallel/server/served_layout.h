@@ -34,6 +34,9 @@ ServedLayout decode_layout(std::span<const std::byte> bytes, int servers);
 // Two layouts are the same where their hashes are.
 std::string hash_of(const ServedLayout& layout);
 
+// Of messages with a piece, either way.
+Priority priority_of(const Piece& piece, PieceSchedule schedule);
+
 // What a server takes: its pieces' states, room for gradients, and room for what is sent.
 std::size_t server_bytes(const ServedLayout& layout, const ServerOptions& options, int server,
                          int workers);

@@ -154,9 +154,7 @@ void WorkerLink::push_rows(std::size_t piece, const Runs& runs, std::uint64_t ro
 }
 
 Priority WorkerLink::priority_of(std::size_t piece) const {
-  return options_.schedule == PieceSchedule::kPriority
-             ? static_cast<Priority>(layout_.pieces[piece].block + 1)
-             : 1;
+  return parallel::priority_of(layout_.pieces[piece], options_.schedule);
 }
 
 bool WorkerLink::none_on_way(std::size_t first, std::size_t end) const {
