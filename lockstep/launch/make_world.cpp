@@ -70,7 +70,8 @@ std::unique_ptr<Communicator> make_mpi_world(const World& world, const CommOptio
   if (options.transport != TransportChoice::kAuto) {
     fail_mpi_decides("comm.transport", name(options.transport));
   }
-  auto mpi = make_mpi_communicator({.deadline = options.timeout, .check = options.check});
+  auto mpi = make_mpi_communicator(
+      {.deadline = options.timeout, .check = options.check, .recorder_dir = options.recorder_dir});
   // Started otherwise than by mpirun, every process is to MPI a world of its own.
   const bool alike = world.rank == mpi->rank() && world.size == mpi->size();
   if (!alike && world.origin != kNothingSet) {

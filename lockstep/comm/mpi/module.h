@@ -7,7 +7,7 @@ namespace lockstep::mpi {
 
 // Raised whenever Communicator, Work, Call or MpiOptions change their layout: a module of another
 // build is refused, not trusted.
-inline constexpr int kModuleVersion = 2;
+inline constexpr int kModuleVersion = 3;
 inline constexpr char kModuleFile[] = "liblockstep_mpi.so";
 
 // extern "C" in the module. The factory's result belongs to the caller; it throws Error.

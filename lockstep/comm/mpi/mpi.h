@@ -15,12 +15,15 @@
 //  - abort() and other failures reach a rank when it next waits or asks. A failed operation may
 //    still write to its buffers: keep them until the process ends, which it then does without
 //    MPI_Finalize, and mpirun says so. A rank that dies takes the job with it, as mpirun has it.
+//  - The flight recorder of a rank is its own: where it fails it tells its last operations, and
+//    not those of ranks that the error is about.
 //  - Elements a block of gather, scatter, all_gather, reduce_scatter and all_to_all: below 2^31.
 #pragma once
 
 #include <chrono>
 #include <climits>
 #include <memory>
+#include <string>
 
 #include "lockstep/comm/communicator.h"
 
@@ -34,6 +37,8 @@ struct MpiOptions {
   bool check = true;
   // The most elements given to MPI in one piece.
   int largest_piece = INT_MAX;
+  // Where each rank's last operations are written when the group fails; empty: to stderr only.
+  std::string recorder_dir;
 };
 
 // The group of all ranks that mpirun started (MPI_COMM_WORLD). Initialises MPI unless the program

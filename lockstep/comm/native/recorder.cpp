@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "lockstep/base/file.h"
-#include "lockstep/base/log.h"
-#include "lockstep/base/units.h"
+#include "lockstep/comm/recorder_dump.h"
 
 namespace lockstep {
 namespace {
@@ -93,17 +91,13 @@ std::string recorded_operations(const shared::Area& area, int most) {
   sort_by_start(lines);
 
   const std::uint64_t now = ticks();
-  const auto seconds = [](std::uint64_t from, std::uint64_t to) {
-    return format_seconds(static_cast<double>(to > from ? to - from : 0) / tick_rate());
+  const auto since = [&](std::uint64_t then) {
+    return static_cast<double>(now > then ? now - then : 0) / tick_rate();
   };
   std::string text;
   for (const Line& line : lines) {
-    text += "  ";
-    text += line.what;
-    text += line.ended == 0
-                ? fmt::format(": started {} ago, not ended\n", seconds(line.started, now))
-                : fmt::format(": took {}, ended {} ago\n", seconds(line.started, line.ended),
-                              seconds(line.ended, now));
+    const auto ended = line.ended == 0 ? std::nullopt : std::optional(since(line.ended));
+    text += fmt::format("  {}: {}\n", line.what, describe_times(since(line.started), ended));
   }
   return text;
 }
@@ -121,16 +115,7 @@ void dump_recorders(const Error& error, int rank, int size,
   for (int culprit : error.ranks()) {
     if (culprit != rank) add(culprit);
   }
-  log_error("{}", text);
-  if (path.empty()) return;
-  try {
-    write_file(path, text);
-  } catch (const std::exception& failure) {
-    log_warn(
-        "the flight recorder's dump is only in this log: {} (comm.recorder_dir names a folder "
-        "that exists and can be written)",
-        failure.what());
-  }
+  dump_record(text, path);
 }
 
 }  // namespace lockstep

@@ -10,6 +10,8 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/file.h"
+#include "lockstep/base/scratch_folder.h"
 #include "lockstep/launch/make_world.h"
 #include "tests/cli/shell.h"
 #include "tests/comm/mpi/every_operation.h"
@@ -68,6 +70,22 @@ TEST_F(Mpi, CollectivesAreRightWithoutChecks) {
 TEST_F(Mpi, RanksThatDisagreeAreNamed) {
   const Outcome outcome = shell(mpirun(4, "Mismatch", "LOCKSTEP_COMM_CHECK=0"));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+}
+
+TEST_F(Mpi, EveryRankTellsItsLastOperationsWhenTheGroupFails) {
+  const ScratchFolder folder;
+  const Outcome outcome =
+      shell(mpirun(3, "Recorded", fmt::format("FINDINGS={}", folder.path().string())));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::string told = read_file(folder.path() / fmt::format("rank-{}.txt", rank));
+    EXPECT_THAT(told, HasSubstr(fmt::format("rank {} of 3: ", rank)));
+    EXPECT_THAT(told, HasSubstr(fmt::format("last operations of rank {}:\n", rank)));
+    EXPECT_THAT(told, HasSubstr("  operation 1: all_reduce of 10 f32, sum: took "));
+    EXPECT_THAT(told, HasSubstr(fmt::format("  operation 2: all_reduce of {} f32, sum: started ",
+                                            rank == 2 ? 12 : 10)));
+    EXPECT_THAT(outcome.text, HasSubstr(fmt::format("last operations of rank {}:", rank)));
+  }
 }
 
 TEST_F(Mpi, AWorldIsCheckedAsConfigured) {
@@ -181,6 +199,16 @@ TEST(DISABLED_Rank, Mismatch) {
 }
 
 // The ranks name different types that MPI moves alike, so that nobody but the check objects.
+TEST(DISABLED_Rank, Recorded) {
+  MpiOptions options;
+  options.recorder_dir = std::getenv("FINDINGS");
+  auto comm = make_mpi_communicator(options);
+  Floats data(10);
+  comm->all_reduce(data);
+  data.resize(comm->rank() == 2 ? 12 : 10);
+  EXPECT_THROW(comm->all_reduce(data), Error);
+}
+
 TEST(DISABLED_Rank, Checked) {
   const CommOptions options = mpi_options();
   auto comm = make_world(options);

@@ -21,6 +21,7 @@ Engine::Engine(MPI_Comm base, const MpiOptions& options) : options_(options), ba
   const std::lock_guard lock(mutex());
   expect(MPI_Comm_rank(base_, &rank_), "MPI_Comm_rank");
   expect(MPI_Comm_size(base_, &size_), "MPI_Comm_size");
+  expect(MPI_Comm_rank(MPI_COMM_WORLD, &world_rank_), "MPI_Comm_rank");
   int all_check = options_.check ? 1 : 0;
   int none_check = 1 - all_check;
   int votes[] = {all_check, none_check};
@@ -60,12 +61,15 @@ void Engine::drain() {
   }
 }
 
-std::shared_ptr<Operation> Engine::add(const Call& call, int peer) {
+std::shared_ptr<Operation> Engine::add(const Call& call, int peer, std::string text) {
   if (failure_) throw *failure_;
   auto operation = std::make_shared<Operation>();
   operation->call = call;
-  operation->text = describe(call);
+  operation->text = std::move(text);
   operation->peer = peer;
+  const bool counts = peer < 0 && call.kind != Collective::kCopy;
+  operation->record = recorder_.begin(
+      counts ? fmt::format("operation {}: {}", started_ + 1, operation->text) : operation->text);
   operation->deadline = Clock::now() + options_.deadline;
   operations_.push_back(operation);
   return operation;
@@ -74,7 +78,7 @@ std::shared_ptr<Operation> Engine::add(const Call& call, int peer) {
 std::shared_ptr<Operation> Engine::start(const Call& call) {
   expect_countable(call, size_);
   const std::lock_guard lock(mutex());
-  auto operation = add(call, call.peer);
+  auto operation = add(call, call.peer, describe(call));
   if (call.kind == Collective::kCopy) {
     if (call.in.count > 0) {
       std::memmove(call.out.bytes, call.in.bytes, call.in.count * size_of(call.in.dtype));
@@ -100,9 +104,10 @@ std::shared_ptr<Operation> Engine::start(const Call& call) {
 
 std::shared_ptr<Operation> Engine::start_special(Special special, std::size_t bytes) {
   const std::lock_guard lock(mutex());
-  auto operation = add(barrier(), -1);
-  operation->own = fingerprint(special, bytes, started_++);
-  operation->text = describe(operation->own);
+  const Fingerprint own = fingerprint(special, bytes, started_);
+  auto operation = add(barrier(), -1, describe(own));
+  operation->own = own;
+  ++started_;
   if (options_.check) begin_check(*operation);
   advance();
   return operation;
@@ -110,8 +115,7 @@ std::shared_ptr<Operation> Engine::start_special(Special special, std::size_t by
 
 std::shared_ptr<Operation> Engine::start_wait_signal(int peer) {
   const std::lock_guard lock(mutex());
-  auto operation = add(barrier(), peer);
-  operation->text = fmt::format("wait_signal of rank {}", peer);
+  auto operation = add(barrier(), peer, fmt::format("wait_signal of rank {}", peer));
   operation->is_signal = true;
   operation->stage = Stage::kMoving;
   expect(MPI_Irecv(nullptr, 0, MPI_BYTE, peer, kSignalTag, point_comm_, &operation->request),

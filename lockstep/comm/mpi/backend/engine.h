@@ -6,6 +6,7 @@
 
 #include "lockstep/comm/mpi/backend/control.h"
 #include "lockstep/comm/mpi/backend/operation.h"
+#include "lockstep/comm/mpi/backend/recorder.h"
 #include "lockstep/comm/mpi/mpi.h"
 
 namespace lockstep::mpi {
@@ -49,7 +50,7 @@ class Engine {
   };
 
   void drain();
-  std::shared_ptr<Operation> add(const Call& call, int peer);
+  std::shared_ptr<Operation> add(const Call& call, int peer, std::string text);
   void begin_check(Operation& operation);
   // These never throw: what goes wrong fails the group.
   void advance();
@@ -63,6 +64,7 @@ class Engine {
   void end_roll_call();
   Error timeout_of(const Operation& operation, std::vector<int> missing) const;
   void fail_all(const Error& error, Known known);
+  void dump(const Error& error) const;
   bool idle() const { return operations_.empty(); }
   Group group(MPI_Comm comm) const { return {comm, rank_, size_, options_.largest_piece}; }
 
@@ -73,9 +75,11 @@ class Engine {
   MPI_Comm point_comm_ = MPI_COMM_NULL;
   int rank_ = 0;
   int size_ = 0;
+  int world_rank_ = 0;
   std::uint64_t started_ = 0;                         // collectives
   std::list<std::shared_ptr<Operation>> operations_;  // in the order of their calls
   std::unique_ptr<ControlChannel> control_;
+  Recorder recorder_;
   std::optional<RollCall> roll_call_;
   std::optional<Error> failure_;
   bool abandoned_ = false;  // MPI may wait for this group for ever

@@ -40,6 +40,7 @@ struct Operation {
   int peer = -1;           // of send, receive and wait_signal
   bool is_signal = false;  // wait_signal
   Clock::time_point deadline;
+  std::uint64_t record = 0;  // in the flight recorder
   Stage stage = Stage::kReady;
   std::optional<Error> error;
 

@@ -55,6 +55,7 @@ void Engine::advance_all() {
     const std::shared_ptr<Operation> operation = *next;
     if (!operation->ended()) advance_one(*operation);
     if (failure_) return;
+    if (operation->ended()) recorder_.end(operation->record);
     next = operation->ended() ? operations_.erase(next) : std::next(next);
   }
 }
@@ -183,8 +184,16 @@ Error Engine::timeout_of(const Operation& operation, std::vector<int> missing) c
   return Error(ErrorCode::kTimeout, text, std::move(missing));
 }
 
+void Engine::dump(const Error& error) const {
+  const std::string& folder = options_.recorder_dir;
+  dump_record(fmt::format("rank {} of {}: {}\nlast operations of rank {}:\n{}", rank_, size_,
+                          error.what(), rank_, recorder_.text()),
+              folder.empty() ? "" : fmt::format("{}/rank-{}.txt", folder, world_rank_));
+}
+
 void Engine::fail_all(const Error& error, Known known) {
   failure_ = error;
+  dump(error);
   if (known != Known::kToAll) abandoned_ = true;
   for (const auto& operation : operations_) {
     if (operation->ended()) continue;
