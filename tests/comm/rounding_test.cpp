@@ -1,0 +1,86 @@
+// Sums of 16 bits among ranks of one machine: f32 accumulation in the order of ranks, rounded once.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "lockstep/base/counter_rng.h"
+#include "lockstep/base/half.h"
+#include "lockstep/comm/native/threads.h"
+
+namespace lockstep {
+namespace {
+
+BFloat16 rounded(float x, BFloat16) { return to_bfloat16(x); }
+Half rounded(float x, Half) { return to_half(x); }
+
+// Of every size of exponents, so that a sum that is rounded on its way comes out otherwise.
+template <class T>
+T number(int rank, std::size_t i) {
+  const auto seed = static_cast<std::uint64_t>(rank);
+  const float scale = std::ldexp(1.f, static_cast<int>(random_word(seed, 1, i) % 9) - 4);
+  return rounded(scale * normal_at(seed, 2, i), T{});
+}
+
+template <class T>
+std::vector<T> sum_of_ranks(int ranks, std::size_t count) {
+  std::vector<T> sums(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    float sum = to_float(number<T>(0, i));
+    for (int rank = 1; rank < ranks; ++rank) sum += to_float(number<T>(rank, i));
+    sums[i] = rounded(sum, T{});
+  }
+  return sums;
+}
+
+template <class T>
+void expect_rounded_once(int ranks, std::size_t count) {
+  const std::vector<T> expected = sum_of_ranks<T>(ranks, count);
+  CommOptions options;
+  options.measure = false;
+  options.window = std::size_t{64} * 1024;  // so that private vectors take several
+  run_threads(
+      ranks,
+      [&](Communicator& comm) {
+        std::vector<T> input(count);
+        for (std::size_t i = 0; i < count; ++i) input[i] = number<T>(comm.rank(), i);
+        std::vector<T> output(count);
+        comm.all_reduce(input, output);
+        EXPECT_TRUE(output == expected) << "private, " << ranks << " ranks, " << count;
+        const SymmetricBuffer memory = comm.allocate(count * sizeof(T));
+        const std::span<T> data = memory.as<T>().first(count);
+        std::ranges::copy(input, data.begin());
+        comm.all_reduce(data);
+        EXPECT_TRUE(std::ranges::equal(data, expected))
+            << "symmetric, " << ranks << " ranks, " << count;
+      },
+      options);
+}
+
+// Inline, one-shot, symmetric and windowed.
+TEST(Rounding, IsDoneOnceByEveryPathInsideAMachine) {
+  for (const int ranks : {2, 3, 4, 7}) {
+    for (const std::size_t count : {1u, 37u, 1000u, 5001u, 200003u}) {
+      expect_rounded_once<BFloat16>(ranks, count);
+      expect_rounded_once<Half>(ranks, count);
+    }
+  }
+}
+
+TEST(Rounding, OnTheWayWouldBeSeen) {
+  const auto on_the_way = [](int ranks, std::size_t i) {
+    BFloat16 sum = number<BFloat16>(0, i);
+    for (int rank = 1; rank < ranks; ++rank) {
+      sum = to_bfloat16(to_float(sum) + to_float(number<BFloat16>(rank, i)));
+    }
+    return sum;
+  };
+  const std::vector<BFloat16> once = sum_of_ranks<BFloat16>(3, 1000);
+  int others = 0;
+  for (std::size_t i = 0; i < once.size(); ++i) others += on_the_way(3, i) == once[i] ? 0 : 1;
+  EXPECT_GT(others, 50);
+}
+
+}  // namespace
+}  // namespace lockstep
