@@ -174,7 +174,7 @@ void WorkerLink::await_taken(std::size_t first, std::size_t end, Deadline pushed
   const auto ended = [&] { return none_on_way(first, end) || fault_.has_value(); };
   const bool in_time = changed_.wait_until(lock, pushed + patience, ended);
   if (fault_) throw *fault_;
-  if (!in_time) fail_late("word that gradients have come", on_way_);
+  if (!in_time) fail_late("receipt of gradients", on_way_);
 }
 
 void WorkerLink::push_zeros(std::uint64_t round) {
