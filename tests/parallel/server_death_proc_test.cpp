@@ -191,7 +191,7 @@ TEST(ServerDeath, AServerThatHangsWithATableOfTokensIsNamedAndNotTheWorkers) {
   training.workers = 2;
   training.servers.place = ServerPlace::kOwn;
   training.servers.servers = 2;
-  training.timeout = std::chrono::milliseconds(1000);
+  training.timeout = std::chrono::milliseconds(3000);
   const auto stop = [](int worker, const Share& share, Shared& shared) {
     if (worker != 0 || share.step != 2) return;
     shared.stopped = 3;

@@ -82,8 +82,9 @@ void WorkerLink::wait(Lock& lock, std::string_view for_what, Condition condition
   fail_late(for_what, late);
 }
 
-// `late`: by piece, whether its server is.
-void WorkerLink::fail_late(std::string_view for_what, const std::vector<bool>& late) const {
+// With the mutex. `late`: by piece, whether its server is. The others are to hear of it from this
+// worker's goodbye.
+void WorkerLink::fail_late(std::string_view for_what, const std::vector<bool>& late) {
   std::vector<int> ranks;
   for (std::size_t piece = 0; piece < late.size(); ++piece) {
     const int rank = map_.rank_of_server(layout_.pieces[piece].server);
@@ -92,11 +93,13 @@ void WorkerLink::fail_late(std::string_view for_what, const std::vector<bool>& l
   if (ranks.empty()) ranks.push_back(map_.rank_of_server(0));
   std::string named;
   for (const int rank : ranks) named += fmt::format(" {}", rank);
-  throw Error(ErrorCode::kTimeout,
-              fmt::format("no {} came from the parameter server(s) at rank{} within {:g} s "
-                          "(comm.timeout)",
-                          for_what, named, std::chrono::duration<double>(timeout_).count()),
-              ranks);
+  fault_ = Error(ErrorCode::kTimeout,
+                 fmt::format("no {} came from the parameter server(s) at rank{} within {:g} s "
+                             "(comm.timeout)",
+                             for_what, named, std::chrono::duration<double>(timeout_).count()),
+                 ranks);
+  hub_.wake();
+  throw *fault_;
 }
 
 std::string WorkerLink::answer(Kind kind) {

@@ -104,7 +104,7 @@ class WorkerLink final : public Hub::Receiver {
   void fail_with(const Error& error);
   template <class Condition>
   void wait(Lock& lock, std::string_view for_what, Condition condition);
-  [[noreturn]] void fail_late(std::string_view for_what, const std::vector<bool>& late) const;
+  [[noreturn]] void fail_late(std::string_view for_what, const std::vector<bool>& late);
   void ask_for_states(int server);
   void await_states(Lock& lock, std::size_t before);
   std::size_t pushed_bytes(std::size_t piece) const;
