@@ -94,10 +94,10 @@ class EventFile : public RunObserver {
       scalars = {
           {"loss", metrics.loss},
           {"lr", metrics.rate},
-          {"grad_norm", metrics.gradient_norm},
           {"tokens_per_s", metrics.tokens_per_second()},
           {"memory_bytes", static_cast<double>(record.memory_bytes)},
       };
+      if (metrics.has_norm) scalars.push_back({"grad_norm", metrics.gradient_norm});
       if (record.workers) add_workers(*record.workers, scalars);
     }
     if (record.validation_loss) scalars.push_back({"val_loss", *record.validation_loss});

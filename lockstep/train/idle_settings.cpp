@@ -50,6 +50,15 @@ std::vector<std::string> idle_settings(const TrainOptions& options, const Config
     if (!why.empty()) idle.push_back(fmt::format("{} has no effect: {}", setting, why));
   };
   const parallel::ParallelOptions& spread = options.parallel;
+  if (spread.strategy == parallel::StrategyKind::kParameterServer) {
+    const std::string why =
+        "parameter servers reduce nothing; it is for parallel.strategy = \"ddp\"";
+    if (!spread.overlap)
+      add("parallel.overlap = false", why + ", as parallel.schedule is for these");
+    if (spread.algorithm != parallel::ParallelOptions().algorithm) {
+      add(fmt::format("parallel.algorithm = \"{}\"", spread.algorithm), why);
+    }
+  }
   const bool stage_is_chosen = options.memory_auto && !config.is_set("parallel.zero");
   if (options.batch.workers > 1 && !stage_is_chosen) {
     if (config.is_set("parallel.partition") && spread.partition == nn::Partition::kLayer &&

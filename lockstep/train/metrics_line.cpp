@@ -60,7 +60,7 @@ std::string metrics_line(const StepRecord& record, bool with_loss_scale) {
   add("loss", metrics.loss);
   if (record.validation_loss) add("val_loss", *record.validation_loss);
   add("lr", metrics.rate);
-  add("grad_norm", metrics.gradient_norm);
+  if (metrics.has_norm) add("grad_norm", metrics.gradient_norm);
   fmt::format_to(std::back_inserter(line), ",\"tokens\":{}", metrics.tokens);
   add("tokens_per_s", metrics.tokens_per_second());
   add("step_ms", metrics.seconds * kMilliseconds);
@@ -108,6 +108,7 @@ std::optional<StepRecord> parse_metrics_line(std::string_view text) {
   metrics.loss = metric_number(line, "loss", kNone);
   if (line.contains("val_loss")) record.validation_loss = metric_number(line, "val_loss", kNone);
   metrics.rate = metric_number(line, "lr", kNone);
+  metrics.has_norm = line.contains("grad_norm");
   metrics.gradient_norm = metric_number(line, "grad_norm", kNone);
   metrics.tokens = metric_whole<std::int64_t>(line, "tokens");
   metrics.seconds = metric_number(line, "step_ms", kNone) / kMilliseconds;

@@ -4,7 +4,7 @@
 //   loss            the mean over all targets
 //   val_loss        on data that is held back; only where it was taken after this step
 //   lr              the learning rate
-//   grad_norm       before clipping, without the loss scale
+//   grad_norm       before clipping, without the loss scale; where somebody took it
 //   tokens          of the step
 //   tokens_per_s    tokens over step_ms
 //   step_ms         computing; beside it

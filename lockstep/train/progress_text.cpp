@@ -43,10 +43,11 @@ std::vector<LinePiece> pieces_of(const Progress& progress) {
     pieces.push_back({fmt::format("val {:.4f}", *progress.validation_loss), 5});
   }
   pieces.push_back({fmt::format("lr {:.2e}", progress.rate), 4});
-  const double norm = progress.gradient_norm;
-  pieces.push_back({fmt::format("norm {}", norm < 1000 ? fmt::format("{:.3f}", norm)
-                                                       : fmt::format("{:.3g}", norm)),
-                    3});
+  if (const auto norm = progress.gradient_norm) {
+    pieces.push_back({fmt::format("norm {}", *norm < 1000 ? fmt::format("{:.3f}", *norm)
+                                                          : fmt::format("{:.3g}", *norm)),
+                      3});
+  }
   if (std::isfinite(progress.tokens_per_second)) {
     pieces.push_back({progress_count(std::llround(progress.tokens_per_second)) + " tokens/s", 6});
   }
@@ -102,7 +103,8 @@ Progress ProgressMeter::add(const StepRecord& record) {
   progress_.skipped = metrics.skipped;
   if (record.validation_loss) progress_.validation_loss = record.validation_loss;
   progress_.rate = metrics.rate;
-  progress_.gradient_norm = metrics.gradient_norm;
+  progress_.gradient_norm.reset();
+  if (metrics.has_norm) progress_.gradient_norm = metrics.gradient_norm;
   progress_.tokens_per_second = tokens_ / seconds_;
   progress_.flops_per_second = step_flops_ * steps_ / seconds_;
   progress_.memory_bytes = record.memory_bytes;

@@ -18,7 +18,7 @@ struct Progress {
   bool skipped = false;
   std::optional<double> validation_loss;  // the last that was taken
   double rate = 0;
-  double gradient_norm = 0;
+  std::optional<double> gradient_norm;
   double tokens_per_second = 0;  // this and the next of late, data included
   double flops_per_second = 0;   // 0: unknown, as the next
   double peak_flops = 0;

@@ -82,7 +82,11 @@ std::string figure_sections(const RunHistory& history) {
   };
   std::string figures = loss_figure(history);
   figures += small("Throughput", "teal", "tokens/s", "tokens/s", history.tokens_per_second);
-  figures += small("Gradient norm", "purple", "norm", "before clipping", history.gradient_norm);
+  const bool none_took_it =
+      history.gradient_norm.points().empty() && !history.loss.points().empty();
+  if (!none_took_it) {
+    figures += small("Gradient norm", "purple", "norm", "before clipping", history.gradient_norm);
+  }
   figures += small("Learning rate", "blue", "rate", "", history.rate);
   if (history.scaled) figures += small("Loss scale", "orange", "scale", "", history.loss_scale);
   if (history.shared_steps > 0) figures += workers_figure(history);

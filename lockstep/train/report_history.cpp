@@ -66,7 +66,7 @@ RunHistory read_history(const std::filesystem::path& folder, std::int64_t steps,
     const CurvePoint smoothed = mean.add(step, metrics.loss);
     history.smoothed_loss.add(smoothed.step, smoothed.value);
     history.tokens_per_second.add(step, metrics.tokens_per_second());
-    history.gradient_norm.add(step, metrics.gradient_norm);
+    if (metrics.has_norm) history.gradient_norm.add(step, metrics.gradient_norm);
     history.rate.add(step, metrics.rate);
     history.loss_scale.add(step, metrics.loss_scale);
     history.scaled |= metrics.loss_scale != 1;

@@ -170,6 +170,7 @@ std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batche
   end.cost.compute_seconds = seconds_since(compute);
   metrics.filed = filed_traffic() - filed;
   metrics.gradient_norm = result.gradient_norm;
+  metrics.has_norm = result.has_norm;
   metrics.skipped = result.skipped;
   if (metrics.skipped) {
     if (state_.loss_scale) state_.loss_scale = optim::after_overflow(*state_.loss_scale);

@@ -39,6 +39,7 @@ struct StepMetrics {
   std::int64_t step = 0;     // 1 is the first
   double loss = 0;           // the mean over all targets
   double gradient_norm = 0;  // before clipping, without the loss scale
+  bool has_norm = true;      // false: nobody took it
   double rate = 0;           // the learning rate
   double loss_scale = 1;     // of this step
   bool skipped = false;

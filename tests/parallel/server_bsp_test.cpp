@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lockstep/parallel/server/server_strategy.h"
 #include "tests/parallel/server_fixture.h"
 
 namespace lockstep::parallel::server_test {
@@ -145,6 +146,49 @@ TEST(ServerBsp, KeepsItsBitsOnAnEmulatedLink) {
   training.optimizer.clip = 1;
   training.emulate = "400Mbit,100us";
   expect_equal_to_alone(training, "emulated");
+}
+
+TEST(ServerBsp, TracesEveryPieceThatComesBack) {
+  Training training;
+  training.workers = 2;
+  training.servers.servers = 2;
+  training.servers.piece_mb = 0.02;
+  training.emulate = "400Mbit,100us";
+  const std::size_t pieces =
+      layout_for(job_of(training), make_trainee(training, *make_cpu_ops(1)).plan()).pieces.size();
+  std::vector<Strategy*> strategies(2);
+  std::vector<std::vector<TraceSpan>> spans(2);
+  const auto at = [](int worker) { return static_cast<std::size_t>(worker); };
+  const Hooks hooks{.listener =
+                        [&](nn::Replica&, Strategy& strategy) {
+                          strategy.trace().keep(training.steps);
+                          strategies[at(strategy.worker())] = &strategy;
+                          return nullptr;
+                        },
+                    .before_share =
+                        [&](int worker, const Share& share) {
+                          strategies[at(worker)]->trace().begin_step(share.step);
+                        },
+                    .after_share =
+                        [&](int worker, const Share& share, const StepSummary&) {
+                          if (share.step < training.steps) return;
+                          spans[at(worker)] = strategies[at(worker)]->trace().spans();
+                        }};
+  train_with_servers(training, hooks);
+  for (const std::vector<TraceSpan>& all : spans) {
+    std::size_t exchanged = 0;
+    std::int64_t end = 0;
+    for (const TraceSpan& span : all) {
+      if (span.lane != TraceLane::kCommunication) continue;
+      EXPECT_EQ(span.kind, "exchange");
+      EXPECT_GE(span.begin, end) << "spans of a lane do not overlap";
+      EXPECT_GT(span.bytes, 0u);
+      end = span.end;
+      ++exchanged;
+    }
+    EXPECT_GE(exchanged, 2 * pieces) << "all of the first steps are back";
+    EXPECT_LE(exchanged, 3 * pieces);
+  }
 }
 
 // Pieces that are out come back to where the replica was, unless the worker waits for them.

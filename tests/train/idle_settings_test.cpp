@@ -58,6 +58,17 @@ class IdleSettings : public ::testing::Test {
   const std::unique_ptr<Ops> ops_ = make_reference_ops();
 };
 
+TEST_F(IdleSettings, AreThoseOfReductionsWithParameterServers) {
+  const std::string servers = "parallel.strategy=parameter_server";
+  set(2, {servers});
+  EXPECT_THAT(idle(), IsEmpty());
+  set(2, {servers, "parallel.overlap=false", "parallel.algorithm=ring"});
+  EXPECT_THAT(idle(), ElementsAre(HasSubstr("parallel.overlap = false has no effect"),
+                                  HasSubstr("parallel.algorithm = \"ring\" has no effect")));
+  set(2, {"parallel.overlap=false", "parallel.algorithm=ring"});
+  EXPECT_THAT(idle(), IsEmpty());
+}
+
 TEST_F(IdleSettings, AreThoseWithoutWhichTheRunIsTheSame) {
   for (const int workers : {2, 3, 4}) {
     for (int zero = 0; zero <= 3; ++zero) {

@@ -52,6 +52,10 @@ TEST(MetricsLine, TellsWhatWentThroughFiles) {
   StepRecord record;
   record.metrics.step = 1;
   EXPECT_THAT(metrics_line(record, false), Not(HasSubstr("file")));
+  EXPECT_THAT(metrics_line(record, false), HasSubstr("grad_norm"));
+  record.metrics.has_norm = false;
+  EXPECT_THAT(metrics_line(record, false), Not(HasSubstr("grad_norm")));
+  record.metrics.has_norm = true;
   record.metrics.filed = {.read_bytes = 12, .written_bytes = 8, .waited_seconds = 0.25};
   const std::string line = metrics_line(record, false);
   EXPECT_THAT(line, HasSubstr(",\"file_read_bytes\":12,\"file_written_bytes\":8,"

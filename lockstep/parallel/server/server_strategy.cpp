@@ -114,7 +114,7 @@ void ServerStrategy::start(nn::Replica& replica) {
   replica_ = &replica;
   layout_ = layout_for(job_, replica.plan());
   table_ = early_table(job_, replica.plan(), layout_, workers());
-  link_->attach(layout_, replica.states(), replica.flat().blocks());
+  link_->attach(layout_, replica.states(), replica.flat().blocks(), trace());
   link_->expect_all();
   if (worker() == 0) send_states();
   for (int server = 0; server < job_.options.servers; ++server) {

@@ -36,14 +36,38 @@ WorkerLink::~WorkerLink() {
   thread_.join();
 }
 
-void WorkerLink::attach(const ServedLayout& layout, const nn::States& states, std::size_t blocks) {
+void WorkerLink::attach(const ServedLayout& layout, const nn::States& states, std::size_t blocks,
+                        Trace& trace) {
   const Lock lock(mutex_);
   layout_ = layout;
   states_ = states;
   out_ = PiecesOut(layout_.pieces, blocks);
   on_way_.assign(layout_.pieces.size(), false);
   early_.assign(layout_.pieces.size(), false);
+  trace_ = &trace;
   codec_ = std::make_unique<PieceCodec>(layout_);
+}
+
+// With the mutex, as the next.
+void WorkerLink::leaves(std::size_t piece) {
+  if (out_.count(std::nullopt) == 0 && trace_->on()) traced_ = trace_now();
+  out_.leaves(piece);
+}
+
+void WorkerLink::is_back(std::size_t piece) {
+  out_.is_back(piece);
+  if (!trace_->on() || trace_->step() == 0) return;
+  const std::size_t elements = layout_.pieces[piece].range.elements;
+  const std::int64_t now = trace_now();
+  trace_->add({.lane = TraceLane::kCommunication,
+               .kind = "exchange",
+               .of = fmt::format("piece {}", piece),
+               .begin = traced_,
+               .end = now,
+               .step = trace_->step(),
+               .bytes = pushed_bytes(piece),
+               .elements = elements});
+  traced_ = now;
 }
 
 std::size_t WorkerLink::pushed_bytes(std::size_t piece) const {
@@ -113,7 +137,7 @@ std::string WorkerLink::answer(Kind kind) {
 
 void WorkerLink::expect_all() {
   const Lock lock(mutex_);
-  for (std::size_t piece = 0; piece < out_.pieces(); ++piece) out_.leaves(piece);
+  for (std::size_t piece = 0; piece < out_.pieces(); ++piece) leaves(piece);
 }
 
 void WorkerLink::push(std::size_t first, std::size_t end, std::uint64_t round, std::int64_t step) {
@@ -124,7 +148,7 @@ void WorkerLink::push(std::size_t first, std::size_t end, std::uint64_t round, s
     round_ = round;
     step_ = step;
     for (std::size_t piece = first; piece < end; ++piece) {
-      out_.leaves(piece);
+      leaves(piece);
       on_way_[piece] = true;
       const Piece& each = layout_.pieces[piece];
       const bool by_block = options_.schedule == PieceSchedule::kPriority;
@@ -186,7 +210,7 @@ void WorkerLink::push_zeros(std::uint64_t round) {
     if (fault_) throw *fault_;
     round_ = round;
     untaken_ = 0;
-    for (std::size_t piece = 0; piece < out_.pieces(); ++piece) out_.leaves(piece);
+    for (std::size_t piece = 0; piece < out_.pieces(); ++piece) leaves(piece);
     for (int server = 0; server < map_.servers; ++server) {
       posted_.emplace_back(server, small_message({.kind = Kind::kZeros, .round = round}));
       posted_.emplace_back(server, small_message({.kind = Kind::kPull, .round = round}));

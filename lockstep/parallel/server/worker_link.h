@@ -28,6 +28,7 @@
 #include "lockstep/parallel/server/push_queue.h"
 #include "lockstep/parallel/server/runs.h"
 #include "lockstep/parallel/server/served_layout.h"
+#include "lockstep/parallel/trace.h"
 
 namespace lockstep::parallel {
 
@@ -40,8 +41,11 @@ class WorkerLink final : public Hub::Receiver {
   WorkerLink(const WorkerLink&) = delete;
   WorkerLink& operator=(const WorkerLink&) = delete;
 
-  // Once, before anything is out. What `states` views must outlive the link.
-  void attach(const ServedLayout& layout, const nn::States& states, std::size_t blocks);
+  // Once, before anything is out. What `states` views, and the trace, must outlive the link. The
+  // trace gets a span for every piece that comes back, since the one before it did or since
+  // anything was out again.
+  void attach(const ServedLayout& layout, const nn::States& states, std::size_t blocks,
+              Trace& trace);
 
   // To a server's data connection; to server 0's control connection.
   void post(int server, OutMessage message);
@@ -95,6 +99,8 @@ class WorkerLink final : public Hub::Receiver {
   void take(int connection, const Header& header, std::span<std::byte> payload) override;
   void lost(int connection) override;
   void landed(int connection, const Header& header);
+  void leaves(std::size_t piece);
+  void is_back(std::size_t piece);
 
   void run();
   void send_posted();
@@ -138,6 +144,8 @@ class WorkerLink final : public Hub::Receiver {
   PiecesOut out_;
   std::vector<bool> on_way_;  // by piece: pushed and not taken
   std::vector<bool> early_;   // by piece: back but for rows
+  Trace* trace_ = nullptr;
+  std::int64_t traced_ = 0;  // until then, where pieces are out
   std::multimap<Kind, std::string> answers_;
   std::vector<std::vector<std::size_t>> to_collect_;  // pieces to ask for, by server
   std::size_t states_to_come_ = 0;

@@ -95,16 +95,16 @@ void WorkerLink::take(int connection, const Header& header, std::span<std::byte>
     case Kind::kRows:
       take_rows(connection, header, payload);
       early_[header.piece] = false;
-      out_.is_back(header.piece);
+      is_back(header.piece);
       break;
     case Kind::kParameters:
       staleness_ += header.number;
       ++came_back_;
-      out_.is_back(header.piece);
+      is_back(header.piece);
       break;
     case Kind::kKept:
       for (std::size_t piece = 0; piece < out_.pieces(); ++piece) {
-        if (out_.is_out(piece) && layout_.pieces[piece].server == connection) out_.is_back(piece);
+        if (out_.is_out(piece) && layout_.pieces[piece].server == connection) is_back(piece);
       }
       break;
     case Kind::kTaken:
