@@ -1,5 +1,7 @@
 #include "lockstep/nn/backward_progress.h"
 
+#include <algorithm>
+
 #include "lockstep/base/error.h"
 
 namespace lockstep::nn {
@@ -24,6 +26,14 @@ void BackwardProgress::finished(std::size_t parameter) {
   while (next_ < own.size() && finished_[next_]) ++next_;
   listener_.finished_up_to(block_,
                            next_ < own.size() ? own[next_].offset : flat_.range(block_).end());
+}
+
+void BackwardProgress::added(std::size_t parameter, std::int64_t rows) {
+  const FlatParameter* place = flat_.place(block_, parameter);
+  if (place == nullptr) return;
+  const auto all = static_cast<std::size_t>(place->shape[0]);
+  const std::size_t width = place->shape.elements() / std::max<std::size_t>(all, 1);
+  listener_.added(block_, {place->offset, static_cast<std::size_t>(rows) * width});
 }
 
 }  // namespace lockstep::nn

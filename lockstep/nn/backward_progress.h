@@ -22,6 +22,7 @@ class BackwardProgress final : public FinishedListener {
   // Throws Error(kInvalidArgument) for a parameter that it was told of before. One that is tied to
   // another block's is left to that one.
   void finished(std::size_t parameter) override;
+  void added(std::size_t parameter, std::int64_t rows) override;
 
  private:
   const FlatParameters& flat_;

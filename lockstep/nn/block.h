@@ -115,6 +115,7 @@ struct Flow {
 class FinishedListener {
  public:
   virtual void finished(std::size_t parameter) = 0;
+  virtual void added(std::size_t parameter, std::int64_t rows) = 0;
 
  protected:
   ~FinishedListener() = default;
@@ -148,6 +149,11 @@ struct Pass {
   // when backward returns.
   void finished(std::size_t parameter) const {
     if (listener != nullptr) listener->finished(parameter);
+  }
+  // Less than that, of the first rows of one, and of a tied one too: what backward will still queue
+  // adds nothing to their gradient, but may read their values. The rows grow from call to call.
+  void added(std::size_t parameter, std::int64_t rows) const {
+    if (listener != nullptr) listener->added(parameter, rows);
   }
 };
 

@@ -7,6 +7,8 @@
 
 namespace lockstep::nn {
 
+struct FlatRange;
+
 class BlockListener {
  public:
   virtual ~BlockListener() = default;
@@ -19,7 +21,11 @@ class BlockListener {
   // this micro-batch goes, and their values are not read any more. `end` grows from call to call. A
   // block that does not say what it has finished with (Pass::finished) is not told of here.
   virtual void finished_up_to(std::size_t /*block*/, std::size_t /*end*/) {}
-  // The same holds for all of this block's range.
+  // Likewise, for a gradient that is large and made in parts, as that of logits is: this block adds
+  // no more to these elements of the row, but may still read their values. From the start of a
+  // parameter on, be it tied to another block's; the range grows from call to call.
+  virtual void added(std::size_t /*block*/, const FlatRange& /*range*/) {}
+  // What finished_up_to() says holds for all of this block's range.
   virtual void after_backward(std::size_t /*block*/) {}
 };
 

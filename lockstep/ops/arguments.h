@@ -22,6 +22,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "lockstep/tensor/tensor.h"
@@ -85,6 +86,8 @@ struct LinearBackwardWeight {
   Tensor x;        // [rows, in]
   Tensor dweight;  // [out, in]
   Tensor dbias;    // [out], optional
+  // Given: dweight and dbias are those of a part of the outputs, dy's columns from this one on.
+  std::optional<std::int64_t> first_output = std::nullopt;
 };
 
 // ---- element by element

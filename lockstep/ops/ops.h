@@ -35,6 +35,8 @@ struct LinearShape {
   std::int64_t out = 0;
   DType dtype = DType::kF32;
   DType gradient = DType::kF32;  // of the weight
+  // Where these outputs are a part of a layer's, whose gradient comes in parts: how many it has.
+  std::int64_t of_outputs = 0;
 };
 
 class Ops {

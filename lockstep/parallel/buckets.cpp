@@ -18,6 +18,15 @@ void cut(const Segment& segment, std::size_t parts, std::vector<Bucket>& buckets
   }
 }
 
+// The first so many elements, or so, of a segment that has more.
+Bucket cut_off(Segment& segment, std::size_t elements) {
+  const std::size_t aligned = std::max<std::size_t>(elements / kAlignment, 1) * kAlignment;
+  const Bucket first{{segment.range.first, std::min(aligned, segment.range.elements)},
+                     segment.ready_after};
+  segment.range = {first.range.end(), segment.range.elements - first.range.elements};
+  return first;
+}
+
 }  // namespace
 
 std::vector<Segment> segments_of(const nn::FlatParameters& flat) {
@@ -30,7 +39,8 @@ std::vector<Segment> segments_of(const nn::FlatParameters& flat) {
 
 bool is_ready(const Segment& segment, const Progress& progress) {
   if (segment.ready_after != progress.block) return segment.ready_after > progress.block;
-  return !progress.end || segment.range.end() <= *progress.end;
+  return !progress.done || (segment.range.first >= progress.done->first &&
+                            segment.range.end() <= progress.done->end());
 }
 
 std::vector<Bucket> plan_buckets(std::span<const Segment> segments, std::size_t element_bytes,
@@ -53,7 +63,12 @@ std::vector<Bucket> plan_buckets(std::span<const Segment> segments, std::size_t 
     }
     const std::size_t most = buckets.empty() ? sizes.first : others;
     open = bytes <= most;
-    cut(segment, open ? 1 : (bytes + others - 1) / others, buckets);
+    Segment rest = segment;
+    if (buckets.empty() && !open) {
+      buckets.push_back(cut_off(rest, sizes.first / element_bytes));
+    }
+    const std::size_t bytes_of_rest = rest.range.elements * element_bytes;
+    cut(rest, open ? 1 : (bytes_of_rest + others - 1) / others, buckets);
   }
   return buckets;
 }

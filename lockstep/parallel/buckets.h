@@ -26,8 +26,9 @@ using Bucket = Segment;
 // How far backward has come.
 struct Progress {
   std::size_t block = 0;
-  // Of the row: so far it has finished with what the block owns; nothing: its backward has ended.
-  std::optional<std::size_t> end = std::nullopt;
+  // Of the row: what this block's backward adds no more to, as far as was told last; nothing: its
+  // backward has ended.
+  std::optional<nn::FlatRange> done = std::nullopt;
 };
 bool is_ready(const Segment& segment, const Progress& progress);
 

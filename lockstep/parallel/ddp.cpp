@@ -226,8 +226,12 @@ void Ddp::leave() noexcept {
 }
 
 void Ddp::finished_up_to(std::size_t block, std::size_t end) {
+  added(block, {0, end});  // before it in the row are blocks whose backward has ended
+}
+
+void Ddp::added(std::size_t block, const nn::FlatRange& range) {
   if (!is_last_ || !options_.overlap || mover_.moves_gradients()) return;
-  reduce_ready({block, end});
+  reduce_ready({block, range});
 }
 
 void Ddp::after_backward(std::size_t block) {

@@ -8,7 +8,8 @@
 //     for each micro-batch i of the share:
 //       strategy.begin_micro_batch(i, n);             then the replica tells of its blocks:
 //       replica.forward_backward(...);                before_forward(0) ... after_backward(0)
-//     result = strategy.update(request);              the parameters are those of the next step
+//     result = strategy.update(request);              the parameters are those of the next step;
+//                                                     the last batch lives until here
 //     summary = strategy.end_step(mine);              what all workers did
 //   }
 //   strategy.leave();                                 before the replica goes

@@ -30,6 +30,7 @@ std::optional<TableRows> TableRows::find(const nn::MemoryPlan& plan, int workers
         if (other.tied_to == place->name) found.complete_after_ = block;
       }
     }
+    found.is_tied_ = found.complete_after_.has_value();
     if (!found.complete_after_ && accumulates) found.complete_after_ = plan.specs.size() - 1;
     const std::size_t table = place->shape.elements() * size_of(plan.setup.gradient);
     if (2 * found.bytes() <= table) return found;
@@ -49,7 +50,7 @@ std::vector<Segment> TableRows::segments(const nn::FlatParameters& flat) const {
                               all.end() - table_.offset)};
   if (complete_after_) {
     const auto behind = std::find_if(segments.begin(), segments.end(), [&](const Segment& one) {
-      return one.ready_after < *complete_after_;
+      return one.ready_after < *complete_after_ + (is_tied_ ? 1 : 0);
     });
     segments.insert(behind, {table, *complete_after_});
   }

@@ -29,7 +29,9 @@ class TableRows {
   // The block whose backward completes the other part, which has all rows; nothing: there is none.
   std::optional<std::size_t> complete_after() const { return complete_after_; }
 
-  // Where a table's own part of the row of gradients lies in the order of completion.
+  // Where a table's own part of the row of gradients lies in the order of completion. The block
+  // that it is tied to completes it part by part (BlockListener::added), before what that block
+  // owns.
   std::vector<Segment> segments(const nn::FlatParameters& flat) const;
 
   std::size_t bytes() const;  // that exchange() needs in all
@@ -55,6 +57,7 @@ class TableRows {
   DType dtype_ = DType::kF32;
   std::size_t workers_ = 1;
   std::optional<std::size_t> complete_after_;
+  bool is_tied_ = false;  // to that block
   SymmetricBuffer memory_;
 };
 

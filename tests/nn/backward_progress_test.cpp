@@ -129,6 +129,60 @@ TEST(BackwardProgress, OfEveryModelIsWholeAndNothingIsWrittenOrReadAfterwards) {
   }
 }
 
+// Keeps a copy of what was added to.
+class AddedParts : public BlockListener {
+ public:
+  explicit AddedParts(Replica& replica) : replica_(replica) {}
+
+  void added(std::size_t block, const FlatRange& range) override {
+    EXPECT_EQ(block, replica_.model().size() - 1);
+    replica_.ops().synchronize();
+    if (!ranges.empty()) {
+      EXPECT_EQ(range.first, ranges.back().first);
+      EXPECT_GT(range.elements, ranges.back().elements);
+    }
+    ranges.push_back(range);
+    copies_.push_back(bytes_of(replica_.states().slice(range).gradients));
+  }
+  void after_backward(std::size_t block) override {
+    if (block + 1 != replica_.model().size()) return;
+    replica_.ops().synchronize();
+    for (std::size_t i = 0; i < ranges.size(); ++i) {
+      EXPECT_TRUE(bytes_of(replica_.states().slice(ranges[i]).gradients) == copies_[i]) << i;
+    }
+  }
+
+  std::vector<FlatRange> ranges;
+
+ private:
+  Replica& replica_;
+  std::vector<std::vector<std::byte>> copies_;
+};
+
+// Of a head of its own, of one that is tied, and of one with a bias.
+TEST(BackwardProgress, OfLogitsComesInPartsOfTheirWeight) {
+  constexpr std::int64_t kWide = 9001;
+  for (const auto& [tiny, weight] :
+       {std::pair(Tiny::kGpt2, "embedding.tokens"), std::pair(Tiny::kLlama, "head.logits.weight"),
+        std::pair(Tiny::kBert, "embedding.tokens")}) {
+    SCOPED_TRACE(name(tiny));
+    const auto ops = make_cpu_ops(2);
+    Replica replica = make_replica(make_tiny(tiny, 0, kWide), tiny_setup(tiny), *ops);
+    AddedParts parts(replica);
+    replica.set_listener(&parts);
+    TinyBatch batch(tiny_batch_shape(tiny), 1, kWide);
+    replica.initialise(1);
+    replica.forward_backward(batch.batch());
+    const FlatParameter& all = replica.flat().find(weight);
+    const auto width = static_cast<std::size_t>(all.shape[1]);
+    ASSERT_EQ(parts.ranges.size(), 3u);  // of 3008, 3008 and 2985 classes
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(parts.ranges[i].first, all.offset);
+      EXPECT_EQ(parts.ranges[i].elements, std::min<std::size_t>(3008 * (i + 1), kWide) * width);
+    }
+  }
+}
+
 TEST(BackwardProgress, OfALayerComesInPartsFromTheMlpOn) {
   const auto ops = make_reference_ops();
   for (const Tiny tiny : {Tiny::kGpt2, Tiny::kLlama, Tiny::kBert}) {

@@ -12,6 +12,7 @@
 namespace lockstep::ops {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // Memory that tensors are cut from; nothing reads it.
@@ -89,6 +90,25 @@ TEST_F(Check, RefusesFieldsThatDoNotGoTogether) {
   EXPECT_EQ(refusal(norm), "was not refused");
   norm.kind = NormKind::kRms;
   EXPECT_THAT(refusal(norm), HasSubstr("mean is [4] f32, expected none for an RMS norm"));
+}
+
+TEST_F(Check, RefusesAPartOfOutputsThatAreNotThere) {
+  LinearBackwardWeight part{
+      .dy = next({4, 8}), .x = next({4, 3}), .dweight = next({5, 3}), .dbias = next({5})};
+  EXPECT_THAT(refusal(part),
+              HasSubstr("linear_backward_weight: dweight is [5, 3] f32, expected [8, 3] f32"));
+  for (const std::int64_t first : {0, 3}) {
+    part.first_output = first;
+    EXPECT_EQ(refusal(part), "was not refused");
+  }
+  part.first_output = 4;
+  EXPECT_EQ(refusal(part), "linear_backward_weight: outputs 4 to 9 are asked for, and dy has 8");
+  part.first_output = -1;
+  EXPECT_THAT(refusal(part), HasSubstr("outputs -1 to 4"));
+  part.first_output = 0;
+  part.dbias = next({8});
+  EXPECT_THAT(refusal(part),
+              AllOf(HasSubstr("dbias is [8] f32, expected [5] f32"), HasSubstr("as dweight is")));
 }
 
 TEST_F(Check, RefusesADropoutThatKeepsNothingOrBeginsWithinABlock) {

@@ -64,20 +64,46 @@ TEST(Buckets, CutALargeBlockIntoEqualParts) {
   }
 }
 
+TEST(Buckets, BeginWithASmallOneEvenOfALargeBlock) {
+  const auto buckets = plan_buckets(segments({3200, 1600}), 4, {.first = 256, .others = 6400});
+  ASSERT_EQ(buckets.size(), 7u);
+  EXPECT_EQ(buckets[0].range.elements, 64u);
+  EXPECT_EQ(buckets[1].range.elements, 1568u);
+  EXPECT_EQ(buckets[2].range.elements, 1568u);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(buckets[i].ready_after, 1u);
+}
+
 TEST(Buckets, AreReadyOnceBackwardHasPassedTheirEnd) {
   // Of blocks 2 and 1, of block 1, and of block 0, whose gradients are complete with block 2.
   const Bucket both{{0, 96}, 1};
   const Bucket own{{96, 64}, 1};
   const Bucket tied{{160, 32}, 2};
+  const auto up_to = [](std::size_t block, std::size_t end) {
+    return Progress{.block = block, .done = nn::FlatRange{0, end}};
+  };
   EXPECT_FALSE(is_ready(both, {.block = 2}));
-  EXPECT_FALSE(is_ready(both, {.block = 1, .end = 64}));
-  EXPECT_TRUE(is_ready(both, {.block = 1, .end = 96}));
-  EXPECT_FALSE(is_ready(own, {.block = 1, .end = 128}));
+  EXPECT_FALSE(is_ready(both, up_to(1, 64)));
+  EXPECT_TRUE(is_ready(both, up_to(1, 96)));
+  EXPECT_FALSE(is_ready(own, up_to(1, 128)));
   EXPECT_TRUE(is_ready(own, {.block = 1}));
-  EXPECT_TRUE(is_ready(own, {.block = 0, .end = 192}));
-  EXPECT_FALSE(is_ready(tied, {.block = 2, .end = 64}));
+  EXPECT_TRUE(is_ready(own, up_to(0, 192)));
+  EXPECT_FALSE(is_ready(tied, up_to(2, 64)));
   EXPECT_TRUE(is_ready(tied, {.block = 2}));
-  EXPECT_TRUE(is_ready(tied, {.block = 1, .end = 96}));
+  EXPECT_TRUE(is_ready(tied, up_to(1, 96)));
+}
+
+// What lies before a parameter that is made in parts may not be complete.
+TEST(Buckets, AreReadyOnceAllOfThemWasAddedTo) {
+  const Bucket own{{0, 32}, 2};
+  const Bucket tied{{160, 32}, 2};
+  const auto added = [](std::size_t block, std::size_t elements) {
+    return Progress{.block = block, .done = nn::FlatRange{160, elements}};
+  };
+  EXPECT_FALSE(is_ready(tied, added(2, 16)));
+  EXPECT_TRUE(is_ready(tied, added(2, 32)));
+  EXPECT_TRUE(is_ready(tied, added(2, 64)));
+  EXPECT_FALSE(is_ready(tied, added(3, 64)));
+  EXPECT_FALSE(is_ready(own, added(2, 64)));
 }
 
 TEST(Buckets, OfNothingAreNone) { EXPECT_TRUE(plan_buckets({}, 4, {}).empty()); }

@@ -88,45 +88,74 @@ TEST(EarlyExchange, WithServersHasTheBitsOfOneWorkerForEveryModel) {
   }
 }
 
-// Holds backward up in the middle of a block until the exchange has changed what it was given.
-class HoldsUp : public nn::BlockListener {
+// Some elements that others may write to.
+class Watched {
  public:
-  static constexpr std::size_t kBlock = 1;
+  Watched(const Tensor& row, std::size_t first)
+      : now_(row.slice(static_cast<std::int64_t>(first), kElements)),
+        before_(now_.as<float>().begin(), now_.as<float>().end()) {}
 
-  HoldsUp(nn::Replica& replica, Strategy& strategy, Tensor nn::States::*row, std::atomic<int>& seen)
-      : replica_(replica), strategy_(strategy), row_(row), seen_(seen) {}
+  // Until one has changed; false where that takes too long.
+  bool await_change() const {
+    const Deadline until = deadline_in(std::chrono::seconds(20));
+    while (!has_changed() && !has_passed(until)) std::this_thread::yield();
+    return has_changed();
+  }
+
+ private:
+  static constexpr std::int64_t kElements = 32;
+
+  bool has_changed() const {
+    for (std::size_t i = 0; i < before_.size(); ++i) {
+      const std::atomic_ref<float> value(now_.as<float>()[i]);
+      if (value.load(std::memory_order_relaxed) != before_[i]) return true;
+    }
+    return false;
+  }
+
+  Tensor now_;
+  std::vector<float> before_;
+};
+
+// Hands on all that it hears.
+class Relay : public nn::BlockListener {
+ public:
+  explicit Relay(Strategy& strategy) : strategy_(strategy) {}
 
   void before_forward(std::size_t block) override { strategy_.before_forward(block); }
   void after_forward(std::size_t block) override { strategy_.after_forward(block); }
   void before_backward(std::size_t block) override { strategy_.before_backward(block); }
   void after_backward(std::size_t block) override { strategy_.after_backward(block); }
   void finished_up_to(std::size_t block, std::size_t end) override {
-    const nn::FlatRange range = replica_.flat().range(block);
-    const bool in_the_middle = block == kBlock && end < range.end();
-    const Tensor first =
-        (replica_.states().*row_).slice(static_cast<std::int64_t>(range.first), kElements);
-    const std::vector<float> before(first.as<float>().begin(), first.as<float>().end());
     strategy_.finished_up_to(block, end);
-    if (!in_the_middle || waited_) return;
-    waited_ = true;
-    const Deadline until = deadline_in(std::chrono::seconds(20));
-    while (!has_changed(first, before) && !has_passed(until)) std::this_thread::yield();
-    if (has_changed(first, before)) ++seen_;
+  }
+  void added(std::size_t block, const nn::FlatRange& range) override {
+    strategy_.added(block, range);
   }
 
  private:
-  static constexpr std::int64_t kElements = 32;
+  Strategy& strategy_;
+};
 
-  static bool has_changed(const Tensor& now, const std::vector<float>& before) {
-    for (std::size_t i = 0; i < before.size(); ++i) {
-      const std::atomic_ref<float> value(now.as<float>()[i]);
-      if (value.load(std::memory_order_relaxed) != before[i]) return true;
-    }
-    return false;
+// Holds backward up in the middle of a block until the exchange has changed what it was given.
+class HoldsUp : public Relay {
+ public:
+  static constexpr std::size_t kBlock = 1;
+
+  HoldsUp(nn::Replica& replica, Strategy& strategy, Tensor nn::States::*row, std::atomic<int>& seen)
+      : Relay(strategy), replica_(replica), row_(row), seen_(seen) {}
+
+  void finished_up_to(std::size_t block, std::size_t end) override {
+    const nn::FlatRange range = replica_.flat().range(block);
+    const bool in_the_middle = block == kBlock && end < range.end();
+    const Watched first(replica_.states().*row_, range.first);
+    Relay::finished_up_to(block, end);
+    if (!in_the_middle || std::exchange(waited_, true)) return;
+    if (first.await_change()) ++seen_;
   }
 
+ private:
   nn::Replica& replica_;
-  Strategy& strategy_;
   Tensor nn::States::*row_;
   std::atomic<int>& seen_;
   bool waited_ = false;
@@ -151,6 +180,58 @@ TEST(EarlyExchange, OfDdpBeginsInTheMiddleOfABlock) {
       train_with_ddp(training, holding_up(&nn::States::gradients, seen));
   EXPECT_EQ(seen, 2);
   EXPECT_TRUE(held_up[0] == train_with_ddp(training)[0]);
+}
+
+// Holds the backward of logits up until the exchange has changed the first of their gradients.
+class HoldsUpLogits : public Relay {
+ public:
+  HoldsUpLogits(nn::Replica& replica, Strategy& strategy, std::atomic<int>& seen)
+      : Relay(strategy), replica_(replica), seen_(seen) {}
+
+  void added(std::size_t block, const nn::FlatRange& range) override {
+    const Watched first(replica_.states().gradients, range.first);
+    Relay::added(block, range);
+    if (!std::exchange(waited_, true) && first.await_change()) ++seen_;
+  }
+
+ private:
+  nn::Replica& replica_;
+  std::atomic<int>& seen_;
+  bool waited_ = false;
+};
+
+// The same as if nothing left early, and one worker's gradients are in the others' before the head
+// has ended; with a table that is tied, whose rows follow, and with a head of its own.
+TEST(EarlyExchange, OfDdpBeginsInTheMiddleOfTheLogits) {
+  for (const nn::Tiny model : {nn::Tiny::kGpt2, nn::Tiny::kLlama, nn::Tiny::kBert}) {
+    for (const int workers : {2, 3}) {
+      SCOPED_TRACE(fmt::format("{} {}", nn::name(model), workers));
+      Training training;
+      training.workers = workers;
+      training.model = model;
+      training.wide = true;
+      training.micro_batches = workers;
+      training.steps = 2;
+      std::atomic<int> seen = 0;
+      const Hooks hooks{.listener =
+                            [&seen](nn::Replica& replica, Strategy& strategy) {
+                              return std::make_unique<HoldsUpLogits>(replica, strategy, seen);
+                            },
+                        .before_share = {},
+                        .after_share = {}};
+      const std::vector<Result> held_up = train_with_ddp(training, hooks);
+      EXPECT_EQ(seen, workers);
+      training.quiet = true;
+      const std::vector<Result> late = train_with_ddp(training);
+      for (std::size_t i = 0; i < late.size(); ++i) EXPECT_TRUE(held_up[i] == late[0]);
+      // With several micro-batches of each only the last one's is on its way.
+      training.micro_batches = 2 * workers;
+      const std::vector<Result> late_twice = train_with_ddp(training);
+      training.quiet = false;
+      const std::vector<Result> twice = train_with_ddp(training);
+      for (std::size_t i = 0; i < twice.size(); ++i) EXPECT_TRUE(twice[i] == late_twice[0]);
+    }
+  }
 }
 
 TEST(EarlyExchange, WithServersBringsParametersBackInTheMiddleOfABlock) {

@@ -80,7 +80,8 @@ Result alone_compressed(const Training& training) {
       const Share share = share_of(training.plan(), step, worker, training.workers);
       replica.zero_gradients();
       for (std::int64_t i = 0; i < share.micro_batches; ++i) {
-        loss += learn(training, replica, step, share.first_micro_batch + i, targets);
+        nn::TinyBatch batch = batch_of(training, step, share.first_micro_batch + i);
+        loss += learn(training, replica, step, batch, targets);
       }
       const auto index = static_cast<std::size_t>(worker);
       pass_through(*codec, layout, step, row, {residuals[index], velocities[index]});

@@ -83,8 +83,7 @@ inline nn::TinyBatch batch_of(const Training& training, std::int64_t step,
 
 // The sum of losses; gradients are added up.
 inline double learn(const Training& training, nn::Replica& replica, std::int64_t step,
-                    std::int64_t micro_batch, std::int64_t targets) {
-  nn::TinyBatch batch = batch_of(training, step, micro_batch);
+                    nn::TinyBatch& batch, std::int64_t targets) {
   const double factor = training.loss_scale / static_cast<double>(targets);
   const Tensor losses = replica.forward_backward(
       batch.batch(),
@@ -147,7 +146,8 @@ inline Result train_alone(const Training& training) {
       const Share share = share_of(training.plan(), step, worker, training.workers);
       replica.zero_gradients();
       for (std::int64_t i = 0; i < share.micro_batches; ++i) {
-        loss += learn(training, replica, step, share.first_micro_batch + i, targets);
+        nn::TinyBatch batch = batch_of(training, step, share.first_micro_batch + i);
+        loss += learn(training, replica, step, batch, targets);
       }
       gradients.emplace_back(row.as<float>().begin(), row.as<float>().end());
     }
@@ -201,10 +201,11 @@ inline Result train_worker(const Training& training, Strategy& strategy, const H
     if (training.expects) strategy.expect_update(request);
     StepEnd end;
     if (share->micro_batches == 0) strategy.begin_micro_batch(0, 0);
+    std::optional<nn::TinyBatch> batch;  // lives until the update
     for (std::int64_t i = 0; i < share->micro_batches; ++i) {
       strategy.begin_micro_batch(i, share->micro_batches);
-      end.losses.push_back(
-          learn(training, replica, share->step, share->first_micro_batch + i, totals.targets));
+      batch.emplace(batch_of(training, share->step, share->first_micro_batch + i));
+      end.losses.push_back(learn(training, replica, share->step, *batch, totals.targets));
     }
     const UpdateResult update = strategy.update(request);
     if (!update.skipped) ++updates;

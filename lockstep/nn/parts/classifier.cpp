@@ -5,18 +5,26 @@
 namespace lockstep::nn {
 namespace {
 
+constexpr std::int64_t kMultiple = 16;  // what kernels like
+
 std::int64_t divide_up(std::int64_t count, std::int64_t by) { return (count + by - 1) / by; }
+
+// Of `count`, cut into so many.
+std::int64_t even_part(std::int64_t count, std::int64_t parts) {
+  return std::min(count, divide_up(divide_up(count, parts), kMultiple) * kMultiple);
+}
 
 }  // namespace
 
 std::int64_t rows_per_chunk(std::int64_t rows, std::int64_t classes, DType dtype,
                             std::int64_t chunk_bytes) {
-  constexpr std::int64_t kMultiple = 16;  // what kernels like
   const std::int64_t row_bytes = classes * static_cast<std::int64_t>(size_of(dtype));
   const std::int64_t most = std::max(kLeastRows, chunk_bytes / row_bytes);
-  const std::int64_t chunks = divide_up(rows, most);
-  const std::int64_t even = divide_up(divide_up(rows, chunks), kMultiple) * kMultiple;
-  return std::min(rows, even);
+  return even_part(rows, divide_up(rows, most));
+}
+
+std::int64_t classes_per_part(std::int64_t classes) {
+  return even_part(classes, divide_up(classes, kPartClasses));
 }
 
 void ClassifierPart::declare(Declaration& declaration) const {
@@ -35,6 +43,10 @@ void ClassifierPart::declare(Declaration& declaration) const {
   const std::int64_t rest = rows % chunk;
   declaration.linear(chunk, options_.hidden, options_.classes, false, rows / chunk);
   if (rest > 0) declaration.linear(rest, options_.hidden, options_.classes, false);
+  const std::int64_t part = classes_per_part(options_.classes);
+  for (const std::int64_t count : {part, options_.classes % part}) {
+    declaration.linear_part(rest > 0 ? rest : chunk, options_.hidden, count, options_.classes);
+  }
 }
 
 void ClassifierPart::forward(const Pass& pass, const Tensor& targets, const Tensor& x) const {
@@ -79,15 +91,30 @@ void ClassifierPart::backward(const Pass& pass, const Tensor& targets, const Ten
                                    .losses = pass.losses.slice(first, count),
                                    .gradient = true,
                                    .factor = pass.loss_factor});
-    pass.ops.run(ops::LinearBackwardWeight{.dy = logits,
-                                           .x = rows_of_x,
-                                           .dweight = gradient(pass, kWeight),
-                                           .dbias = gradient(pass, kBias)});
+    add_gradient(pass, logits, rows_of_x, first + count == rows);
     pass.ops.run(ops::LinearBackwardInput{
         .dy = logits, .weight = parameter(pass, kWeight), .factor = {}, .dx = rows_of_x});
   }
   finished(pass, kWeight);
   finished(pass, kBias);
+}
+
+// `last`: nothing is added afterwards.
+void ClassifierPart::add_gradient(const Pass& pass, const Tensor& dlogits, const Tensor& x,
+                                  bool last) const {
+  const Tensor& dweight = gradient(pass, kWeight);
+  const Tensor& dbias = gradient(pass, kBias);
+  const std::int64_t part = last ? classes_per_part(options_.classes) : options_.classes;
+  for (std::int64_t first = 0; first < options_.classes; first += part) {
+    const std::int64_t count = std::min(part, options_.classes - first);
+    pass.ops.run(ops::LinearBackwardWeight{
+        .dy = dlogits,
+        .x = x,
+        .dweight = dweight.slice(first, count),
+        .dbias = ops::is_given(dbias) ? dbias.slice(first, count) : Tensor(),
+        .first_output = first});
+    if (last) added(pass, kWeight, first + count);
+  }
 }
 
 }  // namespace lockstep::nn

@@ -1,6 +1,7 @@
 // Logits and their cross-entropy, a chunk of rows at a time: neither all logits nor a probability
 // is ever stored. In a chunk logits are made, turned into their gradient where they lie, and used
-// up by the products that need it.
+// up by the products that need it. The last chunk completes the gradient of the weight, which is
+// made part by part: they can be on their way to other workers while the rest is computed.
 //
 // The weight is [classes, hidden], its own or tied to an embedding's.
 #pragma once
@@ -29,6 +30,10 @@ inline constexpr std::int64_t kLeastRows = 64;
 std::int64_t rows_per_chunk(std::int64_t rows, std::int64_t classes, DType dtype,
                             std::int64_t chunk_bytes);
 
+// Classes whose gradient is made at once where it comes in parts: about so many, cut evenly.
+inline constexpr std::int64_t kPartClasses = 4096;
+std::int64_t classes_per_part(std::int64_t classes);
+
 class ClassifierPart : public Part {
  public:
   ClassifierPart(Place& next, std::string name, const ClassifierOptions& options)
@@ -43,6 +48,8 @@ class ClassifierPart : public Part {
   void backward(const Pass& pass, const Tensor& targets, const Tensor& x) const;
 
  private:
+  void add_gradient(const Pass& pass, const Tensor& dlogits, const Tensor& x, bool last) const;
+
   // The order of the spec.
   enum Parameter : std::size_t { kWeight, kBias };
   enum Saved : std::size_t { kLogits };

@@ -58,6 +58,17 @@ void Declaration::linear(std::int64_t rows, std::int64_t in, std::int64_t out, b
   product(2.0 * products * static_cast<double>(times), again);
 }
 
+void Declaration::linear_part(std::int64_t rows, std::int64_t in, std::int64_t out,
+                              std::int64_t of_outputs) {
+  const LinearShape shape = {.rows = rows,
+                             .in = in,
+                             .out = out,
+                             .dtype = setup_.dtype,
+                             .gradient = setup_.gradient,
+                             .of_outputs = of_outputs};
+  spec_.scratch = std::max(spec_.scratch, ops_.scratch(shape));
+}
+
 void Declaration::attention(const ops::AttentionShape& shape) {
   spec_.scratch = std::max(spec_.scratch, ops_.scratch(shape));
   // Scores and the weighted sum of values, the whole square counted as plan/arithmetic.h does.

@@ -42,6 +42,8 @@ class Declaration {
   // the block runs it, one after the other.
   void linear(std::int64_t rows, std::int64_t in, std::int64_t out, bool again = true,
               std::int64_t times = 1);
+  // Scratch memory for the gradient of a part of a linear layer's outputs.
+  void linear_part(std::int64_t rows, std::int64_t in, std::int64_t out, std::int64_t of_outputs);
   void attention(const ops::AttentionShape& shape);
   void norm(std::int64_t rows, std::int64_t width);
 

@@ -1,3 +1,6 @@
+#include <utility>
+
+#include "lockstep/base/error.h"
 #include "lockstep/ops/check/fields.h"
 
 namespace lockstep::ops {
@@ -64,12 +67,22 @@ void check(const LinearBackwardWeight& op, const Accepts& accepts) {
   const FieldCheck fields("linear_backward_weight", accepts);
   const DType type = fields.compute_type({"dy", op.dy});
   fields.expect({"dy", op.dy}, {kAny, kAny}, {type});
-  const std::int64_t out = op.dy.shape()[1];
   fields.expect({"x", op.x}, {op.dy.shape()[0], kAny}, {type}, "as dy is");
-  fields.expect({"dweight", op.dweight}, {out, op.x.shape()[1]}, {type, DType::kF32},
-                "as dy and x are");
+  std::int64_t out = op.dy.shape()[1];
+  const char* like = "as dy and x are";
+  if (op.first_output) {
+    fields.expect({"dweight", op.dweight}, {kAny, op.x.shape()[1]}, {type, DType::kF32}, like);
+    const std::int64_t columns = std::exchange(out, op.dweight.shape()[0]);
+    if (*op.first_output < 0 || *op.first_output > columns - out) {
+      fail(ErrorCode::kInvalidArgument,
+           "linear_backward_weight: outputs {} to {} are asked for, and dy has {}",
+           *op.first_output, *op.first_output + out, columns);
+    }
+  }
+  fields.expect({"dweight", op.dweight}, {out, op.x.shape()[1]}, {type, DType::kF32}, like);
   if (is_given(op.dbias)) {
-    fields.expect({"dbias", op.dbias}, {out}, {type, DType::kF32}, "as dy is");
+    fields.expect({"dbias", op.dbias}, {out}, {type, DType::kF32},
+                  op.first_output ? "as dweight is" : "as dy is");
   }
   fields.apart({"dweight", op.dweight}, {{"dy", op.dy}, {"x", op.x}, {"dbias", op.dbias}});
   fields.apart({"dbias", op.dbias}, {{"dy", op.dy}, {"x", op.x}});

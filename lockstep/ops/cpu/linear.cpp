@@ -1,6 +1,7 @@
 #include "lockstep/ops/cpu/linear.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "lockstep/ops/cpu/gemm/column_sums.h"
@@ -32,6 +33,7 @@ ProductShape product_shape(const LinearTask& task) {
     case LinearPass::kBackwardWeight:  // dweight [out, in] += dy^T x
       shape.m = out, shape.n = in, shape.k = rows;
       shape.a_transposed = true;
+      shape.a_columns = static_cast<std::size_t>(layer.of_outputs);
       shape.accumulate = true;
       shape.output = layer.gradient;
       break;
@@ -85,11 +87,11 @@ struct LinearLayers::State {
     return index;
   }
 
-  void multiply(const LinearTask& task, const Tensor& a, const Tensor& b, const Tensor& output,
+  void multiply(const LinearTask& task, const std::byte* a, const Tensor& b, const Tensor& output,
                 const gemm::Finish& finish, std::byte* scratch) {
     if (output.elements() == 0) return;
     Product product{.shape = product_shape(task),
-                    .a = a.data(),
+                    .a = a,
                     .b = b.data(),
                     .output = output.data(),
                     .finish = finish};
@@ -114,19 +116,23 @@ LinearTask task_of(const ops::LinearBackwardInput& call) {
   return {layer_of(call.dx, call.dy, call.dx.dtype()), LinearPass::kBackwardInput};
 }
 LinearTask task_of(const ops::LinearBackwardWeight& call) {
-  return {layer_of(call.x, call.dy, call.dweight.dtype()), LinearPass::kBackwardWeight};
+  LinearShape layer = layer_of(call.x, call.dy, call.dweight.dtype());
+  if (const std::int64_t out = call.dweight.shape()[0]; out < layer.out) {
+    layer.of_outputs = std::exchange(layer.out, out);
+  }
+  return {layer, LinearPass::kBackwardWeight};
 }
 
 LinearLayers::LinearLayers(const Cpu& cpu) : state_(std::make_unique<State>(cpu)) {}
 LinearLayers::~LinearLayers() = default;
 
 void LinearLayers::run(const ops::Linear& call, std::byte* scratch) {
-  state_->multiply(task_of(call), call.x, call.weight, call.y,
+  state_->multiply(task_of(call), call.x.data(), call.weight, call.y,
                    {.bias = where_given(call.bias), .added = where_given(call.residual)}, scratch);
 }
 
 void LinearLayers::run(const ops::LinearActivation& call, std::byte* scratch) {
-  state_->multiply(task_of(call), call.x, call.weight, call.y,
+  state_->multiply(task_of(call), call.x.data(), call.weight, call.y,
                    {.bias = where_given(call.bias),
                     .activation = call.activation,
                     .derivative = where_given(call.derivative),
@@ -136,15 +142,16 @@ void LinearLayers::run(const ops::LinearActivation& call, std::byte* scratch) {
 
 void LinearLayers::run(const ops::LinearBackwardInput& call, std::byte* scratch) {
   state_->multiply(
-      task_of(call), call.dy, call.weight, call.dx,
+      task_of(call), call.dy.data(), call.weight, call.dx,
       {.added = call.accumulate ? call.dx.data() : nullptr, .factor = where_given(call.factor)},
       scratch);
 }
 
 void LinearLayers::run(const ops::LinearBackwardWeight& call, std::byte* scratch) {
-  state_->multiply(task_of(call), call.dy, call.x, call.dweight, {.added = call.dweight.data()},
-                   scratch);
-  if (ops::is_given(call.dbias)) gemm::add_column_sums(state_->cpu, call.dy, call.dbias);
+  const std::int64_t first = call.first_output.value_or(0);
+  const std::byte* a = call.dy.data() + static_cast<std::size_t>(first) * size_of(call.dy.dtype());
+  state_->multiply(task_of(call), a, call.x, call.dweight, {.added = call.dweight.data()}, scratch);
+  if (ops::is_given(call.dbias)) gemm::add_column_sums(state_->cpu, call.dy, first, call.dbias);
 }
 
 std::size_t LinearLayers::scratch(const LinearTask& task) const {

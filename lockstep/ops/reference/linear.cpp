@@ -63,7 +63,8 @@ void run(const LinearBackwardInput& op) {
 
 void run(const LinearBackwardWeight& op) {
   const std::int64_t rows = op.dy.shape()[0];
-  const std::int64_t out = op.dy.shape()[1];
+  const std::int64_t first = op.first_output.value_or(0);
+  const std::int64_t out = op.dweight.shape()[0];
   const std::int64_t in = op.x.shape()[1];
   with_float_type(op.dy.dtype(), [&]<class T>(T) {
     const Elements<T> dy(op.dy), x(op.x);
@@ -72,7 +73,7 @@ void run(const LinearBackwardWeight& op) {
       for (std::int64_t o = 0; o < out; ++o) {
         for (std::int64_t i = 0; i < in; ++i) {
           double sum = 0;
-          for (std::int64_t row = 0; row < rows; ++row) sum += dy(row, o) * x(row, i);
+          for (std::int64_t row = 0; row < rows; ++row) sum += dy(row, first + o) * x(row, i);
           dweight.add(o, i, sum);
         }
       }
@@ -81,7 +82,7 @@ void run(const LinearBackwardWeight& op) {
       const Elements<G> dbias(op.dbias);
       for (std::int64_t o = 0; dbias.given() && o < out; ++o) {
         double sum = 0;
-        for (std::int64_t row = 0; row < rows; ++row) sum += dy(row, o);
+        for (std::int64_t row = 0; row < rows; ++row) sum += dy(row, first + o);
         dbias.add(o, sum);
       }
     });

@@ -188,6 +188,51 @@ TEST(LinearLayers, MatchTheReference) {
   }
 }
 
+// A layer's gradient, made in parts: all of it, and each part of its own columns.
+TEST(LinearLayers, AddGradientsOfParts) {
+  constexpr std::int64_t kShapes[][3] = {{1, 1, 2},  {0, 3, 4},     {5, 0, 3},
+                                         {3, 17, 7}, {70, 65, 200}, {600, 24, 67}};
+  for (const auto& [rows, in, out] : kShapes) {
+    for (const DType dtype : kLinearTypes) {
+      for (const DType gradient : {dtype, DType::kF32}) {
+        for (const std::int64_t part : {std::int64_t{1}, (out + 1) / 2, out}) {
+          for (const int threads : {1, 3}) {
+            SCOPED_TRACE(fmt::format("{} rows, {} to {} in parts of {}, {} {}, {} threads", rows,
+                                     in, out, part, name(dtype), name(gradient), threads));
+            const LinearShape shape{
+                .rows = rows, .in = in, .out = out, .dtype = dtype, .gradient = gradient};
+            Layer whole(shape, 5);
+            make_reference_ops()->run(ops::LinearBackwardWeight{.dy = whole.dy.tensor,
+                                                                .x = whole.x.tensor,
+                                                                .dweight = whole.dweight.tensor,
+                                                                .dbias = whole.dbias.tensor});
+            Layer parts(shape, 5);
+            const auto cpu = make_cpu_ops(threads);
+            for (std::int64_t first = 0; first < out; first += part) {
+              const std::int64_t count = std::min(part, out - first);
+              LinearShape some = shape;
+              some.out = count;
+              some.of_outputs = out;
+              const Buffer scratch(cpu->scratch(some));
+              cpu->use_scratch(
+                  scratch.tensor(DType::kU8, {static_cast<std::int64_t>(scratch.bytes())}));
+              cpu->run(
+                  ops::LinearBackwardWeight{.dy = parts.dy.tensor,
+                                            .x = parts.x.tensor,
+                                            .dweight = parts.dweight.tensor.slice(first, count),
+                                            .dbias = parts.dbias.tensor.slice(first, count),
+                                            .first_output = first});
+              cpu->synchronize();
+            }
+            EXPECT_EQ(values(parts.dweight.tensor), values(whole.dweight.tensor));
+            EXPECT_EQ(values(parts.dbias.tensor), values(whole.dbias.tensor));
+          }
+        }
+      }
+    }
+  }
+}
+
 // Sums of columns that several threads share, and sums over several groups of rows.
 TEST(LinearLayers, AddUpBiasGradientsOfManyRows) {
   for (const DType dtype : kLinearTypes) {

@@ -61,6 +61,17 @@ TEST(LinearBackwardWeight, AddsToWhatIsThere) {
   EXPECT_THAT(dbias, ElementsAre(10 + 3));
 }
 
+TEST(LinearBackwardWeight, OfAPartLeavesTheRestAlone) {
+  std::vector<float> dy = {1, 2, 3, 4, 5, 6}, x = {10, 100}, dweight = {7, 7}, dbias = {0, 0};
+  reference().run(ops::LinearBackwardWeight{.dy = view(dy, {2, 3}),
+                                            .x = view(x, {2, 1}),
+                                            .dweight = view(dweight, {2, 1}),
+                                            .dbias = view(dbias, {2}),
+                                            .first_output = 1});
+  EXPECT_THAT(dweight, ElementsAre(7 + 20 + 500, 7 + 30 + 600));
+  EXPECT_THAT(dbias, ElementsAre(7, 9));
+}
+
 TEST(Activate, HasTheValuesOfTheBooks) {
   const auto of = [](ops::Activation activation) {
     std::vector<float> z = {-1, 0, 1, 2}, y(4);

@@ -22,17 +22,17 @@ void add_rounded(const float* sums, std::size_t count, T* to) {
 
 }  // namespace
 
-void add_column_sums(const Cpu& cpu, const Tensor& matrix, const Tensor& sums) {
+void add_column_sums(const Cpu& cpu, const Tensor& matrix, std::int64_t first, const Tensor& sums) {
   const auto rows = static_cast<std::size_t>(matrix.shape()[0]);
-  const auto columns = static_cast<std::size_t>(matrix.shape()[1]);
+  const auto stride = static_cast<std::size_t>(matrix.shape()[1]);
+  const std::byte* data = matrix.data() + static_cast<std::size_t>(first) * size_of(matrix.dtype());
   const TypeKernels& kernels = kernels_of(cpu.isa).of(matrix.dtype());
   cpu.team.run([&](int thread) {
-    const Range mine = share(columns, cpu.team.size(), thread, kGrain);
+    const Range mine = share(sums.elements(), cpu.team.size(), thread, kGrain);
     for (std::size_t column = mine.begin; column < mine.end; column += kColumns) {
       const std::size_t count = std::min(kColumns, mine.end - column);
       float some[kColumns] = {};
-      kernels.add_column_sums(matrix.data() + column * size_of(matrix.dtype()), rows, columns,
-                              count, some);
+      kernels.add_column_sums(data + column * size_of(matrix.dtype()), rows, stride, count, some);
       ops::with_float_type(sums.dtype(), [&]<class T>(T) {
         add_rounded(some, count, reinterpret_cast<T*>(sums.data()) + column);
       });

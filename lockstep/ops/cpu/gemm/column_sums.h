@@ -7,7 +7,8 @@
 
 namespace lockstep::cpu::gemm {
 
-// sums[j] += the sum of column j of `matrix` [rows, columns]; sums is f32 or of the matrix's type.
-void add_column_sums(const Cpu& cpu, const Tensor& matrix, const Tensor& sums);
+// sums[j] += the sum of column first + j of `matrix` [rows, columns]; sums is f32 or of the
+// matrix's type.
+void add_column_sums(const Cpu& cpu, const Tensor& matrix, std::int64_t first, const Tensor& sums);
 
 }  // namespace lockstep::cpu::gemm

@@ -13,8 +13,7 @@
 
 namespace lockstep::cpu::gemm {
 
-// Element [i, j] lies at i * row_stride + j * column_stride elements; one of the strides is 1 and
-// the other is the extent of the contiguous dimension: matrices are dense.
+// Element [i, j] lies at i * row_stride + j * column_stride elements; one of the strides is 1.
 struct Matrix {
   const std::byte* data = nullptr;
   std::size_t row_stride = 0;
@@ -42,6 +41,7 @@ struct ProductShape {
   DType dtype = DType::kF32;   // of a and b
   DType output = DType::kF32;  // dtype or f32
   bool a_transposed = false;   // a lies as [k, m]
+  std::size_t a_columns = 0;   // of the matrix that such a transposed a is cut from; 0: of a itself
   bool b_transposed = false;   // b lies as [n, k]
   // What of Finish happens; an activation needs nothing of its own.
   bool bias = false;
@@ -60,9 +60,14 @@ struct Product {
   Finish finish;
 };
 
+// From one of the k rows of a transposed a to the next.
+inline std::size_t transposed_stride(const ProductShape& shape) {
+  return shape.a_columns > 0 ? shape.a_columns : shape.m;
+}
 inline Matrix matrix_a(const Product& product) {
   const ProductShape& shape = product.shape;
-  return shape.a_transposed ? Matrix{product.a, 1, shape.m} : Matrix{product.a, shape.k, 1};
+  return shape.a_transposed ? Matrix{product.a, 1, transposed_stride(shape)}
+                            : Matrix{product.a, shape.k, 1};
 }
 inline Matrix matrix_b(const Product& product) {
   const ProductShape& shape = product.shape;

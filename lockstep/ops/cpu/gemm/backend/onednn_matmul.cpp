@@ -1,6 +1,7 @@
 #include "lockstep/ops/cpu/gemm/backend/onednn_matmul.h"
 
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -21,12 +22,12 @@ dnnl_data_type_t type_of(DType dtype) {
   }
 }
 
+// Dense, or, transposed, as `stride` says.
 dnnl_memory_desc_t describe(const OnednnLibrary& library, DType dtype, std::size_t rows,
-                            std::size_t columns, bool transposed = false) {
-  const auto m = static_cast<dnnl_dim_t>(rows);
+                            std::size_t columns, std::optional<std::size_t> stride = std::nullopt) {
   const auto n = static_cast<dnnl_dim_t>(columns);
-  const dnnl_dims_t extents = {m, n};
-  const dnnl_dims_t strides = {transposed ? 1 : n, transposed ? m : 1};
+  const dnnl_dims_t extents = {static_cast<dnnl_dim_t>(rows), n};
+  const dnnl_dims_t strides = {stride ? 1 : n, stride ? static_cast<dnnl_dim_t>(*stride) : 1};
   dnnl_memory_desc_t description;
   library.expect(
       library.memory_desc_init_by_strides(&description, 2, extents, type_of(dtype), strides),
@@ -41,8 +42,11 @@ int follower(int index) { return DNNL_ARG_ATTR_MULTIPLE_POST_OP(index) | DNNL_AR
 
 std::unique_ptr<OnednnMatmul> OnednnMatmul::make(const OnednnLibrary& library, dnnl_engine_t engine,
                                                  const ProductShape& shape) {
-  const auto a = describe(library, shape.dtype, shape.m, shape.k, shape.a_transposed);
-  const auto b = describe(library, shape.dtype, shape.k, shape.n, shape.b_transposed);
+  using Stride = std::optional<std::size_t>;
+  const auto a = describe(library, shape.dtype, shape.m, shape.k,
+                          shape.a_transposed ? Stride(transposed_stride(shape)) : std::nullopt);
+  const auto b = describe(library, shape.dtype, shape.k, shape.n,
+                          shape.b_transposed ? Stride(shape.k) : std::nullopt);
   const auto output = describe(library, shape.output, shape.m, shape.n);
   const auto bias = describe(library, shape.output, 1, shape.n);
 
