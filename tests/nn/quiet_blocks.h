@@ -34,6 +34,10 @@ class ChangedBlock : public Block {
     return block_.row_gradient(pass);
   }
 
+ protected:
+  Block& block() { return block_; }
+  const Block& block() const { return block_; }
+
  private:
   std::shared_ptr<Model> of_;
   Block& block_;

@@ -24,6 +24,7 @@ struct Training {
   nn::Tiny model = nn::Tiny::kGpt2;
   bool wide = false;   // with a table of tokens of more than one chunk of the norm
   bool quiet = false;  // blocks do not say what they have finished with
+  std::function<nn::Model(nn::Model)> change;  // of the model; nothing: it stays as it is
   nn::Recompute recompute = nn::Recompute::kNone;
   DType dtype = DType::kF32;
   DType gradient = DType::kF32;
@@ -65,6 +66,7 @@ inline nn::OptimizerState state_of(const optim::OptimizerOptions& optimizer) {
 
 inline nn::Model model_for(const Training& training) {
   nn::Model model = nn::make_tiny(training.model, 0, training.vocabulary());
+  if (training.change) model = training.change(std::move(model));
   return training.quiet ? nn::quiet(std::move(model)) : std::move(model);
 }
 
