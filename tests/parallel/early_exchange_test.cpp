@@ -203,34 +203,34 @@ class HoldsUpLogits : public Relay {
 // The same as if nothing left early, and one worker's gradients are in the others' before the head
 // has ended; with a table that is tied, whose rows follow, and with a head of its own.
 TEST(EarlyExchange, OfDdpBeginsInTheMiddleOfTheLogits) {
-  for (const nn::Tiny model : {nn::Tiny::kGpt2, nn::Tiny::kLlama, nn::Tiny::kBert}) {
-    for (const int workers : {2, 3}) {
-      SCOPED_TRACE(fmt::format("{} {}", nn::name(model), workers));
-      Training training;
-      training.workers = workers;
-      training.model = model;
-      training.wide = true;
-      training.micro_batches = workers;
-      training.steps = 2;
-      std::atomic<int> seen = 0;
-      const Hooks hooks{.listener =
-                            [&seen](nn::Replica& replica, Strategy& strategy) {
-                              return std::make_unique<HoldsUpLogits>(replica, strategy, seen);
-                            },
-                        .before_share = {},
-                        .after_share = {}};
-      const std::vector<Result> held_up = train_with_ddp(training, hooks);
-      EXPECT_EQ(seen, workers);
-      training.quiet = true;
-      const std::vector<Result> late = train_with_ddp(training);
-      for (std::size_t i = 0; i < late.size(); ++i) EXPECT_TRUE(held_up[i] == late[0]);
-      // With several micro-batches of each only the last one's is on its way.
-      training.micro_batches = 2 * workers;
-      const std::vector<Result> late_twice = train_with_ddp(training);
-      training.quiet = false;
-      const std::vector<Result> twice = train_with_ddp(training);
-      for (std::size_t i = 0; i < twice.size(); ++i) EXPECT_TRUE(twice[i] == late_twice[0]);
-    }
+  for (const auto& [model, workers] :
+       {std::pair(nn::Tiny::kGpt2, 2), std::pair(nn::Tiny::kGpt2, 3),
+        std::pair(nn::Tiny::kLlama, 2), std::pair(nn::Tiny::kBert, 2)}) {
+    SCOPED_TRACE(fmt::format("{} {}", nn::name(model), workers));
+    Training training;
+    training.workers = workers;
+    training.model = model;
+    training.wide = true;
+    training.micro_batches = workers;
+    training.steps = 2;
+    std::atomic<int> seen = 0;
+    const Hooks hooks{.listener =
+                          [&seen](nn::Replica& replica, Strategy& strategy) {
+                            return std::make_unique<HoldsUpLogits>(replica, strategy, seen);
+                          },
+                      .before_share = {},
+                      .after_share = {}};
+    const std::vector<Result> held_up = train_with_ddp(training, hooks);
+    EXPECT_EQ(seen, workers);
+    training.quiet = true;
+    const std::vector<Result> late = train_with_ddp(training);
+    for (std::size_t i = 0; i < late.size(); ++i) EXPECT_TRUE(held_up[i] == late[0]);
+    // With several micro-batches of each only the last one's is on its way.
+    training.micro_batches = 2 * workers;
+    const std::vector<Result> late_twice = train_with_ddp(training);
+    training.quiet = false;
+    const std::vector<Result> twice = train_with_ddp(training);
+    for (std::size_t i = 0; i < twice.size(); ++i) EXPECT_TRUE(twice[i] == late_twice[0]);
   }
 }
 
