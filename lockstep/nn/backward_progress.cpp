@@ -1,6 +1,6 @@
 #include "lockstep/nn/backward_progress.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "lockstep/base/error.h"
 
@@ -31,8 +31,16 @@ void BackwardProgress::finished(std::size_t parameter) {
 void BackwardProgress::added(std::size_t parameter, std::int64_t rows) {
   const FlatParameter* place = flat_.place(block_, parameter);
   if (place == nullptr) return;
-  const auto all = static_cast<std::size_t>(place->shape[0]);
-  const std::size_t width = place->shape.elements() / std::max<std::size_t>(all, 1);
+  const std::int64_t all = place->shape[0];
+  const std::int64_t before = std::exchange(added_[place->offset], rows);
+  if (rows <= before || rows > all) {
+    fail(
+        ErrorCode::kInvalidArgument,
+        "a block's backward says that it adds no more to {} rows of the gradient of '{}', after {} "
+        "of {}; they grow from call to call, and nothing in the block may add to them afterwards",
+        rows, place->name, before, all);
+  }
+  const std::size_t width = place->shape.elements() / static_cast<std::size_t>(all);
   listener_.added(block_, {place->offset, static_cast<std::size_t>(rows) * width});
 }
 

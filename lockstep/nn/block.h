@@ -111,7 +111,7 @@ struct Flow {
   Tensor memory;
 };
 
-// Hears from a block in backward what it has finished with (Pass::finished).
+// Hears from a block in backward what it has finished with (Pass::finished, Pass::added).
 class FinishedListener {
  public:
   virtual void finished(std::size_t parameter) = 0;
@@ -150,8 +150,9 @@ struct Pass {
   void finished(std::size_t parameter) const {
     if (listener != nullptr) listener->finished(parameter);
   }
-  // Less than that, of the first rows of one, and of a tied one too: what backward will still queue
-  // adds nothing to their gradient, but may read their values. The rows grow from call to call.
+  // Less than that, of the first rows of one, and of a tied one too: what this block's backward
+  // will still queue adds nothing to their gradient, but may read their values. The rows grow from
+  // call to call.
   void added(std::size_t parameter, std::int64_t rows) const {
     if (listener != nullptr) listener->added(parameter, rows);
   }

@@ -15,8 +15,8 @@
 
 namespace lockstep::parallel {
 
-// Elements of the row of gradients that are complete once backward of a block has ended, or, where
-// they are that block's own, once it has finished with them.
+// Elements of the row of gradients that are complete once backward of a block has ended, or has
+// said that it adds no more to them.
 struct Segment {
   nn::FlatRange range;
   std::size_t ready_after = 0;  // block
@@ -43,8 +43,8 @@ struct BucketSizes {
 };
 
 // Neighbouring segments come together as long as they fit; one that is larger than a bucket is cut
-// into equal parts, so that nothing waits for a later block. In the order of `segments`; every
-// element of them is in one bucket.
+// into equal parts, after a first bucket of its own size, so that nothing waits for a later block.
+// In the order of `segments`; every element of them is in one bucket.
 std::vector<Bucket> plan_buckets(std::span<const Segment> segments, std::size_t element_bytes,
                                  const BucketSizes& sizes);
 

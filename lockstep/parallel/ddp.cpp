@@ -291,7 +291,8 @@ std::uint64_t Ddp::reduce(std::size_t bucket) {
 
 std::uint64_t Ddp::exchange_rows() {
   TraceScope scope(trace(), {.lane = TraceLane::kCommunication, .kind = "exchange", .of = "rows"});
-  return scope.sent(table_rows_->exchange(*group_, replica_->row_gradient().value()));
+  return scope.sent(
+      table_rows_->exchange(*group_, micro_batches_ > 0 ? replica_->row_gradient() : std::nullopt));
 }
 
 // Bucket by bucket where that is to be seen.
@@ -328,6 +329,8 @@ UpdateResult Ddp::traced_update(const UpdateRequest& request) {
 
 UpdateResult Ddp::update(const UpdateRequest& request) {
   reduce_ready({0});
+  // The others exchange rows after their backward, and this worker has none without a share.
+  if (table_rows_ && micro_batches_ == 0) thread_.push([this] { return exchange_rows(); });
   wait_for_buckets();
   mover_.wait();
   const UpdateResult result = traced_update(request);

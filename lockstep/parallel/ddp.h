@@ -5,8 +5,8 @@
 // workers of a machine share. They are reduced bucket by bucket (parallel/buckets.h) by a thread of
 // communication while backward goes on; update() waits for what is not done then: that wait is the
 // exposed communication. With several micro-batches a step only the last one's backward
-// synchronises. A bucket leaves when backward has finished with what is in it, be it in the middle
-// of a block; gradients that leave the device (parallel/offload/tier_mover.h) do so as whole
+// synchronises. A bucket leaves when backward adds no more to what is in it, be it in the middle of
+// a block; gradients that leave the device (parallel/offload/tier_mover.h) do so as whole
 // blocks.
 //
 //   compute        | forward 0 1 2 | backward 2   | backward 1   | backward 0   | wait | update

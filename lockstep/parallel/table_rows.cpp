@@ -30,7 +30,7 @@ std::optional<TableRows> TableRows::find(const nn::MemoryPlan& plan, int workers
         if (other.tied_to == place->name) found.complete_after_ = block;
       }
     }
-    found.is_tied_ = found.complete_after_.has_value();
+    found.comes_in_parts_ = found.complete_after_ == plan.specs.size() - 1;
     if (!found.complete_after_ && accumulates) found.complete_after_ = plan.specs.size() - 1;
     const std::size_t table = place->shape.elements() * size_of(plan.setup.gradient);
     if (2 * found.bytes() <= table) return found;
@@ -50,7 +50,7 @@ std::vector<Segment> TableRows::segments(const nn::FlatParameters& flat) const {
                               all.end() - table_.offset)};
   if (complete_after_) {
     const auto behind = std::find_if(segments.begin(), segments.end(), [&](const Segment& one) {
-      return one.ready_after < *complete_after_ + (is_tied_ ? 1 : 0);
+      return one.ready_after < *complete_after_ + (comes_in_parts_ ? 1 : 0);
     });
     segments.insert(behind, {table, *complete_after_});
   }
@@ -73,13 +73,18 @@ Tensor TableRows::all_rows() const {
           {static_cast<std::int64_t>(rows()), width_}};
 }
 
-std::uint64_t TableRows::exchange(Communicator& workers, const nn::RowGradient& mine) const {
-  const auto gather = [&](const Tensor& one, const Tensor& all) {
+std::uint64_t TableRows::exchange(Communicator& workers,
+                                  const std::optional<nn::RowGradient>& mine) const {
+  const auto gather = [&](Tensor one, const Tensor& all) {
+    if (!mine) {
+      one = all.slice(workers.rank() * rows_, rows_);
+      fill_zero(one);
+    }
     workers.all_gather(ConstData(one.data(), one.elements(), one.dtype()),
                        Data(all.data(), all.elements(), all.dtype()));
   };
-  gather(mine.tokens, all_tokens());
-  gather(mine.rows, all_rows());
+  gather(mine ? mine->tokens : Tensor(), all_tokens());
+  gather(mine ? mine->rows : Tensor(), all_rows());
   return bytes_to_send();
 }
 

@@ -29,9 +29,8 @@ class TableRows {
   // The block whose backward completes the other part, which has all rows; nothing: there is none.
   std::optional<std::size_t> complete_after() const { return complete_after_; }
 
-  // Where a table's own part of the row of gradients lies in the order of completion. The block
-  // that it is tied to completes it part by part (BlockListener::added), before what that block
-  // owns.
+  // Where a table's own part of the row of gradients lies in the order of completion. The last
+  // block completes what is tied to it part by part (BlockListener::added), before what it owns.
   std::vector<Segment> segments(const nn::FlatParameters& flat) const;
 
   std::size_t bytes() const;  // that exchange() needs in all
@@ -41,8 +40,9 @@ class TableRows {
   // By all of them, by the links that it takes.
   LinkBytes links(PlannedCalls& calls) const;
 
-  // Of the last backward. Returns the bytes sent.
-  std::uint64_t exchange(Communicator& workers, const nn::RowGradient& mine) const;
+  // Of the last backward; nothing: of a worker without a share of the step, whose rows are zero.
+  // Returns the bytes sent.
+  std::uint64_t exchange(Communicator& workers, const std::optional<nn::RowGradient>& mine) const;
   // Afterwards, when the table's other part has been reduced.
   void add(nn::Replica& replica) const;
 
@@ -57,7 +57,7 @@ class TableRows {
   DType dtype_ = DType::kF32;
   std::size_t workers_ = 1;
   std::optional<std::size_t> complete_after_;
-  bool is_tied_ = false;  // to that block
+  bool comes_in_parts_ = false;
   SymmetricBuffer memory_;
 };
 

@@ -7,6 +7,8 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
+#include "lockstep/nn/blocks/embedding.h"
+#include "lockstep/nn/blocks/language_head.h"
 #include "tests/nn/quiet_blocks.h"
 #include "tests/nn/tiny_models.h"
 
@@ -15,6 +17,8 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+
+constexpr std::size_t kHeadWeight = 2;  // behind the norm's gain and bias
 
 constexpr Recompute kModes[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
 
@@ -181,6 +185,57 @@ TEST(BackwardProgress, OfLogitsComesInPartsOfTheirWeight) {
       EXPECT_EQ(parts.ranges[i].elements, std::min<std::size_t>(3008 * (i + 1), kWide) * width);
     }
   }
+}
+
+// What a chunk adds before the last is not complete.
+TEST(BackwardProgress, OfLogitsComesWithTheLastChunkAlone) {
+  constexpr std::int64_t kWide = 9001;
+  const auto ops = make_cpu_ops(2);
+  nn::Setup setup;
+  setup.shape = {.batch = 13, .sequence = 10, .source_sequence = 0};
+  std::vector<std::unique_ptr<Block>> blocks;
+  blocks.push_back(std::make_unique<Embedding>(
+      "embedding", EmbeddingOptions{.vocabulary = kWide, .positions = 10, .hidden = 8}));
+  blocks.push_back(std::make_unique<LanguageHead>(
+      "head", NormOptions{.width = 8},
+      ClassifierOptions{.hidden = 8, .classes = kWide, .bias = true, .chunk_bytes = 1}));
+  Replica replica = make_replica(Model("chunks", std::move(blocks)), setup, *ops);
+  EXPECT_EQ(rows_per_chunk(130, kWide, DType::kF32, 1), 48);
+  AddedParts parts(replica);
+  replica.set_listener(&parts);
+  TinyBatch batch(setup.shape, 1, kWide);
+  replica.initialise(1);
+  replica.forward_backward(batch.batch());
+  EXPECT_EQ(parts.ranges.size(), 3u);
+}
+
+TEST(BackwardProgress, RefusesRowsThatDoNotGrowOrAreNotThere) {
+  const auto ops = make_reference_ops();
+  const auto refusal = [&](std::initializer_list<std::int64_t> rows) -> std::string {
+    Replica replica = make_replica(changed(make_tiny(Tiny::kGpt2),
+                                           [&](Block& block, const Pass& pass) {
+                                             block.backward(quiet(pass));
+                                             if (block.name() != "head") return;
+                                             for (const std::int64_t some : rows)
+                                               pass.added(kHeadWeight, some);
+                                           }),
+                                   tiny_setup(Tiny::kGpt2), *ops);
+    replica.initialise(1);
+    BlockListener listener;
+    replica.set_listener(&listener);
+    TinyBatch batch(tiny_batch_shape(Tiny::kGpt2));
+    try {
+      replica.forward_backward(batch.batch());
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      return error.what();
+    }
+    return "was not refused";
+  };
+  EXPECT_EQ(refusal({1, 5, kVocabulary}), "was not refused");
+  EXPECT_THAT(refusal({5, 5}), HasSubstr("'embedding.tokens', after 5 of 37"));
+  EXPECT_THAT(refusal({kVocabulary + 1}), HasSubstr("38 rows"));
+  EXPECT_THAT(refusal({0}), HasSubstr("0 rows"));
 }
 
 TEST(BackwardProgress, OfALayerComesInPartsFromTheMlpOn) {

@@ -4,36 +4,19 @@
 
 #include <atomic>
 #include <thread>
+#include <utility>
 
 #include "lockstep/base/deadline.h"
-#include "lockstep/parallel/ddp.h"
 #include "tests/parallel/server_fixture.h"
 
 namespace lockstep::parallel::server_test {
 namespace {
 
-ParallelOptions small_buckets(Reduction reduction) {
+std::vector<Result> train_with_ddp(const Training& training, const Hooks& hooks = {}) {
   ParallelOptions options;
-  options.reduction = reduction;
   options.bucket_mb = 0.01;  // three or so of a layer
   options.first_bucket_mb = 0.001;
-  options.check_every = 1;
-  return options;
-}
-
-std::vector<Result> train_with_ddp(const Training& training, const Hooks& hooks = {}) {
-  std::vector<Result> results(static_cast<std::size_t>(training.workers));
-  CommOptions comm;
-  comm.measure = false;
-  run_threads(
-      training.workers,
-      [&](Communicator& world) {
-        Ddp ddp(world, small_buckets(training.reduction),
-                (training.micro_batches + training.workers - 1) / training.workers);
-        results[static_cast<std::size_t>(world.rank())] = train_worker(training, ddp, hooks);
-      },
-      comm);
-  return results;
+  return server_test::train_with_ddp(training, options, hooks);
 }
 
 // With several workers, whether blocks speak or not.
@@ -148,9 +131,9 @@ class HoldsUp : public Relay {
   void finished_up_to(std::size_t block, std::size_t end) override {
     const nn::FlatRange range = replica_.flat().range(block);
     const bool in_the_middle = block == kBlock && end < range.end();
+    if (!in_the_middle || std::exchange(waited_, true)) return Relay::finished_up_to(block, end);
     const Watched first(replica_.states().*row_, range.first);
     Relay::finished_up_to(block, end);
-    if (!in_the_middle || std::exchange(waited_, true)) return;
     if (first.await_change()) ++seen_;
   }
 
@@ -189,9 +172,10 @@ class HoldsUpLogits : public Relay {
       : Relay(strategy), replica_(replica), seen_(seen) {}
 
   void added(std::size_t block, const nn::FlatRange& range) override {
+    if (std::exchange(waited_, true)) return Relay::added(block, range);
     const Watched first(replica_.states().gradients, range.first);
     Relay::added(block, range);
-    if (!std::exchange(waited_, true) && first.await_change()) ++seen_;
+    if (first.await_change()) ++seen_;
   }
 
  private:
@@ -232,6 +216,20 @@ TEST(EarlyExchange, OfDdpBeginsInTheMiddleOfTheLogits) {
     const std::vector<Result> twice = train_with_ddp(training);
     for (std::size_t i = 0; i < twice.size(); ++i) EXPECT_TRUE(twice[i] == late_twice[0]);
   }
+}
+
+// Of three workers one has no share of a step: it has to take part in all that the others exchange.
+TEST(EarlyExchange, OfDdpWaitsForNobodyWithoutAShare) {
+  Training training;
+  training.workers = 3;
+  training.wide = true;
+  training.micro_batches = 2;
+  const std::vector<Result> early = train_with_ddp(training);
+  training.quiet = true;
+  for (const Result& late : train_with_ddp(training)) EXPECT_TRUE(late == early[0]);
+  training.quiet = false;
+  training.workers = 2;
+  EXPECT_TRUE(train_with_ddp(training)[0].losses == early[0].losses);
 }
 
 TEST(EarlyExchange, WithServersBringsParametersBackInTheMiddleOfABlock) {

@@ -5,9 +5,11 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "lockstep/comm/native/threads.h"
+#include "lockstep/parallel/ddp.h"
 #include "lockstep/parallel/local_update.h"
 #include "lockstep/parallel/server/parameter_server.h"
 #include "lockstep/parallel/server/server_wire.h"
@@ -235,6 +237,24 @@ inline std::vector<Result> train_with_servers(const Training& training, const Ho
         if (is_server(training.servers, world.rank(), world.size())) return serve(job, world);
         const std::unique_ptr<Strategy> strategy = make_parameter_server(job, world);
         results[static_cast<std::size_t>(world.rank())] = train_worker(training, *strategy, hooks);
+      },
+      comm);
+  return results;
+}
+
+// The same by DDP.
+inline std::vector<Result> train_with_ddp(const Training& training, ParallelOptions options,
+                                          const Hooks& hooks = {}) {
+  std::vector<Result> results(static_cast<std::size_t>(training.workers));
+  options.reduction = training.reduction;
+  options.check_every = 1;
+  CommOptions comm;
+  comm.measure = false;
+  run_threads(
+      training.workers,
+      [&](Communicator& world) {
+        Ddp ddp(world, options, (training.micro_batches + training.workers - 1) / training.workers);
+        results[static_cast<std::size_t>(world.rank())] = train_worker(training, ddp, hooks);
       },
       comm);
   return results;

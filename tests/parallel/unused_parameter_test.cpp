@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <functional>
 
-#include "lockstep/parallel/ddp.h"
 #include "tests/parallel/server_fixture.h"
 
 namespace lockstep::parallel::server_test {
@@ -15,7 +14,7 @@ constexpr std::size_t kBlock = 1;
 
 using Uses = std::function<bool(const nn::Batch& batch)>;
 
-// A layer with a parameter besides, whose gradient is told of by those batches alone that use it.
+// A layer with a parameter besides, to whose gradient those batches alone add that use it.
 class LayerWithSpare : public nn::ChangedBlock {
  public:
   LayerWithSpare(std::shared_ptr<nn::Model> of, const Uses& uses)
@@ -61,22 +60,10 @@ Training training_with(const Uses& uses, int workers) {
 }
 
 std::vector<Result> train(const Training& training, bool overlap) {
-  std::vector<Result> results(static_cast<std::size_t>(training.workers));
   ParallelOptions options;
-  options.reduction = training.reduction;
   options.bucket_mb = 0.002;
   options.overlap = overlap;
-  options.check_every = 1;
-  CommOptions comm;
-  comm.measure = false;
-  run_threads(
-      training.workers,
-      [&](Communicator& world) {
-        Ddp ddp(world, options, 1);
-        results[static_cast<std::size_t>(world.rank())] = train_worker(training, ddp, {});
-      },
-      comm);
-  return results;
+  return train_with_ddp(training, options);
 }
 
 // The values of the spare one in a row of f32.
@@ -106,6 +93,15 @@ TEST(UnusedParameters, OfSomeWorkersGetTheOthersGradients) {
   };
   for (const int workers : {1, 2, 4}) {
     const Training training = training_with(some, workers);
+    int users = 0;  // of all micro-batches
+    for (int step = 1; step <= training.steps; ++step) {
+      for (int i = 0; i < workers; ++i) {
+        nn::TinyBatch batch = batch_of(training, step, i);
+        if (some(batch.batch())) ++users;
+      }
+    }
+    EXPECT_GT(users, 0);
+    EXPECT_LT(users, training.steps * workers);
     const Result alone = train_alone(training);
     EXPECT_NE(spare_of(training, alone.parameters), std::vector<float>(kSpare, 1.0f));
     for (const bool overlap : {true, false}) {

@@ -43,9 +43,11 @@ void ClassifierPart::declare(Declaration& declaration) const {
   const std::int64_t rest = rows % chunk;
   declaration.linear(chunk, options_.hidden, options_.classes, false, rows / chunk);
   if (rest > 0) declaration.linear(rest, options_.hidden, options_.classes, false);
+  const std::int64_t last = rest > 0 ? rest : chunk;
   const std::int64_t part = classes_per_part(options_.classes);
+  if (part == options_.classes) return;
   for (const std::int64_t count : {part, options_.classes % part}) {
-    declaration.linear_part(rest > 0 ? rest : chunk, options_.hidden, count, options_.classes);
+    declaration.linear_part(last, options_.hidden, count, options_.classes);
   }
 }
 

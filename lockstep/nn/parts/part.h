@@ -47,7 +47,7 @@ class Part {
   void finished(const Pass& pass, std::size_t index) const {
     pass.finished(place_.parameter + index);
   }
-  // It adds nothing more to the gradient of these first rows.
+  // Nothing in this block adds more to the gradient of these first rows.
   void added(const Pass& pass, std::size_t index, std::int64_t rows) const {
     pass.added(place_.parameter + index, rows);
   }

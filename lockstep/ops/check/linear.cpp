@@ -1,5 +1,3 @@
-#include <utility>
-
 #include "lockstep/base/error.h"
 #include "lockstep/ops/check/fields.h"
 
@@ -68,18 +66,16 @@ void check(const LinearBackwardWeight& op, const Accepts& accepts) {
   const DType type = fields.compute_type({"dy", op.dy});
   fields.expect({"dy", op.dy}, {kAny, kAny}, {type});
   fields.expect({"x", op.x}, {op.dy.shape()[0], kAny}, {type}, "as dy is");
-  std::int64_t out = op.dy.shape()[1];
-  const char* like = "as dy and x are";
-  if (op.first_output) {
-    fields.expect({"dweight", op.dweight}, {kAny, op.x.shape()[1]}, {type, DType::kF32}, like);
-    const std::int64_t columns = std::exchange(out, op.dweight.shape()[0]);
-    if (*op.first_output < 0 || *op.first_output > columns - out) {
-      fail(ErrorCode::kInvalidArgument,
-           "linear_backward_weight: outputs {} to {} are asked for, and dy has {}",
-           *op.first_output, *op.first_output + out, columns);
-    }
+  const std::int64_t columns = op.dy.shape()[1];
+  fields.expect({"dweight", op.dweight},
+                {op.first_output ? std::int64_t{kAny} : columns, op.x.shape()[1]},
+                {type, DType::kF32}, "as dy and x are");
+  const std::int64_t out = op.dweight.shape()[0];
+  if (const std::int64_t first = op.first_output.value_or(0); first < 0 || first > columns - out) {
+    fail(ErrorCode::kInvalidArgument,
+         "linear_backward_weight: outputs {} to {} are asked for, and dy has {}", first,
+         first + out, columns);
   }
-  fields.expect({"dweight", op.dweight}, {out, op.x.shape()[1]}, {type, DType::kF32}, like);
   if (is_given(op.dbias)) {
     fields.expect({"dbias", op.dbias}, {out}, {type, DType::kF32},
                   op.first_output ? "as dweight is" : "as dy is");
