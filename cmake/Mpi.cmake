@@ -1,6 +1,6 @@
 # The MPI backend: a module that is loaded only when it is asked for.
-set_property(SOURCE ${CMAKE_CURRENT_SOURCE_DIR}/lockstep/comm/mpi/mpi.cpp APPEND PROPERTY
-  COMPILE_DEFINITIONS LOCKSTEP_MODULE_DIR="${CMAKE_INSTALL_FULL_LIBDIR}/lockstep")
+target_compile_definitions(lockstep PRIVATE
+  LOCKSTEP_MODULE_DIR="${CMAKE_INSTALL_FULL_LIBDIR}/lockstep")
 
 if(LOCKSTEP_MPI)
   set(MPI_CXX_SKIP_MPICXX TRUE)

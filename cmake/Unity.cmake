@@ -2,18 +2,38 @@
 # templates; with CMAKE_UNITY_BUILD the files of a folder are compiled as one. The debug preset does
 # without, so that every file has to include what it uses. A file with options of its own (another
 # instruction set) is always compiled by itself.
+#
+# CMake's own unity files name their parts by absolute paths, which also stand in every EXPECT then:
+# no two clones could share what ccache keeps. Ours name them as any include does.
+set(unity_build ${CMAKE_UNITY_BUILD})
+set(CMAKE_UNITY_BUILD OFF)
+
 function(lockstep_unity target)
-  if(NOT CMAKE_UNITY_BUILD)
+  if(NOT unity_build)
     return()
   endif()
-  set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
   # To the compiler a source that is part of another looks like a header.
   target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
   get_target_property(sources ${target} SOURCES)
+  set(compiled)
+  set(folders)
   foreach(source IN LISTS sources)
+    get_source_file_property(options ${source} COMPILE_OPTIONS)
+    if(options)
+      list(APPEND compiled ${source})
+      continue()
+    endif()
+    file(RELATIVE_PATH source ${PROJECT_SOURCE_DIR} ${source})
     get_filename_component(folder ${source} DIRECTORY)
-    file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${folder})
     string(REPLACE "/" "_" folder ${folder})
-    set_property(SOURCE ${source} PROPERTY UNITY_GROUP ${folder})
+    list(APPEND folders ${folder})
+    string(APPEND includes_of_${folder} "#include \"${source}\"\n")
   endforeach()
+  list(REMOVE_DUPLICATES folders)
+  foreach(folder IN LISTS folders)
+    set(unity ${PROJECT_BINARY_DIR}/unity/${target}/${folder}.cpp)
+    file(CONFIGURE OUTPUT ${unity} CONTENT "${includes_of_${folder}}" @ONLY)
+    list(APPEND compiled ${unity})
+  endforeach()
+  set_target_properties(${target} PROPERTIES SOURCES "${compiled}")
 endfunction()

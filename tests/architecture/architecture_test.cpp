@@ -4,6 +4,7 @@
 
 #include "tests/architecture/hygiene.h"
 #include "tests/architecture/layers.h"
+#include "tests/paths.h"
 
 namespace lockstep::architecture {
 namespace {
@@ -16,7 +17,7 @@ using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 
 const std::vector<SourceFile>& real_tree() {
-  static const std::vector<SourceFile> kFiles = read_sources(LOCKSTEP_SOURCE_DIR);
+  static const std::vector<SourceFile> kFiles = read_sources(in_sources(""));
   return kFiles;
 }
 

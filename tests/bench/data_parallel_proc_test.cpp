@@ -11,6 +11,7 @@
 
 #include "lockstep/base/scratch_folder.h"
 #include "tests/cli/shell.h"
+#include "tests/paths.h"
 
 namespace lockstep {
 namespace {
@@ -183,7 +184,7 @@ TEST_F(BenchDataParallel, EndsItsRunsWhenItIsEnded) {
   const std::string mark = "train.seed=" + std::to_string(::getpid() + 1000000);
   const std::string runs = "pgrep -fc 'lockstep trai[n] .*" + mark + "'";
   const Outcome outcome = testing::shell(
-      LOCKSTEP_BINARY_DIR "/lockstep bench data-parallel" + std::string(kTinyRun) +
+      in_build("lockstep") + " bench data-parallel" + std::string(kTinyRun) +
       " --case overlap --link 1Gbit --steps 1000000 --set " + mark + " > " +
       (folder_ / "log").string() + " 2>&1 & bench=$!\n" +
       // The launcher and two ranks.

@@ -11,16 +11,16 @@
 #include <set>
 
 #include "lockstep/base/fd.h"
+#include "tests/paths.h"
 
 namespace lockstep::bench {
 namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kBinaries = LOCKSTEP_BINARY_DIR;
 constexpr const char* kPeersOnly = "gloo,gloo-ring,gloo-bcube,openmpi,mpich";
 
-bool have(const std::string& worker) { return fs::exists(kBinaries / "bench/peers" / worker); }
+bool have(const std::string& worker) { return fs::exists(in_build("bench/peers/" + worker)); }
 
 std::set<std::string> entries(const fs::path& folder) {
   std::set<std::string> names;
@@ -35,7 +35,7 @@ struct Bench {
 
   explicit Bench(const std::vector<std::string>& flags) {
     std::vector<std::string> words{
-        (kBinaries / "lockstep").string(), "bench", "collectives", "--peers", "--only", kPeersOnly};
+        in_build("lockstep"), "bench", "collectives", "--peers", "--only", kPeersOnly};
     words.insert(words.end(), flags.begin(), flags.end());
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());

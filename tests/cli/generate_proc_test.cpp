@@ -16,6 +16,7 @@
 #include "lockstep/train/run_options.h"
 #include "lockstep/train/saved_model.h"
 #include "tests/cli/shell.h"
+#include "tests/paths.h"
 
 namespace lockstep::generate_proc_test {
 namespace {
@@ -65,7 +66,7 @@ class Generate : public ::testing::Test {
   // What goes to standard output alone.
   std::string text_of(const std::string& arguments) const {
     const Outcome outcome =
-        shell(LOCKSTEP_BINARY_DIR "/lockstep generate --threads 1 " + arguments + " 2>/dev/null");
+        shell(in_build("lockstep") + " generate --threads 1 " + arguments + " 2>/dev/null");
     EXPECT_EQ(outcome.exit_code, 0) << arguments;
     return outcome.text;
   }

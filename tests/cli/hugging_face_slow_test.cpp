@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tests/cli/shell.h"
+#include "tests/paths.h"
 
 namespace lockstep::cli {
 namespace {
@@ -18,8 +19,8 @@ TEST(HuggingFaceItself, LoadsWhatIsExportedAndComputesTheSame) {
     GTEST_SKIP() << python << " has no torch and transformers; LOCKSTEP_PYTHON names one that has";
   }
   const testing::Outcome outcome =
-      testing::shell(python + " " LOCKSTEP_SOURCE_DIR "/bench/peers/check_hugging_face.py " +
-                     LOCKSTEP_BINARY_DIR "/lockstep 2>&1");
+      testing::shell(python + " " + in_sources("bench/peers/check_hugging_face.py") + " " +
+                     in_build("lockstep") + " 2>&1");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
 }
 

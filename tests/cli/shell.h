@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "tests/paths.h"
+
 namespace lockstep::testing {
 
 struct Outcome {
@@ -29,7 +31,7 @@ inline Outcome shell(const std::string& command) {
 
 // The built command, with stdout and stderr in the text.
 inline Outcome run_lockstep(const std::string& arguments) {
-  return shell(LOCKSTEP_BINARY_DIR "/lockstep " + arguments + " 2>&1");
+  return shell(in_build("lockstep") + " " + arguments + " 2>&1");
 }
 
 }  // namespace lockstep::testing

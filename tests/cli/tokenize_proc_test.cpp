@@ -6,6 +6,7 @@
 #include "lockstep/data/token_file.h"
 #include "tests/cli/shell.h"
 #include "tests/data/temporary_folder.h"
+#include "tests/paths.h"
 
 namespace lockstep::tokenize_proc_test {
 namespace {
@@ -23,8 +24,8 @@ class TokenizeCommand : public ::testing::Test {
  protected:
   // Runs in the folder.
   testing::Outcome tokenize(const std::string& arguments) const {
-    return shell("cd " + folder_.path().string() +
-                 " && " LOCKSTEP_BINARY_DIR "/lockstep tokenize " + arguments + " 2>&1");
+    return shell("cd " + folder_.path().string() + " && " + in_build("lockstep") + " tokenize " +
+                 arguments + " 2>&1");
   }
 
   TemporaryFolder folder_;
@@ -141,10 +142,9 @@ TEST_F(TokenizeCommand, SaysWhereMemoryEnds) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer takes more addresses than a limit leaves";
 #endif
-  const auto outcome =
-      shell("cd " + folder_.path().string() +
-            " && ulimit -v 1000000 && head -c 2000000000 /dev/zero | " LOCKSTEP_BINARY_DIR
-            "/lockstep tokenize - -o out.tokens 2>&1");
+  const auto outcome = shell("cd " + folder_.path().string() +
+                             " && ulimit -v 1000000 && head -c 2000000000 /dev/zero | " +
+                             in_build("lockstep") + " tokenize - -o out.tokens 2>&1");
   EXPECT_EQ(outcome.exit_code, 1) << outcome.text;
   EXPECT_THAT(outcome.text, HasSubstr("not enough memory for this; choose smaller sizes"));
 }

@@ -16,6 +16,7 @@
 
 #include "lockstep/base/scratch_folder.h"
 #include "tests/cli/shell.h"
+#include "tests/paths.h"
 
 namespace lockstep::testing {
 
@@ -43,7 +44,7 @@ class TrainCommand : public ::testing::Test {
     const int out = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
     ::dup2(out, STDOUT_FILENO);
     ::dup2(out, STDERR_FILENO);
-    const std::string command = "exec " LOCKSTEP_BINARY_DIR "/lockstep train " + arguments;
+    const std::string command = "exec " + in_build("lockstep") + " train " + arguments;
     ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
     ::_exit(127);
   }

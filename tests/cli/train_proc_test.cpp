@@ -17,6 +17,7 @@
 
 #include "lockstep/base/counter_rng.h"
 #include "tests/cli/train_command.h"
+#include "tests/paths.h"
 
 namespace lockstep {
 namespace {
@@ -153,7 +154,7 @@ TEST_F(TrainCommand, FinishesItsStepAndSavesWhenAskedToStop) {
 }
 
 TEST_F(TrainCommand, SavesWhenNobodyReadsItsOutputAnyMore) {
-  const std::string run = LOCKSTEP_BINARY_DIR "/lockstep train " +
+  const std::string run = in_build("lockstep") + " train " +
                           settings("unread", "train.steps=1000000 train.log_every=1");
   EXPECT_EQ(
       shell("bash -c '" + run + " 2>&1 >/dev/null | head -n 9 >/dev/null; exit ${PIPESTATUS[0]}'")

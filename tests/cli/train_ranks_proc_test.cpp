@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tests/cli/train_ranks.h"
+#include "tests/paths.h"
 
 namespace lockstep {
 namespace {
@@ -96,7 +97,7 @@ TEST_F(TrainRanks, LeaveNothingBehindWhenTheirLauncherIsKilled) {
 // One process after the other in the background, the last in front.
 TEST_F(TrainRanks, AreFoundByTheVariablesOfOtherLaunchers) {
   const std::string steps = "train.steps=6 ";
-  const std::string lockstep = LOCKSTEP_BINARY_DIR "/lockstep train ";
+  const std::string lockstep = in_build("lockstep") + " train ";
   ASSERT_EQ(run_lockstep("train " + tree("one", steps)).exit_code, 0);
   const auto both = [&](const std::string& dir, const auto& variables) {
     std::string script;
@@ -193,10 +194,9 @@ TEST_F(TrainServers, ThatAreKilledEndTheRunAndTheNextStartGoesOn) {
 }
 
 TEST_F(TrainRanks, WithOtherSettingsAreNamedAndRefused) {
-  const std::string where = fmt::format(
-      "{} WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT={} timeout 60 " LOCKSTEP_BINARY_DIR
-      "/lockstep train ",
-      kToken, 20000 + ::getpid() % 10000);
+  const std::string where =
+      fmt::format("{} WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT={} timeout 60 {} train ",
+                  kToken, 20000 + ::getpid() % 10000, in_build("lockstep"));
   const Outcome outcome = shell(fmt::format(
       "RANK=0 {0}{1} > {2}/log0 2>&1 & RANK=1 {0}{1} schedule.rate=0.5 train.seed=9 2>&1; r=$?; "
       "wait; exit $r",

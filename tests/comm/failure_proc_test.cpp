@@ -20,6 +20,7 @@
 #include "lockstep/comm/native/recorder.h"
 #include "lockstep/comm/native/threads.h"
 #include "tests/launch/launched.h"
+#include "tests/paths.h"
 
 namespace lockstep {
 namespace {
@@ -41,10 +42,8 @@ class Failure : public ::testing::TestWithParam<const char*> {
  protected:
   static Launched start(std::vector<std::string> program, const std::string& timeout = "60s",
                         const std::string& recorder_dir = "", const std::string& grace = "5s") {
-    std::vector<std::string> arguments = {
-        "-n",      std::to_string(kRanks),
-        "--grace", grace,
-        "--",      std::string(LOCKSTEP_BINARY_DIR) + "/tests/rank_program"};
+    std::vector<std::string> arguments = {"-n", std::to_string(kRanks),        "--grace", grace,
+                                          "--", in_build("tests/rank_program")};
     arguments.insert(arguments.end(), program.begin(), program.end());
     return Launched(arguments, {std::string("LOCKSTEP_COMM_TRANSPORT=") + GetParam(),
                                 "LOCKSTEP_COMM_TIMEOUT=" + timeout, "LOCKSTEP_COMM_MEASURE=false",

@@ -1,5 +1,6 @@
 // Ranks of several hosts (tests/launch/hosts.h).
 #include "tests/launch/hosts.h"
+#include "tests/paths.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +9,7 @@ namespace {
 
 using testing::Hosts;
 
-std::string test_program(const std::string& name) {
-  return std::string(LOCKSTEP_BINARY_DIR) + "/tests/" + name;
-}
+std::string test_program(const std::string& name) { return in_build("tests/") + name; }
 
 constexpr const char* kNoCache =
     "LOCKSTEP_COMM_CACHE_DIR= LOCKSTEP_COMM_TIMEOUT=60s LOCKSTEP_TEST_WORLD=processes";

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/data/tokenizer.h"
+#include "tests/paths.h"
 
 namespace lockstep::data::hugging_face_test {
 namespace {
@@ -13,7 +14,7 @@ using Json = nlohmann::json;
 
 const Json& fixture() {
   static const Json kJson = [] {
-    std::ifstream file(LOCKSTEP_SOURCE_DIR "/tests/fixtures/tokenizers.json");
+    std::ifstream file(in_sources("tests/fixtures/tokenizers.json"));
     return Json::parse(file);
   }();
   return kJson;

@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/scratch_folder.h"
 #include "lockstep/io/safetensors_header.h"
+#include "tests/paths.h"
 
 namespace lockstep::io {
 namespace {
@@ -96,7 +97,7 @@ TEST_F(Safetensors, AFileWithoutTensorsIsOne) {
 }
 
 TEST_F(Safetensors, ReadsWhatThePythonLibraryWrote) {
-  const SafetensorsFile file(LOCKSTEP_SOURCE_DIR "/tests/fixtures/interchange.safetensors");
+  const SafetensorsFile file(in_sources("tests/fixtures/interchange.safetensors"));
   EXPECT_EQ(file.metadata().at("written"), "by the Python library");
   EXPECT_THAT(file.load("f32").tensor.as<float>(), ElementsAre(-2.5, 0, 1, 3, 65504, 0.125));
   EXPECT_THAT(file.load("f64").tensor.as<double>(), ElementsAre(-2.5, 0, 1, 3, 65504, 0.125));
@@ -115,7 +116,7 @@ TEST_F(Safetensors, ReadsWhatThePythonLibraryWrote) {
 }
 
 TEST_F(Safetensors, TypesThatWeDoNotHaveAreListedButNotRead) {
-  const SafetensorsFile file(LOCKSTEP_SOURCE_DIR "/tests/fixtures/interchange.safetensors");
+  const SafetensorsFile file(in_sources("tests/fixtures/interchange.safetensors"));
   EXPECT_EQ(file.at("bool").dtype, std::nullopt);
   EXPECT_EQ(file.at("bool").type, "BOOL");
   EXPECT_EQ(file.at("bool").bytes, 6u);

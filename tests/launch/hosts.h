@@ -10,6 +10,7 @@
 #include <string>
 
 #include "tests/launch/launched.h"
+#include "tests/paths.h"
 
 namespace lockstep::testing {
 
@@ -69,9 +70,9 @@ class Hosts {
         fmt::format("export LOCKSTEP_TOKEN={} {}\n", std::string(64, 'a'), variables);
     for (int i = 1; i <= count_; ++i) {
       script += fmt::format(
-          "ip netns exec {}h{} {}/lockstep {} --nodes {} --node-rank {} --rendezvous {}:29411 {} > "
+          "ip netns exec {}h{} {} {} --nodes {} --node-rank {} --rendezvous {}:29411 {} > "
           "{}/out{} 2>&1 &\n",
-          prefix_, i, LOCKSTEP_BINARY_DIR, begin, count_, i - 1, address(1), end,
+          prefix_, i, in_build("lockstep"), begin, count_, i - 1, address(1), end,
           folder.path().string(), i);
     }
     script += "code=0\nfor job in $(jobs -p); do wait $job || code=1; done\nexit $code\n";

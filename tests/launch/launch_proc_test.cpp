@@ -8,6 +8,7 @@
 
 #include "launched.h"
 #include "lockstep/base/cpu_set.h"
+#include "tests/paths.h"
 
 namespace lockstep::testing {
 namespace {
@@ -221,7 +222,7 @@ TEST(Launch, NobodySurvivesALauncherThatIsKilled) {
 TEST(Launch, EndsWithTheReaderOfItsOutput) {
   Pipe pipe = make_pipe();
   SpawnRequest request;
-  request.program = std::string(LOCKSTEP_BINARY_DIR) + "/lockstep";
+  request.program = in_build("lockstep");
   request.arguments = {"lockstep", "launch", "-n", "2", "yes"};
   const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   request.standard_input = null.get();

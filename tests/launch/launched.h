@@ -25,6 +25,7 @@
 #include "lockstep/base/scratch_folder.h"
 #include "lockstep/launch/exit_status.h"
 #include "lockstep/launch/spawn.h"
+#include "tests/paths.h"
 
 namespace lockstep::testing {
 
@@ -69,7 +70,7 @@ class Launched {
     fill_random(random);
     mark_ = "LOCKSTEP_TEST_MARK=" + to_hex(random);
     SpawnRequest request;
-    request.program = std::string(LOCKSTEP_BINARY_DIR) + "/lockstep";
+    request.program = in_build("lockstep");
     request.arguments = {"lockstep", "launch"};
     request.arguments.insert(request.arguments.end(), arguments.begin(), arguments.end());
     for (char** at = environ; *at != nullptr; ++at) request.environment.emplace_back(*at);

@@ -11,6 +11,7 @@
 #include "lockstep/base/socket.h"
 #include "lockstep/comm/rendezvous/rendezvous.h"
 #include "lockstep/launch/world.h"
+#include "tests/paths.h"
 
 namespace lockstep::testing {
 namespace {
@@ -20,7 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using namespace std::chrono_literals;
 
-const std::string kExchange = std::string(LOCKSTEP_BINARY_DIR) + "/tests/exchange_program";
+const std::string kExchange = in_build("tests/exchange_program");
 
 TEST(Strangers, DoNotDisturbARunningJob) {
   Launched job({"-n", "3", "--", kExchange});

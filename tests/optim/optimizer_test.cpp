@@ -12,6 +12,7 @@
 #include "lockstep/io/safetensors.h"
 #include "lockstep/optim/gradient_norm.h"
 #include "lockstep/optim/loss_scale.h"
+#include "tests/paths.h"
 
 namespace lockstep::optim {
 namespace {
@@ -20,8 +21,7 @@ using ::testing::FloatNear;
 using ::testing::Pointwise;
 
 std::vector<float> load(const char* name) {
-  static const io::SafetensorsFile kFile(LOCKSTEP_SOURCE_DIR
-                                         "/tests/fixtures/optimizers.safetensors");
+  static const io::SafetensorsFile kFile(in_sources("tests/fixtures/optimizers.safetensors"));
   const auto loaded = kFile.load(name);
   const auto values = loaded.tensor.as<const float>();
   return {values.begin(), values.end()};

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/cli/shell.h"
+#include "tests/paths.h"
 
 namespace lockstep {
 namespace {
@@ -19,7 +20,7 @@ using testing::shell;
 
 // What it prints to stdout; with `errors` to stderr.
 Outcome run(const std::string& arguments, bool errors = false) {
-  return shell(LOCKSTEP_BINARY_DIR "/lockstep plan " + arguments +
+  return shell(in_build("lockstep") + " plan " + arguments +
                (errors ? " 2>&1 >/dev/null" : " 2>/dev/null"));
 }
 
@@ -313,7 +314,7 @@ TEST(Plan, HelpShowsFlagsExamplesAndModels) {
 // In the docs a command stands behind a $, in front of what it prints; "..." stands for lines left
 // out.
 TEST(Plan, PrintsWhatTheDocsSay) {
-  std::ifstream docs(LOCKSTEP_SOURCE_DIR "/docs/plan.md");
+  std::ifstream docs(in_sources("docs/plan.md"));
   const std::string prompt = "    $ lockstep plan ";
   int commands = 0;
   std::string printed;

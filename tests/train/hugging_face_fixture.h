@@ -13,11 +13,12 @@
 
 #include "lockstep/io/safetensors.h"
 #include "lockstep/train/options.h"
+#include "tests/paths.h"
 
 namespace lockstep::train {
 
 inline std::string path_of_fixture(const std::string& name) {
-  return LOCKSTEP_SOURCE_DIR "/tests/fixtures/" + name;
+  return in_sources("tests/fixtures/") + name;
 }
 
 // One fixture, its options and its batch.

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/file.h"
 #include "lockstep/io/safetensors.h"
+#include "tests/paths.h"
 
 namespace lockstep::fixtures {
 
@@ -19,7 +20,7 @@ struct ModelTensors {
 // The parameters of tests/fixtures/MODEL.safetensors, by their own names.
 inline ModelTensors tensors_of_fixture(const std::string& model) {
   constexpr std::string_view kPrefix = "parameter.";
-  const io::SafetensorsFile file(LOCKSTEP_SOURCE_DIR "/tests/fixtures/" + model + ".safetensors");
+  const io::SafetensorsFile file(in_sources("tests/fixtures/") + model + ".safetensors");
   ModelTensors result;
   for (const auto& entry : file.entries()) {
     if (!entry.name.starts_with(kPrefix)) continue;
@@ -30,7 +31,7 @@ inline ModelTensors tensors_of_fixture(const std::string& model) {
 }
 
 inline std::string config_of_fixture(const std::string& model) {
-  return read_file(LOCKSTEP_SOURCE_DIR "/tests/fixtures/" + model + ".config.json");
+  return read_file(in_sources("tests/fixtures/") + model + ".config.json");
 }
 
 inline void write_model_folder(const std::filesystem::path& folder, const std::string& model) {

@@ -12,6 +12,7 @@
 #include "lockstep/tensor/device_memory.h"
 #include "lockstep/train/smaller_run.h"
 #include "lockstep/train/trainer.h"
+#include "tests/paths.h"
 
 namespace lockstep::train {
 namespace {
@@ -244,7 +245,7 @@ TEST(TrainOptions, BatchSizesThatDoNotFitAreToldWithWhatToDo) {
 }
 
 TEST(TrainOptions, TheExampleOfTheDocsIsOne) {
-  std::ifstream docs(LOCKSTEP_SOURCE_DIR "/docs/train-step.md");
+  std::ifstream docs(in_sources("docs/train-step.md"));
   std::string toml;
   bool inside = false;
   for (std::string line; std::getline(docs, line);) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lockstep/train/run_folder.h"
+#include "tests/paths.h"
 #include "tests/train/recorded_run.h"
 
 namespace lockstep::train {
@@ -327,7 +328,7 @@ TEST_F(RunTest, IsRefusedOverItsMemoryLimitBeforeItStartsAndLeavesNothing) {
 
 TEST_F(RunTest, EveryExampleIsAWholeConfiguration) {
   int examples = 0;
-  for (const auto& entry : fs::directory_iterator(LOCKSTEP_SOURCE_DIR "/examples")) {
+  for (const auto& entry : fs::directory_iterator(in_sources("examples"))) {
     if (entry.path().extension() != ".toml") continue;
     ++examples;
     // As it is, and by who only wants to see a step of it.
@@ -348,12 +349,12 @@ TEST_F(RunTest, ExamplesWithDataOfTheirOwnLearn) {
     RunOptions options;
     Config config;
     bind(config, options);
-    config.read_file(LOCKSTEP_SOURCE_DIR "/examples/" + name + ".toml");
+    config.read_file(in_sources("examples/") + name + ".toml");
     config.set("run.dir=" + (folder / name.c_str()).string());
     options.data.pairs =
-        options.data.pairs.empty() ? "" : LOCKSTEP_SOURCE_DIR "/examples/numbers.tsv";
+        options.data.pairs.empty() ? std::string() : in_sources("examples/numbers.tsv");
     options.data.table =
-        options.data.table.empty() ? "" : LOCKSTEP_SOURCE_DIR "/examples/house-prices.csv";
+        options.data.table.empty() ? std::string() : in_sources("examples/house-prices.csv");
     for (const char* one : {"train.steps=15", "train.batch=4", "train.validate_every=0",
                             "train.validate_batches=1", "schedule.warmup=5"}) {
       config.set(one);
@@ -373,7 +374,7 @@ TEST_F(RunTest, ExamplesWithDataOfTheirOwnLearn) {
 
 TEST(Examples, AreReadAndPlanned) {
   int examples = 0;
-  for (const auto& entry : fs::directory_iterator(LOCKSTEP_SOURCE_DIR "/examples")) {
+  for (const auto& entry : fs::directory_iterator(in_sources("examples"))) {
     if (entry.path().extension() != ".toml") continue;
     ++examples;
     RunOptions options;

@@ -16,6 +16,7 @@
 #include "tests/cli/shell.h"
 #include "tests/comm/mpi/every_operation.h"
 #include "tests/launch/launched.h"
+#include "tests/paths.h"
 
 namespace lockstep {
 namespace {
@@ -47,8 +48,7 @@ std::string mpirun(int ranks, const std::string& scenario, const std::string& en
 class Mpi : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!installed("mpirun") ||
-        !std::filesystem::exists(path(LOCKSTEP_BINARY_DIR) / "liblockstep_mpi.so")) {
+    if (!installed("mpirun") || !std::filesystem::exists(in_build("liblockstep_mpi.so"))) {
       GTEST_SKIP() << "no MPI here";
     }
   }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/launch/launched.h"
+#include "tests/paths.h"
 
 namespace lockstep {
 namespace {
@@ -14,7 +15,7 @@ using testing::read_text;
 
 // What rank 0 says of its choice when two ranks are joined by TCP and figures are kept in `cache`.
 std::string choice_over_tcp(const std::filesystem::path& cache) {
-  Launched job({"-n", "2", "--no-prefix", "--", LOCKSTEP_BINARY_DIR "/tests/choice_program"},
+  Launched job({"-n", "2", "--no-prefix", "--", in_build("tests/choice_program")},
                {"LOCKSTEP_COMM_TRANSPORT=tcp", "LOCKSTEP_COMM_CACHE_DIR=" + cache.string()});
   EXPECT_EQ(job.wait(), 0) << job.err();
   return job.out();
@@ -54,7 +55,7 @@ TEST(Links, OfABrokenCacheAreMeasuredAnew) {
 TEST(Links, ThatAreEmulatedAreSaidOnceAndNotMeasured) {
   const ScratchFolder folder;
   Launched job(
-      {"-n", "3", "--no-prefix", "--", LOCKSTEP_BINARY_DIR "/tests/choice_program"},
+      {"-n", "3", "--no-prefix", "--", in_build("tests/choice_program")},
       {"LOCKSTEP_COMM_EMULATE=10Gbit,200us", "LOCKSTEP_COMM_CACHE_DIR=" + folder.path().string()});
   EXPECT_EQ(job.wait(), 0) << job.err();
   EXPECT_NE(job.out().find("links emulated as outer 200 us 1.25 GB/s"), std::string::npos)

@@ -7,12 +7,13 @@
 #include "lockstep/comm/schedule/formula.h"
 #include "lockstep/comm/schedule/verify.h"
 #include "tests/comm/schedule/sweep.h"
+#include "tests/paths.h"
 
 namespace lockstep::schedule {
 namespace {
 
 std::vector<std::string> lines_of_docs() {
-  std::ifstream file(LOCKSTEP_SOURCE_DIR "/docs/collectives.md");
+  std::ifstream file(in_sources("docs/collectives.md"));
   std::vector<std::string> lines;
   for (std::string line; std::getline(file, line);) lines.push_back(line);
   return lines;
@@ -52,7 +53,7 @@ TEST(Docs, CountsAreThoseOfTheVerifier) {
 
 TEST(Docs, DescribeEveryAlgorithm) {
   std::stringstream text;
-  text << std::ifstream(LOCKSTEP_SOURCE_DIR "/docs/collectives.md").rdbuf();
+  text << std::ifstream(in_sources("docs/collectives.md")).rdbuf();
   for (Collective collective : kScheduledCollectives) {
     for (const Algorithm& algorithm : algorithms(collective)) {
       EXPECT_NE(text.str().find(fmt::format("**{}**", algorithm.name)), std::string::npos)

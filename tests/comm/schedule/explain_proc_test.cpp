@@ -11,6 +11,7 @@
 #include "lockstep/base/text.h"
 #include "tests/cli/shell.h"
 #include "tests/comm/schedule/sweep.h"
+#include "tests/paths.h"
 
 namespace lockstep::schedule {
 namespace {
@@ -98,7 +99,7 @@ TEST(Explain, DrawsBalancedSvg) {
 
 // Commands in the docs stand in backquotes, in front of what they print.
 TEST(Explain, PrintsTheCrossoversOfTheDocs) {
-  const std::string docs = read(LOCKSTEP_SOURCE_DIR "/docs/collectives.md");
+  const std::string docs = read(in_sources("docs/collectives.md"));
   int checked = 0;
   for (auto at = docs.find("`lockstep explain"); at != std::string::npos;
        at = docs.find("`lockstep explain", at + 1)) {
