@@ -24,17 +24,18 @@ using RandomWords = std::array<std::uint32_t, 4>;
 constexpr RandomWords philox(std::uint64_t key, RandomWords counter) {
   auto key_low = static_cast<std::uint32_t>(key);
   auto key_high = static_cast<std::uint32_t>(key >> 32);
+  auto [w0, w1, w2, w3] = counter;  // by name: an array's operator[] is a call without optimisation
   for (int round = 0; round < 10; ++round) {
-    const std::uint64_t even = std::uint64_t{0xd2511f53u} * counter[0];
-    const std::uint64_t odd = std::uint64_t{0xcd9e8d57u} * counter[2];
-    counter = {static_cast<std::uint32_t>(odd >> 32) ^ counter[1] ^ key_low,
-               static_cast<std::uint32_t>(odd),
-               static_cast<std::uint32_t>(even >> 32) ^ counter[3] ^ key_high,
-               static_cast<std::uint32_t>(even)};
+    const std::uint64_t even = std::uint64_t{0xd2511f53u} * w0;
+    const std::uint64_t odd = std::uint64_t{0xcd9e8d57u} * w2;
+    w0 = static_cast<std::uint32_t>(odd >> 32) ^ w1 ^ key_low;
+    w1 = static_cast<std::uint32_t>(odd);
+    w2 = static_cast<std::uint32_t>(even >> 32) ^ w3 ^ key_high;
+    w3 = static_cast<std::uint32_t>(even);
     key_low += 0x9e3779b9u;   // the golden ratio
     key_high += 0xbb67ae85u;  // the square root of 3, minus 1
   }
-  return counter;
+  return {w0, w1, w2, w3};
 }
 
 // The words of positions 4 * block to 4 * block + 3.

@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
 #include <limits>
 #include <random>
+#include <span>
 
 #include "lockstep/base/error.h"
 
@@ -176,10 +178,10 @@ struct Guarded {
         size(bytes) {}
   std::byte* data() { return memory.data() + begin; }
   bool intact() const {
-    for (std::size_t i = 0; i < memory.size(); ++i) {
-      if ((i < begin || i >= begin + size) && memory[i] != std::byte{0xa5}) return false;
-    }
-    return true;
+    const auto is_guard = [](std::byte b) { return b == std::byte{0xa5}; };
+    const std::span<const std::byte> all = memory;
+    return std::ranges::all_of(all.first(begin), is_guard) &&
+           std::ranges::all_of(all.subspan(begin + size), is_guard);
   }
   static constexpr std::size_t kGuard = 64;
   std::vector<std::byte> memory;
@@ -212,7 +214,7 @@ class CombineTest : public testing::TestWithParam<std::tuple<std::string_view, D
     }
     combine(from, to, count, dtype(), op, static_cast<int>(inputs.size()));
     for (std::size_t m = 1; m < outputs; ++m) {
-      EXPECT_TRUE(std::equal(to[0], to[0] + bytes, to[m])) << "output " << m;
+      EXPECT_EQ(std::memcmp(to[0], to[m], bytes), 0) << "output " << m;
     }
     for (const Guarded& g : in) EXPECT_TRUE(g.intact());
     for (const Guarded& g : out) EXPECT_TRUE(g.intact());

@@ -93,13 +93,15 @@ std::vector<std::byte> output_of(const ProductShape& shape, const ProductInputs&
 
 inline std::vector<double> exact(const ProductShape& shape, const ProductInputs& inputs) {
   std::vector<double> output(shape.m * shape.n);
+  // From one element of a sum to the next. Pointers, since this runs without optimisation, too.
+  const std::size_t a_step = shape.a_transposed ? shape.m : 1;
+  const std::size_t b_step = shape.b_transposed ? 1 : shape.n;
   for (std::size_t i = 0; i < shape.m; ++i) {
     for (std::size_t j = 0; j < shape.n; ++j) {
+      const double* a = inputs.a.data() + (shape.a_transposed ? i : i * shape.k);
+      const double* b = inputs.b.data() + (shape.b_transposed ? j * shape.k : j);
       double sum = 0;
-      for (std::size_t p = 0; p < shape.k; ++p) {
-        sum += inputs.a[shape.a_transposed ? p * shape.m + i : i * shape.k + p] *
-               inputs.b[shape.b_transposed ? j * shape.k + p : p * shape.n + j];
-      }
+      for (std::size_t p = 0; p < shape.k; ++p) sum += a[p * a_step] * b[p * b_step];
       if (shape.bias) sum += inputs.bias[j];
       if (shape.added) sum += inputs.added[i * shape.n + j];
       if (shape.factor) sum *= inputs.factor[i * shape.n + j];
