@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/scratch_folder.h"
 #include "tests/cli/shell.h"
 #include "tests/paths.h"
 
@@ -143,10 +144,11 @@ TEST(Plan, RefusesWithASentence) {
 class PlanOfARun : public ::testing::Test {
  protected:
   void SetUp() override {
-    path_ = ::testing::TempDir() + "lockstep_plan_job.toml";
+    path_ = (folder_.path() / "job.toml").string();
     std::ofstream(path_) << "[model]\nlayers = 3\nhidden = 64\nheads = 4\nvocabulary = 500\n"
                             "[train]\nprecision = 'f32'\nmicro_batch = 4\nseq = 32\n";
   }
+  ScratchFolder folder_;
   std::string path_;
 };
 
