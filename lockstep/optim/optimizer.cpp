@@ -1,5 +1,7 @@
 #include "lockstep/optim/optimizer.h"
 
+#include <cmath>
+
 #include "lockstep/ops/arguments.h"
 
 namespace lockstep::optim {
@@ -7,6 +9,27 @@ namespace {
 
 constexpr std::string_view kKindNames[] = {"adamw", "adam", "sgd"};
 constexpr double kBelowOne = 0.999999999;
+
+// Of one of the updates that make a step.
+struct PartSettings {
+  double rate = 0;
+  double beta2 = 0;
+  double decay = 0;
+};
+PartSettings settings_of_part(const OptimizerOptions& options, const UpdateStep& step) {
+  PartSettings part{.rate = step.rate, .beta2 = options.beta2, .decay = options.decay};
+  if (step.parts == 1) return part;
+  const double fraction = 1.0 / step.parts;
+  if (options.kind == OptimizerKind::kSgd) {
+    part.rate *= fraction;
+    return part;
+  }
+  part.rate *= std::sqrt(fraction);
+  part.beta2 = 1 - (1 - options.beta2) * fraction;
+  // Beside the gradient it is the rate that shrinks parameters, n times as often.
+  if (options.kind == OptimizerKind::kAdamW) part.decay *= std::sqrt(fraction);
+  return part;
+}
 
 }  // namespace
 
@@ -33,13 +56,14 @@ void bind(Config& config, OptimizerOptions& options) {
 }
 
 void update(Ops& ops, const OptimizerOptions& options, const UpdateStep& step, const Range& range) {
-  const double decay = range.decays ? options.decay : 0;
+  const PartSettings part = settings_of_part(options, step);
+  const double decay = range.decays ? part.decay : 0;
   if (options.kind == OptimizerKind::kSgd) {
     ops.run(ops::Sgd{.master = range.master,
                      .gradient = range.gradient,
                      .velocity = options.momentum != 0 ? range.velocity : Tensor(),
                      .parameter = range.parameter,
-                     .rate = step.rate,
+                     .rate = part.rate,
                      .momentum = options.momentum,
                      .decay = decay,
                      .gradient_scale = step.gradient_scale});
@@ -50,9 +74,9 @@ void update(Ops& ops, const OptimizerOptions& options, const UpdateStep& step, c
                     .moment = range.moment,
                     .variance = range.variance,
                     .parameter = range.parameter,
-                    .rate = step.rate,
+                    .rate = part.rate,
                     .beta1 = options.beta1,
-                    .beta2 = options.beta2,
+                    .beta2 = part.beta2,
                     .epsilon = options.epsilon,
                     .decay = decay,
                     .decoupled = options.kind == OptimizerKind::kAdamW,

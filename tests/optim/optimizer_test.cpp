@@ -101,6 +101,67 @@ TEST(Optimizer, RoundsTheCopyThatIsComputedWith) {
   EXPECT_EQ(to_float(parameter[0]), 1) << "the step is too small for bf16: it stays in the master";
 }
 
+struct Moved {
+  std::vector<float> master{1, -2, 3};
+  std::vector<float> moment = std::vector<float>(3);
+  std::vector<float> variance = std::vector<float>(3);
+  friend bool operator==(const Moved&, const Moved&) = default;
+
+  void update_by(std::vector<float> gradient, const OptimizerOptions& options,
+                 const UpdateStep& step) {
+    Range range{.master = view(master), .gradient = view(gradient)};
+    if (has_moments(options)) {
+      range.moment = view(moment);
+      range.variance = view(variance);
+    }
+    update(*make_reference_ops(), options, step, range);
+  }
+};
+
+TEST(Optimizer, FourPartsOfAStepGoByAQuarterOrAHalf) {
+  const std::vector<float> gradients[] = {{1, 2, -3}, {-1, 0.5f, 2}, {0.25f, 1, 1}, {3, -1, 0}};
+  const auto moved = [&](const OptimizerOptions& options, double rate, int parts) {
+    Moved result;
+    for (std::int64_t i = 0; i < 4; ++i) {
+      result.update_by(gradients[i], options, {.step = i + 1, .rate = rate, .parts = parts});
+    }
+    return result;
+  };
+  const OptimizerOptions adamw{.beta2 = 0.96875, .decay = 0.5};
+  OptimizerOptions part = adamw;
+  part.beta2 = 1 - 0.03125 / 4;
+  part.decay = 0.25;
+  EXPECT_EQ(moved(adamw, 0.125, 4), moved(part, 0.0625, 1));
+  OptimizerOptions adam = adamw;
+  adam.kind = part.kind = OptimizerKind::kAdam;
+  part.decay = adam.decay;
+  EXPECT_EQ(moved(adam, 0.125, 4), moved(part, 0.0625, 1));
+  const OptimizerOptions sgd{.kind = OptimizerKind::kSgd, .momentum = 0, .decay = 0.5};
+  EXPECT_EQ(moved(sgd, 0.125, 4), moved(sgd, 0.03125, 1));
+}
+
+TEST(Optimizer, PartsOfAStepMoveRememberAndDecayAsMuchAsAllOfIt) {
+  const std::vector<float> gradient{1, 2, -3};
+  const std::vector<float> none{0, 0, 0};
+  const OptimizerOptions sgd{.kind = OptimizerKind::kSgd, .momentum = 0, .decay = 0};
+  const OptimizerOptions adamw{.beta2 = 0.99, .decay = 1e-3};
+  const auto moved = [](const std::vector<float>& by, const OptimizerOptions& options, int parts) {
+    Moved result;
+    for (int i = 1; i <= parts; ++i) {
+      result.update_by(by, options, {.step = i, .rate = 0.1, .parts = parts});
+    }
+    return result;
+  };
+  for (const int parts : {2, 3, 7}) {
+    EXPECT_THAT(moved(gradient, sgd, parts).master,
+                Pointwise(FloatNear(1e-6F), moved(gradient, sgd, 1).master));
+    EXPECT_THAT(moved(gradient, adamw, parts).variance,
+                Pointwise(FloatNear(5e-4F), moved(gradient, adamw, 1).variance));
+    EXPECT_THAT(moved(none, adamw, parts).master,
+                Pointwise(FloatNear(1e-6F), moved(none, adamw, 1).master));
+  }
+}
+
 TEST(GradientNorm, IsThatOfAllRangesTogether) {
   const auto ops = make_reference_ops();
   std::vector<float> a{3, 0, 0}, b{4}, none;

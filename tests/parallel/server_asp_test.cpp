@@ -200,6 +200,49 @@ TEST(ServerAsp, TheNextRoundMayBeAskedForBeforeThisOneHasCome) {
   EXPECT_THROW(push(1, 3), Error) << "nobody has asked for it";
 }
 
+// What a worker is sent last.
+struct LastParameters final : ServerWire {
+  std::vector<std::byte> parameters;
+
+  void to_worker(int, OutMessage message) override {
+    if (message.header.kind != Kind::kParameters) return;
+    parameters.assign(message.payload.begin(), message.payload.end());
+  }
+  void to_control(int, OutMessage) override {}
+  void to_server(int, OutMessage) override {}
+};
+
+// Three workers make three updates of a step, each by a third of its sequences.
+TEST(ServerAsp, AnUpdateIsAPartOfAStep) {
+  Training training;
+  training.workers = 3;
+  training.servers.consistency = Consistency::kAsp;
+  training.optimizer = {.kind = optim::OptimizerKind::kSgd, .momentum = 0, .decay = 0, .clip = 0};
+  const std::unique_ptr<Ops> ops = make_cpu_ops(1);
+  const ServedLayout layout = layout_for(job_of(training), make_trainee(training, *ops).plan());
+  LastParameters wire;
+  PieceService service(training.servers, layout, 0, training.workers, *ops, wire);
+  const std::size_t elements = layout.pieces[0].range.elements;
+  const Header start{.kind = Kind::kState, .piece = 0, .bytes = elements * sizeof(float)};
+  std::ranges::fill(service.place(0, start), std::byte{0});
+  service.take_state(start);
+  for (int worker = 0; worker < training.workers; ++worker) {
+    const std::string request = RoundRequest{.updates = 0, .rate = 0.75}.encode();
+    service.request(worker, {.kind = Kind::kRequest, .round = 1},
+                    std::as_bytes(std::span(request)));
+    const Header push{
+        .kind = Kind::kPush, .piece = 0, .round = 1, .bytes = elements * sizeof(float)};
+    const std::vector<float> gradient(elements, 1.0F);
+    std::ranges::copy(std::as_bytes(std::span(gradient)), service.place(worker, push).begin());
+    service.push(worker, push);
+    ASSERT_EQ(wire.parameters.size(), elements * sizeof(float));
+    const auto* parameters = reinterpret_cast<const float*>(wire.parameters.data());
+    EXPECT_THAT(
+        std::vector(parameters, parameters + elements),
+        ::testing::Each(::testing::FloatNear(-0.25F * static_cast<float>(worker + 1), 1e-6F)));
+  }
+}
+
 TEST(ServerAsp, RefusesAScaledLoss) {
   Training training;
   training.dtype = DType::kF16;

@@ -30,9 +30,11 @@ void bind(Config& config, ServerOptions& options) {
               "ranks of the job are servers and nothing else).");
   config.bind("parallel.server_threads", options.server_threads,
               "Threads of the optimizer in each parameter server.", {.min = 1, .max = 1024});
-  config.bind("parallel.consistency", options.consistency, kConsistencyNames,
-              "How far workers of a parameter server may drift apart. bsp: not at all; asp: as far "
-              "as they like; ssp: parallel.staleness steps.");
+  config.bind(
+      "parallel.consistency", options.consistency, kConsistencyNames,
+      "How far workers of a parameter server may drift apart. bsp: not at all; asp: as far "
+      "as they like; ssp: parallel.staleness steps. In asp and ssp every worker makes updates "
+      "of its own, by settings of the optimizer that are scaled to its share of a step.");
   config.bind("parallel.staleness", options.staleness,
               "With ssp, the steps that a worker's next share may lie ahead of the oldest one that "
               "another worker is still at.",

@@ -135,7 +135,8 @@ void PieceService::push(int worker, const Header& header) {
   store_.update(header.piece,
                 {.step = *updates_before_ + static_cast<std::int64_t>(state.version),
                  .rate = request.rate,
-                 .gradient_scale = request.gradient_scale},
+                 .gradient_scale = request.gradient_scale,
+                 .parts = workers_},
                 gradients);
   send_parameters(worker, header.piece, staleness);
 }
