@@ -1,6 +1,7 @@
 #include "lockstep/comm/shared/group.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "lockstep/base/prefetch.h"
 
@@ -36,7 +37,9 @@ Post& Group::begin(const Fingerprint& fingerprint) {
   fault_.throw_if_present();
   // Room for this post; and where the last operation did not need everyone's, they are compared
   // now.
-  if (all_posted_ < sequence_) await_all_posts();
+  const bool knew_all = all_posted_ == sequence_;
+  if (!knew_all) await_all_posts();
+  last_is_read_ = knew_all;
   sequence_ = fingerprint.sequence;
   awaited_ = 0;
   hash_ = hash(fingerprint);
@@ -48,14 +51,26 @@ Post& Group::begin(const Fingerprint& fingerprint) {
 
 void Group::publish(Post& post, PayloadBytes written) {
   post.sequence.store(sequence_, std::memory_order_seq_cst);
+  hand_over(&post);
+  for_lines(written, [&](std::size_t at) { hand_over(reinterpret_cast<std::byte*>(&post) + at); });
   ring_all();
-  // The others have most likely read the other post by now. Its lines become this rank's again
-  // while it waits, not when it needs them; the next operation is often like the last but one.
   written_[sequence_ % 2] = written;
-  const std::size_t other = (sequence_ + 1) % 2;
-  auto* next = reinterpret_cast<std::byte*>(&segment_.area(me_).posts[other]);
-  prefetch_to_write(next);
-  for_lines(written_[other], [&](std::size_t at) { prefetch_to_write(next + at); });
+  prefetch_to_write(&next_post());
+  if (last_is_read_) take_back_payload();
+}
+
+// The lines of the next post become this rank's again while it waits, not when it needs them; the
+// next operation is often like the last but one. Where this rank has not waited for others in the
+// last operation, as the root of a broadcast, they may just be reading its payload, and it is
+// taken from them only when they are seen in the next.
+void Group::take_back_payload() {
+  auto* next = reinterpret_cast<std::byte*>(&next_post());
+  for_lines(written_[(sequence_ + 1) % 2], [&](std::size_t at) { prefetch_to_write(next + at); });
+}
+
+void Group::note_all_posts() {
+  all_posted_ = sequence_;
+  if (!std::exchange(last_is_read_, true)) take_back_payload();
 }
 
 const Post& Group::await_post(int j, [[maybe_unused]] PayloadBytes to_read) {

@@ -54,7 +54,7 @@ class Group {
   const Post& await_post(int j, PayloadBytes to_read = {});
   void await_all_posts();
   // Says that await_post() has been called for every other rank.
-  void note_all_posts() { all_posted_ = sequence_; }
+  void note_all_posts();
 
   // Throws Error(kMismatch) when a rank is seen in another operation; waits for nobody.
   void compare_posts() const;
@@ -86,6 +86,8 @@ class Group {
   };
 
   const Post& post_of(int j) const { return segment_.area(j).posts[sequence_ % 2]; }
+  Post& next_post() { return segment_.area(me_).posts[(sequence_ + 1) % 2]; }
+  void take_back_payload();
   bool posted(int j, std::uint64_t sequence) const {
     return segment_.area(j).posts[sequence % 2].sequence.load(std::memory_order_acquire) >=
            sequence;
@@ -110,6 +112,7 @@ class Group {
   std::uint64_t hash_ = 0;        // of its fingerprint
   PayloadBytes written_[2];       // of the payloads of its two posts, when they were last used
   std::uint64_t all_posted_ = 0;  // every rank is known to have posted this far
+  bool last_is_read_ = true;      // most likely, this rank's post of the operation before
   std::uint64_t phase_ = 0;       // phases this rank has finished
   std::uint64_t awaited_ = 0;     // phases this rank waits for
   std::map<std::uint32_t, Allocation> allocations_;
