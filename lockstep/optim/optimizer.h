@@ -51,17 +51,17 @@ struct Range {
   bool decays = true;
 };
 
-// A step may be made of n updates, each by the gradient of a part of its sequences. These go by
-// settings that are meant for whole steps, and come as far, remember and decay as much. SGD moves
-// along the gradient: an n-th of the rate. Adam moves equally far by a part's gradient, whose
-// direction has more of chance in it: the rate over the root of n. Its variance is of so many
-// sequences, not of so many updates. (Momentum stays as it is: such updates come late, which is a
-// momentum of its own.)
+// A step may be made of n updates, each by the gradient of a part of its sequences. Settings are
+// meant for whole steps, and scaled so that n updates do about what one would. SGD moves along the
+// gradient: an n-th of the rate. Adam moves equally far by a part's gradient, whose direction has
+// more of chance in it: the rate over the root of n. Its variance is of so many sequences, not of
+// so many updates, and AdamW shrinks as much in a step. (Momentum stays as it is: such updates come
+// late, which is a momentum of its own.)
 struct UpdateStep {
   std::int64_t step = 1;  // counts the updates that were made, this one included
   double rate = 1e-3;
   double gradient_scale = 1;  // gradients are multiplied with it: clipping, loss scale
-  int parts = 1;              // n
+  int parts = 1;              // n, 1 or more
 };
 
 // One pass over memory.

@@ -140,7 +140,7 @@ TEST(Optimizer, FourPartsOfAStepGoByAQuarterOrAHalf) {
   EXPECT_EQ(moved(sgd, 0.125, 4), moved(sgd, 0.03125, 1));
 }
 
-TEST(Optimizer, PartsOfAStepMoveRememberAndDecayAsMuchAsAllOfIt) {
+TEST(Optimizer, PartsOfAStepDoWhatAllOfItDoesWhereThatIsLinear) {
   const std::vector<float> gradient{1, 2, -3};
   const std::vector<float> none{0, 0, 0};
   const OptimizerOptions sgd{.kind = OptimizerKind::kSgd, .momentum = 0, .decay = 0};

@@ -213,10 +213,10 @@ struct LastParameters final : ServerWire {
 };
 
 // Three workers make three updates of a step, each by a third of its sequences.
-TEST(ServerAsp, AnUpdateIsAPartOfAStep) {
+void expect_parts_of_a_step(Consistency consistency) {
   Training training;
   training.workers = 3;
-  training.servers.consistency = Consistency::kAsp;
+  training.servers.consistency = consistency;
   training.optimizer = {.kind = optim::OptimizerKind::kSgd, .momentum = 0, .decay = 0, .clip = 0};
   const std::unique_ptr<Ops> ops = make_cpu_ops(1);
   const ServedLayout layout = layout_for(job_of(training), make_trainee(training, *ops).plan());
@@ -241,6 +241,10 @@ TEST(ServerAsp, AnUpdateIsAPartOfAStep) {
         std::vector(parameters, parameters + elements),
         ::testing::Each(::testing::FloatNear(-0.25F * static_cast<float>(worker + 1), 1e-6F)));
   }
+}
+
+TEST(ServerAsp, AnUpdateIsAPartOfAStep) {
+  for (const Consistency consistency : kLoose) expect_parts_of_a_step(consistency);
 }
 
 TEST(ServerAsp, RefusesAScaledLoss) {

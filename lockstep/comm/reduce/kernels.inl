@@ -11,7 +11,7 @@
 // lacks these instructions.
 #pragma once
 
-#include "lockstep/base/prefetch.h"
+#include "lockstep/base/cache_lines.h"
 #include "lockstep/comm/reduce/formats.inl"
 #include "lockstep/comm/reduce/kernel_set.h"
 

@@ -81,7 +81,9 @@ class Operation {
     if (me_ == 0 || !group_.patience().crowded) group_.await_all_posts();
     if (!group_.patience().crowded) return;
     const std::uint64_t phase = group_.arrive();
-    if (me_ != 0) group_.await(0, phase);
+    if (me_ == 0) return;
+    group_.await(0, phase);
+    group_.note_all_posts();  // rank 0 has seen and compared them
   }
 
   bool gives(int j) const {

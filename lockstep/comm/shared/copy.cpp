@@ -8,7 +8,7 @@
 #include <emmintrin.h>
 #endif
 
-#include "lockstep/base/prefetch.h"
+#include "lockstep/base/cache_lines.h"
 
 namespace lockstep::shared {
 namespace {

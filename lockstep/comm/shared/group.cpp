@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "lockstep/base/prefetch.h"
+#include "lockstep/base/cache_lines.h"
 
 namespace lockstep::shared {
 namespace {
@@ -51,8 +51,9 @@ Post& Group::begin(const Fingerprint& fingerprint) {
 
 void Group::publish(Post& post, PayloadBytes written) {
   post.sequence.store(sequence_, std::memory_order_seq_cst);
-  hand_over(&post);
-  for_lines(written, [&](std::size_t at) { hand_over(reinterpret_cast<std::byte*>(&post) + at); });
+  hand_over_line(&post);
+  for_lines(written,
+            [&](std::size_t at) { hand_over_line(reinterpret_cast<std::byte*>(&post) + at); });
   ring_all();
   written_[sequence_ % 2] = written;
   prefetch_to_write(&next_post());
@@ -61,8 +62,9 @@ void Group::publish(Post& post, PayloadBytes written) {
 
 // The lines of the next post become this rank's again while it waits, not when it needs them; the
 // next operation is often like the last but one. Where this rank has not waited for others in the
-// last operation, as the root of a broadcast, they may just be reading its payload, and it is
-// taken from them only when they are seen in the next.
+// last operation, as the root of a broadcast, they may just be reading its payload, and all but the
+// first line of it, which they have looked at before, is taken from them only when they are seen in
+// the next.
 void Group::take_back_payload() {
   auto* next = reinterpret_cast<std::byte*>(&next_post());
   for_lines(written_[(sequence_ + 1) % 2], [&](std::size_t at) { prefetch_to_write(next + at); });

@@ -53,7 +53,8 @@ class Group {
   // did not ask for are compared by the begin() of the next.
   const Post& await_post(int j, PayloadBytes to_read = {});
   void await_all_posts();
-  // Says that await_post() has been called for every other rank.
+  // Says that every other rank has posted: await_post() was called for each, or by another rank
+  // that has let this one go.
   void note_all_posts();
 
   // Throws Error(kMismatch) when a rank is seen in another operation; waits for nobody.

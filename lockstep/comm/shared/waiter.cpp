@@ -53,8 +53,6 @@ void ring_sleeping(Bell& bell) {
 
 void Waiter::wait_long(FunctionRef<bool()> ready, FunctionRef<Deadline()> due,
                        FunctionRef<bool()> keeps_cpu, bool may_spin) {
-  const auto start = SteadyClock::now();
-  auto next_check = start + kCheck;
   for (int i = 0; i < patience_.yields; ++i) {
     sched_yield();
     if (ready()) return;
@@ -62,6 +60,9 @@ void Waiter::wait_long(FunctionRef<bool()> ready, FunctionRef<Deadline()> due,
     if (spin(ready)) return;
     may_spin = false;
   }
+  // From here on: most waits are over before it is worth a look at the clock.
+  const auto start = SteadyClock::now();
+  auto next_check = start + kCheck;
   while (true) {
     {
       const Sleeper sleeper(bell_);

@@ -5,7 +5,7 @@
 // partial sums, and vector i of a line goes to the one whose turn it is, i % kTurns.
 #pragma once
 
-#include "lockstep/base/prefetch.h"
+#include "lockstep/base/cache_lines.h"
 #include "lockstep/ops/cpu/gemm/few_rows_kernels.h"
 #include "lockstep/ops/cpu/vector.inl"
 

@@ -20,10 +20,10 @@ namespace lockstep {
 }
 
 // The line was written for other cores: it goes where they reach it sooner.
-[[gnu::always_inline]] inline void hand_over(const void* address) {
+[[gnu::always_inline]] inline void hand_over_line(const void* address) {
 #if defined(__x86_64__)
-  // cldemote (%rax), which assemblers know only when told that the CPU does. Others take it for a
-  // no-op.
+  // cldemote (%rax), by its bytes since assemblers take it only when told that the CPU has it. CPUs
+  // that have not do nothing.
   asm volatile(".byte 0x0f, 0x1c, 0x00" ::"a"(address) : "memory");
 #else
   static_cast<void>(address);
