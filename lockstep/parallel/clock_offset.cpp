@@ -15,8 +15,8 @@ namespace {
 
 constexpr int kRoundTrips = 10;
 
-// What tells one steady clock from another: the boot that it counts from, and the namespace that
-// may shift it. Empty: not known.
+}  // namespace
+
 std::string identity_of_clock() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string boot;
@@ -24,8 +24,6 @@ std::string identity_of_clock() {
   std::error_code none;  // kernels without such namespaces shift nothing
   return boot + std::filesystem::read_symlink("/proc/self/ns/time", none).string();
 }
-
-}  // namespace
 
 std::int64_t clock_offset(Communicator& world) {
   const std::string mine = identity_of_clock();
@@ -38,8 +36,7 @@ std::int64_t clock_offset(Communicator& world) {
   return is_of_rank_0(mine) ? 0 : estimate;
 }
 
-std::int64_t estimated_clock_offset(Communicator& world,
-                                    const std::function<std::int64_t()>& clock) {
+std::int64_t estimated_clock_offset(Communicator& world, const ClockReading& clock) {
   std::int64_t time = 0;
   const Data message(&time, 1, DType::kI64);
   if (world.rank() == 0) {
@@ -52,12 +49,20 @@ std::int64_t estimated_clock_offset(Communicator& world,
     }
     return 0;
   }
+  const auto ask = [&] {
+    world.send(message, 0);
+    world.receive(message, 0);
+    return time;
+  };
+  return estimated_clock_offset(ask, clock);
+}
+
+std::int64_t estimated_clock_offset(const ClockReading& ask, const ClockReading& clock) {
   std::int64_t fastest = std::numeric_limits<std::int64_t>::max();
   std::int64_t offset = 0;
   for (int i = 0; i < kRoundTrips; ++i) {
     const std::int64_t asked = clock();
-    world.send(message, 0);
-    world.receive(message, 0);
+    const std::int64_t time = ask();
     const std::int64_t took = clock() - asked;
     if (took >= fastest) continue;
     fastest = took;

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "lockstep/comm/communicator.h"
 
@@ -21,8 +22,15 @@ namespace lockstep::parallel {
 // Nanoseconds from the steady clock of this process to that of rank 0's. Called by all ranks.
 std::int64_t clock_offset(Communicator& world);
 
-// The estimate between clocks of any kind, which give nanoseconds. Called by all ranks.
-std::int64_t estimated_clock_offset(Communicator& world,
-                                    const std::function<std::int64_t()>& clock);
+using ClockReading = std::function<std::int64_t()>;  // nanoseconds
+
+// The estimate between clocks of any kind. Called by all ranks.
+std::int64_t estimated_clock_offset(Communicator& world, const ClockReading& clock);
+// The same at the one who asks; `ask` gets the time of the other clock from where that is.
+std::int64_t estimated_clock_offset(const ClockReading& ask, const ClockReading& clock);
+
+// What tells the steady clock of this process from others: the boot that it counts from, and the
+// namespace that may shift it. Empty: not known.
+std::string identity_of_clock();
 
 }  // namespace lockstep::parallel

@@ -146,6 +146,11 @@ class Strategy : public nn::BlockListener {
   // in_lockstep(): there no moment belongs to all of them.
   virtual std::vector<Residual> residuals() { return {}; }
 
+  // Where workers are not in_lockstep(): what each did when, at worker 0, ranks in order and on one
+  // clock; nothing at the others. For those that call it, as all do that get so far, the run is
+  // over, and with worker 0 for all: nobody begins a share after it. Who dies is left out.
+  virtual std::vector<RankTrace> gather_traces() { return {}; }
+
   // Before the replica of start() goes, however the run ends: what went on beside compute has
   // ended, and nothing touches the replica any more. Nothing but the destructor follows, or this
   // once more.

@@ -45,6 +45,12 @@ struct TraceSpan {
   std::string name() const { return of.empty() ? kind : kind + ' ' + of; }
 };
 
+// Of one rank among others, whose times are of the same clock.
+struct RankTrace {
+  int rank = 0;
+  std::vector<TraceSpan> spans;
+};
+
 // Nanoseconds of the steady clock.
 std::int64_t trace_now();
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "lockstep/base/log.h"
@@ -23,28 +23,41 @@ std::int64_t first_begin(const std::vector<TraceSpan>& spans) {
   return first == spans.end() ? kNever : first->begin;
 }
 
-std::filesystem::path write_alone(const std::filesystem::path& path, int rank,
-                                  const std::vector<TraceSpan>& spans, std::int64_t shift) {
-  const std::string events = trace_events(rank, spans, shift);
-  write_trace(path, std::span(&events, 1));
-  return path;
+// Of all ranks that were heard of, from the first span on.
+std::filesystem::path write_ranks(const std::filesystem::path& folder,
+                                  std::span<const parallel::RankTrace> ranks) {
+  std::int64_t origin = kNever;
+  for (const auto& rank : ranks) origin = std::min(origin, first_begin(rank.spans));
+  std::vector<std::string> events;
+  for (const auto& rank : ranks) events.push_back(trace_events(rank.rank, rank.spans, -origin));
+  write_trace(trace_path(folder), events);
+  return trace_path(folder);
+}
+
+void warn_of_missing(std::span<const parallel::RankTrace> ranks, int workers) {
+  for (int rank = 0; rank < workers; ++rank) {
+    if (std::ranges::count(ranks, rank, &parallel::RankTrace::rank) > 0) continue;
+    log_warn("rank {} was gone or late: the trace is without it", rank);
+  }
 }
 
 }  // namespace
 
 std::filesystem::path write_run_trace(RunGroup& group, parallel::Strategy& strategy,
                                       const std::filesystem::path& folder) {
-  const std::vector<TraceSpan> spans = strategy.trace().spans();
   if (const std::uint64_t lost = strategy.trace().lost(); lost > 0) {
     log_warn("{} spans of train.trace_steps found no room in the trace; ask for fewer steps", lost);
   }
-  if (group.world() == nullptr)
-    return write_alone(trace_path(folder), 0, spans, -first_begin(spans));
   if (!strategy.in_lockstep()) {
-    std::error_code none;
-    if (!std::filesystem::is_directory(folder, none)) return {};
-    // As they are: ranks of one machine read one clock.
-    return write_alone(trace_path(folder, group.rank()), group.rank(), spans, 0);
+    const std::vector<parallel::RankTrace> ranks = strategy.gather_traces();
+    if (!group.leads()) return {};
+    warn_of_missing(ranks, group.size());
+    return write_ranks(folder, ranks);
+  }
+  const std::vector<TraceSpan> spans = strategy.trace().spans();
+  if (group.world() == nullptr) {
+    const parallel::RankTrace alone{.rank = 0, .spans = spans};
+    return write_ranks(folder, std::span(&alone, 1));
   }
   Communicator& world = *group.world();
   // Now, not at the start: clocks drift, and the steps that are kept are the last ones.

@@ -6,7 +6,7 @@
 #include <array>
 #include <iterator>
 #include <limits>
-#include <set>
+#include <map>
 
 #include "lockstep/base/markup.h"
 #include "lockstep/base/printable.h"
@@ -43,37 +43,95 @@ TimelineColour colour_of(const TraceSpan& span) {
   return {"grey", "other work"};
 }
 
+// From the first to the last of something.
+struct TimeSpan {
+  std::int64_t begin = std::numeric_limits<std::int64_t>::max();
+  std::int64_t end = std::numeric_limits<std::int64_t>::min();
+
+  void add(const TraceSpan& span) {
+    begin = std::min(begin, span.begin);
+    end = std::max(end, span.end);
+  }
+  bool is_empty() const { return begin >= end; }
+  TimeSpan common_with(const TimeSpan& other) const {
+    return {std::max(begin, other.begin), std::min(end, other.end)};
+  }
+};
+
+using StepTimes = std::map<std::int64_t, TimeSpan>;
+
+// Steps that a rank has from end to end.
+StepTimes step_times(const RankTrace& rank) {
+  StepTimes steps;
+  for (const TraceSpan& span : rank.spans) {
+    if (span.lane == TraceLane::kStep) steps[span.step].add(span);
+  }
+  return steps;
+}
+
+// In order; and when all ranks were in it.
+StepTimes steps_of_all(std::span<const RankTrace> ranks) {
+  StepTimes common = step_times(ranks.front());
+  for (const RankTrace& rank : ranks.subspan(1)) {
+    const StepTimes its = step_times(rank);
+    StepTimes both;
+    for (const auto& [step, time] : common) {
+      const auto same = its.find(step);
+      if (same == its.end()) continue;
+      const TimeSpan shared = time.common_with(same->second);
+      if (!shared.is_empty()) both[step] = shared;
+    }
+    common = std::move(both);
+  }
+  return common;
+}
+
+// The spans that are drawn.
+struct Scene {
+  std::int64_t step = 0;
+  std::vector<RankTrace> ranks;
+};
+
 // Validation and checkpoints come after a step: they are none of it.
-bool is_drawn(const TraceSpan& span, std::int64_t step) {
-  return span.step == step && span.lane != TraceLane::kStep && span.lane <= TraceLane::kWaiting &&
+bool is_of_step(const TraceSpan& span) {
+  return span.lane != TraceLane::kStep && span.lane <= TraceLane::kWaiting &&
          span.kind != "validation" && span.kind != "checkpoint";
 }
 
-// In order.
-std::vector<std::int64_t> whole_steps_of(const RankTrace& rank) {
-  std::set<std::int64_t> steps;
-  for (const TraceSpan& span : rank.spans) {
-    if (span.lane == TraceLane::kStep) steps.insert(span.step);
+template <class Cut>
+Scene scene_of(std::span<const RankTrace> ranks, std::int64_t step, Cut cut) {
+  Scene scene{.step = step, .ranks = {}};
+  for (const RankTrace& rank : ranks) {
+    RankTrace& drawn = scene.ranks.emplace_back(RankTrace{.rank = rank.rank, .spans = {}});
+    for (TraceSpan span : rank.spans) {
+      if (is_of_step(span) && cut(span)) drawn.spans.push_back(std::move(span));
+    }
   }
-  return {steps.begin(), steps.end()};
+  return scene;
 }
 
-std::optional<std::int64_t> middle_step(std::span<const RankTrace> ranks) {
+const auto& middle_of(const StepTimes& steps) {
+  return *std::next(steps.begin(), static_cast<std::ptrdiff_t>(steps.size() / 2));
+}
+
+std::optional<Scene> choose_scene(std::span<const RankTrace> ranks) {
   if (ranks.empty()) return std::nullopt;
-  std::vector<std::int64_t> common = whole_steps_of(ranks.front());
-  for (const RankTrace& rank : ranks.subspan(1)) {
-    const std::vector<std::int64_t> steps = whole_steps_of(rank);
-    std::vector<std::int64_t> both;
-    std::ranges::set_intersection(common, steps, std::back_inserter(both));
-    common = std::move(both);
+  if (const StepTimes common = steps_of_all(ranks); !common.empty()) {
+    const std::int64_t step = middle_of(common).first;
+    return scene_of(ranks, step, [&](const TraceSpan& span) { return span.step == step; });
   }
-  if (common.empty()) return std::nullopt;
-  return common[common.size() / 2];
+  const StepTimes first = step_times(ranks.front());
+  if (first.empty()) return std::nullopt;
+  const auto& [step, time] = middle_of(first);
+  return scene_of(ranks, step, [&](TraceSpan& span) {
+    const TimeSpan part = time.common_with({span.begin, span.end});
+    span.begin = part.begin;
+    span.end = part.end;
+    return !part.is_empty();
+  });
 }
 
-struct TimelineFrame {
-  std::int64_t begin = std::numeric_limits<std::int64_t>::max();
-  std::int64_t end = std::numeric_limits<std::int64_t>::min();
+struct TimelineFrame : TimeSpan {
   double height = 0;
 
   double milliseconds() const {
@@ -120,11 +178,11 @@ std::string label_of(const TraceSpan& span, const TimelineFrame& frame) {
   return coloured || !fits ? span.of : span.name();
 }
 
-std::vector<TimelineBar> bars_of(const RankTrace& rank, TraceLane lane, std::int64_t step,
+std::vector<TimelineBar> bars_of(const RankTrace& rank, TraceLane lane,
                                  const TimelineFrame& frame) {
   std::vector<TimelineBar> bars;
   for (const TraceSpan& span : rank.spans) {
-    if (span.lane != lane || !is_drawn(span, step)) continue;
+    if (span.lane != lane) continue;
     TimelineBar bar{.left = frame.x(span.begin),
                     .right = frame.x(span.end),
                     .colour = colour_of(span),
@@ -178,8 +236,7 @@ std::string grid_of(const TimelineFrame& frame) {
   return grid;
 }
 
-std::string rows_of(const RankTrace& rank, double top, std::int64_t step,
-                    const TimelineFrame& frame) {
+std::string rows_of(const RankTrace& rank, double top, const TimelineFrame& frame) {
   std::string rows = fmt::format("<text class=\"rank\" x=\"0\" y=\"{:.1f}\">rank {}</text>\n",
                                  top + kBarHeight - 4, rank.rank);
   for (std::size_t i = 0; i < kDrawnLanes.size(); ++i) {
@@ -187,7 +244,7 @@ std::string rows_of(const RankTrace& rank, double top, std::int64_t step,
     fmt::format_to(std::back_inserter(rows),
                    "<text class=\"tick value\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n",
                    kTimelineLeft - 10, y + kBarHeight - 4.5, name(kDrawnLanes[i]));
-    for (const TimelineBar& bar : bars_of(rank, kDrawnLanes[i], step, frame)) {
+    for (const TimelineBar& bar : bars_of(rank, kDrawnLanes[i], frame)) {
       rows += drawing_of(bar, y);
     }
   }
@@ -197,18 +254,16 @@ std::string rows_of(const RankTrace& rank, double top, std::int64_t step,
 }  // namespace
 
 std::optional<Timeline> draw_timeline(std::span<const RankTrace> ranks) {
-  const auto step = middle_step(ranks);
-  if (!step) return std::nullopt;
+  const auto scene = choose_scene(ranks);
+  if (!scene) return std::nullopt;
   constexpr std::string_view kOrder[] = {"forward",    "backward",      "update",
                                          "other work", "communication", "waiting"};
-  Timeline timeline{.step = *step, .ranks = ranks.size(), .colours = {}, .svg = {}};
+  Timeline timeline{.step = scene->step, .ranks = ranks.size(), .colours = {}, .svg = {}};
   TimelineFrame frame;
   std::array<std::optional<TimelineColour>, std::size(kOrder)> colours;
-  for (const RankTrace& rank : ranks) {
+  for (const RankTrace& rank : scene->ranks) {
     for (const TraceSpan& span : rank.spans) {
-      if (!is_drawn(span, *step)) continue;
-      frame.begin = std::min(frame.begin, span.begin);
-      frame.end = std::max(frame.end, span.end);
+      frame.add(span);
       const TimelineColour colour = colour_of(span);
       const auto place = std::ranges::find(kOrder, colour.name) - std::begin(kOrder);
       colours[static_cast<std::size_t>(place)] = colour;
@@ -217,19 +272,19 @@ std::optional<Timeline> draw_timeline(std::span<const RankTrace> ranks) {
       if (span.lane == TraceLane::kWaiting && span.kind == "wait for") timeline.exposed += seconds;
     }
   }
-  if (frame.begin >= frame.end) return std::nullopt;
+  if (frame.is_empty()) return std::nullopt;
   for (const auto& colour : colours) {
     if (colour) timeline.colours.push_back(*colour);
   }
   timeline.seconds = static_cast<double>(frame.end - frame.begin) / 1e9;
 
-  const auto drawn = ranks.first(std::min(ranks.size(), Timeline::kMostRanks));
+  const auto drawn = std::span(scene->ranks).first(std::min(ranks.size(), Timeline::kMostRanks));
   const double rank_height = kLanePitch * static_cast<double>(kDrawnLanes.size()) + kBetweenRanks;
   frame.height = rank_height * static_cast<double>(drawn.size()) + kTimelineBottom;
   timeline.svg = fmt::format(
       "<svg class=\"chart timeline\" viewBox=\"0 0 {} {:.0f}\" role=\"img\" "
       "aria-label=\"Timeline of step {}\">\n",
-      kTimelineWidth, frame.height, *step);
+      kTimelineWidth, frame.height, scene->step);
   timeline.svg += grid_of(frame);
   for (std::size_t i = 0; i < drawn.size(); ++i) {
     const double top = static_cast<double>(i) * rank_height;
@@ -238,7 +293,7 @@ std::optional<Timeline> draw_timeline(std::span<const RankTrace> ranks) {
           "<line class=\"axis between\" x1=\"0\" x2=\"{0}\" y1=\"{1:.1f}\" y2=\"{1:.1f}\"/>\n",
           kTimelineWidth - kTimelineRight, top - (kBetweenRanks + kLanePitch - kBarHeight) / 2);
     }
-    timeline.svg += rows_of(drawn[i], top, *step, frame);
+    timeline.svg += rows_of(drawn[i], top, frame);
   }
   timeline.svg += "</svg>\n";
   return timeline;

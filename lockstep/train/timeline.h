@@ -34,7 +34,9 @@ struct Timeline {
   static constexpr std::size_t kMostRanks = 16;
 };
 
-// Of the middle one of the steps that all ranks have; nothing where there is none.
+// Of the middle one of the steps that all ranks are in at the same time. Where there is none, as
+// with ranks that do not wait for each other, of what all do in the time of a step of the first.
+// Nothing where that has none.
 std::optional<Timeline> draw_timeline(std::span<const RankTrace> ranks);
 
 }  // namespace lockstep::train

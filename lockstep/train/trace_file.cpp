@@ -76,10 +76,6 @@ std::filesystem::path trace_path(const std::filesystem::path& folder) {
   return folder / "trace.json";
 }
 
-std::filesystem::path trace_path(const std::filesystem::path& folder, int rank) {
-  return folder / fmt::format("trace.rank-{}.json", rank);
-}
-
 std::string trace_events(int rank, std::span<const TraceSpan> spans, std::int64_t shift) {
   std::string events = naming_events(rank);
   for (const TraceSpan& span : spans) {

@@ -23,14 +23,9 @@
 
 namespace lockstep::train {
 
-struct RankTrace {
-  int rank = 0;
-  std::vector<parallel::TraceSpan> spans;  // all ranks' times are of one clock
-};
+using parallel::RankTrace;
 
 std::filesystem::path trace_path(const std::filesystem::path& folder);  // trace.json
-// trace.rank-3.json: what one rank alone could write.
-std::filesystem::path trace_path(const std::filesystem::path& folder, int rank);
 
 // One rank's events, each a line, with commas between them. `shift` is added to all times.
 std::string trace_events(int rank, std::span<const parallel::TraceSpan> spans, std::int64_t shift);

@@ -152,7 +152,8 @@ TEST_F(TrainServers, GoOnWithoutAWorkerThatIsKilledWhereWorkersDoNotWait) {
   const std::string run =
       settings("asp", std::string(kServers) +
                           "parallel.consistency=asp debug.slow_rank=2 debug.slow_factor=2 "
-                          "train.batch=6 train.validate_every=100 checkpoint.every=100 ");
+                          "train.batch=6 train.validate_every=100 checkpoint.every=100 "
+                          "train.trace=true ");
   const pid_t launcher = start(run + "train.steps=600 --ranks 3");
   wait_for_step("asp", "\"step\":2");
   const auto found = ranks("asp", "2");
@@ -161,7 +162,11 @@ TEST_F(TrainServers, GoOnWithoutAWorkerThatIsKilledWhereWorkersDoNotWait) {
   const int status = wait_for(launcher);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << text_of(folder / "log.txt");
   EXPECT_THAT(text_of(folder / "log.txt"),
-              AllOf(HasSubstr("rank 2"), HasSubstr("finished at step 600")));
+              AllOf(HasSubstr("rank 2 was gone or late: the trace is without it"),
+                    HasSubstr("finished at step 600")));
+  EXPECT_THAT(
+      text_of(folder / "asp" / "trace.json"),
+      AllOf(HasSubstr("\"rank 0\""), HasSubstr("\"rank 1\""), Not(HasSubstr("\"rank 2\""))));
   expect_nobody_left("asp");
   std::size_t validations = 0;
   std::string last;
@@ -175,6 +180,43 @@ TEST_F(TrainServers, GoOnWithoutAWorkerThatIsKilledWhereWorkersDoNotWait) {
   const Outcome outcome = run_lockstep("train " + run + "train.steps=603 --ranks 3");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
   EXPECT_THAT(outcome.text, HasSubstr("goes on after step 600"));
+}
+
+TEST_F(TrainServers, ThatDoNotWaitTraceAllOfThemWhenAskedToStop) {
+  const pid_t launcher =
+      start(settings("asked", std::string(kServers) +
+                                  "parallel.consistency=asp debug.slow_rank=2 debug.slow_factor=3 "
+                                  "train.trace=true train.batch=6 train.steps=100000 --ranks 3"));
+  wait_for_step("asked", "\"step\":5");
+  ::kill(launcher, SIGINT);
+  const int status = wait_for(launcher);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 75) << text_of(folder / "log.txt");
+  const std::string trace = text_of(folder / "asked" / "trace.json");
+  for (const char* rank : {"rank 0", "rank 1", "rank 2"}) EXPECT_THAT(trace, HasSubstr(rank));
+  EXPECT_FALSE(fs::is_empty(folder / "asked" / "checkpoints"));
+  expect_nobody_left("asked");
+}
+
+// Nor does the server beside worker 0 stay for it.
+TEST_F(TrainServers, DoNotWaitForeverForAWorkerThatHangsWhenAskedToStop) {
+  const pid_t launcher =
+      start(settings("hangs", std::string(kServers) +
+                                  "parallel.consistency=asp comm.timeout=1s train.trace=true " +
+                                  "train.batch=6 train.steps=100000 --ranks 3"));
+  wait_for_step("hangs", "\"step\":5");
+  const auto leader = ranks("hangs", "0");
+  const auto hangs = ranks("hangs", "2");
+  ASSERT_EQ(leader.size(), 1u);
+  ASSERT_EQ(hangs.size(), 1u);
+  ::kill(hangs.front(), SIGSTOP);
+  ::kill(leader.front(), SIGINT);
+  const int status = wait_for(launcher);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 75) << text_of(folder / "log.txt");
+  EXPECT_THAT(text_of(folder / "log.txt"), HasSubstr("rank 2 was gone or late"));
+  EXPECT_THAT(text_of(folder / "hangs" / "trace.json"), HasSubstr("\"rank 1\""));
+  expect_nobody_left("hangs");
 }
 
 TEST_F(TrainServers, ThatAreKilledEndTheRunAndTheNextStartGoesOn) {

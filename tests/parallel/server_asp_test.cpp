@@ -8,12 +8,16 @@
 #include <set>
 
 #include "lockstep/base/error.h"
+#include "lockstep/parallel/server/coordinator.h"
 #include "lockstep/parallel/server/piece_service.h"
 #include "lockstep/parallel/server/server_strategy.h"
+#include "lockstep/parallel/server/step_messages.h"
 #include "tests/parallel/server_fixture.h"
 
 namespace lockstep::parallel::server_test {
 namespace {
+
+using ::testing::ElementsAre;
 
 constexpr Consistency kLoose[] = {Consistency::kAsp, Consistency::kSsp};
 
@@ -84,6 +88,97 @@ TEST(ServerAsp, OneWorkerIsTheSameAsWithBsp) {
     EXPECT_TRUE(worker[0].moment == alone.moment);
     EXPECT_EQ(worker[0].norms, alone.norms);
   }
+}
+
+// Server 0's word to workers.
+struct HeardWire final : ServerWire {
+  void to_worker(int, OutMessage) override {}
+  void to_control(int worker, OutMessage message) override {
+    heard[worker].push_back(message.header.kind);
+    words[worker].assign(reinterpret_cast<const char*>(message.payload.data()),
+                         message.payload.size());
+  }
+  void to_server(int, OutMessage) override {}
+
+  std::map<int, std::vector<Kind>> heard;
+  std::map<int, std::string> words;  // the last
+};
+
+struct TraceCase {
+  TraceCase() { options.consistency = Consistency::kAsp; }
+  void say(int worker, Kind kind, const std::string& payload = {}) {
+    coordinator.take(worker, {.kind = kind}, std::as_bytes(std::span(payload)));
+  }
+  void want_share(int worker) {
+    say(worker, Kind::kTicket, Packer().add(std::int64_t{0}).add(std::int64_t{100}).take());
+  }
+  std::int64_t share_of_worker(int worker) {
+    return Unpacker(std::as_bytes(std::span(wire.words.at(worker)))).take<std::int64_t>();
+  }
+  std::uint64_t traces_at_worker_0() {
+    return Unpacker(std::as_bytes(std::span(wire.words.at(0)))).take<std::uint64_t>();
+  }
+
+  ServerOptions options;
+  HeardWire wire;
+  Coordinator coordinator{options, 3, wire};
+};
+
+TEST(CoordinatorTraces, GoToWorker0WhichHearsWhenAllHaveCome) {
+  TraceCase one;
+  one.say(2, Kind::kTrace, "of worker 2");
+  EXPECT_THAT(one.wire.heard[2], ElementsAre(Kind::kTraced)) << "it may leave";
+  EXPECT_EQ(one.wire.words[0], "of worker 2");
+  one.say(0, Kind::kTrace);
+  EXPECT_THAT(one.wire.heard[0], ElementsAre(Kind::kTrace));
+  one.coordinator.without(2);
+  EXPECT_THAT(one.wire.heard[0], ElementsAre(Kind::kTrace));
+  one.say(1, Kind::kTrace, "of worker 1");
+  EXPECT_THAT(one.wire.heard[0], ElementsAre(Kind::kTrace, Kind::kTrace, Kind::kTraced));
+  EXPECT_EQ(one.traces_at_worker_0(), 2u);
+}
+
+TEST(CoordinatorTraces, AreWithoutTheDeadAndTheLate) {
+  TraceCase dead;
+  dead.say(0, Kind::kTrace);
+  dead.say(1, Kind::kTrace, "of worker 1");
+  dead.coordinator.without(2);
+  EXPECT_THAT(dead.wire.heard[0], ElementsAre(Kind::kTrace, Kind::kTraced));
+  EXPECT_EQ(dead.traces_at_worker_0(), 1u);
+
+  TraceCase late;
+  const auto patience = std::chrono::hours(1);
+  EXPECT_EQ(late.coordinator.traces_deadline(patience), kNoDeadline);
+  late.say(0, Kind::kTrace);
+  EXPECT_FALSE(has_passed(late.coordinator.traces_deadline(patience)));
+  EXPECT_TRUE(has_passed(late.coordinator.traces_deadline({})));
+  late.coordinator.end_traces();
+  EXPECT_EQ(late.traces_at_worker_0(), 0u);
+  EXPECT_EQ(late.coordinator.traces_deadline(patience), kNoDeadline);
+  late.coordinator.without(1);
+  late.coordinator.without(2);
+  EXPECT_THAT(late.wire.heard[0], ElementsAre(Kind::kTraced)) << "once";
+}
+
+TEST(CoordinatorTraces, WithThatOfWorker0TheRunIsOver) {
+  TraceCase one;
+  one.want_share(1);
+  EXPECT_EQ(one.share_of_worker(1), 0);
+  one.say(0, Kind::kTrace);
+  one.say(1, Kind::kDone, encode(StepCost{}));
+  for (const int worker : {1, 2}) {
+    one.want_share(worker);
+    EXPECT_EQ(one.share_of_worker(worker), -1);
+  }
+}
+
+TEST(CoordinatorTraces, ComeOnceAndNotWithBsp) {
+  TraceCase one;
+  one.say(1, Kind::kTrace, "of worker 1");
+  EXPECT_THROW(one.say(1, Kind::kTrace, "of worker 1"), Error);
+  TraceCase bsp;
+  bsp.options.consistency = Consistency::kBsp;
+  EXPECT_THROW(bsp.say(1, Kind::kTrace), Error);
 }
 
 // Worker 1 does not go on before all other shares are done. Were anybody to wait for it, nobody

@@ -169,19 +169,26 @@ TEST(ServerDeath, AServerThatDiesIsNamed) {
   }
 }
 
+// With asp worker 0 waits for it at the end of the run, with ssp as soon as it is too far ahead.
 TEST(ServerDeath, AWorkerThatHangsIsNamedWhenTimeIsUp) {
-  Training training;
-  training.workers = 2;
-  training.servers.place = ServerPlace::kOwn;
-  training.timeout = std::chrono::milliseconds(300);
-  // Until worker 0 has ended, and its end was noticed.
-  const auto hang = [](int worker, const Share& share, Shared& shared) {
-    while (worker == 1 && share.step == 2 && ::kill(shared.pids[0], 0) == 0) ::poll(nullptr, 0, 5);
-  };
-  const Outcome outcome = run_job(training, hang);
-  EXPECT_EQ(outcome.codes[0], kFailed);
-  EXPECT_THAT(outcome.words[0], HasSubstr("timeout"));
-  EXPECT_THAT(outcome.words[0], HasSubstr("ranks 1"));
+  for (const Consistency consistency : {Consistency::kBsp, Consistency::kAsp, Consistency::kSsp}) {
+    SCOPED_TRACE(name(consistency));
+    Training training;
+    training.workers = 2;
+    training.servers.place = ServerPlace::kOwn;
+    training.servers.consistency = consistency;
+    training.servers.staleness = 0;
+    training.timeout = std::chrono::milliseconds(300);
+    // Until worker 0 has ended, and its end was noticed.
+    const auto hang = [](int worker, const Share&, Shared& shared) {
+      while (worker == 1 && ::kill(shared.pids[0], 0) == 0) ::poll(nullptr, 0, 5);
+    };
+    const Outcome outcome = run_job(training, hang);
+    EXPECT_EQ(outcome.codes[0], kFailed);
+    EXPECT_THAT(outcome.words[0], HasSubstr("timeout"));
+    EXPECT_THAT(outcome.words[0], HasSubstr("from worker 1 within"));
+    EXPECT_THAT(outcome.words[0], HasSubstr("ranks 1"));
+  }
 }
 
 // Workers wait for it before they have pushed what the other server waits for.

@@ -4,12 +4,14 @@
 
 #include <cmath>
 #include <numeric>
+#include <tuple>
 
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/compression/convert.h"
 #include "lockstep/parallel/gradient_chunks.h"
 #include "lockstep/parallel/server/push_queue.h"
 #include "lockstep/parallel/server/served_layout.h"
+#include "lockstep/parallel/server/step_messages.h"
 #include "tests/parallel/server_fixture.h"
 
 namespace lockstep::parallel::server_test {
@@ -91,6 +93,37 @@ TEST(ServedLayout, ComesBackFromItsBytesAndIsRefusedWithOneMissing) {
     const std::string text = encode_layout(other);
     EXPECT_THROW(decode_layout(std::as_bytes(std::span(text)), 2), Error);
   }
+}
+
+TEST(StepMessages, ATraceComesBackFromItsBytesAndIsRefusedWithOneMissing) {
+  const RankTrace trace{.rank = 3,
+                        .spans = {{.lane = TraceLane::kCommunication,
+                                   .kind = "exchange",
+                                   .of = "piece 7",
+                                   .begin = -5,
+                                   .end = std::int64_t{1} << 60,
+                                   .step = 12,
+                                   .bytes = 4096,
+                                   .elements = 1024},
+                                  {.lane = TraceLane::kStep, .kind = "", .of = ""}}};
+  const std::string bytes = encode(trace);
+  const RankTrace decoded = decode_trace(std::as_bytes(std::span(bytes)));
+  EXPECT_EQ(decoded.rank, 3);
+  ASSERT_EQ(decoded.spans.size(), 2u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const TraceSpan& was = trace.spans[i];
+    const TraceSpan& is = decoded.spans[i];
+    EXPECT_EQ(std::tie(is.lane, is.kind, is.of, is.begin, is.end, is.step, is.bytes, is.elements),
+              std::tie(was.lane, was.kind, was.of, was.begin, was.end, was.step, was.bytes,
+                       was.elements));
+  }
+  for (std::size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_THROW(decode_trace(std::as_bytes(std::span(bytes)).first(size)), Error) << size;
+  }
+  RankTrace nonsense = trace;
+  nonsense.spans[1].lane = static_cast<TraceLane>(kTraceLanes);
+  const std::string text = encode(nonsense);
+  EXPECT_THROW(decode_trace(std::as_bytes(std::span(text))), Error);
 }
 
 TEST(GradientChunks, NormIsThatOfAllElements) {

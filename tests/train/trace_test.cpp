@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <limits>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -138,8 +140,29 @@ TEST(Timeline, DrawsTheMiddleStepThatAllRanksHave) {
 TEST(Timeline, OfNothingIsNone) {
   EXPECT_FALSE(draw_timeline({}));
   EXPECT_FALSE(draw_timeline(std::vector<RankTrace>(2)));
-  std::vector<RankTrace> apart = {rank_of_one_step(0, 1), rank_of_one_step(1, 2)};
-  EXPECT_FALSE(draw_timeline(apart));
+}
+
+// As with workers that do not wait for each other.
+TEST(Timeline, OfRanksThatAreNotInOneStepTogetherIsOfTheTimeOfAStepOfTheFirst) {
+  std::vector<RankTrace> apart = {rank_of_one_step(0), rank_of_one_step(1)};
+  for (TraceSpan& one : apart[1].spans) one.step = 2;
+  const auto of_others = draw_timeline(apart);
+  ASSERT_TRUE(of_others);
+  EXPECT_EQ(of_others->step, 1);
+  EXPECT_DOUBLE_EQ(of_others->seconds, 1e-3);
+  EXPECT_NEAR(of_others->communication, 2 * 400e-6, 1e-9);
+  // The same step, but later: of what else the second does, that is drawn which is in the first's.
+  apart = {rank_of_one_step(0), rank_of_one_step(1)};
+  for (TraceSpan& one : apart[1].spans) {
+    one.begin += 1'500'000;
+    one.end += 1'500'000;
+  }
+  apart[1].spans.push_back(span(TraceLane::kCompute, "update", "", 900'000, 1'400'000));
+  const auto later = draw_timeline(apart);
+  ASSERT_TRUE(later);
+  EXPECT_DOUBLE_EQ(later->seconds, 1e-3);
+  EXPECT_NEAR(later->communication, 400e-6, 1e-9);
+  EXPECT_THAT(later->svg, HasSubstr("<title>update\n100 us from 900 us</title>"));
 }
 
 TEST(Timeline, ThinBarsBecomeOne) {
@@ -273,6 +296,39 @@ TEST_F(TracedRun, ReportDrawsAStepOnlyWhereItWasTraced) {
   run(2, {"train.steps=9", "train.trace=true"});  // goes on
   const std::string with = read_file(dir() / "report.html");
   EXPECT_THAT(with, AllOf(HasSubstr("<h2>One step</h2>"), HasSubstr(">rank 1</text>")));
+}
+
+// Ranks that come to their ends at their own times.
+TEST_F(TracedRun, IsOfAllRanksWhereTheyDoNotWaitForEachOtherToo) {
+  for (const std::string consistency : {"asp", "ssp"}) {
+    SCOPED_TRACE(consistency);
+    const std::filesystem::path to = folder.path() / consistency;
+    run(3, {"train.trace=true", "train.trace_steps=100", "train.steps=12",
+            "parallel.strategy=parameter_server", "parallel.consistency=" + consistency,
+            "debug.slow_rank=1", "debug.slow_factor=3", "run.dir=" + to.string()});
+    const auto ranks = read_trace(trace_path(to));
+    ASSERT_THAT(ranks, SizeIs(3));
+    std::int64_t first = std::numeric_limits<std::int64_t>::max();
+    std::size_t shares = 0;
+    for (const RankTrace& rank : ranks) {
+      EXPECT_FALSE(rank.spans.empty()) << rank.rank;
+      expect_no_overlap(rank);
+      for (const TraceSpan& one : rank.spans) {
+        first = std::min(first, one.begin);
+        shares += one.lane == TraceLane::kStep ? 1 : 0;
+      }
+    }
+    EXPECT_EQ(first, 0) << "on one clock, from the first of all spans on";
+    EXPECT_EQ(shares, 3u * 12);
+    std::set<std::string> names;
+    for (const auto& file : std::filesystem::directory_iterator(to)) {
+      const std::string name = file.path().filename();
+      if (name.starts_with("trace")) names.insert(name);
+    }
+    EXPECT_THAT(names, ElementsAre("trace.json"));
+    EXPECT_THAT(read_file(to / "report.html"),
+                AllOf(HasSubstr("<h2>One step</h2>"), HasSubstr(">rank 2</text>")));
+  }
 }
 
 TEST_F(TracedRun, OneRankHasATraceToo) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "lockstep/parallel/clock_offset.h"
 #include "lockstep/parallel/gradient_chunks.h"
 #include "lockstep/parallel/server/step_messages.h"
 
@@ -24,6 +25,10 @@ void Coordinator::take(int worker, const Header& header, std::span<const std::by
   } else if (!in_step && header.kind == Kind::kDone) {
     finish_share(worker, payload);
     hand_out();
+  } else if (!in_step && header.kind == Kind::kClock) {
+    tell_time(worker);
+  } else if (!in_step && header.kind == Kind::kTrace) {
+    take_trace(worker, payload);
   } else {
     fail(ErrorCode::kProtocol, "worker {} sent a '{}', which has no meaning with {}", worker,
          name(header.kind), name(options_.consistency));
@@ -96,13 +101,23 @@ void Coordinator::summarize() {
 }
 
 Deadline Coordinator::deadline(std::chrono::nanoseconds patience) const {
-  return is_waiting() ? since_ + patience : kNoDeadline;
+  Deadline since = since_;
+  for (const Idle& idle : idle_) since = std::min(since, idle.since);
+  return since == kNoDeadline ? kNoDeadline : since + patience;
 }
 
 std::vector<int> Coordinator::missing() const {
   std::vector<int> workers;
-  for (int worker = 0; worker < workers_; ++worker) {
-    if (!answers_.contains(worker)) workers.push_back(worker);
+  if (is_waiting()) {
+    for (int worker = 0; worker < workers_; ++worker) {
+      if (!answers_.contains(worker)) workers.push_back(worker);
+    }
+    return workers;
+  }
+  std::int64_t oldest = std::numeric_limits<std::int64_t>::max();
+  for (const auto& [worker, share] : under_way_) oldest = std::min(oldest, share / workers_);
+  for (const auto& [worker, share] : under_way_) {
+    if (share / workers_ == oldest) workers.push_back(worker);
   }
   return workers;
 }
@@ -166,10 +181,10 @@ void Coordinator::ticket(int worker, std::span<const std::byte> payload) {
         {worker});
   }
   started_ = true;
-  if (under_way_.contains(worker) || std::ranges::count(idle_, worker) > 0) {
+  if (under_way_.contains(worker) || std::ranges::count(idle_, worker, &Idle::worker) > 0) {
     fail(ErrorCode::kProtocol, "worker {} wants a share and has one", worker);
   }
-  idle_.push_back(worker);
+  idle_.push_back({worker, std::chrono::steady_clock::now()});
   hand_out();
 }
 
@@ -181,23 +196,30 @@ void Coordinator::finish_share(int worker, std::span<const std::byte> payload) {
 }
 
 void Coordinator::without(int worker) {
-  std::erase(idle_, worker);
+  std::erase_if(idle_, [&](const Idle& idle) { return idle.worker == worker; });
   const auto share = under_way_.find(worker);
   if (share != under_way_.end()) returned_.insert(share->second);
   under_way_.erase(worker);
   costs_[static_cast<std::size_t>(worker)].known = false;
+  gone_.insert(worker);
+  over_ = over_ || worker == 0;
   hand_out();
+  if (traces_since_ != kNoDeadline && !lacks_traces()) end_traces();
 }
 
 // Gives whoever waits what may be begun. Worker 0 is told of the end of the run when all shares are
-// done, so that what it collects then is the end of it.
+// done, so that what it collects then is the end of it. Where it ends before, nobody begins what
+// no checkpoint would hold.
 void Coordinator::hand_out() {
-  std::vector<int> still_idle;
-  for (const int worker : std::exchange(idle_, {})) {
+  std::vector<Idle> still_idle;
+  for (const Idle& idle : std::exchange(idle_, {})) {
+    const int worker = idle.worker;
     const bool anew = returned_.empty();
     const std::int64_t share = anew ? next_share_ : *returned_.begin();
     std::optional<std::int64_t> answer;
-    if (anew && share >= end_) {
+    if (over_) {
+      answer = -1;
+    } else if (anew && share >= end_) {
       if (worker != 0 || under_way_.empty()) answer = -1;
     } else {
       std::int64_t oldest = share;
@@ -207,7 +229,7 @@ void Coordinator::hand_out() {
       if (!waits) answer = share;
     }
     if (!answer) {
-      still_idle.push_back(worker);
+      still_idle.push_back(idle);
       continue;
     }
     if (*answer >= 0) {
@@ -220,6 +242,49 @@ void Coordinator::hand_out() {
                       Packer().add(*answer).list(std::span<const StepCost>(costs_)).take()));
   }
   idle_ = std::move(still_idle);
+}
+
+// ---- asp and ssp: traces
+
+void Coordinator::tell_time(int worker) {
+  wire_.to_control(worker,
+                   small_message({.kind = Kind::kTime},
+                                 Packer().add(trace_now()).text(identity_of_clock()).take()));
+}
+
+// Worker 0's link keeps what comes for it until it asks, by a trace of its own.
+void Coordinator::take_trace(int worker, std::span<const std::byte> payload) {
+  if (!traced_.insert(worker).second) {
+    fail(ErrorCode::kProtocol, "worker {} told twice what it did when", worker);
+  }
+  if (worker == 0) {
+    traces_since_ = std::chrono::steady_clock::now();
+    over_ = true;
+    hand_out();  // that word
+  } else {
+    wire_.to_control(
+        0, small_message({.kind = Kind::kTrace},
+                         {reinterpret_cast<const char*>(payload.data()), payload.size()}));
+    wire_.to_control(worker, small_message({.kind = Kind::kTraced}));
+  }
+  if (traces_since_ != kNoDeadline && !lacks_traces()) end_traces();
+}
+
+bool Coordinator::lacks_traces() const {
+  for (int worker = 0; worker < workers_; ++worker) {
+    if (!traced_.contains(worker) && !gone_.contains(worker)) return true;
+  }
+  return false;
+}
+
+void Coordinator::end_traces() {
+  traces_since_ = kNoDeadline;
+  wire_.to_control(0, small_message({.kind = Kind::kTraced},
+                                    Packer().add(std::uint64_t{traced_.size() - 1}).take()));
+}
+
+Deadline Coordinator::traces_deadline(std::chrono::nanoseconds patience) const {
+  return traces_since_ == kNoDeadline ? kNoDeadline : traces_since_ + patience;
 }
 
 }  // namespace lockstep::parallel

@@ -5,7 +5,8 @@
 // run is the part of place i % workers in step i / workers + 1; they are handed out in order to
 // whoever has nothing to do, so a slow worker does fewer. With ssp a share waits until it lies at
 // most `staleness` steps ahead of every one that is under way. What a worker had not finished when
-// it died is handed out again. With a share goes what the last one of each worker took.
+// it died is handed out again. With a share goes what the last one of each worker took. What
+// workers did when goes through here to worker 0, since they come to their ends at their own times.
 #pragma once
 
 #include <map>
@@ -33,6 +34,10 @@ class Coordinator {
   // A worker has left or is dead, where the others can go on without it.
   void without(int worker);
 
+  // When worker 0 gets the traces that have come, without those of workers that are late.
+  Deadline traces_deadline(std::chrono::nanoseconds patience) const;
+  void end_traces();
+
   // When the others have waited too long for a worker, and for whom.
   Deadline deadline(std::chrono::nanoseconds patience) const;
   std::vector<int> missing() const;
@@ -47,11 +52,20 @@ class Coordinator {
   void ticket(int worker, std::span<const std::byte> payload);
   void finish_share(int worker, std::span<const std::byte> payload);
   void hand_out();
+  void tell_time(int worker);
+  void take_trace(int worker, std::span<const std::byte> payload);
+  bool lacks_traces() const;
   void tell_all(Kind kind, const std::string& payload);
 
   const ServerOptions& options_;
   int workers_;
   ServerWire& wire_;
+
+  // A worker that waits for a share.
+  struct Idle {
+    int worker = 0;
+    Deadline since;
+  };
 
   // bsp, and the check at the start: one question at a time, the same from all.
   std::optional<Kind> question_;
@@ -68,8 +82,12 @@ class Coordinator {
   std::int64_t end_ = 0;                   // one behind the last share
   std::set<std::int64_t> returned_;        // by the dead, to be handed out again
   std::map<int, std::int64_t> under_way_;  // by worker
-  std::vector<int> idle_;                  // workers that wait for a share, in order
+  std::vector<Idle> idle_;                 // in order
+  bool over_ = false;                      // worker 0 does no more shares, hence nobody
   std::vector<StepCost> costs_;            // of each worker's last share
+  std::set<int> gone_;                     // workers
+  std::set<int> traced_;                   // workers that have told what they did
+  Deadline traces_since_ = kNoDeadline;    // worker 0 waits for the others'
 };
 
 }  // namespace lockstep::parallel

@@ -21,6 +21,10 @@
 //     kEnd         how my share went                  kSummary     how all went
 //     kTicket      I have nothing to do               kShare       do that one; all workers' costs
 //     kDone        my share is done, at this cost
+//     kClock       what time is it                    kTime        that, by this clock
+//     kTrace       what I did when; I have ended      kTraced      it has come; to worker 0 when
+//                                                                  all others' have
+//                                                     kTrace       of another worker, to worker 0
 //                                                     kNorm        of the round's gradients
 //   server -> server 0                              server 0 -> server
 //     kSums        of squares of chunks               kVerdict     the norm that follows
@@ -69,6 +73,10 @@ enum class Kind : std::uint32_t {
   kTicket,
   kShare,
   kDone,
+  kClock,
+  kTime,
+  kTrace,
+  kTraced,
   kNorm,
   kSums,
   kVerdict,
@@ -94,6 +102,10 @@ inline constexpr std::size_t kStateRows = 4;
 inline std::size_t state_row(double number) {
   return number >= 0 && number < kStateRows ? static_cast<std::size_t>(number) : kStateRows;
 }
+
+// Bytes of the largest payload that is not a piece's: a trace, whose spans are at most so many
+// (parallel/trace.h) and take a hundred bytes or so.
+inline constexpr std::size_t kMostSmall = std::size_t{64} << 20;
 
 // Messages of a lower number overtake those of a higher one; equals keep their order.
 using Priority = std::uint32_t;

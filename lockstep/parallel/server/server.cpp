@@ -3,11 +3,6 @@
 #include <algorithm>
 
 namespace lockstep::parallel {
-namespace {
-
-constexpr std::size_t kMostSmall = std::size_t{64} << 20;  // bytes of a payload without a place
-
-}  // namespace
 
 Server::Server(const ServerOptions& options, const JobMap& map, int number,
                ServerConnections sockets, std::chrono::nanoseconds timeout,
@@ -47,9 +42,12 @@ void Server::run() {
     while (std::ranges::count(here_, true) > 0) {
       const bool busy = pieces_ && pieces_->has_work();
       if (busy) pieces_->work();
-      Deadline until = busy ? Deadline() : kNoDeadline;
+      Deadline until = busy ? Deadline() : leave_deadline();
       if (pieces_) until = std::min(until, pieces_->deadline(timeout_));
-      if (coordinator_) until = std::min(until, coordinator_->deadline(timeout_));
+      if (coordinator_) {
+        until = std::min(
+            {until, coordinator_->deadline(timeout_), coordinator_->traces_deadline(timeout_)});
+      }
       hub_.step(until);
       check_patience();
     }

@@ -2,7 +2,8 @@
 //
 // It serves until all workers have said goodbye. A worker that dies ends the run in bsp, and in asp
 // and ssp if it is worker 0, which keeps the run's checkpoints; otherwise the others go on without
-// it. What ends the run is told to everybody who is still there, and thrown by run().
+// it. When worker 0 has left, the others have the timeout to do so too. What ends the run is told
+// to everybody who is still there, and thrown by run().
 #pragma once
 
 #include <memory>
@@ -48,6 +49,7 @@ class Server final : public Hub::Receiver, public ServerWire {
   void worker_left(int worker, bool died);
   void check_nobody_left();
   void check_patience();
+  Deadline leave_deadline() const;
   PieceService& pieces();
   [[noreturn]] void fail_late(std::vector<int> workers, std::string_view what) const;
   void fail_run(const Error& error);
@@ -65,7 +67,8 @@ class Server final : public Hub::Receiver, public ServerWire {
   std::vector<int> servers_;   // connections by server: at server 0 all others, else that one
   std::vector<bool> here_;     // workers
   std::optional<int> leaver_;  // one that is not any more
-  bool leaving_ = false;       // all are gone
+  Deadline over_since_ = kNoDeadline;               // worker 0 has left
+  bool leaving_ = false;                            // all are gone
   std::vector<std::pair<int, std::string>> early_;  // workers that were ready before worker 0 told
                                                     // of the layout
   std::unique_ptr<PieceService> pieces_;

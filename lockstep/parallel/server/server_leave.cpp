@@ -57,6 +57,7 @@ void Server::lost(int connection) {
 void Server::worker_left(int worker, bool died) {
   here_[static_cast<std::size_t>(worker)] = false;
   leaver_ = worker;
+  if (worker == 0) over_since_ = std::chrono::steady_clock::now();
   hub_.close(data_[static_cast<std::size_t>(worker)]);
   if (number_ == 0) hub_.close(control_[static_cast<std::size_t>(worker)]);
   if (died && number_ == 0) {
@@ -80,15 +81,28 @@ void Server::check_nobody_left() {
               {*leaver_});
 }
 
+Deadline Server::leave_deadline() const {
+  return over_since_ == kNoDeadline ? kNoDeadline : over_since_ + timeout_;
+}
+
 void Server::check_patience() {
+  if (has_passed(leave_deadline())) {
+    std::vector<int> late;
+    for (int worker = 0; worker < map_.workers; ++worker) {
+      if (here_[static_cast<std::size_t>(worker)]) late.push_back(worker);
+    }
+    if (!late.empty()) fail_late(late, "goodbye");
+  }
   if (pieces_ && has_passed(pieces_->deadline(timeout_))) {
     if (const std::vector<int> late = pieces_->missing(); !late.empty()) {
-      fail_late(late, "gradients");
+      fail_late(late, "gradients of a step");
     }
     pieces_->wait_anew();  // for other servers, which will say if they miss a worker
   }
-  if (coordinator_ && has_passed(coordinator_->deadline(timeout_))) {
-    fail_late(coordinator_->missing(), "word");
+  if (!coordinator_) return;
+  if (has_passed(coordinator_->traces_deadline(timeout_))) coordinator_->end_traces();
+  if (has_passed(coordinator_->deadline(timeout_))) {
+    fail_late(coordinator_->missing(), "word of a step");
   }
 }
 
@@ -96,8 +110,8 @@ void Server::fail_late(std::vector<int> workers, std::string_view what) const {
   std::string named;
   for (const int worker : workers) named += fmt::format(" {}", worker);
   throw Error(ErrorCode::kTimeout,
-              fmt::format("no {} of a step came from worker{} within {:g} s (comm.timeout), while "
-                          "others wait",
+              fmt::format("no {} came from worker{} within {:g} s (comm.timeout), while others "
+                          "wait",
                           what, named, std::chrono::duration<double>(timeout_).count()),
               std::move(workers));
 }

@@ -58,12 +58,14 @@ class ServerStrategy final : public Strategy {
   StepSummary end_step(const StepEnd& mine) override;
   void collect() override;
   std::vector<Residual> residuals() override;
+  std::vector<RankTrace> gather_traces() override;
   void leave() noexcept override;
 
  private:
   bool is_bsp() const { return job_.options.consistency == Consistency::kBsp; }
   void send_states();
   void compare_parameters();
+  std::int64_t offset_of_clock();
   void scale_residual(double loss_scale);
   void await_exposed(std::optional<std::size_t> block);
   void send_request(const UpdateRequest& request, double gradient_scale);

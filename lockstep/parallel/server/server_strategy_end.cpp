@@ -1,4 +1,8 @@
-// The end of a step of a worker with parameter servers, and what a checkpoint needs of it.
+// The end of a step of a worker with parameter servers, what a checkpoint needs of it, and the end
+// of the run.
+#include <algorithm>
+
+#include "lockstep/parallel/clock_offset.h"
 #include "lockstep/parallel/server/server_strategy.h"
 #include "lockstep/parallel/server/step_messages.h"
 
@@ -57,6 +61,44 @@ std::vector<Residual> ServerStrategy::residuals() {
         {.range = {0, velocity.size()}, .values = velocity, .row = Residual::Row::kVelocity});
   }
   return parts;
+}
+
+// Nanoseconds from this worker's clock to that of server 0.
+std::int64_t ServerStrategy::offset_of_clock() {
+  std::string identity;
+  const auto ask = [&] {
+    link_->ask(small_message({.kind = Kind::kClock}));
+    const std::string answer = link_->answer(Kind::kTime);
+    Unpacker unpacker(std::as_bytes(std::span(answer)));
+    const auto time = unpacker.take<std::int64_t>();
+    identity = unpacker.text();
+    unpacker.finish();
+    return time;
+  };
+  ask();
+  if (!identity.empty() && identity == identity_of_clock()) return 0;
+  return estimated_clock_offset(ask, trace_now);
+}
+
+std::vector<RankTrace> ServerStrategy::gather_traces() {
+  link_->await_all();  // which are spans too
+  const std::int64_t offset = offset_of_clock();
+  RankTrace mine{.rank = worker(), .spans = trace().spans()};
+  for (TraceSpan& span : mine.spans) {
+    span.begin += offset;
+    span.end += offset;
+  }
+  link_->ask(small_message({.kind = Kind::kTrace}, worker() == 0 ? "" : encode(mine)));
+  const std::string answer = link_->answer(Kind::kTraced);
+  if (worker() != 0) return {};
+  Unpacker unpacker(std::as_bytes(std::span(answer)));
+  std::vector<RankTrace> all{std::move(mine)};
+  for (auto others = unpacker.take<std::uint64_t>(); others > 0; --others) {
+    const std::string trace = link_->answer(Kind::kTrace);
+    all.push_back(decode_trace(std::as_bytes(std::span(trace))));
+  }
+  std::ranges::sort(all, {}, &RankTrace::rank);
+  return all;
 }
 
 }  // namespace lockstep::parallel

@@ -62,4 +62,37 @@ StepCost decode_cost(std::span<const std::byte> bytes) {
   return cost;
 }
 
+std::string encode(const RankTrace& trace) {
+  Packer packer;
+  packer.add(trace.rank).add(static_cast<std::uint64_t>(trace.spans.size()));
+  for (const TraceSpan& span : trace.spans) {
+    packer.add(span.lane).text(span.kind).text(span.of).add(span.begin).add(span.end);
+    packer.add(span.step).add(span.bytes).add(span.elements);
+  }
+  return packer.take();
+}
+
+RankTrace decode_trace(std::span<const std::byte> bytes) {
+  Unpacker unpacker(bytes);
+  RankTrace trace{.rank = unpacker.take<int>(), .spans = {}};
+  for (auto left = unpacker.take<std::uint64_t>(); left > 0; --left) {
+    TraceSpan span;
+    span.lane = unpacker.take<TraceLane>();
+    span.kind = unpacker.text();
+    span.of = unpacker.text();
+    span.begin = unpacker.take<std::int64_t>();
+    span.end = unpacker.take<std::int64_t>();
+    span.step = unpacker.take<std::int64_t>();
+    span.bytes = unpacker.take<std::uint64_t>();
+    span.elements = unpacker.take<std::uint64_t>();
+    if (static_cast<std::size_t>(span.lane) >= kTraceLanes) {
+      fail(ErrorCode::kProtocol, "worker {} tells of a lane {} that there is not", trace.rank,
+           static_cast<int>(span.lane));
+    }
+    trace.spans.push_back(std::move(span));
+  }
+  unpacker.finish();
+  return trace;
+}
+
 }  // namespace lockstep::parallel

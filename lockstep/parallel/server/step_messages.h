@@ -17,4 +17,7 @@ StepEnd decode_end(std::span<const std::byte> bytes);
 StepSummary decode_summary(std::span<const std::byte> bytes);
 StepCost decode_cost(std::span<const std::byte> bytes);
 
+std::string encode(const RankTrace& trace);
+RankTrace decode_trace(std::span<const std::byte> bytes);
+
 }  // namespace lockstep::parallel

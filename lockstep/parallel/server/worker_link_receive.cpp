@@ -36,7 +36,7 @@ std::span<std::byte> WorkerLink::place(int connection, const Header& header) {
     target = {part_of_row.data(), part_of_row.bytes()};
   } else {
     std::vector<std::byte>& small = small_[static_cast<std::size_t>(connection)];
-    std::size_t most = kLargestAnswer;
+    std::size_t most = header.kind == Kind::kTrace ? kMostSmall : kLargestAnswer;
     if (header.kind == Kind::kRows) {
       const Tensor piece = part(states_.parameters, checked(connection, header));
       most = 2 * sizeof(std::uint64_t) + most_encoded(piece.elements()) + piece.bytes();
@@ -135,6 +135,9 @@ void WorkerLink::take(int connection, const Header& header, std::span<std::byte>
     case Kind::kTotals:
     case Kind::kSummary:
     case Kind::kShare:
+    case Kind::kTime:
+    case Kind::kTrace:
+    case Kind::kTraced:
       answers_.emplace(header.kind,
                        std::string(reinterpret_cast<const char*>(payload.data()), payload.size()));
       break;
