@@ -123,6 +123,9 @@ class Strategy : public nn::BlockListener {
   // it.
   virtual std::optional<Share> next(const StepPlan& plan, std::int64_t steps,
                                     std::int64_t last_step) = 0;
+  // This worker does not do the share that it has, nor others: it was asked to end. Where workers
+  // are not in_lockstep() somebody else does; but with worker 0 the run ends for all.
+  virtual void stop() {}
   virtual StepStart begin_step(const StepStart& mine) = 0;
   // What update() of this step will be asked, if that is known before its first micro-batch: some
   // can then update early what backward has completed.
@@ -147,8 +150,8 @@ class Strategy : public nn::BlockListener {
   virtual std::vector<Residual> residuals() { return {}; }
 
   // Where workers are not in_lockstep(): what each did when, at worker 0, ranks in order and on one
-  // clock; nothing at the others. For those that call it, as all do that get so far, the run is
-  // over, and with worker 0 for all: nobody begins a share after it. Who dies is left out.
+  // clock; nothing at the others. All call it that get to the end of the run, or were stopped.
+  // Who dies is left out.
   virtual std::vector<RankTrace> gather_traces() { return {}; }
 
   // Before the replica of start() goes, however the run ends: what went on beside compute has

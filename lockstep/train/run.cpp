@@ -101,6 +101,7 @@ class Run {
     RunOutcome outcome = RunOutcome::kFinished;
     while (const auto share = strategy_->next(plan, trainer_.state().steps, options_.steps)) {
       if (step(plan, *share)) continue;
+      strategy_->stop();
       outcome = RunOutcome::kInterrupted;
       break;
     }

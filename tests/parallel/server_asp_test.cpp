@@ -160,16 +160,19 @@ TEST(CoordinatorTraces, AreWithoutTheDeadAndTheLate) {
   EXPECT_THAT(late.wire.heard[0], ElementsAre(Kind::kTraced)) << "once";
 }
 
-TEST(CoordinatorTraces, WithThatOfWorker0TheRunIsOver) {
+TEST(Coordinator, TheShareOfAWorkerThatStopsIsForOthersButWithWorker0TheRunIsOver) {
   TraceCase one;
+  one.want_share(0);
   one.want_share(1);
-  EXPECT_EQ(one.share_of_worker(1), 0);
-  one.say(0, Kind::kTrace);
-  one.say(1, Kind::kDone, encode(StepCost{}));
-  for (const int worker : {1, 2}) {
-    one.want_share(worker);
-    EXPECT_EQ(one.share_of_worker(worker), -1);
-  }
+  EXPECT_EQ(one.share_of_worker(1), 1);
+  one.say(1, Kind::kStop);
+  one.want_share(2);
+  EXPECT_EQ(one.share_of_worker(2), 1);
+  one.say(2, Kind::kDone, encode(StepCost{}));
+  one.say(0, Kind::kStop);
+  one.want_share(2);
+  EXPECT_EQ(one.share_of_worker(2), -1);
+  EXPECT_EQ(one.coordinator.deadline(std::chrono::hours(1)), kNoDeadline) << "nobody waits";
 }
 
 TEST(CoordinatorTraces, ComeOnceAndNotWithBsp) {

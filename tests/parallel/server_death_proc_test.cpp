@@ -28,6 +28,7 @@ constexpr int kKilled = 128 + SIGKILL;
 struct Shared {
   pid_t pids[8];
   int shares_done;
+  int hangs;    // whether a deed does
   int stopped;  // a rank that a deed has stopped, behind all others; 0: none
 };
 
@@ -179,8 +180,11 @@ TEST(ServerDeath, AWorkerThatHangsIsNamedWhenTimeIsUp) {
     training.servers.consistency = consistency;
     training.servers.staleness = 0;
     training.timeout = std::chrono::milliseconds(300);
-    // Until worker 0 has ended, and its end was noticed.
+    // Worker 1 in its first share, until worker 0 has ended, and its end was noticed; and worker 0
+    // does not do all of them before.
     const auto hang = [](int worker, const Share&, Shared& shared) {
+      if (worker == 1) __atomic_store_n(&shared.hangs, 1, __ATOMIC_RELAXED);
+      while (__atomic_load_n(&shared.hangs, __ATOMIC_RELAXED) == 0) ::poll(nullptr, 0, 5);
       while (worker == 1 && ::kill(shared.pids[0], 0) == 0) ::poll(nullptr, 0, 5);
     };
     const Outcome outcome = run_job(training, hang);

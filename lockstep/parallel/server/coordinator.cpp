@@ -25,6 +25,8 @@ void Coordinator::take(int worker, const Header& header, std::span<const std::by
   } else if (!in_step && header.kind == Kind::kDone) {
     finish_share(worker, payload);
     hand_out();
+  } else if (!in_step && header.kind == Kind::kStop) {
+    stop(worker);
   } else if (!in_step && header.kind == Kind::kClock) {
     tell_time(worker);
   } else if (!in_step && header.kind == Kind::kTrace) {
@@ -195,21 +197,27 @@ void Coordinator::finish_share(int worker, std::span<const std::byte> payload) {
   costs_[static_cast<std::size_t>(worker)] = decode_cost(payload);
 }
 
-void Coordinator::without(int worker) {
-  std::erase_if(idle_, [&](const Idle& idle) { return idle.worker == worker; });
+// What it had is for others; but with worker 0 nobody begins what no checkpoint would hold.
+void Coordinator::stop(int worker) {
   const auto share = under_way_.find(worker);
-  if (share != under_way_.end()) returned_.insert(share->second);
-  under_way_.erase(worker);
-  costs_[static_cast<std::size_t>(worker)].known = false;
-  gone_.insert(worker);
+  if (share != under_way_.end()) {
+    returned_.insert(share->second);
+    under_way_.erase(share);
+  }
   over_ = over_ || worker == 0;
   hand_out();
+}
+
+void Coordinator::without(int worker) {
+  std::erase_if(idle_, [&](const Idle& idle) { return idle.worker == worker; });
+  costs_[static_cast<std::size_t>(worker)].known = false;
+  gone_.insert(worker);
+  stop(worker);
   if (traces_since_ != kNoDeadline && !lacks_traces()) end_traces();
 }
 
 // Gives whoever waits what may be begun. Worker 0 is told of the end of the run when all shares are
-// done, so that what it collects then is the end of it. Where it ends before, nobody begins what
-// no checkpoint would hold.
+// done, so that what it collects then is the end of it.
 void Coordinator::hand_out() {
   std::vector<Idle> still_idle;
   for (const Idle& idle : std::exchange(idle_, {})) {
@@ -247,9 +255,9 @@ void Coordinator::hand_out() {
 // ---- asp and ssp: traces
 
 void Coordinator::tell_time(int worker) {
-  wire_.to_control(worker,
-                   small_message({.kind = Kind::kTime},
-                                 Packer().add(trace_now()).text(identity_of_clock()).take()));
+  const std::string identity = identity_of_clock();  // which takes time
+  wire_.to_control(worker, small_message({.kind = Kind::kTime},
+                                         Packer().add(trace_now()).text(identity).take()));
 }
 
 // Worker 0's link keeps what comes for it until it asks, by a trace of its own.
@@ -259,8 +267,6 @@ void Coordinator::take_trace(int worker, std::span<const std::byte> payload) {
   }
   if (worker == 0) {
     traces_since_ = std::chrono::steady_clock::now();
-    over_ = true;
-    hand_out();  // that word
   } else {
     wire_.to_control(
         0, small_message({.kind = Kind::kTrace},

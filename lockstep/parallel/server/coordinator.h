@@ -52,6 +52,7 @@ class Coordinator {
   void ticket(int worker, std::span<const std::byte> payload);
   void finish_share(int worker, std::span<const std::byte> payload);
   void hand_out();
+  void stop(int worker);
   void tell_time(int worker);
   void take_trace(int worker, std::span<const std::byte> payload);
   bool lacks_traces() const;

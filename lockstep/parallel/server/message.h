@@ -21,6 +21,7 @@
 //     kEnd         how my share went                  kSummary     how all went
 //     kTicket      I have nothing to do               kShare       do that one; all workers' costs
 //     kDone        my share is done, at this cost
+//     kStop        I do no more, nor what I have
 //     kClock       what time is it                    kTime        that, by this clock
 //     kTrace       what I did when; I have ended      kTraced      it has come; to worker 0 when
 //                                                                  all others' have
@@ -73,6 +74,7 @@ enum class Kind : std::uint32_t {
   kTicket,
   kShare,
   kDone,
+  kStop,
   kClock,
   kTime,
   kTrace,

@@ -47,6 +47,7 @@ class ServerStrategy final : public Strategy {
   void start(nn::Replica& replica) override;
   std::optional<Share> next(const StepPlan& plan, std::int64_t steps,
                             std::int64_t last_step) override;
+  void stop() override;
   StepStart begin_step(const StepStart& mine) override;
   void expect_update(const UpdateRequest& request) override;
   void begin_micro_batch(std::int64_t index, std::int64_t count) override;

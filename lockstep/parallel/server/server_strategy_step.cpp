@@ -28,6 +28,10 @@ std::optional<Share> ServerStrategy::next(const StepPlan& plan, std::int64_t ste
   return share_of(plan, step_, static_cast<int>(share % workers()), workers());
 }
 
+void ServerStrategy::stop() {
+  if (!is_bsp()) link_->ask(small_message({.kind = Kind::kStop}));
+}
+
 StepStart ServerStrategy::begin_step(const StepStart& mine) {
   if (std::exchange(has_master_, false)) {
     // In f32 they are the master copy, and servers' answers will come there at any time.
