@@ -9,9 +9,9 @@
 namespace lockstep::train {
 
 // Called by all workers when their last step is done. The leader writes all of them into trace.json
-// and returns where that is; the others return nothing. Where workers do not go in lockstep some may
-// be gone: it is of those that are still there.
-// Throws Error(kSystem) where the file cannot be written; then all have been heard.
+// and returns where that is; the others return nothing. Where workers do not go in lockstep some
+// may be gone: it is of those that are still there. Throws Error(kSystem) where the file cannot be
+// written; then all have been heard.
 std::filesystem::path write_run_trace(RunGroup& group, parallel::Strategy& strategy,
                                       const std::filesystem::path& folder);
 
