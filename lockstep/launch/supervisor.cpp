@@ -195,7 +195,12 @@ void Supervisor::reap() {
     unjudged_.push_back(found->get());
   }
   judge();
-  if (!verdict_.is_failure() && unjudged_.empty() && all_ranks_ended()) verdict_.report_success();
+  if (verdict_.is_failure() || !unjudged_.empty() || !all_ranks_ended()) return;
+  if (to_be_continued_) {
+    report_interruption(kToBeContinued);
+  } else {
+    verdict_.report_success();
+  }
 }
 
 // A killed process lets go of its connections before it counts as ended, so ranks that end because
@@ -225,13 +230,16 @@ void Supervisor::handle_end(RankProcess& rank) {
       followers_.push_back(&rank);
     }
   };
-  if (verdict_.is_failure()) {
-    if (rank.status()->code() != kToBeContinued) follow();
+  const bool has_stopped = rank.status()->code() == kToBeContinued;
+  if (interrupted_by_ != 0 && has_stopped) {
+    to_be_continued_ = true;  // as asked; others may have more to save
+  } else if (verdict_.is_failure()) {
+    if (has_stopped) return;
+    follow();
+    plan_.start(std::chrono::steady_clock::now());
   } else if (interrupted_by_ != 0) {
-    const bool goes_on = rank.status()->code() == kToBeContinued;
-    fail_here(fmt::format("interrupted{} by {}", on_this_node(), signal_name(interrupted_by_)),
-              goes_on ? kToBeContinued : kSignalBase + interrupted_by_);
-    if (!goes_on) follow();
+    report_interruption(kSignalBase + interrupted_by_);
+    follow();
   } else if (is_tolerated(rank)) {
     report_end(rank);
     say(fmt::format("the job goes on without rank {}", rank.rank()));
@@ -281,10 +289,17 @@ void Supervisor::fail_here(std::string text, int exit_code) {
   plan_.start(std::chrono::steady_clock::now());
 }
 
+void Supervisor::report_interruption(int exit_code) {
+  fail_here(fmt::format("interrupted{} by {}", on_this_node(), signal_name(interrupted_by_)),
+            exit_code);
+}
+
 void Supervisor::follow_verdict() {
   verdict_.settle_if_due();
   if (!verdict_.culprit()) return;
-  plan_.start(std::chrono::steady_clock::now());
+  // Where all were asked to stop, another node's ranks may have less to save than ours.
+  const bool are_stopping = interrupted_by_ != 0 && verdict_.culprit()->exit_code == kToBeContinued;
+  if (!are_stopping) plan_.start(std::chrono::steady_clock::now());
   if (verdict_.culprit_is_elsewhere() && !announced_) {
     say(fmt::format("the job ends: {}", verdict_.culprit()->text));
   }

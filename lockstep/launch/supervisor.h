@@ -44,6 +44,7 @@ class Supervisor {
   bool repeats_an_error(RankProcess& rank);
   void tell_followers();
   void fail_here(std::string text, int exit_code);
+  void report_interruption(int exit_code);
   void follow_verdict();
   void handle_reader_gone();
   void become_firmer();
@@ -61,6 +62,7 @@ class Supervisor {
   std::vector<std::unique_ptr<RankProcess>> ranks_;
   EndPlan plan_;
   int interrupted_by_ = 0;
+  bool to_be_continued_ = false;        // interrupted, and a rank has stopped in good order
   std::vector<RankProcess*> unjudged_;  // failed, but perhaps because of another
   Deadline judged_by_ = kNoDeadline;    // when to stop hoping for that one to end
   Verdict verdict_;

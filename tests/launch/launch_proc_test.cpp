@@ -175,6 +175,37 @@ TEST(Launch, AnInterruptIsNotAFailureOfARank) {
   EXPECT_THAT(job.err(), Not(HasSubstr("last words")));
 }
 
+// Rank 1 stops at once, rank 0 needs many times the grace period, as one does that saves.
+TEST(Launch, WhoeverStopsInGoodOrderHasTheTimeItNeeds) {
+  for (const auto& [last, code] : std::initializer_list<std::pair<std::string, int>>{
+           {"exit 75", 75}, {"exit 1", 128 + SIGINT}}) {
+    auto job = shell(2,
+                     "trap '[ $RANK = 1 ] && exit 75; sleep 0.5; : > $DIR/saved; " + last +
+                         "' INT; : > $DIR/ready$RANK; while :; do sleep 0.05; done",
+                     {"--grace", "20ms"});
+    ASSERT_TRUE(eventually([&] { return job.has_file("ready0") && job.has_file("ready1"); }));
+    job.signal(SIGINT);
+    EXPECT_EQ(job.wait(), code);
+    EXPECT_TRUE(job.has_file("saved"));
+    EXPECT_THAT(job.err(), EndsWith("lockstep: interrupted by SIGINT\n"));
+    EXPECT_EQ(job.err().find("then rank 0") != std::string::npos, code != 75) << job.err();
+  }
+}
+
+// Once a rank has failed, the others are no longer waited for.
+TEST(Launch, AnInterruptThatARankFailsAtEndsTheJob) {
+  auto job = shell(3,
+                   "trap 'case $RANK in 0) ;; 1) exit 75;; 2) exit 4;; esac' INT; trap '' TERM; "
+                   ": > $DIR/ready$RANK; while :; do sleep 0.05; done",
+                   {"--grace", "20ms"});
+  ASSERT_TRUE(eventually(
+      [&] { return job.has_file("ready0") && job.has_file("ready1") && job.has_file("ready2"); }));
+  job.signal(SIGINT);
+  EXPECT_EQ(job.wait(), 128 + SIGINT);
+  EXPECT_THAT(job.err(), HasSubstr("then rank 2"));
+  EXPECT_TRUE(job.leaves_nobody());
+}
+
 TEST(Launch, ASecondInterruptKillsAtOnce) {
   auto job =
       shell(2, "trap 'echo stays' INT TERM; : > $DIR/ready$RANK; while :; do sleep 0.05; done",

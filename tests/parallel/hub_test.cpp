@@ -147,6 +147,8 @@ TEST(Connection, IsDoneOnlyWhenNothingIsLeftOrTheSocketIsFull) {
   constexpr std::uint64_t kMessages = 3;
   const Listener listener = listen_tcp({"127.0.0.1", 0});
   const UniqueFd other = connect_tcp(listener.address, deadline_in(seconds(20)));
+  const int received = 1 << 18;  // else some kernels let it grow to hold all of them
+  ASSERT_EQ(::setsockopt(other.get(), SOL_SOCKET, SO_RCVBUF, &received, sizeof received), 0);
   Connection connection(PiecePipe(accept_connection(listener.fd.get(), deadline_in(seconds(20)))));
   for (std::uint64_t i = 0; i < kMessages; ++i) {
     connection.post(small_message({.kind = Kind::kPush}, std::string(kBytes, 'x')), i, {});
