@@ -159,7 +159,8 @@ TEST(Connection, IsDoneOnlyWhenNothingIsLeftOrTheSocketIsFull) {
   while (connection.has_more()) {
     pollfd entry{connection.fd(), POLLOUT, 0};
     ASSERT_EQ(::poll(&entry, 1, 20'000), 1);
-    EXPECT_EQ(connection.send(), !connection.has_more());
+    const bool done = connection.send();
+    EXPECT_EQ(done, !connection.has_more());
   }
 }
 

@@ -1,6 +1,6 @@
 // Collectives among ranks that all share one machine. One pass over memory where possible:
 //
-//   inline     up to 256 B (copies: 1 KiB): the payload travels in the post
+//   inline     up to kInlineBytes, 1 or 4 KiB: the payload travels in the post
 //   symmetric  the buffers themselves can be seen: rank r reads slice r of all inputs, reduces in
 //              registers and stores the result into all outputs; two synchronisations, no copies
 //   one-shot   small and private: every rank copies its input to a slot the others can see, then
