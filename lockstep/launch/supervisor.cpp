@@ -237,12 +237,12 @@ void Supervisor::handle_end(RankProcess& rank) {
     if (has_stopped) return;
     follow();
     plan_.start(std::chrono::steady_clock::now());
-  } else if (interrupted_by_ != 0) {
-    report_interruption(kSignalBase + interrupted_by_);
-    follow();
   } else if (is_tolerated(rank)) {
     report_end(rank);
     say(fmt::format("the job goes on without rank {}", rank.rank()));
+  } else if (interrupted_by_ != 0) {
+    report_interruption(kSignalBase + interrupted_by_);
+    follow();
   } else {
     report_failure(rank);
   }

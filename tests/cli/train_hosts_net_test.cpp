@@ -1,4 +1,5 @@
 // One model trained by the ranks of two hosts.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/cli/train_command.h"
@@ -6,6 +7,9 @@
 
 namespace lockstep {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 class TrainHosts : public testing::TrainCommand {};
 
@@ -34,6 +38,21 @@ TEST_F(TrainHosts, QuantisedBetweenThemGivesTheBitsOfEmulatedOnes) {
   hosts.train(2, settings("hosts", more), "LOCKSTEP_COMM_CACHE_DIR= LOCKSTEP_COMM_TIMEOUT=60s");
   EXPECT_EQ(losses("hosts"), losses("emulated"));
   EXPECT_FALSE(losses("hosts").empty());
+}
+
+TEST_F(TrainHosts, WithOtherSettingsAreNamedAndRefused) {
+  testing::Hosts hosts(2);
+  if (!hosts.allowed()) GTEST_SKIP() << "network namespaces need root";
+  ASSERT_TRUE(hosts.ready()) << "network namespaces need iproute2 and tc";
+  const auto ends =
+      hosts.train_by(2, {settings("mismatch"), settings("mismatch", "schedule.rate=0.5")},
+                     "LOCKSTEP_COMM_CACHE_DIR= LOCKSTEP_COMM_TIMEOUT=60s");
+  for (const auto& end : ends) {
+    EXPECT_EQ(end.exit_code, 1) << end.text;
+    EXPECT_THAT(end.text, AllOf(HasSubstr("different settings"), HasSubstr("schedule.rate = "),
+                                HasSubstr("0.5 at rank 2")));
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "mismatch"));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "tests/launch/launched.h"
 #include "tests/paths.h"
@@ -54,33 +55,62 @@ class Hosts {
   // Runs `program` on every host with `ranks` ranks each; returns host 1's output. Every launcher
   // must end well.
   std::string launch(int ranks, const std::string& program, const std::string& variables) {
-    return everywhere(fmt::format("launch -n {}", ranks), "-- " + program, variables);
+    const std::string begin = fmt::format("launch -n {}", ranks);
+    return well(everywhere(std::vector(hosts(), begin), "-- " + program, variables));
   }
   // The same for a run of training.
   std::string train(int ranks, const std::string& settings, const std::string& variables) {
-    return everywhere(fmt::format("train {} --ranks {}", settings, ranks), "", variables);
+    return well(train_by(ranks, std::vector(hosts(), settings), variables));
+  }
+
+  // How a host's launcher ended, and what it wrote.
+  struct End {
+    int exit_code = -1;
+    std::string text;
+  };
+  // A run of training to which every host comes with settings of its own.
+  std::vector<End> train_by(int ranks, const std::vector<std::string>& settings,
+                            const std::string& variables) {
+    std::vector<std::string> begins;
+    for (const std::string& one : settings) {
+      begins.push_back(fmt::format("train {} --ranks {}", one, ranks));
+    }
+    return everywhere(begins, "", variables);
   }
 
  private:
-  // lockstep BEGIN --nodes ... END on every host at once.
-  std::string everywhere(const std::string& begin, const std::string& end,
-                         const std::string& variables) {
+  std::size_t hosts() const { return static_cast<std::size_t>(count_); }
+
+  static std::string well(const std::vector<End>& ends) {
+    for (const End& end : ends) EXPECT_EQ(end.exit_code, 0) << end.text;
+    return ends.front().text;
+  }
+
+  // lockstep BEGIN --nodes ... END on every host at once, with a BEGIN for each.
+  std::vector<End> everywhere(const std::vector<std::string>& begins, const std::string& end,
+                              const std::string& variables) {
     const ScratchFolder folder;
+    const auto file = [&](const char* name, int host) {
+      return (folder.path() / fmt::format("{}{}", name, host)).string();
+    };
     std::string script =
         fmt::format("export LOCKSTEP_TOKEN={} {}\n", std::string(64, 'a'), variables);
     for (int i = 1; i <= count_; ++i) {
       script += fmt::format(
-          "ip netns exec {}h{} {} {} --nodes {} --node-rank {} --rendezvous {}:29411 {} > "
-          "{}/out{} 2>&1 &\n",
-          prefix_, i, in_build("lockstep"), begin, count_, i - 1, address(1), end,
-          folder.path().string(), i);
+          "{{ ip netns exec {}h{} {} {} --nodes {} --node-rank {} --rendezvous {}:29411 {} > "
+          "{} 2>&1; echo $? > {}; }} &\n",
+          prefix_, i, in_build("lockstep"), begins[static_cast<std::size_t>(i - 1)], count_, i - 1,
+          address(1), end, file("out", i), file("code", i));
     }
-    script += "code=0\nfor job in $(jobs -p); do wait $job || code=1; done\nexit $code\n";
-    std::ofstream(folder.path() / "script") << script;
-    const int status = quiet_shell("timeout 120 bash " + (folder.path() / "script").string());
-    const std::string output = read_text(folder.path() / "out1");
-    EXPECT_EQ(status, 0) << output << read_text(folder.path() / "out2");
-    return output;
+    std::ofstream(folder.path() / "script") << script << "wait\n";
+    quiet_shell("timeout 120 bash " + (folder.path() / "script").string());
+    std::vector<End> ends(hosts());
+    for (int i = 1; i <= count_; ++i) {
+      End& one = ends[static_cast<std::size_t>(i - 1)];
+      std::ifstream(file("code", i)) >> one.exit_code;
+      one.text = read_text(file("out", i));
+    }
+    return ends;
   }
 
   void run(const std::string& command) { ready_ = ready_ && quiet_shell(command) == 0; }

@@ -40,6 +40,16 @@ TEST(ToleratedLoss, LeavesTheOthersRunning) {
   EXPECT_TRUE(std::filesystem::exists(ready));
 }
 
+TEST(ToleratedLoss, LeavesThoseThatStopTheirTime) {
+  const ScratchFolder folder;
+  const std::string ready = (folder.path() / "ready").string();
+  EXPECT_EQ(code_of_tolerant_job(
+                "trap '[ $RANK = 2 ] && exit 9; [ $RANK = 0 ] && sleep 0.5; exit 75' INT; : > " +
+                ready + "$RANK; [ $RANK = 0 ] && until [ -e " + ready + "1 ] && [ -e " + ready +
+                "2 ]; do sleep 0.01; done && kill -INT $PPID; while :; do sleep 0.05; done"),
+            75);
+}
+
 TEST(ToleratedLoss, IsNotThatOfAnotherRank) {
   EXPECT_EQ(code_of_tolerant_job("[ $RANK = 2 ] && exit 9; [ $RANK = 1 ] && sleep 0.4 && exit 7; "
                                  "exec sleep 1000"),
