@@ -222,6 +222,11 @@ bool Supervisor::is_tolerated(const RankProcess& rank) const {
   return options_.tolerates_loss_of && options_.tolerates_loss_of(rank.rank());
 }
 
+bool Supervisor::waits_for_needed_rank() const {
+  return std::ranges::any_of(
+      ranks_, [&](const auto& rank) { return !rank->has_ended() && !is_tolerated(*rank); });
+}
+
 void Supervisor::handle_end(RankProcess& rank) {
   const auto follow = [&] {
     if (repeats_an_error(rank)) {
@@ -233,16 +238,18 @@ void Supervisor::handle_end(RankProcess& rank) {
   const bool has_stopped = rank.status()->code() == kToBeContinued;
   if (interrupted_by_ != 0 && has_stopped) {
     to_be_continued_ = true;  // as asked; others may have more to save
+    if (!waits_for_needed_rank()) plan_.start(std::chrono::steady_clock::now());
   } else if (verdict_.is_failure()) {
     if (has_stopped) return;
     follow();
     plan_.start(std::chrono::steady_clock::now());
+  } else if (interrupted_by_ != 0) {
+    follow();
+    if (is_tolerated(rank) && (to_be_continued_ || waits_for_needed_rank())) return;
+    report_interruption(kSignalBase + interrupted_by_);
   } else if (is_tolerated(rank)) {
     report_end(rank);
     say(fmt::format("the job goes on without rank {}", rank.rank()));
-  } else if (interrupted_by_ != 0) {
-    report_interruption(kSignalBase + interrupted_by_);
-    follow();
   } else {
     report_failure(rank);
   }

@@ -38,6 +38,7 @@ class Supervisor {
   void judge();
   void handle_end(RankProcess& rank);
   bool is_tolerated(const RankProcess& rank) const;
+  bool waits_for_needed_rank() const;  // whether one runs that the job cannot go on without
   void report_failure(RankProcess& rank);
   void report_end(RankProcess& rank);
   // Whether its error, if it has one, was told by another rank before; else it is told.

@@ -1,5 +1,6 @@
 // Jobs that go on without a rank.
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@ namespace {
 int code_of_tolerant_job(const std::string& script) {
   const pid_t pid = ::fork();
   if (pid == 0) {
+    ::signal(SIGINT, SIG_DFL);  // a background job of a shell may have been started to ignore it
     LaunchOptions options;
     options.command = {"sh", "-c", script};
     options.ranks_per_node = 3;
@@ -46,6 +48,16 @@ TEST(ToleratedLoss, LeavesThoseThatStopTheirTime) {
   EXPECT_EQ(code_of_tolerant_job(
                 "trap '[ $RANK = 2 ] && exit 9; [ $RANK = 0 ] && sleep 0.5; exit 75' INT; : > " +
                 ready + "$RANK; [ $RANK = 0 ] && until [ -e " + ready + "1 ] && [ -e " + ready +
+                "2 ]; do sleep 0.01; done && kill -INT $PPID; while :; do sleep 0.05; done"),
+            75);
+}
+
+TEST(ToleratedLoss, OfOneThatHangsIsNotWaitedForWhenTheOthersHaveStopped) {
+  const ScratchFolder folder;
+  const std::string ready = (folder.path() / "ready").string();
+  EXPECT_EQ(code_of_tolerant_job(
+                "trap '[ $RANK = 2 ] || exit 75' INT; trap '' TERM; : > " + ready +
+                "$RANK; [ $RANK = 0 ] && until [ -e " + ready + "1 ] && [ -e " + ready +
                 "2 ]; do sleep 0.01; done && kill -INT $PPID; while :; do sleep 0.05; done"),
             75);
 }

@@ -30,6 +30,11 @@ Range part_of(std::size_t count, int parts, int index) {
   return {std::min(count, grains * i / n * kGrain), std::min(count, grains * (i + 1) / n * kGrain)};
 }
 
+// The largest payload that travels in posts: where many ranks reduce, less than there is room for.
+std::size_t inline_limit(Collective kind, int ranks) {
+  return std::min(kInlineBytes, std::max<std::size_t>(1024, one_shot_limit(kind, ranks)));
+}
+
 class Operation {
  public:
   Operation(Group& group, const Call& call, const Fingerprint& fingerprint)
@@ -47,7 +52,7 @@ class Operation {
     const std::size_t largest = largest_input_bytes();
     if (call_.kind == Collective::kBarrier) {
       meet(post);
-    } else if (largest <= kInlineBytes) {
+    } else if (largest <= inline_limit(call_.kind, n_)) {
       copy_for_others(post.payload);
       group_.publish(post, bytes_for_others());
       take([&](int j) {

@@ -26,9 +26,9 @@ namespace lockstep::shared {
 
 inline constexpr std::size_t kLine = 128;  // two lines: prefetchers fetch them in pairs
 inline constexpr int kMaxLocalRanks = 256;
-// Payload that travels in a post, as much as is faster than meeting twice. Measured on a Xeon,
-// where meeting is dear: 2 and 4 KiB take half to three quarters of the time. On a Neoverse N1 they
-// take up to twice as long.
+// Payload that travels in a post, as much as is faster than meeting twice. Measured with 2
+// ranks on a Xeon, where meeting is dear: 2 and 4 KiB take half to three quarters of the time. On a
+// Neoverse N1 they take up to twice as long.
 #if defined(__x86_64__)
 inline constexpr std::size_t kInlineBytes = 4096;
 #else
