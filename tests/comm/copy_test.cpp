@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <span>
 #include <vector>
 
 namespace lockstep::shared {
@@ -42,6 +45,36 @@ TEST(SharedCopy, TakesEveryByteAndNoOther) {
 
 TEST(SharedCopy, PastTheCacheTakesEveryByteAndNoOther) {
   for (const std::size_t bytes : kSizes) expect_copies(stream_bytes, bytes);
+}
+
+// To several places, of which one is where it comes from; gives back the last.
+template <void (*kCopy)(std::span<std::byte* const>, const std::byte*, std::size_t)>
+void copy_to_three(std::byte* to, const std::byte* from, std::size_t bytes) {
+  std::vector<std::byte> source(from, from + bytes);
+  std::vector<std::byte> other(bytes + 1, std::byte{0x5a});
+  const std::array<std::byte*, 3> places = {other.data(), source.data(), to};
+  kCopy(std::span(places), source.data(), bytes);
+  EXPECT_EQ(other.back(), std::byte{0x5a});
+  other.pop_back();
+  EXPECT_EQ(other, source);
+  EXPECT_TRUE(std::equal(source.begin(), source.end(), from));
+}
+
+TEST(SharedCopy, ToSeveralPlacesTakesEveryByteAndNoOther) {
+  for (const std::size_t bytes : kSizes) {
+    expect_copies(copy_to_three<copy_to_all>, bytes);
+    expect_copies(copy_to_three<stream_to_all>, bytes);
+  }
+}
+
+TEST(SharedCopy, ToOnePlaceOrNoneIsACopyOrNothing) {
+  std::vector<std::byte> data(4321, std::byte{7});
+  std::vector<std::byte> to(data.size());
+  std::byte* const place = to.data();
+  copy_to_all({}, data.data(), data.size());
+  stream_to_all({}, data.data(), data.size());
+  copy_to_all({&place, 1}, data.data(), data.size());
+  EXPECT_EQ(to, data);
 }
 
 TEST(SharedCopy, OfSomethingOntoItselfIsNothing) {

@@ -1,7 +1,9 @@
 // How elements lie in memory and in which form they are combined. Part of kernels.inl.
 //
 // A format has: Lane, the number that is combined; Stored, what a vector of memory is made of;
-// load(), which widens one vector of memory into a Pack; narrow(), which rounds a Pack into one.
+// load(), which widens one vector of memory into a Pack; narrow(), which rounds a Pack into one;
+// kKeepsVectorUnitsBusy, whether that takes more of a CPU's vector units than its memory leaves
+// idle.
 #pragma once
 
 #include "lockstep/comm/reduce/operations.inl"
@@ -15,6 +17,7 @@ struct Native {
   using Stored = T;
   static constexpr std::size_t kSize = sizeof(T);
   static constexpr int kVectors = 1;
+  static constexpr bool kKeepsVectorUnitsBusy = false;
   struct Pack {
     Vector<T> part[kVectors];
   };
@@ -34,6 +37,12 @@ struct Bf16Format {
 #endif
   static constexpr std::size_t kSize = 2;
   static constexpr int kVectors = 2;
+#if defined(__aarch64__)
+  // Of a Neoverse N1, which has two and no arithmetic of this type: 11 operations a vector.
+  static constexpr bool kKeepsVectorUnitsBusy = true;
+#else
+  static constexpr bool kKeepsVectorUnitsBusy = false;
+#endif
   struct Pack {
     Vector<float> part[kVectors];
   };
@@ -89,6 +98,7 @@ struct F16Format {
   using Stored = std::uint16_t;
   static constexpr std::size_t kSize = 2;
   static constexpr int kVectors = 2;
+  static constexpr bool kKeepsVectorUnitsBusy = false;  // but the one that converts
   struct Pack {
     Vector<float> part[kVectors];
   };

@@ -61,7 +61,34 @@ Byte* at(Byte* base, std::size_t offset) {
   return base;
 }
 
-enum class Reach { kTile, kStreamedTile, kRemainder };
+// What combine_tile() stores: a tile, to all outputs; the same past the cache; a tile to the first
+// output, and the tile before it from there to the others; or a remainder, to all.
+enum class Reach { kTile, kStreamedTile, kFirstOutput, kRemainder };
+
+// Copies kBytes of the first output to the others, `offset` bytes into each, through general
+// registers: a vector store takes a turn of a vector unit.
+template <std::size_t kBytes>
+inline __attribute__((always_inline)) void copy_results(const KernelCall& call,
+                                                        std::size_t offset) {
+#pragma GCC unroll 16
+  for (std::size_t done = 0; done < kBytes; done += 2 * sizeof(std::uint64_t)) {
+    std::uint64_t pair[2];
+    __builtin_memcpy(pair, call.outputs[0] + offset + done, sizeof pair);
+    asm volatile("" : "+r"(pair[0]), "+r"(pair[1]));
+    for (std::size_t m = 1; m < call.output_count; ++m) {
+      __builtin_memcpy(call.outputs[m] + offset + done, pair, sizeof pair);
+    }
+  }
+}
+
+// Half of a tile's operations come before what follows in the code, half may come after it.
+template <class Pack, int kPacks>
+inline __attribute__((always_inline)) void split_operations([[maybe_unused]] Pack (&tile)[kPacks]) {
+#if defined(__aarch64__)
+#pragma GCC unroll 16
+  for (int p = 0; p < kPacks; ++p) asm volatile("" : "+w"(tile[p].part[0]));
+#endif
+}
 
 template <class Format, class Op, int kPacks, Reach kReach>
 void combine_tile_with_nans(const KernelCall& call, std::size_t offset);
@@ -91,6 +118,10 @@ inline __attribute__((always_inline)) void combine_tile(const KernelCall& call, 
       }
     }
   }
+  if constexpr (kReach == Reach::kFirstOutput) {
+    split_operations(tile);
+    copy_results<kPacks * kWidth>(call, offset - kPacks * kWidth);
+  }
   if constexpr (kNans == Nans::kTestedByTile && kIsFloat<Lane>) {
     if (__builtin_expect(has_nan(tile), false)) {
       return combine_tile_with_nans<Format, Op, kPacks, kReach>(call, offset);
@@ -106,7 +137,8 @@ inline __attribute__((always_inline)) void combine_tile(const KernelCall& call, 
     }
     results[p] = Format::template narrow<kNans>(tile[p]);
   }
-  for (std::size_t m = 0; m < call.output_count; ++m) {
+  const std::size_t stored = kReach == Reach::kFirstOutput ? 1 : call.output_count;
+  for (std::size_t m = 0; m < stored; ++m) {
     std::byte* to = at(call.outputs[m], offset);
 #pragma GCC unroll 16
     for (int p = 0; p < kPacks; ++p) {
@@ -209,10 +241,17 @@ void combine_all(const KernelCall& original) {
   if (done + kTile <= bytes) {
     const DefaultNans nans;
     const std::size_t ahead = bytes >= kLongBytes ? kLongAhead : kAhead;
+    constexpr bool kCopies = Format::kKeepsVectorUnitsBusy && kOutputs > 1;
+    if constexpr (kCopies) {
+      combine_tile<Format, Op, kPacks, kNansOfTiles, Reach::kTile>(call, done);
+      done += kTile;
+    }
     for (; done + kTile <= bytes; done += kTile) {
       if (call.updates) prefetch_updates<kTile>(call, done + ahead);
-      combine_tile<Format, Op, kPacks, kNansOfTiles, Reach::kTile>(call, done);
+      combine_tile<Format, Op, kPacks, kNansOfTiles, kCopies ? Reach::kFirstOutput : Reach::kTile>(
+          call, done);
     }
+    if constexpr (kCopies) copy_results<kTile>(call, done - kTile);
   }
   if (done < bytes) combine_rest<Format, Op>(original, done);
 }

@@ -63,8 +63,9 @@ struct alignas(kLine) Post {
     struct {
       Place in;
       Place out;
-      bool direct;  // the others can do their part in this rank's buffers as they are
-      bool staged;  // this rank's input is in its one-shot slot
+      bool readable;  // the others can read this rank's input where it lies, or need not
+      bool writable;  // the others can write to its output where it lies, or need not
+      bool staged;    // this rank's input is in its one-shot slot
     } offer;
   };
   alignas(kLine) Fingerprint fingerprint;  // read only to explain a mismatch

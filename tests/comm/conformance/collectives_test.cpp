@@ -24,13 +24,28 @@ using testing::on_ranks;
 constexpr ReduceOp::Kind kOps[] = {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMin, ReduceOp::kMax,
                                    ReduceOp::kMean};
 
+// Which buffers lie in symmetric memory.
+enum class Symmetric { kNone, kAll, kInputs, kOutputs, kOfEvenRanks };
+constexpr std::string_view kSymmetricNames[] = {"private", "symmetric", "symmetric inputs",
+                                                "symmetric outputs", "symmetric on even ranks"};
+
+enum class Side { kIn, kOut };
+
 // Memory for a test: symmetric or private, the same to use.
 template <class T>
 class Memory {
  public:
-  Memory(Communicator& comm, std::size_t count, bool symmetric) : private_(symmetric ? 0 : count) {
-    if (symmetric) symmetric_ = comm.allocate(count * sizeof(T));
-    span_ = symmetric ? symmetric_.as<T>().first(count) : std::span<T>(private_);
+  Memory(Communicator& comm, std::size_t count, Symmetric which, Side side) {
+    const bool allocated = which == Symmetric::kAll || which == Symmetric::kOfEvenRanks ||
+                           (which == Symmetric::kInputs && side == Side::kIn) ||
+                           (which == Symmetric::kOutputs && side == Side::kOut);
+    if (allocated) symmetric_ = comm.allocate(count * sizeof(T));  // by all ranks, or by none
+    if (allocated && (which != Symmetric::kOfEvenRanks || comm.rank() % 2 == 0)) {
+      span_ = symmetric_.as<T>().first(count);
+    } else {
+      private_.resize(count);
+      span_ = private_;
+    }
   }
   std::span<T> span() const { return span_; }
   void fill(const std::vector<T>& values) const {
@@ -45,7 +60,7 @@ class Memory {
 
 struct Case {
   std::size_t count;
-  bool symmetric = false;
+  Symmetric symmetric = Symmetric::kNone;
   bool in_place = false;
   ReduceOp::Kind op = ReduceOp::kSum;
   std::string algorithm;
@@ -53,7 +68,7 @@ struct Case {
 
 std::string text(const Case& c, int ranks) {
   return fmt::format("{} ranks, count {}, {}, {}, {} {}", ranks, c.count,
-                     c.symmetric ? "symmetric" : "private",
+                     kSymmetricNames[static_cast<int>(c.symmetric)],
                      c.in_place ? "in place" : "out of place", name(ReduceOp(c.op)), c.algorithm);
 }
 
@@ -71,8 +86,8 @@ void expect_elements(std::span<T> got, const std::string& of, Expected&& expecte
 
 template <class T>
 void check_all_reduce(Communicator& comm, const Case& c) {
-  const Memory<T> in(comm, c.count, c.symmetric);
-  const Memory<T> out(comm, c.count, c.symmetric);
+  const Memory<T> in(comm, c.count, c.symmetric, Side::kIn);
+  const Memory<T> out(comm, c.count, c.symmetric, Side::kOut);
   in.fill(input_of<T>(comm.rank(), c.count));
   const auto result = c.in_place ? in.span() : out.span();
   comm.run(all_reduce(in.span(), result, c.op).with(c.algorithm));
@@ -82,8 +97,8 @@ void check_all_reduce(Communicator& comm, const Case& c) {
 
 template <class T>
 void check_reduce(Communicator& comm, const Case& c, int root) {
-  const Memory<T> in(comm, c.count, c.symmetric);
-  const Memory<T> out(comm, c.count, c.symmetric);
+  const Memory<T> in(comm, c.count, c.symmetric, Side::kIn);
+  const Memory<T> out(comm, c.count, c.symmetric, Side::kOut);
   in.fill(input_of<T>(comm.rank(), c.count));
   const bool is_root = comm.rank() == root;
   const auto result = c.in_place ? in.span() : out.span();
@@ -101,7 +116,7 @@ void check_reduce(Communicator& comm, const Case& c, int root) {
 
 template <class T>
 void check_broadcast(Communicator& comm, const Case& c, int root) {
-  const Memory<T> data(comm, c.count, c.symmetric);
+  const Memory<T> data(comm, c.count, c.symmetric, Side::kOut);
   if (comm.rank() == root) data.fill(input_of<T>(root, c.count));
   comm.run(broadcast(data.span(), root).with(c.algorithm));
   expect_elements(data.span(), text(c, comm.size()),
@@ -112,8 +127,8 @@ template <class T>
 void check_all_gather(Communicator& comm, const Case& c) {
   const auto n = static_cast<std::size_t>(comm.size());
   const auto r = static_cast<std::size_t>(comm.rank());
-  const Memory<T> in(comm, c.count, c.symmetric);
-  const Memory<T> out(comm, c.count * n, c.symmetric);
+  const Memory<T> in(comm, c.count, c.symmetric, Side::kIn);
+  const Memory<T> out(comm, c.count * n, c.symmetric, Side::kOut);
   const auto mine = c.in_place ? out.span().subspan(r * c.count, c.count) : in.span();
   for (std::size_t i = 0; i < c.count; ++i) mine[i] = block_element<T>(comm.rank(), 0, i);
   comm.run(all_gather(mine, out.span()).with(c.algorithm));
@@ -126,8 +141,8 @@ template <class T>
 void check_reduce_scatter(Communicator& comm, const Case& c) {
   const auto n = static_cast<std::size_t>(comm.size());
   const auto r = static_cast<std::size_t>(comm.rank());
-  const Memory<T> in(comm, c.count * n, c.symmetric);
-  const Memory<T> out(comm, c.count, c.symmetric);
+  const Memory<T> in(comm, c.count * n, c.symmetric, Side::kIn);
+  const Memory<T> out(comm, c.count, c.symmetric, Side::kOut);
   in.fill(input_of<T>(comm.rank(), c.count * n));
   const auto result = c.in_place ? in.span().subspan(r * c.count, c.count) : out.span();
   comm.run(reduce_scatter(in.span(), result, c.op).with(c.algorithm));
@@ -139,8 +154,8 @@ void check_reduce_scatter(Communicator& comm, const Case& c) {
 template <class T>
 void check_all_to_all(Communicator& comm, const Case& c) {
   const auto n = static_cast<std::size_t>(comm.size());
-  const Memory<T> in(comm, c.count * n, c.symmetric);
-  const Memory<T> out(comm, c.count * n, c.symmetric);
+  const Memory<T> in(comm, c.count * n, c.symmetric, Side::kIn);
+  const Memory<T> out(comm, c.count * n, c.symmetric, Side::kOut);
   for (std::size_t k = 0; k < c.count * n; ++k) {
     in.span()[k] = block_element<T>(comm.rank(), static_cast<int>(k / c.count), k % c.count);
   }
@@ -156,8 +171,8 @@ void check_gather(Communicator& comm, const Case& c, int root) {
   const auto n = static_cast<std::size_t>(comm.size());
   const auto r = static_cast<std::size_t>(comm.rank());
   const bool is_root = comm.rank() == root;
-  const Memory<T> in(comm, c.count, c.symmetric);
-  const Memory<T> out(comm, c.count * n, c.symmetric);
+  const Memory<T> in(comm, c.count, c.symmetric, Side::kIn);
+  const Memory<T> out(comm, c.count * n, c.symmetric, Side::kOut);
   const auto mine = c.in_place && is_root ? out.span().subspan(r * c.count, c.count) : in.span();
   for (std::size_t i = 0; i < c.count; ++i) mine[i] = block_element<T>(comm.rank(), 0, i);
   comm.run(gather(mine, is_root ? Data(out.span()) : Data(nullptr, 0, dtype_of<T>), root)
@@ -173,8 +188,8 @@ void check_scatter(Communicator& comm, const Case& c, int root) {
   const auto n = static_cast<std::size_t>(comm.size());
   const auto r = static_cast<std::size_t>(comm.rank());
   const bool is_root = comm.rank() == root;
-  const Memory<T> in(comm, c.count * n, c.symmetric);
-  const Memory<T> out(comm, c.count, c.symmetric);
+  const Memory<T> in(comm, c.count * n, c.symmetric, Side::kIn);
+  const Memory<T> out(comm, c.count, c.symmetric, Side::kOut);
   for (std::size_t k = 0; is_root && k < c.count * n; ++k) {
     in.span()[k] = block_element<T>(root, static_cast<int>(k / c.count), k % c.count);
   }
@@ -215,9 +230,22 @@ class EveryCollective : public ::testing::TestWithParam<Collective> {};
 TEST_P(EveryCollective, OddCountsOnEveryPath) {
   on_every_size([](Communicator& comm) {
     for (std::size_t count : {0, 1, 3, 63, 64, 65, 1000, 2048, 4099, 20011}) {
-      for (bool symmetric : {false, true}) {
+      for (const Symmetric symmetric : {Symmetric::kNone, Symmetric::kAll}) {
         for (bool in_place : {false, true}) {
           check<float>(comm, GetParam(), {count, symmetric, in_place}, comm.size() - 1);
+        }
+      }
+    }
+  });
+}
+
+TEST_P(EveryCollective, BuffersOfWhichSomeAreSymmetric) {
+  on_every_size([](Communicator& comm) {
+    for (const Symmetric symmetric :
+         {Symmetric::kInputs, Symmetric::kOutputs, Symmetric::kOfEvenRanks}) {
+      for (std::size_t count : {0, 65, 1000, 4099, 20011}) {
+        for (bool in_place : {false, true}) {
+          check<float>(comm, GetParam(), {count, symmetric, in_place}, comm.size() / 2);
         }
       }
     }
@@ -228,7 +256,7 @@ TEST_P(EveryCollective, LargeVectors) {
   for (int ranks : {2, 3, 4}) {
     if (ranks > testing::most_ranks()) continue;
     on_ranks(ranks, [](Communicator& comm) {
-      for (bool symmetric : {false, true}) {
+      for (const Symmetric symmetric : {Symmetric::kNone, Symmetric::kAll}) {
         for (bool in_place : {false, true}) {
           check<float>(comm, GetParam(), {700'001, symmetric, in_place}, 0);
         }
@@ -245,7 +273,8 @@ TEST_P(EveryCollective, EveryTypeAndOperation) {
         for (ReduceOp::Kind op : kOps) {
           for (std::size_t count : {5, 777, 30'000}) {
             with_type(dtype, [&](auto element) {
-              check<decltype(element)>(comm, GetParam(), {count, count == 777, false, op}, 0);
+              const auto symmetric = count == 777 ? Symmetric::kAll : Symmetric::kNone;
+              check<decltype(element)>(comm, GetParam(), {count, symmetric, false, op}, 0);
             });
           }
           if (!reduces(GetParam())) break;
@@ -260,7 +289,8 @@ TEST_P(EveryCollective, EveryRoot) {
   on_every_size([](Communicator& comm) {
     for (int root = 0; root < comm.size(); ++root) {
       for (std::size_t count : {1, 500, 40'000}) {
-        check<std::int32_t>(comm, GetParam(), {count, count == 500, true}, root);
+        const auto symmetric = count == 500 ? Symmetric::kAll : Symmetric::kNone;
+        check<std::int32_t>(comm, GetParam(), {count, symmetric, true}, root);
       }
     }
   });
@@ -275,11 +305,12 @@ TEST_P(EveryCollective, EveryAlgorithmOfTheSchedules) {
       if (algorithm.refuses(shape)) continue;
       for (std::size_t count : {0, 1, 7, 1000, 30'001}) {
         for (bool in_place : {false, true}) {
-          const Case c{count, false, in_place, ReduceOp::kSum, std::string(algorithm.name)};
+          const Case c{count, Symmetric::kNone, in_place, ReduceOp::kSum,
+                       std::string(algorithm.name)};
           check<float>(comm, GetParam(), c, comm.size() / 2);
         }
       }
-      const Case mean{100, false, false, ReduceOp::kMean, std::string(algorithm.name)};
+      const Case mean{100, Symmetric::kNone, false, ReduceOp::kMean, std::string(algorithm.name)};
       check<double>(comm, GetParam(), mean, 0);
     }
   });
