@@ -6,8 +6,9 @@
 // several nodes, all launchers wait for the end of the whole job and tell the same.
 //
 // A rank whose loss the job tolerates is named as well, but the others go on, and the exit code is
-// theirs. Ranks that exit with 75 after a signal have saved their work: so does the launcher then,
-// and until one fails, those whose loss is not tolerated have the time that they need for it.
+// theirs. Ranks that exit with 75 after a signal to any node have saved their work: so do the
+// launchers then, unless a rank failed, and until one does, those whose loss is not tolerated have
+// the time that they need for it.
 //
 // SIGINT, SIGTERM and SIGHUP are passed on to the process groups of the ranks, SIGUSR1 and SIGUSR2
 // to the ranks alone; a second SIGINT kills at once. Standard input goes to rank 0, unless it is a

@@ -100,7 +100,7 @@ bool Supervisor::all_ranks_ended() const {
 
 bool Supervisor::job_is_over() const {
   if (!all_ranks_ended()) return false;
-  return verdict_.is_failure() ? verdict_.culprit().has_value() : verdict_.all_nodes_succeeded();
+  return verdict_.culprit() || (!verdict_.is_failure() && verdict_.all_nodes_succeeded());
 }
 
 // Serves what happens until something has happened or `until` has come.
@@ -162,9 +162,11 @@ void Supervisor::handle_signal(int signal) {
   }
   if (signal == SIGINT && interrupted_by_ == SIGINT) {
     say("SIGINT again: killing all ranks");
+    if (all_ranks_ended()) report_interruption();  // other nodes' as well
     return plan_.kill_now(std::chrono::steady_clock::now());
   }
-  interrupted_by_ = signal;
+  const bool is_first = std::exchange(interrupted_by_, signal) == 0;
+  if (is_first) verdict_.report_asked_to_stop(describe_interruption());
   say(fmt::format("passing {} on to the ranks{}", signal_name(signal),
                   signal == SIGINT ? "; a second one kills them" : ""));
   for (const auto& rank : ranks_) rank->signal_group(signal);
@@ -197,7 +199,7 @@ void Supervisor::reap() {
   judge();
   if (verdict_.is_failure() || !unjudged_.empty() || !all_ranks_ended()) return;
   if (to_be_continued_) {
-    report_interruption(kToBeContinued);
+    verdict_.report_stopped();
   } else {
     verdict_.report_success();
   }
@@ -208,7 +210,7 @@ void Supervisor::reap() {
 void Supervisor::judge() {
   const auto killed = [](const RankProcess* rank) { return rank->status()->signal() != 0; };
   const bool due = std::ranges::any_of(unjudged_, killed) || all_ranks_ended() ||
-                   has_passed(judged_by_) || verdict_.is_failure() || interrupted_by_ != 0;
+                   has_passed(judged_by_) || verdict_.is_failure() || is_being_stopped();
   if (unjudged_.empty() || !due) return;
   judged_by_ = kNoDeadline;
   const auto others = std::ranges::stable_partition(unjudged_, killed);
@@ -220,6 +222,10 @@ void Supervisor::judge() {
 
 bool Supervisor::is_tolerated(const RankProcess& rank) const {
   return options_.tolerates_loss_of && options_.tolerates_loss_of(rank.rank());
+}
+
+bool Supervisor::is_being_stopped() const {
+  return interrupted_by_ != 0 || verdict_.asked_to_stop();
 }
 
 bool Supervisor::waits_for_needed_rank() const {
@@ -236,7 +242,7 @@ void Supervisor::handle_end(RankProcess& rank) {
     }
   };
   const bool has_stopped = rank.status()->code() == kToBeContinued;
-  if (interrupted_by_ != 0 && has_stopped) {
+  if (is_being_stopped() && has_stopped) {
     to_be_continued_ = true;  // as asked; others may have more to save
     if (!waits_for_needed_rank()) plan_.start(std::chrono::steady_clock::now());
   } else if (verdict_.is_failure()) {
@@ -246,7 +252,7 @@ void Supervisor::handle_end(RankProcess& rank) {
   } else if (interrupted_by_ != 0) {
     follow();
     if (is_tolerated(rank) && (to_be_continued_ || waits_for_needed_rank())) return;
-    report_interruption(kSignalBase + interrupted_by_);
+    report_interruption();
   } else if (is_tolerated(rank)) {
     report_end(rank);
     say(fmt::format("the job goes on without rank {}", rank.rank()));
@@ -296,21 +302,28 @@ void Supervisor::fail_here(std::string text, int exit_code) {
   plan_.start(std::chrono::steady_clock::now());
 }
 
-void Supervisor::report_interruption(int exit_code) {
-  fail_here(fmt::format("interrupted{} by {}", on_this_node(), signal_name(interrupted_by_)),
-            exit_code);
+std::string Supervisor::describe_interruption() const {
+  return fmt::format("interrupted{} by {}", on_this_node(), signal_name(interrupted_by_));
+}
+
+void Supervisor::report_interruption() {
+  fail_here(describe_interruption(), kSignalBase + interrupted_by_);
 }
 
 void Supervisor::follow_verdict() {
   verdict_.settle_if_due();
-  if (!verdict_.culprit()) return;
-  // Where all were asked to stop, another node's ranks may have less to save than ours.
-  const bool are_stopping = interrupted_by_ != 0 && verdict_.culprit()->exit_code == kToBeContinued;
-  if (!are_stopping) plan_.start(std::chrono::steady_clock::now());
-  if (verdict_.culprit_is_elsewhere() && !announced_) {
-    say(fmt::format("the job ends: {}", verdict_.culprit()->text));
+  const auto announce = [&](std::string_view what, const std::string& text) {
+    if (!std::exchange(announced_, true)) say(fmt::format("the job {}: {}", what, text));
+  };
+  // Whoever stops in good order has the time that it needs, whichever node was asked.
+  if (verdict_.asked_to_stop() && interrupted_by_ == 0 && !all_ranks_ended()) {
+    announce("stops", *verdict_.asked_to_stop());
   }
-  announced_ = true;
+  if (!verdict_.culprit()) return;
+  plan_.start(std::chrono::steady_clock::now());
+  if (verdict_.culprit_is_elsewhere() && verdict_.culprit()->exit_code != kToBeContinued) {
+    announce("ends", verdict_.culprit()->text);
+  }
 }
 
 void Supervisor::tell_followers() {
@@ -345,7 +358,9 @@ void Supervisor::clean_up() {
   if (verdict_.culprit()) {
     tell_followers();
     const std::string& text = verdict_.culprit()->text;
-    say(interrupted_by_ != 0 ? text : fmt::format("the job failed: {}", text));
+    const bool was_stopped =
+        interrupted_by_ != 0 || verdict_.culprit()->exit_code == kToBeContinued;
+    say(was_stopped ? text : fmt::format("the job failed: {}", text));
   }
   const int interrupted_before = std::exchange(interrupted_by_, 0);
   while (lifeline_ && interrupted_by_ == 0 &&

@@ -38,6 +38,7 @@ class Supervisor {
   void judge();
   void handle_end(RankProcess& rank);
   bool is_tolerated(const RankProcess& rank) const;
+  bool is_being_stopped() const;       // because this node or another was asked to stop
   bool waits_for_needed_rank() const;  // whether one runs that the job cannot go on without
   void report_failure(RankProcess& rank);
   void report_end(RankProcess& rank);
@@ -45,7 +46,8 @@ class Supervisor {
   bool repeats_an_error(RankProcess& rank);
   void tell_followers();
   void fail_here(std::string text, int exit_code);
-  void report_interruption(int exit_code);
+  std::string describe_interruption() const;
+  void report_interruption();
   void follow_verdict();
   void handle_reader_gone();
   void become_firmer();
@@ -63,7 +65,7 @@ class Supervisor {
   std::vector<std::unique_ptr<RankProcess>> ranks_;
   EndPlan plan_;
   int interrupted_by_ = 0;
-  bool to_be_continued_ = false;        // interrupted, and a rank has stopped in good order
+  bool to_be_continued_ = false;        // a rank has stopped in good order, as asked
   std::vector<RankProcess*> unjudged_;  // failed, but perhaps because of another
   Deadline judged_by_ = kNoDeadline;    // when to stop hoping for that one to end
   Verdict verdict_;

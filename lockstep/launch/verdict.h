@@ -2,12 +2,15 @@
 //
 // Many ranks fail when one does. The *culprit* is the first failure that was reported; with several
 // nodes, the launchers tell each other through a NodeLink, all hear all reports in the same order,
-// and so all name the same culprit. What this node saw first is its *suspect* until then.
+// and so all name the same culprit. What this node saw first is its *suspect* until then. Where no
+// rank failed but some have stopped because a node was asked to, that is to blame once all nodes
+// have said how their ranks ended.
 #pragma once
 
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/comm/rendezvous/node_link.h"
@@ -24,16 +27,22 @@ class Verdict {
   // `link` may be null, where there is one node.
   Verdict(NodeLink* link, int nodes) : link_(link), nodes_(nodes) {}
 
-  // This node's ranks have all ended well. / Something went wrong here.
+  // Somebody asked this node to stop: "interrupted on node 1 by SIGINT".
+  void report_asked_to_stop(std::string text);
+  // This node's ranks have all ended well, or at least one to be continued. / Something went wrong
+  // here.
   void report_success();
+  void report_stopped();
   void report(Culprit suspect);
 
+  // How the first node that was asked to stop was asked.
+  const std::optional<std::string>& asked_to_stop() const { return asked_to_stop_; }
   // Whether anything has gone wrong that we know of.
   bool is_failure() const { return suspect_ || culprit_; }
   // Set once it is settled.
   const std::optional<Culprit>& culprit() const { return culprit_; }
   bool culprit_is_elsewhere() const;
-  bool all_nodes_succeeded() const;
+  bool all_nodes_succeeded() const { return !stopped_ && all_nodes_ended(); }
 
   // To be polled for POLLIN, -1 when there is none. / Takes in what has come.
   int fd() const { return link_ != nullptr ? link_->fd() : -1; }
@@ -44,16 +53,20 @@ class Verdict {
   void settle_if_due();
 
  private:
+  bool all_nodes_ended() const;
+  void settle_if_stopped();
   void convict(const Culprit& culprit);
-  void tell(const std::string& text);
+  void tell(std::string_view text);
 
   NodeLink* link_;
   int nodes_;
   std::optional<Culprit> suspect_;
   std::optional<Culprit> culprit_;
   Deadline settled_by_ = kNoDeadline;
-  bool told_success_ = false;
-  std::set<int> successful_nodes_;
+  std::optional<std::string> asked_to_stop_;
+  bool told_end_ = false;
+  bool stopped_ = false;       // some ranks, to be continued
+  std::set<int> ended_nodes_;  // without a failure
   std::set<int> failed_nodes_;
 };
 

@@ -127,6 +127,70 @@ TEST_F(Nodes, WaitForTheWholeJob) {
   EXPECT_THAT(zero->err(), EndsWith("exited with code 1\n"));
 }
 
+// One node is interrupted, and its ranks have the others stop, as those of a training run do. Rank
+// 0 has more to save than the grace period allows for.
+TEST_F(Nodes, StopTogetherWhenOneIsInterrupted) {
+  for (const int code : {75, 3}) {
+    address_ = format_host_port(listen_tcp({"127.0.0.1", 0}).address);
+    const ScratchFolder shared;
+    const std::string stop = (shared.path() / "stop").string();
+    auto zero = start(0, {"sh", "-c",
+                          fmt::format("until [ -e {} ]; do sleep 0.01; done; [ $RANK = 1 ] && exit "
+                                      "75; sleep 0.5; : > $DIR/saved; exit {}",
+                                      stop, code)});
+    auto one = start(1, {"sh", "-c",
+                         fmt::format("trap ': > {}; exit 75' INT; : > $DIR/ready$LOCAL_RANK; while "
+                                     ":; do sleep 0.01; done",
+                                     stop)});
+    ASSERT_TRUE(eventually([&] { return one->has_file("ready0") && one->has_file("ready1"); }));
+    one->signal(SIGINT);
+    EXPECT_EQ(zero->wait(), code) << zero->err();
+    EXPECT_EQ(one->wait(), code) << one->err();
+    EXPECT_TRUE(zero->has_file("saved"));
+    EXPECT_THAT(zero->err(), HasSubstr("the job stops: interrupted on node 1 by SIGINT\n"));
+    const std::string end =
+        code == 75 ? "lockstep: interrupted on node 1 by SIGINT\n" : "rank 0 on node 0";
+    EXPECT_THAT(zero->err(), HasSubstr(end));
+    EXPECT_THAT(one->err(), HasSubstr(end));
+    EXPECT_TRUE(zero->leaves_nobody());
+    EXPECT_TRUE(one->leaves_nobody());
+  }
+}
+
+// What was not saved is not to be continued, even where another node's ranks have long stopped.
+TEST_F(Nodes, ThatAreAllInterruptedHaveStoppedOnlyWhenNoneFailed) {
+  for (const auto& [last, code] : std::initializer_list<std::pair<std::string, int>>{
+           {"exit 75", 75}, {"exit 1", 128 + SIGTERM}}) {
+    address_ = format_host_port(listen_tcp({"127.0.0.1", 0}).address);
+    const std::string wait = "' TERM; : > $DIR/ready$LOCAL_RANK; while :; do sleep 0.01; done";
+    auto zero = start(0, {"sh", "-c", "trap '[ $RANK = 1 ] && exit 75; sleep 0.5; " + last + wait});
+    auto one = start(1, {"sh", "-c", "trap 'exit 75" + wait});
+    for (const auto* node : {zero.get(), one.get()}) {
+      ASSERT_TRUE(eventually([&] { return node->has_file("ready0") && node->has_file("ready1"); }));
+    }
+    one->signal(SIGTERM);
+    zero->signal(SIGTERM);
+    EXPECT_EQ(zero->wait(), code) << zero->err();
+    EXPECT_EQ(one->wait(), code) << one->err();
+  }
+}
+
+TEST_F(Nodes, WaitForOneThatStopsUntilASecondInterrupt) {
+  auto zero = start(0, {"sh", "-c", "trap '' INT TERM; while :; do sleep 0.01; done"});
+  auto one =
+      start(1, {"sh", "-c",
+                "trap ': > $DIR/stopped$LOCAL_RANK; exit 75' INT; : > $DIR/ready$LOCAL_RANK; "
+                "while :; do sleep 0.01; done"});
+  ASSERT_TRUE(eventually([&] { return one->has_file("ready0") && one->has_file("ready1"); }));
+  one->signal(SIGINT);
+  ASSERT_TRUE(eventually([&] { return one->has_file("stopped0") && one->has_file("stopped1"); }));
+  EXPECT_EQ(one->wait(300ms), -1);
+  one->signal(SIGINT);
+  EXPECT_EQ(one->wait(), 128 + SIGINT);
+  EXPECT_EQ(zero->wait(), 128 + SIGINT);
+  EXPECT_TRUE(zero->leaves_nobody());
+}
+
 TEST_F(Nodes, WithDifferentTokensAreToldHowToAgree) {
   auto zero = start(0, {"true"});
   auto one = start(1, {"true"}, {"LOCKSTEP_TOKEN=" + token_text(mint_token())});
