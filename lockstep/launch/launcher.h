@@ -10,9 +10,10 @@
 // launchers then, unless a rank failed, and until one does, those whose loss is not tolerated have
 // the time that they need for it.
 //
-// SIGINT, SIGTERM and SIGHUP are passed on to the process groups of the ranks, SIGUSR1 and SIGUSR2
-// to the ranks alone; a second SIGINT kills at once. Standard input goes to rank 0, unless it is a
-// terminal. What ranks leave running is killed at the end.
+// SIGINT, SIGTERM and SIGHUP are passed on to the process groups of the ranks, of all nodes,
+// SIGUSR1 and SIGUSR2 to this node's ranks alone; a second SIGINT kills these at once and ends the
+// job. Standard input goes to rank 0, unless it is a terminal. What ranks leave running is killed
+// at the end.
 #pragma once
 
 #include <chrono>

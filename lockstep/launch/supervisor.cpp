@@ -38,6 +38,8 @@ bool has_children() {
   return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
+bool has_stopped(const RankProcess* rank) { return rank->status()->code() == kToBeContinued; }
+
 bool takes_colour(int fd) { return ::isatty(fd) != 0 && std::getenv("NO_COLOR") == nullptr; }
 
 }  // namespace
@@ -123,6 +125,8 @@ void Supervisor::step(Deadline until) {
     for (std::size_t i = 0; i < readers.size(); ++i) {
       if (entries[first_rank + i].revents != 0) readers[i]->read_from(entries[first_rank + i].fd);
     }
+    if (entries[2].revents != 0) verdict_.hear();
+    follow_request();
     signalfd_siginfo info;
     while (entries[0].revents != 0 && ::read(signals_.get(), &info, sizeof info) == sizeof info) {
       handle_signal(static_cast<int>(info.ssi_signo));
@@ -132,9 +136,9 @@ void Supervisor::step(Deadline until) {
       fail_here(fmt::format("the launcher{} was killed", on_this_node()), kSignalBase + SIGKILL);
       plan_.kill_now(std::chrono::steady_clock::now());
     }
-    if (entries[2].revents != 0) verdict_.hear();
   }
   judge();
+  report_if_ended();
   follow_verdict();
   become_firmer();
   flush_ports();
@@ -160,16 +164,36 @@ void Supervisor::handle_signal(int signal) {
     for (const auto& rank : ranks_) rank->signal_process(signal);
     return;
   }
-  if (signal == SIGINT && interrupted_by_ == SIGINT) {
+  if (signal == SIGINT && asked_here_by_ == SIGINT) {
     say("SIGINT again: killing all ranks");
-    if (all_ranks_ended()) report_interruption();  // other nodes' as well
+    kills_ranks_ = true;
+    if (all_ranks_ended()) report_interruption();  // other nodes' are still running
     return plan_.kill_now(std::chrono::steady_clock::now());
   }
-  const bool is_first = std::exchange(interrupted_by_, signal) == 0;
-  if (is_first) verdict_.report_asked_to_stop(describe_interruption());
-  say(fmt::format("passing {} on to the ranks{}", signal_name(signal),
-                  signal == SIGINT ? "; a second one kills them" : ""));
+  const std::string_view warning = signal == SIGINT ? "; a second one kills them" : "";
+  if (std::exchange(asked_here_by_, signal) == 0 && interrupted_by_ == signal) {
+    return say(fmt::format("the ranks have {} already{}", signal_name(signal), warning));
+  }
+  if (interrupted_by_ == 0) {
+    interruption_ = fmt::format("interrupted{} by {}", on_this_node(), signal_name(signal));
+    verdict_.report_request({signal, interruption_});
+  }
+  say(fmt::format("passing {} on to the ranks{}", signal_name(signal), warning));
+  interrupt(signal);
+}
+
+void Supervisor::interrupt(int signal) {
+  interrupted_by_ = signal;
   for (const auto& rank : ranks_) rank->signal_group(signal);
+}
+
+// Whichever node was asked to stop, all ranks are.
+void Supervisor::follow_request() {
+  if (interrupted_by_ != 0 || !verdict_.stop_request() || verdict_.is_failure()) return;
+  if (all_ranks_ended() && unjudged_.empty()) return;
+  interruption_ = verdict_.stop_request()->text;
+  say(fmt::format("{}: passing it on to the ranks", interruption_));
+  interrupt(verdict_.stop_request()->signal);
 }
 
 void Supervisor::become_firmer() {
@@ -196,21 +220,23 @@ void Supervisor::reap() {
     if (unjudged_.empty()) judged_by_ = deadline_in(kJudgePatience);
     unjudged_.push_back(found->get());
   }
-  judge();
+}
+
+void Supervisor::report_if_ended() {
   if (verdict_.is_failure() || !unjudged_.empty() || !all_ranks_ended()) return;
-  if (to_be_continued_) {
-    verdict_.report_stopped();
-  } else {
-    verdict_.report_success();
-  }
+  if (!to_be_continued_) return verdict_.report_success();
+  verdict_.report_stopped();
+  if (kills_ranks_) report_interruption();  // other nodes' ranks are not to be waited for
 }
 
 // A killed process lets go of its connections before it counts as ended, so ranks that end because
 // of it may be seen to end first. One that a signal killed did not end because of the others.
 void Supervisor::judge() {
   const auto killed = [](const RankProcess* rank) { return rank->status()->signal() != 0; };
-  const bool due = std::ranges::any_of(unjudged_, killed) || all_ranks_ended() ||
-                   has_passed(judged_by_) || verdict_.is_failure() || is_being_stopped();
+  // One that has stopped may have heard of a request from others before the launcher does.
+  const bool knows_more = options_.nodes > 1 && std::ranges::any_of(unjudged_, has_stopped);
+  const bool due = std::ranges::any_of(unjudged_, killed) || (all_ranks_ended() && !knows_more) ||
+                   has_passed(judged_by_) || verdict_.is_failure() || interrupted_by_ != 0;
   if (unjudged_.empty() || !due) return;
   judged_by_ = kNoDeadline;
   const auto others = std::ranges::stable_partition(unjudged_, killed);
@@ -222,10 +248,6 @@ void Supervisor::judge() {
 
 bool Supervisor::is_tolerated(const RankProcess& rank) const {
   return options_.tolerates_loss_of && options_.tolerates_loss_of(rank.rank());
-}
-
-bool Supervisor::is_being_stopped() const {
-  return interrupted_by_ != 0 || verdict_.asked_to_stop();
 }
 
 bool Supervisor::waits_for_needed_rank() const {
@@ -241,12 +263,11 @@ void Supervisor::handle_end(RankProcess& rank) {
       followers_.push_back(&rank);
     }
   };
-  const bool has_stopped = rank.status()->code() == kToBeContinued;
-  if (is_being_stopped() && has_stopped) {
+  if (interrupted_by_ != 0 && has_stopped(&rank)) {
     to_be_continued_ = true;  // as asked; others may have more to save
     if (!waits_for_needed_rank()) plan_.start(std::chrono::steady_clock::now());
   } else if (verdict_.is_failure()) {
-    if (has_stopped) return;
+    if (has_stopped(&rank)) return;
     follow();
     plan_.start(std::chrono::steady_clock::now());
   } else if (interrupted_by_ != 0) {
@@ -302,28 +323,16 @@ void Supervisor::fail_here(std::string text, int exit_code) {
   plan_.start(std::chrono::steady_clock::now());
 }
 
-std::string Supervisor::describe_interruption() const {
-  return fmt::format("interrupted{} by {}", on_this_node(), signal_name(interrupted_by_));
-}
-
-void Supervisor::report_interruption() {
-  fail_here(describe_interruption(), kSignalBase + interrupted_by_);
-}
+void Supervisor::report_interruption() { fail_here(interruption_, kSignalBase + interrupted_by_); }
 
 void Supervisor::follow_verdict() {
   verdict_.settle_if_due();
-  const auto announce = [&](std::string_view what, const std::string& text) {
-    if (!std::exchange(announced_, true)) say(fmt::format("the job {}: {}", what, text));
-  };
-  // Whoever stops in good order has the time that it needs, whichever node was asked.
-  if (verdict_.asked_to_stop() && interrupted_by_ == 0 && !all_ranks_ended()) {
-    announce("stops", *verdict_.asked_to_stop());
-  }
   if (!verdict_.culprit()) return;
-  plan_.start(std::chrono::steady_clock::now());
-  if (verdict_.culprit_is_elsewhere() && verdict_.culprit()->exit_code != kToBeContinued) {
-    announce("ends", verdict_.culprit()->text);
+  if (!verdict_.culprit()->is_stop) plan_.start(std::chrono::steady_clock::now());
+  if (verdict_.culprit_is_elsewhere() && !verdict_.culprit()->is_stop && !announced_) {
+    say(fmt::format("the job ends: {}", verdict_.culprit()->text));
   }
+  announced_ = true;
 }
 
 void Supervisor::tell_followers() {
@@ -358,8 +367,7 @@ void Supervisor::clean_up() {
   if (verdict_.culprit()) {
     tell_followers();
     const std::string& text = verdict_.culprit()->text;
-    const bool was_stopped =
-        interrupted_by_ != 0 || verdict_.culprit()->exit_code == kToBeContinued;
+    const bool was_stopped = interrupted_by_ != 0 || verdict_.culprit()->is_stop;
     say(was_stopped ? text : fmt::format("the job failed: {}", text));
   }
   const int interrupted_before = std::exchange(interrupted_by_, 0);

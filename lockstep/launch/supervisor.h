@@ -36,9 +36,9 @@ class Supervisor {
   void handle_signal(int signal);
   void reap();
   void judge();
+  void report_if_ended();
   void handle_end(RankProcess& rank);
   bool is_tolerated(const RankProcess& rank) const;
-  bool is_being_stopped() const;       // because this node or another was asked to stop
   bool waits_for_needed_rank() const;  // whether one runs that the job cannot go on without
   void report_failure(RankProcess& rank);
   void report_end(RankProcess& rank);
@@ -46,7 +46,8 @@ class Supervisor {
   bool repeats_an_error(RankProcess& rank);
   void tell_followers();
   void fail_here(std::string text, int exit_code);
-  std::string describe_interruption() const;
+  void interrupt(int signal);
+  void follow_request();
   void report_interruption();
   void follow_verdict();
   void handle_reader_gone();
@@ -64,7 +65,10 @@ class Supervisor {
   OutputPort* error_port_;
   std::vector<std::unique_ptr<RankProcess>> ranks_;
   EndPlan plan_;
-  int interrupted_by_ = 0;
+  int interrupted_by_ = 0;  // the signal that the ranks were sent, because of this node or another
+  std::string interruption_;            // the words for it
+  int asked_here_by_ = 0;               // the signal that this node was sent
+  bool kills_ranks_ = false;            // it was asked twice
   bool to_be_continued_ = false;        // a rank has stopped in good order, as asked
   std::vector<RankProcess*> unjudged_;  // failed, but perhaps because of another
   Deadline judged_by_ = kNoDeadline;    // when to stop hoping for that one to end

@@ -14,7 +14,6 @@ namespace {
 constexpr std::chrono::seconds kPatience{2};
 constexpr std::string_view kDone = "done";
 constexpr std::string_view kStopped = "stopped";
-constexpr std::string_view kAsked = "asked ";
 
 std::string encode(const Verdict::Culprit& culprit) {
   return fmt::format("failed {} {}", culprit.exit_code, culprit.text);
@@ -27,11 +26,23 @@ Verdict::Culprit decode(const std::string& text) {
   return {text.substr(static_cast<std::size_t>(text_at)), code};
 }
 
+std::string encode(const Verdict::StopRequest& request) {
+  return fmt::format("asked {} {}", request.signal, request.text);
+}
+
+std::optional<Verdict::StopRequest> decode_request(const std::string& text) {
+  Verdict::StopRequest request;
+  int text_at = 0;
+  if (std::sscanf(text.c_str(), "asked %d %n", &request.signal, &text_at) != 1) return {};
+  request.text = text.substr(static_cast<std::size_t>(text_at));
+  return request;
+}
+
 }  // namespace
 
-void Verdict::report_asked_to_stop(std::string text) {
-  if (link_ != nullptr) return tell(std::string(kAsked) + text);
-  if (!asked_to_stop_) asked_to_stop_ = std::move(text);
+void Verdict::report_request(const StopRequest& request) {
+  if (link_ != nullptr) return tell(encode(request));
+  if (!stop_request_) stop_request_ = request;
 }
 
 void Verdict::report_success() {
@@ -64,29 +75,35 @@ bool Verdict::all_nodes_ended() const {
 
 void Verdict::hear() {
   for (const NodeLink::News& news : link_->news()) {
-    const std::string_view text = news.text;
     if (news.left) {
-      if (ended_nodes_.contains(news.node) || failed_nodes_.contains(news.node)) continue;
-      // A server that is gone will not settle what we suspect.
-      if (suspect_ && news.node == 0) convict(*suspect_);
-      convict({fmt::format("node {} has gone: its launcher died, or its machine cannot be reached",
-                           news.node)});
-    } else if (text.starts_with(kAsked)) {
-      if (!asked_to_stop_) asked_to_stop_ = text.substr(kAsked.size());
-    } else if (text == kDone || text == kStopped) {
+      hear_of_leaving(news.node);
+    } else if (news.text == kDone || news.text == kStopped) {
       ended_nodes_.insert(news.node);
-      stopped_ |= text == kStopped;
+      stopped_ |= news.text == kStopped;
+    } else if (auto request = decode_request(news.text)) {
+      if (!stop_request_) stop_request_ = std::move(request);
     } else {
       failed_nodes_.insert(news.node);
       convict(decode(news.text));
     }
+    settle_if_stopped();  // at once: what all hear in one order they judge in that order
   }
-  settle_if_stopped();
+}
+
+void Verdict::hear_of_leaving(int node) {
+  // A server that is gone passes nothing on: neither what we suspect nor how our ranks ended.
+  const bool is_missed = node == 0 && !all_nodes_ended();
+  const bool has_reported = ended_nodes_.contains(node) || failed_nodes_.contains(node);
+  if (has_reported && !is_missed) return;
+  if (suspect_ && node == 0) convict(*suspect_);
+  convict(
+      {fmt::format("node {} has gone: its launcher died, or its machine cannot be reached", node)});
 }
 
 void Verdict::settle_if_stopped() {
   if (!stopped_ || !all_nodes_ended()) return;
-  convict({asked_to_stop_.value_or("the job has stopped"), kToBeContinued});
+  const std::string text = stop_request_ ? stop_request_->text : "the ranks have stopped";
+  convict({text, kToBeContinued, true});
 }
 
 void Verdict::settle_if_due() {

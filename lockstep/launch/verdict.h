@@ -22,21 +22,26 @@ class Verdict {
   struct Culprit {
     std::string text;  // "rank 3 on node 1 (pid 12) exited with code 7"
     int exit_code = 1;
+    bool is_stop = false;  // nobody failed: ranks have stopped as they were asked, to be continued
+  };
+  // Somebody asked a node to stop.
+  struct StopRequest {
+    int signal = 0;
+    std::string text;  // "interrupted on node 1 by SIGINT"
   };
 
   // `link` may be null, where there is one node.
   Verdict(NodeLink* link, int nodes) : link_(link), nodes_(nodes) {}
 
-  // Somebody asked this node to stop: "interrupted on node 1 by SIGINT".
-  void report_asked_to_stop(std::string text);
+  void report_request(const StopRequest& request);
   // This node's ranks have all ended well, or at least one to be continued. / Something went wrong
   // here.
   void report_success();
   void report_stopped();
   void report(Culprit suspect);
 
-  // How the first node that was asked to stop was asked.
-  const std::optional<std::string>& asked_to_stop() const { return asked_to_stop_; }
+  // The first one of all nodes.
+  const std::optional<StopRequest>& stop_request() const { return stop_request_; }
   // Whether anything has gone wrong that we know of.
   bool is_failure() const { return suspect_ || culprit_; }
   // Set once it is settled.
@@ -54,6 +59,7 @@ class Verdict {
 
  private:
   bool all_nodes_ended() const;
+  void hear_of_leaving(int node);
   void settle_if_stopped();
   void convict(const Culprit& culprit);
   void tell(std::string_view text);
@@ -63,7 +69,7 @@ class Verdict {
   std::optional<Culprit> suspect_;
   std::optional<Culprit> culprit_;
   Deadline settled_by_ = kNoDeadline;
-  std::optional<std::string> asked_to_stop_;
+  std::optional<StopRequest> stop_request_;
   bool told_end_ = false;
   bool stopped_ = false;       // some ranks, to be continued
   std::set<int> ended_nodes_;  // without a failure

@@ -75,6 +75,9 @@ TEST(SharedCopy, ToOnePlaceOrNoneIsACopyOrNothing) {
   stream_to_all({}, data.data(), data.size());
   copy_to_all({&place, 1}, data.data(), data.size());
   EXPECT_EQ(to, data);
+  std::fill(to.begin(), to.end(), std::byte{0});
+  stream_to_all({&place, 1}, data.data(), data.size());
+  EXPECT_EQ(to, data);
 }
 
 TEST(SharedCopy, OfSomethingOntoItselfIsNothing) {

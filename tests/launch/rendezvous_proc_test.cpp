@@ -23,6 +23,9 @@ using namespace std::chrono_literals;
 
 const std::string kExchange = in_build("tests/exchange_program");
 
+// The end of a rank's script that began with "trap '...": it waits for a signal.
+const std::string kWaits = "' INT TERM; : > $DIR/ready$LOCAL_RANK; while :; do sleep 0.01; done";
+
 TEST(Strangers, DoNotDisturbARunningJob) {
   Launched job({"-n", "3", "--", kExchange});
   ASSERT_TRUE(eventually([&] { return job.has_file("address"); })) << job.err();
@@ -66,6 +69,24 @@ class Nodes : public ::testing::Test {
     return std::make_unique<Launched>(arguments, variables);
   }
 
+  // Every rank of both nodes has set its trap.
+  static void await_ready(std::initializer_list<Launched*> nodes) {
+    for (Launched* node : nodes) {
+      ASSERT_TRUE(eventually([&] { return node->has_file("ready0") && node->has_file("ready1"); }))
+          << node->err();
+    }
+  }
+
+  // Both its processes at once, as when a machine goes down.
+  static void kill_launcher(Launched& node) {
+    pid_t supervisor = 0;
+    std::ifstream(fmt::format("/proc/{0}/task/{0}/children", node.pid())) >> supervisor;
+    ASSERT_GT(supervisor, 0);
+    ::kill(node.pid(), SIGSTOP);
+    ::kill(supervisor, SIGKILL);
+    ::kill(node.pid(), SIGKILL);
+  }
+
   ScratchFolder config_;
   ScratchFolder shared_;
   std::string address_;
@@ -104,13 +125,7 @@ TEST_F(Nodes, NoticeALauncherThatDied) {
     auto dying = start(victim, {"sh", "-c", ": > $DIR/ready; exec sleep 1000"});
     auto other = start(1 - victim, {"sleep", "1000"});
     ASSERT_TRUE(eventually([&] { return dying->has_file("ready"); }));
-    // Both its processes at once, as when a machine goes down.
-    pid_t supervisor = 0;
-    std::ifstream(fmt::format("/proc/{0}/task/{0}/children", dying->pid())) >> supervisor;
-    ASSERT_GT(supervisor, 0);
-    ::kill(dying->pid(), SIGSTOP);
-    ::kill(supervisor, SIGKILL);
-    ::kill(dying->pid(), SIGKILL);
+    kill_launcher(*dying);
     EXPECT_EQ(other->wait(), 1);
     EXPECT_THAT(other->err(), HasSubstr(fmt::format("node {} has gone", victim)));
     EXPECT_TRUE(other->leaves_nobody());
@@ -127,68 +142,91 @@ TEST_F(Nodes, WaitForTheWholeJob) {
   EXPECT_THAT(zero->err(), EndsWith("exited with code 1\n"));
 }
 
-// One node is interrupted, and its ranks have the others stop, as those of a training run do. Rank
-// 0 has more to save than the grace period allows for.
-TEST_F(Nodes, StopTogetherWhenOneIsInterrupted) {
-  for (const int code : {75, 3}) {
-    address_ = format_host_port(listen_tcp({"127.0.0.1", 0}).address);
-    const ScratchFolder shared;
-    const std::string stop = (shared.path() / "stop").string();
-    auto zero = start(0, {"sh", "-c",
-                          fmt::format("until [ -e {} ]; do sleep 0.01; done; [ $RANK = 1 ] && exit "
-                                      "75; sleep 0.5; : > $DIR/saved; exit {}",
-                                      stop, code)});
-    auto one = start(1, {"sh", "-c",
-                         fmt::format("trap ': > {}; exit 75' INT; : > $DIR/ready$LOCAL_RANK; while "
-                                     ":; do sleep 0.01; done",
-                                     stop)});
-    ASSERT_TRUE(eventually([&] { return one->has_file("ready0") && one->has_file("ready1"); }));
-    one->signal(SIGINT);
-    EXPECT_EQ(zero->wait(), code) << zero->err();
-    EXPECT_EQ(one->wait(), code) << one->err();
-    EXPECT_TRUE(zero->has_file("saved"));
-    EXPECT_THAT(zero->err(), HasSubstr("the job stops: interrupted on node 1 by SIGINT\n"));
-    const std::string end =
-        code == 75 ? "lockstep: interrupted on node 1 by SIGINT\n" : "rank 0 on node 0";
-    EXPECT_THAT(zero->err(), HasSubstr(end));
-    EXPECT_THAT(one->err(), HasSubstr(end));
-    EXPECT_TRUE(zero->leaves_nobody());
-    EXPECT_TRUE(one->leaves_nobody());
+// Rank 0 has more to save than the grace period allows for.
+TEST_F(Nodes, StopTogetherWhicheverIsInterrupted) {
+  for (const int asked : {0, 1}) {
+    for (const auto& [last, code] : std::initializer_list<std::pair<std::string, int>>{
+             {"exit 75", 75}, {"exit 3", 128 + SIGINT}}) {
+      address_ = format_host_port(listen_tcp({"127.0.0.1", 0}).address);
+      const std::string command =
+          "trap '[ $RANK = 0 ] || exit 75; sleep 0.5; : > $DIR/saved; " + last + kWaits;
+      auto zero = start(0, {"sh", "-c", command});
+      auto one = start(1, {"sh", "-c", command});
+      await_ready({zero.get(), one.get()});
+      (asked == 0 ? zero : one)->signal(SIGINT);
+      EXPECT_EQ(zero->wait(), code) << zero->err();
+      EXPECT_EQ(one->wait(), code) << one->err();
+      EXPECT_TRUE(zero->has_file("saved"));
+      const std::string words = fmt::format("interrupted on node {} by SIGINT", asked);
+      for (Launched* node : {zero.get(), one.get()}) {
+        EXPECT_THAT(node->err(), EndsWith("lockstep: " + words + "\n"));
+        EXPECT_TRUE(node->leaves_nobody());
+      }
+      EXPECT_THAT((asked == 0 ? one : zero)->err(), HasSubstr(words + ": passing it on"));
+    }
   }
 }
 
-// What was not saved is not to be continued, even where another node's ranks have long stopped.
-TEST_F(Nodes, ThatAreAllInterruptedHaveStoppedOnlyWhenNoneFailed) {
-  for (const auto& [last, code] : std::initializer_list<std::pair<std::string, int>>{
-           {"exit 75", 75}, {"exit 1", 128 + SIGTERM}}) {
+// A signal that all launchers are sent is passed on once, and is no second one.
+TEST_F(Nodes, ThatAreAllInterruptedInterruptTheirRanksOnce) {
+  for (const int signal : {SIGINT, SIGTERM}) {
     address_ = format_host_port(listen_tcp({"127.0.0.1", 0}).address);
-    const std::string wait = "' TERM; : > $DIR/ready$LOCAL_RANK; while :; do sleep 0.01; done";
-    auto zero = start(0, {"sh", "-c", "trap '[ $RANK = 1 ] && exit 75; sleep 0.5; " + last + wait});
-    auto one = start(1, {"sh", "-c", "trap 'exit 75" + wait});
-    for (const auto* node : {zero.get(), one.get()}) {
-      ASSERT_TRUE(eventually([&] { return node->has_file("ready0") && node->has_file("ready1"); }));
-    }
-    one->signal(SIGTERM);
-    zero->signal(SIGTERM);
-    EXPECT_EQ(zero->wait(), code) << zero->err();
-    EXPECT_EQ(one->wait(), code) << one->err();
+    const std::string command =
+        "trap 'echo asked; until [ -e $DIR/go ]; do sleep 0.01; done; exit 75" + kWaits;
+    auto zero = start(0, {"sh", "-c", command});
+    auto one = start(1, {"sh", "-c", command});
+    await_ready({zero.get(), one.get()});
+    one->signal(signal);
+    const auto has_said = [](const std::string& text, const char* word) {
+      return text.find(word) != std::string::npos;
+    };
+    ASSERT_TRUE(eventually([&] { return has_said(zero->out(), "asked"); }));
+    zero->signal(signal);
+    ASSERT_TRUE(eventually([&] { return has_said(zero->err(), "already"); })) << zero->err();
+    zero->touch("go");
+    one->touch("go");
+    EXPECT_EQ(zero->wait(), 75) << zero->err();
+    EXPECT_EQ(one->wait(), 75) << one->err();
+    EXPECT_EQ(zero->out().size(), std::string_view("[0] asked\n[1] asked\n").size()) << zero->out();
   }
 }
 
 TEST_F(Nodes, WaitForOneThatStopsUntilASecondInterrupt) {
-  auto zero = start(0, {"sh", "-c", "trap '' INT TERM; while :; do sleep 0.01; done"});
-  auto one =
-      start(1, {"sh", "-c",
-                "trap ': > $DIR/stopped$LOCAL_RANK; exit 75' INT; : > $DIR/ready$LOCAL_RANK; "
-                "while :; do sleep 0.01; done"});
-  ASSERT_TRUE(eventually([&] { return one->has_file("ready0") && one->has_file("ready1"); }));
+  auto zero = start(0, {"sh", "-c", "trap '" + kWaits});
+  auto one = start(1, {"sh", "-c", "trap 'exit 75" + kWaits});
+  await_ready({zero.get(), one.get()});
   one->signal(SIGINT);
-  ASSERT_TRUE(eventually([&] { return one->has_file("stopped0") && one->has_file("stopped1"); }));
   EXPECT_EQ(one->wait(300ms), -1);
   one->signal(SIGINT);
   EXPECT_EQ(one->wait(), 128 + SIGINT);
   EXPECT_EQ(zero->wait(), 128 + SIGINT);
   EXPECT_TRUE(zero->leaves_nobody());
+}
+
+TEST_F(Nodes, DoNotWaitForALauncherThatDiedAfterItsRanksStopped) {
+  auto zero = start(0, {"sh", "-c", "trap 'exit 75" + kWaits});
+  auto one = start(1, {"sh", "-c",
+                       "trap ': > $DIR/asked; until [ -e $DIR/go ]; do sleep 0.01; done; "
+                       "exit 75" +
+                           kWaits});
+  await_ready({zero.get(), one.get()});
+  zero->signal(SIGINT);
+  ASSERT_TRUE(eventually([&] { return one->has_file("asked"); }));
+  EXPECT_EQ(zero->wait(300ms), -1);  // its ranks end, the job does not
+  kill_launcher(*zero);
+  one->touch("go");
+  EXPECT_EQ(one->wait(), 1) << one->err();
+  EXPECT_THAT(one->err(), HasSubstr("node 0 has gone"));
+}
+
+// That code means something only where somebody asked.
+TEST_F(Nodes, TakeAnUnaskedStopForAFailure) {
+  auto zero = start(0, {"sh", "-c", "exit 75"});
+  auto one = start(1, {"sleep", "1000"});
+  EXPECT_EQ(zero->wait(), 75);
+  EXPECT_EQ(one->wait(), 75);
+  EXPECT_THAT(one->err(), HasSubstr("the job ends: rank"));
+  EXPECT_THAT(one->err(), HasSubstr("the job failed: rank"));
 }
 
 TEST_F(Nodes, WithDifferentTokensAreToldHowToAgree) {

@@ -5,8 +5,8 @@
 #include <span>
 
 #include "lockstep/comm/reduce/combine.h"
+#include "lockstep/comm/shared/call_layout.h"
 #include "lockstep/comm/shared/copy.h"
-#include "lockstep/comm/shared/layout.h"
 
 namespace lockstep::shared {
 namespace {
@@ -26,13 +26,14 @@ constexpr std::size_t kWorthWriting = std::size_t{20} << 10;
 // Whether a payload travels in posts: not all that there is room for where many ranks reduce.
 bool travels_in_posts(std::size_t bytes, Collective kind, int ranks) {
   constexpr std::size_t kAlways = 1024;
+  static_assert(kAlways <= kInlineBytes);
   return bytes <= kAlways || (bytes <= kInlineBytes && bytes <= one_shot_limit(kind, ranks));
 }
 
-class Operation : private Layout {
+class Operation : private CallLayout {
  public:
   Operation(Group& group, const Call& call, const Fingerprint& fingerprint)
-      : Layout(call, fingerprint, group.me(), group.size()),
+      : CallLayout(call, fingerprint, group.me(), group.size()),
         group_(group),
         fingerprint_(fingerprint),
         large_(call.out.count * element_ *
@@ -176,17 +177,19 @@ class Operation : private Layout {
   }
 
   void offer(Post& post, bool small) {
-    const bool is_read = gives(me_) && (pulls() || !pushes());
     const bool is_written = gets(me_) && (pushes() || !pulls());
     // In place, all_to_all would overwrite what others still read.
     const bool overwrites =
         call_.kind == Collective::kAllToAll && call_.in.bytes == call_.out.bytes;
     auto& offer = post.offer;
-    offer.in = is_read ? group_.find(call_.in.bytes, input_bytes(me_)) : Place{};
+    offer.in = gives(me_) ? group_.find(call_.in.bytes, input_bytes(me_)) : Place{};
     offer.out = is_written ? group_.find(call_.out.bytes, call_.out.count * element_) : Place{};
-    offer.readable = !overwrites && (!is_read || offer.in.allocation != 0);
+    offer.readable = !overwrites && (!gives(me_) || offer.in.allocation != 0);
     offer.writable = !overwrites && (!is_written || offer.out.allocation != 0);
-    offer.staged = small && (!gives(me_) || !is_direct(offer.readable, offer.writable));
+    // Only the root of a gather knows whether the others can write to its output.
+    const bool guesses = call_.kind == Collective::kGather && me_ != call_.root;
+    const bool direct = guesses ? offer.readable : is_direct(offer.readable, offer.writable);
+    offer.staged = small && (!gives(me_) || !direct);
     if (offer.staged) copy_for_others(slot(me_));
   }
 

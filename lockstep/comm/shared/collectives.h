@@ -2,9 +2,8 @@
 //
 //   inline     up to kInlineBytes, 1 or 4 KiB: the payload travels in the post
 //   symmetric  the buffers themselves can be seen: rank r reads slice r of all inputs, reduces in
-//              registers and stores the result into all outputs; or it writes what it gives into the
-//              others' outputs, or reads what it gets from their inputs; two synchronisations, no
-//              copies
+//              registers and stores the result into all outputs; or it writes what it gives into
+//              all outputs, or reads what it gets from all inputs; two synchronisations, no copies
 //   one-shot   small and private: every rank copies its input to a slot the others can see, then
 //              each reads what it needs from all slots; one synchronisation
 //   windowed   private buffers: the same through windows that stay in cache; one synchronisation

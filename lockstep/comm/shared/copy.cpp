@@ -109,8 +109,8 @@ void stream_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 }
 
 void copy_to_all(std::span<std::byte* const> to, const std::byte* from, std::size_t bytes) {
-  if (to.size() == 1) return copy_bytes(to[0], from, bytes);
-  by_turns(to, from, bytes, copy_ahead);
+  if (to.size() > 1 && bytes >= kWorthwhile) return by_turns(to, from, bytes, copy_ahead);
+  for (std::byte* output : to) copy_bytes(output, from, bytes);
 }
 
 void stream_to_all(std::span<std::byte* const> to, const std::byte* from, std::size_t bytes) {

@@ -63,7 +63,7 @@ struct alignas(kLine) Post {
     struct {
       Place in;
       Place out;
-      bool readable;  // the others can read this rank's input where it lies, or need not
+      bool readable;  // the others can read this rank's input where it lies, or it has none
       bool writable;  // the others can write to its output where it lies, or need not
       bool staged;    // this rank's input is in its one-shot slot
     } offer;

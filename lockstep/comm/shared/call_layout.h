@@ -28,9 +28,9 @@ inline Range part_of(std::size_t count, int parts, int index) {
 }
 
 // A validated call, seen by rank `me_` of `n_` ranks that share a machine.
-class Layout {
+class CallLayout {
  protected:
-  Layout(const Call& call, const Fingerprint& fingerprint, int me, int ranks)
+  CallLayout(const Call& call, const Fingerprint& fingerprint, int me, int ranks)
       : call_(call),
         element_(size_of(dtype_of_call(call))),
         me_(me),
