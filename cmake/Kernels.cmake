@@ -1,6 +1,6 @@
-# Files named *_avx2.cpp, *_avx512.cpp and *_amx.cpp are compiled for those instruction sets; which of
-# them runs is decided at run time. Reductions and codecs must round alike on all of them, so none may fuse
-# a product with a sum; kernels of operations shall fuse.
+# Files named *_neon16.cpp, *_avx2.cpp, *_avx512.cpp and *_amx.cpp are compiled for those instruction
+# sets; which of them runs is decided at run time. Reductions and codecs must round alike on all of
+# them, so none may fuse a product with a sum; kernels of operations shall fuse.
 foreach(source IN LISTS sources)
   if(source MATCHES "/comm/reduce/")
     set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -ffp-contract=off)
@@ -25,5 +25,7 @@ foreach(source IN LISTS sources)
       set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS
         -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mamx-tile -mamx-bf16)
     endif()
+  elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64" AND source MATCHES "_neon16\\.cpp$")
+    set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -march=armv8.2-a+bf16+fp16fml)
   endif()
 endforeach()

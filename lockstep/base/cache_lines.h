@@ -14,6 +14,9 @@ namespace lockstep {
   // The builtin asks for reading unless told that the CPU has this instruction; where one has not,
   // it does nothing.
   asm volatile("prefetchw %0" ::"m"(*static_cast<char*>(address)));
+#elif defined(__aarch64__)
+  // The builtin may be moved to where it was not asked for.
+  asm volatile("prfm pstl1keep, %0" ::"Q"(*static_cast<char*>(address)));
 #else
   __builtin_prefetch(address, 1);
 #endif

@@ -1,8 +1,9 @@
 // The arithmetic of reductions: every rank's contribution taken in at once.
 //
-// The kernel set is chosen once per process from what the CPU has (AVX-512, AVX2, NEON, plain
-// loops). LOCKSTEP_KERNELS=scalar|neon|avx2|avx512 forces one, and amx avx512; the first call
-// throws Error(kUnsupported) when this CPU lacks it.
+// The kernel set is chosen once per process from what the CPU has (AVX-512, AVX2, NEON with
+// instructions for 16-bit floats, NEON, plain loops).
+// LOCKSTEP_KERNELS=scalar|neon|neon16|avx2|avx512 forces one, and amx avx512; the first call throws
+// Error(kUnsupported) when this CPU lacks it.
 #pragma once
 
 #include <cstddef>

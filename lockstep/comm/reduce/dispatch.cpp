@@ -7,6 +7,11 @@
 #include "lockstep/comm/reduce/combine.h"
 #include "lockstep/comm/reduce/kernel_set.h"
 
+#if defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
 namespace lockstep {
 namespace {
 
@@ -21,6 +26,13 @@ struct KernelSet {
 // Best first.
 constexpr KernelSet kKernelSets[] = {
 #if defined(__aarch64__)
+    {"neon16",
+     [] {
+       constexpr unsigned long kNeeded = HWCAP_ASIMDFHM | HWCAP_ATOMICS;
+       return (::getauxval(AT_HWCAP) & kNeeded) == kNeeded &&
+              (::getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0;
+     },
+     reduce::combine_neon16},
     {"neon", [] { return true; }, reduce::combine_neon},
 #elif defined(__x86_64__)
     {"avx512",

@@ -2,8 +2,9 @@
 //
 // A format has: Lane, the number that is combined; Stored, what a vector of memory is made of;
 // load(), which widens one vector of memory into a Pack; narrow(), which rounds a Pack into one;
-// kKeepsVectorUnitsBusy, whether that takes more of a CPU's vector units than its memory leaves
-// idle.
+// perhaps add(), which adds one to a Pack faster than load() and a sum do, and widen(), which is
+// load() of a vector that is loaded already; kKeepsVectorUnitsBusy,
+// whether that takes more of a CPU's vector units than its memory leaves idle.
 #pragma once
 
 #include "lockstep/comm/reduce/operations.inl"
@@ -38,7 +39,8 @@ struct Bf16Format {
   static constexpr std::size_t kSize = 2;
   static constexpr int kVectors = 2;
 #if defined(__aarch64__)
-  // Of a Neoverse N1, which has two and no arithmetic of this type: 11 operations a vector.
+  // Both of a Neoverse N1, which has no arithmetic of this type: 11 operations a vector. Of a V1,
+  // the one that rounds to it.
   static constexpr bool kKeepsVectorUnitsBusy = true;
 #else
   static constexpr bool kKeepsVectorUnitsBusy = false;
@@ -136,6 +138,52 @@ struct F16Format {
 #endif
   }
 };
+
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC) && defined(__ARM_FEATURE_FP16_FML)
+// The same with instructions that add products of 16-bit floats to 32-bit ones and round once: a
+// product with one adds an operand that need not be widened first.
+struct Bf16Products : Bf16Format {
+  // Even elements in one vector, odd ones in the other, as the products take them.
+  static Pack load(const std::byte* from) { return widen(load_vector<std::uint16_t>(from)); }
+  static Pack widen(Vector<std::uint16_t> x) {
+    return {{(Vector<float>)((Words)x << 16), (Vector<float>)((Words)x & 0xffff0000u)}};
+  }
+  static void add(Pack& pack, Vector<std::uint16_t> x) {
+    const auto one = Vector<std::uint16_t>{} + 0x3f80;
+    // By hand: GCC 12 takes constants of bf16 for such of f16.
+    asm("bfmlalb %0.4s, %1.8h, %2.8h" : "+w"(pack.part[0]) : "w"(x), "w"(one));
+    asm("bfmlalt %0.4s, %1.8h, %2.8h" : "+w"(pack.part[1]) : "w"(x), "w"(one));
+  }
+  template <Nans kNans>
+  static Vector<std::uint16_t> narrow(const Pack& pack) {
+    return vzip1q_u16(rounded(canonical<kNans, float>(pack.part[0])),
+                      rounded(canonical<kNans, float>(pack.part[1])));
+  }
+  static Vector<std::uint16_t> rounded(Vector<float> x) {
+    return vreinterpretq_u16_bf16(vcvtq_low_bf16_f32(x));
+  }
+};
+
+struct F16Products : F16Format {
+  // Half the time of instructions that widen. To negative zero, which changes no other zero.
+  static Pack load(const std::byte* from) {
+    Pack pack = {{-Vector<float>{}, -Vector<float>{}}};
+    add(pack, load_vector<std::uint16_t>(from));
+    return pack;
+  }
+  static void add(Pack& pack, Vector<std::uint16_t> x) {
+    const auto one = (float16x8_t)(Vector<std::uint16_t>{} + 0x3c00);
+    pack.part[0] = vfmlalq_low_f16(pack.part[0], (float16x8_t)x, one);
+    pack.part[1] = vfmlalq_high_f16(pack.part[1], (float16x8_t)x, one);
+  }
+};
+
+using Bf16 = Bf16Products;
+using F16 = F16Products;
+#else
+using Bf16 = Bf16Format;
+using F16 = F16Format;
+#endif
 
 }  // namespace
 }  // namespace lockstep::reduce

@@ -31,6 +31,7 @@ using Kernel = void (*)(const KernelCall&);
 void combine_scalar(const KernelCall& call);
 #if defined(__aarch64__)
 void combine_neon(const KernelCall& call);
+void combine_neon16(const KernelCall& call);
 #elif defined(__x86_64__)
 void combine_avx2(const KernelCall& call);
 void combine_avx512(const KernelCall& call);

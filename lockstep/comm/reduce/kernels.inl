@@ -62,21 +62,47 @@ Byte* at(Byte* base, std::size_t offset) {
 }
 
 // What combine_tile() stores: a tile, to all outputs; the same past the cache; a tile to the first
-// output, and the tile before it from there to the others; or a remainder, to all.
+// output, and an earlier one from there to the others; or a remainder, to all.
 enum class Reach { kTile, kStreamedTile, kFirstOutput, kRemainder };
+
+// How many tiles earlier. Measured on a Neoverse V1: to copy what was stored just now takes a
+// seventh longer.
+constexpr std::size_t kTilesBetween = 2;
+
+template <class Format>
+constexpr bool kAddsStored = requires(typename Format::Pack pack,
+                                      Vector<typename Format::Stored> x) {
+  Format::add(pack, x);
+};
+
+// Takes one more vector of memory into a pack.
+template <class Format, class Op>
+inline __attribute__((always_inline)) void take(typename Format::Pack& pack,
+                                                const std::byte* from) {
+  if constexpr (Op::kAdds && kAddsStored<Format>) {
+    Format::add(pack, load_vector<typename Format::Stored>(from));
+  } else {
+    const typename Format::Pack operand = Format::load(from);
+    for (int v = 0; v < Format::kVectors; ++v) {
+      pack.part[v] = Op::template apply<typename Format::Lane>(pack.part[v], operand.part[v]);
+    }
+  }
+}
 
 // Copies kBytes of the first output to the others, `offset` bytes into each, through general
 // registers: a vector store takes a turn of a vector unit.
 template <std::size_t kBytes>
 inline __attribute__((always_inline)) void copy_results(const KernelCall& call,
                                                         std::size_t offset) {
+  const std::byte* from = at(call.outputs[0], offset);
+  for (std::size_t m = 1; m < call.output_count; ++m) {
+    std::byte* to = at(call.outputs[m], offset);
 #pragma GCC unroll 16
-  for (std::size_t done = 0; done < kBytes; done += 2 * sizeof(std::uint64_t)) {
-    std::uint64_t pair[2];
-    __builtin_memcpy(pair, call.outputs[0] + offset + done, sizeof pair);
-    asm volatile("" : "+r"(pair[0]), "+r"(pair[1]));
-    for (std::size_t m = 1; m < call.output_count; ++m) {
-      __builtin_memcpy(call.outputs[m] + offset + done, pair, sizeof pair);
+    for (std::size_t done = 0; done < kBytes; done += 2 * sizeof(std::uint64_t)) {
+      std::uint64_t pair[2];
+      __builtin_memcpy(pair, from + done, sizeof pair);
+      asm volatile("" : "+r"(pair[0]), "+r"(pair[1]));
+      __builtin_memcpy(to + done, pair, sizeof pair);
     }
   }
 }
@@ -90,6 +116,30 @@ inline __attribute__((always_inline)) void split_operations([[maybe_unused]] Pac
 #endif
 }
 
+// Adds up the first two inputs, and copies an earlier tile of results after both are loaded:
+// sooner, they would wait for it.
+template <class Format, int kPacks>
+inline __attribute__((always_inline)) void add_two_and_copy(const KernelCall& call,
+                                                            std::size_t offset,
+                                                            typename Format::Pack (&tile)[kPacks]) {
+  Vector<typename Format::Stored> stored[2][kPacks];
+#pragma GCC unroll 2
+  for (int n = 0; n < 2; ++n) {
+    const std::byte* from = at(call.inputs[n], offset);
+#pragma GCC unroll 16
+    for (int p = 0; p < kPacks; ++p) {
+      stored[n][p] = load_vector<typename Format::Stored>(from + p * kWidth);
+    }
+  }
+#pragma GCC unroll 16
+  for (int p = 0; p < kPacks; ++p) asm volatile("" : "+w"(stored[0][p]), "+w"(stored[1][p]));
+  copy_results<kPacks * kWidth>(call, offset - kTilesBetween * kPacks * kWidth);
+#pragma GCC unroll 16
+  for (int p = 0; p < kPacks; ++p) tile[p] = Format::widen(stored[0][p]);
+#pragma GCC unroll 16
+  for (int p = 0; p < kPacks; ++p) Format::add(tile[p], stored[1][p]);
+}
+
 template <class Format, class Op, int kPacks, Reach kReach>
 void combine_tile_with_nans(const KernelCall& call, std::size_t offset);
 
@@ -100,27 +150,28 @@ inline __attribute__((always_inline)) void combine_tile(const KernelCall& call, 
   using Lane = typename Format::Lane;
   using Stored = typename Format::Stored;
   Remainder remainder(remainder_bytes);
-  const auto load = [&](const std::byte* from) {
-    return Format::load(kReach == Reach::kRemainder ? remainder.fill(from) : from);
+  const auto input = [&](const std::byte* from) {
+    return kReach == Reach::kRemainder ? remainder.fill(from) : from;
   };
   typename Format::Pack tile[kPacks];
-  const std::byte* first = at(call.inputs[0], offset);
+  constexpr bool kCopies = kReach == Reach::kFirstOutput;
+  constexpr bool kAddsTwo = kCopies && Op::kAdds && kAddsStored<Format>;
+  if constexpr (kAddsTwo) {
+    add_two_and_copy<Format>(call, offset, tile);
+  } else {
+    const std::byte* first = at(call.inputs[0], offset);
 #pragma GCC unroll 16
-  for (int p = 0; p < kPacks; ++p) tile[p] = load(first + p * kWidth);
+    for (int p = 0; p < kPacks; ++p) tile[p] = Format::load(input(first + p * kWidth));
+  }
 #pragma GCC unroll 4
-  for (std::size_t n = 1; n < call.input_count; ++n) {
+  for (std::size_t n = kAddsTwo ? 2 : 1; n < call.input_count; ++n) {
     const std::byte* from = at(call.inputs[n], offset);
 #pragma GCC unroll 16
-    for (int p = 0; p < kPacks; ++p) {
-      const typename Format::Pack operand = load(from + p * kWidth);
-      for (int v = 0; v < Format::kVectors; ++v) {
-        tile[p].part[v] = Op::template apply<Lane>(tile[p].part[v], operand.part[v]);
-      }
-    }
+    for (int p = 0; p < kPacks; ++p) take<Format, Op>(tile[p], input(from + p * kWidth));
   }
-  if constexpr (kReach == Reach::kFirstOutput) {
+  if constexpr (kCopies && !kAddsTwo) {
     split_operations(tile);
-    copy_results<kPacks * kWidth>(call, offset - kPacks * kWidth);
+    copy_results<kPacks * kWidth>(call, offset - kTilesBetween * kPacks * kWidth);
   }
   if constexpr (kNans == Nans::kTestedByTile && kIsFloat<Lane>) {
     if (__builtin_expect(has_nan(tile), false)) {
@@ -137,7 +188,7 @@ inline __attribute__((always_inline)) void combine_tile(const KernelCall& call, 
     }
     results[p] = Format::template narrow<kNans>(tile[p]);
   }
-  const std::size_t stored = kReach == Reach::kFirstOutput ? 1 : call.output_count;
+  const std::size_t stored = kCopies ? 1 : call.output_count;
   for (std::size_t m = 0; m < stored; ++m) {
     std::byte* to = at(call.outputs[m], offset);
 #pragma GCC unroll 16
@@ -189,25 +240,102 @@ template <class Format, class Op>
   if (done < bytes) combine_remainder<Format, Op>(call, done, bytes - done);
 }
 
-// Asks for the lines of a later tile that are read now and written next, ready to be written: lines
-// that another core has changed then come over in one exchange instead of two. Measured on a Xeon:
-// in long calls 2 KiB ahead is up to a third faster than 512 bytes, in short ones it is too far.
-constexpr std::size_t kAhead = 512;
+// How the lines of later tiles are asked for that are read and then written, so that lines which
+// another core has changed come over in one exchange instead of two: not at all; by a prefetch; or
+// by adding zero, atomically, to a word of each line of another rank (the first output is this
+// rank's own). The common cache does that, takes the line from everyone for it, and then gives it
+// to the next who reads it to be written as well.
+enum class Asking { kNone, kPrefetch, kAdd };
+
 #if defined(__x86_64__)
-constexpr std::size_t kLongBytes = 512 * 1024;
-constexpr std::size_t kLongAhead = 2048;
+// Measured on a Xeon: in long calls 2 KiB ahead is up to a third faster than 512 bytes, in short
+// ones it is too far.
+std::size_t distance_asked(Asking, std::size_t bytes) { return bytes >= 512 * 1024 ? 2048 : 512; }
 #else
-constexpr std::size_t kLongBytes = 0;
-constexpr std::size_t kLongAhead = kAhead;
+// Measured on a Neoverse V1.
+std::size_t distance_asked(Asking asking, std::size_t bytes) {
+  if (asking != Asking::kAdd) return 512;
+  return bytes >= 1024 * 1024 ? 16384 : 4096;
+}
 #endif
-template <std::size_t kTile>
-inline __attribute__((always_inline)) void prefetch_updates(const KernelCall& call,
-                                                            std::size_t offset) {
-  for (std::size_t m = 0; m < call.output_count; ++m) {
-    for (std::size_t line = 0; line < kTile; line += kLine) {
-      prefetch_to_write(call.outputs[m] + offset + line);
+
+template <class Format>
+Asking asking_for(const KernelCall& call, [[maybe_unused]] std::size_t bytes) {
+  if (!call.updates) return Asking::kNone;
+#if defined(__ARM_FEATURE_ATOMICS)
+  // Measured on a Neoverse V1 with 2 ranks: f32 takes half the time for 16 to 128 KiB, 0.6 for
+  // 1 MiB, 0.9 for 8 MiB. Where arithmetic takes as long as memory there is less to gain, and
+  // nothing in long calls.
+  constexpr bool kWidens = Format::kVectors > 1;
+  if (kWidens && bytes >= 2 * 1024 * 1024) return Asking::kNone;
+  if (call.output_count > 1 && bytes >= (kWidens ? 16384 : 4096)) return Asking::kAdd;
+#endif
+  return Asking::kPrefetch;
+}
+
+// Asks for the lines of a tile `offset` bytes into every output of `bytes`.
+template <std::size_t kTile, Asking kAsking>
+inline __attribute__((always_inline)) void ask_for_tile(const KernelCall& call, std::size_t offset,
+                                                        [[maybe_unused]] std::size_t bytes) {
+  if constexpr (kAsking == Asking::kPrefetch) {
+    for (std::size_t m = 0; m < call.output_count; ++m) {
+      for (std::size_t line = 0; line < kTile; line += kLine) {
+        prefetch_to_write(call.outputs[m] + offset + line);
+      }
     }
   }
+#if defined(__ARM_FEATURE_ATOMICS)
+  if (kAsking == Asking::kAdd && offset + kTile <= bytes) {
+    for (std::size_t m = 1; m < call.output_count; ++m) {
+      for (std::size_t line = 0; line < kTile; line += kLine) {
+        const auto address = reinterpret_cast<std::uintptr_t>(call.outputs[m] + offset + line);
+        asm volatile("stadd xzr, [%0]" ::"r"((address + 7) & ~std::uintptr_t{7}) : "memory");
+      }
+    }
+  }
+#endif
+}
+
+constexpr int kTileVectors = 8;
+template <class Format>
+constexpr std::size_t kTileBytes = kTileVectors / Format::kVectors* kWidth;
+
+// The whole tiles of [done, end); says how far they reach.
+template <class Format, class Op, Reach kReach, Asking kAsking>
+inline __attribute__((always_inline)) std::size_t combine_tiles(const KernelCall& call,
+                                                                std::size_t done, std::size_t end) {
+  constexpr std::size_t kTile = kTileBytes<Format>;
+  const std::size_t bytes = call.count * Format::kSize;
+  const std::size_t ahead = distance_asked(kAsking, bytes);
+  for (; done + kTile <= end; done += kTile) {
+    ask_for_tile<kTile, kAsking>(call, done + ahead, bytes);
+    combine_tile<Format, Op, kTile / kWidth, kNansOfTiles, kReach>(call, done);
+  }
+  return done;
+}
+
+// The whole tiles of the call from `done` on.
+template <class Format, class Op, int kOutputs, Asking kAsking>
+inline __attribute__((always_inline)) std::size_t combine_all_tiles(const KernelCall& call,
+                                                                    std::size_t done) {
+  constexpr std::size_t kTile = kTileBytes<Format>;
+  const std::size_t bytes = call.count * Format::kSize;
+  const DefaultNans nans;
+  if constexpr (kAsking == Asking::kAdd) {
+    const std::size_t ahead = distance_asked(kAsking, bytes);
+    for (std::size_t at = done; at < done + ahead; at += kTile) {
+      ask_for_tile<kTile, kAsking>(call, at, bytes);
+    }
+  }
+  if constexpr (Format::kKeepsVectorUnitsBusy && kOutputs > 1) {
+    constexpr std::size_t kBetween = kTilesBetween * kTile;
+    if (done + kBetween <= bytes) {
+      done = combine_tiles<Format, Op, Reach::kTile, kAsking>(call, done, done + kBetween);
+      done = combine_tiles<Format, Op, Reach::kFirstOutput, kAsking>(call, done, bytes);
+      copy_results<kBetween>(call, done - kBetween);
+    }
+  }
+  return combine_tiles<Format, Op, Reach::kTile, kAsking>(call, done, bytes);
 }
 
 // The whole call. kInputs and kOutputs are 0 where the compiler is not to know how many there are.
@@ -220,8 +348,7 @@ void combine_all(const KernelCall& original) {
   KernelCall call = original;
   if constexpr (kInputs != 0) call.inputs = inputs, call.input_count = kInputs;
   if constexpr (kOutputs != 0) call.outputs = outputs, call.output_count = kOutputs;
-  constexpr int kPacks = 8 / Format::kVectors;
-  constexpr std::size_t kTile = kPacks * kWidth;
+  constexpr std::size_t kTile = kTileBytes<Format>;
   const std::size_t bytes = call.count * Format::kSize;
   std::size_t done = 0;
 #if defined(__x86_64__)
@@ -233,25 +360,23 @@ void combine_all(const KernelCall& original) {
       done += here;
     }
     for (; done + kTile <= bytes; done += kTile) {
-      combine_tile<Format, Op, kPacks, kNansOfTiles, Reach::kStreamedTile>(call, done);
+      combine_tile<Format, Op, kTile / kWidth, kNansOfTiles, Reach::kStreamedTile>(call, done);
     }
     _mm_sfence();
   }
 #endif
   if (done + kTile <= bytes) {
-    const DefaultNans nans;
-    const std::size_t ahead = bytes >= kLongBytes ? kLongAhead : kAhead;
-    constexpr bool kCopies = Format::kKeepsVectorUnitsBusy && kOutputs > 1;
-    if constexpr (kCopies) {
-      combine_tile<Format, Op, kPacks, kNansOfTiles, Reach::kTile>(call, done);
-      done += kTile;
+    switch (asking_for<Format>(call, bytes)) {
+      case Asking::kNone:
+        done = combine_all_tiles<Format, Op, kOutputs, Asking::kNone>(call, done);
+        break;
+      case Asking::kPrefetch:
+        done = combine_all_tiles<Format, Op, kOutputs, Asking::kPrefetch>(call, done);
+        break;
+      case Asking::kAdd:
+        done = combine_all_tiles<Format, Op, kOutputs, Asking::kAdd>(call, done);
+        break;
     }
-    for (; done + kTile <= bytes; done += kTile) {
-      if (call.updates) prefetch_updates<kTile>(call, done + ahead);
-      combine_tile<Format, Op, kPacks, kNansOfTiles, kCopies ? Reach::kFirstOutput : Reach::kTile>(
-          call, done);
-    }
-    if constexpr (kCopies) copy_results<kTile>(call, done - kTile);
   }
   if (done < bytes) combine_rest<Format, Op>(original, done);
 }
@@ -297,9 +422,9 @@ void combine_vectors(const KernelCall& call) {
     case DType::kF64:
       return combine_format<Native<double>>(call);
     case DType::kF16:
-      return combine_format<F16Format>(call);
+      return combine_format<F16>(call);
     case DType::kBF16:
-      return combine_format<Bf16Format>(call);
+      return combine_format<Bf16>(call);
     case DType::kI8:
       return combine_format<Native<std::int8_t>>(call);
     case DType::kU8:

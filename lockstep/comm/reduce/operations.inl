@@ -77,6 +77,7 @@ bool has_nan(const Pack (&tile)[kPacks]) {
 }
 
 struct Sum {
+  static constexpr bool kAdds = true;
   static constexpr bool kDivides = false;
   template <class T>
   static Vector<T> apply(Vector<T> a, Vector<T> b) {
@@ -93,6 +94,7 @@ struct Mean : Sum {
 };
 
 struct Prod {
+  static constexpr bool kAdds = false;
   static constexpr bool kDivides = false;
   template <class T>
   static Vector<T> apply(Vector<T> a, Vector<T> b) {
@@ -108,6 +110,7 @@ struct Prod {
 // equal zeros and for NaNs. Or-ing them keeps a minus sign and a NaN; and-ing them keeps a plus
 // sign, and loses a NaN.
 struct Min {
+  static constexpr bool kAdds = false;
   static constexpr bool kDivides = false;
   template <class T>
   static Vector<T> apply(Vector<T> a, Vector<T> b) {
@@ -130,6 +133,7 @@ struct Min {
 };
 
 struct Max {
+  static constexpr bool kAdds = false;
   static constexpr bool kDivides = false;
   template <class T>
   static Vector<T> apply(Vector<T> a, Vector<T> b) {

@@ -232,8 +232,9 @@ class Operation : private CallLayout {
       case Collective::kReduce: {
         const Range slice = part_of(count_, n_, me_);
         std::size_t outputs = 0;
-        for (int j = 0; j < n_; ++j) {
-          inputs_[static_cast<std::size_t>(j)] = their_in(j) + slice.begin * element_;
+        for (int k = 0; k < n_; ++k) {
+          inputs_[static_cast<std::size_t>(k)] = their_in(k) + slice.begin * element_;
+          const int j = (me_ + k) % n_;
           if (gets(j)) outputs_[outputs++] = their_out(j) + slice.begin * element_;
         }
         combine_into({inputs_.data(), static_cast<std::size_t>(n_)}, {outputs_.data(), outputs},
@@ -287,11 +288,10 @@ class Operation : private CallLayout {
   //
   //   stage 0 | sync | reduce 0, stage 1 | sync | finish 0, reduce 1, stage 2 | sync | ...
   void reduce_windowed() {
-    const std::size_t count = count_;
     const std::size_t most = group_.segment().window_bytes() / element_;
-    const std::size_t windows = (count + most - 1) / most;
+    const std::size_t windows = (count_ + most - 1) / most;
     const auto window = [&](std::size_t w) -> Range {
-      return {count * w / windows, count * (w + 1) / windows};
+      return {count_ * w / windows, count_ * (w + 1) / windows};
     };
     stage_slices(window(0), 0);
     group_.sync();
