@@ -21,8 +21,9 @@ namespace lockstep {
 // 16-bit floats are accumulated in 32 bits and rounded once. mean combines like sum: whoever holds
 // the last of the contributions calls it with `divisor` = number of ranks, everyone else with 1;
 // the division happens before the rounding. An output may be the very same pointer as an input;
-// any other overlap is an error of the caller's. At least one input; any number of outputs.
-// Pointers need no alignment (but a user's operation sees them as they are).
+// any other overlap is an error of the caller's. At least one input; any number of outputs, of
+// which the first is best the caller's own memory where others are not. Pointers need no alignment
+// (but a user's operation sees them as they are).
 //
 // All kernel sets give the same bits. Every NaN in a result is the positive quiet one without
 // payload; min and max order -0 below +0; one input without division is copied as it is.

@@ -11,9 +11,8 @@
 // lacks these instructions.
 #pragma once
 
-#include "lockstep/base/cache_lines.h"
+#include "lockstep/comm/reduce/asking.inl"
 #include "lockstep/comm/reduce/formats.inl"
-#include "lockstep/comm/reduce/kernel_set.h"
 
 namespace lockstep::reduce {
 namespace {
@@ -69,6 +68,7 @@ enum class Reach { kTile, kStreamedTile, kFirstOutput, kRemainder };
 // seventh longer.
 constexpr std::size_t kTilesBetween = 2;
 
+// Whether the format has an add().
 template <class Format>
 constexpr bool kAddsStored = requires(typename Format::Pack pack,
                                       Vector<typename Format::Stored> x) {
@@ -209,7 +209,6 @@ template <class Format, class Op, int kPacks, Reach kReach>
 }
 
 // Bytes until every output lies on a cache line; `none` where they never all do.
-constexpr std::size_t kLine = 64;
 [[maybe_unused]] std::size_t bytes_to_line(const KernelCall& call, std::size_t element,
                                            std::size_t none) {
   const auto misalignment = [&](std::size_t m) {
@@ -240,65 +239,8 @@ template <class Format, class Op>
   if (done < bytes) combine_remainder<Format, Op>(call, done, bytes - done);
 }
 
-// How the lines of later tiles are asked for that are read and then written, so that lines which
-// another core has changed come over in one exchange instead of two: not at all; by a prefetch; or
-// by adding zero, atomically, to a word of each line of another rank (the first output is this
-// rank's own). The common cache does that, takes the line from everyone for it, and then gives it
-// to the next who reads it to be written as well.
-enum class Asking { kNone, kPrefetch, kAdd };
-
-#if defined(__x86_64__)
-// Measured on a Xeon: in long calls 2 KiB ahead is up to a third faster than 512 bytes, in short
-// ones it is too far.
-std::size_t distance_asked(Asking, std::size_t bytes) { return bytes >= 512 * 1024 ? 2048 : 512; }
-#else
-// Measured on a Neoverse V1.
-std::size_t distance_asked(Asking asking, std::size_t bytes) {
-  if (asking != Asking::kAdd) return 512;
-  return bytes >= 1024 * 1024 ? 16384 : 4096;
-}
-#endif
-
 template <class Format>
-Asking asking_for(const KernelCall& call, [[maybe_unused]] std::size_t bytes) {
-  if (!call.updates) return Asking::kNone;
-#if defined(__ARM_FEATURE_ATOMICS)
-  // Measured on a Neoverse V1 with 2 ranks: f32 takes half the time for 16 to 128 KiB, 0.6 for
-  // 1 MiB, 0.9 for 8 MiB. Where arithmetic takes as long as memory there is less to gain, and
-  // nothing in long calls.
-  constexpr bool kWidens = Format::kVectors > 1;
-  if (kWidens && bytes >= 2 * 1024 * 1024) return Asking::kNone;
-  if (call.output_count > 1 && bytes >= (kWidens ? 16384 : 4096)) return Asking::kAdd;
-#endif
-  return Asking::kPrefetch;
-}
-
-// Asks for the lines of a tile `offset` bytes into every output of `bytes`.
-template <std::size_t kTile, Asking kAsking>
-inline __attribute__((always_inline)) void ask_for_tile(const KernelCall& call, std::size_t offset,
-                                                        [[maybe_unused]] std::size_t bytes) {
-  if constexpr (kAsking == Asking::kPrefetch) {
-    for (std::size_t m = 0; m < call.output_count; ++m) {
-      for (std::size_t line = 0; line < kTile; line += kLine) {
-        prefetch_to_write(call.outputs[m] + offset + line);
-      }
-    }
-  }
-#if defined(__ARM_FEATURE_ATOMICS)
-  if (kAsking == Asking::kAdd && offset + kTile <= bytes) {
-    for (std::size_t m = 1; m < call.output_count; ++m) {
-      for (std::size_t line = 0; line < kTile; line += kLine) {
-        const auto address = reinterpret_cast<std::uintptr_t>(call.outputs[m] + offset + line);
-        asm volatile("stadd xzr, [%0]" ::"r"((address + 7) & ~std::uintptr_t{7}) : "memory");
-      }
-    }
-  }
-#endif
-}
-
-constexpr int kTileVectors = 8;
-template <class Format>
-constexpr std::size_t kTileBytes = kTileVectors / Format::kVectors* kWidth;
+constexpr std::size_t kTileBytes = kWidth * 8 / Format::kVectors;  // eight vectors of numbers
 
 // The whole tiles of [done, end); says how far they reach.
 template <class Format, class Op, Reach kReach, Asking kAsking>
@@ -322,9 +264,9 @@ inline __attribute__((always_inline)) std::size_t combine_all_tiles(const Kernel
   const std::size_t bytes = call.count * Format::kSize;
   const DefaultNans nans;
   if constexpr (kAsking == Asking::kAdd) {
-    const std::size_t ahead = distance_asked(kAsking, bytes);
-    for (std::size_t at = done; at < done + ahead; at += kTile) {
-      ask_for_tile<kTile, kAsking>(call, at, bytes);
+    const std::size_t end = done + distance_asked(kAsking, bytes);
+    for (std::size_t first = done; first < end; first += kTile) {
+      ask_for_tile<kTile, kAsking>(call, first, bytes);
     }
   }
   if constexpr (Format::kKeepsVectorUnitsBusy && kOutputs > 1) {
@@ -366,7 +308,7 @@ void combine_all(const KernelCall& original) {
   }
 #endif
   if (done + kTile <= bytes) {
-    switch (asking_for<Format>(call, bytes)) {
+    switch (asking_for(call, bytes, Format::kVectors > 1)) {
       case Asking::kNone:
         done = combine_all_tiles<Format, Op, kOutputs, Asking::kNone>(call, done);
         break;
@@ -374,7 +316,9 @@ void combine_all(const KernelCall& original) {
         done = combine_all_tiles<Format, Op, kOutputs, Asking::kPrefetch>(call, done);
         break;
       case Asking::kAdd:
-        done = combine_all_tiles<Format, Op, kOutputs, Asking::kAdd>(call, done);
+        if constexpr (kCanAdd) {
+          done = combine_all_tiles<Format, Op, kOutputs, Asking::kAdd>(call, done);
+        }
         break;
     }
   }
