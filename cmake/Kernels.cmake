@@ -1,6 +1,6 @@
 # Files named *_neon16.cpp, *_avx2.cpp, *_avx512.cpp and *_amx.cpp are compiled for those instruction
 # sets; which of them runs is decided at run time. Reductions and codecs must round alike on all of
-# them, so none may fuse a product with a sum; kernels of operations shall fuse.
+# them, so the compiler may not fuse a product with a sum; in kernels of operations it shall.
 foreach(source IN LISTS sources)
   if(source MATCHES "/comm/reduce/")
     set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -ffp-contract=off)

@@ -5,6 +5,9 @@
 // exchange instead of two.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 #include "lockstep/base/cache_lines.h"
 #include "lockstep/comm/reduce/kernel_set.h"
 
@@ -13,7 +16,8 @@ namespace {
 
 // How: not at all; by a prefetch; or by adding zero, atomically, to a word of each line of another
 // rank (the first output is this rank's own). The common cache does that, takes the line from
-// everyone for it, and then gives it to the next who reads it to be written as well.
+// everyone for it, and then gives it to the next who reads it to be written as well. Whatever
+// others do there meanwhile, an atomic addition of zero changes nothing.
 enum class Asking { kNone, kPrefetch, kAdd };
 
 constexpr std::size_t kLine = 64;

@@ -1,4 +1,5 @@
-// NEON on CPUs with instructions for 16-bit floats (FEAT_BF16 and FEAT_FHM).
+// NEON on CPUs with instructions for 16-bit floats (FEAT_BF16 and FEAT_FHM) and atomic
+// operations (FEAT_LSE).
 #if defined(__aarch64__)
 #define LOCKSTEP_VECTOR_BYTES 16
 #include "lockstep/comm/reduce/kernels.inl"

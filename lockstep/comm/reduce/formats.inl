@@ -2,8 +2,8 @@
 //
 // A format has: Lane, the number that is combined; Stored, what a vector of memory is made of;
 // load(), which widens one vector of memory into a Pack; narrow(), which rounds a Pack into one;
-// perhaps add(), which adds one to a Pack faster than load() and a sum do, and widen(), which is
-// load() of a vector that is loaded already; kKeepsVectorUnitsBusy,
+// perhaps add(), which adds such a vector to a Pack faster than load() and a sum do, and widen(),
+// which is load() of a vector that is loaded already; kKeepsVectorUnitsBusy,
 // whether that takes more of a CPU's vector units than its memory leaves idle.
 #pragma once
 
@@ -166,11 +166,12 @@ struct Bf16Products : Bf16Format {
 
 struct F16Products : F16Format {
   // Half the time of instructions that widen. To negative zero, which changes no other zero.
-  static Pack load(const std::byte* from) {
+  static Pack widen(Vector<std::uint16_t> x) {
     Pack pack = {{-Vector<float>{}, -Vector<float>{}}};
-    add(pack, load_vector<std::uint16_t>(from));
+    add(pack, x);
     return pack;
   }
+  static Pack load(const std::byte* from) { return widen(load_vector<std::uint16_t>(from)); }
   static void add(Pack& pack, Vector<std::uint16_t> x) {
     const auto one = (float16x8_t)(Vector<std::uint16_t>{} + 0x3c00);
     pack.part[0] = vfmlalq_low_f16(pack.part[0], (float16x8_t)x, one);

@@ -1,8 +1,9 @@
 // One implementation of the arithmetic for one instruction set. Internal to reduce/.
 //
 // All kernel sets give the same bits for the same call: inputs are taken from left to right,
-// nothing is fused or reordered, 16-bit floats are widened exactly and rounded once, and every NaN
-// that arithmetic makes or passes on is stored as the same one, positive and quiet.
+// nothing is reordered, nor fused but for products with one, 16-bit floats are widened exactly and
+// rounded once, and every NaN that arithmetic makes or passes on is stored as the same one,
+// positive and quiet.
 #pragma once
 
 #include <cstddef>

@@ -68,10 +68,11 @@ enum class Reach { kTile, kStreamedTile, kFirstOutput, kRemainder };
 // seventh longer.
 constexpr std::size_t kTilesBetween = 2;
 
-// Whether the format has an add().
+// Whether the format adds vectors as they are stored.
 template <class Format>
 constexpr bool kAddsStored = requires(typename Format::Pack pack,
                                       Vector<typename Format::Stored> x) {
+  pack = Format::widen(x);
   Format::add(pack, x);
 };
 
@@ -116,8 +117,8 @@ inline __attribute__((always_inline)) void split_operations([[maybe_unused]] Pac
 #endif
 }
 
-// Adds up the first two inputs, and copies an earlier tile of results after both are loaded:
-// sooner, they would wait for it.
+// Adds up the first two inputs of a call that has as many, and copies an earlier tile of results
+// after both are loaded: sooner, they would wait for it.
 template <class Format, int kPacks>
 inline __attribute__((always_inline)) void add_two_and_copy(const KernelCall& call,
                                                             std::size_t offset,
@@ -131,8 +132,10 @@ inline __attribute__((always_inline)) void add_two_and_copy(const KernelCall& ca
       stored[n][p] = load_vector<typename Format::Stored>(from + p * kWidth);
     }
   }
+#if defined(__aarch64__)
 #pragma GCC unroll 16
   for (int p = 0; p < kPacks; ++p) asm volatile("" : "+w"(stored[0][p]), "+w"(stored[1][p]));
+#endif
   copy_results<kPacks * kWidth>(call, offset - kTilesBetween * kPacks * kWidth);
 #pragma GCC unroll 16
   for (int p = 0; p < kPacks; ++p) tile[p] = Format::widen(stored[0][p]);

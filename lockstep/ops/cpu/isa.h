@@ -22,8 +22,8 @@ std::vector<Isa> available_isas();
 // Whether this CPU has tiles and Linux lets the process use them: it lends them only to who asks.
 bool has_tiles();
 
-// The best one, or the one that LOCKSTEP_KERNELS names; Error(kUnsupported) where this CPU does not
-// have it.
+// The best one, or the one that LOCKSTEP_KERNELS names (kNeon for "neon16", which only reductions
+// know); Error(kUnsupported) where this CPU does not have it.
 Isa chosen_isa();
 
 }  // namespace lockstep::cpu

@@ -1,12 +1,10 @@
 #include "lockstep/comm/reduce/combine.h"
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <deque>
 #include <functional>
 #include <limits>
 #include <random>
@@ -389,65 +387,6 @@ TEST(Combine, LargeResultsApartFromTheInputsAreRight) {
       combine(from, {&to, 1}, kCount, DType::kF32, ReduceOp::kSum);
       for (std::size_t i = 0; i < out.size(); ++i) {
         ASSERT_EQ(out[i], i >= shift && i < shift + kCount ? 3.75f : 0.0f) << i;
-      }
-    }
-  });
-}
-
-// Memory that ends where no more can be touched.
-class Walled {
- public:
-  explicit Walled(std::size_t bytes)
-      : mapped_((bytes + kPage - 1) / kPage * kPage + kPage), bytes_(bytes) {
-    memory_ = static_cast<std::byte*>(
-        ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    EXPECT_NE(static_cast<void*>(memory_), MAP_FAILED);
-    EXPECT_EQ(::mprotect(memory_ + mapped_ - kPage, kPage, PROT_NONE), 0);
-  }
-  ~Walled() { ::munmap(memory_, mapped_); }
-  Walled(const Walled&) = delete;
-  Walled& operator=(const Walled&) = delete;
-
-  std::byte* data() { return memory_ + mapped_ - kPage - bytes_; }
-
- private:
-  static constexpr std::size_t kPage = 4096;
-  std::size_t mapped_;
-  std::size_t bytes_;
-  std::byte* memory_;
-};
-
-// Lines of long calls are asked for ahead: around the sizes where that begins and changes.
-TEST(Combine, LongCallsInPlaceAreRightAndStayInTheirBuffers) {
-  on_all_kernel_sets([] {
-    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kU8}) {
-      const std::size_t size = size_of(dtype);
-      for (const std::size_t bytes : {2048u, 4096u, 16384u, 1u << 20, 2u << 20}) {
-        for (const int difference : {-1, 0, 37}) {
-          const std::size_t count = bytes / size + static_cast<std::size_t>(difference);
-          for (const std::size_t ranks : {2, 3}) {
-            SCOPED_TRACE(fmt::format("{} {} of {} ranks", count, name(dtype), ranks));
-            std::deque<Walled> buffers;
-            std::vector<const std::byte*> from;
-            std::vector<std::byte*> to;
-            std::vector<std::byte> expected(count * size);
-            for (std::size_t rank = 0; rank < ranks; ++rank) {
-              std::byte* data = buffers.emplace_back(count * size).data();
-              for (std::size_t i = 0; i < count * size; ++i) {
-                // Sums of numbers of any type without infinities and NaNs among them.
-                data[i] = static_cast<std::byte>((i * 7 + i / 251 + rank * 13) % 60);
-              }
-              from.push_back(data);
-              to.insert(to.begin(), data);
-            }
-            std::byte* apart = expected.data();
-            combine(from, {&apart, 1}, count, dtype, ReduceOp::kSum);
-            combine(from, to, count, dtype, ReduceOp::kSum);
-            for (const std::byte* output : to) {
-              ASSERT_EQ(std::memcmp(output, apart, count * size), 0);
-            }
-          }
-        }
       }
     }
   });
