@@ -22,6 +22,7 @@ using ::testing::HasSubstr;
 
 constexpr int kFinished = 0;
 constexpr int kFailed = 3;
+constexpr int kUnmet = 4;  // was told of no rendezvous
 constexpr int kKilled = 128 + SIGKILL;
 
 // Numbers that all processes see.
@@ -73,22 +74,35 @@ Outcome run_job(const Training& training, const Deed& deed) {
   const ScratchFolder folder;
   const Token token = mint_token();
   ::setenv(kTokenVariable, token_text(token).c_str(), 1);
-  const RendezvousServer meeting({"127.0.0.1", 0}, token, training.ranks());
   auto& shared = *static_cast<Shared*>(
       ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   const auto words = [&](int rank) { return (folder.path() / std::to_string(rank)).string(); };
+  // Ranks are forked before the server has its thread: a lock which that held would never be free
+  // in them. They learn from the pipe where it is.
+  std::uint16_t port = 0;
+  int told[2];
+  EXPECT_EQ(::pipe(told), 0);
   for (int rank = 0; rank < training.ranks(); ++rank) {
     const pid_t pid = ::fork();
     if (pid == 0) {
+      ::close(told[1]);
+      if (::read(told[0], &port, sizeof port) != sizeof port) std::_Exit(kUnmet);
       World world;
       world.rank = rank;
       world.size = training.ranks();
-      world.rendezvous = meeting.address();
+      world.rendezvous = {"127.0.0.1", port};
       world.rendezvous_is_hosted = true;
       std::_Exit(run_rank(training, world, words(rank), shared, deed));
     }
     shared.pids[rank] = pid;
   }
+  const RendezvousServer meeting({"127.0.0.1", 0}, token, training.ranks());
+  port = meeting.address().port;
+  for (int rank = 0; rank < training.ranks(); ++rank) {
+    EXPECT_EQ(::write(told[1], &port, sizeof port), static_cast<ssize_t>(sizeof port));
+  }
+  ::close(told[0]);
+  ::close(told[1]);
   Outcome outcome;
   for (int rank = 0; rank < training.ranks(); ++rank) {
     int status = 0;
