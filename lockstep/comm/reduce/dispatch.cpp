@@ -8,7 +8,6 @@
 #include "lockstep/comm/reduce/kernel_set.h"
 
 #if defined(__aarch64__)
-#include <asm/hwcap.h>
 #include <sys/auxv.h>
 #endif
 

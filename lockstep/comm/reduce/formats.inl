@@ -2,9 +2,9 @@
 //
 // A format has: Lane, the number that is combined; Stored, what a vector of memory is made of;
 // load(), which widens one vector of memory into a Pack; narrow(), which rounds a Pack into one;
-// perhaps add(), which adds such a vector to a Pack faster than load() and a sum do, and widen(),
-// which is load() of a vector that is loaded already; kKeepsVectorUnitsBusy,
-// whether that takes more of a CPU's vector units than its memory leaves idle.
+// kKeepsVectorUnitsBusy, whether that takes more of a CPU's vector units than its memory leaves
+// idle; perhaps add(), which adds a vector of memory to a Pack faster than load() and a sum do, and
+// widen(), which is load() of a vector that is loaded already.
 #pragma once
 
 #include "lockstep/comm/reduce/operations.inl"

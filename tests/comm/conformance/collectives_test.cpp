@@ -243,7 +243,7 @@ TEST_P(EveryCollective, BuffersOfWhichSomeAreSymmetric) {
   on_every_size([](Communicator& comm) {
     for (const Symmetric symmetric :
          {Symmetric::kInputs, Symmetric::kOutputs, Symmetric::kOfEvenRanks}) {
-      for (std::size_t count : {65, 1000, 20011}) {
+      for (std::size_t count : {0, 65, 1000, 20011}) {
         for (bool in_place : {false, true}) {
           check<float>(comm, GetParam(), {count, symmetric, in_place}, comm.size() / 2);
         }
