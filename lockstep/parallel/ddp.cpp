@@ -41,18 +41,18 @@ bool compresses(const ParallelOptions& options) {
 // The order in which they are added up is not that of the tree, without overlap there is nothing to
 // win, compressed the whole table is less than its rows, and gradients that leave the device do so
 // as whole blocks.
-std::optional<TableRows> table_rows_for(const ParallelOptions& options, const Crew& crew,
+std::optional<TableRows> table_rows_for(const ParallelOptions& options, const WorkerPosition& position,
                                         const nn::MemoryPlan& plan) {
   if (options.reduction == Reduction::kTree || !options.overlap || compresses(options) ||
-      plan.has_gradients_in_flight() || crew.workers == 1) {
+      plan.has_gradients_in_flight() || position.workers == 1) {
     return std::nullopt;
   }
-  return TableRows::find(plan, crew.workers, crew.most_micro_batches > 1);
+  return TableRows::find(plan, position.workers, position.most_micro_batches > 1);
 }
 
-std::vector<Bucket> buckets_for(const ParallelOptions& options, const Crew& crew,
+std::vector<Bucket> buckets_for(const ParallelOptions& options, const WorkerPosition& position,
                                 const nn::MemoryPlan& plan) {
-  const auto rows = table_rows_for(options, crew, plan);
+  const auto rows = table_rows_for(options, position, plan);
   return plan_buckets(rows ? rows->segments(plan.flat) : segments_of(plan.flat),
                       size_of(plan.setup.gradient),
                       {.first = static_cast<std::size_t>(options.first_bucket_mb * kMegabyte),
@@ -84,34 +84,34 @@ std::span<std::byte> Ddp::seen_memory(std::size_t bytes) {
   return {memory_.data(), memory_.bytes()};
 }
 
-std::vector<Request> Ddp::memory(const ParallelOptions& options, const Crew& crew,
+std::vector<Request> Ddp::memory(const ParallelOptions& options, const WorkerPosition& position,
                                  const nn::MemoryPlan& plan) {
   std::vector<Request> requests;
-  if (const auto rows = table_rows_for(options, crew, plan)) {
+  if (const auto rows = table_rows_for(options, position, plan)) {
     requests.push_back(
         {.name = "table rows", .group = kCommunicationGroup, .bytes = rows->bytes()});
   }
   if (compresses(options)) {
     const auto memory =
-        memory_of(buckets_for(options, crew, plan), plan.setup.gradient, crew.workers, options);
+        memory_of(buckets_for(options, position, plan), plan.setup.gradient, position.workers, options);
     requests.push_back(
         {.name = "compression", .group = kCommunicationGroup, .bytes = memory.bytes()});
   }
   return requests;
 }
 
-Traffic Ddp::traffic(const ParallelOptions& options, const Crew& crew, const nn::MemoryPlan& plan,
+Traffic Ddp::traffic(const ParallelOptions& options, const WorkerPosition& position, const nn::MemoryPlan& plan,
                      PlannedCalls* calls) {
   Traffic traffic;
-  const std::string algorithm = all_reduce_algorithm(options, crew.workers);
+  const std::string algorithm = all_reduce_algorithm(options, position.workers);
   const DType dtype = plan.setup.gradient;
-  for (const Bucket& bucket : buckets_for(options, crew, plan)) {
-    traffic.gradients.all += bytes_to_send(bucket, dtype, crew.workers);
+  for (const Bucket& bucket : buckets_for(options, position, plan)) {
+    traffic.gradients.all += bytes_to_send(bucket, dtype, position.workers);
     if (calls == nullptr) continue;
     traffic.gradients.links +=
         calls->sent(reduce_call(Data(nullptr, bucket.range.elements, dtype), algorithm));
   }
-  if (const auto rows = table_rows_for(options, crew, plan)) {
+  if (const auto rows = table_rows_for(options, position, plan)) {
     traffic.rows.all = rows->bytes_to_send();
     if (calls != nullptr) traffic.rows.links = rows->links(*calls);
   }
@@ -124,9 +124,9 @@ void Ddp::start(nn::Replica& replica) {
   if (options_.reduction == Reduction::kTree) {
     tree_ = TreeSum(replica.flat().elements(), most_micro_batches_);
   }
-  table_rows_ = table_rows_for(options_, crew(), replica.plan());
+  table_rows_ = table_rows_for(options_, position(), replica.plan());
   if (table_rows_) table_rows_->set_memory(group_->allocate(table_rows_->bytes()));
-  buckets_ = buckets_for(options_, crew(), replica.plan());
+  buckets_ = buckets_for(options_, position(), replica.plan());
   if (compresses(options_)) prepare_compression();
   broadcast_states();
   compare_parameters();

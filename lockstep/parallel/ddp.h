@@ -21,12 +21,12 @@
 #include "lockstep/parallel/buckets.h"
 #include "lockstep/parallel/communication_thread.h"
 #include "lockstep/parallel/compression/compressed_all_reduce.h"
-#include "lockstep/parallel/footprint.h"
+#include "lockstep/parallel/worker_position.h"
 #include "lockstep/parallel/offload/tier_mover.h"
 #include "lockstep/parallel/options.h"
 #include "lockstep/parallel/strategy.h"
 #include "lockstep/parallel/table_rows.h"
-#include "lockstep/parallel/traffic.h"
+#include "lockstep/parallel/sent_bytes.h"
 #include "lockstep/parallel/tree_sum.h"
 
 namespace lockstep::parallel {
@@ -44,11 +44,11 @@ class Ddp : public Strategy {
   std::span<std::byte> seen_memory(std::size_t bytes) override;
 
   // What it takes besides the tree.
-  static std::vector<Request> memory(const ParallelOptions& options, const Crew& crew,
+  static std::vector<Request> memory(const ParallelOptions& options, const WorkerPosition& position,
                                      const nn::MemoryPlan& plan);
 
   // What is sent in a step, where gradients are not compressed; `calls` on several machines.
-  static Traffic traffic(const ParallelOptions& options, const Crew& crew,
+  static Traffic traffic(const ParallelOptions& options, const WorkerPosition& position,
                          const nn::MemoryPlan& plan, PlannedCalls* calls);
 
   void start(nn::Replica& replica) override;
@@ -79,7 +79,7 @@ class Ddp : public Strategy {
   void wait_for_buckets();
   UpdateResult traced_update(const UpdateRequest& request);
   TraceLabel label_of(std::size_t bucket, TraceLane lane, std::string_view kind) const;
-  Crew crew() const { return {workers(), worker(), most_micro_batches_}; }
+  WorkerPosition position() const { return {workers(), worker(), most_micro_batches_}; }
   void prepare_compression();
   Data part_of_gradients(nn::FlatRange range) const;
 

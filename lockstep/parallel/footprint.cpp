@@ -7,40 +7,40 @@
 
 namespace lockstep::parallel {
 
-nn::Sharding sharding_of(const ParallelOptions& options, const Crew& crew) {
+nn::Sharding sharding_of(const ParallelOptions& options, const WorkerPosition& position) {
   nn::Sharding whole;
   whole.most_gathered = options.most_gathered;  // of what comes from another tier
-  if (crew.workers == 1 || options.strategy == StrategyKind::kParameterServer) return whole;
-  if (options.zero > 0) return Zero::sharding(options, crew);
-  whole.workers = crew.workers;
-  whole.worker = crew.worker;
+  if (position.workers == 1 || options.strategy == StrategyKind::kParameterServer) return whole;
+  if (options.zero > 0) return Zero::sharding(options, position);
+  whole.workers = position.workers;
+  whole.worker = position.worker;
   whole.seen = true;
   return whole;
 }
 
 void add_memory(const ParallelOptions& options, const optim::OptimizerOptions& optimizer,
-                const Crew& crew, nn::MemoryPlan& plan) {
+                const WorkerPosition& position, nn::MemoryPlan& plan) {
   // What adds up rows of gradients lies where they do.
   const bool on_device = plan.tiers.gradients == Tier::kDevice;
   std::vector<Request>& requests = on_device ? plan.outside : plan.host_outside;
   if (options.reduction == Reduction::kTree) {
     requests.push_back({.name = "tree",
                         .group = kCommunicationGroup,
-                        .bytes = TreeSum::bytes(plan.flat.elements(), crew.most_micro_batches)});
+                        .bytes = TreeSum::bytes(plan.flat.elements(), position.most_micro_batches)});
   }
   std::vector<Request> more;
-  if (crew.workers > 1 && options.strategy == StrategyKind::kParameterServer) {
+  if (position.workers > 1 && options.strategy == StrategyKind::kParameterServer) {
     ParameterServerJob job;
     job.options = options.server;
     job.optimizer = optimizer;
     job.reduction = options.reduction;
     job.compression = options.compression;
-    job.most_micro_batches = crew.most_micro_batches;
-    more = server_memory(job, plan, crew);
-  } else if (crew.workers > 1 && options.zero == 0) {
-    more = Ddp::memory(options, crew, plan);
-  } else if (crew.workers > 1) {
-    more = exchange_memory(options, crew, plan);
+    job.most_micro_batches = position.most_micro_batches;
+    more = server_memory(job, plan, position);
+  } else if (position.workers > 1 && options.zero == 0) {
+    more = Ddp::memory(options, position, plan);
+  } else if (position.workers > 1) {
+    more = exchange_memory(options, position, plan);
   }
   requests.insert(requests.end(), more.begin(), more.end());
 }

@@ -8,24 +8,17 @@
 #include "lockstep/nn/memory_plan.h"
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/parallel/options.h"
+#include "lockstep/parallel/worker_position.h"
 
 namespace lockstep::parallel {
 
-inline constexpr const char* kCommunicationGroup = "communication";
-
-struct Crew {
-  int workers = 1;
-  int worker = 0;
-  std::int64_t most_micro_batches = 1;  // of one worker's share of a step
-};
-
 // What of the states is shared out among workers, and seen by them.
-nn::Sharding sharding_of(const ParallelOptions& options, const Crew& crew);
+nn::Sharding sharding_of(const ParallelOptions& options, const WorkerPosition& position);
 
 // Adds what a worker's strategy takes, a server beside it included, to what the plan has outside,
 // in the group kCommunicationGroup and those of parallel/zero/exchange.h. `plan` was made with that
 // sharding.
 void add_memory(const ParallelOptions& options, const optim::OptimizerOptions& optimizer,
-                const Crew& crew, nn::MemoryPlan& plan);
+                const WorkerPosition& position, nn::MemoryPlan& plan);
 
 }  // namespace lockstep::parallel

@@ -24,4 +24,13 @@ struct SentBytes {
   }
 };
 
+// What a worker sends in a step (parallel/traffic.h counts it ahead).
+struct Traffic {
+  SentBytes gradients;
+  SentBytes parameters;
+  SentBytes rows;  // of a table of tokens (parallel/table_rows.h)
+
+  SentBytes total() const { return gradients + parameters + rows; }
+};
+
 }  // namespace lockstep::parallel

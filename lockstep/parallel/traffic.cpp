@@ -23,13 +23,13 @@ PlannedCalls& calls_of(const ParallelOptions& options, int workers) {
   return *calls;
 }
 
-Traffic traffic_of_zero(const ParallelOptions& options, const Crew& crew,
+Traffic traffic_of_zero(const ParallelOptions& options, const WorkerPosition& position,
                         const nn::MemoryPlan& plan, PlannedCalls* calls) {
   const nn::Sharding& sharding = plan.sharding;
-  const auto micro_batches = static_cast<std::uint64_t>(crew.most_micro_batches);
+  const auto micro_batches = static_cast<std::uint64_t>(position.most_micro_batches);
   std::vector<UnitTraffic> units;
   for (std::size_t unit = 0; unit < plan.flat.blocks(); ++unit) {
-    units.push_back(unit_traffic(options, crew, plan, unit, calls));
+    units.push_back(unit_traffic(options, position, plan, unit, calls));
   }
   Traffic traffic;
   for (const UnitTraffic& unit : units) {
@@ -51,16 +51,16 @@ Traffic traffic_of_zero(const ParallelOptions& options, const Crew& crew,
 
 }  // namespace
 
-std::optional<Traffic> traffic_of(const ParallelOptions& options, const Crew& crew,
+std::optional<Traffic> traffic_of(const ParallelOptions& options, const WorkerPosition& position,
                                   const nn::MemoryPlan& plan) {
-  if (crew.workers == 1) return Traffic{};
+  if (position.workers == 1) return Traffic{};
   if (options.strategy == StrategyKind::kParameterServer ||
       options.compression.compression != Compression::kNone) {
     return std::nullopt;
   }
-  PlannedCalls* const calls = options.machines > 1 ? &calls_of(options, crew.workers) : nullptr;
-  return options.zero > 0 ? traffic_of_zero(options, crew, plan, calls)
-                          : Ddp::traffic(options, crew, plan, calls);
+  PlannedCalls* const calls = options.machines > 1 ? &calls_of(options, position.workers) : nullptr;
+  return options.zero > 0 ? traffic_of_zero(options, position, plan, calls)
+                          : Ddp::traffic(options, position, plan, calls);
 }
 
 }  // namespace lockstep::parallel

@@ -26,26 +26,18 @@
 #include <optional>
 
 #include "lockstep/nn/memory_plan.h"
-#include "lockstep/parallel/footprint.h"
+#include "lockstep/parallel/worker_position.h"
 #include "lockstep/parallel/options.h"
 #include "lockstep/parallel/sent_bytes.h"
 
 namespace lockstep::parallel {
 
-struct Traffic {
-  SentBytes gradients;
-  SentBytes parameters;
-  SentBytes rows;  // of a table of tokens (parallel/table_rows.h)
-
-  SentBytes total() const { return gradients + parameters + rows; }
-};
-
-// Of crew.workers on options.machines; `plan` was made for them (parallel/footprint.h). What takes
+// Of position.workers on options.machines; `plan` was made for them (parallel/footprint.h). What takes
 // which link is known where options.comm makes the machines up (comm/native/planned_calls.h). Of a
 // step between whose update and the last one nothing else was gathered, a validation or a sample:
 // what these brought to a secondary partition does not cross again. Nothing where it is not known
 // here: with parameter servers and compressed gradients.
-std::optional<Traffic> traffic_of(const ParallelOptions& options, const Crew& crew,
+std::optional<Traffic> traffic_of(const ParallelOptions& options, const WorkerPosition& position,
                                   const nn::MemoryPlan& plan);
 
 }  // namespace lockstep::parallel

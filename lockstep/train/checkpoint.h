@@ -42,6 +42,7 @@
 #include "lockstep/io/safetensors.h"
 #include "lockstep/io/staged_folder.h"
 #include "lockstep/nn/replica.h"
+#include "lockstep/train/checkpoint_options.h"
 #include "lockstep/train/run_group.h"
 #include "lockstep/train/trainer.h"
 
@@ -49,15 +50,6 @@ namespace lockstep::train {
 
 // In a run's folder.
 inline constexpr std::string_view kCheckpoints = "checkpoints";
-
-struct CheckpointOptions {
-  int every = 1000;     // steps; 0: only at the end, and when the run is interrupted
-  int keep_last = 2;    // the newest so many stay
-  int keep_every = 0;   // those of steps that this divides stay for good; 0: none
-  bool overlap = true;  // they are written while steps go on; the last of a run is waited for
-};
-// Declares the keys checkpoint.*.
-void bind(Config& config, CheckpointOptions& options);
 
 // What goes into a checkpoint besides the replica.
 struct CheckpointExtras {

@@ -192,9 +192,9 @@ StepCost step_cost(const TrainOptions& options, const Ops& ops) {
   const nn::MemoryPlan plan = plan_run(options, ops, 0, nn::Places::kNone);
   const BatchChoice batch = solved(options.batch);
   const double times = batch.accumulation;
-  const parallel::Crew crew{
+  const parallel::WorkerPosition position{
       .workers = batch.workers, .worker = 0, .most_micro_batches = batch.accumulation};
-  const auto traffic = parallel::traffic_of(options.parallel, crew, plan);
+  const auto traffic = parallel::traffic_of(options.parallel, position, plan);
   const nn::Setup& setup = plan.setup;
   StepCost cost;
   if (options.recompute != RecomputeChoice::kNone) {

@@ -438,7 +438,7 @@ int threads_of(const TrainOptions& options) {
   return options.threads > 0 ? options.threads : CpuSet::of_this_thread().count();
 }
 
-parallel::Crew crew_of(const TrainOptions& options, int worker) {
+parallel::WorkerPosition crew_of(const TrainOptions& options, int worker) {
   const BatchChoice batch = solved(options.batch);
   return {.workers = batch.workers, .worker = worker, .most_micro_batches = batch.accumulation};
 }

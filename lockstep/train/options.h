@@ -143,7 +143,7 @@ nn::Setup setup_of(const TrainOptions& options);
 nn::OptimizerState optimizer_state_of(const TrainOptions& options);
 int threads_of(const TrainOptions& options);
 // A worker among those of the run. Throws what solved() throws.
-parallel::Crew crew_of(const TrainOptions& options, int worker = 0);
+parallel::WorkerPosition crew_of(const TrainOptions& options, int worker = 0);
 
 DType dtype_of(plan::Precision precision);
 

@@ -7,7 +7,7 @@
 #include "lockstep/base/config.h"
 #include "lockstep/comm/options.h"
 #include "lockstep/data/options.h"
-#include "lockstep/train/checkpoint.h"
+#include "lockstep/train/checkpoint_options.h"
 #include "lockstep/train/options.h"
 
 namespace lockstep::train {

@@ -102,11 +102,11 @@ std::string classes_of(std::span<const GroupBytes> classes) {
 
 nn::MemoryPlan plan_run(const TrainOptions& options, const Ops& ops, int worker,
                         nn::Places places) {
-  const parallel::Crew crew = crew_of(options, worker);
+  const parallel::WorkerPosition position = crew_of(options, worker);
   nn::MemoryPlan plan =
       nn::plan_memory(model_of(options), setup_of(options), ops, optimizer_state_of(options),
-                      parallel::sharding_of(options.parallel, crew), options.offload.tiers, places);
-  parallel::add_memory(options.parallel, options.optimizer, crew, plan);
+                      parallel::sharding_of(options.parallel, position), options.offload.tiers, places);
+  parallel::add_memory(options.parallel, options.optimizer, position, plan);
   return plan;
 }
 

@@ -89,9 +89,9 @@ Trained shared_out(Tiny tiny, const nn::Setup& setup, const ParallelOptions& opt
     const auto ops = make_cpu_ops(1);
     nn::Model model = nn::make_tiny(tiny, 0.1);
     Zero strategy(world, options, each);
-    const Crew crew{.workers = workers, .worker = world.rank(), .most_micro_batches = each};
+    const WorkerPosition position{.workers = workers, .worker = world.rank(), .most_micro_batches = each};
     nn::MemoryPlan plan = nn::plan_memory(model, setup, *ops, nn::OptimizerState::kMoments,
-                                          sharding_of(options, crew));
+                                          sharding_of(options, position));
     const std::span<std::byte> seen = strategy.seen_memory(plan.seen_bytes());
     nn::Replica replica(std::move(model), std::move(plan), *ops, {.seen = seen});
     replica.initialise(1);
@@ -185,10 +185,10 @@ TEST(ZeroModels, SendAtStageThreeWhatThePlanSaysAndTheBlocksAddUpTo) {
         run_threads(workers, [&](Communicator& world) {
           const auto ops = make_cpu_ops(1);
           Zero strategy(world, options, 1);
-          const Crew crew{.workers = workers, .worker = world.rank(), .most_micro_batches = 1};
+          const WorkerPosition position{.workers = workers, .worker = world.rank(), .most_micro_batches = 1};
           nn::MemoryPlan plan =
               nn::plan_memory(nn::make_tiny(tiny), nn::tiny_setup(tiny), *ops,
-                              nn::OptimizerState::kMoments, sharding_of(options, crew));
+                              nn::OptimizerState::kMoments, sharding_of(options, position));
           const std::span<std::byte> seen = strategy.seen_memory(plan.seen_bytes());
           nn::Replica replica(nn::make_tiny(tiny), std::move(plan), *ops, {.seen = seen});
           replica.initialise(1);
@@ -200,7 +200,7 @@ TEST(ZeroModels, SendAtStageThreeWhatThePlanSaysAndTheBlocksAddUpTo) {
           const StepSummary summary = strategy.end_step({.losses = {0}, .cost = {}});
           if (world.rank() > 0) return;
           costs = summary.costs;
-          planned = traffic_of(options, crew, replica.plan())->total().all;
+          planned = traffic_of(options, position, replica.plan())->total().all;
           elements = elements_gathered(tiny, replica.plan(), keeps) + replica.flat().elements();
         });
         const auto n = static_cast<std::size_t>(workers);

@@ -10,47 +10,47 @@ namespace lockstep::parallel {
 namespace {
 
 // Whoever adds up whole rows of gradients does so in memory.
-void check_filed_gradients(const ParallelOptions& options, const Crew& crew) {
-  if (options.reduction == Reduction::kTree && crew.most_micro_batches > 1) {
+void check_filed_gradients(const ParallelOptions& options, const WorkerPosition& position) {
+  if (options.reduction == Reduction::kTree && position.most_micro_batches > 1) {
     fail(ErrorCode::kUnsupported,
          "offload.gradients = \"file\" saves nothing where parallel.reduction = \"tree\" keeps "
          "sums of {} micro-batches in memory; use \"host\", or parallel.reduction = \"fast\"",
-         crew.most_micro_batches);
+         position.most_micro_batches);
   }
-  if (crew.workers == 1 || sharding_of(options, crew).gradients) return;
+  if (position.workers == 1 || sharding_of(options, position).gradients) return;
   if (options.zero < 2) {
     fail(ErrorCode::kUnsupported,
          "at parallel.zero = {} {} workers add up whole rows of gradients in memory; with "
          "parallel.zero = 2 or 3 each has its part in a file of its own, or use "
          "offload.gradients = \"host\"",
-         options.zero, crew.workers);
+         options.zero, position.workers);
   }
   fail(ErrorCode::kUnsupported,
        "offload.gradients = \"file\" saves nothing where parallel.hold_gradients keeps whole rows "
        "in memory; leave one of them out");
 }
 
-void check_in_place(const nn::Tiers& tiers, const ParallelOptions& options, const Crew& crew) {
+void check_in_place(const nn::Tiers& tiers, const ParallelOptions& options, const WorkerPosition& position) {
   if (tiers.parameters != Tier::kHost) {
     fail(ErrorCode::kInvalidArgument,
          "offload.in_place computes with parameters on the host, but offload.parameters = \"{}\"; "
          "set offload.parameters = \"host\", or leave it out",
          name(tiers.parameters));
   }
-  if (crew.workers > 1 && options.zero == 3) {
+  if (position.workers > 1 && options.zero == 3) {
     fail(ErrorCode::kInvalidArgument,
          "offload.in_place computes with a block's parameters where they lie, but with "
          "parallel.zero = 3 each of {} workers holds a part of them, and they are gathered on the "
          "device; use a lower stage, or leave it out",
-         crew.workers);
+         position.workers);
   }
 }
 
 }  // namespace
 
-void check(const OffloadOptions& offload, const ParallelOptions& options, const Crew& crew) {
+void check(const OffloadOptions& offload, const ParallelOptions& options, const WorkerPosition& position) {
   const nn::Tiers& tiers = offload.tiers;
-  if (tiers.in_place) check_in_place(tiers, options, crew);
+  if (tiers.in_place) check_in_place(tiers, options, position);
   if (!tiers.any()) return;
   if (options.strategy == StrategyKind::kParameterServer) {
     fail(ErrorCode::kUnsupported,
@@ -63,7 +63,7 @@ void check(const OffloadOptions& offload, const ParallelOptions& options, const 
          "offload.parameters = \"file\" goes with offload.optimizer = \"file\": an update writes "
          "both together");
   }
-  if (tiers.parameters == Tier::kFile && crew.workers > 1 &&
+  if (tiers.parameters == Tier::kFile && position.workers > 1 &&
       (options.zero == 1 || options.zero == 2)) {
     fail(ErrorCode::kUnsupported,
          "at parallel.zero = {} every worker has all parameters in memory, where the others' come "
@@ -71,7 +71,7 @@ void check(const OffloadOptions& offload, const ParallelOptions& options, const 
          "use offload.parameters = \"host\"",
          options.zero);
   }
-  if (tiers.gradients == Tier::kFile) check_filed_gradients(options, crew);
+  if (tiers.gradients == Tier::kFile) check_filed_gradients(options, position);
   offload.file();
 }
 

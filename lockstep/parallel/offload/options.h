@@ -6,7 +6,7 @@
 #include "lockstep/base/config.h"
 #include "lockstep/io/tier_file.h"
 #include "lockstep/nn/tiers.h"
-#include "lockstep/parallel/footprint.h"
+#include "lockstep/parallel/worker_position.h"
 #include "lockstep/parallel/options.h"
 
 namespace lockstep::parallel {
@@ -21,7 +21,7 @@ struct OffloadOptions {
 };
 
 // Throws Error(kInvalidArgument) or Error(kUnsupported) for settings that do not fit together.
-void check(const OffloadOptions& offload, const ParallelOptions& options, const Crew& crew);
+void check(const OffloadOptions& offload, const ParallelOptions& options, const WorkerPosition& position);
 
 // Declares the keys; `options` must outlive `config` and stay in place.
 void bind(Config& config, OffloadOptions& options);

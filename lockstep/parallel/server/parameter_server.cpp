@@ -36,7 +36,7 @@ void serve(const ParameterServerJob& job, Communicator& world) {
 }
 
 std::vector<Request> server_memory(const ParameterServerJob& job, const nn::MemoryPlan& plan,
-                                   const Crew& crew) {
+                                   const WorkerPosition& position) {
   std::vector<Request> requests;
   if (job.compression.compression != Compression::kNone) {
     requests.push_back({.name = "compression",
@@ -44,12 +44,12 @@ std::vector<Request> server_memory(const ParameterServerJob& job, const nn::Memo
                         .bytes = PieceCodec::bytes(layout_for(job, plan))});
   }
   const bool has_server =
-      job.options.place == ServerPlace::kBeside && crew.worker < job.options.servers;
+      job.options.place == ServerPlace::kBeside && position.worker < job.options.servers;
   if (has_server) {
     requests.push_back(
-        {.name = fmt::format("parameter server {}", crew.worker),
+        {.name = fmt::format("parameter server {}", position.worker),
          .group = kCommunicationGroup,
-         .bytes = server_bytes(layout_for(job, plan), job.options, crew.worker, crew.workers)});
+         .bytes = server_bytes(layout_for(job, plan), job.options, position.worker, position.workers)});
   }
   return requests;
 }

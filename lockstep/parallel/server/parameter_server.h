@@ -32,7 +32,7 @@
 #include "lockstep/comm/options.h"
 #include "lockstep/ops/ops.h"
 #include "lockstep/optim/optimizer.h"
-#include "lockstep/parallel/footprint.h"
+#include "lockstep/parallel/worker_position.h"
 #include "lockstep/parallel/options.h"
 #include "lockstep/parallel/server/options.h"
 #include "lockstep/parallel/strategy.h"
@@ -61,6 +61,6 @@ void serve(const ParameterServerJob& job, Communicator& world);
 
 // What a worker takes, and the server beside it where there is one.
 std::vector<Request> server_memory(const ParameterServerJob& job, const nn::MemoryPlan& plan,
-                                   const Crew& crew);
+                                   const WorkerPosition& position);
 
 }  // namespace lockstep::parallel

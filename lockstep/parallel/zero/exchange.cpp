@@ -16,10 +16,10 @@ bool goes_by_machines(const ParallelOptions& options, int machines) {
 }
 
 // Of a plan; nothing: all workers at once.
-std::optional<MachineGrid> planned_grid(const ParallelOptions& options, const Crew& crew) {
-  const bool is_even = crew.workers % options.machines == 0;
+std::optional<MachineGrid> planned_grid(const ParallelOptions& options, const WorkerPosition& position) {
+  const bool is_even = position.workers % options.machines == 0;
   if (!is_even || !goes_by_machines(options, options.machines)) return std::nullopt;
-  return MachineGrid{.machines = options.machines, .places = crew.workers / options.machines};
+  return MachineGrid{.machines = options.machines, .places = position.workers / options.machines};
 }
 
 }  // namespace
@@ -38,17 +38,17 @@ std::unique_ptr<Exchange> make_exchange(Communicator& world, const ParallelOptio
   return std::make_unique<MachineExchange>(world, options, *grid);
 }
 
-std::vector<Request> exchange_memory(const ParallelOptions& options, const Crew& crew,
+std::vector<Request> exchange_memory(const ParallelOptions& options, const WorkerPosition& position,
                                      const nn::MemoryPlan& plan) {
-  const auto grid = planned_grid(options, crew);
+  const auto grid = planned_grid(options, position);
   return grid ? MachineExchange::memory(options, *grid, plan) : std::vector<Request>();
 }
 
-UnitTraffic unit_traffic(const ParallelOptions& options, const Crew& crew,
+UnitTraffic unit_traffic(const ParallelOptions& options, const WorkerPosition& position,
                          const nn::MemoryPlan& plan, std::size_t unit, PlannedCalls* calls) {
-  const auto grid = planned_grid(options, crew);
+  const auto grid = planned_grid(options, position);
   return grid ? MachineExchange::traffic(options, *grid, plan, unit, calls)
-              : FlatExchange::traffic(options, crew.workers, plan, unit, calls);
+              : FlatExchange::traffic(options, position.workers, plan, unit, calls);
 }
 
 }  // namespace lockstep::parallel

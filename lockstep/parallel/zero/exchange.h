@@ -13,7 +13,7 @@
 
 #include "lockstep/comm/communicator.h"
 #include "lockstep/nn/memory_plan.h"
-#include "lockstep/parallel/footprint.h"
+#include "lockstep/parallel/worker_position.h"
 #include "lockstep/parallel/options.h"
 #include "lockstep/parallel/sent_bytes.h"
 
@@ -51,7 +51,7 @@ std::unique_ptr<Exchange> make_exchange(Communicator& world, const ParallelOptio
 
 // What an exchange takes of a worker's memory: the group kCommunicationGroup, and kSecondaryGroup.
 inline constexpr const char* kSecondaryGroup = "secondary";
-std::vector<Request> exchange_memory(const ParallelOptions& options, const Crew& crew,
+std::vector<Request> exchange_memory(const ParallelOptions& options, const WorkerPosition& position,
                                      const nn::MemoryPlan& plan);
 
 // What is sent for a unit, before there are any workers; `calls` of all of them, on several
@@ -61,7 +61,7 @@ struct UnitTraffic {
   SentBytes gather_again;  // while parameters are what they were
   SentBytes add_up;
 };
-UnitTraffic unit_traffic(const ParallelOptions& options, const Crew& crew,
+UnitTraffic unit_traffic(const ParallelOptions& options, const WorkerPosition& position,
                          const nn::MemoryPlan& plan, std::size_t unit, PlannedCalls* calls);
 
 inline Data data_of(const Tensor& tensor) {

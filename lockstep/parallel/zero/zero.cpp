@@ -27,12 +27,12 @@ Zero::Zero(Communicator& world, const ParallelOptions& options, std::int64_t mos
       most_micro_batches_(most_micro_batches),
       exchange_(make_exchange(world, options)) {}
 
-nn::Sharding Zero::sharding(const ParallelOptions& options, const Crew& crew) {
+nn::Sharding Zero::sharding(const ParallelOptions& options, const WorkerPosition& position) {
   // The tree adds up a worker's own micro-batches first.
-  const bool holds = crew.most_micro_batches > 1 &&
+  const bool holds = position.most_micro_batches > 1 &&
                      (options.hold_gradients || options.reduction == Reduction::kTree);
-  return {.workers = crew.workers,
-          .worker = crew.worker,
+  return {.workers = position.workers,
+          .worker = position.worker,
           .optimizer = options.zero >= 1,
           .gradients = options.zero >= 2 && !holds,
           .parameters = options.zero >= 3,

@@ -24,7 +24,7 @@
 
 #include "lockstep/comm/communicator.h"
 #include "lockstep/parallel/communication_thread.h"
-#include "lockstep/parallel/footprint.h"
+#include "lockstep/parallel/worker_position.h"
 #include "lockstep/parallel/offload/early_update.h"
 #include "lockstep/parallel/offload/tier_mover.h"
 #include "lockstep/parallel/options.h"
@@ -46,7 +46,7 @@ class Zero : public Strategy {
   int workers() const override { return world_.size(); }
   std::span<std::byte> seen_memory(std::size_t bytes) override;
 
-  static nn::Sharding sharding(const ParallelOptions& options, const Crew& crew);
+  static nn::Sharding sharding(const ParallelOptions& options, const WorkerPosition& position);
 
   void start(nn::Replica& replica) override;
   // All workers push the same tasks in the same order, so those that this one pushed come to an
