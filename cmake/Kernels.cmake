@@ -1,5 +1,5 @@
-# Files named *_neon16.cpp, *_avx2.cpp, *_avx512.cpp and *_amx.cpp are compiled for those instruction
-# sets; which of them runs is decided at run time. Reductions and codecs must round alike on all of
+# Files named neon16.cpp, avx2.cpp, avx512.cpp and amx.cpp, or *_neon16.cpp and so on, are compiled for
+# those instruction sets; which of them runs is decided at run time. Reductions and codecs must round alike on all of
 # them, so the compiler may not fuse a product with a sum; in kernels of operations it shall.
 foreach(source IN LISTS sources)
   if(source MATCHES "/comm/reduce/")
@@ -16,16 +16,16 @@ foreach(source IN LISTS sources)
     endif()
   endif()
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-    if(source MATCHES "_avx2\\.cpp$")
+    if(source MATCHES "[_/]avx2\\.cpp$")
       set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -mavx2 -mfma -mf16c)
-    elseif(source MATCHES "_avx512\\.cpp$")
+    elseif(source MATCHES "[_/]avx512\\.cpp$")
       set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS
         -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)
-    elseif(source MATCHES "_amx\\.cpp$")
+    elseif(source MATCHES "[_/]amx\\.cpp$")
       set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS
         -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mamx-tile -mamx-bf16)
     endif()
-  elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64" AND source MATCHES "_neon16\\.cpp$")
+  elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64" AND source MATCHES "[_/]neon16\\.cpp$")
     set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -march=armv8.2-a+bf16+fp16fml)
   endif()
 endforeach()

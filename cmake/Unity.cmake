@@ -1,5 +1,6 @@
 # A build from nothing spends most of its time reading the same headers and instantiating the same
-# templates; with CMAKE_UNITY_BUILD the files of a folder are compiled as one. The debug preset does
+# templates; with CMAKE_UNITY_BUILD many files are compiled as one: those of a layer, of a folder of a
+# large layer, or all of an executable's tests. The debug preset does
 # without, so that every file has to include what it uses. A file with options of its own (another
 # instruction set) is always compiled by itself.
 #
@@ -24,7 +25,13 @@ function(lockstep_unity target)
       continue()
     endif()
     file(RELATIVE_PATH source ${PROJECT_SOURCE_DIR} ${source})
-    get_filename_component(folder ${source} DIRECTORY)
+    if(source MATCHES "^lockstep/(comm|ops|parallel|bench)/[^/]+/")
+      set(folder ${CMAKE_MATCH_0})
+    elseif(source MATCHES "^(lockstep|tests)/[^/]+/")
+      set(folder ${CMAKE_MATCH_0})
+    else()
+      get_filename_component(folder ${source} DIRECTORY)
+    endif()
     string(REPLACE "/" "_" folder ${folder})
     list(APPEND folders ${folder})
     string(APPEND includes_of_${folder} "#include \"${source}\"\n")

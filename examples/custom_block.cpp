@@ -17,7 +17,7 @@
 
 #include "lockstep/nn/blocks/embedding.h"
 #include "lockstep/nn/blocks/language_head.h"
-#include "lockstep/nn/replica.h"
+#include "lockstep/nn/replica/replica.h"
 
 namespace {
 

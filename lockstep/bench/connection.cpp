@@ -9,12 +9,12 @@
 #include <chrono>
 #include <span>
 
-#include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/hex.h"
-#include "lockstep/base/hmac.h"
-#include "lockstep/base/socket.h"
-#include "lockstep/base/unix_socket.h"
+#include "lockstep/base/net/hmac.h"
+#include "lockstep/base/net/socket.h"
+#include "lockstep/base/net/unix_socket.h"
+#include "lockstep/base/system/deadline.h"
+#include "lockstep/base/text/hex.h"
 
 namespace lockstep::bench {
 namespace {

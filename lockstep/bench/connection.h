@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "lockstep/base/fd.h"
+#include "lockstep/base/file/fd.h"
 
 namespace lockstep::bench {
 

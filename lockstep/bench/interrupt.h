@@ -4,7 +4,7 @@
 
 #include <signal.h>
 
-#include "lockstep/base/fd.h"
+#include "lockstep/base/file/fd.h"
 
 namespace lockstep::bench {
 

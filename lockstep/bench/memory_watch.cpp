@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/resident.h"
+#include "lockstep/base/system/resident.h"
 #include "lockstep/launch/descendants.h"
 #include "lockstep/launch/variables.h"
 

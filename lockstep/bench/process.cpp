@@ -16,7 +16,7 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/text.h"
+#include "lockstep/base/text/text.h"
 
 namespace lockstep::bench {
 namespace {

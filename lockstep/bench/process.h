@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/base/deadline.h"
-#include "lockstep/base/fd.h"
+#include "lockstep/base/file/fd.h"
+#include "lockstep/base/system/deadline.h"
 
 namespace lockstep::bench {
 

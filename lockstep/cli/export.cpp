@@ -5,10 +5,10 @@
 #include <string>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/number.h"
-#include "lockstep/base/units.h"
+#include "lockstep/base/text/number.h"
+#include "lockstep/base/text/units.h"
 #include "lockstep/cli/command.h"
-#include "lockstep/train/interchange.h"
+#include "lockstep/train/model_io/interchange.h"
 
 namespace lockstep::cli {
 namespace {

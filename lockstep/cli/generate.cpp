@@ -9,17 +9,17 @@
 #include <memory>
 #include <string>
 
-#include "lockstep/base/cpu_set.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/file.h"
-#include "lockstep/base/text.h"
-#include "lockstep/base/units.h"
+#include "lockstep/base/file/file.h"
+#include "lockstep/base/system/cpu_set.h"
+#include "lockstep/base/text/text.h"
+#include "lockstep/base/text/units.h"
 #include "lockstep/cli/command.h"
-#include "lockstep/train/generate.h"
-#include "lockstep/train/options.h"
-#include "lockstep/train/saved_model.h"
+#include "lockstep/train/generate/generate.h"
+#include "lockstep/train/generate/translate.h"
+#include "lockstep/train/model_io/saved_model.h"
+#include "lockstep/train/options/options.h"
 #include "lockstep/train/stop_signal.h"
-#include "lockstep/train/translate.h"
 
 namespace lockstep::cli {
 namespace {

@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
-#include "lockstep/base/number.h"
+#include "lockstep/base/text/number.h"
 #include "lockstep/cli/command.h"
-#include "lockstep/train/interchange.h"
+#include "lockstep/train/model_io/interchange.h"
 
 namespace lockstep::cli {
 namespace {

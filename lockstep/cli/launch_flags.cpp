@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/units.h"
+#include "lockstep/base/text/units.h"
 #include "lockstep/launch/guardian.h"
 #include "lockstep/launch/spawn.h"
 #include "lockstep/launch/variables.h"

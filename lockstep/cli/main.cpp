@@ -4,7 +4,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/printable.h"
+#include "lockstep/base/text/printable.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/usage_error.h"
 

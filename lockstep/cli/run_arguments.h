@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/config.h"
-#include "lockstep/train/run_options.h"
+#include "lockstep/base/config/config.h"
+#include "lockstep/train/options/run_options.h"
 
 namespace lockstep::cli {
 

@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/text.h"
+#include "lockstep/base/text/text.h"
 
 namespace lockstep::cli {
 

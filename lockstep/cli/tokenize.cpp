@@ -11,18 +11,18 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/base/content_hash.h"
-#include "lockstep/base/cpu_set.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/file.h"
-#include "lockstep/base/mapped_file.h"
-#include "lockstep/base/number.h"
-#include "lockstep/base/text.h"
-#include "lockstep/base/units.h"
+#include "lockstep/base/file/content_hash.h"
+#include "lockstep/base/file/file.h"
+#include "lockstep/base/file/mapped_file.h"
+#include "lockstep/base/system/cpu_set.h"
+#include "lockstep/base/text/number.h"
+#include "lockstep/base/text/text.h"
+#include "lockstep/base/text/units.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/text_table.h"
-#include "lockstep/data/tokenize.h"
-#include "lockstep/data/tokenizer_choice.h"
+#include "lockstep/data/token_file/tokenize.h"
+#include "lockstep/data/tokenizers/choice.h"
 #include "lockstep/train/run_folder.h"
 
 namespace lockstep::cli {

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/cpu_set.h"
-#include "lockstep/base/environment.h"
+#include "lockstep/base/config/environment.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/socket.h"
+#include "lockstep/base/net/socket.h"
+#include "lockstep/base/system/cpu_set.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/launch_flags.h"
 #include "lockstep/cli/run_arguments.h"
@@ -18,9 +18,9 @@
 #include "lockstep/launch/exit_status.h"
 #include "lockstep/launch/make_world.h"
 #include "lockstep/launch/variables.h"
-#include "lockstep/train/model_of_start.h"
-#include "lockstep/train/run.h"
-#include "lockstep/train/run_memory.h"
+#include "lockstep/train/model_io/model_of_start.h"
+#include "lockstep/train/run/memory.h"
+#include "lockstep/train/run/run.h"
 
 namespace lockstep::cli {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "lockstep/base/text.h"
+#include "lockstep/base/text/text.h"
 
 namespace lockstep::cli {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "lockstep/base/text.h"
-#include "lockstep/base/units.h"
+#include "lockstep/base/text/text.h"
+#include "lockstep/base/text/units.h"
 
 namespace lockstep {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "lockstep/base/environment.h"
+#include "lockstep/base/config/environment.h"
 #include "lockstep/base/error.h"
 
 namespace lockstep {

@@ -1,8 +1,8 @@
 // How communicators behave: every setting of the library's communication, with its default.
 //
 // Each field is a key of the configuration, `comm.` before its name (comm.timeout), a variable of
-// the environment (LOCKSTEP_COMM_TIMEOUT), and a line of a TOML file. base/config.h says how they
-// are read; options.cpp documents each key in a sentence.
+// the environment (LOCKSTEP_COMM_TIMEOUT), and a line of a TOML file. base/config/config.h says how
+// they are read; options.cpp documents each key in a sentence.
 #pragma once
 
 #include <array>
@@ -15,8 +15,8 @@
 #include <string_view>
 #include <vector>
 
-#include "lockstep/base/config.h"
-#include "lockstep/base/link_emulation.h"
+#include "lockstep/base/config/config.h"
+#include "lockstep/base/net/link_emulation.h"
 #include "lockstep/comm/call.h"
 
 namespace lockstep {

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "lockstep/base/file.h"
+#include "lockstep/base/file/file.h"
 #include "lockstep/base/log.h"
-#include "lockstep/base/units.h"
+#include "lockstep/base/text/units.h"
 
 namespace lockstep {
 

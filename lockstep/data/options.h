@@ -3,14 +3,14 @@
 
 #include <string>
 
-#include "lockstep/base/config.h"
+#include "lockstep/base/config/config.h"
 
 namespace lockstep::data {
 
 // One of text, tokens, pairs and table is given.
 struct DataOptions {
   std::string text;    // a file or folder of text, tokenised on first use
-  std::string tokens;  // a token file (data/token_file.h)
+  std::string tokens;  // a token file (data/token_file/token_file.h)
   std::string pairs;   // source <tab> target on each line: translation
   std::string table;   // CSV of numbers, the last column is what is learned
   // "byte", "character", "bpe" (learned from the text), or a tokenizer.json or a folder with one.

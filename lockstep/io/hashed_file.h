@@ -1,7 +1,7 @@
 // Files that are on the disk when they are said to be, and whose content can be told from a damaged
 // one.
 //
-// Hashes are those of base/content_hash.h, as `xxh128sum` prints them.
+// Hashes are those of base/file/content_hash.h, as `xxh128sum` prints them.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 #include <string>
 #include <string_view>
 
-#include "lockstep/base/content_hash.h"
-#include "lockstep/base/fd.h"
+#include "lockstep/base/file/content_hash.h"
+#include "lockstep/base/file/fd.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep::io {

@@ -10,8 +10,8 @@
 #include <numeric>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/file.h"
-#include "lockstep/base/text.h"
+#include "lockstep/base/file/file.h"
+#include "lockstep/base/text/text.h"
 #include "lockstep/io/safetensors_header.h"
 
 namespace lockstep::io {

@@ -23,7 +23,7 @@
 #include <string_view>
 #include <vector>
 
-#include "lockstep/base/fd.h"
+#include "lockstep/base/file/fd.h"
 #include "lockstep/tensor/buffer.h"
 #include "lockstep/tensor/tensor.h"
 
@@ -111,7 +111,7 @@ struct SafetensorsParts {
 SafetensorsParts safetensors_parts(std::span<const NamedTensor> tensors,
                                    const std::map<std::string, std::string>& metadata = {});
 
-// Puts the tensors into a file, in place of what was there, or changes nothing (base/file.h).
+// Puts the tensors into a file, in place of what was there, or changes nothing (base/file/file.h).
 void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
                        const std::map<std::string, std::string>& metadata = {});
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/file.h"
+#include "lockstep/base/file/file.h"
 #include "lockstep/io/hashed_file.h"
 #include "lockstep/io/safetensors_header.h"
 

@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "lockstep/base/fd.h"
+#include "lockstep/base/file/fd.h"
 
 namespace lockstep::io {
 

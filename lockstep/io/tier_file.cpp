@@ -12,11 +12,11 @@
 #include <thread>
 #include <utility>
 
-#include "lockstep/base/clock.h"
-#include "lockstep/base/content_hash.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/file/content_hash.h"
 #include "lockstep/base/log.h"
-#include "lockstep/base/units.h"
+#include "lockstep/base/system/clock.h"
+#include "lockstep/base/text/units.h"
 
 namespace lockstep::io {
 namespace {

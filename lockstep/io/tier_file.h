@@ -29,8 +29,8 @@
 #include <string_view>
 #include <vector>
 
-#include "lockstep/base/fd.h"
-#include "lockstep/base/link_emulation.h"
+#include "lockstep/base/file/fd.h"
+#include "lockstep/base/net/link_emulation.h"
 #include "lockstep/io/transfer.h"
 
 namespace lockstep::io {

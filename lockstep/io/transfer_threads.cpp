@@ -2,7 +2,7 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "lockstep/base/task_thread.h"
+#include "lockstep/base/system/task_thread.h"
 #include "lockstep/io/transfer.h"
 
 namespace lockstep::io {

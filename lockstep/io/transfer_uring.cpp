@@ -12,7 +12,7 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/fd.h"
+#include "lockstep/base/file/fd.h"
 #include "lockstep/io/transfer.h"
 
 namespace lockstep::io {

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "lockstep/base/deadline.h"
+#include "lockstep/base/system/deadline.h"
 
 namespace lockstep {
 

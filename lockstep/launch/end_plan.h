@@ -6,7 +6,7 @@
 #include <chrono>
 #include <optional>
 
-#include "lockstep/base/deadline.h"
+#include "lockstep/base/system/deadline.h"
 
 namespace lockstep {
 

@@ -17,7 +17,7 @@
 #include <csignal>
 #include <optional>
 
-#include "lockstep/base/fd.h"
+#include "lockstep/base/file/fd.h"
 
 namespace lockstep {
 

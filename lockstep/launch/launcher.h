@@ -23,8 +23,8 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/base/fd.h"
-#include "lockstep/base/host_port.h"
+#include "lockstep/base/file/fd.h"
+#include "lockstep/base/net/host_port.h"
 
 namespace lockstep {
 

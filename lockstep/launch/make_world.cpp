@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "lockstep/base/log.h"
-#include "lockstep/base/socket.h"
+#include "lockstep/base/net/socket.h"
 #include "lockstep/comm/mpi/mpi.h"
 #include "lockstep/comm/native/group_communicator.h"
 #include "lockstep/comm/native/native_fabric.h"

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/socket.h"
+#include "lockstep/base/net/socket.h"
 #include "lockstep/launch/variables.h"
 
 namespace lockstep {

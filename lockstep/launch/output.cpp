@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "lockstep/base/deadline.h"
+#include "lockstep/base/system/deadline.h"
 
 namespace lockstep {
 

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "lockstep/base/text.h"
+#include "lockstep/base/text/text.h"
 
 namespace lockstep {
 namespace {

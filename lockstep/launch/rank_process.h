@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/fd.h"
+#include "lockstep/base/file/fd.h"
 #include "lockstep/launch/exit_status.h"
 #include "lockstep/launch/output.h"
 #include "lockstep/launch/spawn.h"

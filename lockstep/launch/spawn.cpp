@@ -10,8 +10,8 @@
 #include <system_error>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/fd.h"
-#include "lockstep/base/text.h"
+#include "lockstep/base/file/fd.h"
+#include "lockstep/base/text/text.h"
 
 namespace lockstep {
 namespace {

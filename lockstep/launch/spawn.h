@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "lockstep/base/cpu_set.h"
-#include "lockstep/base/environment.h"
+#include "lockstep/base/config/environment.h"
+#include "lockstep/base/system/cpu_set.h"
 
 namespace lockstep {
 

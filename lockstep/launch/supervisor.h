@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/fd.h"
+#include "lockstep/base/file/fd.h"
 #include "lockstep/launch/end_plan.h"
 #include "lockstep/launch/launcher.h"
 #include "lockstep/launch/node_setup.h"

@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "lockstep/base/deadline.h"
+#include "lockstep/base/system/deadline.h"
 #include "lockstep/comm/rendezvous/node_link.h"
 
 namespace lockstep {

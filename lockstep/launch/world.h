@@ -18,8 +18,8 @@
 #include <string>
 #include <string_view>
 
-#include "lockstep/base/environment.h"
-#include "lockstep/base/host_port.h"
+#include "lockstep/base/config/environment.h"
+#include "lockstep/base/net/host_port.h"
 
 namespace lockstep {
 

@@ -20,7 +20,8 @@
 //               anew from the block's input, with pass.out absent.
 //
 // The two places of a tensor that lives twice may differ. A block that draws random numbers takes
-// them from seed, step and position alone (base/counter_rng.h), so it draws the same ones again.
+// them from seed, step and position alone (base/math/counter_rng.h), so it draws the same ones
+// again.
 #pragma once
 
 #include <cstddef>
@@ -195,7 +196,7 @@ class Block {
     return std::nullopt;
   }
 
-  // How it takes part in generating text (nn/decoding.h), or nullptr where it cannot.
+  // How it takes part in generating text (nn/generate/decoding.h), or nullptr where it cannot.
   virtual const Decoding* decoding() const { return nullptr; }
 };
 

@@ -33,7 +33,7 @@ inline bool is_given(const Tensor& tensor) { return tensor.elements() > 0; }
 
 // Sets elements to zero with a probability and divides the others by 1 - probability. Whether an
 // element stays is a pure function of seed, step and its position: `first` plus its index
-// (base/counter_rng.h), so the backward of dropout is the same dropout of the gradient.
+// (base/math/counter_rng.h), so the backward of dropout is the same dropout of the gradient.
 struct Dropout {
   double probability = 0;  // 0: nothing happens
   std::uint64_t seed = 0;

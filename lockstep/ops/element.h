@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/half.h"
+#include "lockstep/base/math/half.h"
 #include "lockstep/tensor/dtype.h"
 
 namespace lockstep::ops {

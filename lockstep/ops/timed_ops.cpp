@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "lockstep/base/clock.h"
+#include "lockstep/base/system/clock.h"
 
 namespace lockstep {
 namespace {

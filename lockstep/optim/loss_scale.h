@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "lockstep/base/config.h"
+#include "lockstep/base/config/config.h"
 
 namespace lockstep::optim {
 

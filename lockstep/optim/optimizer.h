@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "lockstep/base/config.h"
+#include "lockstep/base/config/config.h"
 #include "lockstep/ops/ops.h"
 
 namespace lockstep::optim {

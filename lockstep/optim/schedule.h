@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "lockstep/base/config.h"
+#include "lockstep/base/config/config.h"
 
 namespace lockstep::optim {
 

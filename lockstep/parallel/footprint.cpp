@@ -1,22 +1,11 @@
 #include "lockstep/parallel/footprint.h"
 
-#include "lockstep/parallel/ddp.h"
+#include "lockstep/parallel/ddp/ddp.h"
 #include "lockstep/parallel/server/parameter_server.h"
 #include "lockstep/parallel/zero/exchange.h"
 #include "lockstep/parallel/zero/zero.h"
 
 namespace lockstep::parallel {
-
-nn::Sharding sharding_of(const ParallelOptions& options, const WorkerPosition& position) {
-  nn::Sharding whole;
-  whole.most_gathered = options.most_gathered;  // of what comes from another tier
-  if (position.workers == 1 || options.strategy == StrategyKind::kParameterServer) return whole;
-  if (options.zero > 0) return Zero::sharding(options, position);
-  whole.workers = position.workers;
-  whole.worker = position.worker;
-  whole.seen = true;
-  return whole;
-}
 
 void add_memory(const ParallelOptions& options, const optim::OptimizerOptions& optimizer,
                 const WorkerPosition& position, nn::MemoryPlan& plan) {
@@ -24,9 +13,10 @@ void add_memory(const ParallelOptions& options, const optim::OptimizerOptions& o
   const bool on_device = plan.tiers.gradients == Tier::kDevice;
   std::vector<Request>& requests = on_device ? plan.outside : plan.host_outside;
   if (options.reduction == Reduction::kTree) {
-    requests.push_back({.name = "tree",
-                        .group = kCommunicationGroup,
-                        .bytes = TreeSum::bytes(plan.flat.elements(), position.most_micro_batches)});
+    requests.push_back(
+        {.name = "tree",
+         .group = kCommunicationGroup,
+         .bytes = TreeSum::bytes(plan.flat.elements(), position.most_micro_batches)});
   }
   std::vector<Request> more;
   if (position.workers > 1 && options.strategy == StrategyKind::kParameterServer) {

@@ -1,8 +1,8 @@
 #include "lockstep/parallel/make_strategy.h"
 
-#include "lockstep/parallel/alone.h"
-#include "lockstep/parallel/ddp.h"
+#include "lockstep/parallel/ddp/ddp.h"
 #include "lockstep/parallel/server/parameter_server.h"
+#include "lockstep/parallel/single_worker.h"
 #include "lockstep/parallel/zero/zero.h"
 
 namespace lockstep::parallel {

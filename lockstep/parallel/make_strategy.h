@@ -7,8 +7,8 @@
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/options.h"
 #include "lockstep/optim/optimizer.h"
-#include "lockstep/parallel/options.h"
-#include "lockstep/parallel/strategy.h"
+#include "lockstep/parallel/strategy/options.h"
+#include "lockstep/parallel/strategy/strategy.h"
 
 namespace lockstep::parallel {
 

@@ -3,7 +3,7 @@
 #include <tuple>
 #include <vector>
 
-#include "lockstep/parallel/ddp.h"
+#include "lockstep/parallel/ddp/ddp.h"
 #include "lockstep/parallel/zero/exchange.h"
 
 namespace lockstep::parallel {

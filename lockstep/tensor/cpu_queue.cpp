@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "lockstep/base/completion.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/task_thread.h"
+#include "lockstep/base/system/completion.h"
+#include "lockstep/base/system/task_thread.h"
 
 namespace lockstep {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/units.h"
+#include "lockstep/base/text/units.h"
 #include "lockstep/tensor/cpu_memory.h"
 #include "lockstep/tensor/cuda.h"
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <string_view>
 
-#include "lockstep/base/half.h"
+#include "lockstep/base/math/half.h"
 
 namespace lockstep {
 

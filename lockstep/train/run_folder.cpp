@@ -11,7 +11,7 @@
 #include <system_error>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/file.h"
+#include "lockstep/base/file/file.h"
 
 namespace lockstep::train {
 namespace {

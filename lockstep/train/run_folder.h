@@ -2,7 +2,7 @@
 //
 //   run/
 //     config.toml      resolved settings, as of the last start
-//     checkpoints/     train/checkpoint.h
+//     checkpoints/     train/checkpoint/checkpoint.h
 //     data/            token files made from texts
 //     metrics.jsonl, samples.jsonl, tensorboard/, report.html
 //     trace.json       where train.trace is on
@@ -12,8 +12,8 @@
 #include <filesystem>
 #include <string_view>
 
-#include "lockstep/base/fd.h"
-#include "lockstep/data/text_files.h"
+#include "lockstep/base/file/fd.h"
+#include "lockstep/data/text/text_files.h"
 
 namespace lockstep::train {
 

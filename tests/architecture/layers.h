@@ -22,21 +22,79 @@ using Level = std::vector<std::string_view>;
 // From the top to the ground. The one statement of the order.
 inline const std::vector<Level>& levels() {
   static const std::vector<Level> kLevels = {
+      {"cli/inspect"},
+      {"cli/bench", "cli/explain", "cli/plan"},
       {"cli"},
+
+      {"bench/zero"},
+      {"bench/data_parallel", "bench/generate", "bench/offload", "bench/tokenize"},
+      {"bench/ops", "bench/train"},
+      {"bench/collectives"},
       {"bench"},
+
+      {"train/run"},
+      {"train/generate"},
+      {"train/model_io", "train/observe/report"},
+      {"train/checkpoint", "train/dataset", "train/observe"},
+      {"train/trainer"},
+      {"train/memory"},
+      {"train/options"},
       {"train"},
+
       {"launch"},
+
       {"parallel"},
+      {"parallel/server"},
+      {"parallel/server/service", "parallel/server/worker"},
+      {"parallel/server/wire"},
+      {"parallel/ddp", "parallel/zero", "parallel/server/slices"},
+      {"parallel/offload"},
+      {"parallel/strategy"},
+      {"parallel/trace"},
+      {"parallel/communication", "parallel/compression", "parallel/gradients"},
+
+      {"nn/hugging_face"},
+      {"nn/models"},
+      {"nn/blocks"},
+      {"nn/parts"},
+      {"nn/generate"},
+      {"nn/replica"},
+      {"nn/memory"},
+      {"nn/parameters"},
       {"nn"},
+
       {"optim"},
       {"plan"},
+
+      {"ops/cpu", "ops/cuda"},
+      {"ops/cpu/attention", "ops/cpu/linear", "ops/cuda/attention", "ops/cuda/linear"},
+      {"ops/cpu/gemm/backend", "ops/cpu/gemm/few_rows", "ops/cpu/gemm/tiles"},
+      {"ops/cpu/embedding", "ops/cpu/gemm", "ops/cpu/norm"},
+      {"ops/cpu/elementwise", "ops/cpu/loss", "ops/cpu/optimizer"},
+      {"ops/cpu/team", "ops/check", "ops/reference"},
+      {"ops/cpu/simd"},
       {"ops"},
+
       {"io"},
+
+      {"data/token_file"},
+      {"data/text", "data/tokenizers"},
+      {"data/tokenizer"},
+      {"data/unicode"},
       {"data"},
-      {"comm/native", "comm/mpi", "comm/nccl"},
+
+      {"comm/native", "comm/mpi/backend", "comm/nccl"},
+      {"comm/mpi"},
       {"comm/reduce", "comm/schedule", "comm/shared", "comm/rendezvous", "comm/transport"},
       {"comm"},
+
+      {"tensor/cuda"},
       {"tensor"},
+
+      {"base/net"},
+      {"base/config", "base/file", "base/system"},
+      {"base/text"},
+      {"base/math"},
       {"base"},
   };
   return kLevels;

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "lockstep/base/text.h"
+#include "lockstep/base/text/text.h"
 
 namespace lockstep::architecture {
 
@@ -22,7 +22,7 @@ struct SourceFile {
 // Every C++ file under the folders of the repository that hold any.
 inline std::vector<SourceFile> read_sources(const std::filesystem::path& root) {
   std::vector<SourceFile> files;
-  for (const char* folder : {"lockstep", "tests", "bench", "examples"}) {
+  for (const char* folder : {"lockstep", "tests", "microbench", "peers", "examples"}) {
     if (!std::filesystem::is_directory(root / folder)) continue;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(root / folder)) {
       const std::string extension = entry.path().extension();

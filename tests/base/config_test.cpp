@@ -1,4 +1,4 @@
-#include "lockstep/base/config.h"
+#include "lockstep/base/config/config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "lockstep/base/counter_rng.h"
+#include "lockstep/base/math/counter_rng.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "lockstep/base/cpu_set.h"
+#include "lockstep/base/system/cpu_set.h"
 
 #include <gtest/gtest.h>
 

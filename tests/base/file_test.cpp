@@ -1,4 +1,4 @@
-#include "lockstep/base/file.h"
+#include "lockstep/base/file/file.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -8,7 +8,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/scratch_folder.h"
+#include "lockstep/base/file/scratch_folder.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "lockstep/base/half.h"
+#include "lockstep/base/math/half.h"
 
 #include <gtest/gtest.h>
 

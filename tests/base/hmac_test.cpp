@@ -1,10 +1,10 @@
-#include "lockstep/base/hmac.h"
+#include "lockstep/base/net/hmac.h"
 
 #include <gtest/gtest.h>
 
 #include <string_view>
 
-#include "lockstep/base/hex.h"
+#include "lockstep/base/text/hex.h"
 
 namespace lockstep {
 namespace {

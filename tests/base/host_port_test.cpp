@@ -1,4 +1,4 @@
-#include "lockstep/base/host_port.h"
+#include "lockstep/base/net/host_port.h"
 
 #include <gtest/gtest.h>
 

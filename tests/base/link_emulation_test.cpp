@@ -1,4 +1,4 @@
-#include "lockstep/base/link_emulation.h"
+#include "lockstep/base/net/link_emulation.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "lockstep/base/printable.h"
+#include "lockstep/base/text/printable.h"
 
 #include <gtest/gtest.h>
 

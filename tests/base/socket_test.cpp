@@ -1,4 +1,4 @@
-#include "lockstep/base/socket.h"
+#include "lockstep/base/net/socket.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/unix_socket.h"
+#include "lockstep/base/net/unix_socket.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "lockstep/base/units.h"
+#include "lockstep/base/text/units.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/number.h"
+#include "lockstep/base/text/number.h"
 
 namespace lockstep {
 namespace {

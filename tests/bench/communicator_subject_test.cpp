@@ -1,10 +1,10 @@
-#include "lockstep/bench/communicator_subject.h"
+#include "lockstep/bench/collectives/communicator_subject.h"
 
 #include <gtest/gtest.h>
 
 #include <mutex>
 
-#include "lockstep/bench/implementation.h"
+#include "lockstep/bench/collectives/implementation.h"
 #include "lockstep/comm/native/threads.h"
 
 namespace lockstep::bench {

@@ -14,8 +14,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "lockstep/bench/job.h"
-#include "lockstep/bench/worker.h"
+#include "lockstep/bench/collectives/job.h"
+#include "lockstep/bench/collectives/worker.h"
 
 namespace lockstep::bench {
 

@@ -1,11 +1,11 @@
-#include "lockstep/bench/job.h"
+#include "lockstep/bench/collectives/job.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/bench/measure.h"
+#include "lockstep/bench/collectives/measure.h"
 #include "tests/bench/fake_subject.h"
 
 namespace lockstep::bench {

@@ -9,8 +9,8 @@
 #include <string>
 #include <thread>
 
-#include "lockstep/base/deadline.h"
-#include "lockstep/base/scratch_folder.h"
+#include "lockstep/base/file/scratch_folder.h"
+#include "lockstep/base/system/deadline.h"
 #include "lockstep/bench/process.h"
 #include "tests/cli/shell.h"
 

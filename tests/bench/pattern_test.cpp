@@ -1,4 +1,4 @@
-#include "lockstep/bench/pattern.h"
+#include "lockstep/bench/collectives/pattern.h"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "lockstep/base/fd.h"
+#include "lockstep/base/file/fd.h"
 #include "tests/paths.h"
 
 namespace lockstep::bench {
@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kPeersOnly = "gloo,gloo-ring,gloo-bcube,openmpi,mpich";
 
-bool have(const std::string& worker) { return fs::exists(in_build("bench/peers/" + worker)); }
+bool have(const std::string& worker) { return fs::exists(in_build("peers/" + worker)); }
 
 std::set<std::string> entries(const fs::path& folder) {
   std::set<std::string> names;

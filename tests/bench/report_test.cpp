@@ -1,4 +1,4 @@
-#include "lockstep/bench/report.h"
+#include "lockstep/bench/collectives/report.h"
 
 #include <gtest/gtest.h>
 

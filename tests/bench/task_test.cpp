@@ -1,10 +1,10 @@
-#include "lockstep/bench/task.h"
+#include "lockstep/bench/collectives/task.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/bench/collectives_plan.h"
+#include "lockstep/bench/collectives/plan.h"
 
 namespace lockstep::bench {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/resident.h"
+#include "lockstep/base/system/resident.h"
 #include "lockstep/bench/train/bench_train.h"
 #include "lockstep/bench/train/products.h"
 #include "lockstep/plan/arithmetic.h"

@@ -7,14 +7,14 @@
 #include <filesystem>
 #include <string>
 
-#include "lockstep/base/file.h"
-#include "lockstep/base/scratch_folder.h"
-#include "lockstep/data/tokenizer.h"
-#include "lockstep/nn/hugging_face.h"
-#include "lockstep/nn/hugging_face_config.h"
-#include "lockstep/train/checkpoint.h"
-#include "lockstep/train/run_options.h"
-#include "lockstep/train/saved_model.h"
+#include "lockstep/base/file/file.h"
+#include "lockstep/base/file/scratch_folder.h"
+#include "lockstep/data/tokenizer/tokenizer.h"
+#include "lockstep/nn/hugging_face/config.h"
+#include "lockstep/nn/hugging_face/hugging_face.h"
+#include "lockstep/train/checkpoint/checkpoint.h"
+#include "lockstep/train/model_io/saved_model.h"
+#include "lockstep/train/options/run_options.h"
 #include "tests/cli/shell.h"
 #include "tests/paths.h"
 

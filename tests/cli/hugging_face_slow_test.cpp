@@ -19,7 +19,7 @@ TEST(HuggingFaceItself, LoadsWhatIsExportedAndComputesTheSame) {
     GTEST_SKIP() << python << " has no torch and transformers; LOCKSTEP_PYTHON names one that has";
   }
   const testing::Outcome outcome =
-      testing::shell(python + " " + in_sources("bench/peers/check_hugging_face.py") + " " +
+      testing::shell(python + " " + in_sources("peers/check_hugging_face.py") + " " +
                      in_build("lockstep") + " 2>&1");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
 }

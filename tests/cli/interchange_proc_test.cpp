@@ -6,11 +6,11 @@
 #include <filesystem>
 #include <string>
 
-#include "lockstep/base/file.h"
-#include "lockstep/base/scratch_folder.h"
+#include "lockstep/base/file/file.h"
+#include "lockstep/base/file/scratch_folder.h"
 #include "lockstep/io/sharded_safetensors.h"
 #include "tests/cli/shell.h"
-#include "tests/train/hugging_face_folder.h"
+#include "tests/train/model_io/hugging_face_folder.h"
 
 namespace lockstep::cli {
 namespace {

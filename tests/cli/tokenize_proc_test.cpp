@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "lockstep/base/content_hash.h"
-#include "lockstep/data/token_file.h"
+#include "lockstep/base/file/content_hash.h"
+#include "lockstep/data/token_file/token_file.h"
 #include "tests/cli/shell.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/paths.h"

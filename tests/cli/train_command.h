@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/base/scratch_folder.h"
+#include "lockstep/base/file/scratch_folder.h"
 #include "tests/cli/shell.h"
 #include "tests/paths.h"
 

@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/base/counter_rng.h"
+#include "lockstep/base/math/counter_rng.h"
 #include "tests/cli/train_command.h"
 #include "tests/paths.h"
 

@@ -7,8 +7,8 @@
 #include <mutex>
 #include <numeric>
 
-#include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/system/clock.h"
 #include "lockstep/comm/native/threads.h"
 
 namespace lockstep::emulated_hosts_test {

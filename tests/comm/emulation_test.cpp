@@ -10,8 +10,8 @@
 #include <numeric>
 #include <thread>
 
-#include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/system/clock.h"
 #include "lockstep/comm/native/threads.h"
 #include "lockstep/comm/transport/paced_channel.h"
 #include "lockstep/launch/make_world.h"

@@ -12,8 +12,8 @@
 #include <thread>
 #include <tuple>
 
-#include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/system/clock.h"
 #include "lockstep/comm/history.h"
 #include "lockstep/comm/native/fabric.h"
 #include "lockstep/comm/native/memory.h"

@@ -9,8 +9,8 @@
 #include <fstream>
 #include <string>
 
-#include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/system/clock.h"
 #include "lockstep/launch/make_world.h"
 
 namespace {

@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "lockstep/base/counter_rng.h"
-#include "lockstep/base/half.h"
+#include "lockstep/base/math/counter_rng.h"
+#include "lockstep/base/math/half.h"
 #include "lockstep/comm/native/threads.h"
 
 namespace lockstep {

@@ -1,5 +1,5 @@
 // Token files, written and read, and those that lie.
-#include "lockstep/data/token_file.h"
+#include "lockstep/data/token_file/token_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,10 +8,10 @@
 #include <numeric>
 #include <vector>
 
-#include "lockstep/base/content_hash.h"
 #include "lockstep/base/error.h"
-#include "lockstep/data/token_formats.h"
-#include "lockstep/data/token_writer.h"
+#include "lockstep/base/file/content_hash.h"
+#include "lockstep/data/token_file/formats.h"
+#include "lockstep/data/token_file/writer.h"
 #include "tests/data/temporary_folder.h"
 
 namespace lockstep::data::token_file_test {

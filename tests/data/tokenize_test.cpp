@@ -1,13 +1,13 @@
 // Texts into token files: documents, threads and cuts.
-#include "lockstep/data/tokenize.h"
+#include "lockstep/data/token_file/tokenize.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/counter_rng.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/math/counter_rng.h"
 #include "tests/data/temporary_folder.h"
 
 namespace lockstep::data::tokenize_test {

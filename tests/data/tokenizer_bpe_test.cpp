@@ -6,11 +6,11 @@
 #include <array>
 #include <thread>
 
-#include "lockstep/base/counter_rng.h"
 #include "lockstep/base/error.h"
-#include "lockstep/data/bpe_merge.h"
-#include "lockstep/data/bpe_train.h"
-#include "lockstep/data/tokenizer.h"
+#include "lockstep/base/math/counter_rng.h"
+#include "lockstep/data/tokenizer/tokenizer.h"
+#include "lockstep/data/tokenizers/bpe_merge.h"
+#include "lockstep/data/tokenizers/bpe_train.h"
 
 namespace lockstep::data::bpe_test {
 namespace {

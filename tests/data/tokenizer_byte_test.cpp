@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/tokenizer.h"
+#include "lockstep/data/tokenizer/tokenizer.h"
 
 namespace lockstep::data::byte_test {
 namespace {

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/data/tokenizer.h"
+#include "lockstep/data/tokenizer/tokenizer.h"
 #include "tests/paths.h"
 
 namespace lockstep::data::hugging_face_test {

@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/tokenizer.h"
+#include "lockstep/data/tokenizer/tokenizer.h"
 
 namespace lockstep::data::malformed_test {
 namespace {

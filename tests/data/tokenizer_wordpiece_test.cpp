@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
-#include "lockstep/data/tokenizer.h"
-#include "lockstep/data/unicode.h"
-#include "lockstep/data/wordpiece_normalizer.h"
+#include "lockstep/data/tokenizer/tokenizer.h"
+#include "lockstep/data/tokenizer/wordpiece_normalizer.h"
+#include "lockstep/data/unicode/unicode.h"
 
 namespace lockstep::data::wordpiece_test {
 namespace {

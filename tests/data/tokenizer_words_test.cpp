@@ -1,10 +1,10 @@
 // The rules of words that are written out, held against the patterns that they are written from.
 #include <gtest/gtest.h>
 
-#include "lockstep/base/counter_rng.h"
 #include "lockstep/base/error.h"
-#include "lockstep/data/tokenizer_pattern.h"
-#include "lockstep/data/tokenizer_words.h"
+#include "lockstep/base/math/counter_rng.h"
+#include "lockstep/data/tokenizer/pattern.h"
+#include "lockstep/data/tokenizer/words.h"
 
 namespace lockstep::data::words_test {
 namespace {

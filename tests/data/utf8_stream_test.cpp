@@ -1,4 +1,4 @@
-#include "lockstep/data/utf8_stream.h"
+#include "lockstep/data/unicode/utf8_stream.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "lockstep/data/windows.h"
+#include "lockstep/data/token_file/windows.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

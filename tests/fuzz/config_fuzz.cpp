@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-#include "lockstep/base/config.h"
+#include "lockstep/base/config/config.h"
 #include "lockstep/base/error.h"
-#include "lockstep/train/run_options.h"
+#include "lockstep/train/options/run_options.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/fd.h"
+#include "lockstep/base/file/fd.h"
 #include "lockstep/io/parted_safetensors.h"
 #include "lockstep/io/safetensors.h"
 

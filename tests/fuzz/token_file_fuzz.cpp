@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/fd.h"
-#include "lockstep/base/scratch_folder.h"
-#include "lockstep/data/token_file.h"
+#include "lockstep/base/file/fd.h"
+#include "lockstep/base/file/scratch_folder.h"
+#include "lockstep/data/token_file/token_file.h"
 
 namespace {
 

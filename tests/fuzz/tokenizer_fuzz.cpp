@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/tokenizer.h"
+#include "lockstep/data/tokenizer/tokenizer.h"
 
 namespace {
 

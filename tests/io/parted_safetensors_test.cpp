@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/scratch_folder.h"
+#include "lockstep/base/file/scratch_folder.h"
 #include "lockstep/io/hashed_file.h"
 
 namespace lockstep::io::parted_safetensors_test {

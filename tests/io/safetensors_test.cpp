@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/scratch_folder.h"
+#include "lockstep/base/file/scratch_folder.h"
 #include "lockstep/io/safetensors_header.h"
 #include "tests/paths.h"
 

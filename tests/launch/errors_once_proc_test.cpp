@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/fd.h"
-#include "lockstep/base/scratch_folder.h"
+#include "lockstep/base/file/fd.h"
+#include "lockstep/base/file/scratch_folder.h"
 #include "lockstep/launch/launcher.h"
 
 namespace lockstep::errors_once_test {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/host_port.h"
+#include "lockstep/base/net/host_port.h"
+#include "lockstep/base/system/deadline.h"
 #include "lockstep/comm/rendezvous/rendezvous.h"
 #include "lockstep/launch/world.h"
 

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "launched.h"
-#include "lockstep/base/cpu_set.h"
+#include "lockstep/base/system/cpu_set.h"
 #include "tests/paths.h"
 
 namespace lockstep::testing {

@@ -18,11 +18,11 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/deadline.h"
-#include "lockstep/base/fd.h"
-#include "lockstep/base/hex.h"
-#include "lockstep/base/hmac.h"
-#include "lockstep/base/scratch_folder.h"
+#include "lockstep/base/file/fd.h"
+#include "lockstep/base/file/scratch_folder.h"
+#include "lockstep/base/net/hmac.h"
+#include "lockstep/base/system/deadline.h"
+#include "lockstep/base/text/hex.h"
 #include "lockstep/launch/exit_status.h"
 #include "lockstep/launch/spawn.h"
 #include "tests/paths.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/fd.h"
+#include "lockstep/base/file/fd.h"
 
 namespace lockstep {
 namespace {

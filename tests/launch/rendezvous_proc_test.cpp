@@ -8,7 +8,7 @@
 
 #include "launched.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/socket.h"
+#include "lockstep/base/net/socket.h"
 #include "lockstep/comm/rendezvous/rendezvous.h"
 #include "lockstep/launch/world.h"
 #include "tests/paths.h"

@@ -6,8 +6,8 @@
 
 #include <cstdlib>
 
-#include "lockstep/base/fd.h"
-#include "lockstep/base/scratch_folder.h"
+#include "lockstep/base/file/fd.h"
+#include "lockstep/base/file/scratch_folder.h"
 #include "lockstep/launch/launcher.h"
 
 namespace lockstep {

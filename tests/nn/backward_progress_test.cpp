@@ -1,5 +1,5 @@
 // What blocks say of the parameters that backward has finished with.
-#include "lockstep/nn/backward_progress.h"
+#include "lockstep/nn/replica/backward_progress.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

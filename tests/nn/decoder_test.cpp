@@ -1,5 +1,5 @@
 // Generating text: what is decoded piece by piece is what a forward of the whole text computes.
-#include "lockstep/nn/decoder.h"
+#include "lockstep/nn/generate/decoder.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "lockstep/base/error.h"
-#include "lockstep/nn/weights.h"
+#include "lockstep/nn/parameters/weights.h"
 #include "lockstep/ops/element.h"
 #include "lockstep/tensor/device_memory.h"
 #include "tests/nn/tiny_models.h"

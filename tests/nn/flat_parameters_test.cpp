@@ -1,5 +1,5 @@
 // Parameters in their row: counts, places, runs, ties.
-#include "lockstep/nn/flat_parameters.h"
+#include "lockstep/nn/parameters/flat_parameters.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

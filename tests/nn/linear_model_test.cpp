@@ -4,8 +4,8 @@
 #include <array>
 #include <utility>
 
-#include "lockstep/nn/models.h"
-#include "lockstep/nn/replica.h"
+#include "lockstep/nn/models/models.h"
+#include "lockstep/nn/replica/replica.h"
 #include "tests/nn/tiny_models.h"
 
 namespace lockstep::nn {

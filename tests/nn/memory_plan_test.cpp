@@ -1,5 +1,5 @@
 // The plan is the allocator: what it says is what a replica takes, for every model.
-#include "lockstep/nn/memory_plan.h"
+#include "lockstep/nn/memory/memory_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // What is done again to fit a budget is the cheapest there is, and changes no bit.
-#include "lockstep/nn/recompute_search.h"
+#include "lockstep/nn/memory/recompute_search.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Running models: recomputation, determinism, micro-batches, evaluation, listeners, refusals.
-#include "lockstep/nn/replica.h"
+#include "lockstep/nn/replica/replica.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "lockstep/nn/sampling.h"
+#include "lockstep/nn/generate/sampling.h"
 
 #include <gtest/gtest.h>
 

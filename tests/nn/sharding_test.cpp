@@ -1,11 +1,11 @@
-#include "lockstep/nn/sharding.h"
+#include "lockstep/nn/parameters/sharding.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "lockstep/nn/gather_plan.h"
+#include "lockstep/nn/memory/gather_plan.h"
 #include "tests/nn/tiny_models.h"
 
 namespace lockstep::nn::sharding_test {

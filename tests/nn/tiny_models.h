@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/base/counter_rng.h"
-#include "lockstep/nn/models.h"
-#include "lockstep/nn/replica.h"
+#include "lockstep/base/math/counter_rng.h"
+#include "lockstep/nn/models/models.h"
+#include "lockstep/nn/replica/replica.h"
 
 namespace lockstep::nn {
 

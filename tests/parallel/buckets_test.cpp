@@ -1,4 +1,4 @@
-#include "lockstep/parallel/buckets.h"
+#include "lockstep/parallel/ddp/buckets.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,8 +6,8 @@
 #include <thread>
 #include <utility>
 
-#include "lockstep/base/deadline.h"
-#include "tests/parallel/server_fixture.h"
+#include "lockstep/base/system/deadline.h"
+#include "tests/parallel/server/fixture.h"
 
 namespace lockstep::parallel::server_test {
 namespace {

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/scratch_folder.h"
-#include "lockstep/nn/state_stream.h"
-#include "lockstep/parallel/alone.h"
+#include "lockstep/base/file/scratch_folder.h"
+#include "lockstep/nn/replica/state_stream.h"
+#include "lockstep/parallel/single_worker.h"
 #include "tests/nn/tiny_models.h"
 
 namespace lockstep::parallel::tier_mover_test {

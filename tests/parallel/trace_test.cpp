@@ -1,4 +1,4 @@
-#include "lockstep/parallel/trace.h"
+#include "lockstep/parallel/trace/trace.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "lockstep/comm/native/threads.h"
-#include "lockstep/parallel/clock_offset.h"
-#include "lockstep/parallel/communication_thread.h"
-#include "lockstep/parallel/gathered.h"
+#include "lockstep/parallel/communication/communication_thread.h"
+#include "lockstep/parallel/communication/gathered.h"
+#include "lockstep/parallel/trace/clock_offset.h"
 
 namespace lockstep::parallel::trace_test {
 namespace {

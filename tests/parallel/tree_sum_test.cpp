@@ -1,10 +1,10 @@
-#include "lockstep/parallel/tree_sum.h"
+#include "lockstep/parallel/gradients/tree_sum.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "lockstep/base/counter_rng.h"
+#include "lockstep/base/math/counter_rng.h"
 
 namespace lockstep::parallel {
 namespace {

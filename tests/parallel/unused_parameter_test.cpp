@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "tests/parallel/server_fixture.h"
+#include "tests/parallel/server/fixture.h"
 
 namespace lockstep::parallel::server_test {
 namespace {

@@ -4,7 +4,8 @@
 #include <mutex>
 
 #include "lockstep/comm/native/threads.h"
-#include "lockstep/parallel/alone.h"
+#include "lockstep/parallel/single_worker.h"
+#include "lockstep/parallel/strategy/sharding_of.h"
 #include "lockstep/parallel/traffic.h"
 #include "lockstep/parallel/zero/zero.h"
 #include "tests/nn/tiny_models.h"
@@ -89,7 +90,8 @@ Trained shared_out(Tiny tiny, const nn::Setup& setup, const ParallelOptions& opt
     const auto ops = make_cpu_ops(1);
     nn::Model model = nn::make_tiny(tiny, 0.1);
     Zero strategy(world, options, each);
-    const WorkerPosition position{.workers = workers, .worker = world.rank(), .most_micro_batches = each};
+    const WorkerPosition position{
+        .workers = workers, .worker = world.rank(), .most_micro_batches = each};
     nn::MemoryPlan plan = nn::plan_memory(model, setup, *ops, nn::OptimizerState::kMoments,
                                           sharding_of(options, position));
     const std::span<std::byte> seen = strategy.seen_memory(plan.seen_bytes());
@@ -185,7 +187,8 @@ TEST(ZeroModels, SendAtStageThreeWhatThePlanSaysAndTheBlocksAddUpTo) {
         run_threads(workers, [&](Communicator& world) {
           const auto ops = make_cpu_ops(1);
           Zero strategy(world, options, 1);
-          const WorkerPosition position{.workers = workers, .worker = world.rank(), .most_micro_batches = 1};
+          const WorkerPosition position{
+              .workers = workers, .worker = world.rank(), .most_micro_batches = 1};
           nn::MemoryPlan plan =
               nn::plan_memory(nn::make_tiny(tiny), nn::tiny_setup(tiny), *ops,
                               nn::OptimizerState::kMoments, sharding_of(options, position));

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/number.h"
+#include "lockstep/base/text/number.h"
 #include "lockstep/plan/memory.h"
 
 namespace lockstep::plan {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "lockstep/base/text.h"
+#include "lockstep/base/text/text.h"
 #include "lockstep/bench/data_parallel/cases.h"
 
 namespace lockstep::bench::data_parallel {

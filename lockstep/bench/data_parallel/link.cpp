@@ -6,9 +6,9 @@
 #include <cmath>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/link_emulation.h"
-#include "lockstep/base/text.h"
-#include "lockstep/base/units.h"
+#include "lockstep/base/net/link_emulation.h"
+#include "lockstep/base/text/text.h"
+#include "lockstep/base/text/units.h"
 #include "lockstep/bench/data_parallel/session.h"
 #include "lockstep/bench/statistics.h"
 

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/socket.h"
+#include "lockstep/base/net/socket.h"
 #include "lockstep/bench/train/peer_environment.h"
 #include "lockstep/bench/train/python.h"
 

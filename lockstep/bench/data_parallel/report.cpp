@@ -6,9 +6,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/number.h"
-#include "lockstep/base/text.h"
-#include "lockstep/base/units.h"
+#include "lockstep/base/text/number.h"
+#include "lockstep/base/text/text.h"
+#include "lockstep/base/text/units.h"
 
 namespace lockstep::bench::data_parallel {
 namespace {

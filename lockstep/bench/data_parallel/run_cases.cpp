@@ -6,8 +6,8 @@
 #include <cstdio>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/file.h"
-#include "lockstep/base/text.h"
+#include "lockstep/base/file/file.h"
+#include "lockstep/base/text/text.h"
 #include "lockstep/bench/interrupt.h"
 
 namespace lockstep::bench::data_parallel {

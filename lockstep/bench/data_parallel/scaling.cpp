@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "lockstep/base/text.h"
+#include "lockstep/base/text/text.h"
 #include "lockstep/bench/data_parallel/cases.h"
 #include "lockstep/bench/data_parallel/peer.h"
 

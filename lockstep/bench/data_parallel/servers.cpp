@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "lockstep/base/link_emulation.h"
-#include "lockstep/base/text.h"
+#include "lockstep/base/net/link_emulation.h"
+#include "lockstep/base/text/text.h"
 #include "lockstep/bench/data_parallel/cases.h"
 
 namespace lockstep::bench::data_parallel {

@@ -6,12 +6,12 @@
 #include <cstdio>
 #include <utility>
 
-#include "lockstep/base/clock.h"
-#include "lockstep/base/counter_rng.h"
-#include "lockstep/base/text.h"
-#include "lockstep/base/units.h"
+#include "lockstep/base/math/counter_rng.h"
+#include "lockstep/base/system/clock.h"
+#include "lockstep/base/text/text.h"
+#include "lockstep/base/text/units.h"
 #include "lockstep/bench/statistics.h"
-#include "lockstep/data/token_writer.h"
+#include "lockstep/data/token_file/writer.h"
 
 namespace lockstep::bench::data_parallel {
 namespace {

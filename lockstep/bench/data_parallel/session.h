@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/scratch_folder.h"
+#include "lockstep/base/file/scratch_folder.h"
 #include "lockstep/bench/data_parallel/bench_data_parallel.h"
 #include "lockstep/bench/data_parallel/report.h"
 #include "lockstep/bench/data_parallel/training.h"
 #include "lockstep/bench/interrupt.h"
 #include "lockstep/bench/memory_watch.h"
-#include "lockstep/train/run_options.h"
+#include "lockstep/train/options/run_options.h"
 
 namespace lockstep::bench::data_parallel {
 

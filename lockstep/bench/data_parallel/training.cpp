@@ -7,7 +7,7 @@
 #include <iterator>
 
 #include "lockstep/base/error.h"
-#include "lockstep/train/metrics_file.h"
+#include "lockstep/train/observe/metrics_file.h"
 
 namespace lockstep::bench::data_parallel {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "lockstep/bench/interrupt.h"
 #include "lockstep/bench/process.h"
-#include "lockstep/train/worker_costs.h"
+#include "lockstep/train/observe/worker_costs.h"
 
 namespace lockstep::bench::data_parallel {
 

@@ -5,16 +5,16 @@
 #include <map>
 #include <string_view>
 
-#include "lockstep/base/file.h"
+#include "lockstep/base/file/file.h"
 #include "lockstep/bench/data_parallel/training.h"
-#include "lockstep/train/trace_file.h"
+#include "lockstep/train/observe/trace_file.h"
 
 namespace lockstep::bench::data_parallel {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Of the records and fields that train/event_record.h describes.
+// Of the records and fields that train/observe/event_record.h describes.
 constexpr std::size_t kRecordHead = 12;  // u64 length, u32 checksum
 constexpr std::size_t kRecordTail = 4;   // u32 checksum
 constexpr char kTimeKey = 0x09;          // field 1, eight bytes

@@ -3,7 +3,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "lockstep/base/text.h"
+#include "lockstep/base/text/text.h"
 #include "lockstep/bench/data_parallel/cases.h"
 #include "lockstep/io/hashed_file.h"
 

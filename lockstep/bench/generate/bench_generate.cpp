@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/file.h"
+#include "lockstep/base/file/file.h"
 #include "lockstep/bench/train/helper.h"
 #include "lockstep/bench/train/peer_environment.h"
 #include "lockstep/bench/train/python.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/units.h"
+#include "lockstep/base/text/units.h"
 #include "lockstep/bench/generate/bench_generate.h"
 #include "lockstep/bench/statistics.h"
 

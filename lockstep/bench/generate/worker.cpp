@@ -2,15 +2,15 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "lockstep/base/clock.h"
-#include "lockstep/base/counter_rng.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/resident.h"
+#include "lockstep/base/math/counter_rng.h"
+#include "lockstep/base/system/clock.h"
+#include "lockstep/base/system/resident.h"
 #include "lockstep/bench/generate/bench_generate.h"
 #include "lockstep/bench/train/helper.h"
-#include "lockstep/nn/decoder.h"
-#include "lockstep/nn/sampling.h"
-#include "lockstep/nn/weights.h"
+#include "lockstep/nn/generate/decoder.h"
+#include "lockstep/nn/generate/sampling.h"
+#include "lockstep/nn/parameters/weights.h"
 
 namespace lockstep::bench {
 namespace {

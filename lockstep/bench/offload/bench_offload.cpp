@@ -6,8 +6,8 @@
 
 #include "lockstep/bench/statistics.h"
 #include "lockstep/bench/train/synthetic_batches.h"
-#include "lockstep/train/run_plan.h"
-#include "lockstep/train/trainer.h"
+#include "lockstep/train/memory/run_plan.h"
+#include "lockstep/train/trainer/trainer.h"
 
 namespace lockstep::bench {
 namespace {

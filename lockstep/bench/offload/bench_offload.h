@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/train/options.h"
+#include "lockstep/train/options/options.h"
 
 namespace lockstep::bench {
 

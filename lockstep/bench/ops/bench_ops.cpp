@@ -8,7 +8,7 @@
 #include <cstdio>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/file.h"
+#include "lockstep/base/file/file.h"
 #include "lockstep/bench/ops/fill.h"
 #include "lockstep/bench/statistics.h"
 #include "lockstep/tensor/buffer.h"

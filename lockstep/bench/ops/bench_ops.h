@@ -2,7 +2,7 @@
 //
 // An operation cannot take less time than its bytes take to stream through memory, nor less than
 // its multiplications take in registers; the longer of the two is its floor. Both rates are
-// measured in the same run (bench/streaming.h, bench/ops/peak.h).
+// measured in the same run (bench/collectives/streaming.h, bench/ops/peak.h).
 #pragma once
 
 #include <filesystem>
@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/bench/collectives/streaming.h"
 #include "lockstep/bench/ops/description.h"
 #include "lockstep/bench/ops/peak.h"
-#include "lockstep/bench/streaming.h"
 
 namespace lockstep::bench {
 

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "lockstep/base/counter_rng.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/math/counter_rng.h"
 #include "lockstep/ops/element.h"
 
 namespace lockstep::bench {

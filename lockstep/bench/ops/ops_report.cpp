@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/text.h"
-#include "lockstep/base/units.h"
+#include "lockstep/base/text/text.h"
+#include "lockstep/base/text/units.h"
 #include "lockstep/bench/ops/bench_ops.h"
 #include "lockstep/bench/statistics.h"
 

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/base/clock.h"
+#include "lockstep/base/system/clock.h"
 #include "lockstep/bench/ops/peak_loops.h"
 
 namespace lockstep::bench {

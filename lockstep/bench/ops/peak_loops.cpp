@@ -2,7 +2,7 @@
 
 #include <iterator>
 
-#include "lockstep/ops/cpu/isa.h"
+#include "lockstep/ops/cpu/simd/isa.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -11,19 +11,19 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
-#include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/file.h"
-#include "lockstep/base/hex.h"
-#include "lockstep/base/hmac.h"
-#include "lockstep/base/number.h"
-#include "lockstep/base/scratch_folder.h"
-#include "lockstep/base/units.h"
+#include "lockstep/base/file/file.h"
+#include "lockstep/base/file/scratch_folder.h"
+#include "lockstep/base/net/hmac.h"
+#include "lockstep/base/system/clock.h"
+#include "lockstep/base/text/hex.h"
+#include "lockstep/base/text/number.h"
+#include "lockstep/base/text/units.h"
 #include "lockstep/bench/statistics.h"
 #include "lockstep/bench/tokenize/mixed_text.h"
 #include "lockstep/bench/train/helper.h"
 #include "lockstep/bench/train/python.h"
-#include "lockstep/data/tokenizer.h"
+#include "lockstep/data/tokenizer/tokenizer.h"
 
 namespace lockstep::bench {
 namespace {

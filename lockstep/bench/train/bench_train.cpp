@@ -12,14 +12,14 @@
 #include <optional>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/file.h"
-#include "lockstep/base/units.h"
+#include "lockstep/base/file/file.h"
+#include "lockstep/base/text/units.h"
 #include "lockstep/bench/statistics.h"
 #include "lockstep/bench/train/helper.h"
 #include "lockstep/bench/train/peer_environment.h"
 #include "lockstep/bench/train/python.h"
-#include "lockstep/train/memory_choice.h"
-#include "lockstep/train/run_plan.h"
+#include "lockstep/train/memory/choice.h"
+#include "lockstep/train/memory/run_plan.h"
 
 namespace lockstep::bench {
 namespace {

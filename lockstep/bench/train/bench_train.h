@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "lockstep/ops/timed_ops.h"
-#include "lockstep/train/options.h"
+#include "lockstep/train/options/options.h"
 
 namespace lockstep::bench {
 

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/text.h"
-#include "lockstep/bench/worker.h"
+#include "lockstep/base/text/text.h"
+#include "lockstep/bench/collectives/worker.h"
 
 namespace lockstep::bench {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "lockstep/base/deadline.h"
+#include "lockstep/base/system/deadline.h"
 #include "lockstep/bench/connection.h"
 #include "lockstep/bench/interrupt.h"
 #include "lockstep/bench/process.h"

@@ -1,7 +1,7 @@
 #include "lockstep/bench/train/products.h"
 
 #include "lockstep/nn/parts/classifier.h"
-#include "lockstep/train/peak.h"
+#include "lockstep/train/observe/peak.h"
 
 namespace lockstep::bench {
 namespace {

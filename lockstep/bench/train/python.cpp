@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 
-#include "lockstep/base/deadline.h"
+#include "lockstep/base/system/deadline.h"
 #include "lockstep/bench/process.h"
 
 namespace lockstep::bench {

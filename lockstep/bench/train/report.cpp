@@ -6,8 +6,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/number.h"
-#include "lockstep/base/units.h"
+#include "lockstep/base/text/number.h"
+#include "lockstep/base/text/units.h"
 #include "lockstep/bench/statistics.h"
 #include "lockstep/bench/train/bench_train.h"
 

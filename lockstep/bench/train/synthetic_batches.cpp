@@ -1,6 +1,6 @@
 #include "lockstep/bench/train/synthetic_batches.h"
 
-#include "lockstep/base/counter_rng.h"
+#include "lockstep/base/math/counter_rng.h"
 
 namespace lockstep::bench {
 

@@ -3,12 +3,12 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/resident.h"
+#include "lockstep/base/system/resident.h"
 #include "lockstep/bench/train/helper.h"
 #include "lockstep/bench/train/products.h"
 #include "lockstep/bench/train/synthetic_batches.h"
 #include "lockstep/ops/timed_ops.h"
-#include "lockstep/train/trainer.h"
+#include "lockstep/train/trainer/trainer.h"
 
 namespace lockstep::bench {
 namespace {

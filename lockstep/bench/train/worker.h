@@ -1,8 +1,8 @@
 // Our side of the training bench, in processes of its own like the peers': then what they take can
-// be compared. Requests and answers are those of bench/peers/train_pytorch.py.
+// be compared. Requests and answers are those of peers/train_pytorch.py.
 #pragma once
 
-#include "lockstep/train/options.h"
+#include "lockstep/train/options/options.h"
 
 namespace lockstep::bench {
 

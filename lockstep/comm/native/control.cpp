@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "lockstep/base/log.h"
-#include "lockstep/base/unix_socket.h"
+#include "lockstep/base/net/unix_socket.h"
 
 namespace lockstep {
 namespace {

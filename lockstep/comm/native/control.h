@@ -18,8 +18,8 @@
 #include <tuple>
 #include <vector>
 
-#include "lockstep/base/deadline.h"
-#include "lockstep/base/fd.h"
+#include "lockstep/base/file/fd.h"
+#include "lockstep/base/system/deadline.h"
 #include "lockstep/comm/native/fabric.h"
 
 namespace lockstep {

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/cpu_set.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/system/cpu_set.h"
 #include "lockstep/comm/fault.h"
 #include "lockstep/comm/fingerprint.h"
 #include "lockstep/comm/history.h"

@@ -4,7 +4,7 @@
 #include <new>
 
 #include "lockstep/base/log.h"
-#include "lockstep/base/units.h"
+#include "lockstep/base/text/units.h"
 
 namespace lockstep {
 namespace {

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "lockstep/base/clock.h"
-#include "lockstep/base/deadline.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/system/clock.h"
+#include "lockstep/base/system/deadline.h"
 #include "lockstep/comm/native/fabric.h"
 
 namespace lockstep {

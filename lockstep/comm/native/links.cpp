@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "lockstep/base/clock.h"
-#include "lockstep/base/file.h"
+#include "lockstep/base/file/file.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/system/clock.h"
 #include "lockstep/comm/reduce/combine.h"
 
 namespace lockstep {

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "lockstep/base/fd.h"
+#include "lockstep/base/file/fd.h"
 #include "lockstep/comm/native/fabric.h"
 
 namespace lockstep {

@@ -8,13 +8,13 @@
 #include <array>
 #include <map>
 
-#include "lockstep/base/cpu_set.h"
 #include "lockstep/base/log.h"
-#include "lockstep/base/socket.h"
-#include "lockstep/base/text.h"
-#include "lockstep/base/unix_socket.h"
+#include "lockstep/base/net/socket.h"
+#include "lockstep/base/net/unix_socket.h"
+#include "lockstep/base/system/cpu_set.h"
+#include "lockstep/base/text/text.h"
+#include "lockstep/comm/native/acceptor.h"
 #include "lockstep/comm/native/control.h"
-#include "lockstep/comm/native/door.h"
 #include "lockstep/comm/native/memory.h"
 #include "lockstep/comm/transport/tcp_channel.h"
 

@@ -7,8 +7,8 @@
 #include <map>
 #include <string>
 
-#include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/system/clock.h"
 #include "lockstep/comm/fingerprint.h"
 #include "lockstep/comm/shared/segment.h"
 

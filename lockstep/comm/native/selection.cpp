@@ -6,8 +6,8 @@
 #include <set>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/text.h"
-#include "lockstep/base/units.h"
+#include "lockstep/base/text/text.h"
+#include "lockstep/base/text/units.h"
 #include "lockstep/comm/shared/collectives.h"
 
 namespace lockstep {

@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "lockstep/base/completion.h"
+#include "lockstep/base/system/completion.h"
 
 namespace lockstep {
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "lockstep/base/task_thread.h"
+#include "lockstep/base/system/task_thread.h"
 #include "lockstep/comm/work.h"
 
 namespace lockstep {

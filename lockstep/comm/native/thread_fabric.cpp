@@ -6,8 +6,8 @@
 #include <mutex>
 #include <tuple>
 
-#include "lockstep/base/cpu_set.h"
-#include "lockstep/base/text.h"
+#include "lockstep/base/system/cpu_set.h"
+#include "lockstep/base/text/text.h"
 #include "lockstep/comm/native/memory.h"
 
 namespace lockstep {

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "lockstep/base/cache_lines.h"
+#include "lockstep/base/system/cache_lines.h"
 #include "lockstep/comm/reduce/kernel_set.h"
 
 namespace lockstep::reduce {

@@ -6,8 +6,8 @@
 #include <span>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/socket.h"
-#include "lockstep/base/text.h"
+#include "lockstep/base/net/socket.h"
+#include "lockstep/base/text/text.h"
 #include "lockstep/comm/rendezvous/handshake.h"
 #include "lockstep/comm/rendezvous/rendezvous.h"
 

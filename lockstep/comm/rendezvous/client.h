@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "lockstep/base/fd.h"
-#include "lockstep/base/host_port.h"
+#include "lockstep/base/file/fd.h"
+#include "lockstep/base/net/host_port.h"
 #include "lockstep/comm/rendezvous/token.h"
 #include "lockstep/comm/rendezvous/wire.h"
 

@@ -5,7 +5,7 @@
 #include <cerrno>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/socket.h"
+#include "lockstep/base/net/socket.h"
 
 namespace lockstep::rendezvous {
 namespace {

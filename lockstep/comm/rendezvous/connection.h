@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "lockstep/base/deadline.h"
-#include "lockstep/base/fd.h"
+#include "lockstep/base/file/fd.h"
+#include "lockstep/base/system/deadline.h"
 #include "lockstep/comm/rendezvous/handshake.h"
 #include "lockstep/comm/rendezvous/wire.h"
 

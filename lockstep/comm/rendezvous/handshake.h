@@ -22,8 +22,8 @@
 #include <string>
 #include <string_view>
 
-#include "lockstep/base/deadline.h"
-#include "lockstep/base/hmac.h"
+#include "lockstep/base/net/hmac.h"
+#include "lockstep/base/system/deadline.h"
 #include "lockstep/comm/rendezvous/token.h"
 
 namespace lockstep {

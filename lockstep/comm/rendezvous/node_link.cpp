@@ -3,7 +3,7 @@
 #include <span>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/socket.h"
+#include "lockstep/base/net/socket.h"
 
 namespace lockstep {
 

@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "lockstep/base/deadline.h"
-#include "lockstep/base/host_port.h"
+#include "lockstep/base/net/host_port.h"
+#include "lockstep/base/system/deadline.h"
 #include "lockstep/comm/rendezvous/token.h"
 
 namespace lockstep {

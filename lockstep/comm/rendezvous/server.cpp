@@ -1,4 +1,4 @@
-#include "lockstep/base/socket.h"
+#include "lockstep/base/net/socket.h"
 #include "lockstep/comm/rendezvous/rendezvous.h"
 #include "lockstep/comm/rendezvous/server_loop.h"
 

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/socket.h"
+#include "lockstep/base/net/socket.h"
 #include "lockstep/comm/rendezvous/connection.h"
 #include "lockstep/comm/rendezvous/gathering.h"
 #include "lockstep/comm/rendezvous/rendezvous.h"

@@ -10,10 +10,10 @@
 #include <optional>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/fd.h"
-#include "lockstep/base/hex.h"
-#include "lockstep/base/hmac.h"
-#include "lockstep/base/text.h"
+#include "lockstep/base/file/fd.h"
+#include "lockstep/base/net/hmac.h"
+#include "lockstep/base/text/hex.h"
+#include "lockstep/base/text/text.h"
 
 namespace lockstep {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "lockstep/base/environment.h"
+#include "lockstep/base/config/environment.h"
 
 namespace lockstep {
 

@@ -24,7 +24,7 @@
 #include <string_view>
 #include <vector>
 
-#include "lockstep/base/deadline.h"
+#include "lockstep/base/system/deadline.h"
 
 namespace lockstep::rendezvous {
 

@@ -4,8 +4,8 @@
 #include <map>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/text.h"
-#include "lockstep/base/units.h"
+#include "lockstep/base/text/text.h"
+#include "lockstep/base/text/units.h"
 #include "lockstep/comm/schedule/topology.h"
 
 namespace lockstep::schedule {

@@ -1,7 +1,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/text.h"
+#include "lockstep/base/text/text.h"
 #include "lockstep/comm/schedule/generators.h"
 
 namespace lockstep::schedule {

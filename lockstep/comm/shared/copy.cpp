@@ -8,7 +8,7 @@
 #include <emmintrin.h>
 #endif
 
-#include "lockstep/base/cache_lines.h"
+#include "lockstep/base/system/cache_lines.h"
 
 namespace lockstep::shared {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "lockstep/base/cache_lines.h"
+#include "lockstep/base/system/cache_lines.h"
 
 namespace lockstep::shared {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "lockstep/base/futex.h"
+#include "lockstep/base/system/futex.h"
 
 namespace lockstep::shared {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <type_traits>
 
-#include "lockstep/base/clock.h"
-#include "lockstep/base/deadline.h"
+#include "lockstep/base/system/clock.h"
+#include "lockstep/base/system/deadline.h"
 #include "lockstep/comm/shared/segment.h"
 
 namespace lockstep::shared {

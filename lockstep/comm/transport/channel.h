@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <span>
 
-#include "lockstep/base/deadline.h"
+#include "lockstep/base/system/deadline.h"
 
 namespace lockstep::transport {
 

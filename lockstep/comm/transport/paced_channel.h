@@ -22,8 +22,8 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/base/clock.h"
-#include "lockstep/base/link_emulation.h"
+#include "lockstep/base/net/link_emulation.h"
+#include "lockstep/base/system/clock.h"
 #include "lockstep/comm/transport/channel.h"
 #include "lockstep/comm/transport/ring_channel.h"
 

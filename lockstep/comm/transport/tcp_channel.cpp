@@ -10,7 +10,7 @@
 #include <system_error>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/socket.h"
+#include "lockstep/base/net/socket.h"
 
 namespace lockstep::transport {
 namespace {

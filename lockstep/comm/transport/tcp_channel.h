@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "lockstep/base/fd.h"
+#include "lockstep/base/file/fd.h"
 #include "lockstep/comm/transport/channel.h"
 
 namespace lockstep::transport {

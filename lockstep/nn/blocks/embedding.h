@@ -5,7 +5,7 @@
 #include <string>
 
 #include "lockstep/nn/block.h"
-#include "lockstep/nn/decoding.h"
+#include "lockstep/nn/generate/decoding.h"
 #include "lockstep/nn/parts/embedding.h"
 
 namespace lockstep::nn {

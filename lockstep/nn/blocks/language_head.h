@@ -8,7 +8,7 @@
 #include <string>
 
 #include "lockstep/nn/block.h"
-#include "lockstep/nn/decoding.h"
+#include "lockstep/nn/generate/decoding.h"
 #include "lockstep/nn/parts/classifier.h"
 #include "lockstep/nn/parts/norm.h"
 

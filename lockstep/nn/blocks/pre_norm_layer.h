@@ -12,7 +12,7 @@
 #include <string>
 
 #include "lockstep/nn/block.h"
-#include "lockstep/nn/decoding.h"
+#include "lockstep/nn/generate/decoding.h"
 #include "lockstep/nn/parts/feed_forward.h"
 #include "lockstep/nn/parts/norm.h"
 #include "lockstep/nn/parts/self_attention.h"

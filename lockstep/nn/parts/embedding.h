@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "lockstep/nn/decoding.h"
+#include "lockstep/nn/generate/decoding.h"
 #include "lockstep/nn/parts/declaration.h"
 #include "lockstep/nn/parts/part.h"
 

@@ -1,7 +1,7 @@
 #include "lockstep/nn/parts/part.h"
 
 #include "lockstep/base/error.h"
-#include "lockstep/nn/seed.h"
+#include "lockstep/nn/parameters/seed.h"
 
 namespace lockstep::nn {
 

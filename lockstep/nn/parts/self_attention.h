@@ -7,7 +7,7 @@
 
 #include <cstddef>
 
-#include "lockstep/nn/decoding.h"
+#include "lockstep/nn/generate/decoding.h"
 #include "lockstep/nn/parts/linear.h"
 
 namespace lockstep::nn {

@@ -1,13 +1,13 @@
 #include <fmt/format.h>
 
 #include "lockstep/ops/check.h"
-#include "lockstep/ops/cpu/attention.h"
-#include "lockstep/ops/cpu/elementwise.h"
-#include "lockstep/ops/cpu/embedding.h"
-#include "lockstep/ops/cpu/linear.h"
-#include "lockstep/ops/cpu/loss.h"
-#include "lockstep/ops/cpu/norm.h"
-#include "lockstep/ops/cpu/optimizer.h"
+#include "lockstep/ops/cpu/attention/attention.h"
+#include "lockstep/ops/cpu/elementwise/elementwise.h"
+#include "lockstep/ops/cpu/embedding/embedding.h"
+#include "lockstep/ops/cpu/linear/linear.h"
+#include "lockstep/ops/cpu/loss/loss.h"
+#include "lockstep/ops/cpu/norm/norm.h"
+#include "lockstep/ops/cpu/optimizer/optimizer.h"
 #include "lockstep/ops/ops.h"
 
 namespace lockstep {

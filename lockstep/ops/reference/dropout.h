@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "lockstep/base/counter_rng.h"
+#include "lockstep/base/math/counter_rng.h"
 #include "lockstep/ops/arguments.h"
 
 namespace lockstep::ops::reference {

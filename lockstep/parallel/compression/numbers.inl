@@ -1,8 +1,8 @@
 // Floats, their bits, and the 16-bit types. Part of kernels.inl.
 //
-// base/half.h has the same conversions with early returns; these compute every case and choose, so
-// that a loop over them becomes vectors. They have internal linkage for the reason that kernels.inl
-// gives, and a test compares the two.
+// base/math/half.h has the same conversions with early returns; these compute every case and
+// choose, so that a loop over them becomes vectors. They have internal linkage for the reason that
+// kernels.inl gives, and a test compares the two.
 #pragma once
 
 #include <cstddef>

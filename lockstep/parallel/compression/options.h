@@ -1,13 +1,13 @@
 // How gradients are written on the wire: settings of data parallel training.
 //
-// Keys are `parallel.compression` and `parallel.compression_ratio`; base/config.h says how they are
-// read. docs/data-parallel.md says what each codec costs and when to choose it.
+// Keys are `parallel.compression` and `parallel.compression_ratio`; base/config/config.h says how
+// they are read. docs/data-parallel.md says what each codec costs and when to choose it.
 #pragma once
 
 #include <cstdint>
 #include <string_view>
 
-#include "lockstep/base/config.h"
+#include "lockstep/base/config/config.h"
 
 namespace lockstep::parallel {
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "lockstep/base/counter_rng.h"
+#include "lockstep/base/math/counter_rng.h"
 #include "lockstep/parallel/compression/kernels.h"
 
 namespace lockstep::parallel {

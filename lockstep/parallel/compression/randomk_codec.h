@@ -1,8 +1,8 @@
 // "randomk": k elements at random, k = ratio * elements, as they are.
 //
 // The elements are cut into k nearly equal strata, and one of each is drawn by the seed
-// (base/counter_rng.h). Whoever knows the seed knows the positions, so a payload is k floats and
-// nothing else; and ranks of one seed send the same elements, so that their sum has no others.
+// (base/math/counter_rng.h). Whoever knows the seed knows the positions, so a payload is k floats
+// and nothing else; and ranks of one seed send the same elements, so that their sum has no others.
 //
 // Where any element, drawn or not, is infinite or NaN, all of the payload is NaN.
 #pragma once

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/half.h"
+#include "lockstep/base/math/half.h"
 #include "lockstep/parallel/compression/largest.h"
 
 namespace lockstep::parallel {

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <utility>
 
-#include "lockstep/parallel/gradient_chunks.h"
-#include "lockstep/parallel/local_update.h"
+#include "lockstep/parallel/gradients/gradient_chunks.h"
+#include "lockstep/parallel/offload/local_update.h"
 
 namespace lockstep::parallel {
 namespace {

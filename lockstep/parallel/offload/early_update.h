@@ -15,9 +15,9 @@
 #include <optional>
 #include <vector>
 
-#include "lockstep/parallel/communication_thread.h"
+#include "lockstep/parallel/communication/communication_thread.h"
 #include "lockstep/parallel/offload/tier_mover.h"
-#include "lockstep/parallel/strategy.h"
+#include "lockstep/parallel/strategy/strategy.h"
 
 namespace lockstep::parallel {
 
@@ -37,7 +37,8 @@ class EarlyUpdate {
   void push(std::size_t block, std::function<void()> ready = {});
   // Until all that were pushed are updated; the step is over then. Throws what a task threw.
   void finish();
-  // The norm of this worker's parts, as parallel/gradient_chunks.h adds it up where they are all.
+  // The norm of this worker's parts, as parallel/gradients/gradient_chunks.h adds it up where they
+  // are all.
   double norm() const;
   void settle() noexcept { thread_.settle(); }
 

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "lockstep/nn/replica.h"
+#include "lockstep/nn/replica/replica.h"
 #include "lockstep/parallel/offload/tier_mover.h"
 
 namespace lockstep::parallel {

@@ -3,7 +3,8 @@
 #include <filesystem>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/units.h"
+#include "lockstep/base/text/units.h"
+#include "lockstep/parallel/strategy/sharding_of.h"
 
 namespace lockstep::parallel {
 
@@ -30,7 +31,8 @@ void check_filed_gradients(const ParallelOptions& options, const WorkerPosition&
        "in memory; leave one of them out");
 }
 
-void check_in_place(const nn::Tiers& tiers, const ParallelOptions& options, const WorkerPosition& position) {
+void check_in_place(const nn::Tiers& tiers, const ParallelOptions& options,
+                    const WorkerPosition& position) {
   if (tiers.parameters != Tier::kHost) {
     fail(ErrorCode::kInvalidArgument,
          "offload.in_place computes with parameters on the host, but offload.parameters = \"{}\"; "
@@ -48,7 +50,8 @@ void check_in_place(const nn::Tiers& tiers, const ParallelOptions& options, cons
 
 }  // namespace
 
-void check(const OffloadOptions& offload, const ParallelOptions& options, const WorkerPosition& position) {
+void check(const OffloadOptions& offload, const ParallelOptions& options,
+           const WorkerPosition& position) {
   const nn::Tiers& tiers = offload.tiers;
   if (tiers.in_place) check_in_place(tiers, options, position);
   if (!tiers.any()) return;

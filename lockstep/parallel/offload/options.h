@@ -3,11 +3,11 @@
 
 #include <string>
 
-#include "lockstep/base/config.h"
+#include "lockstep/base/config/config.h"
 #include "lockstep/io/tier_file.h"
-#include "lockstep/nn/tiers.h"
-#include "lockstep/parallel/worker_position.h"
-#include "lockstep/parallel/options.h"
+#include "lockstep/nn/parameters/tiers.h"
+#include "lockstep/parallel/strategy/options.h"
+#include "lockstep/parallel/strategy/worker_position.h"
 
 namespace lockstep::parallel {
 
@@ -21,7 +21,8 @@ struct OffloadOptions {
 };
 
 // Throws Error(kInvalidArgument) or Error(kUnsupported) for settings that do not fit together.
-void check(const OffloadOptions& offload, const ParallelOptions& options, const WorkerPosition& position);
+void check(const OffloadOptions& offload, const ParallelOptions& options,
+           const WorkerPosition& position);
 
 // Declares the keys; `options` must outlive `config` and stay in place.
 void bind(Config& config, OffloadOptions& options);

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "lockstep/parallel/first_writers.h"
+#include "lockstep/parallel/gradients/first_writers.h"
 
 namespace lockstep::parallel {
 namespace {

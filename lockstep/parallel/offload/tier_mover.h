@@ -1,5 +1,5 @@
-// Moves what a plan has in other tiers than the device (nn/tiers.h) to the device and back, on a
-// thread of its own beside compute, when the plan has room for it.
+// Moves what a plan has in other tiers than the device (nn/parameters/tiers.h) to the device and
+// back, on a thread of its own beside compute, when the plan has room for it.
 //
 //   compute   | forward 0 | forward 1    | forward 2    | ... | backward 2 | backward 1        |
 //   ... mover     | fetch 1   | store kept 0 | store kept 1 |     | fetch 1    | store gradients 2
@@ -20,9 +20,9 @@
 #include <vector>
 
 #include "lockstep/nn/block_listener.h"
-#include "lockstep/nn/replica.h"
-#include "lockstep/parallel/communication_thread.h"
-#include "lockstep/parallel/trace.h"
+#include "lockstep/nn/replica/replica.h"
+#include "lockstep/parallel/communication/communication_thread.h"
+#include "lockstep/parallel/trace/trace.h"
 
 namespace lockstep::parallel {
 

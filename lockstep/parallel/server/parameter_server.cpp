@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include "lockstep/parallel/server/meeting.h"
-#include "lockstep/parallel/server/piece_codec.h"
-#include "lockstep/parallel/server/server.h"
 #include "lockstep/parallel/server/server_strategy.h"
+#include "lockstep/parallel/server/service/server.h"
+#include "lockstep/parallel/server/wire/meeting.h"
+#include "lockstep/parallel/server/wire/slice_codec.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -46,10 +46,10 @@ std::vector<Request> server_memory(const ParameterServerJob& job, const nn::Memo
   const bool has_server =
       job.options.place == ServerPlace::kBeside && position.worker < job.options.servers;
   if (has_server) {
-    requests.push_back(
-        {.name = fmt::format("parameter server {}", position.worker),
-         .group = kCommunicationGroup,
-         .bytes = server_bytes(layout_for(job, plan), job.options, position.worker, position.workers)});
+    requests.push_back({.name = fmt::format("parameter server {}", position.worker),
+                        .group = kCommunicationGroup,
+                        .bytes = server_bytes(layout_for(job, plan), job.options, position.worker,
+                                              position.workers)});
   }
   return requests;
 }

@@ -1,8 +1,9 @@
 // Data parallel training with parameter servers: workers push gradients to servers, which run the
-// optimizer, and pull parameters. parallel/server/options.h has the settings, and who is a server.
+// optimizer, and pull parameters. parallel/strategy/server_options.h has the settings, and who is a
+// server.
 //
 //   bsp                       the bits of one worker with the same steps (sums over workers by the
-//                             tree of parallel/server/worker_sum.h, in f32)
+//                             tree of parallel/server/slices/worker_sum.h, in f32)
 //   asp, ssp                  every worker's gradients, the mean over its own targets, are an
 //                             update of their own; work is handed out by server 0 (next())
 //   optimizer.clip > 0        bsp: servers tell each other sums of squares before any updates;
@@ -11,7 +12,7 @@
 //                             no norm, and one that is infinite is not skipped
 //   compression               gradients are pushed as payloads of a codec, piece by piece, with a
 //                             residual at the worker; servers add up what they decode
-//                             (parallel/server/wire_format.h)
+//                             (parallel/server/slices/wire_format.h)
 //
 // What travels when, with the schedule kPriority (N blocks, each of one piece):
 //
@@ -20,7 +21,7 @@
 //   pull                           | N-1 | ...| 0 | 1 | 2 ...    forward i waits for block i alone
 //
 // Transport: TCP of its own, on the loopback unless told otherwise, and rings inside a machine
-// (parallel/server/pipe.h), proved by the job's token in both directions. Where
+// (parallel/server/wire/pipe.h), proved by the job's token in both directions. Where
 // CommOptions::emulate says so, each worker and each server has a slow card.
 #pragma once
 
@@ -32,10 +33,10 @@
 #include "lockstep/comm/options.h"
 #include "lockstep/ops/ops.h"
 #include "lockstep/optim/optimizer.h"
-#include "lockstep/parallel/worker_position.h"
-#include "lockstep/parallel/options.h"
-#include "lockstep/parallel/server/options.h"
-#include "lockstep/parallel/strategy.h"
+#include "lockstep/parallel/strategy/options.h"
+#include "lockstep/parallel/strategy/server_options.h"
+#include "lockstep/parallel/strategy/strategy.h"
+#include "lockstep/parallel/strategy/worker_position.h"
 
 namespace lockstep::parallel {
 

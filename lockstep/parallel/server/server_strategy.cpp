@@ -1,8 +1,8 @@
 #include "lockstep/parallel/server/server_strategy.h"
 
-#include "lockstep/base/content_hash.h"
+#include "lockstep/base/file/content_hash.h"
 #include "lockstep/base/log.h"
-#include "lockstep/parallel/table_rows.h"
+#include "lockstep/parallel/ddp/table_rows.h"
 
 namespace lockstep::parallel {
 namespace {

@@ -7,11 +7,11 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/parallel/server/meeting.h"
+#include "lockstep/parallel/gradients/tree_sum.h"
 #include "lockstep/parallel/server/parameter_server.h"
-#include "lockstep/parallel/server/update_request.h"
-#include "lockstep/parallel/server/worker_link.h"
-#include "lockstep/parallel/tree_sum.h"
+#include "lockstep/parallel/server/wire/meeting.h"
+#include "lockstep/parallel/server/wire/update_request.h"
+#include "lockstep/parallel/server/worker/worker_link.h"
 
 namespace lockstep::parallel {
 
@@ -19,7 +19,7 @@ namespace lockstep::parallel {
 ServedLayout layout_for(const ParameterServerJob& job, const nn::MemoryPlan& plan);
 
 // The pieces of a table of tokens that leave before backward has come to it, and whose rows of the
-// batch's tokens follow (parallel/server/runs.h).
+// batch's tokens follow (parallel/server/slices/runs.h).
 struct EarlyTable {
   std::size_t first = 0;   // of the pieces
   std::size_t end = 0;     // behind the last

@@ -2,9 +2,9 @@
 // of the run.
 #include <algorithm>
 
-#include "lockstep/parallel/clock_offset.h"
 #include "lockstep/parallel/server/server_strategy.h"
-#include "lockstep/parallel/server/step_messages.h"
+#include "lockstep/parallel/server/wire/step_messages.h"
+#include "lockstep/parallel/trace/clock_offset.h"
 
 namespace lockstep::parallel {
 

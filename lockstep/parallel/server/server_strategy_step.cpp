@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lockstep/base/clock.h"
+#include "lockstep/base/system/clock.h"
 #include "lockstep/optim/gradient_norm.h"
-#include "lockstep/parallel/gradient_chunks.h"
+#include "lockstep/parallel/gradients/gradient_chunks.h"
 #include "lockstep/parallel/server/server_strategy.h"
-#include "lockstep/parallel/server/step_messages.h"
+#include "lockstep/parallel/server/wire/step_messages.h"
 
 namespace lockstep::parallel {
 

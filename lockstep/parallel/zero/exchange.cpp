@@ -1,7 +1,7 @@
 #include "lockstep/parallel/zero/exchange.h"
 
 #include "lockstep/base/error.h"
-#include "lockstep/parallel/machines.h"
+#include "lockstep/parallel/communication/machines.h"
 #include "lockstep/parallel/zero/flat_exchange.h"
 #include "lockstep/parallel/zero/machine_exchange.h"
 
@@ -16,7 +16,8 @@ bool goes_by_machines(const ParallelOptions& options, int machines) {
 }
 
 // Of a plan; nothing: all workers at once.
-std::optional<MachineGrid> planned_grid(const ParallelOptions& options, const WorkerPosition& position) {
+std::optional<MachineGrid> planned_grid(const ParallelOptions& options,
+                                        const WorkerPosition& position) {
   const bool is_even = position.workers % options.machines == 0;
   if (!is_even || !goes_by_machines(options, options.machines)) return std::nullopt;
   return MachineGrid{.machines = options.machines, .places = position.workers / options.machines};

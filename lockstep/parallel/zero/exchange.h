@@ -1,5 +1,5 @@
 // How workers that share out states bring a block's parameters together and add up its gradients.
-// A block here is a *unit* (nn/sharding.h), and everybody holds a *part* of it.
+// A block here is a *unit* (nn/parameters/sharding.h), and everybody holds a *part* of it.
 //
 // Two ways. All workers at once, as collectives do it (FlatExchange); or where workers are on
 // several machines, and where what is sent is quantised, inside machines and across them
@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "lockstep/comm/communicator.h"
-#include "lockstep/nn/memory_plan.h"
-#include "lockstep/parallel/worker_position.h"
-#include "lockstep/parallel/options.h"
-#include "lockstep/parallel/sent_bytes.h"
+#include "lockstep/nn/memory/memory_plan.h"
+#include "lockstep/parallel/communication/sent_bytes.h"
+#include "lockstep/parallel/strategy/options.h"
+#include "lockstep/parallel/strategy/worker_position.h"
 
 namespace lockstep::parallel {
 

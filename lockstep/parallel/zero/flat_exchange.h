@@ -1,5 +1,5 @@
 // All workers at once: all-gather and reduce-scatter of parts, or where whole blocks are dealt out
-// the owner's broadcast and a reduce to it. The bits of parallel/ddp.h.
+// the owner's broadcast and a reduce to it. The bits of parallel/ddp/ddp.h.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// Inside machines and across them (parallel/machines.h), so that what crosses is as little as can
-// be, and with integers on the way (parallel/zero/part_wire.h) less still: ZeRO++.
+// Inside machines and across them (parallel/communication/machines.h), so that what crosses is as
+// little as can be, and with integers on the way (parallel/zero/part_wire.h) less still: ZeRO++.
 //
 // Gather. Here for worker 1 of 2 machines with 2 workers, whose lane is 1 3; p are payloads:
 //
@@ -29,7 +29,7 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/parallel/machines.h"
+#include "lockstep/parallel/communication/machines.h"
 #include "lockstep/parallel/zero/flat_exchange.h"
 #include "lockstep/parallel/zero/part_wire.h"
 

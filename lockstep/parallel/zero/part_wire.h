@@ -11,7 +11,7 @@
 
 #include "lockstep/comm/call.h"
 #include "lockstep/parallel/compression/codec.h"
-#include "lockstep/parallel/options.h"
+#include "lockstep/parallel/strategy/options.h"
 
 namespace lockstep::parallel {
 

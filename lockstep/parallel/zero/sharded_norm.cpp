@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "lockstep/parallel/gathered.h"
-#include "lockstep/parallel/gradient_chunks.h"
+#include "lockstep/parallel/communication/gathered.h"
+#include "lockstep/parallel/gradients/gradient_chunks.h"
 #include "lockstep/parallel/offload/gradient_reader.h"
 
 namespace lockstep::parallel {

@@ -1,5 +1,5 @@
 // The norm of all gradients, added up by workers that hold parts of them: to the bit what
-// parallel/gradient_chunks.h makes of the whole row.
+// parallel/gradients/gradient_chunks.h makes of the whole row.
 //
 // A chunk that lies in one worker's part is added up there. Of a chunk that parts cut, each worker
 // tells the sums of its runs (ops::SumOfSquares), and all add these up in their order.
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "lockstep/comm/communicator.h"
-#include "lockstep/nn/replica.h"
+#include "lockstep/nn/replica/replica.h"
 #include "lockstep/parallel/offload/tier_mover.h"
 
 namespace lockstep::parallel {

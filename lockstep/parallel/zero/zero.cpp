@@ -3,10 +3,10 @@
 #include <cmath>
 #include <utility>
 
-#include "lockstep/base/clock.h"
-#include "lockstep/parallel/agreement.h"
-#include "lockstep/parallel/first_writers.h"
-#include "lockstep/parallel/local_update.h"
+#include "lockstep/base/system/clock.h"
+#include "lockstep/parallel/gradients/first_writers.h"
+#include "lockstep/parallel/offload/local_update.h"
+#include "lockstep/parallel/strategy/agreement.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -26,21 +26,6 @@ Zero::Zero(Communicator& world, const ParallelOptions& options, std::int64_t mos
       options_(options),
       most_micro_batches_(most_micro_batches),
       exchange_(make_exchange(world, options)) {}
-
-nn::Sharding Zero::sharding(const ParallelOptions& options, const WorkerPosition& position) {
-  // The tree adds up a worker's own micro-batches first.
-  const bool holds = position.most_micro_batches > 1 &&
-                     (options.hold_gradients || options.reduction == Reduction::kTree);
-  return {.workers = position.workers,
-          .worker = position.worker,
-          .optimizer = options.zero >= 1,
-          .gradients = options.zero >= 2 && !holds,
-          .parameters = options.zero >= 3,
-          .partition = options.partition,
-          .most_gathered = options.most_gathered,
-          .keeps_at_turn = options.keep_at_turn,
-          .seen = true};
-}
 
 std::span<std::byte> Zero::seen_memory(std::size_t bytes) {
   memory_ = exchange_->allocate(bytes);

@@ -8,14 +8,15 @@
 // Every block's gradients are added up and handed to their holders by a thread of communication
 // while backward goes on. A worker updates its parts. At stages 1 and 2 the parameters are then
 // gathered from all; at stage 3 they are gathered block by block, for forward and again for
-// backward, by the plan's schedule (nn/gather_plan.h), and are gone in between:
+// backward, by the plan's schedule (nn/memory/gather_plan.h), and are gone in between:
 //
 //   compute        | forward 0 | forward 1 | forward 2 | ...  | backward 2 | backward 1 | ...
 //   communication  | gather 1  | gather 2  | gather 3  |      | gather 1   | add up 2, gather 0
 //
 // With several micro-batches a step gradients go to their holders after each of them, which keeps
 // memory small; or they are held, which sends less (parallel.hold_gradients). The bits are those of
-// parallel/ddp.h, unless what is sent is quantised (parallel/zero/exchange.h says how it is sent).
+// parallel/ddp/ddp.h, unless what is sent is quantised (parallel/zero/exchange.h says how it is
+// sent).
 #pragma once
 
 #include <memory>
@@ -23,13 +24,13 @@
 #include <vector>
 
 #include "lockstep/comm/communicator.h"
-#include "lockstep/parallel/communication_thread.h"
-#include "lockstep/parallel/worker_position.h"
+#include "lockstep/parallel/communication/communication_thread.h"
+#include "lockstep/parallel/gradients/tree_sum.h"
 #include "lockstep/parallel/offload/early_update.h"
 #include "lockstep/parallel/offload/tier_mover.h"
-#include "lockstep/parallel/options.h"
-#include "lockstep/parallel/strategy.h"
-#include "lockstep/parallel/tree_sum.h"
+#include "lockstep/parallel/strategy/options.h"
+#include "lockstep/parallel/strategy/strategy.h"
+#include "lockstep/parallel/strategy/worker_position.h"
 #include "lockstep/parallel/zero/exchange.h"
 #include "lockstep/parallel/zero/sharded_norm.h"
 
@@ -46,7 +47,6 @@ class Zero : public Strategy {
   int workers() const override { return world_.size(); }
   std::span<std::byte> seen_memory(std::size_t bytes) override;
 
-  static nn::Sharding sharding(const ParallelOptions& options, const WorkerPosition& position);
 
   void start(nn::Replica& replica) override;
   // All workers push the same tasks in the same order, so those that this one pushed come to an

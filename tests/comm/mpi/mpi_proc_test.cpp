@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/file.h"
-#include "lockstep/base/scratch_folder.h"
+#include "lockstep/base/file/file.h"
+#include "lockstep/base/file/scratch_folder.h"
 #include "lockstep/launch/make_world.h"
 #include "tests/cli/shell.h"
 #include "tests/comm/mpi/every_operation.h"

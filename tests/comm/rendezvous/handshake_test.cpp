@@ -7,7 +7,7 @@
 #include <future>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/socket.h"
+#include "lockstep/base/net/socket.h"
 
 namespace lockstep {
 namespace {

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/socket.h"
+#include "lockstep/base/net/socket.h"
 #include "lockstep/comm/rendezvous/client.h"
 #include "lockstep/comm/rendezvous/handshake.h"
 #include "lockstep/comm/rendezvous/node_link.h"

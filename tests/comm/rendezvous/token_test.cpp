@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/scratch_folder.h"
+#include "lockstep/base/file/scratch_folder.h"
 
 namespace lockstep {
 namespace {

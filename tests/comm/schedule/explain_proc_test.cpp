@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/scratch_folder.h"
-#include "lockstep/base/text.h"
+#include "lockstep/base/file/scratch_folder.h"
+#include "lockstep/base/text/text.h"
 #include "tests/cli/shell.h"
 #include "tests/comm/schedule/sweep.h"
 #include "tests/paths.h"

@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "lockstep/ops/cpu/elementwise_kernels.h"
+#include "lockstep/ops/cpu/elementwise/kernels.h"
 #include "lockstep/ops/reference/activation.h"
 
 namespace lockstep::cpu {

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/counter_rng.h"
-#include "lockstep/base/half.h"
-#include "lockstep/ops/cpu/attention.h"
-#include "lockstep/ops/cpu/attention_kernels.h"
+#include "lockstep/base/math/counter_rng.h"
+#include "lockstep/base/math/half.h"
+#include "lockstep/ops/cpu/attention/attention.h"
+#include "lockstep/ops/cpu/attention/kernels.h"
 #include "lockstep/ops/ops.h"
 #include "lockstep/tensor/buffer.h"
 

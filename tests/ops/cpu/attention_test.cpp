@@ -1,5 +1,5 @@
 // Blocked attention on the CPU, against the reference.
-#include "lockstep/ops/cpu/attention.h"
+#include "lockstep/ops/cpu/attention/attention.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,12 +1,12 @@
 // Products of a few rows: every instruction set of this CPU, every type, odd shapes.
-#include "lockstep/ops/cpu/gemm/few_rows.h"
+#include "lockstep/ops/cpu/gemm/few_rows/few_rows.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <vector>
 
-#include "lockstep/base/counter_rng.h"
+#include "lockstep/base/math/counter_rng.h"
 #include "lockstep/ops/element.h"
 
 namespace lockstep::cpu::gemm::few_rows_test {

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <vector>
 
-#include "lockstep/base/counter_rng.h"
+#include "lockstep/base/math/counter_rng.h"
 #include "lockstep/ops/ops.h"
 #include "lockstep/tensor/buffer.h"
 

@@ -1,7 +1,7 @@
 // Functions of vectors against the same in double, over dense sweeps. They are compiled here for
 // the instruction set of the build; activation_test.cpp goes through all others.
 #define LOCKSTEP_ISA test
-#include "lockstep/ops/cpu/math.inl"
+#include "lockstep/ops/cpu/simd/math.inl"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "lockstep/ops/cpu/team.h"
+#include "lockstep/ops/cpu/team/team.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

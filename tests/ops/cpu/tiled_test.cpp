@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "lockstep/ops/cpu/gemm/packed.h"
-#include "lockstep/ops/cpu/gemm/tiled.h"
-#include "lockstep/ops/cpu/supply.h"
+#include "lockstep/ops/cpu/gemm/tiles/tiled.h"
+#include "lockstep/ops/cpu/team/supply.h"
 #include "tests/ops/cpu/products.h"
 
 namespace lockstep::cpu::gemm {

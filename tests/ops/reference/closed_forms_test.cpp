@@ -6,7 +6,7 @@
 #include <limits>
 #include <numbers>
 
-#include "lockstep/base/counter_rng.h"
+#include "lockstep/base/math/counter_rng.h"
 #include "tests/ops/expectations.h"
 
 namespace lockstep::ops_test {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lockstep/base/counter_rng.h"
+#include "lockstep/base/math/counter_rng.h"
 #include "lockstep/bench/ops/fields.h"
 #include "tests/ops/expectations.h"
 

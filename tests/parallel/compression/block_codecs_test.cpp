@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lockstep/base/half.h"
+#include "lockstep/base/math/half.h"
 #include "lockstep/comm/reduce/combine.h"
 #include "lockstep/parallel/compression/kernels.h"
 #include "tests/parallel/compression/gradients.h"

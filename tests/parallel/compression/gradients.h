@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "lockstep/base/counter_rng.h"
+#include "lockstep/base/math/counter_rng.h"
 #include "lockstep/parallel/compression/codec.h"
 
 namespace lockstep::parallel::testing {

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/half.h"
+#include "lockstep/base/math/half.h"
 #include "lockstep/parallel/compression/sparse.h"
 #include "tests/parallel/compression/gradients.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "lockstep/base/text.h"
+#include "lockstep/base/text/text.h"
 
 namespace lockstep::mpi {
 namespace {

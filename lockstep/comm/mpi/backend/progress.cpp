@@ -1,7 +1,7 @@
 // How an Engine moves its operations from stage to stage, and ends them when it cannot.
 #include <algorithm>
 
-#include "lockstep/base/text.h"
+#include "lockstep/base/text/text.h"
 #include "lockstep/comm/mpi/backend/engine.h"
 #include "lockstep/comm/mpi/backend/environment.h"
 

@@ -6,7 +6,7 @@
 
 #include "lockstep/ops/cpu/gemm/kernels.h"
 #include "lockstep/ops/cpu/gemm/product.h"
-#include "lockstep/ops/cpu/team.h"
+#include "lockstep/ops/cpu/team/team.h"
 
 namespace lockstep::cpu::gemm {
 

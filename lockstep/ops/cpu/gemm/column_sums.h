@@ -2,7 +2,7 @@
 // threads.
 #pragma once
 
-#include "lockstep/ops/cpu/cpu.h"
+#include "lockstep/ops/cpu/team/cpu.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep::cpu::gemm {

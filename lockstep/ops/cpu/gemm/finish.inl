@@ -7,9 +7,9 @@
 
 #include <algorithm>
 
-#include "lockstep/ops/cpu/activation.inl"
+#include "lockstep/ops/cpu/elementwise/activation.inl"
 #include "lockstep/ops/cpu/gemm/kernels.h"
-#include "lockstep/ops/cpu/vector.inl"
+#include "lockstep/ops/cpu/simd/vector.inl"
 
 namespace lockstep::cpu::LOCKSTEP_ISA {
 namespace {

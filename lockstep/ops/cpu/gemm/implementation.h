@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/ops/cpu/cpu.h"
 #include "lockstep/ops/cpu/gemm/product.h"
+#include "lockstep/ops/cpu/team/cpu.h"
 
 namespace lockstep::cpu::gemm {
 

@@ -10,7 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/ops/cpu/gemm/product.h"
-#include "lockstep/ops/cpu/isa.h"
+#include "lockstep/ops/cpu/simd/isa.h"
 
 namespace lockstep::cpu::gemm {
 

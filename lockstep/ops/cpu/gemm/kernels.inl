@@ -9,7 +9,7 @@
 #include "lockstep/ops/cpu/gemm/kernels.h"
 #include "lockstep/ops/cpu/gemm/pack.inl"
 #include "lockstep/ops/cpu/gemm/tile.inl"
-#include "lockstep/ops/cpu/vector.inl"
+#include "lockstep/ops/cpu/simd/vector.inl"
 
 namespace lockstep::cpu::LOCKSTEP_ISA {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "lockstep/ops/cpu/gemm/kernels.h"
-#include "lockstep/ops/cpu/vector.inl"
+#include "lockstep/ops/cpu/simd/vector.inl"
 
 namespace lockstep::cpu::LOCKSTEP_ISA {
 namespace {

@@ -5,7 +5,7 @@
 #include "lockstep/ops/cpu/gemm/aligned.h"
 #include "lockstep/ops/cpu/gemm/kernels.h"
 #include "lockstep/ops/cpu/gemm/stages.h"
-#include "lockstep/ops/cpu/supply.h"
+#include "lockstep/ops/cpu/team/supply.h"
 
 namespace lockstep::cpu::gemm {
 namespace {

@@ -27,9 +27,9 @@
 
 #include <cstddef>
 
-#include "lockstep/ops/cpu/cpu.h"
 #include "lockstep/ops/cpu/gemm/blocks.h"
 #include "lockstep/ops/cpu/gemm/product.h"
+#include "lockstep/ops/cpu/team/cpu.h"
 
 namespace lockstep::cpu::gemm {
 

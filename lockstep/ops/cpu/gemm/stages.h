@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "lockstep/ops/cpu/team.h"
+#include "lockstep/ops/cpu/team/team.h"
 
 namespace lockstep::cpu::gemm {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "lockstep/ops/cpu/elementwise.h"
+#include "lockstep/ops/cpu/elementwise/elementwise.h"
 #include "lockstep/ops/cpu/gemm/aligned.h"
 #include "lockstep/ops/cpu/gemm/backend/onednn_library.h"
 #include "lockstep/ops/cpu/gemm/backend/onednn_matmul.h"

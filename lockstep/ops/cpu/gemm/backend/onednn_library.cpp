@@ -10,7 +10,7 @@
 namespace lockstep::cpu::gemm {
 namespace {
 
-// About as long as our own threads spin (ops/cpu/team.h). What the user has set stays.
+// About as long as our own threads spin (ops/cpu/team/team.h). What the user has set stays.
 void let_threads_spin_shortly() {
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "1000", 0);
 }

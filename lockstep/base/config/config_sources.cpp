@@ -1,0 +1,213 @@
+// Where a Config's values come from: TOML, the environment, key=value strings.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <toml++/toml.h>
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <sstream>
+
+#include "lockstep/base/config/config.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/text/text.h"
+
+namespace lockstep {
+namespace {
+
+// "NAME" of "a.b.NAME".
+std::string_view last_part(std::string_view key) { return key.substr(key.rfind('.') + 1); }
+
+}  // namespace
+
+// Walks a parsed file and assigns what it finds.
+class TomlReader {
+ public:
+  TomlReader(Config& config, std::string_view source) : config_(config), source_(source) {}
+
+  void read(const toml::table& table, const std::string& prefix) {
+    for (const auto& [key, node] : table) {
+      const std::string name = prefix + std::string(key.str());
+      if (const toml::table* section = node.as_table()) {
+        read(*section, name + '.');
+      } else {
+        read_value(name, node);
+      }
+    }
+  }
+
+ private:
+  void read_value(std::string_view name, const toml::node& node) {
+    const std::string origin =
+        fmt::format("{}:{}:{}", source_, node.source().begin.line, node.source().begin.column);
+    if (config_.is_alias(name)) {
+      config_.assign_alias(name, any_text(node, origin, name), origin);
+      return;
+    }
+    Config::Key& key = config_.find(name, origin);
+    if (const auto text = as_text(key, node)) {
+      config_.assign(key, *text, origin);
+    } else {
+      std::ostringstream type;
+      type << node.type();
+      fail(ErrorCode::kInvalidArgument, "{}: {} must be {}; it is of type {}", origin, name,
+           key.expected, type.str());
+    }
+  }
+
+  // The value as text, whatever its type.
+  static std::string any_text(const toml::node& node, std::string_view origin,
+                              std::string_view name) {
+    if (const auto* text = node.as_string()) return text->get();
+    if (const auto* value = node.as_boolean()) return value->get() ? "true" : "false";
+    if (const auto* value = node.as_integer()) return fmt::to_string(value->get());
+    if (const auto* value = node.as_floating_point()) return fmt::to_string(value->get());
+    if (const auto* list = node.as_array()) {
+      std::vector<std::string> parts;
+      for (const toml::node& one : *list) parts.push_back(any_text(one, origin, name));
+      return fmt::format("{}", fmt::join(parts, ","));
+    }
+    fail(ErrorCode::kInvalidArgument, "{}: {} must be a value or a list of values", origin, name);
+  }
+
+  // The value as the text that Key::assign takes; nothing when its type is not the key's.
+  static std::optional<std::string> as_text(const Config::Key& key, const toml::node& node) {
+    if (const auto* text = node.as_string(); text != nullptr && key.quoted) return text->get();
+    if (const auto* value = node.as_boolean();
+        value != nullptr && key.literal == Config::Literal::kBool) {
+      return value->get() ? "true" : "false";
+    }
+    if (const auto* value = node.as_integer();
+        value != nullptr &&
+        (key.literal == Config::Literal::kInteger || key.literal == Config::Literal::kNumber)) {
+      return fmt::to_string(value->get());
+    }
+    if (const auto* value = node.as_floating_point();
+        value != nullptr && key.literal == Config::Literal::kNumber) {
+      return fmt::to_string(value->get());
+    }
+    if (const auto* list = node.as_array();
+        list != nullptr && key.literal == Config::Literal::kList) {
+      std::vector<std::string> parts;
+      for (const toml::node& element : *list) {
+        const auto* text = element.as_string();
+        if (text == nullptr || text->get().find(',') != std::string::npos) return std::nullopt;
+        parts.push_back(text->get());
+      }
+      return fmt::format("{}", fmt::join(parts, ","));
+    }
+    return std::nullopt;
+  }
+
+  Config& config_;
+  std::string_view source_;
+};
+
+Config::Key& Config::find(std::string_view name, std::string_view origin) {
+  const auto at =
+      std::find_if(keys_.begin(), keys_.end(), [&](const Key& key) { return key.name == name; });
+  if (at != keys_.end()) return *at;
+  // A key without its section is the likelier slip than a misspelt one.
+  std::vector<std::string_view> alike;
+  std::vector<std::string_view> all;
+  for (const Key& key : keys_) {
+    all.push_back(key.name);
+    if (last_part(key.name) == last_part(name)) alike.push_back(key.name);
+  }
+  for (const Alias& alias : aliases_) all.push_back(alias.name);
+  const bool only_section = alike.size() == 1;
+  fail(ErrorCode::kInvalidArgument, "{}: there is no key '{}'{}", origin, name,
+       only_section ? did_you_mean(alike.front(), alike) : did_you_mean(name, all));
+}
+
+void Config::assign(Key& key, std::string_view text, std::string_view origin) {
+  const auto is_taken = [&] {
+    try {
+      return key.assign(text);
+    } catch (const Error& error) {
+      fail(error.code(), "{}: {} must be {}: {}", origin, key.name, key.expected, error.what());
+    }
+  };
+  if (!is_taken()) {
+    fail(ErrorCode::kInvalidArgument, "{}: {} must be {}; it is '{}'{}", origin, key.name,
+         key.expected, text, did_you_mean(text, key.choices));
+  }
+  key.origin = origin;
+}
+
+void Config::assign_alias(std::string_view name, std::string_view text, std::string_view origin) {
+  const std::string known_as = fmt::format("{} ({})", origin, name);
+  for (const Alias& alias : aliases_) {
+    if (alias.name != name) continue;
+    const auto value = alias.translate ? alias.translate(text) : std::string(text);
+    if (value) assign(find(alias.key, known_as), *value, known_as);
+  }
+}
+
+void Config::read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  file.peek();  // a directory opens, but does not read
+  if (file.fail()) {
+    fail(ErrorCode::kInvalidArgument, "cannot read the configuration file {}: {}", path,
+         std::generic_category().message(errno));
+  }
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (path.ends_with(".json")) {
+    read_json(text.str(), path);
+  } else {
+    read_toml(text.str(), path);
+  }
+}
+
+void Config::read_toml(std::string_view text, std::string_view source) {
+  try {
+    TomlReader(*this, source).read(toml::parse(text), "");
+  } catch (const toml::parse_error& error) {
+    const toml::source_position at = error.source().begin;
+    fail(ErrorCode::kInvalidArgument, "{}:{}:{}: {}", source, at.line, at.column,
+         error.description());
+  }
+}
+
+void Config::read_environment() {
+  std::vector<std::string_view> names;
+  std::vector<std::string> sections;
+  for (const Key& key : keys_) {
+    names.emplace_back(key.variable);
+    if (const auto dot = key.name.find('.'); dot != std::string::npos) {
+      sections.push_back(environment_name(key.name.substr(0, dot + 1)));
+    }
+  }
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view variable = *entry;
+    const std::string_view name = variable.substr(0, variable.find('='));
+    if (name.size() == variable.size()) continue;
+    const auto at = std::find(names.begin(), names.end(), name);
+    if (at != names.end()) {
+      assign(keys_[static_cast<std::size_t>(at - names.begin())], variable.substr(name.size() + 1),
+             name);
+    } else if (std::any_of(sections.begin(), sections.end(),
+                           [&](const std::string& section) { return name.starts_with(section); })) {
+      fail(ErrorCode::kInvalidArgument, "the environment variable {} belongs to no key{}", name,
+           did_you_mean(name, names));
+    }
+  }
+}
+
+void Config::set(std::string_view key_and_value) {
+  const auto equals = key_and_value.find('=');
+  if (equals == std::string_view::npos) {
+    fail(ErrorCode::kInvalidArgument, "'{}' is not of the form key=value", key_and_value);
+  }
+  constexpr std::string_view kOrigin = "argument";
+  const std::string_view key = trim(key_and_value.substr(0, equals));
+  const std::string_view value = trim(key_and_value.substr(equals + 1));
+  if (is_alias(key)) {
+    assign_alias(key, value, kOrigin);
+  } else {
+    assign(find(key, kOrigin), value, kOrigin);
+  }
+}
+
+}  // namespace lockstep

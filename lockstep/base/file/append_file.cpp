@@ -1,0 +1,33 @@
+#include "lockstep/base/file/append_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+
+AppendFile::AppendFile(std::filesystem::path path)
+    : path_(std::move(path)),
+      file_(::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666)) {
+  if (!file_) fail_errno(fmt::format("cannot write {}", path_.string()), errno);
+}
+
+void AppendFile::append(std::string_view record) {
+  ssize_t written;
+  do {
+    written = ::write(file_.get(), record.data(), record.size());
+  } while (written < 0 && errno == EINTR);
+  if (written < 0) fail_errno(fmt::format("cannot write to {}", path_.string()), errno);
+  // The rest would come as a second piece; files are cut short only where there is no more room.
+  if (static_cast<std::size_t>(written) < record.size()) {
+    fail(ErrorCode::kSystem,
+         "cannot write to {}: only {} of {} bytes found room; is the disk full?", path_.string(),
+         written, record.size());
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,59 @@
+// Stream sockets with deadlines.
+//
+// Every descriptor closes on exec. Every wait ends at its deadline with Error(kTimeout); a peer
+// that has gone is Error(kPeerLost); signals never cut a call short, and a write to a closed
+// connection never raises SIGPIPE. The functions work alike on blocking and nonblocking sockets.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "lockstep/base/file/fd.h"
+#include "lockstep/base/net/host_port.h"
+#include "lockstep/base/system/deadline.h"
+
+namespace lockstep {
+
+struct Listener {
+  UniqueFd fd;
+  HostPort address;  // as asked for, with the port that was bound
+};
+
+// Port 0 lets the system choose one. A port in use is Error(kSystem) that says what to do.
+Listener listen_tcp(const HostPort& address, int backlog = 128);
+
+enum class Retry { kNo, kUntilDeadline };
+
+// With kUntilDeadline, a server that is not there yet (refused, unreachable, unknown name) is
+// tried again until the deadline; the error then tells what the last attempt met. That it is still
+// being tried, and why, is logged once after two seconds.
+UniqueFd connect_tcp(const HostPort& address, Deadline deadline, Retry retry = Retry::kNo);
+
+// The next connection of a listening socket of any kind. / The same without waiting: nothing when
+// there is none, or when the one there was has already left.
+UniqueFd accept_connection(int listener, Deadline deadline);
+std::optional<UniqueFd> try_accept(int listener);
+
+void send_all(int fd, std::span<const std::byte> data, Deadline deadline);
+void receive_all(int fd, std::span<std::byte> data, Deadline deadline);
+
+// Whether the first address of a name is one that only this machine can reach.
+bool resolves_to_loopback(const std::string& host);
+
+void set_nodelay(int fd);
+
+// Makes the kernel drop the connection (reads and writes then fail) when the other machine has not
+// answered for `patience`, whether data is waiting to be sent or the line is idle.
+void set_peer_patience(int fd, std::chrono::milliseconds patience);
+
+// "10.0.0.2:41234", for messages; "unknown" when the connection has gone.
+std::string peer_name(int fd);
+// The address of this end of a connection: how the other machine can name this one.
+std::string local_host(int fd);
+// The address of this machine from which the way to `address` starts. Sends nothing.
+std::string local_host_towards(const HostPort& address);
+
+}  // namespace lockstep

@@ -1,0 +1,36 @@
+// What a bench of collectives is to measure, and who takes part in what.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "lockstep/bench/collectives/measure.h"
+
+namespace lockstep::bench {
+
+struct CollectivesPlan {
+  std::vector<Collective> ops{Collective::kAllReduce};
+  std::vector<DType> dtypes{DType::kF32};
+  std::vector<int> ranks{2};
+  std::vector<std::size_t> sizes;
+  int root = 0;
+  bool peers = false;
+  std::vector<std::string> algorithms;  // to force, each a contender of its own
+  std::vector<std::string> only;        // names of implementations; empty: all
+  Effort effort;
+  std::filesystem::path json;     // empty: none
+  std::filesystem::path command;  // the `lockstep` program
+  std::filesystem::path peers_folder;
+};
+
+// The implementations that take part in an op, in the order in which they are shown. One whose
+// algorithm the op does not have is not among them.
+std::vector<Implementation> contenders(const CollectivesPlan& plan, Collective op);
+
+// Refuses what would measure nothing, before anything is started: an algorithm that none of the ops
+// has, an implementation in `only` that there is not. Ops that are left without contenders leave
+// the plan. Returns a sentence for each algorithm and op that is left out.
+std::vector<std::string> settle(CollectivesPlan& plan);
+
+}  // namespace lockstep::bench

@@ -1,0 +1,123 @@
+// lockstep bench offload: training with states in a file, beside what a formula says of it.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/text/units.h"
+#include "lockstep/bench/offload/bench_offload.h"
+#include "lockstep/cli/bench/bench.h"
+#include "lockstep/cli/bench/peers.h"
+#include "lockstep/cli/text_table.h"
+
+namespace lockstep::cli {
+namespace {
+
+constexpr const char* kOffloadExamples =
+    R"(Trains a small model on synthetic tokens three times by turns: with all of it on the device, and
+with the optimizer's states in a file, or whatever else offload.* keys of --set say, transfers one
+after the other with computing, and overlapped.
+The second should be as fast as ZeRO-Infinity's formula says, ait bw / (ait bw + peak), with what was
+measured in the same run; the third faster. The exit code says whether they are.
+
+Examples:
+  lockstep bench offload
+  lockstep bench offload --model gpt2-124m --batch 1 --seq 256 --bandwidth "" --folder /scratch
+  lockstep bench offload --set offload.gradients=host --set offload.parameters=host
+  lockstep bench offload --set offload.activations=file)";
+
+struct BenchOffloadFlags {
+  std::string model;
+  int batch = 4;
+  int sequence = 128;
+  std::string precision = "bf16";
+  std::string bandwidth = "300MB/s";
+  std::string folder;
+  int steps = 5;
+  int threads = 0;
+  std::vector<std::string> settings;
+};
+
+bench::OffloadBench make_offload_bench(const BenchOffloadFlags& flags) {
+  std::vector<std::string> settings = {fmt::format("train.micro_batch={}", flags.batch),
+                                       fmt::format("train.seq={}", flags.sequence),
+                                       fmt::format("train.precision={}", flags.precision),
+                                       fmt::format("train.threads={}", flags.threads),
+                                       fmt::format("offload.bandwidth={}", flags.bandwidth),
+                                       fmt::format("offload.folder={}", flags.folder),
+                                       // Else an update waits for all gradients.
+                                       "optimizer.clip=0"};
+  if (flags.model.empty()) {
+    settings.insert(settings.end(), {"model.layers=4", "model.hidden=256", "model.heads=4",
+                                     "model.vocabulary=8192", "model.positions=1024"});
+  } else {
+    settings.push_back(fmt::format("model.name={}", flags.model));
+  }
+  settings.insert(settings.end(), flags.settings.begin(), flags.settings.end());
+  bench::OffloadBench bench;
+  Config config;
+  train::bind(config, bench.options);
+  for (const std::string& setting : settings) config.set(setting);
+  check_bench_options(bench.options);
+  bench.steps = flags.steps;
+  return bench;
+}
+
+bool print_offload(const bench::OffloadReport& report) {
+  fmt::print("{:.1f} million parameters; {} on the device, {} with what lies in a file\n\n",
+             report.parameters / 1e6, format_bytes(report.whole_device_bytes),
+             format_bytes(report.device_bytes));
+  TextTable table("lrrrrr");
+  table.row({"", "step", "tokens/s", "efficiency", "moved a step", "waited a step"});
+  for (const bench::OffloadRow& row : report.rows) {
+    const bool moves = row.file_bytes > 0;
+    table.row({row.name, format_seconds(row.step_seconds),
+               fmt::format("{:.0f}", row.tokens_per_second), fmt::format("{:.3f}", row.efficiency),
+               moves ? format_bytes(row.file_bytes) : "",
+               moves ? format_seconds(row.waited_seconds) : ""});
+  }
+  fmt::print("{}\n", table.text());
+  fmt::print("at {}, ait bw / (ait bw + peak) = {:.3f}\n",
+             format_bytes_per_second(report.bandwidth), report.formula);
+  const auto verdict = [](bool holds) { return holds ? "yes" : "NO"; };
+  fmt::print("one after the other within {:.0f} % of it ({:+.1f} %): {}\n",
+             100 * bench::OffloadReport::kTolerance,
+             100 * (report.rows[1].efficiency / report.formula - 1),
+             verdict(report.is_as_predicted()));
+  fmt::print("overlapped above it ({:.3f}): {}\n", report.rows[2].efficiency,
+             verdict(report.overlap_wins()));
+  std::fflush(stdout);
+  return report.is_as_predicted() && report.overlap_wins();
+}
+
+}  // namespace
+
+void add_bench_offload(CLI::App& bench, int& exit_code) {
+  const auto flags = std::make_shared<BenchOffloadFlags>();
+  CLI::App* command =
+      bench.add_subcommand("offload", "Time training with states or activations in a file");
+  command->footer(kOffloadExamples);
+  command->add_option("--model", flags->model, "a model by name, like gpt2-124m (a small one)");
+  command->add_option("--batch", flags->batch, "sequences of a step")->capture_default_str();
+  command->add_option("--seq", flags->sequence, "tokens of a sequence")->capture_default_str();
+  command->add_option("--precision", flags->precision, "bf16, f16 or f32")->capture_default_str();
+  command
+      ->add_option("--bandwidth", flags->bandwidth,
+                   "that the disk is to have; empty: as fast as it is")
+      ->capture_default_str();
+  command->add_option("--folder", flags->folder, "on the disk (that of temporary files)");
+  command->add_option("--steps", flags->steps, "timed steps of each")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  command->add_option("--threads", flags->threads, "of computing (all allowed cores)");
+  command->add_option("--set", flags->settings, "any other setting of a run; may be repeated")
+      ->type_name("KEY=VALUE");
+  command->callback([flags, &exit_code] {
+    exit_code =
+        run_bench([&] { return print_offload(bench::run_offload(make_offload_bench(*flags))); });
+  });
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,105 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/system/cpu_set.h"
+#include "lockstep/base/text/text.h"
+#include "lockstep/base/text/units.h"
+#include "lockstep/bench/ops/bench_ops.h"
+#include "lockstep/cli/bench/bench.h"
+
+namespace lockstep::cli {
+namespace {
+
+constexpr const char* kOpsExamples =
+    R"(Shapes are those of GPT-2 124M on 4 x 1024 tokens; optimizers go over all 124M parameters.
+
+Examples:
+  lockstep bench ops
+  lockstep bench ops --op adam --threads 2
+  lockstep bench ops --op linear,attention --dtype f32,bf16 --json ops.json
+
+GFLOP/s    of matrix products; causal attention counts what it cannot see as nothing
+GB/s       what an operation must read and write, each byte once / median
+of floor   the least time that the machine could take / median. The machine could take as long as
+           the bytes need to stream through memory, or the products in registers, whichever is
+           longer; both rates are measured first, with as many threads)";
+
+struct OpsFlags {
+  std::vector<std::string> ops;
+  std::string dtypes = "f32";
+  std::string min_time;
+  std::string json;
+  int threads = 0;
+};
+
+std::vector<bench::OpDescription> parse_operations(const std::vector<std::string>& lists) {
+  const auto& all = bench::op_descriptions();
+  std::vector<std::string_view> known;
+  for (const auto& description : all) known.push_back(description.name);
+  std::vector<bench::OpDescription> chosen;
+  for (const std::string& list : lists) {
+    for (const std::string_view word : split_text(list, ',')) {
+      if (word == "all") return all;
+      const auto found = std::find(known.begin(), known.end(), word);
+      if (found == known.end()) {
+        fail(ErrorCode::kInvalidArgument,
+             "--op: there is no operation '{}'{}; there are {} and all", word,
+             did_you_mean(word, known), fmt::join(known, ", "));
+      }
+      chosen.push_back(all[static_cast<std::size_t>(found - known.begin())]);
+    }
+  }
+  return chosen.empty() ? all : chosen;
+}
+
+std::vector<DType> parse_compute_types(const std::string& text) {
+  constexpr DType kComputeTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+  std::vector<std::string_view> known;
+  for (const DType dtype : kComputeTypes) known.push_back(name(dtype));
+  std::vector<DType> dtypes;
+  for (const std::string_view word : split_text(text, ',')) {
+    if (std::find(known.begin(), known.end(), word) == known.end()) {
+      fail(ErrorCode::kInvalidArgument,
+           "--dtype: operations do not compute in '{}'{}; they do in {}", word,
+           did_you_mean(word, known), fmt::join(known, ", "));
+    }
+    dtypes.push_back(*dtype_from_name(word));
+  }
+  return dtypes;
+}
+
+bench::OpsPlan make_ops_plan(const OpsFlags& flags) {
+  bench::OpsPlan plan{.ops = parse_operations(flags.ops),
+                      .dtypes = parse_compute_types(flags.dtypes),
+                      .threads = flags.threads,
+                      .json = flags.json};
+  if (plan.threads == 0) plan.threads = CpuSet::of_this_thread().count();
+  if (!flags.min_time.empty()) plan.seconds = parse_seconds(flags.min_time);
+  return plan;
+}
+
+}  // namespace
+
+void add_bench_ops(CLI::App& bench, int& exit_code) {
+  const auto flags = std::make_shared<OpsFlags>();
+  CLI::App* command =
+      bench.add_subcommand("ops", "Time operations, beside what the machine can do at best");
+  command->footer(kOpsExamples);
+  command->add_option("--op", flags->ops, "operations, or a list of them; all where none is named")
+      ->type_name("NAME");
+  command->add_option("--dtype", flags->dtypes, "f32, bf16, f16, or a list")->capture_default_str();
+  command->add_option("--threads", flags->threads, "as many as there are CPUs where not said")
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N");
+  command->add_option("--min-time", flags->min_time, "time for each operation and type (500ms)")
+      ->type_name("TIME");
+  command->add_option("--json", flags->json, "write the results as an array of objects")
+      ->type_name("FILE");
+  command->callback(
+      [flags, &exit_code] { exit_code = bench::run_ops(make_ops_plan(*flags)) ? 0 : 1; });
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,147 @@
+#include "lockstep/cli/inspect/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text/number.h"
+#include "lockstep/base/text/printable.h"
+#include "lockstep/base/text/units.h"
+#include "lockstep/cli/plan/question.h"
+#include "lockstep/cli/text_table.h"
+#include "lockstep/train/checkpoint/checkpoint.h"
+#include "lockstep/train/model_io/stored_model.h"
+
+namespace lockstep::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::uintmax_t folder_bytes(const fs::path& folder) {
+  std::uintmax_t bytes = 0;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error); !error && at != fs::directory_iterator();
+       at.increment(error)) {
+    std::error_code none;
+    const std::uintmax_t one = fs::file_size(at->path(), none);
+    if (!none) bytes += one;
+  }
+  return bytes;
+}
+
+std::string files_text(const train::Checkpoint& checkpoint) {
+  TextTable table("lr");
+  std::vector<std::string> names;
+  for (const auto& [name, hash] : checkpoint.states) names.push_back(name);
+  names.insert(names.end(),
+               {"residuals.safetensors", "config.toml", "tokenizer.json", "manifest.json"});
+  for (const std::string& name : names) {
+    std::error_code none;
+    const std::uintmax_t bytes = fs::file_size(checkpoint.folder / name, none);
+    if (!none) table.row({name, format_count(bytes)});
+  }
+  return "\nfiles, each with the hash of what was saved; bytes\n" + table.text();
+}
+
+std::string state_text(const train::TrainState& state) {
+  std::string text = fmt::format("step {}, {} updates of the parameters",
+                                 format_count(static_cast<std::uint64_t>(state.steps)),
+                                 format_count(static_cast<std::uint64_t>(state.updates)));
+  if (state.loss_scale) {
+    text += fmt::format(", loss scale {} for {} good steps", state.loss_scale->scale,
+                        state.loss_scale->good_steps);
+  }
+  return text + "\n";
+}
+
+std::string model_text(const train::Checkpoint& checkpoint) {
+  try {
+    const train::TrainOptions options = train::stored_options(checkpoint);
+    if (train::has_shape(options)) return describe(train::shape_of(options));
+    return fmt::format("a model of family {}\n", name(train::family_of(options)));
+  } catch (const Error& error) {
+    return fmt::format("its config.toml cannot be used: {}\n", error.what());
+  }
+}
+
+// Of one tensor; the norm is the root of the sum of squares.
+struct Numbers {
+  double norm = 0;
+  double largest = 0;
+};
+
+Numbers numbers_of(const io::TensorSource& file, const std::string& name) {
+  const auto loaded = file.load(name);
+  Numbers numbers;
+  for (const float value : loaded.tensor.as<const float>()) {
+    const double magnitude = std::abs(static_cast<double>(value));
+    numbers.norm += magnitude * magnitude;
+    if (!(magnitude <= numbers.largest)) numbers.largest = magnitude;  // keeps what is no number
+  }
+  numbers.norm = std::sqrt(numbers.norm);
+  return numbers;
+}
+
+std::string tensors_text(const io::TensorSource& file) {
+  TextTable table("llrrr");
+  table.row({"tensor", "shape", "elements", "norm", "largest"});
+  std::uint64_t parameters = 0;
+  bool kept = false;
+  for (const std::string_view name : file.names()) {
+    const io::TensorEntry& entry = file.at(name);
+    const std::uint64_t elements = entry.shape.elements();
+    const bool parameter = entry.name.find('/') == std::string::npos;
+    if (parameter) parameters += elements;
+    kept |= !parameter;
+    if (entry.dtype != DType::kF32) continue;
+    const Numbers numbers = numbers_of(file, entry.name);
+    table.row({printable(entry.name), entry.shape.text(), format_count(elements),
+               fmt::format("{:.5g}", numbers.norm), fmt::format("{:.5g}", numbers.largest)});
+  }
+  return fmt::format("\n{} parameters{}\n{}", format_count(parameters),
+                     kept ? ", and what the optimizer keeps of them" : "", table.text());
+}
+
+void print_checkpoint(const train::Checkpoint& checkpoint, const InspectOptions& options) {
+  fmt::print("{}\n{}{}{}{}", checkpoint.folder.string(), state_text(checkpoint.state),
+             model_text(checkpoint), files_text(checkpoint),
+             tensors_text(*train::open_states(checkpoint)));
+  if (options.config) fmt::print("\nconfig.toml\n{}", checkpoint.config);
+}
+
+}  // namespace
+
+bool inspect_checkpoint(const fs::path& path, const InspectOptions& options) {
+  std::error_code none;
+  if (!fs::is_directory(path / "checkpoints", none)) {
+    print_checkpoint(train::open_checkpoint(path, {}), options);
+    return true;
+  }
+  const train::CheckpointFolder folder(path);
+  TextTable table("rrl");
+  table.row({"step", "bytes", ""});
+  std::optional<train::Checkpoint> newest;
+  bool whole = true;
+  for (const std::int64_t step : folder.steps()) {
+    std::string state = "whole";
+    try {
+      train::Checkpoint one = train::open_checkpoint(folder.path(step), {});
+      if (!newest) newest = std::move(one);
+    } catch (const Error& error) {
+      state = error.what();
+      whole = false;
+    }
+    table.row({format_count(static_cast<std::uint64_t>(step)),
+               format_count(folder_bytes(folder.path(step))), state});
+  }
+  fmt::print("the run in {} has these checkpoints\n{}\n", path.string(), table.text());
+  if (newest) print_checkpoint(*newest, options);
+  return whole;
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,80 @@
+// lockstep inspect: what a file or folder is, and whether it is whole.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "lockstep/base/error.h"
+#include "lockstep/cli/command.h"
+#include "lockstep/cli/inspect/checkpoint.h"
+#include "lockstep/cli/inspect/tokens.h"
+#include "lockstep/data/token_file/formats.h"
+
+namespace lockstep::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kInspectFooter =
+    R"(Of a run or a checkpoint every byte is read and compared with the hashes it was saved with; what
+is damaged is named, and the exit code is 1.
+
+Examples:
+  lockstep inspect runs/first
+  lockstep inspect runs/first/checkpoints/step-00001000 --config
+  lockstep inspect gpt2/model.safetensors
+  lockstep inspect data/train.tokens)";
+
+// False where something is damaged.
+bool inspect_folder(const fs::path& path, const InspectOptions& options) {
+  const auto has = [&](const char* name) {
+    std::error_code none;
+    return fs::exists(path / name, none);
+  };
+  if (has("checkpoints") || has("manifest.json") || has("states.safetensors")) {
+    return inspect_checkpoint(path, options);
+  }
+  if (has("config.json") || has("model.safetensors") || has("model.safetensors.index.json")) {
+    inspect_hugging_face(path);
+    return true;
+  }
+  fail(ErrorCode::kInvalidArgument,
+       "{} is no folder that lockstep knows: a run has checkpoints/ in it, a checkpoint "
+       "manifest.json, a model of Hugging Face transformers config.json",
+       path.string());
+}
+
+bool inspect(const fs::path& path, const InspectOptions& options) {
+  std::error_code none;
+  if (fs::is_directory(path, none)) return inspect_folder(path, options);
+  // The two files of a Megatron dataset go by what their names have in common.
+  if (!fs::exists(path, none) && !fs::exists(data::megatron_paths(path).idx, none)) {
+    fail(ErrorCode::kInvalidArgument, "there is no {}", path.string());
+  }
+  if (path.extension() == ".safetensors") {
+    inspect_safetensors(path);
+  } else {
+    inspect_token_file(path);
+  }
+  return true;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, int& exit_code) {
+  auto* command = app.add_subcommand(
+      "inspect", "Show what a checkpoint, a model or a token file holds, and whether it is whole");
+  auto path = std::make_shared<std::string>();
+  auto options = std::make_shared<InspectOptions>();
+  command
+      ->add_option("path", *path,
+                   "A run, a checkpoint, a Hugging Face model, a .safetensors or a token file")
+      ->type_name("PATH")
+      ->required();
+  command->add_flag("--config", options->config, "Print the configuration, too");
+  command->footer(kInspectFooter);
+  command->callback([path, options, &exit_code] { exit_code = inspect(*path, *options) ? 0 : 1; });
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,53 @@
+// One worker of a run at every stage of ZeRO, with every recomputation, among any number of ranks:
+// what it takes and sends.
+#pragma once
+
+#include <cstddef>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/nn/memory/memory_plan.h"
+#include "lockstep/parallel/traffic.h"
+#include "lockstep/train/options/options.h"
+
+namespace lockstep::cli {
+
+// The classes of a plan, few enough for a row.
+struct PlanParts {
+  std::size_t parameters = 0;
+  std::size_t gradients = 0;
+  std::size_t optimizer = 0;
+  std::size_t activations = 0;  // with what blocks hand to each other
+  std::size_t buffers = 0;      // the rest: gathered, in flight, communication, workspace, gaps
+};
+PlanParts parts_of(const nn::MemoryPlan& plan);
+
+// What a worker of such a run sends in a step; nothing where that is not known before.
+std::optional<parallel::Traffic> traffic_of(const train::TrainOptions& options,
+                                            const nn::MemoryPlan& plan);
+nlohmann::ordered_json json_of(const std::optional<parallel::Traffic>& traffic);
+
+struct Alternative {
+  int ranks = 1;
+  int zero = 0;
+  train::RecomputeChoice recompute = train::RecomputeChoice::kNone;
+  PlanParts parts;
+  std::size_t bytes = 0;
+  std::optional<parallel::Traffic> traffic;
+  double recomputed = 0;  // of the FLOPs of a step without it
+};
+
+// Each with the micro-batches of `planned` and as many of them, on `machines` unless there is one
+// worker; those whose settings go together. ZeRO++ is left out at the stages that have none of it.
+// Where there is a budget also the cheapest recomputation that fits it ("auto").
+std::vector<Alternative> plan_alternatives(const train::TrainOptions& planned,
+                                           std::span<const int> ranks, int machines,
+                                           std::size_t budget, const Ops& ops);
+
+std::string text(std::span<const Alternative> alternatives, int machines, std::size_t budget);
+nlohmann::ordered_json json_of(std::span<const Alternative> alternatives, std::size_t budget);
+
+}  // namespace lockstep::cli

@@ -1,0 +1,57 @@
+#include "lockstep/data/text/pairs.h"
+
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text/text.h"
+
+namespace lockstep::data {
+namespace {
+
+std::string_view side_of(std::string_view text, std::string_view which, std::string_view name,
+                         std::size_t line) {
+  const std::string_view side = trim(text);
+  if (side.empty()) {
+    fail(ErrorCode::kInvalidArgument, "{}:{}: the {} is empty", name, line, which);
+  }
+  return side;
+}
+
+}  // namespace
+
+std::vector<TextPair> parse_pairs(std::string_view text, std::string_view name) {
+  std::vector<TextPair> pairs;
+  std::size_t number = 0;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    ++number;
+    if (trim(line).empty()) continue;
+    const std::size_t tab = line.find('\t');
+    if (tab == std::string_view::npos) {
+      fail(ErrorCode::kInvalidArgument,
+           "{}:{}: there is no tab, where source, tab and target were expected", name, number);
+    }
+    const std::string_view behind = line.substr(tab + 1);
+    pairs.push_back(
+        {.source = side_of(line.substr(0, tab), "source", name, number),
+         .target = side_of(behind.substr(0, behind.find('\t')), "target", name, number)});
+  }
+  if (pairs.empty()) fail(ErrorCode::kInvalidArgument, "there are no pairs in {}", name);
+  return pairs;
+}
+
+TranslationTokens translation_tokens(const Tokenizer& tokenizer) {
+  TranslationTokens tokens{.vocabulary = tokenizer.vocabulary()};
+  const auto choose = [&](Special first, Special second) {
+    if (const auto id = tokenizer.special(first)) return *id;
+    if (const auto id = tokenizer.special(second)) return *id;
+    return static_cast<TokenId>(tokens.vocabulary++);
+  };
+  tokens.begin = choose(Special::kBegin, Special::kClassify);
+  tokens.end = choose(Special::kEndOfText, Special::kSeparate);
+  return tokens;
+}
+
+}  // namespace lockstep::data

@@ -1,0 +1,103 @@
+#include "lockstep/data/token_file/token_file.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/file/mapped_file.h"
+#include "lockstep/data/token_file/formats.h"
+
+namespace lockstep::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kTokenFormatNames[] = {"lockstep", "nanogpt", "llm.c", "megatron"};
+
+// Widens ids; what cannot be an id of 31 bits is found by whoever looks for those out of range.
+template <class Stored>
+std::uint32_t widen(const std::byte* from, std::span<TokenId> to) {
+  std::uint32_t largest = 0;
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    Stored id;
+    std::memcpy(&id, from + i * sizeof(Stored), sizeof(Stored));
+    largest = std::max<std::uint32_t>(largest, id);
+    to[i] = static_cast<TokenId>(id);
+  }
+  return largest;
+}
+
+bool is_megatron_index(const fs::path& path) {
+  std::error_code none;
+  return fs::is_regular_file(path, none) && begins_with(MappedFile(path).bytes(), kMegatronMagic);
+}
+
+}  // namespace
+
+std::string_view name(TokenFormat format) {
+  return kTokenFormatNames[static_cast<std::size_t>(format)];
+}
+
+struct TokenFile::Mapped {
+  fs::path path;  // of the ids
+  MappedFile data;
+  MappedFile index;  // Megatron's
+  TokenLayout layout;
+};
+
+TokenFile::TokenFile(const fs::path& path) : mapped_(std::make_unique<Mapped>()) {
+  std::error_code none;
+  const MegatronPaths pair = megatron_paths(path);
+  const bool names_a_pair = path == pair.idx || path == pair.bin || !fs::exists(path, none);
+  mapped_->path = path;
+  if (names_a_pair && is_megatron_index(pair.idx)) {
+    mapped_->path = pair.bin;
+    mapped_->index = MappedFile(pair.idx);
+  }
+  mapped_->data = MappedFile(mapped_->path);
+  mapped_->layout = read_layout(mapped_->data.bytes(), mapped_->index.bytes(), mapped_->path);
+}
+
+TokenFile::TokenFile(TokenFile&&) noexcept = default;
+TokenFile& TokenFile::operator=(TokenFile&&) noexcept = default;
+TokenFile::~TokenFile() = default;
+
+const fs::path& TokenFile::path() const { return mapped_->path; }
+TokenFormat TokenFile::format() const { return mapped_->layout.format; }
+int TokenFile::bytes_per_token() const { return mapped_->layout.width; }
+std::uint64_t TokenFile::size() const { return mapped_->layout.tokens; }
+std::int64_t TokenFile::vocabulary() const { return mapped_->layout.vocabulary; }
+std::uint64_t TokenFile::documents() const { return mapped_->layout.documents; }
+const std::string& TokenFile::tokenizer_hash() const { return mapped_->layout.tokenizer; }
+
+TokenFile::Document TokenFile::document(std::uint64_t index) const {
+  if (index >= documents()) {
+    fail(ErrorCode::kInvalidArgument, "{} has {} documents, and no number {}", path().string(),
+         documents(), index);
+  }
+  return read_document(mapped_->layout, mapped_->data.bytes(), mapped_->index.bytes(), index,
+                       path());
+}
+
+void TokenFile::read(std::uint64_t first, std::span<TokenId> to, std::int64_t limit) const {
+  const TokenLayout& layout = mapped_->layout;
+  if (first > layout.tokens || to.size() > layout.tokens - first) {
+    fail(ErrorCode::kInvalidArgument, "{} has {} tokens; {} from {} on were asked for",
+         path().string(), layout.tokens, to.size(), first);
+  }
+  if (layout.vocabulary > 0) limit = std::min(limit, layout.vocabulary);
+  const std::byte* from = mapped_->data.bytes().data() + layout.begin + first * layout.width;
+  const std::uint32_t largest =
+      layout.width == 2 ? widen<std::uint16_t>(from, to) : widen<std::uint32_t>(from, to);
+  if (to.empty() || largest < limit) return;
+  const auto wrong = std::find_if(to.begin(), to.end(), [limit](TokenId id) {
+    return static_cast<std::uint32_t>(id) >= limit;
+  });
+  fail(ErrorCode::kInvalidArgument,
+       "token {} of {} is {}, but ids below {} were expected; the file belongs to a tokenizer of "
+       "another vocabulary, or is damaged",
+       first + static_cast<std::uint64_t>(wrong - to.begin()), path().string(),
+       static_cast<std::uint32_t>(*wrong), limit);
+}
+
+}  // namespace lockstep::data

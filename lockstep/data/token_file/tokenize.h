@@ -1,0 +1,50 @@
+// Texts into token files, by many threads.
+//
+// The ids are those that one thread would make of each document by itself, whatever the number of
+// threads; text_pieces.h says how documents are found and cut. Behind each document comes the
+// tokenizer's end of text, where it has one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/data/text/text_pieces.h"
+#include "lockstep/data/token_file/writer.h"
+#include "lockstep/data/tokenizer/tokenizer.h"
+
+namespace lockstep::data {
+
+struct TokenizeProgress {
+  std::uint64_t bytes_done = 0;
+  std::uint64_t bytes = 0;  // of all text
+  double seconds = 0;
+};
+
+struct TokenizeOptions {
+  DocumentKind documents = DocumentKind::kFiles;
+  std::string field;  // of kJsonLines: the one that holds the text
+  int threads = 1;
+  double validation = 0;  // the end of the text that goes to a writer of its own
+  // Called by the thread that called tokenize(), a few times for every MiB.
+  std::function<void(const TokenizeProgress&)> progress;
+};
+
+struct TokenizeSummary {
+  std::uint64_t bytes = 0;  // of text, validation included
+  double seconds = 0;
+};
+
+// The texts of all lines of JSON in these files; throws as tokenize() does.
+std::vector<std::string> json_line_texts(std::span<const TextFile> files, const std::string& field);
+
+// Does not finish the writers; `validation` may be nullptr where none is asked for. Throws what the
+// tokenizer does, with the file, and Error(kInvalidArgument) for lines that are no JSON with such a
+// field; the first one in the order of the text.
+TokenizeSummary tokenize(std::span<const TextFile> files, const Tokenizer& tokenizer,
+                         const TokenizeOptions& options, TokenWriter& training,
+                         TokenWriter* validation = nullptr);
+
+}  // namespace lockstep::data

@@ -1,0 +1,98 @@
+#include "lockstep/data/tokenizers/bpe_merge.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::data {
+namespace {
+
+constexpr std::size_t kLongestSearched = 48;
+constexpr std::uint64_t kNoMerge = ~std::uint64_t{0};
+constexpr std::uint32_t kNone = ~std::uint32_t{0};
+
+// Rank above id, so that the smallest is the one of the lowest rank.
+std::uint64_t rank_and_id(const Merges& merges, TokenId left, TokenId right) {
+  const Merge* merge = merges.find(pair_key(left, right));
+  if (merge == nullptr) return kNoMerge;
+  return std::uint64_t{merge->rank} << 32 | static_cast<std::uint32_t>(merge->id);
+}
+
+void merge_by_search(const Merges& merges, std::vector<TokenId>& word, MergeRoom& room) {
+  std::vector<std::uint64_t>& best = room.best;  // of each token with the next
+  best.resize(word.size() - 1);
+  for (std::size_t i = 0; i + 1 < word.size(); ++i) {
+    best[i] = rank_and_id(merges, word[i], word[i + 1]);
+  }
+  while (!best.empty()) {
+    const auto lowest = std::min_element(best.begin(), best.end());
+    if (*lowest == kNoMerge) break;
+    const auto at = static_cast<std::size_t>(lowest - best.begin());
+    word[at] = static_cast<TokenId>(*lowest & 0xffffffffu);
+    word.erase(word.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+    best.erase(lowest);
+    if (at < best.size()) best[at] = rank_and_id(merges, word[at], word[at + 1]);
+    if (at > 0) best[at - 1] = rank_and_id(merges, word[at - 1], word[at]);
+  }
+}
+
+// Tokens are a linked list; one that became part of its left neighbour is out of it.
+void merge_by_heap(const Merges& merges, std::vector<TokenId>& word, MergeRoom& room) {
+  if (word.size() >= kNone) {
+    fail(ErrorCode::kUnsupported, "a word of {} bytes is too long to be encoded", word.size());
+  }
+  const auto count = static_cast<std::uint32_t>(word.size());
+  room.next.resize(count);
+  room.previous.resize(count);
+  room.heap.clear();
+  const auto candidate_at = [&](std::uint32_t left) {
+    const std::uint32_t right = room.next[left];
+    if (right == kNone) return static_cast<const Merge*>(nullptr);
+    return merges.find(pair_key(word[left], word[right]));
+  };
+  const auto push = [&](std::uint32_t left) {
+    if (const Merge* merge = candidate_at(left)) {
+      room.heap.push_back({merge->rank, left});
+      std::push_heap(room.heap.begin(), room.heap.end(), std::greater<>());
+    }
+  };
+  for (std::uint32_t i = 0; i < count; ++i) {
+    room.next[i] = i + 1 < count ? i + 1 : kNone;
+    room.previous[i] = i > 0 ? i - 1 : kNone;
+  }
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (const Merge* merge = candidate_at(i)) room.heap.push_back({merge->rank, i});
+  }
+  std::make_heap(room.heap.begin(), room.heap.end(), std::greater<>());
+  constexpr TokenId kGone = -1;
+  while (!room.heap.empty()) {
+    std::pop_heap(room.heap.begin(), room.heap.end(), std::greater<>());
+    const auto [rank, left] = room.heap.back();
+    room.heap.pop_back();
+    if (word[left] == kGone) continue;
+    const Merge* merge = candidate_at(left);
+    if (merge == nullptr || merge->rank != rank) continue;  // its neighbour has changed since
+    const std::uint32_t right = room.next[left];
+    word[left] = merge->id;
+    word[right] = kGone;
+    room.next[left] = room.next[right];
+    if (room.next[left] != kNone) room.previous[room.next[left]] = left;
+    push(left);
+    if (room.previous[left] != kNone) push(room.previous[left]);
+  }
+  std::erase(word, kGone);
+}
+
+}  // namespace
+
+void merge_word(const Merges& merges, std::vector<TokenId>& word, MergeRoom& room) {
+  if (word.size() < 2) return;
+  if (word.size() <= kLongestSearched) {
+    merge_by_search(merges, word, room);
+  } else {
+    merge_by_heap(merges, word, room);
+  }
+}
+
+}  // namespace lockstep::data

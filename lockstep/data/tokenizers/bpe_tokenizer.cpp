@@ -1,0 +1,122 @@
+#include "lockstep/data/tokenizers/bpe_tokenizer.h"
+
+#include "lockstep/data/tokenizer/decoder.h"
+#include "lockstep/data/tokenizer/ids.h"
+#include "lockstep/data/tokenizers/bpe_bytes.h"
+#include "lockstep/data/unicode/utf8.h"
+
+namespace lockstep::data {
+
+BpeTokenizer::BpeTokenizer(const JsonPart& root, std::string_view json) : json_(json) {
+  if (root.has("normalizer")) normalizer_ = Normalizer(root.at("normalizer"));
+  if (root.has("pre_tokenizer")) pre_tokenizer_ = PreTokenizer(root.at("pre_tokenizer"));
+  rule_ = pre_tokenizer_.only_rule();
+  const JsonPart model = root.at("model");
+  const Vocabulary model_tokens(model.at("vocab"));
+  model_ = std::make_unique<BpeModel>(model, model_tokens, pre_tokenizer_.is_byte_level());
+  vocabulary_ = model_tokens;
+  added_ = AddedTokens::parse(root, normalizer_, vocabulary_);
+  read_texts(root, model_tokens);
+}
+
+void BpeTokenizer::read_texts(const JsonPart& root, const Vocabulary& model_tokens) {
+  TokenDecoder decoder;
+  if (!pre_tokenizer_.is_byte_level() && root.has("decoder")) {
+    decoder = TokenDecoder(root.at("decoder"));
+  }
+  stripped_blanks_ = decoder.stripped_blanks();
+  texts_.resize(static_cast<std::size_t>(vocabulary_.size()));
+  for (std::size_t id = 0; id < texts_.size(); ++id) {
+    const auto& token = vocabulary_.token(static_cast<TokenId>(id));
+    if (!token) continue;
+    texts_[id] = *token;
+    if (!model_tokens.find(*token) || added_.has(static_cast<TokenId>(id))) continue;
+    if (!pre_tokenizer_.is_byte_level()) {
+      texts_[id] = decoder(*token);
+    } else if (auto bytes = from_visible(*token)) {
+      texts_[id] = std::move(*bytes);
+    }
+  }
+}
+
+std::optional<TokenId> BpeTokenizer::special(Special which) const {
+  return which == Special::kUnknown ? model_->unknown() : find_special(vocabulary_, which);
+}
+
+void BpeTokenizer::encode(std::string_view text, std::vector<TokenId>& ids) const {
+  const typename Rooms<Room>::Lease room(rooms_);
+  const std::size_t before = ids.size();
+  try {
+    added_.encode(text, normalizer_, ids, [&](std::string_view stretch, bool is_first) {
+      encode_stretch(stretch, is_first, *room, ids);
+    });
+  } catch (...) {
+    ids.resize(before);
+    throw;
+  }
+}
+
+void BpeTokenizer::encode_stretch(std::string_view text, bool is_first, Room& room,
+                                  std::vector<TokenId>& ids) const {
+  if (pre_tokenizer_.puts_blank_first() && !text.starts_with(' ')) {
+    room.with_blank.assign(1, ' ').append(text);
+    text = room.with_blank;
+  }
+  while (!text.empty()) {
+    const std::size_t valid = valid_utf8_prefix(text);
+    if (valid > 0) encode_valid(text.substr(0, valid), is_first, room, ids);
+    text.remove_prefix(valid);
+    is_first = false;
+    if (text.empty()) break;
+    ids.push_back(model_->encode_byte(static_cast<unsigned char>(text.front())));
+    text.remove_prefix(1);
+  }
+}
+
+void BpeTokenizer::encode_valid(std::string_view text, bool is_first, Room& room,
+                                std::vector<TokenId>& ids) const {
+  if (rule_) {
+    for_each_word(*rule_, text, [&](std::string_view word) { encode_word(word, room, ids); });
+    return;
+  }
+  pre_tokenizer_.split(text, is_first, room.pieces);
+  for (const std::string_view piece : room.pieces.list) {
+    if (pre_tokenizer_.is_byte_level()) {
+      encode_word(piece, room, ids);
+    } else {
+      encode_independent(piece, room, ids);
+    }
+  }
+}
+
+void BpeTokenizer::encode_independent(std::string_view text, Room& room,
+                                      std::vector<TokenId>& ids) const {
+  while (!text.empty()) {
+    const std::size_t bytes = model_->independent_front(text);
+    encode_word(text.substr(0, bytes), room, ids);
+    text.remove_prefix(bytes);
+  }
+}
+
+void BpeTokenizer::encode_word(std::string_view word, Room& room, std::vector<TokenId>& ids) const {
+  if (room.cache.append(word, ids)) return;
+  model_->encode_word(word, room.word, room.merge);
+  ids.insert(ids.end(), room.word.begin(), room.word.end());
+  room.cache.remember(word, room.word);
+}
+
+void BpeTokenizer::decode(std::span<const TokenId> ids, std::string& text) const {
+  check_ids(ids, vocabulary_);
+  std::size_t strip = stripped_blanks_;
+  for (const TokenId id : ids) {
+    std::string_view token = texts_[static_cast<std::size_t>(id)];
+    while (strip > 0 && token.starts_with(' ')) {
+      token.remove_prefix(1);
+      --strip;
+    }
+    if (!token.empty()) strip = 0;
+    text += token;
+  }
+}
+
+}  // namespace lockstep::data

@@ -1,0 +1,64 @@
+// Pair encoding as a tokenizer.json describes it.
+//
+// Of byte-level ones any bytes come back exactly. Bytes that are no UTF-8 are encoded one by one,
+// and what stands before and after them as if they were the ends of a text. The others (Llama 2)
+// give a text back exactly where it has no added token in it; bytes that are no UTF-8 need a
+// fallback to bytes.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/data/tokenizer/added.h"
+#include "lockstep/data/tokenizer/normalizer.h"
+#include "lockstep/data/tokenizer/split.h"
+#include "lockstep/data/tokenizer/tokenizer.h"
+#include "lockstep/data/tokenizer/word_cache.h"
+#include "lockstep/data/tokenizer/workspace.h"
+#include "lockstep/data/tokenizers/bpe_model.h"
+
+namespace lockstep::data {
+
+class BpeTokenizer : public Tokenizer {
+ public:
+  // `json` is the text that root was parsed from.
+  BpeTokenizer(const JsonPart& root, std::string_view json);
+
+  std::string_view kind() const override { return "bpe"; }
+  std::int64_t vocabulary() const override { return vocabulary_.size(); }
+  std::optional<TokenId> special(Special which) const override;
+  void encode(std::string_view text, std::vector<TokenId>& ids) const override;
+  void decode(std::span<const TokenId> ids, std::string& text) const override;
+  std::string json() const override { return json_; }
+
+ private:
+  struct Room {
+    WordCache cache;
+    std::vector<TokenId> word;
+    MergeRoom merge;
+    Pieces pieces;
+    std::string with_blank;
+  };
+  void encode_stretch(std::string_view text, bool is_first, Room& room,
+                      std::vector<TokenId>& ids) const;
+  void encode_valid(std::string_view text, bool is_first, Room& room,
+                    std::vector<TokenId>& ids) const;
+  void encode_word(std::string_view word, Room& room, std::vector<TokenId>& ids) const;
+  // Cuts where it makes no difference first: shorter words are known sooner.
+  void encode_independent(std::string_view text, Room& room, std::vector<TokenId>& ids) const;
+  void read_texts(const JsonPart& root, const Vocabulary& model_tokens);
+
+  std::string json_;
+  Normalizer normalizer_;
+  PreTokenizer pre_tokenizer_;
+  std::optional<WordRule> rule_;
+  Vocabulary vocabulary_;
+  std::unique_ptr<const BpeModel> model_;
+  AddedTokens added_;
+  std::vector<std::string> texts_;   // of each id
+  std::size_t stripped_blanks_ = 0;  // of the front of what is decoded
+  mutable Rooms<Room> rooms_;
+};
+
+}  // namespace lockstep::data

@@ -1,0 +1,23 @@
+// The tokenizer that a setting or a flag names: "byte", "character", "bpe", a tokenizer.json, or a
+// folder with one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "lockstep/data/tokenizer/tokenizer.h"
+
+namespace lockstep::data {
+
+// Whether it is made from the texts that it shall be for: "character" and "bpe".
+bool is_learned(std::string_view choice);
+
+// `texts` and `bpe_vocabulary` matter only where it is learned. Throws what load_tokenizer() does,
+// with the names there are where it is neither one of them nor there.
+std::shared_ptr<const Tokenizer> choose_tokenizer(std::string_view choice,
+                                                  std::int64_t bpe_vocabulary,
+                                                  std::span<const std::string_view> texts);
+
+}  // namespace lockstep::data

@@ -1,0 +1,66 @@
+// What a block can do besides training: go on with a text from where it left off.
+//
+// A text is read in pieces of one or more tokens (a prompt, then what is generated, token by
+// token). What later tokens need of earlier ones, the keys and values of attention, stays in a
+// cache that holds so many positions. A block declares its cache and its working memory as shapes,
+// as it does for training (nn/block.h), and nn/generate/decoder.h lays them out and runs it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "lockstep/nn/block.h"
+
+namespace lockstep::nn {
+
+struct DecodeSetup {
+  std::int64_t rows = 1;       // tokens that are read at once
+  std::int64_t positions = 1;  // that the cache has room for
+  DType dtype = DType::kF32;
+
+  // As a block of training sees a piece of the text.
+  Setup piece() const { return {.shape = {.batch = 1, .sequence = rows}, .dtype = dtype}; }
+};
+
+struct DecodeSpec {
+  std::vector<TensorSpec> cache;    // the same for any number of rows
+  std::vector<TensorSpec> tensors;  // while the block runs; those of more rows are no smaller
+  std::size_t scratch = 0;          // the most that one of its operations needs, now or later
+  std::int64_t classes = 0;         // of the last block: how many logits there are
+};
+
+// One piece of the text. The pass has setup.piece(), is not for training, and its tensors and
+// parameters are in the order of the specs.
+struct DecodePass {
+  const Pass& pass;
+  std::int64_t position = 0;  // of its first token: so many came before
+  std::span<const Tensor> cache;
+};
+
+class Decoding {
+ public:
+  // Throws Error(kInvalidArgument) where the block has not as many positions.
+  virtual DecodeSpec decode_spec(const DecodeSetup& setup, const Ops& ops) const = 0;
+  // Reads pass.in (the first block: the batch's tokens) and the cache up to `position`, adds to the
+  // cache, and writes pass.out. The last block writes pass.logits, those of the last row alone.
+  virtual void decode(const DecodePass& at) const = 0;
+
+ protected:
+  ~Decoding() = default;
+};
+
+// What a block's forward needs, as working memory.
+inline DecodeSpec forward_of(BlockSpec spec) {
+  DecodeSpec decode;
+  decode.tensors = std::move(spec.tensors);
+  decode.scratch = spec.scratch;
+  for (TensorSpec& tensor : decode.tensors) {
+    if (tensor.life == Life::kBackward) tensor.shape = {0};
+  }
+  return decode;
+}
+
+}  // namespace lockstep::nn

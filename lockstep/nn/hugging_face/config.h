@@ -1,0 +1,46 @@
+// config.json of Hugging Face transformers and what lockstep has for it.
+//
+// GPT2LMHeadModel, LlamaForCausalLM and BertForMaskedLM are known. What a model of ours cannot be
+// (another activation, scaled rotary positions, biases of attention in Llama, ...) is refused by
+// the name of its key: read without it, the model would compute something else.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/nn/models/models.h"
+#include "lockstep/plan/model_shape.h"
+#include "lockstep/tensor/dtype.h"
+
+namespace lockstep::nn {
+
+struct HuggingFaceConfig {
+  plan::ModelShape shape;
+  ModelOptions options;
+  std::vector<std::string> notices;  // settings of training that have no counterpart
+};
+
+// `source` is what errors call the text. Throws Error(kProtocol) for what is no such JSON,
+// Error(kInvalidArgument) for a value of the wrong type or sizes that do not fit together, and
+// Error(kUnsupported) for a model that lockstep does not have.
+HuggingFaceConfig parse_hugging_face_config(std::string_view json, std::string_view source);
+
+// Tokens that a model's files name by number; nothing: the tokenizer has none.
+struct SpecialTokens {
+  std::optional<std::int64_t> begin;
+  std::optional<std::int64_t> end;
+  std::optional<std::int64_t> padding;
+};
+
+// What lockstep's own config.json have under "made_by".
+inline constexpr std::string_view kMadeBy = "lockstep";
+
+std::string format_hugging_face_config(const plan::ModelShape& shape, const ModelOptions& options,
+                                       DType dtype, const SpecialTokens& tokens);
+// generation_config.json.
+std::string format_generation_config(const SpecialTokens& tokens);
+
+}  // namespace lockstep::nn

@@ -1,0 +1,43 @@
+// Parameters from and to files of Hugging Face transformers; nn/hugging_face/names.h says which of
+// their tensors make which parameter of ours.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string_view>
+
+#include "lockstep/io/safetensors.h"
+#include "lockstep/nn/parameters/flat_parameters.h"
+#include "lockstep/nn/replica/replica.h"
+#include "lockstep/plan/model_shape.h"
+
+namespace lockstep::nn {
+
+// Fills a row of f32 (nn/parameters/flat_parameters.h) with the tensors of a file, of f32, bf16 or
+// f16, whose names stand behind `prefix`. Throws Error(kInvalidArgument) for a tensor that is
+// missing or has another shape.
+void read_hugging_face(const io::TensorSource& file, plan::Family family,
+                       const FlatParameters& flat, const Tensor& row, std::string_view prefix = "");
+
+// The parameters of a replica, master copy and rounded: what it holds of them, for which no more of
+// the file is read than that, or of a matrix that is stored the other way round all of it.
+void load_hugging_face(const io::TensorSource& file, plan::Family family, Replica& replica,
+                       std::string_view prefix = "");
+
+// Whether the file is that of the model, before anything is read. Throws what read_hugging_face()
+// would, and Error(kUnsupported) where the file has tensors that none of the parameters is made of,
+// but for those that a model is complete without.
+void check_is_model(const io::TensorSource& file, plan::Family family, const FlatParameters& flat);
+
+// Writes the parameters, f32 by their names in `parameters`, into model.safetensors of a folder or,
+// where they are more than `shard_bytes`, into several files (io/sharded_safetensors.h). Keeps no
+// more than a parameter or two in memory. Throws Error(kSystem).
+struct HuggingFaceFiles {
+  DType dtype = DType::kF32;  // f32, bf16 or f16: rounded
+  std::size_t shard_bytes = 0;
+};
+void write_hugging_face(const std::filesystem::path& folder, const plan::ModelShape& shape,
+                        const FlatParameters& flat, const io::TensorSource& parameters,
+                        const HuggingFaceFiles& files);
+
+}  // namespace lockstep::nn

@@ -1,0 +1,164 @@
+#include "lockstep/nn/hugging_face/names.h"
+
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::nn {
+namespace {
+
+using plan::Family;
+
+// One parameter, or one of every layer: then both sides stand behind the layer's name.
+struct Rule {
+  std::string_view ours;
+  std::vector<std::string_view> theirs;
+  bool transposed = false;
+};
+
+struct Names {
+  std::string_view model;  // in front of all that files of the bare model lack
+  std::string_view layer;  // in front of a layer's number
+  std::vector<Rule> outside;
+  std::vector<Rule> layers;
+};
+
+const Names& names_of(Family family) {
+  static const Names kGpt2{.model = "transformer.",
+                           .layer = "transformer.h.",
+                           .outside = {{"embedding.tokens", {"transformer.wte.weight"}},
+                                       {"embedding.positions", {"transformer.wpe.weight"}},
+                                       {"head.norm.gain", {"transformer.ln_f.weight"}},
+                                       {"head.norm.bias", {"transformer.ln_f.bias"}},
+                                       {"head.logits.weight", {"lm_head.weight"}}},
+                           .layers = {{"norm1.gain", {"ln_1.weight"}},
+                                      {"norm1.bias", {"ln_1.bias"}},
+                                      {"attention.qkv.weight", {"attn.c_attn.weight"}, true},
+                                      {"attention.qkv.bias", {"attn.c_attn.bias"}},
+                                      {"attention.projection.weight", {"attn.c_proj.weight"}, true},
+                                      {"attention.projection.bias", {"attn.c_proj.bias"}},
+                                      {"norm2.gain", {"ln_2.weight"}},
+                                      {"norm2.bias", {"ln_2.bias"}},
+                                      {"mlp.up.weight", {"mlp.c_fc.weight"}, true},
+                                      {"mlp.up.bias", {"mlp.c_fc.bias"}},
+                                      {"mlp.down.weight", {"mlp.c_proj.weight"}, true},
+                                      {"mlp.down.bias", {"mlp.c_proj.bias"}}}};
+  static const Names kLlama{
+      .model = "model.",
+      .layer = "model.layers.",
+      .outside = {{"embedding.tokens", {"model.embed_tokens.weight"}},
+                  {"head.norm.gain", {"model.norm.weight"}},
+                  {"head.logits.weight", {"lm_head.weight"}}},
+      .layers = {
+          {"norm1.gain", {"input_layernorm.weight"}},
+          {"attention.qkv.weight",
+           {"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"}},
+          {"attention.projection.weight", {"self_attn.o_proj.weight"}},
+          {"norm2.gain", {"post_attention_layernorm.weight"}},
+          {"mlp.gate_up.weight", {"mlp.gate_proj.weight", "mlp.up_proj.weight"}},
+          {"mlp.down.weight", {"mlp.down_proj.weight"}}}};
+  static const Names kBert{
+      .model = "bert.",
+      .layer = "bert.encoder.layer.",
+      .outside = {{"embedding.tokens", {"bert.embeddings.word_embeddings.weight"}},
+                  {"embedding.positions", {"bert.embeddings.position_embeddings.weight"}},
+                  {"embedding.types", {"bert.embeddings.token_type_embeddings.weight"}},
+                  {"embedding.norm.gain", {"bert.embeddings.LayerNorm.weight"}},
+                  {"embedding.norm.bias", {"bert.embeddings.LayerNorm.bias"}},
+                  {"head.dense.weight", {"cls.predictions.transform.dense.weight"}},
+                  {"head.dense.bias", {"cls.predictions.transform.dense.bias"}},
+                  {"head.norm.gain", {"cls.predictions.transform.LayerNorm.weight"}},
+                  {"head.norm.bias", {"cls.predictions.transform.LayerNorm.bias"}},
+                  {"head.logits.bias", {"cls.predictions.bias"}}},
+      .layers = {
+          {"attention.qkv.weight",
+           {"attention.self.query.weight", "attention.self.key.weight",
+            "attention.self.value.weight"}},
+          {"attention.qkv.bias",
+           {"attention.self.query.bias", "attention.self.key.bias", "attention.self.value.bias"}},
+          {"attention.projection.weight", {"attention.output.dense.weight"}},
+          {"attention.projection.bias", {"attention.output.dense.bias"}},
+          {"norm1.gain", {"attention.output.LayerNorm.weight"}},
+          {"norm1.bias", {"attention.output.LayerNorm.bias"}},
+          {"mlp.up.weight", {"intermediate.dense.weight"}},
+          {"mlp.up.bias", {"intermediate.dense.bias"}},
+          {"mlp.down.weight", {"output.dense.weight"}},
+          {"mlp.down.bias", {"output.dense.bias"}},
+          {"norm2.gain", {"output.LayerNorm.weight"}},
+          {"norm2.bias", {"output.LayerNorm.bias"}}}};
+  switch (family) {
+    case Family::kGpt2:
+      return kGpt2;
+    case Family::kLlama:
+      return kLlama;
+    case Family::kBert:
+      break;
+  }
+  return kBert;
+}
+
+// What checkpoints of transformers hold besides parameters: masks and tables that are computed,
+// heads of other tasks, the second name of a tied table.
+bool is_dispensable(Family family, std::string_view name) {
+  switch (family) {
+    case Family::kGpt2:
+      return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+    case Family::kLlama:
+      return name.ends_with(".rotary_emb.inv_freq");
+    case Family::kBert:
+      break;
+  }
+  return name.ends_with("embeddings.position_ids") || name.starts_with("bert.pooler.") ||
+         name.starts_with("pooler.") || name.starts_with("cls.seq_relationship.") ||
+         name.starts_with("cls.predictions.decoder.");
+}
+
+}  // namespace
+
+ForeignTensors hugging_face_tensors(Family family, std::string_view parameter) {
+  constexpr std::string_view kLayer = "layer.";
+  const Names& names = names_of(family);
+  std::string_view rest = parameter;
+  std::string prefix;
+  const bool in_layer = parameter.starts_with(kLayer);
+  if (in_layer) {
+    const auto dot = parameter.find('.', kLayer.size());
+    const std::string_view number = parameter.substr(kLayer.size(), dot - kLayer.size());
+    rest = dot == std::string_view::npos ? "" : parameter.substr(dot + 1);
+    prefix = fmt::format("{}{}.", names.layer, number);
+  }
+  for (const Rule& rule : in_layer ? names.layers : names.outside) {
+    if (rule.ours != rest) continue;
+    ForeignTensors found{.names = {}, .transposed = rule.transposed};
+    for (const std::string_view theirs : rule.theirs) {
+      found.names.push_back(fmt::format("{}{}", prefix, theirs));
+    }
+    return found;
+  }
+  fail(ErrorCode::kInvalidArgument,
+       "models of family {} in Hugging Face transformers have nothing for the parameter '{}'",
+       plan::name(family), parameter);
+}
+
+std::vector<std::string> names_in_files(Family family, std::string_view name) {
+  std::vector<std::string> names{std::string(name)};
+  const std::string_view model = names_of(family).model;
+  if (name.starts_with(model)) names.emplace_back(name.substr(model.size()));
+  const auto add_old = [&](std::string_view now, std::string_view before) {
+    for (std::size_t i = 0, count = names.size(); i < count; ++i) {
+      if (!names[i].ends_with(now)) continue;
+      names.push_back(names[i].substr(0, names[i].size() - now.size()).append(before));
+    }
+  };
+  if (family == Family::kBert) {
+    add_old("LayerNorm.weight", "LayerNorm.gamma");
+    add_old("LayerNorm.bias", "LayerNorm.beta");
+  }
+  return names;
+}
+
+bool holds_no_parameter(Family family, std::string_view name, bool tied) {
+  return is_dispensable(family, name) || (tied && name == "lm_head.weight");
+}
+
+}  // namespace lockstep::nn

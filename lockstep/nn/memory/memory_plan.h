@@ -1,0 +1,207 @@
+// Every byte of a replica, before there is any: the plan is the allocator.
+//
+// One step of training is a static schedule. With L blocks it has these numbered steps, and each
+// piece of memory a lifetime among them (tensor/layout.h):
+//
+//   0 .. L-1      forward of block i is step i
+//   L .. 2L-1     backward of block i is step 2L-1-i, with what it makes again first
+//   2L            the optimizer
+//
+// What there is, by class:
+//
+//   parameters         the row of nn/parameters/flat_parameters.h in the compute type        always
+//   gathered           a block's parameters, where the row holds a part of them
+//   nn/memory/gather_plan.h gradients          the same in the type of gradients always in flight
+//   a block's gradients, where the row holds   backward of the first block that
+//                      a part of them                             adds to them .. one after its own
+//   optimizer          master copy in f32 where the compute type has 16 bits,     always
+//                      moment and variance, or velocity; sums of squares
+//   activations NAME   what block NAME keeps or restores                          nn/block.h
+//   hand-over          a block's output               its forward .. backward of the next block
+//                      a gradient of that             backward of the next block .. its own
+//                      an encoder's memory            its forward .. backward of its first reader
+//                      the gradient of that           step L .. backward of its maker
+//                      losses                         forward of the last block .. 2L
+//   workspace          within one step: kForward and kBackward tensors, scratch of operations
+//
+// Rows of which workers hold parts are as long as a part (nn/parameters/sharding.h). What others
+// read, to add it up or to gather it, lies in memory that they see: it is laid out by itself.
+//
+// What lies in another tier than the device (nn/parameters/tiers.h) is laid out there, per tier by
+// itself. On the device remain of it: of parameters what is gathered (nothing where they are
+// computed with in place), of gradients those in flight, and
+//
+//   activations, a block's output   until one step after they were made, and again from one step
+//                                   before they are read; where that leaves a step in between
+//   staging                         pieces of rows on their way to the tier where the optimizer
+//                                   computes, two of each; of those from a file, three
+//
+// On the host what lies in files has staging (nn/parameters/flat_file.h, io/staged_file.h), and
+// where workers share out gradients that lie there
+//
+//   in flight          the largest part of a block's, as it arrives               always
+//
+// Tensors with kForward live in a block's backward too where forward is run anew there (full).
+// A batch belongs to the caller, and so do logits.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "lockstep/io/staged_file.h"
+#include "lockstep/nn/memory/gather_plan.h"
+#include "lockstep/nn/model.h"
+#include "lockstep/nn/parameters/flat_file.h"
+#include "lockstep/nn/parameters/flat_parameters.h"
+#include "lockstep/nn/parameters/sharding.h"
+#include "lockstep/nn/parameters/tiers.h"
+#include "lockstep/tensor/layout.h"
+
+namespace lockstep::nn {
+
+// What an optimizer keeps of each parameter besides its f32 value.
+enum class OptimizerState : std::uint8_t {
+  kNone,      // plain SGD
+  kVelocity,  // SGD with momentum
+  kMoments,   // Adam: moment and variance
+};
+
+// Of one micro-batch, as nn/block.h counts.
+struct StepFlops {
+  double forward = 0;
+  double backward = 0;
+  double recompute = 0;  // what is done again
+  double total() const { return forward + backward + recompute; }
+};
+
+// Which request (an index into MemoryPlan::requests) holds what of a block.
+struct BlockRequests {
+  static constexpr std::size_t kAbsent = static_cast<std::size_t>(-1);
+  // Per tensor of its spec.
+  std::vector<std::size_t> forward;
+  std::vector<std::size_t> backward;
+  std::size_t scratch_forward = kAbsent;
+  std::size_t scratch_backward = kAbsent;
+  std::size_t output = kAbsent;           // out.x
+  std::size_t output_backward = kAbsent;  // the same when the next block's backward reads it
+  std::size_t output_gradient = kAbsent;  // dout.x
+};
+
+// A request of a tier, among those of memory that other workers see or not.
+struct RowPlace {
+  std::size_t request = BlockRequests::kAbsent;
+  bool seen = false;
+  Tier tier = Tier::kDevice;
+};
+
+// Something on the device that is elsewhere between two steps. Its requests are of the device, of
+// the host, and of the device again; in a file it is an item of that.
+struct Absence {
+  std::size_t before = BlockRequests::kAbsent;
+  std::size_t away = BlockRequests::kAbsent;
+  std::size_t after = BlockRequests::kAbsent;
+  int made = 0;    // the step that makes it; it is gone when the second after that begins
+  int needed = 0;  // the step that reads it; it may come back when the one before that begins
+};
+
+struct MemoryPlan {
+  Setup setup;
+  OptimizerState optimizer = OptimizerState::kMoments;
+  Sharding sharding;
+  Tiers tiers;
+  std::vector<BlockSpec> specs;
+  FlatParameters flat;
+  Shards shards;
+  StepFlops flops;
+
+  std::vector<Request> requests;
+  Layout layout;
+  // What lies in memory that other workers see, which somebody provides.
+  std::vector<Request> seen_requests;
+  Layout seen_layout;
+  // The same on the host. What others see of it follows what they see on the device.
+  std::vector<Request> host_requests;
+  Layout host_layout;
+  std::vector<Request> host_seen_requests;
+  Layout host_seen_layout;
+  // What lies in files.
+  std::vector<Request> file_requests;
+  Layout file_layout;
+  // The optimizer's states, and parameters; without rows where they lie elsewhere.
+  RowFile::Layout state_file;
+  // What each absence takes away, and this worker's part of each block's gradients.
+  io::StagedFile::Layout activation_file;
+  io::StagedFile::Layout gradient_file;
+  // What others take for the same worker: lives as long as the replica.
+  std::vector<Request> outside;
+  std::vector<Request> host_outside;
+
+  // Requests by what they hold.
+  std::vector<BlockRequests> blocks;
+  RowPlace parameters;
+  RowPlace gradients;
+  RowPlace arriving_gradients;
+  std::vector<Gather> gathers;
+  std::vector<std::size_t> gathered;          // requests, one for each of them
+  std::vector<RowPlace> gradients_in_flight;  // per block; seen where gradients are shared out
+  std::vector<Absence> absences;              // in the order of the steps that make them
+  RowPlace master;
+  RowPlace moment;
+  RowPlace variance;
+  RowPlace velocity;
+  RowPlace sums_of_squares;
+  // Two pieces of so many elements each, where a row is in another tier than tiers.update().
+  std::size_t staged_elements = 0;
+  RowPlace staged_gradients;
+  RowPlace staged_parameters;
+  std::size_t memory = BlockRequests::kAbsent;
+  std::size_t memory_gradient = BlockRequests::kAbsent;
+  std::size_t losses = BlockRequests::kAbsent;
+  std::size_t memory_maker = BlockRequests::kAbsent;  // a block
+
+  // Whether parameters come to the device block by block, and gradients leave it so.
+  bool gathers_parameters() const {
+    return sharding.parameters || (tiers.parameters != Tier::kDevice && !tiers.in_place);
+  }
+  bool has_gradients_in_flight() const {
+    return sharding.gradients || tiers.gradients != Tier::kDevice;
+  }
+
+  // What a worker takes in a tier, to the byte: what a replica allocates, what is provided, what is
+  // outside. / The same in memory, on the device and the host.
+  std::size_t bytes(Tier tier) const;
+  std::size_t bytes() const { return bytes(Tier::kDevice) + bytes(Tier::kHost); }
+  // What has to be provided: memory that other workers see.
+  std::size_t seen_bytes() const { return seen_layout.bytes + host_seen_layout.bytes; }
+  // The classes at the step where most is alive, in the order above, and last "gaps": what the
+  // layouts lose between lifetimes. They add up to bytes(tier).
+  std::vector<GroupBytes> by_class(Tier tier) const;
+  // Of device and host, the latter's with "host " before their names. They add up to bytes().
+  std::vector<GroupBytes> by_class() const;
+};
+
+// Whether a plan says where everything lies. Without places it is made in a fraction of the time,
+// and its bytes are those that no layout is under: mostly as many, or few per cent less.
+enum class Places : std::uint8_t { kFound, kNone };
+
+// Throws what specs_of() and FlatParameters throw.
+MemoryPlan plan_memory(const Model& model, const Setup& setup, const Ops& ops,
+                       OptimizerState optimizer, const Sharding& sharding = {},
+                       const Tiers& tiers = {}, Places places = Places::kFound);
+
+// A line of a table for a person: a class, or the activations of neighbouring layers that are
+// alike.
+struct ClassLine {
+  std::string name;       // "gradients", "activations layer.0 .. layer.11"
+  std::size_t count = 1;  // of layers
+  std::size_t each = 0;   // bytes
+  std::size_t bytes() const { return count * each; }
+};
+// by_class(), with like layers in one line.
+std::vector<ClassLine> class_lines(const MemoryPlan& plan);
+
+// The table: classes with their bytes, and the FLOPs of a micro-batch.
+std::string text(const MemoryPlan& plan);
+
+}  // namespace lockstep::nn

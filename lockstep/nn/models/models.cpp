@@ -1,0 +1,285 @@
+#include "lockstep/nn/models/models.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text/number.h"
+#include "lockstep/nn/blocks/bert_layer.h"
+#include "lockstep/nn/blocks/decoder_layer.h"
+#include "lockstep/nn/blocks/decoder_start.h"
+#include "lockstep/nn/blocks/embedding.h"
+#include "lockstep/nn/blocks/embedding_norm.h"
+#include "lockstep/nn/blocks/language_head.h"
+#include "lockstep/nn/blocks/linear_regression.h"
+#include "lockstep/nn/blocks/masked_language_head.h"
+#include "lockstep/nn/blocks/pre_norm_layer.h"
+#include "lockstep/plan/arithmetic.h"
+
+namespace lockstep::nn {
+namespace {
+
+using plan::Family;
+using plan::Head;
+using plan::ModelShape;
+using Blocks = std::vector<std::unique_ptr<Block>>;
+
+constexpr double kDeviation = 0.02;      // of GPT-2's, Llama's and BERT's weights at first
+constexpr std::int64_t kTokenTypes = 2;  // BERT's two sentences
+constexpr const char* kEmbedding = "embedding";
+constexpr const char* kTokenTable = "embedding.tokens";
+
+std::int64_t to_signed(plan::Count count) { return static_cast<std::int64_t>(count); }
+
+NormOptions norm_of(const ModelShape& shape, const ModelOptions& options) {
+  const bool rms = shape.family == Family::kLlama;
+  return {.kind = rms ? ops::NormKind::kRms : ops::NormKind::kLayer,
+          .epsilon = options.epsilon.value_or(usual_epsilon(shape.family)),
+          .width = to_signed(shape.hidden),
+          .bias = shape.biases};
+}
+
+// GPT-2 begins with smaller weights where branches join the residual stream, so that its variance
+// does not grow with the number of layers.
+double joining_deviation(const ModelShape& shape) {
+  if (shape.family != Family::kGpt2) return kDeviation;
+  return kDeviation / std::sqrt(2.0 * static_cast<double>(shape.layers));
+}
+
+AttentionOptions attention_of(const ModelShape& shape, const ModelOptions& options) {
+  const bool llama = shape.family == Family::kLlama;
+  return {.hidden = to_signed(shape.hidden),
+          .heads = to_signed(shape.heads),
+          .kv_heads = to_signed(shape.kv_heads),
+          .causal = shape.family != Family::kBert,
+          .biases = shape.biases,
+          .dropout = options.dropout,
+          .deviation = kDeviation,
+          .projection_deviation = joining_deviation(shape),
+          .rotary = llama,
+          .theta = options.theta,
+          .side = Side::kTarget};
+}
+
+std::unique_ptr<Block> make_layer(std::string name, const ModelShape& shape,
+                                  const ModelOptions& options) {
+  const NormOptions norm = norm_of(shape, options);
+  const AttentionOptions attention = attention_of(shape, options);
+  if (shape.family == Family::kLlama) {
+    return std::make_unique<LlamaLayer>(
+        std::move(name), LlamaLayerOptions{.norm = norm,
+                                           .attention = attention,
+                                           .feed_forward = {.hidden = to_signed(shape.hidden),
+                                                            .width = to_signed(shape.feed_forward),
+                                                            .biases = shape.biases,
+                                                            .deviation = kDeviation,
+                                                            .down_deviation = kDeviation},
+                                           .dropout = options.dropout});
+  }
+  const bool bert = shape.family == Family::kBert;
+  const LayerOptions layer = {
+      .norm = norm,
+      .attention = attention,
+      .feed_forward = {.hidden = to_signed(shape.hidden),
+                       .width = to_signed(shape.feed_forward),
+                       .activation = bert ? ops::Activation::kGeluErf : ops::Activation::kGeluTanh,
+                       .biases = shape.biases,
+                       .deviation = kDeviation,
+                       .down_deviation = joining_deviation(shape)},
+      .dropout = options.dropout};
+  if (bert) return std::make_unique<BertLayer>(std::move(name), layer);
+  return std::make_unique<Gpt2Layer>(std::move(name), layer);
+}
+
+void add_embedding(const ModelShape& shape, const ModelOptions& options, Blocks& blocks) {
+  const bool bert = shape.family == Family::kBert;
+  const EmbeddingOptions embedding = {
+      .vocabulary = to_signed(shape.vocabulary),
+      .positions = shape.learns_positions() ? to_signed(shape.positions) : 0,
+      .types = bert ? kTokenTypes : 0,
+      .hidden = to_signed(shape.hidden),
+      .deviation = kDeviation,
+      .dropout = bert ? 0 : options.dropout,
+      .tied_to = {},
+      .side = Side::kTarget};
+  blocks.push_back(std::make_unique<Embedding>(kEmbedding, embedding));
+  if (!bert) return;
+  blocks.push_back(
+      std::make_unique<EmbeddingNorm>(kEmbedding, norm_of(shape, options), options.dropout));
+}
+
+std::unique_ptr<Block> make_head(const ModelShape& shape, const ModelOptions& options) {
+  const NormOptions norm = norm_of(shape, options);
+  const ClassifierOptions classifier = {.hidden = to_signed(shape.hidden),
+                                        .classes = to_signed(shape.vocabulary),
+                                        .tied_to = shape.head == Head::kOwn ? "" : kTokenTable,
+                                        .bias = shape.head == Head::kMaskedLanguage,
+                                        .deviation = kDeviation};
+  const bool bert = shape.family == Family::kBert;
+  if (bert && shape.head == Head::kMaskedLanguage) {
+    const LinearOptions dense = {.in = to_signed(shape.hidden),
+                                 .out = to_signed(shape.hidden),
+                                 .bias = shape.biases,
+                                 .deviation = kDeviation};
+    return std::make_unique<MaskedLanguageHead>("head", dense, norm, classifier);
+  }
+  if (!bert && (shape.head == Head::kTied || shape.head == Head::kOwn)) {
+    return std::make_unique<LanguageHead>("head", norm, classifier);
+  }
+  fail(ErrorCode::kUnsupported,
+       "a model of family {} cannot be trained with the head '{}'; take {} instead",
+       name(shape.family), name(shape.head), bert ? "mlm" : "tied or own");
+}
+
+void check_layers(std::int64_t layers) {
+  if (layers >= 0 && layers <= kMostLayers) return;
+  fail(ErrorCode::kInvalidArgument,
+       "a model of {} layers was asked for, and one has at most {}; check the number", layers,
+       kMostLayers);
+}
+
+void check_parameters(plan::Count parameters) {
+  if (parameters <= kMostParameters) return;
+  fail(ErrorCode::kInvalidArgument,
+       "these sizes make a model of {} parameters, and one has at most {}; check them, one has too "
+       "many digits",
+       format_count(parameters), format_count(kMostParameters));
+}
+
+// No less than there are: a vocabulary that is shared counts twice.
+plan::Count parameters_at_most(const EncoderDecoderShape& shape) {
+  const auto count = [](std::int64_t size) { return static_cast<plan::Count>(size); };
+  const plan::Count hidden = count(shape.hidden);
+  const plan::Count rows =
+      plan::sum({count(shape.source_vocabulary), count(shape.target_vocabulary),
+                 count(shape.source_positions), count(shape.target_positions)});
+  // Two attentions and a feed-forward of two matrices, with their biases and norms.
+  const plan::Count layer = plan::sum({plan::product({8, hidden, hidden}),
+                                       plan::product({2, hidden, count(shape.feed_forward)}),
+                                       plan::product({16, hidden}), count(shape.feed_forward)});
+  const plan::Count layers = count(shape.encoder_layers + shape.decoder_layers);
+  return plan::sum({plan::product({rows, hidden}), plan::product({layers, layer})});
+}
+
+}  // namespace
+
+float usual_epsilon(Family family) {
+  switch (family) {
+    case Family::kGpt2:
+      return 1e-5f;
+    case Family::kLlama:
+      return 1e-6f;
+    case Family::kBert:
+      return 1e-12f;
+  }
+  return 1e-5f;
+}
+
+void check_size(const ModelShape& shape) {
+  plan::check(shape);
+  check_layers(to_signed(shape.layers));
+  check_parameters(plan::count_parameters(shape).total());
+}
+
+Model make_model(const ModelShape& shape, const ModelOptions& options) {
+  check_size(shape);
+  Blocks blocks;
+  add_embedding(shape, options, blocks);
+  for (plan::Count i = 0; i < shape.layers; ++i) {
+    blocks.push_back(make_layer("layer." + std::to_string(i), shape, options));
+  }
+  blocks.push_back(make_head(shape, options));
+  return {shape.name, std::move(blocks)};
+}
+
+plan::ModelShape trainable(plan::ModelShape shape) {
+  if (shape.head == Head::kPooler) {
+    shape.head = shape.family == Family::kBert ? Head::kMaskedLanguage : Head::kTied;
+  }
+  return shape;
+}
+
+Model make_encoder_decoder(const EncoderDecoderShape& shape, const ModelOptions& options) {
+  if (shape.heads < 1 || shape.hidden % shape.heads != 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "a hidden size of {} cannot be split into {} heads of equal width; take a number of heads "
+         "that divides it",
+         shape.hidden, shape.heads);
+  }
+  if (shape.shared_vocabulary && shape.source_vocabulary != shape.target_vocabulary) {
+    fail(ErrorCode::kInvalidArgument,
+         "a shared vocabulary has one size; {} source and {} target tokens were asked for",
+         shape.source_vocabulary, shape.target_vocabulary);
+  }
+  check_layers(shape.encoder_layers);
+  check_layers(shape.decoder_layers);
+  check_parameters(parameters_at_most(shape));
+  const double hidden = static_cast<double>(shape.hidden);
+  const double square = 1 / std::sqrt(hidden);  // Glorot: sqrt(2 / (in + out))
+  const double wide = std::sqrt(2 / (hidden + static_cast<double>(shape.feed_forward)));
+  const NormOptions norm = {.kind = ops::NormKind::kLayer,
+                            .epsilon = options.epsilon.value_or(1e-5f),
+                            .width = shape.hidden,
+                            .bias = true};
+  EmbeddingOptions source = {.vocabulary = shape.source_vocabulary,
+                             .positions = shape.source_positions,
+                             .types = 0,
+                             .hidden = shape.hidden,
+                             .deviation = square,
+                             .dropout = options.dropout,
+                             .tied_to = {},
+                             .side = Side::kSource};
+  EmbeddingOptions target = source;
+  target.vocabulary = shape.target_vocabulary;
+  target.positions = shape.target_positions;
+  target.side = Side::kTarget;
+  if (shape.shared_vocabulary) target.tied_to = "source.tokens";
+
+  LayerOptions layer = {.norm = norm,
+                        .attention = {.hidden = shape.hidden,
+                                      .heads = shape.heads,
+                                      .kv_heads = shape.heads,
+                                      .causal = false,
+                                      .biases = true,
+                                      .dropout = options.dropout,
+                                      .deviation = square,
+                                      .projection_deviation = square,
+                                      .rotary = false,
+                                      .theta = options.theta,
+                                      .side = Side::kSource},
+                        .feed_forward = {.hidden = shape.hidden,
+                                         .width = shape.feed_forward,
+                                         .activation = shape.activation,
+                                         .biases = true,
+                                         .deviation = wide,
+                                         .down_deviation = wide},
+                        .dropout = options.dropout};
+  Blocks blocks;
+  blocks.push_back(std::make_unique<Embedding>("source", source));
+  for (std::int64_t i = 0; i < shape.encoder_layers; ++i) {
+    blocks.push_back(std::make_unique<Gpt2Layer>("encoder." + std::to_string(i), layer));
+  }
+  blocks.push_back(std::make_unique<DecoderStart>("target", target, norm));
+  layer.attention.causal = true;
+  layer.attention.side = Side::kTarget;
+  for (std::int64_t i = 0; i < shape.decoder_layers; ++i) {
+    blocks.push_back(std::make_unique<DecoderLayer>("decoder." + std::to_string(i), layer));
+  }
+  blocks.push_back(
+      std::make_unique<LanguageHead>("head", norm,
+                                     ClassifierOptions{.hidden = shape.hidden,
+                                                       .classes = shape.target_vocabulary,
+                                                       .tied_to = "target.tokens",
+                                                       .bias = false,
+                                                       .deviation = square}));
+  return {"encoder-decoder", std::move(blocks)};
+}
+
+Model make_linear_model(std::int64_t features) {
+  Blocks blocks;
+  blocks.push_back(std::make_unique<LinearRegression>("linear", features));
+  return {"linear", std::move(blocks)};
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,203 @@
+#include "lockstep/nn/parameters/flat_file.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/system/clock.h"
+
+namespace lockstep::nn {
+namespace {
+
+std::size_t room(DType dtype, std::size_t elements) {
+  return io::TierFile::room(elements * size_of(dtype));
+}
+
+std::size_t room_of_slot(const RowFile::Layout& layout) {
+  std::size_t bytes = 0;
+  for (const DType dtype : layout.rows) bytes += room(dtype, layout.chunk_elements);
+  return bytes;
+}
+
+}  // namespace
+
+std::size_t RowFile::Layout::staging_bytes() const { return slots() * room_of_slot(*this); }
+
+std::size_t RowFile::Layout::file_bytes() const {
+  std::size_t bytes = 0;
+  for (const std::size_t each : block_bytes()) bytes += io::TierFile::room(each);
+  return bytes;
+}
+
+std::vector<RowChunk> RowFile::Layout::chunks() const {
+  std::vector<RowChunk> chunks;
+  for (std::size_t block = 0; block < parts.size(); ++block) {
+    const FlatRange part = parts[block];
+    for (std::size_t done = 0; done < part.elements; done += chunk_elements) {
+      chunks.push_back(
+          {.block = block,
+           .range = {part.first + done, std::min(chunk_elements, part.elements - done)}});
+    }
+  }
+  return chunks;
+}
+
+std::vector<std::size_t> RowFile::Layout::block_bytes() const {
+  std::vector<std::size_t> bytes;
+  for (const RowChunk& chunk : chunks()) {
+    for (const DType dtype : rows) bytes.push_back(chunk.range.elements * size_of(dtype));
+  }
+  return bytes;
+}
+
+RowFile::RowFile(const io::TierFileOptions& options, Layout layout)
+    : layout_(std::move(layout)),
+      chunks_(layout_.chunks()),
+      staging_(layout_.staging_bytes()),
+      file_(options, layout_.block_bytes()) {}
+
+std::size_t RowFile::room_of(std::size_t row) const {
+  return room(layout_.rows[row], layout_.chunk_elements);
+}
+
+std::size_t RowFile::block_of(std::size_t chunk, std::size_t row) const {
+  return chunk * layout_.rows.size() + row;
+}
+
+std::span<std::byte> RowFile::memory(std::size_t slot, std::size_t row) const {
+  std::size_t offset = slot * room_of_slot(layout_);
+  for (std::size_t i = 0; i < row; ++i) offset += room_of(i);
+  return {staging_.data() + offset, room_of(row)};
+}
+
+Tensor RowFile::tensor(std::span<std::byte> memory, DType dtype, std::size_t elements) {
+  return {memory.data(), dtype, {static_cast<std::int64_t>(elements)}};
+}
+
+RowStream::RowStream(RowFile& file, std::vector<RowAccess> access)
+    : file_(file),
+      access_(std::move(access)),
+      end_(file.chunks_.size()),
+      under_way_(file.layout_.slots()) {
+  if (access_.size() != file.layout_.rows.size()) {
+    fail(ErrorCode::kInvalidArgument, "{} rows lie in the file, and access to {} was asked for",
+         file.layout_.rows.size(), access_.size());
+  }
+}
+
+RowStream::RowStream(RowFile& file, std::vector<RowAccess> access, std::size_t block)
+    : RowStream(file, std::move(access)) {
+  const auto of_block = std::ranges::equal_range(file.chunks_, block, {}, &RowChunk::block);
+  first_ = at_ = reading_ = static_cast<std::size_t>(of_block.begin() - file.chunks_.begin());
+  end_ = first_ + of_block.size();
+}
+
+RowStream::~RowStream() {
+  for (std::size_t slot = 0; slot < under_way_.size(); ++slot) {
+    try {
+      settle(slot);
+    } catch (const Error&) {
+      // Somebody is on the way out with the first error already.
+    }
+  }
+}
+
+std::size_t RowStream::slot_of(std::size_t chunk) const {
+  return (chunk - first_) % under_way_.size();
+}
+
+// Each is let go of before it is waited for, so that all are even where some fail.
+void RowStream::settle(std::size_t slot) {
+  std::vector<io::TierFile::Ticket>& tickets = under_way_[slot];
+  std::exception_ptr failure;
+  while (!tickets.empty()) {
+    const io::TierFile::Ticket ticket = tickets.front();
+    tickets.erase(tickets.begin());
+    try {
+      file_.file_.wait(ticket);
+    } catch (const Error&) {
+      if (!failure) failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+void RowStream::begin_reading(std::size_t chunk) {
+  const std::size_t slot = slot_of(chunk);
+  settle(slot);
+  for (std::size_t row = 0; row < access_.size(); ++row) {
+    if (!access_[row].reads) continue;
+    under_way_[slot].push_back(
+        file_.file_.read(file_.block_of(chunk, row), file_.memory(slot, row)));
+  }
+}
+
+void RowStream::begin_writing(std::size_t chunk) {
+  const std::size_t slot = slot_of(chunk);
+  for (std::size_t row = 0; row < access_.size(); ++row) {
+    if (!access_[row].writes) continue;
+    under_way_[slot].push_back(
+        file_.file_.write(file_.block_of(chunk, row), file_.memory(slot, row)));
+  }
+}
+
+const RowChunk* RowStream::next() {
+  if (at_ > first_) begin_writing(at_ - 1);
+  if (at_ == end_) {
+    for (std::size_t slot = 0; slot < under_way_.size(); ++slot) settle(slot);
+    first_ = end_;  // nothing is written twice
+    return nullptr;
+  }
+  const std::size_t ahead = file_.layout_.overlaps ? 2 : 1;
+  for (; reading_ < std::min(at_ + ahead, end_); ++reading_) begin_reading(reading_);
+  settle(slot_of(at_));
+  return &file_.chunks_[at_++];
+}
+
+Tensor RowStream::row(std::size_t row) const {
+  if (!access_.at(row).reads && !access_[row].writes) return {};
+  const std::size_t chunk = at_ - 1;
+  return RowFile::tensor(file_.memory(slot_of(chunk), row), file_.layout_.rows[row],
+                         file_.chunks_[chunk].range.elements);
+}
+
+RowReader::RowReader(const RowFile& file)
+    : file_(file),
+      memory_(file.layout_.rows.size()),
+      there_(file.layout_.rows.size(), file.chunks_.size()) {}
+
+void RowReader::forget() { std::ranges::fill(there_, file_.chunks_.size()); }
+
+std::size_t RowReader::bytes(const RowFile::Layout& layout, std::size_t row) {
+  return room(layout.rows.at(row), layout.chunk_elements);
+}
+
+void RowReader::read(std::size_t row, FlatRange range,
+                     const std::function<void(const Tensor&)>& f) {
+  while (range.elements > 0) {
+    const auto chunk = std::ranges::find_if(file_.chunks_, [&](const RowChunk& each) {
+      return range.first >= each.range.first && range.first < each.range.end();
+    });
+    if (chunk == file_.chunks_.end()) {
+      fail(ErrorCode::kInvalidArgument, "element {} lies in no chunk of the file", range.first);
+    }
+    const auto index = static_cast<std::size_t>(chunk - file_.chunks_.begin());
+    if (memory_[row].bytes() == 0) memory_[row] = Buffer(bytes(file_.layout_, row));
+    const std::span<std::byte> memory(memory_[row].data(), memory_[row].bytes());
+    if (there_[row] != index) {
+      there_[row] = file_.chunks_.size();
+      const auto begin = SteadyClock::now();
+      file_.file_.read_now(file_.block_of(index, row), memory);
+      traffic_.read_bytes += chunk->range.elements * size_of(file_.layout_.rows[row]);
+      traffic_.waited_seconds += seconds_since(begin);
+      there_[row] = index;
+    }
+    const std::size_t first = range.first - chunk->range.first;
+    const std::size_t elements = std::min(range.elements, chunk->range.elements - first);
+    f(RowFile::tensor(memory, file_.layout_.rows[row], chunk->range.elements)
+          .slice(static_cast<std::int64_t>(first), static_cast<std::int64_t>(elements)));
+    range = {range.first + elements, range.elements - elements};
+  }
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,132 @@
+// Rows of nn/parameters/flat_parameters.h that lie in a file, and passing over them a chunk at a
+// time.
+//
+// Of every block's part the file has *chunks* of some elements, one block's after the other's from
+// block 0 on, which is the order of updates. A chunk has a range of each row. A *stream* brings
+// chunk after chunk into memory and what was changed back, into *slots* that hold one chunk each:
+// while one is worked with, the next comes and the last goes.
+//
+//   slot 0   | read 0 | work 0 | write 0    | read 3 | ...
+//   slot 1            | read 1 | work 1 | write 1    | ...
+//   slot 2                     | read 2 | work 2     | ...
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "lockstep/io/tier_file.h"
+#include "lockstep/nn/parameters/sharding.h"
+#include "lockstep/tensor/buffer.h"
+
+namespace lockstep::nn {
+
+struct RowChunk {
+  std::size_t block = 0;
+  FlatRange range;  // in the whole row
+};
+
+class RowFile {
+ public:
+  struct Layout {
+    std::vector<FlatRange> parts;  // one of each block, in the whole row
+    std::vector<DType> rows;
+    std::size_t chunk_elements = 0;  // at most
+    bool overlaps = true;            // else one slot: all is waited for
+
+    std::size_t slots() const { return overlaps ? 3 : 1; }
+    // What the slots take of memory.
+    std::size_t staging_bytes() const;
+    // What lies in the file, with what fills it up.
+    std::size_t file_bytes() const;
+    std::vector<RowChunk> chunks() const;
+    std::vector<std::size_t> block_bytes() const;  // of the file
+  };
+
+  // Throws what io::TierFile and Buffer throw.
+  RowFile(const io::TierFileOptions& options, Layout layout);
+
+  const Layout& layout() const { return layout_; }
+  std::span<const RowChunk> chunks() const { return chunks_; }
+  const io::TierFile& file() const { return file_; }
+
+ private:
+  friend class RowStream;
+  friend class RowReader;
+  std::span<std::byte> memory(std::size_t slot, std::size_t row) const;
+  static Tensor tensor(std::span<std::byte> memory, DType dtype, std::size_t elements);
+  std::size_t room_of(std::size_t row) const;
+  std::size_t block_of(std::size_t chunk, std::size_t row) const;
+
+  Layout layout_;
+  std::vector<RowChunk> chunks_;
+  Buffer staging_;
+  io::TierFile file_;  // last, to be done with the memory before that goes
+};
+
+// What a stream does with a row of every chunk.
+struct RowAccess {
+  bool reads = false;
+  bool writes = false;  // all of it, where it does not read
+};
+
+// One pass over a file; there is one at a time. Throws what io::TierFile throws.
+//
+//   RowStream stream(file, {{.reads = true, .writes = true}});
+//   while (const RowChunk* chunk = stream.next()) work_with(*chunk, stream.row(0));
+class RowStream {
+ public:
+  // Over the chunks of all blocks, or of one. `access` has one for each row.
+  RowStream(RowFile& file, std::vector<RowAccess> access);
+  RowStream(RowFile& file, std::vector<RowAccess> access, std::size_t block);
+  // Waits for what is under way. What the caller was still at is not written.
+  ~RowStream();
+  RowStream(const RowStream&) = delete;
+  RowStream& operator=(const RowStream&) = delete;
+
+  // Writes what was worked with, if any; the next one. nullptr: it was the last, and all that was
+  // written is in the file.
+  const RowChunk* next();
+  // Of that chunk; absent where the row is left alone.
+  Tensor row(std::size_t row) const;
+
+ private:
+  std::size_t slot_of(std::size_t chunk) const;
+  void begin_reading(std::size_t chunk);
+  void begin_writing(std::size_t chunk);
+  void settle(std::size_t slot);
+
+  RowFile& file_;
+  std::vector<RowAccess> access_;
+  std::size_t first_ = 0;
+  std::size_t end_ = 0;
+  std::size_t at_ = 0;                                        // the next to be given
+  std::size_t reading_ = 0;                                   // the next to be brought
+  std::vector<std::vector<io::TierFile::Ticket>> under_way_;  // of each slot
+};
+
+// Reads chunks beside a stream, by another thread and with memory of its own, while the stream does
+// not change them.
+class RowReader {
+ public:
+  explicit RowReader(const RowFile& file);
+  // Calls f with the elements of a range of a row, in order, a chunk's at a time. The range lies in
+  // one block's part. What it has of a row from the last call it does not read again. Throws what
+  // io::TierFile throws.
+  void read(std::size_t row, FlatRange range, const std::function<void(const Tensor&)>& f);
+  // What it has may have changed.
+  void forget();
+  // What it read so far.
+  const io::TierTraffic& traffic() const { return traffic_; }
+  // What it takes of memory for a row, from the first read of it on.
+  static std::size_t bytes(const RowFile::Layout& layout, std::size_t row);
+
+ private:
+  const RowFile& file_;
+  std::vector<Buffer> memory_;      // for a chunk of each row
+  std::vector<std::size_t> there_;  // which one it has
+  io::TierTraffic traffic_;
+};
+
+}  // namespace lockstep::nn

@@ -1,0 +1,77 @@
+// Who holds which part of a model's states (nn/parameters/flat_parameters.h).
+//
+// Workers that train one model may share out what each of them would hold: the optimizer's states,
+// the gradients, the parameters, in this order of what it costs. Of a row that is shared out a
+// worker holds its *part* of every block's range, one block's after the other's, as the ranges
+// stand in the row:
+//
+//   row       | head        | layer.1     | layer.0     |      tensor: equal parts of each block
+//   worker 0  | h0   | l1.0 | l0.0 |
+//   worker 1  | h1   | l1.1 | l0.1 |
+//
+//   worker 0  | layer.1     |                                  layer: whole blocks, as evenly as
+//   worker 1  | head        | layer.0     |                    they can be dealt out
+//
+// What is shared out but computed with is whole for a while: a *unit*, one block's parameters
+// gathered from all, or its gradients before they are added up.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/nn/parameters/flat_parameters.h"
+
+namespace lockstep::nn {
+
+enum class Partition : std::uint8_t { kTensor, kLayer };
+inline constexpr std::string_view kPartitionNames[] = {"tensor", "layer"};
+
+struct Sharding {
+  int workers = 1;
+  int worker = 0;
+  bool optimizer = false;   // is shared out: ZeRO 1
+  bool gradients = false;   // 2
+  bool parameters = false;  // 3
+  Partition partition = Partition::kTensor;
+  // Of units of parameters (nn/memory/gather_plan.h).
+  int most_gathered = 2;
+  bool keeps_at_turn = true;
+  // Whether other workers see the gradients, to add them up.
+  bool seen = false;
+
+  bool any() const { return optimizer || gradients || parameters; }
+};
+
+class Shards {
+ public:
+  // Parts begin at multiples of this many elements, in their block and in a row of parts.
+  static constexpr std::size_t kAlignment = 64;
+  // What a block's range has to be a multiple of for a sharding.
+  static std::size_t block_multiple(const Sharding& sharding);
+
+  Shards() = default;
+  // `flat` has ranges of such multiples.
+  Shards(const FlatParameters& flat, const Sharding& sharding);
+
+  // The part of a worker, in the whole row; without elements where it has none.
+  FlatRange of(std::size_t block, int worker) const;
+  FlatRange mine(std::size_t block) const { return of(block, sharding_.worker); }
+  // The same in the row of this worker's parts.
+  FlatRange mine_among_parts(std::size_t block) const;
+  // Who has all of a block where whole ones are dealt out.
+  int owner(std::size_t block) const { return owners_.at(block); }
+
+  // Of a row of parts, which is as long at all workers.
+  std::size_t elements() const { return elements_; }
+
+ private:
+  Sharding sharding_;
+  std::vector<FlatRange> ranges_;    // of blocks
+  std::vector<std::size_t> firsts_;  // of this worker's parts, among them
+  std::vector<int> owners_;
+  std::size_t elements_ = 0;
+};
+
+}  // namespace lockstep::nn

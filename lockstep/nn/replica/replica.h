@@ -1,0 +1,238 @@
+// One copy of a model with all its memory, and the running of its blocks.
+//
+//   Model model = make_model(plan::find_model("gpt2-124m"));
+//   MemoryPlan plan = plan_memory(model, setup, ops, OptimizerState::kMoments);
+//   Replica replica(std::move(model), std::move(plan), ops);
+//   replica.initialise(seed);
+//   replica.zero_gradients();
+//   Tensor losses = replica.forward_backward(batch, {.step = 1, .loss_factor = 1.f / targets});
+//
+// It takes plan.layout.bytes on the device and plan.host_layout.bytes on the host once, at
+// construction, and nothing more but the memory it is given. What the plan has in other tiers than
+// the device is moved by a listener (parallel/offload/tier_mover.h).
+// Gradients add up over micro-batches until zero_gradients(). What a call computed is there after
+// Ops::synchronize(). One thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/nn/block_listener.h"
+#include "lockstep/nn/memory/memory_plan.h"
+#include "lockstep/nn/replica/state_reader.h"
+#include "lockstep/tensor/arena.h"
+
+namespace lockstep::nn {
+
+// What a micro-batch is within its step.
+struct MicroBatch {
+  std::uint64_t seed = 0;  // of dropout
+  std::uint64_t step = 0;
+  std::uint64_t first_sequence = 0;  // among all sequences of the step, in all ranks
+  float loss_factor = 1;             // gradients are those of loss_factor * the sum of losses
+};
+
+// Rows of nn/parameters/flat_parameters.h, or the same range of each; absent where there is none.
+// Where workers share a row out it is that of one worker's parts (nn/parameters/sharding.h).
+struct States {
+  Tensor parameters;  // of the compute type
+  Tensor gradients;
+  Tensor master;    // f32: what an optimizer updates; the parameters themselves where they are f32
+  Tensor moment;    // f32
+  Tensor variance;  // f32
+  Tensor velocity;  // f32
+
+  States slice(FlatRange range) const;
+};
+
+// What a worker holds of one parameter.
+struct StatePart {
+  std::size_t first = 0;  // of its elements
+  States states;          // absent where it holds nothing of it
+};
+
+// Memory that a replica is given, and what counts the memory it takes. All outlive it.
+struct ReplicaMemory {
+  // What other workers see: MemoryPlan::seen_bytes(), first those of the device.
+  std::span<std::byte> seen = {};
+  MemoryBudget* device = nullptr;
+  MemoryBudget* host = nullptr;
+  // Where what lies in files goes. Nobody counts the bytes of the staging for it: the plan has them
+  // outside.
+  io::TierFileOptions file = {};
+};
+
+class Replica {
+ public:
+  // `ops` outlives the replica. Throws Error(kInvalidArgument) where the plan was not made for
+  // model and ops, or where memory.seen has fewer bytes than planned; and what Arena throws where
+  // there is no room.
+  Replica(Model model, MemoryPlan plan, Ops& ops, const ReplicaMemory& memory = {});
+
+  const Model& model() const { return model_; }
+  const MemoryPlan& plan() const { return plan_; }
+  const FlatParameters& flat() const { return plan_.flat; }
+  const Setup& setup() const { return plan_.setup; }
+  Ops& ops() const { return ops_; }
+
+  // Sets every parameter to its initial value, a pure function of the seed, its full name and the
+  // position in it; sets gradients and the optimizer's states to zero. Of what workers share out
+  // it is this one's parts.
+  void initialise(std::uint64_t seed, int threads = 1);
+  // Those in a file are left: whoever moves them begins anew.
+  void zero_gradients();
+  // Makes the parameters what the master copy says: all of them where rows are whole, or this
+  // worker's parts.
+  void round_parameters();
+
+  // Forward and backward of one micro-batch. Returns its losses, f32 [rows], which hold until the
+  // next call. Throws Error(kInvalidArgument) for a batch that is not of the setup's shape or lacks
+  // what the model reads.
+  Tensor forward_backward(const Batch& batch, const MicroBatch& micro_batch = {});
+  // Forward alone, without dropout. Where `logits` is given, [rows, classes] of the compute type,
+  // they are written too; then the batch may be without targets or outputs, and the result is
+  // absent.
+  Tensor evaluate(const Batch& batch, const Tensor& logits = {});
+
+  // All rows; a block's range is states().slice(flat().range(block)) where they are whole.
+  const States& states() const { return states_; }
+  // This worker's part of a block: all of it where nothing is shared out. In the whole row, and in
+  // every row there is.
+  FlatRange my_range(std::size_t block) const;
+  States mine(std::size_t block) const;
+  StatePart part_of(const FlatParameter& parameter) const;
+  // Whole units of rows that are shared out or elsewhere: where a gather of the plan brings one to,
+  // and a block's gradients. The latter are a part of the row where that is whole; where that lies
+  // in another tier, backward writes them elsewhere.
+  Tensor gathered(std::size_t gather) const;
+  Tensor gradients_of(std::size_t block) const;
+  Tensor gradients_written(std::size_t block) const;
+  // Where this worker's part of a block's gradients comes to on its way to a file.
+  Tensor arriving_gradients(std::size_t block) const;
+  // Of an absence of the plan, as bytes: on the device when it was made, away (absent in a file),
+  // and on the device when it is read.
+  struct AbsenceViews {
+    Tensor before, away, after;
+  };
+  AbsenceViews absence(std::size_t index) const;
+  // Pieces of rows on their way to where the optimizer computes; absent where none are.
+  Tensor staged_gradients() const;
+  Tensor staged_parameters() const;
+  // What of the optimizer's states lies in a file, in the order of its rows, which states() are
+  // then without (nn/replica/state_stream.h passes over them); nullptr where nothing does.
+  RowFile* state_file() const { return state_file_.get(); }
+  std::span<Tensor States::*const> filed_rows() const { return filed_rows_; }
+  // What blocks keep, an item for each absence of the plan, and this worker's parts of gradients,
+  // one for each block; nullptr where they lie elsewhere. Whoever moves them works with these.
+  io::StagedFile* activation_file() const { return activation_file_.get(); }
+  io::StagedFile* gradient_file() const { return gradient_file_.get(); }
+  // What went to all files and came back so far, but for what others than a StateStream read of
+  // states.
+  io::TierTraffic filed_traffic() const;
+  // f64, for an optimizer: as many as there are blocks, or more.
+  Tensor sums_of_squares() const { return sums_of_squares_; }
+  // One parameter by its full name, tied or not, and its gradient, of rows that are whole.
+  Tensor parameter(std::string_view name) const;
+  Tensor gradient(std::string_view name) const;
+
+  // For whoever runs the blocks' forward by itself, one after the other: what a block reads there,
+  // once the listener was told that it begins, until it was told that it ended.
+  std::span<const Tensor> parameters_in_forward(std::size_t block) const {
+    return views_.at(block).parameters;
+  }
+  void tell_before_forward(std::size_t block) const {
+    if (listener_ != nullptr) listener_->before_forward(block);
+  }
+  void tell_after_forward(std::size_t block) const {
+    if (listener_ != nullptr) listener_->after_forward(block);
+  }
+
+  // What a block handed on in the last forward, while no later block's memory lies there: to be
+  // looked at by a listener in after_forward(). Absent for the last block.
+  Tensor output(std::size_t block) const { return views_.at(block).out.x; }
+
+  // The rows of its parameter with gradient_rows that backward of the first block will add to, i32;
+  // of the forward_backward() under way. Absent where it has none such.
+  const Tensor& rows_to_come() const { return rows_to_come_; }
+  // Whether backward of the first block leaves out the gradient that row_gradient() then tells, if
+  // it can: for whoever adds it up in another way.
+  void set_rows_apart(bool apart) { rows_apart_ = apart; }
+  // What it left out in the last forward_backward(); holds until the next one.
+  const std::optional<RowGradient>& row_gradient() const { return row_gradient_; }
+
+  // Hears of every block from now on; nullptr: nobody does. Not owned.
+  void set_listener(BlockListener* listener) { listener_ = listener; }
+
+  // Who reads the states beside the steps from now on; nullptr: nobody does. Not owned.
+  void set_reader(StateReader* reader) { reader_ = reader; }
+  // Whoever changes the master copy of a block, or what an optimizer keeps of it, says so before:
+  // it returns when that has been read. The same of all blocks.
+  void before_change(std::size_t block) const {
+    if (reader_ != nullptr) reader_->before_change(block);
+  }
+  void before_change_of_all() const;
+
+ private:
+  struct BlockViews {
+    std::vector<Tensor> parameters;  // in forward
+    std::vector<Tensor> parameters_backward;
+    std::vector<Tensor> gradients;
+    std::vector<Tensor> forward;
+    std::vector<Tensor> backward;
+    Tensor scratch_forward;
+    Tensor scratch_backward;
+    Flow in, out, dout, din;
+    Flow in_backward;
+    Setup setup;
+    std::uint64_t seed = 0;  // from its name
+  };
+
+  Tensor view(std::size_t request, DType dtype, const Shape& shape) const;
+  Tensor view(RowPlace place, DType dtype, const Shape& shape) const;
+  void make_states();
+  void make_state_file(io::TierFileOptions options);
+  void make_files(const io::TierFileOptions& options);
+  void make_views();
+  Tensor parameter_at(int step, const FlatParameter* place) const;
+  Tensor gradient_at(const FlatParameter* place) const;
+  void check(const Batch& batch) const;
+  void forward(std::size_t block, const Batch& batch, const MicroBatch& micro_batch, bool training,
+               const Tensor& logits);
+  void backward(std::size_t block, const Batch& batch, const MicroBatch& micro_batch);
+  Pass pass(std::size_t block, const Batch& batch, const MicroBatch& micro_batch, bool training);
+
+  Model model_;
+  MemoryPlan plan_;
+  Ops& ops_;
+  Arena arena_;
+  Arena host_arena_;
+  MemoryClaim seen_claim_;
+  MemoryClaim host_seen_claim_;
+  std::span<std::byte> seen_;
+  States states_;
+  std::unique_ptr<RowFile> state_file_;
+  std::vector<Tensor States::*> filed_rows_;
+  std::unique_ptr<io::StagedFile> activation_file_;
+  std::unique_ptr<io::StagedFile> gradient_file_;
+  Tensor sums_of_squares_;
+  Tensor losses_;
+  Tensor memory_gradient_;
+  std::vector<BlockViews> views_;
+  bool rows_apart_ = false;
+  std::optional<RowGradient> row_gradient_;
+  Tensor rows_to_come_;
+  BlockListener* listener_ = nullptr;
+  StateReader* reader_ = nullptr;
+};
+
+// The sum of losses, in order and in f64, after Ops::synchronize().
+double sum_of(const Tensor& losses);
+// How many rows have a target, or items an output: what a mean loss is divided by.
+std::int64_t count_targets(const Batch& batch);
+
+}  // namespace lockstep::nn

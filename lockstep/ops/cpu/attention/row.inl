@@ -1,0 +1,114 @@
+// Attention of the one query that a sequence has while text is generated: keys and values are read
+// once, where they lie, and widened on the way. Part of attention's kernels.
+#pragma once
+
+#include "lockstep/ops/cpu/attention/forward.inl"
+#include "lockstep/ops/cpu/simd/sums.inl"
+
+namespace lockstep::cpu::LOCKSTEP_ISA {
+namespace {
+
+template <class T>
+class AttentionRow {
+ public:
+  AttentionRow(const AttentionCall& call, std::size_t sequence, std::size_t head,
+               const RowRoom& room)
+      : call_(call),
+        room_(room),
+        row_(sequence * call.heads + head),
+        query_(call.q, head, call.head_size, sequence),
+        out_(call.out, head, call.head_size, sequence),
+        keys_(call.k, head / call.group, call.head_size, sequence * call.keys),
+        values_(call.v, head / call.group, call.head_size, sequence * call.keys),
+        mask_(call.key_mask == nullptr ? nullptr : call.key_mask + sequence * call.keys) {}
+
+  void run() {
+    for_vectors(call_.head_size, [&](std::size_t i, auto part) {
+      store_some(room_.query + i, load_some(query_.row(0) + i, part) * call_.scale, part);
+    });
+    for (std::size_t key = 0; key < call_.keys; ++key) {
+      prefetch_ahead(keys_, key);
+      room_.scores[key] = mask_ == nullptr || mask_[key] != 0 ? score(key) : -kInfinity;
+    }
+    const float largest = largest_score();
+    const float total = soften_scores(largest == -kInfinity ? 0 : largest);
+    call_.log_sum[row_] = largest + __builtin_logf(total);
+    write_out(total == 0 ? 0 : 1 / total);
+  }
+
+ private:
+  // Rows of one head lie far apart, which no hardware foresees.
+  void prefetch_ahead(const HeadPart<T>& rows, std::size_t key) const {
+    constexpr std::size_t kAhead = 16;
+    if (key + kAhead < call_.keys) prefetch(rows.row(key + kAhead), call_.head_size);
+  }
+
+  float score(std::size_t key) const {
+    const T* row = keys_.row(key);
+    return sum_over(call_.head_size, [&](std::size_t i, auto part) {
+      return load_some(room_.query + i, part) * load_some(row + i, part);
+    });
+  }
+
+  float largest_score() const {
+    Floats most = splat(-kInfinity);
+    for_vectors(call_.keys, [&](std::size_t i, auto part) {
+      Floats scores = load_some(room_.scores + i, part);
+      for (std::size_t lane = part; lane < kLanes; ++lane) scores[lane] = -kInfinity;
+      most = larger(most, scores);
+    });
+    return max_of_lanes(most);
+  }
+
+  // Scores become exp(score - shift); returns their sum.
+  float soften_scores(float shift) const {
+    return sum_over(call_.keys, [&](std::size_t i, auto part) {
+      const Floats weights = exp_of_score(load_some(room_.scores + i, part) - shift);
+      store_some(room_.scores + i, weights, part);
+      return first_lanes(weights, part);
+    });
+  }
+
+  void write_out(float factor) const {
+    std::size_t column = 0;
+    for (; column + 8 * kLanes <= call_.head_size; column += 8 * kLanes) {
+      write_columns<8>(column, kLanes, factor);
+    }
+    for (; column + 4 * kLanes <= call_.head_size; column += 4 * kLanes) {
+      write_columns<4>(column, kLanes, factor);
+    }
+    for (; column < call_.head_size; column += kLanes) {
+      write_columns<1>(column, smaller(kLanes, call_.head_size - column), factor);
+    }
+  }
+
+  // The sum of weighted values in some columns; `part` elements of each vector count.
+  template <std::size_t vectors>
+  void write_columns(std::size_t column, std::size_t part, float factor) const {
+    Floats sums[vectors] = {};
+    for (std::size_t key = 0; key < call_.keys; ++key) {
+      prefetch_ahead(values_, key);
+      if (mask_ != nullptr && mask_[key] == 0) continue;  // whatever its value is
+      const Floats weight = splat(room_.scores[key]);
+      const T* row = values_.row(key) + column;
+#pragma GCC unroll 8
+      for (std::size_t v = 0; v < vectors; ++v) {
+        // Whole vectors, unless there is but one.
+        const Floats value = vectors > 1 ? load(row + v * kLanes) : load_some(row, part);
+        sums[v] = fused(weight, value, sums[v]);
+      }
+    }
+    for (std::size_t v = 0; v < vectors; ++v) {
+      store_some(out_.row(0) + column + v * kLanes, sums[v] * factor, part);
+    }
+  }
+
+  const AttentionCall& call_;
+  const RowRoom& room_;
+  const std::size_t row_;
+  const HeadPart<T> query_, out_, keys_, values_;
+  const std::uint8_t* mask_;
+};
+
+}  // namespace
+}  // namespace lockstep::cpu::LOCKSTEP_ISA

@@ -1,0 +1,24 @@
+// How attention's threads share its scratch memory. Internal to attention.
+#pragma once
+
+#include <cstddef>
+
+#include "lockstep/ops/arguments.h"
+#include "lockstep/ops/cpu/attention/kernels.h"
+
+namespace lockstep::cpu {
+
+// Tiles of a strip: as many as make widened keys worth their while, but not so many that there are
+// too few strips for the threads.
+std::size_t tiles_per_strip(const ops::AttentionShape& shape, int threads);
+
+// The scratch memory of all threads, forward and backward: linear in queries and keys.
+std::size_t room_bytes(const ops::AttentionShape& shape, int threads);
+
+ForwardRoom forward_room(const ops::AttentionShape& shape, int threads, int thread,
+                         std::byte* scratch);
+RowRoom row_room(const ops::AttentionShape& shape, int threads, int thread, std::byte* scratch);
+BackwardRoom backward_room(const ops::AttentionShape& shape, int threads, int thread,
+                           std::byte* scratch);
+
+}  // namespace lockstep::cpu

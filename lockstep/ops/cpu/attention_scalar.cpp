@@ -1,8 +1,0 @@
-#define LOCKSTEP_ISA scalar
-#include "lockstep/ops/cpu/attention.inl"
-
-namespace lockstep::cpu {
-
-const AttentionKernels kAttentionScalar = scalar::kKernels;
-
-}  // namespace lockstep::cpu

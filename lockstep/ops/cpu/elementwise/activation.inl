@@ -1,0 +1,48 @@
+// The activations with their derivatives. Part of a file of kernels (vector.inl).
+//
+// Whoever applies one must get the same bits, wherever it is fused into, although the compiler
+// fuses products and sums as it likes: so no sum here has two products to choose from, and the
+// value returned is not to be added to anything.
+#pragma once
+
+#include "lockstep/ops/cpu/simd/math.inl"
+
+namespace lockstep::cpu::LOCKSTEP_ISA {
+namespace {
+
+// With s the sigmoid, z/2 (1 + tanh(v)) is z s(2 v), without the cancellation of 1 + tanh; and s' =
+// s (1 - s).
+inline Floats gelu_tanh(Floats z, Floats& derivative) {
+  constexpr float kSlope = 1.59576912160573071f;  // 2 sqrt(2 / pi)
+  constexpr float kCubic = 0.044715f * kSlope;
+  // Where s is 0 or 1, so that z^2 stays finite.
+  const Floats inner = min(max(z, splat(-12)), splat(12));
+  const Floats square = inner * inner;
+  const Shares s = sigmoids(inner * (square * kCubic + kSlope));
+  const Floats y = z * s.below;
+  const Floats slope = square * (3 * kCubic) + kSlope;
+  derivative = y * s.above * slope + s.below;
+  return y;
+}
+
+inline Floats gelu_erf(Floats z, Floats& derivative) {
+  const Normal n = normal(z);
+  derivative = z * n.density + n.below;
+  return z * n.below;
+}
+
+inline Floats relu(Floats z, Floats& derivative) {
+  derivative = z > splat(0) ? splat(1) : splat(0);
+  return z < splat(0) ? splat(0) : z;
+}
+
+// z / (1 + e^-z).
+inline Floats silu(Floats z, Floats& derivative) {
+  const Shares s = sigmoids(z);
+  const Floats y = z * s.below;
+  derivative = y * s.above + s.below;
+  return y;
+}
+
+}  // namespace
+}  // namespace lockstep::cpu::LOCKSTEP_ISA

@@ -1,4 +1,0 @@
-#if defined(__aarch64__)
-#define LOCKSTEP_ISA neon
-#include "lockstep/ops/cpu/embedding.inl"
-#endif

@@ -1,0 +1,96 @@
+// The kernels of loss_kernels.h for one instruction set.
+#pragma once
+
+#include "lockstep/ops/cpu/loss/kernels.h"
+#include "lockstep/ops/cpu/simd/math.inl"
+#include "lockstep/ops/cpu/simd/sums.inl"
+
+namespace lockstep::cpu::LOCKSTEP_ISA {
+namespace {
+
+template <class T>
+float most(const T* row, std::size_t count) {
+  Floats parts[4] = {};
+  for (Floats& part : parts) part = splat(-__builtin_inff());
+  for_vectors_in_turn(count, [&](std::size_t i, auto part, int turn) {
+    if (part == kLanes) {
+      parts[turn] = max(parts[turn], load(row + i));
+    } else {
+      for (std::size_t k = 0; k < part; ++k) {
+        parts[turn] = max(parts[turn], splat(load_part(row + i + k, 1)[0]));
+      }
+    }
+  });
+  return max_of_lanes(max(max(parts[0], parts[1]), max(parts[2], parts[3])));
+}
+
+// Sums of so many terms run in float, and their sum in double.
+constexpr std::size_t kTerms = 1024;
+
+// The sum of e^(x - largest) over the row; where `keeps`, these take the place of x.
+template <bool keeps, class T>
+double sum_of_exponentials(T* row, std::size_t count, float largest) {
+  double total = 0;
+  for (std::size_t first = 0; first < count; first += kTerms) {
+    const std::size_t here = count - first < kTerms ? count - first : kTerms;
+    T* x = row + first;
+    total += static_cast<double>(sum_over(here, [&](std::size_t i, auto part) {
+      const Floats e = first_lanes(exp_not_above_zero(load_some(x + i, part) - largest), part);
+      if constexpr (keeps) store_some(x + i, e, part);
+      return e;
+    }));
+  }
+  return total;
+}
+
+template <class T>
+float cross_entropy(void* logits, std::size_t classes, std::size_t target, bool gradient,
+                    float factor) {
+  T* row = static_cast<T*>(logits);
+  const float largest = most(row, classes);
+  const double of_target =
+      static_cast<double>(load_part(row + target, 1)[0]) - static_cast<double>(largest);
+  // Floats keep the exponentials of the sum as they are; narrower types would round them, so they
+  // are computed again.
+  constexpr bool kKeeps = sizeof(T) == sizeof(float);
+  const double sum = kKeeps && gradient ? sum_of_exponentials<kKeeps>(row, classes, largest)
+                                        : sum_of_exponentials<false>(row, classes, largest);
+  if (gradient) {
+    const Floats scale = splat(static_cast<float>(static_cast<double>(factor) / sum));
+    for_vectors(classes, [&](std::size_t i, auto part) {
+      Floats x = load_some(row + i, part);
+      if constexpr (!kKeeps) x = exp_not_above_zero(x - largest);
+      store_some(row + i, x * scale, part);
+    });
+    const double p = __builtin_exp(of_target) / sum;
+    store_part(row + target, splat(static_cast<float>(static_cast<double>(factor) * (p - 1))), 1);
+  }
+  return static_cast<float>(__builtin_log(sum) - of_target);
+}
+
+template <class T>
+float squared_error(const void* x, const void* target, void* dx, std::size_t width, float factor) {
+  const T* a = static_cast<const T*>(x);
+  const T* b = static_cast<const T*>(target);
+  T* gradient = static_cast<T*>(dx);
+  double total = 0;
+  for (std::size_t first = 0; first < width; first += kTerms) {
+    const std::size_t here = width - first < kTerms ? width - first : kTerms;
+    total += static_cast<double>(sum_over(here, [&](std::size_t k, auto part) {
+      const std::size_t i = first + k;
+      const Floats difference = load_some(a + i, part) - load_some(b + i, part);
+      if (gradient != nullptr) store_some(gradient + i, difference * (2 * factor), part);
+      return difference * difference;
+    }));
+  }
+  return static_cast<float>(total);
+}
+
+}  // namespace
+
+const LossKernels loss_kernels{
+    .cross_entropy = {cross_entropy<float>, cross_entropy<BFloat16>, cross_entropy<Half>},
+    .squared_error = {squared_error<float>, squared_error<BFloat16>, squared_error<Half>},
+};
+
+}  // namespace lockstep::cpu::LOCKSTEP_ISA

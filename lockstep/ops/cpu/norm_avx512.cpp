@@ -1,4 +1,0 @@
-#if defined(__x86_64__)
-#define LOCKSTEP_ISA avx512
-#include "lockstep/ops/cpu/norm.inl"
-#endif

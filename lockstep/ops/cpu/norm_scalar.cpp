@@ -1,2 +1,0 @@
-#define LOCKSTEP_ISA scalar
-#include "lockstep/ops/cpu/norm.inl"

@@ -1,0 +1,43 @@
+// The kernels behind optimizer.h.
+#pragma once
+
+#include <cstddef>
+
+#include "lockstep/ops/cpu/simd/kernel_table.h"
+
+namespace lockstep::cpu {
+
+// The numbers of a step, each worked out in double and rounded once:
+//   g = gradient gradient_scale + coupled_decay master
+//   moment = beta1 moment + not_beta1 g; variance = beta2 variance + not_beta2 g^2
+//   master -= rate moment / (root sqrt(variance) + epsilon) + decay master
+struct AdamNumbers {
+  float gradient_scale, coupled_decay;
+  float beta1, not_beta1, beta2, not_beta2;
+  float rate, root, epsilon, decay;
+};
+
+// g = gradient gradient_scale + decay master; velocity = momentum velocity + g; master -= rate
+// velocity.
+struct SgdNumbers {
+  float gradient_scale, decay, momentum, rate;
+};
+
+struct OptimizerKernels {
+  // By the types of gradient and parameter, which is f32 where there is no parameter.
+  using Adam = void (*)(const AdamNumbers& numbers, const void* gradient, float* master,
+                        float* moment, float* variance, void* parameter, std::size_t count);
+  PerType<PerType<Adam>> adam;
+  // `velocity` is null without momentum.
+  using Sgd = void (*)(const SgdNumbers& numbers, const void* gradient, float* master,
+                       float* velocity, void* parameter, std::size_t count);
+  PerType<PerType<Sgd>> sgd;
+
+  using SumOfSquares = double (*)(const void* x, std::size_t count);
+  PerType<SumOfSquares> sum_of_squares;
+  SumOfSquares sum_of_squares_f64;
+};
+
+LOCKSTEP_KERNEL_TABLE(OptimizerKernels, optimizer_kernels)
+
+}  // namespace lockstep::cpu

@@ -1,0 +1,13 @@
+// Optimizers, each in one pass over memory, and the norm that clipping needs.
+#pragma once
+
+#include "lockstep/ops/arguments.h"
+#include "lockstep/ops/cpu/team/cpu.h"
+
+namespace lockstep::cpu {
+
+void run(const Cpu& cpu, const ops::Adam& call);
+void run(const Cpu& cpu, const ops::Sgd& call);
+void run(const Cpu& cpu, const ops::SumOfSquares& call);
+
+}  // namespace lockstep::cpu

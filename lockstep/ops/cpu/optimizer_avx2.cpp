@@ -1,4 +1,0 @@
-#if defined(__x86_64__)
-#define LOCKSTEP_ISA avx2
-#include "lockstep/ops/cpu/optimizer.inl"
-#endif

@@ -1,0 +1,245 @@
+// Vectors of float for the instruction set of the file that includes this, and how the three
+// compute types become them. That file defines LOCKSTEP_ISA, the namespace of its kernels, and
+// includes what it needs; everything here has internal linkage.
+//
+// kLanes floats make a Floats. GCC's vector arithmetic applies: + - * /, comparisons that give a
+// Mask of -1 and 0 (Ints), `mask ? a : b`. A product and a sum are fused.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "lockstep/base/math/half.h"
+
+#if defined(__ARM_NEON)
+#include <arm_neon.h>
+#define LOCKSTEP_VECTOR_BYTES 16
+#elif defined(__AVX512F__)
+#include <immintrin.h>
+#define LOCKSTEP_VECTOR_BYTES 64
+#elif defined(__AVX2__)
+#include <immintrin.h>
+#define LOCKSTEP_VECTOR_BYTES 32
+#else
+#define LOCKSTEP_VECTOR_BYTES 16
+#endif
+
+namespace lockstep::cpu::LOCKSTEP_ISA {
+namespace {
+
+constexpr std::size_t kLanes = LOCKSTEP_VECTOR_BYTES / sizeof(float);
+
+typedef float Floats __attribute__((vector_size(LOCKSTEP_VECTOR_BYTES)));
+typedef std::int32_t Ints __attribute__((vector_size(LOCKSTEP_VECTOR_BYTES)));
+typedef std::uint32_t Words __attribute__((vector_size(LOCKSTEP_VECTOR_BYTES)));
+typedef float FloatsInMemory
+    __attribute__((vector_size(LOCKSTEP_VECTOR_BYTES), aligned(4), may_alias));
+// kLanes elements of 16 bits.
+typedef std::uint16_t Shorts __attribute__((vector_size(LOCKSTEP_VECTOR_BYTES / 2)));
+typedef std::uint16_t ShortsInMemory
+    __attribute__((vector_size(LOCKSTEP_VECTOR_BYTES / 2), aligned(2), may_alias));
+
+// A difference, for x + 0 is not x where x is -0, and would be computed.
+inline Floats splat(float x) { return x - Floats{}; }
+
+inline Floats load(const float* from) { return *reinterpret_cast<const FloatsInMemory*>(from); }
+inline void store(float* to, Floats x) { *reinterpret_cast<FloatsInMemory*>(to) = x; }
+
+// 16 bits to the upper half of 32, and back; GCC 12 would convert lane by lane, or half by half.
+inline Words to_upper_half(Shorts x) {
+#if defined(__ARM_NEON)
+  return vshll_n_u16(x, 16);
+#elif LOCKSTEP_VECTOR_BYTES == 64
+  return (Words)_mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)x) << 16;
+#elif LOCKSTEP_VECTOR_BYTES == 32
+  return (Words)_mm256_cvtepu16_epi32((__m128i)x) << 16;
+#else
+  return __builtin_convertvector(x, Words) << 16;
+#endif
+}
+inline Shorts upper_half(Words x) {
+#if defined(__ARM_NEON)
+  return vshrn_n_u32(x, 16);
+#elif LOCKSTEP_VECTOR_BYTES == 64
+  return (Shorts)_mm512_maskz_cvtepi32_epi16(0xffff, (__m512i)(x >> 16));
+#else
+  return __builtin_convertvector(x >> 16, Shorts);
+#endif
+}
+
+inline Floats load(const BFloat16* from) {
+  return (Floats)to_upper_half(*reinterpret_cast<const ShortsInMemory*>(from));
+}
+
+// The nearest bf16, or the even one of two, in the upper half; a NaN stays one. What is in the
+// lower half is nothing.
+inline Words rounded_to_bfloat16(Floats x) {
+  const Words bits = (Words)x;
+  const Words rounded = bits + 0x7fff + ((bits >> 16) & 1);
+  return x == x ? rounded : bits | 0x400000;
+}
+inline void store(BFloat16* to, Floats x) {
+  *reinterpret_cast<ShortsInMemory*>(to) = upper_half(rounded_to_bfloat16(x));
+}
+
+#if defined(__ARM_NEON)
+inline Floats load(const Half* from) {
+  return vcvt_f32_f16((float16x4_t) * reinterpret_cast<const ShortsInMemory*>(from));
+}
+inline void store(Half* to, Floats x) {
+  *reinterpret_cast<ShortsInMemory*>(to) = (Shorts)vcvt_f16_f32(x);
+}
+#elif LOCKSTEP_VECTOR_BYTES == 64
+// GCC 12 takes the unmasked intrinsics for reads of uninitialised memory.
+inline Floats load(const Half* from) {
+  return _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+}
+inline void store(Half* to, Floats x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                      _mm512_maskz_cvtps_ph(0xffff, x, _MM_FROUND_TO_NEAREST_INT));
+}
+#elif LOCKSTEP_VECTOR_BYTES == 32
+inline Floats load(const Half* from) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+inline void store(Half* to, Floats x) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+#else
+inline Floats load(const Half* from) {
+  Floats x;
+  for (std::size_t i = 0; i < kLanes; ++i) x[i] = to_float(from[i]);
+  return x;
+}
+inline void store(Half* to, Floats x) {
+  for (std::size_t i = 0; i < kLanes; ++i) to[i] = to_half(x[i]);
+}
+#endif
+
+// The last elements of a row, fewer than a vector; lanes behind them are zero.
+template <class T>
+Floats load_part(const T* from, std::size_t count) {
+  T lanes[kLanes] = {};
+  std::memcpy(lanes, from, count * sizeof(T));
+  return load(lanes);
+}
+template <class T>
+void store_part(T* to, Floats x, std::size_t count) {
+  T lanes[kLanes];
+  store(lanes, x);
+  std::memcpy(to, lanes, count * sizeof(T));
+}
+
+#if LOCKSTEP_VECTOR_BYTES == 64
+inline __mmask16 first_of_mask(std::size_t count) {
+  return static_cast<__mmask16>((1u << count) - 1);
+}
+inline Floats load_part(const float* from, std::size_t count) {
+  return _mm512_maskz_loadu_ps(first_of_mask(count), from);
+}
+inline void store_part(float* to, Floats x, std::size_t count) {
+  _mm512_mask_storeu_ps(to, first_of_mask(count), x);
+}
+#endif
+
+// f(index, part) for every vector of `count` elements: `part` lanes of it count.
+template <class F>
+void for_vectors(std::size_t count, F&& f) {
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) f(i, std::integral_constant<std::size_t, kLanes>{});
+  if (i < count) f(i, count - i);
+}
+template <class T>
+Floats load_some(const T* from, std::size_t part) {
+  return part == kLanes ? load(from) : load_part(from, part);
+}
+template <class T>
+void store_some(T* to, Floats x, std::size_t part) {
+  if (part == kLanes) return store(to, x);
+  store_part(to, x, part);
+}
+
+// The same for work that takes long from its first instruction to its last, or reads and writes
+// much: two vectors at a time are read, worked on and written, so that neither waits for the other.
+// read(index, part) gives a struct of vectors, work(it) changes it, write(index, part, it) stores.
+template <class Read, class Work, class Write>
+void for_vectors_by_two(std::size_t count, Read&& read, Work&& work, Write&& write) {
+  constexpr std::integral_constant<std::size_t, kLanes> kWhole;
+  std::size_t i = 0;
+  for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
+    auto first = read(i, kWhole);
+    auto second = read(i + kLanes, kWhole);
+    work(first);
+    work(second);
+    write(i, kWhole, first);
+    write(i + kLanes, kWhole, second);
+  }
+  for_vectors(count - i, [&](std::size_t k, auto part) {
+    auto rest = read(i + k, part);
+    work(rest);
+    write(i + k, part, rest);
+  });
+}
+
+// NaN where b is.
+#if defined(__ARM_NEON)
+inline Floats min(Floats a, Floats b) { return vminq_f32(a, b); }
+inline Floats max(Floats a, Floats b) { return vmaxq_f32(a, b); }
+#else
+inline Floats min(Floats a, Floats b) { return a < b ? a : b; }
+inline Floats max(Floats a, Floats b) { return a > b ? a : b; }
+#endif
+
+// a b + c, fused where the instruction set can. The compiler fuses by itself too; this is for where
+// it could choose between two products, and all of its choices must be the same.
+#if defined(__ARM_NEON)
+inline Floats fused(Floats a, Floats b, Floats c) { return vfmaq_f32(c, a, b); }
+#elif LOCKSTEP_VECTOR_BYTES == 64
+inline Floats fused(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+#elif LOCKSTEP_VECTOR_BYTES == 32
+inline Floats fused(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+#else
+inline Floats fused(Floats a, Floats b, Floats c) { return a * b + c; }
+#endif
+
+inline Floats square_root(Floats x) {
+#if defined(__ARM_NEON)
+  return vsqrtq_f32(x);
+#elif LOCKSTEP_VECTOR_BYTES == 64
+  return _mm512_maskz_sqrt_ps(0xffff, x);
+#elif LOCKSTEP_VECTOR_BYTES == 32
+  return _mm256_sqrt_ps(x);
+#else
+  for (std::size_t i = 0; i < kLanes; ++i) x[i] = __builtin_sqrtf(x[i]);
+  return x;
+#endif
+}
+
+// x with zero in the lanes from `count` on.
+inline Floats first_lanes(Floats x, std::size_t count) {
+  Ints lane;
+  for (std::size_t i = 0; i < kLanes; ++i) lane[i] = static_cast<std::int32_t>(i);
+  return lane < static_cast<std::int32_t>(count) ? x : splat(0);
+}
+
+// In one fixed order: halves are added until one lane is left.
+inline float sum_of_lanes(Floats x) {
+  float lanes[kLanes];
+  store(lanes, x);
+  for (std::size_t half = kLanes / 2; half > 0; half /= 2) {
+    for (std::size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  }
+  return lanes[0];
+}
+inline float max_of_lanes(Floats x) {
+  float lanes[kLanes];
+  store(lanes, x);
+  float most = lanes[0];
+  for (std::size_t i = 1; i < kLanes; ++i) most = lanes[i] > most ? lanes[i] : most;
+  return most;
+}
+
+}  // namespace
+}  // namespace lockstep::cpu::LOCKSTEP_ISA

@@ -1,0 +1,14 @@
+// What every kernel of the CPU works with.
+#pragma once
+
+#include "lockstep/ops/cpu/simd/isa.h"
+#include "lockstep/ops/cpu/team/team.h"
+
+namespace lockstep::cpu {
+
+struct Cpu {
+  ThreadTeam& team;
+  Isa isa = Isa::kScalar;
+};
+
+}  // namespace lockstep::cpu

@@ -1,0 +1,351 @@
+#include "lockstep/parallel/ddp/ddp.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/file/content_hash.h"
+#include "lockstep/base/math/counter_rng.h"
+#include "lockstep/base/system/clock.h"
+#include "lockstep/comm/options.h"
+#include "lockstep/nn/replica/state_stream.h"
+#include "lockstep/parallel/communication/gathered.h"
+#include "lockstep/parallel/compression/own_momentum.h"
+#include "lockstep/parallel/offload/local_update.h"
+#include "lockstep/parallel/strategy/agreement.h"
+
+namespace lockstep::parallel {
+namespace {
+
+constexpr double kMegabyte = 1 << 20;
+
+// All residuals, and the staging of the largest.
+CompressedAllReduce::Memory memory_of(std::span<const Bucket> buckets, DType gradients, int workers,
+                                      const ParallelOptions& options) {
+  CompressedAllReduce::Memory all;
+  for (const Bucket& bucket : buckets) {
+    const auto one =
+        CompressedAllReduce::memory(bucket.range.elements, gradients, workers, options.compression);
+    all.residual_elements += one.residual_elements;
+    all.staging_bytes = std::max(all.staging_bytes, one.staging_bytes);
+  }
+  return all;
+}
+
+bool compresses(const ParallelOptions& options) {
+  return options.compression.compression != Compression::kNone;
+}
+
+// The order in which they are added up is not that of the tree, without overlap there is nothing to
+// win, compressed the whole table is less than its rows, and gradients that leave the device do so
+// as whole blocks.
+std::optional<TableRows> table_rows_for(const ParallelOptions& options,
+                                        const WorkerPosition& position,
+                                        const nn::MemoryPlan& plan) {
+  if (options.reduction == Reduction::kTree || !options.overlap || compresses(options) ||
+      plan.has_gradients_in_flight() || position.workers == 1) {
+    return std::nullopt;
+  }
+  return TableRows::find(plan, position.workers, position.most_micro_batches > 1);
+}
+
+std::vector<Bucket> buckets_for(const ParallelOptions& options, const WorkerPosition& position,
+                                const nn::MemoryPlan& plan) {
+  const auto rows = table_rows_for(options, position, plan);
+  return plan_buckets(rows ? rows->segments(plan.flat) : segments_of(plan.flat),
+                      size_of(plan.setup.gradient),
+                      {.first = static_cast<std::size_t>(options.first_bucket_mb * kMegabyte),
+                       .others = static_cast<std::size_t>(options.bucket_mb * kMegabyte)});
+}
+
+std::uint64_t bytes_to_send(const Bucket& bucket, DType gradients, int workers) {
+  const auto n = static_cast<std::uint64_t>(workers);
+  return 2 * (n - 1) * bucket.range.elements * size_of(gradients) / n;
+}
+
+Call reduce_call(Data gradients, const std::string& algorithm) {
+  Call call = all_reduce(gradients);
+  if (algorithm != kAutoAlgorithm) call.algorithm = algorithm;
+  return call;
+}
+
+}  // namespace
+
+Ddp::Ddp(Communicator& world, const ParallelOptions& options, std::int64_t most_micro_batches)
+    : world_(world),
+      options_(options),
+      most_micro_batches_(most_micro_batches),
+      algorithm_(all_reduce_algorithm(options, world.size())),
+      group_(world.split(0, world.rank())) {}
+
+std::span<std::byte> Ddp::seen_memory(std::size_t bytes) {
+  memory_ = group_->allocate(bytes);
+  return {memory_.data(), memory_.bytes()};
+}
+
+std::vector<Request> Ddp::memory(const ParallelOptions& options, const WorkerPosition& position,
+                                 const nn::MemoryPlan& plan) {
+  std::vector<Request> requests;
+  if (const auto rows = table_rows_for(options, position, plan)) {
+    requests.push_back(
+        {.name = "table rows", .group = kCommunicationGroup, .bytes = rows->bytes()});
+  }
+  if (compresses(options)) {
+    const auto memory = memory_of(buckets_for(options, position, plan), plan.setup.gradient,
+                                  position.workers, options);
+    requests.push_back(
+        {.name = "compression", .group = kCommunicationGroup, .bytes = memory.bytes()});
+  }
+  return requests;
+}
+
+Traffic Ddp::traffic(const ParallelOptions& options, const WorkerPosition& position,
+                     const nn::MemoryPlan& plan, PlannedCalls* calls) {
+  Traffic traffic;
+  const std::string algorithm = all_reduce_algorithm(options, position.workers);
+  const DType dtype = plan.setup.gradient;
+  for (const Bucket& bucket : buckets_for(options, position, plan)) {
+    traffic.gradients.all += bytes_to_send(bucket, dtype, position.workers);
+    if (calls == nullptr) continue;
+    traffic.gradients.links +=
+        calls->sent(reduce_call(Data(nullptr, bucket.range.elements, dtype), algorithm));
+  }
+  if (const auto rows = table_rows_for(options, position, plan)) {
+    traffic.rows.all = rows->bytes_to_send();
+    if (calls != nullptr) traffic.rows.links = rows->links(*calls);
+  }
+  return traffic;
+}
+
+void Ddp::start(nn::Replica& replica) {
+  replica_ = &replica;
+  mover_.start(replica, trace());
+  if (options_.reduction == Reduction::kTree) {
+    tree_ = TreeSum(replica.flat().elements(), most_micro_batches_);
+  }
+  table_rows_ = table_rows_for(options_, position(), replica.plan());
+  if (table_rows_) table_rows_->set_memory(group_->allocate(table_rows_->bytes()));
+  buckets_ = buckets_for(options_, position(), replica.plan());
+  if (compresses(options_)) prepare_compression();
+  broadcast_states();
+  compare_parameters();
+  bytes_across_before_ = group_->bytes_across().value_or(0);
+}
+
+void Ddp::prepare_compression() {
+  const DType dtype = replica_->setup().gradient;
+  const auto all = memory_of(buckets_, dtype, workers(), options_);
+  residuals_.assign(all.residual_elements, 0);
+  staging_ = group_->allocate(all.staging_bytes);
+  std::span<float> residuals = residuals_;
+  for (const Bucket& bucket : buckets_) {
+    const auto one =
+        CompressedAllReduce::memory(bucket.range.elements, dtype, workers(), options_.compression);
+    compressed_.emplace_back(*group_, options_.compression, bucket.range.elements, dtype,
+                             residuals.first(one.residual_elements),
+                             std::span(staging_.data(), one.staging_bytes));
+    residuals = residuals.subspan(one.residual_elements);
+  }
+}
+
+void Ddp::broadcast_states() {
+  nn::StateStream stream(*replica_, nn::StateAccess::kUpdate);
+  while (stream.next()) {
+    const nn::States states = stream.states();
+    for (const Tensor& row : {states.master, states.moment, states.variance, states.velocity}) {
+      if (!ops::is_given(row)) continue;
+      world_.broadcast(Data(row.data(), row.elements(), row.dtype()), 0);
+    }
+  }
+  replica_->round_parameters();
+}
+
+// Names those that differ from the first.
+void Ddp::compare_parameters() {
+  const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "compare parameters"});
+  ContentHash hash;
+  nn::StateStream stream(*replica_, nn::StateAccess::kRead, &nn::States::master);
+  while (stream.next()) {
+    const Tensor row = stream.states().master;
+    hash.add(std::span<const std::byte>(row.data(), row.bytes()));
+  }
+  const std::vector<std::string> all = gathered_texts(world_, hash.hex());
+  std::vector<std::size_t> others;
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    if (all[i] != all[0]) others.push_back(i);
+  }
+  if (others.empty()) return;
+  fail(ErrorCode::kMismatch,
+       "the parameters of rank{} {} are no longer those of rank 0 after {} updates; memory or a "
+       "kernel is at fault there, and the last checkpoint is worth more than this run",
+       others.size() > 1 ? "s" : "", fmt::join(others, ", "), updates_);
+}
+
+std::optional<Share> Ddp::next(const StepPlan& plan, std::int64_t steps, std::int64_t last_step) {
+  if (steps >= last_step) return std::nullopt;
+  step_ = steps + 1;
+  return share_of(plan, step_, worker(), workers());
+}
+
+StepStart Ddp::begin_step(const StepStart& mine) {
+  const double before = std::exchange(loss_scale_, mine.loss_scale);
+  if (before != mine.loss_scale) {
+    for (CompressedAllReduce& one : compressed_) {
+      one.scale_residual(static_cast<float>(mine.loss_scale / before));
+    }
+  }
+  const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to begin"});
+  return agree_to_begin(world_, mine);
+}
+
+void Ddp::expect_update(const UpdateRequest& request) {
+  own_clip_.begin_step(request.optimizer.clip * request.loss_scale, workers());
+  OwnMomentum momentum = own_momentum(request.optimizer);
+  momentum.clip = &own_clip_;
+  for (CompressedAllReduce& one : compressed_) one.set_momentum(momentum);
+}
+
+void Ddp::begin_micro_batch(std::int64_t index, std::int64_t count) {
+  const bool tree = options_.reduction == Reduction::kTree;
+  mover_.begin_micro_batch(!tree && index > 0);
+  if (tree && index > 0) tree_.keep(replica_->states().gradients.as<float>(), index - 1);
+  if ((tree || index == 0) && (!mover_.moves_gradients() || count == 0)) {
+    replica_->zero_gradients();
+  }
+  micro_batches_ = count;
+  is_last_ = index + 1 == count;
+  replica_->set_rows_apart(is_last_ && table_rows_);
+  next_bucket_ = 0;
+  exposed_seconds_ = 0;
+}
+
+void Ddp::leave() noexcept {
+  thread_.settle();
+  mover_.settle();
+}
+
+void Ddp::finished_up_to(std::size_t block, std::size_t end) {
+  added(block, {0, end});  // before it in the row are blocks whose backward has ended
+}
+
+void Ddp::added(std::size_t block, const nn::FlatRange& range) {
+  if (!is_last_ || !options_.overlap || mover_.moves_gradients()) return;
+  reduce_ready({block, range});
+}
+
+void Ddp::after_backward(std::size_t block) {
+  mover_.after_backward(block);
+  if (!is_last_ || !options_.overlap) return;
+  reduce_ready({block});
+  if (block > 0 || !table_rows_) return;
+  replica_->ops().synchronize();
+  thread_.push([this] { return exchange_rows(); });
+}
+
+void Ddp::reduce_ready(const Progress& progress) {
+  bool synchronized = false;
+  for (; next_bucket_ < buckets_.size() && is_ready(buckets_[next_bucket_], progress);
+       ++next_bucket_) {
+    if (!std::exchange(synchronized, true)) replica_->ops().synchronize();
+    thread_.push([this, index = next_bucket_] { return reduce(index); });
+  }
+}
+
+// Until the bucket holds what this worker's micro-batches have made.
+void Ddp::complete(std::size_t bucket) {
+  if (micro_batches_ == 0) return;
+  // Gradients are stored in the order in which buckets have them.
+  mover_.await_gradients(buckets_[bucket].ready_after);
+  if (options_.reduction != Reduction::kTree) return;
+  const TraceScope scope(trace(), label_of(bucket, TraceLane::kCommunication, "add up"));
+  const nn::FlatRange range = buckets_[bucket].range;
+  const Tensor part = replica_->states().slice(range).gradients;
+  tree_.finish(part.as<float>(), range.first, micro_batches_ - 1);
+}
+
+Data Ddp::part_of_gradients(nn::FlatRange range) const {
+  const Tensor part = replica_->states().slice(range).gradients;
+  return {part.data(), part.elements(), part.dtype()};
+}
+
+TraceLabel Ddp::label_of(std::size_t bucket, TraceLane lane, std::string_view kind) const {
+  return {.lane = lane,
+          .kind = kind,
+          .of = "bucket",
+          .index = static_cast<std::int64_t>(bucket),
+          .elements = buckets_[bucket].range.elements};
+}
+
+std::uint64_t Ddp::reduce(std::size_t bucket) {
+  complete(bucket);
+  TraceScope scope(trace(), label_of(bucket, TraceLane::kCommunication, "reduce"));
+  const Data data = part_of_gradients(buckets_[bucket].range);
+  if (compresses(options_)) {
+    const auto seed = random_word(static_cast<std::uint64_t>(step_), 0, bucket);
+    return scope.sent(compressed_[bucket].run(data, seed));
+  }
+  group_->run(reduce_call(data, algorithm_));
+  return scope.sent(bytes_to_send(buckets_[bucket], replica_->setup().gradient, workers()));
+}
+
+std::uint64_t Ddp::exchange_rows() {
+  TraceScope scope(trace(), {.lane = TraceLane::kCommunication, .kind = "exchange", .of = "rows"});
+  return scope.sent(
+      table_rows_->exchange(*group_, micro_batches_ > 0 ? replica_->row_gradient() : std::nullopt));
+}
+
+// Bucket by bucket where that is to be seen.
+void Ddp::wait_for_buckets() {
+  const auto begin = SteadyClock::now();
+  const std::size_t rows = table_rows_ ? 1 : 0;
+  for (std::size_t i = 0; trace().on() && i < buckets_.size(); ++i) {
+    const std::size_t later = buckets_.size() - i - 1 + rows;
+    if (thread_.under_way() <= later) continue;
+    const TraceScope scope(trace(), label_of(i, TraceLane::kWaiting, "wait for"));
+    thread_.wait(later);
+  }
+  if (trace().on() && thread_.under_way() > 0) {
+    const TraceScope scope(trace(),
+                           {.lane = TraceLane::kWaiting, .kind = "wait for", .of = "rows"});
+    thread_.wait();
+  }
+  thread_.wait();
+  exposed_seconds_ = seconds_since(begin);
+}
+
+UpdateResult Ddp::traced_update(const UpdateRequest& request) {
+  const TraceScope scope(trace(), {.lane = TraceLane::kCompute, .kind = "update"});
+  if (table_rows_) table_rows_->add(*replica_);
+  if (workers() == 1) return local_update(*replica_, mover_, request);
+  optim::OptimizerOptions optimizer = optimizer_beside(options_.compression, request.optimizer);
+  if (takes_own_momentum(options_.compression.compression)) optimizer.clip = 0;  // own_clip_ did
+  return local_update(*replica_, mover_,
+                      {.optimizer = optimizer,
+                       .updates = request.updates,
+                       .rate = request.rate,
+                       .loss_scale = request.loss_scale});
+}
+
+UpdateResult Ddp::update(const UpdateRequest& request) {
+  reduce_ready({0});
+  // The others exchange rows after their backward, and this worker has none without a share.
+  if (table_rows_ && micro_batches_ == 0) thread_.push([this] { return exchange_rows(); });
+  wait_for_buckets();
+  mover_.wait();
+  const UpdateResult result = traced_update(request);
+  ++updates_;
+  if (options_.check_every > 0 && updates_ % options_.check_every == 0) compare_parameters();
+  return result;
+}
+
+StepSummary Ddp::end_step(const StepEnd& mine) {
+  const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to end"});
+  const std::uint64_t all = group_->bytes_across().value_or(0);
+  const std::uint64_t across = all - std::exchange(bytes_across_before_, all);
+  return agree_to_end(world_, mine, {thread_.take_cost(), exposed_seconds_, across},
+                      most_micro_batches_);
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,67 @@
+#include "lockstep/parallel/gradients/gradient_chunks.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::parallel {
+
+std::vector<nn::FlatRange> chunks_of(nn::FlatRange range) {
+  std::vector<nn::FlatRange> chunks;
+  for (std::size_t done = 0; done < range.elements; done += kChunkElements) {
+    chunks.push_back({range.first + done, std::min(kChunkElements, range.elements - done)});
+  }
+  return chunks;
+}
+
+std::vector<nn::FlatRange> gradient_chunks(const nn::FlatParameters& flat) {
+  std::vector<nn::FlatRange> chunks;
+  for (std::size_t block = flat.blocks(); block-- > 0;) {  // as their ranges stand in the row
+    std::ranges::copy(chunks_of(flat.range(block)), std::back_inserter(chunks));
+  }
+  return chunks;
+}
+
+std::vector<double> sums_of_chunks(Ops& ops, const Tensor& row,
+                                   std::span<const nn::FlatRange> chunks, const Tensor& room) {
+  const auto read = [&](nn::FlatRange chunk) {
+    return row.slice(static_cast<std::int64_t>(chunk.first),
+                     static_cast<std::int64_t>(chunk.elements));
+  };
+  return sums_of_chunks(ops, read, chunks, room);
+}
+
+std::vector<double> sums_of_chunks(Ops& ops, const std::function<Tensor(nn::FlatRange)>& read,
+                                   std::span<const nn::FlatRange> chunks, const Tensor& room) {
+  if (!chunks.empty() && (room.dtype() != DType::kF64 || room.elements() == 0)) {
+    fail(ErrorCode::kInvalidArgument, "sums of squares need room for f64; there is {} of {}",
+         room.elements(), name(room.dtype()));
+  }
+  std::vector<double> sums(chunks.size());
+  for (std::size_t done = 0; done < chunks.size();) {
+    const std::size_t count = std::min(room.elements(), chunks.size() - done);
+    for (std::size_t i = 0; i < count; ++i) {
+      ops.run(ops::SumOfSquares{.x = read(chunks[done + i]),
+                                .result = room.slice(static_cast<std::int64_t>(i), 1)});
+    }
+    ops.synchronize();
+    copy(tensor_of(std::span(sums).subspan(done, count)),
+         room.slice(0, static_cast<std::int64_t>(count)));
+    done += count;
+  }
+  return sums;
+}
+
+double norm_of_chunks(std::span<const double> sums) {
+  double total = 0;
+  for (const double sum : sums) total += sum;
+  return std::sqrt(total);
+}
+
+double chunked_gradient_norm(Ops& ops, const nn::FlatParameters& flat, const Tensor& gradients,
+                             const Tensor& room) {
+  return norm_of_chunks(sums_of_chunks(ops, gradients, gradient_chunks(flat), room));
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,172 @@
+#include "lockstep/parallel/server/service/server.h"
+
+#include <algorithm>
+
+namespace lockstep::parallel {
+
+Server::Server(const ServerOptions& options, const JobMap& map, int number,
+               ServerConnections sockets, std::chrono::nanoseconds timeout,
+               const std::optional<LinkEmulation>& link, Ops& ops)
+    : options_(options),
+      map_(map),
+      number_(number),
+      timeout_(timeout),
+      ops_(ops),
+      hub_(*this, link),
+      here_(static_cast<std::size_t>(map.workers), true) {
+  for (int worker = 0; worker < map.workers; ++worker) {
+    add(std::move(sockets.data[static_cast<std::size_t>(worker)]), Role::kData, worker, data_);
+    if (number != 0) continue;
+    add(PiecePipe(std::move(sockets.control[static_cast<std::size_t>(worker)])), Role::kControl,
+        worker, control_);
+  }
+  if (number != 0) {
+    add(PiecePipe(std::move(sockets.servers.front())), Role::kServer, 0, servers_);
+    return;
+  }
+  coordinator_ = std::make_unique<Coordinator>(options, map.workers, *this);
+  servers_.push_back(-1);
+  for (int server = 1; server < map.servers; ++server) {
+    add(PiecePipe(std::move(sockets.servers[static_cast<std::size_t>(server)])), Role::kServer,
+        server, servers_);
+  }
+}
+
+void Server::add(PiecePipe pipe, Role role, int number, std::vector<int>& list) {
+  list.push_back(hub_.add(std::move(pipe)));
+  peers_.push_back({role, number, {}});
+}
+
+void Server::run() {
+  try {
+    while (std::ranges::count(here_, true) > 0) {
+      const bool busy = pieces_ && pieces_->has_work();
+      if (busy) pieces_->work();
+      Deadline until = busy ? Deadline() : leave_deadline();
+      if (pieces_) until = std::min(until, pieces_->deadline(timeout_));
+      if (coordinator_) {
+        until = std::min(
+            {until, coordinator_->deadline(timeout_), coordinator_->traces_deadline(timeout_)});
+      }
+      hub_.step(until);
+      check_patience();
+    }
+    part_from_servers();
+  } catch (const Error& error) {
+    fail_run(error);
+    throw;
+  }
+}
+
+std::span<std::byte> Server::place(int connection, const Header& header) {
+  Peer& peer = peers_[static_cast<std::size_t>(connection)];
+  if (peer.role == Role::kData &&
+      (header.kind == Kind::kPush || header.kind == Kind::kRows || header.kind == Kind::kState)) {
+    return pieces().place(peer.number, header);
+  }
+  if (header.bytes > kMostSmall) {
+    fail(ErrorCode::kProtocol, "a '{}' of {} bytes came from rank {}", name(header.kind),
+         header.bytes, rank_of(peer));
+  }
+  peer.small.resize(header.bytes);
+  return peer.small;
+}
+
+void Server::take(int connection, const Header& header, std::span<std::byte> payload) {
+  const Peer& peer = peers_[static_cast<std::size_t>(connection)];
+  if (header.kind == Kind::kGoodbye) {
+    goodbye(peer, payload);
+    if (!leaving_ || !hub_.has_more_to_send()) hub_.close(connection);
+    return;
+  }
+  if (header.kind == Kind::kFailed) {
+    if (const auto fault = decode_fault(payload)) throw *fault;
+    return;
+  }
+  switch (peer.role) {
+    case Role::kData:
+      return take_data(peer.number, header, payload);
+    case Role::kControl:
+      check_nobody_left();
+      return coordinator_->take(peer.number, header, payload);
+    case Role::kServer:
+      return take_server(peer.number, header, payload);
+  }
+}
+
+PieceService& Server::pieces() {
+  if (!pieces_) fail(ErrorCode::kProtocol, "a worker sent a piece before worker 0 told of them");
+  return *pieces_;
+}
+
+void Server::take_data(int worker, const Header& header, std::span<std::byte> payload) {
+  switch (header.kind) {
+    case Kind::kLayout:
+      if (worker != 0 || pieces_) {
+        fail(ErrorCode::kProtocol, "worker {} told of pieces out of turn", worker);
+      }
+      pieces_ = std::make_unique<PieceService>(options_, decode_layout(payload, map_.servers),
+                                               number_, map_.workers, ops_, *this);
+      for (const auto& [early, hash] : std::exchange(early_, {})) pieces_->ready(early, hash);
+      return;
+    case Kind::kReady: {
+      const std::string hash(Unpacker(payload).text());
+      if (pieces_) return pieces_->ready(worker, hash);
+      early_.emplace_back(worker, hash);
+      return;
+    }
+    case Kind::kState:
+      return pieces().take_state(header);
+    case Kind::kRequest:
+      return pieces().request(worker, header, payload);
+    case Kind::kPush:
+      check_nobody_left();
+      return pieces().push(worker, header);
+    case Kind::kOwe:
+      check_nobody_left();
+      return pieces().owe(worker, header, payload);
+    case Kind::kRows:
+      check_nobody_left();
+      return pieces().rows(worker, header, payload);
+    case Kind::kZeros:
+      check_nobody_left();
+      return pieces().zeros(worker, header);
+    case Kind::kPull:
+      return pieces().pull(worker, header);
+    case Kind::kCollect:
+      return pieces().collect(worker, header);
+    default:
+      fail(ErrorCode::kProtocol, "worker {} sent a '{}' to a server", worker, name(header.kind));
+  }
+}
+
+void Server::take_server(int server, const Header& header, std::span<std::byte> payload) {
+  if (header.kind == Kind::kSums && number_ == 0) {
+    coordinator_->take_sums(server, header, payload, pieces().layout());
+  } else if (header.kind == Kind::kVerdict && number_ != 0) {
+    pieces().verdict(header);
+  } else {
+    fail(ErrorCode::kProtocol, "server {} sent a '{}' to server {}", server, name(header.kind),
+         number_);
+  }
+}
+
+void Server::to_worker(int worker, OutMessage message) {
+  hub_.post(data_[static_cast<std::size_t>(worker)], std::move(message));
+}
+
+void Server::to_control(int worker, OutMessage message) {
+  hub_.post(control_[static_cast<std::size_t>(worker)], std::move(message));
+}
+
+void Server::to_server(int server, OutMessage message) {
+  if (server != number_) {
+    hub_.post(servers_[static_cast<std::size_t>(number_ == 0 ? server : 0)], std::move(message));
+  } else if (message.header.kind == Kind::kSums) {
+    coordinator_->take_sums(server, message.header, message.payload, pieces().layout());
+  } else {
+    pieces().verdict(message.header);
+  }
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,78 @@
+// One parameter server: the loop of its thread.
+//
+// It serves until all workers have said goodbye. A worker that dies ends the run in bsp, and in asp
+// and ssp if it is worker 0, which keeps the run's checkpoints; otherwise the others go on without
+// it. When worker 0 has left, the others have the timeout to do so too. What ends the run is told
+// to everybody who is still there, and thrown by run().
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/parallel/server/service/coordinator.h"
+#include "lockstep/parallel/server/service/slice_service.h"
+#include "lockstep/parallel/server/wire/connection_loop.h"
+#include "lockstep/parallel/server/wire/meeting.h"
+
+namespace lockstep::parallel {
+
+class Server final : public Hub::Receiver, public ServerWire {
+ public:
+  Server(const ServerOptions& options, const JobMap& map, int number, ServerConnections sockets,
+         std::chrono::nanoseconds timeout, const std::optional<LinkEmulation>& link, Ops& ops);
+
+  void run();
+
+ private:
+  enum class Role : std::uint8_t { kData, kControl, kServer };
+  struct Peer {
+    Role role;
+    int number;                    // of the worker or server
+    std::vector<std::byte> small;  // payloads that have no place of their own
+  };
+
+  std::span<std::byte> place(int connection, const Header& header) override;
+  void take(int connection, const Header& header, std::span<std::byte> payload) override;
+  void lost(int connection) override;
+
+  void to_worker(int worker, OutMessage message) override;
+  void to_control(int worker, OutMessage message) override;
+  void to_server(int server, OutMessage message) override;
+
+  void part_from_servers();
+  void add(PiecePipe pipe, Role role, int number, std::vector<int>& list);
+  void take_data(int worker, const Header& header, std::span<std::byte> payload);
+  void take_server(int server, const Header& header, std::span<std::byte> payload);
+  void goodbye(const Peer& peer, std::span<const std::byte> payload);
+  void worker_left(int worker, bool died);
+  void check_nobody_left();
+  void check_patience();
+  Deadline leave_deadline() const;
+  PieceService& pieces();
+  [[noreturn]] void fail_late(std::vector<int> workers, std::string_view what) const;
+  void fail_run(const Error& error);
+  int rank_of(const Peer& peer) const;
+
+  const ServerOptions& options_;
+  const JobMap& map_;
+  int number_;
+  std::chrono::nanoseconds timeout_;
+  Ops& ops_;
+  Hub hub_;
+  std::vector<Peer> peers_;    // by connection
+  std::vector<int> data_;      // connections by worker
+  std::vector<int> control_;   // the same
+  std::vector<int> servers_;   // connections by server: at server 0 all others, else that one
+  std::vector<bool> here_;     // workers
+  std::optional<int> leaver_;  // one that is not any more
+  Deadline over_since_ = kNoDeadline;               // worker 0 has left
+  bool leaving_ = false;                            // all are gone
+  std::vector<std::pair<int, std::string>> early_;  // workers that were ready before worker 0 told
+                                                    // of the layout
+  std::unique_ptr<PieceService> pieces_;
+  std::unique_ptr<Coordinator> coordinator_;  // of server 0
+};
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,128 @@
+// Peers of a server that leave, die or hang, and how a run ends.
+#include <algorithm>
+
+#include "lockstep/base/log.h"
+#include "lockstep/parallel/server/service/server.h"
+
+namespace lockstep::parallel {
+namespace {
+
+constexpr auto kFarewell = std::chrono::seconds(2);  // for peers to hear why the run ends
+
+}  // namespace
+
+// Each closes the connection when it has heard the other's goodbye, so that none is lost in it.
+void Server::part_from_servers() {
+  leaving_ = true;
+  const auto is_joined = [&](int server) { return server >= 0 && hub_.is_open(server); };
+  for (const int server : servers_) {
+    if (!is_joined(server)) continue;
+    hub_.post(server, small_message({.kind = Kind::kGoodbye}, encode_fault(nullptr)));
+  }
+  const Deadline farewell = deadline_in(kFarewell);
+  while (std::ranges::any_of(servers_, is_joined) && !has_passed(farewell)) hub_.step(farewell);
+}
+
+int Server::rank_of(const Peer& peer) const {
+  return peer.role == Role::kServer ? map_.rank_of_server(peer.number) : peer.number;
+}
+
+void Server::goodbye(const Peer& peer, std::span<const std::byte> payload) {
+  if (const auto fault = decode_fault(payload)) throw *fault;
+  if (peer.role == Role::kData) worker_left(peer.number, false);
+}
+
+void Server::lost(int connection) {
+  const Peer& peer = peers_[static_cast<std::size_t>(connection)];
+  const int rank = rank_of(peer);
+  if (leaving_) return;
+  if (peer.role == Role::kServer) {
+    throw Error(ErrorCode::kPeerLost,
+                fmt::format("parameter {} is gone: its process died, or its machine cannot be "
+                            "reached; the run can go on from its last checkpoint",
+                            map_.server_text(peer.number)),
+                {rank});
+  }
+  if (!here_[static_cast<std::size_t>(peer.number)]) return;
+  if (options_.consistency == Consistency::kBsp || peer.number == 0) {
+    throw Error(ErrorCode::kPeerLost,
+                fmt::format("worker {} (rank {}) is gone: its process died, or its machine cannot "
+                            "be reached; the run can go on from its last checkpoint",
+                            peer.number, rank),
+                {rank});
+  }
+  worker_left(peer.number, true);
+}
+
+void Server::worker_left(int worker, bool died) {
+  here_[static_cast<std::size_t>(worker)] = false;
+  leaver_ = worker;
+  if (worker == 0) over_since_ = std::chrono::steady_clock::now();
+  hub_.close(data_[static_cast<std::size_t>(worker)]);
+  if (number_ == 0) hub_.close(control_[static_cast<std::size_t>(worker)]);
+  if (died && number_ == 0) {
+    log_warn("worker {} is gone; the other {} go on without it", worker,
+             std::ranges::count(here_, true));
+  }
+  if (!coordinator_) return;
+  if (options_.consistency != Consistency::kBsp) {
+    coordinator_->without(worker);
+  } else if (coordinator_->is_waiting()) {
+    check_nobody_left();
+  }
+}
+
+// With bsp nothing can be finished without all workers.
+void Server::check_nobody_left() {
+  if (!leaver_ || options_.consistency != Consistency::kBsp) return;
+  throw Error(ErrorCode::kPeerLost,
+              fmt::format("worker {} (rank {}) has left the run, which the others go on with",
+                          *leaver_, *leaver_),
+              {*leaver_});
+}
+
+Deadline Server::leave_deadline() const {
+  return over_since_ == kNoDeadline ? kNoDeadline : over_since_ + timeout_;
+}
+
+void Server::check_patience() {
+  if (has_passed(leave_deadline())) {
+    std::vector<int> late;
+    for (int worker = 0; worker < map_.workers; ++worker) {
+      if (here_[static_cast<std::size_t>(worker)]) late.push_back(worker);
+    }
+    if (!late.empty()) fail_late(late, "goodbye");
+  }
+  if (pieces_ && has_passed(pieces_->deadline(timeout_))) {
+    if (const std::vector<int> late = pieces_->missing(); !late.empty()) {
+      fail_late(late, "gradients of a step");
+    }
+    pieces_->wait_anew();  // for other servers, which will say if they miss a worker
+  }
+  if (!coordinator_) return;
+  if (has_passed(coordinator_->traces_deadline(timeout_))) coordinator_->end_traces();
+  if (has_passed(coordinator_->deadline(timeout_))) {
+    fail_late(coordinator_->missing(), "word of a step");
+  }
+}
+
+void Server::fail_late(std::vector<int> workers, std::string_view what) const {
+  std::string named;
+  for (const int worker : workers) named += fmt::format(" {}", worker);
+  throw Error(ErrorCode::kTimeout,
+              fmt::format("no {} came from worker{} within {:g} s (comm.timeout), while others "
+                          "wait",
+                          what, named, std::chrono::duration<double>(timeout_).count()),
+              std::move(workers));
+}
+
+void Server::fail_run(const Error& error) {
+  const std::string text = encode_fault(&error);
+  for (int connection = 0; connection < static_cast<int>(peers_.size()); ++connection) {
+    if (hub_.is_open(connection))
+      hub_.post(connection, small_message({.kind = Kind::kFailed}, text));
+  }
+  hub_.finish(deadline_in(kFarewell));
+}
+
+}  // namespace lockstep::parallel

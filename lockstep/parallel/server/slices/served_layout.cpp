@@ -1,0 +1,98 @@
+#include "lockstep/parallel/server/slices/served_layout.h"
+
+#include <cmath>
+
+#include "lockstep/base/file/content_hash.h"
+#include "lockstep/parallel/server/slices/slice_store.h"
+
+namespace lockstep::parallel {
+namespace {
+
+DType take_dtype(Unpacker& unpacker) {
+  const auto dtype = static_cast<DType>(unpacker.take<std::uint8_t>());
+  if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16) {
+    fail(ErrorCode::kProtocol, "parameters and gradients are f32, bf16 or f16, not of type {}",
+         static_cast<int>(dtype));
+  }
+  return dtype;
+}
+
+CompressionOptions take_compression(Unpacker& unpacker) {
+  const auto number = unpacker.take<std::uint8_t>();
+  const auto ratio = unpacker.take<double>();
+  if (number > static_cast<std::uint8_t>(Compression::kRandomk) || !(ratio > 0 && ratio <= 1)) {
+    fail(ErrorCode::kProtocol, "there is no compression number {} with a ratio of {}", number,
+         ratio);
+  }
+  return {.compression = static_cast<Compression>(number), .ratio = ratio};
+}
+
+}  // namespace
+
+bool ServedLayout::has(StateRow row) const {
+  switch (row) {
+    case StateRow::kMaster:
+      return true;
+    case StateRow::kMoment:
+    case StateRow::kVariance:
+      return optim::has_moments(optimizer);
+    case StateRow::kVelocity:
+      return optim::has_velocity(optimizer);
+  }
+  return false;
+}
+
+std::string encode_layout(const ServedLayout& layout) {
+  const optim::OptimizerOptions& optimizer = layout.optimizer;
+  return Packer()
+      .add(static_cast<std::uint8_t>(layout.parameter))
+      .add(static_cast<std::uint8_t>(layout.gradient))
+      .add(static_cast<std::uint8_t>(layout.compression.compression))
+      .add(layout.compression.ratio)
+      .add(static_cast<std::uint8_t>(optimizer.kind))
+      .add(optimizer.beta1)
+      .add(optimizer.beta2)
+      .add(optimizer.epsilon)
+      .add(optimizer.momentum)
+      .add(optimizer.decay)
+      .add(optimizer.clip)
+      .text(encode_pieces(layout.pieces))
+      .take();
+}
+
+ServedLayout decode_layout(std::span<const std::byte> bytes, int servers) {
+  Unpacker unpacker(bytes);
+  ServedLayout layout;
+  layout.parameter = take_dtype(unpacker);
+  layout.gradient = take_dtype(unpacker);
+  layout.compression = take_compression(unpacker);
+  const auto kind = unpacker.take<std::uint8_t>();
+  if (kind > static_cast<std::uint8_t>(optim::OptimizerKind::kSgd)) {
+    fail(ErrorCode::kProtocol, "there is no optimizer number {}", kind);
+  }
+  layout.optimizer.kind = static_cast<optim::OptimizerKind>(kind);
+  for (double* field :
+       {&layout.optimizer.beta1, &layout.optimizer.beta2, &layout.optimizer.epsilon,
+        &layout.optimizer.momentum, &layout.optimizer.decay, &layout.optimizer.clip}) {
+    *field = unpacker.take<double>();
+    if (!std::isfinite(*field) || *field < 0) {
+      fail(ErrorCode::kProtocol, "a setting of the optimizer is {}", *field);
+    }
+  }
+  layout.pieces = decode_pieces(unpacker.text(), servers);
+  unpacker.finish();
+  return layout;
+}
+
+std::string hash_of(const ServedLayout& layout) { return content_hash(encode_layout(layout)); }
+
+Priority priority_of(const Piece& piece, PieceSchedule schedule) {
+  return schedule == PieceSchedule::kPriority ? static_cast<Priority>(piece.block + 1) : 1;
+}
+
+std::size_t server_bytes(const ServedLayout& layout, const ServerOptions& options, int server,
+                         int workers) {
+  return PieceStore::bytes(layout, options.consistency, server, workers);
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,244 @@
+#include "lockstep/parallel/server/slices/slice_store.h"
+
+#include <algorithm>
+
+#include "lockstep/parallel/compression/own_momentum.h"
+#include "lockstep/parallel/gradients/gradient_chunks.h"
+#include "lockstep/parallel/server/slices/worker_sum.h"
+
+namespace lockstep::parallel {
+namespace {
+
+constexpr std::size_t kNotMine = static_cast<std::size_t>(-1);
+
+// How large each kind of memory is.
+struct Sizes {
+  std::size_t elements = 0;  // of this server's pieces
+  std::size_t slots = 0;     // of each worker
+  std::size_t sum = 0;       // as these
+  std::size_t landing = 0;   // bytes of each worker
+  std::size_t decoded = 0;   // bytes, as the next
+  std::size_t pulled = 0;
+
+  Sizes(const ServedLayout& layout, const WireFormat& format, Consistency consistency, int server) {
+    const bool adds_up = consistency == Consistency::kBsp;
+    const bool compressed = format.gradients() != nullptr;
+    const bool lands = !adds_up || compressed;
+    for (const Piece& piece : layout.pieces) {
+      if (piece.server != server) continue;
+      const std::size_t count = piece.range.elements;
+      elements += count;
+      if (lands) landing = std::max(landing, format.pushed_bytes(count));
+      if (compressed && !adds_up) decoded = std::max(decoded, count * sizeof(float));
+      if (format.parameters() != nullptr) pulled += format.pulled_bytes(count);
+    }
+    if (!adds_up) return;
+    slots = elements;
+    sum = std::min(largest_piece(layout.pieces), kChunkElements);
+  }
+};
+
+DType slot_type(const ServedLayout& layout, const WireFormat& format) {
+  return format.gradients() != nullptr ? DType::kF32 : layout.gradient;
+}
+
+// Absent where the row is.
+Tensor part_of(const Tensor& row, nn::FlatRange range) {
+  if (!ops::is_given(row)) return {};
+  return row.slice(static_cast<std::int64_t>(range.first),
+                   static_cast<std::int64_t>(range.elements));
+}
+
+Shape row_of(std::size_t elements) { return {static_cast<std::int64_t>(elements)}; }
+
+}  // namespace
+
+std::size_t PieceStore::bytes(const ServedLayout& layout, Consistency consistency, int server,
+                              int workers) {
+  const WireFormat format(layout);
+  const Sizes sizes(layout, format, consistency, server);
+  std::size_t states = 0;
+  for (std::size_t row = 0; row < kStateRows; ++row) {
+    if (layout.has(static_cast<StateRow>(row))) states += sizeof(float);
+  }
+  if (layout.parameter != DType::kF32) states += size_of(layout.parameter);
+  const std::size_t each = sizes.slots * size_of(slot_type(layout, format)) + sizes.landing;
+  return sizes.elements * states + static_cast<std::size_t>(workers) * each +
+         sizes.sum * sizeof(float) + sizes.decoded + sizes.pulled + sizeof(double);
+}
+
+PieceStore::PieceStore(const ServedLayout& layout, Consistency consistency, int server, int workers,
+                       Ops& ops)
+    : layout_(layout),
+      optimizer_(optimizer_beside(layout.compression, layout.optimizer)),
+      format_(layout),
+      has_slots_(consistency == Consistency::kBsp),
+      workers_(workers),
+      ops_(ops),
+      offset_(layout.pieces.size(), kNotMine),
+      pulled_offset_(layout.pieces.size()),
+      room_(sizeof(double)) {
+  const Sizes sizes(layout, format_, consistency, server);
+  std::size_t offset = 0;
+  std::size_t pulled = 0;
+  for (std::size_t piece = 0; piece < layout.pieces.size(); ++piece) {
+    if (at(piece).server != server) continue;
+    mine_.push_back(piece);
+    offset_[piece] = offset;
+    offset += at(piece).range.elements;
+    pulled_offset_[piece] = pulled;
+    pulled += format_.pulled_bytes(at(piece).range.elements);
+  }
+  const auto allocate = [&](DType dtype, std::size_t elements) {
+    if (elements == 0) return Tensor();
+    memory_.emplace_back(elements * size_of(dtype));
+    const Tensor row = memory_.back().tensor(dtype, row_of(elements));
+    fill_zero(row);
+    return row;
+  };
+  for (std::size_t row = 0; row < kStateRows; ++row) {
+    if (layout.has(static_cast<StateRow>(row))) {
+      states_[row] = allocate(DType::kF32, sizes.elements);
+    }
+  }
+  if (layout.parameter != DType::kF32) rounded_ = allocate(layout.parameter, sizes.elements);
+  for (int worker = 0; worker < workers; ++worker) {
+    slots_.push_back(allocate(slot_type(layout, format_), sizes.slots));
+    landings_.emplace_back(sizes.landing);
+  }
+  sum_ = allocate(DType::kF32, sizes.sum);
+  decoded_ = Buffer(sizes.decoded);
+  pulled_ = Buffer(sizes.pulled);
+}
+
+bool PieceStore::is_mine(std::size_t piece) const {
+  return piece < offset_.size() && offset_[piece] != kNotMine;
+}
+
+Tensor PieceStore::slice(const Tensor& row, std::size_t piece) const {
+  return part_of(row, {offset_[piece], at(piece).range.elements});
+}
+
+Tensor PieceStore::state(StateRow row, std::size_t piece) const {
+  return slice(states_[static_cast<std::size_t>(row)], piece);
+}
+
+Tensor PieceStore::parameters(std::size_t piece) const {
+  return ops::is_given(rounded_) ? slice(rounded_, piece) : state(StateRow::kMaster, piece);
+}
+
+std::span<const std::byte> PieceStore::pulled(std::size_t piece) const {
+  if (format_.parameters() != nullptr) {
+    return {pulled_.data() + pulled_offset_[piece], format_.pulled_bytes(at(piece).range.elements)};
+  }
+  const Tensor row = parameters(piece);
+  return {row.data(), row.bytes()};
+}
+
+void PieceStore::round_parameters(std::size_t piece) {
+  if (ops::is_given(rounded_)) {
+    ops_.run(ops::Cast{.from = state(StateRow::kMaster, piece), .to = slice(rounded_, piece)});
+    ops_.synchronize();
+  }
+  encode_parameters(piece);
+}
+
+void PieceStore::encode_parameters(std::size_t piece) {
+  if (format_.parameters() == nullptr) return;
+  const std::span<std::byte> to{pulled_.data() + pulled_offset_[piece], pulled(piece).size()};
+  format_.parameters()->encode(parameters(piece).as<float>(), {}, to, {}, 0);
+}
+
+Tensor PieceStore::slot(std::size_t piece, int worker) const {
+  return slice(slots_[static_cast<std::size_t>(worker)], piece);
+}
+
+std::span<std::byte> PieceStore::receiving(std::size_t piece, int worker) const {
+  const Buffer& landing = landings_[static_cast<std::size_t>(worker)];
+  if (landing.bytes() > 0) {
+    return {landing.data(), format_.pushed_bytes(at(piece).range.elements)};
+  }
+  const Tensor place = slot(piece, worker);
+  return {place.data(), place.bytes()};
+}
+
+Tensor PieceStore::landed(std::size_t piece, int worker, std::int64_t step) {
+  const Shape shape = row_of(at(piece).range.elements);
+  const Buffer& landing = landings_[static_cast<std::size_t>(worker)];
+  if (format_.gradients() != nullptr) {
+    const Tensor numbers = has_slots_ ? slot(piece, worker) : decoded_.tensor(DType::kF32, shape);
+    format_.gradients()->decode(receiving(piece, worker), numbers.as<float>(),
+                                WireFormat::seed(step, piece));
+    return numbers;
+  }
+  return landing.bytes() == 0 ? slot(piece, worker) : landing.tensor(layout_.gradient, shape);
+}
+
+void PieceStore::zero(std::size_t piece, int worker) { fill_zero(slot(piece, worker)); }
+
+// At most a chunk.
+Tensor PieceStore::sum(std::size_t piece, nn::FlatRange range) {
+  std::vector<const std::byte*> inputs;
+  const auto part = [&](const Tensor& row) { return part_of(row, range); };
+  for (int worker = 0; worker < workers_; ++worker) {
+    inputs.push_back(part(slot(piece, worker)).data());
+  }
+  const Tensor sum = part_of(sum_, {0, range.elements});
+  sum_of_workers(inputs, slots_.front().dtype(), sum.as<float>());
+  return sum;
+}
+
+std::vector<double> PieceStore::squares(std::size_t piece) {
+  return sums_of_chunks(
+      ops_, [&](nn::FlatRange chunk) { return sum(piece, chunk); },
+      chunks_of({0, at(piece).range.elements}), room_.tensor(DType::kF64, row_of(1)));
+}
+
+// Parts that decay and those that do not are updated apart.
+void PieceStore::update_range(std::size_t piece, nn::FlatRange range, const optim::UpdateStep& step,
+                              const Tensor& gradient) {
+  const std::size_t decaying = std::clamp(at(piece).decaying, range.first, range.end());
+  const auto update_part = [&](nn::FlatRange part, bool decays) {
+    if (part.elements == 0) return;
+    const auto of = [&](const Tensor& row) { return part_of(row, part); };
+    optim::update(ops_, optimizer_, step,
+                  {.master = of(state(StateRow::kMaster, piece)),
+                   .gradient = part_of(gradient, {part.first - range.first, part.elements}),
+                   .parameter = of(slice(rounded_, piece)),
+                   .moment = of(state(StateRow::kMoment, piece)),
+                   .variance = of(state(StateRow::kVariance, piece)),
+                   .velocity = of(state(StateRow::kVelocity, piece)),
+                   .decays = decays});
+  };
+  update_part({range.first, decaying - range.first}, true);
+  update_part({decaying, range.end() - decaying}, false);
+  ops_.synchronize();
+}
+
+void PieceStore::update(std::size_t piece, const optim::UpdateStep& step, const Tensor& gradient) {
+  update_range(piece, {0, at(piece).range.elements}, step, gradient);
+  encode_parameters(piece);
+}
+
+void PieceStore::update_by_sum(std::size_t piece, const optim::UpdateStep& step, const Runs& runs) {
+  for (const nn::FlatRange& run : runs) {
+    for (const nn::FlatRange& chunk : chunks_of(run)) {
+      update_range(piece, chunk, step, sum(piece, chunk));
+    }
+  }
+  encode_parameters(piece);
+}
+
+void PieceStore::replace(std::size_t piece, int worker, const Runs& runs,
+                         std::span<const std::byte> values) {
+  const Tensor gradients = slot(piece, worker);
+  put_runs(runs, size_of(gradients.dtype()), values, {gradients.data(), gradients.bytes()});
+}
+
+void PieceStore::copy_parameters(std::size_t piece, const Runs& runs,
+                                 std::span<std::byte> to) const {
+  const Tensor row = parameters(piece);
+  take_runs(runs, size_of(row.dtype()), {row.data(), row.bytes()}, to);
+}
+
+}  // namespace lockstep::parallel

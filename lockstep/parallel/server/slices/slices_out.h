@@ -1,0 +1,60 @@
+// Which pieces of a worker are out: on their way to a server, there, or on their way back.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/system/clock.h"
+#include "lockstep/parallel/server/slices/slices.h"
+
+namespace lockstep::parallel {
+
+class PiecesOut {
+ public:
+  PiecesOut() = default;
+  PiecesOut(std::span<const Piece> pieces, std::size_t blocks) : out_(pieces.size()) {
+    for (const Piece& piece : pieces) block_of_.push_back(piece.block);
+    of_block_.resize(blocks);
+  }
+
+  std::size_t pieces() const { return out_.size(); }
+  bool is_out(std::size_t piece) const { return out_[piece]; }
+  // How many of a block are out, or of all.
+  std::size_t count(std::optional<std::size_t> block) const {
+    return block ? of_block_[*block] : count_;
+  }
+
+  void leaves(std::size_t piece) {
+    if (out_[piece]) fail(ErrorCode::kInvalidArgument, "piece {} is out already", piece);
+    if (count_++ == 0) since_ = SteadyClock::now();
+    out_[piece] = true;
+    ++of_block_[block_of_[piece]];
+  }
+  void is_back(std::size_t piece) {
+    out_[piece] = false;
+    --of_block_[block_of_[piece]];
+    if (--count_ == 0) seconds_ += seconds_since(since_);
+  }
+
+  // In which any piece was out, since the last call.
+  double take_seconds() {
+    if (count_ > 0) {
+      seconds_ += seconds_since(since_);
+      since_ = SteadyClock::now();
+    }
+    return std::exchange(seconds_, 0);
+  }
+
+ private:
+  std::vector<bool> out_;              // by piece
+  std::vector<std::size_t> block_of_;  // by piece
+  std::vector<std::size_t> of_block_;  // out, by block
+  std::size_t count_ = 0;
+  double seconds_ = 0;
+  SteadyClock::time_point since_{};
+};
+
+}  // namespace lockstep::parallel

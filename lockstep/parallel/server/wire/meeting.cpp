@@ -1,0 +1,183 @@
+#include "lockstep/parallel/server/wire/meeting.h"
+
+#include <cstring>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/net/socket.h"
+#include "lockstep/base/net/unix_socket.h"
+#include "lockstep/base/text/text.h"
+
+namespace lockstep::parallel {
+namespace {
+
+constexpr std::uint64_t kServerTag = 0x7061726d73727672;  // no communicator's
+constexpr std::size_t kCardBytes = 512;
+constexpr auto kServerPatience = std::chrono::seconds(30);  // of a machine that does not answer
+
+// The token that ranks know already; ranks that are threads make one up, which never leaves their
+// process.
+Token common_token(Communicator& world) {
+  if (world.backend() != "threads") return find_token();
+  Token token = world.rank() == 0 ? mint_token() : Token{};
+  world.broadcast(Data(token.bytes.data(), token.bytes.size(), DType::kU8), 0);
+  return token;
+}
+
+std::vector<std::string> exchange_cards(Communicator& world, const std::string& mine) {
+  if (mine.size() >= kCardBytes) {
+    fail(ErrorCode::kInvalidArgument, "'{}' is too long for an address and settings", mine);
+  }
+  const auto ranks = static_cast<std::size_t>(world.size());
+  std::vector<std::uint8_t> card(kCardBytes);
+  std::vector<std::uint8_t> all(kCardBytes * ranks);
+  std::memcpy(card.data(), mine.data(), mine.size());
+  world.all_gather(card, all);
+  std::vector<std::string> texts;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const auto* text = reinterpret_cast<const char*>(all.data() + rank * kCardBytes);
+    texts.emplace_back(text, ::strnlen(text, kCardBytes));
+  }
+  return texts;
+}
+
+}  // namespace
+
+std::string JobMap::server_text(int server) const {
+  return fmt::format("server {} (rank {})", server, rank_of_server(server));
+}
+
+Meeting::Meeting(const ServerOptions& options, Communicator& world, const CommOptions& comm,
+                 const std::string& host)
+    : timeout_(comm.timeout) {
+  map_.rank = world.rank();
+  map_.ranks = world.size();
+  map_.workers = worker_count(options, world.size());
+  map_.servers = options.servers;
+  map_.place = options.place;
+  for (int server = 0; server < options.servers; ++server) {
+    if (map_.rank_of_server(server) == map_.rank) server_ = server;
+  }
+  map_.token = common_token(world);
+  std::string address = "-";
+  std::string local_name = "-";
+  if (server_) {
+    Listener listener = listen_tcp({host, 0});
+    address = format_host_port(listener.address);
+    door_ = std::make_unique<Door>(map_.token);
+    door_->open(std::move(listener.fd), false);
+    if (comm.transport != TransportChoice::kTcp) {
+      local_name = random_unix_name();
+      door_->open(listen_unix_abstract(local_name), true);
+    }
+  }
+  const std::string settings =
+      fmt::format("{}; comm.emulate '{}'", describe(options), comm.emulate);
+  const std::vector<std::string> cards =
+      exchange_cards(world, fmt::format("{}\n{}\n{}", address, local_name, settings));
+  map_.addresses.resize(static_cast<std::size_t>(map_.servers));
+  map_.local_names.resize(static_cast<std::size_t>(map_.servers));
+  for (int rank = 0; rank < map_.ranks; ++rank) {
+    const std::vector<std::string_view> lines =
+        split_text(cards[static_cast<std::size_t>(rank)], '\n');
+    if (lines.size() != 3 || lines[2] != settings) {
+      throw Error(
+          ErrorCode::kMismatch,
+          fmt::format("rank {} uses parameter servers otherwise ({}) than rank {} ({}); all "
+                      "ranks need the same settings",
+                      rank, lines.back(), map_.rank, settings),
+          {rank});
+    }
+    for (int server = 0; server < map_.servers; ++server) {
+      if (map_.rank_of_server(server) != rank) continue;
+      map_.addresses[static_cast<std::size_t>(server)] = parse_host_port(lines[0]);
+      if (lines[1] != "-") map_.local_names[static_cast<std::size_t>(server)] = lines[1];
+    }
+  }
+}
+
+// What `connect` gives; its errors name the server.
+template <class Connect>
+auto Meeting::reached(int server, Connect connect) const {
+  try {
+    return connect();
+  } catch (const Error& error) {
+    const HostPort& address = map_.addresses[static_cast<std::size_t>(server)];
+    throw Error(error.code(),
+                fmt::format("rank {} cannot get through to {} at {}: {}{}", map_.rank,
+                            map_.server_text(server), format_host_port(address), error.what(),
+                            is_loopback(address.host)
+                                ? "; where ranks are on several machines, comm.interface must name "
+                                  "an address that all can reach"
+                                : ""),
+                {map_.rank_of_server(server)});
+  }
+}
+
+UniqueFd Meeting::reach(int server, Purpose purpose) const {
+  const HostPort& address = map_.addresses[static_cast<std::size_t>(server)];
+  const Deadline deadline = deadline_in(timeout_);
+  return reached(server, [&] {
+    UniqueFd socket = connect_tcp(address, deadline);
+    if (!is_loopback(address.host)) set_peer_patience(socket.get(), kServerPatience);
+    knock(socket.get(), map_.token, {kServerTag, map_.rank, purpose}, deadline);
+    return socket;
+  });
+}
+
+PiecePipe Meeting::reach_data(int server) const {
+  constexpr Purpose kData = Purpose::kPointToPoint;
+  const std::string& local_name = map_.local_names[static_cast<std::size_t>(server)];
+  const Deadline deadline = deadline_in(timeout_);
+  UniqueFd near;
+  try {
+    if (!local_name.empty()) near = connect_unix_abstract(local_name, deadline);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kPeerLost) throw;  // another machine
+  }
+  if (!near) return PiecePipe(reach(server, kData));
+  return reached(server, [&] {
+    knock(near.get(), map_.token, {kServerTag, map_.rank, kData}, deadline);
+    return PiecePipe::make_rings(std::move(near), deadline);
+  });
+}
+
+PiecePipe Meeting::await_data(int worker, Deadline deadline) {
+  Visitor visitor = door_->await({kServerTag, worker, Purpose::kPointToPoint}, deadline);
+  if (!visitor.same_machine) return PiecePipe(std::move(visitor.socket));
+  try {
+    return PiecePipe::take_rings(std::move(visitor.socket), deadline);
+  } catch (const Error& error) {
+    throw Error(error.code(),
+                fmt::format("worker {} did not hand over the memory for its pieces: {}", worker,
+                            error.what()),
+                {worker});
+  }
+}
+
+WorkerConnections Meeting::connect_worker() const {
+  WorkerConnections sockets;
+  for (int server = 0; server < map_.servers; ++server) sockets.data.push_back(reach_data(server));
+  sockets.control = reach(0, Purpose::kControl);
+  return sockets;
+}
+
+ServerConnections Meeting::connect_server() {
+  ServerConnections sockets;
+  const Deadline deadline = deadline_in(timeout_);
+  const auto await = [&](int rank, Purpose purpose) {
+    return door_->await({kServerTag, rank, purpose}, deadline);
+  };
+  if (*server_ != 0) sockets.servers.push_back(reach(0, Purpose::kCollective));
+  for (int worker = 0; worker < map_.workers; ++worker) {
+    sockets.data.push_back(await_data(worker, deadline));
+    if (*server_ == 0) sockets.control.push_back(await(worker, Purpose::kControl).socket);
+  }
+  for (int server = 0; *server_ == 0 && server < map_.servers; ++server) {
+    sockets.servers.push_back(
+        server == 0 ? UniqueFd() : await(map_.rank_of_server(server), Purpose::kCollective).socket);
+  }
+  door_.reset();
+  return sockets;
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,79 @@
+// How workers and servers of a job get connected: addresses and a token through a communicator,
+// everything else over pipes of their own, since a communicator is of no further use once any of
+// its ranks has died. A worker that can reach a server inside its machine has rings to it, unless
+// comm.transport is tcp at the server.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/file/fd.h"
+#include "lockstep/base/net/host_port.h"
+#include "lockstep/comm/communicator.h"
+#include "lockstep/comm/native/acceptor.h"
+#include "lockstep/comm/options.h"
+#include "lockstep/parallel/server/wire/pipe.h"
+#include "lockstep/parallel/strategy/server_options.h"
+
+namespace lockstep::parallel {
+
+// Who is who, and where.
+struct JobMap {
+  int rank = 0;
+  int ranks = 1;
+  int workers = 1;
+  int servers = 1;
+  ServerPlace place = ServerPlace::kBeside;
+  Token token;
+  std::vector<HostPort> addresses;       // of servers
+  std::vector<std::string> local_names;  // of the same, for workers of their machines; or empty
+
+  int rank_of_server(int server) const {
+    return place == ServerPlace::kBeside ? server : workers + server;
+  }
+  // For errors: "server 1 (rank 3)".
+  std::string server_text(int server) const;
+};
+
+// The connections of a worker; those of a server.
+struct WorkerConnections {
+  std::vector<PiecePipe> data;  // by server
+  UniqueFd control;             // to server 0
+};
+struct ServerConnections {
+  std::vector<PiecePipe> data;    // by worker
+  std::vector<UniqueFd> control;  // by worker; of server 0 only
+  std::vector<UniqueFd> servers;  // of server 0: by server, none for itself; else that to server 0
+};
+
+class Meeting {
+ public:
+  // Called by all ranks of the world together. Opens the door of this rank's server, if it has one.
+  // `host` is where others reach this rank. Ranks of other settings are Error(kMismatch).
+  Meeting(const ServerOptions& options, Communicator& world, const CommOptions& comm,
+          const std::string& host);
+
+  const JobMap& map() const { return map_; }
+  // The number of this rank's server; nothing where it has none.
+  std::optional<int> server() const { return server_; }
+
+  // Both wait for the others; a worker and the server beside it do so in threads of their own.
+  WorkerConnections connect_worker() const;
+  ServerConnections connect_server();
+
+ private:
+  UniqueFd reach(int server, Purpose purpose) const;
+  PiecePipe reach_data(int server) const;
+  PiecePipe await_data(int worker, Deadline deadline);
+  template <class Connect>
+  auto reached(int server, Connect connect) const;
+
+  JobMap map_;
+  std::optional<int> server_;
+  std::chrono::nanoseconds timeout_;
+  std::unique_ptr<Door> door_;
+};
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,173 @@
+#include "lockstep/parallel/server/wire/pipe.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/net/socket.h"
+#include "lockstep/base/net/unix_socket.h"
+#include "lockstep/comm/native/memory.h"
+
+namespace lockstep::parallel {
+namespace {
+
+constexpr std::size_t kPipeBytes = std::size_t{512} * 1024;
+// A writer that found a ring full is woken when so much of it is free again.
+constexpr std::size_t kWorthWaking = kPipeBytes / 2;
+constexpr std::size_t kSeparate = 128;  // bytes from one writer's line to another's
+
+}  // namespace
+
+// Bytes [read, written) are on their way. The flags are set by who sleeps and taken by who wakes
+// it.
+struct PiecePipe::Ring {
+  alignas(kSeparate) std::atomic<std::uint64_t> written;
+  alignas(kSeparate) std::atomic<std::uint64_t> read;
+  alignas(kSeparate) std::atomic<bool> reader_sleeps;
+  std::atomic<bool> writer_sleeps;
+  alignas(kSeparate) std::byte bytes[kPipeBytes];
+
+  std::size_t filled() const {
+    return written.load(std::memory_order_seq_cst) - read.load(std::memory_order_seq_cst);
+  }
+};
+
+struct PiecePipe::Rings {
+  Ring ring[2];  // of who made them, of who took them
+};
+
+PiecePipe::PiecePipe(UniqueFd socket) : socket_(std::move(socket)) { set_nodelay(socket_.get()); }
+
+PiecePipe::PiecePipe(UniqueFd socket, SharedMemory memory, int side)
+    : socket_(std::move(socket)),
+      memory_(std::move(memory)),
+      out_(&reinterpret_cast<Rings*>(memory_.get())->ring[side]),
+      in_(&reinterpret_cast<Rings*>(memory_.get())->ring[1 - side]) {}
+
+PiecePipe PiecePipe::make_rings(UniqueFd socket, Deadline deadline) {
+  const UniqueFd file = make_memory_file(sizeof(Rings));
+  SharedMemory memory = map_file(file.get(), sizeof(Rings));
+  const std::byte announcement{1};
+  const int fds[] = {file.get()};
+  send_with_fds(socket.get(), {&announcement, 1}, fds, deadline);
+  return PiecePipe(std::move(socket), std::move(memory), 0);
+}
+
+PiecePipe PiecePipe::take_rings(UniqueFd socket, Deadline deadline) {
+  std::byte announcement;
+  const std::vector<UniqueFd> fds = receive_with_fds(socket.get(), {&announcement, 1}, 1, deadline);
+  if (fds.size() != 1) {
+    fail(ErrorCode::kProtocol, "a message came where memory was expected");
+  }
+  SharedMemory memory = map_file(fds[0].get(), sizeof(Rings));
+  return PiecePipe(std::move(socket), std::move(memory), 1);
+}
+
+void PiecePipe::end_writing() {
+  if (is_open()) ::shutdown(fd(), SHUT_WR);
+}
+
+std::optional<std::size_t> PiecePipe::write(std::span<const iovec> parts) {
+  if (memory_ != nullptr) return write_ring(parts);
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(parts.data());
+  message.msg_iovlen = parts.size();
+  while (true) {
+    const ssize_t done = ::sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (done >= 0) return static_cast<std::size_t>(done);
+    if (errno == EAGAIN) return 0;
+    if (errno != EINTR) return std::nullopt;
+  }
+}
+
+std::optional<std::size_t> PiecePipe::write_ring(std::span<const iovec> parts) {
+  if (ended_) return std::nullopt;
+  const std::uint64_t start = out_->written.load(std::memory_order_relaxed);
+  std::uint64_t at = start;
+  std::size_t room = kPipeBytes - std::min(out_->filled(), kPipeBytes);
+  for (const iovec& part : parts) {
+    const auto* from = static_cast<const std::byte*>(part.iov_base);
+    for (std::size_t left = std::min(part.iov_len, room); left > 0;) {
+      const std::size_t offset = at % kPipeBytes;
+      const std::size_t bytes = std::min(left, kPipeBytes - offset);
+      std::memcpy(out_->bytes + offset, from, bytes);
+      from += bytes, at += bytes, left -= bytes, room -= bytes;
+    }
+  }
+  if (at == start) return 0;
+  out_->written.store(at, std::memory_order_seq_cst);
+  if (out_->reader_sleeps.load(std::memory_order_seq_cst) && out_->reader_sleeps.exchange(false)) {
+    knock();
+  }
+  return at - start;
+}
+
+std::optional<std::size_t> PiecePipe::read(std::span<std::byte> into) {
+  if (memory_ != nullptr) return read_ring(into);
+  while (true) {
+    const ssize_t got = ::recv(fd(), into.data(), into.size(), MSG_DONTWAIT);
+    if (got > 0) return static_cast<std::size_t>(got);
+    if (got < 0 && errno == EAGAIN) return 0;
+    if (got == 0 || errno != EINTR) return std::nullopt;
+  }
+}
+
+std::optional<std::size_t> PiecePipe::read_ring(std::span<std::byte> into) {
+  const bool had_ended = ended_;  // what was written before the end is seen after it
+  const std::uint64_t start = in_->read.load(std::memory_order_relaxed);
+  std::uint64_t at = start;
+  std::size_t left = std::min({into.size(), in_->filled(), kPipeBytes});
+  if (left == 0) return had_ended ? std::nullopt : std::optional<std::size_t>(0);
+  while (left > 0) {
+    const std::size_t offset = at % kPipeBytes;
+    const std::size_t bytes = std::min(left, kPipeBytes - offset);
+    std::memcpy(into.data() + (at - start), in_->bytes + offset, bytes);
+    at += bytes, left -= bytes;
+  }
+  in_->read.store(at, std::memory_order_seq_cst);
+  if (in_->writer_sleeps.load(std::memory_order_seq_cst) &&
+      kPipeBytes - in_->filled() >= kWorthWaking && in_->writer_sleeps.exchange(false)) {
+    knock();
+  }
+  return at - start;
+}
+
+bool PiecePipe::may_sleep(bool to_read, bool to_write) {
+  if (memory_ == nullptr) return true;
+  if (to_read) in_->reader_sleeps.store(true, std::memory_order_seq_cst);
+  if (to_write) out_->writer_sleeps.store(true, std::memory_order_seq_cst);
+  return !(to_read && in_->filled() > 0) &&
+         !(to_write && kPipeBytes - std::min(out_->filled(), kPipeBytes) >= kWorthWaking);
+}
+
+PiecePipe::Woken PiecePipe::wake_up(bool readable) {
+  if (memory_ == nullptr) return {readable, false};
+  in_->reader_sleeps.store(false, std::memory_order_relaxed);
+  out_->writer_sleeps.store(false, std::memory_order_relaxed);
+  if (readable) hear();
+  return {ended_ || in_->filled() > 0, ended_ || out_->filled() < kPipeBytes};
+}
+
+// A byte that cannot be sent is not missed: others are there, unheard, or the end is.
+void PiecePipe::knock() {
+  const std::byte one{1};
+  [[maybe_unused]] const ssize_t done = ::send(fd(), &one, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void PiecePipe::hear() {
+  std::byte knocks[64];
+  while (!ended_) {
+    const ssize_t got = ::recv(fd(), knocks, sizeof knocks, MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) return;
+    if (got <= 0) ended_ = true;
+  }
+}
+
+}  // namespace lockstep::parallel

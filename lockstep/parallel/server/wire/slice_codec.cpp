@@ -1,0 +1,103 @@
+#include "lockstep/parallel/server/wire/slice_codec.h"
+
+#include <algorithm>
+
+#include "lockstep/parallel/compression/convert.h"
+#include "lockstep/parallel/compression/own_momentum.h"
+
+namespace lockstep::parallel {
+namespace {
+
+// How large each part is.
+struct Room {
+  std::vector<std::size_t> offset;  // of payloads, by piece
+  std::size_t payloads = 0;         // bytes, as the next
+  std::size_t values = 0;
+  std::size_t scratch = 0;
+  std::size_t residual = 0;
+  std::size_t velocity = 0;
+
+  Room(const ServedLayout& layout, const WireFormat& format) {
+    for (const Piece& piece : layout.pieces) {
+      const std::size_t elements = piece.range.elements;
+      std::size_t payload = 0;
+      if (format.parameters() != nullptr) payload = format.pulled_bytes(elements);
+      if (format.gradients() != nullptr) {
+        payload = std::max(payload, format.pushed_bytes(elements));
+        scratch = std::max(scratch, format.gradients()->scratch_bytes(elements));
+      }
+      offset.push_back(payloads);
+      payloads += payload;
+      if (format.has_residual()) residual += elements * sizeof(float);
+    }
+    if (takes_own_momentum(layout.compression.compression)) velocity = residual;
+    if (format.gradients() != nullptr && layout.gradient != DType::kF32) {
+      values = largest_piece(layout.pieces) * sizeof(float);
+    }
+  }
+};
+
+std::span<float> floats_of(const Tensor& tensor) { return tensor.as<float>(); }
+
+}  // namespace
+
+std::size_t PieceCodec::bytes(const ServedLayout& layout) {
+  const Room room(layout, WireFormat(layout));
+  return room.payloads + room.values + room.scratch + room.residual + room.velocity;
+}
+
+PieceCodec::PieceCodec(const ServedLayout& layout) : layout_(layout), format_(layout) {
+  Room room(layout, format_);
+  offset_ = std::move(room.offset);
+  payloads_ = Buffer(room.payloads);
+  values_ = Buffer(room.values);
+  scratch_ = Buffer(room.scratch);
+  residual_ = Buffer(room.residual);
+  velocity_ = Buffer(room.velocity);
+  std::ranges::fill(residual(), 0.0f);
+  std::ranges::fill(velocity(), 0.0f);
+}
+
+std::span<std::byte> PieceCodec::payload(std::size_t piece, std::size_t bytes) const {
+  return {payloads_.data() + offset_[piece], bytes};
+}
+
+std::span<const std::byte> PieceCodec::encode(std::size_t piece, const Tensor& gradients,
+                                              std::int64_t step) {
+  if (format_.gradients() == nullptr) return {gradients.data(), gradients.bytes()};
+  const nn::FlatRange range = layout_.pieces[piece].range;
+  std::span<float> values;
+  if (gradients.dtype() == DType::kF32) {
+    values = floats_of(gradients);
+  } else {
+    values = {reinterpret_cast<float*>(values_.data()), range.elements};
+    widen({gradients.data(), range.elements, gradients.dtype()}, values);
+  }
+  const auto part = [&](std::span<float> row) {
+    return row.empty() ? row : row.subspan(range.first, range.elements);
+  };
+  const std::span<std::byte> to = payload(piece, format_.pushed_bytes(range.elements));
+  encode_own(*format_.gradients(), own_momentum(layout_.optimizer), values,
+             {part(residual()), part(velocity())}, to, {scratch_.data(), scratch_.bytes()},
+             WireFormat::seed(step, piece));
+  return to;
+}
+
+std::span<std::byte> PieceCodec::receiving(std::size_t piece, const Tensor& parameters) const {
+  if (format_.parameters() == nullptr) return {parameters.data(), parameters.bytes()};
+  return payload(piece, format_.pulled_bytes(parameters.elements()));
+}
+
+void PieceCodec::landed(std::size_t piece, const Tensor& parameters) const {
+  if (format_.parameters() == nullptr) return;
+  format_.parameters()->decode(receiving(piece, parameters), floats_of(parameters), 0);
+}
+
+void PieceCodec::round(std::size_t piece, const Tensor& parameters) {
+  if (format_.parameters() == nullptr) return;
+  format_.parameters()->encode(floats_of(parameters), {}, receiving(piece, parameters),
+                               {scratch_.data(), scratch_.bytes()}, 0);
+  landed(piece, parameters);
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,163 @@
+// A worker's line to all servers: a thread that sends and receives while the worker computes.
+//
+// A piece is *out* from when it is pushed until the server has sent it back, updated. Until then
+// its gradients and parameters belong to the link: gradients are sent from where they lie, or
+// encoded just before they leave (parallel/server/wire/slice_codec.h), and parameters are received
+// there. Gradients of which some come again (parallel/server/slices/runs.h) are the worker's as
+// soon as a server has taken them.
+//
+// All methods are for the worker's own thread. A server that is gone, or that says that the run is
+// over, ends every wait with the error that names the culprit.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/nn/replica/replica.h"
+#include "lockstep/parallel/server/slices/runs.h"
+#include "lockstep/parallel/server/slices/served_layout.h"
+#include "lockstep/parallel/server/slices/slices_out.h"
+#include "lockstep/parallel/server/wire/connection_loop.h"
+#include "lockstep/parallel/server/wire/meeting.h"
+#include "lockstep/parallel/server/wire/slice_codec.h"
+#include "lockstep/parallel/server/worker/push_queue.h"
+#include "lockstep/parallel/trace/trace.h"
+
+namespace lockstep::parallel {
+
+class WorkerLink final : public Hub::Receiver {
+ public:
+  WorkerLink(const ServerOptions& options, const JobMap& map, WorkerConnections sockets,
+             std::chrono::nanoseconds timeout, const std::optional<LinkEmulation>& link);
+  // Says goodbye, with the error that was met, if any.
+  ~WorkerLink() override;
+  WorkerLink(const WorkerLink&) = delete;
+  WorkerLink& operator=(const WorkerLink&) = delete;
+
+  // Once, before anything is out. What `states` views, and the trace, must outlive the link. The
+  // trace gets a span for every piece that comes back, since the one before it did or since
+  // anything was out again.
+  void attach(const ServedLayout& layout, const nn::States& states, std::size_t blocks,
+              Trace& trace);
+
+  // To a server's data connection; to server 0's control connection.
+  void post(int server, OutMessage message);
+  void ask(OutMessage question);
+  // Waits for the answer to a question: its payload, or for kNorm the number.
+  std::string answer(Kind kind);
+
+  // All pieces are out, to be filled by the servers.
+  void expect_all();
+  // Pushes the pieces from `first` to before `end`, which are complete and not out, for a round in
+  // that step. With kFifo the round is pulled when all its pieces have been taken.
+  void push(std::size_t first, std::size_t end, std::uint64_t round, std::int64_t step);
+  // Says, before a piece is pushed, that these runs of it will come again; and sends them, when it
+  // has been taken (parallel/server/slices/runs.h).
+  void owe(std::size_t piece, const Runs& runs, std::uint64_t round);
+  void push_rows(std::size_t piece, const Runs& runs, std::uint64_t round);
+  // Whether servers have all gradients of pushed pieces, from `first` to before `end`, so that they
+  // may change. / Waits until they have. A server that is late is named before others, who miss
+  // what this worker owes them meanwhile, lose their patience.
+  bool are_taken(std::size_t first, std::size_t end);
+  void await_taken(std::size_t first, std::size_t end, Deadline pushed);
+  // All pieces are out for a round in which this worker has no gradients.
+  void push_zeros(std::uint64_t round);
+  // Whether the pieces of a block, or all, are back. / Waits until they are.
+  bool is_back(std::optional<std::size_t> block);
+  void await(std::optional<std::size_t> block);
+  void await_all() { await(std::nullopt); }
+  // Fills the rows of `states` with the servers' states of that round. All pieces must be back.
+  void collect(std::uint64_t round);
+  // What compression has not sent yet, and the average that goes into it, in the order of the row.
+  // / Makes the parameters what servers would send of them. For all of it all pieces must be back.
+  std::span<float> residual() const { return codec_->residual(); }
+  std::span<float> velocity() const { return codec_->velocity(); }
+  void round_parameters();
+
+  // Leave with this error, where nothing else is to blame.
+  void blame(const Error& error);
+
+  struct Cost {
+    double seconds = 0;       // in which pieces were out
+    std::uint64_t bytes = 0;  // that this worker sent, and that servers sent to it
+    double staleness = 0;     // mean over the pieces that came back
+  };
+  // Since the last call.
+  Cost take_cost();
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+
+  std::span<std::byte> place(int connection, const Header& header) override;
+  void take(int connection, const Header& header, std::span<std::byte> payload) override;
+  void lost(int connection) override;
+  void landed(int connection, const Header& header);
+  void leaves(std::size_t piece);
+  void is_back(std::size_t piece);
+
+  void run();
+  void send_posted();
+  bool has_ended();
+  bool push_next();
+  void leave();
+  void fail_with(const Error& error);
+  template <class Condition>
+  void wait(Lock& lock, std::string_view for_what, Condition condition);
+  [[noreturn]] void fail_late(std::string_view for_what, const std::vector<bool>& late);
+  void ask_for_states(int server);
+  void await_states(Lock& lock, std::size_t before);
+  std::size_t pushed_bytes(std::size_t piece) const;
+  const Piece& checked(int connection, const Header& header) const;
+  Tensor row(StateRow row) const;
+  static Tensor part(const Tensor& row, const Piece& piece);
+  Tensor parameters(std::size_t piece) const;
+  Priority priority_of(std::size_t piece) const;
+  bool none_on_way(std::size_t first, std::size_t end) const;
+  void take_rows(int connection, const Header& header, std::span<const std::byte> payload);
+
+  const ServerOptions& options_;
+  const JobMap& map_;
+  std::chrono::nanoseconds timeout_;
+  ServedLayout layout_;
+  nn::States states_;
+  std::unique_ptr<PieceCodec> codec_;  // of the thread, while pieces are out
+  Hub hub_;                            // of the thread, but for wake()
+  int control_ = -1;                   // its connection; those of data are the numbers of servers
+  std::vector<std::vector<std::byte>> small_;  // payloads by connection
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // With the mutex:
+  std::vector<std::pair<int, OutMessage>> posted_;
+  PushQueue queue_;
+  std::uint64_t pushed_ = 0;  // pieces, ever
+  std::uint64_t round_ = 0;   // of the pieces that are out
+  std::int64_t step_ = 0;     // the same
+  std::size_t untaken_ = 0;   // pieces of the round that no server has taken yet
+  PiecesOut out_;
+  std::vector<bool> on_way_;  // by piece: pushed and not taken
+  std::vector<bool> early_;   // by piece: back but for rows
+  Trace* trace_ = nullptr;
+  std::int64_t traced_ = 0;  // until then, where pieces are out
+  std::multimap<Kind, std::string> answers_;
+  std::vector<std::vector<std::size_t>> to_collect_;  // pieces to ask for, by server
+  std::size_t states_to_come_ = 0;
+  std::optional<Error> fault_;
+  bool closing_ = false;
+  std::uint64_t bytes_sent_ = 0;
+  std::uint64_t bytes_received_ = 0;
+  std::uint64_t bytes_told_ = 0;  // of both
+  double staleness_ = 0;
+  std::size_t came_back_ = 0;
+
+  std::thread thread_;
+};
+
+}  // namespace lockstep::parallel

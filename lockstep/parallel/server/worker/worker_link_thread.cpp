@@ -1,0 +1,82 @@
+// The thread of a worker's link: what it sends, and how it leaves.
+#include "lockstep/parallel/server/worker/worker_link.h"
+
+namespace lockstep::parallel {
+namespace {
+
+constexpr auto kLastWords = std::chrono::seconds(2);  // to reach the servers
+constexpr Priority kAfterAllElse = static_cast<Priority>(-1);
+
+}  // namespace
+
+void WorkerLink::run() {
+  try {
+    // Piece by piece, so that what comes is not left lying while others are encoded.
+    while (!has_ended()) hub_.step(push_next() ? Deadline() : kNoDeadline);
+  } catch (const Error& error) {
+    fail_with(error);
+  } catch (const std::exception& error) {
+    fail_with(Error(ErrorCode::kSystem, error.what()));
+  }
+  leave();
+}
+
+// With the mutex.
+void WorkerLink::send_posted() {
+  bytes_sent_ = hub_.bytes_sent();
+  for (auto& [connection, message] : std::exchange(posted_, {})) {
+    hub_.post(connection, std::move(message));
+  }
+}
+
+bool WorkerLink::has_ended() {
+  const Lock lock(mutex_);
+  send_posted();  // what was said before it counts
+  return closing_ || fault_;
+}
+
+// The next piece that may be pushed; false where there is none.
+bool WorkerLink::push_next() {
+  std::optional<std::size_t> piece;
+  Header header{.kind = Kind::kPush};
+  {
+    const Lock lock(mutex_);
+    send_posted();  // the request that the piece belongs to may have come since
+    piece = queue_.next();
+    if (!piece) return false;
+    header.piece = static_cast<std::uint32_t>(*piece);
+    header.round = round_;
+    header.number = static_cast<double>(step_);
+  }
+  const Piece& each = layout_.pieces[*piece];
+  const auto payload = codec_->encode(*piece, part(states_.gradients, each),
+                                      static_cast<std::int64_t>(header.number));
+  header.bytes = payload.size();
+  hub_.post(
+      each.server,
+      {.header = header, .payload = payload, .owner = nullptr, .priority = priority_of(*piece)});
+  return true;
+}
+
+void WorkerLink::fail_with(const Error& error) {
+  const Lock lock(mutex_);
+  if (!fault_) fault_ = error;
+  changed_.notify_all();
+}
+
+void WorkerLink::leave() {
+  std::optional<Error> fault;
+  {
+    const Lock lock(mutex_);
+    fault = fault_;
+  }
+  const std::string why = encode_fault(fault ? &*fault : nullptr);
+  for (int connection = 0; connection <= control_; ++connection) {
+    OutMessage goodbye = small_message({.kind = Kind::kGoodbye}, why);
+    goodbye.priority = fault ? kUrgent : kAfterAllElse;
+    if (hub_.is_open(connection)) hub_.post(connection, std::move(goodbye));
+  }
+  hub_.finish(deadline_in(kLastWords));
+}
+
+}  // namespace lockstep::parallel

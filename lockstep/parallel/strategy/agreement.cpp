@@ -1,0 +1,50 @@
+#include "lockstep/parallel/strategy/agreement.h"
+
+#include <array>
+#include <vector>
+
+#include "lockstep/parallel/communication/gathered.h"
+
+namespace lockstep::parallel {
+
+StepStart agree_to_begin(Communicator& world, const StepStart& mine) {
+  const std::array<std::int64_t, 3> numbers{mine.targets, mine.tokens, mine.stops ? 1 : 0};
+  const std::vector<std::int64_t> all = gathered<std::int64_t>(world, numbers);
+  StepStart sum{.loss_scale = mine.loss_scale};
+  for (std::size_t i = 0; i < all.size(); i += numbers.size()) {
+    sum.targets += all[i];
+    sum.tokens += all[i + 1];
+    sum.stops = sum.stops || all[i + 2] != 0;
+  }
+  return sum;
+}
+
+StepSummary agree_to_end(Communicator& world, const StepEnd& mine, const StepTraffic& traffic,
+                         std::int64_t most_micro_batches) {
+  constexpr std::size_t kNumbers = 6;
+  std::vector<double> numbers{static_cast<double>(mine.losses.size()),
+                              mine.cost.compute_seconds - traffic.exposed_seconds,
+                              traffic.cost.seconds,
+                              traffic.exposed_seconds,
+                              static_cast<double>(traffic.cost.bytes),
+                              static_cast<double>(traffic.bytes_across)};
+  numbers.insert(numbers.end(), mine.losses.begin(), mine.losses.end());
+  numbers.resize(kNumbers + static_cast<std::size_t>(most_micro_batches));
+  const std::vector<double> all = gathered<double>(world, numbers);
+  StepSummary summary;
+  for (std::size_t i = 0; i < all.size(); i += numbers.size()) {
+    const double* of = all.data() + i;
+    summary.costs.push_back({.compute_seconds = of[1],
+                             .communication_seconds = of[2],
+                             .exposed_seconds = of[3],
+                             .bytes_sent = static_cast<std::uint64_t>(of[4]),
+                             .bytes_across = static_cast<std::uint64_t>(of[5])});
+    // One after the other, in the order of the micro-batches, whoever did them.
+    for (std::size_t k = 0; k < static_cast<std::size_t>(of[0]); ++k) {
+      summary.loss += of[kNumbers + k];
+    }
+  }
+  return summary;
+}
+
+}  // namespace lockstep::parallel

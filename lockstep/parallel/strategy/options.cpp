@@ -1,0 +1,196 @@
+#include "lockstep/parallel/strategy/options.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/options.h"
+#include "lockstep/comm/schedule/schedule.h"
+
+namespace lockstep::parallel {
+namespace {
+
+constexpr std::string_view kStrategyNames[] = {"ddp", "parameter_server"};
+constexpr std::string_view kReductionNames[] = {"fast", "tree"};
+constexpr std::string_view kExactnessNames[] = {"exact", "int8", "int4"};
+
+// These add up neighbours first, then pairs, then fours: the tree of parallel/gradients/tree_sum.h.
+constexpr std::string_view kTreeAlgorithms[] = {"rabenseifner", "butterfly"};
+
+void check_zero_plus_plus(const ParallelOptions& options) {
+  const std::string setting = zero_plus_plus(options);
+  if (setting.empty()) return;
+  const bool of_parameters = options.secondary || options.gather_weights != Exactness::kExact;
+  if (options.zero < (of_parameters ? 3 : 1)) {
+    fail(ErrorCode::kInvalidArgument,
+         "{} is about {} that workers share out; with parallel.zero = {} they share out none. Set "
+         "parallel.zero = 3, or leave it out",
+         setting, of_parameters ? "parameters" : "gradients", options.zero);
+  }
+  if (options.partition == nn::Partition::kLayer) {
+    fail(ErrorCode::kUnsupported,
+         "{} cannot be had with parallel.partition = \"layer\": it takes an equal part of every "
+         "block at every worker. Use parallel.partition = \"tensor\"",
+         setting);
+  }
+  const bool quantises =
+      options.gather_weights != Exactness::kExact || options.reduce_gradients != Exactness::kExact;
+  if (quantises && options.reduction == Reduction::kTree) {
+    fail(ErrorCode::kInvalidArgument,
+         "parallel.reduction = \"tree\" gives the same bits for any number of workers, but {} does "
+         "not; leave one of them out",
+         setting);
+  }
+}
+
+void check_zero(const ParallelOptions& options) {
+  check_zero_plus_plus(options);
+  if (!options.keep_at_turn && options.zero < 3) {
+    fail(
+        ErrorCode::kInvalidArgument,
+        "parallel.keep_at_turn = false is about parameters that are gathered; with parallel.zero = "
+        "{} none are. Set parallel.zero = 3, or leave it out",
+        options.zero);
+  }
+  if (options.zero == 0) return;
+  if (options.strategy != StrategyKind::kDdp) {
+    fail(ErrorCode::kInvalidArgument,
+         "parallel.zero = {} shares out the states of workers that all-reduce; with "
+         "parallel.strategy = \"{}\" servers hold them. Leave one of them out",
+         options.zero, name(options.strategy));
+  }
+  if (options.algorithm != kAutoAlgorithm) {
+    fail(ErrorCode::kInvalidArgument,
+         "parallel.algorithm = \"{}\" is one of all-reduce, which parallel.zero = {} does without; "
+         "leave one of them out",
+         options.algorithm, options.zero);
+  }
+  if (options.compression.compression != Compression::kNone) {
+    fail(ErrorCode::kUnsupported,
+         "parallel.compression = \"{}\" cannot be had with parallel.zero = {}; leave one of them "
+         "out",
+         name(options.compression.compression), options.zero);
+  }
+}
+
+}  // namespace
+
+std::string_view name(StrategyKind strategy) {
+  return kStrategyNames[static_cast<std::size_t>(strategy)];
+}
+std::string_view name(Reduction reduction) {
+  return kReductionNames[static_cast<std::size_t>(reduction)];
+}
+
+std::string_view name(Exactness exactness) {
+  return kExactnessNames[static_cast<std::size_t>(exactness)];
+}
+
+std::string zero_plus_plus(const ParallelOptions& options) {
+  if (options.gather_weights != Exactness::kExact) {
+    return fmt::format("parallel.gather_weights = \"{}\"", name(options.gather_weights));
+  }
+  if (options.secondary) return "parallel.secondary = true";
+  if (options.reduce_gradients != Exactness::kExact) {
+    return fmt::format("parallel.reduce_gradients = \"{}\"", name(options.reduce_gradients));
+  }
+  return "";
+}
+
+void fail_spread(const ParallelOptions& options) {
+  fail(ErrorCode::kUnsupported,
+       "{} takes as many ranks on every machine, numbered one machine's after the other's; these "
+       "are spread otherwise. Start as many on each, or leave it out",
+       zero_plus_plus(options));
+}
+
+int workers_of(const ParallelOptions& options, int ranks) {
+  return ranks > 1 && has_own_servers(options) ? worker_count(options.server, ranks) : ranks;
+}
+
+std::string all_reduce_algorithm(const ParallelOptions& options, int workers) {
+  if (options.reduction == Reduction::kFast) return options.algorithm;
+  if (options.compression.compression != Compression::kNone) {
+    fail(ErrorCode::kInvalidArgument,
+         "parallel.reduction = \"tree\" gives the same bits for any number of workers, but "
+         "parallel.compression = \"{}\" does not; leave one of them out",
+         name(options.compression.compression));
+  }
+  if (options.algorithm == kAutoAlgorithm)
+    return std::string(workers > 2 ? kTreeAlgorithms[0] : kAutoAlgorithm);
+  if (std::ranges::find(kTreeAlgorithms, options.algorithm) == std::end(kTreeAlgorithms)) {
+    fail(ErrorCode::kInvalidArgument,
+         "parallel.algorithm = \"{}\" does not add up in the order of parallel.reduction = "
+         "\"tree\"; use {}, or leave it \"auto\"",
+         options.algorithm, fmt::join(kTreeAlgorithms, " or "));
+  }
+  return options.algorithm;
+}
+
+void check(const ParallelOptions& options, int workers) {
+  check_zero(options);
+  const bool is_even = workers % options.machines == 0;
+  if (workers > 1 && !is_even && !zero_plus_plus(options).empty()) fail_spread(options);
+  if (options.algorithm != kAutoAlgorithm) {
+    schedule::find_algorithm(Collective::kAllReduce, options.algorithm);
+  }
+  all_reduce_algorithm(options, workers);
+  if (options.strategy != StrategyKind::kParameterServer) return;
+  if (options.server.place == ServerPlace::kBeside) worker_count(options.server, workers);
+}
+
+void bind(Config& config, ParallelOptions& options) {
+  config.bind("parallel.strategy", options.strategy, kStrategyNames,
+              "How workers share a run: ddp (all-reduce of gradients) or parameter_server.");
+  config.bind("parallel.reduction", options.reduction, kReductionNames,
+              "The order in which gradients are added up. fast: as it comes out fastest; tree: one "
+              "fixed tree over the micro-batches of a step, so that 1, 2, 4 and 8 workers give the "
+              "same bits (gradients are f32 then).");
+  config.bind("parallel.bucket_mb", options.bucket_mb,
+              "Gradients are reduced in buckets of so many MB (2^20 bytes) while backward goes on.",
+              {.min = 0.001, .max = 1048576});
+  config.bind("parallel.first_bucket_mb", options.first_bucket_mb,
+              "The same for the first bucket, which should be on its way early.",
+              {.min = 0.001, .max = 1048576});
+  config.bind(
+      "parallel.algorithm", options.algorithm,
+      "The all-reduce algorithm of gradients, as in lockstep bench collectives; auto: chosen "
+      "by size and topology.");
+  config.bind("parallel.overlap", options.overlap,
+              "Whether gradients are reduced while backward goes on, or after it.");
+  config.bind("parallel.zero", options.zero,
+              "What workers hold 1/N of instead of all: 1 the optimizer's states, 2 the gradients "
+              "too, 3 the parameters too; 0: nothing.",
+              {.min = 0, .max = 3});
+  config.bind(
+      "parallel.partition", options.partition, nn::kPartitionNames,
+      "How it is shared out: tensor (an equal part of every block) or layer (whole blocks).");
+  config.bind("parallel.most_gathered", options.most_gathered,
+              "With zero = 3 or offload.parameters, how many blocks' parameters are whole at once "
+              "at most: they come one step ahead.",
+              {.min = 1});
+  config.bind(
+      "parallel.keep_at_turn", options.keep_at_turn,
+      "With zero = 3, whether the last block's parameters stay from its forward to its backward, "
+      "which comes next. false: every block is gathered for forward and again for backward, those "
+      "too that backward does not read, and a step sends three times the parameters, as ZeRO's "
+      "paper counts (FSDP: reshard_after_forward of the last unit).");
+  config.bind("parallel.hold_gradients", options.hold_gradients,
+              "With zero = 2 or 3 and several micro-batches a step: keep whole gradients until the "
+              "last one instead of adding up after each: sends less, takes more memory.");
+  config.bind("parallel.gather_weights", options.gather_weights, kExactnessNames,
+              "With zero = 3, how parameters are written when they are gathered: exact, or in "
+              "blocks of integers of 8 or 4 bits with a scale each (ZeRO++).");
+  config.bind("parallel.secondary", options.secondary,
+              "With zero = 3, whether every machine keeps all parameters, as they were gathered, "
+              "shared out among its workers, so that they cross between machines once a step.");
+  config.bind("parallel.reduce_gradients", options.reduce_gradients, kExactnessNames,
+              "With zero, how gradients that a machine has added up are written on their way to "
+              "other machines: exact, or in such blocks of integers.");
+  bind(config, options.compression);
+  bind(config, options.server);
+  config.bind("parallel.check_every", options.check_every,
+              "Steps between comparisons of all workers' parameters (ddp); 0: never.", {.min = 0});
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,85 @@
+// How a run is spread over workers: the keys parallel.*.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "lockstep/base/config/config.h"
+#include "lockstep/comm/options.h"
+#include "lockstep/nn/parameters/sharding.h"
+#include "lockstep/parallel/compression/options.h"
+#include "lockstep/parallel/strategy/server_options.h"
+
+namespace lockstep::parallel {
+
+enum class StrategyKind : std::uint8_t { kDdp, kParameterServer };
+// The order in which gradients are added up.
+enum class Reduction : std::uint8_t {
+  kFast,  // whatever is fastest; the same in every run with as many workers
+  kTree,  // one fixed tree over the micro-batches of a step: the same with 1, 2, 4, 8 ... workers
+};
+
+// How parts of a model are written on their way between workers (parallel/zero/part_wire.h).
+enum class Exactness : std::uint8_t {
+  kExact,
+  kInt8,  // blocks of integers of 8 bits with a scale each; kInt4: of 4
+  kInt4,
+};
+
+std::string_view name(StrategyKind strategy);  // "ddp", "parameter_server"
+std::string_view name(Reduction reduction);    // "fast", "tree"
+std::string_view name(Exactness exactness);    // "exact", "int8", "int4"
+
+struct ParallelOptions {
+  StrategyKind strategy = StrategyKind::kDdp;
+  Reduction reduction = Reduction::kFast;
+  double bucket_mb = 25;
+  double first_bucket_mb = 1;
+  std::string algorithm = "auto";  // of all-reduce
+  bool overlap = true;
+  int zero = 0;  // stage: what workers share out; 0: nothing
+  nn::Partition partition = nn::Partition::kTensor;
+  int most_gathered = 2;        // blocks' parameters at once
+  bool keep_at_turn = true;     // the last block's parameters, from forward to backward
+  bool hold_gradients = false;  // until the last micro-batch
+  Exactness gather_weights = Exactness::kExact;
+  Exactness reduce_gradients = Exactness::kExact;  // across machines
+  bool secondary = false;                          // a copy of parameters in every machine
+  CompressionOptions compression;
+  ServerOptions server;
+  int check_every = 100;  // steps between comparisons of all workers' parameters; 0: never
+
+  // No settings: the machines that workers are on, and what their communicator is told, which
+  // whoever starts them knows.
+  int machines = 1;
+  CommOptions comm;
+};
+
+// Whether the last ranks of a job are servers and nothing else.
+inline bool has_own_servers(const ParallelOptions& options) {
+  return options.strategy == StrategyKind::kParameterServer &&
+         options.server.place == ServerPlace::kOwn;
+}
+
+// How many of a job's ranks are workers. Throws Error(kInvalidArgument) where servers leave none.
+int workers_of(const ParallelOptions& options, int ranks);
+
+// The first setting of ZeRO++ that is not as it is by default, as text; empty: none.
+std::string zero_plus_plus(const ParallelOptions& options);
+// That it cannot be had with workers spread over machines as they are.
+[[noreturn]] void fail_spread(const ParallelOptions& options);
+
+// What gradients are all-reduced with: "auto" or an algorithm's name. Throws
+// Error(kInvalidArgument) for one that does not add up in the order of the reduction, and for
+// compressed gradients where that has to be the tree.
+std::string all_reduce_algorithm(const ParallelOptions& options, int workers);
+
+// Throws Error(kInvalidArgument) for settings that do not fit together or the number of workers.
+void check(const ParallelOptions& options, int workers);
+
+// Declares the keys; `options` must outlive `config` and stay in place.
+void bind(Config& config, ParallelOptions& options);
+
+}  // namespace lockstep::parallel

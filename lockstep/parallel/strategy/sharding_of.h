@@ -1,0 +1,13 @@
+// Which states the workers of a run shard, from its settings alone.
+#pragma once
+
+#include "lockstep/nn/parameters/sharding.h"
+#include "lockstep/parallel/strategy/options.h"
+#include "lockstep/parallel/strategy/worker_position.h"
+
+namespace lockstep::parallel {
+
+// What of the states is shared out among workers, and seen by them.
+nn::Sharding sharding_of(const ParallelOptions& options, const WorkerPosition& position);
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,15 @@
+#include "lockstep/parallel/strategy/strategy.h"
+
+#include <algorithm>
+
+namespace lockstep::parallel {
+
+Share share_of(const StepPlan& plan, std::int64_t step, int worker, int workers) {
+  const std::int64_t each = plan.micro_batches() / workers;
+  const std::int64_t more = plan.micro_batches() % workers;
+  const std::int64_t first = worker * each + std::min<std::int64_t>(worker, more);
+  return {
+      .step = step, .first_micro_batch = first, .micro_batches = each + (worker < more ? 1 : 0)};
+}
+
+}  // namespace lockstep::parallel

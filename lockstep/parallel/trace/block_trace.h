@@ -1,0 +1,41 @@
+// Tells a trace of the blocks that a replica runs, and hands on what it hears.
+//
+// What the next listener does (a strategy that waits for parameters, or hands gradients over) is
+// none of a block's time, but for what it hands over while a block's backward goes on.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/nn/block_listener.h"
+#include "lockstep/nn/replica/replica.h"
+#include "lockstep/parallel/trace/trace.h"
+
+namespace lockstep::parallel {
+
+class BlockTrace : public nn::BlockListener {
+ public:
+  // All outlive it. Waits for every block's work to be done, so that its span is what it took.
+  BlockTrace(Trace& trace, nn::Replica& replica, nn::BlockListener& next);
+
+  void before_forward(std::size_t block) override;
+  void after_forward(std::size_t block) override;
+  void before_backward(std::size_t block) override;
+  void finished_up_to(std::size_t block, std::size_t end) override;
+  void added(std::size_t block, const nn::FlatRange& range) override;
+  void after_backward(std::size_t block) override;
+
+ private:
+  void begin(std::string_view kind, std::size_t block);
+  void end();
+
+  Trace& trace_;
+  Ops& ops_;
+  nn::BlockListener& next_;
+  std::vector<std::string> names_;
+  std::optional<TraceScope> scope_;
+};
+
+}  // namespace lockstep::parallel

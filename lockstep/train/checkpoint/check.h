@@ -1,0 +1,41 @@
+// Whether a checkpoint is whole (train/checkpoint/checkpoint.h), as one process finds it or all
+// workers do that will each read a part of it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "lockstep/base/error.h"
+#include "lockstep/train/checkpoint/checkpoint.h"
+#include "lockstep/train/trainer/run_group.h"
+
+namespace lockstep::train {
+
+// Who opens it, and for what.
+struct CheckpointReaders {
+  RunGroup group{nullptr};               // all of them do, at once
+  const nn::Replica* replica = nullptr;  // each reads what this one holds; nullptr: everything
+  Warn warn;
+};
+
+// One of the two is there.
+struct CheckedCheckpoint {
+  std::optional<Checkpoint> checkpoint;
+  std::optional<Error> damage;
+};
+
+// Reads and compares every byte: a worker those of the files that it will read, and those of its
+// share of all files. What is wrong at any worker is wrong for all. Throws Error(kUnsupported) for
+// a version that this build does not know, and Error(kInvalidArgument) where the leader has a
+// checkpoint and another worker does not, or has another one: names rank and file.
+CheckedCheckpoint check_checkpoint(const std::filesystem::path& folder,
+                                   std::optional<std::int64_t> step,
+                                   const CheckpointReaders& readers);
+
+// Throws Error(kProtocol).
+[[noreturn]] void reject_damaged(const std::filesystem::path& file, std::string_view why);
+
+}  // namespace lockstep::train

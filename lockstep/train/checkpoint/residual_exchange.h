@@ -1,0 +1,85 @@
+// The residuals of compressed gradients (parallel::Residual) between the workers, which have them,
+// and a checkpoint, which the leader writes.
+//
+// A *row* is one float for each element of the row of parameters: one of each worker, of its own
+// gradients; another of each, of their average, where workers take the momentum themselves; and
+// where strategies sum in two stages one more, of the sums, of which every worker has some ranges.
+// Rows travel in chunks of 4 MB straight between the workers' memory and the file,
+// so nobody needs room for more than a chunk. residuals.safetensors holds them as tensors of f32:
+//
+//   worker.<w>.<first>    a chunk of the row of worker w, from element <first> on
+//   velocity.<w>.<first>  the same of its average
+//   sums.<first>          the same of the sums
+//
+// A run that goes on with as many workers gives each its row again. With another number, or where
+// the strategy is another one, nothing is lost either: each worker gets an equal share of the sum
+// of all rows, and of the sum of all averages.
+//
+// All workers make one, after the same step, and call the same methods; with one worker there is
+// nothing to do. Errors are those of Communicator.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/io/hashed_file.h"
+#include "lockstep/parallel/strategy/strategy.h"
+#include "lockstep/train/trainer/run_group.h"
+
+namespace lockstep::train {
+
+class ResidualExchange {
+ public:
+  // `elements` of the row of parameters. Group and strategy outlive it.
+  ResidualExchange(RunGroup& group, parallel::Strategy& strategy, std::size_t elements);
+
+  // Whether there are residuals; the same at all workers.
+  bool any() const { return !parts_.empty(); }
+
+  // The leader's: writes the file, which is to be finished: then it is on the disk. What the others
+  // have is taken from them whether that succeeds or not. / The others': gives it.
+  std::unique_ptr<io::SyncedFile> write(const std::filesystem::path& file);
+  void give();
+  // After a write() that was not come to, so that the others' give() ends. Gives at all workers
+  // what the leader says.
+  bool settle(bool saved);
+
+  // Fills the residuals from a file that the leader has: nothing at the others, and where there is
+  // none. `tell` hears, at the leader, of what could not be done to the bit.
+  void restore(const std::optional<std::filesystem::path>& file,
+               const std::function<void(const std::string&)>& tell);
+
+ private:
+  struct Part {
+    int worker;
+    nn::FlatRange range;
+    parallel::Residual::Row row;
+    float* values;  // nullptr: another worker's
+  };
+  // Rows of gradients by worker, then of averages by worker, then of the sums, as there are.
+  std::size_t rows() const { return workers_ * (has_velocity_ ? 2 : 1) + (has_sums_ ? 1 : 0); }
+  std::size_t row_of(const Part& part) const;
+  std::string tensor_name(std::size_t row, std::size_t first) const;
+  // f(part, its elements within the chunk) for each part of a row.
+  template <class F>
+  void for_parts(std::size_t row, nn::FlatRange chunk, F&& f) const;
+  template <class F>
+  void for_chunks(F&& f) const;
+  void gather(std::size_t row, nn::FlatRange chunk, float* to);
+  void scatter(std::size_t row, nn::FlatRange chunk, const float* from);
+
+  RunGroup& group_;
+  std::size_t elements_;
+  std::size_t workers_;
+  bool has_velocity_ = false;
+  bool has_sums_ = false;
+  bool moved_ = false;       // all chunks have been gathered
+  std::vector<Part> parts_;  // of all workers, in the order of the row
+};
+
+}  // namespace lockstep::train

@@ -1,0 +1,258 @@
+#include "lockstep/train/checkpoint/state_tensors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "lockstep/base/error.h"
+#include "lockstep/nn/replica/state_stream.h"
+
+namespace lockstep::train {
+namespace {
+
+// A kind of state: what stands before the names of its tensors, and where it is in nn::States.
+struct StateKind {
+  std::string_view prefix;
+  Tensor nn::States::*in;
+};
+constexpr StateKind kParameters{"", &nn::States::master};
+constexpr StateKind kOfOptimizers[] = {{"moment/", &nn::States::moment},
+                                       {"variance/", &nn::States::variance},
+                                       {"velocity/", &nn::States::velocity}};
+
+// Which row of the replica's file it is, if any.
+std::optional<std::size_t> row_of(const nn::Replica& replica, const StateKind& kind) {
+  // In f32 the parameters are the master copy.
+  const bool is_master = kind.in == &nn::States::master && replica.setup().dtype == DType::kF32;
+  const auto rows = replica.filed_rows();
+  const auto row = std::ranges::find(rows, is_master ? &nn::States::parameters : kind.in);
+  if (row == rows.end()) return std::nullopt;
+  return static_cast<std::size_t>(row - rows.begin());
+}
+
+// What a worker holds of a parameter in one kind of state.
+struct Held {
+  const nn::FlatParameter& parameter;
+  const StateKind& kind;
+  std::size_t first = 0;             // of its elements
+  nn::FlatRange range;               // in the whole row
+  std::optional<std::size_t> filed;  // in which row of the file
+  Tensor elements;                   // absent then
+};
+
+// The parameters, and what of an optimizer there is.
+std::vector<StateKind> kinds_of(const nn::States& states) {
+  std::vector<StateKind> kinds{kParameters};
+  for (const StateKind& kind : kOfOptimizers) {
+    if (ops::is_given(states.*kind.in)) kinds.push_back(kind);
+  }
+  return kinds;
+}
+
+// The same of a replica, in memory or in a file.
+std::vector<StateKind> kinds_of(const nn::Replica& replica) {
+  std::vector<StateKind> kinds{kParameters};
+  for (const StateKind& kind : kOfOptimizers) {
+    if (ops::is_given(replica.states().*kind.in) || row_of(replica, kind)) kinds.push_back(kind);
+  }
+  return kinds;
+}
+
+std::string name_of(const StateKind& kind, const nn::FlatParameter& parameter) {
+  return fmt::format("{}{}", kind.prefix, parameter.name);
+}
+
+bool is_parameter(std::string_view name) { return name.find('/') == std::string_view::npos; }
+
+// Says what differs, the first few of it.
+class Differences {
+ public:
+  template <class... Args>
+  void add(fmt::format_string<Args...> format, Args&&... args) {
+    if (++count_ <= kShown) texts_.push_back(fmt::format(format, std::forward<Args>(args)...));
+  }
+  void fail_if_any() const {
+    if (count_ == 0) return;
+    const std::string more = count_ > kShown ? fmt::format("; and {} more", count_ - kShown) : "";
+    fail(ErrorCode::kInvalidArgument,
+         "the checkpoint is that of another model: {}{}. Its config.toml has the model.* keys that "
+         "belong to it",
+         fmt::join(texts_, "; "), more);
+  }
+
+ private:
+  static constexpr std::size_t kShown = 3;
+  std::vector<std::string> texts_;
+  std::size_t count_ = 0;
+};
+
+// f(held), in the order of a file: block by block, as updates go.
+template <class F>
+void for_held(const nn::Replica& replica, F&& f) {
+  const std::vector<StateKind> kinds = kinds_of(replica);
+  for (std::size_t block = 0; block < replica.flat().blocks(); ++block) {
+    const nn::FlatRange mine = replica.my_range(block);
+    nn::for_parameters_in(
+        replica.flat(), block, mine,
+        [&](const nn::FlatParameter& parameter, std::size_t first, nn::FlatRange within) {
+          const nn::States part = replica.mine(block).slice(within);
+          for (const StateKind& kind : kinds) {
+            f(Held{parameter,
+                   kind,
+                   first,
+                   {mine.first + within.first, within.elements},
+                   row_of(replica, kind),
+                   part.*kind.in});
+          }
+        });
+  }
+}
+
+// `stored`: whether the file has each of the kinds; else they become zero.
+void read_kinds(const io::TensorSource& file, nn::StateStream& stream,
+                const nn::FlatParameters& flat, std::span<const StateKind> kinds,
+                const std::vector<bool>& stored) {
+  while (stream.next()) {
+    const nn::States states = stream.states();
+    for (const StateKind& kind : kinds) fill_zero(states.*kind.in);
+    nn::for_parameters_in(
+        flat, stream.block(), stream.range(),
+        [&](const nn::FlatParameter& parameter, std::size_t first, nn::FlatRange within) {
+          const nn::States part = states.slice(within);
+          for (std::size_t i = 0; i < kinds.size(); ++i) {
+            if (stored[i]) file.read_part(name_of(kinds[i], parameter), first, part.*kinds[i].in);
+          }
+        });
+  }
+}
+
+}  // namespace
+
+std::vector<io::NamedTensor> state_tensors(const nn::FlatParameters& flat,
+                                           const nn::States& states) {
+  std::vector<io::NamedTensor> tensors;
+  for (const StateKind& kind : kinds_of(states)) {
+    for (const nn::FlatParameter& parameter : flat.all()) {
+      tensors.push_back({.name = name_of(kind, parameter),
+                         .tensor = nn::FlatParameters::view(states.*kind.in, parameter)});
+    }
+  }
+  return tensors;
+}
+
+std::vector<io::TensorPart> state_parts(const nn::Replica& replica) {
+  // An address for what has none; nobody reads there.
+  alignas(Buffer::kAlignment) static std::byte nowhere[Buffer::kAlignment];
+  std::vector<io::TensorPart> parts;
+  for_held(replica, [&](const Held& held) {
+    const auto elements = static_cast<std::int64_t>(held.range.elements);
+    parts.push_back(
+        {.name = name_of(held.kind, held.parameter),
+         .shape = held.parameter.shape,
+         .first = held.first,
+         .elements = held.filed ? Tensor(nowhere, DType::kF32, {elements}) : held.elements});
+  });
+  return parts;
+}
+
+void write_states(const nn::Replica& replica, io::SyncedFile& file,
+                  const std::function<void(std::size_t block)>& has_read) {
+  std::optional<nn::RowReader> reader;
+  if (replica.state_file() != nullptr) reader.emplace(*replica.state_file());
+  std::size_t block = 0;
+  for_held(replica, [&](const Held& held) {
+    for (; block < held.parameter.block; ++block) {
+      if (has_read) has_read(block);
+    }
+    if (!held.filed) return file.write(held.elements);
+    reader->read(*held.filed, held.range, [&](const Tensor& elements) { file.write(elements); });
+  });
+  for (; has_read && block < replica.flat().blocks(); ++block) has_read(block);
+}
+
+std::vector<std::size_t> files_of_parts(const io::PartedSafetensors& files,
+                                        const nn::Replica& replica) {
+  std::vector<std::size_t> found;
+  for (const io::TensorPart& part : state_parts(replica)) {
+    const auto of_part = files.files_of(part.name, part.first, part.elements.elements());
+    found.insert(found.end(), of_part.begin(), of_part.end());
+  }
+  std::ranges::sort(found);
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  return found;
+}
+
+void check_same_parameters(const io::TensorSource& file, const nn::FlatParameters& flat) {
+  Differences differences;
+  std::size_t common = 0;
+  for (const nn::FlatParameter& parameter : flat.all()) {
+    const auto* entry = file.find(parameter.name);
+    if (entry == nullptr) {
+      differences.add("it has no '{}' of {}", parameter.name, parameter.shape.text());
+      continue;
+    }
+    ++common;
+    if (entry->shape != parameter.shape) {
+      differences.add("its '{}' is {}, the model's {}", parameter.name, entry->shape.text(),
+                      parameter.shape.text());
+    } else if (entry->dtype != DType::kF32) {
+      differences.add("its '{}' is of type {} instead of F32", parameter.name, entry->type);
+    }
+  }
+  std::size_t parameters = 0;
+  const std::vector<std::string_view> names = file.names();
+  for (const std::string_view name : names) parameters += is_parameter(name) ? 1 : 0;
+  if (parameters > common) {
+    for (const std::string_view name : names) {
+      if (!is_parameter(name)) continue;
+      bool known = false;
+      for (const nn::FlatParameter& parameter : flat.all()) known |= parameter.name == name;
+      if (!known) differences.add("the model has no '{}' of {}", name, file.at(name).shape.text());
+    }
+  }
+  differences.fail_if_any();
+}
+
+void read_parameter_tensors(const io::TensorSource& file, const nn::FlatParameters& flat,
+                            const Tensor& row) {
+  check_same_parameters(file, flat);
+  fill_zero(row);
+  for (const nn::FlatParameter& parameter : flat.all()) {
+    file.read(parameter.name, nn::FlatParameters::view(row, parameter));
+  }
+}
+
+void read_parameter_tensors(const io::TensorSource& file, nn::Replica& replica) {
+  check_same_parameters(file, replica.flat());
+  nn::StateStream stream(replica, nn::StateAccess::kWrite, kParameters.in);
+  read_kinds(file, stream, replica.flat(), std::span(&kParameters, 1), {true});
+}
+
+void read_state_tensors(const io::TensorSource& file, nn::Replica& replica, bool fresh) {
+  const nn::FlatParameters& flat = replica.flat();
+  check_same_parameters(file, flat);
+  if (flat.all().empty()) return;
+  const auto stored = [&](const StateKind& kind) {
+    return file.find(name_of(kind, flat.all().front())) != nullptr;
+  };
+  for (const StateKind& kind : kOfOptimizers) {
+    const bool is_held = ops::is_given(replica.states().*kind.in) || row_of(replica, kind);
+    if (fresh || stored(kind) == is_held) continue;
+    const std::string_view what = kind.prefix.substr(0, kind.prefix.size() - 1);
+    fail(ErrorCode::kInvalidArgument,
+         "the checkpoint was saved {} the optimizer's {}, and this run goes on {}; go on with the "
+         "optimizer.* keys of its config.toml, or begin a new run with its parameters",
+         stored(kind) ? "with" : "without", what, stored(kind) ? "without it" : "with it");
+  }
+  const std::vector<StateKind> kinds = kinds_of(replica);
+  std::vector<bool> are_stored;
+  for (const StateKind& kind : kinds) are_stored.push_back(stored(kind));
+  nn::StateStream stream(replica, nn::StateAccess::kWrite);
+  read_kinds(file, stream, flat, kinds, are_stored);
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,68 @@
+// A checkpoint that is being made: a folder under another name, which becomes one of the run's or
+// goes away again.
+//
+//   UnfinishedCheckpoint checkpoint(folder, step, group);     all workers: the leader makes it
+//   hash = checkpoint.write(replica);                         each its own, in any thread
+//   checkpoint.commit(extras, keep, hashes of all);           the leader, in any thread
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "lockstep/base/error.h"
+#include "lockstep/io/hashed_file.h"
+#include "lockstep/io/staged_folder.h"
+#include "lockstep/train/checkpoint/checkpoint.h"
+#include "lockstep/train/checkpoint/state_tensors.h"
+#include "lockstep/train/trainer/run_group.h"
+
+namespace lockstep::train {
+
+class UnfinishedCheckpoint {
+ public:
+  // By a `group` that shares out its states, each of which writes a file; else by one worker.
+  // Removes what killed processes left. Throws Error(kSystem), at all of the group where one does
+  // not see the folder. `folder` outlives it.
+  UnfinishedCheckpoint(const CheckpointFolder& folder, std::int64_t step,
+                       RunGroup group = RunGroup(nullptr));
+
+  // Where files go.
+  const std::filesystem::path& path() const { return path_; }
+
+  // Writes the file of states of this worker and says of each block that it has been read. Throws
+  // Error(kSystem), and what `has_read` and reading from a file of states throw.
+  io::FileHash write(const nn::Replica& replica,
+                     const std::function<void(std::size_t block)>& has_read = {}) const;
+  // The same of tensors that belong to no replica.
+  io::FileHash write(const io::SafetensorsParts& states) const;
+
+  // Writes what is missing and puts it in its place, then removes what `keep` does not hold on to.
+  // `states` are the files of all workers; `residuals` were written already. Throws Error(kSystem).
+  void commit(const CheckpointExtras& extras, const CheckpointOptions& keep,
+              std::span<const io::FileHash> states,
+              const std::optional<io::FileHash>& residuals = std::nullopt);
+
+ private:
+  std::filesystem::path my_file() const;
+
+  const CheckpointFolder& folder_;
+  std::int64_t step_;
+  int rank_;
+  int workers_;
+  std::optional<io::StagedFolder> staged_;  // the leader's, which takes it away
+  std::filesystem::path path_;
+};
+
+// Whether a folder that the leader has just made is there for this worker: else Error(code).
+void check_is_seen(const std::filesystem::path& folder, ErrorCode code);
+
+// A hash as text for other workers, and back. The latter throws Error(kProtocol).
+std::string packed(const io::FileHash& hash);
+io::FileHash unpacked_hash(std::string_view text);
+
+}  // namespace lockstep::train

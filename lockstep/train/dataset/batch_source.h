@@ -1,0 +1,96 @@
+// What a run learns from, by the step.
+//
+//   Dataset dataset = open_dataset(options.data, run_folder);     // tokenises on first use
+//   auto source = make_batch_source(dataset, {objective, shape, vocabulary, seed});
+//   trainer.step(source->training(step * sequences_per_step, micro_batches));
+//
+// Sequences of a run are numbered 0, 1, ... through all of its steps. What sequence i holds is a
+// pure function of the data, the seed and i: in each epoch every window of the data comes once, in
+// an order of that epoch's own; masks likewise. So a run that comes back reads what it would have,
+// and any number of ranks that share a step's sequences see the same global batch.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/data/options.h"
+#include "lockstep/data/token_file/token_file.h"
+#include "lockstep/data/tokenizer/tokenizer.h"
+#include "lockstep/nn/batch.h"
+
+namespace lockstep::train {
+
+enum class Objective : std::uint8_t {
+  kNextToken,    // gpt2, llama
+  kMaskedToken,  // bert: of mask_fraction of the tokens 80 % become the mask token, 10 % another
+                 // one, 10 % stay; only these have targets. A tokenizer that has no mask token
+                 // lends the id behind its last
+  kTranslate,    // encoder-decoder: data.pairs
+  kRegress,      // the linear model: data.table
+};
+
+// The data of a run, opened. Move-only.
+struct Dataset {
+  std::shared_ptr<const data::Tokenizer> tokenizer;  // nullptr: token files without one, tables
+  std::optional<data::TokenFile> training;
+  std::optional<data::TokenFile> validation;  // absent: the end of training is held back
+  // Of data.pairs: ids of both sides, in order.
+  struct Pair {
+    std::vector<data::TokenId> source;
+    std::vector<data::TokenId> target;
+  };
+  std::vector<Pair> pairs;
+  // Of data.table: rows of features and one output, scaled to mean 0 and deviation 1.
+  std::int64_t features = 0;
+  std::vector<float> table;
+  double validation_fraction = 0;
+  double mask_fraction = 0.15;
+
+  // What a model must have at least: the tokenizer's, else the file's; 0 where neither says.
+  std::int64_t vocabulary() const;
+};
+
+// Text is tokenised into `cache` (a folder, made where missing) once, and again only when text or
+// tokenizer have changed; the tokenizer that was used is kept there as tokenizer.json. `progress`
+// hears of long work. `of_model` is what the model's parameters were learned with, if anything: it
+// is used where the options leave the tokenizer open. Throws Error(kInvalidArgument) where not
+// exactly one kind of data is given, or there is none in it; names the file.
+Dataset open_dataset(const data::DataOptions& options, const std::filesystem::path& cache,
+                     const std::function<void(std::string_view)>& progress = {},
+                     const std::shared_ptr<const data::Tokenizer>& of_model = nullptr);
+
+struct SourceSetup {
+  Objective objective = Objective::kNextToken;
+  nn::BatchShape shape;         // of a micro-batch
+  std::int64_t vocabulary = 0;  // the model's: an id that is not below it is an error
+  std::uint64_t seed = 0;
+};
+
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+
+  // Sequences of training that make one epoch, and micro-batches of validation (0: none).
+  virtual std::uint64_t sequences() const = 0;
+  virtual std::uint64_t validation_batches() const = 0;
+  // What of the data is not used and why, for people; empty: all is.
+  virtual std::string left_out() const { return ""; }
+
+  // Micro-batches of the sequences first, first + 1, ... They hold until the next call.
+  virtual std::span<const nn::Batch> training(std::uint64_t first, int micro_batches) = 0;
+  // Always the same ones; held back from training.
+  virtual nn::Batch validation(std::uint64_t index) = 0;
+};
+
+// Keeps a reference to `dataset`. Throws Error(kInvalidArgument) where the data is too short for
+// one sequence, where the objective needs what the data has not (a mask token), or where tokenizer
+// and vocabulary disagree.
+std::unique_ptr<BatchSource> make_batch_source(const Dataset& dataset, const SourceSetup& setup);
+
+}  // namespace lockstep::train

@@ -1,0 +1,154 @@
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/file/content_hash.h"
+#include "lockstep/base/file/mapped_file.h"
+#include "lockstep/data/text/pairs.h"
+#include "lockstep/data/text/table.h"
+#include "lockstep/data/tokenizers/choice.h"
+#include "lockstep/train/dataset/batch_source.h"
+#include "lockstep/train/dataset/row_source.h"
+#include "lockstep/train/dataset/text_cache.h"
+#include "lockstep/train/run_folder.h"
+
+namespace lockstep::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+void check_one_kind(const data::DataOptions& options) {
+  const int given =
+      static_cast<int>(!options.text.empty()) + static_cast<int>(!options.tokens.empty()) +
+      static_cast<int>(!options.pairs.empty()) + static_cast<int>(!options.table.empty());
+  if (given != 1) {
+    fail(ErrorCode::kInvalidArgument,
+         "{}: give one of data.text (a file or folder), data.tokens (a token file), data.pairs "
+         "(for translation) and data.table (CSV)",
+         given == 0 ? "there is nothing to learn from" : "there are several kinds of data");
+  }
+  if (!options.validation_text.empty() && !options.validation_tokens.empty()) {
+    fail(ErrorCode::kInvalidArgument,
+         "data.validation_text and data.validation_tokens are both given; leave one out");
+  }
+  const bool has_stream = !options.text.empty() || !options.tokens.empty();
+  if (!has_stream && !(options.validation_text.empty() && options.validation_tokens.empty())) {
+    fail(ErrorCode::kInvalidArgument,
+         "data.validation_text and data.validation_tokens go with data.text and data.tokens; of "
+         "pairs and tables data.validation_fraction is held back");
+  }
+}
+
+std::vector<data::TextFile> files_of(const std::string& path) {
+  const fs::path paths[] = {path};
+  return data::list_text_files(paths, RunFolder::no_texts());
+}
+
+using OfModel = std::shared_ptr<const data::Tokenizer>;
+
+// The tokenizer that was chosen for a token file, else the one beside it, else the model's, if any.
+std::shared_ptr<const data::Tokenizer> tokenizer_beside(const std::string& choice,
+                                                        const data::TokenFile& file,
+                                                        const OfModel& of_model) {
+  if (data::is_learned(choice)) {
+    fail(ErrorCode::kInvalidArgument,
+         "data.tokenizer = \"{}\" is learned from text, and {} holds tokens already; name the "
+         "tokenizer.json that they were made with",
+         choice, file.path().string());
+  }
+  if (!choice.empty()) return data::choose_tokenizer(choice, 0, {});
+  const fs::path beside = file.path().parent_path() / "tokenizer.json";
+  std::error_code none;
+  return fs::exists(beside, none) ? data::load_tokenizer(beside) : of_model;
+}
+
+void check_same_tokenizer(const data::TokenFile& file, const data::Tokenizer& tokenizer) {
+  const bool other_hash =
+      !file.tokenizer_hash().empty() && file.tokenizer_hash() != content_hash(tokenizer.json());
+  if (other_hash || file.vocabulary() > tokenizer.vocabulary()) {
+    fail(ErrorCode::kInvalidArgument,
+         "{} was made with another tokenizer (its ids are below {}) than the {} of {} ids that is "
+         "used; name its own as data.tokenizer",
+         file.path().string(), file.vocabulary(), tokenizer.kind(), tokenizer.vocabulary());
+  }
+}
+
+void open_text_into(Dataset& dataset, const data::DataOptions& options, const fs::path& cache,
+                    const TellProgress& progress, const OfModel& of_model) {
+  TextCache texts{.folder = cache,
+                  .training = files_of(options.text),
+                  .validation = {},
+                  .tokenizer = options.tokenizer.empty() ? "byte" : options.tokenizer,
+                  .given = options.tokenizer.empty() ? of_model : nullptr,
+                  .bpe_vocabulary = options.bpe_vocabulary};
+  if (!options.validation_text.empty()) texts.validation = files_of(options.validation_text);
+  CachedTokens tokens = cached_tokens(texts, progress);
+  dataset.tokenizer = std::move(tokens.tokenizer);
+  dataset.training = std::move(tokens.training);
+  if (tokens.validation) dataset.validation = std::move(*tokens.validation);
+}
+
+void open_tokens_into(Dataset& dataset, const data::DataOptions& options, const OfModel& of_model) {
+  if (!options.validation_text.empty()) {
+    fail(ErrorCode::kInvalidArgument,
+         "data.validation_text goes with data.text; beside data.tokens give "
+         "data.validation_tokens");
+  }
+  dataset.training.emplace(options.tokens);
+  dataset.tokenizer = tokenizer_beside(options.tokenizer, *dataset.training, of_model);
+}
+
+void open_pairs_into(Dataset& dataset, const data::DataOptions& options, const fs::path& cache,
+                     const OfModel& of_model) {
+  const MappedFile file(options.pairs);
+  const std::vector<data::TextPair> pairs = data::parse_pairs(file.text(), options.pairs);
+  const std::string_view texts[] = {file.text()};
+  const bool open = options.tokenizer.empty();
+  dataset.tokenizer = open && of_model ? of_model
+                                       : data::choose_tokenizer(open ? "byte" : options.tokenizer,
+                                                                options.bpe_vocabulary, texts);
+  keep_tokenizer(*dataset.tokenizer, cache);
+  for (const data::TextPair& pair : pairs) {
+    Dataset::Pair& ids = dataset.pairs.emplace_back();
+    dataset.tokenizer->encode(pair.source, ids.source);
+    dataset.tokenizer->encode(pair.target, ids.target);
+  }
+}
+
+void open_table_into(Dataset& dataset, const data::DataOptions& options) {
+  const MappedFile file(options.table);
+  data::Table table = data::parse_table(file.text(), options.table);
+  // What is held back must not be seen, not even in a mean.
+  data::standardize(table,
+                    table.rows() - held_back_rows(table.rows(), options.validation_fraction));
+  dataset.features = static_cast<std::int64_t>(table.columns) - 1;
+  dataset.table.assign(table.cells.begin(), table.cells.end());
+}
+
+}  // namespace
+
+std::int64_t Dataset::vocabulary() const {
+  if (tokenizer && !pairs.empty()) return data::translation_tokens(*tokenizer).vocabulary;
+  if (tokenizer) return tokenizer->vocabulary();
+  return std::max(training ? training->vocabulary() : 0, validation ? validation->vocabulary() : 0);
+}
+
+Dataset open_dataset(const data::DataOptions& options, const fs::path& cache,
+                     const TellProgress& progress,
+                     const std::shared_ptr<const data::Tokenizer>& of_model) {
+  check_one_kind(options);
+  Dataset dataset;
+  dataset.validation_fraction = options.validation_fraction;
+  dataset.mask_fraction = options.mask_fraction;
+  if (!options.text.empty()) open_text_into(dataset, options, cache, progress, of_model);
+  if (!options.tokens.empty()) open_tokens_into(dataset, options, of_model);
+  if (!options.pairs.empty()) open_pairs_into(dataset, options, cache, of_model);
+  if (!options.table.empty()) open_table_into(dataset, options);
+  if (!options.validation_tokens.empty()) dataset.validation.emplace(options.validation_tokens);
+  if (dataset.tokenizer && dataset.training) {
+    check_same_tokenizer(*dataset.training, *dataset.tokenizer);
+    if (dataset.validation) check_same_tokenizer(*dataset.validation, *dataset.tokenizer);
+  }
+  return dataset;
+}
+
+}  // namespace lockstep::train

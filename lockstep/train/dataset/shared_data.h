@@ -1,0 +1,29 @@
+// The data of a run as all of its workers open it.
+#pragma once
+
+#include <functional>
+#include <string_view>
+
+#include "lockstep/train/dataset/batch_source.h"
+#include "lockstep/train/stop_signal.h"
+#include "lockstep/train/trainer/run_group.h"
+
+namespace lockstep::train {
+
+// Thrown on every worker where the run is to stop while its data is made ready: there is nothing to
+// save yet.
+struct StoppedBeforeTheFirstStep {};
+
+using Tell = std::function<void(std::string_view)>;
+
+// The leader opens it first: what it makes of a text the others find. That can take hours, so as
+// often as `open` tells of its progress the others hear from the leader, and nobody waits for
+// longer than comm.timeout allows. `notice` hears of the leader's progress. Where one of them
+// cannot open it all throw what RunGroup::together() says.
+Dataset open_shared_dataset(RunGroup& group, const StopSignal& stop, const Tell& notice,
+                            const std::function<Dataset(const Tell&)>& open);
+
+// The same for a rank of the group that needs no data, a server: returns when it is ready.
+void await_shared_dataset(RunGroup& group);
+
+}  // namespace lockstep::train

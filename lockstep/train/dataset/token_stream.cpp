@@ -1,0 +1,35 @@
+#include "lockstep/train/dataset/token_stream.h"
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::train {
+
+TokenStreams token_streams(const Dataset& dataset, std::uint64_t least) {
+  if (!dataset.training) {
+    fail(ErrorCode::kInvalidArgument,
+         "the model learns from tokens: give data.text or data.tokens");
+  }
+  const data::TokenFile& file = *dataset.training;
+  TokenStreams streams;
+  streams.training = {.file = &file, .first = 0, .tokens = file.size()};
+  std::uint64_t held_back = 0;
+  if (dataset.validation) {
+    streams.validation = {
+        .file = &*dataset.validation, .first = 0, .tokens = dataset.validation->size()};
+  } else {
+    held_back =
+        static_cast<std::uint64_t>(static_cast<double>(file.size()) * dataset.validation_fraction);
+    streams.training.tokens -= held_back;
+    streams.validation = {.file = &file, .first = streams.training.tokens, .tokens = held_back};
+  }
+  if (streams.training.tokens < least) {
+    fail(ErrorCode::kInvalidArgument,
+         "{} has {} tokens{}, and a sequence takes {}; give more data or a smaller train.seq",
+         file.path().string(), file.size(),
+         held_back > 0 ? fmt::format(", {} of them held back for validation", held_back) : "",
+         least);
+  }
+  return streams;
+}
+
+}  // namespace lockstep::train

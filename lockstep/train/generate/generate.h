@@ -1,0 +1,75 @@
+// Texts that a model writes: a prompt, continued token by token.
+//
+//   Generator generator(decoder, tokenizer);
+//   Generation made = generator.run({.prompt = "Once upon", .max_new_tokens = 100},
+//                                   [](std::string_view piece) { std::cout << piece; });
+//
+// The decoder may be over parameters of its own or over those of a replica that is being trained;
+// then between two steps. The same options and parameters give the same text.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/data/tokenizer/tokenizer.h"
+#include "lockstep/nn/generate/decoder.h"
+#include "lockstep/nn/generate/sampling.h"
+
+namespace lockstep::train {
+
+struct GenerateOptions {
+  std::vector<data::TokenId> prompt;  // empty: begins as a document does
+  std::int64_t max_new_tokens = 256;
+  nn::SamplingOptions sampling;
+  bool stop_at_end_of_text = true;
+  // Where the context is full: forget the older half of the text and go on, instead of ending.
+  bool slides = false;
+};
+
+struct Generation {
+  enum class End : std::uint8_t {
+    kTokens,     // as many as were asked for
+    kEndOfText,  // the model ended the text
+    kContext,    // there is no room for more
+    kStopped,    // the listener did not want more
+  };
+  std::vector<data::TokenId> tokens;  // the new ones, without an end of text
+  std::string text;                   // theirs
+  End end = End::kTokens;
+  double prompt_seconds = 0;  // to read the prompt
+  double seconds = 0;         // for the new tokens
+};
+
+class Generator {
+ public:
+  // Hears every piece of new text as soon as it is sure, in whole characters; false: no more.
+  using Listen = std::function<bool(std::string_view piece)>;
+
+  // Both outlive the generator. Throws Error(kInvalidArgument) where the tokenizer has more tokens
+  // than the model.
+  Generator(nn::Decoder& decoder, const data::Tokenizer& tokenizer);
+
+  // The prompt of a text: its tokens, with the token that begins documents in front where the
+  // tokenizer has one.
+  std::vector<data::TokenId> prompt(std::string_view text) const;
+
+  // Throws Error(kInvalidArgument) for a prompt that leaves no room for one more token.
+  void check_room(std::span<const data::TokenId> prompt) const;
+  // Throws what check_room() throws.
+  Generation run(const GenerateOptions& options, const Listen& listen = {});
+
+ private:
+  std::vector<data::TokenId> beginning() const;
+  bool ends_text(data::TokenId token) const;
+  // The logits behind the newer half of what fits.
+  Tensor read_again(std::span<const data::TokenId> prompt, std::span<const data::TokenId> tokens);
+
+  nn::Decoder& decoder_;
+  const data::Tokenizer& tokenizer_;
+};
+
+}  // namespace lockstep::train

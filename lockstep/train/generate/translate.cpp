@@ -1,0 +1,146 @@
+#include "lockstep/train/generate/translate.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/system/clock.h"
+#include "lockstep/data/unicode/utf8_stream.h"
+#include "lockstep/train/checkpoint/manifest.h"
+#include "lockstep/train/model_io/model_of_start.h"
+#include "lockstep/train/model_io/stored_model.h"
+
+namespace lockstep::train {
+namespace {
+
+TrainOptions options_for_one_pair(TrainOptions stored, plan::Precision precision) {
+  TrainOptions options;
+  options.model = std::move(stored.model);
+  options.batch = {.sequence = stored.batch.sequence, .sequences = 1};
+  options.precision = precision;
+  options.recompute = RecomputeChoice::kFull;  // keeps least
+  return options;
+}
+
+nn::Replica replica_for(const TrainOptions& options, Ops& ops) {
+  nn::Model model = model_of(options);
+  nn::MemoryPlan plan = nn::plan_memory(model, setup_of(options), ops, nn::OptimizerState::kNone);
+  return {std::move(model), std::move(plan), ops};
+}
+
+RowMemory batch_for(const nn::BatchShape& shape) {
+  return {shape,
+          {.tokens = shape.sequence,
+           .key_mask = shape.sequence,
+           .source = shape.source_sequence,
+           .source_mask = shape.source_sequence}};
+}
+
+}  // namespace
+
+Translator::Translator(const Checkpoint& checkpoint, const TrainOptions& options, Ops& ops)
+    : tokenizer_(data::parse_tokenizer(checkpoint.tokenizer,
+                                       (checkpoint.folder / kTokenizerFile).string())),
+      ends_(data::translation_tokens(*tokenizer_)),
+      classes_(options.model.vocabulary),
+      replica_(replica_for(options, ops)),
+      batch_(batch_for(replica_.setup().shape)) {
+  read_parameters(checkpoint, replica_.flat(), replica_.states().master);
+  replica_.round_parameters();
+}
+
+void Translator::fill_source(std::string_view source) {
+  std::vector<data::TokenId> ids;
+  tokenizer_->encode(source, ids);
+  batch_.reset(1);
+  const Row row = batch_.row(0);
+  if (ids.empty()) fail(ErrorCode::kInvalidArgument, "there is nothing to translate; give a text");
+  if (ids.size() >= row.source.size()) {
+    fail(ErrorCode::kInvalidArgument,
+         "the text has {} tokens, and the model was trained to read up to {} (train.seq = {}); "
+         "take a shorter one",
+         ids.size(), row.source.size() - 1, row.source.size());
+  }
+  const auto behind = std::ranges::copy(ids, row.source.begin()).out;
+  std::fill(behind, row.source.end(), ends_.end);
+  const auto mask = row.source_mask.begin() + static_cast<std::ptrdiff_t>(ids.size());
+  std::fill(mask + 1, row.source_mask.end(), std::uint8_t{0});
+  std::ranges::fill(row.tokens, ends_.end);
+  std::ranges::fill(row.key_mask, std::uint8_t{0});
+}
+
+std::vector<float> Translator::chances_behind(std::int64_t tokens) {
+  Ops& ops = replica_.ops();
+  const std::int64_t rows = replica_.setup().shape.rows();
+  const DType dtype = replica_.setup().dtype;
+  std::vector<std::byte> memory(static_cast<std::size_t>(rows * classes_) * size_of(dtype));
+  const Tensor logits(memory.data(), dtype, {rows, classes_});
+  replica_.evaluate(batch_.batches().front(), logits);
+  std::vector<float> chances(static_cast<std::size_t>(classes_));
+  ops.run(ops::Cast{.from = logits.slice(tokens, 1),
+                    .to = tensor_of(std::span(chances), {1, classes_})});
+  ops.synchronize();
+  for (data::TokenId id = 0; id < classes_; ++id) {
+    const bool is_text = id < tokenizer_->vocabulary() && id != ends_.begin;
+    if (!is_text && id != ends_.end) {
+      chances[static_cast<std::size_t>(id)] = -std::numeric_limits<float>::infinity();
+    }
+  }
+  return chances;
+}
+
+Generation Translator::run(std::string_view source, std::int64_t max_new_tokens,
+                           const nn::SamplingOptions& sampling, const Generator::Listen& listen) {
+  nn::Sampler sampler(sampling);
+  fill_source(source);
+  const Row row = batch_.row(0);
+  Generation made;
+  data::Utf8Stream characters;
+  const auto tell = [&](const std::string& piece) {
+    made.text += piece;
+    return piece.empty() || !listen || listen(piece);
+  };
+  const auto begin = SteadyClock::now();
+  data::TokenId last = ends_.begin;
+  for (std::int64_t count = 0; count < max_new_tokens; ++count) {
+    const auto at = static_cast<std::size_t>(count);
+    if (at == row.tokens.size()) {
+      made.end = Generation::End::kContext;
+      break;
+    }
+    row.tokens[at] = last;
+    row.key_mask[at] = 1;
+    last = sampler.sample(chances_behind(count), static_cast<std::uint64_t>(count));
+    if (last == ends_.end) {
+      made.end = Generation::End::kEndOfText;
+      break;
+    }
+    made.tokens.push_back(last);
+    std::string bytes;
+    tokenizer_->decode({&last, 1}, bytes);
+    if (!tell(characters.add(bytes))) {
+      made.end = Generation::End::kStopped;
+      break;
+    }
+  }
+  made.seconds = seconds_since(begin);
+  tell(characters.finish());
+  return made;
+}
+
+std::unique_ptr<Translator> open_translator(const std::filesystem::path& path,
+                                            plan::Precision precision, Ops& ops, const Warn& warn) {
+  if (!std::filesystem::is_directory(path) || is_foreign(path)) return nullptr;
+  Checkpoint about;  // what is known without reading the states
+  about.folder = path;
+  about.config = stored_text(path, kConfigFile);
+  if (about.config.empty()) return nullptr;
+  if (family_of(stored_options(about)) != ModelFamily::kEncoderDecoder) return nullptr;
+  const Checkpoint checkpoint = open_checkpoint(path, warn);
+  const TrainOptions stored = stored_options(checkpoint);
+  return std::make_unique<Translator>(checkpoint, options_for_one_pair(stored, precision), ops);
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,88 @@
+// Settings that are chosen by the memory there is.
+//
+// memory.auto chooses among stages of ZeRO, micro-batches that divide the step, recomputation block
+// by block, and where the device has a limit the tiers that states and activations lie in; where
+// nothing of that fits, among all of it with more in files. Of all that fit it takes the one whose
+// step loses least time, reckoned as
+//
+//   FLOPs of a worker, those done again included                              / kFlopRate
+//   + bytes that it sends                                                     / kLinkRate
+//   + bytes that go to the host and come back                                 / kHostRate
+//   + bytes that go to files and come back                                    / kFileRate
+//   + a pass over parameters and gradients for each micro-batch, in bytes     / kMemoryRate
+//
+// The rates are those of a worker of some cores by order of magnitude; only their proportions
+// decide. Where two lose the same the lower stage is taken.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/config/config.h"
+#include "lockstep/train/memory/smaller_run.h"
+#include "lockstep/train/options/options.h"
+
+namespace lockstep::train {
+
+inline constexpr double kFlopRate = 1e11;
+inline constexpr double kLinkRate = 5e9;
+inline constexpr double kHostRate = 5e9;
+inline constexpr double kFileRate = 1e9;
+inline constexpr double kMemoryRate = 2e10;
+
+// Bytes that one worker may take: memory.limit, or where there is none its share of nine tenths of
+// what this machine has free. 0 where nobody knows.
+std::size_t memory_budget(const TrainOptions& options, int workers_here);
+
+// With train.recompute = "auto" and nothing chosen yet: chooses for each block what it does again,
+// the cheapest that fits into the budget, and on the device into options.device_limit
+// (nn/memory/recompute_search.h); or what takes least where nothing does: then check_budget()
+// refuses. Nothing is done again where there is neither (0). Workers of a run that are given the
+// same budget choose the same.
+void settle_recompute(TrainOptions& options, const Ops& ops, std::size_t budget);
+
+// Throws as check_limit() (train/memory/run_plan.h) does, with the budget for the limit where
+// options have none: what was chosen for a machine has to fit there.
+void check_budget(const TrainOptions& options, const Ops& ops, std::size_t budget);
+
+// What nobody has set.
+OpenSettings open_settings(const Config& config);
+
+// A worker's step by the reckoning above.
+struct StepCost {
+  double flops = 0;                   // in all
+  double recomputed = 0;              // of these
+  std::optional<std::uint64_t> sent;  // bytes, where that is known
+  double moved = 0;                   // bytes to the host and back
+  double filed = 0;                   // bytes to files and back
+  double passed_over = 0;             // bytes
+  double seconds() const {
+    return flops / kFlopRate + static_cast<double>(sent.value_or(0)) / kLinkRate +
+           moved / kHostRate + filed / kFileRate + passed_over / kMemoryRate;
+  }
+};
+// `options` have their recomputation settled.
+StepCost step_cost(const TrainOptions& options, const Ops& ops);
+
+// Settings that go together, and what they take.
+struct MemoryChoice {
+  TrainOptions options;
+  bool fits = false;         // false: nothing does; these come closest (train/memory/smaller_run.h)
+  bool is_quickest = false;  // nothing that would take less time was passed over
+  std::size_t bytes = 0;
+  std::size_t device_bytes = 0;  // of these, on the device
+  StepCost cost;
+};
+// Chooses what is open; the type of gradients never is. Throws what check() of
+// train/options/options.h throws where nothing goes together.
+MemoryChoice choose_memory(const TrainOptions& options, const OpenSettings& open, const Ops& ops,
+                           std::size_t budget);
+
+// "parallel.zero = 2, train.micro_batch = 4, recomputes full in layer.0: takes 1.9 GiB of 2 GiB,
+// ...", for people.
+std::string text(const MemoryChoice& choice, std::size_t budget);
+
+}  // namespace lockstep::train

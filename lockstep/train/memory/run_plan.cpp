@@ -1,0 +1,146 @@
+#include "lockstep/train/memory/run_plan.h"
+
+#include <fmt/format.h>
+
+#include <span>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text/number.h"
+#include "lockstep/base/text/units.h"
+#include "lockstep/parallel/footprint.h"
+#include "lockstep/parallel/offload/options.h"
+#include "lockstep/train/memory/smaller_run.h"
+
+namespace lockstep::train {
+namespace {
+
+std::string exactly(std::size_t bytes) {
+  return fmt::format("{} ({} bytes)", format_bytes(static_cast<double>(bytes)),
+                     format_count(bytes));
+}
+
+void add_tiers(const nn::Tiers& present, const nn::Tiers& chosen,
+               std::vector<std::string>& changes) {
+  const auto add = [&](const char* key, Tier before, Tier after) {
+    if (before != after) changes.push_back(fmt::format("{} = \"{}\"", key, name(after)));
+  };
+  add("offload.optimizer", present.optimizer, chosen.optimizer);
+  add("offload.gradients", present.gradients, chosen.gradients);
+  add("offload.parameters", present.parameters, chosen.parameters);
+  add("offload.activations", present.activations, chosen.activations);
+}
+
+std::string settings(const TrainOptions& options, const SmallerRun& run) {
+  std::vector<std::string> changes;
+  add_tiers(options.offload.tiers, run.tiers, changes);
+  if (run.zero != options.parallel.zero) {
+    changes.push_back(fmt::format("parallel.zero = {}", run.zero));
+  }
+  if (run.recompute != options.recompute) {
+    changes.push_back(fmt::format("train.recompute = \"{}\"", name(run.recompute)));
+  }
+  if (run.batch.micro != solved(options.batch).micro) {
+    changes.push_back(fmt::format("train.micro_batch = {} and train.accumulation = {}",
+                                  run.batch.micro, run.batch.accumulation));
+  }
+  if (run.gradients != options.gradients) {
+    changes.push_back(fmt::format("train.gradients = \"{}\"", name(run.gradients)));
+  }
+  return fmt::format("{}", fmt::join(changes, ", "));
+}
+
+bool is_within(std::size_t bytes, std::size_t limit) { return limit == 0 || bytes <= limit; }
+
+// Of twice as many workers, four times, ... the first that fit, if any do; "" else. With parts
+// where they lie now, or where `least` has them.
+std::string with_more_workers(const TrainOptions& options, const SmallerRun& least,
+                              const Ops& ops) {
+  const BatchChoice present = solved(options.batch);
+  TrainOptions more = options;
+  for (int workers = 2 * present.workers; workers <= present.sequences; workers *= 2) {
+    more.batch = {.sequence = present.sequence,
+                  .sequences = present.sequences,
+                  .micro = 1,
+                  .workers = workers};
+    more.offload.tiers = options.offload.tiers;
+    SmallerRun run = nearest_run(more, ops, options.memory_limit, 0, {.tiers = false});
+    if (!run.fits && least.tiers != options.offload.tiers) {
+      more.offload.tiers = least.tiers;
+      run = nearest_run(more, ops, options.memory_limit, 0, {.tiers = false});
+    }
+    if (!run.fits) continue;
+    const std::string how = settings(options, run);
+    // Servers of their own come on top: `lockstep train --ranks` counts workers, too.
+    const int servers =
+        parallel::has_own_servers(options.parallel) ? options.parallel.server.servers : 0;
+    return fmt::format(
+        "; with {} workers{}{}{} each takes {}", workers,
+        servers > 0 ? fmt::format(" ({} ranks, with servers)", workers + servers) : "",
+        how.empty() ? "" : " and ", how, exactly(run.bytes));
+  }
+  return "";
+}
+
+std::string classes_of(std::span<const GroupBytes> classes) {
+  std::size_t activations = 0;
+  std::vector<std::string> parts;
+  for (const GroupBytes& group : classes) {
+    if (group.group.starts_with("activations")) {
+      activations += group.bytes;
+    } else if (group.group == "parameters" || group.group == "gradients" ||
+               group.group == "optimizer") {
+      parts.push_back(
+          fmt::format("{} {}", group.group, format_bytes(static_cast<double>(group.bytes))));
+    }
+  }
+  parts.push_back(fmt::format("activations {}", format_bytes(static_cast<double>(activations))));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+}  // namespace
+
+nn::MemoryPlan plan_run(const TrainOptions& options, const Ops& ops, int worker,
+                        nn::Places places) {
+  const parallel::WorkerPosition position = crew_of(options, worker);
+  nn::MemoryPlan plan = nn::plan_memory(
+      model_of(options), setup_of(options), ops, optimizer_state_of(options),
+      parallel::sharding_of(options.parallel, position), options.offload.tiers, places);
+  parallel::add_memory(options.parallel, options.optimizer, position, plan);
+  return plan;
+}
+
+void check_limit(const TrainOptions& options, const nn::MemoryPlan& plan, const Ops& ops,
+                 int worker) {
+  const std::size_t limit = options.memory_limit;
+  const bool fits = is_within(plan.bytes(), limit);
+  const std::size_t on_device = plan.bytes(Tier::kDevice);
+  if (fits && is_within(on_device, options.device_limit)) return;
+  const auto takes = [&](const SmallerRun& run) {
+    return options.device_limit == 0 ? exactly(run.bytes)
+                                     : fmt::format("{}, {} of them on the device",
+                                                   exactly(run.bytes), exactly(run.device_bytes));
+  };
+  std::string advice;
+  const SmallerRun run = nearest_run(options, ops, limit, worker);
+  const std::string how = settings(options, run);
+  if (run.fits) {
+    advice = fmt::format("the nearest setting that fits is {}, which takes {}", how, takes(run));
+  } else {
+    advice = fmt::format(
+        "nothing fits that the tiers of offload.*, parallel.zero, train.recompute, "
+        "train.micro_batch and "
+        "train.gradients can change; {} is {}{}{}{}",
+        limit > 0 && options.device_limit > 0 ? "what is over by least"
+                                              : "the least it can do with",
+        takes(run), how.empty() ? "" : ", with ", how, with_more_workers(options, run, ops));
+  }
+  const std::string over =
+      fits ? fmt::format("{} on the device, over memory.device_limit = {}", exactly(on_device),
+                         exactly(options.device_limit))
+           : fmt::format("{}, over memory.limit = {}", exactly(plan.bytes()), exactly(limit));
+  fail(ErrorCode::kInvalidArgument, "this run takes {}: {}; {}", over,
+       classes_of(fits ? plan.by_class(Tier::kDevice) : plan.by_class()), advice);
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,102 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/file/file.h"
+#include "lockstep/io/hashed_file.h"
+#include "lockstep/io/staged_folder.h"
+#include "lockstep/nn/hugging_face/config.h"
+#include "lockstep/nn/hugging_face/hugging_face.h"
+#include "lockstep/train/checkpoint/manifest.h"
+#include "lockstep/train/checkpoint/replaceable_folder.h"
+#include "lockstep/train/checkpoint/state_tensors.h"
+#include "lockstep/train/dataset/tokenizer_files.h"
+#include "lockstep/train/model_io/interchange.h"
+#include "lockstep/train/model_io/stored_model.h"
+
+namespace lockstep::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Whether a folder's config.json is one that an export wrote.
+bool is_export(const fs::path& folder) {
+  try {
+    const auto json = nlohmann::json::parse(read_file(folder / "config.json"), nullptr, false);
+    return json.is_object() && json.value("made_by", nlohmann::json()) == nn::kMadeBy;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+void check_export_replaceable(const fs::path& folder) {
+  const bool ours = is_export(folder);
+  check_replaceable(folder, [&](std::string_view name) {
+    const bool known = name == "config.json" || name == "generation_config.json" ||
+                       name == "tokenizer.json" || name == "tokenizer_config.json" ||
+                       name == "lockstep_tokenizer.json" ||
+                       name == "model.safetensors.index.json" ||
+                       (name.starts_with("model") && name.ends_with(".safetensors"));
+    return ours && known;
+  });
+}
+
+nn::SpecialTokens write_tokenizer(const fs::path& folder, const Checkpoint& checkpoint,
+                                  Interchanged& result) {
+  const std::string& text = checkpoint.tokenizer;
+  const std::string source = (checkpoint.folder / kTokenizerFile).string();
+  if (text.empty()) {
+    result.notices.emplace_back("the run has no tokenizer, so the folder has none");
+    return {};
+  }
+  result.tokenizer = true;
+  if (!is_hugging_face_tokenizer(text, source)) {
+    io::write_synced(folder / "lockstep_tokenizer.json", text);
+    result.notices.emplace_back(
+        "the tokenizer is of a kind that Hugging Face's library does not have; it is in "
+        "lockstep_tokenizer.json, which `lockstep import` reads");
+    return {};
+  }
+  io::write_synced(folder / "tokenizer.json", text);
+  io::write_synced(folder / "tokenizer_config.json",
+                   tokenizer_config(text, source, result.shape.positions));
+  return special_tokens(text, source);
+}
+
+}  // namespace
+
+Interchanged export_hugging_face(const fs::path& run_or_checkpoint, const fs::path& to,
+                                 const ExportOptions& options, const Warn& warn) {
+  check_export_replaceable(to);
+  const Checkpoint checkpoint = open_checkpoint(run_or_checkpoint, warn);
+  const TrainOptions run = stored_options(checkpoint);
+  if (!has_shape(run)) {
+    fail(ErrorCode::kUnsupported,
+         "{} is a model of family {}, and cannot be exported: only those of {}, {} and {} have "
+         "their like in Hugging Face transformers",
+         run_or_checkpoint.string(), name(family_of(run)), name(ModelFamily::kGpt2),
+         name(ModelFamily::kLlama), name(ModelFamily::kBert));
+  }
+  const nn::FlatParameters flat = flat_of(model_of(run));
+  const auto states = open_states(checkpoint);
+  Interchanged result{.shape = shape_of(run), .parameters = flat.count()};
+  check_same_parameters(*states, flat);
+
+  io::remove_stale(fs::absolute(to).lexically_normal().parent_path());
+  io::StagedFolder staged(to);
+  nn::write_hugging_face(staged.path(), result.shape, flat, *states,
+                         {.dtype = options.dtype, .shard_bytes = options.shard_bytes});
+  const nn::SpecialTokens tokens = write_tokenizer(staged.path(), checkpoint, result);
+  io::write_synced(
+      staged.path() / "config.json",
+      nn::format_hugging_face_config(result.shape, model_options_of(run), options.dtype, tokens));
+  if (result.shape.family != plan::Family::kBert) {
+    io::write_synced(staged.path() / "generation_config.json",
+                     nn::format_generation_config(tokens));
+  }
+  staged.commit();
+  return result;
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,97 @@
+// Who watches a run: lines of metrics, event files, the progress line, the report.
+//
+// The loop tells every observer the same things in the same order: begin, then step by step, then
+// end. An observer that cannot write throws Error(kSystem) at begin(); later it warns once and goes
+// silent, for a run is worth more than what is written about it. One thread.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/nn/memory/memory_plan.h"
+#include "lockstep/train/observe/worker_costs.h"
+#include "lockstep/train/trainer/trainer.h"
+
+namespace lockstep::train {
+
+// What is known before the first step.
+struct RunFacts {
+  std::filesystem::path folder;  // of the run; exists
+  std::string model;             // "gpt2 of 4 x 128"
+  std::string precision;         // "bf16"
+  std::string hardware;          // "cpu, 2 threads, avx512"
+  std::string config;            // resolved, as TOML
+  std::string data;              // "tinyshakespeare.txt: 1,003,854 tokens of 65, 111,540 held back"
+  std::uint64_t parameters = 0;
+  int workers = 1;
+  std::string strategy = "alone";  // how they share a step
+  std::vector<double> work;        // of each worker in a step; empty: all as much, or not known
+  double step_flops = 0;           // of matrix products, without what is recomputed
+  double peak_flops = 0;           // FLOP/s of the machine's matrix products, measured; 0: unknown
+  std::int64_t steps = 0;          // at which the run ends
+  std::int64_t first_step = 1;     // this process begins with; over 1: resumed
+  std::vector<nn::ClassLine> memory;
+  std::uint64_t memory_bytes = 0;  // planned
+};
+
+struct StepRecord {
+  StepMetrics metrics;
+  std::optional<WorkerCosts> workers;     // where there is more than one
+  std::optional<double> validation_loss;  // taken after this step
+  std::uint64_t memory_bytes = 0;         // the most that the process has had in RAM
+  // What a step takes besides metrics.seconds.
+  double data_seconds = 0;  // until the batch was there
+  double checkpoint_seconds =
+      0;  // in which a checkpoint kept the run waiting, since the step before
+  double validation_seconds = 0;  // after the step
+  // Of checkpoints that were written while steps went on, and are there since the step before.
+  double background_seconds = 0;
+};
+
+struct RunEnd {
+  enum class Reason : std::uint8_t { kFinished, kInterrupted, kFailed };
+  Reason reason = Reason::kFinished;
+  std::string message;               // of a failure
+  double seconds = 0;                // of this process's part of the run
+  std::filesystem::path trace = {};  // that was written (train/observe/trace_file.h); empty: none
+};
+
+class RunObserver {
+ public:
+  virtual ~RunObserver() = default;
+  virtual void begin(const RunFacts& facts) = 0;
+  // Once for each step; but a resumed run that takes a validation which its last process was asked
+  // to end in tells of that step, the one before first_step, again: now with its loss.
+  virtual void step(const StepRecord& record) = 0;
+  // A text that the model wrote after a step.
+  virtual void sample(std::int64_t step, const std::string& text) = 0;
+  // Anything a person should know: a checkpoint was saved, a file was damaged.
+  virtual void notice(const std::string& text) = 0;
+  virtual void warning(const std::string& text) = 0;
+  virtual void end(const RunEnd& end) = 0;
+};
+
+// metrics.jsonl in the run's folder: a JSON object a line. Lines of steps that a resumed run will
+// do again, and a torn last line, are taken out first, so that every step stands there once.
+std::unique_ptr<RunObserver> make_metrics_file();
+// samples.jsonl in the run's folder, in the same way: {"step":500,"text":"..."}.
+std::unique_ptr<RunObserver> make_sample_file();
+// TensorBoard's event file, in <folder>/tensorboard.
+std::unique_ptr<RunObserver> make_event_file();
+// report.html, self-contained, written at the end from metrics.jsonl and samples.jsonl (so that it
+// tells of all of the run, what came before a resume included) and what was seen since.
+std::unique_ptr<RunObserver> make_report();
+
+struct ProgressOptions {
+  bool terminal = false;    // one line that is rewritten; else plain lines
+  int columns = 0;          // of the terminal; 0: it is asked for every line
+  std::int64_t every = 10;  // steps between plain lines
+};
+// Writes to standard error.
+std::unique_ptr<RunObserver> make_progress(const ProgressOptions& options);
+
+}  // namespace lockstep::train

@@ -1,0 +1,101 @@
+#include "lockstep/train/observe/peak.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+#include "lockstep/base/math/counter_rng.h"
+#include "lockstep/base/system/clock.h"
+#include "lockstep/tensor/buffer.h"
+
+namespace lockstep::train {
+namespace {
+
+constexpr std::int64_t kNarrowest = 128;
+constexpr std::int64_t kWidest = 2048;
+constexpr double kLongEnough = 0.002;  // seconds of a call; twice as wide would be eight times that
+constexpr double kPatience = 0.2;      // seconds, while other processes may have disturbed
+
+// Values as activations have them; zeros would be multiplied faster on some machines.
+Buffer filled(DType dtype, const Shape& shape, Ops& ops) {
+  constexpr std::size_t kPeriod = 4096;
+  std::vector<float> pattern(kPeriod);
+  for (std::size_t i = 0; i < kPeriod; ++i) pattern[i] = uniform_at(1, 0, i) - 0.5f;
+  Buffer values(Tensor::bytes_of(DType::kF32, shape));
+  const Tensor wide = values.tensor(DType::kF32, shape);
+  const auto elements = wide.as<float>();
+  for (std::size_t first = 0; first < elements.size(); first += kPeriod) {
+    const std::size_t count = std::min(kPeriod, elements.size() - first);
+    std::memcpy(&elements[first], pattern.data(), count * sizeof(float));
+  }
+  if (dtype == DType::kF32) return values;
+  Buffer rounded(Tensor::bytes_of(dtype, shape));
+  ops.run(ops::Cast{.from = wide, .to = rounded.tensor(dtype, shape)});
+  ops.synchronize();
+  return rounded;
+}
+
+template <class Call>
+double seconds_of_call(Ops& ops, const Call& call) {
+  const auto once = [&] {
+    ops.run(call);
+    ops.synchronize();
+  };
+  once();
+  const auto begin = SteadyClock::now();
+  once();
+  return std::chrono::duration<double>(SteadyClock::now() - begin).count();
+}
+
+}  // namespace
+
+double linear_flops(const LinearShape& shape) {
+  return 2 * static_cast<double>(shape.rows) * static_cast<double>(shape.in) *
+         static_cast<double>(shape.out);
+}
+
+LinearSeconds time_linear(const LinearShape& shape, Ops& ops) {
+  const Shape x_shape{shape.rows, shape.in};
+  const Shape y_shape{shape.rows, shape.out};
+  const Shape weight_shape{shape.out, shape.in};
+  const Buffer x_memory = filled(shape.dtype, x_shape, ops);
+  const Buffer weight_memory = filled(shape.dtype, weight_shape, ops);
+  const Buffer y_memory = filled(shape.dtype, y_shape, ops);
+  const Buffer gradient_memory = filled(shape.gradient, weight_shape, ops);
+  const Buffer scratch(ops.scratch(shape));
+  ops.use_scratch(scratch.tensor(DType::kU8, {static_cast<std::int64_t>(scratch.bytes())}));
+  const Tensor x = x_memory.tensor(shape.dtype, x_shape);
+  const Tensor weight = weight_memory.tensor(shape.dtype, weight_shape);
+  const Tensor y = y_memory.tensor(shape.dtype, y_shape);
+  const Tensor dweight = gradient_memory.tensor(shape.gradient, weight_shape);
+  LinearSeconds seconds;
+  seconds.backward_weight =
+      seconds_of_call(ops, ops::LinearBackwardWeight{.dy = y, .x = x, .dweight = dweight});
+  seconds.backward_input =
+      seconds_of_call(ops, ops::LinearBackwardInput{.dy = y, .weight = weight, .dx = x});
+  seconds.forward = seconds_of_call(ops, ops::Linear{.x = x, .weight = weight, .y = y});
+  ops.use_scratch({});
+  return seconds;
+}
+
+double measure_peak_flops(Ops& ops, DType dtype) {
+  const auto begin = SteadyClock::now();
+  double best = 0;
+  std::int64_t width = kNarrowest;
+  while (true) {
+    const LinearShape shape{
+        .rows = width, .in = width, .out = width, .dtype = dtype, .gradient = dtype};
+    const LinearSeconds seconds = time_linear(shape, ops);
+    const double fastest =
+        std::min({seconds.forward, seconds.backward_input, seconds.backward_weight});
+    best = std::max(best, linear_flops(shape) / std::max(fastest, 1e-9));
+    if (fastest < kLongEnough && width < kWidest) {
+      width *= 2;
+    } else if (std::chrono::duration<double>(SteadyClock::now() - begin).count() > kPatience) {
+      return best;
+    }
+  }
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,133 @@
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "lockstep/base/system/clock.h"
+#include "lockstep/base/text/printable.h"
+#include "lockstep/train/observe/observer.h"
+#include "lockstep/train/observe/progress_text.h"
+
+namespace lockstep::train {
+namespace {
+
+constexpr int kUsualColumns = 80;
+constexpr auto kBetweenDrawings = std::chrono::milliseconds(100);
+constexpr std::string_view kEraseToEnd = "\x1b[K";
+
+// In one piece, so that lines of others come before or after it. Where nobody listens there is
+// nobody to tell.
+void write_to_person(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+    if (written < 0 && errno != EINTR) return;
+    if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+class PlainProgress : public RunObserver {
+ public:
+  explicit PlainProgress(const ProgressOptions& options) : options_(options) {}
+
+  void begin(const RunFacts& facts) override {
+    meter_.emplace(facts);
+    last_.reset();
+    tell(opening_text(facts));
+  }
+  void step(const StepRecord& record) override {
+    const bool first = !last_;
+    last_ = meter_->add(record);
+    const bool turn = options_.every > 0 && last_->step % options_.every == 0;
+    show(first || turn || last_->step == last_->steps, record.validation_loss.has_value());
+  }
+  void sample(std::int64_t step, const std::string& text) override {
+    tell(sample_text(step, text));
+  }
+  void notice(const std::string& text) override { tell(printable(text) + '\n'); }
+  void warning(const std::string& text) override { tell("warning: " + printable(text) + '\n'); }
+  void end(const RunEnd& end) override { tell(closing_text(end, last_)); }
+
+ protected:
+  // Whole lines, which stay.
+  virtual void tell(const std::string& lines) { write_to_person(lines); }
+  // last_ is new.
+  virtual void show(bool its_turn, bool validated) {
+    if (!its_turn && !validated) return;
+    Progress shown = *last_;
+    if (!validated) shown.validation_loss.reset();  // the line that told it has stayed
+    tell(progress_line(shown) + '\n');
+  }
+
+  ProgressOptions options_;
+  std::optional<ProgressMeter> meter_;
+  std::optional<Progress> last_;
+};
+
+// Keeps one line below all that is told. Between two drawings the cursor stands at its first
+// column, so that what others write to the terminal takes its place instead of being hung onto it.
+class LiveProgress : public PlainProgress {
+ public:
+  using PlainProgress::PlainProgress;
+
+  void end(const RunEnd& end) override {
+    std::string text;
+    if (last_ && last_in_sight_) text = drawing() + '\n';
+    last_in_sight_ = false;
+    write_to_person(text + closing_text(end, last_));
+  }
+
+ protected:
+  void tell(const std::string& lines) override {
+    std::string text;
+    if (last_in_sight_) text = fmt::format("\r{}", kEraseToEnd);
+    text += lines;
+    if (last_in_sight_) text += drawing() + '\r';
+    write_to_person(text);
+  }
+
+  void show(bool, bool validated) override {
+    // What was measured on data held back stays to be read.
+    if (validated) tell(progress_line(*last_) + '\n');
+    // Nothing comes behind that of the last step.
+    if (validated && last_->step == last_->steps) {
+      write_to_person(fmt::format("\r{}", kEraseToEnd));
+      last_in_sight_ = false;
+      return;
+    }
+    const auto now = SteadyClock::now();
+    const bool due = !last_in_sight_ || now - drawn_ >= kBetweenDrawings;
+    if (!due && last_->step != last_->steps) return;
+    drawn_ = now;
+    last_in_sight_ = true;
+    write_to_person(drawing() + '\r');
+  }
+
+ private:
+  std::string drawing() const {
+    // A character in the last column makes some terminals begin a line.
+    return fmt::format("\r{}{}", progress_line(*last_, columns() - 1), kEraseToEnd);
+  }
+  int columns() const {
+    if (options_.columns > 0) return options_.columns;
+    winsize size = {};
+    const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    return known ? size.ws_col : kUsualColumns;
+  }
+
+  bool last_in_sight_ = false;
+  SteadyClock::time_point drawn_;
+};
+
+}  // namespace
+
+std::unique_ptr<RunObserver> make_progress(const ProgressOptions& options) {
+  if (options.terminal) return std::make_unique<LiveProgress>(options);
+  return std::make_unique<PlainProgress>(options);
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,73 @@
+#include <fmt/format.h>
+
+#include <ctime>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/file/file.h"
+#include "lockstep/base/log.h"
+#include "lockstep/train/observe/observer.h"
+#include "lockstep/train/observe/report/page.h"
+
+namespace lockstep::train {
+namespace {
+
+constexpr std::size_t kMostMessages = 1000;  // that are kept: the first ones
+constexpr std::size_t kMostTexts = 1000;     // samples; then every second one goes
+
+class ReportFile : public RunObserver {
+ public:
+  void begin(const RunFacts& facts) override {
+    report_ = {};
+    report_.facts = facts;
+    report_.began = std::time(nullptr);
+    last_step_ = facts.first_step - 1;
+    check_can_write(path());
+    report_.samples = read_samples(facts.folder, facts.first_step);
+  }
+
+  void step(const StepRecord& record) override { last_step_ = record.metrics.step; }
+
+  void sample(std::int64_t step, const std::string& text) override {
+    std::vector<Sample>& samples = report_.samples;
+    while (samples.size() >= kMostTexts) {
+      const std::size_t half = samples.size() / 2;
+      for (std::size_t i = 1; i < half; ++i) samples[i] = std::move(samples[2 * i]);
+      samples.resize(half);
+    }
+    samples.push_back({step, text});
+  }
+
+  void notice(const std::string& text) override { keep_message("", text); }
+  void warning(const std::string& text) override { keep_message("warning: ", text); }
+
+  void end(const RunEnd& end) override {
+    report_.end = end;
+    report_.ended = std::time(nullptr);
+    try {
+      const RunFacts& facts = report_.facts;
+      report_.history = read_history(facts.folder, facts.steps, facts.first_step);
+      if (!end.trace.empty()) report_.trace = read_trace(end.trace);
+      write_file(path(), report_page(report_));
+    } catch (const Error& error) {
+      log_warn("{}; there is no report of this run", error.what());
+    }
+  }
+
+ private:
+  std::filesystem::path path() const { return report_.facts.folder / "report.html"; }
+
+  void keep_message(std::string_view kind, const std::string& text) {
+    if (report_.messages.size() >= kMostMessages) return;
+    report_.messages.push_back(fmt::format("step {}: {}{}", last_step_, kind, text));
+  }
+
+  Report report_;
+  std::int64_t last_step_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<RunObserver> make_report() { return std::make_unique<ReportFile>(); }
+
+}  // namespace lockstep::train

@@ -1,0 +1,42 @@
+// One step of a traced run as a picture: time to the right, for every rank a row of what it
+// computed, one of what it sent, one of what it waited for. Where bars of the first two stand above
+// each other communication is hidden; a bar in the third is what it cost.
+//
+// Colours come from the page's style sheet (report_style.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/train/observe/trace_file.h"
+
+namespace lockstep::train {
+
+// A colour and what it stands for.
+struct TimelineColour {
+  std::string_view style;  // a class of the style sheet
+  std::string_view name;
+};
+
+struct Timeline {
+  std::int64_t step = 0;
+  double seconds = 0;        // from the first of its spans to the last
+  double communication = 0;  // seconds of all ranks; 0: none
+  double exposed = 0;        // of these, in which compute waited for it
+  std::size_t ranks = 0;     // that there are; the first kMostRanks are drawn
+  std::vector<TimelineColour> colours;
+  std::string svg;
+
+  static constexpr std::size_t kMostRanks = 16;
+};
+
+// Of the middle one of the steps that all ranks are in at the same time. Where there is none, as
+// with ranks that do not wait for each other, of what all do in the time of a step of the first.
+// Nothing where that has none.
+std::optional<Timeline> draw_timeline(std::span<const RankTrace> ranks);
+
+}  // namespace lockstep::train

@@ -1,0 +1,40 @@
+// Finds the worker that holds the others up: the same one was slower than the others, by more than
+// a fifth of what their median took, in most of the last steps.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "lockstep/parallel/strategy/strategy.h"
+
+namespace lockstep::train {
+
+struct Straggler {
+  int rank = 0;
+  double times = 1;  // as long as the others take
+};
+
+class StragglerWatch {
+ public:
+  static constexpr std::size_t kWindow = 20;  // steps
+  static constexpr double kSlower = 1.2;      // times the others' median
+
+  // `work` is how much each worker has to do in a step, in any unit; empty: all as much. A worker
+  // that has more of it and takes longer is none the slower.
+  explicit StragglerWatch(std::vector<double> work = {});
+
+  // After each step. Workers that have done nothing in it are left out.
+  void add(std::span<const parallel::StepCost> costs);
+  // Who it is now.
+  std::optional<Straggler> straggler() const;
+
+ private:
+  std::vector<double> work_;
+  std::deque<std::optional<Straggler>> last_;  // of each step, the latest behind
+};
+
+}  // namespace lockstep::train

@@ -1,0 +1,17 @@
+// When checkpoints are written and how many are kept.
+#pragma once
+
+#include "lockstep/base/config/config.h"
+
+namespace lockstep::train {
+
+struct CheckpointOptions {
+  int every = 1000;     // steps; 0: only at the end, and when the run is interrupted
+  int keep_last = 2;    // the newest so many stay
+  int keep_every = 0;   // those of steps that this divides stay for good; 0: none
+  bool overlap = true;  // they are written while steps go on; the last of a run is waited for
+};
+// Declares the keys checkpoint.*.
+void bind(Config& config, CheckpointOptions& options);
+
+}  // namespace lockstep::train

@@ -1,0 +1,458 @@
+#include "lockstep/train/options/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/system/cpu_set.h"
+
+namespace lockstep::train {
+namespace {
+
+constexpr std::string_view kGradientNames[] = {"auto", "compute", "f32"};
+constexpr std::string_view kRecomputeNames[] = {"none", "selective", "full", "auto"};
+constexpr std::string_view kLogitsNames[] = {"auto", "tied", "own"};
+constexpr std::string_view kFamilyNames[] = {"gpt2", "llama", "bert", "encoder-decoder", "linear"};
+
+// The names of an enumeration whose values are 0, 1, ... in this order.
+template <class Enum, std::size_t N>
+std::vector<std::string_view> names_of(const Enum (&all)[N]) {
+  std::vector<std::string_view> names;
+  for (const Enum one : all) names.push_back(plan::name(one));
+  return names;
+}
+
+std::string known_models() {
+  std::vector<std::string_view> names;
+  for (const plan::ModelShape& model : plan::known_models()) names.push_back(model.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+void bind(Config& config, ModelChoice& model) {
+  config.bind("model.name", model.name, "A model by name, like gpt2-124m.");
+  config.bind("model.family", model.family, kFamilyNames,
+              "The family of a model that is described by its sizes.");
+  const auto size = [&](std::string_view key, int& field, std::string_view doc) {
+    config.bind(key, field, doc, {.min = 0});
+  };
+  config.bind("model.layers", model.layers, "How many layers.",
+              {.min = 0, .max = static_cast<int>(nn::kMostLayers)});
+  size("model.hidden", model.hidden, "The hidden size.");
+  size("model.heads", model.heads, "Attention heads.");
+  size("model.kv_heads", model.kv_heads, "Key/value heads; 0: as many as heads.");
+  size("model.feed_forward", model.feed_forward,
+       "The feed-forward width; 0: 4 times hidden, in llama about 8/3.");
+  size("model.vocabulary", model.vocabulary,
+       "Tokens there are; 0: as many as the data has, or the family's.");
+  size("model.positions", model.positions,
+       "The longest sequence; 0: train.seq where it is given, or the family's.");
+  size("model.features", model.features,
+       "Inputs of an item, in the linear family; 0: as many as the data has.");
+  config.bind("model.epsilon", model.epsilon,
+              "What norms add to the variance; 0: 1e-5 in gpt2, 1e-6 in llama, 1e-12 in bert.",
+              {.min = 0, .max = 1});
+  config.bind("model.theta", model.theta, "The base of rotary positions, in llama.", {.min = 1});
+  config.bind("model.dropout", model.dropout,
+              "The probability with which elements of embeddings, attention and residual branches "
+              "are dropped in training.",
+              {.min = 0, .max = 0.99});
+  config.bind(
+      "model.logits", model.logits, kLogitsNames,
+      "Whether logits are made with the token embedding's table (tied) or with one of their "
+      "own; auto: own in llama, else tied.");
+}
+
+bool describes_sizes(const ModelChoice& model) {
+  for (const int size : {model.layers, model.hidden, model.heads, model.kv_heads,
+                         model.feed_forward, model.vocabulary, model.positions, model.features}) {
+    if (size > 0) return true;
+  }
+  return false;
+}
+
+plan::Count or_usual(int chosen, plan::Count usual) {
+  return chosen > 0 ? static_cast<plan::Count>(chosen) : usual;
+}
+
+plan::ModelShape with_logits(plan::ModelShape shape, LogitsChoice logits) {
+  const bool has_choice = shape.family != plan::Family::kBert;
+  if (logits == LogitsChoice::kOwn && !has_choice) {
+    fail(ErrorCode::kInvalidArgument, "model.logits = \"own\" is not for bert: its are tied");
+  }
+  if (logits != LogitsChoice::kAuto && has_choice) {
+    shape.head = logits == LogitsChoice::kTied ? plan::Head::kTied : plan::Head::kOwn;
+  }
+  return shape;
+}
+
+constexpr int kUsualTranslation = 128;  // tokens
+
+// Elements of a tensor that a step works with, so that bytes can be counted in 64 bits.
+constexpr plan::Count kMostElements = plan::Count{1} << 56;
+
+// Throws Error(kInvalidArgument) for a micro-batch that no memory holds and no number counts.
+void check_countable(std::int64_t sequences, std::int64_t tokens, plan::Count width) {
+  const auto is_too_much = [&] {
+    plan::Count all = static_cast<plan::Count>(sequences);
+    return __builtin_mul_overflow(all, static_cast<plan::Count>(tokens), &all) ||
+           __builtin_mul_overflow(all, width, &all) || all > kMostElements;
+  };
+  if (!is_too_much()) return;
+  fail(ErrorCode::kInvalidArgument,
+       "a micro-batch of {} sequences of {} tokens has a tensor {} wide in this model, and that is "
+       "more than can be counted; check train.micro_batch, train.batch, train.seq and the sizes of "
+       "the model: one has too many digits",
+       sequences, tokens, width);
+}
+
+// The widest row of a tensor that a block makes.
+plan::Count widest(const plan::ModelShape& shape, std::int64_t tokens) {
+  return std::max({shape.vocabulary, shape.hidden, shape.feed_forward,
+                   plan::product({shape.heads, static_cast<plan::Count>(tokens)})});
+}
+
+// Tokens of a sequence.
+std::int64_t sequence_of(const TrainOptions& options) {
+  if (family_of(options) == ModelFamily::kLinear) return 1;
+  if (!has_shape(options)) {
+    const int longest = options.model.positions;
+    const int sequence = options.batch.sequence;
+    if (longest > 0 && sequence > longest) {
+      fail(ErrorCode::kInvalidArgument, "train.seq = {} is longer than model.positions = {}",
+           sequence, longest);
+    }
+    return sequence > 0 ? sequence : longest > 0 ? longest : kUsualTranslation;
+  }
+  const plan::ModelShape shape = shape_of(options);
+  const plan::Count sequence = or_usual(options.batch.sequence, shape.positions);
+  if (shape.learns_positions() && sequence > shape.positions) {
+    fail(ErrorCode::kInvalidArgument, "train.seq = {} is longer than the {} positions that {} has",
+         sequence, shape.positions, shape.name);
+  }
+  return static_cast<std::int64_t>(sequence);
+}
+
+}  // namespace
+
+std::string_view name(RecomputeChoice recompute) {
+  return kRecomputeNames[static_cast<std::size_t>(recompute)];
+}
+
+std::string_view name(GradientChoice gradients) {
+  return kGradientNames[static_cast<std::size_t>(gradients)];
+}
+
+void bind(Config& config, TrainOptions& options) {
+  bind(config, options.model);
+  config.bind("train.seq", options.batch.sequence,
+              "Tokens of a sequence; 0: as many as the model has positions.", {.min = 0});
+  config.bind("train.batch", options.batch.sequences,
+              "Sequences of a step, all ranks together; 0: train.micro_batch * train.accumulation.",
+              {.min = 0});
+  config.bind("train.micro_batch", options.batch.micro,
+              "Sequences that are computed at once; 0: what train.batch leaves.", {.min = 0});
+  config.bind("train.accumulation", options.batch.accumulation,
+              "Micro-batches whose gradients are added up to one step; 0: what train.batch leaves.",
+              {.min = 0});
+  config.bind("train.precision", options.precision, names_of(plan::kAllPrecisions),
+              "What is computed in; below f32 a master copy of the parameters is kept in f32.");
+  config.bind("train.gradients", options.gradients, kGradientNames,
+              "What gradients are kept in: the precision (compute), f32, or by auto f32 only where "
+              "several micro-batches are added up.");
+  config.bind("train.recompute", options.recompute, kRecomputeNames,
+              "What backward does again instead of keeping it; auto: block by block the least that "
+              "fits into memory.limit, or into what the machine has free.");
+  parallel::bind(config, options.parallel);
+  parallel::bind(config, options.offload);
+  optim::bind(config, options.optimizer);
+  optim::bind(config, options.schedule);
+  optim::bind(config, options.loss_scale);
+  config.bind("train.threads", options.threads,
+              "Threads that compute; 0: one for each allowed core.", {.min = 0, .max = 4096});
+  config.bind("train.seed", options.seed, "Of initial parameters, data order and dropout.",
+              {.min = 0});
+  config.bind("memory.limit", options.memory_limit,
+              "A run that needs more bytes than this is refused before it starts; 0: no limit.");
+  config.bind("memory.device_limit", options.device_limit,
+              "The same for what lies on the device, a worker's (offload.* moves it elsewhere): a "
+              "worker gets no more bytes there than this; 0: no limit.");
+  config.bind(
+      "memory.auto", options.memory_auto,
+      "Chooses parallel.zero, train.recompute, train.micro_batch and offload.*, those of them that "
+      "are not set, so that the run fits into memory.limit, or into what the machine has free, and "
+      "into memory.device_limit, and loses least time; files only where nothing else fits.");
+  config.bind("debug.slow_rank", options.slow_rank,
+              "A rank that takes longer to compute, to see what a straggler does; -1: none.",
+              {.min = -1});
+  config.bind("debug.slow_factor", options.slow_factor, "How many times as long it takes.",
+              {.min = 1, .max = 1000});
+}
+
+std::string_view name(ModelFamily family) { return kFamilyNames[static_cast<std::size_t>(family)]; }
+
+ModelFamily model_family(plan::Family family) {
+  switch (family) {
+    case plan::Family::kLlama:
+      return ModelFamily::kLlama;
+    case plan::Family::kBert:
+      return ModelFamily::kBert;
+    case plan::Family::kGpt2:
+      break;
+  }
+  return ModelFamily::kGpt2;
+}
+
+namespace {
+
+// The micro-batch with which no worker has more sequences than it must; the largest such one.
+int best_micro_batch(int sequences, int workers) {
+  const auto most = [&](int micro) {
+    return (std::int64_t{sequences / micro} + workers - 1) / workers * micro;
+  };
+  int best = 1;
+  for (const int micro : divisors_of(sequences)) {
+    if (micro > sequences / workers) continue;
+    if (most(micro) < most(best) || (most(micro) == most(best) && micro > best)) best = micro;
+  }
+  return best;
+}
+
+}  // namespace
+
+std::vector<int> divisors_of(int sequences) {
+  std::vector<int> divisors;
+  for (int divisor = 1; divisor <= sequences / divisor; ++divisor) {
+    if (sequences % divisor != 0) continue;
+    divisors.push_back(divisor);
+    if (divisor != sequences / divisor) divisors.push_back(sequences / divisor);
+  }
+  std::ranges::sort(divisors, std::greater());
+  return divisors;
+}
+
+void check(const TrainOptions& options) {
+  parallel::check(options.parallel, options.batch.workers);
+  parallel::check(options.offload, options.parallel, crew_of(options));
+  if (options.slow_rank >= options.batch.workers) {
+    fail(ErrorCode::kInvalidArgument,
+         "debug.slow_rank = {}, but the workers of this run are ranks 0 to {}", options.slow_rank,
+         options.batch.workers - 1);
+  }
+}
+
+BatchChoice solved(BatchChoice batch) {
+  const auto refuse = [given = batch](std::string_view what) {
+    std::vector<std::string> set;
+    const auto add = [&](std::string_view key, int value) {
+      if (value > 0) set.push_back(fmt::format("{} = {}", key, value));
+    };
+    add("train.batch", given.sequences);
+    add("train.micro_batch", given.micro);
+    add("train.accumulation", given.accumulation);
+    fail(ErrorCode::kInvalidArgument, "{} {}{}: {}", fmt::join(set, " and "),
+         set.size() == 1 ? "does not fit" : "do not fit together",
+         given.workers > 1 ? fmt::format(" on {} ranks", given.workers) : "", what);
+  };
+  const int workers = batch.workers;
+  if (batch.sequences > 0 && batch.sequences < workers) {
+    refuse(fmt::format(
+        "some would have nothing to do; start {} or fewer, or set train.batch = {} or more",
+        batch.sequences, workers));
+  }
+  if (batch.micro == 0 && batch.sequences > 0) {
+    if (batch.accumulation > 0) {
+      const std::int64_t parts = std::int64_t{batch.accumulation} * workers;
+      if (batch.sequences % parts != 0) {
+        refuse(fmt::format(
+            "the sequences cannot be dealt out evenly; train.batch must be a multiple of {}",
+            parts));
+      }
+      batch.micro = static_cast<int>(batch.sequences / parts);
+    } else {
+      batch.micro = best_micro_batch(batch.sequences, workers);
+    }
+  }
+  if (batch.micro == 0) batch.micro = 1;
+  if (batch.sequences % batch.micro != 0) {
+    refuse("the micro-batch does not divide the batch; set one that does, or another train.batch");
+  }
+  const int micro_batches = batch.sequences / batch.micro;
+  if (batch.sequences > 0 && micro_batches < workers) {
+    refuse("some would have nothing to do; a smaller micro-batch makes more of them");
+  }
+  if (batch.accumulation == 0)
+    batch.accumulation = std::max((micro_batches + workers - 1) / workers, 1);
+  const std::int64_t product = std::int64_t{batch.micro} * batch.accumulation * workers;
+  if (product > std::numeric_limits<int>::max()) {
+    refuse(fmt::format("that are {} sequences, more than a step may have", product));
+  }
+  if (batch.sequences == 0) batch.sequences = static_cast<int>(product);
+  if (batch.sequences > product ||
+      batch.sequences <= product - std::int64_t{batch.micro} * workers) {
+    refuse(fmt::format(
+        "with this micro-batch and accumulation a step has {}{} sequences; set train.batch so, or "
+        "leave one of the three out",
+        workers > 1 ? "up to " : "", product));
+  }
+  return batch;
+}
+
+parallel::StepPlan step_plan(const BatchChoice& batch) {
+  const BatchChoice all = solved(batch);
+  return {.sequences = all.sequences, .micro = all.micro};
+}
+
+ModelFamily family_of(const TrainOptions& options) {
+  if (options.model.name.empty()) return options.model.family;
+  return model_family(plan::find_model(options.model.name).family);
+}
+
+bool has_shape(const TrainOptions& options) {
+  return family_of(options) < ModelFamily::kEncoderDecoder;
+}
+
+plan::ModelShape shape_of(const TrainOptions& options) {
+  const ModelChoice& choice = options.model;
+  const bool sized = describes_sizes(choice);
+  if (!choice.name.empty() && sized) {
+    fail(ErrorCode::kInvalidArgument,
+         "model.name = \"{}\" has its sizes already; leave it out to describe a model by "
+         "model.layers, model.hidden, model.heads and so on",
+         choice.name);
+  }
+  if (!choice.name.empty()) {
+    return with_logits(nn::trainable(plan::find_model(choice.name)), choice.logits);
+  }
+  if (!has_shape(options)) {
+    fail(ErrorCode::kUnsupported,
+         "this is for models of {}, {} and {}, whose sizes a formula knows; the model is of {}, "
+         "which `lockstep plan model.family={} ...` plans and `lockstep train` trains",
+         kFamilyNames[0], kFamilyNames[1], kFamilyNames[2], name(choice.family),
+         name(choice.family));
+  }
+  if (choice.layers == 0 || choice.hidden == 0 || choice.heads == 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "say which model: model.name with one of {}; or model.layers, model.hidden and "
+         "model.heads of your own",
+         known_models());
+  }
+  const plan::Family family = plan::family_from_name(name(choice.family));
+  plan::ModelShape shape = plan::usual_shape(family);
+  shape.name = fmt::format("{} of {} x {}", name(choice.family), choice.layers, choice.hidden);
+  shape.layers = or_usual(choice.layers, 0);
+  shape.hidden = or_usual(choice.hidden, 0);
+  shape.heads = or_usual(choice.heads, 0);
+  shape.kv_heads = or_usual(choice.kv_heads, shape.heads);
+  shape.feed_forward =
+      or_usual(choice.feed_forward, plan::usual_feed_forward(family, shape.hidden));
+  shape.vocabulary = or_usual(choice.vocabulary, shape.vocabulary);
+  shape.positions = or_usual(choice.positions, or_usual(options.batch.sequence, shape.positions));
+  shape = with_logits(nn::trainable(shape), choice.logits);
+  nn::check_size(shape);
+  return shape;
+}
+
+namespace {
+
+nn::Model encoder_decoder_of(const TrainOptions& options, const nn::ModelOptions& model) {
+  const ModelChoice& choice = options.model;
+  if (choice.vocabulary == 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "an encoder-decoder needs model.vocabulary, or data whose tokenizer says it");
+  }
+  nn::EncoderDecoderShape shape;
+  const std::int64_t positions = sequence_of(options);
+  shape.source_vocabulary = choice.vocabulary;
+  shape.target_vocabulary = choice.vocabulary;
+  shape.shared_vocabulary = true;
+  shape.source_positions = positions;
+  shape.target_positions = positions;
+  if (choice.hidden > 0) shape.hidden = choice.hidden;
+  if (choice.heads > 0) shape.heads = choice.heads;
+  shape.feed_forward = choice.feed_forward > 0 ? choice.feed_forward : 4 * shape.hidden;
+  if (choice.layers > 0) shape.encoder_layers = shape.decoder_layers = choice.layers;
+  return nn::make_encoder_decoder(shape, model);
+}
+
+}  // namespace
+
+nn::ModelOptions model_options_of(const TrainOptions& options) {
+  nn::ModelOptions model;
+  model.dropout = options.model.dropout;
+  if (options.model.epsilon > 0) model.epsilon = static_cast<float>(options.model.epsilon);
+  model.theta = static_cast<float>(options.model.theta);
+  return model;
+}
+
+nn::Model model_of(const TrainOptions& options) {
+  const nn::ModelOptions model = model_options_of(options);
+  switch (family_of(options)) {
+    case ModelFamily::kEncoderDecoder:
+      return encoder_decoder_of(options, model);
+    case ModelFamily::kLinear:
+      if (options.model.features == 0) {
+        fail(ErrorCode::kInvalidArgument,
+             "a linear model needs model.features, or data that says how many there are");
+      }
+      return nn::make_linear_model(options.model.features);
+    default:
+      return nn::make_model(shape_of(options), model);
+  }
+}
+
+nn::Setup setup_of(const TrainOptions& options) {
+  const BatchChoice batch = solved(options.batch);
+  const DType dtype = dtype_of(options.precision);
+  const bool wide = options.gradients == GradientChoice::kF32 ||
+                    options.parallel.reduction == parallel::Reduction::kTree ||
+                    (options.gradients == GradientChoice::kAuto && batch.accumulation > 1);
+  const std::int64_t sequence = sequence_of(options);
+  if (has_shape(options)) {
+    check_countable(batch.micro, sequence, widest(shape_of(options), sequence));
+  }
+  const bool translates = family_of(options) == ModelFamily::kEncoderDecoder;
+  const bool recomputes_auto = options.recompute == RecomputeChoice::kAuto;
+  return {.shape = {.batch = batch.micro,
+                    .sequence = sequence,
+                    .source_sequence = translates ? sequence : 0},
+          .dtype = dtype,
+          .gradient = wide ? DType::kF32 : dtype,
+          .recompute = recomputes_auto ? plan::Recompute::kNone
+                                       : static_cast<plan::Recompute>(options.recompute),
+          .recompute_of_blocks =
+              recomputes_auto ? options.recompute_of_blocks : std::vector<plan::Recompute>()};
+}
+
+nn::OptimizerState optimizer_state_of(const TrainOptions& options) {
+  if (optim::has_moments(options.optimizer)) return nn::OptimizerState::kMoments;
+  return optim::has_velocity(options.optimizer) ? nn::OptimizerState::kVelocity
+                                                : nn::OptimizerState::kNone;
+}
+
+int threads_of(const TrainOptions& options) {
+  return options.threads > 0 ? options.threads : CpuSet::of_this_thread().count();
+}
+
+parallel::WorkerPosition crew_of(const TrainOptions& options, int worker) {
+  const BatchChoice batch = solved(options.batch);
+  return {.workers = batch.workers, .worker = worker, .most_micro_batches = batch.accumulation};
+}
+
+DType dtype_of(plan::Precision precision) {
+  switch (precision) {
+    case plan::Precision::kBf16:
+      return DType::kBF16;
+    case plan::Precision::kF16:
+      return DType::kF16;
+    case plan::Precision::kF32:
+      break;
+  }
+  return DType::kF32;
+}
+
+}  // namespace lockstep::train

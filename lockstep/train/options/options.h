@@ -1,0 +1,150 @@
+// Every setting of a training run, with its default.
+//
+//   [model]
+//   name = "gpt2-124m"        # or family, layers, hidden, heads, ... of your own
+//   [train]
+//   seq = 1024
+//   batch = 32                # sequences of a step
+//   micro_batch = 4           # sequences that are computed at once
+//   [memory]
+//   limit = "8GiB"
+//
+// base/config/config.h says how they are read; options.cpp documents each key in a sentence.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/base/config/config.h"
+#include "lockstep/nn/memory/memory_plan.h"
+#include "lockstep/nn/models/models.h"
+#include "lockstep/optim/loss_scale.h"
+#include "lockstep/optim/optimizer.h"
+#include "lockstep/optim/schedule.h"
+#include "lockstep/parallel/footprint.h"
+#include "lockstep/parallel/offload/options.h"
+#include "lockstep/parallel/strategy/options.h"
+#include "lockstep/parallel/strategy/strategy.h"
+#include "lockstep/plan/memory.h"
+
+namespace lockstep::train {
+
+enum class ModelFamily : std::uint8_t {
+  kGpt2,
+  kLlama,
+  kBert,
+  kEncoderDecoder,  // for translation
+  kLinear,          // y = weight x + bias
+};
+std::string_view name(ModelFamily family);  // "gpt2", ..., "encoder-decoder", "linear"
+ModelFamily model_family(plan::Family family);
+
+// The table that logits are made with.
+enum class LogitsChoice : std::uint8_t {
+  kAuto,  // what is usual in the family
+  kTied,  // the token embedding's
+  kOwn,
+};
+
+// A model by name, or by its sizes; 0 is what is usual in the family.
+struct ModelChoice {
+  std::string name;
+  ModelFamily family = ModelFamily::kGpt2;
+  int layers = 0;
+  int hidden = 0;
+  int heads = 0;
+  int kv_heads = 0;
+  int feed_forward = 0;
+  int vocabulary = 0;
+  int positions = 0;
+  int features = 0;      // of the linear family
+  double epsilon = 0;    // of norms
+  double theta = 10000;  // of rotary positions
+  double dropout = 0;
+  LogitsChoice logits = LogitsChoice::kAuto;
+};
+
+// sequences = micro * accumulation * workers: any two of the first three say the third, one alone
+// is computed at once by every worker, and 0 is what is not said. Where workers do not share the
+// micro-batches of a step evenly, the first ones have one more, and accumulation is theirs.
+struct BatchChoice {
+  int sequence = 0;   // tokens; 0: as long as the model has positions
+  int sequences = 0;  // of a step, all workers together
+  int micro = 0;
+  int accumulation = 0;  // of a worker
+  int workers = 1;       // how many there are; not a setting
+};
+// With all said. Throws Error(kInvalidArgument) where they do not fit together.
+BatchChoice solved(BatchChoice batch);
+// The micro-batches that a step of so many sequences can be cut into, the largest first.
+std::vector<int> divisors_of(int sequences);
+parallel::StepPlan step_plan(const BatchChoice& batch);
+
+// The type that gradients are kept in.
+enum class GradientChoice : std::uint8_t {
+  kAuto,     // as kCompute with one micro-batch a step; as kF32 where several are added up
+  kCompute,  // the precision's
+  kF32,
+};
+std::string_view name(GradientChoice gradients);  // "auto", "compute", "f32"
+
+// What backward does again instead of keeping it.
+enum class RecomputeChoice : std::uint8_t {
+  kNone,  // this and the next two as in plan::Recompute, all blocks alike
+  kSelective,
+  kFull,
+  kAuto,  // block by block, the cheapest that fits: settle_recompute() of train/memory/choice.h
+};
+std::string_view name(RecomputeChoice recompute);  // "none", "selective", "full", "auto"
+
+struct TrainOptions {
+  ModelChoice model;
+  BatchChoice batch;
+  plan::Precision precision = plan::Precision::kBf16;
+  GradientChoice gradients = GradientChoice::kAuto;
+  // What it saves is a seventh of a run's memory, what it costs a few hundredths of the time.
+  RecomputeChoice recompute = RecomputeChoice::kSelective;
+  // By kAuto, for each block: what was chosen, nothing before; not a setting.
+  std::vector<plan::Recompute> recompute_of_blocks;
+  parallel::ParallelOptions parallel;
+  parallel::OffloadOptions offload;
+  optim::OptimizerOptions optimizer;
+  optim::ScheduleOptions schedule;
+  optim::LossScaleOptions loss_scale;  // of f16
+  int threads = 0;                     // 0: one for each core this process may use
+  int seed = 1;
+  std::size_t memory_limit = 0;  // bytes; 0: none
+  std::size_t device_limit = 0;  // the same for what lies on the device
+  bool memory_auto = false;      // what is left open is chosen so that the run fits
+  int slow_rank = -1;            // takes slow_factor times as long to compute; -1: none does
+  double slow_factor = 3;
+};
+
+// Declares the keys; `options` must outlive `config` and stay in place.
+void bind(Config& config, TrainOptions& options);
+
+// Throws what parallel::check() throws for settings that do not go together or with the number of
+// workers, and Error(kInvalidArgument) for a debug.slow_rank that is none of them.
+void check(const TrainOptions& options);
+
+// What follows from the options. shape_of() throws Error(kInvalidArgument) for a model that is not
+// named, or named and described, or whose sizes do not fit together, and Error(kUnsupported) for
+// the families that no plan::ModelShape describes (has_shape()); setup_of() throws for a sequence
+// that is longer than the model's positions.
+bool has_shape(const TrainOptions& options);
+plan::ModelShape shape_of(const TrainOptions& options);
+ModelFamily family_of(const TrainOptions& options);
+nn::ModelOptions model_options_of(const TrainOptions& options);
+nn::Model model_of(const TrainOptions& options);
+nn::Setup setup_of(const TrainOptions& options);
+nn::OptimizerState optimizer_state_of(const TrainOptions& options);
+int threads_of(const TrainOptions& options);
+// A worker among those of the run. Throws what solved() throws.
+parallel::WorkerPosition crew_of(const TrainOptions& options, int worker = 0);
+
+DType dtype_of(plan::Precision precision);
+
+}  // namespace lockstep::train

@@ -1,0 +1,143 @@
+#include "lockstep/train/options/run_options.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/net/link_emulation.h"
+#include "lockstep/comm/native/selection.h"
+#include "lockstep/train/options/familiar_names.h"
+
+namespace lockstep::train {
+
+void bind(Config& config, RunOptions& options) {
+  config.bind("run.dir", options.dir,
+              "The folder of the run: its checkpoints, metrics and report. A run that was "
+              "interrupted there goes on.");
+  config.bind("run.resume", options.resume,
+              "Whether to go on from the newest checkpoint in run.dir; false: a run.dir that has "
+              "one is refused.");
+  config.bind("run.from", options.from,
+              "Parameters to begin with: a run's folder, a checkpoint, or a folder of Hugging Face "
+              "transformers.");
+  data::bind(config, options.data);
+  bind(config, options.train);
+  config.bind("train.steps", options.steps, "Steps of the whole run.", {.min = 1});
+  config.bind("train.epochs", options.epochs,
+              "Passes over the training data, instead of train.steps; 0: train.steps counts.",
+              {.min = 0, .max = 1e9});
+  config.bind("schedule.warmup_ratio", options.warmup_ratio,
+              "The warm-up as a part of the whole run, where schedule.warmup is 0.",
+              {.min = 0, .max = 1});
+  config.bind("train.validate_every", options.validate_every,
+              "Steps between losses on the data that is held back; 0: only at the end.",
+              {.min = 0});
+  config.bind("train.validate_batches", options.validate_batches,
+              "Batches of such a validation, each as large as that of a step; 0: all there are.",
+              {.min = 0});
+  config.bind("train.log_every", options.log_every,
+              "Steps between lines of progress where the output is no terminal.", {.min = 1});
+  config.bind("train.trace", options.trace,
+              "Whether to record what every rank computes, sends and waits for: trace.json in "
+              "run.dir, for Perfetto, and a timeline in the report.");
+  config.bind("train.trace_steps", options.trace_steps, "The last so many steps are in it.",
+              {.min = 1});
+  config.bind("sample.every", options.sample.every,
+              "Steps between texts that the model writes; 0: none.", {.min = 0});
+  config.bind("sample.tokens", options.sample.tokens, "Tokens of such a text.", {.min = 1});
+  config.bind("sample.temperature", options.sample.temperature,
+              "How freely it is drawn; 0: always the likeliest token.", {.min = 0, .max = 100});
+  config.bind("sample.prompt", options.sample.prompt, "How such a text begins.");
+  bind(config, options.checkpoint);
+  lockstep::bind(config, options.comm);
+  accept_familiar_names(config);
+}
+
+namespace {
+
+// Where a declining rate reaches its floor if nothing else is said: at the end of the run, which
+// may be too short for its warm-up.
+int end_of_decline(const RunOptions& options) {
+  constexpr int kLatest = std::numeric_limits<int>::max();
+  return std::max(options.steps, std::min(options.train.schedule.warmup, kLatest - 1) + 1);
+}
+
+void complete_schedule(RunOptions& options) {
+  optim::ScheduleOptions& schedule = options.train.schedule;
+  if (schedule.warmup == 0) {
+    schedule.warmup = static_cast<int>(std::ceil(options.warmup_ratio * options.steps));
+  }
+  if (schedule.decline != optim::Decline::kConstant && schedule.steps == 0) {
+    schedule.steps = end_of_decline(options);
+  }
+  optim::check(schedule);
+}
+
+// Throws Error(kInvalidArgument) for data that a model of numbers, or of pairs, cannot learn from:
+// before time goes into tokens.
+void check_data(const RunOptions& options) {
+  const ModelFamily family = family_of(options.train);
+  const data::DataOptions& data = options.data;
+  const bool of_numbers = family == ModelFamily::kLinear;
+  if (!of_numbers && family != ModelFamily::kEncoderDecoder) return;
+  const struct {
+    std::string_view key;
+    const std::string& value;
+  } others[] = {{"data.text", data.text},
+                {"data.tokens", data.tokens},
+                {of_numbers ? "data.pairs" : "data.table", of_numbers ? data.pairs : data.table}};
+  for (const auto& other : others) {
+    if (other.value.empty()) continue;
+    fail(ErrorCode::kInvalidArgument, "a model of family {} learns from {}, not from {}: give {}",
+         name(family), of_numbers ? "numbers" : "translations", other.key,
+         of_numbers ? "data.table (CSV)" : "data.pairs");
+  }
+}
+
+}  // namespace
+
+void reopen_schedule(RunOptions& options) {
+  int& steps = options.train.schedule.steps;
+  if (steps == end_of_decline(options)) steps = 0;
+}
+
+void settle_steps(RunOptions& options, std::uint64_t sequences) {
+  if (options.epochs == 0) return;
+  const double steps = std::ceil(options.epochs * static_cast<double>(sequences) /
+                                 solved(options.train.batch).sequences);
+  if (steps > std::numeric_limits<int>::max()) {
+    fail(ErrorCode::kInvalidArgument,
+         "train.epochs = {} of {} sequences are {:.0f} steps, and a run has at most {}",
+         options.epochs, sequences, steps, std::numeric_limits<int>::max());
+  }
+  options.steps = std::max(static_cast<int>(steps), 1);
+  complete_schedule(options);
+}
+
+void complete(RunOptions& options) {
+  if (options.epochs == 0) complete_schedule(options);
+  const TrainOptions& train = options.train;
+  options.train.parallel.comm = options.comm;
+  if (options.comm.hosts > 1 && train.batch.workers > 1) {
+    options.train.parallel.machines = options.comm.hosts;
+  }
+  check(train);
+  check_data(options);
+  check_algorithms(options.comm);
+  if (options.comm.hosts > 1 &&
+      train.parallel.strategy == parallel::StrategyKind::kParameterServer) {
+    fail(ErrorCode::kInvalidArgument,
+         "comm.hosts makes machines up for collectives; parallel.strategy = \"parameter_server\" "
+         "knows nothing of them. Leave one of them out");
+  }
+  if (!options.comm.emulate.empty()) parse_link_emulation(options.comm.emulate);
+  // What a step is stays, what a worker does of it follows from how many there are.
+  BatchChoice& batch = options.train.batch;
+  const BatchChoice all = solved(batch);
+  batch.sequences = all.sequences;
+  if (batch.accumulation > 0) batch.micro = all.micro;
+  batch.accumulation = 0;
+}
+
+}  // namespace lockstep::train

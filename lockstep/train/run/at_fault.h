@@ -1,0 +1,36 @@
+// How a run ends whose loss or gradient is no number: with the block that gave it, the last good
+// checkpoint and how to go back to it, and what may help.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "lockstep/nn/replica/replica.h"
+#include "lockstep/parallel/strategy/strategy.h"
+#include "lockstep/train/checkpoint/checkpoint.h"
+#include "lockstep/train/options/options.h"
+#include "lockstep/train/trainer/run_group.h"
+#include "lockstep/train/trainer/trainer.h"
+
+namespace lockstep::train {
+
+// All of it outlives a call; no save is under way.
+struct RunAtFault {
+  nn::Replica& replica;
+  parallel::Strategy& strategy;
+  RunGroup group;
+  const CheckpointFolder& checkpoints;
+  const TrainOptions& options;
+};
+
+// All workers call these, each with its micro-batches; where they do not wait for each other the
+// one that has found it. Both throw Error(kUnsupported): what was asked for is no mistake.
+//
+// Of a step, whose first sequence of this worker is `first_sequence` among all of the step.
+[[noreturn]] void fail_step(RunAtFault run, const StepMetrics& metrics,
+                            std::span<const nn::Batch> micro_batches, std::uint64_t first_sequence);
+// Of a validation after `step`; the micro-batches are some of it.
+[[noreturn]] void fail_validation(RunAtFault run, std::int64_t step, double loss,
+                                  std::span<const nn::Batch> micro_batches);
+
+}  // namespace lockstep::train

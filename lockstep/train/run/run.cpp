@@ -1,0 +1,497 @@
+#include "lockstep/train/run/run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/base/system/clock.h"
+#include "lockstep/base/system/resident.h"
+#include "lockstep/base/text/number.h"
+#include "lockstep/parallel/communication/machines.h"
+#include "lockstep/parallel/make_strategy.h"
+#include "lockstep/train/dataset/batch_source.h"
+#include "lockstep/train/dataset/fingerprint.h"
+#include "lockstep/train/dataset/shared_data.h"
+#include "lockstep/train/memory/run_plan.h"
+#include "lockstep/train/model_io/model_of_start.h"
+#include "lockstep/train/observe/peak.h"
+#include "lockstep/train/run/at_fault.h"
+#include "lockstep/train/run/audience.h"
+#include "lockstep/train/run/memory.h"
+#include "lockstep/train/run/owed.h"
+#include "lockstep/train/run/samples.h"
+#include "lockstep/train/run/saving.h"
+#include "lockstep/train/run/start.h"
+#include "lockstep/train/run/trace.h"
+#include "lockstep/train/run/unused_settings.h"
+#include "lockstep/train/run/validation.h"
+#include "lockstep/train/run_folder.h"
+#include "lockstep/train/trainer/run_group.h"
+#include "lockstep/train/trainer/trainer.h"
+
+namespace lockstep::train {
+namespace {
+
+// What lies in files goes to the run's folder unless another one is named.
+TrainOptions with_folder(const RunOptions& options) {
+  TrainOptions train = options.train;
+  if (!train.offload.folder.empty()) return train;
+  train.offload.folder = options.dir;
+  // On another machine than the leader's there may be none yet; who needs it says why not.
+  std::error_code none;
+  if (train.offload.tiers.has_files()) std::filesystem::create_directories(options.dir, none);
+  return train;
+}
+
+class Run {
+ public:
+  Run(RunOptions& options, const Config& config, const Audience& audience, const StopSignal& stop,
+      RunGroup group, const parallel::StrategyJob& job, Communicator* world)
+      : options_(options),
+        config_(config),
+        audience_(audience),
+        stop_(stop),
+        group_(group),
+        checkpoints_(options.dir),
+        dataset_(open_data(RunGroup(world))),
+        data_(data_fingerprint(dataset_)),
+        ops_(make_cpu_ops(threads_of(options.train))),
+        chosen_(settle_memory(options.train, config, *ops_, group)),
+        strategy_(parallel::make_strategy(settled(job), world)),
+        own_trainer_(make_trainer()),
+        trainer_(*own_trainer_),
+        source_(make_source(dataset_, trainer_.replica().setup().shape)),
+        saving_({.options = options,
+                 .config = config,
+                 .audience = audience,
+                 .group = group,
+                 .checkpoints = checkpoints_,
+                 .dataset = dataset_,
+                 .data = data_,
+                 .model_tokenizer = model_tokenizer_,
+                 .strategy = *strategy_,
+                 .trainer = trainer_}) {
+    if (options_.trace) strategy_->trace().keep(options_.trace_steps);
+    group_.check_data(data_);
+    check_prompt(options_, dataset_);
+    resumed_ = saving_.start();
+    group_.together([&] {
+      if (!folder_) return;
+      if (resumed_) changed_ = changed_settings(RunFolder::config_of(options_.dir), config_);
+      if (resumed_) other_data_ = changed_data(checkpoints_.data_of(trainer_.state().steps), data_);
+      folder_->write_config(config_.resolved());
+    });
+  }
+
+  RunOutcome go() {
+    audience_.begin(facts());
+    Owed owed;
+    if (resumed_ && (strategy_->in_lockstep() || trainer_.state().steps == options_.steps)) {
+      owed = owed_after(trainer_.state().steps, options_, dataset_, *source_, group_);
+    }
+    tell_beginning(owed);
+    catch_up(std::move(owed));
+    const parallel::StepPlan plan = step_plan(options_.train.batch);
+    RunOutcome outcome = RunOutcome::kFinished;
+    while (const auto share = strategy_->next(plan, trainer_.state().steps, options_.steps)) {
+      if (step(plan, *share)) continue;
+      strategy_->stop();
+      outcome = RunOutcome::kInterrupted;
+      break;
+    }
+    if (held_) finish_held(outcome);
+    saving_.finish();
+    if (!saving_.saved()) {
+      saving_.save();
+      saving_.finish();
+    }
+    // Not before: however long it takes, nothing is lost.
+    if (sample_is_left_) write_sample(trainer_.state().steps);
+    if (outcome == RunOutcome::kFinished && was_cut()) outcome = RunOutcome::kInterrupted;
+    if (options_.trace) write_trace();
+    if (outcome == RunOutcome::kInterrupted && saving_.saved()) tell_interrupted();
+    // Nobody leaves while the leader saves: that would look like a failure.
+    if (strategy_->in_lockstep()) group_.barrier();
+    saving_.check_saved();
+    return outcome;
+  }
+
+  // That was written; empty: none.
+  const std::filesystem::path& trace() const { return trace_; }
+
+ private:
+  // With `everybody`, servers included: none of them waits for longer than it may.
+  Dataset open_data(RunGroup everybody) {
+    Dataset dataset = open_shared_dataset(
+        everybody, stop_, [&](std::string_view text) { audience_.notice(std::string(text)); },
+        [&](const Tell& tell) {
+          if (group_.leads()) folder_.emplace(options_.dir);
+          model_tokenizer_ = tokenizer_of_start(options_);
+          return open_dataset(options_.data, RunFolder::data_of(options_.dir), tell,
+                              model_tokenizer_);
+        });
+    fill_from_data(options_.train, dataset);
+    if (options_.epochs > 0) {
+      settle_steps(options_, make_source(dataset, setup_of(options_.train).shape)->sequences());
+    }
+    return dataset;
+  }
+
+  // With what was chosen by the memory there is.
+  parallel::StrategyJob settled(parallel::StrategyJob job) const {
+    job.options = options_.train.parallel;
+    job.most_micro_batches = solved(options_.train.batch).accumulation;
+    return job;
+  }
+
+  // What one worker has no room for all are told of. Limits come first: after them workers take
+  // memory that they share, and then what each has of its own.
+  std::unique_ptr<Trainer> make_trainer() {
+    const TrainOptions options = with_folder(options_);
+    group_.together([&] {
+      check_limit(options, plan_run(options, *ops_, group_.rank()), *ops_, group_.rank());
+    });
+    std::unique_ptr<Trainer> trainer;
+    group_.together([&] { trainer = std::make_unique<Trainer>(options, *ops_, *strategy_); });
+    return trainer;
+  }
+
+  std::unique_ptr<BatchSource> make_source(const Dataset& dataset,
+                                           const nn::BatchShape& shape) const {
+    return make_batch_source(dataset, {.objective = objective_of(options_.train),
+                                       .shape = shape,
+                                       .vocabulary = vocabulary_of(options_.train),
+                                       .seed = static_cast<std::uint64_t>(options_.train.seed)});
+  }
+
+  RunFacts facts() {
+    const nn::MemoryPlan& plan = trainer_.replica().plan();
+    const auto micro_batches = static_cast<double>(step_plan(options_.train.batch).micro_batches());
+    RunFacts facts;
+    facts.folder = options_.dir;
+    facts.model = trainer_.replica().model().name();
+    facts.precision = plan::name(options_.train.precision);
+    facts.hardware = ops_->name();
+    facts.config = config_.resolved();
+    facts.data = describe(options_.data, dataset_, *source_);
+    facts.parameters = plan.flat.count();
+    facts.workers = group_.size();
+    facts.strategy = strategy_->name();
+    facts.work = work_of_workers();
+    facts.step_flops = (plan.flops.forward + plan.flops.backward) * micro_batches;
+    // All at once, as they will compute.
+    const double peak = measure_peak_flops(*ops_, plan.setup.dtype);
+    for (const double one : group_.numbers(std::span(&peak, 1))) facts.peak_flops += one;
+    reset_peak_resident();  // its memory is none of the run's
+    facts.steps = options_.steps;
+    facts.first_step = trainer_.state().steps + 1;
+    facts.memory = class_lines(plan);
+    facts.memory_bytes = plan.bytes();
+    return facts;
+  }
+
+  void tell_beginning(const Owed& owed) const {
+    for (const std::string& text : unused(options_, dataset_, *source_)) audience_.warning(text);
+    for (const std::string& text : idle_settings(options_.train, config_, *ops_)) {
+      audience_.warning(text);
+    }
+    if (!other_data_.empty()) audience_.warning(other_data_);
+    if (!chosen_.empty()) audience_.notice(chosen_);
+    if (!changed_.empty()) audience_.notice("settings that have changed: " + changed_);
+    const std::int64_t done = trainer_.state().steps;
+    if (owed.validation || owed.sample) {
+      audience_.notice(fmt::format("goes on after step {}, whose {} is still missing", done,
+                                   owed.validation ? "validation" : "sample"));
+    } else if (done > 0 && done >= options_.steps) {
+      audience_.notice(
+          fmt::format("train.steps = {}, so nothing is left to do; a larger one goes on after "
+                      "step {}",
+                      options_.steps, done));
+    } else if (resumed_) {
+      audience_.notice(fmt::format("goes on after step {}", done));
+    }
+  }
+
+  // Micro-batches of a step.
+  std::vector<double> work_of_workers() const {
+    std::vector<double> work;
+    for (int i = 0; strategy_->in_lockstep() && i < group_.size(); ++i) {
+      const auto share = parallel::share_of(step_plan(options_.train.batch), 1, i, group_.size());
+      work.push_back(static_cast<double>(share.micro_batches));
+    }
+    return work;
+  }
+
+  // Whether it was done: not where a worker was asked to end.
+  bool step(const parallel::StepPlan& plan, const parallel::Share& share) {
+    const auto begin = SteadyClock::now();
+    const std::int64_t first =
+        (share.step - 1) * plan.sequences + share.first_micro_batch * plan.micro;
+    const auto micro_batches = read_batches(static_cast<std::uint64_t>(first), share);
+    StepRecord record;
+    record.data_seconds = seconds_since(begin);
+    auto metrics = trainer_.step(micro_batches, share, stop_.came());
+    if (!metrics) return false;
+    record.metrics = std::move(*metrics);
+    record.workers = costs_of_workers(record.metrics.costs, group_.size());
+    record.metrics.seconds -= saving_.take_waited();
+    saving_.changed();
+    saving_.look();
+    check_finite(record.metrics, micro_batches,
+                 static_cast<std::uint64_t>(share.first_micro_batch * plan.micro));
+    if (strategy_->in_lockstep()) {
+      tell(record, record.metrics.step - 1, record.metrics.step == options_.steps);
+    } else if (group_.leads()) {
+      hold(std::move(record));
+    }
+    return true;
+  }
+
+  // What is due after a step, the first that is told of since `before`.
+  void tell(StepRecord& record, std::int64_t before, bool last) {
+    const std::int64_t done = record.metrics.step;
+    const auto is_due = [&](int every) { return every > 0 && done / every > before / every; };
+    if (last || is_due(options_.validate_every)) validate(record);
+    record.checkpoint_seconds = saving_.take_stalled();
+    record.background_seconds = saving_.take_background();
+    record.memory_bytes = peak_resident_bytes();
+    // Before the checkpoint: what one holds has been told, even if the process is killed now.
+    audience_.step(record);
+    check_validation(record);
+    if (is_due(options_.checkpoint.every) && !last) saving_.save();
+    sample_is_left_ = last && options_.sample.every > 0;
+    if (is_due(options_.sample.every) && !last) write_sample(done);
+  }
+
+  void catch_up(Owed owed) {
+    if (owed.validation) {
+      validate(owed.record);
+      if (owed.record.validation_loss) audience_.step(owed.record);
+      check_validation(owed.record);
+    }
+    if (owed.sample) write_sample(owed.record.metrics.step);
+  }
+
+  // Whether a worker was asked to end in the last validation or sample.
+  bool was_cut() {
+    const double mine = cut_ ? 1 : 0;
+    if (!strategy_->in_lockstep()) return cut_;
+    return std::ranges::any_of(group_.numbers(std::span(&mine, 1)), [](double x) { return x > 0; });
+  }
+
+  // Where workers do not wait for each other the leader does some shares of some steps: a step is
+  // told of, with what it knows, when it has come to a later one.
+  void hold(StepRecord record) {
+    if (!held_) told_ = {record.metrics.step - 1, SteadyClock::now()};
+    if (held_ && record.metrics.step > held_->metrics.step) tell_held(false);
+    held_ = std::move(record);
+  }
+
+  void tell_held(bool last) {
+    StepMetrics& metrics = held_->metrics;
+    const auto steps = static_cast<double>(std::max<std::int64_t>(metrics.step - told_.step, 1));
+    metrics.seconds = seconds_since(told_.when) / steps;
+    metrics.tokens =
+        step_plan(options_.train.batch).sequences * trainer_.replica().setup().shape.sequence;
+    const std::int64_t before = std::exchange(told_, {metrics.step, SteadyClock::now()}).step;
+    tell(*held_, before, last);
+  }
+
+  // Everybody's shares are done, or this worker was asked to end.
+  void finish_held(RunOutcome outcome) {
+    const bool finished = outcome == RunOutcome::kFinished;
+    if (finished) {
+      strategy_->collect();
+      TrainState state = trainer_.state();
+      state.steps = state.updates = held_->metrics.step = options_.steps;
+      trainer_.set_state(state);
+    }
+    tell_held(finished);
+  }
+
+  std::span<const nn::Batch> read_batches(std::uint64_t first, const parallel::Share& share) {
+    strategy_->trace().begin_step(share.step);
+    const parallel::TraceScope scope(strategy_->trace(),
+                                     {.lane = parallel::TraceLane::kWaiting, .kind = "data"});
+    return source_->training(first, static_cast<int>(share.micro_batches));
+  }
+
+  // A loss or a gradient that is no number has changed nothing, but would come again.
+  void check_finite(const StepMetrics& metrics, std::span<const nn::Batch> micro_batches,
+                    std::uint64_t first_sequence) {
+    constexpr double kLeastScale = 0x1p-10;
+    const auto& scale = trainer_.state().loss_scale;
+    if (std::isfinite(metrics.loss)) {
+      if (!metrics.skipped) return;
+      if (scale && scale->scale > kLeastScale) return;
+    }
+    saving_.finish();
+    fail_step(at_fault(), metrics, micro_batches, first_sequence);
+  }
+
+  // What gives no number on data that is held back is not saved.
+  void check_validation(const StepRecord& record) {
+    if (!record.validation_loss || std::isfinite(*record.validation_loss)) return;
+    saving_.finish();
+    std::vector<nn::Batch> first;  // of this worker
+    const auto judge = static_cast<std::uint64_t>(strategy_->in_lockstep() ? group_.rank() : 0);
+    if (judge < source_->validation_batches()) first.push_back(source_->validation(judge));
+    fail_validation(at_fault(), record.metrics.step, *record.validation_loss, first);
+  }
+
+  RunAtFault at_fault() {
+    return {.replica = trainer_.replica(),
+            .strategy = *strategy_,
+            .group = group_,
+            .checkpoints = checkpoints_,
+            .options = options_.train};
+  }
+
+  void validate(StepRecord& record) {
+    const auto begin = SteadyClock::now();
+    const parallel::TraceScope scope(strategy_->trace(),
+                                     {.lane = parallel::TraceLane::kCompute, .kind = "validation"});
+    const bool shared = strategy_->in_lockstep();
+    if (!shared && !group_.leads()) return;
+    log_debug("validates after step {}", record.metrics.step);
+    RunGroup judges = shared ? group_ : RunGroup(nullptr);
+    const std::int64_t each = step_plan(options_.train.batch).micro_batches();
+    const Validation taken = validation_loss(trainer_.replica(), *strategy_, *source_, judges,
+                                             options_.validate_batches * each, stop_);
+    record.validation_loss = taken.loss;
+    cut_ = cut_ || taken.cut;
+    record.validation_seconds = seconds_since(begin);
+  }
+
+  // As with a checkpoint: a run does not end for it.
+  void write_trace() {
+    try {
+      trace_ = write_run_trace(group_, *strategy_, options_.dir);
+      audience_.notice(fmt::format("what the last steps did is in {}", trace_.string()));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kSystem) throw;
+      audience_.warning(fmt::format("there is no trace of this run: {}", error.what()));
+    }
+  }
+
+  void tell_interrupted() const {
+    audience_.notice(fmt::format("{}: saved after step {}; the same command goes on from there",
+                                 stop_.came() ? stop_.name() : "another rank was asked to end",
+                                 trainer_.state().steps));
+  }
+
+  // A run does not end for a sample.
+  void write_sample(std::int64_t step) {
+    if (!cannot_sample(options_, dataset_).empty()) return;
+    try {
+      const auto text =
+          sample_text(trainer_.replica(), *strategy_, group_, *dataset_.tokenizer, options_, stop_);
+      if (text) audience_.sample(step, *text);
+      cut_ = cut_ || (!text && group_.leads());
+    } catch (const Error& error) {
+      audience_.warning(fmt::format("no sample after step {}: {}", step, error.what()));
+    }
+  }
+
+  RunOptions& options_;
+  const Config& config_;
+  const Audience& audience_;
+  const StopSignal& stop_;
+  RunGroup group_;
+  std::optional<RunFolder> folder_;  // the leader's
+  CheckpointFolder checkpoints_;
+  std::shared_ptr<const data::Tokenizer> model_tokenizer_;  // of what it begins with
+  Dataset dataset_;
+  std::string data_;  // its fingerprint
+  std::unique_ptr<Ops> ops_;
+  std::string chosen_;  // by the memory there is, for people
+  std::unique_ptr<parallel::Strategy> strategy_;
+  std::unique_ptr<Trainer> own_trainer_;
+  Trainer& trainer_;
+  std::unique_ptr<BatchSource> source_;
+  RunSaving saving_;
+  bool resumed_ = false;
+  std::string changed_;     // settings since the last start
+  std::string other_data_;  // than that of the checkpoint, for people
+  // Of a leader that does not wait for the others.
+  struct Told {
+    std::int64_t step = 0;
+    SteadyClock::time_point when;
+  };
+  std::optional<StepRecord> held_;
+  Told told_;
+  bool sample_is_left_ = false;  // that of the last step
+  bool cut_ = false;             // what was due after a step, for a worker was asked to end
+  std::filesystem::path trace_;
+};
+
+}  // namespace
+
+RunOutcome run_training(RunOptions& options, const Config& config,
+                        std::span<const std::unique_ptr<RunObserver>> observers,
+                        const StopSignal& stop, const RunRanks& ranks) {
+  const auto begin = SteadyClock::now();
+  Communicator* world = ranks.world != nullptr && ranks.world->size() > 1 ? ranks.world : nullptr;
+  const parallel::ParallelOptions& spread = options.train.parallel;
+  RunGroup group(world);
+  const bool own_servers = world != nullptr && parallel::has_own_servers(spread);
+  options.train.batch.workers = parallel::workers_of(spread, group.size());
+  options.train.parallel.machines =
+      world == nullptr ? 1 : parallel::count_machines(world->machines());
+  complete(options);
+  settle_model(options);
+  group.check_settings(config);
+  const parallel::StrategyJob job{.options = spread,
+                                  .optimizer = options.train.optimizer,
+                                  .comm = options.comm,
+                                  .host = ranks.host,
+                                  .most_micro_batches = solved(options.train.batch).accumulation};
+  std::unique_ptr<Communicator> workers;
+  if (own_servers) {
+    const bool serves = parallel::is_server(spread.server, group.rank(), group.size());
+    workers = world->split(serves ? 1 : 0, group.rank());
+    if (serves) {
+      try {
+        await_shared_dataset(group);
+      } catch (const StoppedBeforeTheFirstStep&) {
+        return RunOutcome::kInterrupted;
+      }
+      parallel::serve_strategy(job, *world);
+      return RunOutcome::kFinished;
+    }
+    group = RunGroup(workers.get());
+  }
+  const Audience audience(observers);
+  std::optional<Run> begun;
+  try {
+    begun.emplace(options, config, audience, stop, group, job, world);
+  } catch (const StoppedBeforeTheFirstStep&) {
+    audience.notice(fmt::format("{}: ended before the first step", stop.name()));
+    return RunOutcome::kInterrupted;
+  }
+  Run& run = *begun;
+  RunEnd end;
+  try {
+    const RunOutcome outcome = run.go();
+    end.reason =
+        outcome == RunOutcome::kFinished ? RunEnd::Reason::kFinished : RunEnd::Reason::kInterrupted;
+    end.seconds = seconds_since(begin);
+    end.trace = run.trace();
+    audience.end(end);
+    return outcome;
+  } catch (const std::exception& error) {
+    end = {.reason = RunEnd::Reason::kFailed,
+           .message = error.what(),
+           .seconds = seconds_since(begin)};
+    audience.end(end);
+    throw;
+  }
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,43 @@
+// A run from its settings to its end: data, resuming, the loop of steps, validation, samples,
+// checkpoints.
+//
+// A run is its folder: it begins where the newest checkpoint there left off, and a run that was
+// interrupted, or killed at any moment, and came back has the same losses and parameters to the bit
+// as one that never stopped.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "lockstep/base/config/config.h"
+#include "lockstep/comm/communicator.h"
+#include "lockstep/train/observe/observer.h"
+#include "lockstep/train/options/run_options.h"
+#include "lockstep/train/stop_signal.h"
+
+namespace lockstep::train {
+
+enum class RunOutcome : std::uint8_t {
+  kFinished,
+  kInterrupted,  // saved; to be gone on with
+};
+
+// The ranks of a run: workers, and what the strategy has besides (servers).
+struct RunRanks {
+  Communicator* world = nullptr;  // of all of them; nullptr: one worker
+  std::string host;               // where other machines reach this rank; empty: nowhere
+};
+
+// All ranks of a run call it. Only rank 0 has observers, and a folder.
+//
+// `config` is bound to `options`: what data and model leave open is filled in there, and the
+// resolved settings are stored with the run. Throws Error where the run cannot begin, before
+// anything in an earlier run's folder has changed; and where it cannot go on (a loss that is no
+// number, of training or validation: Error(kUnsupported)), with the last good checkpoint in place.
+// Every observer hears of the end in either case.
+RunOutcome run_training(RunOptions& options, const Config& config,
+                        std::span<const std::unique_ptr<RunObserver>> observers,
+                        const StopSignal& stop, const RunRanks& ranks = {});
+
+}  // namespace lockstep::train

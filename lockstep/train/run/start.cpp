@@ -1,0 +1,183 @@
+#include "lockstep/train/run/start.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/file/scratch_folder.h"
+#include "lockstep/base/text/number.h"
+#include "lockstep/io/sharded_safetensors.h"
+#include "lockstep/nn/hugging_face/hugging_face.h"
+#include "lockstep/train/model_io/model_of_start.h"
+#include "lockstep/train/run/samples.h"
+
+namespace lockstep::train {
+
+Objective objective_of(const TrainOptions& options) {
+  switch (family_of(options)) {
+    case ModelFamily::kBert:
+      return Objective::kMaskedToken;
+    case ModelFamily::kEncoderDecoder:
+      return Objective::kTranslate;
+    case ModelFamily::kLinear:
+      return Objective::kRegress;
+    default:
+      return Objective::kNextToken;
+  }
+}
+
+std::int64_t vocabulary_of(const TrainOptions& options) {
+  if (has_shape(options)) return static_cast<std::int64_t>(shape_of(options).vocabulary);
+  return options.model.vocabulary;
+}
+
+void fill_from_data(TrainOptions& options, const Dataset& dataset) {
+  ModelChoice& model = options.model;
+  if (!model.name.empty()) return;
+  if (family_of(options) == ModelFamily::kLinear) {
+    if (model.features == 0) model.features = static_cast<int>(dataset.features);
+  } else if (model.vocabulary == 0) {
+    const bool lacks_mask = objective_of(options) == Objective::kMaskedToken && dataset.tokenizer &&
+                            !dataset.tokenizer->special(data::Special::kMask);
+    model.vocabulary = static_cast<int>(dataset.vocabulary()) + (lacks_mask ? 1 : 0);
+  }
+}
+
+void fill_from_data(TrainOptions& options, const data::DataOptions& data) {
+  const ModelChoice& model = options.model;
+  const bool linear = family_of(options) == ModelFamily::kLinear;
+  const bool open = linear ? model.features == 0 : model.vocabulary == 0;
+  const bool given =
+      !(data.text.empty() && data.tokens.empty() && data.pairs.empty() && data.table.empty());
+  if (!model.name.empty() || !open || !given) return;
+  const ScratchFolder scratch;
+  fill_from_data(options, open_dataset(data, scratch.path()));
+}
+
+std::string describe(const data::DataOptions& options, const Dataset& dataset,
+                     const BatchSource& source) {
+  const std::string path = !options.text.empty()     ? options.text
+                           : !options.tokens.empty() ? options.tokens
+                           : !options.pairs.empty()  ? options.pairs
+                                                     : options.table;
+  std::string text = std::filesystem::path(path).filename().string() + ": ";
+  if (dataset.training) {
+    text += fmt::format("{} tokens, ", format_count(dataset.training->size()));
+  }
+  if (dataset.vocabulary() > 0) {
+    text +=
+        fmt::format("{} kinds, ", format_count(static_cast<std::uint64_t>(dataset.vocabulary())));
+  }
+  return text + fmt::format("{} sequences an epoch, {} micro-batches held back",
+                            format_count(source.sequences()),
+                            format_count(source.validation_batches()));
+}
+
+namespace {
+
+// Why the bits of a run are those of this number of workers alone, where they should be
+// everybody's.
+std::string tree_is_uneven(const TrainOptions& options) {
+  if (options.parallel.reduction != parallel::Reduction::kTree) return "";
+  const std::int64_t workers = options.batch.workers;
+  const std::int64_t all = step_plan(options.batch).micro_batches();
+  const auto is_power = [](std::int64_t n) {
+    return n > 0 && std::has_single_bit(static_cast<std::uint64_t>(n));
+  };
+  if (is_power(workers) && all % workers == 0 && is_power(all / workers)) return "";
+  return fmt::format(
+      "parallel.reduction = \"tree\" gives the same bits where the number of workers and the "
+      "micro-batches of each are powers of two; {} micro-batches for {} give bits of their own",
+      all, workers == 1 ? "one worker" : fmt::format("{} workers", workers));
+}
+
+}  // namespace
+
+std::vector<std::string> unused(const RunOptions& options, const Dataset& dataset,
+                                const BatchSource& source) {
+  std::vector<std::string> texts;
+  if (std::string text = source.left_out(); !text.empty()) texts.push_back(std::move(text));
+  const optim::ScheduleOptions& schedule = options.train.schedule;
+  if (options.steps < schedule.warmup) {
+    texts.push_back(fmt::format(
+        "the run ends at step {}, within the warm-up of {}: the learning rate comes up "
+        "to {:.3g} and never to schedule.rate = {:g}",
+        options.steps, schedule.warmup, optim::rate_at(schedule, options.steps), schedule.rate));
+  }
+  if (std::string text = tree_is_uneven(options.train); !text.empty()) {
+    texts.push_back(std::move(text));
+  }
+  const std::int64_t known = dataset.tokenizer ? dataset.vocabulary() : 0;
+  if (known > 0 && vocabulary_of(options.train) > 2 * known) {
+    texts.push_back(
+        fmt::format("the model has {} ids, but the {} tokenizer only {}, so that most of its "
+                    "embedding is never used; data.tokenizer names another",
+                    vocabulary_of(options.train), dataset.tokenizer->kind(), known));
+  }
+  const std::string no_samples = cannot_sample(options, dataset);
+  if (options.sample.every > 0 && !no_samples.empty()) {
+    texts.push_back(fmt::format("sample.every = {}, but {}: there will be no samples",
+                                options.sample.every, no_samples));
+  }
+  return texts;
+}
+
+std::string changed_settings(const std::filesystem::path& file, const Config& now) {
+  RunOptions options;
+  Config before;
+  bind(before, options);
+  try {
+    before.read_file(file.string());
+  } catch (const Error&) {
+    return "";
+  }
+  constexpr std::string_view kDecide[] = {"data.",        "model.",           "optimizer.",
+                                          "schedule.",    "loss_scale.",      "train.seq ",
+                                          "train.batch ", "train.precision ", "train.seed "};
+  const auto decides = [&](std::string_view setting) {
+    return std::any_of(std::begin(kDecide), std::end(kDecide),
+                       [&](std::string_view start) { return setting.starts_with(start); });
+  };
+  const std::vector<std::string> was = before.values();
+  const std::vector<std::string> is = now.values();
+  std::string changed;
+  for (std::size_t i = 0; i < is.size(); ++i) {
+    if (was[i] == is[i] || !decides(is[i])) continue;
+    constexpr std::string_view kEquals = " = ";
+    const auto value = was[i].find(kEquals) + kEquals.size();
+    changed +=
+        fmt::format("{}{} (was {})", changed.empty() ? "" : ", ", is[i], was[i].substr(value));
+  }
+  return changed;
+}
+
+std::string changed_data(const std::string& was, const std::string& is) {
+  if (was.empty() || was == is) return "";
+  return fmt::format(
+      "the data has changed: the checkpoint was learned from {}; now there are {}. The run goes on "
+      "with these, and is not what it would have been; if that is not meant, put the old data "
+      "back, or choose another run.dir",
+      was, is);
+}
+
+void load_parameters(const TrainOptions& options, const std::filesystem::path& from,
+                     nn::Replica& replica, const Warn& warn, RunGroup group) {
+  const bool foreign = is_foreign(from);
+  const std::vector<std::string> kinds =
+      group.texts(foreign ? "is a folder of Hugging Face transformers" : "is no such folder");
+  for (std::size_t rank = 1; rank < kinds.size(); ++rank) {
+    if (kinds[rank] == kinds[0]) continue;
+    fail(ErrorCode::kInvalidArgument,
+         "run.from = {}: at rank {} it {}, at rank 0 it {}. Where workers share out their states "
+         "each reads its own parameters: give all of them the same folder",
+         from.string(), rank, kinds[rank], kinds[0]);
+  }
+  if (!foreign) return load_checkpoint(from, replica, warn, group);
+  group.together([&] {
+    nn::load_hugging_face(io::ShardedSafetensors(from), shape_of(options).family, replica);
+  });
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,76 @@
+#include "lockstep/train/run/trace.h"
+
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/log.h"
+#include "lockstep/parallel/communication/gathered.h"
+#include "lockstep/parallel/trace/clock_offset.h"
+#include "lockstep/train/observe/trace_file.h"
+
+namespace lockstep::train {
+namespace {
+
+using parallel::TraceSpan;
+
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
+std::int64_t first_begin(const std::vector<TraceSpan>& spans) {
+  const auto first = std::ranges::min_element(spans, {}, &TraceSpan::begin);
+  return first == spans.end() ? kNever : first->begin;
+}
+
+// Of all ranks that were heard of, from the first span on.
+std::filesystem::path write_ranks(const std::filesystem::path& folder,
+                                  std::span<const parallel::RankTrace> ranks) {
+  std::int64_t origin = kNever;
+  for (const auto& rank : ranks) origin = std::min(origin, first_begin(rank.spans));
+  std::vector<std::string> events;
+  for (const auto& rank : ranks) events.push_back(trace_events(rank.rank, rank.spans, -origin));
+  write_trace(trace_path(folder), events);
+  return trace_path(folder);
+}
+
+void warn_of_missing(std::span<const parallel::RankTrace> ranks, int workers) {
+  for (int rank = 0; rank < workers; ++rank) {
+    if (std::ranges::count(ranks, rank, &parallel::RankTrace::rank) > 0) continue;
+    log_warn("rank {} was gone or late: the trace is without it", rank);
+  }
+}
+
+}  // namespace
+
+std::filesystem::path write_run_trace(RunGroup& group, parallel::Strategy& strategy,
+                                      const std::filesystem::path& folder) {
+  if (const std::uint64_t lost = strategy.trace().lost(); lost > 0) {
+    log_warn("{} spans of train.trace_steps found no room in the trace; ask for fewer steps", lost);
+  }
+  if (!strategy.in_lockstep()) {
+    const std::vector<parallel::RankTrace> ranks = strategy.gather_traces();
+    if (!group.leads()) return {};
+    warn_of_missing(ranks, group.size());
+    return write_ranks(folder, ranks);
+  }
+  const std::vector<TraceSpan> spans = strategy.trace().spans();
+  if (group.world() == nullptr) {
+    const parallel::RankTrace alone{.rank = 0, .spans = spans};
+    return write_ranks(folder, std::span(&alone, 1));
+  }
+  Communicator& world = *group.world();
+  // Now, not at the start: clocks drift, and the steps that are kept are the last ones.
+  const std::int64_t offset = parallel::clock_offset(world);
+  const std::int64_t mine = first_begin(spans);
+  const std::int64_t first = mine == kNever ? kNever : mine + offset;
+  const auto firsts = parallel::gathered<std::int64_t>(world, std::span(&first, 1));
+  const std::int64_t origin = *std::ranges::min_element(firsts);
+  const auto events =
+      parallel::gathered_texts_at(0, world, trace_events(group.rank(), spans, offset - origin));
+  if (!group.leads()) return {};
+  write_trace(trace_path(folder), events);
+  return trace_path(folder);
+}
+
+}  // namespace lockstep::train

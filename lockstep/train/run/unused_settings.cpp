@@ -1,0 +1,82 @@
+#include "lockstep/train/run/unused_settings.h"
+
+#include <fmt/format.h>
+
+#include "lockstep/train/memory/run_plan.h"
+
+namespace lockstep::train {
+namespace {
+
+// Why whole gradients are not held for longer; empty: they are.
+std::string why_not_held(const TrainOptions& options) {
+  const int zero = options.parallel.zero;
+  if (zero < 2) {
+    return fmt::format("with parallel.zero = {} gradients are whole anyway; it is for 2 and 3",
+                       zero);
+  }
+  if (solved(options.batch).accumulation == 1) return "a worker has one micro-batch a step";
+  if (options.parallel.reduction == parallel::Reduction::kTree) {
+    return "parallel.reduction = \"tree\" holds them anyway";
+  }
+  return "";
+}
+
+std::vector<nn::Gather> gathers_with(TrainOptions options, int most, const Ops& ops) {
+  options.parallel.most_gathered = most;
+  return plan_run(options, ops, 0, nn::Places::kNone).gathers;
+}
+
+// Why most_gathered is not what is gathered; empty: it is.
+std::string why_not_gathered(const TrainOptions& options, const Ops& ops) {
+  const int most = options.parallel.most_gathered;
+  const std::vector<nn::Gather> gathers = gathers_with(options, most, ops);
+  if (gathers.empty()) {
+    return "no parameters are gathered; it is for parallel.zero = 3 and offload.parameters";
+  }
+  for (int fewer = 1; fewer < most; ++fewer) {
+    if (gathers_with(options, fewer, ops) != gathers) continue;
+    return fmt::format("blocks come one step ahead, so that no more than {} are there at once",
+                       fewer);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::vector<std::string> idle_settings(const TrainOptions& options, const Config& config,
+                                       const Ops& ops) {
+  std::vector<std::string> idle;
+  const auto add = [&](std::string_view setting, const std::string& why) {
+    if (!why.empty()) idle.push_back(fmt::format("{} has no effect: {}", setting, why));
+  };
+  const parallel::ParallelOptions& spread = options.parallel;
+  if (spread.strategy == parallel::StrategyKind::kParameterServer) {
+    const std::string why =
+        "parameter servers reduce nothing; it is for parallel.strategy = \"ddp\"";
+    if (!spread.overlap)
+      add("parallel.overlap = false", why + ", as parallel.schedule is for these");
+    if (spread.algorithm != parallel::ParallelOptions().algorithm) {
+      add(fmt::format("parallel.algorithm = \"{}\"", spread.algorithm), why);
+    }
+  }
+  const bool stage_is_chosen = options.memory_auto && !config.is_set("parallel.zero");
+  if (options.batch.workers > 1 && !stage_is_chosen) {
+    if (config.is_set("parallel.partition") && spread.partition == nn::Partition::kLayer &&
+        spread.zero == 0) {
+      add("parallel.partition = \"layer\"",
+          "with parallel.zero = 0 workers share nothing out; it is for 1, 2 and 3");
+    }
+    if (config.is_set("parallel.hold_gradients") && spread.hold_gradients) {
+      add("parallel.hold_gradients = true", why_not_held(options));
+    }
+  }
+  const bool may_gather = options.batch.workers > 1 || options.offload.tiers.any();
+  if (config.is_set("parallel.most_gathered") && may_gather && !options.memory_auto &&
+      spread.most_gathered != parallel::ParallelOptions().most_gathered) {
+    add(fmt::format("parallel.most_gathered = {}", spread.most_gathered),
+        why_not_gathered(options, ops));
+  }
+  return idle;
+}
+
+}  // namespace lockstep::train

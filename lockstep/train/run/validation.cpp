@@ -1,0 +1,58 @@
+#include "lockstep/train/run/validation.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace lockstep::train {
+
+namespace {
+
+// Whether any worker of the group was asked to end.
+bool one_stops(RunGroup& group, const StopSignal& stop) {
+  const double mine = stop.came() ? 1 : 0;
+  return std::ranges::any_of(group.numbers(std::span(&mine, 1)), [](double x) { return x != 0; });
+}
+
+}  // namespace
+
+Validation validation_loss(nn::Replica& replica, parallel::Strategy& strategy, BatchSource& source,
+                           RunGroup& group, std::int64_t most, const StopSignal& stop) {
+  std::uint64_t batches = source.validation_batches();
+  if (most > 0) batches = std::min(batches, static_cast<std::uint64_t>(most));
+  const auto workers = static_cast<std::uint64_t>(group.size());
+  const bool at_once = replica.plan().sharding.parameters;
+  // Of each its losses and its targets; and last whether this worker stopped.
+  std::vector<double> mine((batches + workers - 1) / workers * 2 + 1);
+  std::size_t at = 0;
+  bool stopped = false;
+  for (std::uint64_t first = 0; first < batches; first += workers) {
+    stopped = at_once ? one_stops(group, stop) : stop.came();
+    if (stopped) break;
+    const std::uint64_t i = first + static_cast<std::uint64_t>(group.rank());
+    if (i >= batches) {
+      strategy.stand_in_for_forward();
+      continue;
+    }
+    const nn::Batch batch = source.validation(i);
+    const Tensor rows = replica.evaluate(batch);
+    replica.ops().synchronize();
+    mine[at++] = nn::sum_of(rows);
+    mine[at++] = static_cast<double>(nn::count_targets(batch));
+  }
+  mine.back() = stopped ? 1 : 0;
+  const std::vector<double> all = group.numbers(mine);
+  for (std::uint64_t worker = 0; worker < workers; ++worker) {
+    if (all[(worker + 1) * mine.size() - 1] != 0) return {.loss = {}, .cut = true};
+  }
+  double losses = 0;
+  double targets = 0;
+  for (std::uint64_t i = 0; i < batches; ++i) {
+    const double* of = all.data() + i % workers * mine.size() + i / workers * 2;
+    losses += of[0];
+    targets += of[1];
+  }
+  if (targets == 0) return {};
+  return {.loss = losses / targets};
+}
+
+}  // namespace lockstep::train

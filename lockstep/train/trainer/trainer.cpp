@@ -1,0 +1,190 @@
+#include "lockstep/train/trainer/trainer.h"
+
+#include <thread>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/system/clock.h"
+#include "lockstep/parallel/single_worker.h"
+#include "lockstep/train/memory/choice.h"
+#include "lockstep/train/memory/run_plan.h"
+
+namespace lockstep::train {
+namespace {
+
+// As a run does (train/run/run.cpp), for whoever has no other workers to agree with.
+TrainOptions settled(TrainOptions options, const Ops& ops) {
+  settle_recompute(options, ops, options.memory_limit);
+  return options;
+}
+
+nn::Replica make_replica(const TrainOptions& options, Ops& ops, parallel::Strategy& strategy,
+                         MemoryBudget& device, MemoryBudget& host) {
+  optim::check(options.schedule);
+  nn::MemoryPlan plan = plan_run(options, ops, strategy.worker());
+  check_limit(options, plan, ops, strategy.worker());
+  nn::ReplicaMemory memory{
+      .seen = {}, .device = &device, .host = &host, .file = options.offload.file()};
+  if (plan.seen_bytes() > 0) memory.seen = strategy.seen_memory(plan.seen_bytes());
+  return {model_of(options), std::move(plan), ops, memory};
+}
+
+std::size_t bytes_of(std::span<const Request> requests) {
+  std::size_t bytes = 0;
+  for (const Request& request : requests) bytes += room(request);
+  return bytes;
+}
+
+}  // namespace
+
+Trainer::Trainer(const TrainOptions& options, Ops& ops, parallel::Strategy& strategy)
+    : Trainer(options, ops, strategy, nullptr) {}
+
+Trainer::Trainer(const TrainOptions& options, Ops& ops)
+    : Trainer(options, ops,
+              std::make_unique<parallel::Alone>(options.parallel.reduction,
+                                                solved(options.batch).accumulation)) {}
+
+Trainer::Trainer(const TrainOptions& options, Ops& ops, std::unique_ptr<parallel::Strategy> own)
+    : Trainer(options, ops, *own, std::move(own)) {}
+
+Trainer::Trainer(const TrainOptions& options, Ops& ops, parallel::Strategy& strategy,
+                 std::unique_ptr<parallel::Strategy>&& own)
+    : options_(settled(options, ops)),
+      ops_(ops),
+      own_(std::move(own)),
+      strategy_(strategy),
+      device_memory_(name(Tier::kDevice), options.device_limit),
+      host_memory_(name(Tier::kHost)),
+      replica_(make_replica(options_, ops, strategy, device_memory_, host_memory_)),
+      outside_(&device_memory_, bytes_of(replica_.plan().outside)),
+      host_outside_(&host_memory_, bytes_of(replica_.plan().host_outside)) {
+  replica_.initialise(static_cast<std::uint64_t>(options.seed), threads_of(options));
+  set_state({});
+}
+
+Trainer::~Trainer() {
+  if (started_) strategy_.leave();
+}
+
+void Trainer::start() {
+  started_ = true;
+  strategy_.start(replica_);
+  replica_.set_listener(&strategy_);
+  if (strategy_.trace().on()) block_trace_.emplace(strategy_.trace(), replica_, strategy_);
+}
+
+void Trainer::set_state(const TrainState& state) {
+  state_ = state;
+  if (options_.precision != plan::Precision::kF16) {
+    state_.loss_scale.reset();
+  } else if (!state_.loss_scale) {
+    state_.loss_scale = {.scale = options_.loss_scale.initial};
+  }
+}
+
+io::TierTraffic Trainer::filed_traffic() const {
+  const parallel::TierMover* const mover = strategy_.mover();
+  return replica_.filed_traffic() + (mover != nullptr ? mover->filed_traffic() : io::TierTraffic());
+}
+
+void Trainer::begin_micro_batch(std::int64_t index, std::int64_t count) {
+  const parallel::TraceScope scope(strategy_.trace(), {.lane = parallel::TraceLane::kCompute,
+                                                       .kind = "prepare",
+                                                       .of = "micro-batch",
+                                                       .index = index});
+  strategy_.begin_micro_batch(index, count);
+}
+
+std::vector<double> Trainer::accumulate(std::span<const nn::Batch> micro_batches,
+                                        const parallel::Share& share, std::int64_t targets) {
+  const double factor = loss_scale() / static_cast<double>(targets);
+  const auto count = static_cast<std::int64_t>(micro_batches.size());
+  std::vector<double> losses;
+  if (count == 0) strategy_.begin_micro_batch(0, 0);
+  // Not before: what else is run, a validation, is no part of a step.
+  if (block_trace_) replica_.set_listener(&*block_trace_);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto begin = SteadyClock::now();
+    const nn::Batch& batch = micro_batches[static_cast<std::size_t>(i)];
+    begin_micro_batch(i, count);
+    const Tensor rows = replica_.forward_backward(
+        batch, {.seed = static_cast<std::uint64_t>(options_.seed),
+                .step = static_cast<std::uint64_t>(share.step),
+                .first_sequence =
+                    static_cast<std::uint64_t>((share.first_micro_batch + i) * batch.shape.batch),
+                .loss_factor = static_cast<float>(factor)});
+    ops_.synchronize();
+    losses.push_back(nn::sum_of(rows));
+    if (strategy_.worker() == options_.slow_rank) {
+      const parallel::TraceScope scope(strategy_.trace(),
+                                       {.lane = parallel::TraceLane::kCompute, .kind = "delay"});
+      std::this_thread::sleep_for((SteadyClock::now() - begin) * (options_.slow_factor - 1));
+    }
+  }
+  if (block_trace_) replica_.set_listener(&strategy_);
+  return losses;
+}
+
+StepMetrics Trainer::step(std::span<const nn::Batch> micro_batches) {
+  if (!started_) start();
+  return *step(micro_batches, {.step = state_.steps + 1,
+                               .first_micro_batch = 0,
+                               .micro_batches = static_cast<std::int64_t>(micro_batches.size())});
+}
+
+std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batches,
+                                         const parallel::Share& share, bool stops) {
+  const auto begin = SteadyClock::now();
+  strategy_.trace().begin_step(share.step);
+  const parallel::TraceScope scope(
+      strategy_.trace(), {.lane = parallel::TraceLane::kStep, .kind = "step", .index = share.step});
+  parallel::StepStart mine{.loss_scale = loss_scale(), .stops = stops};
+  for (const nn::Batch& batch : micro_batches) {
+    mine.targets += nn::count_targets(batch);
+    mine.tokens += batch.shape.rows();
+  }
+  const parallel::StepStart all = strategy_.begin_step(mine);
+  if (all.stops) return std::nullopt;
+  if (all.targets == 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "a step of {} micro-batches has no target to learn from; every target is {}",
+         micro_batches.size(), ops::kNoTarget);
+  }
+  StepMetrics metrics;
+  metrics.step = state_.steps = share.step;
+  metrics.tokens = all.tokens;
+  metrics.loss_scale = loss_scale();
+  // Workers that do not wait for each other know how many updates they made, not how many all did.
+  metrics.rate =
+      optim::rate_at(options_.schedule, strategy_.in_lockstep() ? state_.updates + 1 : share.step);
+  const io::TierTraffic filed = filed_traffic();
+  const auto compute = SteadyClock::now();
+  const parallel::UpdateRequest request{.optimizer = options_.optimizer,
+                                        .updates = state_.updates,
+                                        .rate = metrics.rate,
+                                        .loss_scale = metrics.loss_scale};
+  strategy_.expect_update(request);
+  parallel::StepEnd end{.losses = accumulate(micro_batches, share, all.targets), .cost = {}};
+  const parallel::UpdateResult result = strategy_.update(request);
+  end.cost.compute_seconds = seconds_since(compute);
+  metrics.filed = filed_traffic() - filed;
+  metrics.gradient_norm = result.gradient_norm;
+  metrics.has_norm = result.has_norm;
+  metrics.skipped = result.skipped;
+  if (metrics.skipped) {
+    if (state_.loss_scale) state_.loss_scale = optim::after_overflow(*state_.loss_scale);
+  } else {
+    state_.updates = strategy_.in_lockstep() ? state_.updates + 1 : share.step;
+    if (state_.loss_scale) {
+      state_.loss_scale = optim::after_good_step(*state_.loss_scale, options_.loss_scale);
+    }
+  }
+  parallel::StepSummary summary = strategy_.end_step(end);
+  metrics.loss = summary.loss / static_cast<double>(all.targets);
+  metrics.costs = std::move(summary.costs);
+  metrics.seconds = seconds_since(begin);
+  return metrics;
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,117 @@
+// One worker that trains: a replica, and what a step does with it. How workers share a step is its
+// strategy's (parallel/strategy/strategy.h).
+//
+//   Trainer trainer(options, ops);
+//   for (...) print(trainer.step(micro_batches));
+//
+// A step adds up the gradients of its micro-batches, brings them down to the clipped norm, moves
+// the f32 parameters, and rounds the copy that is computed with. Where a gradient is infinite or no
+// number the step changes nothing but the loss scale, and is reported as skipped. A step of one
+// micro-batch of 8 sequences and one of 4 micro-batches of 2 are the same training: the loss is the
+// mean over all targets of the step.
+//
+// Memory is taken once, at construction, as planned; a run over options.memory_limit or
+// options.device_limit is refused before that. One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "lockstep/nn/replica/replica.h"
+#include "lockstep/optim/loss_scale.h"
+#include "lockstep/parallel/strategy/strategy.h"
+#include "lockstep/parallel/trace/block_trace.h"
+#include "lockstep/train/options/options.h"
+
+namespace lockstep::train {
+
+// All that changes from step to step besides the rows of nn::States: what a checkpoint stores.
+struct TrainState {
+  std::int64_t steps = 0;                      // begun, skipped ones included
+  std::int64_t updates = 0;                    // of the parameters
+  std::optional<optim::LossScale> loss_scale;  // in f16
+};
+
+struct StepMetrics {
+  std::int64_t step = 0;     // 1 is the first
+  double loss = 0;           // the mean over all targets
+  double gradient_norm = 0;  // before clipping, without the loss scale
+  bool has_norm = true;      // false: nobody took it
+  double rate = 0;           // the learning rate
+  double loss_scale = 1;     // of this step
+  bool skipped = false;
+  std::int64_t tokens = 0;  // of all workers
+  double seconds = 0;
+  std::vector<parallel::StepCost> costs;  // of each worker
+  io::TierTraffic filed;                  // of this one, with what lies in files
+
+  double tokens_per_second() const { return static_cast<double>(tokens) / seconds; }
+};
+
+class Trainer {
+ public:
+  // Plans, checks the limit, takes the memory, and sets the initial parameters. Recomputation that
+  // is to be chosen and is not yet is by memory.limit. `ops` and `strategy` outlive it.
+  Trainer(const TrainOptions& options, Ops& ops, parallel::Strategy& strategy);
+  // The only worker of its run.
+  Trainer(const TrainOptions& options, Ops& ops);
+  // The strategy leaves.
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  // When the replica holds what the run begins with, and before the first step: all workers' do
+  // then.
+  void start();
+
+  // This worker's micro-batches of the step that `share` is part of; of the planned shape. Nothing
+  // where a worker `stops`: then no worker does the step. Throws Error(kInvalidArgument) where no
+  // micro-batch of any worker has a target.
+  std::optional<StepMetrics> step(std::span<const nn::Batch> micro_batches,
+                                  const parallel::Share& share, bool stops = false);
+  // The micro-batches of the next step, any number of them, by the only worker; started by itself.
+  StepMetrics step(std::span<const nn::Batch> micro_batches);
+
+  nn::Replica& replica() { return replica_; }
+  // What this worker takes of a tier: never more than options.device_limit on the device.
+  const MemoryBudget& device_memory() const { return device_memory_; }
+  const MemoryBudget& host_memory() const { return host_memory_; }
+  parallel::Strategy& strategy() { return strategy_; }
+  const TrainOptions& options() const { return options_; }
+  const TrainState& state() const { return state_; }
+  // Of a run in any precision: where only one of the two scales its loss, this one begins with the
+  // scale that it would begin with.
+  void set_state(const TrainState& state);
+
+ private:
+  Trainer(const TrainOptions& options, Ops& ops, std::unique_ptr<parallel::Strategy> own);
+  Trainer(const TrainOptions& options, Ops& ops, parallel::Strategy& strategy,
+          std::unique_ptr<parallel::Strategy>&& own);
+  void begin_micro_batch(std::int64_t index, std::int64_t count);
+  // The sum of losses of each.
+  std::vector<double> accumulate(std::span<const nn::Batch> micro_batches,
+                                 const parallel::Share& share, std::int64_t targets);
+  // What went to files and came back so far.
+  io::TierTraffic filed_traffic() const;
+  // 1 where the loss is not scaled.
+  double loss_scale() const { return state_.loss_scale ? state_.loss_scale->scale : 1; }
+
+  TrainOptions options_;
+  Ops& ops_;
+  std::unique_ptr<parallel::Strategy> own_;  // where none was given
+  parallel::Strategy& strategy_;
+  bool started_ = false;
+  MemoryBudget device_memory_;
+  MemoryBudget host_memory_;
+  nn::Replica replica_;
+  // Of what the strategy takes.
+  MemoryClaim outside_;
+  MemoryClaim host_outside_;
+  std::optional<parallel::BlockTrace> block_trace_;  // where the strategy's trace is on
+  TrainState state_;
+};
+
+}  // namespace lockstep::train

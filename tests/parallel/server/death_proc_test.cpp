@@ -1,0 +1,234 @@
+// Workers and servers that are killed, as processes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "lockstep/base/file/file.h"
+#include "lockstep/base/file/scratch_folder.h"
+#include "lockstep/comm/rendezvous/rendezvous.h"
+#include "lockstep/launch/make_world.h"
+#include "tests/parallel/server/fixture.h"
+
+namespace lockstep::parallel::server_test {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kFinished = 0;
+constexpr int kFailed = 3;
+constexpr int kUnmet = 4;  // was told of no rendezvous
+constexpr int kKilled = 128 + SIGKILL;
+
+// Numbers that all processes see.
+struct Shared {
+  pid_t pids[8];
+  int shares_done;
+  int hangs;    // whether a deed does
+  int stopped;  // a rank that a deed has stopped, behind all others; 0: none
+};
+
+// What became of the ranks of a job.
+struct Outcome {
+  std::vector<int> codes;  // by rank: of the above
+  std::vector<std::string> words;
+  int shares_done = 0;
+};
+
+using Deed = std::function<void(int worker, const Share& share, Shared& shared)>;
+
+int run_rank(const Training& training, const World& world, const std::string& words, Shared& shared,
+             const Deed& deed) {
+  try {
+    const ParameterServerJob job = job_of(training);
+    CommOptions comm;
+    comm.measure = false;
+    const std::unique_ptr<Communicator> all = make_world(world, comm);
+    if (is_server(training.servers, world.rank, world.size)) {
+      serve(job, *all);
+      return kFinished;
+    }
+    const std::unique_ptr<Strategy> strategy = make_parameter_server(job, *all);
+    const Hooks hooks{
+        .before_share = [&](int worker, const Share& share) { deed(worker, share, shared); },
+        .after_share =
+            [&](int, const Share&, const StepSummary&) {
+              __atomic_fetch_add(&shared.shares_done, 1, __ATOMIC_RELAXED);
+            }};
+    train_worker(training, *strategy, hooks);
+    return kFinished;
+  } catch (const Error& error) {
+    std::string text = fmt::format("{}: {}; ranks", name(error.code()), error.what());
+    for (const int rank : error.ranks()) text += fmt::format(" {}", rank);
+    write_file(words, text);
+    return kFailed;
+  }
+}
+
+Outcome run_job(const Training& training, const Deed& deed) {
+  const ScratchFolder folder;
+  const Token token = mint_token();
+  ::setenv(kTokenVariable, token_text(token).c_str(), 1);
+  auto& shared = *static_cast<Shared*>(
+      ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  const auto words = [&](int rank) { return (folder.path() / std::to_string(rank)).string(); };
+  // Ranks are forked before the server has its thread: a lock which that held would never be free
+  // in them. They learn from the pipe where it is.
+  std::uint16_t port = 0;
+  int told[2];
+  EXPECT_EQ(::pipe(told), 0);
+  for (int rank = 0; rank < training.ranks(); ++rank) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      ::close(told[1]);
+      if (::read(told[0], &port, sizeof port) != sizeof port) std::_Exit(kUnmet);
+      World world;
+      world.rank = rank;
+      world.size = training.ranks();
+      world.rendezvous = {"127.0.0.1", port};
+      world.rendezvous_is_hosted = true;
+      std::_Exit(run_rank(training, world, words(rank), shared, deed));
+    }
+    shared.pids[rank] = pid;
+  }
+  const RendezvousServer meeting({"127.0.0.1", 0}, token, training.ranks());
+  port = meeting.address().port;
+  for (int rank = 0; rank < training.ranks(); ++rank) {
+    EXPECT_EQ(::write(told[1], &port, sizeof port), static_cast<ssize_t>(sizeof port));
+  }
+  ::close(told[0]);
+  ::close(told[1]);
+  Outcome outcome;
+  for (int rank = 0; rank < training.ranks(); ++rank) {
+    int status = 0;
+    const Deadline deadline = deadline_in(std::chrono::seconds(60));
+    while (::waitpid(shared.pids[rank], &status, WNOHANG) == 0) {
+      const bool stopped = rank > 0 && rank == shared.stopped;
+      if (stopped || has_passed(deadline)) ::kill(shared.pids[rank], SIGKILL);
+      ::poll(nullptr, 0, 5);
+    }
+    outcome.codes.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+    outcome.words.push_back(std::filesystem::exists(words(rank)) ? read_file(words(rank)) : "");
+  }
+  outcome.shares_done = shared.shares_done;
+  ::munmap(&shared, sizeof(Shared));
+  return outcome;
+}
+
+TEST(ServerDeath, AWorkerThatDiesIsNamedWithBsp) {
+  for (const ServerPlace place : {ServerPlace::kOwn, ServerPlace::kBeside}) {
+    Training training;
+    training.workers = 3;
+    training.servers.place = place;
+    training.servers.piece_mb = 0.003;
+    if (place == ServerPlace::kOwn) training.compression.compression = Compression::kInt8;
+    const Outcome outcome = run_job(training, [](int worker, const Share& share, Shared&) {
+      if (worker == 2 && share.step == 2) ::raise(SIGKILL);
+    });
+    EXPECT_EQ(outcome.codes[2], kKilled);
+    for (const int rank : {0, 1}) {
+      EXPECT_EQ(outcome.codes[static_cast<std::size_t>(rank)], kFailed);
+      const std::string& words = outcome.words[static_cast<std::size_t>(rank)];
+      EXPECT_THAT(words, HasSubstr("worker 2 (rank 2) is gone"));
+      EXPECT_THAT(words, HasSubstr("ranks 2"));
+    }
+    if (place == ServerPlace::kOwn) {
+      EXPECT_EQ(outcome.codes[3], kFailed);
+      EXPECT_THAT(outcome.words[3], HasSubstr("worker 2 (rank 2) is gone"));
+    }
+  }
+}
+
+TEST(ServerDeath, AWorkerThatDiesIsDoneWithoutWithAspAndSsp) {
+  for (const Consistency consistency : {Consistency::kAsp, Consistency::kSsp}) {
+    Training training;
+    training.workers = 3;
+    training.steps = 4;
+    training.servers = {
+        .servers = 2, .consistency = consistency, .staleness = 0, .piece_mb = 0.003};
+    if (consistency == Consistency::kAsp) training.compression.compression = Compression::kTopk;
+    const Outcome outcome = run_job(training, [](int worker, const Share&, Shared&) {
+      if (worker == 2) ::raise(SIGKILL);
+    });
+    EXPECT_THAT(outcome.codes, ::testing::ElementsAre(kFinished, kFinished, kKilled))
+        << outcome.words[0] << outcome.words[1];
+    EXPECT_EQ(outcome.shares_done, training.steps * training.workers);
+  }
+}
+
+TEST(ServerDeath, AServerThatDiesIsNamed) {
+  for (const Consistency consistency : {Consistency::kBsp, Consistency::kAsp}) {
+    for (const int victim : {0, 1}) {
+      Training training;
+      training.workers = 2;
+      training.steps = 1000;
+      training.servers = {
+          .servers = 2, .place = ServerPlace::kOwn, .consistency = consistency, .piece_mb = 0.003};
+      if (victim == 1) training.compression.compression = Compression::kBf16;
+      const Outcome outcome =
+          run_job(training, [&](int worker, const Share& share, Shared& shared) {
+            if (worker == 0 && share.step >= 2) ::kill(shared.pids[2 + victim], SIGKILL);
+          });
+      const std::string named = fmt::format("server {} (rank {}) is gone", victim, 2 + victim);
+      EXPECT_EQ(outcome.codes[static_cast<std::size_t>(2 + victim)], kKilled);
+      for (const std::size_t rank : {0u, 1u, 3u - static_cast<unsigned>(victim)}) {
+        EXPECT_EQ(outcome.codes[rank], kFailed) << rank;
+        EXPECT_THAT(outcome.words[rank], HasSubstr(named)) << rank;
+      }
+    }
+  }
+}
+
+// With asp worker 0 waits for it at the end of the run, with ssp as soon as it is too far ahead.
+TEST(ServerDeath, AWorkerThatHangsIsNamedWhenTimeIsUp) {
+  for (const Consistency consistency : {Consistency::kBsp, Consistency::kAsp, Consistency::kSsp}) {
+    SCOPED_TRACE(name(consistency));
+    Training training;
+    training.workers = 2;
+    training.servers.place = ServerPlace::kOwn;
+    training.servers.consistency = consistency;
+    training.servers.staleness = 0;
+    training.timeout = std::chrono::milliseconds(300);
+    // Worker 1 in its first share, until worker 0 has ended, and its end was noticed; and worker 0
+    // does not do all of them before.
+    const auto hang = [](int worker, const Share&, Shared& shared) {
+      if (worker == 1) __atomic_store_n(&shared.hangs, 1, __ATOMIC_RELAXED);
+      while (__atomic_load_n(&shared.hangs, __ATOMIC_RELAXED) == 0) ::poll(nullptr, 0, 5);
+      while (worker == 1 && ::kill(shared.pids[0], 0) == 0) ::poll(nullptr, 0, 5);
+    };
+    const Outcome outcome = run_job(training, hang);
+    EXPECT_EQ(outcome.codes[0], kFailed);
+    EXPECT_THAT(outcome.words[0], HasSubstr("timeout"));
+    EXPECT_THAT(outcome.words[0], HasSubstr("from worker 1 within"));
+    EXPECT_THAT(outcome.words[0], HasSubstr("ranks 1"));
+  }
+}
+
+// Workers wait for it before they have pushed what the other server waits for.
+TEST(ServerDeath, AServerThatHangsWithATableOfTokensIsNamedAndNotTheWorkers) {
+  Training training;
+  training.wide = true;
+  training.workers = 2;
+  training.servers.place = ServerPlace::kOwn;
+  training.servers.servers = 2;
+  training.timeout = std::chrono::milliseconds(3000);
+  const auto stop = [](int worker, const Share& share, Shared& shared) {
+    if (worker != 0 || share.step != 2) return;
+    shared.stopped = 3;
+    ::kill(shared.pids[3], SIGSTOP);
+  };
+  const Outcome outcome = run_job(training, stop);
+  for (const std::size_t worker : {0u, 1u}) {
+    EXPECT_EQ(outcome.codes[worker], kFailed);
+    EXPECT_THAT(outcome.words[worker], HasSubstr("timeout"));
+    EXPECT_THAT(outcome.words[worker], HasSubstr("ranks 3"));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::parallel::server_test

@@ -1,0 +1,111 @@
+// A tiny model of Hugging Face transformers (tests/fixtures/), its options and its batch.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/io/safetensors.h"
+#include "lockstep/train/options/options.h"
+#include "tests/paths.h"
+
+namespace lockstep::train {
+
+inline std::string path_of_fixture(const std::string& name) {
+  return in_sources("tests/fixtures/") + name;
+}
+
+// One fixture, its options and its batch.
+class Fixture {
+ public:
+  explicit Fixture(const std::string& model)
+      : file(path_of_fixture(model + ".safetensors")),
+        about(nlohmann::json::parse(file.metadata().at("about"))) {
+    const nlohmann::json& sizes = about["model"];
+    const auto size = [&](const char* key) { return sizes[key].get<int>(); };
+    family = plan::family_from_name(sizes["family"].get<std::string>());
+    options.model.family = model_family(family);
+    options.model.layers = size("layers");
+    options.model.hidden = size("hidden");
+    options.model.heads = size("heads");
+    options.model.kv_heads = size("kv_heads");
+    options.model.feed_forward = size("feed_forward");
+    options.model.vocabulary = size("vocabulary");
+    options.model.positions = size("positions");
+    options.model.epsilon = sizes["epsilon"].get<double>();
+    const Shape& shape = file.at("input.input_ids").shape;
+    options.batch.micro = static_cast<int>(shape[0]);
+    options.batch.sequence = static_cast<int>(shape[1]);
+    options.precision = plan::Precision::kF32;
+    const nlohmann::json& adamw = about["adamw"];
+    options.optimizer.beta1 = adamw["betas"][0].get<double>();
+    options.optimizer.beta2 = adamw["betas"][1].get<double>();
+    options.optimizer.epsilon = adamw["eps"].get<double>();
+    options.optimizer.decay = adamw["weight_decay"].get<double>();
+    options.optimizer.clip = 0;
+    options.schedule.rate = adamw["lr"].get<double>();
+
+    batch.shape = {.batch = shape[0], .sequence = shape[1]};
+    batch.tokens = integers("input.input_ids", tokens_);
+    batch.targets = integers("input.targets", targets_);
+    if (file.find("input.token_type_ids") != nullptr) {
+      batch.types = integers("input.token_type_ids", types_);
+    }
+    if (file.find("input.attention_mask") != nullptr) {
+      for (const float one : whole_numbers("input.attention_mask")) {
+        mask_.push_back(static_cast<std::uint8_t>(one));
+      }
+      batch.key_mask = tensor_of(std::span(mask_), shape);
+    }
+  }
+
+  std::vector<float> floats(const std::string& name) const {
+    const auto loaded = file.load(name);
+    const auto values = loaded.tensor.as<float>();
+    return {values.begin(), values.end()};
+  }
+
+  io::SafetensorsFile file;
+  nlohmann::json about;
+  plan::Family family = plan::Family::kGpt2;
+  TrainOptions options;
+  nn::Batch batch;
+
+ private:
+  std::vector<float> whole_numbers(const std::string& name) const {
+    const auto loaded = file.load(name);
+    const auto values = loaded.tensor.as<std::int64_t>();
+    return {values.begin(), values.end()};
+  }
+  Tensor integers(const std::string& name, std::vector<std::int32_t>& to) const {
+    for (const float one : whole_numbers(name)) to.push_back(static_cast<std::int32_t>(one));
+    return tensor_of(std::span(to), file.at(name).shape);
+  }
+
+  std::vector<std::int32_t> tokens_, targets_, types_;
+  std::vector<std::uint8_t> mask_;
+};
+
+inline double largest(std::span<const float> values) {
+  double most = 0;
+  for (const float one : values) most = std::max(most, std::abs(static_cast<double>(one)));
+  return most;
+}
+
+inline double largest_difference(std::span<const float> ours, std::span<const float> theirs) {
+  EXPECT_EQ(ours.size(), theirs.size());
+  double most = 0;
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    const double difference = std::abs(static_cast<double>(ours[i]) - theirs[i]);
+    most = difference > most || std::isnan(difference) ? difference : most;
+  }
+  return most;
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,322 @@
+#include "lockstep/train/model_io/interchange.h"
+#include "lockstep/base/file/scratch_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "lockstep/base/error.h"
+#include "lockstep/io/sharded_safetensors.h"
+#include "lockstep/nn/hugging_face/config.h"
+#include "lockstep/train/model_io/stored_model.h"
+#include "lockstep/train/trainer/trainer.h"
+#include "tests/train/model_io/hugging_face_fixture.h"
+#include "tests/train/model_io/hugging_face_folder.h"
+
+namespace lockstep::train::interchange_test {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+constexpr const char* kTokenizer =
+    R"({"model": {"type": "BPE"}, "added_tokens": [{"id": 96, "content": "<|endoftext|>"}]})";
+
+// What a call throws; empty where it throws nothing.
+template <class F>
+std::string refusal(ErrorCode code, F&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  return "";
+}
+
+void expect_same_tensors(const io::TensorSource& ours, const io::TensorSource& theirs) {
+  EXPECT_EQ(ours.names().size(), theirs.names().size());
+  for (const std::string_view name : theirs.names()) {
+    ASSERT_NE(ours.find(name), nullptr) << name;
+    const auto a = ours.load(name);
+    const auto b = theirs.load(name);
+    EXPECT_EQ(a.tensor.shape(), b.tensor.shape()) << name;
+    ASSERT_EQ(a.tensor.bytes(), b.tensor.bytes()) << name;
+    EXPECT_EQ(std::memcmp(a.tensor.data(), b.tensor.data(), a.tensor.bytes()), 0) << name;
+  }
+}
+
+class Interchange : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override { lockstep::fixtures::write_model_folder(theirs_, GetParam()); }
+  std::string import_refusal(ErrorCode code) const {
+    return refusal(code, [&] { import_hugging_face(theirs_, run_); });
+  }
+
+  ScratchFolder folder_;
+  fs::path theirs_ = folder_.path() / "theirs";
+  fs::path run_ = folder_.path() / "run";
+  fs::path ours_ = folder_.path() / "ours";
+};
+
+TEST_P(Interchange, AnImportedModelComputesWhatTransformersDoes) {
+  const Interchanged done = import_hugging_face(theirs_, run_);
+  const Fixture fixture(GetParam());
+  const Checkpoint checkpoint = open_checkpoint(run_, {});
+  TrainOptions options = stored_options(checkpoint);
+  options.batch = fixture.options.batch;
+  options.precision = plan::Precision::kF32;
+  const auto ops = make_reference_ops();
+  Trainer trainer(options, *ops);
+  ASSERT_TRUE(CheckpointFolder(run_).restore(trainer.replica(), {}));
+  EXPECT_EQ(done.parameters, trainer.replica().flat().count());
+  const std::vector<float> expected = fixture.floats("logits");
+  std::vector<float> logits(expected.size());
+  const std::int64_t rows = fixture.batch.shape.rows();
+  trainer.replica().evaluate(
+      fixture.batch,
+      tensor_of(std::span(logits), {rows, static_cast<std::int64_t>(logits.size()) / rows}));
+  ops->synchronize();
+  EXPECT_LT(largest_difference(logits, expected), 1e-5);
+}
+
+TEST_P(Interchange, AnExportHasEveryTensorBitForBitInOneFileOrMany) {
+  import_hugging_face(theirs_, run_);
+  for (const std::size_t bytes : {std::size_t{1} << 30, std::size_t{8192}}) {
+    const Interchanged done = export_hugging_face(run_, ours_, {.shard_bytes = bytes}, {});
+    EXPECT_EQ(fs::exists(ours_ / "model.safetensors"), bytes > 8192);
+    EXPECT_EQ(fs::exists(ours_ / "model.safetensors.index.json"), bytes == 8192);
+    expect_same_tensors(io::ShardedSafetensors(ours_), io::ShardedSafetensors(theirs_));
+    // And its configuration is that of the same model.
+    const auto parsed =
+        nn::parse_hugging_face_config(read_file(ours_ / "config.json"), "the export's");
+    const auto original =
+        nn::parse_hugging_face_config(read_file(theirs_ / "config.json"), "the original");
+    EXPECT_EQ(plan::name(parsed.shape.head), plan::name(original.shape.head));
+    EXPECT_EQ(parsed.shape.feed_forward, original.shape.feed_forward);
+    EXPECT_EQ(parsed.shape.kv_heads, original.shape.kv_heads);
+    EXPECT_EQ(parsed.shape.positions, original.shape.positions);
+    EXPECT_EQ(parsed.options.epsilon, original.options.epsilon);
+    EXPECT_EQ(parsed.options.theta, original.options.theta);
+    EXPECT_EQ(parsed.options.dropout, original.options.dropout);
+    EXPECT_EQ(done.shape.layers, original.shape.layers);
+  }
+}
+
+TEST_P(Interchange, SixteenBitsAreRounded) {
+  import_hugging_face(theirs_, run_);
+  export_hugging_face(run_, ours_, {.dtype = DType::kBF16}, {});
+  const io::ShardedSafetensors narrow(ours_);
+  const io::ShardedSafetensors wide(theirs_);
+  for (const std::string_view name : wide.names()) {
+    const auto rounded = narrow.load(name);
+    const auto exact = wide.load(name);
+    const auto ours = rounded.tensor.as<BFloat16>();
+    const auto theirs = exact.tensor.as<float>();
+    ASSERT_EQ(ours.size(), theirs.size());
+    for (std::size_t i = 0; i < ours.size(); ++i) ASSERT_EQ(ours[i], to_bfloat16(theirs[i]));
+  }
+  // 16 bits read back and written again are the same.
+  import_hugging_face(ours_, run_);
+  export_hugging_face(run_, folder_.path() / "again", {.dtype = DType::kBF16}, {});
+  expect_same_tensors(io::ShardedSafetensors(folder_.path() / "again"), narrow);
+}
+
+TEST_P(Interchange, WhatIsMissingOrOfAnotherShapeIsNamed) {
+  const auto whole = lockstep::fixtures::tensors_of_fixture(GetParam());
+  for (std::size_t i = 0; i < whole.tensors.size(); i += 5) {
+    auto tensors = whole.tensors;
+    const io::NamedTensor taken = tensors[i];
+    tensors.erase(tensors.begin() + static_cast<std::ptrdiff_t>(i));
+    io::write_safetensors(theirs_ / "model.safetensors", tensors);
+    EXPECT_THAT(import_refusal(ErrorCode::kInvalidArgument), HasSubstr(taken.name));
+    tensors.push_back(
+        {taken.name, taken.tensor.reshaped(
+                         {1, 1, taken.tensor.shape()[0],
+                          taken.tensor.shape().dimensions() == 1 ? 1 : taken.tensor.shape()[1]})});
+    io::write_safetensors(theirs_ / "model.safetensors", tensors);
+    EXPECT_THAT(import_refusal(ErrorCode::kInvalidArgument), HasSubstr(taken.name));
+  }
+  EXPECT_FALSE(fs::exists(run_));
+  auto more = whole.tensors;
+  more.push_back({"model.layers.0.self_attn.q_proj.bias", whole.tensors.front().tensor});
+  io::write_safetensors(theirs_ / "model.safetensors", more);
+  EXPECT_THAT(import_refusal(ErrorCode::kUnsupported), HasSubstr("self_attn.q_proj.bias"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Interchange, ::testing::Values("gpt2", "llama", "bert"),
+                         [](const auto& test) { return std::string(test.param); });
+
+// What is the same in every family.
+class InterchangeFolder : public ::testing::Test {
+ protected:
+  void SetUp() override { lockstep::fixtures::write_model_folder(theirs_, "gpt2"); }
+  std::string import_refusal(ErrorCode code) const {
+    return refusal(code, [&] { import_hugging_face(theirs_, run_); });
+  }
+  std::string export_refusal(ErrorCode code) const {
+    return refusal(code, [&] { export_hugging_face(run_, ours_, {}, {}); });
+  }
+
+  ScratchFolder folder_;
+  fs::path theirs_ = folder_.path() / "theirs";
+  fs::path run_ = folder_.path() / "run";
+  fs::path ours_ = folder_.path() / "ours";
+};
+
+TEST_F(InterchangeFolder, ATokenizerPassesThrough) {
+  write_file(theirs_ / "tokenizer.json", kTokenizer);
+  import_hugging_face(theirs_, run_);
+  export_hugging_face(run_, ours_, {}, {});
+  EXPECT_EQ(read_file(ours_ / "tokenizer.json"), kTokenizer);
+  EXPECT_THAT(read_file(ours_ / "tokenizer_config.json"),
+              HasSubstr("\"eos_token\": \"<|endoftext|>\""));
+  EXPECT_THAT(read_file(ours_ / "config.json"), HasSubstr("\"eos_token_id\": 96"));
+  // One of ours goes under a name that transformers does not read, and comes back.
+  fs::remove(theirs_ / "tokenizer.json");
+  write_file(theirs_ / "lockstep_tokenizer.json", "{\"kind\": \"byte\"}");
+  import_hugging_face(theirs_, run_);
+  export_hugging_face(run_, ours_, {}, {});
+  EXPECT_FALSE(fs::exists(ours_ / "tokenizer.json"));
+  EXPECT_EQ(read_file(ours_ / "lockstep_tokenizer.json"), "{\"kind\": \"byte\"}");
+  write_file(theirs_ / "lockstep_tokenizer.json", "{");
+  EXPECT_THAT(import_refusal(ErrorCode::kProtocol), HasSubstr("no JSON"));
+}
+
+TEST_F(InterchangeFolder, OnlyWhatIsEmptyOrOursIsReplaced) {
+  fs::create_directory(run_);
+  import_hugging_face(theirs_, run_);
+  import_hugging_face(theirs_, run_);
+  fs::create_directory(ours_);
+  export_hugging_face(run_, ours_, {}, {});
+  export_hugging_face(run_, ours_, {.dtype = DType::kF16}, {});
+  write_file(ours_ / "notes.txt", "mine");
+  EXPECT_THAT(export_refusal(ErrorCode::kInvalidArgument), HasSubstr("holds 'notes.txt'"));
+  // A model that was fetched has the same names, but is not ours.
+  EXPECT_THAT(
+      refusal(ErrorCode::kInvalidArgument, [&] { export_hugging_face(run_, theirs_, {}, {}); }),
+      HasSubstr("did not write"));
+  // A run that has learned something.
+  fs::copy(run_ / "checkpoints" / "step-00000000", run_ / "checkpoints" / "step-00000007",
+           fs::copy_options::recursive);
+  EXPECT_THAT(import_refusal(ErrorCode::kInvalidArgument), HasSubstr("trained up to step 7"));
+  write_file(folder_.path() / "file", "");
+  EXPECT_THAT(refusal(ErrorCode::kInvalidArgument,
+                      [&] { import_hugging_face(theirs_, folder_.path() / "file"); }),
+              HasSubstr("is no folder"));
+}
+
+TEST_F(InterchangeFolder, NamesThatFilesHaveHadAndTensorsThatNobodyNeedsAreKnown) {
+  lockstep::fixtures::write_model_folder(theirs_, "bert");
+  const auto whole = lockstep::fixtures::tensors_of_fixture("bert");
+  std::vector<io::NamedTensor> old;
+  for (io::NamedTensor tensor : whole.tensors) {
+    const auto rename = [&](std::string_view now, std::string_view before) {
+      if (!tensor.name.ends_with(now)) return;
+      tensor.name = tensor.name.substr(0, tensor.name.size() - now.size()) + std::string(before);
+    };
+    rename("LayerNorm.weight", "LayerNorm.gamma");
+    rename("LayerNorm.bias", "LayerNorm.beta");
+    old.push_back(tensor);
+  }
+  old.push_back({"bert.pooler.dense.weight", whole.tensors.front().tensor});
+  old.push_back({"cls.seq_relationship.bias", whole.tensors.front().tensor});
+  io::write_safetensors(theirs_ / "model.safetensors", old);
+  import_hugging_face(theirs_, run_);
+  export_hugging_face(run_, ours_, {}, {});
+  lockstep::fixtures::write_model_folder(theirs_, "bert");
+  expect_same_tensors(io::ShardedSafetensors(ours_), io::ShardedSafetensors(theirs_));
+}
+
+TEST_F(InterchangeFolder, LogitsOfLlamaMayBeTied) {
+  auto whole = lockstep::fixtures::tensors_of_fixture("llama");
+  std::erase_if(whole.tensors, [](const auto& tensor) { return tensor.name == "lm_head.weight"; });
+  io::write_safetensors(theirs_ / "model.safetensors", whole.tensors);
+  std::string config = lockstep::fixtures::config_of_fixture("llama");
+  const std::string was = "\"tie_word_embeddings\": false";
+  write_file(theirs_ / "config.json", config);
+  EXPECT_THAT(import_refusal(ErrorCode::kInvalidArgument), HasSubstr("lm_head.weight"));
+  config.replace(config.find(was), was.size(), "\"tie_word_embeddings\": true");
+  write_file(theirs_ / "config.json", config);
+  import_hugging_face(theirs_, run_);
+  EXPECT_EQ(stored_options(open_checkpoint(run_, {})).model.logits, LogitsChoice::kTied);
+  export_hugging_face(run_, ours_, {}, {});
+  expect_same_tensors(io::ShardedSafetensors(ours_), io::ShardedSafetensors(theirs_));
+  EXPECT_THAT(read_file(ours_ / "config.json"), HasSubstr("\"tie_word_embeddings\": true"));
+}
+
+TEST_F(InterchangeFolder, AnIndexIsNotBelieved) {
+  fs::rename(theirs_ / "model.safetensors", theirs_ / "model-00001-of-00001.safetensors");
+  const auto with_index = [&](const std::string& text) {
+    write_file(theirs_ / "model.safetensors.index.json", text);
+    return import_refusal(ErrorCode::kProtocol);
+  };
+  EXPECT_THAT(with_index("["), HasSubstr("no index"));
+  EXPECT_THAT(with_index("{}"), HasSubstr("weight_map"));
+  EXPECT_THAT(with_index(R"({"weight_map": {"a": 3}})"), HasSubstr("no string"));
+  EXPECT_THAT(with_index(R"({"weight_map": {"a": "../x"}})"), HasSubstr("no file of this folder"));
+  EXPECT_THAT(with_index(R"({"weight_map": {"a": "model-00001-of-00001.safetensors"}})"),
+              HasSubstr("no such tensor"));
+  fs::remove(theirs_ / "model.safetensors.index.json");
+  EXPECT_THAT(import_refusal(ErrorCode::kInvalidArgument), HasSubstr("neither"));
+  write_file(theirs_ / "pytorch_model.bin", "");
+  EXPECT_THAT(import_refusal(ErrorCode::kUnsupported), HasSubstr("save_pretrained"));
+}
+
+TEST(HuggingFaceConfig, WhatLockstepDoesNotHaveIsRefusedByName) {
+  const struct {
+    const char* model;
+    const char* was;
+    const char* is;
+    const char* says;
+    ErrorCode code = ErrorCode::kUnsupported;
+  } cases[] = {
+      {"gpt2", "\"gelu_new\"", "\"relu\"", "activation_function"},
+      {"gpt2", "\"n_embd\": 32", "\"n_embd\": \"32\"", "n_embd", ErrorCode::kInvalidArgument},
+      {"gpt2", "\"n_embd\": 32", "\"n_embd\": -32", "n_embd", ErrorCode::kInvalidArgument},
+      {"gpt2", "\"n_embd\": 32", "\"n_embd\": 3.2", "n_embd", ErrorCode::kInvalidArgument},
+      {"gpt2", "\"n_embd\": 32", "\"n_embd\": 99999999999", "n_embd", ErrorCode::kInvalidArgument},
+      {"gpt2", "\"n_head\": 4", "\"n_head\": 5", "heads", ErrorCode::kInvalidArgument},
+      {"gpt2", "\"n_layer\": 2", "\"n_layers\": 2", "n_layer", ErrorCode::kInvalidArgument},
+      {"gpt2", "GPT2LMHeadModel", "GPT2ForSequenceClassification", "GPT2ForSequence"},
+      {"gpt2", "\"scale_attn_weights\": true", "\"scale_attn_weights\": false", "scale_attn"},
+      {"gpt2", "\"attn_pdrop\": 0", "\"attn_pdrop\": 2", "attn_pdrop", ErrorCode::kInvalidArgument},
+      {"llama", "\"rope_type\": \"default\"", "\"rope_type\": \"llama3\"", "rope_parameters"},
+      {"llama", "\"mlp_bias\": false", "\"rope_scaling\": {\"type\": \"linear\"}", "rope_scaling"},
+      {"llama", "\"attention_bias\": false", "\"attention_bias\": true", "attention_bias"},
+      {"llama", "\"mlp_bias\": false", "\"mlp_bias\": true", "mlp_bias"},
+      {"llama", "\"silu\"", "\"gelu\"", "hidden_act"},
+      {"llama", "\"head_dim\": 8", "\"head_dim\": 16", "head_dim"},
+      {"llama", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3", "heads",
+       ErrorCode::kInvalidArgument},
+      {"bert", "\"gelu\"", "\"gelu_new\"", "hidden_act"},
+      {"bert", "\"type_vocab_size\": 2", "\"type_vocab_size\": 3", "type_vocab_size"},
+      {"bert", "\"is_decoder\": false", "\"is_decoder\": true", "is_decoder"},
+      {"bert", "{\n", "[\n", "no JSON", ErrorCode::kProtocol},
+  };
+  for (const auto& one : cases) {
+    std::string text = lockstep::fixtures::config_of_fixture(one.model);
+    const auto at = text.find(one.was);
+    ASSERT_NE(at, std::string::npos) << one.was;
+    text.replace(at, std::strlen(one.was), one.is);
+    EXPECT_THAT(refusal(one.code, [&] { nn::parse_hugging_face_config(text, "config.json"); }),
+                HasSubstr(one.says))
+        << one.is;
+  }
+  EXPECT_THAT(refusal(ErrorCode::kProtocol, [] { nn::parse_hugging_face_config("[]", "it"); }),
+              HasSubstr("no JSON object"));
+}
+
+TEST(HuggingFaceConfig, OlderFilesSayTheBaseOfRotaryPositionsElsewhere) {
+  const auto config = nn::parse_hugging_face_config(
+      R"({"model_type": "llama", "vocab_size": 7, "hidden_size": 8, "num_hidden_layers": 1,
+          "num_attention_heads": 2, "intermediate_size": 16, "rope_theta": 500000.0,
+          "rope_scaling": null, "tie_word_embeddings": true})",
+      "config.json");
+  EXPECT_EQ(config.options.theta, 500000.f);
+  EXPECT_EQ(config.options.epsilon, 1e-6f);
+  EXPECT_EQ(config.shape.kv_heads, 2u);
+  EXPECT_EQ(plan::name(config.shape.head), "tied");
+}
+
+}  // namespace lockstep::train::interchange_test
