@@ -1,4 +1,4 @@
-"""PyTorch as a peer of `lockstep bench train`: the same GPT-2, trained step by step on a CPU.
+"""PyTorch as a peer of `lockstep bench train`: the same GPT-2, trained step by step on a CPU or a GPU.
 
 Started by the bench, which sets the variables that PyTorch's CPU tuning guide asks for. It is driven
 by lines over a local socket and answers each with a line of JSON:
@@ -64,7 +64,7 @@ class Gpt2(nn.Module):
                 nn.init.zeros_(parameter)
 
     def forward(self, tokens, targets):
-        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1]))
+        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
         for layer in self.layers:
             x = layer(x)
         logits = F.linear(self.norm(x), self.tokens.weight)  # tied
@@ -86,26 +86,36 @@ def made_up_batch(sizes, batch, seed):
     return text[:, :-1].contiguous(), text[:, 1:].contiguous()
 
 
-def autocast_to(dtype):
+def autocast_to(dtype, device):
     if dtype == torch.float32:
         return contextlib.nullcontext()
-    return torch.autocast("cpu", dtype=dtype)
+    return torch.autocast(device, dtype=dtype)
+
+
+def compiled(model, mode):
+    if mode == "eager":
+        return model
+    return torch.compile(model, mode=None if mode == "compile" else mode)
 
 
 class Subject:
     def __init__(self, sizes):
         self.sizes = sizes
         self.type = TYPES[sizes.precision]
-        self.model = Gpt2(sizes)
+        self.device = sizes.device
+        self.model = Gpt2(sizes).to(self.device)
         self.optimizer = optimizer_of(self.model)
-        self.scaler = torch.amp.GradScaler("cpu", enabled=self.type == torch.float16)
-        self.tokens, self.targets = made_up_batch(sizes, sizes.batch, 1)
-        self.loss = torch.compile(self.model) if sizes.mode == "compile" else self.model
+        self.scaler = torch.amp.GradScaler(self.device, enabled=self.type == torch.float16)
+        self.batch = made_up_batch(sizes, sizes.batch, 1)
+        if self.device == "cuda":
+            self.batch = tuple(part.pin_memory() for part in self.batch)
+        self.loss = compiled(self.model, sizes.mode)
 
     def step(self):
         begin = time.perf_counter()
-        with autocast_to(self.type):
-            loss = self.loss(self.tokens, self.targets)
+        tokens, targets = (part.to(self.device, non_blocking=True) for part in self.batch)
+        with autocast_to(self.type, self.device):
+            loss = self.loss(tokens, targets)
         self.scaler.scale(loss).backward()
         self.scaler.unscale_(self.optimizer)
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0, foreach=True)
@@ -118,6 +128,9 @@ class Subject:
     def reset(self):
         # The largest resident size counts from here on; where the kernel has no such file, it
         # counts from the start.
+        if self.device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+            return {}
         with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as file:
             file.write("5")
         return {}
@@ -133,18 +146,26 @@ class Subject:
                   (min(rows, 1024), hidden, sizes.vocabulary, rows / min(rows, 1024))]
         seconds = flops = 0.0
         for rows, inner, outer, count in shapes:
-            x = torch.randn(rows, inner).to(self.type)
-            weight = torch.randn(outer, inner).to(self.type)
-            dy = torch.randn(rows, outer).to(self.type)
+            x = torch.randn(rows, inner, device=self.device).to(self.type)
+            weight = torch.randn(outer, inner, device=self.device).to(self.type)
+            dy = torch.randn(rows, outer, device=self.device).to(self.type)
             for product in (lambda: x @ weight.t(), lambda: dy @ weight, lambda: dy.t() @ x):
                 product()
+                self.wait()
                 begin = time.perf_counter()
                 product()
+                self.wait()
                 seconds += count * (time.perf_counter() - begin)
                 flops += count * 2.0 * rows * inner * outer
         return {"flops_per_second": flops / seconds}
 
+    def wait(self):
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
     def usage(self):
+        if self.device == "cuda":
+            return {"peak_bytes": torch.cuda.max_memory_allocated()}
         with open("/proc/self/status") as file:
             for line in file:
                 if line.startswith("VmHWM:"):
@@ -169,7 +190,9 @@ def serve(subject, name):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--mode", choices=["eager", "compile"], default="eager")
+    parser.add_argument("--mode", choices=["eager", "compile", "reduce-overhead"],
+                        default="eager")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--precision", choices=list(TYPES), default="f32")
     parser.add_argument("--steps", type=int, default=0, help="without a bench: take so many")
     for flag, default in {"batch": 4, "sequence": 1024, "threads": 1, "layers": 12, "hidden": 768,

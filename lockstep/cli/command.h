@@ -24,5 +24,6 @@ void add_export(CLI::App& app, int& exit_code);
 void add_inspect(CLI::App& app, int& exit_code);
 void add_tokenize(CLI::App& app, int& exit_code);
 void add_generate(CLI::App& app, int& exit_code);
+void add_info(CLI::App& app, int& exit_code);
 
 }  // namespace lockstep::cli

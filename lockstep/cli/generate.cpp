@@ -54,6 +54,7 @@ struct GenerateFlags {
   nn::SamplingOptions sampling = {.temperature = 0.8, .top_k = 50, .top_p = 1, .seed = 1};
   std::string precision = "bf16";
   int threads = 0;
+  std::string device = "auto";
   int count = 1;
   bool past_end = false;
 };
@@ -134,7 +135,8 @@ int generate(const GenerateFlags& flags) {
   const std::string prompt = prompt_of(flags);
   train::TrainOptions options;
   options.threads = flags.threads;
-  const auto ops = make_cpu_ops(train::threads_of(options));
+  options.device = flags.device;
+  const auto ops = train::make_ops(options);
   const auto warn = [](const std::string& text) { fmt::print(stderr, "lockstep: {}\n", text); };
   if (const auto translator = train::open_translator(
           flags.model, plan::precision_from_name(flags.precision), *ops, warn)) {
@@ -213,6 +215,9 @@ void add_generate(CLI::App& app, int& exit_code) {
   command->add_option("--seed", flags->sampling.seed, "of the choices; the next text has the next")
       ->capture_default_str();
   command->add_option("--precision", flags->precision, "bf16, f16 or f32")->capture_default_str();
+  command
+      ->add_option("--device", flags->device, "cpu, cuda, cuda:1, or auto: a GPU if there is one")
+      ->capture_default_str();
   command->add_option("--threads", flags->threads, "to compute with (all allowed cores)")
       ->check(CLI::Range(0, 1 << 16));
   command->add_option("--count", flags->count, "how many texts")

@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
   lockstep::cli::add_inspect(app, exit_code);
   lockstep::cli::add_tokenize(app, exit_code);
   lockstep::cli::add_generate(app, exit_code);
+  lockstep::cli::add_info(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -128,11 +128,11 @@ struct Pass {
   const Setup& setup;
   const Batch& batch;
   std::uint64_t seed = 0;  // of this block
-  std::uint64_t step = 0;
+  ops::Scalar step = 0;
   std::uint64_t first_sequence = 0;  // of this micro-batch among those of the step, in all ranks
   bool training = true;              // false: no dropout, and nothing is kept
   bool rows_apart = false;           // in backward: what row_gradient() tells is not added
-  float loss_factor = 1;             // gradients are those of loss_factor * the sum of losses
+  ops::Scalar loss_factor = 1;       // gradients are those of loss_factor * the sum of losses
   std::span<const Tensor> parameters;
   std::span<const Tensor> gradients;  // of the parameters; in backward
   std::span<const Tensor> tensors;
@@ -195,6 +195,9 @@ class Block {
   virtual std::optional<RowGradient> row_gradient(const Pass& /*pass*/) const {
     return std::nullopt;
   }
+
+  // Numbers that it reads of every item of Batch::inputs; 0: it reads tokens.
+  virtual std::int64_t features() const { return 0; }
 
   // How it takes part in generating text (nn/generate/decoding.h), or nullptr where it cannot.
   virtual const Decoding* decoding() const { return nullptr; }

@@ -24,6 +24,8 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <type_traits>
+#include <vector>
 
 #include "lockstep/tensor/tensor.h"
 
@@ -31,13 +33,30 @@ namespace lockstep::ops {
 
 inline bool is_given(const Tensor& tensor) { return tensor.elements() > 0; }
 
+// A number that changes from step to step: a value, or one f64 on the operation's device that is
+// read when the operation runs. With the latter, operations that were captured once (Ops::
+// begin_capture) can be launched again with another number.
+struct Scalar {
+  constexpr Scalar() = default;
+  template <class Number>
+  requires std::is_arithmetic_v<Number>
+  constexpr Scalar(Number number) : value(static_cast<double>(number)) {}
+  Scalar(const Tensor& element) : at(element) {}  // f64 [1]
+
+  // The number, where it is a value or lies on the CPU.
+  operator double() const { return is_given(at) ? at.as<const double>()[0] : value; }
+
+  double value = 0;
+  Tensor at;
+};
+
 // Sets elements to zero with a probability and divides the others by 1 - probability. Whether an
 // element stays is a pure function of seed, step and its position: `first` plus its index
 // (base/math/counter_rng.h), so the backward of dropout is the same dropout of the gradient.
 struct Dropout {
   double probability = 0;  // 0: nothing happens
   std::uint64_t seed = 0;
-  std::uint64_t step = 0;
+  Scalar step = 0;
   std::uint64_t first = 0;  // a multiple of 4
 };
 
@@ -71,13 +90,16 @@ struct LinearActivation {
 };
 
 // dx = dy weight, times `factor` element by element where given: the kept derivative of the
-// activation that made x.
+// activation that made x. Or times f'(z), where z is given: the input of that activation, of Ops
+// that say so (Ops::differentiates_from_input).
 struct LinearBackwardInput {
   Tensor dy;                // [rows, out]
   Tensor weight;            // [out, in]
   Tensor factor;            // [rows, in], optional; not together with accumulate
   Tensor dx;                // [rows, in]
   bool accumulate = false;  // dx += dy weight
+  Activation activation = Activation::kGeluTanh;
+  Tensor z = {};  // [rows, in], optional; neither with factor nor with accumulate
 };
 
 // dweight += dy^T x; dbias += the column sums of dy.
@@ -280,7 +302,7 @@ struct CrossEntropy {
   Tensor targets;  // i32 [rows]; outside the classes is Error(kInvalidArgument)
   Tensor losses;   // [rows] statistic
   bool gradient = true;
-  float factor = 1;
+  Scalar factor = 1;
 };
 
 // losses[row] = the sum of (x - target)^2 over the row; dx = 2 factor (x - target).
@@ -289,7 +311,7 @@ struct SquaredError {
   Tensor target;  // as x
   Tensor losses;  // [rows] statistic
   Tensor dx;      // optional; may be x
-  float factor = 1;
+  Scalar factor = 1;
 };
 
 // ---- optimizers: one pass over memory
@@ -298,33 +320,54 @@ struct SquaredError {
 // moment = beta1 moment + (1 - beta1) g; variance = beta2 variance + (1 - beta2) g^2
 // master -= rate (moment / (1 - beta1^step) / (sqrt(variance / (1 - beta2^step)) + epsilon)
 //                 + decay * master where decoupled); parameter = master, rounded.
+// A gradient_scale of NaN says that the step is skipped: nothing changes.
 struct Adam {
   Tensor master;     // f32
   Tensor gradient;   // f32, bf16 or f16
   Tensor moment;     // f32
   Tensor variance;   // f32
   Tensor parameter;  // bf16 or f16, optional
-  double rate = 1e-3;
+  Scalar rate = 1e-3;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double decay = 0;
   bool decoupled = true;  // AdamW
-  std::int64_t step = 1;  // 1 at the first
-  double gradient_scale = 1;
+  Scalar step = 1;        // 1 at the first
+  Scalar gradient_scale = 1;
 };
+
+// Adam over segments of flat buffers as one operation: to the bit what an Adam of each would do.
+// Elements outside all segments stay as they are. adam.decay is that of the segments that decay.
+struct AdamSegment {
+  std::int64_t first = 0;
+  std::int64_t elements = 0;
+  bool decays = true;
+};
+struct AdamSegments {
+  Adam adam;
+  Tensor table;  // i64 [segments + 1, 4]: what adam_table() gave, on the device
+};
+// The table of segments that ascend and do not overlap. A row holds the first element, how many
+// there are, the first tile and whether they decay; the last row closes the table. Tiles are
+// numbered through all segments, each of up to kAdamTile elements of one segment, and begin at
+// multiples of kAdamPack elements: so the blocks of a GPU find what is theirs.
+inline constexpr std::int64_t kAdamTile = 2048;
+inline constexpr std::int64_t kAdamPack = 4;
+std::vector<std::int64_t> adam_table(std::span<const AdamSegment> segments);
 
 // g = gradient * gradient_scale + decay * master
 // velocity = momentum * velocity + g; master -= rate * velocity (g itself without momentum)
+// A gradient_scale of NaN: nothing changes.
 struct Sgd {
   Tensor master;
   Tensor gradient;
   Tensor velocity;   // f32, given with momentum
   Tensor parameter;  // bf16 or f16, optional
-  double rate = 1e-3;
+  Scalar rate = 1e-3;
   double momentum = 0;
   double decay = 0;
-  double gradient_scale = 1;
+  Scalar gradient_scale = 1;
 };
 
 // result = the sum of squares of x; infinite or NaN where an element is. Or the sums of runs of 64
@@ -343,5 +386,25 @@ constexpr std::size_t run_count(std::size_t elements) {
 // Runs are added up in spans of so many, and these in order.
 inline constexpr std::size_t kSpanRuns = 64;
 double sum_of_runs(std::span<const double> runs);
+
+// The sums of squares of stretches of `chunk_elements`, the last one maybe shorter: to the bit what
+// a SumOfSquares of each gives.
+struct ChunkedSumOfSquares {
+  Tensor x;
+  std::int64_t chunk_elements = 0;  // up to SumOfSquares::kMost
+  Tensor results;                   // f64 [chunks]
+};
+
+// What gradients are multiplied with, from the sums of squares of their chunks.
+//   norm = sqrt(the sum of squares) / loss_scale
+//   scale = (limit / norm where there is a limit and the norm is larger, else 1) / loss_scale,
+//           NaN where the norm is not finite
+struct ClipScale {
+  Tensor squares;    // f64 [n], of gradients that hold loss_scale as a factor
+  double limit = 0;  // 0: none
+  Scalar loss_scale = 1;
+  Tensor norm;   // f64 [1]
+  Tensor scale;  // f64 [1]
+};
 
 }  // namespace lockstep::ops

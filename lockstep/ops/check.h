@@ -20,6 +20,7 @@ namespace lockstep::ops {
 struct Accepts {
   Device device;     // where all tensors lie
   bool f64 = false;  // as a compute type
+  bool z = false;    // in the backward of linear layers
 };
 
 void check(const Linear& op, const Accepts& accepts = {});
@@ -46,10 +47,16 @@ void check(const SquaredError& op, const Accepts& accepts = {});
 void check(const Adam& op, const Accepts& accepts = {});
 void check(const Sgd& op, const Accepts& accepts = {});
 void check(const SumOfSquares& op, const Accepts& accepts = {});
+void check(const AdamSegments& op, const Accepts& accepts = {});
+void check(const ChunkedSumOfSquares& op, const Accepts& accepts = {});
+void check(const ClipScale& op, const Accepts& accepts = {});
 
 // Throws where an element of `indices` (i32, on the CPU) is not in [0, limit). `what` names it in
 // the error: "embedding: tokens". kNoTarget passes where it is allowed.
 void check_indices(const Tensor& indices, std::int64_t limit, std::string_view what,
                    bool allow_no_target = false);
+// What it throws, for whoever reads the elements elsewhere.
+[[noreturn]] void fail_index(std::string_view what, std::int64_t position, std::int32_t index,
+                             std::int64_t limit, bool allow_no_target);
 
 }  // namespace lockstep::ops

@@ -1,5 +1,5 @@
-// The contract of every operation, and the seam to devices: whoever computes (reference/, cpu/, a
-// GPU later) implements Ops; nn/ and everything above knows nothing else.
+// The contract of every operation, and the seam to devices: whoever computes (reference/, cpu/,
+// cuda/) implements Ops; nn/ and everything above knows nothing else.
 //
 //   ops.run(Linear{.x = x, .weight = w, .bias = b, .y = y});
 //
@@ -13,15 +13,22 @@
 // less than it needs throws Error(kInvalidArgument). No operation allocates memory of the size of
 // its tensors.
 //
+// A GPU works beside the caller: run() returns when the operation is queued. An index outside its
+// table is told by synchronize() then, in the words that the CPU has for it. Copies and fills
+// (tensor/tensor.h) outside of streams wait for the operations of their GPU; in_order() puts them
+// among the operations, without waiting.
+//
 // An Ops belongs to one thread at a time.
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "lockstep/ops/arguments.h"
 #include "lockstep/tensor/device.h"
+#include "lockstep/tensor/stream.h"
 
 namespace lockstep {
 
@@ -37,6 +44,15 @@ struct LinearShape {
   DType gradient = DType::kF32;  // of the weight
   // Where these outputs are a part of a layer's, whose gradient comes in parts: how many it has.
   std::int64_t of_outputs = 0;
+};
+
+// Operations that were captured once and are queued again as a whole, with the tensors and the
+// numbers that they had. The Ops that captured them, the tensors and the scratch memory outlive it.
+class CapturedStep {
+ public:
+  virtual ~CapturedStep() = default;
+  virtual void launch() = 0;
+  virtual std::size_t nodes() const = 0;  // kernels, copies and fills
 };
 
 class Ops {
@@ -70,19 +86,49 @@ class Ops {
   virtual void run(const ops::Adam&) = 0;
   virtual void run(const ops::Sgd&) = 0;
   virtual void run(const ops::SumOfSquares&) = 0;
+  // By default made of the operations above, on the CPU.
+  virtual void run(const ops::AdamSegments&);
+  virtual void run(const ops::ChunkedSumOfSquares&);
+  virtual void run(const ops::ClipScale&);
 
   // Bytes of scratch memory that operations of such shapes need; all others need none.
   virtual std::size_t scratch(const LinearShape& shape) const = 0;  // for all of its passes
   // Forward and backward; never less for more keys.
   virtual std::size_t scratch(const ops::AttentionShape& shape) const = 0;
   virtual std::size_t norm_scratch(std::int64_t rows, std::int64_t width) const = 0;  // backward
+  // Of the backward of rows so wide from a table of so many classes.
+  virtual std::size_t embedding_scratch(std::int64_t /*rows*/, std::int64_t /*width*/,
+                                        std::int64_t /*classes*/) const {
+    return 0;
+  }
   // Memory on device(), as u8, that stays valid until another is handed over.
   virtual void use_scratch(const Tensor& memory) { scratch_ = memory; }
+
+  // Whether LinearBackwardInput takes the input z of an activation, which is then kept instead of
+  // its derivative.
+  virtual bool differentiates_from_input(ops::Activation /*activation*/) const { return false; }
 
   // Which implementation multiplies the matrices of such a layer, for reports and tests.
   virtual std::string implementation(const LinearShape& shape, LinearPass pass) const = 0;
 
+  // Throws Error(kInvalidArgument) while a step is captured.
   virtual void synchronize() {}
+
+  // An event for all that is queued so far, and operations from now on after an event; not while a
+  // step is captured.
+  virtual Event record() { return {}; }
+  virtual void wait(const Event& event) { event.wait(); }
+
+  // Calls the task. Its copies and fills take their place among the operations.
+  virtual void in_order(const std::function<void()>& task) { task(); }
+
+  // What is run between begin_capture() and end_capture() by one thread is not done but kept, and
+  // done by every launch() of the result. Where something throws in between, end_capture() is
+  // called all the same; it throws then, or what it gives is of no use. Throws Error(kUnsupported)
+  // where can_capture() is false.
+  virtual bool can_capture() const { return false; }
+  virtual void begin_capture();
+  virtual std::unique_ptr<CapturedStep> end_capture();
 
  protected:
   // The scratch memory; throws where it has fewer bytes than `needed`.
@@ -92,10 +138,19 @@ class Ops {
   Tensor scratch_;
 };
 
+// Captures what `work` runs. Throws what it throws.
+std::unique_ptr<CapturedStep> capture(Ops& ops, const std::function<void()>& work);
+
 // Plain loops that one can read, in one thread; the oracle of all others.
 std::unique_ptr<Ops> make_reference_ops();
 
 // Fast, with a fixed number of threads (the caller is one of them).
 std::unique_ptr<Ops> make_cpu_ops(int threads);
+
+// On a GPU. Throws Error(kUnsupported) where it cannot be used (tensor/cuda.h).
+std::unique_ptr<Ops> make_cuda_ops(int index);
+
+// The fast ones of a device; threads are the CPU's.
+std::unique_ptr<Ops> make_ops(Device device, int threads);
 
 }  // namespace lockstep

@@ -112,5 +112,8 @@ void TimedOps::run(const ops::SquaredError& call) { time_as(call, "squared error
 void TimedOps::run(const ops::Adam& call) { time_as(call, "adam"); }
 void TimedOps::run(const ops::Sgd& call) { time_as(call, "sgd"); }
 void TimedOps::run(const ops::SumOfSquares& call) { time_as(call, "sum of squares"); }
+void TimedOps::run(const ops::AdamSegments& call) { time_as(call, "adam"); }
+void TimedOps::run(const ops::ChunkedSumOfSquares& call) { time_as(call, "sum of squares"); }
+void TimedOps::run(const ops::ClipScale& call) { time_as(call, "clipping"); }
 
 }  // namespace lockstep

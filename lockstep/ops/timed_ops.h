@@ -62,6 +62,9 @@ class TimedOps final : public Ops {
   void run(const ops::Adam& call) override;
   void run(const ops::Sgd& call) override;
   void run(const ops::SumOfSquares& call) override;
+  void run(const ops::AdamSegments& call) override;
+  void run(const ops::ChunkedSumOfSquares& call) override;
+  void run(const ops::ClipScale& call) override;
 
   std::size_t scratch(const LinearShape& shape) const override { return ops_.scratch(shape); }
   std::size_t scratch(const ops::AttentionShape& shape) const override {
@@ -70,11 +73,25 @@ class TimedOps final : public Ops {
   std::size_t norm_scratch(std::int64_t rows, std::int64_t width) const override {
     return ops_.norm_scratch(rows, width);
   }
+  std::size_t embedding_scratch(std::int64_t rows, std::int64_t width,
+                                std::int64_t classes) const override {
+    return ops_.embedding_scratch(rows, width, classes);
+  }
   void use_scratch(const Tensor& memory) override { ops_.use_scratch(memory); }
   std::string implementation(const LinearShape& shape, LinearPass pass) const override {
     return ops_.implementation(shape, pass);
   }
+  bool differentiates_from_input(ops::Activation activation) const override {
+    return ops_.differentiates_from_input(activation);
+  }
   void synchronize() override { ops_.synchronize(); }
+  Event record() override { return ops_.record(); }
+  void wait(const Event& event) override { ops_.wait(event); }
+  void in_order(const std::function<void()>& task) override { ops_.in_order(task); }
+  // Times are written down of what runs when it is called.
+  bool can_capture() const override { return !writes_ && ops_.can_capture(); }
+  void begin_capture() override { ops_.begin_capture(); }
+  std::unique_ptr<CapturedStep> end_capture() override { return ops_.end_capture(); }
 
  private:
   // What a call is called, and the FLOPs of its products.

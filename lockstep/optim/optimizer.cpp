@@ -84,4 +84,39 @@ void update(Ops& ops, const OptimizerOptions& options, const UpdateStep& step, c
                     .gradient_scale = step.gradient_scale});
 }
 
+void update_segments(Ops& ops, const OptimizerOptions& options, const DeviceStep& step,
+                     const Range& flat, std::span<const ops::AdamSegment> segments,
+                     const Tensor& table) {
+  if (options.kind != OptimizerKind::kSgd) {
+    ops.run(ops::AdamSegments{.adam = {.master = flat.master,
+                                       .gradient = flat.gradient,
+                                       .moment = flat.moment,
+                                       .variance = flat.variance,
+                                       .parameter = flat.parameter,
+                                       .rate = step.rate,
+                                       .beta1 = options.beta1,
+                                       .beta2 = options.beta2,
+                                       .epsilon = options.epsilon,
+                                       .decay = options.decay,
+                                       .decoupled = options.kind == OptimizerKind::kAdamW,
+                                       .step = step.step,
+                                       .gradient_scale = step.gradient_scale},
+                              .table = table});
+    return;
+  }
+  for (const ops::AdamSegment& segment : segments) {
+    const auto part = [&](const Tensor& row) {
+      return ops::is_given(row) ? row.slice(segment.first, segment.elements) : Tensor();
+    };
+    ops.run(ops::Sgd{.master = part(flat.master),
+                     .gradient = part(flat.gradient),
+                     .velocity = options.momentum != 0 ? part(flat.velocity) : Tensor(),
+                     .parameter = part(flat.parameter),
+                     .rate = step.rate,
+                     .momentum = options.momentum,
+                     .decay = segment.decays ? options.decay : 0,
+                     .gradient_scale = step.gradient_scale});
+  }
+}
+
 }  // namespace lockstep::optim

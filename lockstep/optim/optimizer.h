@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "lockstep/base/config/config.h"
 #include "lockstep/ops/ops.h"
@@ -63,6 +64,17 @@ struct UpdateStep {
   double gradient_scale = 1;  // gradients are multiplied with it: clipping, loss scale
   int parts = 1;              // n, 1 or more
 };
+
+// The numbers of a step as operations read them when they run.
+struct DeviceStep {
+  ops::Scalar step;
+  ops::Scalar rate;
+  ops::Scalar gradient_scale;  // NaN: the step is skipped
+};
+// Updates segments of flat buffers; `table` is ops::adam_table() of them, on the device.
+void update_segments(Ops& ops, const OptimizerOptions& options, const DeviceStep& step,
+                     const Range& flat, std::span<const ops::AdamSegment> segments,
+                     const Tensor& table);
 
 // One pass over memory.
 void update(Ops& ops, const OptimizerOptions& options, const UpdateStep& step, const Range& range);

@@ -2,6 +2,7 @@
 
 #include "lockstep/parallel/ddp/ddp.h"
 #include "lockstep/parallel/server/parameter_server.h"
+#include "lockstep/parallel/strategy/device_update.h"
 #include "lockstep/parallel/zero/exchange.h"
 #include "lockstep/parallel/zero/zero.h"
 
@@ -17,6 +18,10 @@ void add_memory(const ParallelOptions& options, const optim::OptimizerOptions& o
         {.name = "tree",
          .group = kCommunicationGroup,
          .bytes = TreeSum::bytes(plan.flat.elements(), position.most_micro_batches)});
+  }
+  if (position.workers == 1 && DeviceUpdate::serves(plan)) {
+    plan.outside.push_back(
+        {.name = "update", .group = "workspace", .bytes = DeviceUpdate::bytes(plan)});
   }
   std::vector<Request> more;
   if (position.workers > 1 && options.strategy == StrategyKind::kParameterServer) {

@@ -24,7 +24,7 @@ ParameterServerJob server_job(const StrategyJob& job) {
 
 std::unique_ptr<Strategy> make_strategy(const StrategyJob& job, Communicator* world) {
   if (world == nullptr) {
-    return std::make_unique<Alone>(job.options.reduction, job.most_micro_batches);
+    return std::make_unique<SingleWorker>(job.options.reduction, job.most_micro_batches);
   }
   if (job.options.strategy == StrategyKind::kParameterServer) {
     return make_parameter_server(server_job(job), *world);

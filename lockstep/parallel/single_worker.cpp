@@ -7,23 +7,25 @@
 
 namespace lockstep::parallel {
 
-Alone::Alone(Reduction reduction, std::int64_t most_micro_batches)
+SingleWorker::SingleWorker(Reduction reduction, std::int64_t most_micro_batches)
     : reduction_(reduction), most_micro_batches_(most_micro_batches) {}
 
-void Alone::start(nn::Replica& replica) {
+void SingleWorker::start(nn::Replica& replica) {
   replica_ = &replica;
   mover_.start(replica, trace());
   early_.start(replica, mover_, trace());
+  if (DeviceUpdate::serves(replica.plan())) device_update_.emplace(replica);
   if (reduction_ == Reduction::kTree)
     tree_ = TreeSum(replica.flat().elements(), most_micro_batches_);
 }
 
-std::optional<Share> Alone::next(const StepPlan& plan, std::int64_t steps, std::int64_t last_step) {
+std::optional<Share> SingleWorker::next(const StepPlan& plan, std::int64_t steps,
+                                        std::int64_t last_step) {
   if (steps >= last_step) return std::nullopt;
   return share_of(plan, steps + 1, 0, 1);
 }
 
-void Alone::begin_micro_batch(std::int64_t index, std::int64_t count) {
+void SingleWorker::begin_micro_batch(std::int64_t index, std::int64_t count) {
   micro_batches_ = count;
   is_last_ = index + 1 == count;
   const bool tree = reduction_ == Reduction::kTree;
@@ -32,13 +34,13 @@ void Alone::begin_micro_batch(std::int64_t index, std::int64_t count) {
   if ((tree || index == 0) && !mover_.moves_gradients()) replica_->zero_gradients();
 }
 
-void Alone::finish_tree(nn::FlatRange range) {
+void SingleWorker::finish_tree(nn::FlatRange range) {
   if (reduction_ != Reduction::kTree || range.elements == 0) return;
   const Tensor part = replica_->states().slice(range).gradients;
   tree_.finish(part.as<float>(), range.first, micro_batches_ - 1);
 }
 
-void Alone::after_backward(std::size_t block) {
+void SingleWorker::after_backward(std::size_t block) {
   mover_.after_backward(block);
   if (!early_.is_on() || !is_last_) return;
   replica_->ops().synchronize();
@@ -48,25 +50,26 @@ void Alone::after_backward(std::size_t block) {
   });
 }
 
-void Alone::leave() noexcept {
+void SingleWorker::leave() noexcept {
   early_.settle();
   mover_.settle();
 }
 
-UpdateResult Alone::update(const UpdateRequest& request) {
+UpdateResult SingleWorker::update(const UpdateRequest& request) {
   const TraceScope scope(trace(), {.lane = TraceLane::kCompute, .kind = "update"});
   if (early_.is_on()) {
     early_.finish();
     const double norm = early_.norm();
     return {.gradient_norm = norm, .skipped = !std::isfinite(norm)};
   }
+  if (device_update_) return device_update_->run(request);
   mover_.wait();
   replica_->ops().synchronize();
   finish_tree({0, replica_->flat().elements()});
   return local_update(*replica_, mover_, request);
 }
 
-StepSummary Alone::end_step(const StepEnd& mine) {
+StepSummary SingleWorker::end_step(const StepEnd& mine) {
   return {.loss = std::accumulate(mine.losses.begin(), mine.losses.end(), 0.0),
           .costs = {mine.cost}};
 }

@@ -4,15 +4,17 @@
 #include "lockstep/parallel/gradients/tree_sum.h"
 #include "lockstep/parallel/offload/early_update.h"
 #include "lockstep/parallel/offload/tier_mover.h"
+#include "lockstep/parallel/strategy/device_update.h"
 #include "lockstep/parallel/strategy/options.h"
 #include "lockstep/parallel/strategy/strategy.h"
 
 namespace lockstep::parallel {
 
-class Alone : public Strategy {
+class SingleWorker : public Strategy {
  public:
   // `most_micro_batches` of a step.
-  explicit Alone(Reduction reduction = Reduction::kFast, std::int64_t most_micro_batches = 1);
+  explicit SingleWorker(Reduction reduction = Reduction::kFast,
+                        std::int64_t most_micro_batches = 1);
 
   std::string_view name() const override { return "alone"; }
   int worker() const override { return 0; }
@@ -42,6 +44,7 @@ class Alone : public Strategy {
   std::int64_t micro_batches_ = 0;  // of this step
   bool is_last_ = false;            // micro-batch
   TierMover mover_;
+  std::optional<DeviceUpdate> device_update_;
   EarlyUpdate early_;  // last, to end before what its tasks use
 };
 

@@ -1,15 +1,71 @@
-// The CUDA side of the tensor layer. A build without CUDA links no_cuda.cpp in its place, where
-// every function throws Error(kUnsupported).
+// NVIDIA GPUs, as this library sees them. It knows no CUDA itself: whatever touches a GPU lies in a
+// module, liblockstep_cuda.so (base/module.h), which is loaded by the first call that needs it. So
+// one build runs on machines with and without GPUs, and a machine without says why it has none.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "lockstep/tensor/device_memory.h"
 #include "lockstep/tensor/stream.h"
+#include "lockstep/tensor/tensor.h"
 
 namespace lockstep {
 
+// GPUs of an earlier compute capability have no bf16 and are not used.
+inline constexpr int kLeastCapability = 80;  // 8.0, Ampere
+
+struct GpuInfo {
+  int index = 0;  // of "cuda:0"
+  std::string name;
+  int capability = 0;  // 90 for 9.0
+  int multiprocessors = 0;
+  std::size_t total_bytes = 0;
+  std::string driver;   // the CUDA version that the driver can do, "13.0"
+  std::string runtime;  // that of the module
+  std::string cublas_lt;
+};
+
+// Why no GPU can be used, as a sentence without its end; empty where at least one can.
+std::string why_no_cuda();
+inline bool cuda_is_available() { return why_no_cuda().empty(); }
+
+// All GPUs that CUDA shows to this process, also those that are too old; none where there is no
+// module or no driver. Takes no memory on them.
+std::vector<GpuInfo> cuda_devices();
+
+// What the functions below throw for a GPU that cannot be used: Error(kUnsupported) that names it
+// and says why.
+
+// Bytes that nobody uses now. Makes this process a user of the GPU, which takes some memory there.
+std::size_t free_cuda_memory(int index);
+
 DeviceMemory& cuda_memory(int index);
 std::unique_ptr<Stream::Queue> make_cuda_queue(int index);
+
+// Memory of the CPU that stays where it is, so that a GPU reads and writes it by itself: copies
+// from and to it run at full speed and beside everything else. Not counted by memory_in_use().
+class PinnedBuffer {
+ public:
+  PinnedBuffer() = default;  // no bytes
+  explicit PinnedBuffer(std::size_t bytes);
+  ~PinnedBuffer();
+  PinnedBuffer(PinnedBuffer&& other) noexcept;
+  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept;
+  PinnedBuffer(const PinnedBuffer&) = delete;
+  PinnedBuffer& operator=(const PinnedBuffer&) = delete;
+
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  // A view of the bytes from `offset` on. Throws Error(kInvalidArgument) where it would end behind
+  // them.
+  Tensor tensor(DType dtype, const Shape& shape, std::size_t offset = 0) const;
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
 
 }  // namespace lockstep

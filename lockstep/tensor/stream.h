@@ -49,6 +49,9 @@ class Event {
   // The calling thread waits; rethrows the error of the work.
   void wait() const;
 
+  // For the device whose event it is; nullptr where it stands for nothing.
+  const State* state() const { return state_.get(); }
+
  private:
   std::shared_ptr<const State> state_;
 };

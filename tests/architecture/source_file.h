@@ -26,7 +26,8 @@ inline std::vector<SourceFile> read_sources(const std::filesystem::path& root) {
     if (!std::filesystem::is_directory(root / folder)) continue;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(root / folder)) {
       const std::string extension = entry.path().extension();
-      if (extension != ".h" && extension != ".cpp" && extension != ".inl" && extension != ".cu") {
+      if (extension != ".h" && extension != ".cpp" && extension != ".inl" && extension != ".cu" &&
+          extension != ".cuh") {
         continue;
       }
       std::ifstream stream(entry.path(), std::ios::binary);

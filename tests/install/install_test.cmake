@@ -16,7 +16,7 @@ endfunction()
 
 expect_success(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
 file(GLOB_RECURSE headers RELATIVE ${prefix}/include ${prefix}/include/*.h)
-list(FILTER headers INCLUDE REGEX "/(cli|backend)/")
+list(FILTER headers INCLUDE REGEX "/(cli|backend|cuda)/")
 if(headers)
   message(FATAL_ERROR "installed, though nobody outside can use them: ${headers}")
 endif()

@@ -19,7 +19,7 @@ const std::vector<FlatRange> kParts = {{10'000, 5'001}, {7'000, 0}, {7'000, 3'00
 
 class RowFileOf : public ::testing::TestWithParam<bool> {
  protected:
-  RowFile::Layout layout() const {
+  FlatFile::Layout layout() const {
     return {.parts = kParts,
             .rows = {DType::kF32, DType::kBF16},
             .chunk_elements = 1500,
@@ -29,8 +29,8 @@ class RowFileOf : public ::testing::TestWithParam<bool> {
     return {.folder = scratch_.path(), .what = "optimizer states"};
   }
   // Every element of the first row is its position and a number, those of the second a number.
-  static void fill(RowFile& file, float more) {
-    RowStream stream(file, {{.writes = true}, {.writes = true}});
+  static void fill(FlatFile& file, float more) {
+    FlatFileStream stream(file, {{.writes = true}, {.writes = true}});
     while (const RowChunk* chunk = stream.next()) {
       for (std::size_t i = 0; i < chunk->range.elements; ++i) {
         stream.row(0).as<float>()[i] = static_cast<float>(chunk->range.first + i) + more;
@@ -39,9 +39,9 @@ class RowFileOf : public ::testing::TestWithParam<bool> {
     }
   }
 
-  static std::vector<float> elements_of(const RowFile& file, FlatRange range) {
+  static std::vector<float> elements_of(const FlatFile& file, FlatRange range) {
     std::vector<float> elements;
-    RowReader reader(file);
+    FlatFileReader reader(file);
     reader.read(0, range, [&](const Tensor& some) {
       const std::span<const float> values = some.as<const float>();
       elements.insert(elements.end(), values.begin(), values.end());
@@ -69,7 +69,7 @@ TEST_P(RowFileOf, HasChunksOfItsPartsInTheOrderOfBlocks) {
 TEST_P(RowFileOf, TakesTheMemoryAndTheFileThatItsLayoutSays) {
   reset_peak_memory({});
   const std::size_t before = memory_in_use({});
-  RowFile file(options(), layout());
+  FlatFile file(options(), layout());
   fill(file, 1);
   EXPECT_EQ(memory_in_use({}) - before, layout().staging_bytes());
   EXPECT_EQ(peak_memory({}) - before, layout().staging_bytes());
@@ -78,10 +78,10 @@ TEST_P(RowFileOf, TakesTheMemoryAndTheFileThatItsLayoutSays) {
 }
 
 TEST_P(RowFileOf, GivesEveryChunkAsTheLastStreamLeftIt) {
-  RowFile file(options(), layout());
+  FlatFile file(options(), layout());
   fill(file, 1);
   for (const float step : {1.f, 2.f}) {
-    RowStream stream(file, {{.reads = true, .writes = true}, {}});
+    FlatFileStream stream(file, {{.reads = true, .writes = true}, {}});
     while (const RowChunk* chunk = stream.next()) {
       EXPECT_EQ(stream.row(1).elements(), 0u);
       for (std::size_t i = 0; i < chunk->range.elements; ++i) {
@@ -92,7 +92,7 @@ TEST_P(RowFileOf, GivesEveryChunkAsTheLastStreamLeftIt) {
     }
   }
   // The row that was left alone, of one block.
-  RowStream stream(file, {{}, {.reads = true}}, 2);
+  FlatFileStream stream(file, {{}, {.reads = true}}, 2);
   std::size_t elements = 0;
   while (const RowChunk* chunk = stream.next()) {
     EXPECT_EQ(chunk->block, 2u);
@@ -103,15 +103,15 @@ TEST_P(RowFileOf, GivesEveryChunkAsTheLastStreamLeftIt) {
   }
   EXPECT_EQ(elements, 3000u);
   EXPECT_EQ(stream.next(), nullptr);
-  RowStream none(file, {{.reads = true, .writes = true}, {}}, 1);
+  FlatFileStream none(file, {{.reads = true, .writes = true}, {}}, 1);
   EXPECT_EQ(none.next(), nullptr);
 }
 
 TEST_P(RowFileOf, WritesNothingThatAStreamWasLeftWith) {
-  RowFile file(options(), layout());
+  FlatFile file(options(), layout());
   fill(file, 1);
   {
-    RowStream stream(file, {{.reads = true, .writes = true}, {}});
+    FlatFileStream stream(file, {{.reads = true, .writes = true}, {}});
     stream.next();
     stream.row(0).as<float>()[0] = -1;
   }
@@ -119,7 +119,7 @@ TEST_P(RowFileOf, WritesNothingThatAStreamWasLeftWith) {
 }
 
 TEST_P(RowFileOf, IsReadByRangesToo) {
-  RowFile file(options(), layout());
+  FlatFile file(options(), layout());
   fill(file, 1);
   std::vector<float> expected(3501);
   std::iota(expected.begin(), expected.end(), 11'001.f);
@@ -130,12 +130,12 @@ TEST_P(RowFileOf, IsReadByRangesToo) {
 
 // An error comes to whoever works with the chunk, and leaves the file usable.
 TEST_P(RowFileOf, HandsOnWhatFails) {
-  RowFile file(options(), layout());
+  FlatFile file(options(), layout());
   fill(file, 1);
   ASSERT_EQ(::ftruncate(file.file().descriptor(), 40'000), 0);
   EXPECT_THROW(
       {
-        RowStream stream(file, {{.reads = true, .writes = true}, {}});
+        FlatFileStream stream(file, {{.reads = true, .writes = true}, {}});
         while (stream.next() != nullptr) {
         }
       },

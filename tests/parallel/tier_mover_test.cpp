@@ -58,7 +58,7 @@ struct Worker {
   MemoryBudget device;
   MemoryBudget host{"host"};
   nn::Replica replica;
-  Alone alone;
+  SingleWorker alone;
 };
 
 Outcome train(Tiny tiny, const nn::Setup& setup, const nn::Tiers& tiers, double clip) {

@@ -73,7 +73,7 @@ Trained alone(Tiny tiny, const nn::Setup& setup) {
   nn::MemoryPlan plan = nn::plan_memory(model, setup, *ops, nn::OptimizerState::kMoments);
   nn::Replica replica(std::move(model), std::move(plan), *ops, {});
   replica.initialise(1);
-  Alone strategy(Reduction::kTree, kMicroBatches);
+  SingleWorker strategy(Reduction::kTree, kMicroBatches);
   strategy.start(replica);
   replica.set_listener(&strategy);
   Trained trained;

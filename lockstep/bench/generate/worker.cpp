@@ -11,6 +11,7 @@
 #include "lockstep/nn/generate/decoder.h"
 #include "lockstep/nn/generate/sampling.h"
 #include "lockstep/nn/parameters/weights.h"
+#include "lockstep/tensor/host_view.h"
 
 namespace lockstep::bench {
 namespace {
@@ -26,7 +27,7 @@ double seconds_between(SteadyClock::time_point begin, SteadyClock::time_point en
 void serve_generation(const train::TrainOptions& options, std::int64_t prompt,
                       std::int64_t tokens) {
   const int threads = train::threads_of(options);
-  const auto ops = make_cpu_ops(threads);
+  const auto ops = train::make_ops(options);
   const nn::Model model = train::model_of(options);
   nn::Weights weights(model, train::dtype_of(options.precision), *ops);
   weights.initialise(1, threads);
@@ -43,11 +44,11 @@ void serve_generation(const train::TrainOptions& options, std::int64_t prompt,
     const auto begin = SteadyClock::now();
     decoder.rewind(0);
     Tensor logits = decoder.prefill(text);
-    std::int32_t token = sampler.sample(logits.as<const float>(), 0);
+    std::int32_t token = sampler.sample(HostView(logits).as<float>(), 0);
     const auto prompt_end = SteadyClock::now();
     for (std::int64_t i = 1; i < tokens; ++i) {
       logits = decoder.step(token);
-      token = sampler.sample(logits.as<const float>(), static_cast<std::uint64_t>(i));
+      token = sampler.sample(HostView(logits).as<float>(), static_cast<std::uint64_t>(i));
     }
     const auto end = SteadyClock::now();
     return Json{{"prompt_seconds", seconds_between(begin, prompt_end)},

@@ -1,6 +1,4 @@
-#include <fmt/format.h>
-
-#include <string>
+#include "lockstep/bench/ops/attention.h"
 
 #include "lockstep/bench/ops/descriptions.h"
 #include "lockstep/bench/ops/fields.h"
@@ -10,36 +8,6 @@ namespace {
 
 using ops::AttentionShape;
 using ops::Heads;
-
-struct AttentionOptions {
-  AttentionShape shape;
-  bool mask = false;
-  double dropout = 0;
-  // Queries, keys and values in the columns of one tensor, with some columns of nobody's between;
-  // otherwise each has its own.
-  bool packed = false;
-  bool probabilities = false;
-
-  static constexpr std::int64_t kGap = 3;
-
-  float scale() const { return 1 / std::sqrt(static_cast<float>(shape.head_size)); }
-  ops::Dropout dropping() const {
-    return {.probability = dropout, .seed = 77, .step = 1, .first = 1 << 20};
-  }
-  std::int64_t query_columns() const { return shape.heads * shape.head_size; }
-  std::int64_t key_columns() const { return shape.kv_heads * shape.head_size; }
-  std::int64_t first_key() const { return query_columns() + kGap; }
-  std::int64_t first_value() const { return first_key() + key_columns(); }
-  Shape query_rows() const { return {shape.batch * shape.queries, query_columns()}; }
-
-  std::string text() const {
-    return fmt::format("{} x {} queries, {} keys, {}/{} heads of {}{}{}{}{}{}", shape.batch,
-                       shape.queries, shape.keys, shape.heads, shape.kv_heads, shape.head_size,
-                       shape.causal ? ", causal" : "", mask ? ", mask" : "",
-                       packed ? ", packed" : "", probabilities ? ", probabilities" : "",
-                       dropout > 0 ? fmt::format(", p {}", dropout) : "");
-  }
-};
 
 // q, k and v; with the prefix "d" their gradients.
 struct HeadSet {
@@ -126,6 +94,8 @@ auto attention_scratch(const AttentionShape& shape) {
   return [shape](const Ops& ops) { return ops.scratch(shape); };
 }
 
+}  // namespace
+
 OpCase attention_case(const AttentionOptions& options) {
   OpCase one;
   const AttentionShape& shape = options.shape;
@@ -176,6 +146,8 @@ OpCase attention_backward_case(const AttentionOptions& options) {
   one.flops = 2.5 * attention_flops(shape);  // five products for two
   return one;
 }
+
+namespace {
 
 std::vector<AttentionOptions> odd_attentions(DType dtype) {
   const auto shape = [dtype](std::int64_t batch, std::int64_t queries, std::int64_t keys,
@@ -244,7 +216,8 @@ OpCase attention_row_typical(DType dtype) {
 AttentionOptions typical_attention(DType dtype) {
   return {.shape = {Typical::kBatch, Typical::kSequence, Typical::kSequence, Typical::kHeads,
                     Typical::kHeads, Typical::kHeadSize, true, dtype},
-          .packed = true};
+          .packed = true,
+          .gap = 0};
 }
 
 OpCase attention_typical(DType dtype) { return attention_case(typical_attention(dtype)); }

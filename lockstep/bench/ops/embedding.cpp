@@ -119,6 +119,9 @@ OpCase embedding_backward_case(DType dtype, const EmbeddingSizes& sizes, DType g
                                    .dpositions_table = t["dpositions_table"],
                                    .dtypes_table = t["dtypes_table"]});
   };
+  one.scratch = [sizes](const Ops& ops) {
+    return ops.embedding_scratch(sizes.rows(), sizes.width, sizes.vocabulary);
+  };
   const auto width = static_cast<double>(sizes.width);
   one.bytes_moved =
       width * static_cast<double>(sizes.rows()) *

@@ -50,6 +50,10 @@ void tell_done(const std::string& text) {
   std::fflush(stderr);
 }
 
+bool on_gpu(const TrainBench& bench) {
+  return train::device_of(bench.options).kind == DeviceKind::kCuda;
+}
+
 Program our_program(const TrainBench& bench, bool products) {
   Program program{{bench.command.string(), "bench", "train-worker"}, {}};
   if (products) program.arguments.emplace_back("--products");
@@ -71,7 +75,8 @@ Program pytorch_program(const TrainBench& bench, const std::string& python, cons
            "--heads",        std::to_string(shape.heads),
            "--feed-forward", std::to_string(shape.feed_forward),
            "--vocabulary",   std::to_string(shape.vocabulary),
-           "--positions",    std::to_string(shape.positions)},
+           "--positions",    std::to_string(shape.positions),
+           "--device",       on_gpu(bench) ? "cuda" : "cpu"},
           peer_environment(work.threads)};
 }
 
@@ -185,10 +190,12 @@ void add_peers(const TrainBench& bench, const TrainWork& work, const Interrupt& 
     print_now(fmt::format("left out: PyTorch: {}\n", problem));
     return;
   }
-  for (const char* mode : {"eager", "compile"}) {
-    contenders.push_back(
-        std::make_unique<Contender>(std::string("pytorch-") + mode,
-                                    pytorch_program(bench, python.program, work, mode), interrupt));
+  std::vector<std::string> modes = bench.modes;
+  if (modes.empty()) modes = {"eager", "compile"};
+  if (bench.modes.empty() && on_gpu(bench)) modes.emplace_back("reduce-overhead");
+  for (const std::string& mode : modes) {
+    contenders.push_back(std::make_unique<Contender>(
+        "pytorch-" + mode, pytorch_program(bench, python.program, work, mode), interrupt));
   }
 }
 
@@ -221,7 +228,7 @@ bool run_train(const TrainBench& bench) {
   if (!bench.json.empty()) check_can_write(bench.json);
   const Interrupt interrupt;
   const nn::MemoryPlan plan = [&] {
-    const auto ops = make_cpu_ops(train::threads_of(bench.options));
+    const auto ops = train::make_ops(bench.options);
     train::TrainOptions options = bench.options;
     train::settle_recompute(options, *ops, options.memory_limit);
     nn::MemoryPlan planned = train::plan_run(options, *ops);

@@ -20,6 +20,7 @@ struct TrainBench {
   int steps = 5;                      // timed ones of each implementation
   bool profile = false;               // one more step of ours, by its operations
   bool peers = false;
+  std::vector<std::string> modes;  // of PyTorch; empty: all that its device has
   std::string python;
   std::filesystem::path json;          // empty: none
   std::filesystem::path command;       // the `lockstep` program

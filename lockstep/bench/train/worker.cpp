@@ -23,7 +23,7 @@ using train::TrainOptions;
 }  // namespace
 
 void serve_training(const TrainOptions& options) {
-  const auto ops = make_cpu_ops(train::threads_of(options));
+  const auto ops = train::make_ops(options);
   TimedOps timed(*ops);
   train::Trainer trainer(options, timed);
   const nn::MemoryPlan& plan = trainer.replica().plan();
@@ -36,6 +36,7 @@ void serve_training(const TrainOptions& options) {
     }
     if (request == "reset") {
       reset_peak_resident();
+      reset_peak_memory(ops->device());
       return "{}";
     }
     if (request == "profile") {
@@ -50,14 +51,18 @@ void serve_training(const TrainOptions& options) {
       }
       return Json{{"seconds", metrics.seconds}, {"operations", std::move(operations)}}.dump();
     }
-    if (request == "usage") return Json{{"peak_bytes", peak_resident_bytes()}}.dump();
+    if (request == "usage") {
+      const bool on_cpu = ops->device() == Device{};
+      const std::size_t peak = on_cpu ? peak_resident_bytes() : peak_memory(ops->device());
+      return Json{{"peak_bytes", peak}}.dump();
+    }
     fail_unknown(request);
   };
   serve_helper(Json{{"version", ops->name()}}.dump(), answer);
 }
 
 void serve_products(const TrainOptions& options) {
-  const auto ops = make_cpu_ops(train::threads_of(options));
+  const auto ops = train::make_ops(options);
   const auto products = products_of(train::shape_of(options), train::setup_of(options));
   const auto answer = [&](std::string_view request) -> std::string {
     if (request != "gemm") fail_unknown(request);

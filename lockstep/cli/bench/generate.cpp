@@ -35,6 +35,7 @@ struct GenerateBenchFlags {
   std::int64_t tokens = 128;
   int rounds = 5;
   int threads = 0;
+  std::string device = "cpu";
   PeerFlags peers;
   std::vector<std::string> settings;
 };
@@ -48,7 +49,8 @@ void read_settings(train::TrainOptions& options, const std::vector<std::string>&
 bench::GenerateBench make_generate_bench(const GenerateBenchFlags& flags) {
   bench::GenerateBench bench;
   bench.settings = {fmt::format("train.precision={}", flags.precision),
-                    fmt::format("train.threads={}", flags.threads)};
+                    fmt::format("train.threads={}", flags.threads),
+                    fmt::format("run.device={}", flags.device)};
   if (!flags.model.empty()) bench.settings.push_back(fmt::format("model.name={}", flags.model));
   bench.settings.insert(bench.settings.end(), flags.settings.begin(), flags.settings.end());
   read_settings(bench.options, bench.settings);
@@ -76,6 +78,8 @@ void add_bench_generate(CLI::App& bench, int& exit_code) {
       ->capture_default_str();
   command->add_option("--rounds", flags->rounds, "timed texts of each implementation")
       ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  command->add_option("--device", flags->device, "ours: cpu, cuda, cuda:1, or auto")
       ->capture_default_str();
   command->add_option("--threads", flags->threads, "of each implementation (all allowed cores)");
   add_peer_options(*command, flags->peers, "PyTorch", "PyTorch");

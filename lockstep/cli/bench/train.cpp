@@ -22,10 +22,11 @@ Examples:
   lockstep bench train --model gpt2-124m --batch 4 --seq 1024 --precision bf16 --peers
   lockstep bench train --model gpt2-124m --precision f32 --steps 10 --json out.json
   lockstep bench train --model gpt2-124m --batch 1 --steps 1 --profile
+  lockstep bench train --model gpt2-124m --batch 64 --device cuda --peers
   lockstep bench train --set model.layers=2 --set model.hidden=256 --set model.heads=4 --batch 2
 
 tokens/s     from the median of the timed steps
-peak         the most memory that the process had in RAM at once during them
+peak         the most memory that the process had in RAM at once during them; on a GPU, there
 step FLOP/s  the model's matrix products, without what is recomputed, per second of a whole step;
              attention's as usual by whole squares, of which causal models do half
 GEMM FLOP/s  those of the linear layers alone, measured in the same run by the same library
@@ -44,7 +45,9 @@ struct TrainFlags {
   std::string recompute{train::name(train::TrainOptions{}.recompute)};
   int steps = 5;
   int threads = 0;
+  std::string device = "cpu";
   bool profile = false;
+  std::vector<std::string> modes;
   PeerFlags peers;
   std::vector<std::string> settings;
 };
@@ -62,12 +65,14 @@ bench::TrainBench make_bench(const TrainFlags& flags) {
                     fmt::format("train.seq={}", flags.sequence),
                     fmt::format("train.precision={}", flags.precision),
                     fmt::format("train.recompute={}", flags.recompute),
-                    fmt::format("train.threads={}", flags.threads)};
+                    fmt::format("train.threads={}", flags.threads),
+                    fmt::format("run.device={}", flags.device)};
   if (!flags.model.empty()) bench.settings.push_back(fmt::format("model.name={}", flags.model));
   bench.settings.insert(bench.settings.end(), flags.settings.begin(), flags.settings.end());
   read(bench.options, bench.settings);
   bench.steps = flags.steps;
   bench.profile = flags.profile;
+  bench.modes = flags.modes;
   set_peers(flags.peers, bench);
   return bench;
 }
@@ -92,8 +97,15 @@ void add_bench_train(CLI::App& bench, int& exit_code) {
       ->capture_default_str();
   command->add_option("--threads", flags->threads, "of each implementation (all allowed cores)")
       ->check(CLI::Range(1, kMostThreads));
+  command->add_option("--device", flags->device, "cpu, cuda, cuda:1, or auto")
+      ->capture_default_str();
   command->add_flag("--profile", flags->profile, "one more step of ours, told by its operations");
   add_peer_options(*command, flags->peers, "PyTorch, eager and compiled", "PyTorch");
+  command
+      ->add_option("--modes", flags->modes,
+                   "of PyTorch (all); each holds its memory while the others take their turns")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"eager", "compile", "reduce-overhead"}));
   command->add_option("--set", flags->settings, "any other setting of a run; may be repeated")
       ->type_name("KEY=VALUE");
   command->callback([flags, &exit_code] {

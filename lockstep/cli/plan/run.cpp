@@ -227,7 +227,7 @@ void plan_run(const RunQuestion& question) {
   train::fill_from_data(run.train, run.data);
 
   TrainOptions& options = run.train;
-  const auto ops = make_cpu_ops(train::threads_of(options));
+  const auto ops = train::make_ops(options);
   Answer answer{.budget = question.budget > 0 ? question.budget : options.memory_limit};
   // What the run will keep to; a budget is a question beside it.
   const std::size_t room = options.memory_limit == 0 && answer.budget > 0

@@ -13,7 +13,6 @@ inline constexpr char kModuleFile[] = "liblockstep_mpi.so";
 // extern "C" in the module. The factory's result belongs to the caller; it throws Error.
 inline constexpr char kVersionSymbol[] = "lockstep_mpi_version";
 inline constexpr char kFactorySymbol[] = "lockstep_mpi_communicator";
-using VersionFunction = int();
 using FactoryFunction = Communicator*(const MpiOptions*);
 
 }  // namespace lockstep::mpi

@@ -24,19 +24,19 @@ void knock(int socket, const Token& token, const Hello& hello, Deadline deadline
   send_all(socket, std::as_bytes(std::span(&hello, 1)), deadline);
 }
 
-Door::~Door() {
+Acceptor::~Acceptor() {
   closing_ = true;
   for (std::thread& thread : threads_) thread.join();
   std::unique_lock lock(mutex_);
   arrived_.wait(lock, [&] { return greeting_ == 0; });
 }
 
-void Door::open(UniqueFd listener, bool same_machine) {
+void Acceptor::open(UniqueFd listener, bool same_machine) {
   const int fd = listeners_.emplace_back(std::move(listener)).get();
   threads_.emplace_back([this, fd, same_machine] { accept_from(fd, same_machine); });
 }
 
-void Door::accept_from(int listener, bool same_machine) {
+void Acceptor::accept_from(int listener, bool same_machine) {
   while (!closing_) {
     pollfd poll_for{listener, POLLIN, 0};
     if (::poll(&poll_for, 1, static_cast<int>(kLook.count())) <= 0) continue;
@@ -44,7 +44,7 @@ void Door::accept_from(int listener, bool same_machine) {
     if (!socket) continue;
     {
       const std::lock_guard lock(mutex_);
-      if (greeting_ >= kMostGreetings) continue;  // strangers crowd the door; ranks try again
+      if (greeting_ >= kMostGreetings) continue;  // too many strangers connect; ranks try again
       ++greeting_;
     }
     std::thread([this, same_machine, connection = std::move(*socket)]() mutable {
@@ -53,7 +53,7 @@ void Door::accept_from(int listener, bool same_machine) {
   }
 }
 
-void Door::greet(UniqueFd socket, bool same_machine) {
+void Acceptor::greet(UniqueFd socket, bool same_machine) {
   Hello hello;
   bool proved = false;
   try {
@@ -70,7 +70,7 @@ void Door::greet(UniqueFd socket, bool same_machine) {
   arrived_.notify_all();
 }
 
-Visitor Door::await(const Hello& hello, Deadline deadline) {
+Visitor Acceptor::await(const Hello& hello, Deadline deadline) {
   std::unique_lock lock(mutex_);
   const bool came =
       arrived_.wait_until(lock, std::min(deadline, deadline_in(std::chrono::hours(24))),

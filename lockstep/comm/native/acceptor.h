@@ -34,12 +34,12 @@ struct Visitor {
   bool same_machine = false;  // came through a listener that only this machine can reach
 };
 
-class Door {
+class Acceptor {
  public:
-  explicit Door(const Token& token) : token_(token) {}
-  ~Door();
-  Door(const Door&) = delete;
-  Door& operator=(const Door&) = delete;
+  explicit Acceptor(const Token& token) : token_(token) {}
+  ~Acceptor();
+  Acceptor(const Acceptor&) = delete;
+  Acceptor& operator=(const Acceptor&) = delete;
 
   void open(UniqueFd listener, bool same_machine);
   // The connection announced by `hello`; Error(kTimeout) names the rank that did not come.

@@ -193,12 +193,14 @@ void GroupCommunicator::connect(const ExchangeTexts& exchange) {
   }
   const shared::Patience patience = group_->patience();
   shared::Bell* bell = &segment.area(me).bell;
-  lookout_ = std::make_unique<Lookout>(*fabric_, tag_, rank_, *inbox_, history_);
+  stall_monitor_ = std::make_unique<StallMonitor>(*fabric_, tag_, rank_, *inbox_, history_);
   const auto look = [this](std::chrono::nanoseconds waited, const std::vector<int>& awaited) {
     group_->check(std::chrono::nanoseconds(0));
-    lookout_->look(waited, awaited);
+    stall_monitor_->look(waited, awaited);
   };
-  const auto blame = [this](const std::vector<int>& awaited) { return lookout_->blame(awaited); };
+  const auto blame = [this](const std::vector<int>& awaited) {
+    return stall_monitor_->blame(awaited);
+  };
   collective_progress_ = std::make_unique<ChannelProgress>(bell, patience, options_.timeout,
                                                            inbox_->fault, Watch{look, blame});
   point_to_point_progress_ =

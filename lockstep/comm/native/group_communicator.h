@@ -109,7 +109,7 @@ class GroupCommunicator final : public Communicator {
   SharedMemory segment_memory_;
   std::shared_ptr<shared::Group> group_;  // also held by symmetric memory
   History history_;
-  std::unique_ptr<Lookout> lookout_;
+  std::unique_ptr<StallMonitor> stall_monitor_;
   std::unique_ptr<ChannelProgress> collective_progress_;
   std::unique_ptr<ChannelProgress> point_to_point_progress_;
   std::unique_ptr<transport::Executor> executor_;

@@ -121,7 +121,7 @@ class NativeFabric final : public Fabric {
     if (size_ == 1 || (one_machine && !always_invites_)) return {};
     Listener listener = listen_tcp({listen_host_, 0});
     const std::string address = format_host_port(listener.address);
-    doors_[tag] = std::make_unique<Door>(token_);
+    doors_[tag] = std::make_unique<Acceptor>(token_);
     doors_[tag]->open(std::move(listener.fd), false);
     return address;
   }
@@ -161,7 +161,7 @@ class NativeFabric final : public Fabric {
   void signal(std::uint64_t tag, int peer) override { control_->send_signal(tag, peer); }
 
  private:
-  // Of two ranks the higher one knocks at the lower one's door.
+  // Of two ranks the higher one connects to the lower one.
   UniqueFd meet(std::uint64_t tag, int peer, Purpose purpose, const std::string& address,
                 Deadline deadline) {
     if (peer > rank_) return doors_.at(tag)->await({tag, peer, purpose}, deadline).socket;
@@ -185,12 +185,12 @@ class NativeFabric final : public Fabric {
 
   void connect_control(const NativeWorld& world) {
     const Deadline deadline = deadline_in(timeout_);
-    Door door(token_);
+    Acceptor acceptor(token_);
     Listener listener = listen_tcp({listen_host_, 0});
     const CallingCard mine{listener.address, random_unix_name(),
                            fmt::format("pid {} on {}", ::getpid(), host_name())};
-    door.open(std::move(listener.fd), false);
-    door.open(listen_unix_abstract(mine.local_name), true);
+    acceptor.open(std::move(listener.fd), false);
+    acceptor.open(listen_unix_abstract(mine.local_name), true);
 
     const std::vector<std::string> texts = world.exchange("cards", mine.text());
     std::vector<ControlPlane::Link> links(static_cast<std::size_t>(size_));
@@ -200,8 +200,9 @@ class NativeFabric final : public Fabric {
       if (peer == rank_) continue;
       const auto index = static_cast<std::size_t>(peer);
       const CallingCard card = CallingCard::parse(texts[index], peer);
-      Visitor visitor = peer > rank_ ? door.await({kControlTag, peer, Purpose::kControl}, deadline)
-                                     : knock_near_or_far(card, deadline);
+      Visitor visitor = peer > rank_
+                            ? acceptor.await({kControlTag, peer, Purpose::kControl}, deadline)
+                            : knock_near_or_far(card, deadline);
       same_machine_[index] = visitor.same_machine;
       if (!visitor.same_machine) set_peer_patience(visitor.socket.get(), kPeerPatience);
       links[index] = {std::move(visitor.socket), card.who};
@@ -255,7 +256,7 @@ class NativeFabric final : public Fabric {
   std::vector<CpuSet> cpus_;  // by rank
   std::string network_ = "one rank";
   std::unique_ptr<ControlPlane> control_;
-  std::map<std::uint64_t, std::unique_ptr<Door>> doors_;
+  std::map<std::uint64_t, std::unique_ptr<Acceptor>> doors_;
 };
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-void Lookout::look(std::chrono::nanoseconds waited, const std::vector<int>& awaited) {
+void StallMonitor::look(std::chrono::nanoseconds waited, const std::vector<int>& awaited) {
   constexpr auto kStatusAfter = std::chrono::milliseconds(200);
   if (waited < kStatusAfter) return;
   const Fingerprint& current = history_.last();
@@ -19,7 +19,7 @@ void Lookout::look(std::chrono::nanoseconds waited, const std::vector<int>& awai
 }
 
 // Those who say that they have not come to this operation.
-std::vector<int> Lookout::behind(const std::vector<int>& awaited) {
+std::vector<int> StallMonitor::behind(const std::vector<int>& awaited) {
   constexpr auto kAnswer = std::chrono::milliseconds(500);
   const Fingerprint& current = history_.last();
   fabric_.spread(tag_, inbox_.members, Status{current, awaited, inbox_.ask()});
@@ -30,7 +30,7 @@ std::vector<int> Lookout::behind(const std::vector<int>& awaited) {
   return members;
 }
 
-std::vector<int> Lookout::blame(const std::vector<int>& awaited) {
+std::vector<int> StallMonitor::blame(const std::vector<int>& awaited) {
   const std::vector<int> absent = behind(awaited);
   const std::map<int, Status> statuses = inbox_.statuses();
   std::vector<int> open = awaited;

@@ -14,10 +14,10 @@
 namespace lockstep {
 
 // Used by the thread that runs the operations.
-class Lookout {
+class StallMonitor {
  public:
   // `rank` is this one's among the members of the inbox; `history` is its own. Both stay in place.
-  Lookout(Fabric& fabric, std::uint64_t tag, int rank, Inbox& inbox, const History& history)
+  StallMonitor(Fabric& fabric, std::uint64_t tag, int rank, Inbox& inbox, const History& history)
       : fabric_(fabric), tag_(tag), rank_(rank), inbox_(inbox), history_(history) {}
 
   // Throws Error(kMismatch) when another rank says that it called something else.

@@ -14,7 +14,7 @@ namespace lockstep {
 namespace {
 
 // What the ranks have in common.
-struct Hub {
+struct SharedState {
   std::mutex mutex;
   std::condition_variable changed;
   std::map<std::uint64_t, std::weak_ptr<std::byte>> shared;
@@ -29,8 +29,9 @@ struct Hub {
 
 class ThreadFabric final : public Fabric {
  public:
-  ThreadFabric(std::shared_ptr<Hub> hub, int rank, int ranks, std::chrono::nanoseconds timeout)
-      : hub_(std::move(hub)),
+  ThreadFabric(std::shared_ptr<SharedState> shared_state, int rank, int ranks,
+               std::chrono::nanoseconds timeout)
+      : shared_state_(std::move(shared_state)),
         rank_(rank),
         machines_(static_cast<std::size_t>(ranks), 0),
         timeout_(timeout) {}
@@ -42,8 +43,8 @@ class ThreadFabric final : public Fabric {
   std::string network() const override { return "threads"; }
 
   SharedMemory share(std::uint64_t tag, std::span<const int>, std::size_t bytes) override {
-    const std::lock_guard lock(hub_->mutex);
-    std::weak_ptr<std::byte>& known = hub_->shared[tag];
+    const std::lock_guard lock(shared_state_->mutex);
+    std::weak_ptr<std::byte>& known = shared_state_->shared[tag];
     SharedMemory memory = known.lock();
     if (memory == nullptr) known = memory = map_private(bytes);
     return memory;
@@ -52,8 +53,8 @@ class ThreadFabric final : public Fabric {
   std::vector<SharedMemory> exchange(std::uint64_t tag, std::uint64_t serial,
                                      std::span<const int> ranks, std::size_t bytes) override {
     const auto key = std::make_tuple(tag, serial, ranks.front());
-    std::unique_lock lock(hub_->mutex);
-    Hub::Exchange& exchange = hub_->exchanges[key];
+    std::unique_lock lock(shared_state_->mutex);
+    SharedState::Exchange& exchange = shared_state_->exchanges[key];
     if (!exchange.memory.empty() && exchange.bytes != bytes) {
       fail(ErrorCode::kMismatch,
            "ranks disagree: rank {} allocates {} bytes where others allocate {}", rank_, bytes,
@@ -61,15 +62,15 @@ class ThreadFabric final : public Fabric {
     }
     exchange.bytes = bytes;
     exchange.memory[rank_] = map_private(bytes);
-    hub_->changed.notify_all();
-    const std::shared_ptr<Inbox> inbox = hub_->inboxes.at({tag, rank_});
-    const bool came = hub_->changed.wait_for(lock, timeout_, [&] {
+    shared_state_->changed.notify_all();
+    const std::shared_ptr<Inbox> inbox = shared_state_->inboxes.at({tag, rank_});
+    const bool came = shared_state_->changed.wait_for(lock, timeout_, [&] {
       return exchange.memory.size() == ranks.size() || inbox->fault.present();
     });
     if (exchange.memory.size() != ranks.size()) fail_incomplete(exchange, ranks, *inbox, came);
     std::vector<SharedMemory> result;
     for (int rank : ranks) result.push_back(exchange.memory[rank]);
-    if (++exchange.taken == ranks.size()) hub_->exchanges.erase(key);
+    if (++exchange.taken == ranks.size()) shared_state_->exchanges.erase(key);
     return result;
   }
 
@@ -85,25 +86,26 @@ class ThreadFabric final : public Fabric {
   }
 
   void enroll(std::uint64_t tag, std::shared_ptr<Inbox> inbox) override {
-    const std::lock_guard lock(hub_->mutex);
-    hub_->inboxes[{tag, rank_}] = std::move(inbox);
+    const std::lock_guard lock(shared_state_->mutex);
+    shared_state_->inboxes[{tag, rank_}] = std::move(inbox);
   }
   void withdraw(std::uint64_t tag, std::span<const int>, const History&) override {
-    const std::lock_guard lock(hub_->mutex);
-    hub_->inboxes.erase({tag, rank_});
+    const std::lock_guard lock(shared_state_->mutex);
+    shared_state_->inboxes.erase({tag, rank_});
   }
   void spread(std::uint64_t tag, std::span<const int> members, const Error& error) override {
     each_other_inbox(tag, members, [&](Inbox& inbox) { inbox.fault.report(error); });
-    hub_->changed.notify_all();
+    shared_state_->changed.notify_all();
   }
   void spread(std::uint64_t tag, std::span<const int> members, const Status& status) override {
-    const std::lock_guard lock(hub_->mutex);
+    const std::lock_guard lock(shared_state_->mutex);
     for (int member : members) {
-      const auto found = hub_->inboxes.find({tag, member});
-      if (member == rank_ || found == hub_->inboxes.end()) continue;
+      const auto found = shared_state_->inboxes.find({tag, member});
+      if (member == rank_ || found == shared_state_->inboxes.end()) continue;
       found->second->put_status(rank_, status);
       if (status.question == 0) continue;
-      hub_->inboxes.at({tag, rank_})->put_answer(member, status.question, found->second->started);
+      shared_state_->inboxes.at({tag, rank_})
+          ->put_answer(member, status.question, found->second->started);
     }
   }
   void signal(std::uint64_t, int) override {}  // every peer is local
@@ -111,14 +113,14 @@ class ThreadFabric final : public Fabric {
  private:
   template <class Visit>
   void each_other_inbox(std::uint64_t tag, std::span<const int> members, Visit&& visit) {
-    const std::lock_guard lock(hub_->mutex);
+    const std::lock_guard lock(shared_state_->mutex);
     for (int member : members) {
-      const auto found = hub_->inboxes.find({tag, member});
-      if (member != rank_ && found != hub_->inboxes.end()) visit(*found->second);
+      const auto found = shared_state_->inboxes.find({tag, member});
+      if (member != rank_ && found != shared_state_->inboxes.end()) visit(*found->second);
     }
   }
 
-  [[noreturn]] static void fail_incomplete(const Hub::Exchange& exchange,
+  [[noreturn]] static void fail_incomplete(const SharedState::Exchange& exchange,
                                            std::span<const int> ranks, const Inbox& inbox,
                                            bool came) {
     if (came) inbox.fault.throw_if_present();
@@ -131,7 +133,7 @@ class ThreadFabric final : public Fabric {
                 missing);
   }
 
-  std::shared_ptr<Hub> hub_;
+  std::shared_ptr<SharedState> shared_state_;
   int rank_;
   std::vector<int> machines_;
   std::chrono::nanoseconds timeout_;
@@ -141,10 +143,10 @@ class ThreadFabric final : public Fabric {
 
 std::vector<std::shared_ptr<Fabric>> make_thread_fabrics(int ranks,
                                                          std::chrono::nanoseconds timeout) {
-  auto hub = std::make_shared<Hub>();
+  auto shared_state = std::make_shared<SharedState>();
   std::vector<std::shared_ptr<Fabric>> fabrics;
   for (int rank = 0; rank < ranks; ++rank) {
-    fabrics.push_back(std::make_shared<ThreadFabric>(hub, rank, ranks, timeout));
+    fabrics.push_back(std::make_shared<ThreadFabric>(shared_state, rank, ranks, timeout));
   }
   return fabrics;
 }

@@ -17,6 +17,7 @@ class LinearRegression : public Block {
   std::string name() const override { return name_; }
   Shape output(const Setup&) const override { return {0}; }
   // Throws Error(kInvalidArgument) for sequences of more than one row.
+  std::int64_t features() const override { return features_; }
   BlockSpec spec(const Setup& setup, const Ops& ops) const override;
   void forward(const Pass& pass) override;
   void restore(const Pass&) override {}

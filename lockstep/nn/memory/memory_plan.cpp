@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/nn/device_batch.h"
 
 namespace lockstep::nn {
 namespace {
@@ -156,7 +157,7 @@ class Planner {
   }
 
   void add_state_file(std::vector<DType> rows) {
-    RowFile::Layout& file = plan_.state_file;
+    FlatFile::Layout& file = plan_.state_file;
     file.rows = std::move(rows);
     file.overlaps = plan_.tiers.overlaps;
     for (std::size_t block = 0; block < model_.size(); ++block) {
@@ -168,12 +169,12 @@ class Planner {
     const bool with_parameters = plan_.tiers.parameters == Tier::kFile;
     std::size_t staging = file.staging_bytes();
     if (with_parameters) {
-      staging += RowReader::bytes(file, file.rows.size() - 1);  // for what is gathered
+      staging += FlatFileReader::bytes(file, file.rows.size() - 1);  // for what is gathered
     }
     // A save reads what it holds beside the steps: all rows that are f32.
     const bool saves = plan_.sharding.any() || plan_.sharding.worker == 0;
     for (std::size_t row = 0; saves && row < file.rows.size(); ++row) {
-      if (file.rows[row] == DType::kF32) staging += RowReader::bytes(file, row);
+      if (file.rows[row] == DType::kF32) staging += FlatFileReader::bytes(file, row);
     }
     add_file("states", with_parameters ? "states" : "optimizer", file.file_bytes(), staging);
   }
@@ -393,6 +394,7 @@ MemoryPlan plan_memory(const Model& model, const Setup& setup, const Ops& ops,
   check(setup);
   MemoryPlan plan;
   plan.setup = setup;
+  plan.device = ops.device();
   plan.optimizer = optimizer;
   plan.sharding = sharding;
   plan.tiers = tiers;
@@ -406,6 +408,11 @@ MemoryPlan plan_memory(const Model& model, const Setup& setup, const Ops& ops,
     plan.flops.recompute += spec.recompute_flops;
   }
   Planner(model, plan).run();
+  if (plan.device != Device{}) {
+    plan.outside.push_back({.name = "batch",
+                            .group = kWorkspace,
+                            .bytes = DeviceBatch::bytes(setup.shape, model.block(0).features())});
+  }
   const auto lay_out = places == Places::kFound ? plan_layout : bound_layout;
   plan.layout = lay_out(plan.requests);
   plan.seen_layout = lay_out(plan.seen_requests);

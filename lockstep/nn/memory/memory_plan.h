@@ -107,6 +107,7 @@ struct Absence {
 
 struct MemoryPlan {
   Setup setup;
+  Device device;  // that computes
   OptimizerState optimizer = OptimizerState::kMoments;
   Sharding sharding;
   Tiers tiers;
@@ -129,7 +130,7 @@ struct MemoryPlan {
   std::vector<Request> file_requests;
   Layout file_layout;
   // The optimizer's states, and parameters; without rows where they lie elsewhere.
-  RowFile::Layout state_file;
+  FlatFile::Layout state_file;
   // What each absence takes away, and this worker's part of each block's gradients.
   io::StagedFile::Layout activation_file;
   io::StagedFile::Layout gradient_file;

@@ -13,7 +13,7 @@ std::size_t room(DType dtype, std::size_t elements) {
   return io::TierFile::room(elements * size_of(dtype));
 }
 
-std::size_t room_of_slot(const RowFile::Layout& layout) {
+std::size_t room_of_slot(const FlatFile::Layout& layout) {
   std::size_t bytes = 0;
   for (const DType dtype : layout.rows) bytes += room(dtype, layout.chunk_elements);
   return bytes;
@@ -21,15 +21,15 @@ std::size_t room_of_slot(const RowFile::Layout& layout) {
 
 }  // namespace
 
-std::size_t RowFile::Layout::staging_bytes() const { return slots() * room_of_slot(*this); }
+std::size_t FlatFile::Layout::staging_bytes() const { return slots() * room_of_slot(*this); }
 
-std::size_t RowFile::Layout::file_bytes() const {
+std::size_t FlatFile::Layout::file_bytes() const {
   std::size_t bytes = 0;
   for (const std::size_t each : block_bytes()) bytes += io::TierFile::room(each);
   return bytes;
 }
 
-std::vector<RowChunk> RowFile::Layout::chunks() const {
+std::vector<RowChunk> FlatFile::Layout::chunks() const {
   std::vector<RowChunk> chunks;
   for (std::size_t block = 0; block < parts.size(); ++block) {
     const FlatRange part = parts[block];
@@ -42,7 +42,7 @@ std::vector<RowChunk> RowFile::Layout::chunks() const {
   return chunks;
 }
 
-std::vector<std::size_t> RowFile::Layout::block_bytes() const {
+std::vector<std::size_t> FlatFile::Layout::block_bytes() const {
   std::vector<std::size_t> bytes;
   for (const RowChunk& chunk : chunks()) {
     for (const DType dtype : rows) bytes.push_back(chunk.range.elements * size_of(dtype));
@@ -50,31 +50,31 @@ std::vector<std::size_t> RowFile::Layout::block_bytes() const {
   return bytes;
 }
 
-RowFile::RowFile(const io::TierFileOptions& options, Layout layout)
+FlatFile::FlatFile(const io::TierFileOptions& options, Layout layout)
     : layout_(std::move(layout)),
       chunks_(layout_.chunks()),
       staging_(layout_.staging_bytes()),
       file_(options, layout_.block_bytes()) {}
 
-std::size_t RowFile::room_of(std::size_t row) const {
+std::size_t FlatFile::room_of(std::size_t row) const {
   return room(layout_.rows[row], layout_.chunk_elements);
 }
 
-std::size_t RowFile::block_of(std::size_t chunk, std::size_t row) const {
+std::size_t FlatFile::block_of(std::size_t chunk, std::size_t row) const {
   return chunk * layout_.rows.size() + row;
 }
 
-std::span<std::byte> RowFile::memory(std::size_t slot, std::size_t row) const {
+std::span<std::byte> FlatFile::memory(std::size_t slot, std::size_t row) const {
   std::size_t offset = slot * room_of_slot(layout_);
   for (std::size_t i = 0; i < row; ++i) offset += room_of(i);
   return {staging_.data() + offset, room_of(row)};
 }
 
-Tensor RowFile::tensor(std::span<std::byte> memory, DType dtype, std::size_t elements) {
+Tensor FlatFile::tensor(std::span<std::byte> memory, DType dtype, std::size_t elements) {
   return {memory.data(), dtype, {static_cast<std::int64_t>(elements)}};
 }
 
-RowStream::RowStream(RowFile& file, std::vector<RowAccess> access)
+FlatFileStream::FlatFileStream(FlatFile& file, std::vector<RowAccess> access)
     : file_(file),
       access_(std::move(access)),
       end_(file.chunks_.size()),
@@ -85,14 +85,14 @@ RowStream::RowStream(RowFile& file, std::vector<RowAccess> access)
   }
 }
 
-RowStream::RowStream(RowFile& file, std::vector<RowAccess> access, std::size_t block)
-    : RowStream(file, std::move(access)) {
+FlatFileStream::FlatFileStream(FlatFile& file, std::vector<RowAccess> access, std::size_t block)
+    : FlatFileStream(file, std::move(access)) {
   const auto of_block = std::ranges::equal_range(file.chunks_, block, {}, &RowChunk::block);
   first_ = at_ = reading_ = static_cast<std::size_t>(of_block.begin() - file.chunks_.begin());
   end_ = first_ + of_block.size();
 }
 
-RowStream::~RowStream() {
+FlatFileStream::~FlatFileStream() {
   for (std::size_t slot = 0; slot < under_way_.size(); ++slot) {
     try {
       settle(slot);
@@ -102,12 +102,12 @@ RowStream::~RowStream() {
   }
 }
 
-std::size_t RowStream::slot_of(std::size_t chunk) const {
+std::size_t FlatFileStream::slot_of(std::size_t chunk) const {
   return (chunk - first_) % under_way_.size();
 }
 
 // Each is let go of before it is waited for, so that all are even where some fail.
-void RowStream::settle(std::size_t slot) {
+void FlatFileStream::settle(std::size_t slot) {
   std::vector<io::TierFile::Ticket>& tickets = under_way_[slot];
   std::exception_ptr failure;
   while (!tickets.empty()) {
@@ -122,7 +122,7 @@ void RowStream::settle(std::size_t slot) {
   if (failure) std::rethrow_exception(failure);
 }
 
-void RowStream::begin_reading(std::size_t chunk) {
+void FlatFileStream::begin_reading(std::size_t chunk) {
   const std::size_t slot = slot_of(chunk);
   settle(slot);
   for (std::size_t row = 0; row < access_.size(); ++row) {
@@ -132,7 +132,7 @@ void RowStream::begin_reading(std::size_t chunk) {
   }
 }
 
-void RowStream::begin_writing(std::size_t chunk) {
+void FlatFileStream::begin_writing(std::size_t chunk) {
   const std::size_t slot = slot_of(chunk);
   for (std::size_t row = 0; row < access_.size(); ++row) {
     if (!access_[row].writes) continue;
@@ -141,7 +141,7 @@ void RowStream::begin_writing(std::size_t chunk) {
   }
 }
 
-const RowChunk* RowStream::next() {
+const RowChunk* FlatFileStream::next() {
   if (at_ > first_) begin_writing(at_ - 1);
   if (at_ == end_) {
     for (std::size_t slot = 0; slot < under_way_.size(); ++slot) settle(slot);
@@ -154,26 +154,26 @@ const RowChunk* RowStream::next() {
   return &file_.chunks_[at_++];
 }
 
-Tensor RowStream::row(std::size_t row) const {
+Tensor FlatFileStream::row(std::size_t row) const {
   if (!access_.at(row).reads && !access_[row].writes) return {};
   const std::size_t chunk = at_ - 1;
-  return RowFile::tensor(file_.memory(slot_of(chunk), row), file_.layout_.rows[row],
-                         file_.chunks_[chunk].range.elements);
+  return FlatFile::tensor(file_.memory(slot_of(chunk), row), file_.layout_.rows[row],
+                          file_.chunks_[chunk].range.elements);
 }
 
-RowReader::RowReader(const RowFile& file)
+FlatFileReader::FlatFileReader(const FlatFile& file)
     : file_(file),
       memory_(file.layout_.rows.size()),
       there_(file.layout_.rows.size(), file.chunks_.size()) {}
 
-void RowReader::forget() { std::ranges::fill(there_, file_.chunks_.size()); }
+void FlatFileReader::forget() { std::ranges::fill(there_, file_.chunks_.size()); }
 
-std::size_t RowReader::bytes(const RowFile::Layout& layout, std::size_t row) {
+std::size_t FlatFileReader::bytes(const FlatFile::Layout& layout, std::size_t row) {
   return room(layout.rows.at(row), layout.chunk_elements);
 }
 
-void RowReader::read(std::size_t row, FlatRange range,
-                     const std::function<void(const Tensor&)>& f) {
+void FlatFileReader::read(std::size_t row, FlatRange range,
+                          const std::function<void(const Tensor&)>& f) {
   while (range.elements > 0) {
     const auto chunk = std::ranges::find_if(file_.chunks_, [&](const RowChunk& each) {
       return range.first >= each.range.first && range.first < each.range.end();
@@ -194,7 +194,7 @@ void RowReader::read(std::size_t row, FlatRange range,
     }
     const std::size_t first = range.first - chunk->range.first;
     const std::size_t elements = std::min(range.elements, chunk->range.elements - first);
-    f(RowFile::tensor(memory, file_.layout_.rows[row], chunk->range.elements)
+    f(FlatFile::tensor(memory, file_.layout_.rows[row], chunk->range.elements)
           .slice(static_cast<std::int64_t>(first), static_cast<std::int64_t>(elements)));
     range = {range.first + elements, range.elements - elements};
   }

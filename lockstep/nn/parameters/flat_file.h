@@ -27,7 +27,7 @@ struct RowChunk {
   FlatRange range;  // in the whole row
 };
 
-class RowFile {
+class FlatFile {
  public:
   struct Layout {
     std::vector<FlatRange> parts;  // one of each block, in the whole row
@@ -45,15 +45,15 @@ class RowFile {
   };
 
   // Throws what io::TierFile and Buffer throw.
-  RowFile(const io::TierFileOptions& options, Layout layout);
+  FlatFile(const io::TierFileOptions& options, Layout layout);
 
   const Layout& layout() const { return layout_; }
   std::span<const RowChunk> chunks() const { return chunks_; }
   const io::TierFile& file() const { return file_; }
 
  private:
-  friend class RowStream;
-  friend class RowReader;
+  friend class FlatFileStream;
+  friend class FlatFileReader;
   std::span<std::byte> memory(std::size_t slot, std::size_t row) const;
   static Tensor tensor(std::span<std::byte> memory, DType dtype, std::size_t elements);
   std::size_t room_of(std::size_t row) const;
@@ -73,17 +73,17 @@ struct RowAccess {
 
 // One pass over a file; there is one at a time. Throws what io::TierFile throws.
 //
-//   RowStream stream(file, {{.reads = true, .writes = true}});
+//   FlatFileStream stream(file, {{.reads = true, .writes = true}});
 //   while (const RowChunk* chunk = stream.next()) work_with(*chunk, stream.row(0));
-class RowStream {
+class FlatFileStream {
  public:
   // Over the chunks of all blocks, or of one. `access` has one for each row.
-  RowStream(RowFile& file, std::vector<RowAccess> access);
-  RowStream(RowFile& file, std::vector<RowAccess> access, std::size_t block);
+  FlatFileStream(FlatFile& file, std::vector<RowAccess> access);
+  FlatFileStream(FlatFile& file, std::vector<RowAccess> access, std::size_t block);
   // Waits for what is under way. What the caller was still at is not written.
-  ~RowStream();
-  RowStream(const RowStream&) = delete;
-  RowStream& operator=(const RowStream&) = delete;
+  ~FlatFileStream();
+  FlatFileStream(const FlatFileStream&) = delete;
+  FlatFileStream& operator=(const FlatFileStream&) = delete;
 
   // Writes what was worked with, if any; the next one. nullptr: it was the last, and all that was
   // written is in the file.
@@ -97,7 +97,7 @@ class RowStream {
   void begin_writing(std::size_t chunk);
   void settle(std::size_t slot);
 
-  RowFile& file_;
+  FlatFile& file_;
   std::vector<RowAccess> access_;
   std::size_t first_ = 0;
   std::size_t end_ = 0;
@@ -108,9 +108,9 @@ class RowStream {
 
 // Reads chunks beside a stream, by another thread and with memory of its own, while the stream does
 // not change them.
-class RowReader {
+class FlatFileReader {
  public:
-  explicit RowReader(const RowFile& file);
+  explicit FlatFileReader(const FlatFile& file);
   // Calls f with the elements of a range of a row, in order, a chunk's at a time. The range lies in
   // one block's part. What it has of a row from the last call it does not read again. Throws what
   // io::TierFile throws.
@@ -120,10 +120,10 @@ class RowReader {
   // What it read so far.
   const io::TierTraffic& traffic() const { return traffic_; }
   // What it takes of memory for a row, from the first read of it on.
-  static std::size_t bytes(const RowFile::Layout& layout, std::size_t row);
+  static std::size_t bytes(const FlatFile::Layout& layout, std::size_t row);
 
  private:
-  const RowFile& file_;
+  const FlatFile& file_;
   std::vector<Buffer> memory_;      // for a chunk of each row
   std::vector<std::size_t> there_;  // which one it has
   io::TierTraffic traffic_;

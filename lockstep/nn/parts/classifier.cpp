@@ -30,8 +30,10 @@ std::int64_t classes_per_part(std::int64_t classes) {
 void ClassifierPart::declare(Declaration& declaration) const {
   const Setup& setup = declaration.setup();
   const std::int64_t rows = setup.shape.rows();
-  const std::int64_t chunk =
-      rows_per_chunk(rows, options_.classes, setup.dtype, options_.chunk_bytes);
+  const bool on_cpu = declaration.ops().device() == Device{};
+  const std::int64_t chunk_bytes =
+      on_cpu ? options_.chunk_bytes : std::max(options_.chunk_bytes, kLogitBytesOnGpu);
+  const std::int64_t chunk = rows_per_chunk(rows, options_.classes, setup.dtype, chunk_bytes);
   if (options_.tied_to.empty()) {
     declaration.weight(named("weight"), options_.classes, options_.hidden, options_.deviation);
   } else {
@@ -43,6 +45,7 @@ void ClassifierPart::declare(Declaration& declaration) const {
   const std::int64_t rest = rows % chunk;
   declaration.linear(chunk, options_.hidden, options_.classes, false, rows / chunk);
   if (rest > 0) declaration.linear(rest, options_.hidden, options_.classes, false);
+  if (!on_cpu) return;
   const std::int64_t last = rest > 0 ? rest : chunk;
   const std::int64_t part = classes_per_part(options_.classes);
   if (part == options_.classes) return;
@@ -106,7 +109,9 @@ void ClassifierPart::add_gradient(const Pass& pass, const Tensor& dlogits, const
                                   bool last) const {
   const Tensor& dweight = gradient(pass, kWeight);
   const Tensor& dbias = gradient(pass, kBias);
-  const std::int64_t part = last ? classes_per_part(options_.classes) : options_.classes;
+  // On a GPU one large product is faster than the overlap is worth.
+  const bool in_parts = last && pass.ops.device() == Device{};
+  const std::int64_t part = in_parts ? classes_per_part(options_.classes) : options_.classes;
   for (std::int64_t first = 0; first < options_.classes; first += part) {
     const std::int64_t count = std::min(part, options_.classes - first);
     pass.ops.run(ops::LinearBackwardWeight{

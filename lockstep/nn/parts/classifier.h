@@ -14,6 +14,8 @@
 namespace lockstep::nn {
 
 inline constexpr std::int64_t kLogitBytes = 32 << 20;
+// On a GPU, whose products are only fast when they are large.
+inline constexpr std::int64_t kLogitBytesOnGpu = 512 << 20;
 
 struct ClassifierOptions {
   std::int64_t hidden = 0;

@@ -77,6 +77,10 @@ void Declaration::attention(const ops::AttentionShape& shape) {
   product(4.0 * scores * static_cast<double>(shape.head_size), true);
 }
 
+void Declaration::embedding(std::int64_t rows, std::int64_t width, std::int64_t entries) {
+  spec_.scratch = std::max(spec_.scratch, ops_.embedding_scratch(rows, width, entries));
+}
+
 void Declaration::norm(std::int64_t rows, std::int64_t width) {
   spec_.scratch = std::max(spec_.scratch, ops_.norm_scratch(rows, width));
 }

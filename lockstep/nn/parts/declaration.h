@@ -46,6 +46,7 @@ class Declaration {
   void linear_part(std::int64_t rows, std::int64_t in, std::int64_t out, std::int64_t of_outputs);
   void attention(const ops::AttentionShape& shape);
   void norm(std::int64_t rows, std::int64_t width);
+  void embedding(std::int64_t rows, std::int64_t width, std::int64_t entries);
 
   BlockSpec take() { return std::move(spec_); }
 

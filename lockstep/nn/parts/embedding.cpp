@@ -28,6 +28,8 @@ void EmbeddingPart::declare(Declaration& declaration) const {
   declaration.read_in_forward_only();
   declaration.weight(named("types"), options_.types, options_.hidden, options_.deviation);
   declaration.read_in_forward_only();
+  declaration.embedding(rows_of(declaration.setup().shape, options_.side), options_.hidden,
+                        options_.vocabulary);
 }
 
 Tensor EmbeddingPart::tokens(const Pass& pass) const {

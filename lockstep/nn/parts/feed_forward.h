@@ -5,6 +5,9 @@
 //   none, full   f(z) and f'(z), written by the product that makes z
 //   selective    z alone, written by that product beside f(z); restore() makes f(z) of it again, in
 //                its place, and f'(z)
+//
+// Operations that differentiate from z (Ops::differentiates_from_input) never store f'(z): its
+// place holds z where nothing is recomputed, and f(z) again with selective recomputation.
 #pragma once
 
 #include <cstddef>
@@ -47,6 +50,7 @@ class FeedForwardPart : public Part {
   enum Saved : std::size_t { kZ, kActive, kDerivative, kTensors };
 
   static bool keeps_z(const Pass& pass);
+  bool from_input(const Pass& pass) const;
 
   FeedForwardOptions options_;
   LinearPart up_;

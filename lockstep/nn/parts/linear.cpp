@@ -49,7 +49,9 @@ void LinearPart::backward(const Pass& pass, const Backward& arguments) const {
                                           .weight = parameter(pass, kWeight),
                                           .factor = arguments.factor,
                                           .dx = arguments.dx,
-                                          .accumulate = arguments.accumulate});
+                                          .accumulate = arguments.accumulate,
+                                          .activation = arguments.activation,
+                                          .z = arguments.z});
   }
   finished(pass, kWeight);
   finished(pass, kBias);

@@ -38,6 +38,8 @@ class LinearPart : public Part {
     Tensor dx;                // may be x; absent where nobody asks for it
     Tensor factor = {};       // optional: dx is multiplied by it
     bool accumulate = false;  // adds to dx
+    ops::Activation activation = ops::Activation::kGeluTanh;
+    Tensor z = {};  // optional, instead of factor: dx is multiplied by f'(z)
   };
   // Adds to the gradients of weight and bias, and makes dx. Once in a block's backward, which has
   // finished with them then.

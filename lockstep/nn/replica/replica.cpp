@@ -8,6 +8,7 @@
 #include "lockstep/nn/parameters/seed.h"
 #include "lockstep/nn/replica/backward_progress.h"
 #include "lockstep/nn/replica/state_stream.h"
+#include "lockstep/tensor/host_view.h"
 
 namespace lockstep::nn {
 namespace {
@@ -57,6 +58,9 @@ Replica::Replica(Model model, MemoryPlan plan, Ops& ops, const ReplicaMemory& me
   host_seen_claim_ = MemoryClaim(memory.host, plan_.host_seen_layout.bytes);
   arena_ = Arena(plan_.requests, plan_.layout, ops.device(), memory.device);
   host_arena_ = Arena(plan_.host_requests, plan_.host_layout, Device{}, memory.host);
+  if (ops.device() != Device{}) {
+    device_batch_ = DeviceBatch(plan_.setup.shape, model_.block(0).features(), ops.device());
+  }
   make_states();
   make_files(memory.file);
   make_views();
@@ -82,7 +86,7 @@ void Replica::make_state_file(io::TierFileOptions options) {
   }
   if (plan_.tiers.parameters == Tier::kFile) filed_rows_.push_back(&States::parameters);
   options.what = "the optimizer's states";
-  state_file_ = std::make_unique<RowFile>(options, plan_.state_file);
+  state_file_ = std::make_unique<FlatFile>(options, plan_.state_file);
 }
 
 io::TierTraffic Replica::filed_traffic() const {
@@ -105,7 +109,7 @@ Tensor Replica::view(RowPlace place, DType dtype, const Shape& shape) const {
   const std::size_t offset =
       on_host ? plan_.seen_layout.bytes + plan_.host_seen_layout.offsets[place.request]
               : plan_.seen_layout.offsets[place.request];
-  return {seen_.data() + offset, dtype, shape};
+  return {seen_.data() + offset, dtype, shape, on_host ? Device{} : ops_.device()};
 }
 
 void Replica::make_states() {
@@ -277,8 +281,7 @@ void Replica::initialise(std::uint64_t seed, int threads) {
 }
 
 void Replica::zero_gradients() {
-  ops_.synchronize();
-  zero_if_given(states_.gradients);
+  ops_.in_order([this] { zero_if_given(states_.gradients); });
 }
 
 void Replica::round_parameters() {
@@ -364,24 +367,28 @@ void Replica::backward(std::size_t block, const Batch& batch, const MicroBatch& 
   if (listener_ != nullptr) listener_->after_backward(block);
 }
 
-Tensor Replica::forward_backward(const Batch& batch, const MicroBatch& micro_batch) {
-  check(batch);
+Tensor Replica::forward_backward(const Batch& given, const MicroBatch& micro_batch) {
+  check(given);
+  const Batch batch = upload(given);
   const auto rows = model_.block(0).row_gradient(pass(0, batch, micro_batch, true));
   rows_to_come_ = rows ? rows->tokens : Tensor();
   for (std::size_t i = 0; i < model_.size(); ++i) forward(i, batch, micro_batch, true, {});
-  if (ops::is_given(memory_gradient_)) {
-    ops_.synchronize();  // its bytes were others' before
-    fill_zero(memory_gradient_);
-  }
+  // Not before: its bytes were others' in forward.
+  ops_.in_order([this] { zero_if_given(memory_gradient_); });
   for (std::size_t i = model_.size(); i-- > 0;) backward(i, batch, micro_batch);
   return losses_;
 }
 
-Tensor Replica::evaluate(const Batch& batch, const Tensor& logits) {
-  check(batch);
+Tensor Replica::evaluate(const Batch& given, const Tensor& logits) {
+  check(given);
+  const Batch batch = upload(given);
   for (std::size_t i = 0; i < model_.size(); ++i) forward(i, batch, {}, false, logits);
   const bool has_losses = ops::is_given(batch.targets) || ops::is_given(batch.outputs);
   return has_losses ? losses_ : Tensor();
+}
+
+Batch Replica::upload(const Batch& batch) {
+  return ops_.device() == Device{} ? batch : device_batch_.upload(ops_, batch);
 }
 
 StatePart Replica::part_of(const FlatParameter& parameter) const {
@@ -407,7 +414,8 @@ void Replica::before_change_of_all() const {
 
 double sum_of(const Tensor& losses) {
   double sum = 0;
-  for (const float loss : losses.as<const float>()) sum += static_cast<double>(loss);
+  const HostView view(losses);
+  for (const float loss : view.as<float>()) sum += static_cast<double>(loss);
   return sum;
 }
 

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "lockstep/nn/block_listener.h"
+#include "lockstep/nn/device_batch.h"
 #include "lockstep/nn/memory/memory_plan.h"
 #include "lockstep/nn/replica/state_reader.h"
 #include "lockstep/tensor/arena.h"
@@ -32,9 +33,9 @@ namespace lockstep::nn {
 // What a micro-batch is within its step.
 struct MicroBatch {
   std::uint64_t seed = 0;  // of dropout
-  std::uint64_t step = 0;
+  ops::Scalar step = 0;
   std::uint64_t first_sequence = 0;  // among all sequences of the step, in all ranks
-  float loss_factor = 1;             // gradients are those of loss_factor * the sum of losses
+  ops::Scalar loss_factor = 1;       // gradients are those of loss_factor * the sum of losses
 };
 
 // Rows of nn/parameters/flat_parameters.h, or the same range of each; absent where there is none.
@@ -94,6 +95,13 @@ class Replica {
   // next call. Throws Error(kInvalidArgument) for a batch that is not of the setup's shape or lacks
   // what the model reads.
   Tensor forward_backward(const Batch& batch, const MicroBatch& micro_batch = {});
+  // The batch where the operations read it: copied to their device unless it lies there. Holds
+  // until the next call of this, forward_backward() or evaluate().
+  Batch upload(const Batch& batch);
+  // f64 [2] on a device that is not the CPU: for a MicroBatch's step and loss_factor.
+  Tensor step_numbers() const { return device_batch_.numbers(); }
+  // What forward_backward() returns.
+  const Tensor& losses() const { return losses_; }
   // Forward alone, without dropout. Where `logits` is given, [rows, classes] of the compute type,
   // they are written too; then the batch may be without targets or outputs, and the result is
   // absent.
@@ -125,7 +133,7 @@ class Replica {
   Tensor staged_parameters() const;
   // What of the optimizer's states lies in a file, in the order of its rows, which states() are
   // then without (nn/replica/state_stream.h passes over them); nullptr where nothing does.
-  RowFile* state_file() const { return state_file_.get(); }
+  FlatFile* state_file() const { return state_file_.get(); }
   std::span<Tensor States::*const> filed_rows() const { return filed_rows_; }
   // What blocks keep, an item for each absence of the plan, and this worker's parts of gradients,
   // one for each block; nullptr where they lie elsewhere. Whoever moves them works with these.
@@ -211,11 +219,12 @@ class Replica {
   Ops& ops_;
   Arena arena_;
   Arena host_arena_;
+  DeviceBatch device_batch_;
   MemoryClaim seen_claim_;
   MemoryClaim host_seen_claim_;
   std::span<std::byte> seen_;
   States states_;
-  std::unique_ptr<RowFile> state_file_;
+  std::unique_ptr<FlatFile> state_file_;
   std::vector<Tensor States::*> filed_rows_;
   std::unique_ptr<io::StagedFile> activation_file_;
   std::unique_ptr<io::StagedFile> gradient_file_;

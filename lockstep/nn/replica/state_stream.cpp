@@ -32,13 +32,13 @@ std::vector<RowAccess> access_of(const Replica& replica, StateAccess access, Ten
 
 StateStream::StateStream(Replica& replica, StateAccess access, Tensor States::*only)
     : replica_(replica), end_block_(replica.flat().blocks()) {
-  RowFile* const file = replica.state_file();
+  FlatFile* const file = replica.state_file();
   if (file != nullptr) filed_.emplace(*file, access_of(replica, access, only));
 }
 
 StateStream::StateStream(Replica& replica, StateAccess access, std::size_t block)
     : replica_(replica), next_block_(block), end_block_(block + 1) {
-  RowFile* const file = replica.state_file();
+  FlatFile* const file = replica.state_file();
   if (file != nullptr) filed_.emplace(*file, access_of(replica, access, nullptr), block);
 }
 

@@ -26,7 +26,7 @@ enum class StateAccess : std::uint8_t {
 
 class StateStream {
  public:
-  // Over all blocks, from 0 on, or one. Throws what RowStream throws, and so does next(). With
+  // Over all blocks, from 0 on, or one. Throws what FlatFileStream throws, and so does next(). With
   // `only` that row alone is given of those that lie in a file.
   StateStream(Replica& replica, StateAccess access, Tensor States::*only = nullptr);
   StateStream(Replica& replica, StateAccess access, std::size_t block);
@@ -40,7 +40,7 @@ class StateStream {
 
  private:
   Replica& replica_;
-  std::optional<RowStream> filed_;
+  std::optional<FlatFileStream> filed_;
   std::size_t block_ = 0;
   FlatRange range_;
   std::size_t next_block_ = 0;  // where nothing lies in a file

@@ -140,6 +140,11 @@ void FieldCheck::dropout(const Dropout& dropout) const {
          dropout.probability, "0 or more and below 1");
   number(dropout.first % 4 == 0, "dropout.first", static_cast<double>(dropout.first),
          "a multiple of 4");
+  scalar("dropout.step", dropout.step);
+}
+
+void FieldCheck::scalar(std::string_view field, const Scalar& scalar) const {
+  if (is_given(scalar.at)) expect({field, scalar.at}, {1}, {DType::kF64});
 }
 
 void FieldCheck::number(bool right, std::string_view field, double value,
@@ -156,9 +161,14 @@ void check_indices(const Tensor& indices, std::int64_t limit, std::string_view w
     const std::int32_t index = elements[i];
     if (index >= 0 && index < limit) continue;
     if (allow_no_target && index == kNoTarget) continue;
-    fail(ErrorCode::kInvalidArgument, "{}[{}] is {}, expected 0 to {}{}", what, i, index, limit - 1,
-         allow_no_target ? fmt::format(", or {} for none", kNoTarget) : "");
+    fail_index(what, static_cast<std::int64_t>(i), index, limit, allow_no_target);
   }
+}
+
+void fail_index(std::string_view what, std::int64_t position, std::int32_t index,
+                std::int64_t limit, bool allow_no_target) {
+  fail(ErrorCode::kInvalidArgument, "{}[{}] is {}, expected 0 to {}{}", what, position, index,
+       limit - 1, allow_no_target ? fmt::format(", or {} for none", kNoTarget) : "");
 }
 
 }  // namespace lockstep::ops

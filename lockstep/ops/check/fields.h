@@ -47,6 +47,8 @@ class FieldCheck {
   void apart_or_same(const Field& output, std::initializer_list<Field> others) const;
 
   void dropout(const Dropout& dropout) const;
+  // That a number that lies on the device is one f64 there.
+  void scalar(std::string_view field, const Scalar& scalar) const;
 
   // That a number is as it should be; the sentence reads "norm: epsilon is -1, expected 0 or more".
   void number(bool right, std::string_view field, double value, std::string_view expected) const;

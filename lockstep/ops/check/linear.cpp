@@ -58,7 +58,14 @@ void check(const LinearBackwardInput& op, const Accepts& accepts) {
     if (op.accumulate) fields.absent({"factor", op.factor}, "together with accumulate");
     fields.expect({"factor", op.factor}, input, {type}, "as dx is");
   }
-  fields.apart({"dx", op.dx}, {{"dy", op.dy}, {"weight", op.weight}, {"factor", op.factor}});
+  if (is_given(op.z)) {
+    if (!accepts.z) fields.absent({"z", op.z}, "here, where a derivative is kept");
+    if (op.accumulate) fields.absent({"z", op.z}, "together with accumulate");
+    if (is_given(op.factor)) fields.absent({"z", op.z}, "together with factor");
+    fields.expect({"z", op.z}, input, {type}, "as dx is");
+  }
+  fields.apart({"dx", op.dx},
+               {{"dy", op.dy}, {"weight", op.weight}, {"factor", op.factor}, {"z", op.z}});
 }
 
 void check(const LinearBackwardWeight& op, const Accepts& accepts) {

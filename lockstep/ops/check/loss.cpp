@@ -14,6 +14,7 @@ void check(const CrossEntropy& op, const Accepts& accepts) {
   fields.expect({"losses", op.losses}, {rows}, {statistic_type(type)}, "for every row of logits");
   fields.apart({"losses", op.losses}, {{"logits", op.logits}, {"targets", op.targets}});
   fields.apart({"logits", op.logits}, {{"targets", op.targets}});
+  fields.scalar("factor", op.factor);
 }
 
 void check(const SquaredError& op, const Accepts& accepts) {
@@ -24,6 +25,7 @@ void check(const SquaredError& op, const Accepts& accepts) {
   fields.expect({"losses", op.losses}, {op.x.shape()[0]}, {statistic_type(type)},
                 "for every row of x");
   fields.apart({"losses", op.losses}, {{"x", op.x}, {"target", op.target}, {"dx", op.dx}});
+  fields.scalar("factor", op.factor);
   if (!is_given(op.dx)) return;
   fields.expect({"dx", op.dx}, op.x.shape(), {type}, "as x is");
   fields.apart_or_same({"dx", op.dx}, {{"x", op.x}});

@@ -31,7 +31,10 @@ void check_state(const FieldCheck& fields, const Field& state, const Op& op) {
 
 void check(const Adam& op, const Accepts& accepts) {
   const FieldCheck fields("adam", accepts);
-  fields.number(op.step >= 1, "step", static_cast<double>(op.step), "1 or more");
+  fields.scalar("step", op.step);
+  if (!is_given(op.step.at)) fields.number(op.step.value >= 1, "step", op.step.value, "1 or more");
+  fields.scalar("rate", op.rate);
+  fields.scalar("gradient_scale", op.gradient_scale);
   fields.number(op.beta1 >= 0 && op.beta1 < 1, "beta1", op.beta1, "0 or more and below 1");
   fields.number(op.beta2 >= 0 && op.beta2 < 1, "beta2", op.beta2, "0 or more and below 1");
   fields.number(op.epsilon >= 0, "epsilon", op.epsilon, "0 or more");
@@ -43,6 +46,8 @@ void check(const Adam& op, const Accepts& accepts) {
 
 void check(const Sgd& op, const Accepts& accepts) {
   const FieldCheck fields("sgd", accepts);
+  fields.scalar("rate", op.rate);
+  fields.scalar("gradient_scale", op.gradient_scale);
   fields.number(op.momentum >= 0 && op.momentum < 1, "momentum", op.momentum,
                 "0 or more and below 1");
   check_step(fields, op);
@@ -61,6 +66,34 @@ void check(const SumOfSquares& op, const Accepts& accepts) {
   const bool by_runs = op.result.elements() == static_cast<std::size_t>(runs);
   fields.expect({"result", op.result}, {by_runs ? runs : 1}, {f64});
   fields.apart({"result", op.result}, {{"x", op.x}});
+}
+
+void check(const AdamSegments& op, const Accepts& accepts) {
+  check(op.adam, accepts);
+  const FieldCheck fields("adam_segments", accepts);
+  fields.expect({"table", op.table}, {kAny, 4}, {DType::kI64}, "as adam_table() makes it");
+}
+
+void check(const ChunkedSumOfSquares& op, const Accepts& accepts) {
+  const FieldCheck fields("chunked_sum_of_squares", accepts);
+  fields.number(
+      op.chunk_elements >= 1 && op.chunk_elements <= static_cast<std::int64_t>(SumOfSquares::kMost),
+      "chunk_elements", static_cast<double>(op.chunk_elements), "1 or more and up to 2^20");
+  fields.expect_elements({"x", op.x}, op.x.elements(), {kF32, DType::kBF16, DType::kF16});
+  const auto elements = static_cast<std::int64_t>(op.x.elements());
+  const std::int64_t chunks = (elements + op.chunk_elements - 1) / op.chunk_elements;
+  fields.expect({"results", op.results}, {chunks}, {DType::kF64});
+  fields.apart({"results", op.results}, {{"x", op.x}});
+}
+
+void check(const ClipScale& op, const Accepts& accepts) {
+  const FieldCheck fields("clip_scale", accepts);
+  fields.number(op.limit >= 0, "limit", op.limit, "0 or more");
+  fields.scalar("loss_scale", op.loss_scale);
+  fields.expect_elements({"squares", op.squares}, op.squares.elements(), {DType::kF64});
+  fields.expect({"norm", op.norm}, {1}, {DType::kF64});
+  fields.expect({"scale", op.scale}, {1}, {DType::kF64});
+  fields.apart({"scale", op.scale}, {{"norm", op.norm}, {"squares", op.squares}});
 }
 
 }  // namespace lockstep::ops

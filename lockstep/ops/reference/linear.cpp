@@ -48,13 +48,14 @@ void run(const LinearActivation& op) {
 
 void run(const LinearBackwardInput& op) {
   with_float_type(op.dy.dtype(), [&]<class T>(T) {
-    const Elements<T> dy(op.dy), weight(op.weight), factor(op.factor), dx(op.dx);
+    const Elements<T> dy(op.dy), weight(op.weight), factor(op.factor), dx(op.dx), z(op.z);
     const std::int64_t out = op.dy.shape()[1];
     for (std::int64_t row = 0; row < op.dx.shape()[0]; ++row) {
       for (std::int64_t column = 0; column < op.dx.shape()[1]; ++column) {
         double sum = op.accumulate ? dx(row, column) : 0;
         for (std::int64_t o = 0; o < out; ++o) sum += dy(row, o) * weight(o, column);
         if (factor.given()) sum *= factor(row, column);
+        if (z.given()) sum *= derivative(op.activation, z(row, column));
         dx.set(row, column, sum);
       }
     }

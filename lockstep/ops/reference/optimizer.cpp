@@ -14,6 +14,7 @@ void round_parameter(const Tensor& parameter, const Tensor& master) {
 }  // namespace
 
 void run(const Adam& op) {
+  if (std::isnan(static_cast<double>(op.gradient_scale))) return;
   with_float_type(op.gradient.dtype(), [&]<class G>(G) {
     const Elements<G> gradient(op.gradient);
     const Elements<float> master(op.master), moment(op.moment), variance(op.variance);
@@ -34,6 +35,7 @@ void run(const Adam& op) {
 }
 
 void run(const Sgd& op) {
+  if (std::isnan(static_cast<double>(op.gradient_scale))) return;
   with_float_type(op.gradient.dtype(), [&]<class G>(G) {
     const Elements<G> gradient(op.gradient);
     const Elements<float> master(op.master), velocity(op.velocity);

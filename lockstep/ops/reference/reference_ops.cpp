@@ -43,7 +43,7 @@ class ReferenceOps final : public Ops {
  private:
   template <class Op>
   static void checked(const Op& op) {
-    ops::check(op, {.f64 = true});
+    ops::check(op, {.f64 = true, .z = true});
     ops::reference::run(op);
   }
 };

@@ -88,13 +88,13 @@ class TierMover : public nn::BlockListener {
 
   std::mutex pushing_;
   std::atomic<Ticket> pushed_ = 0;
-  std::vector<Ticket> gathers_;              // of the plan
-  std::vector<Ticket> left_;                 // absences
-  std::vector<Ticket> back_;                 // the same
-  std::vector<std::atomic<Ticket>> stored_;  // gradients of each block
-  std::vector<std::size_t> first_writers_;   // of each block's gradients
-  std::optional<nn::RowReader> reader_;      // of parameters in a file
-  CommunicationThread thread_;               // last, to end before what its tasks use
+  std::vector<Ticket> gathers_;               // of the plan
+  std::vector<Ticket> left_;                  // absences
+  std::vector<Ticket> back_;                  // the same
+  std::vector<std::atomic<Ticket>> stored_;   // gradients of each block
+  std::vector<std::size_t> first_writers_;    // of each block's gradients
+  std::optional<nn::FlatFileReader> reader_;  // of parameters in a file
+  CommunicationThread thread_;                // last, to end before what its tasks use
 };
 
 }  // namespace lockstep::parallel

@@ -41,7 +41,7 @@ std::vector<Request> server_memory(const ParameterServerJob& job, const nn::Memo
   if (job.compression.compression != Compression::kNone) {
     requests.push_back({.name = "compression",
                         .group = kCommunicationGroup,
-                        .bytes = PieceCodec::bytes(layout_for(job, plan))});
+                        .bytes = SliceCodec::bytes(layout_for(job, plan))});
   }
   const bool has_server =
       job.options.place == ServerPlace::kBeside && position.worker < job.options.servers;

@@ -161,7 +161,7 @@ std::vector<io::TensorPart> state_parts(const nn::Replica& replica) {
 
 void write_states(const nn::Replica& replica, io::SyncedFile& file,
                   const std::function<void(std::size_t block)>& has_read) {
-  std::optional<nn::RowReader> reader;
+  std::optional<nn::FlatFileReader> reader;
   if (replica.state_file() != nullptr) reader.emplace(*replica.state_file());
   std::size_t block = 0;
   for_held(replica, [&](const Held& held) {

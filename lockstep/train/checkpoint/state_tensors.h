@@ -20,7 +20,7 @@ std::vector<io::NamedTensor> state_tensors(const nn::FlatParameters& flat,
 // alone, and no elements to be read (write_states() writes them).
 std::vector<io::TensorPart> state_parts(const nn::Replica& replica);
 // Appends the data of these, wherever it lies, block by block as updates go, and says of each block
-// that it has been read. Throws what io::SyncedFile, nn::RowReader and `has_read` throw.
+// that it has been read. Throws what io::SyncedFile, nn::FlatFileReader and `has_read` throw.
 void write_states(const nn::Replica& replica, io::SyncedFile& file,
                   const std::function<void(std::size_t block)>& has_read = {});
 // The files, by their index, that hold anything of what a worker does.

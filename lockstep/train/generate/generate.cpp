@@ -7,6 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/system/clock.h"
 #include "lockstep/data/unicode/utf8_stream.h"
+#include "lockstep/tensor/host_view.h"
 
 namespace lockstep::train {
 Generator::Generator(nn::Decoder& decoder, const data::Tokenizer& tokenizer)
@@ -80,7 +81,8 @@ Generation Generator::run(const GenerateOptions& options, const Listen& listen) 
   const auto known = static_cast<std::size_t>(tokenizer_.vocabulary());
   for (std::int64_t count = 0; count < options.max_new_tokens; ++count) {
     // A model may have more tokens than are in use, to round their number up.
-    const auto chances = logits.as<const float>().first(known);
+    const HostView view(logits);
+    const auto chances = view.as<float>().first(known);
     const auto position = static_cast<std::uint64_t>(length + count);
     const data::TokenId token = sampler.sample(chances, position);
     if (options.stop_at_end_of_text && ends_text(token)) {

@@ -8,6 +8,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/system/clock.h"
 #include "lockstep/data/unicode/utf8_stream.h"
+#include "lockstep/tensor/buffer.h"
+#include "lockstep/tensor/host_view.h"
 #include "lockstep/train/checkpoint/manifest.h"
 #include "lockstep/train/model_io/model_of_start.h"
 #include "lockstep/train/model_io/stored_model.h"
@@ -75,13 +77,15 @@ std::vector<float> Translator::chances_behind(std::int64_t tokens) {
   Ops& ops = replica_.ops();
   const std::int64_t rows = replica_.setup().shape.rows();
   const DType dtype = replica_.setup().dtype;
-  std::vector<std::byte> memory(static_cast<std::size_t>(rows * classes_) * size_of(dtype));
-  const Tensor logits(memory.data(), dtype, {rows, classes_});
+  const Buffer memory(static_cast<std::size_t>(rows * classes_) * size_of(dtype), ops.device());
+  const Tensor logits = memory.tensor(dtype, {rows, classes_});
   replica_.evaluate(batch_.batches().front(), logits);
-  std::vector<float> chances(static_cast<std::size_t>(classes_));
-  ops.run(ops::Cast{.from = logits.slice(tokens, 1),
-                    .to = tensor_of(std::span(chances), {1, classes_})});
+  const Buffer wide(static_cast<std::size_t>(classes_) * sizeof(float), ops.device());
+  const Tensor last = wide.tensor(DType::kF32, {1, classes_});
+  ops.run(ops::Cast{.from = logits.slice(tokens, 1), .to = last});
   ops.synchronize();
+  const HostView view(last);
+  std::vector<float> chances(view.as<float>().begin(), view.as<float>().end());
   for (data::TokenId id = 0; id < classes_; ++id) {
     const bool is_text = id < tokenizer_->vocabulary() && id != ends_.begin;
     if (!is_text && id != ends_.end) {

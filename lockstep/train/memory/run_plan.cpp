@@ -10,6 +10,7 @@
 #include "lockstep/base/text/units.h"
 #include "lockstep/parallel/footprint.h"
 #include "lockstep/parallel/offload/options.h"
+#include "lockstep/tensor/cuda.h"
 #include "lockstep/train/memory/smaller_run.h"
 
 namespace lockstep::train {
@@ -110,8 +111,26 @@ nn::MemoryPlan plan_run(const TrainOptions& options, const Ops& ops, int worker,
   return plan;
 }
 
+namespace {
+
+// What others hold on a GPU cannot be had.
+void check_gpu_memory(const nn::MemoryPlan& plan, Device device) {
+  if (device.kind != DeviceKind::kCuda) return;
+  const std::size_t free = free_cuda_memory(device.index);
+  const std::size_t needed = plan.bytes(Tier::kDevice);
+  if (needed <= free) return;
+  fail(ErrorCode::kInvalidArgument,
+       "this run takes {} on {}: {}; {} are free there. Take a smaller train.micro_batch (the step "
+       "stays the same), train.recompute = \"full\", or end what else uses the GPU (nvidia-smi "
+       "lists it)",
+       exactly(needed), name(device), classes_of(plan.by_class(Tier::kDevice)), exactly(free));
+}
+
+}  // namespace
+
 void check_limit(const TrainOptions& options, const nn::MemoryPlan& plan, const Ops& ops,
                  int worker) {
+  check_gpu_memory(plan, ops.device());
   const std::size_t limit = options.memory_limit;
   const bool fits = is_within(plan.bytes(), limit);
   const std::size_t on_device = plan.bytes(Tier::kDevice);

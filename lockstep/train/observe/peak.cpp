@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::int64_t kNarrowest = 128;
 constexpr std::int64_t kWidest = 2048;
+constexpr std::int64_t kWidestOnGpu = 8192;
 constexpr double kLongEnough = 0.002;  // seconds of a call; twice as wide would be eight times that
 constexpr double kPatience = 0.2;      // seconds, while other processes may have disturbed
 
@@ -29,9 +30,12 @@ Buffer filled(DType dtype, const Shape& shape, Ops& ops) {
     const std::size_t count = std::min(kPeriod, elements.size() - first);
     std::memcpy(&elements[first], pattern.data(), count * sizeof(float));
   }
-  if (dtype == DType::kF32) return values;
-  Buffer rounded(Tensor::bytes_of(dtype, shape));
-  ops.run(ops::Cast{.from = wide, .to = rounded.tensor(dtype, shape)});
+  if (dtype == DType::kF32 && ops.device() == Device{}) return values;
+  Buffer there(values.bytes(), ops.device());
+  copy(there.tensor(DType::kF32, shape), wide);
+  if (dtype == DType::kF32) return there;
+  Buffer rounded(Tensor::bytes_of(dtype, shape), ops.device());
+  ops.run(ops::Cast{.from = there.tensor(DType::kF32, shape), .to = rounded.tensor(dtype, shape)});
   ops.synchronize();
   return rounded;
 }
@@ -63,7 +67,7 @@ LinearSeconds time_linear(const LinearShape& shape, Ops& ops) {
   const Buffer weight_memory = filled(shape.dtype, weight_shape, ops);
   const Buffer y_memory = filled(shape.dtype, y_shape, ops);
   const Buffer gradient_memory = filled(shape.gradient, weight_shape, ops);
-  const Buffer scratch(ops.scratch(shape));
+  const Buffer scratch(ops.scratch(shape), ops.device());
   ops.use_scratch(scratch.tensor(DType::kU8, {static_cast<std::int64_t>(scratch.bytes())}));
   const Tensor x = x_memory.tensor(shape.dtype, x_shape);
   const Tensor weight = weight_memory.tensor(shape.dtype, weight_shape);
@@ -83,6 +87,7 @@ double measure_peak_flops(Ops& ops, DType dtype) {
   const auto begin = SteadyClock::now();
   double best = 0;
   std::int64_t width = kNarrowest;
+  const std::int64_t widest = ops.device() == Device{} ? kWidest : kWidestOnGpu;
   while (true) {
     const LinearShape shape{
         .rows = width, .in = width, .out = width, .dtype = dtype, .gradient = dtype};
@@ -90,7 +95,7 @@ double measure_peak_flops(Ops& ops, DType dtype) {
     const double fastest =
         std::min({seconds.forward, seconds.backward_input, seconds.backward_weight});
     best = std::max(best, linear_flops(shape) / std::max(fastest, 1e-9));
-    if (fastest < kLongEnough && width < kWidest) {
+    if (fastest < kLongEnough && width < widest) {
       width *= 2;
     } else if (std::chrono::duration<double>(SteadyClock::now() - begin).count() > kPatience) {
       return best;

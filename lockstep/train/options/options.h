@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -114,6 +115,7 @@ struct TrainOptions {
   optim::OptimizerOptions optimizer;
   optim::ScheduleOptions schedule;
   optim::LossScaleOptions loss_scale;  // of f16
+  std::string device = "auto";         // "cpu", "cuda", "cuda:1"; auto: a GPU that can be used
   int threads = 0;                     // 0: one for each core this process may use
   int seed = 1;
   std::size_t memory_limit = 0;  // bytes; 0: none
@@ -142,6 +144,12 @@ nn::Model model_of(const TrainOptions& options);
 nn::Setup setup_of(const TrainOptions& options);
 nn::OptimizerState optimizer_state_of(const TrainOptions& options);
 int threads_of(const TrainOptions& options);
+// The device that a worker computes on. Throws Error(kInvalidArgument) for a name that is none, and
+// Error(kUnsupported) for settings that a GPU was asked for and does not serve; auto takes the CPU
+// for those.
+Device device_of(const TrainOptions& options);
+// The operations of that device. Throws what make_ops() throws.
+std::unique_ptr<Ops> make_ops(const TrainOptions& options);
 // A worker among those of the run. Throws what solved() throws.
 parallel::WorkerPosition crew_of(const TrainOptions& options, int worker = 0);
 

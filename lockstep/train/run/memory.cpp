@@ -105,7 +105,7 @@ void check_memory_before(const TrainOptions& options, const Config& config) {
   if (!is_known || (options.memory_limit == 0 && options.device_limit == 0)) return;
   TrainOptions one = options;
   if (one.threads == 0) one.threads = 1;
-  const auto ops = make_cpu_ops(one.threads);
+  const auto ops = make_ops(one);
   if (one.memory_auto) {
     one = choose_memory(one, open_settings(config), *ops, one.memory_limit).options;
   }

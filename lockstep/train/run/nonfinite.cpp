@@ -9,6 +9,7 @@
 #include "lockstep/nn/block_listener.h"
 #include "lockstep/nn/replica/state_stream.h"
 #include "lockstep/parallel/offload/tier_mover.h"
+#include "lockstep/tensor/host_view.h"
 
 namespace lockstep::train {
 namespace {
@@ -21,7 +22,8 @@ float value_of(T x) {
 
 template <class T>
 bool all_finite(const Tensor& tensor) {
-  const auto elements = tensor.as<const T>();
+  const HostView view(tensor);
+  const auto elements = view.as<T>();
   return std::all_of(elements.begin(), elements.end(),
                      [](T x) { return std::isfinite(value_of(x)); });
 }

@@ -61,7 +61,7 @@ class Run {
         checkpoints_(options.dir),
         dataset_(open_data(RunGroup(world))),
         data_(data_fingerprint(dataset_)),
-        ops_(make_cpu_ops(threads_of(options.train))),
+        ops_(make_ops(options.train)),
         chosen_(settle_memory(options.train, config, *ops_, group)),
         strategy_(parallel::make_strategy(settled(job), world)),
         own_trainer_(make_trainer()),

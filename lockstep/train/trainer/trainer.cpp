@@ -42,8 +42,8 @@ Trainer::Trainer(const TrainOptions& options, Ops& ops, parallel::Strategy& stra
 
 Trainer::Trainer(const TrainOptions& options, Ops& ops)
     : Trainer(options, ops,
-              std::make_unique<parallel::Alone>(options.parallel.reduction,
-                                                solved(options.batch).accumulation)) {}
+              std::make_unique<parallel::SingleWorker>(options.parallel.reduction,
+                                                       solved(options.batch).accumulation)) {}
 
 Trainer::Trainer(const TrainOptions& options, Ops& ops, std::unique_ptr<parallel::Strategy> own)
     : Trainer(options, ops, *own, std::move(own)) {}
@@ -57,6 +57,7 @@ Trainer::Trainer(const TrainOptions& options, Ops& ops, parallel::Strategy& stra
       device_memory_(name(Tier::kDevice), options.device_limit),
       host_memory_(name(Tier::kHost)),
       replica_(make_replica(options_, ops, strategy, device_memory_, host_memory_)),
+      micro_batches_(replica_, options_.model.dropout > 0),
       outside_(&device_memory_, bytes_of(replica_.plan().outside)),
       host_outside_(&host_memory_, bytes_of(replica_.plan().host_outside)) {
   replica_.initialise(static_cast<std::uint64_t>(options.seed), threads_of(options));
@@ -96,11 +97,11 @@ void Trainer::begin_micro_batch(std::int64_t index, std::int64_t count) {
   strategy_.begin_micro_batch(index, count);
 }
 
-std::vector<double> Trainer::accumulate(std::span<const nn::Batch> micro_batches,
-                                        const parallel::Share& share, std::int64_t targets) {
+void Trainer::accumulate(std::span<const nn::Batch> micro_batches, const parallel::Share& share,
+                         std::int64_t targets) {
   const double factor = loss_scale() / static_cast<double>(targets);
   const auto count = static_cast<std::int64_t>(micro_batches.size());
-  std::vector<double> losses;
+  micro_batches_.begin_step();
   if (count == 0) strategy_.begin_micro_batch(0, 0);
   // Not before: what else is run, a validation, is no part of a step.
   if (block_trace_) replica_.set_listener(&*block_trace_);
@@ -108,14 +109,13 @@ std::vector<double> Trainer::accumulate(std::span<const nn::Batch> micro_batches
     const auto begin = SteadyClock::now();
     const nn::Batch& batch = micro_batches[static_cast<std::size_t>(i)];
     begin_micro_batch(i, count);
-    const Tensor rows = replica_.forward_backward(
-        batch, {.seed = static_cast<std::uint64_t>(options_.seed),
-                .step = static_cast<std::uint64_t>(share.step),
-                .first_sequence =
-                    static_cast<std::uint64_t>((share.first_micro_batch + i) * batch.shape.batch),
-                .loss_factor = static_cast<float>(factor)});
-    ops_.synchronize();
-    losses.push_back(nn::sum_of(rows));
+    micro_batches_.run(batch,
+                       {.seed = static_cast<std::uint64_t>(options_.seed),
+                        .step = static_cast<std::uint64_t>(share.step),
+                        .first_sequence = static_cast<std::uint64_t>((share.first_micro_batch + i) *
+                                                                     batch.shape.batch),
+                        .loss_factor = static_cast<float>(factor)},
+                       !block_trace_);
     if (strategy_.worker() == options_.slow_rank) {
       const parallel::TraceScope scope(strategy_.trace(),
                                        {.lane = parallel::TraceLane::kCompute, .kind = "delay"});
@@ -123,7 +123,6 @@ std::vector<double> Trainer::accumulate(std::span<const nn::Batch> micro_batches
     }
   }
   if (block_trace_) replica_.set_listener(&strategy_);
-  return losses;
 }
 
 StepMetrics Trainer::step(std::span<const nn::Batch> micro_batches) {
@@ -165,8 +164,9 @@ std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batche
                                         .rate = metrics.rate,
                                         .loss_scale = metrics.loss_scale};
   strategy_.expect_update(request);
-  parallel::StepEnd end{.losses = accumulate(micro_batches, share, all.targets), .cost = {}};
+  accumulate(micro_batches, share, all.targets);
   const parallel::UpdateResult result = strategy_.update(request);
+  parallel::StepEnd end{.losses = micro_batches_.losses(), .cost = {}};
   end.cost.compute_seconds = seconds_since(compute);
   metrics.filed = filed_traffic() - filed;
   metrics.gradient_norm = result.gradient_norm;

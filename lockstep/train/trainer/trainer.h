@@ -25,6 +25,7 @@
 #include "lockstep/parallel/strategy/strategy.h"
 #include "lockstep/parallel/trace/block_trace.h"
 #include "lockstep/train/options/options.h"
+#include "lockstep/train/trainer/micro_batches.h"
 
 namespace lockstep::train {
 
@@ -91,9 +92,9 @@ class Trainer {
   Trainer(const TrainOptions& options, Ops& ops, parallel::Strategy& strategy,
           std::unique_ptr<parallel::Strategy>&& own);
   void begin_micro_batch(std::int64_t index, std::int64_t count);
-  // The sum of losses of each.
-  std::vector<double> accumulate(std::span<const nn::Batch> micro_batches,
-                                 const parallel::Share& share, std::int64_t targets);
+  // Their losses are then on their way.
+  void accumulate(std::span<const nn::Batch> micro_batches, const parallel::Share& share,
+                  std::int64_t targets);
   // What went to files and came back so far.
   io::TierTraffic filed_traffic() const;
   // 1 where the loss is not scaled.
@@ -107,6 +108,7 @@ class Trainer {
   MemoryBudget device_memory_;
   MemoryBudget host_memory_;
   nn::Replica replica_;
+  MicroBatches micro_batches_;
   // Of what the strategy takes.
   MemoryClaim outside_;
   MemoryClaim host_outside_;

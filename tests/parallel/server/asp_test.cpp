@@ -277,7 +277,7 @@ TEST(ServerAsp, TheNextRoundMayBeAskedForBeforeThisOneHasCome) {
   const std::unique_ptr<Ops> ops = make_cpu_ops(1);
   const ServedLayout layout = layout_for(job_of(training), make_trainee(training, *ops).plan());
   SilentWire wire;
-  PieceService service(training.servers, layout, 0, 1, *ops, wire);
+  SliceService service(training.servers, layout, 0, 1, *ops, wire);
   const auto ask = [&](std::uint64_t round) {
     const std::string request = RoundRequest{.updates = 0, .rate = 1e-3}.encode();
     service.request(0, {.kind = Kind::kRequest, .round = round}, std::as_bytes(std::span(request)));
@@ -319,7 +319,7 @@ void expect_parts_of_a_step(Consistency consistency) {
   const std::unique_ptr<Ops> ops = make_cpu_ops(1);
   const ServedLayout layout = layout_for(job_of(training), make_trainee(training, *ops).plan());
   LastParameters wire;
-  PieceService service(training.servers, layout, 0, training.workers, *ops, wire);
+  SliceService service(training.servers, layout, 0, training.workers, *ops, wire);
   const std::size_t elements = layout.pieces[0].range.elements;
   const Header start{.kind = Kind::kState, .piece = 0, .bytes = elements * sizeof(float)};
   std::ranges::fill(service.place(0, start), std::byte{0});

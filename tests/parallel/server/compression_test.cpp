@@ -219,11 +219,11 @@ TEST(ServerCompression, TakesWhatIsPlannedToTheByte) {
         const ServedLayout layout =
             layout_for(job_of(training), make_trainee(training, *make_cpu_ops(1)).plan());
         const std::size_t before = memory_in_use({});
-        const PieceCodec codec(layout);
+        const SliceCodec codec(layout);
         const std::size_t between = memory_in_use({});
-        const PieceStore store(layout, consistency, 1, 3, *ops);
-        EXPECT_EQ(between - before, PieceCodec::bytes(layout)) << name(compression);
-        EXPECT_EQ(memory_in_use({}) - between, PieceStore::bytes(layout, consistency, 1, 3))
+        const SliceStore store(layout, consistency, 1, 3, *ops);
+        EXPECT_EQ(between - before, SliceCodec::bytes(layout)) << name(compression);
+        EXPECT_EQ(memory_in_use({}) - between, SliceStore::bytes(layout, consistency, 1, 3))
             << name(compression);
       }
     }
@@ -238,7 +238,7 @@ TEST(ServerCompression, APayloadThatIsNoneIsRefusedWithItsWorker) {
         layout_for(job_of(training), make_trainee(training, *make_cpu_ops(1)).plan());
     const WireFormat format(layout);
     SilentWire wire;
-    PieceService service(training.servers, layout, 0, 2, *ops, wire);
+    SliceService service(training.servers, layout, 0, 2, *ops, wire);
     Header header{.kind = Kind::kPush, .piece = 1, .round = 1, .number = 1};
     header.bytes = layout.pieces[1].range.elements * sizeof(float);
     EXPECT_THROW(service.place(1, header), Error) << "as it was before it was compressed";

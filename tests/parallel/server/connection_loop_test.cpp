@@ -16,7 +16,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-class Nobody : public Hub::Receiver {
+class Nobody : public ConnectionLoop::Receiver {
  public:
   std::span<std::byte> place(int, const Header&) override { return {}; }
   void take(int, const Header&, std::span<std::byte>) override {}
@@ -29,12 +29,12 @@ class HubOnALine : public ::testing::Test {
   int connect() {
     const Listener listener = listen_tcp({"127.0.0.1", 0});
     others_.push_back(connect_tcp(listener.address, deadline_in(seconds(20))));
-    return hub_.add(PiecePipe(accept_connection(listener.fd.get(), deadline_in(seconds(20)))));
+    return loop_.add(PiecePipe(accept_connection(listener.fd.get(), deadline_in(seconds(20)))));
   }
   void post(int connection, std::size_t bytes, Priority priority) {
     OutMessage message = small_message({.kind = Kind::kPush}, std::string(bytes, 'x'));
     message.priority = priority;
-    hub_.post(connection, std::move(message));
+    loop_.post(connection, std::move(message));
   }
   // When the end of a message of so many bytes comes to the other card, by what chunks say.
   std::int64_t first_byte_of_last_chunk(int connection, std::size_t bytes) {
@@ -51,7 +51,7 @@ class HubOnALine : public ::testing::Test {
   }
 
   Nobody nobody_;
-  Hub hub_{nobody_, LinkEmulation{.bytes_per_second = 8e6}};
+  ConnectionLoop loop_{nobody_, LinkEmulation{.bytes_per_second = 8e6}};
   std::vector<UniqueFd> others_;
 
  private:
@@ -68,7 +68,7 @@ TEST_F(HubOnALine, SharesItAmongConnectionsWhateverTheImportanceOfTheirMessages)
   post(one, kBytes, 2);
   post(one, kBytes, 1);
   post(other, kBytes, 7);
-  while (hub_.has_more_to_send()) hub_.step(deadline_in(milliseconds(1)));
+  while (loop_.has_more_to_send()) loop_.step(deadline_in(milliseconds(1)));
   const std::int64_t first_message = first_byte_of_last_chunk(one, kBytes);
   const std::int64_t other_message = first_byte_of_last_chunk(other, kBytes);
   const std::int64_t second_message = first_byte_of_last_chunk(one, kBytes);
@@ -83,14 +83,14 @@ TEST_F(HubOnALine, LetsWhatIsUrgentGoBeforeWhatIsLarge) {
   post(one, kBytes, 1);
   post(other, kBytes, 1);
   post(other, 10, kUrgent);
-  while (hub_.has_more_to_send()) hub_.step(deadline_in(milliseconds(1)));
+  while (loop_.has_more_to_send()) loop_.step(deadline_in(milliseconds(1)));
   const std::int64_t urgent = first_byte_of_last_chunk(other, 10);
   EXPECT_LT(urgent, first_byte_of_last_chunk(one, kBytes));
   EXPECT_LT(urgent, first_byte_of_last_chunk(other, kBytes));
 }
 
 // Keeps what comes, and hears when the other end goes.
-class Keeper : public Hub::Receiver {
+class Keeper : public ConnectionLoop::Receiver {
  public:
   std::span<std::byte> place(int, const Header& header) override {
     coming_.resize(header.bytes);
@@ -120,7 +120,7 @@ TEST(HubOverRings, CarriesWhatIsMoreThanARingAndEnds) {
     PiecePipe other = PiecePipe::take_rings(UniqueFd(ends[1]), deadline_in(seconds(20)));
     const auto talk = [&](PiecePipe pipe, bool leaves_first) {
       Keeper keeper;
-      Hub hub(keeper, link);
+      ConnectionLoop hub(keeper, link);
       hub.add(std::move(pipe));
       for (std::size_t i = 0; i < kMessages; ++i) {
         hub.post(0, small_message({.kind = Kind::kPush}, text(i)));

@@ -314,7 +314,7 @@ struct OnePiece {
   ServerOptions options{.schedule = PieceSchedule::kWfbp};
   std::unique_ptr<Ops> ops = make_cpu_ops(1);
   RecordingWire wire;
-  PieceService service{options, {.pieces = {{{0, kElements}, 40, 0, 0}}, .optimizer = {.clip = 0}},
+  SliceService service{options, {.pieces = {{{0, kElements}, 40, 0, 0}}, .optimizer = {.clip = 0}},
                        0,       kWorkers,
                        *ops,    wire};
 };

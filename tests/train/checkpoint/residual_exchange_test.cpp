@@ -21,10 +21,10 @@ using Row = parallel::Residual::Row;
 constexpr std::size_t kElements = (std::size_t{1} << 20) + 37;  // more than one chunk
 
 // Has residuals of two buckets, and perhaps averages, and residuals of the sums of its own shards.
-class Keeper : public parallel::Alone {
+class Keeper : public parallel::SingleWorker {
  public:
   Keeper(int worker, int workers, bool sums)
-      : Alone(parallel::Reduction::kFast, 1),
+      : SingleWorker(parallel::Reduction::kFast, 1),
         own_(kElements),
         velocity_(sums ? kElements : 0),
         sums_(velocity_.size()) {

@@ -40,7 +40,7 @@ AttentionDropout dropout_of(const ops::Dropout& dropout) {
   const std::uint64_t limit = keep_limit(keep);
   return {.given = limit < keep_limit(1),
           .seed = dropout.seed,
-          .step = dropout.step,
+          .step = static_cast<std::uint64_t>(static_cast<double>(dropout.step)),
           .first = dropout.first,
           .limit = static_cast<std::uint32_t>(limit),
           .factor = static_cast<float>(1 / keep)};

@@ -20,7 +20,7 @@ inline DropoutKey dropout_key(const ops::Dropout& dropout) {
   const double keep = 1 - dropout.probability;
   const std::uint64_t limit = keep_limit(keep);
   return {.seed = dropout.seed,
-          .step = dropout.step,
+          .step = static_cast<std::uint64_t>(static_cast<double>(dropout.step)),
           .first = dropout.first,
           .last_kept = static_cast<std::uint32_t>(limit == 0 ? 0 : limit - 1),
           .factor = limit == 0 ? 0 : static_cast<float>(1 / keep)};

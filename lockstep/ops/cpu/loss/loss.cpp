@@ -21,7 +21,7 @@ void run(const Cpu& cpu, const ops::CrossEntropy& call) {
       std::byte* logits = call.logits.data() + row * row_bytes;
       if (targets[row] != ops::kNoTarget) {
         losses[row] = kernel(logits, classes, static_cast<std::size_t>(targets[row]), call.gradient,
-                             call.factor);
+                             static_cast<float>(call.factor));
       } else {
         losses[row] = 0;
         if (call.gradient) std::memset(logits, 0, row_bytes);
@@ -40,8 +40,8 @@ void run(const Cpu& cpu, const ops::SquaredError& call) {
     for (std::size_t row = range.begin; row < range.end; ++row) {
       const std::size_t offset = row * row_bytes;
       std::byte* dx = ops::is_given(call.dx) ? call.dx.data() + offset : nullptr;
-      losses[row] =
-          kernel(call.x.data() + offset, call.target.data() + offset, dx, width, call.factor);
+      losses[row] = kernel(call.x.data() + offset, call.target.data() + offset, dx, width,
+                           static_cast<float>(call.factor));
     }
   });
 }

@@ -45,6 +45,7 @@ float* float_at(const Tensor& tensor, std::size_t element) {
 
 void run(const Cpu& cpu, const ops::Adam& call) {
   ops::check(call);
+  if (std::isnan(static_cast<double>(call.gradient_scale))) return;
   const AdamNumbers step = numbers(call);
   const auto kernel =
       optimizer_kernels(cpu.isa).adam[call.gradient.dtype()][parameter_type(call.parameter)];
@@ -57,6 +58,7 @@ void run(const Cpu& cpu, const ops::Adam& call) {
 
 void run(const Cpu& cpu, const ops::Sgd& call) {
   ops::check(call);
+  if (std::isnan(static_cast<double>(call.gradient_scale))) return;
   const SgdNumbers step{.gradient_scale = static_cast<float>(call.gradient_scale),
                         .decay = static_cast<float>(call.decay),
                         .momentum = static_cast<float>(call.momentum),

@@ -12,7 +12,7 @@ Server::Server(const ServerOptions& options, const JobMap& map, int number,
       number_(number),
       timeout_(timeout),
       ops_(ops),
-      hub_(*this, link),
+      loop_(*this, link),
       here_(static_cast<std::size_t>(map.workers), true) {
   for (int worker = 0; worker < map.workers; ++worker) {
     add(std::move(sockets.data[static_cast<std::size_t>(worker)]), Role::kData, worker, data_);
@@ -33,7 +33,7 @@ Server::Server(const ServerOptions& options, const JobMap& map, int number,
 }
 
 void Server::add(PiecePipe pipe, Role role, int number, std::vector<int>& list) {
-  list.push_back(hub_.add(std::move(pipe)));
+  list.push_back(loop_.add(std::move(pipe)));
   peers_.push_back({role, number, {}});
 }
 
@@ -48,7 +48,7 @@ void Server::run() {
         until = std::min(
             {until, coordinator_->deadline(timeout_), coordinator_->traces_deadline(timeout_)});
       }
-      hub_.step(until);
+      loop_.step(until);
       check_patience();
     }
     part_from_servers();
@@ -76,7 +76,7 @@ void Server::take(int connection, const Header& header, std::span<std::byte> pay
   const Peer& peer = peers_[static_cast<std::size_t>(connection)];
   if (header.kind == Kind::kGoodbye) {
     goodbye(peer, payload);
-    if (!leaving_ || !hub_.has_more_to_send()) hub_.close(connection);
+    if (!leaving_ || !loop_.has_more_to_send()) loop_.close(connection);
     return;
   }
   if (header.kind == Kind::kFailed) {
@@ -94,7 +94,7 @@ void Server::take(int connection, const Header& header, std::span<std::byte> pay
   }
 }
 
-PieceService& Server::pieces() {
+SliceService& Server::pieces() {
   if (!pieces_) fail(ErrorCode::kProtocol, "a worker sent a piece before worker 0 told of them");
   return *pieces_;
 }
@@ -105,7 +105,7 @@ void Server::take_data(int worker, const Header& header, std::span<std::byte> pa
       if (worker != 0 || pieces_) {
         fail(ErrorCode::kProtocol, "worker {} told of pieces out of turn", worker);
       }
-      pieces_ = std::make_unique<PieceService>(options_, decode_layout(payload, map_.servers),
+      pieces_ = std::make_unique<SliceService>(options_, decode_layout(payload, map_.servers),
                                                number_, map_.workers, ops_, *this);
       for (const auto& [early, hash] : std::exchange(early_, {})) pieces_->ready(early, hash);
       return;
@@ -152,16 +152,16 @@ void Server::take_server(int server, const Header& header, std::span<std::byte> 
 }
 
 void Server::to_worker(int worker, OutMessage message) {
-  hub_.post(data_[static_cast<std::size_t>(worker)], std::move(message));
+  loop_.post(data_[static_cast<std::size_t>(worker)], std::move(message));
 }
 
 void Server::to_control(int worker, OutMessage message) {
-  hub_.post(control_[static_cast<std::size_t>(worker)], std::move(message));
+  loop_.post(control_[static_cast<std::size_t>(worker)], std::move(message));
 }
 
 void Server::to_server(int server, OutMessage message) {
   if (server != number_) {
-    hub_.post(servers_[static_cast<std::size_t>(number_ == 0 ? server : 0)], std::move(message));
+    loop_.post(servers_[static_cast<std::size_t>(number_ == 0 ? server : 0)], std::move(message));
   } else if (message.header.kind == Kind::kSums) {
     coordinator_->take_sums(server, message.header, message.payload, pieces().layout());
   } else {

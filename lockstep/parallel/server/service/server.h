@@ -18,7 +18,7 @@
 
 namespace lockstep::parallel {
 
-class Server final : public Hub::Receiver, public ServerWire {
+class Server final : public ConnectionLoop::Receiver, public ServerWire {
  public:
   Server(const ServerOptions& options, const JobMap& map, int number, ServerConnections sockets,
          std::chrono::nanoseconds timeout, const std::optional<LinkEmulation>& link, Ops& ops);
@@ -50,7 +50,7 @@ class Server final : public Hub::Receiver, public ServerWire {
   void check_nobody_left();
   void check_patience();
   Deadline leave_deadline() const;
-  PieceService& pieces();
+  SliceService& pieces();
   [[noreturn]] void fail_late(std::vector<int> workers, std::string_view what) const;
   void fail_run(const Error& error);
   int rank_of(const Peer& peer) const;
@@ -60,7 +60,7 @@ class Server final : public Hub::Receiver, public ServerWire {
   int number_;
   std::chrono::nanoseconds timeout_;
   Ops& ops_;
-  Hub hub_;
+  ConnectionLoop loop_;
   std::vector<Peer> peers_;    // by connection
   std::vector<int> data_;      // connections by worker
   std::vector<int> control_;   // the same
@@ -71,7 +71,7 @@ class Server final : public Hub::Receiver, public ServerWire {
   bool leaving_ = false;                            // all are gone
   std::vector<std::pair<int, std::string>> early_;  // workers that were ready before worker 0 told
                                                     // of the layout
-  std::unique_ptr<PieceService> pieces_;
+  std::unique_ptr<SliceService> pieces_;
   std::unique_ptr<Coordinator> coordinator_;  // of server 0
 };
 

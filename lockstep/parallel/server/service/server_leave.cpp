@@ -14,13 +14,13 @@ constexpr auto kFarewell = std::chrono::seconds(2);  // for peers to hear why th
 // Each closes the connection when it has heard the other's goodbye, so that none is lost in it.
 void Server::part_from_servers() {
   leaving_ = true;
-  const auto is_joined = [&](int server) { return server >= 0 && hub_.is_open(server); };
+  const auto is_joined = [&](int server) { return server >= 0 && loop_.is_open(server); };
   for (const int server : servers_) {
     if (!is_joined(server)) continue;
-    hub_.post(server, small_message({.kind = Kind::kGoodbye}, encode_fault(nullptr)));
+    loop_.post(server, small_message({.kind = Kind::kGoodbye}, encode_fault(nullptr)));
   }
   const Deadline farewell = deadline_in(kFarewell);
-  while (std::ranges::any_of(servers_, is_joined) && !has_passed(farewell)) hub_.step(farewell);
+  while (std::ranges::any_of(servers_, is_joined) && !has_passed(farewell)) loop_.step(farewell);
 }
 
 int Server::rank_of(const Peer& peer) const {
@@ -58,8 +58,8 @@ void Server::worker_left(int worker, bool died) {
   here_[static_cast<std::size_t>(worker)] = false;
   leaver_ = worker;
   if (worker == 0) over_since_ = std::chrono::steady_clock::now();
-  hub_.close(data_[static_cast<std::size_t>(worker)]);
-  if (number_ == 0) hub_.close(control_[static_cast<std::size_t>(worker)]);
+  loop_.close(data_[static_cast<std::size_t>(worker)]);
+  if (number_ == 0) loop_.close(control_[static_cast<std::size_t>(worker)]);
   if (died && number_ == 0) {
     log_warn("worker {} is gone; the other {} go on without it", worker,
              std::ranges::count(here_, true));
@@ -119,10 +119,10 @@ void Server::fail_late(std::vector<int> workers, std::string_view what) const {
 void Server::fail_run(const Error& error) {
   const std::string text = encode_fault(&error);
   for (int connection = 0; connection < static_cast<int>(peers_.size()); ++connection) {
-    if (hub_.is_open(connection))
-      hub_.post(connection, small_message({.kind = Kind::kFailed}, text));
+    if (loop_.is_open(connection))
+      loop_.post(connection, small_message({.kind = Kind::kFailed}, text));
   }
-  hub_.finish(deadline_in(kFarewell));
+  loop_.finish(deadline_in(kFarewell));
 }
 
 }  // namespace lockstep::parallel

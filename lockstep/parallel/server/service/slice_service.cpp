@@ -2,7 +2,7 @@
 
 namespace lockstep::parallel {
 
-PieceService::PieceService(const ServerOptions& options, ServedLayout layout, int server,
+SliceService::SliceService(const ServerOptions& options, ServedLayout layout, int server,
                            int workers, Ops& ops, ServerWire& wire)
     : options_(options),
       layout_(std::move(layout)),
@@ -25,7 +25,7 @@ PieceService::PieceService(const ServerOptions& options, ServedLayout layout, in
   }
 }
 
-PieceService::PieceState& PieceService::state_of(const Header& header) {
+SliceService::PieceState& SliceService::state_of(const Header& header) {
   if (!store_.is_mine(header.piece)) {
     fail(ErrorCode::kProtocol, "a '{}' is about piece {}, which is not of server {}",
          name(header.kind), header.piece, server_);
@@ -33,7 +33,7 @@ PieceService::PieceState& PieceService::state_of(const Header& header) {
   return pieces_[header.piece];
 }
 
-std::span<std::byte> PieceService::place(int worker, const Header& header) {
+std::span<std::byte> SliceService::place(int worker, const Header& header) {
   const PieceState& state = state_of(header);
   std::span<std::byte> place;
   if (header.kind == Kind::kPush) {
@@ -61,7 +61,7 @@ std::span<std::byte> PieceService::place(int worker, const Header& header) {
 
 // ---- the start
 
-void PieceService::take_state(const Header& header) {
+void SliceService::take_state(const Header& header) {
   if (header.number == static_cast<double>(StateRow::kMaster)) {
     store_.round_parameters(header.piece);
   }
@@ -71,7 +71,7 @@ void PieceService::take_state(const Header& header) {
   }
 }
 
-void PieceService::ready(int worker, const std::string& hash) {
+void SliceService::ready(int worker, const std::string& hash) {
   if (hash != hash_of(layout_)) {
     throw Error(ErrorCode::kMismatch,
                 fmt::format("worker {} has another model, precision, optimizer, compression or "
@@ -89,7 +89,7 @@ void PieceService::ready(int worker, const std::string& hash) {
 
 // ---- gradients
 
-void PieceService::check_push(int worker, const Header& header, const PieceState& state) const {
+void SliceService::check_push(int worker, const Header& header, const PieceState& state) const {
   const std::uint64_t expected = state.pushed[index(worker)] + 1;
   if (header.round == expected && (!adds_up() || header.round == current_) &&
       (adds_up() || requests_[index(worker)].contains(expected))) {
@@ -102,7 +102,7 @@ void PieceService::check_push(int worker, const Header& header, const PieceState
 }
 
 // What has come, as numbers.
-Tensor PieceService::landed(int worker, const Header& header) {
+Tensor SliceService::landed(int worker, const Header& header) {
   constexpr double kMostSteps = 0x1p53;
   if (!(header.number >= 0 && header.number <= kMostSteps)) {
     fail(ErrorCode::kProtocol, "worker {} pushed piece {} for step {}", worker, header.piece,
@@ -118,7 +118,7 @@ Tensor PieceService::landed(int worker, const Header& header) {
   }
 }
 
-void PieceService::push(int worker, const Header& header) {
+void SliceService::push(int worker, const Header& header) {
   PieceState& state = state_of(header);
   check_push(worker, header, state);
   const Tensor gradients = landed(worker, header);
@@ -141,7 +141,7 @@ void PieceService::push(int worker, const Header& header) {
   send_parameters(worker, header.piece, staleness);
 }
 
-void PieceService::owe(int worker, const Header& header, std::span<const std::byte> payload) {
+void SliceService::owe(int worker, const Header& header, std::span<const std::byte> payload) {
   PieceState& state = state_of(header);
   check_push(worker, header, state);
   Unpacker unpacker(payload);
@@ -154,7 +154,7 @@ void PieceService::owe(int worker, const Header& header, std::span<const std::by
   }
 }
 
-void PieceService::rows(int worker, const Header& header, std::span<const std::byte> payload) {
+void SliceService::rows(int worker, const Header& header, std::span<const std::byte> payload) {
   PieceState& state = state_of(header);
   const auto owed = state.owed.find(worker);
   if (owed == state.owed.end() || header.round != current_ ||
@@ -167,7 +167,7 @@ void PieceService::rows(int worker, const Header& header, std::span<const std::b
   schedule(header.piece);
 }
 
-void PieceService::zeros(int worker, const Header& header) {
+void SliceService::zeros(int worker, const Header& header) {
   if (!adds_up()) fail(ErrorCode::kProtocol, "worker {} pushed nothing at all", worker);
   for (const std::size_t piece : store_.pieces()) {
     Header each = header;
@@ -180,7 +180,7 @@ void PieceService::zeros(int worker, const Header& header) {
   }
 }
 
-void PieceService::gradients_came(std::size_t piece) {
+void SliceService::gradients_came(std::size_t piece) {
   if (since_ == kNoDeadline) since_ = std::chrono::steady_clock::now();
   if (++pieces_[piece].came == workers_) schedule(piece);
 }

@@ -28,9 +28,9 @@
 
 namespace lockstep::parallel {
 
-class PieceService {
+class SliceService {
  public:
-  PieceService(const ServerOptions& options, ServedLayout layout, int server, int workers, Ops& ops,
+  SliceService(const ServerOptions& options, ServedLayout layout, int server, int workers, Ops& ops,
                ServerWire& wire);
 
   const ServedLayout& layout() const { return layout_; }
@@ -99,7 +99,7 @@ class PieceService {
   int server_;
   int workers_;
   ServerWire& wire_;
-  PieceStore store_;
+  SliceStore store_;
   std::vector<PieceState> pieces_;  // by number among all; those of others stay empty
 
   std::size_t states_left_ = 0;               // that worker 0 has not sent yet

@@ -6,7 +6,7 @@ namespace lockstep::parallel {
 // With bsp nothing changes before all workers have what was sent, but for rows that follow kEarly
 // and are sent again, so it is sent from where it is; otherwise the next push would change it on
 // its way.
-OutMessage PieceService::message(Kind kind, std::size_t piece, std::span<const std::byte> payload) {
+OutMessage SliceService::message(Kind kind, std::size_t piece, std::span<const std::byte> payload) {
   OutMessage message{.header = {.kind = kind,
                                 .piece = static_cast<std::uint32_t>(piece),
                                 .round = pieces_[piece].version,
@@ -22,7 +22,7 @@ OutMessage PieceService::message(Kind kind, std::size_t piece, std::span<const s
   return message;
 }
 
-void PieceService::send_parameters(int worker, std::size_t piece, double staleness) {
+void SliceService::send_parameters(int worker, std::size_t piece, double staleness) {
   PieceState& state = pieces_[piece];
   if (options_.schedule == PieceSchedule::kFifo &&
       pulls_[index(worker)] < state.pushed[index(worker)]) {
@@ -36,7 +36,7 @@ void PieceService::send_parameters(int worker, std::size_t piece, double stalene
 }
 
 // Those that kEarly was without. What it has in their place is overwritten, whenever it left.
-void PieceService::send_rows(std::size_t piece) {
+void SliceService::send_rows(std::size_t piece) {
   const Runs& runs = *pieces_[piece].apart;
   std::string values(elements_of(runs) * size_of(layout_.parameter), '\0');
   store_.copy_parameters(piece, runs, std::as_writable_bytes(std::span(values)));
@@ -52,14 +52,14 @@ void PieceService::send_rows(std::size_t piece) {
   }
 }
 
-void PieceService::pull(int worker, const Header& header) {
+void SliceService::pull(int worker, const Header& header) {
   pulls_[index(worker)] = header.round;
   for (const Withheld& each : std::exchange(withheld_[index(worker)], {})) {
     send_parameters(worker, each.piece, each.staleness);
   }
 }
 
-void PieceService::collect(int worker, const Header& header) {
+void SliceService::collect(int worker, const Header& header) {
   const PieceState& state = state_of(header);
   if (worker != 0) fail(ErrorCode::kProtocol, "worker {} asks for the optimizer's states", worker);
   if (adds_up() && state.version < header.round) {
@@ -69,7 +69,7 @@ void PieceService::collect(int worker, const Header& header) {
   }
 }
 
-void PieceService::send_states(std::size_t piece) {
+void SliceService::send_states(std::size_t piece) {
   for (std::size_t row = 0; row < kStateRows; ++row) {
     if (!layout_.has(static_cast<StateRow>(row))) continue;
     const Tensor part = store_.state(static_cast<StateRow>(row), piece);

@@ -7,13 +7,13 @@
 
 namespace lockstep::parallel {
 
-PieceService::Round& PieceService::round(std::uint64_t number) {
+SliceService::Round& SliceService::round(std::uint64_t number) {
   Round& round = rounds_[number];
   round.requested.resize(index(workers_));
   return round;
 }
 
-void PieceService::request(int worker, const Header& header, std::span<const std::byte> payload) {
+void SliceService::request(int worker, const Header& header, std::span<const std::byte> payload) {
   const RoundRequest request = RoundRequest::decode(payload);
   if (!adds_up()) {
     if (!updates_before_) updates_before_ = request.updates * workers_;
@@ -44,12 +44,12 @@ void PieceService::request(int worker, const Header& header, std::span<const std
   if (++asked.requests == workers_ && header.round == current_) go_on();
 }
 
-Priority PieceService::priority_of(std::size_t piece) const {
+Priority SliceService::priority_of(std::size_t piece) const {
   return parallel::priority_of(layout_.pieces[piece], options_.schedule);
 }
 
 // Queues the next thing to do with a piece, if there is all that it takes.
-void PieceService::schedule(std::size_t piece) {
+void SliceService::schedule(std::size_t piece) {
   PieceState& state = pieces_[piece];
   const bool may_update = round(current_).requests == workers_ &&
                           (!layout_.needs_norm() || gradient_scale_.has_value());
@@ -63,7 +63,7 @@ void PieceService::schedule(std::size_t piece) {
   work_.insert({by_block ? layout_.pieces[piece].block : worked_++, piece});
 }
 
-void PieceService::work() {
+void SliceService::work() {
   const std::size_t piece = work_.begin()->second;
   work_.erase(work_.begin());
   PieceState& state = pieces_[piece];
@@ -75,7 +75,7 @@ void PieceService::work() {
   report_squares();
 }
 
-void PieceService::report_squares() {
+void SliceService::report_squares() {
   const Round& asked = round(current_);
   if (!layout_.needs_norm() || gradient_scale_ || asked.requests < workers_ || reported_ ||
       squared_ < store_.pieces().size()) {
@@ -91,7 +91,7 @@ void PieceService::report_squares() {
                        Packer().list(std::span<const double>(sums)).take()));
 }
 
-void PieceService::verdict(const Header& header) {
+void SliceService::verdict(const Header& header) {
   if (!adds_up() || header.round != current_ || gradient_scale_ ||
       squared_ < store_.pieces().size()) {
     fail(ErrorCode::kProtocol, "the norm of round {} came in round {}", header.round, current_);
@@ -107,14 +107,14 @@ void PieceService::verdict(const Header& header) {
 }
 
 // Does what a round whose update has been asked for allows.
-void PieceService::go_on() {
+void SliceService::go_on() {
   if (round(current_).requests < workers_) return;
   if (store_.pieces().empty() && (!layout_.needs_norm() || gradient_scale_)) return finish_round();
   for (const std::size_t piece : store_.pieces()) schedule(piece);
   report_squares();
 }
 
-void PieceService::update_round(std::size_t piece) {
+void SliceService::update_round(std::size_t piece) {
   const RoundRequest& request = round(current_).request;
   const optim::UpdateStep step{.step = request.updates + 1,
                                .rate = request.rate,
@@ -133,7 +133,7 @@ void PieceService::update_round(std::size_t piece) {
   }
 }
 
-void PieceService::finish_piece(std::size_t piece, bool changed) {
+void SliceService::finish_piece(std::size_t piece, bool changed) {
   PieceState& state = pieces_[piece];
   state.version = current_;
   state.came = 0;
@@ -151,7 +151,7 @@ void PieceService::finish_piece(std::size_t piece, bool changed) {
   if (++updated_ == store_.pieces().size()) finish_round();
 }
 
-void PieceService::finish_round() {
+void SliceService::finish_round() {
   rounds_.erase(current_++);
   updated_ = 0;
   squared_ = 0;
@@ -161,11 +161,11 @@ void PieceService::finish_round() {
   go_on();  // a server without pieces can be behind
 }
 
-Deadline PieceService::deadline(std::chrono::nanoseconds patience) const {
+Deadline SliceService::deadline(std::chrono::nanoseconds patience) const {
   return since_ == kNoDeadline ? kNoDeadline : since_ + patience;
 }
 
-std::vector<int> PieceService::missing() const {
+std::vector<int> SliceService::missing() const {
   std::vector<int> workers;
   for (int worker = 0; worker < workers_; ++worker) {
     const auto lacks = [&](std::size_t piece) {

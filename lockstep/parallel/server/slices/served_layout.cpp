@@ -92,7 +92,7 @@ Priority priority_of(const Piece& piece, PieceSchedule schedule) {
 
 std::size_t server_bytes(const ServedLayout& layout, const ServerOptions& options, int server,
                          int workers) {
-  return PieceStore::bytes(layout, options.consistency, server, workers);
+  return SliceStore::bytes(layout, options.consistency, server, workers);
 }
 
 }  // namespace lockstep::parallel

@@ -53,7 +53,7 @@ Shape row_of(std::size_t elements) { return {static_cast<std::int64_t>(elements)
 
 }  // namespace
 
-std::size_t PieceStore::bytes(const ServedLayout& layout, Consistency consistency, int server,
+std::size_t SliceStore::bytes(const ServedLayout& layout, Consistency consistency, int server,
                               int workers) {
   const WireFormat format(layout);
   const Sizes sizes(layout, format, consistency, server);
@@ -67,7 +67,7 @@ std::size_t PieceStore::bytes(const ServedLayout& layout, Consistency consistenc
          sizes.sum * sizeof(float) + sizes.decoded + sizes.pulled + sizeof(double);
 }
 
-PieceStore::PieceStore(const ServedLayout& layout, Consistency consistency, int server, int workers,
+SliceStore::SliceStore(const ServedLayout& layout, Consistency consistency, int server, int workers,
                        Ops& ops)
     : layout_(layout),
       optimizer_(optimizer_beside(layout.compression, layout.optimizer)),
@@ -111,23 +111,23 @@ PieceStore::PieceStore(const ServedLayout& layout, Consistency consistency, int 
   pulled_ = Buffer(sizes.pulled);
 }
 
-bool PieceStore::is_mine(std::size_t piece) const {
+bool SliceStore::is_mine(std::size_t piece) const {
   return piece < offset_.size() && offset_[piece] != kNotMine;
 }
 
-Tensor PieceStore::slice(const Tensor& row, std::size_t piece) const {
+Tensor SliceStore::slice(const Tensor& row, std::size_t piece) const {
   return part_of(row, {offset_[piece], at(piece).range.elements});
 }
 
-Tensor PieceStore::state(StateRow row, std::size_t piece) const {
+Tensor SliceStore::state(StateRow row, std::size_t piece) const {
   return slice(states_[static_cast<std::size_t>(row)], piece);
 }
 
-Tensor PieceStore::parameters(std::size_t piece) const {
+Tensor SliceStore::parameters(std::size_t piece) const {
   return ops::is_given(rounded_) ? slice(rounded_, piece) : state(StateRow::kMaster, piece);
 }
 
-std::span<const std::byte> PieceStore::pulled(std::size_t piece) const {
+std::span<const std::byte> SliceStore::pulled(std::size_t piece) const {
   if (format_.parameters() != nullptr) {
     return {pulled_.data() + pulled_offset_[piece], format_.pulled_bytes(at(piece).range.elements)};
   }
@@ -135,7 +135,7 @@ std::span<const std::byte> PieceStore::pulled(std::size_t piece) const {
   return {row.data(), row.bytes()};
 }
 
-void PieceStore::round_parameters(std::size_t piece) {
+void SliceStore::round_parameters(std::size_t piece) {
   if (ops::is_given(rounded_)) {
     ops_.run(ops::Cast{.from = state(StateRow::kMaster, piece), .to = slice(rounded_, piece)});
     ops_.synchronize();
@@ -143,17 +143,17 @@ void PieceStore::round_parameters(std::size_t piece) {
   encode_parameters(piece);
 }
 
-void PieceStore::encode_parameters(std::size_t piece) {
+void SliceStore::encode_parameters(std::size_t piece) {
   if (format_.parameters() == nullptr) return;
   const std::span<std::byte> to{pulled_.data() + pulled_offset_[piece], pulled(piece).size()};
   format_.parameters()->encode(parameters(piece).as<float>(), {}, to, {}, 0);
 }
 
-Tensor PieceStore::slot(std::size_t piece, int worker) const {
+Tensor SliceStore::slot(std::size_t piece, int worker) const {
   return slice(slots_[static_cast<std::size_t>(worker)], piece);
 }
 
-std::span<std::byte> PieceStore::receiving(std::size_t piece, int worker) const {
+std::span<std::byte> SliceStore::receiving(std::size_t piece, int worker) const {
   const Buffer& landing = landings_[static_cast<std::size_t>(worker)];
   if (landing.bytes() > 0) {
     return {landing.data(), format_.pushed_bytes(at(piece).range.elements)};
@@ -162,7 +162,7 @@ std::span<std::byte> PieceStore::receiving(std::size_t piece, int worker) const 
   return {place.data(), place.bytes()};
 }
 
-Tensor PieceStore::landed(std::size_t piece, int worker, std::int64_t step) {
+Tensor SliceStore::landed(std::size_t piece, int worker, std::int64_t step) {
   const Shape shape = row_of(at(piece).range.elements);
   const Buffer& landing = landings_[static_cast<std::size_t>(worker)];
   if (format_.gradients() != nullptr) {
@@ -174,10 +174,10 @@ Tensor PieceStore::landed(std::size_t piece, int worker, std::int64_t step) {
   return landing.bytes() == 0 ? slot(piece, worker) : landing.tensor(layout_.gradient, shape);
 }
 
-void PieceStore::zero(std::size_t piece, int worker) { fill_zero(slot(piece, worker)); }
+void SliceStore::zero(std::size_t piece, int worker) { fill_zero(slot(piece, worker)); }
 
 // At most a chunk.
-Tensor PieceStore::sum(std::size_t piece, nn::FlatRange range) {
+Tensor SliceStore::sum(std::size_t piece, nn::FlatRange range) {
   std::vector<const std::byte*> inputs;
   const auto part = [&](const Tensor& row) { return part_of(row, range); };
   for (int worker = 0; worker < workers_; ++worker) {
@@ -188,14 +188,14 @@ Tensor PieceStore::sum(std::size_t piece, nn::FlatRange range) {
   return sum;
 }
 
-std::vector<double> PieceStore::squares(std::size_t piece) {
+std::vector<double> SliceStore::squares(std::size_t piece) {
   return sums_of_chunks(
       ops_, [&](nn::FlatRange chunk) { return sum(piece, chunk); },
       chunks_of({0, at(piece).range.elements}), room_.tensor(DType::kF64, row_of(1)));
 }
 
 // Parts that decay and those that do not are updated apart.
-void PieceStore::update_range(std::size_t piece, nn::FlatRange range, const optim::UpdateStep& step,
+void SliceStore::update_range(std::size_t piece, nn::FlatRange range, const optim::UpdateStep& step,
                               const Tensor& gradient) {
   const std::size_t decaying = std::clamp(at(piece).decaying, range.first, range.end());
   const auto update_part = [&](nn::FlatRange part, bool decays) {
@@ -215,12 +215,12 @@ void PieceStore::update_range(std::size_t piece, nn::FlatRange range, const opti
   ops_.synchronize();
 }
 
-void PieceStore::update(std::size_t piece, const optim::UpdateStep& step, const Tensor& gradient) {
+void SliceStore::update(std::size_t piece, const optim::UpdateStep& step, const Tensor& gradient) {
   update_range(piece, {0, at(piece).range.elements}, step, gradient);
   encode_parameters(piece);
 }
 
-void PieceStore::update_by_sum(std::size_t piece, const optim::UpdateStep& step, const Runs& runs) {
+void SliceStore::update_by_sum(std::size_t piece, const optim::UpdateStep& step, const Runs& runs) {
   for (const nn::FlatRange& run : runs) {
     for (const nn::FlatRange& chunk : chunks_of(run)) {
       update_range(piece, chunk, step, sum(piece, chunk));
@@ -229,13 +229,13 @@ void PieceStore::update_by_sum(std::size_t piece, const optim::UpdateStep& step,
   encode_parameters(piece);
 }
 
-void PieceStore::replace(std::size_t piece, int worker, const Runs& runs,
+void SliceStore::replace(std::size_t piece, int worker, const Runs& runs,
                          std::span<const std::byte> values) {
   const Tensor gradients = slot(piece, worker);
   put_runs(runs, size_of(gradients.dtype()), values, {gradients.data(), gradients.bytes()});
 }
 
-void PieceStore::copy_parameters(std::size_t piece, const Runs& runs,
+void SliceStore::copy_parameters(std::size_t piece, const Runs& runs,
                                  std::span<std::byte> to) const {
   const Tensor row = parameters(piece);
   take_runs(runs, size_of(row.dtype()), {row.data(), row.bytes()}, to);

@@ -26,9 +26,9 @@
 
 namespace lockstep::parallel {
 
-class PieceStore {
+class SliceStore {
  public:
-  PieceStore(const ServedLayout& layout, Consistency consistency, int server, int workers,
+  SliceStore(const ServedLayout& layout, Consistency consistency, int server, int workers,
              Ops& ops);
   // What it takes, to the byte.
   static std::size_t bytes(const ServedLayout& layout, Consistency consistency, int server,

@@ -12,10 +12,10 @@
 
 namespace lockstep::parallel {
 
-class PiecesOut {
+class SlicesOut {
  public:
-  PiecesOut() = default;
-  PiecesOut(std::span<const Piece> pieces, std::size_t blocks) : out_(pieces.size()) {
+  SlicesOut() = default;
+  SlicesOut(std::span<const Piece> pieces, std::size_t blocks) : out_(pieces.size()) {
     for (const Piece& piece : pieces) block_of_.push_back(piece.block);
     of_block_.resize(blocks);
   }

@@ -1,6 +1,6 @@
 // One pipe between a worker and a parameter server: messages out by priority, messages in
-// straight to their place. Nothing here waits; a hub (parallel/server/wire/connection_loop.h) says
-// when to go on.
+// straight to their place. Nothing here waits; a connection loop
+// (parallel/server/wire/connection_loop.h) says when to go on.
 #pragma once
 
 #include <chrono>

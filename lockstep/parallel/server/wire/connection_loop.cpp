@@ -24,46 +24,47 @@ timespec time_until(Deadline until) {
 
 }  // namespace
 
-Hub::Hub(Receiver& receiver, const std::optional<LinkEmulation>& link) : receiver_(receiver) {
+ConnectionLoop::ConnectionLoop(Receiver& receiver, const std::optional<LinkEmulation>& link)
+    : receiver_(receiver) {
   if (link) card_ = std::make_unique<Card>(*link);
   wake_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_) fail_errno("cannot make an eventfd", errno);
 }
 
-int Hub::add(PiecePipe pipe) {
+int ConnectionLoop::add(PiecePipe pipe) {
   connections_.push_back(std::make_unique<Connection>(std::move(pipe), card_.get()));
   full_.push_back(false);
   whole_.push_back(false);
   return static_cast<int>(connections_.size()) - 1;
 }
 
-void Hub::post(int connection, OutMessage message) {
+void ConnectionLoop::post(int connection, OutMessage message) {
   at(connection).post(std::move(message), posted_++, std::chrono::steady_clock::now());
 }
 
-bool Hub::any_open() const {
+bool ConnectionLoop::any_open() const {
   return std::ranges::any_of(connections_, [](const auto& each) { return each->is_open(); });
 }
 
-bool Hub::has_more_to_send() const {
+bool ConnectionLoop::has_more_to_send() const {
   return std::ranges::any_of(connections_,
                              [](const auto& each) { return each->is_open() && each->has_more(); });
 }
 
-std::uint64_t Hub::bytes_sent() const {
+std::uint64_t ConnectionLoop::bytes_sent() const {
   std::uint64_t bytes = 0;
   for (const auto& connection : connections_) bytes += connection->bytes_sent();
   return bytes;
 }
 
-void Hub::wake() {
+void ConnectionLoop::wake() {
   const std::uint64_t one = 1;
   // Cannot fail but for a full counter, which wakes as well.
   [[maybe_unused]] const ssize_t done = ::write(wake_.get(), &one, sizeof one);
 }
 
 // The connection whose turn it is on the line: one with something urgent, else the next in turn.
-std::optional<std::size_t> Hub::next_on_line() const {
+std::optional<std::size_t> ConnectionLoop::next_on_line() const {
   std::optional<std::size_t> urgent;
   std::optional<std::size_t> next;
   const std::size_t count = connections_.size();
@@ -79,7 +80,7 @@ std::optional<std::size_t> Hub::next_on_line() const {
 }
 
 // Returns when there may be more to send without anything happening.
-Deadline Hub::send() {
+Deadline ConnectionLoop::send() {
   if (card_ == nullptr) {
     for (std::size_t i = 0; i < connections_.size(); ++i) {
       Connection& connection = *connections_[i];
@@ -96,7 +97,7 @@ Deadline Hub::send() {
   return kNoDeadline;
 }
 
-void Hub::receive(int number) {
+void ConnectionLoop::receive(int number) {
   const std::size_t i = index(number);
   for (int turn = 0; turn < kReadsPerTurn; ++turn) {
     Connection& connection = *connections_[i];
@@ -131,7 +132,7 @@ void Hub::receive(int number) {
 
 // Returns when the next message that has come may be seen; at once where one was handed over, since
 // its receiver may now have something to do.
-Deadline Hub::hand_over() {
+Deadline ConnectionLoop::hand_over() {
   Deadline next = kNoDeadline;
   if (deaf_) return next;
   for (std::size_t i = 0; i < connections_.size(); ++i) {
@@ -151,7 +152,7 @@ Deadline Hub::hand_over() {
   return next;
 }
 
-void Hub::finish(Deadline until) {
+void ConnectionLoop::finish(Deadline until) {
   deaf_ = true;
   while (has_more_to_send() && !has_passed(until)) step(until);
   for (const auto& connection : connections_) connection->pipe().end_writing();
@@ -159,7 +160,7 @@ void Hub::finish(Deadline until) {
   for (const auto& connection : connections_) connection->close();
 }
 
-void Hub::step(Deadline until) {
+void ConnectionLoop::step(Deadline until) {
   until = std::min(until, hand_over());
   until = std::min(until, send());
   std::vector<pollfd> entries{{wake_.get(), POLLIN, 0}};

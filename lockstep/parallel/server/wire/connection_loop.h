@@ -21,7 +21,7 @@
 
 namespace lockstep::parallel {
 
-class Hub {
+class ConnectionLoop {
  public:
   class Receiver {
    public:
@@ -34,7 +34,8 @@ class Hub {
     virtual void lost(int connection) = 0;
   };
 
-  explicit Hub(Receiver& receiver, const std::optional<LinkEmulation>& link = std::nullopt);
+  explicit ConnectionLoop(Receiver& receiver,
+                          const std::optional<LinkEmulation>& link = std::nullopt);
 
   // The number of the connection, from 0 on.
   int add(PiecePipe pipe);

@@ -63,11 +63,11 @@ Meeting::Meeting(const ServerOptions& options, Communicator& world, const CommOp
   if (server_) {
     Listener listener = listen_tcp({host, 0});
     address = format_host_port(listener.address);
-    door_ = std::make_unique<Door>(map_.token);
-    door_->open(std::move(listener.fd), false);
+    acceptor_ = std::make_unique<Acceptor>(map_.token);
+    acceptor_->open(std::move(listener.fd), false);
     if (comm.transport != TransportChoice::kTcp) {
       local_name = random_unix_name();
-      door_->open(listen_unix_abstract(local_name), true);
+      acceptor_->open(listen_unix_abstract(local_name), true);
     }
   }
   const std::string settings =
@@ -142,7 +142,7 @@ PiecePipe Meeting::reach_data(int server) const {
 }
 
 PiecePipe Meeting::await_data(int worker, Deadline deadline) {
-  Visitor visitor = door_->await({kServerTag, worker, Purpose::kPointToPoint}, deadline);
+  Visitor visitor = acceptor_->await({kServerTag, worker, Purpose::kPointToPoint}, deadline);
   if (!visitor.same_machine) return PiecePipe(std::move(visitor.socket));
   try {
     return PiecePipe::take_rings(std::move(visitor.socket), deadline);
@@ -165,7 +165,7 @@ ServerConnections Meeting::connect_server() {
   ServerConnections sockets;
   const Deadline deadline = deadline_in(timeout_);
   const auto await = [&](int rank, Purpose purpose) {
-    return door_->await({kServerTag, rank, purpose}, deadline);
+    return acceptor_->await({kServerTag, rank, purpose}, deadline);
   };
   if (*server_ != 0) sockets.servers.push_back(reach(0, Purpose::kCollective));
   for (int worker = 0; worker < map_.workers; ++worker) {
@@ -176,7 +176,7 @@ ServerConnections Meeting::connect_server() {
     sockets.servers.push_back(
         server == 0 ? UniqueFd() : await(map_.rank_of_server(server), Purpose::kCollective).socket);
   }
-  door_.reset();
+  acceptor_.reset();
   return sockets;
 }
 

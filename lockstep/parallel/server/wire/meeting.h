@@ -50,8 +50,8 @@ struct ServerConnections {
 
 class Meeting {
  public:
-  // Called by all ranks of the world together. Opens the door of this rank's server, if it has one.
-  // `host` is where others reach this rank. Ranks of other settings are Error(kMismatch).
+  // Called by all ranks of the world together. Starts the acceptor of this rank's server, if it has
+  // one. `host` is where others reach this rank. Ranks of other settings are Error(kMismatch).
   Meeting(const ServerOptions& options, Communicator& world, const CommOptions& comm,
           const std::string& host);
 
@@ -73,7 +73,7 @@ class Meeting {
   JobMap map_;
   std::optional<int> server_;
   std::chrono::nanoseconds timeout_;
-  std::unique_ptr<Door> door_;
+  std::unique_ptr<Acceptor> acceptor_;
 };
 
 }  // namespace lockstep::parallel

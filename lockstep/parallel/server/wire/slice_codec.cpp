@@ -41,12 +41,12 @@ std::span<float> floats_of(const Tensor& tensor) { return tensor.as<float>(); }
 
 }  // namespace
 
-std::size_t PieceCodec::bytes(const ServedLayout& layout) {
+std::size_t SliceCodec::bytes(const ServedLayout& layout) {
   const Room room(layout, WireFormat(layout));
   return room.payloads + room.values + room.scratch + room.residual + room.velocity;
 }
 
-PieceCodec::PieceCodec(const ServedLayout& layout) : layout_(layout), format_(layout) {
+SliceCodec::SliceCodec(const ServedLayout& layout) : layout_(layout), format_(layout) {
   Room room(layout, format_);
   offset_ = std::move(room.offset);
   payloads_ = Buffer(room.payloads);
@@ -58,11 +58,11 @@ PieceCodec::PieceCodec(const ServedLayout& layout) : layout_(layout), format_(la
   std::ranges::fill(velocity(), 0.0f);
 }
 
-std::span<std::byte> PieceCodec::payload(std::size_t piece, std::size_t bytes) const {
+std::span<std::byte> SliceCodec::payload(std::size_t piece, std::size_t bytes) const {
   return {payloads_.data() + offset_[piece], bytes};
 }
 
-std::span<const std::byte> PieceCodec::encode(std::size_t piece, const Tensor& gradients,
+std::span<const std::byte> SliceCodec::encode(std::size_t piece, const Tensor& gradients,
                                               std::int64_t step) {
   if (format_.gradients() == nullptr) return {gradients.data(), gradients.bytes()};
   const nn::FlatRange range = layout_.pieces[piece].range;
@@ -83,17 +83,17 @@ std::span<const std::byte> PieceCodec::encode(std::size_t piece, const Tensor& g
   return to;
 }
 
-std::span<std::byte> PieceCodec::receiving(std::size_t piece, const Tensor& parameters) const {
+std::span<std::byte> SliceCodec::receiving(std::size_t piece, const Tensor& parameters) const {
   if (format_.parameters() == nullptr) return {parameters.data(), parameters.bytes()};
   return payload(piece, format_.pulled_bytes(parameters.elements()));
 }
 
-void PieceCodec::landed(std::size_t piece, const Tensor& parameters) const {
+void SliceCodec::landed(std::size_t piece, const Tensor& parameters) const {
   if (format_.parameters() == nullptr) return;
   format_.parameters()->decode(receiving(piece, parameters), floats_of(parameters), 0);
 }
 
-void PieceCodec::round(std::size_t piece, const Tensor& parameters) {
+void SliceCodec::round(std::size_t piece, const Tensor& parameters) {
   if (format_.parameters() == nullptr) return;
   format_.parameters()->encode(floats_of(parameters), {}, receiving(piece, parameters),
                                {scratch_.data(), scratch_.bytes()}, 0);

@@ -20,10 +20,10 @@
 
 namespace lockstep::parallel {
 
-class PieceCodec {
+class SliceCodec {
  public:
   // The layout outlives it. Residual and velocity are zero.
-  explicit PieceCodec(const ServedLayout& layout);
+  explicit SliceCodec(const ServedLayout& layout);
   // What it takes, to the byte.
   static std::size_t bytes(const ServedLayout& layout);
 

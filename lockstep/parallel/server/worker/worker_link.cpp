@@ -18,10 +18,10 @@ WorkerLink::WorkerLink(const ServerOptions& options, const JobMap& map, WorkerCo
     : options_(options),
       map_(map),
       timeout_(timeout),
-      hub_(*this, link),
+      loop_(*this, link),
       queue_(map.servers, static_cast<std::size_t>(options.credit_mb * kBytesPerMegabyte)) {
-  for (PiecePipe& pipe : sockets.data) hub_.add(std::move(pipe));
-  control_ = hub_.add(PiecePipe(std::move(sockets.control)));
+  for (PiecePipe& pipe : sockets.data) loop_.add(std::move(pipe));
+  control_ = loop_.add(PiecePipe(std::move(sockets.control)));
   small_.resize(static_cast<std::size_t>(control_) + 1);
   to_collect_.resize(static_cast<std::size_t>(map.servers));
   thread_ = std::thread([this] { run(); });
@@ -32,7 +32,7 @@ WorkerLink::~WorkerLink() {
     const Lock lock(mutex_);
     closing_ = true;
   }
-  hub_.wake();
+  loop_.wake();
   thread_.join();
 }
 
@@ -41,11 +41,11 @@ void WorkerLink::attach(const ServedLayout& layout, const nn::States& states, st
   const Lock lock(mutex_);
   layout_ = layout;
   states_ = states;
-  out_ = PiecesOut(layout_.pieces, blocks);
+  out_ = SlicesOut(layout_.pieces, blocks);
   on_way_.assign(layout_.pieces.size(), false);
   early_.assign(layout_.pieces.size(), false);
   trace_ = &trace;
-  codec_ = std::make_unique<PieceCodec>(layout_);
+  codec_ = std::make_unique<SliceCodec>(layout_);
 }
 
 // With the mutex, as the next.
@@ -89,7 +89,7 @@ void WorkerLink::post(int server, OutMessage message) {
     if (fault_) throw *fault_;
     posted_.emplace_back(server, std::move(message));
   }
-  hub_.wake();
+  loop_.wake();
 }
 
 void WorkerLink::ask(OutMessage question) { post(control_, std::move(question)); }
@@ -122,7 +122,7 @@ void WorkerLink::fail_late(std::string_view for_what, const std::vector<bool>& l
                              "(comm.timeout)",
                              for_what, named, std::chrono::duration<double>(timeout_).count()),
                  ranks);
-  hub_.wake();
+  loop_.wake();
   throw *fault_;
 }
 
@@ -156,7 +156,7 @@ void WorkerLink::push(std::size_t first, std::size_t end, std::uint64_t round, s
       ++pushed_;
     }
   }
-  hub_.wake();
+  loop_.wake();
 }
 
 void WorkerLink::owe(std::size_t piece, const Runs& runs, std::uint64_t round) {
@@ -216,7 +216,7 @@ void WorkerLink::push_zeros(std::uint64_t round) {
       posted_.emplace_back(server, small_message({.kind = Kind::kPull, .round = round}));
     }
   }
-  hub_.wake();
+  loop_.wake();
 }
 
 bool WorkerLink::is_back(std::optional<std::size_t> block) {
@@ -239,7 +239,7 @@ void WorkerLink::blame(const Error& error) {
     const Lock lock(mutex_);
     if (!fault_) fault_ = error;
   }
-  hub_.wake();
+  loop_.wake();
 }
 
 WorkerLink::Cost WorkerLink::take_cost() {

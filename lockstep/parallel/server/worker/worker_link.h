@@ -32,7 +32,7 @@
 
 namespace lockstep::parallel {
 
-class WorkerLink final : public Hub::Receiver {
+class WorkerLink final : public ConnectionLoop::Receiver {
  public:
   WorkerLink(const ServerOptions& options, const JobMap& map, WorkerConnections sockets,
              std::chrono::nanoseconds timeout, const std::optional<LinkEmulation>& link);
@@ -127,8 +127,8 @@ class WorkerLink final : public Hub::Receiver {
   std::chrono::nanoseconds timeout_;
   ServedLayout layout_;
   nn::States states_;
-  std::unique_ptr<PieceCodec> codec_;  // of the thread, while pieces are out
-  Hub hub_;                            // of the thread, but for wake()
+  std::unique_ptr<SliceCodec> codec_;  // of the thread, while pieces are out
+  ConnectionLoop loop_;                // of the thread, but for wake()
   int control_ = -1;                   // its connection; those of data are the numbers of servers
   std::vector<std::vector<std::byte>> small_;  // payloads by connection
 
@@ -141,7 +141,7 @@ class WorkerLink final : public Hub::Receiver {
   std::uint64_t round_ = 0;   // of the pieces that are out
   std::int64_t step_ = 0;     // the same
   std::size_t untaken_ = 0;   // pieces of the round that no server has taken yet
-  PiecesOut out_;
+  SlicesOut out_;
   std::vector<bool> on_way_;  // by piece: pushed and not taken
   std::vector<bool> early_;   // by piece: back but for rows
   Trace* trace_ = nullptr;

@@ -36,7 +36,7 @@ void WorkerLink::collect(std::uint64_t round) {
   for (int server = 0; server < map_.servers; ++server) {
     for (std::size_t i = 0; i < kCollectsUnderWay; ++i) ask_for_states(server);
   }
-  hub_.wake();
+  loop_.wake();
   // Each piece is waited for anew, since a large model takes its time.
   while (states_to_come_ > 0) {
     const std::size_t before = states_to_come_;

@@ -86,7 +86,7 @@ void WorkerLink::take(int connection, const Header& header, std::span<std::byte>
   // Before the lock is taken: the piece is the link's until it is back.
   if (header.kind == Kind::kParameters || header.kind == Kind::kEarly) landed(connection, header);
   const Lock lock(mutex_);
-  bytes_sent_ = hub_.bytes_sent();
+  bytes_sent_ = loop_.bytes_sent();
   bytes_received_ += sizeof(Header) + payload.size();
   switch (header.kind) {
     case Kind::kEarly:

@@ -12,7 +12,7 @@ constexpr Priority kAfterAllElse = static_cast<Priority>(-1);
 void WorkerLink::run() {
   try {
     // Piece by piece, so that what comes is not left lying while others are encoded.
-    while (!has_ended()) hub_.step(push_next() ? Deadline() : kNoDeadline);
+    while (!has_ended()) loop_.step(push_next() ? Deadline() : kNoDeadline);
   } catch (const Error& error) {
     fail_with(error);
   } catch (const std::exception& error) {
@@ -23,9 +23,9 @@ void WorkerLink::run() {
 
 // With the mutex.
 void WorkerLink::send_posted() {
-  bytes_sent_ = hub_.bytes_sent();
+  bytes_sent_ = loop_.bytes_sent();
   for (auto& [connection, message] : std::exchange(posted_, {})) {
-    hub_.post(connection, std::move(message));
+    loop_.post(connection, std::move(message));
   }
 }
 
@@ -52,7 +52,7 @@ bool WorkerLink::push_next() {
   const auto payload = codec_->encode(*piece, part(states_.gradients, each),
                                       static_cast<std::int64_t>(header.number));
   header.bytes = payload.size();
-  hub_.post(
+  loop_.post(
       each.server,
       {.header = header, .payload = payload, .owner = nullptr, .priority = priority_of(*piece)});
   return true;
@@ -74,9 +74,9 @@ void WorkerLink::leave() {
   for (int connection = 0; connection <= control_; ++connection) {
     OutMessage goodbye = small_message({.kind = Kind::kGoodbye}, why);
     goodbye.priority = fault ? kUrgent : kAfterAllElse;
-    if (hub_.is_open(connection)) hub_.post(connection, std::move(goodbye));
+    if (loop_.is_open(connection)) loop_.post(connection, std::move(goodbye));
   }
-  hub_.finish(deadline_in(kLastWords));
+  loop_.finish(deadline_in(kLastWords));
 }
 
 }  // namespace lockstep::parallel

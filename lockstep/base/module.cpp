@@ -1,0 +1,84 @@
+#include "lockstep/base/module.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <optional>
+#include <vector>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+using std::filesystem::path;
+
+std::vector<path> candidates(const ModuleSpec& spec) {
+  if (const char* file = std::getenv(spec.variable); file != nullptr && *file != '\0') {
+    return {file};
+  }
+  std::vector<path> found;
+  std::error_code no_proc;
+  const path executable = std::filesystem::read_symlink("/proc/self/exe", no_proc);
+  if (!no_proc) {
+    const path folder = executable.parent_path();
+    found.push_back(folder / spec.file);
+    found.push_back(folder.parent_path() / spec.file);
+    found.push_back(folder.parent_path() / "lib" / "lockstep" / spec.file);
+  }
+  found.push_back(path(LOCKSTEP_MODULE_DIR) / spec.file);
+  return found;
+}
+
+path find_file(const ModuleSpec& spec) {
+  std::string tried;
+  for (const path& candidate : candidates(spec)) {
+    std::error_code unreadable;
+    if (std::filesystem::is_regular_file(candidate, unreadable)) return candidate;
+    tried += fmt::format("\n  {}", candidate.string());
+  }
+  fail(ErrorCode::kUnsupported,
+       "there is no {} module; {}, or name the module in {}. Looked for:{}", spec.name,
+       spec.how_to_build, spec.variable, tried);
+}
+
+// The library that the loader missed, where that is what it says:
+// "libmpi.so.40: cannot open shared object file: No such file or directory".
+std::optional<std::string_view> missing_library(std::string_view loader_says) {
+  const auto end = loader_says.find(": cannot open shared object file");
+  if (end == std::string_view::npos) return std::nullopt;
+  return loader_says.substr(0, end);
+}
+
+}  // namespace
+
+Module::Module(const ModuleSpec& spec) : name_(spec.name), file_(find_file(spec)) {
+  handle_ = dlopen(file_.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (handle_ == nullptr) {
+    const std::string why = dlerror();
+    const auto missing = missing_library(why);
+    if (missing && *missing != file_.native()) {
+      fail(ErrorCode::kUnsupported,
+           "the {} module {} could not be loaded: it needs {}, which is not here; {}", name_,
+           file_.string(), *missing, spec.libraries);
+    }
+    fail(ErrorCode::kUnsupported, "the {} module could not be loaded: {}", name_, why);
+  }
+  auto* version = reinterpret_cast<int (*)()>(dlsym(handle_, spec.version_symbol));
+  if (version == nullptr || version() != spec.version) {
+    fail(ErrorCode::kUnsupported,
+         "{} was built for another version of lockstep; build it again together with this one",
+         file_.string());
+  }
+}
+
+void* Module::find(const char* symbol) const {
+  void* const found = dlsym(handle_, symbol);
+  if (found == nullptr) {
+    fail(ErrorCode::kUnsupported, "the {} module {} has no {}; build it again", name_,
+         file_.string(), symbol);
+  }
+  return found;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+// lockstep info: what this program finds to compute with.
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+
+#include "lockstep/base/system/cpu_set.h"
+#include "lockstep/base/text/units.h"
+#include "lockstep/cli/command.h"
+#include "lockstep/ops/ops.h"
+#include "lockstep/tensor/cuda.h"
+
+namespace lockstep::cli {
+namespace {
+
+constexpr const char* kInfoFooter =
+    R"(A run takes a GPU by itself where one can be used (run.device = "auto").
+
+Examples:
+  lockstep info
+  LOCKSTEP_KERNELS=avx2 lockstep info)";
+
+void print_cpu() {
+  const auto ops = make_cpu_ops(CpuSet::of_this_thread().count());
+  fmt::print("cpu       {}\n", ops->name().substr(std::string_view("cpu, ").size()));
+  for (const DType dtype : {DType::kBF16, DType::kF32}) {
+    const LinearShape shape{.rows = 1024, .in = 1024, .out = 1024, .dtype = dtype};
+    fmt::print("          products in {}: {}\n", name(dtype),
+               ops->implementation(shape, LinearPass::kForward));
+  }
+}
+
+void print_gpus() {
+  for (const GpuInfo& gpu : cuda_devices()) {
+    fmt::print("cuda:{}    {}, capability {}.{}, {} multiprocessors, {}\n", gpu.index, gpu.name,
+               gpu.capability / 10, gpu.capability % 10, gpu.multiprocessors,
+               format_bytes(static_cast<double>(gpu.total_bytes)));
+    fmt::print("          driver for CUDA {}, runtime {}, cuBLASLt {}\n", gpu.driver, gpu.runtime,
+               gpu.cublas_lt);
+  }
+  if (const std::string why = why_no_cuda(); !why.empty()) fmt::print("gpu       none: {}\n", why);
+}
+
+}  // namespace
+
+void add_info(CLI::App& app, int& exit_code) {
+  CLI::App* command =
+      app.add_subcommand("info", "Show what there is to compute with: CPUs, GPUs, libraries");
+  command->footer(kInfoFooter);
+  command->callback([&exit_code] {
+    fmt::print("lockstep  {}\n", LOCKSTEP_VERSION);
+    print_cpu();
+    print_gpus();
+    exit_code = 0;
+  });
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,59 @@
+#include "lockstep/ops/cuda/attention/attention.h"
+
+#include <algorithm>
+
+#include "lockstep/ops/cuda/attention/hopper.h"
+#include "lockstep/ops/cuda/attention/mma.h"
+#include "lockstep/ops/cuda/attention/plain.h"
+#include "lockstep/ops/cuda/attention/split.h"
+#include "lockstep/ops/cuda/attention/statistics.h"
+
+namespace lockstep::cuda {
+namespace {
+
+template <class Call>
+struct Implementation {
+  bool (*accepts)(const Context&, const Call&);
+  void (*run)(const Context&, const Call&);
+};
+
+template <class Call>
+bool accepts_all(const Context&, const Call&) {
+  return true;
+}
+
+// In the order in which they are asked. All of them write the same log_sum, so that backward may
+// come from another one than forward.
+constexpr Implementation<ops::Attention> kForward[] = {
+    {attention::split_accepts, attention::run_split},
+    {hopper_accepts, run_hopper},
+    {attention::mma_accepts, attention::run_mma},
+    {accepts_all, attention::run_plain},
+};
+constexpr Implementation<ops::AttentionBackward> kBackward[] = {
+    {hopper_accepts, run_hopper},
+    {attention::mma_accepts, attention::run_mma},
+    {accepts_all, attention::run_plain},
+};
+
+template <class Call, std::size_t kCount>
+void run_first(const Implementation<Call> (&implementations)[kCount], const Context& context,
+               const Call& call) {
+  for (const Implementation<Call>& implementation : implementations) {
+    if (implementation.accepts(context, call)) return implementation.run(context, call);
+  }
+}
+
+}  // namespace
+
+void run(const Context& context, const ops::Attention& call) { run_first(kForward, context, call); }
+void run(const Context& context, const ops::AttentionBackward& call) {
+  run_first(kBackward, context, call);
+}
+
+std::size_t attention_scratch(const Context& context, const ops::AttentionShape& shape) {
+  return std::max({attention::statistics_bytes(shape), attention::split_scratch(context, shape),
+                   hopper_scratch(context, shape)});
+}
+
+}  // namespace lockstep::cuda

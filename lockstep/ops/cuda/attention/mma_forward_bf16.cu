@@ -1,0 +1,7 @@
+#include "lockstep/ops/cuda/attention/mma_forward.cuh"
+
+namespace lockstep::cuda::attention::mma {
+
+template void launch_forward<__nv_bfloat16>(const Context&, const ops::Attention&);
+
+}  // namespace lockstep::cuda::attention::mma

@@ -1,0 +1,244 @@
+// One kernel makes dq, block by block of queries, another dk and dv, block by block of keys; both
+// make the probabilities again from log_sum. So every sum is made by one thread, in one order.
+#include "lockstep/ops/cuda/attention/plain.h"
+#include "lockstep/ops/cuda/attention/plain_tile.cuh"
+#include "lockstep/ops/cuda/attention/statistics.h"
+
+namespace lockstep::cuda::attention::plain {
+namespace {
+
+template <class T>
+struct BackwardCall {
+  Sizes sizes;
+  HeadRows<const T> q, k, v, dout;
+  HeadRows<T> dq, dk, dv;
+  const std::uint8_t* mask = nullptr;
+  DropoutKey dropout;
+  const float* log_sum = nullptr;
+  const float* delta = nullptr;
+  float scale = 1;
+  bool in_fours = false;
+
+  __device__ __forceinline__ Strip<T> queries(const HeadRows<const T>& rows, int sequence, int head,
+                                              int query) const {
+    const std::int64_t row = static_cast<std::int64_t>(sequence) * sizes.queries + query;
+    return {.first = rows.at(row, head, sizes.head_size),
+            .stride = rows.stride,
+            .rows = sizes.queries - query,
+            .head_size = sizes.head_size,
+            .in_fours = in_fours};
+  }
+  __device__ __forceinline__ Strip<T> keys(const HeadRows<const T>& rows, int sequence, int kv_head,
+                                           int key) const {
+    const std::int64_t row = static_cast<std::int64_t>(sequence) * sizes.keys + key;
+    return {.first = rows.at(row, kv_head, sizes.head_size),
+            .stride = rows.stride,
+            .rows = sizes.keys - key,
+            .head_size = sizes.head_size,
+            .mask = mask_at(mask, sizes, sequence, key),
+            .in_fours = in_fours};
+  }
+};
+
+// What 64 queries meet in 64 keys: from the products of rows to the weights of the second
+// products. kKeysAreRows says which side the rows of the tile are.
+template <class T, bool kKeysAreRows>
+struct Meeting {
+  const BackwardCall<T>& call;
+  int sequence, head, query, key;
+
+  // The query or key of an element of the tile, from the first of the tile on.
+  __device__ __forceinline__ int query_at(int i, int j) const {
+    return kKeysAreRows ? tile_column(j) : tile_row(i);
+  }
+  __device__ __forceinline__ int key_at(int i, int j) const {
+    return kKeysAreRows ? tile_row(i) : tile_column(j);
+  }
+
+  // log_sum and delta of the queries, into shared memory. Those of the meeting before have been
+  // read by all: the second products, with their barriers, lie between.
+  __device__ __forceinline__ void load_statistics() const {
+    const int i = static_cast<int>(threadIdx.x);
+    if (i >= kSide) return;
+    const bool there = query + i < call.sizes.queries;
+    const std::int64_t place = query_place(call.sizes, sequence, head, query + i);
+    shared().log_sum[i] = there ? call.log_sum[place] : 0.0f;
+    shared().delta[i] = there ? call.delta[place] : 0.0f;
+  }
+
+  // scores become probabilities, 0 where a query does not see a key.
+  __device__ __forceinline__ void make_probabilities(float (&scores)[4][4]) const {
+    const Sizes& sizes = call.sizes;
+    const std::uint8_t* mask = mask_at(call.mask, sizes, sequence, key);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int q = query_at(i, j), k = key_at(i, j);
+        const bool seen = query + q < sizes.queries && key + k < sizes.keys &&
+                          key + k <= query + q + sizes.reach && (mask == nullptr || mask[k] != 0);
+        scores[i][j] = seen ? expf(scores[i][j] * call.scale - shared().log_sum[q]) : 0.0f;
+      }
+    }
+  }
+
+  // What dropout multiplies the probabilities by, left where the weights are stored.
+  __device__ __forceinline__ void store_kept() const {
+    const Keeper keeper(call.dropout, call.sizes, sequence, head);
+#pragma unroll 1
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll 1
+      for (int j = 0; j < 4; ++j) {
+        const bool kept = keeper.keeps(query + query_at(i, j), key + key_at(i, j));
+        shared().weights[tile_row(i)][tile_column(j)] = kept ? call.dropout.factor : 0.0f;
+      }
+    }
+  }
+
+  // dp becomes the gradient of the scores before scaling. With kWeights p becomes what dv is made
+  // with.
+  template <bool kWeights>
+  __device__ __forceinline__ void make_gradients(float (&p)[4][4], float (&dp)[4][4]) const {
+    if (call.dropout.given) store_kept();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float kept =
+            call.dropout.given ? shared().weights[tile_row(i)][tile_column(j)] : 1.0f;
+        dp[i][j] = p[i][j] * (dp[i][j] * kept - shared().delta[query_at(i, j)]);
+        if (kWeights) p[i][j] *= kept;
+      }
+    }
+  }
+};
+
+template <class T, int kParts>
+__global__ void __launch_bounds__(kThreads, 2) plain_queries_kernel(BackwardCall<T> call) {
+  const Sizes& sizes = call.sizes;
+  const int column_blocks = tiles_of(sizes.head_size, kParts * kSide);
+  const int tiles = tiles_of(sizes.queries, kSide);
+  unsigned at = blockIdx.x;
+  const int column = static_cast<int>(at % column_blocks) * kParts * kSide;
+  at /= column_blocks;
+  const int query = (tiles - 1 - static_cast<int>(at % tiles)) * kSide;
+  at /= tiles;
+  const int head = static_cast<int>(at % sizes.heads);
+  const int sequence = static_cast<int>(at / sizes.heads);
+  const int kv_head = head / sizes.group;
+
+  const Strip<T> q = call.queries(call.q, sequence, head, query);
+  const Strip<T> dout = call.queries(call.dout, sequence, head, query);
+  Meeting<T, false> meeting{call, sequence, head, query, 0};
+  meeting.load_statistics();
+  float sums[kParts][4][4];
+  set_zero(sums);
+  const int keys = keys_seen(sizes, query + kSide);
+  for (int key = 0; key < keys; key += kSide) {
+    meeting.key = key;
+    const Strip<T> k = call.keys(call.k, sequence, kv_head, key);
+    float p[4][4], dp[4][4];
+    multiply_rows(p, q, k);
+    meeting.make_probabilities(p);
+    multiply_rows(dp, dout, call.keys(call.v, sequence, kv_head, key));
+    meeting.template make_gradients<false>(p, dp);
+    store_weights(dp);
+    multiply_columns<kParts>(sums, k, column);
+  }
+  const float factors[4] = {call.scale, call.scale, call.scale, call.scale};
+  const std::int64_t row = static_cast<std::int64_t>(sequence) * sizes.queries + query;
+  store<kParts>(call.dq.at(row, head, sizes.head_size), call.dq.stride, sizes.queries - query,
+                sizes.head_size, column, sums, factors);
+}
+
+template <class T, int kParts>
+__global__ void __launch_bounds__(kThreads, kParts == 1 ? 2 : 1)
+    plain_keys_kernel(BackwardCall<T> call) {
+  const Sizes& sizes = call.sizes;
+  const int column_blocks = tiles_of(sizes.head_size, kParts * kSide);
+  const int tiles = tiles_of(sizes.keys, kSide);
+  unsigned at = blockIdx.x;
+  const int column = static_cast<int>(at % column_blocks) * kParts * kSide;
+  at /= column_blocks;
+  // Early keys are seen most where attention is causal; they come first.
+  const int key = static_cast<int>(at % tiles) * kSide;
+  at /= tiles;
+  const int kv_head = static_cast<int>(at % sizes.kv_heads);
+  const int sequence = static_cast<int>(at / sizes.kv_heads);
+
+  const Strip<T> k = call.keys(call.k, sequence, kv_head, key);
+  const Strip<T> v = call.keys(call.v, sequence, kv_head, key);
+  float dk[kParts][4][4], dv[kParts][4][4];
+  set_zero(dk);
+  set_zero(dv);
+  // Queries before this one see none of the keys.
+  const int first = key > sizes.reach ? (key - sizes.reach) / kSide * kSide : 0;
+  for (int head = kv_head * sizes.group; head < (kv_head + 1) * sizes.group; ++head) {
+    for (int query = first; query < sizes.queries; query += kSide) {
+      const Meeting<T, true> meeting{call, sequence, head, query, key};
+      const Strip<T> q = call.queries(call.q, sequence, head, query);
+      const Strip<T> dout = call.queries(call.dout, sequence, head, query);
+      meeting.load_statistics();
+      float p[4][4], dp[4][4];
+      multiply_rows(p, k, q);
+      meeting.make_probabilities(p);
+      multiply_rows(dp, v, dout);
+      meeting.template make_gradients<true>(p, dp);
+      store_weights(p);
+      multiply_columns<kParts>(dv, dout, column);
+      __syncthreads();
+      store_weights(dp);
+      multiply_columns<kParts>(dk, q, column);
+    }
+  }
+  const float scales[4] = {call.scale, call.scale, call.scale, call.scale};
+  const float ones[4] = {1, 1, 1, 1};
+  const std::int64_t row = static_cast<std::int64_t>(sequence) * sizes.keys + key;
+  store<kParts>(call.dk.at(row, kv_head, sizes.head_size), call.dk.stride, sizes.keys - key,
+                sizes.head_size, column, dk, scales);
+  store<kParts>(call.dv.at(row, kv_head, sizes.head_size), call.dv.stride, sizes.keys - key,
+                sizes.head_size, column, dv, ones);
+}
+
+}  // namespace
+}  // namespace lockstep::cuda::attention::plain
+
+namespace lockstep::cuda::attention {
+
+void run_plain(const Context& context, const ops::AttentionBackward& call) {
+  using namespace plain;
+  const Statistics statistics = prepare_statistics(context, call);
+  const std::int64_t size = call.shape.head_size;
+  const Sizes sizes = sizes_of(call.shape);
+  with_compute_type(call.shape.dtype, [&]<class T>(T) {
+    const BackwardCall<T> arguments{
+        .sizes = sizes,
+        .q = head_rows<const T>(call.q),
+        .k = head_rows<const T>(call.k),
+        .v = head_rows<const T>(call.v),
+        .dout = head_rows<const T>(call.dout),
+        .dq = head_rows<T>(call.dq),
+        .dk = head_rows<T>(call.dk),
+        .dv = head_rows<T>(call.dv),
+        .mask = mask_of(call.key_mask),
+        .dropout = dropout_key(call.dropout),
+        .log_sum = reinterpret_cast<const float*>(call.log_sum.data()),
+        .delta = statistics.delta,
+        .scale = call.scale,
+        .in_fours = aligned(call.q, size, 4) && aligned(call.k, size, 4) &&
+                    aligned(call.v, size, 4) && aligned({call.dout, 0}, size, 4)};
+    with_parts(size, [&]<int kParts>(std::integral_constant<int, kParts>) {
+      const std::int64_t column_blocks = tiles_of(sizes.head_size, kParts * kSide);
+      const std::int64_t query_blocks =
+          call.shape.batch * call.shape.heads * tiles_of(sizes.queries, kSide) * column_blocks;
+      const std::int64_t key_blocks =
+          call.shape.batch * call.shape.kv_heads * tiles_of(sizes.keys, kSide) * column_blocks;
+      launch<BackwardCall<T>>("attention_plain_dq", plain_queries_kernel<T, kParts>, query_blocks,
+                              kThreads, sizeof(Shared), context.stream, arguments);
+      launch<BackwardCall<T>>("attention_plain_dk_dv", plain_keys_kernel<T, kParts>, key_blocks,
+                              kThreads, sizeof(Shared), context.stream, arguments);
+    });
+  });
+}
+
+}  // namespace lockstep::cuda::attention

@@ -1,0 +1,283 @@
+#include "lockstep/ops/cuda/cuda_ops.h"
+
+#include <type_traits>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/ops/check.h"
+#include "lockstep/ops/cuda/attention/attention.h"
+#include "lockstep/ops/cuda/elementwise/elementwise.h"
+#include "lockstep/ops/cuda/elementwise/rotary.h"
+#include "lockstep/ops/cuda/elementwise/swiglu.h"
+#include "lockstep/ops/cuda/embedding/embedding.h"
+#include "lockstep/ops/cuda/graph.h"
+#include "lockstep/ops/cuda/loss/loss.h"
+#include "lockstep/ops/cuda/norm/norm.h"
+#include "lockstep/ops/cuda/optimizer/optimizer.h"
+#include "lockstep/ops/cuda_module.h"
+#include "lockstep/tensor/cuda/check.h"
+#include "lockstep/tensor/cuda/devices.h"
+#include "lockstep/tensor/cuda/event.h"
+
+namespace lockstep::cuda {
+namespace {
+
+// What a workspace begins at a multiple of. Scratch memory may begin anywhere, so as much more of
+// it is asked for.
+constexpr std::size_t kWorkspaceAlignment = 256;
+
+std::size_t with_alignment(std::size_t bytes) {
+  return bytes == 0 ? 0 : bytes + kWorkspaceAlignment;
+}
+
+int attribute(cudaDeviceAttr which, int device) {
+  int value = 0;
+  check(cudaDeviceGetAttribute(&value, which, device), "asking a GPU for its properties");
+  return value;
+}
+
+double* allocate_partials() {
+  void* data = nullptr;
+  check(cudaMalloc(&data, Context::kPartials * sizeof(double)), "allocating room for sums");
+  return static_cast<double*>(data);
+}
+
+Context make_context(int index, cudaStream_t stream, Faults* faults) {
+  const GpuInfo& gpu = devices().all.at(static_cast<std::size_t>(index));
+  return {.device = index,
+          .capability = gpu.capability,
+          .multiprocessors = gpu.multiprocessors,
+          .shared_memory =
+              static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, index)),
+          .stream = stream,
+          .faults = faults,
+          .partials = allocate_partials()};
+}
+
+}  // namespace
+
+CudaOps::CudaOps(int index)
+    : stream_(index),
+      faults_(stream_.get()),
+      context_(make_context(index, stream_.get(), faults_.on_device())),
+      name_(fmt::format("{}, {}", lockstep::name(Device{DeviceKind::kCuda, index}),
+                        devices().all.at(static_cast<std::size_t>(index)).name)),
+      linear_(context_) {
+  cuda::check(cudaEventCreateWithFlags(&turn_, cudaEventDisableTiming), "making an event");
+}
+
+CudaOps::~CudaOps() {
+  if (capture_ != nullptr) {
+    cudaGraph_t unfinished = nullptr;
+    cudaStreamEndCapture(stream(), &unfinished);
+    if (unfinished != nullptr) cudaGraphDestroy(unfinished);
+  }
+  cudaSetDevice(context_.device);
+  cudaStreamSynchronize(stream());
+  cudaEventDestroy(turn_);
+  cudaFree(context_.partials);
+  cudaGetLastError();
+}
+
+// ---- operations
+
+void CudaOps::follow(cudaStream_t later, cudaStream_t earlier) {
+  cuda::check(cudaEventRecord(turn_, earlier), "recording an event");
+  cuda::check(cudaStreamWaitEvent(later, turn_, 0), "waiting for an event");
+}
+
+template <class Work>
+void CudaOps::queue(Work&& work) {
+  use_device(context_.device);
+  const cudaStream_t around = CurrentStream::get();
+  const bool is_guest = around != nullptr && around != stream();
+  if (is_guest) follow(stream(), around);
+  work();
+  if (is_guest) follow(around, stream());
+}
+
+template <class Call>
+void CudaOps::check(const Call& call) const {
+  ops::check(call, {.device = device(), .z = true});
+}
+
+template <class Call>
+void CudaOps::check_and_run(const Call& call) {
+  check(call);
+  run_checked(call);
+}
+
+template <class Call>
+void CudaOps::run_checked(const Call& call) {
+  if constexpr (requires { faults_.expect(call); }) {
+    faults_.expect(call);
+    if (capture_ != nullptr) captured_may_fault_ = true;
+  }
+  queue([&] { cuda::run(context_, call); });
+}
+
+template <class Call>
+void CudaOps::check_and_run_linear(const Call& call) {
+  check(call);
+  queue([&] { linear_.run(context_, call); });
+}
+
+void CudaOps::run(const ops::Linear& call) { check_and_run_linear(call); }
+void CudaOps::run(const ops::LinearActivation& call) { check_and_run_linear(call); }
+void CudaOps::run(const ops::LinearBackwardInput& call) {
+  if (ops::is_given(call.z) && !differentiates_from_input(call.activation)) {
+    fail(ErrorCode::kUnsupported, "linear_backward_input: z is taken with GELU of the tanh kind");
+  }
+  check_and_run_linear(call);
+}
+void CudaOps::run(const ops::LinearBackwardWeight& call) { check_and_run_linear(call); }
+void CudaOps::run(const ops::Activate& call) { check_and_run(call); }
+void CudaOps::run(const ops::Multiply& call) { check_and_run(call); }
+void CudaOps::run(const ops::Add& call) { check_and_run(call); }
+void CudaOps::run(const ops::SwiGlu& call) { check_and_run(call); }
+void CudaOps::run(const ops::SwiGluBackward& call) { check_and_run(call); }
+void CudaOps::run(const ops::Drop& call) { check_and_run(call); }
+void CudaOps::run(const ops::Cast& call) { check_and_run(call); }
+void CudaOps::run(const ops::Scale& call) { check_and_run(call); }
+void CudaOps::run(const ops::Norm& call) { check_and_run(call); }
+void CudaOps::run(const ops::NormBackward& call) {
+  check(call);  // before its shapes say how much scratch memory it needs
+  scratch_memory(norm_scratch(call.sum.shape()[0], call.sum.shape()[1]));
+  run_checked(call);
+}
+void CudaOps::run(const ops::Embedding& call) { check_and_run(call); }
+void CudaOps::run(const ops::EmbeddingBackward& call) {
+  check(call);
+  const Tensor& table = call.dtokens_table;
+  scratch_memory(embedding_scratch(call.dy.shape()[0], call.dy.shape()[1],
+                                   ops::is_given(table) ? table.shape()[0] : 0));
+  run_checked(call);
+}
+void CudaOps::run(const ops::Attention& call) {
+  check(call);
+  scratch_memory(scratch(call.shape));
+  run_checked(call);
+}
+void CudaOps::run(const ops::AttentionBackward& call) {
+  check(call);
+  scratch_memory(scratch(call.shape));
+  run_checked(call);
+}
+void CudaOps::run(const ops::Rotary& call) { check_and_run(call); }
+void CudaOps::run(const ops::CrossEntropy& call) { check_and_run(call); }
+void CudaOps::run(const ops::SquaredError& call) { check_and_run(call); }
+void CudaOps::run(const ops::Adam& call) { check_and_run(call); }
+void CudaOps::run(const ops::Sgd& call) { check_and_run(call); }
+void CudaOps::run(const ops::SumOfSquares& call) { check_and_run(call); }
+void CudaOps::run(const ops::AdamSegments& call) { check_and_run(call); }
+void CudaOps::run(const ops::ChunkedSumOfSquares& call) { check_and_run(call); }
+void CudaOps::run(const ops::ClipScale& call) { check_and_run(call); }
+
+std::string CudaOps::implementation(const LinearShape& shape, LinearPass pass) const {
+  return linear_.implementation(shape, pass);
+}
+
+// ---- scratch memory
+
+std::size_t CudaOps::scratch(const LinearShape& shape) const {
+  return with_alignment(linear_.scratch(shape));
+}
+std::size_t CudaOps::scratch(const ops::AttentionShape& shape) const {
+  return with_alignment(attention_scratch(context_, shape));
+}
+std::size_t CudaOps::norm_scratch(std::int64_t rows, std::int64_t width) const {
+  return with_alignment(cuda::norm_scratch(context_, rows, width));
+}
+std::size_t CudaOps::embedding_scratch(std::int64_t rows, std::int64_t width,
+                                       std::int64_t /*classes*/) const {
+  return with_alignment(cuda::embedding_scratch(rows, width));
+}
+
+void CudaOps::use_scratch(const Tensor& memory) {
+  if (ops::is_given(memory) && memory.device() != device()) {
+    fail(ErrorCode::kInvalidArgument, "scratch memory lies on {}, expected {}",
+         lockstep::name(memory.device()), lockstep::name(device()));
+  }
+  Ops::use_scratch(memory);
+  void* start = memory.data();
+  std::size_t room = memory.bytes();
+  const bool has_room = start != nullptr && std::align(kWorkspaceAlignment, 1, start, room);
+  context_.workspace = has_room ? static_cast<std::byte*>(start) : nullptr;
+  context_.workspace_bytes = has_room ? room : 0;
+}
+
+// ---- order
+
+void CudaOps::refuse_while_capturing(const char* what) const {
+  if (capture_ == nullptr) return;
+  fail(ErrorCode::kInvalidArgument, "{} cannot {} while a step is captured; end_capture() first",
+       name_, what);
+}
+
+void CudaOps::synchronize() {
+  refuse_while_capturing("synchronize");
+  use_device(context_.device);
+  faults_.fetch();
+  cuda::check(cudaStreamSynchronize(stream()), "an operation on the GPU");
+  faults_.check();
+}
+
+Event CudaOps::record() {
+  refuse_while_capturing("record an event");
+  return record_event(context_.device, stream());
+}
+
+void CudaOps::wait(const Event& event) {
+  refuse_while_capturing("wait for an event");
+  use_device(context_.device);
+  if (const std::exception_ptr error = wait_for_event(stream(), event)) {
+    std::rethrow_exception(error);
+  }
+}
+
+void CudaOps::in_order(const std::function<void()>& task) {
+  queue([&] {
+    const CurrentStream current(stream(), this);
+    task();
+  });
+}
+
+// ---- captured steps
+
+void CudaOps::begin_capture() {
+  refuse_while_capturing("capture another");
+  use_device(context_.device);
+  stream_.set_capturing(true);
+  const cudaError_t status = cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal);
+  if (status != cudaSuccess) stream_.set_capturing(false);
+  cuda::check(status, "capturing operations");
+  capture_ = std::make_unique<CurrentStream>(stream(), this);
+  capturing_thread_ = std::this_thread::get_id();
+  captured_may_fault_ = false;
+}
+
+std::unique_ptr<CapturedStep> CudaOps::end_capture() {
+  if (capture_ == nullptr || capturing_thread_ != std::this_thread::get_id()) {
+    fail(ErrorCode::kInvalidArgument, "{} captures no step of this thread; begin_capture() first",
+         name_);
+  }
+  capture_.reset();
+  cudaGraph_t graph = nullptr;
+  const cudaError_t status = cudaStreamEndCapture(stream(), &graph);
+  stream_.set_capturing(false);
+  cuda::check(status, "capturing operations");
+  if (captured_may_fault_) faults_.keep_expectations();
+  return make_captured_step(*this, graph, captured_may_fault_);
+}
+
+void CudaOps::launch(cudaGraphExec_t graph, bool may_fault) {
+  refuse_while_capturing("launch a captured step");
+  if (may_fault) faults_.expect_again();
+  queue([&] { cuda::check(cudaGraphLaunch(graph, stream()), "launching a captured step"); });
+}
+
+}  // namespace lockstep::cuda
+
+extern "C" lockstep::Ops* lockstep_cuda_ops(int index) {
+  return new lockstep::cuda::CudaOps(index);
+}

@@ -1,0 +1,51 @@
+// Sums and maxima over the threads of a warp or of a block, the same in every one of them.
+//
+// Lanes exchange partners' values in a butterfly, so the order of additions follows from the number
+// of lanes alone; warps meet in shared memory and are added up in the same way.
+#pragma once
+
+#include <cuda_runtime.h>
+
+namespace lockstep::cuda {
+
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+template <int kLanes = 32, class T>
+__device__ __forceinline__ T warp_sum(T x) {
+#pragma unroll
+  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+    x += __shfl_xor_sync(kAllLanes, x, distance);
+  }
+  return x;
+}
+
+__device__ __forceinline__ float warp_max(float x) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, distance));
+  }
+  return x;
+}
+
+// All threads of the block call these, whose number is a multiple of 32; `room` is shared memory
+// for one T per warp. They begin with a barrier, so that the same room serves again and again.
+template <class T>
+__device__ __forceinline__ T block_sum(T x, T* room) {
+  const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+  x = warp_sum(x);
+  __syncthreads();
+  if (lane == 0) room[warp] = x;
+  __syncthreads();
+  return warp_sum(lane < warps ? room[lane] : T{});
+}
+
+__device__ __forceinline__ float block_max(float x, float* room) {
+  const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+  x = warp_max(x);
+  __syncthreads();
+  if (lane == 0) room[warp] = x;
+  __syncthreads();
+  return warp_max(room[lane < warps ? lane : 0]);
+}
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,17 @@
+// Operations element by element on a GPU. Each thread loads a few vectors of 16 bytes of every
+// input before it uses the first, so that enough of them are under way to keep the memory busy.
+#pragma once
+
+#include "lockstep/ops/arguments.h"
+#include "lockstep/ops/cuda/device/context.h"
+
+namespace lockstep::cuda {
+
+void run(const Context& context, const ops::Activate& call);
+void run(const Context& context, const ops::Multiply& call);
+void run(const Context& context, const ops::Add& call);
+void run(const Context& context, const ops::Drop& call);
+void run(const Context& context, const ops::Cast& call);
+void run(const Context& context, const ops::Scale& call);
+
+}  // namespace lockstep::cuda

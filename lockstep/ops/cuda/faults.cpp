@@ -1,0 +1,98 @@
+#include "lockstep/ops/cuda/faults.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/ops/check.h"
+#include "lockstep/tensor/cuda/check.h"
+
+namespace lockstep::cuda {
+namespace {
+
+constexpr int kNoFaultByte = 0xff;  // kNoFault is made of them
+
+void clear(Faults* words, cudaStream_t stream) {
+  cuda::check(cudaMemsetAsync(words, kNoFaultByte, sizeof(Faults), stream), "clearing faults");
+}
+
+}  // namespace
+
+FaultWords::FaultWords(cudaStream_t stream) : stream_(stream) {
+  cuda::check(cudaMalloc(reinterpret_cast<void**>(&on_device_), sizeof(Faults)),
+              "allocating the words for faults");
+  cuda::check(
+      cudaHostAlloc(reinterpret_cast<void**>(&fetched_), sizeof(Faults), cudaHostAllocDefault),
+      "allocating the words for faults");
+  clear(on_device_, stream);
+}
+
+FaultWords::~FaultWords() {
+  cudaFree(on_device_);
+  cudaFreeHost(fetched_);
+}
+
+void FaultWords::add(Expectations& to, std::string_view what, const Tensor& table) {
+  if (!ops::is_given(table)) return;
+  may_be_written_ = true;
+  const Expectation expected{what, table.shape()[0]};
+  if (std::ranges::find(to, expected) == to.end()) to.push_back(expected);
+}
+
+void FaultWords::expect(const ops::Embedding& call) {
+  add(tokens_, "embedding: tokens", call.tokens_table);
+  add(types_, "embedding: types", call.types_table);
+}
+
+void FaultWords::expect(const ops::EmbeddingBackward& call) {
+  add(tokens_, "embedding_backward: tokens", call.dtokens_table);
+  add(types_, "embedding_backward: types", call.dtypes_table);
+}
+
+void FaultWords::expect(const ops::CrossEntropy& call) {
+  if (!ops::is_given(call.logits)) return;
+  may_be_written_ = true;
+  const Expectation expected{"cross_entropy: targets", call.logits.shape()[1]};
+  if (std::ranges::find(targets_, expected) == targets_.end()) targets_.push_back(expected);
+}
+
+void FaultWords::fetch() {
+  if (!std::exchange(may_be_written_, false)) return;
+  cuda::check(
+      cudaMemcpyAsync(fetched_, on_device_, sizeof(Faults), cudaMemcpyDeviceToHost, stream_),
+      "fetching faults");
+  is_fetched_ = true;
+}
+
+void FaultWords::check() {
+  if (!std::exchange(is_fetched_, false)) return;
+  const Faults found = *fetched_;
+  const Expectations tokens = tokens_, types = types_, targets = targets_;
+  if (!keeps_) {
+    for (Expectations* done : {&tokens_, &types_, &targets_}) done->clear();
+  }
+  if (found.token == kNoFault && found.type == kNoFault && found.target == kNoFault) return;
+  clear(on_device_, stream_);
+  check(found.token, tokens, false);
+  check(found.type, types, false);
+  check(found.target, targets, true);
+}
+
+void FaultWords::check(unsigned long long word, const Expectations& expected,
+                       bool allow_no_target) {
+  if (word == kNoFault) return;
+  const auto row = static_cast<std::int64_t>(word >> 32);
+  const auto index = static_cast<std::int32_t>(static_cast<std::uint32_t>(word));
+  const auto is_wrong_for = [index](const Expectation& one) {
+    return index < 0 || index >= one.limit;
+  };
+  const auto found = std::ranges::find_if(expected, is_wrong_for);
+  if (found == expected.end()) {
+    fail(ErrorCode::kInvalidArgument,
+         "an operation on the GPU met the index {} in row {}, which is outside of its table", index,
+         row);
+  }
+  ops::fail_index(found->what, row, index, found->limit, allow_no_target);
+}
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,20 @@
+// The gradient of a bias: sums of the columns of dy, added to it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "lockstep/ops/cuda/device/context.h"
+#include "lockstep/tensor/tensor.h"
+
+namespace lockstep::cuda {
+
+// dbias[c] += the sum of dy[row][first + c] over all rows. dy is [rows, width] of a compute type,
+// dbias of the same or f32. Works in the context's workspace.
+void add_column_sums(const Context& context, const Tensor& dy, std::int64_t first,
+                     const Tensor& dbias);
+
+// The bytes of workspace that it takes.
+std::size_t column_sums_bytes(std::int64_t rows, std::int64_t columns, int multiprocessors);
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,231 @@
+#include "lockstep/ops/cuda/linear/linear.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "lockstep/base/error.h"
+#include "lockstep/ops/cuda/elementwise/elementwise.h"
+#include "lockstep/ops/cuda/linear/column_sums.h"
+#include "lockstep/ops/cuda/linear/gelu_slopes.h"
+#include "lockstep/ops/cuda/linear/matmuls.h"
+#include "lockstep/ops/cuda/linear/plain_matmul.h"
+#include "lockstep/tensor/cuda/check.h"
+
+namespace lockstep::cuda {
+namespace {
+
+using ops::is_given;
+
+constexpr std::size_t kAlignment = 256;
+
+// What the address is a multiple of, up to 16 bytes.
+std::uint8_t alignment(const void* address) {
+  const auto number = reinterpret_cast<std::uintptr_t>(address);
+  std::uint8_t bytes = 16;
+  while (number % bytes != 0) bytes /= 2;
+  return bytes;
+}
+
+// ---- the three products, by the row-major shapes of a layer
+
+// y^T [out, rows] = weight [out, in] x^T [in, rows].
+Product forward_product(std::int64_t rows, std::int64_t in, std::int64_t out, DType dtype) {
+  return {.m = out,
+          .n = rows,
+          .k = in,
+          .lda = in,
+          .ldb = in,
+          .ldd = out,
+          .transpose_a = true,
+          .input = dtype,
+          .output = dtype};
+}
+
+// dx^T [in, rows] = weight^T [in, out] dy^T [out, rows].
+Product backward_input_product(std::int64_t rows, std::int64_t in, std::int64_t out, DType dtype) {
+  return {.m = in,
+          .n = rows,
+          .k = out,
+          .lda = in,
+          .ldb = out,
+          .ldd = in,
+          .input = dtype,
+          .output = dtype};
+}
+
+// dweight^T [in, out] += x^T [in, rows] dy [rows, out]; dy has rows of `width`.
+Product backward_weight_product(std::int64_t rows, std::int64_t in, std::int64_t out,
+                                std::int64_t width, DType dtype, DType gradient) {
+  return {.m = in,
+          .n = out,
+          .k = rows,
+          .lda = in,
+          .ldb = width,
+          .ldd = in,
+          .transpose_b = true,
+          .adds = true,
+          .input = dtype,
+          .output = gradient};
+}
+
+void align(Product& product, const Operands& operands) {
+  product.align_a = alignment(operands.a);
+  product.align_b = alignment(operands.b);
+  product.align_d = alignment(operands.d);
+  product.align_c = product.adds ? alignment(operands.c) : product.align_d;
+}
+
+void need_workspace(const Context& context, std::size_t bytes) {
+  if (context.workspace_bytes >= bytes) return;
+  fail(ErrorCode::kInvalidArgument,
+       "a linear layer needs {} bytes of scratch memory on the GPU, and has {}", bytes,
+       context.workspace_bytes);
+}
+
+// cuBLASLt loads biases in vectors: one that lies askew is copied behind cuBLASLt's workspace.
+const void* aligned_bias(const Context& context, const Tensor& bias) {
+  if (alignment(bias.data()) == 16) return bias.data();
+  need_workspace(context, Matmuls::kWorkspace + bias.bytes());
+  std::byte* const copy = context.workspace + Matmuls::kWorkspace;
+  check(cudaMemcpyAsync(copy, bias.data(), bias.bytes(), cudaMemcpyDeviceToDevice, context.stream),
+        "copy a bias");
+  return copy;
+}
+
+void multiply(Matmuls& matmuls, const Context& context, Product product, const Operands& operands) {
+  need_workspace(context, Matmuls::kWorkspace);
+  align(product, operands);
+  if (product.k > 0 && matmuls.run(context, product, operands)) return;
+  plain_matmul(context, product, operands);
+}
+
+// y = x weight^T + bias + residual.
+void forward(Matmuls& matmuls, const Context& context, const Tensor& x, const Tensor& weight,
+             const Tensor& bias, const Tensor& residual, const Tensor& y) {
+  Product product = forward_product(x.shape()[0], x.shape()[1], weight.shape()[0], x.dtype());
+  Operands operands{.a = weight.data(), .b = x.data(), .d = y.data()};
+  if (is_given(residual)) {
+    product.adds = true;
+    operands.c = residual.data();
+  }
+  if (is_given(bias)) {
+    product.epilogue = Epilogue::kBias;
+    operands.bias = aligned_bias(context, bias);
+  }
+  multiply(matmuls, context, product, operands);
+}
+
+// dx = dy weight, or dx += it.
+void backward_input(Matmuls& matmuls, const Context& context,
+                    const ops::LinearBackwardInput& call) {
+  Product product = backward_input_product(call.dy.shape()[0], call.weight.shape()[1],
+                                           call.dy.shape()[1], call.dy.dtype());
+  Operands operands{.a = call.weight.data(), .b = call.dy.data(), .d = call.dx.data()};
+  if (call.accumulate) {
+    if (product.k == 0) return;
+    product.adds = true;
+    operands.c = call.dx.data();
+  }
+  multiply(matmuls, context, product, operands);
+}
+
+// What cuBLASLt asks of the matrix that a GELU leaves or takes.
+bool can_be_aux(const Tensor& z) {
+  return alignment(z.data()) == 16 && z.shape()[1] % 8 == 0 && z.dtype() != DType::kF32;
+}
+
+}  // namespace
+
+LinearLayers::LinearLayers(const Context& context)
+    : multiprocessors_(context.multiprocessors), matmuls_(std::make_unique<Matmuls>(context)) {}
+
+LinearLayers::~LinearLayers() = default;
+
+void LinearLayers::run(const Context& context, const ops::Linear& call) {
+  if (!is_given(call.y)) return;
+  forward(*matmuls_, context, call.x, call.weight, call.bias, call.residual, call.y);
+}
+
+void LinearLayers::run(const Context& context, const ops::LinearActivation& call) {
+  if (!is_given(call.y)) return;
+  const Tensor& z = is_given(call.z) ? call.z : call.y;
+  forward(*matmuls_, context, call.x, call.weight, call.bias, {}, z);
+  cuda::run(context,
+            ops::Activate{
+                .activation = call.activation, .z = z, .y = call.y, .derivative = call.derivative});
+}
+
+void LinearLayers::run(const Context& context, const ops::LinearBackwardInput& call) {
+  if (!is_given(call.dx)) return;
+  if (is_given(call.z)) return backward_input_of_gelu(context, call);
+  backward_input(*matmuls_, context, call);
+  if (!is_given(call.factor)) return;
+  cuda::run(context, ops::Multiply{.a = call.dx, .b = call.factor, .y = call.dx});
+}
+
+void LinearLayers::backward_input_of_gelu(const Context& context,
+                                          const ops::LinearBackwardInput& call) {
+  if (is_given(call.dy) && can_be_aux(call.z)) {
+    need_workspace(context, Matmuls::kWorkspace);
+    Product product = backward_input_product(call.dy.shape()[0], call.weight.shape()[1],
+                                             call.dy.shape()[1], call.dy.dtype());
+    product.epilogue = Epilogue::kGeluSlopes;
+    const Operands operands{
+        .a = call.weight.data(), .b = call.dy.data(), .d = call.dx.data(), .aux = call.z.data()};
+    align(product, operands);
+    if (matmuls_->run(context, product, operands)) return;
+  }
+  backward_input(*matmuls_, context, call);
+  multiply_by_gelu_slopes(context, call.z, call.dx);
+}
+
+void LinearLayers::run(const Context& context, const ops::LinearBackwardWeight& call) {
+  const std::int64_t rows = call.dy.shape()[0];
+  const std::int64_t width = call.dy.shape()[1];
+  const std::int64_t first = call.first_output.value_or(0);
+  if (rows == 0) return;
+  if (is_given(call.dweight)) {
+    const Product product =
+        backward_weight_product(rows, call.x.shape()[1], call.dweight.shape()[0], width,
+                                call.dy.dtype(), call.dweight.dtype());
+    const std::size_t skipped = static_cast<std::size_t>(first) * size_of(call.dy.dtype());
+    multiply(*matmuls_, context, product,
+             {.a = call.x.data(),
+              .b = call.dy.data() + skipped,
+              .c = call.dweight.data(),
+              .d = call.dweight.data()});
+  }
+  if (is_given(call.dbias)) {
+    need_workspace(context,
+                   column_sums_bytes(rows, static_cast<std::int64_t>(call.dbias.elements()),
+                                     context.multiprocessors));
+    add_column_sums(context, call.dy, first, call.dbias);
+  }
+}
+
+std::size_t LinearLayers::scratch(const LinearShape& shape) const {
+  const std::size_t bias = static_cast<std::size_t>(shape.out) * size_of(DType::kF32);
+  const std::size_t needed = std::max(Matmuls::kWorkspace + bias,
+                                      column_sums_bytes(shape.rows, shape.out, multiprocessors_));
+  return (needed + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+std::string LinearLayers::implementation(const LinearShape& shape, LinearPass pass) const {
+  switch (pass) {
+    case LinearPass::kForward:
+      return matmuls_->implementation(
+          forward_product(shape.rows, shape.in, shape.out, shape.dtype));
+    case LinearPass::kBackwardInput:
+      return matmuls_->implementation(
+          backward_input_product(shape.rows, shape.in, shape.out, shape.dtype));
+    case LinearPass::kBackwardWeight:
+      break;
+  }
+  return matmuls_->implementation(backward_weight_product(shape.rows, shape.in, shape.out,
+                                                          std::max(shape.out, shape.of_outputs),
+                                                          shape.dtype, shape.gradient));
+}
+
+std::string LinearLayers::record() const { return matmuls_->record(); }
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,52 @@
+// Linear layers on a GPU, over cuBLASLt (matmuls.h).
+//
+// Bias and residual ride along with the product. An activation, and the factor of a gradient, are a
+// pass of their own over what the product stored: so LinearActivation has the bits of Linear
+// followed by Activate, and a gradient with a factor is rounded twice. The gradient of a bias is a
+// pass over dy (column_sums.h).
+//
+// The slopes of a GELU of the tanh kind ride along with the product of the backward, from the z
+// that was kept. (GELU itself does not: cuBLASLt would compute it from z before z is rounded, and
+// what recomputation makes again would have other bits.)
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "lockstep/ops/arguments.h"
+#include "lockstep/ops/cuda/device/context.h"
+#include "lockstep/ops/ops.h"
+
+namespace lockstep::cuda {
+
+class Matmuls;
+
+// Belongs to one thread at a time. The first run of a shape may wait for the stream and allocate,
+// unless the stream is being captured; all others only queue.
+class LinearLayers {
+ public:
+  explicit LinearLayers(const Context& context);
+  ~LinearLayers();
+
+  void run(const Context& context, const ops::Linear& call);
+  void run(const Context& context, const ops::LinearActivation& call);
+  void run(const Context& context, const ops::LinearBackwardInput& call);
+  void run(const Context& context, const ops::LinearBackwardWeight& call);
+
+  // Bytes of workspace, enough for all passes of such a layer.
+  std::size_t scratch(const LinearShape& shape) const;
+  // "cublaslt algo 66 tile 23 stages 35 (timed, 463.1 us)"
+  std::string implementation(const LinearShape& shape, LinearPass pass) const;
+  // What multiplies which matrices, a line each.
+  std::string record() const;
+
+ private:
+  // With call.z, of the tanh kind.
+  void backward_input_of_gelu(const Context& context, const ops::LinearBackwardInput& call);
+
+  int multiprocessors_;
+  std::unique_ptr<Matmuls> matmuls_;
+};
+
+}  // namespace lockstep::cuda

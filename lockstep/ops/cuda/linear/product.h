@@ -1,0 +1,53 @@
+// A product of matrices in the terms of cuBLASLt, whose matrices are column-major: D = op(A) op(B)
+// [+ C], and then the epilogue, what is done to D's elements before they are rounded and stored.
+// D is [m, n], op(A) [m, k], op(B) [k, n]. A row-major tensor [rows, width] is the column-major
+// matrix [width, rows] of the leading dimension `width`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "lockstep/tensor/dtype.h"
+
+namespace lockstep::cuda {
+
+enum class Epilogue : std::uint8_t {
+  kNone,
+  kBias,        // adds a vector of m elements to every column
+  kGeluSlopes,  // multiplies D with gelu'(aux)
+};
+
+// All that the choice of an algorithm depends on: the key of what is prepared once and used again.
+struct Product {
+  std::int64_t m = 0, n = 0, k = 0;
+  std::int64_t lda = 0, ldb = 0, ldd = 0;  // C, D and aux have the same leading dimension
+  bool transpose_a = false;
+  bool transpose_b = false;
+  bool adds = false;  // C is given
+  Epilogue epilogue = Epilogue::kNone;
+  DType input = DType::kF32;   // A, B
+  DType output = DType::kF32;  // C, D, bias, aux
+  // What the addresses are multiples of, in bytes, up to 16. Bias and aux: always 16.
+  std::uint8_t align_a = 16, align_b = 16, align_c = 16, align_d = 16;
+
+  friend bool operator==(const Product&, const Product&) = default;
+};
+
+struct ProductHash {
+  std::size_t operator()(const Product& product) const;
+};
+
+// One word per property, the same for equal products only.
+std::string text(const Product& product);
+
+struct Operands {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  const void* c = nullptr;  // with Product::adds; may be d
+  void* d = nullptr;
+  const void* bias = nullptr;
+  void* aux = nullptr;
+};
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,31 @@
+// Steps of optimizers, sums of squares and clipping on a GPU.
+#pragma once
+
+#include <cstddef>
+
+#include "lockstep/ops/arguments.h"
+#include "lockstep/ops/cuda/device/context.h"
+
+namespace lockstep::cuda {
+
+// ---- steps
+
+// A step whose gradient_scale is NaN changes nothing.
+void run(const Context& context, const ops::Adam& call);
+void run(const Context& context, const ops::Sgd& call);
+
+void run(const Context& context, const ops::AdamSegments& call);
+
+// ---- norms of gradients
+
+void run(const Context& context, const ops::SumOfSquares& call);
+
+// Takes squares_scratch() bytes of context.workspace where it has them; with less it makes more
+// launches.
+void run(const Context& context, const ops::ChunkedSumOfSquares& call);
+std::size_t squares_scratch(std::size_t elements, std::size_t chunk_elements);
+
+// Up to 1024 squares are added up in their order, more in stretches of 1024, and these in order.
+void run(const Context& context, const ops::ClipScale& call);
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,12 @@
+// What liblockstep_cuda.so exports of operations; tensor/cuda_module.h has the rest.
+#pragma once
+
+#include "lockstep/ops/ops.h"
+
+namespace lockstep::cuda {
+
+// extern "C" in the module. The result belongs to the caller; it throws Error.
+inline constexpr char kOpsSymbol[] = "lockstep_cuda_ops";
+using OpsFunction = Ops*(int index);
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,143 @@
+#include "lockstep/parallel/strategy/device_update.h"
+
+#include <cmath>
+#include <vector>
+
+#include "lockstep/parallel/gradients/gradient_chunks.h"
+
+namespace lockstep::parallel {
+namespace {
+
+constexpr std::int64_t kNumbers = 3;
+constexpr std::int64_t kResults = 2;
+constexpr std::size_t kAlignment = 256;
+// Operations choose their algorithms when they first run; from this run on they are captured.
+constexpr int kCapturedRun = 2;
+
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+std::int64_t count_chunks(const nn::FlatParameters& flat) {
+  std::size_t chunks = 0;
+  for (std::size_t block = 0; block < flat.blocks(); ++block) {
+    chunks += chunk_count(flat.range(block).elements);
+  }
+  return static_cast<std::int64_t>(chunks);
+}
+
+// In the order of the flat buffer, neighbours that are updated alike as one.
+std::vector<ops::AdamSegment> segments_of(const nn::FlatParameters& flat) {
+  std::vector<ops::AdamSegment> segments;
+  for (std::size_t block = flat.blocks(); block-- > 0;) {  // as their ranges lie in the buffer
+    for (const nn::FlatRun& run : flat.runs(block)) {
+      const auto first = static_cast<std::int64_t>(run.range.first);
+      const auto elements = static_cast<std::int64_t>(run.range.elements);
+      if (!segments.empty() && segments.back().decays == run.decays &&
+          segments.back().first + segments.back().elements == first) {
+        segments.back().elements += elements;
+      } else {
+        segments.push_back({first, elements, run.decays});
+      }
+    }
+  }
+  return segments;
+}
+
+std::size_t table_bytes(const nn::FlatParameters& flat) {
+  return ops::adam_table(segments_of(flat)).size() * sizeof(std::int64_t);
+}
+
+std::size_t squares_bytes(const nn::FlatParameters& flat) {
+  return static_cast<std::size_t>(count_chunks(flat)) * sizeof(double);
+}
+
+}  // namespace
+
+bool DeviceUpdate::serves(const nn::MemoryPlan& plan) {
+  return plan.device != Device{} && !plan.sharding.any() && !plan.tiers.any();
+}
+
+std::size_t DeviceUpdate::bytes(const nn::MemoryPlan& plan) {
+  if (!serves(plan)) return 0;
+  return kAlignment + aligned(squares_bytes(plan.flat)) + aligned(table_bytes(plan.flat));
+}
+
+DeviceUpdate::DeviceUpdate(nn::Replica& replica)
+    : replica_(replica),
+      memory_(bytes(replica.plan()), replica.ops().device()),
+      host_((kNumbers + kResults) * sizeof(double)) {
+  const nn::FlatParameters& flat = replica.flat();
+  numbers_ = memory_.tensor(DType::kF64, {kNumbers});
+  results_ = memory_.tensor(DType::kF64, {kResults}, kNumbers * sizeof(double));
+  squares_ = memory_.tensor(DType::kF64, {count_chunks(flat)}, kAlignment);
+  std::vector<std::int64_t> table = ops::adam_table(segments_of(flat));
+  segments_ =
+      memory_.tensor(DType::kI64, {static_cast<std::int64_t>(table.size()) / 4, std::int64_t{4}},
+                     kAlignment + aligned(squares_bytes(flat)));
+  copy(segments_, tensor_of(std::span(table)));
+}
+
+void DeviceUpdate::upload(const UpdateRequest& request) {
+  const Tensor from = host_.tensor(DType::kF64, {kNumbers});
+  const auto numbers = from.as<double>();
+  numbers[0] = request.rate;
+  numbers[1] = static_cast<double>(request.updates + 1);
+  numbers[2] = request.loss_scale;
+  replica_.ops().in_order([&] { copy(numbers_, from); });
+}
+
+void DeviceUpdate::queue(const optim::OptimizerOptions& options) {
+  Ops& ops = replica_.ops();
+  const nn::FlatParameters& flat = replica_.flat();
+  const nn::States& states = replica_.states();
+  std::int64_t done = 0;
+  for (std::size_t block = flat.blocks(); block-- > 0;) {
+    const nn::FlatRange range = flat.range(block);
+    const auto chunks = static_cast<std::int64_t>(chunk_count(range.elements));
+    if (chunks == 0) continue;
+    ops.run(ops::ChunkedSumOfSquares{.x = states.slice(range).gradients,
+                                     .chunk_elements = static_cast<std::int64_t>(kChunkElements),
+                                     .results = squares_.slice(done, chunks)});
+    done += chunks;
+  }
+  const ops::Scalar scale(results_.slice(1, 1));
+  ops.run(ops::ClipScale{.squares = squares_,
+                         .limit = options.clip,
+                         .loss_scale = ops::Scalar(numbers_.slice(2, 1)),
+                         .norm = results_.slice(0, 1),
+                         .scale = results_.slice(1, 1)});
+  const optim::Range range{
+      .master = states.master,
+      .gradient = states.gradients,
+      .parameter = replica_.setup().dtype != DType::kF32 ? states.parameters : Tensor(),
+      .moment = states.moment,
+      .variance = states.variance,
+      .velocity = states.velocity};
+  optim::update_segments(ops, options,
+                         {.step = ops::Scalar(numbers_.slice(1, 1)),
+                          .rate = ops::Scalar(numbers_.slice(0, 1)),
+                          .gradient_scale = scale},
+                         range, segments_of(flat), segments_);
+  ops.in_order(
+      [&] { copy(host_.tensor(DType::kF64, {kResults}, kNumbers * sizeof(double)), results_); });
+}
+
+UpdateResult DeviceUpdate::run(const UpdateRequest& request) {
+  Ops& ops = replica_.ops();
+  replica_.before_change_of_all();
+  upload(request);
+  if (captured_) {
+    captured_->launch();
+  } else if (++runs_ < kCapturedRun || !ops.can_capture()) {
+    queue(request.optimizer);
+  } else {
+    captured_ = capture(ops, [&] { queue(request.optimizer); });
+    captured_->launch();
+  }
+  ops.synchronize();
+  const double norm = host_.tensor(DType::kF64, {kNumbers + kResults}).as<double>()[kNumbers];
+  return {.gradient_norm = norm, .skipped = !std::isfinite(norm)};
+}
+
+}  // namespace lockstep::parallel

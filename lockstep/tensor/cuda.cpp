@@ -1,0 +1,105 @@
+#include "lockstep/tensor/cuda.h"
+
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/tensor/cuda_module.h"
+
+namespace lockstep {
+namespace cuda {
+namespace {
+
+constexpr ModuleSpec kCudaModule{
+    .name = "CUDA",
+    .file = "liblockstep_cuda.so",
+    .variable = "LOCKSTEP_CUDA_MODULE",
+    .how_to_build =
+        "use cpu, or install CUDA 13 with its compiler nvcc, configure lockstep again "
+        "with -DLOCKSTEP_CUDA=ON and build",
+    .libraries =
+        "install the libraries of CUDA 13 (cuBLAS is libcublas-13-0 in NVIDIA's packages) "
+        "or name the folder that holds them in LD_LIBRARY_PATH",
+    .version_symbol = kVersionSymbol,
+    .version = kModuleVersion,
+};
+
+CudaModule& interface() {
+  static CudaModule& kInterface = *module().function<InterfaceFunction>(kInterfaceSymbol)();
+  return kInterface;
+}
+
+[[noreturn]] void refuse(int index, std::string_view why) {
+  fail(ErrorCode::kUnsupported, "{} was asked for, but {}", name(Device{DeviceKind::kCuda, index}),
+       why);
+}
+
+}  // namespace
+
+const Module& module() {
+  static const Module kModule(kCudaModule);
+  return kModule;
+}
+
+CudaModule& module_for(int index) {
+  CudaModule* found = nullptr;
+  try {
+    found = &interface();
+  } catch (const Error& error) {
+    refuse(index, error.what());
+  }
+  if (const std::string why = found->problem_of(index); !why.empty()) refuse(index, why);
+  return *found;
+}
+
+}  // namespace cuda
+
+std::string why_no_cuda() {
+  try {
+    return cuda::interface().problem();
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+std::vector<GpuInfo> cuda_devices() {
+  try {
+    return cuda::interface().devices();
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+std::size_t free_cuda_memory(int index) { return cuda::module_for(index).free_bytes(index); }
+DeviceMemory& cuda_memory(int index) { return cuda::module_for(index).memory(index); }
+std::unique_ptr<Stream::Queue> make_cuda_queue(int index) {
+  return cuda::module_for(index).make_queue(index);
+}
+
+PinnedBuffer::PinnedBuffer(std::size_t bytes)
+    : data_(bytes == 0 ? nullptr : cuda::interface().allocate_pinned(bytes)), bytes_(bytes) {}
+
+PinnedBuffer::~PinnedBuffer() {
+  if (data_ != nullptr) cuda::interface().free_pinned(data_);
+}
+
+PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
+  PinnedBuffer taken(std::move(other));
+  std::swap(data_, taken.data_);
+  std::swap(bytes_, taken.bytes_);
+  return *this;
+}
+
+Tensor PinnedBuffer::tensor(DType dtype, const Shape& shape, std::size_t offset) const {
+  const std::size_t needed = Tensor::bytes_of(dtype, shape);
+  if (offset > bytes_ || needed > bytes_ - offset) {
+    fail(ErrorCode::kInvalidArgument,
+         "a {} tensor of shape {} at byte {} needs {} bytes, but the pinned buffer has {}",
+         name(dtype), shape.text(), offset, needed, bytes_);
+  }
+  return {bytes_ == 0 ? nullptr : data_ + offset, dtype, shape};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,21 @@
+// Events of CUDA streams as Event.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <exception>
+
+#include "lockstep/tensor/stream.h"
+
+namespace lockstep::cuda {
+
+// Stands for all that `stream` of the GPU has queued so far, and for the error of what could not be
+// queued.
+Event record_event(int device, cudaStream_t stream, std::exception_ptr error = nullptr);
+
+// Makes what is queued on `stream` from now on begin after the event, and returns the error that it
+// is known to stand for. The GPU does the waiting for an event of a GPU; for one of the CPU the
+// caller does, for nothing else could.
+std::exception_ptr wait_for_event(cudaStream_t stream, const Event& event);
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,157 @@
+#include "lockstep/tensor/cuda/memory.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/tensor/cuda/check.h"
+#include "lockstep/tensor/cuda/current_stream.h"
+#include "lockstep/tensor/cuda/devices.h"
+
+namespace lockstep::cuda {
+namespace {
+
+// What is copied at a time where the ends overlap.
+constexpr std::size_t kPiece = std::size_t{32} << 20;
+
+bool is_aligned(const void* data, std::size_t alignment) {
+  return reinterpret_cast<std::uintptr_t>(data) % alignment == 0;
+}
+
+// nullptr where there is no room.
+void* allocate_or_null(std::size_t bytes) {
+  void* data = nullptr;
+  const cudaError_t status = cudaMalloc(&data, bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  check(status, "allocating memory on the GPU");
+  return data;
+}
+
+void copy_apart(std::byte* to, const std::byte* from, std::size_t bytes, cudaStream_t stream) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "a copy from or to the GPU");
+}
+
+// Piece by piece through memory beside, from the end that the other does not run into.
+void copy_overlapping(std::byte* to, const std::byte* from, std::size_t bytes,
+                      cudaStream_t stream) {
+  const std::size_t piece = std::min(bytes, kPiece);
+  void* beside = nullptr;
+  check(cudaMallocAsync(&beside, piece, stream), "allocating memory for a copy that overlaps");
+  const std::size_t pieces = (bytes + piece - 1) / piece;
+  const bool forwards = std::less<const std::byte*>()(to, from);
+  for (std::size_t i = 0; i < pieces; ++i) {
+    const std::size_t first = (forwards ? i : pieces - 1 - i) * piece;
+    const std::size_t count = std::min(piece, bytes - first);
+    copy_apart(static_cast<std::byte*>(beside), from + first, count, stream);
+    copy_apart(to + first, static_cast<const std::byte*>(beside), count, stream);
+  }
+  check(cudaFreeAsync(beside, stream), "freeing the memory of a copy that overlaps");
+}
+
+class CudaMemory final : public DeviceMemory {
+ public:
+  explicit CudaMemory(int device)
+      : DeviceMemory(Device{DeviceKind::kCuda, device}), device_(device) {}
+
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
+    if (bytes == 0 || to == from) return;
+    in_place([&](cudaStream_t stream) {
+      const std::less<const std::byte*> before;
+      const bool overlap = before(to, from + bytes) && before(from, to + bytes);
+      (overlap ? copy_overlapping : copy_apart)(to, from, bytes, stream);
+    });
+  }
+
+  void fill_zero(std::byte* data, std::size_t bytes) override {
+    in_place([&](cudaStream_t stream) {
+      check(cudaMemsetAsync(data, 0, bytes, stream), "filling memory of the GPU with zeros");
+    });
+  }
+
+ private:
+  // CUDA aligns to 256 bytes and seldom to less than is asked for; where it does, more is taken and
+  // the place of the start remembered.
+  std::byte* take(std::size_t bytes, std::size_t alignment) override {
+    use_device(device_);
+    void* data = allocate_or_null(bytes);
+    if (data == nullptr || is_aligned(data, alignment)) return static_cast<std::byte*>(data);
+    check(cudaFree(data), "freeing memory of the GPU");
+    std::size_t room = bytes + alignment;
+    data = allocate_or_null(room);
+    void* start = data;
+    if (data == nullptr || std::align(alignment, bytes, start, room) == nullptr) return nullptr;
+    const std::lock_guard lock(mutex_);
+    begins_[start] = data;
+    return static_cast<std::byte*>(start);
+  }
+
+  void give_back(std::byte* data, std::size_t) noexcept override {
+    void* begin = data;
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto found = begins_.find(data); found != begins_.end()) {
+        begin = found->second;
+        begins_.erase(found);
+      }
+    }
+    cudaSetDevice(device_);
+    cudaFree(begin);  // fails only where the process ends, or the GPU is lost
+    cudaGetLastError();
+  }
+
+  // Among the work of the task that the thread is in; without one, after all operations, and done
+  // on return.
+  template <class Work>
+  void in_place(Work&& work) {
+    if (const cudaStream_t current = CurrentStream::get(); current != nullptr) return work(current);
+    use_device(device_);
+    const cudaStream_t stream = cudaStreamPerThread;
+    OperationStream::let_wait(device_, stream);
+    work(stream);
+    check(cudaStreamSynchronize(stream), "work on the GPU");
+  }
+
+  const int device_;
+  std::mutex mutex_;
+  std::map<void*, void*> begins_;  // where an allocation begins that was aligned by hand
+};
+
+}  // namespace
+
+DeviceMemory& memory_of_gpu(int device) {
+  // Never destroyed: Buffers of static objects may be freed after everything else.
+  static const auto& all = *[] {
+    auto* const made = new std::vector<CudaMemory*>;
+    for (const GpuInfo& gpu : devices().all) made->push_back(new CudaMemory(gpu.index));
+    return made;
+  }();
+  return *all.at(static_cast<std::size_t>(device));
+}
+
+std::byte* allocate_pinned(std::size_t bytes) {
+  void* data = nullptr;
+  const cudaError_t status = cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    fail(ErrorCode::kSystem,
+         "no room for {} bytes of pinned memory on the CPU; choose a setting that needs less, or "
+         "raise what this process may lock (ulimit -l)",
+         bytes);
+  }
+  check(status, "allocating pinned memory");
+  return static_cast<std::byte*>(data);
+}
+
+void free_pinned(std::byte* data) noexcept { cudaFreeHost(data); }
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,12 @@
+// Streams of a GPU: a task is called at once and queues its work on a CUDA stream.
+#pragma once
+
+#include <memory>
+
+#include "lockstep/tensor/stream.h"
+
+namespace lockstep::cuda {
+
+std::unique_ptr<Stream::Queue> make_queue(int device);
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,51 @@
+// What liblockstep_cuda.so and the library agree on.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/module.h"
+#include "lockstep/tensor/cuda.h"
+
+namespace lockstep {
+
+// The side of the module that holds memory and streams. Functions with an index expect a GPU that
+// problem_of(index) says nothing about.
+class CudaModule {
+ public:
+  // Why no GPU can be used, or not this one, to follow "cuda:0 was asked for, but "; empty where it
+  // can.
+  virtual std::string problem() = 0;
+  virtual std::string problem_of(int index) = 0;
+
+  virtual std::vector<GpuInfo> devices() = 0;
+  virtual std::size_t free_bytes(int index) = 0;
+  virtual DeviceMemory& memory(int index) = 0;
+  virtual std::unique_ptr<Stream::Queue> make_queue(int index) = 0;
+
+  virtual std::byte* allocate_pinned(std::size_t bytes) = 0;  // throws Error(kSystem)
+  virtual void free_pinned(std::byte* data) noexcept = 0;
+
+ protected:
+  ~CudaModule() = default;  // lives as long as the process
+};
+
+namespace cuda {
+
+// Raised whenever a class or struct that crosses the border changes its layout: CudaModule,
+// GpuInfo, DeviceMemory, Stream, Event, Tensor, Ops and the operations.
+inline constexpr int kModuleVersion = 1;
+
+// extern "C" in the module.
+inline constexpr char kVersionSymbol[] = "lockstep_cuda_version";
+inline constexpr char kInterfaceSymbol[] = "lockstep_cuda_interface";
+using InterfaceFunction = CudaModule*();
+
+// The module, loaded; throws Error(kUnsupported) where there is none.
+const Module& module();
+// Its interface; throws Error(kUnsupported) where that GPU cannot be used.
+CudaModule& module_for(int index);
+
+}  // namespace cuda
+}  // namespace lockstep

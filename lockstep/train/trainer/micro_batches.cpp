@@ -1,0 +1,87 @@
+#include "lockstep/train/trainer/micro_batches.h"
+
+namespace lockstep::train {
+namespace {
+
+// Operations choose their algorithms when they first run.
+constexpr int kCapturedRun = 2;
+// Graphs take memory on the GPU; with more positions than this they would take too much.
+constexpr std::size_t kMostCaptured = 16;
+
+double sum_in_order(std::span<const float> losses) {
+  double sum = 0;
+  for (const float loss : losses) sum += static_cast<double>(loss);
+  return sum;
+}
+
+}  // namespace
+
+void MicroBatches::run(const nn::Batch& batch, const nn::MicroBatch& micro_batch,
+                       bool may_capture) {
+  Ops& ops = replica_.ops();
+  if (ops.device() == Device{}) {
+    const Tensor losses = replica_.forward_backward(batch, micro_batch);
+    ops.synchronize();
+    sums_.resize(count_);
+    sums_.push_back(nn::sum_of(losses));
+    ++count_;
+    return;
+  }
+  queue(replica_.upload(batch), micro_batch, may_capture);
+  const std::size_t bytes = replica_.losses().bytes();
+  if (returned_.size() <= count_) returned_.emplace_back(bytes);
+  const Tensor to = returned_[count_].tensor(DType::kF32, replica_.losses().shape());
+  ops.in_order([&] { copy(to, replica_.losses()); });
+  ++count_;
+}
+
+void MicroBatches::queue(const nn::Batch& batch, const nn::MicroBatch& micro_batch,
+                         bool may_capture) {
+  Ops& ops = replica_.ops();
+  const Tensor there = replica_.step_numbers();
+  // A buffer for each micro-batch of a step: the copy of the last may still be under way.
+  constexpr std::size_t kNumbers = 2;
+  const std::size_t needed = (count_ + 1) * kNumbers * sizeof(double);
+  if (numbers_.bytes() < needed) {
+    ops.synchronize();
+    numbers_ = PinnedBuffer(2 * needed);
+  }
+  const Tensor here = numbers_.tensor(DType::kF64, {kNumbers}, count_ * kNumbers * sizeof(double));
+  here.as<double>()[0] = micro_batch.step;
+  here.as<double>()[1] = micro_batch.loss_factor;
+  ops.in_order([&] { copy(there, here); });
+  nn::MicroBatch read = micro_batch;
+  read.step = ops::Scalar(there.slice(0, 1));
+  read.loss_factor = ops::Scalar(there.slice(1, 1));
+  const std::uint64_t key = draws_ ? micro_batch.first_sequence : 0;
+  const bool has_room = captured_.size() < kMostCaptured || captured_.contains(key);
+  if (!may_capture || !ops.can_capture() || !has_room) {
+    replica_.forward_backward(batch, read);
+    return;
+  }
+  Captured& captured = captured_[key];
+  if (!captured.step && ++captured.runs >= kCapturedRun) {
+    captured.step = capture(ops, [&] { replica_.forward_backward(batch, read); });
+  }
+  if (captured.step) {
+    captured.step->launch();
+  } else {
+    replica_.forward_backward(batch, read);
+  }
+}
+
+std::vector<double> MicroBatches::losses() {
+  if (replica_.ops().device() == Device{}) {
+    sums_.resize(count_);
+    return sums_;
+  }
+  replica_.ops().synchronize();
+  std::vector<double> sums;
+  for (std::size_t i = 0; i < count_; ++i) {
+    const Tensor losses = returned_[i].tensor(DType::kF32, replica_.losses().shape());
+    sums.push_back(sum_in_order(losses.as<const float>()));
+  }
+  return sums;
+}
+
+}  // namespace lockstep::train

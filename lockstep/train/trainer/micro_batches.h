@@ -1,0 +1,48 @@
+// Runs the micro-batches of a step and brings their losses back.
+//
+// On the CPU a micro-batch is done when run() returns. A GPU works beside the host: run() queues
+// the micro-batch and the way back of its losses, and losses() waits for all of them, or finds them
+// there where somebody has waited. The operations of a micro-batch are captured when they run for
+// the second time, and launched as one graph from then on.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "lockstep/nn/replica/replica.h"
+#include "lockstep/tensor/cuda.h"
+
+namespace lockstep::train {
+
+class MicroBatches {
+ public:
+  // The replica outlives it. `draws`: the model draws random numbers, so that a captured
+  // micro-batch serves its own position in a step alone.
+  MicroBatches(nn::Replica& replica, bool draws) : replica_(replica), draws_(draws) {}
+
+  void begin_step() { count_ = 0; }
+  // `may_capture`: nobody has to hear of its blocks.
+  void run(const nn::Batch& batch, const nn::MicroBatch& micro_batch, bool may_capture);
+  // The sum of losses of each since begin_step().
+  std::vector<double> losses();
+
+ private:
+  struct Captured {
+    int runs = 0;
+    std::unique_ptr<CapturedStep> step;
+  };
+
+  void queue(const nn::Batch& batch, const nn::MicroBatch& micro_batch, bool may_capture);
+
+  nn::Replica& replica_;
+  bool draws_;
+  std::size_t count_ = 0;
+  std::vector<double> sums_;            // on the CPU
+  std::vector<PinnedBuffer> returned_;  // from a GPU, one for each micro-batch of a step
+  PinnedBuffer numbers_;
+  std::map<std::uint64_t, Captured> captured_;  // by the first sequence
+};
+
+}  // namespace lockstep::train

@@ -1,0 +1,140 @@
+// The GPU's operations against those of the CPU on shapes as they are in models, where other
+// kernels run than in the small cases: GPT-2's, and attention around the edges of its tiles.
+#include <thread>
+
+#include "lockstep/bench/ops/attention.h"
+#include "tests/ops/cuda/gpu_ops.h"
+
+namespace lockstep::ops_test {
+namespace {
+
+// Both are allowed to be so far from the reference; and tensor cores add up thousands of products
+// with fewer bits than f32 has.
+constexpr double kTwoImplementations = 4;
+constexpr std::size_t kMostBytes = std::size_t{200} << 20;  // of a field
+constexpr std::int64_t kElements = (1 << 20) + 3;
+
+Ops& cpu_ops() {
+  static const std::unique_ptr<Ops> made =
+      make_cpu_ops(static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+  return *made;
+}
+
+// Operations on all parameters of a model, on fewer; all of their fields are as long.
+OpCase shortened(OpCase one) {
+  for (OpField& field : one.fields) {
+    if (field.bytes() > kMostBytes && field.shape.dimensions() == 1) field.shape = {kElements};
+  }
+  return one;
+}
+
+struct Typical {
+  OpDescription description;
+  DType dtype;
+};
+
+std::vector<Typical> all_typical() {
+  std::vector<Typical> all;
+  for (const OpDescription& description : bench::op_descriptions()) {
+    for (const DType dtype : kComputeTypes) all.push_back({description, dtype});
+  }
+  return all;
+}
+
+void PrintTo(const Typical& typical, std::ostream* out) {
+  *out << typical.description.name << " " << name(typical.dtype);
+}
+
+class CudaTypical : public OnLiveGpu<::testing::TestWithParam<Typical>> {};
+
+TEST_P(CudaTypical, MatchesTheCpu) {
+  const auto& [description, dtype] = GetParam();
+  const OpCase one = shortened(description.typical(dtype));
+  Problems problems;
+  check_case(problems, description.name, dtype, one, cpu_ops(), {Places::kEven},
+             kTwoImplementations);
+}
+
+INSTANTIATE_TEST_SUITE_P(Gpt2, CudaTypical, ::testing::ValuesIn(all_typical()),
+                         [](const ::testing::TestParamInfo<Typical>& one) {
+                           return fmt::format("{}_{}", one.param.description.name,
+                                              name(one.param.dtype));
+                         });
+
+// ---- attention
+
+using bench::AttentionOptions;
+using ops::AttentionShape;
+
+std::vector<AttentionOptions> attentions(DType dtype, std::int64_t head_size) {
+  std::vector<AttentionOptions> all;
+  const auto add = [&](std::int64_t batch, std::int64_t queries, std::int64_t keys,
+                       std::int64_t heads, std::int64_t kv_heads, bool causal) {
+    const AttentionShape shape{batch, queries, keys, heads, kv_heads, head_size, causal, dtype};
+    all.push_back({.shape = shape, .packed = queries == keys, .gap = 0});
+  };
+  for (const bool causal : {true, false}) {
+    for (const std::int64_t length : {63, 64, 65, 127, 128, 129, 191, 257, 384, 1000}) {
+      add(2, length, length, 2, 2, causal);
+    }
+    add(1, 300, 300, 6, 2, causal);
+    add(1, 257, 257, 4, 1, causal);
+    add(2, 100, 333, 2, 1, causal);
+    add(1, 333, 100, 2, 2, causal);  // causal: some see nothing
+    add(1, 1, 700, 4, 2, causal);
+    add(3, 130, 64, 2, 2, causal);
+  }
+  AttentionOptions dropping{.shape = {2, 200, 200, 3, 3, head_size, true, dtype},
+                            .dropout = 0.1,
+                            .packed = true,
+                            .gap = 0};
+  all.push_back(dropping);
+  dropping.shape.causal = false;
+  dropping.mask = true;
+  all.push_back(dropping);
+  dropping.dropout = 0;
+  all.push_back(dropping);
+  return all;
+}
+
+struct AttentionTest {
+  DType dtype;
+  std::int64_t head_size;
+};
+void PrintTo(const AttentionTest& test, std::ostream* out) {
+  *out << name(test.dtype) << " " << test.head_size;
+}
+
+class CudaAttention : public OnLiveGpu<::testing::TestWithParam<AttentionTest>> {
+ protected:
+  void expect(const char* operation, OpCase (*make)(const AttentionOptions&)) {
+    const auto& [dtype, head_size] = GetParam();
+    Problems problems;
+    for (const AttentionOptions& options : attentions(dtype, head_size)) {
+      const bool goes_on = check_case(problems, operation, dtype, make(options), cpu_ops(),
+                                      {Places::kEven}, kTwoImplementations);
+      if (!goes_on) return;
+    }
+  }
+};
+
+TEST_P(CudaAttention, ForwardMatchesTheCpu) { expect("attention", bench::attention_case); }
+TEST_P(CudaAttention, BackwardMatchesTheCpu) {
+  expect("attention_backward", bench::attention_backward_case);
+}
+
+std::vector<AttentionTest> attention_tests() {
+  std::vector<AttentionTest> all;
+  for (const DType dtype : kComputeTypes) {
+    for (const std::int64_t head_size : {32, 64, 80, 128}) all.push_back({dtype, head_size});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaAttention, ::testing::ValuesIn(attention_tests()),
+                         [](const ::testing::TestParamInfo<AttentionTest>& one) {
+                           return fmt::format("{}_{}", name(one.param.dtype), one.param.head_size);
+                         });
+
+}  // namespace
+}  // namespace lockstep::ops_test

@@ -1,0 +1,167 @@
+// Training on a GPU: every family has the losses and gradients of the reference, the same settings
+// give the same bits, and a step launched from captured graphs is the step that was queued.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "lockstep/tensor/device_memory.h"
+#include "lockstep/tensor/host_view.h"
+#include "lockstep/train/trainer/trainer.h"
+#include "tests/nn/tiny_models.h"
+#include "tests/tensor/cuda/gpu.h"
+#include "tests/train/trainer/random_sequences.h"
+
+namespace lockstep::train {
+namespace {
+
+using lockstep::testing::kGpu;
+using lockstep::testing::OnGpu;
+using plan::Precision;
+
+constexpr RecomputeChoice kModes[] = {RecomputeChoice::kNone, RecomputeChoice::kSelective,
+                                      RecomputeChoice::kFull};
+
+class CudaTraining : public OnGpu<::testing::Test> {};
+
+std::vector<float> floats_of(const Tensor& tensor) {
+  const HostView view(tensor);
+  const auto elements = view.as<float>();
+  return {elements.begin(), elements.end()};
+}
+
+double largest(const std::vector<float>& values) {
+  double most = 0;
+  for (const float value : values) most = std::max(most, static_cast<double>(std::abs(value)));
+  return most;
+}
+
+void expect_near(const std::vector<float>& got, const std::vector<float>& expected, double part,
+                 const std::string& of) {
+  ASSERT_EQ(got.size(), expected.size());
+  const double allowed = part * largest(expected);
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    ASSERT_NEAR(got[i], expected[i], allowed) << of << ", element " << i;
+  }
+}
+
+TEST_F(CudaTraining, EveryFamilyHasTheLossesAndGradientsOfTheReference) {
+  for (const nn::Tiny tiny : nn::kAllTiny) {
+    for (const nn::Recompute recompute :
+         {nn::Recompute::kNone, nn::Recompute::kSelective, nn::Recompute::kFull}) {
+      nn::Setup setup = nn::tiny_setup(tiny, DType::kF32);
+      setup.recompute = recompute;
+      const auto reference = make_reference_ops();
+      const auto gpu = make_cuda_ops(0);
+      nn::TinyBatch batch(nn::tiny_batch_shape(tiny));
+      const nn::MicroBatch micro_batch{.seed = 5, .step = 3, .loss_factor = 0.25};
+      std::vector<float> losses[2], gradients[2];
+      Ops* const both[] = {reference.get(), gpu.get()};
+      for (int i = 0; i < 2; ++i) {
+        nn::Replica replica = nn::make_replica(nn::make_tiny(tiny, 0.1), setup, *both[i]);
+        replica.initialise(7);
+        const Tensor of = replica.forward_backward(batch.batch(), micro_batch);
+        both[i]->synchronize();
+        losses[i] = floats_of(of);
+        gradients[i] = floats_of(replica.states().gradients);
+      }
+      const std::string of = nn::name(tiny);
+      expect_near(losses[1], losses[0], 1e-4, of + ", losses");
+      expect_near(gradients[1], gradients[0], 1e-3, of + ", gradients");
+    }
+  }
+}
+
+struct Trained {
+  std::vector<float> master;
+  std::vector<double> losses;
+  bool operator==(const Trained&) const = default;
+};
+
+Trained trained(Ops& ops, const TrainOptions& options, int steps) {
+  Trainer trainer(options, ops);
+  Sequences sequences(4, 7);
+  Trained result;
+  for (int i = 0; i < steps; ++i) {
+    result.losses.push_back(trainer.step(sequences.batches(options.batch.micro)).loss);
+  }
+  result.master = floats_of(trainer.replica().states().master);
+  return result;
+}
+
+// The first step is queued, those after it are launched from graphs.
+TEST_F(CudaTraining, FollowsTheCpusCurve) {
+  for (const optim::OptimizerKind kind :
+       {optim::OptimizerKind::kAdamW, optim::OptimizerKind::kAdam, optim::OptimizerKind::kSgd}) {
+    for (const int micro : {4, 2}) {
+      for (const double dropout : {0.0, 0.1}) {
+        TrainOptions options = tiny_options();
+        options.model.dropout = dropout;
+        options.optimizer.kind = kind;
+        options.batch.micro = micro;
+        options.batch.accumulation = 4 / micro;
+        if (kind == optim::OptimizerKind::kSgd) options.schedule.rate = 0.1;
+        const auto gpu = make_cuda_ops(0);
+        const auto cpu = make_cpu_ops(2);
+        const Trained there = trained(*gpu, options, 8);
+        const Trained here = trained(*cpu, options, 8);
+        for (std::size_t i = 0; i < here.losses.size(); ++i) {
+          EXPECT_NEAR(there.losses[i], here.losses[i], 1e-3)
+              << name(kind) << ", micro " << micro << ", dropout " << dropout << ", step " << i + 1;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaTraining, TheSameOptionsGiveTheSameBitsHoweverMuchIsRecomputed) {
+  for (const Precision precision : plan::kAllPrecisions) {
+    for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
+      TrainOptions options = tiny_options(precision);
+      options.model.family = family;
+      options.model.dropout = 0.1;
+      const auto gpu = make_cuda_ops(0);
+      const Trained once = trained(*gpu, options, 4);
+      for (const RecomputeChoice recompute : kModes) {
+        options.recompute = recompute;
+        EXPECT_EQ(trained(*gpu, options, 4), once)
+            << plan::name(precision) << ", " << name(family) << ", " << name(recompute);
+      }
+      options.seed = 2;
+      EXPECT_NE(trained(*gpu, options, 4), once);
+    }
+  }
+}
+
+TEST_F(CudaTraining, UsesThePlannedBytesToTheByte) {
+  for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama, ModelFamily::kBert}) {
+    for (const RecomputeChoice recompute : kModes) {
+      TrainOptions options = tiny_options(Precision::kBf16);
+      options.model.family = family;
+      options.recompute = recompute;
+      const auto gpu = make_cuda_ops(0);
+      const std::size_t before = memory_in_use(kGpu);
+      Trainer trainer(options, *gpu);
+      trainer.start();
+      EXPECT_EQ(memory_in_use(kGpu) - before, trainer.replica().plan().bytes(Tier::kDevice))
+          << name(family) << ", " << name(recompute);
+    }
+  }
+}
+
+TEST_F(CudaTraining, AnInfiniteGradientChangesNothing) {
+  TrainOptions options = tiny_options(Precision::kF16);
+  options.loss_scale.initial = std::numeric_limits<float>::max();
+  const auto gpu = make_cuda_ops(0);
+  Trainer trainer(options, *gpu);
+  Sequences sequences(4, 7);
+  const std::vector<float> before = floats_of(trainer.replica().states().master);
+  const StepMetrics metrics = trainer.step(sequences.batches(4));
+  EXPECT_TRUE(metrics.skipped);
+  EXPECT_EQ(floats_of(trainer.replica().states().master), before);
+}
+
+}  // namespace
+}  // namespace lockstep::train
