@@ -51,7 +51,6 @@ Trainer::Trainer(const TrainOptions& options, Ops& ops, std::unique_ptr<parallel
 Trainer::Trainer(const TrainOptions& options, Ops& ops, parallel::Strategy& strategy,
                  std::unique_ptr<parallel::Strategy>&& own)
     : options_(settled(options, ops)),
-      ops_(ops),
       own_(std::move(own)),
       strategy_(strategy),
       device_memory_(name(Tier::kDevice), options.device_limit),

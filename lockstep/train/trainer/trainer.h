@@ -69,8 +69,9 @@ class Trainer {
   void start();
 
   // This worker's micro-batches of the step that `share` is part of; of the planned shape. Nothing
-  // where a worker `stops`: then no worker does the step. Throws Error(kInvalidArgument) where no
-  // micro-batch of any worker has a target.
+  // where a worker `stops`: then no worker does the step. On a GPU a token outside the vocabulary
+  // is found at the end of the step, which has changed the parameters by then. Throws
+  // Error(kInvalidArgument) where no micro-batch of any worker has a target.
   std::optional<StepMetrics> step(std::span<const nn::Batch> micro_batches,
                                   const parallel::Share& share, bool stops = false);
   // The micro-batches of the next step, any number of them, by the only worker; started by itself.
@@ -101,7 +102,6 @@ class Trainer {
   double loss_scale() const { return state_.loss_scale ? state_.loss_scale->scale : 1; }
 
   TrainOptions options_;
-  Ops& ops_;
   std::unique_ptr<parallel::Strategy> own_;  // where none was given
   parallel::Strategy& strategy_;
   bool started_ = false;
