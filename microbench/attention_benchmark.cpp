@@ -1,6 +1,6 @@
 // How fast attention is on the CPU, forward and backward.
 //
-//   build/release/bench/attention_benchmark --benchmark_filter='gpt2.*f32/threads:1'
+//   build/release/microbench/attention_benchmark --benchmark_filter='gpt2.*f32/threads:1'
 //
 // FLOPs are those of the products of matrices, 2 per multiplication and addition, 2 products
 // forward and 5 backward; causal attention counts only the keys that a query sees.

@@ -1,6 +1,6 @@
 // How fast combine() moves bytes, beside memcpy and a plain triad over the same memory.
 //
-//   build/release/bench/combine_benchmark --benchmark_filter=bf16
+//   build/release/microbench/combine_benchmark --benchmark_filter=bf16
 //
 // The size is that of one buffer; bytes per second count everything read and written, by all
 // threads together. Two threads show what is left when ranks share the memory's bandwidth.

@@ -1,6 +1,6 @@
 // How fast codecs encode and decode a bucket of 25 MB on one core.
 //
-//   build/release/bench/compression_benchmark --benchmark_filter=int8
+//   build/release/microbench/compression_benchmark --benchmark_filter=int8
 //
 // Bytes per second count the floats that go in or come out, not the payload.
 #include <benchmark/benchmark.h>
