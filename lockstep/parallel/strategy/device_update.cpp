@@ -91,6 +91,7 @@ void DeviceUpdate::queue(const optim::OptimizerOptions& options) {
   Ops& ops = replica_.ops();
   const nn::FlatParameters& flat = replica_.flat();
   const nn::States& states = replica_.states();
+  ops.use_scratch({});  // what was handed over last may be gone when this is launched again
   std::int64_t done = 0;
   for (std::size_t block = flat.blocks(); block-- > 0;) {
     const nn::FlatRange range = flat.range(block);
@@ -127,9 +128,9 @@ UpdateResult DeviceUpdate::run(const UpdateRequest& request) {
   Ops& ops = replica_.ops();
   replica_.before_change_of_all();
   upload(request);
-  if (captured_) {
+  if (captured_ && ops.can_capture()) {
     captured_->launch();
-  } else if (++runs_ < kCapturedRun || !ops.can_capture()) {
+  } else if (captured_ || ++runs_ < kCapturedRun || !ops.can_capture()) {
     queue(request.optimizer);
   } else {
     captured_ = capture(ops, [&] { queue(request.optimizer); });
