@@ -189,8 +189,8 @@ void Decoder::make_views(std::int64_t rows) {
 void Decoder::read(std::span<const std::int32_t> tokens) {
   const auto rows = static_cast<std::int64_t>(tokens.size());
   make_views(rows);
-  std::vector<std::int32_t> ids(tokens.begin(), tokens.end());
-  ops_.in_order([&] { copy(tokens_, tensor_of(std::span(ids))); });
+  ids_.assign(tokens.begin(), tokens.end());
+  ops_.in_order([&] { copy(tokens_, tensor_of(std::span(ids_))); });
   const Batch batch = {.shape = piece_.shape, .tokens = tokens_};
   if (before_pass_) before_pass_();
   for (std::size_t i = 0; i < model_.size(); ++i) {

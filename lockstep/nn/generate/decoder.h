@@ -104,7 +104,8 @@ class Decoder {
   DecoderPlan plan_;
   Arena arena_;
   std::vector<BlockViews> views_;
-  Setup piece_;  // what the views were made for
+  Setup piece_;                    // what the views were made for
+  std::vector<std::int32_t> ids_;  // on their way to tokens_
   Tensor tokens_, logits_, wide_logits_;
   std::int64_t position_ = 0;
   const Replica* gathers_ = nullptr;  // that is told of each block
