@@ -10,7 +10,6 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/system/cpu_set.h"
-#include "lockstep/tensor/cuda.h"
 
 namespace lockstep::train {
 namespace {
@@ -436,42 +435,6 @@ nn::OptimizerState optimizer_state_of(const TrainOptions& options) {
   if (optim::has_moments(options.optimizer)) return nn::OptimizerState::kMoments;
   return optim::has_velocity(options.optimizer) ? nn::OptimizerState::kVelocity
                                                 : nn::OptimizerState::kNone;
-}
-
-namespace {
-
-// What a GPU does not do yet; empty: it does all of it.
-std::string unserved_by_gpu(const TrainOptions& options) {
-  if (options.batch.workers > 1) {
-    return fmt::format("{} workers; a GPU serves one so far", options.batch.workers);
-  }
-  if (options.offload.tiers.any()) return "offload.*; on a GPU all states lie in its memory so far";
-  if (options.memory_auto) return "memory.auto; on a GPU say yourself what is to be saved so far";
-  if (options.parallel.reduction == parallel::Reduction::kTree) {
-    return "parallel.reduction = \"tree\"; on a GPU use \"fast\"";
-  }
-  return "";
-}
-
-}  // namespace
-
-Device device_of(const TrainOptions& options) {
-  const std::string unserved = unserved_by_gpu(options);
-  if (options.device == "auto") {
-    return unserved.empty() && cuda_is_available() ? Device{DeviceKind::kCuda, 0} : Device{};
-  }
-  const Device device = parse_device(options.device);
-  if (device.kind == DeviceKind::kCuda && !unserved.empty()) {
-    fail(ErrorCode::kUnsupported,
-         "run.device = \"{}\" does not go with {}, or take run.device = "
-         "\"cpu\"",
-         options.device, unserved);
-  }
-  return device;
-}
-
-std::unique_ptr<Ops> make_ops(const TrainOptions& options) {
-  return lockstep::make_ops(device_of(options), threads_of(options));
 }
 
 int threads_of(const TrainOptions& options) {

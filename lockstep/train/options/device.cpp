@@ -1,0 +1,52 @@
+// Which device a worker computes on.
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/tensor/cuda.h"
+#include "lockstep/train/options/options.h"
+
+namespace lockstep::train {
+namespace {
+
+// What a GPU does not do yet; empty: it does all of it.
+std::string unserved_by_gpu(const TrainOptions& options) {
+  if (options.batch.workers > 1) {
+    return fmt::format("{} workers; a GPU serves one so far", options.batch.workers);
+  }
+  if (options.parallel.strategy == parallel::StrategyKind::kParameterServer) {
+    return "parallel.strategy = \"parameter_server\"; servers and their workers use CPUs so far";
+  }
+  if (options.offload.tiers.any()) return "offload.*; on a GPU all states lie in its memory so far";
+  if (options.memory_auto) return "memory.auto; on a GPU say yourself what is to be saved so far";
+  if (options.parallel.reduction == parallel::Reduction::kTree) {
+    return "parallel.reduction = \"tree\"; on a GPU use \"fast\"";
+  }
+  return "";
+}
+
+}  // namespace
+
+Device device_of(const TrainOptions& options) {
+  const std::string unserved = unserved_by_gpu(options);
+  if (options.device == "auto") {
+    if (!unserved.empty() || !cuda_is_available()) return {};
+    for (const GpuInfo& gpu : cuda_devices()) {
+      if (gpu.capability >= kLeastCapability) return {DeviceKind::kCuda, gpu.index};
+    }
+    return {};
+  }
+  const Device device = parse_device(options.device);
+  if (device.kind == DeviceKind::kCuda && !unserved.empty()) {
+    fail(ErrorCode::kUnsupported,
+         "run.device = \"{}\" does not go with {}, or take run.device = "
+         "\"cpu\"",
+         options.device, unserved);
+  }
+  return device;
+}
+
+std::unique_ptr<Ops> make_ops(const TrainOptions& options) {
+  return lockstep::make_ops(device_of(options), threads_of(options));
+}
+
+}  // namespace lockstep::train
