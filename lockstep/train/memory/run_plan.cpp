@@ -113,17 +113,22 @@ nn::MemoryPlan plan_run(const TrainOptions& options, const Ops& ops, int worker,
 
 namespace {
 
+// For what CUDA itself takes once operations run: kernels and graphs.
+constexpr std::size_t kGpuReserve = std::size_t{512} << 20;
+
 // What others hold on a GPU cannot be had.
 void check_gpu_memory(const nn::MemoryPlan& plan, Device device) {
   if (device.kind != DeviceKind::kCuda) return;
   const std::size_t free = free_cuda_memory(device.index);
   const std::size_t needed = plan.bytes(Tier::kDevice);
-  if (needed <= free) return;
+  if (needed + kGpuReserve <= free) return;
   fail(ErrorCode::kInvalidArgument,
-       "this run takes {} on {}: {}; {} are free there. Take a smaller train.micro_batch (the step "
+       "this run takes {} on {}: {}; {} are free there, of which CUDA itself needs {}. Take a "
+       "smaller train.micro_batch (the step "
        "stays the same), train.recompute = \"full\", or end what else uses the GPU (nvidia-smi "
        "lists it)",
-       exactly(needed), name(device), classes_of(plan.by_class(Tier::kDevice)), exactly(free));
+       exactly(needed), name(device), classes_of(plan.by_class(Tier::kDevice)), exactly(free),
+       exactly(kGpuReserve));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/math/counter_rng.h"
 #include "lockstep/base/system/clock.h"
 #include "lockstep/tensor/buffer.h"
@@ -91,7 +92,15 @@ double measure_peak_flops(Ops& ops, DType dtype) {
   while (true) {
     const LinearShape shape{
         .rows = width, .in = width, .out = width, .dtype = dtype, .gradient = dtype};
-    const LinearSeconds seconds = time_linear(shape, ops);
+    LinearSeconds seconds;
+    try {
+      seconds = time_linear(shape, ops);
+    } catch (const Error& error) {
+      // The run has taken its memory by now; what is left says how large matrices may be.
+      ops.use_scratch({});
+      if (error.code() != ErrorCode::kSystem || best == 0) throw;
+      return best;
+    }
     const double fastest =
         std::min({seconds.forward, seconds.backward_input, seconds.backward_weight});
     best = std::max(best, linear_flops(shape) / std::max(fastest, 1e-9));
