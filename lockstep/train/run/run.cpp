@@ -15,6 +15,7 @@
 #include "lockstep/base/text/number.h"
 #include "lockstep/parallel/communication/machines.h"
 #include "lockstep/parallel/make_strategy.h"
+#include "lockstep/tensor/device_memory.h"
 #include "lockstep/train/dataset/batch_source.h"
 #include "lockstep/train/dataset/fingerprint.h"
 #include "lockstep/train/dataset/shared_data.h"
@@ -260,7 +261,8 @@ class Run {
     if (last || is_due(options_.validate_every)) validate(record);
     record.checkpoint_seconds = saving_.take_stalled();
     record.background_seconds = saving_.take_background();
-    record.memory_bytes = peak_resident_bytes();
+    const Device device = ops_->device();
+    record.memory_bytes = device == Device{} ? peak_resident_bytes() : peak_memory(device);
     // Before the checkpoint: what one holds has been told, even if the process is killed now.
     audience_.step(record);
     check_validation(record);
