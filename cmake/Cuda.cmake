@@ -19,8 +19,9 @@ else()
 endif()
 
 if(NOT cuda_problem)
-  if(NOT CMAKE_CUDA_COMPILER)
-    set(CMAKE_CUDA_COMPILER ${LOCKSTEP_NVCC})
+  # check_language() looks no further where the compiler is set.
+  if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+    set(ENV{CUDACXX} ${LOCKSTEP_NVCC})
   endif()
   # Every file names its architectures below.
   set(CMAKE_CUDA_ARCHITECTURES OFF)
