@@ -1,8 +1,10 @@
 #include "lockstep/base/module.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <optional>
 #include <vector>
 
@@ -50,9 +52,25 @@ std::optional<std::string_view> missing_library(std::string_view loader_says) {
   return loader_says.substr(0, end);
 }
 
+// The loader maps what the headers of a file promise and dies where the file is shorter. A shared
+// library ends with the table of its sections; whatever is no library is left to the loader.
+void check_whole(const ModuleSpec& spec, const path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  Elf64_Ehdr header{};
+  if (!stream.read(reinterpret_cast<char*>(&header), sizeof header)) return;
+  if (std::string_view(reinterpret_cast<const char*>(header.e_ident), SELFMAG) != ELFMAG) return;
+  std::error_code unreadable;
+  const std::uintmax_t bytes = std::filesystem::file_size(file, unreadable);
+  const std::uintmax_t sections = std::uintmax_t{header.e_shnum} * header.e_shentsize;
+  if (unreadable || (header.e_shoff <= bytes && sections <= bytes - header.e_shoff)) return;
+  fail(ErrorCode::kUnsupported, "the {} module {} is cut off: it has {} bytes; build it again",
+       spec.name, file.string(), bytes);
+}
+
 }  // namespace
 
 Module::Module(const ModuleSpec& spec) : name_(spec.name), file_(find_file(spec)) {
+  check_whole(spec, file_);
   handle_ = dlopen(file_.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle_ == nullptr) {
     const std::string why = dlerror();

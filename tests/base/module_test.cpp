@@ -75,6 +75,21 @@ TEST_F(ModuleLoading, IsTheFileThatTheVariableNames) {
   }
 }
 
+TEST_F(ModuleLoading, ThatIsCutOffIsRefused) {
+  const ScratchFolder folder;
+  const std::string whole = read_file(path_of_c_library());
+  const std::string cut = (folder.path() / "cut.so").string();
+  use(cut);
+  for (const std::size_t bytes : {std::size_t{64}, std::size_t{1000}, whole.size() / 2}) {
+    write_file(cut, std::string_view(whole).substr(0, bytes));
+    EXPECT_THAT(refusal(spec()), HasSubstr("is cut off: it has " + std::to_string(bytes)));
+  }
+  for (const std::size_t bytes : {0, 3, 63}) {
+    write_file(cut, std::string_view(whole).substr(0, bytes));
+    EXPECT_THAT(refusal(spec()), HasSubstr("could not be loaded"));
+  }
+}
+
 TEST_F(ModuleLoading, OfAnotherVersionIsRefused) {
   use(path_of_c_library());
   ModuleSpec other = spec();
