@@ -140,6 +140,15 @@ TEST_F(TrainCommand, KilledWhileItSavesBesideItsStepsGoesOnToTheSameBits) {
   EXPECT_FALSE(is_saving("killed")) << "something half written has stayed";
 }
 
+TEST_F(TrainCommand, RefusedForADeviceThatIsNotThereLeavesNothing) {
+  ::setenv("LOCKSTEP_CUDA_MODULE", "/no/such/module.so", 1);
+  const int status = wait_for(start(settings("run", "run.device=cuda train.steps=2")));
+  ::unsetenv("LOCKSTEP_CUDA_MODULE");
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_NE(text_of(folder / "log.txt").find("there is no CUDA module"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(folder / "run"));
+}
+
 TEST_F(TrainCommand, FinishesItsStepAndSavesWhenAskedToStop) {
   for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
     const std::string dir = "stopped" + std::to_string(signal);

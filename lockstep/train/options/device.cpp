@@ -3,6 +3,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/tensor/cuda.h"
+#include "lockstep/tensor/device_memory.h"
 #include "lockstep/train/options/options.h"
 
 namespace lockstep::train {
@@ -43,6 +44,15 @@ Device device_of(const TrainOptions& options) {
          options.device, unserved);
   }
   return device;
+}
+
+void check_device(const TrainOptions& options) { memory_of(device_of(options)); }
+
+std::string unused_gpu(const TrainOptions& options) {
+  if (options.device != "auto") return "";
+  const std::string unserved = unserved_by_gpu(options);
+  if (unserved.empty() || !cuda_is_available()) return "";
+  return "computes on the CPU, and leaves the GPU aside: " + unserved;
 }
 
 std::unique_ptr<Ops> make_ops(const TrainOptions& options) {

@@ -148,6 +148,10 @@ int threads_of(const TrainOptions& options);
 // Error(kUnsupported) for settings that a GPU was asked for and does not serve; auto takes the CPU
 // for those.
 Device device_of(const TrainOptions& options);
+// Throws what the first use of that device would throw, before anything is made for the run.
+void check_device(const TrainOptions& options);
+// Why auto leaves a GPU aside that could be used; empty: it does not.
+std::string unused_gpu(const TrainOptions& options);
 // The operations of that device. Throws what make_ops() throws.
 std::unique_ptr<Ops> make_ops(const TrainOptions& options);
 // A worker among those of the run. Throws what solved() throws.

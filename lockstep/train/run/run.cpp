@@ -39,17 +39,6 @@
 namespace lockstep::train {
 namespace {
 
-// What lies in files goes to the run's folder unless another one is named.
-TrainOptions with_folder(const RunOptions& options) {
-  TrainOptions train = options.train;
-  if (!train.offload.folder.empty()) return train;
-  train.offload.folder = options.dir;
-  // On another machine than the leader's there may be none yet; who needs it says why not.
-  std::error_code none;
-  if (train.offload.tiers.has_files()) std::filesystem::create_directories(options.dir, none);
-  return train;
-}
-
 class Run {
  public:
   Run(RunOptions& options, const Config& config, const Audience& audience, const StopSignal& stop,
@@ -203,6 +192,7 @@ class Run {
       audience_.warning(text);
     }
     if (!other_data_.empty()) audience_.warning(other_data_);
+    if (const std::string why = unused_gpu(options_.train); !why.empty()) audience_.notice(why);
     if (!chosen_.empty()) audience_.notice(chosen_);
     if (!changed_.empty()) audience_.notice("settings that have changed: " + changed_);
     const std::int64_t done = trainer_.state().steps;
@@ -449,6 +439,7 @@ RunOutcome run_training(RunOptions& options, const Config& config,
   complete(options);
   settle_model(options);
   group.check_settings(config);
+  group.together([&] { check_device(options.train); });
   const parallel::StrategyJob job{.options = spread,
                                   .optimizer = options.train.optimizer,
                                   .comm = options.comm,

@@ -180,4 +180,14 @@ void load_parameters(const TrainOptions& options, const std::filesystem::path& f
   });
 }
 
+TrainOptions with_folder(const RunOptions& options) {
+  TrainOptions train = options.train;
+  if (!train.offload.folder.empty()) return train;
+  train.offload.folder = options.dir;
+  // On another machine than the leader's there may be none yet; who needs it says why not.
+  std::error_code none;
+  if (train.offload.tiers.has_files()) std::filesystem::create_directories(options.dir, none);
+  return train;
+}
+
 }  // namespace lockstep::train

@@ -49,4 +49,8 @@ std::string changed_data(const std::string& was, const std::string& is);
 void load_parameters(const TrainOptions& options, const std::filesystem::path& from,
                      nn::Replica& replica, const Warn& warn, RunGroup group = RunGroup(nullptr));
 
+// The settings of training, with what lies in files in the run's folder unless another one is
+// named.
+TrainOptions with_folder(const RunOptions& options);
+
 }  // namespace lockstep::train

@@ -1,0 +1,58 @@
+// Which device a run takes, without a GPU to ask.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "lockstep/base/error.h"
+#include "lockstep/train/options/options.h"
+
+namespace lockstep::train {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string refusal(const TrainOptions& options) {
+  try {
+    device_of(options);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(RunDevice, IsTheOneThatIsNamed) {
+  TrainOptions options;
+  options.device = "cpu";
+  EXPECT_EQ(device_of(options), Device{});
+  options.device = "cuda:3";
+  EXPECT_EQ(device_of(options), (Device{DeviceKind::kCuda, 3}));
+  for (const char* name : {"", "gpu", "CUDA", "cuda:", "cuda:-1", "cuda:1x", "cpu:0"}) {
+    options.device = name;
+    EXPECT_THAT(refusal(options), HasSubstr("is not a device")) << name;
+  }
+}
+
+TEST(RunDevice, SettingsThatAGpuDoesNotServeAreRefusedByNameAndLeftToTheCpuByAuto) {
+  const std::pair<const char*, std::function<void(TrainOptions&)>> unserved[] = {
+      {"2 workers", [](TrainOptions& o) { o.batch.workers = 2; }},
+      {"parallel.strategy",
+       [](TrainOptions& o) { o.parallel.strategy = parallel::StrategyKind::kParameterServer; }},
+      {"offload.*", [](TrainOptions& o) { o.offload.tiers.optimizer = Tier::kHost; }},
+      {"memory.auto", [](TrainOptions& o) { o.memory_auto = true; }},
+      {"parallel.reduction",
+       [](TrainOptions& o) { o.parallel.reduction = parallel::Reduction::kTree; }}};
+  for (const auto& [words, change] : unserved) {
+    TrainOptions options;
+    change(options);
+    options.device = "cuda";
+    EXPECT_THAT(refusal(options), HasSubstr(words));
+    options.device = "auto";
+    EXPECT_EQ(device_of(options), Device{}) << words;
+    options.device = "cpu";
+    EXPECT_EQ(unused_gpu(options), "") << words;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::train
