@@ -47,7 +47,6 @@ class Zero : public Strategy {
   int workers() const override { return world_.size(); }
   std::span<std::byte> seen_memory(std::size_t bytes) override;
 
-
   void start(nn::Replica& replica) override;
   // All workers push the same tasks in the same order, so those that this one pushed come to an
   // end, or fail where another worker is gone.
