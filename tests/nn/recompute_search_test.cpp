@@ -67,8 +67,11 @@ std::vector<Subject> subjects() {
   for (const bool parameters : {false, true}) {
     all.push_back({layers_of(plan::Family::kGpt2, 3), tiny_setup(Tiny::kGpt2), {}});
     all.back().setup.shape = {.batch = 17, .sequence = 11, .source_sequence = 0};
-    all.back().sharding = {
-        .workers = 4, .optimizer = true, .gradients = true, .parameters = parameters, .seen = true};
+    all.back().sharding = {.workers = 4,
+                           .optimizer = true,
+                           .gradients = true,
+                           .parameters = parameters,
+                           .symmetric = true};
   }
   all.push_back({make_tiny(Tiny::kEncoderDecoder), tiny_setup(Tiny::kEncoderDecoder), {}});
   all.back().setup.shape = {.batch = 7, .sequence = 11, .source_sequence = 8};
@@ -118,7 +121,7 @@ TEST(RecomputeSearch, NoChoiceIsUnderTheFootprintsBound) {
       plans[index_of(mode)] = plan(Places::kNone);
       const MemoryPlan with_places = plan(Places::kFound);
       EXPECT_EQ(plans[index_of(mode)].bytes(),
-                with_places.layout.lower_bound + with_places.seen_layout.lower_bound);
+                with_places.layout.lower_bound + with_places.symmetric_layout.lower_bound);
       EXPECT_TRUE(plans[index_of(mode)].layout.offsets.empty());
     }
     const Footprints footprints(plans);

@@ -116,7 +116,7 @@ TEST(GatherPlan, BringsEveryUnitTwiceWhereItDoesNotKeepTheLastOnes) {
 
 TEST(GatherPlan, OfAModelHasTwoBlocksAtOnceAndReadsEachTwice) {
   const MemoryPlan plan = plan_of(
-      {.workers = 2, .optimizer = true, .gradients = true, .parameters = true, .seen = true});
+      {.workers = 2, .optimizer = true, .gradients = true, .parameters = true, .symmetric = true});
   std::size_t elements = 0;
   for (const Gather& gather : plan.gathers) elements += plan.flat.range(gather.unit).elements;
   const std::size_t head = plan.flat.range(plan.flat.blocks() - 1).elements;
@@ -129,7 +129,7 @@ TEST(GatherPlan, OfAModelHasTwoBlocksAtOnceAndReadsEachTwice) {
 TEST(MemoryPlan, StatesOfAWorkerAreTheFormulasOfZero) {
   const auto bytes_of = [](const MemoryPlan& plan, std::initializer_list<std::string_view> groups) {
     std::size_t bytes = 0;
-    for (const auto* requests : {&plan.requests, &plan.seen_requests}) {
+    for (const auto* requests : {&plan.requests, &plan.symmetric_requests}) {
       for (const Request& request : *requests) {
         if (request.name == "sums of squares") continue;
         if (std::ranges::find(groups, request.group) != groups.end()) bytes += request.bytes;
@@ -143,7 +143,7 @@ TEST(MemoryPlan, StatesOfAWorkerAreTheFormulasOfZero) {
                                        .optimizer = stage >= 1,
                                        .gradients = stage >= 2,
                                        .parameters = stage >= 3,
-                                       .seen = true});
+                                       .symmetric = true});
       const std::size_t p = plan.flat.elements();
       const std::size_t part = stage == 0 ? p : p / static_cast<std::size_t>(workers);
       EXPECT_EQ(bytes_of(plan, {"optimizer"}), 12 * part);

@@ -38,7 +38,7 @@ struct Worker {
                              {}, tiers)),
         device("device", plan.bytes(Tier::kDevice)),
         replica(nn::make_tiny(tiny, 0.1), plan, *ops,
-                {.seen = {},
+                {.symmetric = {},
                  .device = &device,
                  .host = &host,
                  .file = {.folder = scratch.path(), .what = {}}}) {

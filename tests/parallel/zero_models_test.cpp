@@ -94,8 +94,8 @@ Trained shared_out(Tiny tiny, const nn::Setup& setup, const ParallelOptions& opt
         .workers = workers, .worker = world.rank(), .most_micro_batches = each};
     nn::MemoryPlan plan = nn::plan_memory(model, setup, *ops, nn::OptimizerState::kMoments,
                                           sharding_of(options, position));
-    const std::span<std::byte> seen = strategy.seen_memory(plan.seen_bytes());
-    nn::Replica replica(std::move(model), std::move(plan), *ops, {.seen = seen});
+    const std::span<std::byte> symmetric = strategy.symmetric_memory(plan.symmetric_bytes());
+    nn::Replica replica(std::move(model), std::move(plan), *ops, {.symmetric = symmetric});
     replica.initialise(1);
     strategy.start(replica);
     replica.set_listener(&strategy);
@@ -192,8 +192,8 @@ TEST(ZeroModels, SendAtStageThreeWhatThePlanSaysAndTheBlocksAddUpTo) {
           nn::MemoryPlan plan =
               nn::plan_memory(nn::make_tiny(tiny), nn::tiny_setup(tiny), *ops,
                               nn::OptimizerState::kMoments, sharding_of(options, position));
-          const std::span<std::byte> seen = strategy.seen_memory(plan.seen_bytes());
-          nn::Replica replica(nn::make_tiny(tiny), std::move(plan), *ops, {.seen = seen});
+          const std::span<std::byte> symmetric = strategy.symmetric_memory(plan.symmetric_bytes());
+          nn::Replica replica(nn::make_tiny(tiny), std::move(plan), *ops, {.symmetric = symmetric});
           replica.initialise(1);
           strategy.start(replica);
           replica.set_listener(&strategy);

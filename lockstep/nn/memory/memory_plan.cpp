@@ -44,23 +44,23 @@ class Planner {
     return plan_.requests.size() - 1;
   }
 
-  std::vector<Request>& requests_of(Tier tier, bool seen) {
+  std::vector<Request>& requests_of(Tier tier, bool symmetric) {
     if (tier == Tier::kFile) return plan_.file_requests;
-    if (tier == Tier::kHost) return seen ? plan_.host_seen_requests : plan_.host_requests;
-    return seen ? plan_.seen_requests : plan_.requests;
+    if (tier == Tier::kHost) return symmetric ? plan_.host_symmetric_requests : plan_.host_requests;
+    return symmetric ? plan_.symmetric_requests : plan_.requests;
   }
 
-  RowPlace add(Tier tier, bool seen, Request request) {
+  RowPlace add(Tier tier, bool symmetric, Request request) {
     if (request.bytes == 0) return {};
-    std::vector<Request>& requests = requests_of(tier, seen);
+    std::vector<Request>& requests = requests_of(tier, symmetric);
     requests.push_back(std::move(request));
-    return {requests.size() - 1, seen && tier != Tier::kFile, tier};
+    return {requests.size() - 1, symmetric && tier != Tier::kFile, tier};
   }
 
   RowPlace add_row(const char* name, const char* group, DType dtype, bool is_shared_out, Tier tier,
-                   bool seen = false) {
+                   bool symmetric = false) {
     const std::size_t elements = is_shared_out ? plan_.shards.elements() : plan_.flat.elements();
-    return add(tier, seen,
+    return add(tier, symmetric,
                {.name = name,
                 .group = group,
                 .bytes = Tensor::bytes_of(dtype, {static_cast<std::int64_t>(elements)}),
@@ -81,7 +81,7 @@ class Planner {
       add_gradient_file();
     } else {
       plan_.gradients = add_row(kGradients, kGradients, setup.gradient, sharding.gradients,
-                                tiers.gradients, sharding.seen && !sharding.gradients);
+                                tiers.gradients, sharding.symmetric && !sharding.gradients);
     }
     if (plan_.has_gradients_in_flight()) add_in_flight();
     add_optimizer();
@@ -415,9 +415,9 @@ MemoryPlan plan_memory(const Model& model, const Setup& setup, const Ops& ops,
   }
   const auto lay_out = places == Places::kFound ? plan_layout : bound_layout;
   plan.layout = lay_out(plan.requests);
-  plan.seen_layout = lay_out(plan.seen_requests);
+  plan.symmetric_layout = lay_out(plan.symmetric_requests);
   plan.host_layout = lay_out(plan.host_requests);
-  plan.host_seen_layout = lay_out(plan.host_seen_requests);
+  plan.host_symmetric_layout = lay_out(plan.host_symmetric_requests);
   plan.file_layout = lay_out(plan.file_requests);
   return plan;
 }
@@ -428,8 +428,8 @@ namespace {
 struct TierParts {
   const std::vector<Request>& requests;
   const Layout& layout;
-  const std::vector<Request>& seen_requests;
-  const Layout& seen_layout;
+  const std::vector<Request>& symmetric_requests;
+  const Layout& symmetric_layout;
   const std::vector<Request>& outside;
 };
 
@@ -438,17 +438,17 @@ TierParts parts_of(const MemoryPlan& plan, Tier tier) {
   static const Layout kEmpty;
   if (tier == Tier::kFile) return {plan.file_requests, plan.file_layout, kNone, kEmpty, kNone};
   if (tier == Tier::kHost) {
-    return {plan.host_requests, plan.host_layout, plan.host_seen_requests, plan.host_seen_layout,
-            plan.host_outside};
+    return {plan.host_requests, plan.host_layout, plan.host_symmetric_requests,
+            plan.host_symmetric_layout, plan.host_outside};
   }
-  return {plan.requests, plan.layout, plan.seen_requests, plan.seen_layout, plan.outside};
+  return {plan.requests, plan.layout, plan.symmetric_requests, plan.symmetric_layout, plan.outside};
 }
 
 }  // namespace
 
 std::size_t MemoryPlan::bytes(Tier tier) const {
   const TierParts parts = parts_of(*this, tier);
-  std::size_t all = parts.layout.bytes + parts.seen_layout.bytes;
+  std::size_t all = parts.layout.bytes + parts.symmetric_layout.bytes;
   for (const Request& request : parts.outside) all += room(request);
   return all;
 }
@@ -464,7 +464,8 @@ std::vector<GroupBytes> MemoryPlan::by_class(Tier tier) const {
       classes.push_back(more);
     }
   };
-  for (const GroupBytes& group : bytes_by_group(parts.seen_requests, parts.seen_layout.peak_step)) {
+  for (const GroupBytes& group :
+       bytes_by_group(parts.symmetric_requests, parts.symmetric_layout.peak_step)) {
     add(group);
   }
   for (const Request& request : parts.outside) add({request.group, room(request)});
@@ -475,7 +476,8 @@ std::vector<GroupBytes> MemoryPlan::by_class(Tier tier) const {
     return std::ranges::find(kFirst, each.group) - std::begin(kFirst);
   });
   classes.push_back({"gaps", parts.layout.bytes - parts.layout.lower_bound +
-                                 parts.seen_layout.bytes - parts.seen_layout.lower_bound});
+                                 parts.symmetric_layout.bytes -
+                                 parts.symmetric_layout.lower_bound});
   return classes;
 }
 

@@ -88,10 +88,10 @@ struct BlockRequests {
   std::size_t output_gradient = kAbsent;  // dout.x
 };
 
-// A request of a tier, among those of memory that other workers see or not.
+// A request of a tier, of its symmetric or its private memory.
 struct RowPlace {
   std::size_t request = BlockRequests::kAbsent;
-  bool seen = false;
+  bool symmetric = false;
   Tier tier = Tier::kDevice;
 };
 
@@ -118,14 +118,14 @@ struct MemoryPlan {
 
   std::vector<Request> requests;
   Layout layout;
-  // What lies in memory that other workers see, which somebody provides.
-  std::vector<Request> seen_requests;
-  Layout seen_layout;
-  // The same on the host. What others see of it follows what they see on the device.
+  // What lies in symmetric memory, which the strategy provides.
+  std::vector<Request> symmetric_requests;
+  Layout symmetric_layout;
+  // The same on the host. Its symmetric memory follows that of the device.
   std::vector<Request> host_requests;
   Layout host_layout;
-  std::vector<Request> host_seen_requests;
-  Layout host_seen_layout;
+  std::vector<Request> host_symmetric_requests;
+  Layout host_symmetric_layout;
   // What lies in files.
   std::vector<Request> file_requests;
   Layout file_layout;
@@ -145,7 +145,7 @@ struct MemoryPlan {
   RowPlace arriving_gradients;
   std::vector<Gather> gathers;
   std::vector<std::size_t> gathered;          // requests, one for each of them
-  std::vector<RowPlace> gradients_in_flight;  // per block; seen where gradients are shared out
+  std::vector<RowPlace> gradients_in_flight;  // per block; symmetric if gradients are sharded
   std::vector<Absence> absences;              // in the order of the steps that make them
   RowPlace master;
   RowPlace moment;
@@ -173,8 +173,10 @@ struct MemoryPlan {
   // outside. / The same in memory, on the device and the host.
   std::size_t bytes(Tier tier) const;
   std::size_t bytes() const { return bytes(Tier::kDevice) + bytes(Tier::kHost); }
-  // What has to be provided: memory that other workers see.
-  std::size_t seen_bytes() const { return seen_layout.bytes + host_seen_layout.bytes; }
+  // Symmetric memory that the strategy has to provide.
+  std::size_t symmetric_bytes() const {
+    return symmetric_layout.bytes + host_symmetric_layout.bytes;
+  }
   // The classes at the step where most is alive, in the order above, and last "gaps": what the
   // layouts lose between lifetimes. They add up to bytes(tier).
   std::vector<GroupBytes> by_class(Tier tier) const;

@@ -38,8 +38,8 @@ struct Sharding {
   // Of units of parameters (nn/memory/gather_plan.h).
   int most_gathered = 2;
   bool keeps_at_turn = true;
-  // Whether other workers see the gradients, to add them up.
-  bool seen = false;
+  // Whether gradients lie in symmetric memory, so that other workers can reduce them.
+  bool symmetric = false;
 
   bool any() const { return optimizer || gradients || parameters; }
 };

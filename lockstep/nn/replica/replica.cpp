@@ -47,15 +47,15 @@ States States::slice(FlatRange range) const {
 }
 
 Replica::Replica(Model model, MemoryPlan plan, Ops& ops, const ReplicaMemory& memory)
-    : model_(std::move(model)), plan_(std::move(plan)), ops_(ops), seen_(memory.seen) {
+    : model_(std::move(model)), plan_(std::move(plan)), ops_(ops), symmetric_(memory.symmetric) {
   check_made_for(plan_, model_, ops_);
-  if (seen_.size() < plan_.seen_bytes()) {
+  if (symmetric_.size() < plan_.symmetric_bytes()) {
     fail(ErrorCode::kInvalidArgument,
-         "the plan has {} bytes in memory that other workers see; {} bytes were given",
-         plan_.seen_bytes(), seen_.size());
+         "the plan has {} bytes of symmetric memory; {} bytes were given", plan_.symmetric_bytes(),
+         symmetric_.size());
   }
-  seen_claim_ = MemoryClaim(memory.device, plan_.seen_layout.bytes);
-  host_seen_claim_ = MemoryClaim(memory.host, plan_.host_seen_layout.bytes);
+  symmetric_claim_ = MemoryClaim(memory.device, plan_.symmetric_layout.bytes);
+  host_symmetric_claim_ = MemoryClaim(memory.host, plan_.host_symmetric_layout.bytes);
   arena_ = Arena(plan_.requests, plan_.layout, ops.device(), memory.device);
   host_arena_ = Arena(plan_.host_requests, plan_.host_layout, Device{}, memory.host);
   if (ops.device() != Device{}) {
@@ -105,11 +105,11 @@ Tensor Replica::view(std::size_t request, DType dtype, const Shape& shape) const
 Tensor Replica::view(RowPlace place, DType dtype, const Shape& shape) const {
   if (place.request == BlockRequests::kAbsent || place.tier == Tier::kFile) return {};
   const bool on_host = place.tier == Tier::kHost;
-  if (!place.seen) return (on_host ? host_arena_ : arena_).tensor(place.request, dtype, shape);
+  if (!place.symmetric) return (on_host ? host_arena_ : arena_).tensor(place.request, dtype, shape);
   const std::size_t offset =
-      on_host ? plan_.seen_layout.bytes + plan_.host_seen_layout.offsets[place.request]
-              : plan_.seen_layout.offsets[place.request];
-  return {seen_.data() + offset, dtype, shape, on_host ? Device{} : ops_.device()};
+      on_host ? plan_.symmetric_layout.bytes + plan_.host_symmetric_layout.offsets[place.request]
+              : plan_.symmetric_layout.offsets[place.request];
+  return {symmetric_.data() + offset, dtype, shape, on_host ? Device{} : ops_.device()};
 }
 
 void Replica::make_states() {

@@ -59,8 +59,8 @@ struct StatePart {
 
 // Memory that a replica is given, and what counts the memory it takes. All outlive it.
 struct ReplicaMemory {
-  // What other workers see: MemoryPlan::seen_bytes(), first those of the device.
-  std::span<std::byte> seen = {};
+  // Symmetric memory: MemoryPlan::symmetric_bytes(), first those of the device.
+  std::span<std::byte> symmetric = {};
   MemoryBudget* device = nullptr;
   MemoryBudget* host = nullptr;
   // Where what lies in files goes. Nobody counts the bytes of the staging for it: the plan has them
@@ -71,8 +71,8 @@ struct ReplicaMemory {
 class Replica {
  public:
   // `ops` outlives the replica. Throws Error(kInvalidArgument) where the plan was not made for
-  // model and ops, or where memory.seen has fewer bytes than planned; and what Arena throws where
-  // there is no room.
+  // model and ops, or where memory.symmetric has fewer bytes than planned; and what Arena throws
+  // where there is no room.
   Replica(Model model, MemoryPlan plan, Ops& ops, const ReplicaMemory& memory = {});
 
   const Model& model() const { return model_; }
@@ -220,9 +220,9 @@ class Replica {
   Arena arena_;
   Arena host_arena_;
   DeviceBatch device_batch_;
-  MemoryClaim seen_claim_;
-  MemoryClaim host_seen_claim_;
-  std::span<std::byte> seen_;
+  MemoryClaim symmetric_claim_;
+  MemoryClaim host_symmetric_claim_;
+  std::span<std::byte> symmetric_;
   States states_;
   std::unique_ptr<FlatFile> state_file_;
   std::vector<Tensor States::*> filed_rows_;

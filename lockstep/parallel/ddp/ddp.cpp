@@ -80,7 +80,7 @@ Ddp::Ddp(Communicator& world, const ParallelOptions& options, std::int64_t most_
       algorithm_(all_reduce_algorithm(options, world.size())),
       group_(world.split(0, world.rank())) {}
 
-std::span<std::byte> Ddp::seen_memory(std::size_t bytes) {
+std::span<std::byte> Ddp::symmetric_memory(std::size_t bytes) {
   memory_ = group_->allocate(bytes);
   return {memory_.data(), memory_.bytes()};
 }

@@ -41,7 +41,7 @@ class Ddp : public Strategy {
   std::string_view name() const override { return "ddp"; }
   int worker() const override { return world_.rank(); }
   int workers() const override { return world_.size(); }
-  std::span<std::byte> seen_memory(std::size_t bytes) override;
+  std::span<std::byte> symmetric_memory(std::size_t bytes) override;
 
   // What it takes besides the tree.
   static std::vector<Request> memory(const ParallelOptions& options, const WorkerPosition& position,

@@ -15,7 +15,7 @@ nn::Sharding zero_sharding(const ParallelOptions& options, const WorkerPosition&
           .partition = options.partition,
           .most_gathered = options.most_gathered,
           .keeps_at_turn = options.keep_at_turn,
-          .seen = true};
+          .symmetric = true};
 }
 
 }  // namespace
@@ -27,7 +27,7 @@ nn::Sharding sharding_of(const ParallelOptions& options, const WorkerPosition& p
   if (options.zero > 0) return zero_sharding(options, position);
   whole.workers = position.workers;
   whole.worker = position.worker;
-  whole.seen = true;
+  whole.symmetric = true;
   return whole;
 }
 

@@ -7,7 +7,7 @@
 
 namespace lockstep::parallel {
 
-// What of the states is shared out among workers, and seen by them.
+// Which states are sharded among workers, and which lie in symmetric memory.
 nn::Sharding sharding_of(const ParallelOptions& options, const WorkerPosition& position);
 
 }  // namespace lockstep::parallel

@@ -112,9 +112,9 @@ class Strategy : public nn::BlockListener {
   // Whether all workers do the same step at the same time.
   virtual bool in_lockstep() const { return true; }
 
-  // Before there is a replica: memory for what other workers see of it, which stays in place. (What
-  // there is to see, and what a strategy takes besides, parallel/footprint.h says.)
-  virtual std::span<std::byte> seen_memory(std::size_t /*bytes*/) { return {}; }
+  // Before there is a replica: the symmetric memory for it, which stays in place.
+  // parallel/footprint.h says how much that is, and what else a strategy takes.
+  virtual std::span<std::byte> symmetric_memory(std::size_t /*bytes*/) { return {}; }
 
   // Once, when worker 0's replica holds what the run begins with: everybody's does then.
   virtual void start(nn::Replica& replica) = 0;

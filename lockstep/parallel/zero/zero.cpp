@@ -27,7 +27,7 @@ Zero::Zero(Communicator& world, const ParallelOptions& options, std::int64_t mos
       most_micro_batches_(most_micro_batches),
       exchange_(make_exchange(world, options)) {}
 
-std::span<std::byte> Zero::seen_memory(std::size_t bytes) {
+std::span<std::byte> Zero::symmetric_memory(std::size_t bytes) {
   memory_ = exchange_->allocate(bytes);
   return {memory_.data(), memory_.bytes()};
 }

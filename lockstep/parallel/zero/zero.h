@@ -45,7 +45,7 @@ class Zero : public Strategy {
   std::string_view name() const override { return "zero"; }
   int worker() const override { return world_.rank(); }
   int workers() const override { return world_.size(); }
-  std::span<std::byte> seen_memory(std::size_t bytes) override;
+  std::span<std::byte> symmetric_memory(std::size_t bytes) override;
 
   void start(nn::Replica& replica) override;
   // All workers push the same tasks in the same order, so those that this one pushed come to an

@@ -24,8 +24,9 @@ nn::Replica make_replica(const TrainOptions& options, Ops& ops, parallel::Strate
   nn::MemoryPlan plan = plan_run(options, ops, strategy.worker());
   check_limit(options, plan, ops, strategy.worker());
   nn::ReplicaMemory memory{
-      .seen = {}, .device = &device, .host = &host, .file = options.offload.file()};
-  if (plan.seen_bytes() > 0) memory.seen = strategy.seen_memory(plan.seen_bytes());
+      .symmetric = {}, .device = &device, .host = &host, .file = options.offload.file()};
+  if (plan.symmetric_bytes() > 0)
+    memory.symmetric = strategy.symmetric_memory(plan.symmetric_bytes());
   return {model_of(options), std::move(plan), ops, memory};
 }
 

@@ -41,7 +41,7 @@ class IdleSettings : public ::testing::Test {
     std::string text;
     for (int worker = 0; worker < options.batch.workers; ++worker) {
       const nn::MemoryPlan plan = plan_run(options, *ops_, worker);
-      for (const auto* requests : {&plan.requests, &plan.seen_requests, &plan.host_requests}) {
+      for (const auto* requests : {&plan.requests, &plan.symmetric_requests, &plan.host_requests}) {
         for (const Request& each : *requests) {
           text += each.name + std::to_string(each.bytes) + "@" + std::to_string(each.first_step) +
                   "-" + std::to_string(each.last_step) + " ";

@@ -261,7 +261,7 @@ TEST(Offload, ADeviceLimitIsAHardOne) {
   const auto ops = make_cpu_ops(1);
   try {
     const nn::Replica replica(model_of(options), plan_run(options, *ops), *ops,
-                              {.seen = {}, .device = &budget});
+                              {.symmetric = {}, .device = &budget});
     FAIL() << "more than there is was given";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("the limit is"));
