@@ -44,7 +44,7 @@ LaunchOptions resolve(const LaunchFlags& flags) {
   options.prefix_output = !flags.no_prefix;
   options.bind = !flags.no_bind;
   options.grace = milliseconds_of(flags.grace);
-  options.join_patience = milliseconds_of(flags.join_timeout);
+  options.join_timeout = milliseconds_of(flags.join_timeout);
   if (!flags.rendezvous.empty()) options.rendezvous = parse_host_port(flags.rendezvous);
   for (const std::string& entry : flags.environment) {
     const auto equals = entry.find('=');

@@ -32,9 +32,9 @@ class Fault {
   }
 
   // Waits for an error to be reported; says whether there is one.
-  bool wait_for(std::chrono::nanoseconds patience) const {
+  bool wait_for(std::chrono::nanoseconds timeout) const {
     std::unique_lock lock(mutex_);
-    return reported_.wait_for(lock, patience, [&] { return error_.has_value(); });
+    return reported_.wait_for(lock, timeout, [&] { return error_.has_value(); });
   }
 
   void throw_if_present() const {

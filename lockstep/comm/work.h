@@ -35,9 +35,9 @@ class Work {
     if (auto error = state_->error()) throw *error;
   }
 
-  // Like wait(), but gives up after `patience` and says false: the operation goes on.
-  [[nodiscard]] bool wait_for(std::chrono::nanoseconds patience) const {
-    if (!state_->wait_until(std::chrono::steady_clock::now() + patience)) return false;
+  // Like wait(), but gives up after `timeout` and says false: the operation goes on.
+  [[nodiscard]] bool wait_for(std::chrono::nanoseconds timeout) const {
+    if (!state_->wait_until(std::chrono::steady_clock::now() + timeout)) return false;
     if (auto error = state_->error()) throw *error;
     return true;
   }

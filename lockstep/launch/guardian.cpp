@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::chrono::seconds kCleanUpPatience{5};
+constexpr std::chrono::seconds kCleanUpTimeout{5};
 
 // A pipe that lands on descriptor 0, 1 or 2 would be taken for a standard stream.
 void open_missing_standard_streams() {
@@ -30,7 +30,7 @@ void open_missing_standard_streams() {
 
 // Waits for the supervisor's end; passes on what comes meanwhile.
 ExitStatus watch(pid_t supervisor, const sigset_t& signals, int& last_passed_on) {
-  constexpr int kPatience = 3;
+  constexpr int kMaxInterrupts = 3;
   int interrupts = 0;
   while (true) {
     const int signal = ::sigwaitinfo(&signals, nullptr);
@@ -43,7 +43,7 @@ ExitStatus watch(pid_t supervisor, const sigset_t& signals, int& last_passed_on)
     } else if (signal > 0) {
       interrupts += signal == SIGINT ? 1 : 0;
       last_passed_on = signal;
-      ::kill(supervisor, interrupts >= kPatience ? SIGKILL : signal);
+      ::kill(supervisor, interrupts >= kMaxInterrupts ? SIGKILL : signal);
     }
   }
 }
@@ -84,7 +84,7 @@ Guarded guard() {
   if (status.signal() != 0 && status.signal() != last_passed_on) {
     fmt::print(stderr, "lockstep: the launcher {}; its ranks end with it\n", status.describe());
   }
-  if (!kill_descendants(deadline_in(kCleanUpPatience))) {
+  if (!kill_descendants(deadline_in(kCleanUpTimeout))) {
     fmt::print(stderr, "lockstep: some processes of the job could not be killed\n");
   }
   ::sigprocmask(SIG_SETMASK, &before, nullptr);

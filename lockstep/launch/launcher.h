@@ -34,7 +34,7 @@ struct LaunchOptions {
   int nodes = 1;
   int node_rank = 0;
   std::optional<HostPort> rendezvous;  // needed with several nodes; node 0 listens there
-  std::chrono::milliseconds join_patience{300'000};  // for the launchers of the other nodes
+  std::chrono::milliseconds join_timeout{300'000};  // for the launchers of the other nodes
   bool prefix_output = true;
   bool bind = true;  // every rank to its share of the CPUs
   std::chrono::milliseconds grace{5000};

@@ -64,7 +64,7 @@ std::unique_ptr<NodeLink> link_nodes(const LaunchOptions& options, const NodeSet
   const std::string facts = fmt::format("{} {}", options.ranks_per_node, setup.master.port);
   try {
     return std::make_unique<NodeLink>(setup.rendezvous, setup.token, options.node_rank,
-                                      options.nodes, facts, deadline_in(options.join_patience));
+                                      options.nodes, facts, deadline_in(options.join_timeout));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kUnauthorized) throw;
     fail(

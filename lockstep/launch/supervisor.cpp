@@ -22,7 +22,7 @@ namespace {
 using std::chrono::seconds;
 
 constexpr int kSignalBase = 128;
-constexpr std::chrono::milliseconds kJudgePatience{250};
+constexpr std::chrono::milliseconds kJudgeTimeout{250};
 
 UniqueFd make_signal_fd() {
   sigset_t signals = forwarded_signals();
@@ -217,7 +217,7 @@ void Supervisor::reap() {
       (*found)->tell_error();
       continue;
     }
-    if (unjudged_.empty()) judged_by_ = deadline_in(kJudgePatience);
+    if (unjudged_.empty()) judged_by_ = deadline_in(kJudgeTimeout);
     unjudged_.push_back(found->get());
   }
 }

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::chrono::seconds kPatience{2};
+constexpr std::chrono::seconds kTimeout{2};
 constexpr std::string_view kDone = "done";
 constexpr std::string_view kStopped = "stopped";
 
@@ -61,7 +61,7 @@ void Verdict::report(Culprit suspect) {
   if (is_failure()) return;
   suspect_ = std::move(suspect);
   if (link_ == nullptr) return convict(*suspect_);
-  settled_by_ = deadline_in(kPatience);
+  settled_by_ = deadline_in(kTimeout);
   tell(encode(*suspect_));
 }
 
@@ -118,7 +118,7 @@ void Verdict::convict(const Culprit& culprit) {
 
 void Verdict::tell(std::string_view text) {
   try {
-    link_->tell(text, deadline_in(kPatience));
+    link_->tell(text, deadline_in(kTimeout));
   } catch (const Error&) {
     // The server has gone; the news will say so.
   }

@@ -119,7 +119,7 @@ TEST(Socket, AcceptHasADeadline) {
 TEST(Socket, NamesItsEnds) {
   const Pair pair = connected_pair();
   set_nodelay(pair.client.get());
-  set_peer_patience(pair.client.get(), 10s);
+  set_peer_timeout(pair.client.get(), 10s);
   EXPECT_THAT(peer_name(pair.client.get()), HasSubstr("127.0.0.1:"));
   EXPECT_EQ(local_host(pair.client.get()), "127.0.0.1");
 }

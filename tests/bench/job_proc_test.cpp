@@ -34,8 +34,8 @@ class JobTest : public ::testing::Test {
   static Task task(const std::string& flavour) {
     return {.bytes = 4096, .flavour = flavour, .warmup = 1, .iterations = 5};
   }
-  auto run(Job& job, const std::string& flavour, std::chrono::milliseconds patience = 60s) {
-    return job.run(task(flavour), deadline_in(patience), interrupt_);
+  auto run(Job& job, const std::string& flavour, std::chrono::milliseconds timeout = 60s) {
+    return job.run(task(flavour), deadline_in(timeout), interrupt_);
   }
 
   std::filesystem::path folder_;

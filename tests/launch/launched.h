@@ -29,12 +29,12 @@
 
 namespace lockstep::testing {
 
-inline constexpr std::chrono::seconds kPatience{60};
+inline constexpr std::chrono::seconds kTimeout{60};
 
 // Whether `condition` comes true in time.
 template <class Condition>
-bool eventually(Condition condition, std::chrono::milliseconds patience = kPatience) {
-  const Deadline deadline = deadline_in(patience);
+bool eventually(Condition condition, std::chrono::milliseconds timeout = kTimeout) {
+  const Deadline deadline = deadline_in(timeout);
   while (!condition()) {
     if (has_passed(deadline)) return false;
     ::poll(nullptr, 0, 5);
@@ -108,9 +108,9 @@ class Launched {
   void signal(int number) const { ::kill(pid_, number); }
 
   // The exit code, or 128 + signal; -1 when it does not end in time.
-  int wait(std::chrono::milliseconds patience = kPatience) {
+  int wait(std::chrono::milliseconds timeout = kTimeout) {
     int status = 0;
-    if (!code_ && eventually([&] { return ::waitpid(pid_, &status, WNOHANG) == pid_; }, patience)) {
+    if (!code_ && eventually([&] { return ::waitpid(pid_, &status, WNOHANG) == pid_; }, timeout)) {
       code_ = ExitStatus{status}.code();
     }
     return code_.value_or(-1);

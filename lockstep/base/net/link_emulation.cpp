@@ -23,14 +23,14 @@ double passage_nanoseconds(std::size_t bytes, double bytes_per_second) {
   return static_cast<double>(bytes) / bytes_per_second * kNanoseconds;
 }
 
-// A line is held for a few instructions. Whoever was killed within them holds it no longer than
-// others have patience.
+// A line is held for a few instructions. If its holder was killed within them,
+// the others take it after kMaxTries.
 class LineLock {
  public:
   explicit LineLock(LinkPace::Line& line) : line_(line) {
-    constexpr int kPatience = 1 << 20;
+    constexpr int kMaxTries = 1 << 20;
     std::uint32_t nobody = 0;
-    for (int i = 0; i < kPatience; ++i, nobody = 0) {
+    for (int i = 0; i < kMaxTries; ++i, nobody = 0) {
       if (line_.holder.compare_exchange_weak(nobody, 1, std::memory_order_acquire)) return;
       std::this_thread::yield();
     }

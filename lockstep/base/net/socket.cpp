@@ -244,15 +244,15 @@ bool resolves_to_loopback(const std::string& host) {
 
 void set_nodelay(int fd) { set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1, "cannot set TCP_NODELAY"); }
 
-void set_peer_patience(int fd, std::chrono::milliseconds patience) {
+void set_peer_timeout(int fd, std::chrono::milliseconds timeout) {
   constexpr int kProbes = 3;
-  const auto seconds = std::chrono::ceil<std::chrono::seconds>(patience / (kProbes + 1)).count();
+  const auto seconds = std::chrono::ceil<std::chrono::seconds>(timeout / (kProbes + 1)).count();
   const int interval = static_cast<int>(std::max<std::chrono::seconds::rep>(1, seconds));
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1, "cannot set SO_KEEPALIVE");
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, interval, "cannot set TCP_KEEPIDLE");
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval, "cannot set TCP_KEEPINTVL");
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kProbes, "cannot set TCP_KEEPCNT");
-  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<unsigned>(patience.count()),
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<unsigned>(timeout.count()),
              "cannot set TCP_USER_TIMEOUT");
 }
 

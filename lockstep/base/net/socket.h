@@ -46,8 +46,8 @@ bool resolves_to_loopback(const std::string& host);
 void set_nodelay(int fd);
 
 // Makes the kernel drop the connection (reads and writes then fail) when the other machine has not
-// answered for `patience`, whether data is waiting to be sent or the line is idle.
-void set_peer_patience(int fd, std::chrono::milliseconds patience);
+// answered for `timeout`, whether data is waiting to be sent or the line is idle.
+void set_peer_timeout(int fd, std::chrono::milliseconds timeout);
 
 // "10.0.0.2:41234", for messages; "unknown" when the connection has gone.
 std::string peer_name(int fd);

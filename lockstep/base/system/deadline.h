@@ -9,8 +9,8 @@ using Deadline = std::chrono::steady_clock::time_point;
 
 inline constexpr Deadline kNoDeadline = Deadline::max();
 
-inline Deadline deadline_in(std::chrono::nanoseconds patience) {
-  return std::chrono::steady_clock::now() + patience;
+inline Deadline deadline_in(std::chrono::nanoseconds timeout) {
+  return std::chrono::steady_clock::now() + timeout;
 }
 
 inline bool has_passed(Deadline deadline) { return std::chrono::steady_clock::now() >= deadline; }

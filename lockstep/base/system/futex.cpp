@@ -10,11 +10,11 @@
 namespace lockstep {
 
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected,
-                std::chrono::nanoseconds patience) {
-  timespec timeout{};
-  timeout.tv_sec = static_cast<time_t>(patience.count() / 1'000'000'000);
-  timeout.tv_nsec = static_cast<long>(patience.count() % 1'000'000'000);
-  syscall(SYS_futex, &word, FUTEX_WAIT, expected, &timeout, nullptr, 0);
+                std::chrono::nanoseconds timeout) {
+  timespec limit{};
+  limit.tv_sec = static_cast<time_t>(timeout.count() / 1'000'000'000);
+  limit.tv_nsec = static_cast<long>(timeout.count() % 1'000'000'000);
+  syscall(SYS_futex, &word, FUTEX_WAIT, expected, &limit, nullptr, 0);
 }
 
 void futex_wake_all(std::atomic<std::uint32_t>& word) {

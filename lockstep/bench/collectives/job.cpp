@@ -58,9 +58,9 @@ void Job::attach(int rank, Accepted accepted) {
   slot.connection.emplace(std::move(accepted.connection));
 }
 
-void Job::end(Deadline patience) {
+void Job::end(Deadline deadline) {
   for (Rank& rank : ranks_) rank.connection.reset();  // tells idle ranks to end
-  for (const auto& process : processes_) process->wait_until(patience);
+  for (const auto& process : processes_) process->wait_until(deadline);
   for (const auto& process : processes_) process->end();
   for (Rank& rank : ranks_) {
     if (rank.process.get() < 0) continue;

@@ -53,7 +53,7 @@ class Job {
   };
   void attach(int rank, Accepted accepted);
   void fail_with(const std::string& why, bool hangs = false);
-  void end(Deadline patience);
+  void end(Deadline deadline);
   bool collect(std::vector<std::optional<Reply>>& replies, Deadline deadline,
                const Interrupt& interrupt);
 

@@ -22,8 +22,8 @@ namespace {
 using Json = nlohmann::json;
 
 // Compiling a model takes minutes.
-constexpr std::chrono::minutes kTextPatience{30};
-constexpr std::chrono::minutes kStartPatience{5};
+constexpr std::chrono::minutes kTextTimeout{30};
+constexpr std::chrono::minutes kStartTimeout{5};
 constexpr int kWarmUps = 2;
 
 // To the terminal alone: what is going on.
@@ -72,7 +72,7 @@ Program pytorch_generator(const GenerateBench& bench, const std::string& python,
 class Writer {
  public:
   Writer(std::string name, const Program& program, const Interrupt& interrupt)
-      : helper_(std::move(name), program, interrupt, deadline_in(kStartPatience)) {
+      : helper_(std::move(name), program, interrupt, deadline_in(kStartTimeout)) {
     result_.implementation = helper_.name();
     const auto greeting = Json::parse(helper_.greeting(), nullptr, false);
     if (greeting.is_object()) result_.version = greeting.value("version", "");
@@ -112,7 +112,7 @@ class Writer {
 
  private:
   std::optional<Json> ask(std::string_view request) {
-    const auto line = helper_.ask(request, deadline_in(kTextPatience));
+    const auto line = helper_.ask(request, deadline_in(kTextTimeout));
     if (!line) return std::nullopt;
     return Json::parse(*line, nullptr, false);
   }

@@ -36,7 +36,7 @@ using TokenizeClock = std::chrono::steady_clock;
 // The script of the peer has the same number.
 constexpr std::size_t kDocumentBytes = 8192;
 constexpr std::int64_t kLearnedVocabulary = 32768;
-constexpr std::chrono::minutes kPeerPatience{30};
+constexpr std::chrono::minutes kPeerTimeout{30};
 
 std::string digest_of(std::span<const TokenId> ids) {
   constexpr std::string_view kKey = "lockstep bench tokenize";
@@ -54,7 +54,7 @@ void round_of_ours(const Tokenizer& tokenizer, std::span<const std::string_view>
 }
 
 void round_of_peer(Helper& peer, TokenizeResult& result) {
-  const auto line = peer.ask("encode", deadline_in(kPeerPatience));
+  const auto line = peer.ask("encode", deadline_in(kPeerTimeout));
   if (!line) return;
   const auto answer = nlohmann::json::parse(*line, nullptr, false);
   result.seconds.push_back(answer.value("seconds", 0.0));
@@ -73,7 +73,7 @@ std::unique_ptr<Helper> start_peer(const TokenizeBench& bench, const fs::path& t
       {python.program, (bench.peers_folder / "tokenize_hugging_face.py").string(), "--tokenizer",
        fs::absolute(tokenizer).string(), "--text", fs::absolute(text).string()},
       {{"RAYON_NUM_THREADS", "1"}, {"TOKENIZERS_PARALLELISM", "false"}}};
-  return std::make_unique<Helper>("hugging-face", program, interrupt, deadline_in(kPeerPatience));
+  return std::make_unique<Helper>("hugging-face", program, interrupt, deadline_in(kPeerTimeout));
 }
 
 double rate(const TokenizeResult& result, std::size_t bytes) {

@@ -27,8 +27,8 @@ namespace {
 using Json = nlohmann::json;
 
 // A step of a large model in f16 on few cores takes minutes, and so does compiling one.
-constexpr std::chrono::hours kStepPatience{1};
-constexpr std::chrono::minutes kStartPatience{5};
+constexpr std::chrono::hours kStepTimeout{1};
+constexpr std::chrono::minutes kStartTimeout{5};
 constexpr int kWarmUpSteps = 2;  // the first of a compiled model compiles, the second settles
 
 void print_now(const std::string& text) {
@@ -96,7 +96,7 @@ std::string not_for_peers(const TrainBench& bench) {
 class Contender {
  public:
   Contender(std::string name, const Program& program, const Interrupt& interrupt)
-      : helper_(std::move(name), program, interrupt, deadline_in(kStartPatience)) {
+      : helper_(std::move(name), program, interrupt, deadline_in(kStartTimeout)) {
     result_.implementation = helper_.name();
     const auto greeting = Json::parse(helper_.greeting(), nullptr, false);
     if (greeting.is_object()) result_.version = greeting.value("version", "");
@@ -165,7 +165,7 @@ class Contender {
 
  private:
   std::optional<Json> ask(std::string_view request) {
-    const auto line = helper_.ask(request, deadline_in(kStepPatience));
+    const auto line = helper_.ask(request, deadline_in(kStepTimeout));
     if (!line) return std::nullopt;
     return Json::parse(*line, nullptr, false);
   }

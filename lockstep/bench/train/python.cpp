@@ -13,7 +13,7 @@ namespace lockstep::bench {
 namespace {
 
 constexpr const char* kVariable = "LOCKSTEP_PYTHON";
-constexpr std::chrono::minutes kImportPatience{2};  // the first import reads much from the disk
+constexpr std::chrono::minutes kImportTimeout{2};  // the first import reads much from the disk
 constexpr const char* kAdvice =
     "./dev peers installs the peers into build/peers; or name a Python that has it by --python "
     "PATH "
@@ -22,7 +22,7 @@ constexpr const char* kAdvice =
 // What is wrong with it; empty: it can import the module.
 std::string problem_of(const std::string& program, const std::string& module) {
   Process process({{program, "-c", "import " + module}, {}});
-  if (!process.wait_until(deadline_in(kImportPatience))) return "does not answer";
+  if (!process.wait_until(deadline_in(kImportTimeout))) return "does not answer";
   if (process.how_it_ended() == "exit code 0") return "";
   return fmt::format("cannot import {}: {}", module, process.last_words());
 }

@@ -89,12 +89,12 @@ void ChannelProgress::wait(Pending& pending) {
   pending.each_unfinished(
       [&](const auto& message, short) { (message.channel().fd() < 0 ? rings : sockets) = true; });
   if (rings && !sockets) {
-    shared::Waiter waiter(*bell_, patience_,
+    shared::Waiter waiter(*bell_, wait_policy_,
                           [&](std::chrono::nanoseconds waited) { check(pending, waited); });
     waiter.until([&] { return pending.progress(); }, [&] { return pending.due(); });
     return;
   }
-  const int spins = patience_.crowded ? 0 : kSocketSpins;
+  const int spins = wait_policy_.crowded ? 0 : kSocketSpins;
   for (int i = 0; i < spins; ++i) {
     if (pending.progress()) return;
     cpu_relax();
@@ -106,12 +106,12 @@ void ChannelProgress::wait(Pending& pending) {
   }
 }
 
-void ChannelProgress::sleep_on_sockets(const Pending& pending, std::chrono::milliseconds patience) {
+void ChannelProgress::sleep_on_sockets(const Pending& pending, std::chrono::milliseconds timeout) {
   std::vector<pollfd> polls;
   pending.each_unfinished([&](const auto& message, short events) {
     if (message.channel().fd() >= 0) polls.push_back({message.channel().fd(), events, 0});
   });
-  ::poll(polls.data(), polls.size(), static_cast<int>(patience.count()));
+  ::poll(polls.data(), polls.size(), static_cast<int>(timeout.count()));
 }
 
 void ChannelProgress::check(const Pending& pending, std::chrono::nanoseconds waited) const {

@@ -22,10 +22,10 @@ struct Watch {
 class ChannelProgress : public transport::Progress {
  public:
   // `bell` is this rank's, rung by ring channels; null where all channels are sockets.
-  ChannelProgress(shared::Bell* bell, shared::Patience patience, std::chrono::nanoseconds timeout,
-                  const Fault& fault, Watch watch)
+  ChannelProgress(shared::Bell* bell, shared::WaitPolicy wait_policy,
+                  std::chrono::nanoseconds timeout, const Fault& fault, Watch watch)
       : bell_(bell),
-        patience_(patience),
+        wait_policy_(wait_policy),
         timeout_(timeout),
         fault_(fault),
         watch_(std::move(watch)) {}
@@ -36,11 +36,11 @@ class ChannelProgress : public transport::Progress {
  private:
   struct Pending;
   void wait(Pending& pending);
-  void sleep_on_sockets(const Pending& pending, std::chrono::milliseconds patience);
+  void sleep_on_sockets(const Pending& pending, std::chrono::milliseconds timeout);
   void check(const Pending& pending, std::chrono::nanoseconds waited) const;
 
   shared::Bell* bell_;
-  shared::Patience patience_;
+  shared::WaitPolicy wait_policy_;
   std::chrono::nanoseconds timeout_;
   const Fault& fault_;
   Watch watch_;

@@ -22,8 +22,8 @@ enum class FrameKind : std::uint32_t {
   kMemory
 };
 
-constexpr auto kSendPatience = std::chrono::milliseconds(500);
-constexpr auto kReceivePatience = std::chrono::seconds(5);
+constexpr auto kSendTimeout = std::chrono::milliseconds(500);
+constexpr auto kReceiveTimeout = std::chrono::seconds(5);
 
 }  // namespace
 
@@ -60,7 +60,7 @@ void ControlPlane::send(int to, const Frame& frame, int fd) {
   const std::lock_guard lock(*send_mutexes_[static_cast<std::size_t>(to)]);
   try {
     send_with_fds(link.socket.get(), std::as_bytes(std::span(&frame, 1)),
-                  std::span(&fd, fd >= 0 ? 1u : 0u), deadline_in(kSendPatience));
+                  std::span(&fd, fd >= 0 ? 1u : 0u), deadline_in(kSendTimeout));
   } catch (const Error& error) {
     // The peer has gone or is stuck; its own connection tells everyone.
     log_debug("no message to rank {}: {}", to, error.what());
@@ -206,7 +206,7 @@ bool ControlPlane::receive(int from) {
   try {
     std::vector<UniqueFd> fds = receive_with_fds(
         links_[static_cast<std::size_t>(from)].socket.get(),
-        std::as_writable_bytes(std::span(&frame, 1)), 1, deadline_in(kReceivePatience));
+        std::as_writable_bytes(std::span(&frame, 1)), 1, deadline_in(kReceiveTimeout));
     handle(from, frame, fds.empty() ? UniqueFd() : std::move(fds.front()));
     return true;
   } catch (const Error& error) {

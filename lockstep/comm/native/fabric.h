@@ -52,8 +52,8 @@ struct Inbox {
   std::uint64_t ask();
   void put_answer(int world_rank, std::uint64_t question, std::uint64_t operation);
   // The answers by member. Ends as soon as all others have answered or parted, or there is a fault;
-  // who is stopped never answers, so it takes at most `patience`.
-  std::map<int, std::uint64_t> await_answers(std::chrono::nanoseconds patience);
+  // who is stopped never answers, so it takes at most `timeout`.
+  std::map<int, std::uint64_t> await_answers(std::chrono::nanoseconds timeout);
 
   // A member has closed the communicator; its last operation counts as a status.
   void part(int world_rank, const Fingerprint& last);

@@ -83,7 +83,7 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64
   group_ = std::make_shared<shared::Group>(
       Segment(segment_memory_.get(), local_count, options_.window),
       index_of(locals_, fabric_->rank()), local_ranks, shares_cpu(),
-      keeps_pace ? shared::kNoPatience : patience(), options_.timeout, inbox_->fault);
+      keeps_pace ? shared::kSleepAtOnce : wait_policy(), options_.timeout, inbox_->fault);
   recorder_ = std::make_unique<Recorder>(group_->segment().area(group_->me()));
   connect(exchange);
   const Links links = parent != nullptr  ? parent->selector_->links()
@@ -105,19 +105,20 @@ std::vector<bool> GroupCommunicator::shares_cpu() const {
   return shares;
 }
 
-shared::Patience GroupCommunicator::patience() const {
+shared::WaitPolicy GroupCommunicator::wait_policy() const {
   CpuSet cpus;
   for (int world : locals_) cpus.add(fabric_->cpus(world));
-  shared::Patience patience = shared::patience_for(static_cast<int>(locals_.size()), cpus.count());
+  shared::WaitPolicy wait_policy =
+      shared::wait_policy_for(static_cast<int>(locals_.size()), cpus.count());
   // Of ranks that are no members nobody here knows whether they could use this CPU.
   const std::vector<int>& machines = fabric_->machines();
   const auto self = static_cast<std::size_t>(fabric_->rank());
-  for (std::size_t world = 0; patience.crowded && world < machines.size(); ++world) {
+  for (std::size_t world = 0; wait_policy.crowded && world < machines.size(); ++world) {
     const auto rank = static_cast<int>(world);
     const bool outside = machines[world] == machines[self] && index_of(locals_, rank) < 0;
-    if (outside && fabric_->cpus(rank).meets(fabric_->cpus(fabric_->rank()))) patience.spins = 0;
+    if (outside && fabric_->cpus(rank).meets(fabric_->cpus(fabric_->rank()))) wait_policy.spins = 0;
   }
-  return patience;
+  return wait_policy;
 }
 
 GroupCommunicator::~GroupCommunicator() {
@@ -191,7 +192,7 @@ void GroupCommunicator::connect(const ExchangeTexts& exchange) {
     far.collective = std::move(channels.collective);
     far.point_to_point = std::move(channels.point_to_point);
   }
-  const shared::Patience patience = group_->patience();
+  const shared::WaitPolicy wait_policy = group_->wait_policy();
   shared::Bell* bell = &segment.area(me).bell;
   stall_monitor_ = std::make_unique<StallMonitor>(*fabric_, tag_, rank_, *inbox_, history_);
   const auto look = [this](std::chrono::nanoseconds waited, const std::vector<int>& awaited) {
@@ -201,10 +202,10 @@ void GroupCommunicator::connect(const ExchangeTexts& exchange) {
   const auto blame = [this](const std::vector<int>& awaited) {
     return stall_monitor_->blame(awaited);
   };
-  collective_progress_ = std::make_unique<ChannelProgress>(bell, patience, options_.timeout,
+  collective_progress_ = std::make_unique<ChannelProgress>(bell, wait_policy, options_.timeout,
                                                            inbox_->fault, Watch{look, blame});
-  point_to_point_progress_ =
-      std::make_unique<ChannelProgress>(bell, patience, options_.timeout, inbox_->fault, Watch{});
+  point_to_point_progress_ = std::make_unique<ChannelProgress>(bell, wait_policy, options_.timeout,
+                                                               inbox_->fault, Watch{});
   std::vector<transport::Channel*> channels;
   for (const auto& far : peers_) channels.push_back(far ? far->collective.get() : nullptr);
   executor_ = std::make_unique<transport::Executor>(rank_, std::move(channels),
@@ -369,7 +370,7 @@ void GroupCommunicator::wait_signal(int source) {
     if (far.local < 0) return inbox_->wait_signal(source, wanted, options_.timeout);
     shared::Area& area = group_->segment().area(group_->me());
     const auto& raised = area.signals[far.local];
-    shared::Waiter waiter(area.bell, group_->patience(), [&](std::chrono::nanoseconds waited) {
+    shared::Waiter waiter(area.bell, group_->wait_policy(), [&](std::chrono::nanoseconds waited) {
       inbox_->fault.throw_if_present();
       if (waited < options_.timeout) return;
       throw overdue("wait_signal", waited, {source});

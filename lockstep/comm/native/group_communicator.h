@@ -72,7 +72,7 @@ class GroupCommunicator final : public Communicator {
 
   Peer& peer(int rank) { return *peers_[static_cast<std::size_t>(rank)]; }
   std::vector<bool> shares_cpu() const;
-  shared::Patience patience() const;
+  shared::WaitPolicy wait_policy() const;
   void connect(const ExchangeTexts& exchange);
   // Through rings in shared memory.
   std::unique_ptr<transport::Channel> connect_near(shared::Stream stream, int member,

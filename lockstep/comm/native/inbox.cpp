@@ -43,8 +43,8 @@ void Inbox::put_answer(int world_rank, std::uint64_t question, std::uint64_t ope
   changed_.notify_all();
 }
 
-std::map<int, std::uint64_t> Inbox::await_answers(std::chrono::nanoseconds patience) {
-  const Deadline deadline = deadline_in(patience);
+std::map<int, std::uint64_t> Inbox::await_answers(std::chrono::nanoseconds timeout) {
+  const Deadline deadline = deadline_in(timeout);
   std::unique_lock lock(mutex_);
   const auto complete = [&] {
     const auto parted = std::count_if(parted_.begin(), parted_.end(),

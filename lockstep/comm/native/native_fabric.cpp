@@ -22,7 +22,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::uint64_t kControlTag = 0;
-constexpr auto kPeerPatience = std::chrono::seconds(30);  // of a machine that does not answer
+constexpr auto kPeerTimeout = std::chrono::seconds(30);  // of a machine that does not answer
 
 // How a rank can be reached; travels as lines of text.
 struct CallingCard {
@@ -166,7 +166,7 @@ class NativeFabric final : public Fabric {
                 Deadline deadline) {
     if (peer > rank_) return doors_.at(tag)->await({tag, peer, purpose}, deadline).socket;
     UniqueFd socket = connect_tcp(parse_host_port(address), deadline, Retry::kUntilDeadline);
-    set_peer_patience(socket.get(), kPeerPatience);
+    set_peer_timeout(socket.get(), kPeerTimeout);
     knock(socket.get(), token_, {tag, rank_, purpose}, deadline);
     return socket;
   }
@@ -204,7 +204,7 @@ class NativeFabric final : public Fabric {
                             ? acceptor.await({kControlTag, peer, Purpose::kControl}, deadline)
                             : knock_near_or_far(card, deadline);
       same_machine_[index] = visitor.same_machine;
-      if (!visitor.same_machine) set_peer_patience(visitor.socket.get(), kPeerPatience);
+      if (!visitor.same_machine) set_peer_timeout(visitor.socket.get(), kPeerTimeout);
       links[index] = {std::move(visitor.socket), card.who};
     }
     control_ = std::make_unique<ControlPlane>(rank_, std::move(links));

@@ -52,14 +52,14 @@ Deadline asking_time(Deadline deadline) {
 }  // namespace
 
 Client connect_to_server(const HostPort& server, const Token& token, Deadline deadline) {
-  constexpr std::chrono::seconds kPeerPatience{15};
+  constexpr std::chrono::seconds kPeerTimeout{15};
   constexpr std::chrono::milliseconds kPause{20};
   while (true) {
     Client client;
     client.fd = connect_tcp(server, deadline, Retry::kUntilDeadline);
     try {
       set_nodelay(client.fd.get());
-      set_peer_patience(client.fd.get(), kPeerPatience);
+      set_peer_timeout(client.fd.get(), kPeerTimeout);
       prove_to_server(client.fd.get(), token, kContext, deadline);
       return client;
     } catch (const Error& error) {

@@ -23,8 +23,8 @@ class ServerLoop;
 }
 
 struct RendezvousOptions {
-  int nodes = 1;                                       // launchers that may join with a NodeLink
-  std::chrono::milliseconds handshake_patience{5000};  // how long a stranger may take
+  int nodes = 1;                                      // launchers that may join with a NodeLink
+  std::chrono::milliseconds handshake_timeout{5000};  // how long a stranger may take
   std::size_t most_strangers = 256;  // connections that have proved nothing; the oldest must go
   // Gets a sentence about dropped connections, at most one in `notice_every`; called from the
   // server's thread. Nothing set: standard error.

@@ -80,7 +80,7 @@ bool ServerLoop::has_output() const {
 }
 
 void ServerLoop::accept_all() {
-  constexpr std::chrono::seconds kPeerPatience{15};
+  constexpr std::chrono::seconds kPeerTimeout{15};
   constexpr int kMostAtOnce = 64;  // then those who are already here have their turn
   try {
     for (int count = 0; count < kMostAtOnce; ++count) {
@@ -88,9 +88,9 @@ void ServerLoop::accept_all() {
       if (!fd) return;
       make_room_for_stranger();
       set_nodelay(fd->get());
-      set_peer_patience(fd->get(), kPeerPatience);
+      set_peer_timeout(fd->get(), kPeerTimeout);
       clients_.try_emplace(next_id_++, std::move(*fd), token_,
-                           deadline_in(options_.handshake_patience));
+                           deadline_in(options_.handshake_timeout));
     }
   } catch (const Error&) {
     // Out of descriptors, or the client left while it was made ready: others may fare better soon.

@@ -55,7 +55,7 @@ class Operation : private CallLayout {
       });
       if (!has_root(call_.kind)) group_.note_all_posts();
     } else if (const bool small = largest <= one_shot_limit(call_.kind, n_);
-               small && group_.patience().crowded) {
+               small && group_.wait_policy().crowded) {
       // A second meeting would cost more than copying a little, so all copy without asking.
       copy_for_others(slot(me_));
       group_.publish(post);
@@ -77,8 +77,8 @@ class Operation : private CallLayout {
   // instead of n, and rank 0, where most of what comes next starts, is the first to leave.
   void meet(Post& post) {
     group_.publish(post);
-    if (me_ == 0 || !group_.patience().crowded) group_.await_all_posts();
-    if (!group_.patience().crowded) return;
+    if (me_ == 0 || !group_.wait_policy().crowded) group_.await_all_posts();
+    if (!group_.wait_policy().crowded) return;
     const std::uint64_t phase = group_.arrive();
     if (me_ == 0) return;
     group_.await(0, phase);

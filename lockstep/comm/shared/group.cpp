@@ -22,15 +22,15 @@ void for_lines(PayloadBytes bytes, Visit&& visit) {
 }  // namespace
 
 Group::Group(Segment segment, int me, std::vector<int> ranks, std::vector<bool> shares_cpu,
-             Patience patience, std::chrono::nanoseconds timeout, Fault& fault)
+             WaitPolicy wait_policy, std::chrono::nanoseconds timeout, Fault& fault)
     : segment_(segment),
       me_(me),
       ranks_(std::move(ranks)),
       shares_cpu_(std::move(shares_cpu)),
-      patience_(patience),
+      wait_policy_(wait_policy),
       timeout_(timeout),
       fault_(fault),
-      waiter_(segment_.area(me).bell, patience,
+      waiter_(segment_.area(me).bell, wait_policy,
               [this](std::chrono::nanoseconds waited) { check(waited); }) {}
 
 Post& Group::begin(const Fingerprint& fingerprint) {

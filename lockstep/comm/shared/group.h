@@ -35,11 +35,11 @@ class Group {
   // `me` counts among the local ranks; `ranks[i]` is what the communicator calls local rank i, and
   // `shares_cpu[i]` whether it may run where this one does.
   Group(Segment segment, int me, std::vector<int> ranks, std::vector<bool> shares_cpu,
-        Patience patience, std::chrono::nanoseconds timeout, Fault& fault);
+        WaitPolicy wait_policy, std::chrono::nanoseconds timeout, Fault& fault);
 
   int me() const { return me_; }
   int size() const { return segment_.ranks(); }
-  Patience patience() const { return patience_; }
+  WaitPolicy wait_policy() const { return wait_policy_; }
   const Segment& segment() const { return segment_; }
   int rank_of(int local) const { return ranks_[static_cast<std::size_t>(local)]; }
 
@@ -105,7 +105,7 @@ class Group {
   int me_;
   std::vector<int> ranks_;
   std::vector<bool> shares_cpu_;
-  Patience patience_;
+  WaitPolicy wait_policy_;
   std::chrono::nanoseconds timeout_;
   Fault& fault_;
   Waiter waiter_;

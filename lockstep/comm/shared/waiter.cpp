@@ -41,7 +41,7 @@ std::chrono::nanoseconds time_until(Deadline due) {
 
 }  // namespace
 
-Patience patience_for(int ranks, int cpus) {
+WaitPolicy wait_policy_for(int ranks, int cpus) {
   if (ranks <= cpus) return {.spins = 4000, .yields = 0, .crowded = false};
   return {.spins = 1000, .yields = 50, .crowded = true};
 }
@@ -53,7 +53,7 @@ void ring_sleeping(Bell& bell) {
 
 void Waiter::wait_long(FunctionRef<bool()> ready, FunctionRef<Deadline()> due,
                        FunctionRef<bool()> keeps_cpu, bool may_spin) {
-  for (int i = 0; i < patience_.yields; ++i) {
+  for (int i = 0; i < wait_policy_.yields; ++i) {
     sched_yield();
     if (ready()) return;
     if (!may_spin || !keeps_cpu()) continue;

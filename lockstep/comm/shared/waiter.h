@@ -14,16 +14,16 @@
 
 namespace lockstep::shared {
 
-// How long to try before sleeping.
-struct Patience {
+// How long to spin and to yield before sleeping.
+struct WaitPolicy {
   int spins;     // looks with a CPU pause between them
   int yields;    // looks with a yield to other processes between them
   bool crowded;  // ranks share CPUs: every wait may cost a switch
 };
-// Asleep at once, for waits that are long anyway.
-inline constexpr Patience kNoPatience{.spins = 0, .yields = 0, .crowded = true};
+// For waits that are long anyway.
+inline constexpr WaitPolicy kSleepAtOnce{.spins = 0, .yields = 0, .crowded = true};
 // For `ranks` ranks that have `cpus` CPUs together.
-Patience patience_for(int ranks, int cpus);
+WaitPolicy wait_policy_for(int ranks, int cpus);
 
 // A non-owning reference to a function, valid for the call it is passed to.
 template <class Signature>
@@ -50,8 +50,8 @@ class Waiter {
   // the wait has taken so far.
   using Check = std::function<void(std::chrono::nanoseconds waited)>;
 
-  Waiter(Bell& bell, Patience patience, Check check)
-      : bell_(bell), patience_(patience), check_(std::move(check)) {}
+  Waiter(Bell& bell, WaitPolicy wait_policy, Check check)
+      : bell_(bell), wait_policy_(wait_policy), check_(std::move(check)) {}
 
   // Returns once ready() is true. Whoever makes it true must ring this waiter's bell afterwards.
   template <class Ready>
@@ -63,7 +63,7 @@ class Waiter {
   // to look again unless the bell is rung before.
   template <class Ready, class Due>
   void until(Ready&& ready, Due&& due) {
-    if (ready() || (!patience_.crowded && spin(ready))) return;
+    if (ready() || (!wait_policy_.crowded && spin(ready))) return;
     wait_long(
         ready, due, [] { return false; }, false);
   }
@@ -73,7 +73,7 @@ class Waiter {
   template <class Ready, class KeepsCpu>
   void until_beside(Ready&& ready, KeepsCpu&& keeps_cpu) {
     if (ready()) return;
-    const bool spins = !patience_.crowded || keeps_cpu();
+    const bool spins = !wait_policy_.crowded || keeps_cpu();
     if (spins && spin(ready)) return;
     wait_long(
         ready, [] { return kNoDeadline; }, keeps_cpu, !spins);
@@ -83,7 +83,7 @@ class Waiter {
   // Whether it became ready.
   template <class Ready>
   bool spin(Ready& ready) {
-    for (int i = 0; i < patience_.spins; ++i) {
+    for (int i = 0; i < wait_policy_.spins; ++i) {
       if (ready()) return true;
       cpu_relax();
     }
@@ -94,7 +94,7 @@ class Waiter {
                  FunctionRef<bool()> keeps_cpu, bool may_spin);
 
   Bell& bell_;
-  Patience patience_;
+  WaitPolicy wait_policy_;
   Check check_;
 };
 

@@ -17,7 +17,7 @@ constexpr std::int64_t kNarrowest = 128;
 constexpr std::int64_t kWidest = 2048;
 constexpr std::int64_t kWidestOnGpu = 8192;
 constexpr double kLongEnough = 0.002;  // seconds of a call; twice as wide would be eight times that
-constexpr double kPatience = 0.2;      // seconds, while other processes may have disturbed
+constexpr double kLongestWait = 0.2;   // seconds, while other processes may have disturbed
 
 // Values as activations have them; zeros would be multiplied faster on some machines.
 Buffer filled(DType dtype, const Shape& shape, Ops& ops) {
@@ -106,7 +106,7 @@ double measure_peak_flops(Ops& ops, DType dtype) {
     best = std::max(best, linear_flops(shape) / std::max(fastest, 1e-9));
     if (fastest < kLongEnough && width < widest) {
       width *= 2;
-    } else if (std::chrono::duration<double>(SteadyClock::now() - begin).count() > kPatience) {
+    } else if (std::chrono::duration<double>(SteadyClock::now() - begin).count() > kLongestWait) {
       return best;
     }
   }

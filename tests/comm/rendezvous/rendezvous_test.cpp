@@ -33,10 +33,10 @@ class RendezvousTest : public testing::Test {
  protected:
   std::future<std::vector<std::string>> come(const RendezvousServer& server, int rank, int size,
                                              std::string key = "bootstrap",
-                                             std::chrono::milliseconds patience = 20s) {
+                                             std::chrono::milliseconds timeout = 20s) {
     return std::async(std::launch::async, [=, this, address = server.address()] {
       return exchange(address, token_, key, rank, size, "blob of " + std::to_string(rank),
-                      deadline_in(patience));
+                      deadline_in(timeout));
     });
   }
 
@@ -144,7 +144,7 @@ TEST_F(RendezvousTest, StrangersAreDroppedAndDisturbNobody) {
   options.notice = [&, told = false](const std::string& text) mutable {
     if (!std::exchange(told, true)) noticed.set_value(text);
   };
-  options.handshake_patience = 300ms;
+  options.handshake_timeout = 300ms;
   const RendezvousServer server(kAnyPort, token_, 2, options);
   auto waiting = come(server, 0, 2);
 

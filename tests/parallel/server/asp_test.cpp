@@ -147,14 +147,14 @@ TEST(CoordinatorTraces, AreWithoutTheDeadAndTheLate) {
   EXPECT_EQ(dead.traces_at_worker_0(), 1u);
 
   TraceCase late;
-  const auto patience = std::chrono::hours(1);
-  EXPECT_EQ(late.coordinator.traces_deadline(patience), kNoDeadline);
+  const auto timeout = std::chrono::hours(1);
+  EXPECT_EQ(late.coordinator.traces_deadline(timeout), kNoDeadline);
   late.say(0, Kind::kTrace);
-  EXPECT_FALSE(has_passed(late.coordinator.traces_deadline(patience)));
+  EXPECT_FALSE(has_passed(late.coordinator.traces_deadline(timeout)));
   EXPECT_TRUE(has_passed(late.coordinator.traces_deadline({})));
   late.coordinator.end_traces();
   EXPECT_EQ(late.traces_at_worker_0(), 0u);
-  EXPECT_EQ(late.coordinator.traces_deadline(patience), kNoDeadline);
+  EXPECT_EQ(late.coordinator.traces_deadline(timeout), kNoDeadline);
   late.coordinator.without(1);
   late.coordinator.without(2);
   EXPECT_THAT(late.wire.heard[0], ElementsAre(Kind::kTraced)) << "once";

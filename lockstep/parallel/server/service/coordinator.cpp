@@ -102,10 +102,10 @@ void Coordinator::summarize() {
   tell_all(Kind::kSummary, encode(summary));
 }
 
-Deadline Coordinator::deadline(std::chrono::nanoseconds patience) const {
+Deadline Coordinator::deadline(std::chrono::nanoseconds timeout) const {
   Deadline since = since_;
   for (const Idle& idle : idle_) since = std::min(since, idle.since);
-  return since == kNoDeadline ? kNoDeadline : since + patience;
+  return since == kNoDeadline ? kNoDeadline : since + timeout;
 }
 
 std::vector<int> Coordinator::missing() const {
@@ -289,8 +289,8 @@ void Coordinator::end_traces() {
                                     Packer().add(std::uint64_t{traced_.size() - 1}).take()));
 }
 
-Deadline Coordinator::traces_deadline(std::chrono::nanoseconds patience) const {
-  return traces_since_ == kNoDeadline ? kNoDeadline : traces_since_ + patience;
+Deadline Coordinator::traces_deadline(std::chrono::nanoseconds timeout) const {
+  return traces_since_ == kNoDeadline ? kNoDeadline : traces_since_ + timeout;
 }
 
 }  // namespace lockstep::parallel

@@ -35,11 +35,11 @@ class Coordinator {
   void without(int worker);
 
   // When worker 0 gets the traces that have come, without those of workers that are late.
-  Deadline traces_deadline(std::chrono::nanoseconds patience) const;
+  Deadline traces_deadline(std::chrono::nanoseconds timeout) const;
   void end_traces();
 
   // When the others have waited too long for a worker, and for whom.
-  Deadline deadline(std::chrono::nanoseconds patience) const;
+  Deadline deadline(std::chrono::nanoseconds timeout) const;
   std::vector<int> missing() const;
   bool is_waiting() const { return since_ != kNoDeadline; }
 

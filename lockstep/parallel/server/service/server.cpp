@@ -49,7 +49,7 @@ void Server::run() {
             {until, coordinator_->deadline(timeout_), coordinator_->traces_deadline(timeout_)});
       }
       loop_.step(until);
-      check_patience();
+      check_deadlines();
     }
     part_from_servers();
   } catch (const Error& error) {

@@ -48,7 +48,7 @@ class Server final : public ConnectionLoop::Receiver, public ServerWire {
   void goodbye(const Peer& peer, std::span<const std::byte> payload);
   void worker_left(int worker, bool died);
   void check_nobody_left();
-  void check_patience();
+  void check_deadlines();
   Deadline leave_deadline() const;
   SliceService& pieces();
   [[noreturn]] void fail_late(std::vector<int> workers, std::string_view what) const;

@@ -85,7 +85,7 @@ Deadline Server::leave_deadline() const {
   return over_since_ == kNoDeadline ? kNoDeadline : over_since_ + timeout_;
 }
 
-void Server::check_patience() {
+void Server::check_deadlines() {
   if (has_passed(leave_deadline())) {
     std::vector<int> late;
     for (int worker = 0; worker < map_.workers; ++worker) {

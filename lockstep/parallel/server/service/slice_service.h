@@ -54,7 +54,7 @@ class SliceService {
   void work();
 
   // bsp: when the round under way has lasted too long, and whose gradients are missing.
-  Deadline deadline(std::chrono::nanoseconds patience) const;
+  Deadline deadline(std::chrono::nanoseconds timeout) const;
   std::vector<int> missing() const;
   void wait_anew() { since_ = std::chrono::steady_clock::now(); }
 

@@ -161,8 +161,8 @@ void SliceService::finish_round() {
   go_on();  // a server without pieces can be behind
 }
 
-Deadline SliceService::deadline(std::chrono::nanoseconds patience) const {
-  return since_ == kNoDeadline ? kNoDeadline : since_ + patience;
+Deadline SliceService::deadline(std::chrono::nanoseconds timeout) const {
+  return since_ == kNoDeadline ? kNoDeadline : since_ + timeout;
 }
 
 std::vector<int> SliceService::missing() const {

@@ -174,8 +174,8 @@ void ConnectionLoop::step(Deadline until) {
     entries.push_back({events != 0 ? connection.fd() : -1, events, 0});
     if (events != 0 && !connection.pipe().may_sleep(to_read, to_write)) until = Deadline();
   }
-  const timespec patience = time_until(until);
-  if (::ppoll(entries.data(), entries.size(), &patience, nullptr) < 0) return;
+  const timespec timeout = time_until(until);
+  if (::ppoll(entries.data(), entries.size(), &timeout, nullptr) < 0) return;
   std::uint64_t woken = 0;
   if (entries[0].revents != 0) {
     [[maybe_unused]] const ssize_t done = ::read(wake_.get(), &woken, sizeof woken);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t kServerTag = 0x7061726d73727672;  // no communicator's
 constexpr std::size_t kCardBytes = 512;
-constexpr auto kServerPatience = std::chrono::seconds(30);  // of a machine that does not answer
+constexpr auto kServerTimeout = std::chrono::seconds(30);  // of a machine that does not answer
 
 // The token that ranks know already; ranks that are threads make one up, which never leaves their
 // process.
@@ -118,7 +118,7 @@ UniqueFd Meeting::reach(int server, Purpose purpose) const {
   const Deadline deadline = deadline_in(timeout_);
   return reached(server, [&] {
     UniqueFd socket = connect_tcp(address, deadline);
-    if (!is_loopback(address.host)) set_peer_patience(socket.get(), kServerPatience);
+    if (!is_loopback(address.host)) set_peer_timeout(socket.get(), kServerTimeout);
     knock(socket.get(), map_.token, {kServerTag, map_.rank, purpose}, deadline);
     return socket;
   });

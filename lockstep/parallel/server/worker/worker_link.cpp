@@ -9,7 +9,7 @@ constexpr double kBytesPerMegabyte = 1 << 20;
 // Servers notice first who is late, and can say it; this is for servers that are late themselves.
 constexpr auto kServersNoticeFirst = std::chrono::seconds(1);
 // But where a late server keeps a worker from what others wait for, the worker has to.
-constexpr double kBeforeServers = 0.9;  // of their patience
+constexpr double kBeforeServers = 0.9;  // of their timeout
 
 }  // namespace
 
@@ -196,10 +196,10 @@ bool WorkerLink::are_taken(std::size_t first, std::size_t end) {
 }
 
 void WorkerLink::await_taken(std::size_t first, std::size_t end, Deadline pushed) {
-  const auto patience = std::chrono::duration_cast<Deadline::duration>(kBeforeServers * timeout_);
+  const auto timeout = std::chrono::duration_cast<Deadline::duration>(kBeforeServers * timeout_);
   Lock lock(mutex_);
   const auto ended = [&] { return none_on_way(first, end) || fault_.has_value(); };
-  const bool in_time = changed_.wait_until(lock, pushed + patience, ended);
+  const bool in_time = changed_.wait_until(lock, pushed + timeout, ended);
   if (fault_) throw *fault_;
   if (!in_time) fail_late("receipt of gradients", on_way_);
 }

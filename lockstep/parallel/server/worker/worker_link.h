@@ -63,8 +63,8 @@ class WorkerLink final : public ConnectionLoop::Receiver {
   void owe(std::size_t piece, const Runs& runs, std::uint64_t round);
   void push_rows(std::size_t piece, const Runs& runs, std::uint64_t round);
   // Whether servers have all gradients of pushed pieces, from `first` to before `end`, so that they
-  // may change. / Waits until they have. A server that is late is named before others, who miss
-  // what this worker owes them meanwhile, lose their patience.
+  // may change. / Waits until they have. A late server is named before the others, which wait
+  // for what this worker owes them, run into their timeout.
   bool are_taken(std::size_t first, std::size_t end);
   void await_taken(std::size_t first, std::size_t end, Deadline pushed);
   // All pieces are out for a round in which this worker has no gradients.
