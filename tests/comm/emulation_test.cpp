@@ -261,14 +261,14 @@ TEST(Emulation, IsRefusedWhereItCannotBeBeforeRanksMeet) {
 // The two ends of a link through memory of this process.
 struct PacedPair {
   explicit PacedPair(const LinkEmulation& link)
-      : left(transport::RingChannel(*there, *back, *bell),
+      : left(transport::RingChannel(*there, *back, *doorbell),
              std::make_shared<transport::NetworkCard>(link)),
-        right(transport::RingChannel(*back, *there, *bell),
+        right(transport::RingChannel(*back, *there, *doorbell),
               std::make_shared<transport::NetworkCard>(link)) {}
 
   std::unique_ptr<shared::Ring> there = std::make_unique<shared::Ring>();
   std::unique_ptr<shared::Ring> back = std::make_unique<shared::Ring>();
-  std::unique_ptr<shared::Bell> bell = std::make_unique<shared::Bell>();
+  std::unique_ptr<shared::Doorbell> doorbell = std::make_unique<shared::Doorbell>();
   transport::PacedChannel left;
   transport::PacedChannel right;
 };

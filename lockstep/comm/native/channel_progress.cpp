@@ -89,7 +89,7 @@ void ChannelProgress::wait(Pending& pending) {
   pending.each_unfinished(
       [&](const auto& message, short) { (message.channel().fd() < 0 ? rings : sockets) = true; });
   if (rings && !sockets) {
-    shared::Waiter waiter(*bell_, wait_policy_,
+    shared::Waiter waiter(*doorbell_, wait_policy_,
                           [&](std::chrono::nanoseconds waited) { check(pending, waited); });
     waiter.until([&] { return pending.progress(); }, [&] { return pending.due(); });
     return;

@@ -21,10 +21,10 @@ struct Watch {
 
 class ChannelProgress : public transport::Progress {
  public:
-  // `bell` is this rank's, rung by ring channels; null where all channels are sockets.
-  ChannelProgress(shared::Bell* bell, shared::WaitPolicy wait_policy,
+  // `doorbell` is this rank's, rung by ring channels; null where all channels are sockets.
+  ChannelProgress(shared::Doorbell* doorbell, shared::WaitPolicy wait_policy,
                   std::chrono::nanoseconds timeout, const Fault& fault, Watch watch)
-      : bell_(bell),
+      : doorbell_(doorbell),
         wait_policy_(wait_policy),
         timeout_(timeout),
         fault_(fault),
@@ -39,7 +39,7 @@ class ChannelProgress : public transport::Progress {
   void sleep_on_sockets(const Pending& pending, std::chrono::milliseconds timeout);
   void check(const Pending& pending, std::chrono::nanoseconds waited) const;
 
-  shared::Bell* bell_;
+  shared::Doorbell* doorbell_;
   shared::WaitPolicy wait_policy_;
   std::chrono::nanoseconds timeout_;
   const Fault& fault_;

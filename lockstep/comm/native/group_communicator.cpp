@@ -159,7 +159,7 @@ std::unique_ptr<transport::Channel> GroupCommunicator::connect_near(Stream strea
   const Segment& segment = group_->segment();
   const int me = group_->me();
   const transport::RingChannel ring(segment.ring(stream, me, local),
-                                    segment.ring(stream, local, me), segment.area(local).bell);
+                                    segment.ring(stream, local, me), segment.area(local).doorbell);
   if (is_paced(member)) return std::make_unique<transport::PacedChannel>(ring, card_);
   return std::make_unique<transport::RingChannel>(ring);
 }
@@ -193,7 +193,7 @@ void GroupCommunicator::connect(const ExchangeTexts& exchange) {
     far.point_to_point = std::move(channels.point_to_point);
   }
   const shared::WaitPolicy wait_policy = group_->wait_policy();
-  shared::Bell* bell = &segment.area(me).bell;
+  shared::Doorbell* doorbell = &segment.area(me).doorbell;
   stall_monitor_ = std::make_unique<StallMonitor>(*fabric_, tag_, rank_, *inbox_, history_);
   const auto look = [this](std::chrono::nanoseconds waited, const std::vector<int>& awaited) {
     group_->check(std::chrono::nanoseconds(0));
@@ -202,10 +202,10 @@ void GroupCommunicator::connect(const ExchangeTexts& exchange) {
   const auto blame = [this](const std::vector<int>& awaited) {
     return stall_monitor_->blame(awaited);
   };
-  collective_progress_ = std::make_unique<ChannelProgress>(bell, wait_policy, options_.timeout,
+  collective_progress_ = std::make_unique<ChannelProgress>(doorbell, wait_policy, options_.timeout,
                                                            inbox_->fault, Watch{look, blame});
-  point_to_point_progress_ = std::make_unique<ChannelProgress>(bell, wait_policy, options_.timeout,
-                                                               inbox_->fault, Watch{});
+  point_to_point_progress_ = std::make_unique<ChannelProgress>(
+      doorbell, wait_policy, options_.timeout, inbox_->fault, Watch{});
   std::vector<transport::Channel*> channels;
   for (const auto& far : peers_) channels.push_back(far ? far->collective.get() : nullptr);
   executor_ = std::make_unique<transport::Executor>(rank_, std::move(channels),
@@ -353,7 +353,7 @@ void GroupCommunicator::signal(int target) {
   } else {
     shared::Area& area = group_->segment().area(far.local);
     area.signals[group_->me()].fetch_add(1, std::memory_order_seq_cst);
-    shared::ring(area.bell);
+    shared::ring(area.doorbell);
   }
   recorder_->end_message(serial);
 }
@@ -370,11 +370,12 @@ void GroupCommunicator::wait_signal(int source) {
     if (far.local < 0) return inbox_->wait_signal(source, wanted, options_.timeout);
     shared::Area& area = group_->segment().area(group_->me());
     const auto& raised = area.signals[far.local];
-    shared::Waiter waiter(area.bell, group_->wait_policy(), [&](std::chrono::nanoseconds waited) {
-      inbox_->fault.throw_if_present();
-      if (waited < options_.timeout) return;
-      throw overdue("wait_signal", waited, {source});
-    });
+    shared::Waiter waiter(area.doorbell, group_->wait_policy(),
+                          [&](std::chrono::nanoseconds waited) {
+                            inbox_->fault.throw_if_present();
+                            if (waited < options_.timeout) return;
+                            throw overdue("wait_signal", waited, {source});
+                          });
     waiter.until([&] { return raised.load(std::memory_order_acquire) >= wanted; });
   });
   recorder_->end_message(serial);

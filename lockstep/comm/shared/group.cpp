@@ -30,7 +30,7 @@ Group::Group(Segment segment, int me, std::vector<int> ranks, std::vector<bool> 
       wait_policy_(wait_policy),
       timeout_(timeout),
       fault_(fault),
-      waiter_(segment_.area(me).bell, wait_policy,
+      waiter_(segment_.area(me).doorbell, wait_policy,
               [this](std::chrono::nanoseconds waited) { check(waited); }) {}
 
 Post& Group::begin(const Fingerprint& fingerprint) {
@@ -120,7 +120,7 @@ void Group::await_all(std::uint64_t phase) {
 
 void Group::ring_all() {
   for (int j = 0; j < size(); ++j) {
-    if (j != me_) ring(segment_.area(j).bell);
+    if (j != me_) ring(segment_.area(j).doorbell);
   }
 }
 

@@ -4,7 +4,7 @@
 //
 //   Header
 //   Area[n]     one per rank, written by its owner:
-//                 bell          what others ring when the owner sleeps
+//                 doorbell      what others ring when the owner sleeps
 //                 phase         how many phases of its operations the owner has finished
 //                 posts[2]      its last two operations: sequence, fingerprint, small payload
 //                 signals[]     how often each local rank has signalled the owner (they write)
@@ -42,7 +42,7 @@ inline constexpr int kRecords = 64;
 inline constexpr int kMessageRecords = 64;
 
 // Where an owner sleeps: `sleepers` of its threads wait for `rung` to change.
-struct alignas(kLine) Bell {
+struct alignas(kLine) Doorbell {
   std::atomic<std::uint32_t> sleepers;
   std::atomic<std::uint32_t> rung;
 };
@@ -99,7 +99,7 @@ struct MessageRecord {
 enum class Presence : std::uint32_t { kHere, kLeft, kLeftBroken };
 
 struct alignas(4096) Area {
-  Bell bell;
+  Doorbell doorbell;
   alignas(kLine) std::atomic<std::uint64_t> phase;
   alignas(kLine) std::atomic<Presence> presence;
   Post posts[2];

@@ -16,15 +16,15 @@ constexpr auto kCheck = std::chrono::milliseconds(1);  // between two checks whi
 // Counts a thread among the sleepers; ready() may throw.
 class Sleeper {
  public:
-  explicit Sleeper(Bell& bell) : bell_(bell) {
-    bell_.sleepers.fetch_add(1, std::memory_order_seq_cst);
+  explicit Sleeper(Doorbell& doorbell) : doorbell_(doorbell) {
+    doorbell_.sleepers.fetch_add(1, std::memory_order_seq_cst);
   }
-  ~Sleeper() { bell_.sleepers.fetch_sub(1, std::memory_order_seq_cst); }
+  ~Sleeper() { doorbell_.sleepers.fetch_sub(1, std::memory_order_seq_cst); }
   Sleeper(const Sleeper&) = delete;
   Sleeper& operator=(const Sleeper&) = delete;
 
  private:
-  Bell& bell_;
+  Doorbell& doorbell_;
 };
 
 // Without this the kernel takes the liberty to wake a thread 50 us late.
@@ -46,9 +46,9 @@ WaitPolicy wait_policy_for(int ranks, int cpus) {
   return {.spins = 1000, .yields = 50, .crowded = true};
 }
 
-void ring_sleeping(Bell& bell) {
-  bell.rung.fetch_add(1, std::memory_order_seq_cst);
-  futex_wake_all(bell.rung);
+void ring_sleeping(Doorbell& doorbell) {
+  doorbell.rung.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake_all(doorbell.rung);
 }
 
 void Waiter::wait_long(FunctionRef<bool()> ready, FunctionRef<Deadline()> due,
@@ -65,10 +65,11 @@ void Waiter::wait_long(FunctionRef<bool()> ready, FunctionRef<Deadline()> due,
   auto next_check = start + kCheck;
   while (true) {
     {
-      const Sleeper sleeper(bell_);
-      const std::uint32_t rung = bell_.rung.load(std::memory_order_seq_cst);
+      const Sleeper sleeper(doorbell_);
+      const std::uint32_t rung = doorbell_.rung.load(std::memory_order_seq_cst);
       if (ready()) return;
-      if (const auto nap = time_until(due()); nap.count() > 0) futex_wait(bell_.rung, rung, nap);
+      if (const auto nap = time_until(due()); nap.count() > 0)
+        futex_wait(doorbell_.rung, rung, nap);
     }
     if (ready()) return;
     if (const auto now = SteadyClock::now(); now >= next_check) {

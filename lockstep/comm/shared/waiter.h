@@ -1,6 +1,6 @@
 // How a rank waits for another rank of its machine: spin while every rank has a CPU of its own, or
 // while those that share this one are known to wait as well; else yield some tens of times; then
-// sleep until the bell is rung. While it waits it notices faults and deadlines.
+// sleep until the doorbell is rung. While it waits it notices faults and deadlines.
 #pragma once
 
 #include <chrono>
@@ -50,17 +50,18 @@ class Waiter {
   // the wait has taken so far.
   using Check = std::function<void(std::chrono::nanoseconds waited)>;
 
-  Waiter(Bell& bell, WaitPolicy wait_policy, Check check)
-      : bell_(bell), wait_policy_(wait_policy), check_(std::move(check)) {}
+  Waiter(Doorbell& doorbell, WaitPolicy wait_policy, Check check)
+      : doorbell_(doorbell), wait_policy_(wait_policy), check_(std::move(check)) {}
 
-  // Returns once ready() is true. Whoever makes it true must ring this waiter's bell afterwards.
+  // Returns once ready() is true. Whoever makes it true must ring this waiter's doorbell
+  // afterwards.
   template <class Ready>
   void until(Ready&& ready) {
     until(ready, [] { return kNoDeadline; });
   }
 
   // The same where the time alone may make it true: due() says, after a ready() that was not, when
-  // to look again unless the bell is rung before.
+  // to look again unless the doorbell is rung before.
   template <class Ready, class Due>
   void until(Ready&& ready, Due&& due) {
     if (ready() || (!wait_policy_.crowded && spin(ready))) return;
@@ -93,18 +94,18 @@ class Waiter {
   void wait_long(FunctionRef<bool()> ready, FunctionRef<Deadline()> due,
                  FunctionRef<bool()> keeps_cpu, bool may_spin);
 
-  Bell& bell_;
+  Doorbell& doorbell_;
   WaitPolicy wait_policy_;
   Check check_;
 };
 
-// Wakes the owner of the bell if it sleeps. The change it waits for must have been made by a
+// Wakes the owner of the doorbell if it sleeps. The change it waits for must have been made by a
 // sequentially consistent store before.
-inline void ring(Bell& bell);
-void ring_sleeping(Bell& bell);
+inline void ring(Doorbell& doorbell);
+void ring_sleeping(Doorbell& doorbell);
 
-inline void ring(Bell& bell) {
-  if (bell.sleepers.load(std::memory_order_seq_cst) != 0) ring_sleeping(bell);
+inline void ring(Doorbell& doorbell) {
+  if (doorbell.sleepers.load(std::memory_order_seq_cst) != 0) ring_sleeping(doorbell);
 }
 
 }  // namespace lockstep::shared

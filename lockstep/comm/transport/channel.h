@@ -31,7 +31,7 @@ class Channel {
   virtual Deadline write_due() const { return kNoDeadline; }
   virtual Deadline read_due() const { return kNoDeadline; }
 
-  // What poll() can wait on; -1 where the peer rings this rank's bell instead.
+  // What poll() can wait on; -1 where the peer rings this rank's doorbell instead.
   virtual int fd() const { return -1; }
 };
 

@@ -30,7 +30,7 @@ std::size_t RingChannel::write(std::span<const std::span<const std::byte>> parts
   }
   if (at != start) {
     out_.written.store(at, std::memory_order_seq_cst);
-    shared::ring(bell_);
+    shared::ring(doorbell_);
   }
   return at - start;
 }
@@ -44,7 +44,7 @@ std::span<const std::byte> RingChannel::peek() {
 
 void RingChannel::consume(std::size_t bytes) {
   in_.read.store(in_.read.load(std::memory_order_relaxed) + bytes, std::memory_order_seq_cst);
-  shared::ring(bell_);
+  shared::ring(doorbell_);
 }
 
 }  // namespace lockstep::transport

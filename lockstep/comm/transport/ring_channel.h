@@ -8,9 +8,9 @@ namespace lockstep::transport {
 
 class RingChannel : public Channel {
  public:
-  // `bell` is the peer's: rung after writing and after making room.
-  RingChannel(shared::Ring& to_peer, shared::Ring& from_peer, shared::Bell& bell)
-      : out_(to_peer), in_(from_peer), bell_(bell) {}
+  // `doorbell` is the peer's: rung after writing and after making room.
+  RingChannel(shared::Ring& to_peer, shared::Ring& from_peer, shared::Doorbell& doorbell)
+      : out_(to_peer), in_(from_peer), doorbell_(doorbell) {}
 
   std::size_t write(std::span<const std::span<const std::byte>> parts) override;
   std::span<const std::byte> peek() override;
@@ -22,7 +22,7 @@ class RingChannel : public Channel {
  private:
   shared::Ring& out_;
   shared::Ring& in_;
-  shared::Bell& bell_;
+  shared::Doorbell& doorbell_;
 };
 
 }  // namespace lockstep::transport
