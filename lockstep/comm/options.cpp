@@ -78,7 +78,7 @@ void bind(Config& config, CommOptions& options) {
       "Whether the MPI backend compares fingerprints of every operation; the others always do.");
   config.bind("comm.emulate", options.emulate,
               "Slow links between ranks of one machine, for experiments: the bandwidth of every "
-              "rank's network card and the delay of every message, like 1Gbit,100us; empty: none.");
+              "rank's NIC and the delay of every message, like 1Gbit,100us; empty: none.");
   config.bind("comm.hosts", options.hosts,
               "Emulated machines, for experiments: the ranks of one machine are dealt out to so "
               "many, in order. Ranks of one share memory; comm.emulate is the link between them.",

@@ -98,7 +98,7 @@ TEST(LinkPace, ThreadsShareTheLine) {
 }
 
 // Two senders and one receiver: each sends at the full rate, the receiver takes them in turn.
-TEST(LinkPace, WhatComesFromTwoCardsSharesTheThird) {
+TEST(LinkPace, WhatComesFromTwoNicsSharesTheThird) {
   const LinkEmulation link{kGigabit, 100us};
   LinkPace senders[] = {LinkPace(link.bytes_per_second), LinkPace(link.bytes_per_second)};
   LinkPace ingress(link.bytes_per_second);

@@ -81,8 +81,8 @@ TEST(EmulatedHosts, CountWhatCrossesBetweenThem) {
       with_hosts(2));
 }
 
-// The ranks of a machine send at once what its one card lets through one after the other.
-TEST(EmulatedHosts, ShareTheirCardAmongTheirRanks) {
+// The ranks of a machine send at once what its one NIC lets through one after the other.
+TEST(EmulatedHosts, ShareTheirNicAmongTheirRanks) {
   constexpr std::size_t kBytes = 250'000;
   constexpr double kRate = 50e6;
   auto first_began = SteadyClock::time_point::max();

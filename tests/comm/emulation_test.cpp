@@ -122,7 +122,7 @@ TEST(Emulation, BothDirectionsAreFree) {
   });
 }
 
-TEST(Emulation, WhatOneRankSendsToAllSharesItsCard) {
+TEST(Emulation, WhatOneRankSendsToAllSharesItsNic) {
   expect_takes(kTestDelay + 2 * kPartSeconds, 3, [](Communicator& world) {
     std::vector<std::uint8_t> data = filled(world.rank());
     if (world.rank() > 0) return world.receive(data, 0);
@@ -133,7 +133,7 @@ TEST(Emulation, WhatOneRankSendsToAllSharesItsCard) {
   });
 }
 
-TEST(Emulation, WhatOneRankReceivesFromAllSharesItsCard) {
+TEST(Emulation, WhatOneRankReceivesFromAllSharesItsNic) {
   expect_takes(kTestDelay + 2 * kPartSeconds, 3, [](Communicator& world) {
     std::vector<std::uint8_t> data = filled(world.rank());
     if (world.rank() > 0) return world.send(data, 0);
@@ -147,7 +147,7 @@ TEST(Emulation, WhatOneRankReceivesFromAllSharesItsCard) {
   });
 }
 
-TEST(Emulation, AllCommunicatorsOfARankShareItsCard) {
+TEST(Emulation, AllCommunicatorsOfARankShareItsNic) {
   Span span;
   run_threads(
       2,
@@ -262,9 +262,9 @@ TEST(Emulation, IsRefusedWhereItCannotBeBeforeRanksMeet) {
 struct PacedPair {
   explicit PacedPair(const LinkEmulation& link)
       : left(transport::RingChannel(*there, *back, *doorbell),
-             std::make_shared<transport::NetworkCard>(link)),
+             std::make_shared<transport::EmulatedNic>(link)),
         right(transport::RingChannel(*back, *there, *doorbell),
-              std::make_shared<transport::NetworkCard>(link)) {}
+              std::make_shared<transport::EmulatedNic>(link)) {}
 
   std::unique_ptr<shared::Ring> there = std::make_unique<shared::Ring>();
   std::unique_ptr<shared::Ring> back = std::make_unique<shared::Ring>();
@@ -299,7 +299,7 @@ TEST(PacedChannel, GivesBytesInOrderAndSaysWhenToAskAgain) {
   EXPECT_EQ(got, sent);
 }
 
-TEST(PacedChannel, ASenderIsNotFarAheadOfItsCard) {
+TEST(PacedChannel, ASenderIsNotFarAheadOfItsNic) {
   const LinkEmulation link{1e6, 0ns};
   PacedPair pair(link);
   const std::vector<std::byte> bytes(100'000);

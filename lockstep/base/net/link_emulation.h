@@ -1,12 +1,12 @@
 // Slow links made up on a fast machine: how fast they are, and the clockwork that keeps to it.
 //
-// The model: every rank (or server) has one full-duplex network card. What it sends, to all peers
+// The model: every rank (or server) has one full-duplex NIC. What it sends, to all peers
 // together, leaves at `bytes_per_second` at most; what it receives, from all together, comes in at
-// that at most; and every byte comes in `delay` after it went out. So a card is two LinkPaces, one
-// for each direction, and between two cards a piece of `n` bytes goes like this:
+// that at most; and every byte comes in `delay` after it went out. So a NIC is two LinkPaces, one
+// for each direction, and between two NICs a piece of `n` bytes goes like this:
 //
 //   sender     gone = egress.book(n, now)                    its last byte has left
-//              first = gone - passage_time(n) + delay        its first byte comes to the other card
+//              first = gone - passage_time(n) + delay        its first byte comes to the other NIC
 //   receiver   arrived = ingress.book(n, first)              its last byte has come in
 //
 // Nobody may see the piece before `arrived`. The receiver books what has come first, first. Pieces
@@ -41,7 +41,7 @@ LinkEmulation parse_link_emulation(std::string_view text);
 // As it is parsed: "1Gbit,100us", "10Gbit".
 std::string to_text(const LinkEmulation& link);
 
-// One direction of a card. Any thread may call, and any process that has the line's memory.
+// One direction of a NIC. Any thread may call, and any process that has the line's memory.
 class LinkPace {
  public:
   using Time = std::chrono::steady_clock::time_point;

@@ -11,7 +11,7 @@ namespace lockstep::bench::data_parallel {
 namespace {
 
 // The second server's bar is asked of the schedule that runs have unless told otherwise. What it
-// gains with the others, and on a link of half the rate, on which the servers' cards are what a
+// gains with the others, and on a link of half the rate, on which the servers' NICs are what a
 // step waits for, is shown.
 constexpr double kSlower = 2;
 constexpr int kServedWorkers = 2;
@@ -27,9 +27,9 @@ std::string slower_link(const Link& link) {
   return to_text(slower);
 }
 
-// How long the busiest card takes for what it sends, or receives, in a step. In bf16 as many bytes
+// How long the busiest NIC takes for what it sends, or receives, in a step. In bf16 as many bytes
 // are pulled as are pushed, and a server has its part of every worker's.
-double card_seconds(double bytes_sent, int servers, const LinkEmulation& link) {
+double nic_seconds(double bytes_sent, int servers, const LinkEmulation& link) {
   return bytes_sent / 2 / std::min(servers, kServedWorkers) / link.bytes_per_second;
 }
 
@@ -38,7 +38,7 @@ double card_seconds(double bytes_sent, int servers, const LinkEmulation& link) {
 // Without clipping: with it nobody may update before all gradients have come, whatever the order.
 CaseReport run_servers(Session& session) {
   CaseReport report{.name = "servers", .columns = timed_columns()};
-  report.columns.push_back({"card_s", "busiest card", Unit::kSeconds});
+  report.columns.push_back({"nic_s", "busiest NIC", Unit::kSeconds});
   const Link& link = session.link();
   if (!link.problem.empty()) {
     report.what = "not run";
@@ -69,8 +69,8 @@ CaseReport run_servers(Session& session) {
       Row row = row_of(turns[i]);
       const auto& [servers, network] = networks[i];
       if (const auto bytes = row.number("bytes_sent")) {
-        row.numbers.emplace_back("card_s",
-                                 card_seconds(*bytes, servers, parse_link_emulation(network)));
+        row.numbers.emplace_back("nic_s",
+                                 nic_seconds(*bytes, servers, parse_link_emulation(network)));
       }
       report.rows.push_back(std::move(row));
     }

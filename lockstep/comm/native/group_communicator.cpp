@@ -17,7 +17,7 @@ using shared::Segment;
 using shared::Stream;
 
 // Of no communicator: theirs are 1, and hashes.
-constexpr std::uint64_t kCardTag = std::uint64_t{1} << 32;
+constexpr std::uint64_t kNicTag = std::uint64_t{1} << 32;
 
 int index_of(std::span<const int> values, int value) {
   const auto found = std::find(values.begin(), values.end(), value);
@@ -42,7 +42,7 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64
       members_(std::move(members)),
       rank_(index_of(members_, fabric_->rank())),
       options_(options),
-      card_(parent != nullptr ? parent->card_ : make_card(*fabric_, options_, kCardTag)),
+      nic_(parent != nullptr ? parent->nic_ : make_nic(*fabric_, options_, kNicTag)),
       inbox_(std::make_shared<Inbox>()) {
   inbox_->members = members_;
   fabric_->enroll(tag_, inbox_);
@@ -68,7 +68,7 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64
          locals_.size(), shared::kMaxLocalRanks);
   }
   const auto local_count = static_cast<int>(locals_.size());
-  if (card_ != nullptr && local_count < size()) {
+  if (nic_ != nullptr && local_count < size()) {
     fail(
         ErrorCode::kUnsupported,
         "comm.emulate = \"{}\" makes links between ranks of one machine, but these are on several; "
@@ -77,7 +77,7 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64
   }
   // Whether all members share memory, with nothing emulated between them.
   const bool is_apart = options_.hosts > 1 && std::ranges::find(is_far, true) != is_far.end();
-  const bool keeps_pace = card_ != nullptr && (options_.hosts == 1 || is_apart) && size() > 1;
+  const bool keeps_pace = nic_ != nullptr && (options_.hosts == 1 || is_apart) && size() > 1;
   const bool fused = local_count == size() && !is_apart && !keeps_pace;
   segment_memory_ = fabric_->share(tag_, locals_, Segment::bytes(local_count, options_.window));
   group_ = std::make_shared<shared::Group>(
@@ -86,9 +86,9 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64
       keeps_pace ? shared::kSleepAtOnce : wait_policy(), options_.timeout, inbox_->fault);
   recorder_ = std::make_unique<Recorder>(group_->segment().area(group_->me()));
   connect(exchange);
-  const Links links = parent != nullptr  ? parent->selector_->links()
-                      : card_ != nullptr ? emulated_links(card_->link, options_.hosts > 1)
-                                         : assumed_links();
+  const Links links = parent != nullptr ? parent->selector_->links()
+                      : nic_ != nullptr ? emulated_links(nic_->link, options_.hosts > 1)
+                                        : assumed_links();
   selector_ = std::make_unique<Selector>(machines_, fused, options_, links);
   if (parent == nullptr && local_count < size()) {
     const bool all_tcp = options_.transport == TransportChoice::kTcp;
@@ -149,7 +149,7 @@ void GroupCommunicator::finish() {
 }
 
 bool GroupCommunicator::is_paced(int member) const {
-  if (card_ == nullptr) return false;
+  if (nic_ == nullptr) return false;
   return options_.hosts == 1 ||
          machines_[static_cast<std::size_t>(member)] != machines_[static_cast<std::size_t>(rank_)];
 }
@@ -160,7 +160,7 @@ std::unique_ptr<transport::Channel> GroupCommunicator::connect_near(Stream strea
   const int me = group_->me();
   const transport::RingChannel ring(segment.ring(stream, me, local),
                                     segment.ring(stream, local, me), segment.area(local).doorbell);
-  if (is_paced(member)) return std::make_unique<transport::PacedChannel>(ring, card_);
+  if (is_paced(member)) return std::make_unique<transport::PacedChannel>(ring, nic_);
   return std::make_unique<transport::RingChannel>(ring);
 }
 

@@ -35,7 +35,7 @@ class GroupCommunicator final : public Communicator {
   using ExchangeTexts = std::function<std::vector<std::string>(const std::string& mine)>;
 
   // `members` are world ranks in order; this rank is one of them. What is split off has the links
-  // and the network card of its parent; without a parent, links are found out if selection has to
+  // and the NIC of its parent; without a parent, links are found out if selection has to
   // know them.
   GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64_t tag, std::vector<int> members,
                     const CommOptions& options, const ExchangeTexts& exchange,
@@ -101,7 +101,7 @@ class GroupCommunicator final : public Communicator {
   std::vector<int> members_;
   int rank_;
   CommOptions options_;
-  std::shared_ptr<transport::NetworkCard> card_;
+  std::shared_ptr<transport::EmulatedNic> nic_;
   std::vector<int> machines_;  // of members, perhaps emulated
   std::unique_ptr<transport::Traffic> traffic_;
   std::shared_ptr<Inbox> inbox_;

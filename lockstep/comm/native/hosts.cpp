@@ -13,7 +13,7 @@ bool on_one_machine(const std::vector<int>& machines) {
   return std::ranges::all_of(machines, [&](int machine) { return machine == machines.front(); });
 }
 
-struct CardLines {
+struct NicLines {
   LinkPace::Line egress;
   LinkPace::Line ingress;
 };
@@ -41,31 +41,31 @@ std::vector<int> seen_machines(const Fabric& fabric, const CommOptions& options)
   return machines;
 }
 
-std::shared_ptr<transport::NetworkCard> make_card(Fabric& fabric, const CommOptions& options,
-                                                  std::uint64_t tag) {
+std::shared_ptr<transport::EmulatedNic> make_nic(Fabric& fabric, const CommOptions& options,
+                                                 std::uint64_t tag) {
   const std::optional<LinkEmulation> link = options.emulated_link();
   const std::vector<int> machines = seen_machines(fabric, options);
   if (!link || machines.size() == 1) return nullptr;
   const bool has_hosts = options.hosts > 1;
   if (fabric.rank() == 0) {
     log_warn(
-        "links are emulated (comm.emulate = \"{}\"): every {} has a network card of {} and every "
+        "links are emulated (comm.emulate = \"{}\"): every {} has a NIC of {} and every "
         "message takes {} more; times and choices are those of such links, not of this machine",
         options.emulate, has_hosts ? "emulated machine" : "rank",
         format_bytes_per_second(link->bytes_per_second),
         format_seconds(std::chrono::duration<double>(link->delay).count()));
   }
-  if (!has_hosts) return std::make_shared<transport::NetworkCard>(*link);
+  if (!has_hosts) return std::make_shared<transport::EmulatedNic>(*link);
   const int mine = machines[static_cast<std::size_t>(fabric.rank())];
   std::vector<int> mates;
   for (std::size_t rank = 0; rank < machines.size(); ++rank) {
     if (machines[rank] == mine) mates.push_back(static_cast<int>(rank));
   }
   const SharedMemory memory =
-      fabric.share(tag + static_cast<std::uint64_t>(mine), mates, sizeof(CardLines));
+      fabric.share(tag + static_cast<std::uint64_t>(mine), mates, sizeof(NicLines));
   // Zeroes are lines that are free.
-  auto* lines = reinterpret_cast<CardLines*>(memory.get());
-  return std::make_shared<transport::NetworkCard>(*link, lines->egress, lines->ingress, memory);
+  auto* lines = reinterpret_cast<NicLines*>(memory.get());
+  return std::make_shared<transport::EmulatedNic>(*link, lines->egress, lines->ingress, memory);
 }
 
 }  // namespace lockstep

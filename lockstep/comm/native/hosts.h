@@ -1,6 +1,6 @@
 // Emulated machines: comm.hosts deals out the ranks of one machine, in order, to several that are
 // made up. Ranks of the same one share memory as ever; between two of them everything goes by
-// messages, over the emulated link of comm.emulate where there is one. Its card is the machine's:
+// messages, over the emulated link of comm.emulate where there is one. Its NIC is the machine's:
 // all its ranks share it.
 #pragma once
 
@@ -19,9 +19,9 @@ namespace lockstep {
 // ones than ranks (kInvalidArgument).
 std::vector<int> seen_machines(const Fabric& fabric, const CommOptions& options);
 
-// The network card of this rank, or of its emulated machine; null where links are not emulated.
+// The NIC of this rank, or of its emulated machine; null where links are not emulated.
 // Called by all ranks of the world alike; `tag` is one that no communicator has.
-std::shared_ptr<transport::NetworkCard> make_card(Fabric& fabric, const CommOptions& options,
-                                                  std::uint64_t tag);
+std::shared_ptr<transport::EmulatedNic> make_nic(Fabric& fabric, const CommOptions& options,
+                                                 std::uint64_t tag);
 
 }  // namespace lockstep

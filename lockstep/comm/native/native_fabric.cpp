@@ -25,7 +25,7 @@ constexpr std::uint64_t kControlTag = 0;
 constexpr auto kPeerTimeout = std::chrono::seconds(30);  // of a machine that does not answer
 
 // How a rank can be reached; travels as lines of text.
-struct CallingCard {
+struct Contact {
   HostPort tcp;
   std::string local_name;
   std::string who;
@@ -33,7 +33,7 @@ struct CallingCard {
   std::string text() const {
     return fmt::format("{}\n{}\n{}", format_host_port(tcp), local_name, who);
   }
-  static CallingCard parse(const std::string& text, int rank) {
+  static Contact parse(const std::string& text, int rank) {
     const std::vector<std::string_view> lines = split_text(text, '\n');
     if (lines.size() != 3) {
       fail(ErrorCode::kProtocol, "rank {} introduced itself with {} lines instead of 3", rank,
@@ -44,13 +44,13 @@ struct CallingCard {
 };
 
 // What a rank tells of its machine: the lowest rank on it, its name, the CPUs the rank may use.
-struct MachineCard {
+struct MachineInfo {
   std::string leader;
   std::string machine;
   CpuSet cpus;
 
   std::string text() const { return fmt::format("{}\n{}\n{}", leader, machine, cpus.text()); }
-  static MachineCard parse(const std::string& text) {
+  static MachineInfo parse(const std::string& text) {
     std::vector<std::string_view> lines = split_text(text, '\n');
     lines.resize(3);
     return {std::string(lines[0]), std::string(lines[1]), CpuSet::parse(lines[2])};
@@ -187,36 +187,36 @@ class NativeFabric final : public Fabric {
     const Deadline deadline = deadline_in(timeout_);
     Acceptor acceptor(token_);
     Listener listener = listen_tcp({listen_host_, 0});
-    const CallingCard mine{listener.address, random_unix_name(),
-                           fmt::format("pid {} on {}", ::getpid(), host_name())};
+    const Contact mine{listener.address, random_unix_name(),
+                       fmt::format("pid {} on {}", ::getpid(), host_name())};
     acceptor.open(std::move(listener.fd), false);
     acceptor.open(listen_unix_abstract(mine.local_name), true);
 
-    const std::vector<std::string> texts = world.exchange("cards", mine.text());
+    const std::vector<std::string> texts = world.exchange("contacts", mine.text());
     std::vector<ControlPlane::Link> links(static_cast<std::size_t>(size_));
     same_machine_.assign(static_cast<std::size_t>(size_), false);
     same_machine_[static_cast<std::size_t>(rank_)] = true;
     for (int peer = 0; peer < size_; ++peer) {
       if (peer == rank_) continue;
       const auto index = static_cast<std::size_t>(peer);
-      const CallingCard card = CallingCard::parse(texts[index], peer);
+      const Contact contact = Contact::parse(texts[index], peer);
       Visitor visitor = peer > rank_
                             ? acceptor.await({kControlTag, peer, Purpose::kControl}, deadline)
-                            : knock_near_or_far(card, deadline);
+                            : knock_near_or_far(contact, deadline);
       same_machine_[index] = visitor.same_machine;
       if (!visitor.same_machine) set_peer_timeout(visitor.socket.get(), kPeerTimeout);
-      links[index] = {std::move(visitor.socket), card.who};
+      links[index] = {std::move(visitor.socket), contact.who};
     }
     control_ = std::make_unique<ControlPlane>(rank_, std::move(links));
   }
 
-  Visitor knock_near_or_far(const CallingCard& card, Deadline deadline) {
+  Visitor knock_near_or_far(const Contact& contact, Deadline deadline) {
     Visitor visitor;
     try {
-      visitor = {connect_unix_abstract(card.local_name, deadline), true};
+      visitor = {connect_unix_abstract(contact.local_name, deadline), true};
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kPeerLost) throw;
-      visitor = {connect_tcp(card.tcp, deadline, Retry::kUntilDeadline), false};
+      visitor = {connect_tcp(contact.tcp, deadline, Retry::kUntilDeadline), false};
     }
     knock(visitor.socket.get(), token_, {kControlTag, rank_, Purpose::kControl}, deadline);
     return visitor;
@@ -226,19 +226,19 @@ class NativeFabric final : public Fabric {
   void find_machines(const NativeWorld& world) {
     const auto first = std::find(same_machine_.begin(), same_machine_.end(), true);
     const std::string leader = fmt::to_string(first - same_machine_.begin());
-    const std::string mine = MachineCard{leader, fmt::format("{} at {}", host_name(), listen_host_),
+    const std::string mine = MachineInfo{leader, fmt::format("{} at {}", host_name(), listen_host_),
                                          CpuSet::of_this_thread()}
                                  .text();
     std::vector<std::string> known;
     std::vector<std::string> names;
     for (const std::string& text : world.exchange("machines", mine)) {
-      const MachineCard card = MachineCard::parse(text);
-      const auto found = std::find(known.begin(), known.end(), card.leader);
+      const MachineInfo info = MachineInfo::parse(text);
+      const auto found = std::find(known.begin(), known.end(), info.leader);
       machines_.push_back(static_cast<int>(found - known.begin()));
-      cpus_.push_back(card.cpus);
+      cpus_.push_back(info.cpus);
       if (found != known.end()) continue;
-      known.push_back(card.leader);
-      names.push_back(card.machine);
+      known.push_back(info.leader);
+      names.push_back(info.machine);
     }
     network_ = fmt::format("{}", fmt::join(names, ", "));
     log_info("rank {} of {}: {} machine{}", rank_, size_, known.size(),

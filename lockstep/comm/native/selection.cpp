@@ -75,7 +75,7 @@ Selector::Selector(std::vector<int> machines, bool fused, const CommOptions& opt
     : fused_(fused), options_(options), links_(links) {
   shape_.ranks = static_cast<int>(machines.size());
   shape_.machines = machines;
-  // Ranks that may not share memory, or have cards of their own, are joined alike wherever they
+  // Ranks that may not share memory, or have NICs of their own, are joined alike wherever they
   // are.
   flat_ = options_.transport == TransportChoice::kTcp ||
           (!options_.emulate.empty() && options_.hosts == 1);

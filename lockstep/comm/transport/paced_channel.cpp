@@ -24,7 +24,7 @@ constexpr std::size_t kSmallestPiece = 1024;
 constexpr std::size_t kLargestPiece = std::size_t{64} * 1024;
 static_assert(2 * (kLargestPiece + kPacedUnit) <= shared::kRingBytes);
 
-// How far a sender may be ahead of its card, and when it goes on: a line that is never idle while
+// How far a sender may be ahead of its NIC, and when it goes on: a line that is never idle while
 // the sender is slow to wake.
 constexpr nanoseconds kFull = std::chrono::milliseconds(2);
 constexpr nanoseconds kHalf = kFull / 2;
@@ -47,11 +47,11 @@ std::size_t most_held(const LinkEmulation& link) {
 
 }  // namespace
 
-PacedChannel::PacedChannel(const RingChannel& ring, std::shared_ptr<NetworkCard> card)
+PacedChannel::PacedChannel(const RingChannel& ring, std::shared_ptr<EmulatedNic> nic)
     : ring_(ring),
-      card_(std::move(card)),
-      piece_bytes_(longest_piece(card_->link)),
-      most_held_(most_held(card_->link)) {}
+      nic_(std::move(nic)),
+      piece_bytes_(longest_piece(nic_->link)),
+      most_held_(most_held(nic_->link)) {}
 
 std::size_t PacedChannel::write(std::span<const std::span<const std::byte>> parts) {
   std::size_t total = 0;
@@ -61,12 +61,12 @@ std::size_t PacedChannel::write(std::span<const std::span<const std::byte>> part
   write_due_ = kNoDeadline;
   if (ring_.room() < sizeof(PieceHeader) + bytes) return 0;  // the reader will ring
   const Time now = SteadyClock::now();
-  if (const Time free = card_->egress.free_at(); free > now + kFull) {
+  if (const Time free = nic_->egress.free_at(); free > now + kFull) {
     write_due_ = free - kHalf;
     return 0;
   }
-  const Time gone = card_->egress.book(bytes, now);
-  const Time first = gone - card_->link.passage_time(bytes) + card_->link.delay;
+  const Time gone = nic_->egress.book(bytes, now);
+  const Time first = gone - nic_->link.passage_time(bytes) + nic_->link.delay;
   const PieceHeader header{bytes, nanoseconds(first.time_since_epoch()).count()};
   std::array<std::span<const std::byte>, 4> piece = {std::as_bytes(std::span(&header, 1))};
   std::size_t used = 1;
@@ -110,7 +110,7 @@ std::span<const std::byte> PacedChannel::peek() {
     const Piece& front = pieces_.front();
     const Time now = SteadyClock::now();
     if (!booked_ && front.first <= now) {
-      arrived_ = card_->ingress.book(front.bytes.size(), front.first);
+      arrived_ = nic_->ingress.book(front.bytes.size(), front.first);
       booked_ = true;
     }
     here_ = booked_ && arrived_ <= now;

@@ -1,18 +1,18 @@
 // A Channel through rings that keeps to an emulated link: comm.emulate.
 //
 // The stream is cut into *pieces*. A piece lies in the ring as a header, which says how long it is
-// and when its first byte comes to the receiver's card, and its bytes:
+// and when its first byte comes to the receiver's NIC, and its bytes:
 //
-//   sender     books the piece on its card as it puts it into the ring. It is at most a little
-//              ahead of its card, as a socket's buffer would be; then it has to wait.
+//   sender     books the piece on its NIC as it puts it into the ring. It is at most a little
+//              ahead of its NIC, as a socket's buffer would be; then it has to wait.
 //   receiver   takes pieces out of the ring as they come, ahead of their time, so that no length of
 //              link fills the ring. Once the first byte's time has come it books the piece on its
-//              own card; nobody sees a byte of it before the time at which the last has come in.
+//              own NIC; nobody sees a byte of it before the time at which the last has come in.
 //
 // Nothing here waits: write_due() and read_due() say when another try is worth it.
 //
 // As with any Channel, one thread may write while another reads. All channels of a rank, of all its
-// communicators, share its card (with comm.hosts those of a whole emulated machine).
+// communicators, share its NIC (with comm.hosts those of a whole emulated machine).
 #pragma once
 
 #include <cstddef>
@@ -29,12 +29,12 @@
 
 namespace lockstep::transport {
 
-// The network card of one rank, or of all that have its lines.
-struct NetworkCard {
-  explicit NetworkCard(const LinkEmulation& emulation)
+// The NIC of one rank, or of all that have its lines.
+struct EmulatedNic {
+  explicit EmulatedNic(const LinkEmulation& emulation)
       : link(emulation), egress(link.bytes_per_second), ingress(link.bytes_per_second) {}
   // On lines that lie in `shared_memory`.
-  NetworkCard(const LinkEmulation& emulation, LinkPace::Line& out, LinkPace::Line& in,
+  EmulatedNic(const LinkEmulation& emulation, LinkPace::Line& out, LinkPace::Line& in,
               std::shared_ptr<void> shared_memory)
       : link(emulation),
         egress(link.bytes_per_second, out),
@@ -49,7 +49,7 @@ struct NetworkCard {
 
 class PacedChannel : public Channel {
  public:
-  PacedChannel(const RingChannel& ring, std::shared_ptr<NetworkCard> card);
+  PacedChannel(const RingChannel& ring, std::shared_ptr<EmulatedNic> nic);
 
   std::size_t write(std::span<const std::span<const std::byte>> parts) override;
   std::span<const std::byte> peek() override;
@@ -61,13 +61,13 @@ class PacedChannel : public Channel {
   using Time = LinkPace::Time;
   struct Piece {
     std::vector<std::byte> bytes;
-    Time first;  // when its first byte comes to the card
+    Time first;  // when its first byte comes to the NIC
   };
 
   void take_from_ring();
 
   RingChannel ring_;
-  std::shared_ptr<NetworkCard> card_;
+  std::shared_ptr<EmulatedNic> nic_;
   std::size_t piece_bytes_;  // of the longest piece
   std::size_t most_held_;    // bytes; beyond, pieces stay in the ring
 

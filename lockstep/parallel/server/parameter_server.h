@@ -22,7 +22,7 @@
 //
 // Transport: TCP of its own, on the loopback unless told otherwise, and rings inside a machine
 // (parallel/server/wire/pipe.h), proved by the job's token in both directions. Where
-// CommOptions::emulate says so, each worker and each server has a slow card.
+// CommOptions::emulate says so, each worker and each server has a slow NIC.
 #pragma once
 
 #include <functional>

@@ -23,7 +23,7 @@ class Nobody : public ConnectionLoop::Receiver {
   void lost(int) override {}
 };
 
-// A hub on a slow card, and the other ends of its connections.
+// An event loop on a slow NIC, and the other ends of its connections.
 class HubOnALine : public ::testing::Test {
  protected:
   int connect() {
@@ -36,7 +36,7 @@ class HubOnALine : public ::testing::Test {
     message.priority = priority;
     loop_.post(connection, std::move(message));
   }
-  // When the end of a message of so many bytes comes to the other card, by what chunks say.
+  // When the end of a message of so many bytes comes to the other NIC, by what chunks say.
   std::int64_t first_byte_of_last_chunk(int connection, std::size_t bytes) {
     std::int64_t last = 0;
     for (std::size_t done = 0; done < bytes + sizeof(Header);) {
@@ -108,7 +108,7 @@ class Keeper : public ConnectionLoop::Receiver {
   std::vector<std::byte> coming_;
 };
 
-// Either way more than a ring holds, at once, with a card and without; and the end of it all.
+// Either way more than a ring holds, at once, with a NIC and without; and the end of it all.
 TEST(HubOverRings, CarriesWhatIsMoreThanARingAndEnds) {
   constexpr std::size_t kMessages = 3;
   const auto text = [](std::size_t i) { return std::string(3'000'001 + i, char('a' + i)); };
@@ -120,18 +120,18 @@ TEST(HubOverRings, CarriesWhatIsMoreThanARingAndEnds) {
     PiecePipe other = PiecePipe::take_rings(UniqueFd(ends[1]), deadline_in(seconds(20)));
     const auto talk = [&](PiecePipe pipe, bool leaves_first) {
       Keeper keeper;
-      ConnectionLoop hub(keeper, link);
-      hub.add(std::move(pipe));
+      ConnectionLoop loop(keeper, link);
+      loop.add(std::move(pipe));
       for (std::size_t i = 0; i < kMessages; ++i) {
-        hub.post(0, small_message({.kind = Kind::kPush}, text(i)));
+        loop.post(0, small_message({.kind = Kind::kPush}, text(i)));
       }
       const Deadline deadline = deadline_in(seconds(20));
       const auto done = [&] {
-        return leaves_first ? keeper.messages.size() == kMessages && !hub.has_more_to_send()
+        return leaves_first ? keeper.messages.size() == kMessages && !loop.has_more_to_send()
                             : keeper.is_lost;
       };
-      while (!done() && !has_passed(deadline)) hub.step(deadline_in(milliseconds(10)));
-      hub.finish(deadline);
+      while (!done() && !has_passed(deadline)) loop.step(deadline_in(milliseconds(10)));
+      loop.finish(deadline);
       EXPECT_FALSE(has_passed(deadline));
       ASSERT_EQ(keeper.messages.size(), kMessages);
       for (std::size_t i = 0; i < kMessages; ++i) EXPECT_EQ(keeper.messages[i], text(i));

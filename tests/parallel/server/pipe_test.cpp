@@ -47,7 +47,7 @@ Pipes make_pipes(bool rings) {
 
 std::byte byte_at(std::size_t i) { return static_cast<std::byte>((i * 2654435761U) >> 15); }
 
-// As a hub does it: asks, sleeps, looks.
+// As the event loop does it: asks, sleeps, looks.
 void sleep_on(PiecePipe& pipe, bool to_read, bool to_write) {
   const short events = static_cast<short>((to_read || !pipe.polls_to_write() ? POLLIN : 0) |
                                           (to_write && pipe.polls_to_write() ? POLLOUT : 0));

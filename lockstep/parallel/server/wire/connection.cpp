@@ -24,12 +24,12 @@ void Connection::begin_chunk() {
     limit_ = 0;
   }
   const std::size_t total = sizeof(Header) + current_.message.payload.size();
-  if (card_ == nullptr) {
+  if (nic_ == nullptr) {
     limit_ = total;
     return;
   }
-  const std::size_t bytes = std::min(card_->chunk(), total - limit_);
-  prefix_ = card_->send(bytes, current_.since);
+  const std::size_t bytes = std::min(nic_->chunk(), total - limit_);
+  prefix_ = nic_->send(bytes, current_.since);
   prefix_left_ = sizeof prefix_;
   limit_ += bytes;
 }
@@ -38,12 +38,12 @@ bool Connection::send() {
   if (broken_) return true;
   if (limit_ > sent_ || prefix_left_ > 0) {  // what a full pipe left over
     if (!write()) return false;
-    if (card_ != nullptr) return true;
+    if (nic_ != nullptr) return true;
   }
   while (has_more()) {
     begin_chunk();
     if (!write()) return false;
-    if (card_ != nullptr) return true;
+    if (nic_ != nullptr) return true;
   }
   return true;
 }
@@ -97,7 +97,7 @@ Connection::Progress Connection::read(std::span<std::byte> into, std::size_t& fi
 }
 
 Connection::Progress Connection::receive() {
-  if (card_ != nullptr && chunk_left_ == 0) {
+  if (nic_ != nullptr && chunk_left_ == 0) {
     const auto bytes = std::as_writable_bytes(std::span(&chunk_, 1));
     const Progress progress = read(bytes, chunk_header_filled_);
     if (chunk_header_filled_ < bytes.size()) return progress;
@@ -112,13 +112,13 @@ Connection::Progress Connection::receive() {
   std::size_t& filled = in_header ? header_filled_ : payload_filled_;
   const std::size_t before = filled;
   const std::size_t most =
-      card_ != nullptr ? std::min(whole.size(), before + chunk_left_) : whole.size();
+      nic_ != nullptr ? std::min(whole.size(), before + chunk_left_) : whole.size();
   if (before < most) {
     const Progress progress = read(whole.first(most), filled);
     if (filled == before) return progress;
-    if (card_ != nullptr) {
+    if (nic_ != nullptr) {
       chunk_left_ -= filled - before;
-      if (chunk_left_ == 0) seen_at_ = card_->receive(chunk_);
+      if (chunk_left_ == 0) seen_at_ = nic_->receive(chunk_);
     }
   }
   if (in_header) return header_filled_ == sizeof(Header) ? Progress::kHeader : Progress::kSome;

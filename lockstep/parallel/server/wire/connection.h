@@ -20,8 +20,9 @@ class Connection {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // With a card, which must outlive it, all is cut into chunks that keep the card's pace.
-  explicit Connection(PiecePipe pipe, Card* card = nullptr) : pipe_(std::move(pipe)), card_(card) {}
+  // With a NIC, which must outlive it, all is cut into chunks that keep the NIC's pace.
+  explicit Connection(PiecePipe pipe, EmulatedNic* nic = nullptr)
+      : pipe_(std::move(pipe)), nic_(nic) {}
 
   PiecePipe& pipe() { return pipe_; }
   int fd() const { return pipe_.fd(); }
@@ -37,7 +38,7 @@ class Connection {
   // Of what waits or is on its way, the most important; only with has_more().
   Urgency first() const;
   // What is given to the pipe or to the line cannot be overtaken. Sends on: all there is, or with
-  // a card a chunk. False: the pipe takes no more now. One that is broken takes everything; the
+  // a NIC a chunk. False: the pipe takes no more now. One that is broken takes everything; the
   // reading side hears of it.
   bool send();
   std::uint64_t bytes_sent() const { return bytes_sent_; }
@@ -73,7 +74,7 @@ class Connection {
   };
 
   PiecePipe pipe_;
-  Card* card_;
+  EmulatedNic* nic_;
 
   std::map<Urgency, Waiting> queue_;
   bool sending_ = false;

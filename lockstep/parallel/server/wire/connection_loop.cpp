@@ -26,13 +26,13 @@ timespec time_until(Deadline until) {
 
 ConnectionLoop::ConnectionLoop(Receiver& receiver, const std::optional<LinkEmulation>& link)
     : receiver_(receiver) {
-  if (link) card_ = std::make_unique<Card>(*link);
+  if (link) nic_ = std::make_unique<EmulatedNic>(*link);
   wake_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_) fail_errno("cannot make an eventfd", errno);
 }
 
 int ConnectionLoop::add(PiecePipe pipe) {
-  connections_.push_back(std::make_unique<Connection>(std::move(pipe), card_.get()));
+  connections_.push_back(std::make_unique<Connection>(std::move(pipe), nic_.get()));
   full_.push_back(false);
   whole_.push_back(false);
   return static_cast<int>(connections_.size()) - 1;
@@ -81,7 +81,7 @@ std::optional<std::size_t> ConnectionLoop::next_on_line() const {
 
 // Returns when there may be more to send without anything happening.
 Deadline ConnectionLoop::send() {
-  if (card_ == nullptr) {
+  if (nic_ == nullptr) {
     for (std::size_t i = 0; i < connections_.size(); ++i) {
       Connection& connection = *connections_[i];
       if (connection.is_open() && !full_[i] && connection.has_more()) full_[i] = !connection.send();
@@ -89,7 +89,7 @@ Deadline ConnectionLoop::send() {
     return kNoDeadline;
   }
   while (const std::optional<std::size_t> next = next_on_line()) {
-    const Deadline time = card_->may_send_at();
+    const Deadline time = nic_->may_send_at();
     if (time > std::chrono::steady_clock::now()) return time;
     full_[*next] = !connections_[*next]->send();
     on_line_ = *next;

@@ -7,8 +7,8 @@
 // With an emulated link connections take turns on the line, chunk by chunk, each with its most
 // important message; only what is urgent goes before. Were the most important message of all
 // connections to have the line, all workers, whose pieces have the same importance, would send to
-// one server and then to the next, each at the pace of one card while the others' have nothing to
-// do. A worker gains nothing by sending faster than its share of a server's card.
+// one server and then to the next, each at the pace of one NIC while the others' have nothing to
+// do. A worker gains nothing by sending faster than its share of a server's NIC.
 #pragma once
 
 #include <memory>
@@ -64,7 +64,7 @@ class ConnectionLoop {
   Deadline hand_over();
 
   Receiver& receiver_;
-  std::unique_ptr<Card> card_;
+  std::unique_ptr<EmulatedNic> nic_;
   UniqueFd wake_;
   std::vector<std::unique_ptr<Connection>> connections_;
   std::vector<bool> full_;   // the pipe took no more

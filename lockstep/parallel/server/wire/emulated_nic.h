@@ -1,7 +1,7 @@
-// The network card of a worker or server whose link is emulated (base/net/link_emulation.h).
+// The NIC of a worker or server whose link is emulated (base/net/link_emulation.h).
 //
 // What goes out is cut into chunks; before each stand 16 bytes that tell when its first byte would
-// come to the other card. What is sent at a time is little ahead of what the line could have taken,
+// come to the other NIC. What is sent at a time is little ahead of what the line could have taken,
 // so that a message of more importance waits for no more than that.
 #pragma once
 
@@ -20,11 +20,11 @@ struct ChunkHeader {
 };
 static_assert(sizeof(ChunkHeader) == 16);
 
-class Card {
+class EmulatedNic {
  public:
   using Time = LinkPace::Time;
 
-  explicit Card(const LinkEmulation& link)
+  explicit EmulatedNic(const LinkEmulation& link)
       : link_(link), egress_(link.bytes_per_second), ingress_(link.bytes_per_second) {
     // About two milliseconds of the line: every chunk wakes a thread at either end, where others
     // compute.

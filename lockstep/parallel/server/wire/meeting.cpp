@@ -11,7 +11,7 @@ namespace lockstep::parallel {
 namespace {
 
 constexpr std::uint64_t kServerTag = 0x7061726d73727672;  // no communicator's
-constexpr std::size_t kCardBytes = 512;
+constexpr std::size_t kContactBytes = 512;
 constexpr auto kServerTimeout = std::chrono::seconds(30);  // of a machine that does not answer
 
 // The token that ranks know already; ranks that are threads make one up, which never leaves their
@@ -23,19 +23,19 @@ Token common_token(Communicator& world) {
   return token;
 }
 
-std::vector<std::string> exchange_cards(Communicator& world, const std::string& mine) {
-  if (mine.size() >= kCardBytes) {
+std::vector<std::string> exchange_contacts(Communicator& world, const std::string& mine) {
+  if (mine.size() >= kContactBytes) {
     fail(ErrorCode::kInvalidArgument, "'{}' is too long for an address and settings", mine);
   }
   const auto ranks = static_cast<std::size_t>(world.size());
-  std::vector<std::uint8_t> card(kCardBytes);
-  std::vector<std::uint8_t> all(kCardBytes * ranks);
-  std::memcpy(card.data(), mine.data(), mine.size());
-  world.all_gather(card, all);
+  std::vector<std::uint8_t> contact(kContactBytes);
+  std::vector<std::uint8_t> all(kContactBytes * ranks);
+  std::memcpy(contact.data(), mine.data(), mine.size());
+  world.all_gather(contact, all);
   std::vector<std::string> texts;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    const auto* text = reinterpret_cast<const char*>(all.data() + rank * kCardBytes);
-    texts.emplace_back(text, ::strnlen(text, kCardBytes));
+    const auto* text = reinterpret_cast<const char*>(all.data() + rank * kContactBytes);
+    texts.emplace_back(text, ::strnlen(text, kContactBytes));
   }
   return texts;
 }
@@ -72,13 +72,13 @@ Meeting::Meeting(const ServerOptions& options, Communicator& world, const CommOp
   }
   const std::string settings =
       fmt::format("{}; comm.emulate '{}'", describe(options), comm.emulate);
-  const std::vector<std::string> cards =
-      exchange_cards(world, fmt::format("{}\n{}\n{}", address, local_name, settings));
+  const std::vector<std::string> contacts =
+      exchange_contacts(world, fmt::format("{}\n{}\n{}", address, local_name, settings));
   map_.addresses.resize(static_cast<std::size_t>(map_.servers));
   map_.local_names.resize(static_cast<std::size_t>(map_.servers));
   for (int rank = 0; rank < map_.ranks; ++rank) {
     const std::vector<std::string_view> lines =
-        split_text(cards[static_cast<std::size_t>(rank)], '\n');
+        split_text(contacts[static_cast<std::size_t>(rank)], '\n');
     if (lines.size() != 3 || lines[2] != settings) {
       throw Error(
           ErrorCode::kMismatch,
