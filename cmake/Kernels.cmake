@@ -1,31 +1,34 @@
-# Files named neon16.cpp, avx2.cpp, avx512.cpp and amx.cpp, or *_neon16.cpp and so on, are compiled for
-# those instruction sets; which of them runs is decided at run time. Reductions and codecs must round alike on all of
-# them, so the compiler may not fuse a product with a sum; in kernels of operations it shall.
-foreach(source IN LISTS sources)
-  if(source MATCHES "/comm/reduce/")
-    set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -ffp-contract=off)
-  elseif(source MATCHES "/parallel/compression/kernels_")
-    set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS
-      $<$<CONFIG:Release>:-O3> -ffp-contract=off)
-  elseif(source MATCHES "/ops/cpu/")
-    set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS
-      $<$<CONFIG:Release>:-O3> -ffp-contract=fast)
-    # Where tests under a sanitizer spend more time than optimising takes.
-    if(LOCKSTEP_SANITIZE AND source MATCHES "/gemm/kernels_")
-      set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -O1)
-    endif()
-  endif()
-  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-    if(source MATCHES "[_/]avx2\\.cpp$")
-      set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -mavx2 -mfma -mf16c)
-    elseif(source MATCHES "[_/]avx512\\.cpp$")
+# Kernels are compiled for several instruction sets (lockstep/base/simd/kernel_table.h). In a folder of
+# kernels the file avx2.cpp is compiled for AVX2, and so on; scalar.cpp and neon.cpp need no options.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(options_of_avx2 -mavx2 -mfma -mf16c)
+  set(options_of_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)
+  set(options_of_amx ${options_of_avx512} -mamx-tile -mamx-bf16)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  set(options_of_neon16 -march=armv8.2-a+bf16+fp16fml)
+endif()
+
+# The sources under lockstep/FOLDER are kernels, compiled with the options that follow.
+function(lockstep_kernels folder)
+  foreach(source IN LISTS sources)
+    if(source MATCHES "/lockstep/${folder}/")
+      get_filename_component(isa ${source} NAME_WE)
       set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS
-        -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)
-    elseif(source MATCHES "[_/]amx\\.cpp$")
-      set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS
-        -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mamx-tile -mamx-bf16)
+        $<$<CONFIG:Release>:-O3> ${ARGN} ${options_of_${isa}})
     endif()
-  elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64" AND source MATCHES "[_/]neon16\\.cpp$")
-    set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -march=armv8.2-a+bf16+fp16fml)
-  endif()
-endforeach()
+  endforeach()
+endfunction()
+
+# Reductions and codecs must round alike on all instruction sets, so the compiler may not fuse a product
+# with a sum; in kernels of operations it shall.
+lockstep_kernels(comm/reduce -ffp-contract=off)
+lockstep_kernels(parallel/compression/kernels -ffp-contract=off)
+lockstep_kernels(ops/cpu -ffp-contract=fast)
+
+# Where tests under a sanitizer spend more time than optimising takes.
+if(LOCKSTEP_SANITIZE)
+  set_property(SOURCE ${PROJECT_SOURCE_DIR}/lockstep/ops/cpu/gemm/scalar.cpp
+    ${PROJECT_SOURCE_DIR}/lockstep/ops/cpu/gemm/avx2.cpp
+    ${PROJECT_SOURCE_DIR}/lockstep/ops/cpu/gemm/avx512.cpp
+    ${PROJECT_SOURCE_DIR}/lockstep/ops/cpu/gemm/neon.cpp APPEND PROPERTY COMPILE_OPTIONS -O1)
+endif()

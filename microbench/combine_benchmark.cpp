@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "lockstep/base/simd/isa.h"
 #include "lockstep/comm/reduce/combine.h"
 
 namespace lockstep {
@@ -118,7 +119,7 @@ int main(int argc, char** argv) {
       run_combine(state, c.dtype, c.op, c.inputs, c.outputs, c.in_place);
     }));
   }
-  benchmark::AddCustomContext("kernels", std::string(kernel_set()));
+  benchmark::AddCustomContext("kernels", std::string(name(chosen_isa())));
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::RunSpecifiedBenchmarks();

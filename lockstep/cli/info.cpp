@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "lockstep/base/simd/isa.h"
 #include "lockstep/base/system/cpu_set.h"
 #include "lockstep/base/text/units.h"
 #include "lockstep/cli/command.h"
@@ -23,6 +24,7 @@ Examples:
 void print_cpu() {
   const auto ops = make_cpu_ops(CpuSet::of_this_thread().count());
   fmt::print("cpu       {}\n", ops->name().substr(std::string_view("cpu, ").size()));
+  fmt::print("          kernels: {} (available: {})\n", name(chosen_isa()), available_isa_names());
   for (const DType dtype : {DType::kBF16, DType::kF32}) {
     const LinearShape shape{.rows = 1024, .in = 1024, .out = 1024, .dtype = dtype};
     fmt::print("          products in {}: {}\n", name(dtype),

@@ -52,6 +52,7 @@ inline const std::vector<Level>& levels() {
       {"parallel/strategy"},
       {"parallel/trace"},
       {"parallel/communication", "parallel/compression", "parallel/gradients"},
+      {"parallel/compression/kernels"},
 
       {"nn/hugging_face"},
       {"nn/models"},
@@ -94,7 +95,7 @@ inline const std::vector<Level>& levels() {
       {"tensor/cuda"},
       {"tensor"},
 
-      {"base/net"},
+      {"base/net", "base/simd"},
       {"base/config", "base/file", "base/system"},
       {"base/text"},
       {"base/math"},

@@ -2,13 +2,12 @@
 
 #include <iterator>
 
-#include "lockstep/ops/cpu/simd/isa.h"
+#include "lockstep/base/system/cpu_features.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
 #include <arm_neon.h>
-#include <sys/auxv.h>
 #endif
 
 namespace lockstep::bench {
@@ -112,16 +111,13 @@ __attribute__((target("amx-tile,amx-bf16"))) void amx_bf16(long rounds) {
 }
 
 PeakLoop fastest(DType dtype) {
+  const CpuFeatures& cpu = cpu_features();
   if (dtype == DType::kBF16) {
-    if (cpu::has_tiles()) return {"amx bf16", amx_bf16, kTileFlops};
-    if (__builtin_cpu_supports("avx512bf16")) {
-      return {"avx512 bf16", avx512_bf16, 2 * flops_of(16)};
-    }
+    if (cpu.amx_bf16) return {"amx bf16", amx_bf16, kTileFlops};
+    if (cpu.avx512_bf16) return {"avx512 bf16", avx512_bf16, 2 * flops_of(16)};
   }
-  if (__builtin_cpu_supports("avx512f")) return {"avx512 fma", avx512_fma, flops_of(16)};
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    return {"avx2 fma", avx2_fma, flops_of(8)};
-  }
+  if (cpu.avx512) return {"avx512 fma", avx512_fma, flops_of(16)};
+  if (cpu.avx2) return {"avx2 fma", avx2_fma, flops_of(8)};
   return {};
 }
 
@@ -153,8 +149,7 @@ __attribute__((target("arch=armv8.2-a+fp16+bf16"))) void neon_bf16(long rounds) 
 }
 
 PeakLoop fastest(DType dtype) {
-  constexpr unsigned long kHasBf16 = 1ul << 14;  // HWCAP2_BF16
-  if (dtype == DType::kBF16 && (::getauxval(AT_HWCAP2) & kHasBf16) != 0) {
+  if (dtype == DType::kBF16 && cpu_features().neon_bf16) {
     return {"neon bf16", neon_bf16, 4 * flops_of(4)};
   }
   return {"neon fma", neon_fma, flops_of(4)};

@@ -9,9 +9,9 @@
 #include <cstdint>
 
 #include "lockstep/base/system/cache_lines.h"
-#include "lockstep/comm/reduce/kernel_set.h"
+#include "lockstep/comm/reduce/kernels.h"
 
-namespace lockstep::reduce {
+namespace lockstep::reduce::LOCKSTEP_ISA {
 namespace {
 
 // How: not at all; by a prefetch; or by adding zero, atomically, to a word of each line of another
@@ -75,4 +75,4 @@ inline __attribute__((always_inline)) void ask_for_tile(const KernelCall& call, 
 }
 
 }  // namespace
-}  // namespace lockstep::reduce
+}  // namespace lockstep::reduce::LOCKSTEP_ISA

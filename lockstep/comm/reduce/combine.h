@@ -1,15 +1,10 @@
 // The arithmetic of reductions: every rank's contribution taken in at once.
 //
-// The kernel set is chosen once per process from what the CPU has (AVX-512, AVX2, NEON with
-// instructions for 16-bit floats, NEON, plain loops).
-// LOCKSTEP_KERNELS=scalar|neon|neon16|avx2|avx512 forces one, and amx avx512; the first call throws
-// Error(kUnsupported) when this CPU lacks it.
+// The instruction set is that of the process (base/simd/isa.h).
 #pragma once
 
 #include <cstddef>
 #include <span>
-#include <string_view>
-#include <vector>
 
 #include "lockstep/comm/reduce_op.h"
 #include "lockstep/tensor/dtype.h"
@@ -25,18 +20,12 @@ namespace lockstep {
 // which the first is best the caller's own memory where others are not. Pointers need no alignment
 // (but a user's operation sees them as they are).
 //
-// All kernel sets give the same bits. Every NaN in a result is the positive quiet one without
+// All instruction sets give the same bits. Every NaN in a result is the positive quiet one without
 // payload; min and max order -0 below +0; one input without division is copied as it is.
 void combine(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
              std::size_t count, DType dtype, const ReduceOp& op, int divisor = 1);
 
 // values[i] /= divisor: the finish of a mean whose sum was made elsewhere.
 void divide(std::byte* values, std::size_t count, DType dtype, int divisor);
-
-// The name of the kernel set in use, and all that this CPU can run, best first.
-std::string_view kernel_set();
-std::vector<std::string_view> available_kernel_sets();
-// For tests and benchmarks; throws Error(kUnsupported) when this CPU lacks it. Not thread-safe.
-void use_kernel_set(std::string_view name);
 
 }  // namespace lockstep

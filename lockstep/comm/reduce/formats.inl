@@ -9,7 +9,7 @@
 
 #include "lockstep/comm/reduce/operations.inl"
 
-namespace lockstep::reduce {
+namespace lockstep::reduce::LOCKSTEP_ISA {
 namespace {
 
 template <class T>
@@ -187,4 +187,4 @@ using F16 = F16Format;
 #endif
 
 }  // namespace
-}  // namespace lockstep::reduce
+}  // namespace lockstep::reduce::LOCKSTEP_ISA

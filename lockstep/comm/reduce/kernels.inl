@@ -1,5 +1,4 @@
-// The vector kernels, compiled once per instruction set: the including file defines
-// LOCKSTEP_VECTOR_BYTES and calls combine_vectors().
+// The vector kernels, compiled once per instruction set (base/simd/kernel_table.h).
 //
 // Words. A *vector* is what one register holds. A *pack* is one vector of memory in the form in
 // which it is combined: the vector itself, or two vectors of float for the 16-bit types. A *tile*
@@ -14,7 +13,7 @@
 #include "lockstep/comm/reduce/asking.inl"
 #include "lockstep/comm/reduce/formats.inl"
 
-namespace lockstep::reduce {
+namespace lockstep::reduce::LOCKSTEP_ISA {
 namespace {
 
 // The bytes that are left of a buffer, as a whole vector with zeros behind them.
@@ -384,4 +383,7 @@ void combine_vectors(const KernelCall& call) {
 }
 
 }  // namespace
-}  // namespace lockstep::reduce
+
+const ReduceKernels reduce_kernels = {combine_vectors};
+
+}  // namespace lockstep::reduce::LOCKSTEP_ISA

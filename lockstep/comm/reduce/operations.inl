@@ -4,7 +4,7 @@
 
 #include "lockstep/comm/reduce/vector.inl"
 
-namespace lockstep::reduce {
+namespace lockstep::reduce::LOCKSTEP_ISA {
 namespace {
 
 // How NaNs become the one that all kernel sets store (left alone, which of two NaNs an addition
@@ -173,4 +173,4 @@ Vector<T> quotient(Vector<T> x, int divisor) {
 }
 
 }  // namespace
-}  // namespace lockstep::reduce
+}  // namespace lockstep::reduce::LOCKSTEP_ISA

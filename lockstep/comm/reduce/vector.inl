@@ -1,4 +1,4 @@
-// Vectors of LOCKSTEP_VECTOR_BYTES. Part of kernels.inl.
+// Vectors of the instruction set that the file is compiled for. Part of kernels.inl.
 #pragma once
 
 #include <cstddef>
@@ -6,11 +6,16 @@
 
 #if defined(__aarch64__)
 #include <arm_neon.h>
+#define LOCKSTEP_VECTOR_BYTES 16
+#elif defined(__AVX512F__)
+#include <immintrin.h>
+#define LOCKSTEP_VECTOR_BYTES 64
 #else
 #include <immintrin.h>
+#define LOCKSTEP_VECTOR_BYTES 32
 #endif
 
-namespace lockstep::reduce {
+namespace lockstep::reduce::LOCKSTEP_ISA {
 namespace {
 
 constexpr std::size_t kWidth = LOCKSTEP_VECTOR_BYTES;
@@ -71,4 +76,4 @@ void store_vector(std::byte* to, Vector<T> x) {
 }
 
 }  // namespace
-}  // namespace lockstep::reduce
+}  // namespace lockstep::reduce::LOCKSTEP_ISA

@@ -17,11 +17,11 @@ using cpu::Cpu;
 
 class CpuOps final : public Ops {
  public:
-  CpuOps(int threads, cpu::Isa isa) : team_(threads), cpu_{team_, isa}, linear_(cpu_) {}
+  CpuOps(int threads, Isa isa) : team_(threads), cpu_{team_, isa}, linear_(cpu_) {}
 
   std::string name() const override {
     return fmt::format("cpu, {} thread{}, {}", team_.size(), team_.size() == 1 ? "" : "s",
-                       cpu::name(cpu_.isa));
+                       lockstep::name(cpu_.isa));
   }
 
   void run(const ops::Linear& call) override { linear(call); }
@@ -85,7 +85,7 @@ class CpuOps final : public Ops {
 }  // namespace
 
 std::unique_ptr<Ops> make_cpu_ops(int threads) {
-  return std::make_unique<CpuOps>(threads, cpu::chosen_isa());
+  return std::make_unique<CpuOps>(threads, chosen_isa());
 }
 
 }  // namespace lockstep

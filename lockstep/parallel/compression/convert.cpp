@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
-#include "lockstep/parallel/compression/kernels.h"
+#include "lockstep/parallel/compression/kernels/kernels.h"
 
 namespace lockstep::parallel {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "lockstep/parallel/compression/codec.h"
-#include "lockstep/parallel/compression/kernels.h"
+#include "lockstep/parallel/compression/kernels/kernels.h"
 
 namespace lockstep::parallel {
 

@@ -15,7 +15,7 @@
 #include <cstdint>
 #include <span>
 
-#include "lockstep/parallel/compression/kernels.h"
+#include "lockstep/parallel/compression/kernels/kernels.h"
 
 namespace lockstep::parallel {
 

@@ -1,6 +1,6 @@
 #include "lockstep/parallel/compression/own_momentum.h"
 
-#include "lockstep/parallel/compression/kernels.h"
+#include "lockstep/parallel/compression/kernels/kernels.h"
 
 namespace lockstep::parallel {
 

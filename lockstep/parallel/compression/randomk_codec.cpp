@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "lockstep/base/math/counter_rng.h"
-#include "lockstep/parallel/compression/kernels.h"
+#include "lockstep/parallel/compression/kernels/kernels.h"
 
 namespace lockstep::parallel {
 namespace {

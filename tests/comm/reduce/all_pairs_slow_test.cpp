@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <numeric>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "lockstep/base/simd/isa.h"
 #include "lockstep/comm/reduce/combine.h"
 
 namespace lockstep {
@@ -14,30 +14,30 @@ namespace {
 // Every number of a 16-bit type plus every other.
 class AllPairs : public testing::TestWithParam<DType> {
  protected:
-  void TearDown() override { use_kernel_set(available_kernel_sets().front()); }
+  void TearDown() override { choose_isa(available_isas().front()); }
 
   using Numbers = std::vector<std::uint16_t>;
   static constexpr std::size_t kNumbers = 65536;
 
-  static Numbers sums(std::string_view set, const Numbers& a, const Numbers& b) {
+  static Numbers sums(Isa isa, const Numbers& a, const Numbers& b) {
     Numbers out(kNumbers);
     const std::byte* from[] = {reinterpret_cast<const std::byte*>(a.data()),
                                reinterpret_cast<const std::byte*>(b.data())};
     auto* to = reinterpret_cast<std::byte*>(out.data());
-    use_kernel_set(set);
+    choose_isa(isa);
     combine(from, {&to, 1}, kNumbers, GetParam(), ReduceOp::kSum);
     return out;
   }
 };
 
-TEST_P(AllPairs, HaveTheSameSumsWithEveryKernelSet) {
+TEST_P(AllPairs, HaveTheSameSumsWithEveryInstructionSet) {
   Numbers all(kNumbers);
   std::iota(all.begin(), all.end(), std::uint16_t{0});
   for (std::size_t x = 0; x < kNumbers; ++x) {
     const Numbers same(kNumbers, static_cast<std::uint16_t>(x));
-    const Numbers expected = sums("scalar", same, all);
-    for (const std::string_view set : available_kernel_sets()) {
-      ASSERT_TRUE(sums(set, same, all) == expected) << set << ", sums with " << x;
+    const Numbers expected = sums(Isa::kScalar, same, all);
+    for (const Isa isa : available_isas()) {
+      ASSERT_TRUE(sums(isa, same, all) == expected) << name(isa) << ", sums with " << x;
     }
   }
 }

@@ -1,4 +1,5 @@
 #include "lockstep/comm/reduce/combine.h"
+#include "lockstep/base/simd/isa.h"
 
 #include <gtest/gtest.h>
 
@@ -189,10 +190,10 @@ struct Guarded {
   std::size_t size;
 };
 
-class CombineTest : public testing::TestWithParam<std::tuple<std::string_view, DType>> {
+class CombineTest : public testing::TestWithParam<std::tuple<Isa, DType>> {
  protected:
-  void SetUp() override { use_kernel_set(std::get<0>(GetParam())); }
-  void TearDown() override { use_kernel_set(available_kernel_sets().front()); }
+  void SetUp() override { choose_isa(std::get<0>(GetParam())); }
+  void TearDown() override { choose_isa(available_isas().front()); }
   DType dtype() const { return std::get<1>(GetParam()); }
 
   // Combines `count` elements of the inputs into `outputs` places; returns the first output.
@@ -259,11 +260,11 @@ TEST_P(CombineTest, MatchesTheOracleForEveryShape) {
 }
 
 std::string test_name(const testing::TestParamInfo<CombineTest::ParamType>& info) {
-  return fmt::format("{}_{}", std::get<0>(info.param), name(std::get<1>(info.param)));
+  return fmt::format("{}_{}", name(std::get<0>(info.param)), name(std::get<1>(info.param)));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CombineTest,
-                         testing::Combine(testing::ValuesIn(available_kernel_sets()),
+                         testing::Combine(testing::ValuesIn(available_isas()),
                                           testing::ValuesIn(kAllDTypes)),
                          test_name);
 
@@ -277,18 +278,18 @@ std::vector<T> combined(std::vector<std::vector<T>> inputs, ReduceOp op, int div
   return result;
 }
 
-void on_all_kernel_sets(const std::function<void()>& claim) {
-  for (std::string_view set : available_kernel_sets()) {
-    SCOPED_TRACE(set);
-    use_kernel_set(set);
+void on_all_isas(const std::function<void()>& claim) {
+  for (const Isa isa : available_isas()) {
+    SCOPED_TRACE(name(isa));
+    choose_isa(isa);
     claim();
   }
-  use_kernel_set(available_kernel_sets().front());
+  choose_isa(available_isas().front());
 }
 
 TEST(Combine, SixteenBitFloatsAreRoundedOnceForManyInputs) {
   // 256 + 1 + ... + 1: every addition in bf16 would round back to 256.
-  on_all_kernel_sets([] {
+  on_all_isas([] {
     std::vector<std::vector<BFloat16>> inputs(9, std::vector<BFloat16>(100, to_bfloat16(1.0f)));
     inputs[0].assign(100, to_bfloat16(256.0f));
     for (BFloat16 x : combined(inputs, ReduceOp::kSum)) EXPECT_EQ(to_float(x), 264.0f);
@@ -314,11 +315,11 @@ TEST(Combine, HalfwayBetweenTwoBf16TheEvenOneIsTaken) {
       }
     }
   }
-  on_all_kernel_sets([&] { EXPECT_TRUE(combined(inputs, ReduceOp::kSum) == expected); });
+  on_all_isas([&] { EXPECT_TRUE(combined(inputs, ReduceOp::kSum) == expected); });
 }
 
 TEST(Combine, SumsBeyondTheRangeOfF16AreInfiniteUnlessTheMeanFits) {
-  on_all_kernel_sets([] {
+  on_all_isas([] {
     const std::vector<std::vector<Half>> inputs(2, std::vector<Half>(33, to_half(60000.0f)));
     for (Half x : combined(inputs, ReduceOp::kSum)) EXPECT_EQ(x.bits, 0x7c00);
     for (Half x : combined(inputs, ReduceOp::kMean, 2)) EXPECT_EQ(x, to_half(60000.0f));
@@ -326,7 +327,7 @@ TEST(Combine, SumsBeyondTheRangeOfF16AreInfiniteUnlessTheMeanFits) {
 }
 
 TEST(Combine, MeanOfIntegersWrapsThenDividesTowardsZero) {
-  on_all_kernel_sets([] {
+  on_all_isas([] {
     using Bytes = std::vector<std::vector<std::int8_t>>;
     EXPECT_EQ(combined(Bytes{{-7, 7, 100}, {0, 0, 100}}, ReduceOp::kMean, 2),
               (std::vector<std::int8_t>{-3, 3, -28}));
@@ -340,7 +341,7 @@ TEST(Combine, MeanWithDivisorOneIsASum) {
 }
 
 TEST(Combine, MinusZeroLiesBelowZero) {
-  on_all_kernel_sets([] {
+  on_all_isas([] {
     using Floats = std::vector<std::vector<float>>;
     for (float x : combined(Floats{{0.0f, -0.0f}, {-0.0f, 0.0f}}, ReduceOp::kMin)) {
       EXPECT_TRUE(std::signbit(x));
@@ -375,7 +376,7 @@ TEST(Combine, UserOperationsAreAppliedFromLeftToRight) {
 }
 
 TEST(Combine, LargeResultsApartFromTheInputsAreRight) {
-  on_all_kernel_sets([] {
+  on_all_isas([] {
     constexpr std::size_t kCount = 1'000'003;
     for (std::size_t shift : {0, 1, 5}) {
       std::vector<float> a(kCount, 1.5f);
@@ -412,16 +413,6 @@ TEST(Combine, RefusesNoInputsAndDivisorsBelowOne) {
   const std::byte* from = &byte;
   EXPECT_THROW(combine({}, {&to, 1}, 1, DType::kU8, ReduceOp::kSum), Error);
   EXPECT_THROW(combine({&from, 1}, {&to, 1}, 1, DType::kU8, ReduceOp::kMean, 0), Error);
-}
-
-TEST(KernelSets, AnUnknownOneIsRefusedWithTheOnesThereAre) {
-  try {
-    use_kernel_set("abacus");
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
-    EXPECT_NE(std::string(error.what()).find("scalar"), std::string::npos);
-  }
 }
 
 }  // namespace

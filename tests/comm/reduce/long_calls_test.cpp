@@ -7,9 +7,9 @@
 #include <cstring>
 #include <deque>
 #include <random>
-#include <string_view>
 #include <vector>
 
+#include "lockstep/base/simd/isa.h"
 #include "lockstep/comm/reduce/combine.h"
 
 namespace lockstep {
@@ -66,21 +66,21 @@ TEST(LongCalls, InPlaceAreRightAndStayInTheirBuffers) {
           std::vector<std::byte> expected(count * size);
           std::byte* apart = expected.data();
           fill();
-          use_kernel_set("scalar");
+          choose_isa(Isa::kScalar);
           combine(from, {&apart, 1}, count, dtype, ReduceOp::kSum);
-          for (const std::string_view set : available_kernel_sets()) {
+          for (const Isa isa : available_isas()) {
             fill();
-            use_kernel_set(set);
+            choose_isa(isa);
             combine(from, to, count, dtype, ReduceOp::kSum);
             for (const std::byte* output : to) {
-              ASSERT_EQ(std::memcmp(output, apart, count * size), 0) << set;
+              ASSERT_EQ(std::memcmp(output, apart, count * size), 0) << name(isa);
             }
           }
         }
       }
     }
   }
-  use_kernel_set(available_kernel_sets().front());
+  choose_isa(available_isas().front());
 }
 
 }  // namespace

@@ -20,7 +20,6 @@
 namespace lockstep::attention_cases {
 
 using cpu::Cpu;
-using cpu::Isa;
 using cpu::ThreadTeam;
 using ops::AttentionShape;
 using ops::Heads;

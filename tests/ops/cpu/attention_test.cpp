@@ -22,7 +22,7 @@ using namespace attention_cases;
 TEST(Attention, AgreesWithTheReferenceOnOddShapes) {
   const std::int64_t lengths[] = {1, 2, 3, 17, 63, 64, 65, 130};
   const std::int64_t head_sizes[] = {1, 3, 16, 17, 64, 80};
-  for (const Isa isa : cpu::available_isas()) {
+  for (const Isa isa : available_isas()) {
     std::size_t turn = 0;
     for (const std::int64_t queries : lengths) {
       for (const std::int64_t keys : lengths) {
@@ -39,7 +39,7 @@ TEST(Attention, AgreesWithTheReferenceOnOddShapes) {
 }
 
 TEST(Attention, AgreesOnEveryHeadSizeInEveryType) {
-  for (const Isa isa : cpu::available_isas()) {
+  for (const Isa isa : available_isas()) {
     for (const DType dtype : kAttentionTypes) {
       for (const std::int64_t head_size : {1, 3, 16, 17, 64, 80}) {
         expect_agreement({.shape = shape_of(1, 65, 70, 2, 2, head_size, true, dtype)}, isa);
@@ -49,7 +49,7 @@ TEST(Attention, AgreesOnEveryHeadSizeInEveryType) {
 }
 
 TEST(Attention, SumsGradientsOfKeysOverTheHeadsThatShareThem) {
-  for (const Isa isa : cpu::available_isas()) {
+  for (const Isa isa : available_isas()) {
     for (const DType dtype : kAttentionTypes) {
       expect_agreement({.shape = shape_of(2, 67, 67, 6, 2, 16, true, dtype)}, isa);
       expect_agreement({.shape = shape_of(1, 5, 66, 4, 1, 8, false, dtype)}, isa);
@@ -58,7 +58,7 @@ TEST(Attention, SumsGradientsOfKeysOverTheHeadsThatShareThem) {
 }
 
 TEST(Attention, HidesPaddingAndGivesZeroWhereNothingIsSeen) {
-  for (const Isa isa : cpu::available_isas()) {
+  for (const Isa isa : available_isas()) {
     for (const DType dtype : kAttentionTypes) {
       for (const bool causal : {false, true}) {
         for (const Mask mask : {Mask::kSome, Mask::kAllOfOneSequence}) {
@@ -78,7 +78,7 @@ TEST(Attention, HidesPaddingAndGivesZeroWhereNothingIsSeen) {
 TEST(Attention, AQueryWithoutKeysHasNoLogSum) {
   const Case c{.shape = shape_of(1, 4, 2, 1, 1, 8, true)};
   const Inputs in(c);
-  const Results results = blocked(c, in, cpu::chosen_isa(), 1, nullptr);
+  const Results results = blocked(c, in, chosen_isa(), 1, nullptr);
   EXPECT_EQ(element(results.log_sum, 0), -std::numeric_limits<float>::infinity());
   EXPECT_EQ(element(results.log_sum, 1), -std::numeric_limits<float>::infinity());
   EXPECT_TRUE(std::isfinite(element(results.log_sum, 2)));
@@ -99,7 +99,7 @@ TEST(Attention, PaddingMayHoldAnything) {
   Case c{.shape = shape_of(1, 70, 70, 1, 1, 16), .mask = Mask::kSome};
   const Inputs in(c), spoilt(c);
   spoil_padding(spoilt);
-  for (const Isa isa : cpu::available_isas()) {
+  for (const Isa isa : available_isas()) {
     const Results clean = blocked(c, in, isa, 2, nullptr);
     const Results results = blocked(c, spoilt, isa, 2, nullptr);
     EXPECT_TRUE(same_bits(results.out, clean.out));
@@ -109,7 +109,7 @@ TEST(Attention, PaddingMayHoldAnything) {
 }
 
 TEST(Attention, DropsWhatTheReferenceDrops) {
-  for (const Isa isa : cpu::available_isas()) {
+  for (const Isa isa : available_isas()) {
     for (const DType dtype : kAttentionTypes) {
       for (const std::int64_t keys : {68, 67, 66, 65, 2}) {
         expect_agreement(
@@ -129,7 +129,7 @@ TEST(Attention, GivesTheSameBitsOnAnyNumberOfThreads) {
       {.shape = shape_of(3, 130, 140, 4, 2, 16, true, DType::kBF16), .mask = Mask::kSome},
       {.shape = shape_of(1, 70, 600, 3, 1, 16, true, DType::kF16)},
   };
-  for (const Isa isa : cpu::available_isas()) {
+  for (const Isa isa : available_isas()) {
     for (const Case& c : cases) {
       SCOPED_TRACE(c.text());
       const Inputs in(c);
@@ -148,7 +148,7 @@ TEST(Attention, GivesTheSameBitsOnAnyNumberOfThreads) {
 }
 
 TEST(Attention, LargeScoresStayFinite) {
-  for (const Isa isa : cpu::available_isas()) {
+  for (const Isa isa : available_isas()) {
     for (const bool causal : {false, true}) {
       const Case c{.shape = shape_of(1, 130, 130, 1, 1, 64, causal), .size = 50};  // up to 1e4
       const Inputs in(c);
@@ -164,7 +164,7 @@ TEST(Attention, LargeScoresStayFinite) {
 
 std::vector<Computer> computers_with_tiles() {
   std::vector<Computer> computers{Computer::emulated_tiles()};
-  if (cpu::available_isas().front() == Isa::kAmx) computers.emplace_back(Isa::kAmx);
+  if (available_isas().front() == Isa::kAmx) computers.emplace_back(Isa::kAmx);
   return computers;
 }
 
@@ -226,7 +226,7 @@ TEST(AttentionInTiles, PaddingMayHoldAnything) {
 TEST(Attention, ScratchGrowsAtMostLinearlyWithTheSequence) {
   for (const int threads : {1, 2, 8}) {
     ThreadTeam team(threads);
-    const Cpu cpu{team, cpu::chosen_isa()};
+    const Cpu cpu{team, chosen_isa()};
     const auto bytes = [&](std::int64_t length, std::int64_t batch) {
       return cpu::attention_scratch(cpu, shape_of(batch, length, length, 12, 12, 64, true));
     };
@@ -245,7 +245,7 @@ TEST(Attention, IsCheckedBeforeAnythingIsWritten) {
   const Inputs in(c);
   const Results results(c, in);
   ThreadTeam team(1);
-  const Cpu cpu{team, cpu::chosen_isa()};
+  const Cpu cpu{team, chosen_isa()};
   ops::Attention forward = forward_of(c, in, results);
   forward.shape.kv_heads = 2;
   EXPECT_THROW(cpu::run(cpu, forward, nullptr), Error);

@@ -104,7 +104,7 @@ TEST(Gemm, FinishesInOrderAndRoundsOnce) {
 // As products are cut that are larger than a test can be: a strip at a time, panel after panel.
 TEST(Gemm, GivesTheSameBitsHoweverItIsCut) {
   for (const Isa isa : available_isas()) {
-    const Kernels& kernels = kernels_of(isa);
+    const Kernels& kernels = product_kernels(isa);
     for (const int threads : {1, 3}) {
       ThreadTeam team(threads);
       const Cpu cpu{team, isa};

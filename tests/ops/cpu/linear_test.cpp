@@ -3,13 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <fstream>
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/system/cpu_features.h"
 #include "lockstep/ops/cpu/gemm/onednn.h"
 #include "lockstep/ops/element.h"
 #include "lockstep/ops/ops.h"
@@ -285,14 +285,6 @@ TEST(LinearLayers, RefuseTooLittleScratchMemory) {
   EXPECT_EQ(values(layer.y.tensor), before);
 }
 
-bool cpu_has(const std::string& flag) {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string word; file >> word;) {
-    if (word == flag) return true;
-  }
-  return false;
-}
-
 // The layers of models, each with 4096 tokens at once; heads in chunks of rows, and what is left of
 // them.
 TEST(LinearLayers, OfModelsNeverTakeASlowPath) {
@@ -318,10 +310,10 @@ TEST(LinearLayers, OfModelsNeverTakeASlowPath) {
                                          {4096, 2048, 512}};
   cpu::ThreadTeam team(2);
   // LOCKSTEP_KERNELS may have asked for less than the CPU has.
-  const cpu::Isa isa = cpu::chosen_isa();
+  const Isa isa = chosen_isa();
   // Whether oneDNN is there at all depends on how lockstep was built and where it runs.
   const bool expects_onednn =
-      isa == cpu::available_isas().front() && cpu::gemm::make_onednn({team, isa}) != nullptr;
+      isa == available_isas().front() && cpu::gemm::make_onednn({team, isa}) != nullptr;
   const auto ops = make_cpu_ops(2);
   for (const auto& [rows, in, out] : kLayers) {
     for (const DType dtype : kLinearTypes) {
@@ -330,15 +322,15 @@ TEST(LinearLayers, OfModelsNeverTakeASlowPath) {
            {LinearPass::kForward, LinearPass::kBackwardInput, LinearPass::kBackwardWeight}) {
         const std::string got = ops->implementation(shape, pass);
         EXPECT_THAT(got, Not(HasSubstr("ref")));
-        if (isa != cpu::Isa::kScalar) {
+        if (isa != Isa::kScalar) {
           EXPECT_THAT(got, Not(HasSubstr("scalar")));
         }
-        const bool has_avx512 = isa == cpu::Isa::kAvx512 || isa == cpu::Isa::kAmx;
+        const bool has_avx512 = isa == Isa::kAvx512 || isa == Isa::kAmx;
         if (has_avx512 && dtype == DType::kF32) {
           EXPECT_EQ(got, "packed, avx512") << rows << " rows, " << in << " to " << out;
-        } else if (isa == cpu::Isa::kAmx && dtype == DType::kBF16) {
+        } else if (isa == Isa::kAmx && dtype == DType::kBF16) {
           EXPECT_THAT(got, HasSubstr("amx")) << rows << " rows, " << in << " to " << out;
-        } else if (expects_onednn && dtype == DType::kBF16 && cpu_has("avx512_bf16")) {
+        } else if (expects_onednn && dtype == DType::kBF16 && cpu_features().avx512_bf16) {
           EXPECT_THAT(got, HasSubstr("avx512_core_bf16"))
               << rows << " rows, " << in << " to " << out;
         }

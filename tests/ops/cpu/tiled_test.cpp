@@ -4,6 +4,7 @@
 #include <random>
 #include <vector>
 
+#include "lockstep/base/system/cpu_features.h"
 #include "lockstep/ops/cpu/gemm/packed.h"
 #include "lockstep/ops/cpu/gemm/tiles/tiled.h"
 #include "lockstep/ops/cpu/team/supply.h"
@@ -21,7 +22,7 @@ struct TileCase {
 std::vector<TileCase> tile_cases() {
   std::vector<TileCase> cases{{&kEmulatedTiles, Isa::kScalar}};
 #if defined(__x86_64__)
-  if (has_tiles()) cases.push_back({&kAmxTiles, Isa::kAmx});
+  if (cpu_features().amx_bf16) cases.push_back({&kAmxTiles, Isa::kAmx});
 #endif
   return cases;
 }

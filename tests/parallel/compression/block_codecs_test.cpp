@@ -5,8 +5,7 @@
 #include <cmath>
 
 #include "lockstep/base/math/half.h"
-#include "lockstep/comm/reduce/combine.h"
-#include "lockstep/parallel/compression/kernels.h"
+#include "lockstep/parallel/compression/kernels/kernels.h"
 #include "tests/parallel/compression/gradients.h"
 
 namespace lockstep::parallel {
@@ -153,9 +152,9 @@ TEST(CompressionKernels, ConvertHalvesAsTheirTypeDoes) {
 }
 
 TEST(CompressionKernels, OfAllInstructionSetsGiveTheSameBits) {
-  const CompressionKernels& plain = compression_kernels("scalar");
-  for (const std::string_view set : available_kernel_sets()) {
-    const CompressionKernels& kernels = compression_kernels(set);
+  const CompressionKernels& plain = compression_kernels(Isa::kScalar);
+  for (const Isa isa : available_isas()) {
+    const CompressionKernels& kernels = compression_kernels(isa);
     for (const std::size_t size : {1, 129, 5000}) {
       auto values = make_gradients(size, 15);
       for (std::size_t i = 0; i < size; i += 7) values[i] *= 1e-37f;
@@ -168,13 +167,13 @@ TEST(CompressionKernels, OfAllInstructionSetsGiveTheSameBits) {
         auto plain_payload = payload;
         (kernels.*format).encode(values.data(), residual.data(), payload.data(), size);
         (plain.*format).encode(values.data(), plain_residual.data(), plain_payload.data(), size);
-        EXPECT_EQ(payload, plain_payload) << set;
-        EXPECT_EQ(residual, plain_residual) << set;
+        EXPECT_EQ(payload, plain_payload) << name(isa);
+        EXPECT_EQ(residual, plain_residual) << name(isa);
         auto sums = values;
         auto plain_sums = values;
         (kernels.*format).decode(payload.data(), sums.data(), size, true);
         (plain.*format).decode(payload.data(), plain_sums.data(), size, true);
-        EXPECT_EQ(sums, plain_sums) << set;
+        EXPECT_EQ(sums, plain_sums) << name(isa);
       }
     }
   }

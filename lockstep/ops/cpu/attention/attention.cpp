@@ -9,24 +9,6 @@
 namespace lockstep::cpu {
 namespace {
 
-const AttentionKernels& attention_kernels_of(Isa isa) {
-  switch (isa) {
-#if defined(__aarch64__)
-    case Isa::kNeon:
-      return kAttentionNeon;
-#elif defined(__x86_64__)
-    case Isa::kAvx2:
-      return kAttentionAvx2;
-    case Isa::kAvx512:
-      return kAttentionAvx512;
-    case Isa::kAmx:
-      return kAttentionAmx;
-#endif
-    default:
-      return kAttentionScalar;
-  }
-}
-
 std::size_t whole(std::int64_t x) { return static_cast<std::size_t>(x); }
 
 HeadRows rows_of(const ops::Heads& heads) {
@@ -165,11 +147,11 @@ void run(const Cpu& cpu, const AttentionKernels& kernels, const ops::AttentionBa
 }
 
 void run(const Cpu& cpu, const ops::Attention& op, std::byte* scratch) {
-  run(cpu, attention_kernels_of(cpu.isa), op, scratch);
+  run(cpu, attention_kernels(cpu.isa), op, scratch);
 }
 
 void run(const Cpu& cpu, const ops::AttentionBackward& op, std::byte* scratch) {
-  run(cpu, attention_kernels_of(cpu.isa), op, scratch);
+  run(cpu, attention_kernels(cpu.isa), op, scratch);
 }
 
 std::size_t attention_scratch(const Cpu& cpu, const ops::AttentionShape& shape) {

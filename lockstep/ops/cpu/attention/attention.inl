@@ -44,7 +44,8 @@ void attention_row(const AttentionCall& call, std::size_t sequence, std::size_t 
   }
 }
 
-constexpr AttentionKernels kKernels = {attention_forward, attention_backward, attention_row};
-
 }  // namespace
+
+const AttentionKernels attention_kernels = {attention_forward, attention_backward, attention_row};
+
 }  // namespace lockstep::cpu::LOCKSTEP_ISA

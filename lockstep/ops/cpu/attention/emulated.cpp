@@ -7,17 +7,17 @@ namespace lockstep::cpu {
 namespace {
 
 void forward(const AttentionCall& call, const QueryStrip& strip, const ForwardRoom& room) {
-  if (!fits_squares(call)) return kAttentionScalar.forward(call, strip, room);
+  if (!fits_squares(call)) return scalar::attention_kernels.forward(call, strip, room);
   scalar::SquaresForward<scalar::TileUnit>(call, strip, room).run();
 }
 
 void backward(const AttentionCall& call, const BackwardPart& part, const BackwardRoom& room) {
-  if (!fits_squares(call)) return kAttentionScalar.backward(call, part, room);
+  if (!fits_squares(call)) return scalar::attention_kernels.backward(call, part, room);
   scalar::SquaresBackward<scalar::TileUnit>(call, part, room).run();
 }
 
 void row(const AttentionCall& call, std::size_t sequence, std::size_t head, const RowRoom& room) {
-  kAttentionScalar.row(call, sequence, head, room);
+  scalar::attention_kernels.row(call, sequence, head, room);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "lockstep/base/simd/kernel_table.h"
 #include "lockstep/tensor/dtype.h"
 
 namespace lockstep::cpu {
@@ -140,14 +141,9 @@ inline bool fits_squares(const AttentionCall& call) {
   return call.dtype == DType::kBF16 && call.head_size % 32 == 0;
 }
 
-extern const AttentionKernels kAttentionScalar;
-extern const AttentionKernels kAttentionEmulated;  // kAttentionAmx in plain loops
-#if defined(__aarch64__)
-extern const AttentionKernels kAttentionNeon;
-#elif defined(__x86_64__)
-extern const AttentionKernels kAttentionAvx2;
-extern const AttentionKernels kAttentionAvx512;
-extern const AttentionKernels kAttentionAmx;
-#endif
+LOCKSTEP_KERNEL_TABLE_AMX(AttentionKernels, attention_kernels)
+
+// Those of AMX in plain loops.
+extern const AttentionKernels kAttentionEmulated;
 
 }  // namespace lockstep::cpu

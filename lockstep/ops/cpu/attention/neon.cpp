@@ -1,10 +1,4 @@
 #if defined(__aarch64__)
 #define LOCKSTEP_ISA neon
 #include "lockstep/ops/cpu/attention/attention.inl"
-
-namespace lockstep::cpu {
-
-const AttentionKernels kAttentionNeon = neon::kKernels;
-
-}  // namespace lockstep::cpu
 #endif

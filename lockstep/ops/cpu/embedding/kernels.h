@@ -5,8 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "lockstep/base/simd/kernel_table.h"
 #include "lockstep/ops/cpu/elementwise/dropout.h"
-#include "lockstep/ops/cpu/simd/kernel_table.h"
+#include "lockstep/ops/per_type.h"
 
 namespace lockstep::cpu {
 

@@ -26,7 +26,7 @@ void add_column_sums(const Cpu& cpu, const Tensor& matrix, std::int64_t first, c
   const auto rows = static_cast<std::size_t>(matrix.shape()[0]);
   const auto stride = static_cast<std::size_t>(matrix.shape()[1]);
   const std::byte* data = matrix.data() + static_cast<std::size_t>(first) * size_of(matrix.dtype());
-  const TypeKernels& kernels = kernels_of(cpu.isa).of(matrix.dtype());
+  const TypeKernels& kernels = product_kernels(cpu.isa).of(matrix.dtype());
   cpu.team.run([&](int thread) {
     const Range mine = share(sums.elements(), cpu.team.size(), thread, kGrain);
     for (std::size_t column = mine.begin; column < mine.end; column += kColumns) {

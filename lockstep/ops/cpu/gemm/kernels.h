@@ -9,8 +9,8 @@
 #include <cstddef>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/simd/kernel_table.h"
 #include "lockstep/ops/cpu/gemm/product.h"
-#include "lockstep/ops/cpu/simd/isa.h"
 
 namespace lockstep::cpu::gemm {
 
@@ -99,14 +99,6 @@ struct Kernels {
   }
 };
 
-const Kernels& kernels_of(Isa isa);
-
-extern const Kernels kScalarKernels;
-#if defined(__aarch64__)
-extern const Kernels kNeonKernels;
-#elif defined(__x86_64__)
-extern const Kernels kAvx2Kernels;
-extern const Kernels kAvx512Kernels;
-#endif
+LOCKSTEP_KERNEL_TABLE(Kernels, product_kernels)
 
 }  // namespace lockstep::cpu::gemm

@@ -261,7 +261,7 @@ std::size_t packed_scratch(const Blocks& blocks, int threads) {
 }
 
 std::size_t packed_scratch(const Cpu& cpu, const ProductShape& shape) {
-  return packed_scratch(plan_blocks(kernels_of(cpu.isa), shape), cpu.team.size());
+  return packed_scratch(plan_blocks(product_kernels(cpu.isa), shape), cpu.team.size());
 }
 
 void run_packed(const Kernels& kernels, const Cpu& cpu, const Blocks& blocks,
@@ -270,7 +270,7 @@ void run_packed(const Kernels& kernels, const Cpu& cpu, const Blocks& blocks,
 }
 
 void run_packed(const Cpu& cpu, const Product& product, std::byte* scratch) {
-  const Kernels& kernels = kernels_of(cpu.isa);
+  const Kernels& kernels = product_kernels(cpu.isa);
   run_packed(kernels, cpu, plan_blocks(kernels, product.shape), product, scratch);
 }
 

@@ -17,7 +17,7 @@ class Packed final : public Implementation {
   bool accepts(const ProductShape&) override { return true; }
   std::string name(const ProductShape&) override {
     // What is not done in tiles, a CPU with tiles does in vectors.
-    return "packed, " + std::string(cpu::name(cpu_.isa == Isa::kAmx ? Isa::kAvx512 : cpu_.isa));
+    return "packed, " + std::string(lockstep::name(base_isa(cpu_.isa)));
   }
   std::size_t scratch(const ProductShape& shape) override { return packed_scratch(cpu_, shape); }
   void run(const Product& product, std::byte* scratch) override {

@@ -4,7 +4,8 @@
 
 #include <cstddef>
 
-#include "lockstep/ops/cpu/simd/kernel_table.h"
+#include "lockstep/base/simd/kernel_table.h"
+#include "lockstep/ops/per_type.h"
 
 namespace lockstep::cpu {
 

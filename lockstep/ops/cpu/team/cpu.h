@@ -1,7 +1,7 @@
 // What every kernel of the CPU works with.
 #pragma once
 
-#include "lockstep/ops/cpu/simd/isa.h"
+#include "lockstep/base/simd/isa.h"
 #include "lockstep/ops/cpu/team/team.h"
 
 namespace lockstep::cpu {

@@ -23,7 +23,7 @@ class FewRowsProduct final : public Implementation {
   }
 
   std::string name(const ProductShape&) override {
-    return "few rows, " + std::string(cpu::name(cpu_.isa));
+    return "few rows, " + std::string(lockstep::name(base_isa(cpu_.isa)));
   }
 
   std::size_t scratch(const ProductShape& shape) override {
@@ -34,7 +34,7 @@ class FewRowsProduct final : public Implementation {
   // Every thread widens x for itself: it is small, and waiting for another to do it takes longer.
   void run(const Product& product, std::byte* scratch) override {
     const ProductShape& shape = product.shape;
-    const Kernels& finishing = kernels_of(cpu_.isa);
+    const Kernels& finishing = product_kernels(cpu_.isa);
     auto* memory = reinterpret_cast<float*>(aligned(scratch));
     const int threads = cpu_.team.size();
     const auto work_of = [&](int thread, const Range& lines) {

@@ -5,7 +5,7 @@
 
 namespace lockstep::cpu::gemm {
 
-const TileKernels kAmxTiles = amx::make_tile_kernels<amx::TileUnit>();
+const TileKernels kAmxTiles = cpu::amx::make_tile_kernels<cpu::amx::TileUnit>();
 
 }  // namespace lockstep::cpu::gemm
 #endif

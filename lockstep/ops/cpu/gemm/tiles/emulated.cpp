@@ -4,6 +4,6 @@
 
 namespace lockstep::cpu::gemm {
 
-const TileKernels kEmulatedTiles = scalar::make_tile_kernels<scalar::TileUnit>();
+const TileKernels kEmulatedTiles = cpu::scalar::make_tile_kernels<cpu::scalar::TileUnit>();
 
 }  // namespace lockstep::cpu::gemm

@@ -1,14 +1,14 @@
 // The kernels (kernels.h), compiled once per instruction set: the including file defines
-// LOCKSTEP_SET, the namespace of its table.
+// LOCKSTEP_ISA, the namespace of its table.
 //
 // Everything here has internal linkage and uses no function of the standard library: a shared
 // inline function compiled here could be the copy that the linker keeps for a CPU that lacks these
 // instructions.
 #pragma once
 
-#include "lockstep/parallel/compression/formats.inl"
+#include "lockstep/parallel/compression/kernels/formats.inl"
 
-namespace lockstep::parallel::LOCKSTEP_SET {
+namespace lockstep::parallel::LOCKSTEP_ISA {
 namespace {
 
 // One block through a copy that stays in the first-level cache.
@@ -184,7 +184,7 @@ void clear_non_finite(float* values, std::size_t elements) {
 
 }  // namespace
 
-constinit const CompressionKernels kernels = {
+constinit const CompressionKernels compression_kernels = {
     .bf16 = {encode<Bf16>, decode<Bf16>},
     .f16 = {encode<F16>, decode<F16>},
     .int8 = {encode<Int8>, decode<Int8>},
@@ -199,4 +199,4 @@ constinit const CompressionKernels kernels = {
     .clear_non_finite = clear_non_finite,
 };
 
-}  // namespace lockstep::parallel::LOCKSTEP_SET
+}  // namespace lockstep::parallel::LOCKSTEP_ISA

@@ -1,4 +1,4 @@
-// One implementation of the arithmetic for one instruction set. Internal to reduce/.
+// The arithmetic of reductions for one instruction set. Internal to reduce/.
 //
 // All kernel sets give the same bits for the same call: inputs are taken from left to right,
 // nothing is reordered, nor fused but for products with one, 16-bit floats are widened exactly and
@@ -8,6 +8,7 @@
 
 #include <cstddef>
 
+#include "lockstep/base/simd/kernel_table.h"
 #include "lockstep/comm/reduce_op.h"
 #include "lockstep/tensor/dtype.h"
 
@@ -27,15 +28,10 @@ struct KernelCall {
   bool stream;   // outputs are none of the inputs and too large to stay in cache
 };
 
-using Kernel = void (*)(const KernelCall&);
+struct ReduceKernels {
+  void (*combine)(const KernelCall& call);
+};
 
-void combine_scalar(const KernelCall& call);
-#if defined(__aarch64__)
-void combine_neon(const KernelCall& call);
-void combine_neon16(const KernelCall& call);
-#elif defined(__x86_64__)
-void combine_avx2(const KernelCall& call);
-void combine_avx512(const KernelCall& call);
-#endif
+LOCKSTEP_KERNEL_TABLE_NEON16(ReduceKernels, reduce_kernels)
 
 }  // namespace lockstep::reduce

@@ -1,81 +1,12 @@
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <string>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/reduce/combine.h"
-#include "lockstep/comm/reduce/kernel_set.h"
-
-#if defined(__aarch64__)
-#include <sys/auxv.h>
-#endif
+#include "lockstep/comm/reduce/kernels.h"
 
 namespace lockstep {
 namespace {
-
-using reduce::KernelCall;
-
-struct KernelSet {
-  std::string_view name;
-  bool (*runs_here)();
-  reduce::Kernel combine;
-};
-
-// Best first.
-constexpr KernelSet kKernelSets[] = {
-#if defined(__aarch64__)
-    {"neon16",
-     [] {
-       constexpr unsigned long kNeeded = HWCAP_ASIMDFHM | HWCAP_ATOMICS;
-       return (::getauxval(AT_HWCAP) & kNeeded) == kNeeded &&
-              (::getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0;
-     },
-     reduce::combine_neon16},
-    {"neon", [] { return true; }, reduce::combine_neon},
-#elif defined(__x86_64__)
-    {"avx512",
-     [] {
-       return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-              __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-     },
-     reduce::combine_avx512},
-    {"avx2",
-     [] {
-       return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-              __builtin_cpu_supports("f16c");
-     },
-     reduce::combine_avx2},
-#endif
-    {"scalar", [] { return true; }, reduce::combine_scalar},
-};
-
-const KernelSet& find_kernel_set(std::string_view name) {
-  for (const KernelSet& set : kKernelSets) {
-    if (set.name == name && set.runs_here()) return set;
-  }
-  std::string have;
-  for (std::string_view other : available_kernel_sets()) {
-    have += have.empty() ? "" : ", ";
-    have += other;
-  }
-  fail(ErrorCode::kUnsupported, "kernel set '{}' cannot run on this CPU; these can: {}", name,
-       have);
-}
-
-const KernelSet& first_choice() {
-  const char* forced = std::getenv("LOCKSTEP_KERNELS");
-  if (forced != nullptr && *forced != '\0') {
-    // Tiles multiply matrices; beside them there is AVX-512.
-    return find_kernel_set(std::string_view(forced) == "amx" ? "avx512" : forced);
-  }
-  return find_kernel_set(available_kernel_sets().front());
-}
-
-const KernelSet*& current() {
-  static const KernelSet* set = &first_choice();
-  return set;
-}
 
 // Below this many bytes there is nothing to fetch ahead.
 constexpr std::size_t kPrefetchBytes = 1024;
@@ -141,33 +72,22 @@ void combine(std::span<const std::byte* const> inputs, std::span<std::byte* cons
   if (inputs.size() == 1 && !divides) return copy_to_all(inputs[0], outputs, bytes);
   if (op.kind == ReduceOp::kUser) return combine_user(inputs, outputs, count, dtype, *op.user);
   const ReduceOp::Kind kind = op.kind == ReduceOp::kMean && !divides ? ReduceOp::kSum : op.kind;
-  current()->combine({.inputs = inputs.data(),
-                      .input_count = inputs.size(),
-                      .outputs = outputs.data(),
-                      .output_count = outputs.size(),
-                      .count = count,
-                      .dtype = dtype,
-                      .op = kind,
-                      .divisor = divisor,
-                      .updates = bytes >= kPrefetchBytes && all_update(inputs, outputs),
-                      .stream = worth_streaming(inputs, outputs, bytes)});
+  reduce::reduce_kernels(chosen_isa())
+      .combine({.inputs = inputs.data(),
+                .input_count = inputs.size(),
+                .outputs = outputs.data(),
+                .output_count = outputs.size(),
+                .count = count,
+                .dtype = dtype,
+                .op = kind,
+                .divisor = divisor,
+                .updates = bytes >= kPrefetchBytes && all_update(inputs, outputs),
+                .stream = worth_streaming(inputs, outputs, bytes)});
 }
 
 void divide(std::byte* values, std::size_t count, DType dtype, int divisor) {
   const std::byte* input = values;
   combine({&input, 1}, {&values, 1}, count, dtype, ReduceOp::kMean, divisor);
 }
-
-std::string_view kernel_set() { return current()->name; }
-
-std::vector<std::string_view> available_kernel_sets() {
-  std::vector<std::string_view> names;
-  for (const KernelSet& set : kKernelSets) {
-    if (set.runs_here()) names.push_back(set.name);
-  }
-  return names;
-}
-
-void use_kernel_set(std::string_view name) { current() = &find_kernel_set(name); }
 
 }  // namespace lockstep

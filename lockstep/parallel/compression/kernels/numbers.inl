@@ -12,9 +12,9 @@
 #include <arm_neon.h>
 #endif
 
-#include "lockstep/parallel/compression/kernels.h"
+#include "lockstep/parallel/compression/kernels/kernels.h"
 
-namespace lockstep::parallel::LOCKSTEP_SET {
+namespace lockstep::parallel::LOCKSTEP_ISA {
 namespace {
 
 // At any address in a payload. (`auto` would lose that.)
@@ -90,4 +90,4 @@ inline float float_of_half(std::uint16_t word) {
 #endif
 
 }  // namespace
-}  // namespace lockstep::parallel::LOCKSTEP_SET
+}  // namespace lockstep::parallel::LOCKSTEP_ISA

@@ -5,9 +5,9 @@
 #include <limits>
 #include <type_traits>
 
-#include "lockstep/comm/reduce/kernel_set.h"
+#include "lockstep/comm/reduce/kernels.h"
 
-namespace lockstep::reduce {
+namespace lockstep::reduce::scalar {
 namespace {
 
 // The type in which elements are combined.
@@ -134,8 +134,8 @@ void combine(const KernelCall& call) {
 
 }  // namespace
 
-void combine_scalar(const KernelCall& call) {
+const ReduceKernels reduce_kernels = {[](const KernelCall& call) {
   with_type(call.dtype, [&](auto x) { combine<decltype(x)>(call); });
-}
+}};
 
-}  // namespace lockstep::reduce
+}  // namespace lockstep::reduce::scalar

@@ -17,9 +17,9 @@
 // A block with infinity or NaN in it decodes to one with infinity or NaN in it.
 #pragma once
 
-#include "lockstep/parallel/compression/numbers.inl"
+#include "lockstep/parallel/compression/kernels/numbers.inl"
 
-namespace lockstep::parallel::LOCKSTEP_SET {
+namespace lockstep::parallel::LOCKSTEP_ISA {
 namespace {
 
 Magnitude largest_magnitude(const float* x) {
@@ -220,4 +220,4 @@ struct Onebit {
 };
 
 }  // namespace
-}  // namespace lockstep::parallel::LOCKSTEP_SET
+}  // namespace lockstep::parallel::LOCKSTEP_ISA

@@ -6,7 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
+
+#include "lockstep/base/simd/kernel_table.h"
 
 namespace lockstep::parallel {
 
@@ -80,20 +81,8 @@ struct CompressionKernels {
   void (*clear_non_finite)(float* values, std::size_t elements);
 };
 
-namespace plain {
-extern const CompressionKernels kernels;
-}
-#if defined(__x86_64__)
-namespace avx2 {
-extern const CompressionKernels kernels;
-}
-namespace avx512 {
-extern const CompressionKernels kernels;
-}
-#endif
+LOCKSTEP_KERNEL_TABLE(CompressionKernels, compression_kernels)
 
-// Those of the instruction set that reductions use (comm/reduce/combine.h), or with its name.
-const CompressionKernels& compression_kernels();
-const CompressionKernels& compression_kernels(std::string_view set);
+inline const CompressionKernels& compression_kernels() { return compression_kernels(chosen_isa()); }
 
 }  // namespace lockstep::parallel

@@ -1,0 +1,4 @@
+#if defined(__x86_64__)
+#define LOCKSTEP_ISA avx2
+#include "lockstep/comm/reduce/kernels.inl"
+#endif

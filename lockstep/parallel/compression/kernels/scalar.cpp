@@ -1,0 +1,2 @@
+#define LOCKSTEP_ISA scalar
+#include "lockstep/parallel/compression/kernels/kernels.inl"

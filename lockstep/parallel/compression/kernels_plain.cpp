@@ -1,2 +1,0 @@
-#define LOCKSTEP_SET plain
-#include "lockstep/parallel/compression/kernels.inl"
