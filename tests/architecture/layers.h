@@ -76,7 +76,6 @@ inline const std::vector<Level>& levels() {
        "ops/cuda/optimizer"},
       {"ops/cuda/device"},
       {"ops/cpu/team", "ops/check", "ops/reference"},
-      {"ops/cpu/simd"},
       {"ops"},
 
       {"io"},

@@ -48,12 +48,11 @@ struct Bf16Format {
   struct Pack {
     Vector<float> part[kVectors];
   };
-  using Words = Vector<std::uint32_t>;
 #if defined(__aarch64__)
   static Pack load(const std::byte* from) {
-    const Vector<std::uint16_t> x = load_vector<std::uint16_t>(from);
-    const Vector<std::uint16_t> zero = {};
-    return {{(Vector<float>)vzip1q_u16(zero, x), (Vector<float>)vzip2q_u16(zero, x)}};
+    Pack pack;
+    load_two(reinterpret_cast<const BFloat16*>(from), pack.part);
+    return pack;
   }
   template <Nans kNans>
   static Vector<std::uint16_t> narrow(const Pack& pack) {
@@ -112,14 +111,10 @@ struct F16Format {
 #if defined(__aarch64__)
     const auto x = (float16x8_t)load_vector<std::uint16_t>(from);
     return {{vcvt_f32_f16(vget_low_f16(x)), vcvt_high_f32_f16(x)}};
-#elif LOCKSTEP_VECTOR_BYTES == 64
-    const auto* halves = reinterpret_cast<const __m256i_u*>(from);
-    return {{_mm512_maskz_cvtph_ps(kAllLanes, _mm256_loadu_si256(halves)),
-             _mm512_maskz_cvtph_ps(kAllLanes, _mm256_loadu_si256(halves + 1))}};
 #else
-    const auto* halves = reinterpret_cast<const __m128i_u*>(from);
-    return {
-        {_mm256_cvtph_ps(_mm_loadu_si128(halves)), _mm256_cvtph_ps(_mm_loadu_si128(halves + 1))}};
+    Pack pack;
+    load_two(reinterpret_cast<const Half*>(from), pack.part);
+    return pack;
 #endif
   }
   template <Nans kNans>

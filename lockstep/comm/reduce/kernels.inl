@@ -5,9 +5,8 @@
 // is the run of packs whose results are kept in registers while all inputs are taken in, so that
 // every byte is read once and written once per output, however many inputs there are.
 //
-// Everything here has internal linkage and uses no function template of the standard library: a
-// shared inline function compiled here could be the copy that the linker keeps for a CPU that
-// lacks these instructions.
+// Everything here has internal linkage and uses no function template of the standard library, for
+// the reason that base/simd/vector.inl gives.
 #pragma once
 
 #include "lockstep/comm/reduce/asking.inl"
@@ -33,8 +32,8 @@ class Remainder {
  private:
   void copy(std::byte* to, const std::byte* from) const {
     std::size_t done = 0;
-    if constexpr (kWidth > 32) copy_piece<32>(to, from, done);
-    if constexpr (kWidth > 16) copy_piece<16>(to, from, done);
+    if constexpr (kVectorBytes > 32) copy_piece<32>(to, from, done);
+    if constexpr (kVectorBytes > 16) copy_piece<16>(to, from, done);
     copy_piece<8>(to, from, done);
     copy_piece<4>(to, from, done);
     copy_piece<2>(to, from, done);
@@ -47,7 +46,7 @@ class Remainder {
     done += kBytes;
   }
 
-  alignas(kWidth) std::byte block_[kWidth] = {};
+  alignas(kVectorBytes) std::byte block_[kVectorBytes] = {};
   std::size_t bytes_;
 };
 
@@ -128,14 +127,14 @@ inline __attribute__((always_inline)) void add_two_and_copy(const KernelCall& ca
     const std::byte* from = at(call.inputs[n], offset);
 #pragma GCC unroll 16
     for (int p = 0; p < kPacks; ++p) {
-      stored[n][p] = load_vector<typename Format::Stored>(from + p * kWidth);
+      stored[n][p] = load_vector<typename Format::Stored>(from + p * kVectorBytes);
     }
   }
 #if defined(__aarch64__)
 #pragma GCC unroll 16
   for (int p = 0; p < kPacks; ++p) asm volatile("" : "+w"(stored[0][p]), "+w"(stored[1][p]));
 #endif
-  copy_results<kPacks * kWidth>(call, offset - kTilesBetween * kPacks * kWidth);
+  copy_results<kPacks * kVectorBytes>(call, offset - kTilesBetween * kPacks * kVectorBytes);
 #pragma GCC unroll 16
   for (int p = 0; p < kPacks; ++p) tile[p] = Format::widen(stored[0][p]);
 #pragma GCC unroll 16
@@ -163,20 +162,20 @@ inline __attribute__((always_inline)) void combine_tile(const KernelCall& call, 
   } else {
     const std::byte* first = at(call.inputs[0], offset);
 #pragma GCC unroll 16
-    for (int p = 0; p < kPacks; ++p) tile[p] = Format::load(input(first + p * kWidth));
+    for (int p = 0; p < kPacks; ++p) tile[p] = Format::load(input(first + p * kVectorBytes));
   }
 #pragma GCC unroll 4
   for (std::size_t n = kAddsTwo ? 2 : 1; n < call.input_count; ++n) {
     const std::byte* from = at(call.inputs[n], offset);
 #pragma GCC unroll 16
-    for (int p = 0; p < kPacks; ++p) take<Format, Op>(tile[p], input(from + p * kWidth));
+    for (int p = 0; p < kPacks; ++p) take<Format, Op>(tile[p], input(from + p * kVectorBytes));
   }
   if constexpr (kCopies && !kAddsTwo) {
     split_operations(tile);
-    copy_results<kPacks * kWidth>(call, offset - kTilesBetween * kPacks * kWidth);
+    copy_results<kPacks * kVectorBytes>(call, offset - kTilesBetween * kPacks * kVectorBytes);
   }
-  if constexpr (kNans == Nans::kTestedByTile && kIsFloat<Lane>) {
-    if (__builtin_expect(has_nan(tile), false)) {
+  if constexpr (kNans == Nans::kTestedByTile && std::is_floating_point_v<Lane>) {
+    if (__builtin_expect(tile_has_nan(tile), false)) {
       return combine_tile_with_nans<Format, Op, kPacks, kReach>(call, offset);
     }
   }
@@ -198,7 +197,7 @@ inline __attribute__((always_inline)) void combine_tile(const KernelCall& call, 
       if constexpr (kReach == Reach::kRemainder) {
         remainder.store<Stored>(to, results[p]);
       } else {
-        store_vector<kReach == Reach::kStreamedTile, Stored>(to + p * kWidth, results[p]);
+        store_vector<kReach == Reach::kStreamedTile, Stored>(to + p * kVectorBytes, results[p]);
       }
     }
   }
@@ -235,14 +234,14 @@ template <class Format, class Op>
 template <class Format, class Op>
 [[gnu::noinline]] void combine_rest(const KernelCall& call, std::size_t done) {
   const std::size_t bytes = call.count * Format::kSize;
-  for (; done + kWidth <= bytes; done += kWidth) {
+  for (; done + kVectorBytes <= bytes; done += kVectorBytes) {
     combine_tile<Format, Op, 1, Nans::kTested, Reach::kTile>(call, done);
   }
   if (done < bytes) combine_remainder<Format, Op>(call, done, bytes - done);
 }
 
 template <class Format>
-constexpr std::size_t kTileBytes = kWidth * 8 / Format::kVectors;  // eight vectors of numbers
+constexpr std::size_t kTileBytes = kVectorBytes * 8 / Format::kVectors;  // eight vectors of numbers
 
 // The whole tiles of [done, end); says how far they reach.
 template <class Format, class Op, Reach kReach, Asking kAsking>
@@ -253,7 +252,7 @@ inline __attribute__((always_inline)) std::size_t combine_tiles(const KernelCall
   const std::size_t ahead = distance_asked(kAsking, bytes);
   for (; done + kTile <= end; done += kTile) {
     ask_for_tile<kTile, kAsking>(call, done + ahead, bytes);
-    combine_tile<Format, Op, kTile / kWidth, kNansOfTiles, kReach>(call, done);
+    combine_tile<Format, Op, kTile / kVectorBytes, kNansOfTiles, kReach>(call, done);
   }
   return done;
 }
@@ -299,12 +298,14 @@ void combine_all(const KernelCall& original) {
   const std::size_t head = call.stream ? bytes_to_line(call, Format::kSize, bytes) : bytes;
   if (head < bytes) {
     while (done < head) {
-      const std::size_t here = head - done < kWidth ? head - done : kWidth - Format::kSize;
+      const std::size_t here =
+          head - done < kVectorBytes ? head - done : kVectorBytes - Format::kSize;
       combine_remainder<Format, Op>(original, done, here);
       done += here;
     }
     for (; done + kTile <= bytes; done += kTile) {
-      combine_tile<Format, Op, kTile / kWidth, kNansOfTiles, Reach::kStreamedTile>(call, done);
+      combine_tile<Format, Op, kTile / kVectorBytes, kNansOfTiles, Reach::kStreamedTile>(call,
+                                                                                         done);
     }
     _mm_sfence();
   }
@@ -331,7 +332,7 @@ void combine_all(const KernelCall& original) {
 // shapes of an all-reduce and of a reduction into one place get them.
 template <class Format, class Op>
 void combine_shape(const KernelCall& call) {
-  if constexpr (kIsFloat<typename Format::Lane>) {
+  if constexpr (std::is_floating_point_v<typename Format::Lane>) {
     const auto is = [&](std::size_t inputs, std::size_t outputs) {
       return call.input_count == inputs && call.output_count == outputs;
     };

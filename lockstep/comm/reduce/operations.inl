@@ -2,10 +2,38 @@
 // kernels.inl.
 #pragma once
 
-#include "lockstep/comm/reduce/vector.inl"
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "lockstep/base/simd/vector.inl"
 
 namespace lockstep::reduce::LOCKSTEP_ISA {
 namespace {
+
+using namespace simd;
+
+// Unsigned numbers of as many bits: arithmetic on them wraps around.
+template <std::size_t kBytes>
+struct UnsignedOf;
+template <>
+struct UnsignedOf<1> {
+  using type = std::uint8_t;
+};
+template <>
+struct UnsignedOf<2> {
+  using type = std::uint16_t;
+};
+template <>
+struct UnsignedOf<4> {
+  using type = std::uint32_t;
+};
+template <>
+struct UnsignedOf<8> {
+  using type = std::uint64_t;
+};
+template <class T>
+using Unsigned = Vector<typename UnsignedOf<sizeof(T)>::type>;
 
 // How NaNs become the one that all kernel sets store (left alone, which of two NaNs an addition
 // passes on would be the compiler's choice): by a test of every result; by a test of a whole tile,
@@ -14,7 +42,7 @@ enum class Nans { kTested, kTestedByTile, kByCpu };
 
 template <Nans kNans, class T>
 Vector<T> canonical(Vector<T> x) {
-  if constexpr (kIsFloat<T> && kNans == Nans::kTested) {
+  if constexpr (std::is_floating_point_v<T> && kNans == Nans::kTested) {
     constexpr T nan = sizeof(T) == 4 ? __builtin_nanf("") : __builtin_nan("");
     return x == x ? x : Vector<T>{} + nan;
   } else {
@@ -42,30 +70,14 @@ struct DefaultNans {
   ~DefaultNans() {}
 };
 constexpr Nans kNansOfTiles = Nans::kTestedByTile;
-
-bool has_nan(Vector<float> a, Vector<float> b) {
-#if LOCKSTEP_VECTOR_BYTES == 64
-  return _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q) != 0;
-#else
-  return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_UNORD_Q)) != 0;
-#endif
-}
-
-bool has_nan(Vector<double> a, Vector<double> b) {
-#if LOCKSTEP_VECTOR_BYTES == 64
-  return _mm512_cmp_pd_mask(a, b, _CMP_UNORD_Q) != 0;
-#else
-  return _mm256_movemask_pd(_mm256_cmp_pd(a, b, _CMP_UNORD_Q)) != 0;
-#endif
-}
 #endif
 
 // Whether a NaN is among the vectors of `kPacks` packs. The packs are many and even in number.
 template <class Pack, int kPacks>
-bool has_nan(const Pack (&tile)[kPacks]) {
+bool tile_has_nan([[maybe_unused]] const Pack (&tile)[kPacks]) {
   bool found = false;
 #if !defined(__aarch64__)
-  constexpr int kVectors = sizeof(Pack) / kWidth;
+  constexpr int kVectors = sizeof(Pack) / kVectorBytes;
   static_assert(kPacks * kVectors % 2 == 0);
 #pragma GCC unroll 16
   for (int v = 0; v < kPacks * kVectors; v += 2) {
@@ -81,7 +93,7 @@ struct Sum {
   static constexpr bool kDivides = false;
   template <class T>
   static Vector<T> apply(Vector<T> a, Vector<T> b) {
-    if constexpr (kIsFloat<T>) {
+    if constexpr (std::is_floating_point_v<T>) {
       return a + b;
     } else {
       return (Vector<T>)((Unsigned<T>)a + (Unsigned<T>)b);
@@ -98,7 +110,7 @@ struct Prod {
   static constexpr bool kDivides = false;
   template <class T>
   static Vector<T> apply(Vector<T> a, Vector<T> b) {
-    if constexpr (kIsFloat<T>) {
+    if constexpr (std::is_floating_point_v<T>) {
       return a * b;
     } else {
       return (Vector<T>)((Unsigned<T>)a * (Unsigned<T>)b);
@@ -114,7 +126,7 @@ struct Min {
   static constexpr bool kDivides = false;
   template <class T>
   static Vector<T> apply(Vector<T> a, Vector<T> b) {
-    if constexpr (!kIsFloat<T>) {
+    if constexpr (!std::is_floating_point_v<T>) {
       return a < b ? a : b;
     } else {
 #if defined(__aarch64__)
@@ -137,7 +149,7 @@ struct Max {
   static constexpr bool kDivides = false;
   template <class T>
   static Vector<T> apply(Vector<T> a, Vector<T> b) {
-    if constexpr (!kIsFloat<T>) {
+    if constexpr (!std::is_floating_point_v<T>) {
       return a < b ? b : a;
     } else {
 #if defined(__aarch64__)
@@ -159,13 +171,13 @@ struct Max {
 
 template <class T>
 Vector<T> quotient(Vector<T> x, int divisor) {
-  if constexpr (kIsFloat<T>) {
+  if constexpr (std::is_floating_point_v<T>) {
     // Times the inverse of a power of two rounds alike and takes a fraction of the time.
     if ((divisor & (divisor - 1)) == 0) return x * (T(1) / static_cast<T>(divisor));
     return x / static_cast<T>(divisor);
   } else {
 #pragma GCC unroll 1
-    for (std::size_t i = 0; i < kWidth / sizeof(T); ++i) {
+    for (std::size_t i = 0; i < kVectorBytes / sizeof(T); ++i) {
       x[i] = static_cast<T>(static_cast<std::int64_t>(x[i]) / divisor);
     }
     return x;

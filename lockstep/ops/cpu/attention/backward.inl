@@ -7,11 +7,13 @@
 //   dkey[key]   = sum over queries of dscore scale query dquery = scale sum over keys of dscore key
 #pragma once
 
+#include "lockstep/base/simd/softmax.inl"
 #include "lockstep/ops/cpu/attention/dropout.inl"
-#include "lockstep/ops/cpu/simd/softmax.inl"
 
 namespace lockstep::cpu::LOCKSTEP_ISA {
 namespace {
+
+using namespace simd;
 
 // What a score and its dprobability become: the probability after dropout, and the dscore. Of some
 // vectors at once, so that none waits for another.

@@ -15,7 +15,6 @@ inline Words multiply_high(Words a, std::uint32_t b) {
   const uint64x2_t high = vmull_u32(vget_high_u32((uint32x4_t)a), factor);
   return (Words)vuzp2q_u32(vreinterpretq_u32_u64(low), vreinterpretq_u32_u64(high));
 #else
-  typedef std::uint64_t Longs __attribute__((vector_size(LOCKSTEP_VECTOR_BYTES)));
   const Longs even = ((Longs)a & 0xffffffff) * b;
   const Longs odd = ((Longs)a >> 32) * b;
   return (Words)((even >> 32) | (odd >> 32 << 32));

@@ -5,11 +5,13 @@
 // multiplied by exp(former largest - largest). At the end, out = sums / totals.
 #pragma once
 
+#include "lockstep/base/simd/softmax.inl"
 #include "lockstep/ops/cpu/attention/dropout.inl"
-#include "lockstep/ops/cpu/simd/softmax.inl"
 
 namespace lockstep::cpu::LOCKSTEP_ISA {
 namespace {
+
+using namespace simd;
 
 // What is subtracted from scores: `largest`, or anything but -infinity where all are.
 inline Floats finite_or_zero(Floats largest) {

@@ -5,11 +5,13 @@
 // keep the multipliers busy, few enough to leave room for a and b.
 #pragma once
 
+#include "lockstep/base/simd/vector.inl"
 #include "lockstep/ops/cpu/attention/kernels.h"
-#include "lockstep/ops/cpu/simd/vector.inl"
 
 namespace lockstep::cpu::LOCKSTEP_ISA {
 namespace {
+
+using namespace simd;
 
 #if defined(__ARM_NEON) || defined(__AVX512F__)
 constexpr std::size_t kPatchRows = 8;

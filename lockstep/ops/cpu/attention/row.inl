@@ -2,11 +2,13 @@
 // once, where they lie, and widened on the way. Part of attention's kernels.
 #pragma once
 
+#include "lockstep/base/simd/sums.inl"
 #include "lockstep/ops/cpu/attention/forward.inl"
-#include "lockstep/ops/cpu/simd/sums.inl"
 
 namespace lockstep::cpu::LOCKSTEP_ISA {
 namespace {
+
+using namespace simd;
 
 template <class T>
 class AttentionRow {

@@ -14,12 +14,14 @@
 
 #include <algorithm>
 
+#include "lockstep/base/simd/softmax.inl"
 #include "lockstep/ops/cpu/attention/dropout.inl"
 #include "lockstep/ops/cpu/gemm/tiles/pack.inl"
-#include "lockstep/ops/cpu/simd/softmax.inl"
 
 namespace lockstep::cpu::LOCKSTEP_ISA {
 namespace {
+
+using namespace simd;
 
 // A group of queries that a tile has in its rows of pairs.
 constexpr std::size_t kGroup = 16;

@@ -5,10 +5,12 @@
 // value returned is not to be added to anything.
 #pragma once
 
-#include "lockstep/ops/cpu/simd/math.inl"
+#include "lockstep/base/simd/math.inl"
 
 namespace lockstep::cpu::LOCKSTEP_ISA {
 namespace {
+
+using namespace simd;
 
 // With s the sigmoid, z/2 (1 + tanh(v)) is z s(2 v), without the cancellation of 1 + tanh; and s' =
 // s (1 - s).

@@ -1,13 +1,13 @@
 // Dropout of runs of elements (base/math/counter_rng.h). Part of a file of kernels (vector.inl).
 #pragma once
 
+#include "lockstep/base/simd/vector.inl"
 #include "lockstep/ops/cpu/elementwise/dropout.h"
-#include "lockstep/ops/cpu/simd/vector.inl"
 
 namespace lockstep::cpu::LOCKSTEP_ISA {
 namespace {
 
-typedef std::uint64_t Longs __attribute__((vector_size(LOCKSTEP_VECTOR_BYTES)));
+using namespace simd;
 
 // The products of 32 bits by 32, of the even lanes and of the odd ones.
 struct Products {

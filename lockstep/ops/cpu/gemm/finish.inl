@@ -7,12 +7,14 @@
 
 #include <algorithm>
 
+#include "lockstep/base/simd/vector.inl"
 #include "lockstep/ops/cpu/elementwise/activation.inl"
 #include "lockstep/ops/cpu/gemm/kernels.h"
-#include "lockstep/ops/cpu/simd/vector.inl"
 
 namespace lockstep::cpu::LOCKSTEP_ISA {
 namespace {
+
+using namespace simd;
 
 template <std::size_t vectors>
 struct Row {

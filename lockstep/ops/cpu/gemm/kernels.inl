@@ -5,14 +5,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/base/simd/vector.inl"
 #include "lockstep/ops/cpu/gemm/finish.inl"
 #include "lockstep/ops/cpu/gemm/kernels.h"
 #include "lockstep/ops/cpu/gemm/pack.inl"
 #include "lockstep/ops/cpu/gemm/tile.inl"
-#include "lockstep/ops/cpu/simd/vector.inl"
 
 namespace lockstep::cpu::LOCKSTEP_ISA {
 namespace {
+
+using namespace simd;
 
 // sums[i] += the elements of column i in `rows` rows, one after the other.
 template <std::size_t rows, class T>

@@ -1,11 +1,13 @@
 // Packing of strips (gemm/kernels.h). Part of a file of kernels (vector.inl).
 #pragma once
 
+#include "lockstep/base/simd/vector.inl"
 #include "lockstep/ops/cpu/gemm/kernels.h"
-#include "lockstep/ops/cpu/simd/vector.inl"
 
 namespace lockstep::cpu::LOCKSTEP_ISA {
 namespace {
+
+using namespace simd;
 
 inline float widened(float x) { return x; }
 inline float widened(BFloat16 x) { return to_float(x); }

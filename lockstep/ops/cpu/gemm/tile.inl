@@ -1,11 +1,13 @@
 // The product of two strips in registers (gemm/kernels.h). Part of a file of kernels (vector.inl).
 #pragma once
 
+#include "lockstep/base/simd/vector.inl"
 #include "lockstep/ops/cpu/gemm/kernels.h"
-#include "lockstep/ops/cpu/simd/vector.inl"
 
 namespace lockstep::cpu::LOCKSTEP_ISA {
 namespace {
+
+using namespace simd;
 
 // One step of depth: tile[i][j] += a[i] * b[j], b in vectors.
 template <std::size_t rows, std::size_t vectors>

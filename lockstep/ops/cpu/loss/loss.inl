@@ -1,12 +1,14 @@
 // The kernels of loss_kernels.h for one instruction set.
 #pragma once
 
+#include "lockstep/base/simd/math.inl"
+#include "lockstep/base/simd/sums.inl"
 #include "lockstep/ops/cpu/loss/kernels.h"
-#include "lockstep/ops/cpu/simd/math.inl"
-#include "lockstep/ops/cpu/simd/sums.inl"
 
 namespace lockstep::cpu::LOCKSTEP_ISA {
 namespace {
+
+using namespace simd;
 
 template <class T>
 float most(const T* row, std::size_t count) {

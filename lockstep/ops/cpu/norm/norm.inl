@@ -2,12 +2,14 @@
 // stays in the first-level cache meanwhile.
 #pragma once
 
+#include "lockstep/base/simd/sums.inl"
 #include "lockstep/ops/cpu/elementwise/dropout.inl"
 #include "lockstep/ops/cpu/norm/kernels.h"
-#include "lockstep/ops/cpu/simd/sums.inl"
 
 namespace lockstep::cpu::LOCKSTEP_ISA {
 namespace {
+
+using namespace simd;
 
 // sum = x + dropout(branch) of one row.
 template <class T>

@@ -4,12 +4,14 @@
 // be cut into shards anywhere), so the order of every product and sum is written out.
 #pragma once
 
+#include "lockstep/base/simd/doubles.inl"
+#include "lockstep/base/simd/sums.inl"
 #include "lockstep/ops/cpu/optimizer/kernels.h"
-#include "lockstep/ops/cpu/simd/doubles.inl"
-#include "lockstep/ops/cpu/simd/sums.inl"
 
 namespace lockstep::cpu::LOCKSTEP_ISA {
 namespace {
+
+using namespace simd;
 
 // A parameter of type f32 is none: the master is the parameter.
 template <class Parameter>

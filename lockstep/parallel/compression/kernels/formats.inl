@@ -17,10 +17,13 @@
 // A block with infinity or NaN in it decodes to one with infinity or NaN in it.
 #pragma once
 
-#include "lockstep/parallel/compression/kernels/numbers.inl"
+#include "lockstep/base/simd/lanes.inl"
+#include "lockstep/parallel/compression/kernels/kernels.h"
 
 namespace lockstep::parallel::LOCKSTEP_ISA {
 namespace {
+
+using namespace simd;
 
 Magnitude largest_magnitude(const float* x) {
   Magnitude largest = 0;
@@ -63,7 +66,7 @@ struct F16 {
     const float up = power_of_two(127 + kExponentOfLargest - exponent);
     const float down = power_of_two(127 - kExponentOfLargest + exponent);
     Stored16* words = reinterpret_cast<Stored16*>(payload + 1);
-    to_halves(x, up, words);
+    to_halves<kBlock>(x, up, words);
     for (std::size_t i = 0; i < kBlock; ++i) x[i] -= float_of_half(words[i]) * down;
   }
   static void decode(const std::byte* payload, float* x) {

@@ -1,9 +1,7 @@
-// The kernels (kernels.h), compiled once per instruction set: the including file defines
-// LOCKSTEP_ISA, the namespace of its table.
+// The kernels (kernels.h), compiled once per instruction set (base/simd/kernel_table.h).
 //
-// Everything here has internal linkage and uses no function of the standard library: a shared
-// inline function compiled here could be the copy that the linker keeps for a CPU that lacks these
-// instructions.
+// Everything here has internal linkage and uses no function of the standard library, for the reason
+// that base/simd/vector.inl gives.
 #pragma once
 
 #include "lockstep/parallel/compression/kernels/formats.inl"
@@ -150,7 +148,8 @@ void widen_halves(const std::byte* halves, float* out, std::size_t elements) {
 void narrow_to_halves(const float* values, std::byte* halves, std::size_t elements) {
   Stored16* words = reinterpret_cast<Stored16*>(halves);
   std::size_t done = 0;
-  for (; done + kBlock <= elements; done += kBlock) to_halves(values + done, 1, words + done);
+  for (; done + kBlock <= elements; done += kBlock)
+    to_halves<kBlock>(values + done, 1, words + done);
   for (; done < elements; ++done) words[done] = half_of(values[done]);
 }
 

@@ -5,28 +5,16 @@
 // partial sums, and vector i of a line goes to the one whose turn it is, i % kTurns.
 #pragma once
 
+#include "lockstep/base/simd/vector.inl"
 #include "lockstep/base/system/cache_lines.h"
 #include "lockstep/ops/cpu/gemm/few_rows/kernels.h"
-#include "lockstep/ops/cpu/simd/vector.inl"
 
 namespace lockstep::cpu::LOCKSTEP_ISA {
 namespace {
 
-constexpr std::size_t kTurns = 4;
+using namespace simd;
 
-template <class T>
-inline void load_two(const T* from, Floats (&x)[2]) {
-  x[0] = load(from);
-  x[1] = load(from + kLanes);
-}
-#if defined(__ARM_NEON)
-// One load of 16 bytes, and instructions that either pipe takes.
-inline void load_two(const BFloat16* from, Floats (&x)[2]) {
-  const uint16x8_t both = vld1q_u16(reinterpret_cast<const std::uint16_t*>(from));
-  x[0] = (Floats)vzip1q_u16(uint16x8_t{}, both);
-  x[1] = (Floats)vzip2q_u16(uint16x8_t{}, both);
-}
-#endif
+constexpr std::size_t kTurns = 4;
 
 // Asks for what follows the next kTurns vectors a page later. A Xeon fetches ahead within a page,
 // and so read half as fast again; a Neoverse N1 goes on by itself, and was slower for being asked.

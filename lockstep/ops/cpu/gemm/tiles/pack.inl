@@ -1,12 +1,14 @@
 // Packing into strips of tiles (gemm/tiles.h). Part of a file of kernels (vector.inl).
 #pragma once
 
+#include "lockstep/base/simd/vector.inl"
 #include "lockstep/ops/cpu/gemm/pack.inl"
 #include "lockstep/ops/cpu/gemm/tiles/tiles.h"
-#include "lockstep/ops/cpu/simd/vector.inl"
 
 namespace lockstep::cpu::LOCKSTEP_ISA {
 namespace {
+
+using namespace simd;
 
 using gemm::TileKernels;
 

@@ -2,9 +2,9 @@
 // Part of a file of kernels (vector.inl).
 #pragma once
 
-#include "lockstep/ops/cpu/simd/vector.inl"
+#include "lockstep/base/simd/vector.inl"
 
-namespace lockstep::cpu::LOCKSTEP_ISA {
+namespace lockstep::simd {
 namespace {
 
 // One instruction. Of a NaN and a number, whichever of them.
@@ -48,4 +48,4 @@ inline Floats exp_of_score(Floats x) {
 }
 
 }  // namespace
-}  // namespace lockstep::cpu::LOCKSTEP_ISA
+}  // namespace lockstep::simd

@@ -1,9 +1,9 @@
 // Sums over runs of elements. Part of a file of kernels (vector.inl).
 #pragma once
 
-#include "lockstep/ops/cpu/simd/vector.inl"
+#include "lockstep/base/simd/vector.inl"
 
-namespace lockstep::cpu::LOCKSTEP_ISA {
+namespace lockstep::simd {
 namespace {
 
 // Four partial sums that take vectors in turn, so that an addition need not wait for the one before
@@ -38,4 +38,4 @@ float sum_over(std::size_t count, F&& f) {
 }
 
 }  // namespace
-}  // namespace lockstep::cpu::LOCKSTEP_ISA
+}  // namespace lockstep::simd

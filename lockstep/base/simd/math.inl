@@ -1,9 +1,9 @@
 // Functions of vectors of float. Part of a file of kernels (vector.inl).
 #pragma once
 
-#include "lockstep/ops/cpu/simd/vector.inl"
+#include "lockstep/base/simd/vector.inl"
 
-namespace lockstep::cpu::LOCKSTEP_ISA {
+namespace lockstep::simd {
 namespace {
 
 inline Floats absolute(Floats x) { return (Floats)((Ints)x & 0x7fffffff); }
@@ -108,4 +108,4 @@ inline Normal normal(Floats z) {
 }
 
 }  // namespace
-}  // namespace lockstep::cpu::LOCKSTEP_ISA
+}  // namespace lockstep::simd

@@ -1,9 +1,13 @@
-// Vectors of float for the instruction set of the file that includes this, and how the three
-// compute types become them. That file defines LOCKSTEP_ISA, the namespace of its kernels, and
-// includes what it needs; everything here has internal linkage.
+// Vectors of the instruction set that the including file is compiled for, and how 16-bit floats
+// become vectors of float. All kernels are written over them (kernel_table.h says how).
 //
-// kLanes floats make a Floats. GCC's vector arithmetic applies: + - * /, comparisons that give a
-// Mask of -1 and 0 (Ints), `mask ? a : b`. A product and a sum are fused.
+// A Vector<T> is what one register holds: LOCKSTEP_VECTOR_BYTES bytes. GCC's vector arithmetic
+// applies: + - * /, comparisons that give a mask of -1 and 0 (Ints for Floats), `mask ? a : b`.
+// Where the file's options allow it (cmake/Kernels.cmake), a product and a sum are fused.
+//
+// Everything here has internal linkage, and nothing is computed by functions of the standard
+// library: a shared inline function compiled here could be the copy that the linker keeps for a CPU
+// that lacks these instructions.
 #pragma once
 
 #include <cstddef>
@@ -26,20 +30,47 @@
 #define LOCKSTEP_VECTOR_BYTES 16
 #endif
 
-namespace lockstep::cpu::LOCKSTEP_ISA {
+namespace lockstep::simd {
 namespace {
 
-constexpr std::size_t kLanes = LOCKSTEP_VECTOR_BYTES / sizeof(float);
+constexpr std::size_t kVectorBytes = LOCKSTEP_VECTOR_BYTES;
+constexpr std::size_t kLanes = kVectorBytes / sizeof(float);
 
-typedef float Floats __attribute__((vector_size(LOCKSTEP_VECTOR_BYTES)));
-typedef std::int32_t Ints __attribute__((vector_size(LOCKSTEP_VECTOR_BYTES)));
-typedef std::uint32_t Words __attribute__((vector_size(LOCKSTEP_VECTOR_BYTES)));
-typedef float FloatsInMemory
-    __attribute__((vector_size(LOCKSTEP_VECTOR_BYTES), aligned(4), may_alias));
-// kLanes elements of 16 bits.
-typedef std::uint16_t Shorts __attribute__((vector_size(LOCKSTEP_VECTOR_BYTES / 2)));
+template <class T>
+struct VectorOf {
+  typedef T type __attribute__((vector_size(kVectorBytes)));
+  typedef T in_memory __attribute__((vector_size(kVectorBytes), aligned(1), may_alias));
+};
+template <class T>
+using Vector = typename VectorOf<T>::type;
+
+using Floats = Vector<float>;
+using Doubles = Vector<double>;
+using Ints = Vector<std::int32_t>;
+using Words = Vector<std::uint32_t>;
+using Longs = Vector<std::uint64_t>;
+typedef float FloatsInMemory __attribute__((vector_size(kVectorBytes), aligned(4), may_alias));
+// kLanes elements of 16 bits: half a register.
+typedef std::uint16_t Shorts __attribute__((vector_size(kVectorBytes / 2)));
 typedef std::uint16_t ShortsInMemory
-    __attribute__((vector_size(LOCKSTEP_VECTOR_BYTES / 2), aligned(2), may_alias));
+    __attribute__((vector_size(kVectorBytes / 2), aligned(2), may_alias));
+
+// A whole vector, at any address.
+template <class T>
+Vector<T> load_vector(const std::byte* from) {
+  return *reinterpret_cast<const typename VectorOf<T>::in_memory*>(from);
+}
+
+// Stores past the cache where `kStream` (the address is then a multiple of kVectorBytes).
+template <bool kStream, class T>
+void store_vector(std::byte* to, Vector<T> x) {
+#if LOCKSTEP_VECTOR_BYTES == 64
+  if constexpr (kStream) return _mm512_stream_si512(reinterpret_cast<__m512i*>(to), (__m512i)x);
+#elif LOCKSTEP_VECTOR_BYTES == 32
+  if constexpr (kStream) return _mm256_stream_si256(reinterpret_cast<__m256i*>(to), (__m256i)x);
+#endif
+  *reinterpret_cast<typename VectorOf<T>::in_memory*>(to) = x;
+}
 
 // A difference, for x + 0 is not x where x is -0, and would be computed.
 inline Floats splat(float x) { return x - Floats{}; }
@@ -115,6 +146,21 @@ inline Floats load(const Half* from) {
 }
 inline void store(Half* to, Floats x) {
   for (std::size_t i = 0; i < kLanes; ++i) to[i] = to_half(x[i]);
+}
+#endif
+
+// Two vectors that follow one another.
+template <class T>
+inline void load_two(const T* from, Floats (&x)[2]) {
+  x[0] = load(from);
+  x[1] = load(from + kLanes);
+}
+#if defined(__ARM_NEON)
+// One load of 16 bytes, and instructions that either pipe takes.
+inline void load_two(const BFloat16* from, Floats (&x)[2]) {
+  const uint16x8_t both = vld1q_u16(reinterpret_cast<const std::uint16_t*>(from));
+  x[0] = (Floats)vzip1q_u16(uint16x8_t{}, both);
+  x[1] = (Floats)vzip2q_u16(uint16x8_t{}, both);
 }
 #endif
 
@@ -204,6 +250,24 @@ inline Floats fused(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b,
 inline Floats fused(Floats a, Floats b, Floats c) { return a * b + c; }
 #endif
 
+#if defined(__AVX2__)
+// Whether a lane of a or b is NaN.
+inline bool has_nan(Floats a, Floats b) {
+#if LOCKSTEP_VECTOR_BYTES == 64
+  return _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q) != 0;
+#else
+  return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_UNORD_Q)) != 0;
+#endif
+}
+inline bool has_nan(Doubles a, Doubles b) {
+#if LOCKSTEP_VECTOR_BYTES == 64
+  return _mm512_cmp_pd_mask(a, b, _CMP_UNORD_Q) != 0;
+#else
+  return _mm256_movemask_pd(_mm256_cmp_pd(a, b, _CMP_UNORD_Q)) != 0;
+#endif
+}
+#endif
+
 inline Floats square_root(Floats x) {
 #if defined(__ARM_NEON)
   return vsqrtq_f32(x);
@@ -242,4 +306,4 @@ inline float max_of_lanes(Floats x) {
 }
 
 }  // namespace
-}  // namespace lockstep::cpu::LOCKSTEP_ISA
+}  // namespace lockstep::simd

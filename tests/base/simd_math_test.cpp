@@ -1,14 +1,13 @@
 // Functions of vectors against the same in double, over dense sweeps. They are compiled here for
 // the instruction set of the build; activation_test.cpp goes through all others.
-#define LOCKSTEP_ISA test
-#include "lockstep/ops/cpu/simd/math.inl"
+#include "lockstep/base/simd/math.inl"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-namespace lockstep::cpu::test {
+namespace lockstep::simd {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -95,4 +94,4 @@ TEST(Math, SquareRootsAreRoundedOnce) {
 }
 
 }  // namespace
-}  // namespace lockstep::cpu::test
+}  // namespace lockstep::simd

@@ -1,8 +1,9 @@
-// Floats, their bits, and the 16-bit types. Part of kernels.inl.
+// One lane at a time: floats, their bits, and the 16-bit types, for loops that the compiler makes
+// vectors of.
 //
 // base/math/half.h has the same conversions with early returns; these compute every case and
-// choose, so that a loop over them becomes vectors. They have internal linkage for the reason that
-// kernels.inl gives, and a test compares the two.
+// choose. They have internal linkage for the reason that vector.inl gives, and a test compares the
+// two.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +13,7 @@
 #include <arm_neon.h>
 #endif
 
-#include "lockstep/parallel/compression/kernels/kernels.h"
-
-namespace lockstep::parallel::LOCKSTEP_ISA {
+namespace lockstep::simd {
 namespace {
 
 // At any address in a payload. (`auto` would lose that.)
@@ -32,29 +31,36 @@ inline std::uint32_t choose(bool condition, std::uint32_t a, std::uint32_t b) {
   return (a & mask) | (b & ~mask);
 }
 
-inline Magnitude magnitude_of(float x) { return static_cast<Magnitude>(bits_of(x) & 0x7fffffffu); }
+// The magnitude of a float as an integer: larger ones are larger, infinity and NaN largest.
+inline std::int32_t magnitude_of(float x) {
+  return static_cast<std::int32_t>(bits_of(x) & 0x7fffffffu);
+}
+constexpr std::int32_t kMagnitudeOfInfinity = 0x7f800000;
 
-inline float finite_or_zero(float x) { return magnitude_of(x) < kInfiniteMagnitude ? x : 0; }
+inline float finite_or_zero(float x) { return magnitude_of(x) < kMagnitudeOfInfinity ? x : 0; }
 
 inline std::uint16_t bf16_of(float x) {
   const std::uint32_t bits = bits_of(x);
   const std::uint32_t rounded = bits + 0x7fff + ((bits >> 16) & 1);
   const std::uint32_t quiet = bits | 0x400000;
-  return static_cast<std::uint16_t>((magnitude_of(x) > kInfiniteMagnitude ? quiet : rounded) >> 16);
+  return static_cast<std::uint16_t>((magnitude_of(x) > kMagnitudeOfInfinity ? quiet : rounded) >>
+                                    16);
 }
 inline float float_of_bf16(std::uint16_t word) {
   return float_of_bits(static_cast<std::uint32_t>(word) << 16);
 }
 
-// And to_halves: words[i] = half of x[i] * factor, for a block.
+// And to_halves: words[i] = half of x[i] * factor, for kCount elements.
 #if defined(__aarch64__)
 inline std::uint16_t half_of(float x) {
   return __builtin_bit_cast(std::uint16_t, static_cast<__fp16>(x));
 }
 // GCC 12 would convert one by one.
+template <std::size_t kCount>
 inline void to_halves(const float* x, float factor, Stored16* words) {
+  static_assert(kCount % 4 == 0);
   auto* bytes = reinterpret_cast<std::uint8_t*>(words);  // for they lie at any address
-  for (std::size_t i = 0; i < kBlock; i += 4) {
+  for (std::size_t i = 0; i < kCount; i += 4) {
     vst1_u8(bytes + 2 * i, vreinterpret_u8_f16(vcvt_f16_f32(vld1q_f32(x + i) * factor)));
   }
 }
@@ -74,8 +80,9 @@ inline std::uint16_t half_of(float x) {
       choose(magnitude >= 0x477ff000, special, choose(magnitude < 0x38800000, subnormal, normal));
   return static_cast<std::uint16_t>(half | ((bits >> 16) & 0x8000));
 }
+template <std::size_t kCount>
 inline void to_halves(const float* x, float factor, Stored16* words) {
-  for (std::size_t i = 0; i < kBlock; ++i) words[i] = half_of(x[i] * factor);
+  for (std::size_t i = 0; i < kCount; ++i) words[i] = half_of(x[i] * factor);
 }
 inline float float_of_half(std::uint16_t word) {
   const std::uint32_t magnitude = word & 0x7fffu;
@@ -90,4 +97,4 @@ inline float float_of_half(std::uint16_t word) {
 #endif
 
 }  // namespace
-}  // namespace lockstep::parallel::LOCKSTEP_ISA
+}  // namespace lockstep::simd

@@ -1,12 +1,10 @@
 // Vectors of double, for sums that floats cannot hold. Part of a file of kernels (vector.inl).
 #pragma once
 
-#include "lockstep/ops/cpu/simd/vector.inl"
+#include "lockstep/base/simd/vector.inl"
 
-namespace lockstep::cpu::LOCKSTEP_ISA {
+namespace lockstep::simd {
 namespace {
-
-typedef double Doubles __attribute__((vector_size(LOCKSTEP_VECTOR_BYTES)));
 
 #if defined(__ARM_NEON)
 inline Doubles low_half(Floats x) { return vcvt_f64_f32(vget_low_f32(x)); }
@@ -41,4 +39,4 @@ inline double sum_of_lanes(Doubles x) {
 }
 
 }  // namespace
-}  // namespace lockstep::cpu::LOCKSTEP_ISA
+}  // namespace lockstep::simd
