@@ -15,7 +15,7 @@ __device__ __forceinline__ void multiply(const T* z, T* dx) {
 #pragma unroll
   for (int i = 0; i < N; ++i) {
     float slope;
-    gelu_tanh(at[i], slope);
+    gelu_tanh<kExponentialFor<T>>(at[i], slope);
     gradient[i] = __fmul_rn(gradient[i], slope);
   }
   store_floats(dx, gradient);

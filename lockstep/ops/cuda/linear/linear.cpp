@@ -129,6 +129,16 @@ void backward_input(Matmuls& matmuls, const Context& context,
   multiply(matmuls, context, product, operands);
 }
 
+// Bytes that kernels move in a microsecond: 80 % of what the memory's pins allow.
+double memory_rate(int device) {
+  int kilohertz = 0, bits = 0;
+  check(cudaDeviceGetAttribute(&kilohertz, cudaDevAttrMemoryClockRate, device),
+        "ask for the memory's clock");
+  check(cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, device),
+        "ask for the memory's width");
+  return 0.8 * 2 * kilohertz / 1000.0 * bits / 8;
+}
+
 // What cuBLASLt asks of the matrix that a GELU leaves or takes.
 bool can_be_aux(const Tensor& z) {
   return alignment(z.data()) == 16 && z.shape()[1] % 8 == 0 && z.dtype() != DType::kF32;
@@ -137,7 +147,10 @@ bool can_be_aux(const Tensor& z) {
 }  // namespace
 
 LinearLayers::LinearLayers(const Context& context)
-    : multiprocessors_(context.multiprocessors), matmuls_(std::make_unique<Matmuls>(context)) {}
+    : multiprocessors_(context.multiprocessors),
+      bytes_per_microsecond_(memory_rate(context.device)),
+      matmuls_(std::make_unique<Matmuls>(context)),
+      side_(context.device) {}
 
 LinearLayers::~LinearLayers() = default;
 
@@ -163,6 +176,22 @@ void LinearLayers::run(const Context& context, const ops::LinearBackwardInput& c
   cuda::run(context, ops::Multiply{.a = call.dx, .b = call.factor, .y = call.dx});
 }
 
+// Whether the epilogue is faster than a pass of its own. cuBLASLt's kernels with this epilogue may
+// be far slower than those without. The answer depends on times that are kept with the algorithms,
+// so it is as reproducible as these.
+bool LinearLayers::slopes_ride_along(const Context& context, const Product& product,
+                                     const Operands& operands) {
+  Product plain = product;
+  plain.epilogue = Epilogue::kNone;
+  const double fused = matmuls_->microseconds(context, product, operands);
+  const double apart = matmuls_->microseconds(context, plain, operands);
+  if (fused == 0 || apart == 0) return true;
+  constexpr double kLaunch = 2;  // microseconds
+  const double bytes = 3.0 * static_cast<double>(product.m) * static_cast<double>(product.n) *
+                       static_cast<double>(size_of(product.output));
+  return fused <= apart + kLaunch + bytes / bytes_per_microsecond_;
+}
+
 void LinearLayers::backward_input_of_gelu(const Context& context,
                                           const ops::LinearBackwardInput& call) {
   if (is_given(call.dy) && can_be_aux(call.z)) {
@@ -173,7 +202,10 @@ void LinearLayers::backward_input_of_gelu(const Context& context,
     const Operands operands{
         .a = call.weight.data(), .b = call.dy.data(), .d = call.dx.data(), .aux = call.z.data()};
     align(product, operands);
-    if (matmuls_->run(context, product, operands)) return;
+    if (slopes_ride_along(context, product, operands) &&
+        matmuls_->run(context, product, operands)) {
+      return;
+    }
   }
   backward_input(*matmuls_, context, call);
   multiply_by_gelu_slopes(context, call.z, call.dx);
@@ -184,6 +216,13 @@ void LinearLayers::run(const Context& context, const ops::LinearBackwardWeight& 
   const std::int64_t width = call.dy.shape()[1];
   const std::int64_t first = call.first_output.value_or(0);
   if (rows == 0) return;
+  if (is_given(call.dbias)) {  // beside the product
+    need_workspace(context, scratch_with_sums(rows, call.dbias.elements()));
+    Context beside = side_.begin(context);
+    beside.workspace += Matmuls::kWorkspace;
+    beside.workspace_bytes -= Matmuls::kWorkspace;
+    add_column_sums(beside, call.dy, first, call.dbias);
+  }
   if (is_given(call.dweight)) {
     const Product product =
         backward_weight_product(rows, call.x.shape()[1], call.dweight.shape()[0], width,
@@ -195,18 +234,18 @@ void LinearLayers::run(const Context& context, const ops::LinearBackwardWeight& 
               .c = call.dweight.data(),
               .d = call.dweight.data()});
   }
-  if (is_given(call.dbias)) {
-    need_workspace(context,
-                   column_sums_bytes(rows, static_cast<std::int64_t>(call.dbias.elements()),
-                                     context.multiprocessors));
-    add_column_sums(context, call.dy, first, call.dbias);
-  }
+  if (is_given(call.dbias)) side_.end(context);
+}
+
+std::size_t LinearLayers::scratch_with_sums(std::int64_t rows, std::size_t columns) const {
+  return Matmuls::kWorkspace +
+         column_sums_bytes(rows, static_cast<std::int64_t>(columns), multiprocessors_);
 }
 
 std::size_t LinearLayers::scratch(const LinearShape& shape) const {
-  const std::size_t bias = static_cast<std::size_t>(shape.out) * size_of(DType::kF32);
-  const std::size_t needed = std::max(Matmuls::kWorkspace + bias,
-                                      column_sums_bytes(shape.rows, shape.out, multiprocessors_));
+  const auto out = static_cast<std::size_t>(shape.out);
+  const std::size_t bias = Matmuls::kWorkspace + out * size_of(DType::kF32);
+  const std::size_t needed = std::max(bias, scratch_with_sums(shape.rows, out));
   return (needed + kAlignment - 1) / kAlignment * kAlignment;
 }
 

@@ -3,11 +3,12 @@
 // Bias and residual ride along with the product. An activation, and the factor of a gradient, are a
 // pass of their own over what the product stored: so LinearActivation has the bits of Linear
 // followed by Activate, and a gradient with a factor is rounded twice. The gradient of a bias is a
-// pass over dy (column_sums.h).
+// pass over dy (column_sums.h) that runs beside the product of the weight's gradient.
 //
 // The slopes of a GELU of the tanh kind ride along with the product of the backward, from the z
-// that was kept. (GELU itself does not: cuBLASLt would compute it from z before z is rounded, and
-// what recomputation makes again would have other bits.)
+// that was kept, where that is faster than a pass of their own. (GELU itself does not: cuBLASLt
+// would compute it from z before z is rounded, and what recomputation makes again would have other
+// bits.)
 #pragma once
 
 #include <cstddef>
@@ -16,6 +17,8 @@
 
 #include "lockstep/ops/arguments.h"
 #include "lockstep/ops/cuda/device/context.h"
+#include "lockstep/ops/cuda/device/side_stream.h"
+#include "lockstep/ops/cuda/linear/product.h"
 #include "lockstep/ops/ops.h"
 
 namespace lockstep::cuda {
@@ -44,9 +47,14 @@ class LinearLayers {
  private:
   // With call.z, of the tanh kind.
   void backward_input_of_gelu(const Context& context, const ops::LinearBackwardInput& call);
+  bool slopes_ride_along(const Context& context, const Product& product, const Operands& operands);
+  // Bytes for a product and for the column sums beside it.
+  std::size_t scratch_with_sums(std::int64_t rows, std::size_t columns) const;
 
   int multiprocessors_;
+  double bytes_per_microsecond_;
   std::unique_ptr<Matmuls> matmuls_;
+  SideStream side_;
 };
 
 }  // namespace lockstep::cuda

@@ -144,6 +144,11 @@ bool Matmuls::run(const Context& context, const Product& product, const Operands
   return false;
 }
 
+double Matmuls::microseconds(const Context& context, const Product& product,
+                             const Operands& operands) {
+  return uses_cublaslt_ ? entry(context, product, operands).microseconds : 0;
+}
+
 std::string Matmuls::implementation(const Product& product) const {
   if (!uses_cublaslt_ || product.k == 0) return kOwn;
   const Entry* found = nullptr;

@@ -37,6 +37,9 @@ class Matmuls {
   // Queues the product. False where cuBLASLt has no algorithm for it; nothing is queued then.
   bool run(const Context& context, const Product& product, const Operands& operands);
 
+  // How long the product takes by its algorithm; 0 where it was not timed. Prepares it like run().
+  double microseconds(const Context& context, const Product& product, const Operands& operands);
+
   // What runs such a product, whatever its epilogue and addresses; what probably will, before one
   // was run.
   std::string implementation(const Product& product) const;
