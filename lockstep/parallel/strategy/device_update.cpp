@@ -19,11 +19,7 @@ std::size_t aligned(std::size_t bytes) {
 }
 
 std::int64_t count_chunks(const nn::FlatParameters& flat) {
-  std::size_t chunks = 0;
-  for (std::size_t block = 0; block < flat.blocks(); ++block) {
-    chunks += chunk_count(flat.range(block).elements);
-  }
-  return static_cast<std::int64_t>(chunks);
+  return static_cast<std::int64_t>(chunk_count(flat.elements()));
 }
 
 // In the order of the flat buffer, neighbours that are updated alike as one.
@@ -92,16 +88,10 @@ void DeviceUpdate::queue(const optim::OptimizerOptions& options) {
   const nn::FlatParameters& flat = replica_.flat();
   const nn::States& states = replica_.states();
   ops.use_scratch({});  // what was handed over last may be gone when this is launched again
-  std::int64_t done = 0;
-  for (std::size_t block = flat.blocks(); block-- > 0;) {
-    const nn::FlatRange range = flat.range(block);
-    const auto chunks = static_cast<std::int64_t>(chunk_count(range.elements));
-    if (chunks == 0) continue;
-    ops.run(ops::ChunkedSumOfSquares{.x = states.slice(range).gradients,
-                                     .chunk_elements = static_cast<std::int64_t>(kChunkElements),
-                                     .results = squares_.slice(done, chunks)});
-    done += chunks;
-  }
+  // Elements between parameters are zero.
+  ops.run(ops::ChunkedSumOfSquares{.x = states.gradients,
+                                   .chunk_elements = static_cast<std::int64_t>(kChunkElements),
+                                   .results = squares_});
   const ops::Scalar scale(results_.slice(1, 1));
   ops.run(ops::ClipScale{.squares = squares_,
                          .limit = options.clip,

@@ -25,7 +25,7 @@ void run(const Context& context, const ops::SumOfSquares& call);
 void run(const Context& context, const ops::ChunkedSumOfSquares& call);
 std::size_t squares_scratch(std::size_t elements, std::size_t chunk_elements);
 
-// Up to 1024 squares are added up in their order, more in stretches of 1024, and these in order.
+// Squares are added up in stretches of 64, each in its order, and these in theirs.
 void run(const Context& context, const ops::ClipScale& call);
 
 }  // namespace lockstep::cuda

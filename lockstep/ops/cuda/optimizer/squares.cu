@@ -5,9 +5,10 @@
 // up one after the other, and spans one after the other. A warp has a span. It loads it in packs of
 // 16 bytes; the lanes of a run, 8, 16 or 32 of them, add up the squares of their own pack and then
 // meet in a butterfly. That order follows from the element type alone, not from where x lies, so
-// the runs of a part of x have the bits that they have in the whole. A second kernel adds up the
-// spans of each chunk, a warp for each. What has more than SumOfSquares::kMost elements is cut into
-// chunks of that size, which are added up in their order.
+// the runs of a part of x have the bits that they have in the whole. The spans of a chunk are added
+// up by the block that has all of them, or, of a chunk with many, by a second kernel. What has more
+// than SumOfSquares::kMost elements is cut into chunks of that size, which are added up in their
+// order.
 #include <algorithm>
 #include <cmath>
 
@@ -136,6 +137,34 @@ __global__ void __launch_bounds__(kWarps * 32)
   if (lane == 0) spans[index] = sum;
 }
 
+// A block has a chunk of up to kChunkWarps spans, each of which a warp adds up.
+constexpr int kChunkWarps = 16;
+
+template <class T>
+__global__ void __launch_bounds__(kChunkWarps * 32)
+    whole_chunk_sums(const T* x, std::size_t elements, std::size_t chunk_elements,
+                     double* results) {
+  __shared__ double room[kChunkWarps][kSpanRuns];
+  __shared__ double spans[kChunkWarps];
+  const auto warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const std::size_t chunk = blockIdx.x;
+  const std::size_t chunk_end = min(elements, (chunk + 1) * chunk_elements);
+  const std::size_t begin = chunk * chunk_elements + warp * kSpan;
+  double sum = 0;
+  if (begin < chunk_end) {
+    sum_runs(x, begin, chunk_end, room[warp]);
+#pragma unroll 16
+    for (int i = 0; i < kSpanRuns; ++i) sum += room[warp][i];
+  }
+  if (lane == 0) spans[warp] = sum;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  double total = 0;
+#pragma unroll
+  for (int i = 0; i < kChunkWarps; ++i) total += spans[i];
+  results[chunk] = total;
+}
+
 // The sum in order of numbers that are not negative, the same in all lanes, which all call it.
 __device__ __forceinline__ double ordered_sum(const double* x, std::size_t count) {
   const unsigned lane = threadIdx.x % 32;
@@ -160,7 +189,7 @@ __global__ void __launch_bounds__(kWarps * 32)
   if (threadIdx.x % 32 == 0) results[chunk] = sum;
 }
 
-constexpr std::size_t kStretch = 1024;  // of squares that are added up in order
+constexpr std::size_t kStretch = 64;  // of squares that are added up in order
 
 __global__ void __launch_bounds__(1024)
     clip_scale_kernel(const double* squares, std::size_t count, double limit, ScalarArg loss_scale,
@@ -217,6 +246,14 @@ void sum_chunks(const Context& context, const Tensor& x, std::size_t chunk_eleme
   const std::size_t elements = x.elements();
   const std::size_t chunks = divide_up(elements, chunk_elements);
   const std::size_t spans_each = divide_up(chunk_elements, kSpan);
+  if (spans_each <= kChunkWarps) {
+    with_square_type(x.dtype(), [&]<class T>(TypeTag<T>) {
+      whole_chunk_sums<T><<<static_cast<unsigned>(chunks), kChunkWarps * 32, 0, context.stream>>>(
+          data_of<const T>(x), elements, chunk_elements, results);
+    });
+    check_launch("sum_of_squares: chunks");
+    return;
+  }
   const bool fits = context.workspace_bytes >= chunks * spans_each * sizeof(double);
   double* spans = fits ? reinterpret_cast<double*>(context.workspace) : context.partials;
   const std::size_t at_once = fits ? chunks : kHalf / spans_each;
