@@ -352,7 +352,7 @@ struct AdamSegments {
 // there are, the first tile and whether they decay; the last row closes the table. Tiles are
 // numbered through all segments, each of up to kAdamTile elements of one segment, and begin at
 // multiples of kAdamPack elements: so the blocks of a GPU find what is theirs.
-inline constexpr std::int64_t kAdamTile = 2048;
+inline constexpr std::int64_t kAdamTile = 1024;
 inline constexpr std::int64_t kAdamPack = 4;
 std::vector<std::int64_t> adam_table(std::span<const AdamSegment> segments);
 

@@ -1,13 +1,15 @@
-// One pass over memory by a fixed number of blocks, which take tiles of kTile elements in turn. A
-// tile lies in one segment of the flat buffers; an ordinary step has one segment, all elements.
-// Tiles begin at multiples of four elements, so that vectors fit wherever a segment begins, and
-// elements of vectors that lie in the segment in part are taken one by one.
+// One pass over memory, a block for each tile of kTile elements. (Few blocks that take tiles in
+// turn reach 10 % less of the memory's rate.) A tile lies in one segment of the flat buffers; an
+// ordinary step has one segment, all elements. Tiles begin at multiples of four elements, so that
+// vectors fit wherever a segment begins, and elements of vectors that lie in the segment in part
+// are taken one by one.
 //
-// The numbers of a step follow from others that may lie on the device, so each block works them out
-// in double, once, and rounds them to f32. Arithmetic is that of the CPU, operation by operation
+// The numbers of a step follow from others that may lie on the device. A kernel of its own works
+// them out in double and rounds them to f32. Arithmetic is that of the CPU, operation by operation
 // (ops/cpu/optimizer/optimizer.inl).
 #include <algorithm>
 
+#include "lockstep/ops/cuda/device/reduce.cuh"
 #include "lockstep/ops/cuda/device/vector.cuh"
 #include "lockstep/ops/cuda/optimizer/optimizer.h"
 #include "lockstep/tensor/cuda/check.h"
@@ -17,10 +19,9 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kPack = 4;
-constexpr int kUnroll = 2;
-constexpr std::int64_t kTile = kThreads * kPack * kUnroll;
+constexpr std::int64_t kTile = kThreads * kPack;
 static_assert(kTile == ops::kAdamTile && kPack == ops::kAdamPack);
-constexpr int kBlocksEach = 3;  // on a multiprocessor
+constexpr int kBlocksEach = 4;  // on a multiprocessor
 
 struct Segment {
   std::int64_t first;
@@ -46,83 +47,51 @@ struct Segments {
   }
 };
 
-// Finds the segments of tiles that ascend.
-class SegmentFinder {
- public:
-  __device__ explicit SegmentFinder(const Segments& segments)
-      : segments_(segments), segment_(segments.whole), next_tile_(segments.tiles) {
-    if (segments.table == nullptr) return;
-    segment_ = segments.table[0];
-    next_tile_ = segments.table[1].first_tile;
+// The segment of a tile: the last one that begins at the tile or before. The lanes of a warp look
+// at 32 places of the table at once.
+__device__ __forceinline__ Segment segment_of(const Segments& segments, std::int64_t tile) {
+  if (segments.table == nullptr) return segments.whole;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  int first = 0, count = segments.count;
+  while (count > 1) {
+    const int stride = (count + 31) / 32;
+    const int place = lane * stride;
+    const bool begins = place < count && segments.table[first + place].first_tile <= tile;
+    const int last = (31 - __clz(static_cast<int>(__ballot_sync(kAllLanes, begins)))) * stride;
+    first += last;
+    count = min(stride, count - last);
   }
-
-  __device__ const Segment& of(std::int64_t tile) {
-    if (tile >= next_tile_) {
-      int last = index_ + 1,
-          beyond = segments_.count;  // the last one that begins at the tile or before
-      while (beyond - last > 1) {
-        const int middle = (last + beyond) / 2;
-        if (segments_.table[middle].first_tile <= tile) {
-          last = middle;
-        } else {
-          beyond = middle;
-        }
-      }
-      index_ = last;
-      segment_ = segments_.table[last];
-      next_tile_ = segments_.table[last + 1].first_tile;
-    }
-    return segment_;
-  }
-
- private:
-  const Segments& segments_;
-  int index_ = 0;
-  Segment segment_;
-  std::int64_t next_tile_;
-};
+  return segments.table[first];
+}
 
 // A Step has
 //   Numbers                          what its arithmetic needs, and prepare(), which works it out
 //   Values<N>, load<N>(i)            N elements of all buffers
 //   finish<N>(i, values, numbers)    takes the step and stores
 template <class Step>
+__global__ void prepare_kernel(const __grid_constant__ Step step, typename Step::Numbers* numbers) {
+  step.prepare(*numbers);
+}
+
+template <class Step>
 __global__ void __launch_bounds__(kThreads, kBlocksEach)
     step_kernel(const __grid_constant__ Step step, const __grid_constant__ Segments segments,
-                bool vectors) {
-  __shared__ typename Step::Numbers shared_numbers;
-  if (isnan(step.gradient_scale.get())) return;
-  step.prepare(shared_numbers);
-  __syncthreads();
-  const typename Step::Numbers numbers = shared_numbers;
-  const std::int64_t tiles = segments.tile_count();
-  SegmentFinder finder(segments);
-  for (std::int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    const Segment& segment = finder.of(tile);
-    const std::int64_t end = segment.first + segment.count;
-    const bool decays = segment.decays != 0;
-    const std::int64_t own = segment.first - segment.first % kPack +
-                             (tile - segment.first_tile) * kTile + threadIdx.x * kPack;
-    typename Step::template Values<kPack> values[kUnroll];
-    bool whole[kUnroll];
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const std::int64_t i = own + u * kThreads * kPack;
-      whole[u] = vectors && i >= segment.first && i + kPack <= end;
-      if (whole[u]) values[u] = step.template load<kPack>(i);
-    }
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const std::int64_t i = own + u * kThreads * kPack;
-      if (whole[u]) {
-        step.template finish<kPack>(i, values[u], numbers, decays);
-      } else {
-#pragma unroll 1
-        for (std::int64_t k = max(i, segment.first); k < min(i + kPack, end); ++k) {
-          step.template finish<1>(k, step.template load<1>(k), numbers, decays);
-        }
-      }
-    }
+                const typename Step::Numbers* prepared, bool vectors) {
+  const std::int64_t tile = blockIdx.x;
+  if (tile >= segments.tile_count()) return;
+  const Segment segment = segment_of(segments, tile);
+  const std::int64_t end = segment.first + segment.count;
+  const bool decays = segment.decays != 0;
+  const std::int64_t i = segment.first - segment.first % kPack +
+                         (tile - segment.first_tile) * kTile + threadIdx.x * kPack;
+  const typename Step::Numbers numbers = *prepared;
+  if (isnan(numbers.gradient_scale)) return;
+  if (vectors && i >= segment.first && i + kPack <= end) {
+    step.template finish<kPack>(i, step.template load<kPack>(i), numbers, decays);
+    return;
+  }
+  for (std::int64_t k = max(i, segment.first); k < min(i + kPack, end); ++k) {
+    step.template finish<1>(k, step.template load<1>(k), numbers, decays);
   }
 }
 
@@ -261,10 +230,13 @@ struct SgdStep {
 template <class Step>
 void launch(const Context& context, const Step& step, const Segments& segments,
             std::int64_t most_tiles, bool vectors, const char* name) {
-  const std::int64_t blocks =
-      std::min<std::int64_t>(most_tiles, std::int64_t{kBlocksEach} * context.multiprocessors);
-  step_kernel<<<static_cast<unsigned>(std::max<std::int64_t>(blocks, 1)), kThreads, 0,
-                context.stream>>>(step, segments, vectors);
+  using Numbers = typename Step::Numbers;
+  static_assert(sizeof(Numbers) <= Context::kPartials * sizeof(double));
+  auto* const numbers = reinterpret_cast<Numbers*>(context.partials);
+  prepare_kernel<<<1, 64, 0, context.stream>>>(step, numbers);
+  check_launch(name);
+  step_kernel<<<static_cast<unsigned>(std::max<std::int64_t>(most_tiles, 1)), kThreads, 0,
+                context.stream>>>(step, segments, numbers, vectors);
   check_launch(name);
 }
 
