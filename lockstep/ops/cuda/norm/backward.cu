@@ -1,7 +1,7 @@
 // The gradient of a norm in two kernels.
 //
 // The first runs with a fixed number of blocks that go through the rows in turn: a warp has a row
-// up to 1024 columns, a block beyond. A thread has the same columns in all of its rows, so it adds
+// up to 768 columns, a block beyond. A thread has the same columns in all of its rows, so it adds
 // up their share of dgain and dbias in registers. At the end every block writes one row of such
 // partial sums to the workspace, [dgain or dbias][block][column], and the second kernel adds these
 // up in a fixed order. How many blocks there are follows from the shape and the chip, so results
@@ -68,7 +68,7 @@ std::size_t block_count(const Context& context, std::int64_t rows, std::size_t e
   return std::min(static_cast<std::size_t>(rows),
                   each * static_cast<std::size_t>(std::max(context.multiprocessors, 1)));
 }
-constexpr std::size_t kMostEach = 4;
+constexpr std::size_t kMostEach = 8;
 
 template <int kColumns, class T, bool kDrops>
 std::size_t by_warps(const Context& context, const Rows<T, kDrops>& call) {
@@ -96,7 +96,7 @@ std::size_t go_through_rows(const Context& context, const Rows<T, kDrops>& call,
   if (vectors && width <= 32 * 8) return by_warps<8>(context, call);
   if (vectors && width <= 32 * 16) return by_warps<16>(context, call);
   if (vectors && width <= 32 * 24) return by_warps<24>(context, call);
-  if (vectors && width <= 32 * 32) return by_warps<32>(context, call);
+  if (vectors && width <= 128 * 8) return by_blocks<128, 8>(context, call);
   if (vectors && width <= 256 * 8) return by_blocks<256, 8>(context, call);
   if (vectors && width <= 512 * 8) return by_blocks<512, 8>(context, call);
   if (vectors && width <= 1024 * 8) return by_blocks<1024, 8>(context, call);

@@ -85,6 +85,14 @@ __global__ void __launch_bounds__(kGroup == 32 ? kWarpBlock : kGroup) norm_kerne
   for (int p = 0; p < kPacks; ++p) {
     if (column(p) < width) sum[p] = load_pack<N>(call.x + first + column(p));
   }
+  // Parameters are loaded before the row's sums are known, so that nothing waits for them later.
+  Pack<T, N> gains[kPacks], biases[kPacks];
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    if (column(p) >= width) continue;
+    gains[p] = load_pack<N>(call.gain + column(p));
+    if (call.bias != nullptr) biases[p] = load_pack<N>(call.bias + column(p));
+  }
   if constexpr (kBranch != Branch::kNone) {
     Pack<T, N> branch[kPacks];
 #pragma unroll
@@ -135,10 +143,10 @@ __global__ void __launch_bounds__(kGroup == 32 ? kWarpBlock : kGroup) norm_kerne
   for (int p = 0; p < kPacks; ++p) {
     if (column(p) < width) {
       const Floats<N> x = to_floats(sum[p]);
-      const Floats<N> gain = load_floats<N>(call.gain + column(p));
+      const Floats<N> gain = to_floats(gains[p]);
       Floats<N> y;
       if (call.bias != nullptr) {
-        const Floats<N> bias = load_floats<N>(call.bias + column(p));
+        const Floats<N> bias = to_floats(biases[p]);
 #pragma unroll
         for (int e = 0; e < N; ++e) y[e] = (x[e] - mean) * deviation * gain[e] + bias[e];
       } else {
