@@ -72,7 +72,7 @@ struct ActivateOp {
     const Floats<N> value = to_floats(in);
     Floats<N> activated, slope;
 #pragma unroll
-    for (int e = 0; e < N; ++e) activated[e] = activate<kActivation>(value[e], slope[e]);
+    for (int e = 0; e < N; ++e) activated[e] = activate<kActivation, T>(value[e], slope[e]);
     store_floats(y + i, activated);
     if (derivative != nullptr) store_floats(derivative + i, slope);
   }

@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int e = 0; e < N; ++e) {
         float unused;
-        result[e] = silu(gate[e], unused) * up[e];
+        result[e] = silu<kExponentialFor<T>>(gate[e], unused) * up[e];
       }
       store_floats(y + at[u].half, result);
     }
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int e = 0; e < N; ++e) {
         float slope;
-        dup[e] = d[e] * silu(gate[e], slope);
+        dup[e] = d[e] * silu<kExponentialFor<T>>(gate[e], slope);
         dgate[e] = d[e] * up[e] * slope;
       }
       store_floats(dgate_up + at[u].gates, dgate);
