@@ -1,4 +1,6 @@
-"""PyTorch as a peer of `lockstep bench train`: the same GPT-2, trained step by step on a CPU or a GPU.
+"""PyTorch as a peer of `lockstep bench train`: the same model, trained step by step on a CPU or a GPU.
+
+A GPT-2 is written out below; a Llama is the one of Hugging Face's transformers.
 
 Started by the bench, which sets the variables that PyTorch's CPU tuning guide asks for. It is driven
 by lines over a local socket and answers each with a line of JSON:
@@ -71,6 +73,25 @@ class Gpt2(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
+class Llama(nn.Module):
+    def __init__(self, sizes):
+        super().__init__()
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        self.model = LlamaForCausalLM(LlamaConfig(
+            vocab_size=sizes.vocabulary, hidden_size=sizes.hidden, num_hidden_layers=sizes.layers,
+            num_attention_heads=sizes.heads, num_key_value_heads=sizes.kv_heads,
+            intermediate_size=sizes.feed_forward, max_position_embeddings=sizes.positions,
+            tie_word_embeddings=sizes.tied, use_cache=False, attn_implementation="sdpa"))
+
+    def forward(self, tokens, targets):
+        logits = self.model(input_ids=tokens).logits
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+MODELS = {"gpt2": Gpt2, "llama": Llama}
+
+
 def optimizer_of(model):
     pulled = [p for p in model.parameters() if p.dim() >= 2]
     left_alone = [p for p in model.parameters() if p.dim() < 2]
@@ -103,7 +124,7 @@ class Subject:
         self.sizes = sizes
         self.type = TYPES[sizes.precision]
         self.device = sizes.device
-        self.model = Gpt2(sizes).to(self.device)
+        self.model = MODELS[sizes.family](sizes).to(self.device)
         self.optimizer = optimizer_of(self.model)
         self.scaler = torch.amp.GradScaler(self.device, enabled=self.type == torch.float16)
         self.batch = made_up_batch(sizes, sizes.batch, 1)
@@ -141,8 +162,10 @@ class Subject:
         sizes = self.sizes
         rows = sizes.batch * sizes.sequence
         hidden, wide = sizes.hidden, sizes.feed_forward
-        shapes = [(rows, hidden, 3 * hidden, sizes.layers), (rows, hidden, hidden, sizes.layers),
-                  (rows, hidden, wide, sizes.layers), (rows, wide, hidden, sizes.layers),
+        qkv = hidden + 2 * hidden // sizes.heads * sizes.kv_heads
+        up = 2 * wide if sizes.family == "llama" else wide
+        shapes = [(rows, hidden, qkv, sizes.layers), (rows, hidden, hidden, sizes.layers),
+                  (rows, hidden, up, sizes.layers), (rows, wide, hidden, sizes.layers),
                   (min(rows, 1024), hidden, sizes.vocabulary, rows / min(rows, 1024))]
         seconds = flops = 0.0
         for rows, inner, outer, count in shapes:
@@ -192,15 +215,19 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mode", choices=["eager", "compile", "reduce-overhead"],
                         default="eager")
+    parser.add_argument("--family", choices=list(MODELS), default="gpt2")
+    parser.add_argument("--tied", type=int, choices=[0, 1], default=1,
+                        help="whether the head is the token table; GPT-2's always is")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--precision", choices=list(TYPES), default="f32")
     parser.add_argument("--steps", type=int, default=0, help="without a bench: take so many")
     for flag, default in {"batch": 4, "sequence": 1024, "threads": 1, "layers": 12, "hidden": 768,
-                          "heads": 12, "feed-forward": 0, "vocabulary": 50257,
+                          "heads": 12, "kv-heads": 0, "feed-forward": 0, "vocabulary": 50257,
                           "positions": 1024}.items():
         parser.add_argument(f"--{flag}", type=int, default=default)
     sizes = parser.parse_args()
     sizes.feed_forward = sizes.feed_forward or 4 * sizes.hidden
+    sizes.kv_heads = sizes.kv_heads or sizes.heads
     torch.set_num_threads(sizes.threads)
     torch.set_flush_denormal(True)
     torch.manual_seed(1)

@@ -66,6 +66,8 @@ Program pytorch_program(const TrainBench& bench, const std::string& python, cons
   const plan::ModelShape shape = train::shape_of(bench.options);
   return {{python,           (bench.peers_folder / "train_pytorch.py").string(),
            "--mode",         std::string(mode),
+           "--family",       std::string(plan::name(shape.family)),
+           "--tied",         shape.head == plan::Head::kTied ? "1" : "0",
            "--precision",    work.precision,
            "--batch",        std::to_string(work.batch),
            "--sequence",     std::to_string(work.sequence),
@@ -73,6 +75,7 @@ Program pytorch_program(const TrainBench& bench, const std::string& python, cons
            "--layers",       std::to_string(shape.layers),
            "--hidden",       std::to_string(shape.hidden),
            "--heads",        std::to_string(shape.heads),
+           "--kv-heads",     std::to_string(shape.kv_heads),
            "--feed-forward", std::to_string(shape.feed_forward),
            "--vocabulary",   std::to_string(shape.vocabulary),
            "--positions",    std::to_string(shape.positions),
@@ -83,8 +86,11 @@ Program pytorch_program(const TrainBench& bench, const std::string& python, cons
 // Why PyTorch cannot do the same work; empty: it can.
 std::string not_for_peers(const TrainBench& bench) {
   const plan::ModelShape shape = train::shape_of(bench.options);
-  if (shape.family != plan::Family::kGpt2 || shape.head != plan::Head::kTied || !shape.biases) {
-    return "the peers train models of the gpt2 family";
+  const bool is_gpt2 =
+      shape.family == plan::Family::kGpt2 && shape.head == plan::Head::kTied && shape.biases;
+  const bool is_llama = shape.family == plan::Family::kLlama && !shape.biases;
+  if (!is_gpt2 && !is_llama) {
+    return "the peers train models of the families gpt2 (tied, with biases) and llama";
   }
   if (train::solved(bench.options.batch).accumulation != 1)
     return "the peers take one micro-batch a step";
