@@ -9,7 +9,6 @@
 
 #include "lockstep/base/config/environment.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/net/socket.h"
 #include "lockstep/base/system/cpu_set.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/launch_flags.h"
@@ -151,6 +150,12 @@ int run_train(const std::vector<std::string>& arguments, const LaunchFlags& flag
     }
   }
   if (world.origin == kNothingSet && ranks > 1) {
+    if (settings.options.comm.backend == Backend::kMpi) {
+      fail(ErrorCode::kInvalidArgument,
+           "--ranks {0} starts ranks that MPI knows nothing of; with comm.backend = \"mpi\" write "
+           "mpirun -n {0} lockstep train ..., without --ranks",
+           ranks);
+    }
     // Said once, and not by every rank.
     settings.options.train.batch.workers = workers;
     train::complete(settings.options);
@@ -164,10 +169,8 @@ int run_train(const std::vector<std::string>& arguments, const LaunchFlags& flag
   if (world.size > 1 || settings.options.comm.backend == Backend::kMpi) {
     communicator = make_world(world, settings.options.comm);
   }
-  train::RunRanks all{.world = communicator.get(), .host = settings.options.comm.interface};
-  if (all.host.empty() && world.size > 1 && !is_loopback(world.rendezvous.host)) {
-    all.host = local_host_towards(world.rendezvous);
-  }
+  const train::RunRanks all{.world = communicator.get(),
+                            .host = reachable_host(world, settings.options.comm)};
   return exit_code_of(train_as(settings, all, stop));
 }
 

@@ -1,6 +1,9 @@
 #include "lockstep/launch/make_world.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <numeric>
 
@@ -12,18 +15,19 @@
 #include "lockstep/comm/native/selection.h"
 #include "lockstep/comm/native/threads.h"
 #include "lockstep/comm/rendezvous/rendezvous.h"
+#include "lockstep/launch/variables.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::uint64_t kWorldTag = 1;
 
-// The address under which the others reach this rank: loopback while the meeting place is there,
-// else the one that leads to it.
-std::string listening_host(const World& world, const CommOptions& options) {
-  if (!options.interface.empty()) return options.interface;
-  if (world.size == 1 || is_loopback(world.rendezvous.host)) return "127.0.0.1";
-  return local_host_towards(world.rendezvous);
+// The name by which other nodes know this one; the loopback where this node does not know better
+// itself (as Debian sets it up).
+std::string node_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return resolves_to_loopback(name.data()) ? kLoopback : name.data();
 }
 
 std::unique_ptr<Communicator> make_native_world(const World& world, const CommOptions& options) {
@@ -39,7 +43,7 @@ std::unique_ptr<Communicator> make_native_world(const World& world, const CommOp
     if (world.rank == 0 && !world.rendezvous_is_hosted) {
       server = std::make_unique<RendezvousServer>(world.rendezvous, native.token, world.size);
     }
-    native.listen_host = listening_host(world, options);
+    native.listen_host = reachable_host(world, options);
   }
   native.exchange = [&](std::string_view key, const std::string& mine) {
     if (world.size == 1) return std::vector<std::string>{mine};
@@ -57,7 +61,7 @@ std::unique_ptr<Communicator> make_native_world(const World& world, const CommOp
 [[noreturn]] void fail_mpi_decides(std::string_view key, std::string_view value) {
   fail(ErrorCode::kUnsupported,
        "{} = \"{}\" cannot be had with comm.backend = \"mpi\": MPI chooses its algorithms and "
-       "transports itself; leave it \"auto\", or use comm.backend = \"native\"",
+       "transports itself; leave it out, or use comm.backend = \"native\"",
        key, value);
 }
 
@@ -86,6 +90,13 @@ std::unique_ptr<Communicator> make_mpi_world(const World& world, const CommOptio
 }
 
 }  // namespace
+
+std::string reachable_host(const World& world, const CommOptions& options) {
+  if (!options.interface.empty()) return options.interface;
+  if (world.size == 1) return kLoopback;
+  if (world.rendezvous.host.empty()) return world.node_count > 1 ? node_name() : kLoopback;
+  return is_loopback(world.rendezvous.host) ? kLoopback : local_host_towards(world.rendezvous);
+}
 
 std::unique_ptr<Communicator> make_world(const World& world, const CommOptions& options) {
   check_algorithms(options);

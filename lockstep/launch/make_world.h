@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/options.h"
@@ -19,5 +20,10 @@ std::unique_ptr<Communicator> make_world(const CommOptions& options = comm_optio
 
 // The same for a world that is already known.
 std::unique_ptr<Communicator> make_world(const World& world, const CommOptions& options);
+
+// The address at which the other ranks reach this one: comm.interface; else the one that leads to
+// the rendezvous; else, where MPI brings ranks of several nodes together, this node's name; else
+// the loopback.
+std::string reachable_host(const World& world, const CommOptions& options);
 
 }  // namespace lockstep

@@ -13,8 +13,6 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kLoopback = "127.0.0.1";
-
 // What tells a rank its place.
 std::map<std::string, std::string> place_variables(const LaunchOptions& options,
                                                    const NodeSetup& setup, int local_rank) {

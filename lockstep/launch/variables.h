@@ -19,4 +19,7 @@ inline constexpr const char* kRendezvousVariable = "LOCKSTEP_RENDEZVOUS";     //
 inline constexpr const char* kHostedVariable = "LOCKSTEP_RENDEZVOUS_HOSTED";  // 1: by the launcher
 inline constexpr const char* kConfigVariable = "LOCKSTEP_CONFIG";             // a file
 
+// Where ranks of one node meet and listen.
+inline constexpr const char* kLoopback = "127.0.0.1";
+
 }  // namespace lockstep

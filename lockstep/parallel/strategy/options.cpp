@@ -73,6 +73,27 @@ void check_zero(const ParallelOptions& options) {
   }
 }
 
+// The setting that makes workers call collectives by a certain algorithm, as text; empty: none
+// does. The sum of two workers is the same in any order, and servers add up by themselves.
+std::string forcing_setting(const ParallelOptions& options, int workers) {
+  if (options.strategy == StrategyKind::kParameterServer) return "";
+  if (options.algorithm != kAutoAlgorithm) {
+    return fmt::format("parallel.algorithm = \"{}\"", options.algorithm);
+  }
+  const bool tree = options.reduction == Reduction::kTree && workers > 2;
+  return tree ? fmt::format("parallel.reduction = \"{}\"", name(options.reduction)) : "";
+}
+
+void check_backend(const ParallelOptions& options, int workers) {
+  if (options.comm.backend != Backend::kMpi || workers == 1) return;
+  const std::string setting = forcing_setting(options, workers);
+  if (setting.empty()) return;
+  fail(ErrorCode::kUnsupported,
+       "{} cannot be had with comm.backend = \"mpi\" and {} workers: MPI chooses its algorithms "
+       "itself. Use comm.backend = \"native\", or leave it out",
+       setting, workers);
+}
+
 }  // namespace
 
 std::string_view name(StrategyKind strategy) {
@@ -135,6 +156,7 @@ void check(const ParallelOptions& options, int workers) {
     schedule::find_algorithm(Collective::kAllReduce, options.algorithm);
   }
   all_reduce_algorithm(options, workers);
+  check_backend(options, workers);
   if (options.strategy != StrategyKind::kParameterServer) return;
   if (options.server.place == ServerPlace::kBeside) worker_count(options.server, workers);
 }

@@ -76,7 +76,9 @@ std::string zero_plus_plus(const ParallelOptions& options);
 // compressed gradients where that has to be the tree.
 std::string all_reduce_algorithm(const ParallelOptions& options, int workers);
 
-// Throws Error(kInvalidArgument) for settings that do not fit together or the number of workers.
+// Throws Error(kInvalidArgument) for settings that do not fit together or the number of workers,
+// and Error(kUnsupported) for those that force an algorithm where comm.backend leaves the choice to
+// MPI.
 void check(const ParallelOptions& options, int workers);
 
 // Declares the keys; `options` must outlive `config` and stay in place.
