@@ -94,7 +94,8 @@ TEST_F(TrainRanks, LeaveNothingBehindWhenTheirLauncherIsKilled) {
   EXPECT_THAT(outcome.text, HasSubstr("goes on after step"));
 }
 
-// One process after the other in the background, the last in front.
+// Every rank started by hand, with the variables of another launcher; all must end well, as two
+// workers of one run.
 TEST_F(TrainRanks, AreFoundByTheVariablesOfOtherLaunchers) {
   const std::string steps = "train.steps=6 ";
   const std::string lockstep = in_build("lockstep") + " train ";
@@ -102,10 +103,13 @@ TEST_F(TrainRanks, AreFoundByTheVariablesOfOtherLaunchers) {
   const auto both = [&](const std::string& dir, const auto& variables) {
     std::string script;
     for (int rank = 0; rank < 2; ++rank) {
-      script += fmt::format("{} {} {}{} > {}/log{} 2>&1 {} ", kToken, variables(rank), lockstep,
-                            tree(dir, steps), folder.string(), rank, rank == 0 ? "&" : "; wait");
+      script += fmt::format("{} {} {}{} > {}/log{} 2>&1 & rank{}=$!; ", kToken, variables(rank),
+                            lockstep, tree(dir, steps), folder.string(), rank, rank);
     }
-    const Outcome outcome = shell("timeout 60 sh -c '" + script + "'");
+    const Outcome outcome =
+        shell("timeout 60 sh -c '" + script + "wait $rank0; echo $?; wait $rank1; echo $?'");
+    EXPECT_EQ(outcome.text, "0\n0\n") << dir;
+    EXPECT_THAT(text_of(folder / "log0"), HasSubstr("2 workers")) << dir;
     expect_same(dir, "one", "00000006");
     if (HasFailure()) ADD_FAILURE() << text_of(folder / "log0") << text_of(folder / "log1");
   };
@@ -118,7 +122,7 @@ TEST_F(TrainRanks, AreFoundByTheVariablesOfOtherLaunchers) {
   both("slurm", [](int rank) {
     return fmt::format(
         "SLURM_PROCID={0} SLURM_NTASKS=2 SLURM_LOCALID={0} SLURM_NTASKS_PER_NODE=2 SLURM_NNODES=1 "
-        "SLURM_NODEID=0 SLURM_JOB_ID={1}",
+        "SLURM_NODEID=0 SLURM_JOB_ID={1} SLURM_STEP_ID=0",
         rank, ::getpid());
   });
   if (shell("command -v mpirun").exit_code != 0) return;
@@ -126,6 +130,7 @@ TEST_F(TrainRanks, AreFoundByTheVariablesOfOtherLaunchers) {
       shell(fmt::format("{} timeout 60 mpirun --allow-run-as-root --oversubscribe -n 2 {}{} 2>&1",
                         kToken, lockstep, tree("mpirun", steps)));
   EXPECT_EQ(mpi.exit_code, 0) << mpi.text;
+  EXPECT_THAT(mpi.text, HasSubstr("2 workers"));
   expect_same("mpirun", "one", "00000006");
 }
 
