@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+
 #include "lockstep/base/config/environment.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/text/text.h"
 
 namespace lockstep {
 namespace {
@@ -37,6 +40,22 @@ std::string_view CommOptions::algorithm(Collective collective) const {
   return kAutoAlgorithm;
 }
 
+std::vector<int> CommOptions::grid_extents() const {
+  std::vector<int> extents;
+  if (grid.empty()) return extents;
+  for (const std::string_view text : split_text(grid, 'x')) {
+    int extent = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), extent);
+    if (error != std::errc() || end != text.data() + text.size() || extent < 1) {
+      fail(ErrorCode::kInvalidArgument,
+           "comm.grid ({}) is '{}'; write the extents of a grid, the slowest first, like 8x6",
+           Config::environment_name("comm.grid"), grid);
+    }
+    extents.push_back(extent);
+  }
+  return extents;
+}
+
 std::optional<LinkEmulation> CommOptions::emulated_link() const {
   if (emulate.empty()) return std::nullopt;
   try {
@@ -60,6 +79,9 @@ void bind(Config& config, CommOptions& options) {
     config.bind(fmt::format("comm.algorithm.{}", collective), options.algorithms[i],
                 fmt::format("The algorithm of {}; auto picks by measured figures.", collective));
   }
+  config.bind("comm.grid", options.grid,
+              "The grid of torus and mesh algorithms, the slowest extent first, like 8x6; empty: "
+              "the one that sends least between machines.");
   config.bind("comm.window", options.window,
               "Bytes of staging in each slot between two ranks that share a machine.",
               kWindowRange);

@@ -39,6 +39,7 @@ struct CommOptions {
   Backend backend = Backend::kNative;
   // The algorithm of each scheduled collective: comm.algorithm.all_reduce and so on.
   std::array<std::string, std::size(kScheduledCollectives)> algorithms;
+  std::string grid;
   std::size_t window = std::size_t{512} << 10;
   std::string cache_dir = default_cache_dir();
   bool measure = true;
@@ -52,6 +53,9 @@ struct CommOptions {
 
   // "auto" or a forced algorithm; collectives without schedules are always "auto".
   std::string_view algorithm(Collective collective) const;
+  // The extents of `grid`, slowest first; none where it is empty. Error(kInvalidArgument) shows its
+  // form.
+  std::vector<int> grid_extents() const;
   // What `emulate` says; nothing where it is empty. Error(kInvalidArgument) shows its form.
   std::optional<LinkEmulation> emulated_link() const;
 };

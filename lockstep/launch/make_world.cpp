@@ -74,6 +74,7 @@ std::unique_ptr<Communicator> make_mpi_world(const World& world, const CommOptio
   if (options.transport != TransportChoice::kAuto) {
     fail_mpi_decides("comm.transport", name(options.transport));
   }
+  if (!options.grid.empty()) fail_mpi_decides("comm.grid", options.grid);
   auto mpi = make_mpi_communicator(
       {.deadline = options.timeout, .check = options.check, .recorder_dir = options.recorder_dir});
   // Started otherwise than by mpirun, every process is to MPI a world of its own.
@@ -101,6 +102,7 @@ std::string reachable_host(const World& world, const CommOptions& options) {
 std::unique_ptr<Communicator> make_world(const World& world, const CommOptions& options) {
   check_algorithms(options);
   check_emulation(options);
+  check_grid(options, world.size);
   if (world.size > 1) set_log_rank(world.rank);
   switch (options.backend) {
     case Backend::kNative:

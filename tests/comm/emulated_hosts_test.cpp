@@ -56,6 +56,35 @@ TEST(EmulatedHosts, ShareMemoryInsideAndSendMessagesBetween) {
   }
 }
 
+// On three machines of two ranks a grid of 3x2 keeps its rows inside: along its columns every rank
+// sends 2 (3-1) chunks of 1/6. comm.grid forces another one, whose rows of three cross as well.
+TEST(EmulatedHosts, DecideTheGridOfATorus) {
+  const auto crossing = [](const std::string& grid) {
+    CommOptions options = with_hosts(3);
+    options.grid = grid;
+    std::mutex mutex;
+    std::uint64_t crossed = 0;
+    run_threads(
+        6,
+        [&](Communicator& world) {
+          std::vector<std::uint8_t> data(600, 1);
+          Call call = all_reduce(data);
+          call.algorithm = "torus_2d";
+          const std::uint64_t before = world.bytes_across().value();
+          world.run(call);
+          EXPECT_EQ(data, std::vector<std::uint8_t>(600, 6));
+          const std::lock_guard lock(mutex);
+          crossed += world.bytes_across().value() - before;
+        },
+        options);
+    return crossed;
+  };
+  constexpr std::uint64_t kAligned = 6 * 4 * 100;
+  EXPECT_EQ(crossing(""), kAligned);
+  EXPECT_EQ(crossing("3x2"), kAligned);
+  EXPECT_GT(crossing("2x3"), kAligned);
+}
+
 TEST(EmulatedHosts, CountWhatCrossesBetweenThem) {
   run_threads(
       4,

@@ -102,6 +102,30 @@ TEST_F(CommOptionsTest, AnAlgorithmOfAnotherCollectiveIsRefused) {
   EXPECT_THROW(check_algorithms(comm_options()), Error);
 }
 
+TEST_F(CommOptionsTest, AGridHasAllRanksOfTheWorld) {
+  CommOptions options;
+  for (const char* wrong : {"8x", "8,6", "0x6", "-2x3"}) {
+    options.grid = wrong;
+    EXPECT_THROW(options.grid_extents(), Error) << wrong;
+  }
+  options.grid = "2x3";
+  EXPECT_EQ(options.grid_extents(), (std::vector<int>{2, 3}));
+  EXPECT_NO_THROW(make_thread_world(6, options));
+  EXPECT_THROW(make_thread_world(4, options), Error);
+  // A smaller group has the grid of its machines.
+  run_threads(
+      6,
+      [](Communicator& world) {
+        const auto pair = world.split(world.rank() / 2, world.rank());
+        std::vector<std::uint8_t> data(8, 1);
+        Call call = all_reduce(data);
+        call.algorithm = "torus_2d";
+        pair->run(call);
+        EXPECT_EQ(data, std::vector<std::uint8_t>(8, 2));
+      },
+      options);
+}
+
 TEST_F(CommOptionsTest, TheCacheFollowsXdg) {
   variable("XDG_CACHE_HOME", "/somewhere");
   EXPECT_EQ(comm_options().cache_dir, "/somewhere/lockstep");

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <set>
 
 #include "lockstep/base/error.h"
@@ -43,6 +45,10 @@ Collective scheduled_as(Collective kind) {
   return kind == Collective::kBarrier ? Collective::kAllReduce : kind;
 }
 
+long long places_of(const std::vector<int>& grid) {
+  return std::accumulate(grid.begin(), grid.end(), 1LL, std::multiplies<>());
+}
+
 constexpr std::string_view kHierarchical = "hierarchical";
 constexpr double kHardlyDearer = 1.03;
 
@@ -70,11 +76,22 @@ void check_algorithms(const CommOptions& options) {
   }
 }
 
+void check_grid(const CommOptions& options, int ranks) {
+  const std::vector<int> grid = options.grid_extents();
+  if (grid.empty() || places_of(grid) == ranks) return;
+  fail(ErrorCode::kInvalidArgument,
+       "comm.grid ({}) = {} has {} places, but there are {} ranks; give extents that multiply to "
+       "{}, or leave it out",
+       Config::environment_name("comm.grid"), options.grid, places_of(grid), ranks, ranks);
+}
+
 Selector::Selector(std::vector<int> machines, bool fused, const CommOptions& options,
                    const Links& links)
     : fused_(fused), options_(options), links_(links) {
   shape_.ranks = static_cast<int>(machines.size());
   shape_.machines = machines;
+  const std::vector<int> grid = options_.grid_extents();
+  if (places_of(grid) == shape_.ranks) shape_.grid = grid;
   // Ranks that may not share memory, or have NICs of their own, are joined alike wherever they
   // are.
   flat_ = options_.transport == TransportChoice::kTcp ||

@@ -26,6 +26,10 @@ std::vector<std::string_view> algorithm_names(Collective collective);
 // nearest. To be called before ranks meet, so that a misspelt name costs nobody a wait.
 void check_algorithms(const CommOptions& options);
 
+// Error(kInvalidArgument) for a comm.grid that does not have all ranks of the world. In smaller
+// groups the grid is chosen by their machines.
+void check_grid(const CommOptions& options, int ranks);
+
 class Selector {
  public:
   // `machines` of the members; `fused` whether all of them share memory.

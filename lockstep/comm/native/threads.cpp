@@ -20,6 +20,7 @@ std::vector<std::unique_ptr<Communicator>> make_thread_world(int ranks,
          "ranks that are threads share memory; comm.transport = \"tcp\" needs the native backend");
   }
   check_algorithms(options);
+  check_grid(options, ranks);
   check_emulation(options);
   constexpr std::uint64_t kWorldTag = 1;
   std::vector<int> members(static_cast<std::size_t>(ranks));

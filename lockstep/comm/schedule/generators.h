@@ -58,7 +58,7 @@ std::optional<std::string> refuses_grid_2d(const Shape& shape);
 std::optional<std::string> refuses_grid_3d(const Shape& shape);
 
 // What closed forms need to know about a shape.
-std::vector<int> grid_of(const Shape& shape, int extents);  // the given grid or the most even one
+std::vector<int> grid_of(const Shape& shape, int extents);  // the given grid or the best one
 int double_binary_tree_height(int ranks);                   // edges from a root to the deepest leaf
 struct Machines {
   std::vector<int> leaders;  // the first rank of each

@@ -4,9 +4,6 @@
 // so on; then all-gather back. On a grid of 2 rows and 3 columns, 6 chunks:
 //   rows      each rank has 2 of 6 chunks, combined over its row of 3
 //   columns   each rank has 1 of 6 chunks, combined over all
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <functional>
 #include <numeric>
 
@@ -15,20 +12,6 @@
 
 namespace lockstep::schedule {
 namespace {
-
-// The largest divisor of n whose power of `extents` is not above n.
-int balanced_divisor(int n, int extents) {
-  const auto power = [&](int base) {
-    long long product = 1;
-    for (int i = 0; i < extents; ++i) product *= base;
-    return product;
-  };
-  int best = 1;
-  for (int divisor = 1; power(divisor) <= n; ++divisor) {
-    if (n % divisor == 0) best = divisor;
-  }
-  return best;
-}
 
 // The ranks that differ from `rank` only along extent `axis`.
 Group line_along(const std::vector<int>& grid, std::size_t axis, int rank) {
@@ -60,35 +43,7 @@ Program all_reduce_on_grid(const Shape& shape, int rank, int extents, Phase redu
   return std::move(vector).finish(round);
 }
 
-std::optional<std::string> refuses_grid(const Shape& shape, int extents) {
-  if (shape.grid.empty()) return std::nullopt;
-  const bool positive =
-      std::all_of(shape.grid.begin(), shape.grid.end(), [](int e) { return e > 0; });
-  const long long product =
-      std::accumulate(shape.grid.begin(), shape.grid.end(), 1LL, std::multiplies<>());
-  if (static_cast<int>(shape.grid.size()) == extents && positive && product == shape.ranks) {
-    return std::nullopt;
-  }
-  Shape free = shape;
-  free.grid.clear();
-  return fmt::format("needs a grid of {} extents that multiply to {} ranks, like {}; {} does not",
-                     extents, shape.ranks, fmt::join(grid_of(free, extents), "x"),
-                     fmt::join(shape.grid, "x"));
-}
-
 }  // namespace
-
-std::vector<int> grid_of(const Shape& shape, int extents) {
-  if (!shape.grid.empty()) return shape.grid;
-  std::vector<int> grid;
-  int left = shape.ranks;
-  for (; extents > 1; --extents) {
-    grid.push_back(balanced_divisor(left, extents));
-    left /= grid.back();
-  }
-  grid.push_back(left);
-  return grid;
-}
 
 // Chunk j travels to index j from both ends at once. Towards the right, the end sends the chunk
 // with the longest way first; index i hears of chunk j in round (n-1-j) + (i-1), adds its own and
@@ -128,9 +83,6 @@ int line_all_gather(Accumulator& vector, int round, const Group& line, Range ran
   }
   return round + n - 1;
 }
-
-std::optional<std::string> refuses_grid_2d(const Shape& shape) { return refuses_grid(shape, 2); }
-std::optional<std::string> refuses_grid_3d(const Shape& shape) { return refuses_grid(shape, 3); }
 
 Program all_reduce_torus_2d(const Shape& shape, int rank) {
   return all_reduce_on_grid(shape, rank, 2, ring_reduce_scatter, ring_all_gather);

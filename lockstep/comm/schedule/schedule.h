@@ -80,8 +80,9 @@ struct Program {
 };
 
 // What a generator has to know. `machines[r]` is the machine of rank r (empty: one machine);
-// `grid` the extents of a mesh or torus, slowest first (empty: the generator picks the most square
-// one); `segments` how finely pipelined algorithms cut (0: the generator's default).
+// `grid` the extents of a mesh or torus, slowest first (empty: the one that crosses least between
+// machines, then the most even one: grid.cpp); `segments` how finely pipelined algorithms cut (0:
+// the generator's default).
 struct Shape {
   int ranks = 1;
   int root = 0;

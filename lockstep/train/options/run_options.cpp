@@ -125,6 +125,7 @@ void complete(RunOptions& options) {
   check(train);
   check_data(options);
   check_algorithms(options.comm);
+  options.comm.grid_extents();
   if (options.comm.hosts > 1 &&
       train.parallel.strategy == parallel::StrategyKind::kParameterServer) {
     fail(ErrorCode::kInvalidArgument,

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/schedule/generators.h"
 #include "tests/comm/schedule/sweep.h"
 
 namespace lockstep::schedule {
@@ -83,6 +84,34 @@ TEST(Contention, RingAcrossMachinesRunsAtTheOuterLink) {
   const Topology topology = machines_topology(4, 2, inner, kLink);
   EXPECT_LT(relative(cost(make("ring", 4), kMega, topology), 6 * (kAlpha + kMega / 4 / kBandwidth)),
             1e-12);
+}
+
+// The rows of a grid stay inside machines where they can, however ranks are placed.
+TEST(Contention, GridsFollowTheMachines) {
+  const Topology topology = machines_topology(48, 6, {2e-6, 12.5e9}, {20e-6, 1.25e9});
+  for (const char* algorithm : {"torus_2d", "mesh_2d"}) {
+    Shape shape;
+    shape.ranks = 48;
+    shape.machines = topology.machines;
+    const auto price = [&](std::vector<int> grid) {
+      shape.grid = std::move(grid);
+      return cost(make_schedule(find_algorithm(Collective::kAllReduce, algorithm), shape),
+                  64 * kMega, topology);
+    };
+    EXPECT_DOUBLE_EQ(price({}), price({8, 6})) << algorithm;
+    EXPECT_LT(price({8, 6}), 0.7 * price({6, 8})) << algorithm;
+  }
+  const auto grid = [](std::vector<int> machines, int extents) {
+    Shape shape;
+    shape.ranks = static_cast<int>(machines.size());
+    shape.machines = std::move(machines);
+    return grid_of(shape, extents);
+  };
+  EXPECT_EQ(grid(topology.machines, 3), (std::vector<int>{2, 4, 6}));
+  EXPECT_EQ(grid(std::vector<int>(48, 0), 2), (std::vector<int>{6, 8}));  // one machine
+  EXPECT_EQ(grid({0, 1, 2, 0, 1, 2}, 2), (std::vector<int>{2, 3}));       // dealt out in turn
+  EXPECT_EQ(grid({0, 0, 0, 1, 1, 1}, 2), (std::vector<int>{2, 3}));
+  EXPECT_EQ(grid({0, 0, 1, 1, 2, 2}, 2), (std::vector<int>{3, 2}));
 }
 
 // Dealt out in turn, every message of the ring crosses machines, two at a time on each port.
