@@ -78,6 +78,7 @@ UniqueFd attempt_connect(const HostPort& address, Deadline deadline, std::string
   for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
     UniqueFd fd(
         ::socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, at->ai_protocol));
+    if (!fd && (errno == EMFILE || errno == ENFILE)) fail_errno("cannot make a socket", errno);
     if (!fd) {
       why = text_of(errno);
       continue;
@@ -244,7 +245,7 @@ bool resolves_to_loopback(const std::string& host) {
 
 void set_nodelay(int fd) { set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1, "cannot set TCP_NODELAY"); }
 
-void set_peer_timeout(int fd, std::chrono::milliseconds timeout) {
+void set_keepalive(int fd, std::chrono::milliseconds timeout) {
   constexpr int kProbes = 3;
   const auto seconds = std::chrono::ceil<std::chrono::seconds>(timeout / (kProbes + 1)).count();
   const int interval = static_cast<int>(std::max<std::chrono::seconds::rep>(1, seconds));
@@ -252,8 +253,19 @@ void set_peer_timeout(int fd, std::chrono::milliseconds timeout) {
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, interval, "cannot set TCP_KEEPIDLE");
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval, "cannot set TCP_KEEPINTVL");
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kProbes, "cannot set TCP_KEEPCNT");
+}
+
+void set_peer_timeout(int fd, std::chrono::milliseconds timeout) {
+  set_keepalive(fd, timeout);
   set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<unsigned>(timeout.count()),
              "cannot set TCP_USER_TIMEOUT");
+}
+
+bool is_tcp(int fd) {
+  int protocol = 0;
+  socklen_t length = sizeof protocol;
+  return ::getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &length) == 0 &&
+         protocol == IPPROTO_TCP;
 }
 
 std::string peer_name(int fd) {

@@ -23,7 +23,7 @@ struct Listener {
 };
 
 // Port 0 lets the system choose one. A port in use is Error(kSystem) that says what to do.
-Listener listen_tcp(const HostPort& address, int backlog = 128);
+Listener listen_tcp(const HostPort& address, int backlog = 1024);
 
 enum class Retry { kNo, kUntilDeadline };
 
@@ -45,9 +45,13 @@ bool resolves_to_loopback(const std::string& host);
 
 void set_nodelay(int fd);
 
-// Makes the kernel drop the connection (reads and writes then fail) when the other machine has not
-// answered for `timeout`, whether data is waiting to be sent or the line is idle.
+// Makes the kernel drop an idle connection (reads and writes then fail) when the other machine has
+// not answered for `timeout`.
+void set_keepalive(int fd, std::chrono::milliseconds timeout);
+// The same, also while data is waiting to be sent. That ends a connection to a process that is
+// paused and whose buffer is full, too: it is for connections that carry little.
 void set_peer_timeout(int fd, std::chrono::milliseconds timeout);
+bool is_tcp(int fd);
 
 // "10.0.0.2:41234", for messages; "unknown" when the connection has gone.
 std::string peer_name(int fd);

@@ -1,8 +1,12 @@
 #include "lockstep/comm/native/acceptor.h"
 
 #include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
@@ -13,60 +17,91 @@ namespace lockstep {
 namespace {
 
 constexpr std::string_view kContext = "lockstep rank to rank";
-constexpr auto kHandshake = std::chrono::seconds(5);
-constexpr int kMostGreetings = 128;  // unproven connections at a time
-constexpr auto kLook = std::chrono::milliseconds(50);
+constexpr std::size_t kMostStrangers = 256;              // besides those that are expected
+constexpr auto kPeerTimeout = std::chrono::seconds(30);  // with a machine that does not answer
+
+// Both ends of a connection call it. A machine that has gone is noticed on the control connection,
+// which carries little; on the others a rank that is paused may leave data unread for as long as
+// comm.timeout allows, and the kernel must not end them for it.
+void watch_peer(int socket, Purpose purpose) {
+  if (!is_tcp(socket)) return;
+  if (purpose == Purpose::kControl) {
+    set_peer_timeout(socket, kPeerTimeout);
+  } else {
+    set_keepalive(socket, kPeerTimeout);
+  }
+}
 
 }  // namespace
 
-void knock(int socket, const Token& token, const Hello& hello, Deadline deadline) {
-  prove_to_server(socket, token, kContext, deadline);
-  send_all(socket, std::as_bytes(std::span(&hello, 1)), deadline);
+UniqueFd connect_as(const Hello& hello, const std::function<UniqueFd()>& connect,
+                    const Token& token, Deadline deadline) {
+  UniqueFd socket = connect_and_prove(connect, token, kContext, deadline);
+  watch_peer(socket.get(), hello.purpose);
+  send_all(socket.get(), std::as_bytes(std::span(&hello, 1)), deadline);
+  return socket;
 }
 
+Acceptor::Acceptor(const Token& token, int connections)
+    : strangers_(token, kContext, sizeof(Hello),
+                 {.most = kMostStrangers + static_cast<std::size_t>(connections)},
+                 [](std::string_view peer, std::string_view why) {
+                   log_info("turned away a connection from {}: {}", peer, why);
+                 }),
+      wake_(make_pipe()),
+      thread_([this] { serve(); }) {}
+
 Acceptor::~Acceptor() {
-  closing_ = true;
-  for (std::thread& thread : threads_) thread.join();
-  std::unique_lock lock(mutex_);
-  arrived_.wait(lock, [&] { return greeting_ == 0; });
+  wake_.write_end.reset();
+  thread_.join();
 }
 
 void Acceptor::open(UniqueFd listener, bool same_machine) {
-  const int fd = listeners_.emplace_back(std::move(listener)).get();
-  threads_.emplace_back([this, fd, same_machine] { accept_from(fd, same_machine); });
+  {
+    const std::lock_guard lock(mutex_);
+    listeners_.push_back({std::move(listener), same_machine});
+  }
+  const char another = 0;
+  if (::write(wake_.write_end.get(), &another, 1) != 1) fail_errno("cannot write a pipe", errno);
 }
 
-void Acceptor::accept_from(int listener, bool same_machine) {
-  while (!closing_) {
-    pollfd poll_for{listener, POLLIN, 0};
-    if (::poll(&poll_for, 1, static_cast<int>(kLook.count())) <= 0) continue;
-    auto socket = try_accept(listener);
-    if (!socket) continue;
+void Acceptor::serve() {
+  while (true) {
+    std::vector<pollfd> entries = {{wake_.read_end.get(), POLLIN, 0}};
     {
       const std::lock_guard lock(mutex_);
-      if (greeting_ >= kMostGreetings) continue;  // too many strangers connect; ranks try again
-      ++greeting_;
+      for (const OpenListener& listener : listeners_) {
+        entries.push_back({strangers_.accepts() ? listener.fd.get() : -1, POLLIN, 0});
+      }
     }
-    std::thread([this, same_machine, connection = std::move(*socket)]() mutable {
-      greet(std::move(connection), same_machine);
-    }).detach();
+    const std::size_t first = entries.size();
+    strangers_.add_polls(entries);
+    if (::poll(entries.data(), entries.size(), poll_milliseconds(strangers_.next_moment())) > 0) {
+      char another = 0;
+      if (entries[0].revents != 0 && ::read(wake_.read_end.get(), &another, 1) == 0) return;
+      for (auto& admitted : strangers_.serve(std::span(entries).subspan(first))) {
+        admit(std::move(admitted));
+      }
+      for (std::size_t i = 1; i < first; ++i) {
+        if (entries[i].revents != 0) strangers_.accept_from(entries[i].fd);
+      }
+    }
+    strangers_.drop_late();
   }
 }
 
-void Acceptor::greet(UniqueFd socket, bool same_machine) {
+void Acceptor::admit(Strangers::Admitted admitted) {
   Hello hello;
-  bool proved = false;
+  std::memcpy(&hello, admitted.greeting.data(), sizeof hello);
   try {
-    const Deadline deadline = deadline_in(kHandshake);
-    prove_to_client(socket.get(), token_, kContext, deadline);
-    receive_all(socket.get(), std::as_writable_bytes(std::span(&hello, 1)), deadline);
-    proved = true;
+    watch_peer(admitted.fd.get(), hello.purpose);
   } catch (const Error& error) {
-    log_info("turned away a connection: {}", error.what());
+    return log_info("lost a connection of rank {}: {}", hello.from, error.what());
   }
   const std::lock_guard lock(mutex_);
-  if (proved) visitors_[hello] = {std::move(socket), same_machine};
-  --greeting_;
+  const auto listener = std::ranges::find_if(
+      listeners_, [&](const OpenListener& each) { return each.fd.get() == admitted.listener; });
+  visitors_[hello] = {std::move(admitted.fd), listener->same_machine};
   arrived_.notify_all();
 }
 

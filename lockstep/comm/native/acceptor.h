@@ -1,20 +1,19 @@
-// Where other ranks knock: accepts connections on its listeners, lets in those that prove the
-// token, and hands each to whoever waits for it. A knock that proves nothing, in time, is dropped
-// and keeps nobody waiting.
+// Where other ranks connect: accepts connections on its listeners, lets in those that prove the
+// token, and hands each to whoever waits for it. A connection that proves nothing, in time, is
+// dropped and keeps nobody waiting.
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <list>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <thread>
-#include <tuple>
 #include <vector>
 
 #include "lockstep/base/file/fd.h"
 #include "lockstep/base/system/deadline.h"
+#include "lockstep/comm/rendezvous/strangers.h"
 #include "lockstep/comm/rendezvous/token.h"
 
 namespace lockstep {
@@ -36,7 +35,8 @@ struct Visitor {
 
 class Acceptor {
  public:
-  explicit Acceptor(const Token& token) : token_(token) {}
+  // `connections` that may come at the same time.
+  Acceptor(const Token& token, int connections);
   ~Acceptor();
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
@@ -46,20 +46,27 @@ class Acceptor {
   Visitor await(const Hello& hello, Deadline deadline);
 
  private:
-  void accept_from(int listener, bool same_machine);
-  void greet(UniqueFd socket, bool same_machine);
+  struct OpenListener {
+    UniqueFd fd;
+    bool same_machine = false;
+  };
 
-  Token token_;
-  std::mutex mutex_;
+  void serve();
+  void admit(Strangers::Admitted admitted);
+
+  Strangers strangers_;  // the thread's own
+  Pipe wake_;            // a byte: another listener; its end: stop
+  std::mutex mutex_;     // of all below
   std::condition_variable arrived_;
   std::map<Hello, Visitor> visitors_;
-  int greeting_ = 0;
-  std::atomic<bool> closing_{false};
-  std::list<UniqueFd> listeners_;
-  std::vector<std::thread> threads_;
+  std::vector<OpenListener> listeners_;
+  std::thread thread_;
 };
 
-// The knocking side: proves the token on a fresh connection and says what it is for.
-void knock(int socket, const Token& token, const Hello& hello, Deadline deadline);
+// The connecting side: proves the token on a connection that `connect` makes and says what it is
+// for. Tried again until the deadline where the other side leaves before the proof; what `connect`
+// throws is thrown.
+UniqueFd connect_as(const Hello& hello, const std::function<UniqueFd()>& connect,
+                    const Token& token, Deadline deadline);
 
 }  // namespace lockstep

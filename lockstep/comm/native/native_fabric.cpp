@@ -22,7 +22,6 @@ namespace lockstep {
 namespace {
 
 constexpr std::uint64_t kControlTag = 0;
-constexpr auto kPeerTimeout = std::chrono::seconds(30);  // of a machine that does not answer
 
 // How a rank can be reached; travels as lines of text.
 struct Contact {
@@ -121,7 +120,7 @@ class NativeFabric final : public Fabric {
     if (size_ == 1 || (one_machine && !always_invites_)) return {};
     Listener listener = listen_tcp({listen_host_, 0});
     const std::string address = format_host_port(listener.address);
-    doors_[tag] = std::make_unique<Acceptor>(token_);
+    doors_[tag] = std::make_unique<Acceptor>(token_, 2 * size_);
     doors_[tag]->open(std::move(listener.fd), false);
     return address;
   }
@@ -165,10 +164,10 @@ class NativeFabric final : public Fabric {
   UniqueFd meet(std::uint64_t tag, int peer, Purpose purpose, const std::string& address,
                 Deadline deadline) {
     if (peer > rank_) return doors_.at(tag)->await({tag, peer, purpose}, deadline).socket;
-    UniqueFd socket = connect_tcp(parse_host_port(address), deadline, Retry::kUntilDeadline);
-    set_peer_timeout(socket.get(), kPeerTimeout);
-    knock(socket.get(), token_, {tag, rank_, purpose}, deadline);
-    return socket;
+    const HostPort target = parse_host_port(address);
+    return connect_as(
+        {tag, rank_, purpose}, [&] { return connect_tcp(target, deadline, Retry::kUntilDeadline); },
+        token_, deadline);
   }
 
   SharedMemory await_mapping(std::uint64_t tag, std::uint64_t serial, int from, std::size_t bytes) {
@@ -185,7 +184,7 @@ class NativeFabric final : public Fabric {
 
   void connect_control(const NativeWorld& world) {
     const Deadline deadline = deadline_in(timeout_);
-    Acceptor acceptor(token_);
+    Acceptor acceptor(token_, size_);
     Listener listener = listen_tcp({listen_host_, 0});
     const Contact mine{listener.address, random_unix_name(),
                        fmt::format("pid {} on {}", ::getpid(), host_name())};
@@ -202,23 +201,26 @@ class NativeFabric final : public Fabric {
       const Contact contact = Contact::parse(texts[index], peer);
       Visitor visitor = peer > rank_
                             ? acceptor.await({kControlTag, peer, Purpose::kControl}, deadline)
-                            : knock_near_or_far(contact, deadline);
+                            : connect_near_or_far(contact, deadline);
       same_machine_[index] = visitor.same_machine;
-      if (!visitor.same_machine) set_peer_timeout(visitor.socket.get(), kPeerTimeout);
       links[index] = {std::move(visitor.socket), contact.who};
     }
     control_ = std::make_unique<ControlPlane>(rank_, std::move(links));
   }
 
-  Visitor knock_near_or_far(const Contact& contact, Deadline deadline) {
+  Visitor connect_near_or_far(const Contact& contact, Deadline deadline) {
     Visitor visitor;
-    try {
-      visitor = {connect_unix_abstract(contact.local_name, deadline), true};
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kPeerLost) throw;
-      visitor = {connect_tcp(contact.tcp, deadline, Retry::kUntilDeadline), false};
-    }
-    knock(visitor.socket.get(), token_, {kControlTag, rank_, Purpose::kControl}, deadline);
+    const auto connect = [&] {
+      try {
+        visitor.same_machine = true;
+        return connect_unix_abstract(contact.local_name, deadline);
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kPeerLost) throw;
+        visitor.same_machine = false;
+        return connect_tcp(contact.tcp, deadline, Retry::kUntilDeadline);
+      }
+    };
+    visitor.socket = connect_as({kControlTag, rank_, Purpose::kControl}, connect, token_, deadline);
     return visitor;
   }
 

@@ -1,7 +1,5 @@
 #include "lockstep/comm/rendezvous/client.h"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <span>
 
@@ -52,22 +50,13 @@ Deadline asking_time(Deadline deadline) {
 }  // namespace
 
 Client connect_to_server(const HostPort& server, const Token& token, Deadline deadline) {
-  constexpr std::chrono::seconds kPeerTimeout{15};
-  constexpr std::chrono::milliseconds kPause{20};
-  while (true) {
-    Client client;
-    client.fd = connect_tcp(server, deadline, Retry::kUntilDeadline);
-    try {
-      set_nodelay(client.fd.get());
-      set_peer_timeout(client.fd.get(), kPeerTimeout);
-      prove_to_server(client.fd.get(), token, kContext, deadline);
-      return client;
-    } catch (const Error& error) {
-      // A server that is flooded by strangers may take one of us for one of them.
-      if (error.code() != ErrorCode::kPeerLost || has_passed(deadline)) throw;
-      ::poll(nullptr, 0, poll_milliseconds(deadline_in(kPause)));
-    }
-  }
+  const auto connect = [&] {
+    UniqueFd fd = connect_tcp(server, deadline, Retry::kUntilDeadline);
+    set_nodelay(fd.get());
+    set_peer_timeout(fd.get(), kPeerTimeout);
+    return fd;
+  };
+  return {.fd = connect_and_prove(connect, token, kContext, deadline), .incoming = {}};
 }
 
 std::vector<std::string> exchange_on(Client& client, Group group, std::string_view key, int member,

@@ -1,5 +1,7 @@
 #include "lockstep/comm/rendezvous/handshake.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -116,6 +118,21 @@ void prove_to_server(int fd, const Token& token, std::string_view context, Deadl
     fail(ErrorCode::kUnauthorized,
          "{} could not prove that it holds this job's token; do not trust what listens there",
          peer);
+  }
+}
+
+UniqueFd connect_and_prove(const std::function<UniqueFd()>& connect, const Token& token,
+                           std::string_view context, Deadline deadline) {
+  constexpr std::chrono::milliseconds kPause{20};
+  while (true) {
+    UniqueFd socket = connect();
+    try {
+      prove_to_server(socket.get(), token, context, deadline);
+      return socket;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kPeerLost || has_passed(deadline)) throw;
+    }
+    ::poll(nullptr, 0, poll_milliseconds(std::min(deadline, deadline_in(kPause))));
   }
 }
 

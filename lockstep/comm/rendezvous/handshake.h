@@ -17,11 +17,13 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "lockstep/base/file/fd.h"
 #include "lockstep/base/net/hmac.h"
 #include "lockstep/base/system/deadline.h"
 #include "lockstep/comm/rendezvous/token.h"
@@ -35,6 +37,12 @@ inline constexpr std::size_t kLongestContext = 64;
 // Error(kTimeout).
 void prove_to_server(int fd, const Token& token, std::string_view context, Deadline deadline);
 void prove_to_client(int fd, const Token& token, std::string_view context, Deadline deadline);
+
+// A connection that `connect` makes, with the token proved. A server that strangers flood may take
+// one of us for one of them and leave before the proof: then, until the deadline, another
+// connection is made. What `connect` throws is thrown.
+UniqueFd connect_and_prove(const std::function<UniqueFd()>& connect, const Token& token,
+                           std::string_view context, Deadline deadline);
 
 inline constexpr std::size_t kNonceBytes = 32;
 inline constexpr std::size_t kMagicBytes = 8;

@@ -14,10 +14,14 @@ namespace lockstep::rendezvous {
 
 ServerLoop::ServerLoop(const HostPort& listen, const Token& token, int size,
                        RendezvousOptions options)
-    : token_(token),
-      options_(std::move(options)),
+    : options_(std::move(options)),
       listener_(listen_tcp(listen)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      // All ranks may come at once.
+      strangers_(token, kContext, 0,
+                 {.most = options_.most_strangers + static_cast<std::size_t>(size) - 1,
+                  .timeout = options_.handshake_timeout},
+                 [this](std::string_view peer, std::string_view why) { note_drop(peer, why); }),
       ranks_("rank", size),
       nodes_("node", options_.nodes) {
   if (!wake_) fail_errno("cannot make an eventfd", errno);
@@ -38,11 +42,11 @@ ServerLoop::~ServerLoop() {
 void ServerLoop::serve() {
   while (!stopping_) {
     wait(next_moment());
-    drop_late_strangers();
+    strangers_.drop_late();
     give_notice();
   }
   listener_.fd.reset();
-  std::erase_if(clients_, [](const auto& client) { return client.second.is_stranger(); });
+  strangers_.clear();
   constexpr std::chrono::seconds kFarewell{1};
   for (const Deadline end = deadline_in(kFarewell); has_output() && !has_passed(end);) wait(end);
 }
@@ -50,70 +54,44 @@ void ServerLoop::serve() {
 // Serves all that happens until something has happened or `until` has come.
 void ServerLoop::wait(Deadline until) {
   std::vector<pollfd> entries{{wake_.get(), static_cast<short>(stopping_ ? 0 : POLLIN), 0}};
-  const bool accepting = has_passed(accept_again_);
-  entries.push_back({accepting ? listener_.fd.get() : -1, POLLIN, 0});
+  entries.push_back({strangers_.accepts() ? listener_.fd.get() : -1, POLLIN, 0});
   std::vector<ClientId> ids;
   for (const auto& [id, client] : clients_) {
     const short events = client.has_output() ? POLLIN | POLLOUT : POLLIN;
     entries.push_back({client.fd(), events, 0});
     ids.push_back(id);
   }
+  const std::size_t first_stranger = entries.size();
+  strangers_.add_polls(entries);
   if (::poll(entries.data(), entries.size(), poll_milliseconds(until)) <= 0) return;
   if (entries[0].revents != 0) stopping_ = true;
-  if (entries[1].revents != 0) accept_all();
+  // First, so that nobody who has answered must go for those who come.
+  for (auto& admitted : strangers_.serve(std::span(entries).subspan(first_stranger))) {
+    admit(std::move(admitted));
+  }
+  if (entries[1].revents != 0) strangers_.accept_from(listener_.fd.get());
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (entries[i + 2].revents != 0) serve_client(ids[i], entries[i + 2].revents);
   }
 }
 
-Deadline ServerLoop::next_moment() const {
-  Deadline moment = has_passed(accept_again_) ? kNoDeadline : accept_again_;
-  for (const auto& [id, client] : clients_) {
-    if (client.is_stranger()) moment = std::min(moment, client.handshake_deadline());
+void ServerLoop::admit(Strangers::Admitted admitted) {
+  try {
+    set_nodelay(admitted.fd.get());
+    set_peer_timeout(admitted.fd.get(), kPeerTimeout);
+  } catch (const Error& error) {
+    return note_drop(admitted.peer, error.what());  // it has left meanwhile
   }
-  if (unmentioned_ > 0) moment = std::min(moment, next_notice_);
-  return moment;
+  clients_.try_emplace(next_id_++, std::move(admitted.fd), std::move(admitted.peer));
+}
+
+Deadline ServerLoop::next_moment() const {
+  const Deadline moment = strangers_.next_moment();
+  return unmentioned_ > 0 ? std::min(moment, next_notice_) : moment;
 }
 
 bool ServerLoop::has_output() const {
   return std::ranges::any_of(clients_, [](const auto& c) { return c.second.has_output(); });
-}
-
-void ServerLoop::accept_all() {
-  constexpr std::chrono::seconds kPeerTimeout{15};
-  constexpr int kMostAtOnce = 64;  // then those who are already here have their turn
-  try {
-    for (int count = 0; count < kMostAtOnce; ++count) {
-      auto fd = try_accept(listener_.fd.get());
-      if (!fd) return;
-      make_room_for_stranger();
-      set_nodelay(fd->get());
-      set_peer_timeout(fd->get(), kPeerTimeout);
-      clients_.try_emplace(next_id_++, std::move(*fd), token_,
-                           deadline_in(options_.handshake_timeout));
-    }
-  } catch (const Error&) {
-    // Out of descriptors, or the client left while it was made ready: others may fare better soon.
-    constexpr std::chrono::milliseconds kPause{100};
-    accept_again_ = deadline_in(kPause);
-  }
-}
-
-void ServerLoop::make_room_for_stranger() {
-  const auto is_stranger = [](const auto& client) { return client.second.is_stranger(); };
-  if (static_cast<std::size_t>(std::ranges::count_if(clients_, is_stranger)) <
-      options_.most_strangers) {
-    return;
-  }
-  drop(std::ranges::find_if(clients_, is_stranger)->first, "too many connected at once");
-}
-
-void ServerLoop::drop_late_strangers() {
-  std::vector<ClientId> late;
-  for (const auto& [id, client] : clients_) {
-    if (client.is_stranger() && has_passed(client.handshake_deadline())) late.push_back(id);
-  }
-  for (const ClientId id : late) drop(id, "it did not prove this job's token in time");
 }
 
 void ServerLoop::serve_client(ClientId id, short events) {
@@ -125,7 +103,6 @@ void ServerLoop::serve_client(ClientId id, short events) {
     if ((events & ~POLLOUT) != 0) present = client.read();
     while (auto frame = client.next_frame()) obey(id, *frame);
     if (present) present = client.write();
-    if (!present && client.is_stranger()) return drop(id, "it left without proving the token");
     if (!present) remove(id);
   } catch (const Error& error) {
     drop(id, error.what());
@@ -212,10 +189,14 @@ void ServerLoop::remove(ClientId id) {
 }
 
 void ServerLoop::drop(ClientId id, std::string_view why) {
-  last_drop_ = fmt::format("{}: {}", clients_.at(id).peer(), why);
+  note_drop(clients_.at(id).peer(), why);
+  remove(id);
+}
+
+void ServerLoop::note_drop(std::string_view peer, std::string_view why) {
+  last_drop_ = fmt::format("{}: {}", peer, why);
   ++unmentioned_;
   ++dropped_;
-  remove(id);
 }
 
 void ServerLoop::give_notice() {

@@ -13,6 +13,7 @@
 #include "lockstep/comm/rendezvous/connection.h"
 #include "lockstep/comm/rendezvous/gathering.h"
 #include "lockstep/comm/rendezvous/rendezvous.h"
+#include "lockstep/comm/rendezvous/strangers.h"
 
 namespace lockstep::rendezvous {
 
@@ -27,30 +28,28 @@ class ServerLoop {
  private:
   void serve();
   void wait(Deadline until);
-  void accept_all();
-  void make_room_for_stranger();
-  void drop_late_strangers();
+  void admit(Strangers::Admitted admitted);
   void serve_client(ClientId id, short events);
   void obey(ClientId id, const std::string& bytes);
   void deposit(ClientId id, FrameReader& frame);
   void refuse(ClientId id, const Error& error);
   void remove(ClientId id);
   void drop(ClientId id, std::string_view why);
+  void note_drop(std::string_view peer, std::string_view why);
   void tell_nodes(const std::string& frame);
   void give_notice();
   Deadline next_moment() const;
   bool has_output() const;
 
-  Token token_;
   RendezvousOptions options_;
   Listener listener_;
   UniqueFd wake_;
+  Strangers strangers_;
   std::map<ClientId, Connection> clients_;  // the oldest first
   ClientId next_id_ = 0;
   Gatherings ranks_;
   Gatherings nodes_;
   std::map<ClientId, int> node_of_;  // clients whose exchange among the nodes is over
-  Deadline accept_again_ = Deadline::min();
   std::atomic<std::size_t> dropped_ = 0;
   std::size_t unmentioned_ = 0;
   std::string last_drop_;

@@ -15,6 +15,7 @@
 //     kLeft        node                             a node's connection has ended
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -30,6 +31,7 @@ namespace lockstep::rendezvous {
 
 inline constexpr std::size_t kLongestFrame = 64 << 10;
 inline constexpr std::string_view kContext = "lockstep rendezvous 1";
+inline constexpr std::chrono::seconds kPeerTimeout{15};  // with a machine that does not answer
 
 enum class Kind : std::uint8_t {
   kDeposit = 1,

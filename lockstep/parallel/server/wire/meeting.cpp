@@ -12,7 +12,6 @@ namespace {
 
 constexpr std::uint64_t kServerTag = 0x7061726d73727672;  // no communicator's
 constexpr std::size_t kContactBytes = 512;
-constexpr auto kServerTimeout = std::chrono::seconds(30);  // of a machine that does not answer
 
 // The token that ranks know already; ranks that are threads make one up, which never leaves their
 // process.
@@ -63,7 +62,7 @@ Meeting::Meeting(const ServerOptions& options, Communicator& world, const CommOp
   if (server_) {
     Listener listener = listen_tcp({host, 0});
     address = format_host_port(listener.address);
-    acceptor_ = std::make_unique<Acceptor>(map_.token);
+    acceptor_ = std::make_unique<Acceptor>(map_.token, 2 * map_.ranks);
     acceptor_->open(std::move(listener.fd), false);
     if (comm.transport != TransportChoice::kTcp) {
       local_name = random_unix_name();
@@ -117,10 +116,9 @@ UniqueFd Meeting::reach(int server, Purpose purpose) const {
   const HostPort& address = map_.addresses[static_cast<std::size_t>(server)];
   const Deadline deadline = deadline_in(timeout_);
   return reached(server, [&] {
-    UniqueFd socket = connect_tcp(address, deadline);
-    if (!is_loopback(address.host)) set_peer_timeout(socket.get(), kServerTimeout);
-    knock(socket.get(), map_.token, {kServerTag, map_.rank, purpose}, deadline);
-    return socket;
+    return connect_as(
+        {kServerTag, map_.rank, purpose}, [&] { return connect_tcp(address, deadline); },
+        map_.token, deadline);
   });
 }
 
@@ -128,17 +126,23 @@ PiecePipe Meeting::reach_data(int server) const {
   constexpr Purpose kData = Purpose::kPointToPoint;
   const std::string& local_name = map_.local_names[static_cast<std::size_t>(server)];
   const Deadline deadline = deadline_in(timeout_);
-  UniqueFd near;
+  bool listens_here = false;
+  const auto connect = [&] {
+    UniqueFd socket = connect_unix_abstract(local_name, deadline);
+    listens_here = true;
+    return socket;
+  };
   try {
-    if (!local_name.empty()) near = connect_unix_abstract(local_name, deadline);
+    if (!local_name.empty()) {
+      return reached(server, [&] {
+        return PiecePipe::make_rings(
+            connect_as({kServerTag, map_.rank, kData}, connect, map_.token, deadline), deadline);
+      });
+    }
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kPeerLost) throw;  // another machine
+    if (listens_here || error.code() != ErrorCode::kPeerLost) throw;  // else on another machine
   }
-  if (!near) return PiecePipe(reach(server, kData));
-  return reached(server, [&] {
-    knock(near.get(), map_.token, {kServerTag, map_.rank, kData}, deadline);
-    return PiecePipe::make_rings(std::move(near), deadline);
-  });
+  return PiecePipe(reach(server, kData));
 }
 
 PiecePipe Meeting::await_data(int worker, Deadline deadline) {

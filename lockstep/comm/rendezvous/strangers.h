@@ -1,0 +1,77 @@
+// Connections that have not proved the token yet, as a server holds them: in one poll(), none of
+// them waited for. Whoever has the token gets in, however many others knock: where there are too
+// many strangers, or no descriptors left, the oldest must go. One of us may be among them, so
+// clients try again (connect_and_prove()).
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/base/file/fd.h"
+#include "lockstep/base/system/deadline.h"
+#include "lockstep/comm/rendezvous/handshake.h"
+
+namespace lockstep {
+
+struct StrangerLimits {
+  std::size_t most = 256;                    // at a time
+  std::chrono::milliseconds timeout{5000};  // for a proof
+};
+
+// Used by one thread.
+class Strangers {
+ public:
+  // A stranger who has proved the token and said what a client says first.
+  struct Admitted {
+    UniqueFd fd;
+    std::string peer;  // its address, for messages
+    int listener = -1;
+    std::vector<std::byte> greeting;
+  };
+  using Dropped = std::function<void(std::string_view peer, std::string_view why)>;
+
+  // Behind its proof every client sends `greeting_bytes`. `dropped` hears of all who do not get in.
+  Strangers(const Token& token, std::string_view context, std::size_t greeting_bytes,
+            StrangerLimits limits, Dropped dropped);
+  ~Strangers();
+
+  // Takes in those who wait at a listener; not while accepts() is false.
+  void accept_from(int listener);
+  // False for a moment after the process ran out of descriptors.
+  bool accepts() const { return has_passed(accept_again_); }
+
+  // What to poll for. / What came of it: `entries` are those that add_polls() added, in order.
+  void add_polls(std::vector<pollfd>& entries) const;
+  std::vector<Admitted> serve(std::span<const pollfd> entries);
+  void drop_late();
+  // When drop_late() or accept_from() has something to do again.
+  Deadline next_moment() const;
+
+  void clear();
+
+ private:
+  struct Stranger;
+
+  bool read(Stranger& stranger);  // whether it may be admitted; throws where it must go
+  bool drop_oldest(std::string_view why);
+
+  Token token_;
+  std::string context_;
+  std::size_t greeting_bytes_;
+  StrangerLimits limits_;
+  Dropped dropped_;
+  std::map<std::uint64_t, Stranger> strangers_;  // the oldest first
+  std::uint64_t next_ = 0;
+  Deadline accept_again_ = Deadline::min();
+};
+
+}  // namespace lockstep
