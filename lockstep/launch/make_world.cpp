@@ -9,6 +9,7 @@
 
 #include "lockstep/base/log.h"
 #include "lockstep/base/net/socket.h"
+#include "lockstep/base/system/descriptor_limit.h"
 #include "lockstep/comm/mpi/mpi.h"
 #include "lockstep/comm/native/group_communicator.h"
 #include "lockstep/comm/native/native_fabric.h"
@@ -30,6 +31,14 @@ std::string node_name() {
   return resolves_to_loopback(name.data()) ? kLoopback : name.data();
 }
 
+// What a rank may have open at a time: a control connection to every other rank; memory of every
+// other rank on its way, or over TCP two connections for each of two communicators.
+std::size_t rank_descriptors(const World& world, const CommOptions& options) {
+  constexpr std::size_t kOthers = 64;
+  const std::size_t each = options.transport == TransportChoice::kTcp ? 5 : 3;
+  return each * static_cast<std::size_t>(world.size - 1) + kOthers;
+}
+
 std::unique_ptr<Communicator> make_native_world(const World& world, const CommOptions& options) {
   // A process may make worlds one after another; their exchanges must not meet.
   static std::atomic<int> worlds{0};
@@ -39,6 +48,8 @@ std::unique_ptr<Communicator> make_native_world(const World& world, const CommOp
   native.size = world.size;
   std::unique_ptr<RendezvousServer> server;
   if (world.size > 1) {
+    expect_descriptors(rank_descriptors(world, options),
+                       fmt::format("rank {} of {}", world.rank, world.size));
     native.token = find_token();
     if (world.rank == 0 && !world.rendezvous_is_hosted) {
       server = std::make_unique<RendezvousServer>(world.rendezvous, native.token, world.size);

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/net/socket.h"
+#include "lockstep/base/system/descriptor_limit.h"
 #include "lockstep/launch/variables.h"
 
 namespace lockstep {
@@ -58,6 +59,14 @@ void check(const LaunchOptions& options) {
   }
 }
 
+// Two pipes from every rank here, and a connection of every rank of the job that is at the
+// rendezvous.
+std::size_t launcher_descriptors(const LaunchOptions& options) {
+  constexpr int kOthers = 64;
+  const int visitors = options.node_rank == 0 ? options.nodes * options.ranks_per_node : 0;
+  return static_cast<std::size_t>(2 * options.ranks_per_node + visitors + options.nodes + kOthers);
+}
+
 std::unique_ptr<NodeLink> link_nodes(const LaunchOptions& options, const NodeSetup& setup) {
   const std::string facts = fmt::format("{} {}", options.ranks_per_node, setup.master.port);
   try {
@@ -94,6 +103,7 @@ void compare_nodes(const LaunchOptions& options, NodeSetup& setup) {
 
 NodeSetup set_up_node(const LaunchOptions& options) {
   check(options);
+  expect_descriptors(launcher_descriptors(options), "the launcher");
   NodeSetup setup;
   setup.token = options.nodes == 1 ? mint_token() : find_token();
   setup.rendezvous = options.rendezvous.value_or(HostPort{kLoopback, 0});

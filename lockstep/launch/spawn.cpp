@@ -11,6 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/file/fd.h"
+#include "lockstep/base/system/descriptor_limit.h"
 #include "lockstep/base/text/text.h"
 
 namespace lockstep {
@@ -40,6 +41,7 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   if (::getppid() != parent) ::_exit(1);
   ::signal(SIGPIPE, SIG_DFL);
   ::signal(SIGTTOU, SIG_DFL);
+  restore_descriptor_limit();
   if (request.cpus) ::sched_setaffinity(0, sizeof(cpu_set_t), &request.cpus->native());
   sigset_t none;
   sigemptyset(&none);
