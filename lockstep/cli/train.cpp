@@ -167,6 +167,8 @@ int run_train(const std::vector<std::string>& arguments, const LaunchFlags& flag
   const train::StopSignal stop(world.size == 1);  // a launcher says it for its ranks
   std::unique_ptr<Communicator> communicator;
   if (world.size > 1 || settings.options.comm.backend == Backend::kMpi) {
+    // A rank that waits for the others has nothing to save.
+    const train::StartUp start_up(stop, kToBeContinued, world.rank == 0);
     communicator = make_world(world, settings.options.comm);
   }
   const train::RunRanks all{.world = communicator.get(),

@@ -24,7 +24,19 @@ constexpr std::string_view kToldTerminal =
     "\r\x1b[Klockstep: finishing the step, then saving; Ctrl-C ends it now\r\n";
 std::string_view words_for_stop;
 
+// What to exit with at once; 0: the signal is a wish.
+std::atomic<int> exit_in_start_up{0};
+std::atomic<bool> tells_in_start_up{false};
+constexpr std::string_view kToldInStartUp = "lockstep: ended before the first step, as asked\n";
+
 void on_stop_signal(int signal) {
+  if (const int code = exit_in_start_up; code != 0) {
+    if (tells_in_start_up && signal != SIGPIPE) {
+      [[maybe_unused]] const auto written =
+          ::write(STDERR_FILENO, kToldInStartUp.data(), kToldInStartUp.size());
+    }
+    ::_exit(code);
+  }
   const int earlier = stop_signal_came.exchange(signal);
   if (earlier != 0 && signal == SIGINT) ::_exit(kSignalExit + SIGINT);
   if (earlier != 0 || signal == SIGPIPE || words_for_stop.empty()) return;
@@ -72,5 +84,13 @@ const char* StopSignal::name() const {
       return "";
   }
 }
+
+StartUp::StartUp(const StopSignal& signals, int exit_code, bool tells) {
+  tells_in_start_up = tells;
+  exit_in_start_up = exit_code;
+  if (signals.came()) ::raise(SIGTERM);  // between the two
+}
+
+StartUp::~StartUp() { exit_in_start_up = 0; }
 
 }  // namespace lockstep::train

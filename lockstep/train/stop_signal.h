@@ -27,4 +27,14 @@ class StopSignal {
   std::array<struct sigaction, kSignals.size()> before_;
 };
 
+// While it lives, the signals of a StopSignal end the process at once, with `exit_code`, whatever
+// it waits for: nothing has begun that could be saved. With `tells` the process says so.
+class StartUp {
+ public:
+  StartUp(const StopSignal& signals, int exit_code, bool tells);
+  ~StartUp();
+  StartUp(const StartUp&) = delete;
+  StartUp& operator=(const StartUp&) = delete;
+};
+
 }  // namespace lockstep::train

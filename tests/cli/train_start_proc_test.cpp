@@ -1,0 +1,58 @@
+// Ranks of `lockstep train` that are asked to end, or lose another, before all have come together.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <string>
+
+#include "lockstep/base/net/socket.h"
+#include "tests/cli/train_ranks.h"
+#include "tests/paths.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::Launched;
+using ::testing::Not;
+
+class TrainStart : public testing::TrainRanks {};
+
+// Rank 0 of two, started by hand: it listens where the other never comes.
+TEST_F(TrainStart, ARankThatWaitsForOthersEndsWhenItIsAsked) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    const std::uint16_t port = listen_tcp({"127.0.0.1", 0}).address.port;
+    const std::string place = fmt::format(
+        "{} RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 LOCKSTEP_RENDEZVOUS=127.0.0.1:{}",
+        kToken, port);
+    const std::string command =
+        fmt::format("exec env {} {} train {} > {}/log.txt 2>&1", place, in_build("lockstep"),
+                    settings("waits", "comm.timeout=30s"), folder.string());
+    const pid_t rank = ::fork();
+    if (rank == 0) {
+      ::signal(SIGINT, SIG_DFL);
+      ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+      ::_exit(127);
+    }
+    connect_tcp({"127.0.0.1", port}, deadline_in(std::chrono::seconds(60)), Retry::kUntilDeadline);
+    ::kill(rank, signal);
+    const int status = wait_for(rank);
+    EXPECT_TRUE(WIFEXITED(status)) << status;
+    EXPECT_EQ(WEXITSTATUS(status), 75) << text_of(folder / "log.txt");
+    EXPECT_THAT(text_of(folder / "log.txt"), HasSubstr("ended before the first step"));
+  }
+}
+
+// Rank 1 dies before it has come to the rendezvous. SIGTERM ends rank 0, which waits for it there;
+// it needs no SIGKILL.
+TEST_F(TrainStart, ARankThatDiesCostsOneGracePeriod) {
+  const std::string train = in_build("lockstep") + " train " + settings("dies", "comm.timeout=60s");
+  Launched job({"-n", "2", "--grace", "1s", "--", "sh", "-c",
+                "[ $RANK = 0 ] && exec " + train + "; kill -QUIT $$"});
+  EXPECT_EQ(job.wait(), 128 + SIGQUIT) << job.err();
+  EXPECT_THAT(job.err(), Not(HasSubstr("SIGKILL")));
+  EXPECT_TRUE(job.leaves_nobody());
+}
+
+}  // namespace
+}  // namespace lockstep
