@@ -203,6 +203,22 @@ TEST_F(TrainServers, ThatDoNotWaitTraceAllOfThemWhenAskedToStop) {
   expect_nobody_left("asked");
 }
 
+// The leader is slow: others do the last shares, while it saves after its own last one.
+TEST_F(TrainServers, ThatDoNotWaitSaveTheLastStep) {
+  for (const std::string consistency : {"asp", "ssp"}) {
+    for (int attempt = 0; attempt < 4; ++attempt) {
+      const std::string dir = fmt::format("{}{}", consistency, attempt);
+      const Outcome outcome = run_lockstep(
+          "train " +
+          settings(dir, kServers + ("parallel.consistency=" + consistency) +
+                            " debug.slow_rank=0 debug.slow_factor=6 train.batch=6 train.steps=20 "
+                            "checkpoint.every=1 comm.backend=threads --ranks 3"));
+      EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+      EXPECT_FALSE(states(dir, "00000020").empty());
+    }
+  }
+}
+
 // Nor does the server beside worker 0 stay for it.
 TEST_F(TrainServers, DoNotWaitForeverForAWorkerThatHangsWhenAskedToStop) {
   const pid_t launcher =

@@ -89,13 +89,16 @@ class Run {
     catch_up(std::move(owed));
     const parallel::StepPlan plan = step_plan(options_.train.batch);
     RunOutcome outcome = RunOutcome::kFinished;
+    const bool has_steps = trainer_.state().steps < options_.steps;
     while (const auto share = strategy_->next(plan, trainer_.state().steps, options_.steps)) {
       if (step(plan, *share)) continue;
       strategy_->stop();
       outcome = RunOutcome::kInterrupted;
       break;
     }
-    if (held_) finish_held(outcome);
+    const bool finished = outcome == RunOutcome::kFinished;
+    if (finished && has_steps && !strategy_->in_lockstep() && group_.leads()) finish_shares();
+    if (held_) tell_held(finished);
     saving_.finish();
     if (!saving_.saved()) {
       saving_.save();
@@ -295,16 +298,15 @@ class Run {
     tell(*held_, before, last);
   }
 
-  // Everybody's shares are done, or this worker was asked to end.
-  void finish_held(RunOutcome outcome) {
-    const bool finished = outcome == RunOutcome::kFinished;
-    if (finished) {
-      strategy_->collect();
-      TrainState state = trainer_.state();
-      state.steps = state.updates = held_->metrics.step = options_.steps;
-      trainer_.set_state(state);
-    }
-    tell_held(finished);
+  // Everybody's shares are done: what servers hold is the state after the last step, whoever did it
+  // and whatever the leader saved while others were at it.
+  void finish_shares() {
+    strategy_->collect();
+    TrainState state = trainer_.state();
+    state.steps = state.updates = options_.steps;
+    trainer_.set_state(state);
+    saving_.changed();
+    if (held_) held_->metrics.step = options_.steps;
   }
 
   std::span<const nn::Batch> read_batches(std::uint64_t first, const parallel::Share& share) {
