@@ -7,6 +7,7 @@
 #include "lockstep/base/text/printable.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/usage_error.h"
+#include "lockstep/launch/blame.h"
 
 namespace {
 
@@ -42,6 +43,11 @@ int main(int argc, char** argv) {
     return kUsageError;
   } catch (const lockstep::Error& error) {
     tell(lockstep::printable(error.what()));
+    const bool by_others = error.code() == lockstep::ErrorCode::kPeerLost ||
+                           error.code() == lockstep::ErrorCode::kTimeout;
+    if (by_others && !error.ranks().empty()) {
+      fmt::print(stderr, "{}\n", lockstep::blame_line(error.ranks()));
+    }
     return error.code() == lockstep::ErrorCode::kInvalidArgument ? kUsageError : 1;
   } catch (const std::bad_alloc&) {
     tell("there is not enough memory for this; choose smaller sizes, or free some on this machine");

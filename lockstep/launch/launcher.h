@@ -6,9 +6,11 @@
 // several nodes, all launchers wait for the end of the whole job and tell the same.
 //
 // A rank whose loss the job tolerates is named as well, but the others go on, and the exit code is
-// theirs. Ranks that exit with 75 after a signal to any node have saved their work: so do the
-// launchers then, unless a rank failed, and until one does, those whose loss is not tolerated have
-// the time that they need for it.
+// theirs; not where it ended because of a rank that the job needs, by its last word
+// (launch/blame.h). Such a rank is not the culprit: the one that it names is. Ranks that exit with
+// 75 after a signal to any node have saved their work: so do the launchers then, unless a rank
+// failed, and until one does, those whose loss is not tolerated have the time that they need for
+// it.
 //
 // SIGINT, SIGTERM and SIGHUP are passed on to the process groups of the ranks, of all nodes,
 // SIGUSR1 and SIGUSR2 to this node's ranks alone; a second SIGINT kills these at once and ends the

@@ -6,9 +6,12 @@
 
 #include <array>
 #include <cerrno>
+#include <fstream>
+#include <iterator>
 #include <utility>
 
 #include "lockstep/base/text/text.h"
+#include "lockstep/launch/blame.h"
 
 namespace lockstep {
 namespace {
@@ -42,7 +45,17 @@ void RankProcess::signal_process(int signal) const {
 }
 
 void RankProcess::signal_group(int signal) const {
-  if (!has_ended()) ::kill(-pid_, signal);
+  if (has_ended()) return;
+  ::kill(-pid_, signal);
+  if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) ::kill(-pid_, SIGCONT);
+}
+
+bool RankProcess::is_stopped() const {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid_));
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  // "123 (name) T ...", and a name may hold anything.
+  const auto name_end = text.rfind(')');
+  return !has_ended() && name_end != std::string::npos && text.substr(name_end).starts_with(") T");
 }
 
 std::vector<int> RankProcess::readable_fds() const {
@@ -119,6 +132,13 @@ std::vector<std::string> RankProcess::last_words() const {
   if (!unfinished.empty()) words.emplace_back(unfinished.substr(0, kLongestLastWord));
   if (words.size() > kMostLastWords) words.erase(words.begin());
   return words;
+}
+
+std::vector<int> RankProcess::blamed() const {
+  const std::vector<std::string> words = last_words();
+  std::vector<int> ranks = words.empty() ? std::vector<int>() : parse_blame(words.back());
+  std::erase(ranks, rank_);
+  return ranks;
 }
 
 }  // namespace lockstep

@@ -37,9 +37,11 @@ class RankProcess {
   void set_status(ExitStatus status) { status_ = status; }
   std::string describe() const;  // "rank 2 (pid 123) was killed by SIGKILL"
 
-  // Sends a signal to the process, or to it and all in its process group; not after its end.
+  // Sends a signal to the process, or to it and all in its process group; not after its end. One
+  // that asks to end reaches those that are stopped, too: they continue.
   void signal_process(int signal) const;
   void signal_group(int signal) const;
+  bool is_stopped() const;  // by SIGSTOP, say
 
   // The streams that have not ended, to be polled for POLLIN. A stream whose port is clogged is
   // left out, so that a rank that writes faster than the terminal waits like any other writer.
@@ -54,6 +56,8 @@ class RankProcess {
   void tell_error();
   void drop_error() { error_.reset(); }
 
+  // Other ranks because of which it ended, by its own last word (launch/blame.h).
+  std::vector<int> blamed() const;
   // The last lines of its standard error, including one that is unfinished.
   std::vector<std::string> last_words() const;
 

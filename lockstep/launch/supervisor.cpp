@@ -240,6 +240,9 @@ void Supervisor::judge() {
   if (unjudged_.empty() || !due) return;
   judged_by_ = kNoDeadline;
   const auto others = std::ranges::stable_partition(unjudged_, killed);
+  // One that ended because of others is not the culprit.
+  std::ranges::stable_partition(others,
+                                [](const RankProcess* rank) { return rank->blamed().empty(); });
   // Where the job cannot go on, it is not said to go on without those that failed with it.
   std::ranges::stable_partition(others,
                                 [&](const RankProcess* rank) { return !is_tolerated(*rank); });
@@ -247,7 +250,8 @@ void Supervisor::judge() {
 }
 
 bool Supervisor::is_tolerated(const RankProcess& rank) const {
-  return options_.tolerates_loss_of && options_.tolerates_loss_of(rank.rank());
+  const auto& tolerates = options_.tolerates_loss_of;
+  return tolerates && tolerates(rank.rank()) && std::ranges::all_of(rank.blamed(), tolerates);
 }
 
 bool Supervisor::waits_for_needed_rank() const {
@@ -309,9 +313,23 @@ void Supervisor::report_failure(RankProcess& rank) {
     say(fmt::format("the other ranks have {:g} s to end by themselves",
                     std::chrono::duration<double>(options_.grace).count()));
   }
-  fail_here(fmt::format("rank {}{} (pid {}) {}", rank.rank(), on_this_node(), rank.pid(),
-                        rank.status()->describe()),
-            rank.status()->code());
+  fail_here(culprit_text(rank), rank.status()->code());
+}
+
+// Of a rank that ended because of others, they are the culprits; unless they say the same of
+// others.
+std::string Supervisor::culprit_text(const RankProcess& rank) const {
+  const std::string witness = fmt::format("rank {}{} (pid {}) {}", rank.rank(), on_this_node(),
+                                          rank.pid(), rank.status()->describe());
+  for (const int blamed : rank.blamed()) {
+    const auto found =
+        std::ranges::find_if(ranks_, [&](const auto& each) { return each->rank() == blamed; });
+    if (found == ranks_.end()) return fmt::format("rank {} is at fault: {}", blamed, witness);
+    if (!(*found)->blamed().empty()) continue;
+    return fmt::format("rank {}{} (pid {}{}) is at fault: {}", blamed, on_this_node(),
+                       (*found)->pid(), (*found)->is_stopped() ? ", stopped" : "", witness);
+  }
+  return witness;
 }
 
 std::string Supervisor::on_this_node() const {

@@ -38,9 +38,11 @@ class Supervisor {
   void judge();
   void report_if_ended();
   void handle_end(RankProcess& rank);
+  // Whether the job goes on without it: not where it ended because of a rank that the job needs.
   bool is_tolerated(const RankProcess& rank) const;
   bool waits_for_needed_rank() const;  // whether one runs that the job cannot go on without
   void report_failure(RankProcess& rank);
+  std::string culprit_text(const RankProcess& rank) const;
   void report_end(RankProcess& rank);
   // Whether its error, if it has one, was told by another rank before; else it is told.
   bool repeats_an_error(RankProcess& rank);

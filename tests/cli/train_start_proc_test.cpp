@@ -54,5 +54,43 @@ TEST_F(TrainStart, ARankThatDiesCostsOneGracePeriod) {
   EXPECT_TRUE(job.leaves_nobody());
 }
 
+class TrainHangs : public testing::TrainRanks {
+ protected:
+  // Three workers that do not wait for each other, of which rank 0, with the server, is stopped.
+  pid_t start_and_stop_leader(const std::string& dir, const std::string& more) {
+    const pid_t launcher =
+        start(settings(dir,
+                       "parallel.strategy=parameter_server parallel.consistency=asp "
+                       "train.batch=6 train.steps=100000 --ranks 3 " +
+                           more));
+    wait_for_step(dir, "\"step\":5");
+    const auto leader = ranks(dir, "0");
+    EXPECT_EQ(leader.size(), 1u);
+    ::kill(leader.front(), SIGSTOP);
+    return launcher;
+  }
+};
+
+TEST_F(TrainHangs, AStoppedLeaderEndsTheJobAndIsNamed) {
+  const pid_t launcher = start_and_stop_leader("stopped", "comm.timeout=2s --grace 500ms");
+  const int status = wait_for(launcher);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 1) << text_of(folder / "log.txt");
+  const std::string log = text_of(folder / "log.txt");
+  const std::string last = log.substr(log.rfind('\n', log.size() - 2) + 1);
+  EXPECT_THAT(last, ::testing::StartsWith("lockstep: the job failed: rank 0 (pid "));
+  EXPECT_THAT(last, HasSubstr("is at fault")) << log;
+  expect_nobody_left("stopped");
+}
+
+TEST_F(TrainHangs, AStoppedLeaderEndsWhenTheLauncherIsAskedTo) {
+  const pid_t launcher = start_and_stop_leader("asked", "");
+  ::kill(launcher, SIGTERM);
+  const int status = wait_for(launcher);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 75) << text_of(folder / "log.txt");
+  expect_nobody_left("asked");
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -331,5 +331,30 @@ TEST(Launch, TheTokenIsOnNoCommandLineAndInNoOutput) {
   EXPECT_THAT(job.out() + job.err(), Not(HasSubstr(token)));
 }
 
+// Rank 0 ends because of rank 1, which does not end.
+TEST(Launch, ContinuesAStoppedRankThatItAsksToEnd) {
+  auto job = shell(2,
+                   "trap 'exit 75' TERM; : > $DIR/ready$RANK; [ $RANK = 0 ] && kill -STOP $$; "
+                   "while :; do sleep 0.05; done");
+  ASSERT_TRUE(eventually([&] { return job.has_file("ready0") && job.has_file("ready1"); }));
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait(), 75) << job.err();
+}
+
+TEST(Launch, BlamesTheRankThatOthersEndedBecauseOf) {
+  auto job =
+      shell(2,
+            "if [ $RANK = 1 ]; then echo $$ > $DIR/part; mv $DIR/part $DIR/one; kill -STOP $$; fi; "
+            "until grep -q ') T' /proc/$(cat $DIR/one)/stat; do sleep 0.01; done; "
+            "echo '  at fault: rank 1' >&2; exit 3",
+            {"--grace", "100ms"});
+  EXPECT_EQ(job.wait(), 3) << job.err();
+  const std::vector<std::string> lines = lines_of(job.err());
+  ASSERT_FALSE(lines.empty());
+  EXPECT_THAT(lines.back(), StartsWith("lockstep: the job failed: rank 1 (pid "));
+  EXPECT_THAT(lines.back(), HasSubstr(", stopped) is at fault: rank 0 (pid "));
+  EXPECT_TRUE(job.leaves_nobody());
+}
+
 }  // namespace
 }  // namespace lockstep::testing

@@ -72,5 +72,14 @@ TEST(ToleratedLoss, OfTheLastRankToEndIsNone) {
   EXPECT_EQ(code_of_tolerant_job("[ $RANK = 2 ] || exit 0; sleep 0.3; exit 5"), 0);
 }
 
+// It says by its last word that it ended because of a rank that the job needs.
+TEST(ToleratedLoss, IsNotThatOfARankThatEndedBecauseOfANeededOne) {
+  const std::string others = "; exec sleep 1000";
+  EXPECT_EQ(
+      code_of_tolerant_job("[ $RANK = 2 ] && echo '  at fault: rank 0' >&2 && exit 9" + others), 9);
+  EXPECT_EQ(
+      code_of_tolerant_job("[ $RANK = 2 ] && echo '  at fault: rank 2' >&2 && exit 9; exit 0"), 0);
+}
+
 }  // namespace
 }  // namespace lockstep

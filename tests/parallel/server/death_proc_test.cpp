@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <set>
 
 #include "lockstep/base/file/file.h"
 #include "lockstep/base/file/scratch_folder.h"
@@ -30,7 +31,7 @@ struct Shared {
   pid_t pids[8];
   int shares_done;
   int hangs;    // whether a deed does
-  int stopped;  // a rank that a deed has stopped, behind all others; 0: none
+  int stopped;  // one more than the rank that a deed has stopped; 0: none
 };
 
 // What became of the ranks of a job.
@@ -43,7 +44,7 @@ struct Outcome {
 using Deed = std::function<void(int worker, const Share& share, Shared& shared)>;
 
 int run_rank(const Training& training, const World& world, const std::string& words, Shared& shared,
-             const Deed& deed) {
+             const Deed& deed, const Deed& after) {
   try {
     const ParameterServerJob job = job_of(training);
     CommOptions comm;
@@ -57,8 +58,9 @@ int run_rank(const Training& training, const World& world, const std::string& wo
     const Hooks hooks{
         .before_share = [&](int worker, const Share& share) { deed(worker, share, shared); },
         .after_share =
-            [&](int, const Share&, const StepSummary&) {
+            [&](int worker, const Share& share, const StepSummary&) {
               __atomic_fetch_add(&shared.shares_done, 1, __ATOMIC_RELAXED);
+              if (after) after(worker, share, shared);
             }};
     train_worker(training, *strategy, hooks);
     return kFinished;
@@ -70,7 +72,8 @@ int run_rank(const Training& training, const World& world, const std::string& wo
   }
 }
 
-Outcome run_job(const Training& training, const Deed& deed) {
+// `deed` before every share, `after` behind it.
+Outcome run_job(const Training& training, const Deed& deed, const Deed& after = {}) {
   const ScratchFolder folder;
   const Token token = mint_token();
   ::setenv(kTokenVariable, token_text(token).c_str(), 1);
@@ -92,7 +95,7 @@ Outcome run_job(const Training& training, const Deed& deed) {
       world.size = training.ranks();
       world.rendezvous = {"127.0.0.1", port};
       world.rendezvous_is_hosted = true;
-      std::_Exit(run_rank(training, world, words(rank), shared, deed));
+      std::_Exit(run_rank(training, world, words(rank), shared, deed, after));
     }
     shared.pids[rank] = pid;
   }
@@ -104,15 +107,24 @@ Outcome run_job(const Training& training, const Deed& deed) {
   ::close(told[0]);
   ::close(told[1]);
   Outcome outcome;
-  for (int rank = 0; rank < training.ranks(); ++rank) {
-    int status = 0;
-    const Deadline deadline = deadline_in(std::chrono::seconds(60));
-    while (::waitpid(shared.pids[rank], &status, WNOHANG) == 0) {
-      const bool stopped = rank > 0 && rank == shared.stopped;
-      if (stopped || has_passed(deadline)) ::kill(shared.pids[rank], SIGKILL);
-      ::poll(nullptr, 0, 5);
+  outcome.codes.resize(static_cast<std::size_t>(training.ranks()));
+  std::set<int> left;
+  for (int rank = 0; rank < training.ranks(); ++rank) left.insert(rank);
+  const Deadline deadline = deadline_in(std::chrono::seconds(60));
+  while (!left.empty()) {
+    // One that is stopped has to be killed when the others have ended.
+    const bool only_stopped = left.size() == 1 && *left.begin() == shared.stopped - 1;
+    for (const int rank : std::set<int>(left)) {
+      if (only_stopped || has_passed(deadline)) ::kill(shared.pids[rank], SIGKILL);
+      int status = 0;
+      if (::waitpid(shared.pids[rank], &status, WNOHANG) == 0) continue;
+      left.erase(rank);
+      outcome.codes[static_cast<std::size_t>(rank)] =
+          WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     }
-    outcome.codes.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+    ::poll(nullptr, 0, 5);
+  }
+  for (int rank = 0; rank < training.ranks(); ++rank) {
     outcome.words.push_back(std::filesystem::exists(words(rank)) ? read_file(words(rank)) : "");
   }
   outcome.shares_done = shared.shares_done;
@@ -209,6 +221,57 @@ TEST(ServerDeath, AWorkerThatHangsIsNamedWhenTimeIsUp) {
   }
 }
 
+// With asp nobody waits for worker 0 before the others have done all other shares and left; with
+// ssp they wait for it.
+TEST(ServerDeath, AWorkerZeroThatHangsIsNamedWhenTimeIsUp) {
+  for (const Consistency consistency : {Consistency::kAsp, Consistency::kSsp}) {
+    SCOPED_TRACE(name(consistency));
+    Training training;
+    training.workers = 2;
+    training.servers.place = ServerPlace::kOwn;
+    training.servers.consistency = consistency;
+    training.servers.staleness = 0;
+    training.timeout = std::chrono::milliseconds(500);
+    // Until the server has ended, and its end was noticed; and worker 1 does not do all shares
+    // before.
+    const auto hang = [](int worker, const Share&, Shared& shared) {
+      if (worker == 0) __atomic_store_n(&shared.hangs, 1, __ATOMIC_RELAXED);
+      while (__atomic_load_n(&shared.hangs, __ATOMIC_RELAXED) == 0) ::poll(nullptr, 0, 5);
+      while (worker == 0 && ::kill(shared.pids[2], 0) == 0) ::poll(nullptr, 0, 5);
+    };
+    const Outcome outcome = run_job(training, hang);
+    EXPECT_EQ(outcome.codes[2], kFailed);
+    EXPECT_THAT(outcome.words[2], HasSubstr("timeout"));
+    EXPECT_THAT(outcome.words[2], HasSubstr("from worker 0 within"));
+    EXPECT_THAT(outcome.words[2], HasSubstr("ranks 0"));
+  }
+}
+
+// It has no share that anybody could miss, but its process says nothing any more.
+TEST(ServerDeath, AWorkerZeroThatIsStoppedBetweenItsSharesIsNamed) {
+  Training training;
+  training.workers = 2;
+  training.servers.place = ServerPlace::kOwn;
+  training.servers.consistency = Consistency::kAsp;
+  training.timeout = std::chrono::milliseconds(500);
+  const auto stop = [](int worker, const Share&, Shared& shared) {
+    if (worker != 1) return;
+    while (__atomic_load_n(&shared.hangs, __ATOMIC_RELAXED) == 0) ::poll(nullptr, 0, 5);
+    shared.stopped = 0 + 1;
+    ::kill(shared.pids[0], SIGSTOP);
+  };
+  const auto stay = [](int worker, const Share&, Shared& shared) {
+    if (worker != 0) return;
+    __atomic_store_n(&shared.hangs, 1, __ATOMIC_RELAXED);
+    while (true) ::pause();
+  };
+  const Outcome outcome = run_job(training, stop, stay);
+  EXPECT_EQ(outcome.codes[0], kKilled);
+  EXPECT_EQ(outcome.codes[2], kFailed);
+  EXPECT_THAT(outcome.words[2], HasSubstr("from worker 0 within"));
+  EXPECT_THAT(outcome.words[2], HasSubstr("ranks 0"));
+}
+
 // Workers wait for it before they have pushed what the other server waits for.
 TEST(ServerDeath, AServerThatHangsWithATableOfTokensIsNamedAndNotTheWorkers) {
   Training training;
@@ -219,7 +282,7 @@ TEST(ServerDeath, AServerThatHangsWithATableOfTokensIsNamedAndNotTheWorkers) {
   training.timeout = std::chrono::milliseconds(3000);
   const auto stop = [](int worker, const Share& share, Shared& shared) {
     if (worker != 0 || share.step != 2) return;
-    shared.stopped = 3;
+    shared.stopped = 3 + 1;
     ::kill(shared.pids[3], SIGSTOP);
   };
   const Outcome outcome = run_job(training, stop);

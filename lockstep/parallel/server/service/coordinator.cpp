@@ -105,7 +105,18 @@ void Coordinator::summarize() {
 Deadline Coordinator::deadline(std::chrono::nanoseconds timeout) const {
   Deadline since = since_;
   for (const Idle& idle : idle_) since = std::min(since, idle.since);
+  since = std::min(since, alone_since());
   return since == kNoDeadline ? kNoDeadline : since + timeout;
+}
+
+// Since when all but those with the last shares have left, so that the run ends with them.
+Deadline Coordinator::alone_since() const {
+  const bool handed_out = over_ || (next_share_ >= end_ && returned_.empty());
+  if (!started_ || !handed_out || under_way_.empty() || gone_.empty()) return kNoDeadline;
+  if (gone_.size() + under_way_.size() < static_cast<std::size_t>(workers_)) return kNoDeadline;
+  Deadline since = last_gone_;
+  for (const auto& [worker, its] : under_way_) since = std::max(since, its.since);
+  return since;
 }
 
 std::vector<int> Coordinator::missing() const {
@@ -117,9 +128,9 @@ std::vector<int> Coordinator::missing() const {
     return workers;
   }
   std::int64_t oldest = std::numeric_limits<std::int64_t>::max();
-  for (const auto& [worker, share] : under_way_) oldest = std::min(oldest, share / workers_);
-  for (const auto& [worker, share] : under_way_) {
-    if (share / workers_ == oldest) workers.push_back(worker);
+  for (const auto& [worker, its] : under_way_) oldest = std::min(oldest, its.share / workers_);
+  for (const auto& [worker, its] : under_way_) {
+    if (its.share / workers_ == oldest) workers.push_back(worker);
   }
   return workers;
 }
@@ -201,7 +212,7 @@ void Coordinator::finish_share(int worker, std::span<const std::byte> payload) {
 void Coordinator::stop(int worker) {
   const auto share = under_way_.find(worker);
   if (share != under_way_.end()) {
-    returned_.insert(share->second);
+    returned_.insert(share->second.share);
     under_way_.erase(share);
   }
   over_ = over_ || worker == 0;
@@ -212,6 +223,7 @@ void Coordinator::without(int worker) {
   std::erase_if(idle_, [&](const Idle& idle) { return idle.worker == worker; });
   costs_[static_cast<std::size_t>(worker)].known = false;
   gone_.insert(worker);
+  last_gone_ = std::chrono::steady_clock::now();
   stop(worker);
   if (traces_since_ != kNoDeadline && !lacks_traces()) end_traces();
 }
@@ -231,7 +243,7 @@ void Coordinator::hand_out() {
       if (worker != 0 || under_way_.empty()) answer = -1;
     } else {
       std::int64_t oldest = share;
-      for (const auto& [other, its] : under_way_) oldest = std::min(oldest, its);
+      for (const auto& [other, its] : under_way_) oldest = std::min(oldest, its.share);
       const bool waits = options_.consistency == Consistency::kSsp &&
                          share / workers_ - oldest / workers_ > options_.staleness;
       if (!waits) answer = share;
@@ -241,7 +253,7 @@ void Coordinator::hand_out() {
       continue;
     }
     if (*answer >= 0) {
-      under_way_[worker] = share;
+      under_way_[worker] = {share, std::chrono::steady_clock::now()};
       anew ? void(++next_share_) : void(returned_.erase(returned_.begin()));
     }
     wire_.to_control(

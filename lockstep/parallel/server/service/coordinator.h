@@ -53,6 +53,7 @@ class Coordinator {
   void finish_share(int worker, std::span<const std::byte> payload);
   void hand_out();
   void stop(int worker);
+  Deadline alone_since() const;
   void tell_time(int worker);
   void take_trace(int worker, std::span<const std::byte> payload);
   bool lacks_traces() const;
@@ -80,15 +81,20 @@ class Coordinator {
   // asp and ssp
   bool started_ = false;
   std::int64_t next_share_ = 0;
-  std::int64_t end_ = 0;                   // one behind the last share
-  std::set<std::int64_t> returned_;        // by the dead, to be handed out again
-  std::map<int, std::int64_t> under_way_;  // by worker
-  std::vector<Idle> idle_;                 // in order
-  bool over_ = false;                      // worker 0 does no more shares, hence nobody
-  std::vector<StepCost> costs_;            // of each worker's last share
-  std::set<int> gone_;                     // workers
-  std::set<int> traced_;                   // workers that have told what they did
-  Deadline traces_since_ = kNoDeadline;    // worker 0 waits for the others'
+  std::int64_t end_ = 0;             // one behind the last share
+  std::set<std::int64_t> returned_;  // by the dead, to be handed out again
+  struct UnderWay {
+    std::int64_t share = 0;
+    Deadline since;
+  };
+  std::map<int, UnderWay> under_way_;     // by worker
+  std::vector<Idle> idle_;                // in order
+  bool over_ = false;                     // worker 0 does no more shares, hence nobody
+  std::vector<StepCost> costs_;           // of each worker's last share
+  std::set<int> gone_;                    // workers
+  Deadline last_gone_ = Deadline::min();  // since the last of them is
+  std::set<int> traced_;                  // workers that have told what they did
+  Deadline traces_since_ = kNoDeadline;   // worker 0 waits for the others'
 };
 
 }  // namespace lockstep::parallel

@@ -45,8 +45,8 @@ void Server::run() {
       Deadline until = busy ? Deadline() : leave_deadline();
       if (pieces_) until = std::min(until, pieces_->deadline(timeout_));
       if (coordinator_) {
-        until = std::min(
-            {until, coordinator_->deadline(timeout_), coordinator_->traces_deadline(timeout_)});
+        until = std::min({until, silence_deadline(), coordinator_->deadline(timeout_),
+                          coordinator_->traces_deadline(timeout_)});
       }
       loop_.step(until);
       check_deadlines();
@@ -88,6 +88,8 @@ void Server::take(int connection, const Header& header, std::span<std::byte> pay
       return take_data(peer.number, header, payload);
     case Role::kControl:
       check_nobody_left();
+      if (peer.number == 0) heard_leader_ = std::chrono::steady_clock::now();
+      if (header.kind == Kind::kAlive) return;
       return coordinator_->take(peer.number, header, payload);
     case Role::kServer:
       return take_server(peer.number, header, payload);

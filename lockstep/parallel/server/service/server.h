@@ -2,7 +2,8 @@
 //
 // It serves until all workers have said goodbye. A worker that dies ends the run in bsp, and in asp
 // and ssp if it is worker 0, which keeps the run's checkpoints; otherwise the others go on without
-// it. When worker 0 has left, the others have the timeout to do so too. What ends the run is told
+// it. When worker 0 has left, the others have the timeout to do so too; when only worker 0 is left,
+// it must give a sign of life within the timeout. What ends the run is told
 // to everybody who is still there, and thrown by run().
 #pragma once
 
@@ -50,6 +51,7 @@ class Server final : public ConnectionLoop::Receiver, public ServerWire {
   void check_nobody_left();
   void check_deadlines();
   Deadline leave_deadline() const;
+  Deadline silence_deadline() const;
   SliceService& pieces();
   [[noreturn]] void fail_late(std::vector<int> workers, std::string_view what) const;
   void fail_run(const Error& error);
@@ -68,6 +70,7 @@ class Server final : public ConnectionLoop::Receiver, public ServerWire {
   std::vector<bool> here_;     // workers
   std::optional<int> leaver_;  // one that is not any more
   Deadline over_since_ = kNoDeadline;               // worker 0 has left
+  Deadline heard_leader_ = Deadline::clock::now();  // the last word of worker 0 to server 0
   bool leaving_ = false;                            // all are gone
   std::vector<std::pair<int, std::string>> early_;  // workers that were ready before worker 0 told
                                                     // of the layout

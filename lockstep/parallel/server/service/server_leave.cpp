@@ -85,6 +85,13 @@ Deadline Server::leave_deadline() const {
   return over_since_ == kNoDeadline ? kNoDeadline : over_since_ + timeout_;
 }
 
+// Others say themselves that they miss worker 0, as long as there are any.
+Deadline Server::silence_deadline() const {
+  const bool only_leader = here_[0] && std::ranges::count(here_, true) == 1 && here_.size() > 1;
+  const bool applies = number_ == 0 && only_leader && options_.consistency != Consistency::kBsp;
+  return applies ? heard_leader_ + timeout_ : kNoDeadline;
+}
+
 void Server::check_deadlines() {
   if (has_passed(leave_deadline())) {
     std::vector<int> late;
@@ -99,6 +106,7 @@ void Server::check_deadlines() {
     }
     pieces_->wait_anew();  // for other servers, which will say if they miss a worker
   }
+  if (has_passed(silence_deadline())) fail_late({0}, "sign of life");
   if (!coordinator_) return;
   if (has_passed(coordinator_->traces_deadline(timeout_))) coordinator_->end_traces();
   if (has_passed(coordinator_->deadline(timeout_))) {

@@ -4,10 +4,11 @@ namespace lockstep::parallel {
 namespace {
 
 constexpr std::string_view kKindNames[] = {
-    "unknown", "layout",  "state",      "ready",  "request", "push",    "owe",   "rows",    "zeros",
-    "pull",    "collect", "parameters", "early",  "kept",    "taken",   "check", "checked", "begin",
-    "totals",  "end",     "summary",    "ticket", "share",   "done",    "stop",  "clock",   "time",
-    "trace",   "traced",  "norm",       "sums",   "verdict", "goodbye", "failed"};
+    "unknown", "layout", "state",   "ready",   "request",    "push",    "owe",
+    "rows",    "zeros",  "pull",    "collect", "parameters", "early",   "kept",
+    "taken",   "check",  "checked", "begin",   "totals",     "end",     "summary",
+    "ticket",  "share",  "done",    "stop",    "alive",      "clock",   "time",
+    "trace",   "traced", "norm",    "sums",    "verdict",    "goodbye", "failed"};
 constexpr auto kNoFault = static_cast<std::uint32_t>(-1);
 
 }  // namespace

@@ -22,6 +22,7 @@
 //     kTicket      I have nothing to do               kShare       do that one; all workers' costs
 //     kDone        my share is done, at this cost
 //     kStop        I do no more, nor what I have
+//     kAlive       this process runs, whatever it does
 //     kClock       what time is it                    kTime        that, by this clock
 //     kTrace       what I did when; I have ended      kTraced      it has come; to worker 0 when
 //                                                                  all others' have
@@ -75,6 +76,7 @@ enum class Kind : std::uint32_t {
   kShare,
   kDone,
   kStop,
+  kAlive,
   kClock,
   kTime,
   kTrace,

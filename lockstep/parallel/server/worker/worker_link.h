@@ -106,6 +106,7 @@ class WorkerLink final : public ConnectionLoop::Receiver {
   void send_posted();
   bool has_ended();
   bool push_next();
+  Deadline show_life();
   void leave();
   void fail_with(const Error& error);
   template <class Condition>
@@ -131,6 +132,7 @@ class WorkerLink final : public ConnectionLoop::Receiver {
   ConnectionLoop loop_;                // of the thread, but for wake()
   int control_ = -1;                   // its connection; those of data are the numbers of servers
   std::vector<std::vector<std::byte>> small_;  // payloads by connection
+  Deadline shows_life_;                        // when to say next that this process runs
 
   std::mutex mutex_;
   std::condition_variable changed_;

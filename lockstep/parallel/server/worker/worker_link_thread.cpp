@@ -5,14 +5,19 @@ namespace lockstep::parallel {
 namespace {
 
 constexpr auto kLastWords = std::chrono::seconds(2);  // to reach the servers
+constexpr int kSignsInTimeout = 4;                    // of life
 constexpr Priority kAfterAllElse = static_cast<Priority>(-1);
 
 }  // namespace
 
 void WorkerLink::run() {
+  shows_life_ = deadline_in(timeout_ / kSignsInTimeout);
   try {
     // Piece by piece, so that what comes is not left lying while others are encoded.
-    while (!has_ended()) loop_.step(push_next() ? Deadline() : kNoDeadline);
+    while (!has_ended()) {
+      const Deadline next = show_life();
+      loop_.step(push_next() ? Deadline() : next);
+    }
   } catch (const Error& error) {
     fail_with(error);
   } catch (const std::exception& error) {
@@ -56,6 +61,17 @@ bool WorkerLink::push_next() {
       each.server,
       {.header = header, .payload = payload, .owner = nullptr, .priority = priority_of(*piece)});
   return true;
+}
+
+// Where workers do not wait for each other, nothing else tells one that computes from one that is
+// stopped. Returns when to come again.
+Deadline WorkerLink::show_life() {
+  if (options_.consistency == Consistency::kBsp) return kNoDeadline;
+  if (has_passed(shows_life_)) {
+    loop_.post(control_, small_message({.kind = Kind::kAlive}));
+    shows_life_ = deadline_in(timeout_ / kSignsInTimeout);
+  }
+  return shows_life_;
 }
 
 void WorkerLink::fail_with(const Error& error) {
