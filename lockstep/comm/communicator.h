@@ -2,10 +2,11 @@
 //
 // Every collective is called by all ranks of the group, in the same order, with matching
 // arguments; ranks that disagree get Error(kMismatch), never a hang or a wrong result. (Ranks that
-// disagree on who is the root of an operation may hear of it from their next call, or from the log
-// when there is none.) Every wait has a deadline (Error(kTimeout) names the missing ranks); a rank
-// that dies is reported to all others as Error(kPeerLost). After any of these the communicator is
-// of no further use: every later call throws the same error.
+// disagree on who is the root of an operation may hear of it from their next call. Where there is
+// none, one of them logs it when it closes the communicator, and its process exits with 1.) Every
+// wait has a deadline (Error(kTimeout) names the missing ranks); a rank that dies is reported to
+// all others as Error(kPeerLost). After any of these the communicator is of no further use: every
+// later call throws the same error.
 //
 // Calls run in the order in which they were made. One thread may use a communicator at a time;
 // abort() and the methods of Work may be called from any thread. Messages between two ranks are

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/log.h"
 #include "lockstep/base/net/unix_socket.h"
+#include "lockstep/comm/unheard.h"
 
 namespace lockstep {
 namespace {
@@ -167,7 +168,10 @@ void ControlPlane::withdraw(std::uint64_t tag, std::span<const int> far,
   if (found == inboxes_.end()) return;
   Inbox& inbox = *found->second;
   const auto me = std::find(inbox.members.begin(), inbox.members.end(), rank_);
-  inbox.close(static_cast<int>(me - inbox.members.begin()), far, operations);
+  if (const auto differs =
+          inbox.close(static_cast<int>(me - inbox.members.begin()), far, operations)) {
+    report_unheard(*differs);
+  }
   if (inbox.settled()) inboxes_.erase(found);
 }
 
@@ -225,7 +229,9 @@ void ControlPlane::handle(int from, const Frame& frame, UniqueFd fd) {
       break;
     case FrameKind::kPart:
       if (found == inboxes_.end()) break;
-      found->second->part(from, frame.operation);
+      if (const auto differs = found->second->part(from, frame.operation)) {
+        report_unheard(*differs);
+      }
       if (found->second->settled()) inboxes_.erase(found);
       break;
     case FrameKind::kFault: {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -55,18 +56,18 @@ struct Inbox {
   // who is stopped never answers, so it takes at most `timeout`.
   std::map<int, std::uint64_t> await_answers(std::chrono::nanoseconds timeout);
 
-  // A member has closed the communicator; its last operation counts as a status.
-  void part(int world_rank, const Fingerprint& last);
-  // This rank, number `rank` of the members, has closed it; these were its operations. Those `far`
-  // have parted or will yet. An operation of theirs that differs is told in the log, now or when
-  // they part: nobody is left to throw it at.
-  void close(int rank, std::span<const int> far, const History& operations);
+  // A member has closed the communicator; its last operation counts as a status. / This rank,
+  // number `rank` of the members, has closed it; these were its operations. Those `far` have parted
+  // or will yet. Both return an operation of a member that differs, once this rank has closed it;
+  // the first only.
+  std::optional<Error> part(int world_rank, const Fingerprint& last);
+  std::optional<Error> close(int rank, std::span<const int> far, const History& operations);
   // Closed, and all who were to part have.
   bool settled() const;
 
  private:
   int member_of(int world_rank) const;
-  void compare_last(int member, const Fingerprint& last);
+  std::optional<Error> compare_last(int member, const Fingerprint& last);
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

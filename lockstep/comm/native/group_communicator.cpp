@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cstring>
 
-#include "lockstep/base/log.h"
 #include "lockstep/comm/native/hosts.h"
 #include "lockstep/comm/native/texts.h"
 #include "lockstep/comm/shared/collectives.h"
 #include "lockstep/comm/transport/ring_channel.h"
+#include "lockstep/comm/unheard.h"
 
 namespace lockstep {
 namespace {
@@ -128,7 +128,7 @@ GroupCommunicator::~GroupCommunicator() {
     finish();
     if (!inbox_->fault.present()) group_->compare_posts();
   } catch (const Error& error) {
-    log_error("{}", error.what());
+    report_unheard(error);
   }
   std::vector<int> far;
   for (int world : members_) {

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "lockstep/base/log.h"
 #include "lockstep/base/system/clock.h"
 #include "lockstep/base/system/deadline.h"
 #include "lockstep/comm/native/fabric.h"
@@ -62,23 +61,28 @@ std::map<int, Status> Inbox::statuses() const {
   return statuses_;
 }
 
-void Inbox::part(int world_rank, const Fingerprint& last) {
+std::optional<Error> Inbox::part(int world_rank, const Fingerprint& last) {
   const int member = member_of(world_rank);
+  std::optional<Error> differs;
   {
     const std::lock_guard lock(mutex_);
     parted_.insert(member);
     statuses_[member] = {last, {}};
-    if (closed_) compare_last(member, last);
+    if (closed_) differs = compare_last(member, last);
   }
   changed_.notify_all();
+  return differs;
 }
 
-void Inbox::close(int rank, std::span<const int> far, const History& operations) {
+std::optional<Error> Inbox::close(int rank, std::span<const int> far, const History& operations) {
   auto closed = std::make_unique<Closed>(Closed{rank, {}, operations});
   for (int world_rank : far) closed->far.push_back(member_of(world_rank));
   const std::lock_guard lock(mutex_);
   closed_ = std::move(closed);
-  for (const auto& [member, status] : statuses_) compare_last(member, status.operation);
+  for (const auto& [member, status] : statuses_) {
+    if (auto differs = compare_last(member, status.operation)) return differs;
+  }
+  return std::nullopt;
 }
 
 bool Inbox::settled() const {
@@ -87,13 +91,14 @@ bool Inbox::settled() const {
                                 [&](int member) { return parted_.contains(member); });
 }
 
-void Inbox::compare_last(int member, const Fingerprint& last) {
-  if (closed_->told || fault.present()) return;
+std::optional<Error> Inbox::compare_last(int member, const Fingerprint& last) {
+  if (closed_->told || fault.present()) return std::nullopt;
   try {
     closed_->operations.compare(closed_->rank, member, last);
+    return std::nullopt;
   } catch (const Error& error) {
     closed_->told = true;
-    log_error("{}", error.what());
+    return error;
   }
 }
 
