@@ -48,7 +48,7 @@ class GatedMixer : public nn::Block {
                     {"derivative", setup.dtype, stream, Life::kKept},
                     {"value", setup.dtype, stream, Life::kKept},
                     {"product", setup.dtype, stream, Life::kRestored},
-                    {"room", setup.dtype, stream, Life::kBackward}};
+                    {"workspace", setup.dtype, stream, Life::kBackward}};
     const LinearShape linear = {rows, width_, width_, setup.dtype, setup.gradient};
     spec.scratch = std::max(ops.scratch(linear), ops.norm_scratch(rows, width_));
     const double flops = 3 * 2.0 * static_cast<double>(rows * width_ * width_);
@@ -86,7 +86,7 @@ class GatedMixer : public nn::Block {
   }
 
   void backward(const nn::Pass& pass) override {
-    const Tensor& dproduct = pass.tensors[kRoom];
+    const Tensor& dproduct = pass.tensors[kWorkspace];
     weight_gradient(pass, pass.dout.x, pass.tensors[kProduct], kOutWeight);
     input_gradient(pass, pass.dout.x, kOutWeight, dproduct, false);
     // Optional: what is not touched any more can be exchanged with other workers from now on.
@@ -100,7 +100,7 @@ class GatedMixer : public nn::Block {
     weight_gradient(pass, dgate, pass.tensors[kMixed], kGateWeight);
     weight_gradient(pass, dvalue, pass.tensors[kNormed], kValueWeight);
 
-    const Tensor& dnormed = pass.tensors[kRoom];
+    const Tensor& dnormed = pass.tensors[kWorkspace];
     input_gradient(pass, dgate, kGateWeight, dnormed, false);
     unmix(pass, dnormed);
     input_gradient(pass, dvalue, kValueWeight, dnormed, true);
@@ -129,7 +129,7 @@ class GatedMixer : public nn::Block {
     kDerivative,
     kValue,
     kProduct,
-    kRoom
+    kWorkspace
   };
 
   static void multiply(const nn::Pass& pass, const Tensor& a, const Tensor& b, const Tensor& y) {

@@ -156,17 +156,17 @@ int generate(const GenerateFlags& flags) {
                                 .sampling = flags.sampling,
                                 .stop_at_end_of_text = !flags.past_end,
                                 .slides = true};
-  const auto room = [&](std::int64_t length) {
+  const auto capacity = [&](std::int64_t length) {
     return std::min(saved.positions, std::max<std::int64_t>(1, length) + flags.tokens);
   };
   std::vector<data::TokenId> counted;
   saved.tokenizer->encode(prompt, counted);
   // One more for a token that begins texts.
   nn::Decoder decoder(saved.model, weights.flat(), weights.row(),
-                      {.positions = room(static_cast<std::int64_t>(counted.size()) + 1)}, *ops);
+                      {.positions = capacity(static_cast<std::int64_t>(counted.size()) + 1)}, *ops);
   train::Generator generator(decoder, *saved.tokenizer);
   if (!prompt.empty()) wanted.prompt = generator.prompt(prompt);
-  generator.check_room(wanted.prompt);
+  generator.check_prompt(wanted.prompt);
 
   const train::StopSignal stop;
   for (int i = 0; i < flags.count; ++i) {

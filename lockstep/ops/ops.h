@@ -8,7 +8,7 @@
 // on the inputs and on the number of threads, never on timing. Operations begin in the order of the
 // calls, and each sees what those before it wrote; the caller sees it after synchronize().
 //
-// Some operations need room to work in. scratch() says how much, from shapes alone, so that a plan
+// Some operations need a workspace. scratch() says how much, from shapes alone, so that a plan
 // can be made before any memory exists; use_scratch() hands it over, and an operation that finds
 // less than it needs throws Error(kInvalidArgument). No operation allocates memory of the size of
 // its tensors.

@@ -164,9 +164,9 @@ TEST_F(TrainFileTier, IsRefusedAtAllRanksWhereOneFindsNoRoom) {
       settings("shared", "train.steps=2 parallel.zero=1 offload.optimizer=file offload.folder=" +
                              (folder / "disk").string());
   const auto plan = nlohmann::json::parse(run_lockstep("plan " + run + " --ranks 3 --json").text);
-  const auto room = plan["file_bytes"].get<std::size_t>() * 3 / 2;
+  const auto capacity = plan["file_bytes"].get<std::size_t>() * 3 / 2;
   if (::mount("tmpfs", (folder / "disk").c_str(), "tmpfs", 0,
-              ("size=" + std::to_string(room)).c_str()) != 0) {
+              ("size=" + std::to_string(capacity)).c_str()) != 0) {
     GTEST_SKIP() << "no right to mount a small file system";
   }
   const Outcome outcome = run_lockstep("train " + run + " --ranks 3");

@@ -29,7 +29,8 @@ constexpr std::size_t kSizes[] = {1, 0, 3, 17, 4095, 4096, 4097, 3 * 4096, 1'000
 // Memory for a block, with content that its index and a round make.
 class Memory {
  public:
-  explicit Memory(std::size_t bytes) : buffer_(std::max(TierFile::room(bytes), Buffer::kPage)) {}
+  explicit Memory(std::size_t bytes)
+      : buffer_(std::max(TierFile::padded_bytes(bytes), Buffer::kPage)) {}
   std::span<std::byte> all() const { return {buffer_.data(), buffer_.bytes()}; }
   void fill(std::size_t block, unsigned round) const {
     std::memset(buffer_.data(), static_cast<int>(round), buffer_.bytes());

@@ -43,7 +43,7 @@ struct Worker {
                  .host = &host,
                  .file = {.folder = scratch.path(), .what = {}}}) {
     std::size_t staging = 0;
-    for (const Request& request : plan.host_outside) staging += room(request);
+    for (const Request& request : plan.host_outside) staging += padded_bytes(request);
     EXPECT_EQ(device.in_use(), device.limit());
     EXPECT_EQ(host.in_use() + staging, plan.bytes(Tier::kHost));
     replica.initialise(1);

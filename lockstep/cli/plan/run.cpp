@@ -230,16 +230,16 @@ void plan_run(const RunQuestion& question) {
   const auto ops = train::make_ops(options);
   Answer answer{.budget = question.budget > 0 ? question.budget : options.memory_limit};
   // What the run will keep to; a budget is a question beside it.
-  const std::size_t room = options.memory_limit == 0 && answer.budget > 0
-                               ? answer.budget
-                               : train::memory_budget(options, options.batch.workers);
+  const std::size_t available = options.memory_limit == 0 && answer.budget > 0
+                                    ? answer.budget
+                                    : train::memory_budget(options, options.batch.workers);
   if (options.memory_auto) {
     const train::MemoryChoice choice =
-        train::choose_memory(options, train::open_settings(config), *ops, room);
-    answer.chosen = text(choice, room);
+        train::choose_memory(options, train::open_settings(config), *ops, available);
+    answer.chosen = text(choice, available);
     options = choice.options;
   }
-  train::settle_recompute(options, *ops, room);
+  train::settle_recompute(options, *ops, available);
   const MemoryPlan plan = train::plan_run(options, *ops);
   std::vector<int> ranks = question.ranks;
   if (ranks.empty() && question.budget > 0) ranks = {options.batch.workers};
@@ -260,7 +260,7 @@ void plan_run(const RunQuestion& question) {
     fmt::print(stderr, "warning: {}\n", text);
   }
   const bool chooses = options.memory_auto || options.recompute == train::RecomputeChoice::kAuto;
-  if (chooses && question.budget == 0) return train::check_budget(options, *ops, room);
+  if (chooses && question.budget == 0) return train::check_budget(options, *ops, available);
   train::check_limit(options, plan, *ops);
 }
 

@@ -86,7 +86,7 @@ void ServerLoop::accept_all() {
     for (int count = 0; count < kMostAtOnce; ++count) {
       auto fd = try_accept(listener_.fd.get());
       if (!fd) return;
-      make_room_for_stranger();
+      evict_stranger();
       set_nodelay(fd->get());
       set_peer_timeout(fd->get(), kPeerTimeout);
       clients_.try_emplace(next_id_++, std::move(*fd), token_,
@@ -99,7 +99,7 @@ void ServerLoop::accept_all() {
   }
 }
 
-void ServerLoop::make_room_for_stranger() {
+void ServerLoop::evict_stranger() {
   const auto is_stranger = [](const auto& client) { return client.second.is_stranger(); };
   if (static_cast<std::size_t>(std::ranges::count_if(clients_, is_stranger)) <
       options_.most_strangers) {

@@ -28,7 +28,7 @@ class ServerLoop {
   void serve();
   void wait(Deadline until);
   void accept_all();
-  void make_room_for_stranger();
+  void evict_stranger();
   void drop_late_strangers();
   void serve_client(ClientId id, short events);
   void obey(ClientId id, const std::string& bytes);

@@ -7,10 +7,10 @@
 namespace lockstep::nn {
 namespace {
 
-Tensor in_compute_type(const Pass& pass, const Tensor& field, const Tensor& room) {
-  if (!ops::is_given(room)) return field;
-  pass.ops.run(ops::Cast{.from = field, .to = room});
-  return room;
+Tensor in_compute_type(const Pass& pass, const Tensor& field, const Tensor& converted) {
+  if (!ops::is_given(converted)) return field;
+  pass.ops.run(ops::Cast{.from = field, .to = converted});
+  return converted;
 }
 
 }  // namespace

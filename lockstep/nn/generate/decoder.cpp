@@ -96,7 +96,7 @@ class DecoderPlanner {
 std::size_t DecoderPlan::cache_bytes() const {
   std::size_t bytes = 0;
   for (const Request& request : requests) {
-    if (request.group == "cache") bytes += room(request);
+    if (request.group == "cache") bytes += padded_bytes(request);
   }
   return bytes;
 }

@@ -20,7 +20,7 @@ struct SamplingOptions {
   std::uint64_t seed = 0;
 };
 
-// Keeps the room that it works in. One thread at a time.
+// Keeps its workspace. One thread at a time.
 class Sampler {
  public:
   // Throws Error(kInvalidArgument) for options out of their range.

@@ -449,7 +449,7 @@ TierParts parts_of(const MemoryPlan& plan, Tier tier) {
 std::size_t MemoryPlan::bytes(Tier tier) const {
   const TierParts parts = parts_of(*this, tier);
   std::size_t all = parts.layout.bytes + parts.symmetric_layout.bytes;
-  for (const Request& request : parts.outside) all += room(request);
+  for (const Request& request : parts.outside) all += padded_bytes(request);
   return all;
 }
 
@@ -468,7 +468,7 @@ std::vector<GroupBytes> MemoryPlan::by_class(Tier tier) const {
        bytes_by_group(parts.symmetric_requests, parts.symmetric_layout.peak_step)) {
     add(group);
   }
-  for (const Request& request : parts.outside) add({request.group, room(request)});
+  for (const Request& request : parts.outside) add({request.group, padded_bytes(request)});
   if (tier == Tier::kDevice) add({kWorkspace, 0});
   // States are told first, wherever they lie.
   constexpr std::string_view kFirst[] = {"parameters", "gathered", kGradients, "in flight"};

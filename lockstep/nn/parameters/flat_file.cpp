@@ -9,23 +9,23 @@
 namespace lockstep::nn {
 namespace {
 
-std::size_t room(DType dtype, std::size_t elements) {
-  return io::TierFile::room(elements * size_of(dtype));
+std::size_t padded_bytes(DType dtype, std::size_t elements) {
+  return io::TierFile::padded_bytes(elements * size_of(dtype));
 }
 
-std::size_t room_of_slot(const FlatFile::Layout& layout) {
+std::size_t slot_bytes(const FlatFile::Layout& layout) {
   std::size_t bytes = 0;
-  for (const DType dtype : layout.rows) bytes += room(dtype, layout.chunk_elements);
+  for (const DType dtype : layout.rows) bytes += padded_bytes(dtype, layout.chunk_elements);
   return bytes;
 }
 
 }  // namespace
 
-std::size_t FlatFile::Layout::staging_bytes() const { return slots() * room_of_slot(*this); }
+std::size_t FlatFile::Layout::staging_bytes() const { return slots() * slot_bytes(*this); }
 
 std::size_t FlatFile::Layout::file_bytes() const {
   std::size_t bytes = 0;
-  for (const std::size_t each : block_bytes()) bytes += io::TierFile::room(each);
+  for (const std::size_t each : block_bytes()) bytes += io::TierFile::padded_bytes(each);
   return bytes;
 }
 
@@ -56,8 +56,8 @@ FlatFile::FlatFile(const io::TierFileOptions& options, Layout layout)
       staging_(layout_.staging_bytes()),
       file_(options, layout_.block_bytes()) {}
 
-std::size_t FlatFile::room_of(std::size_t row) const {
-  return room(layout_.rows[row], layout_.chunk_elements);
+std::size_t FlatFile::buffer_bytes(std::size_t row) const {
+  return padded_bytes(layout_.rows[row], layout_.chunk_elements);
 }
 
 std::size_t FlatFile::block_of(std::size_t chunk, std::size_t row) const {
@@ -65,9 +65,9 @@ std::size_t FlatFile::block_of(std::size_t chunk, std::size_t row) const {
 }
 
 std::span<std::byte> FlatFile::memory(std::size_t slot, std::size_t row) const {
-  std::size_t offset = slot * room_of_slot(layout_);
-  for (std::size_t i = 0; i < row; ++i) offset += room_of(i);
-  return {staging_.data() + offset, room_of(row)};
+  std::size_t offset = slot * slot_bytes(layout_);
+  for (std::size_t i = 0; i < row; ++i) offset += buffer_bytes(i);
+  return {staging_.data() + offset, buffer_bytes(row)};
 }
 
 Tensor FlatFile::tensor(std::span<std::byte> memory, DType dtype, std::size_t elements) {
@@ -169,7 +169,7 @@ FlatFileReader::FlatFileReader(const FlatFile& file)
 void FlatFileReader::forget() { std::ranges::fill(there_, file_.chunks_.size()); }
 
 std::size_t FlatFileReader::bytes(const FlatFile::Layout& layout, std::size_t row) {
-  return room(layout.rows.at(row), layout.chunk_elements);
+  return padded_bytes(layout.rows.at(row), layout.chunk_elements);
 }
 
 void FlatFileReader::read(std::size_t row, FlatRange range,

@@ -56,7 +56,7 @@ class FlatFile {
   friend class FlatFileReader;
   std::span<std::byte> memory(std::size_t slot, std::size_t row) const;
   static Tensor tensor(std::span<std::byte> memory, DType dtype, std::size_t elements);
-  std::size_t room_of(std::size_t row) const;
+  std::size_t buffer_bytes(std::size_t row) const;
   std::size_t block_of(std::size_t chunk, std::size_t row) const;
 
   Layout layout_;

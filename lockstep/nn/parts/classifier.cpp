@@ -55,13 +55,14 @@ void ClassifierPart::declare(Declaration& declaration) const {
 }
 
 void ClassifierPart::forward(const Pass& pass, const Tensor& targets, const Tensor& x) const {
-  const Tensor& room = tensor(pass, kLogits);
+  const Tensor& workspace = tensor(pass, kLogits);
   const std::int64_t rows = x.shape()[0];
-  const std::int64_t chunk = room.shape()[0];
+  const std::int64_t chunk = workspace.shape()[0];
   const bool logits_wanted = ops::is_given(pass.logits);
   for (std::int64_t first = 0; first < rows; first += chunk) {
     const std::int64_t count = std::min(chunk, rows - first);
-    const Tensor logits = logits_wanted ? pass.logits.slice(first, count) : room.slice(0, count);
+    const Tensor logits =
+        logits_wanted ? pass.logits.slice(first, count) : workspace.slice(0, count);
     pass.ops.run(ops::Linear{.x = x.slice(first, count),
                              .weight = parameter(pass, kWeight),
                              .bias = parameter(pass, kBias),
@@ -76,12 +77,12 @@ void ClassifierPart::forward(const Pass& pass, const Tensor& targets, const Tens
 }
 
 void ClassifierPart::backward(const Pass& pass, const Tensor& targets, const Tensor& x) const {
-  const Tensor& room = tensor(pass, kLogits);
+  const Tensor& workspace = tensor(pass, kLogits);
   const std::int64_t rows = x.shape()[0];
-  const std::int64_t chunk = room.shape()[0];
+  const std::int64_t chunk = workspace.shape()[0];
   for (std::int64_t first = 0; first < rows; first += chunk) {
     const std::int64_t count = std::min(chunk, rows - first);
-    const Tensor logits = room.slice(0, count);
+    const Tensor logits = workspace.slice(0, count);
     const Tensor rows_of_x = x.slice(first, count);
     pass.ops.run(ops::Linear{.x = rows_of_x,
                              .weight = parameter(pass, kWeight),

@@ -74,11 +74,11 @@ void CrossAttentionPart::forward(const Pass& pass, const Tensor& x, const Tensor
 }
 
 void CrossAttentionPart::backward(const Pass& pass, const Tensor& dy, const Tensor& x,
-                                  const Tensor& room, const Tensor& dx) const {
+                                  const Tensor& workspace, const Tensor& dx) const {
   const Tensor& keys_values = tensor(pass, kKeysValues);
   const Tensor& dqueries = tensor(pass, kDQueries);
   const Tensor& dkeys_values = tensor(pass, kDKeysValues);
-  projection_.backward(pass, {.dy = dy, .x = tensor(pass, kAttended), .dx = room});
+  projection_.backward(pass, {.dy = dy, .x = tensor(pass, kAttended), .dx = workspace});
   pass.ops.run(ops::AttentionBackward{.shape = shape(pass.setup),
                                       .scale = attention_scale(options_.head_size()),
                                       .q = {tensor(pass, kQueries), 0},
@@ -88,7 +88,7 @@ void CrossAttentionPart::backward(const Pass& pass, const Tensor& dy, const Tens
                                       .dropout = dropout(pass),
                                       .out = tensor(pass, kAttended),
                                       .log_sum = tensor(pass, kLogSum),
-                                      .dout = room,
+                                      .dout = workspace,
                                       .dq = {dqueries, 0},
                                       .dk = {dkeys_values, 0},
                                       .dv = {dkeys_values, options_.hidden}});

@@ -18,9 +18,9 @@ class CrossAttentionPart : public Part {
 
   // Reads pass.in.memory.
   void forward(const Pass& pass, const Tensor& x, const Tensor& y) const;
-  // Writes dx, and adds to pass.din.memory. `room` is memory [rows, hidden] to work in; dx may be
+  // Writes dx, and adds to pass.din.memory. `workspace` is [rows, hidden]; dx may be
   // x.
-  void backward(const Pass& pass, const Tensor& dy, const Tensor& x, const Tensor& room,
+  void backward(const Pass& pass, const Tensor& dy, const Tensor& x, const Tensor& workspace,
                 const Tensor& dx) const;
 
  private:

@@ -142,12 +142,12 @@ void SelfAttentionPart::decode(const DecodePass& at, const Tensor& cache, const 
   projection_.forward(pass, tensor(pass, kAttended), y);
 }
 
-Tensor SelfAttentionPart::backward(const Pass& pass, const Tensor& dy, const Tensor& room,
+Tensor SelfAttentionPart::backward(const Pass& pass, const Tensor& dy, const Tensor& workspace,
                                    const Tensor& spent) const {
   const Tensor& packed = tensor(pass, kPacked);
   const Tensor& own = tensor(pass, kDPacked);
   const Tensor dpacked = ops::is_given(own) ? own : reused(spent, packed.shape());
-  projection_.backward(pass, {.dy = dy, .x = tensor(pass, kAttended), .dx = room});
+  projection_.backward(pass, {.dy = dy, .x = tensor(pass, kAttended), .dx = workspace});
   pass.ops.run(ops::AttentionBackward{.shape = shape(pass.setup),
                                       .scale = attention_scale(options_.head_size()),
                                       .q = queries(packed),
@@ -157,7 +157,7 @@ Tensor SelfAttentionPart::backward(const Pass& pass, const Tensor& dy, const Ten
                                       .dropout = dropout(pass),
                                       .out = tensor(pass, kAttended),
                                       .log_sum = tensor(pass, kLogSum),
-                                      .dout = room,
+                                      .dout = workspace,
                                       .dq = queries(dpacked),
                                       .dk = keys(dpacked),
                                       .dv = values(dpacked)});

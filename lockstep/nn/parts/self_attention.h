@@ -46,9 +46,9 @@ class SelfAttentionPart : public Part {
   TensorSpec declare_cache(const DecodeSetup& setup) const;
   std::size_t decode_scratch(const DecodeSetup& setup, const Ops& ops) const;
   void decode(const DecodePass& at, const Tensor& cache, const Tensor& x, const Tensor& y) const;
-  // From dy to the gradient of the packed queries, keys and values, which it returns. `room` is
-  // memory [rows, hidden] to work in, `spent` that of declare().
-  Tensor backward(const Pass& pass, const Tensor& dy, const Tensor& room,
+  // From dy to the gradient of the packed queries, keys and values, which it returns. `workspace`
+  // is memory [rows, hidden] to work in, `spent` that of declare().
+  Tensor backward(const Pass& pass, const Tensor& dy, const Tensor& workspace,
                   const Tensor& spent) const;
   // What packs them, to go on with from there to the gradient of x.
   const LinearPart& packing() const { return qkv_; }

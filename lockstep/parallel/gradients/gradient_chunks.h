@@ -26,20 +26,20 @@ constexpr std::size_t chunk_count(std::size_t elements) {
   return (elements + kChunkElements - 1) / kChunkElements;
 }
 
-// The sum of squares of each chunk of `row`, which the chunks are ranges of. `room` is f64 and on
-// the device of the row; more room than one number means fewer waits. Waits for the operations
+// The sum of squares of each chunk of `row`, which the chunks are ranges of. `workspace` is f64 and
+// on the device of the row; more than one number of it means fewer waits. Waits for the operations
 // before it.
 std::vector<double> sums_of_chunks(Ops& ops, const Tensor& row,
-                                   std::span<const nn::FlatRange> chunks, const Tensor& room);
+                                   std::span<const nn::FlatRange> chunks, const Tensor& workspace);
 // The same of a row that read() gives a chunk of.
 std::vector<double> sums_of_chunks(Ops& ops, const std::function<Tensor(nn::FlatRange)>& read,
-                                   std::span<const nn::FlatRange> chunks, const Tensor& room);
+                                   std::span<const nn::FlatRange> chunks, const Tensor& workspace);
 
 // The root of their sum, added up in order. Infinite or NaN where a gradient is.
 double norm_of_chunks(std::span<const double> sums);
 
 // Both for a whole row of gradients.
 double chunked_gradient_norm(Ops& ops, const nn::FlatParameters& flat, const Tensor& gradients,
-                             const Tensor& room);
+                             const Tensor& workspace);
 
 }  // namespace lockstep::parallel

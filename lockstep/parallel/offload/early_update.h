@@ -49,7 +49,7 @@ class EarlyUpdate {
   TierMover* mover_ = nullptr;
   Trace* trace_ = nullptr;
   std::unique_ptr<Ops> ops_;               // of the host, beside the replica's
-  std::vector<double> room_;               // for sums
+  std::vector<double> workspace_;          // for sums
   std::vector<std::vector<double>> sums_;  // of the chunks of each block
   std::optional<UpdateRequest> request_;
   bool finite_ = true;

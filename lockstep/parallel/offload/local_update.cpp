@@ -142,13 +142,14 @@ void update_piece(Ops& ops, const UpdateRequest& request, double gradient_norm, 
 }
 
 double norm_of_all(nn::Replica& replica, TierMover& mover) {
-  const Tensor room = replica.sums_of_squares();
+  const Tensor workspace = replica.sums_of_squares();
   if (replica.gradient_file() == nullptr) {
-    return chunked_gradient_norm(replica.ops(), replica.flat(), replica.states().gradients, room);
+    return chunked_gradient_norm(replica.ops(), replica.flat(), replica.states().gradients,
+                                 workspace);
   }
   std::vector<double> all;
   for (std::size_t block = replica.flat().blocks(); block-- > 0;) {  // as they stand in the row
-    const auto sums = sums_of_mine(replica, replica.ops(), mover, block, room);
+    const auto sums = sums_of_mine(replica, replica.ops(), mover, block, workspace);
     all.insert(all.end(), sums.begin(), sums.end());
   }
   return norm_of_chunks(all);
@@ -157,11 +158,11 @@ double norm_of_all(nn::Replica& replica, TierMover& mover) {
 }  // namespace
 
 std::vector<double> sums_of_mine(nn::Replica& replica, Ops& ops, TierMover& mover,
-                                 std::size_t block, const Tensor& room) {
+                                 std::size_t block, const Tensor& workspace) {
   GradientReader reader(replica, ops, mover);
   return sums_of_chunks(
       ops, [&](nn::FlatRange chunk) { return reader.read(block, chunk); },
-      chunks_of({0, replica.my_range(block).elements}), room);
+      chunks_of({0, replica.my_range(block).elements}), workspace);
 }
 
 UpdateResult local_update(nn::Replica& replica, TierMover& mover, const UpdateRequest& request) {

@@ -63,9 +63,9 @@ void PartWire::encode(ConstData part, std::span<std::byte> payload) const {
     std::memcpy(payload.data(), part.bytes, payload.size());
     return;
   }
-  Floats room;
+  Floats workspace;
   for_pieces(part.count, [&](std::size_t first, std::size_t count) {
-    const std::span<float> floats = std::span(room).first(count);
+    const std::span<float> floats = std::span(workspace).first(count);
     widen(piece_of(part, first, count), floats);
     codec_->encode(floats, {}, payload.subspan(bytes(first), bytes(count)), {}, 0);
   });
@@ -78,9 +78,9 @@ void PartWire::decode(std::span<const std::byte> payload, Data part) const {
     std::memcpy(part.bytes, payload.data(), payload.size());
     return;
   }
-  Floats room;
+  Floats workspace;
   for_pieces(part.count, [&](std::size_t first, std::size_t count) {
-    const std::span<float> floats = std::span(room).first(count);
+    const std::span<float> floats = std::span(workspace).first(count);
     codec_->decode(payload.subspan(bytes(first), bytes(count)), floats, 0);
     narrow(floats, piece_of(part, first, count));
   });
@@ -91,10 +91,10 @@ void PartWire::sum(std::span<const std::span<const std::byte>> payloads, std::si
   for (std::size_t i = 0; i < payloads.size(); ++i) {
     if (i != own) check_sizes(payloads[i].size(), bytes(out.count), out.count);
   }
-  Floats room;
+  Floats workspace;
   Floats more;
   for_pieces(out.count, [&](std::size_t first, std::size_t count) {
-    const std::span<float> sums = std::span(room).first(count);
+    const std::span<float> sums = std::span(workspace).first(count);
     std::ranges::fill(sums, 0.0f);
     for (std::size_t i = 0; i < payloads.size(); ++i) {
       const std::span<float> floats = std::span(more).first(count);

@@ -22,7 +22,7 @@ void view(Tensor& tensor, std::vector<T>& field, int index, std::int64_t batch,
 }
 
 // Throws Error(kInvalidArgument) where the machine has no room for the data of a step.
-void check_room(int micro_batches, std::int64_t sequences, double bytes) {
+void check_memory(int micro_batches, std::int64_t sequences, double bytes) {
   const auto free = static_cast<double>(available_memory_bytes());
   if (free == 0 || bytes <= free) return;
   fail(ErrorCode::kInvalidArgument,
@@ -43,7 +43,7 @@ double RowMemory::bytes(int micro_batches) const {
 
 void RowMemory::reset(int micro_batches) {
   if (static_cast<std::size_t>(micro_batches) > batches_.capacity()) {
-    check_room(micro_batches, shape_.batch, bytes(micro_batches));
+    check_memory(micro_batches, shape_.batch, bytes(micro_batches));
   }
   const auto clear = [&](auto& field, std::int64_t width, auto blank) {
     field.assign(static_cast<std::size_t>(micro_batches * shape_.batch * width), blank);

@@ -53,7 +53,7 @@ Tensor Generator::read_again(std::span<const data::TokenId> prompt,
   return decoder_.prefill(std::span(text).last(kept));
 }
 
-void Generator::check_room(std::span<const data::TokenId> prompt) const {
+void Generator::check_prompt(std::span<const data::TokenId> prompt) const {
   if (static_cast<std::int64_t>(prompt.size()) < decoder_.positions()) return;
   fail(ErrorCode::kInvalidArgument,
        "the prompt has {} tokens and leaves no room to continue it: the context holds {}; take a "
@@ -64,7 +64,7 @@ void Generator::check_room(std::span<const data::TokenId> prompt) const {
 Generation Generator::run(const GenerateOptions& options, const Listen& listen) {
   nn::Sampler sampler(options.sampling);
   const auto prompt = options.prompt.empty() ? beginning() : options.prompt;
-  check_room(prompt);
+  check_prompt(prompt);
   const auto length = static_cast<std::int64_t>(prompt.size());
   Generation made;
   data::Utf8Stream characters;

@@ -58,8 +58,8 @@ class Generator {
   std::vector<data::TokenId> prompt(std::string_view text) const;
 
   // Throws Error(kInvalidArgument) for a prompt that leaves no room for one more token.
-  void check_room(std::span<const data::TokenId> prompt) const;
-  // Throws what check_room() throws.
+  void check_prompt(std::span<const data::TokenId> prompt) const;
+  // Throws what check_prompt() throws.
   Generation run(const GenerateOptions& options, const Listen& listen = {});
 
  private:

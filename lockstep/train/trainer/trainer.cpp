@@ -32,7 +32,7 @@ nn::Replica make_replica(const TrainOptions& options, Ops& ops, parallel::Strate
 
 std::size_t bytes_of(std::span<const Request> requests) {
   std::size_t bytes = 0;
-  for (const Request& request : requests) bytes += room(request);
+  for (const Request& request : requests) bytes += padded_bytes(request);
   return bytes;
 }
 

@@ -154,8 +154,8 @@ TEST(Connection, IsDoneOnlyWhenNothingIsLeftOrTheSocketIsFull) {
     connection.post(small_message({.kind = Kind::kPush}, std::string(kBytes, 'x')), i, {});
   }
   ASSERT_FALSE(connection.send());
-  std::vector<std::byte> room(kMessages * (kBytes + sizeof(Header)));
-  std::jthread reader([&] { receive_all(other.get(), room, deadline_in(seconds(20))); });
+  std::vector<std::byte> drained(kMessages * (kBytes + sizeof(Header)));
+  std::jthread reader([&] { receive_all(other.get(), drained, deadline_in(seconds(20))); });
   while (connection.has_more()) {
     pollfd entry{connection.fd(), POLLOUT, 0};
     ASSERT_EQ(::poll(&entry, 1, 20'000), 1);

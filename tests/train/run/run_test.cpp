@@ -260,13 +260,13 @@ TEST_F(RunTest, SaysWhereATreeOfGradientsIsThatOfItsWorkersAlone) {
 }
 
 TEST_F(RunTest, GoesOnWithTheTokenizerOfItsModel) {
-  const std::string room = "model.vocabulary=300";  // for both: only their comparison tells
-  run(tiny("a"), {room, "train.steps=2"}, &recorder);
+  const std::string vocabulary = "model.vocabulary=300";  // for both: only their comparison tells
+  run(tiny("a"), {vocabulary, "train.steps=2"}, &recorder);
   EXPECT_THAT(error_of([&] {
-                run(tiny("a"), {room, "data.tokenizer=byte"}, &recorder);
+                run(tiny("a"), {vocabulary, "data.tokenizer=byte"}, &recorder);
               }),
               AllOf(HasSubstr("another tokenizer (character of "), HasSubstr("byte of 256 ids")));
-  EXPECT_EQ(run(tiny("a"), {room, "data.tokenizer=", "train.steps=3"}, &recorder),
+  EXPECT_EQ(run(tiny("a"), {vocabulary, "data.tokenizer=", "train.steps=3"}, &recorder),
             RunOutcome::kFinished)
       << "left open it is the run's own";
 }

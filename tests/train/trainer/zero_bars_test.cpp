@@ -278,7 +278,7 @@ TEST(ZeroBars, StatesTakeTheBytesOfTheFormulasAndTheAllocatorThoseOfThePlan) {
         const std::size_t n = static_cast<std::size_t>(workers);
         const std::size_t p = plan.flat.elements();
         const std::size_t formulas[] = {16 * p, 4 * p + 12 * p / n, 2 * p + 14 * p / n, 16 * p / n};
-        const std::size_t sums = room(plan.requests[plan.sums_of_squares.request]);
+        const std::size_t sums = padded_bytes(plan.requests[plan.sums_of_squares.request]);
         EXPECT_EQ(class_bytes(plan, "parameters") + class_bytes(plan, "gradients") +
                       class_bytes(plan, "optimizer"),
                   formulas[stage] + sums);

@@ -77,7 +77,7 @@ SliceStore::SliceStore(const ServedLayout& layout, Consistency consistency, int 
       ops_(ops),
       offset_(layout.pieces.size(), kNotMine),
       pulled_offset_(layout.pieces.size()),
-      room_(sizeof(double)) {
+      workspace_(sizeof(double)) {
   const Sizes sizes(layout, format_, consistency, server);
   std::size_t offset = 0;
   std::size_t pulled = 0;
@@ -191,7 +191,7 @@ Tensor SliceStore::sum(std::size_t piece, nn::FlatRange range) {
 std::vector<double> SliceStore::squares(std::size_t piece) {
   return sums_of_chunks(
       ops_, [&](nn::FlatRange chunk) { return sum(piece, chunk); },
-      chunks_of({0, at(piece).range.elements}), room_.tensor(DType::kF64, row_of(1)));
+      chunks_of({0, at(piece).range.elements}), workspace_.tensor(DType::kF64, row_of(1)));
 }
 
 // Parts that decay and those that do not are updated apart.

@@ -88,7 +88,7 @@ class SliceStore {
   Buffer decoded_;
   Buffer pulled_;
   std::vector<std::size_t> pulled_offset_;  // by piece
-  Buffer room_;                             // for sums of squares
+  Buffer workspace_;                        // for sums of squares
 };
 
 }  // namespace lockstep::parallel

@@ -90,14 +90,14 @@ std::optional<std::size_t> PiecePipe::write_ring(std::span<const iovec> parts) {
   if (ended_) return std::nullopt;
   const std::uint64_t start = out_->written.load(std::memory_order_relaxed);
   std::uint64_t at = start;
-  std::size_t room = kPipeBytes - std::min(out_->filled(), kPipeBytes);
+  std::size_t free_bytes = kPipeBytes - std::min(out_->filled(), kPipeBytes);
   for (const iovec& part : parts) {
     const auto* from = static_cast<const std::byte*>(part.iov_base);
-    for (std::size_t left = std::min(part.iov_len, room); left > 0;) {
+    for (std::size_t left = std::min(part.iov_len, free_bytes); left > 0;) {
       const std::size_t offset = at % kPipeBytes;
       const std::size_t bytes = std::min(left, kPipeBytes - offset);
       std::memcpy(out_->bytes + offset, from, bytes);
-      from += bytes, at += bytes, left -= bytes, room -= bytes;
+      from += bytes, at += bytes, left -= bytes, free_bytes -= bytes;
     }
   }
   if (at == start) return 0;

@@ -9,7 +9,7 @@ namespace lockstep::parallel {
 namespace {
 
 // How large each part is.
-struct Room {
+struct CodecSizes {
   std::vector<std::size_t> offset;  // of payloads, by piece
   std::size_t payloads = 0;         // bytes, as the next
   std::size_t values = 0;
@@ -17,7 +17,7 @@ struct Room {
   std::size_t residual = 0;
   std::size_t velocity = 0;
 
-  Room(const ServedLayout& layout, const WireFormat& format) {
+  CodecSizes(const ServedLayout& layout, const WireFormat& format) {
     for (const Piece& piece : layout.pieces) {
       const std::size_t elements = piece.range.elements;
       std::size_t payload = 0;
@@ -42,18 +42,18 @@ std::span<float> floats_of(const Tensor& tensor) { return tensor.as<float>(); }
 }  // namespace
 
 std::size_t SliceCodec::bytes(const ServedLayout& layout) {
-  const Room room(layout, WireFormat(layout));
-  return room.payloads + room.values + room.scratch + room.residual + room.velocity;
+  const CodecSizes sizes(layout, WireFormat(layout));
+  return sizes.payloads + sizes.values + sizes.scratch + sizes.residual + sizes.velocity;
 }
 
 SliceCodec::SliceCodec(const ServedLayout& layout) : layout_(layout), format_(layout) {
-  Room room(layout, format_);
-  offset_ = std::move(room.offset);
-  payloads_ = Buffer(room.payloads);
-  values_ = Buffer(room.values);
-  scratch_ = Buffer(room.scratch);
-  residual_ = Buffer(room.residual);
-  velocity_ = Buffer(room.velocity);
+  CodecSizes sizes(layout, format_);
+  offset_ = std::move(sizes.offset);
+  payloads_ = Buffer(sizes.payloads);
+  values_ = Buffer(sizes.values);
+  scratch_ = Buffer(sizes.scratch);
+  residual_ = Buffer(sizes.residual);
+  velocity_ = Buffer(sizes.velocity);
   std::ranges::fill(residual(), 0.0f);
   std::ranges::fill(velocity(), 0.0f);
 }
