@@ -60,7 +60,7 @@ TEST(EarlyExchange, WithServersHasTheBitsOfOneWorkerForEveryModel) {
         training.quiet = quiet;
         training.servers.servers = 2;
         training.servers.piece_mb = 0.0005;  // less than a parameter
-        training.servers.schedule = quiet ? PieceSchedule::kPriority : PieceSchedule::kWfbp;
+        training.servers.schedule = quiet ? SliceSchedule::kPriority : SliceSchedule::kWfbp;
         const Result alone = train_alone(training);
         for (const Result& worker : train_with_servers(training)) {
           EXPECT_TRUE(worker.parameters == alone.parameters);
@@ -239,7 +239,7 @@ TEST(EarlyExchange, WithServersBringsParametersBackInTheMiddleOfABlock) {
   training.steps = 1;
   training.servers.servers = 2;
   training.servers.piece_mb = 0.0005;
-  training.servers.schedule = PieceSchedule::kWfbp;
+  training.servers.schedule = SliceSchedule::kWfbp;
   std::atomic<int> seen = 0;
   const std::vector<Result> held_up =
       train_with_servers(training, holding_up(&nn::States::parameters, seen));

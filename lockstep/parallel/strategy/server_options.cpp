@@ -18,7 +18,7 @@ std::string_view name(ServerPlace place) { return kPlaceNames[static_cast<std::s
 std::string_view name(Consistency consistency) {
   return kConsistencyNames[static_cast<std::size_t>(consistency)];
 }
-std::string_view name(PieceSchedule schedule) {
+std::string_view name(SliceSchedule schedule) {
   return kScheduleNames[static_cast<std::size_t>(schedule)];
 }
 
@@ -40,15 +40,15 @@ void bind(Config& config, ServerOptions& options) {
               "another worker is still at.",
               {.min = 0});
   config.bind("parallel.schedule", options.schedule, kScheduleNames,
-              "When pieces travel to and from parameter servers. fifo: after backward; wfbp: as "
+              "When slices travel to and from parameter servers. fifo: after backward; wfbp: as "
               "backward makes them; priority: the same, those first that forward needs first.");
   config.bind("parallel.piece_mb", options.piece_mb,
-              "Parameters travel in pieces of at most so many MB (2^20 bytes, as f32), and of at "
+              "Parameters travel in slices of at most so many MB (2^20 bytes, as f32), and of at "
               "most a 256th of the model.",
               kMegabytes);
   config.bind("parallel.credit_mb", options.credit_mb,
               "How many MB (2^20 bytes) of gradients may be on their way to one parameter server: "
-              "what cannot be overtaken any more by a piece that is needed earlier.",
+              "what cannot be overtaken any more by a slice that is needed earlier.",
               kMegabytes);
 }
 
@@ -79,7 +79,7 @@ int rank_of_server(const ServerOptions& options, int server, int ranks) {
 }
 
 std::string describe(const ServerOptions& options) {
-  return fmt::format("{} servers {}, {} {}, {}, pieces of {:g} MB, credit {:g} MB", options.servers,
+  return fmt::format("{} servers {}, {} {}, {}, slices of {:g} MB, credit {:g} MB", options.servers,
                      name(options.place), name(options.consistency), options.staleness,
                      name(options.schedule), options.piece_mb, options.credit_mb);
 }

@@ -1,6 +1,6 @@
 // How a run uses parameter servers: the keys parallel.* of that strategy, and who is a server.
 //
-// Workers compute gradients; servers hold the parameters, each some *pieces* of the row
+// Workers compute gradients; servers hold the parameters, each some *slices* of the row
 // (parallel/server/slices/slices.h), add gradients up and run the optimizer. Servers are threads
 // beside the first workers, or processes of their own: then the last ranks of the job.
 //
@@ -26,8 +26,8 @@ enum class Consistency : std::uint8_t {
   kSsp,  // as kAsp, but nobody begins a share that lies too many steps ahead of one under way
 };
 
-// When pieces travel.
-enum class PieceSchedule : std::uint8_t {
+// When slices travel.
+enum class SliceSchedule : std::uint8_t {
   kFifo,      // after backward, in the order in which it made them; back when all have gone
   kWfbp,      // as soon as backward has finished with them, in that order
   kPriority,  // as kWfbp, but of those that are ready the one that forward needs first goes first
@@ -35,7 +35,7 @@ enum class PieceSchedule : std::uint8_t {
 
 std::string_view name(ServerPlace place);        // "beside", "own"
 std::string_view name(Consistency consistency);  // "bsp", "asp", "ssp"
-std::string_view name(PieceSchedule schedule);   // "fifo", "wfbp", "priority"
+std::string_view name(SliceSchedule schedule);   // "fifo", "wfbp", "priority"
 
 struct ServerOptions {
   int servers = 1;
@@ -43,9 +43,9 @@ struct ServerOptions {
   int server_threads = 1;  // of the optimizer in each server
   Consistency consistency = Consistency::kBsp;
   int staleness = 4;  // steps, in kSsp
-  PieceSchedule schedule = PieceSchedule::kPriority;
+  SliceSchedule schedule = SliceSchedule::kPriority;
   double piece_mb = 4;
-  double credit_mb = 8;  // on its way to one server, at most; one piece always may be
+  double credit_mb = 8;  // on its way to one server, at most; one slice always may be
 };
 
 // Declares the keys; `options` must outlive `config` and stay in place.

@@ -23,8 +23,8 @@ void expect_equal_to_alone(const Training& training, const std::string& what) {
   }
 }
 
-constexpr PieceSchedule kSchedules[] = {PieceSchedule::kFifo, PieceSchedule::kWfbp,
-                                        PieceSchedule::kPriority};
+constexpr SliceSchedule kSchedules[] = {SliceSchedule::kFifo, SliceSchedule::kWfbp,
+                                        SliceSchedule::kPriority};
 
 TEST(ServerBsp, HasTheBitsOfOneWorkerWithAnyWorkersServersSchedulesAndPlaces) {
   for (const int workers : {1, 2, 4}) {
@@ -32,7 +32,7 @@ TEST(ServerBsp, HasTheBitsOfOneWorkerWithAnyWorkersServersSchedulesAndPlaces) {
     training.workers = workers;
     training.servers.piece_mb = 0.003;  // hundreds of elements, an odd number of 32s
     for (const int servers : {1, 2, 3}) {
-      for (const PieceSchedule schedule : kSchedules) {
+      for (const SliceSchedule schedule : kSchedules) {
         for (const ServerPlace place : {ServerPlace::kBeside, ServerPlace::kOwn}) {
           if (place == ServerPlace::kBeside && servers > workers) continue;
           training.servers.servers = servers;
@@ -51,18 +51,18 @@ TEST(ServerBsp, ClipsByTheNormOfAllServersGradients) {
   training.workers = 2;
   training.servers.servers = 2;
   training.optimizer.clip = 0.01;  // less than the norm
-  for (const PieceSchedule schedule : kSchedules) {
+  for (const SliceSchedule schedule : kSchedules) {
     training.servers.schedule = schedule;
     expect_equal_to_alone(training, describe(training.servers));
   }
   training.servers.place = ServerPlace::kOwn;
-  training.servers.servers = 7;  // more than there are pieces: some have none
+  training.servers.servers = 7;  // more than there are slices: some have none
   expect_equal_to_alone(training, describe(training.servers));
   training.optimizer.clip = 0;
   expect_equal_to_alone(training, describe(training.servers) + ", no clipping");
 }
 
-TEST(ServerBsp, CutsPiecesWhereChunksOfTheNormAre) {
+TEST(ServerBsp, CutsSlicesWhereChunksOfTheNormAre) {
   Training training;
   training.workers = 2;
   training.servers.servers = 2;
@@ -116,7 +116,7 @@ TEST(ServerBsp, SkipsAnUpdateWithAnInfiniteGradientEverywhere) {
 }
 
 TEST(ServerBsp, AShareMayBeEmpty) {
-  for (const PieceSchedule schedule : kSchedules) {
+  for (const SliceSchedule schedule : kSchedules) {
     Training training;
     training.workers = 3;
     training.micro_batches = 2;
@@ -148,14 +148,14 @@ TEST(ServerBsp, KeepsItsBitsOnAnEmulatedLink) {
   expect_equal_to_alone(training, "emulated");
 }
 
-TEST(ServerBsp, TracesEveryPieceThatComesBack) {
+TEST(ServerBsp, TracesEverySliceThatComesBack) {
   Training training;
   training.workers = 2;
   training.servers.servers = 2;
   training.servers.piece_mb = 0.02;
   training.emulate = "400Mbit,100us";
-  const std::size_t pieces =
-      layout_for(job_of(training), make_trainee(training, *make_cpu_ops(1)).plan()).pieces.size();
+  const std::size_t slices =
+      layout_for(job_of(training), make_trainee(training, *make_cpu_ops(1)).plan()).slices.size();
   std::vector<Strategy*> strategies(2);
   std::vector<std::vector<TraceSpan>> spans(2);
   const auto at = [](int worker) { return static_cast<std::size_t>(worker); };
@@ -186,12 +186,12 @@ TEST(ServerBsp, TracesEveryPieceThatComesBack) {
       end = span.end;
       ++exchanged;
     }
-    EXPECT_GE(exchanged, 2 * pieces) << "all of the first steps are back";
-    EXPECT_LE(exchanged, 3 * pieces);
+    EXPECT_GE(exchanged, 2 * slices) << "all of the first steps are back";
+    EXPECT_LE(exchanged, 3 * slices);
   }
 }
 
-// Pieces that are out come back to where the replica was, unless the worker waits for them.
+// Slices that are out come back to where the replica was, unless the worker waits for them.
 TEST(ServerBsp, AWorkerMayEndWithoutCollecting) {
   Training training;
   training.workers = 2;
@@ -201,7 +201,7 @@ TEST(ServerBsp, AWorkerMayEndWithoutCollecting) {
   EXPECT_EQ(workers[0].losses, train_alone(training).losses);
 }
 
-TEST(ServerBsp, ServesALinearModelOfOnePiece) {
+TEST(ServerBsp, ServesALinearModelOfOneSlice) {
   Training training;
   training.model = nn::Tiny::kLinear;
   training.workers = 3;

@@ -1,4 +1,4 @@
-// Pieces that travel compressed.
+// Slices that travel compressed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,12 +29,12 @@ Training compressed(Compression compression) {
   return training;
 }
 
-// What the codec leaves of a row, piece by piece.
+// What the codec leaves of a row, slice by slice.
 void pass_through(const Codec& codec, const ServedLayout& layout, std::int64_t step,
                   std::span<float> row, const OwnRows& own) {
-  for (std::size_t piece = 0; piece < layout.pieces.size(); ++piece) {
-    const nn::FlatRange range = layout.pieces[piece].range;
-    const auto seed = WireFormat::seed(step, piece);
+  for (std::size_t slice = 0; slice < layout.slices.size(); ++slice) {
+    const nn::FlatRange range = layout.slices[slice].range;
+    const auto seed = WireFormat::seed(step, slice);
     const auto part = row.subspan(range.first, range.elements);
     const auto rest = [&](std::span<float> all) {
       return all.empty() ? all : all.subspan(range.first, range.elements);
@@ -122,11 +122,11 @@ TEST(ServerCompression, ServersAddUpWhatTheCodecLeavesWithAFeedbackOfEveryWorker
     expect_equal_to_oracle(training);
     training.servers.servers = 2;
     training.servers.place = ServerPlace::kOwn;
-    training.servers.schedule = PieceSchedule::kWfbp;
+    training.servers.schedule = SliceSchedule::kWfbp;
     training.optimizer.clip = 0.01;
     expect_equal_to_oracle(training);
     training.workers = 3;
-    training.servers.schedule = PieceSchedule::kFifo;
+    training.servers.schedule = SliceSchedule::kFifo;
     training.dtype = DType::kBF16;
     expect_equal_to_oracle(training);
   }
@@ -178,9 +178,9 @@ TEST(ServerCompression, BytesOnTheWireAreThoseOfThePayloads) {
     std::size_t pushed = 0;
     std::size_t pulled = 0;
     std::size_t taken = 0;
-    for (const Piece& piece : layout.pieces) {
-      pushed += sizeof(Header) + make_codec(training.compression)->bytes(piece.range.elements);
-      pulled += sizeof(Header) + format.pulled_bytes(piece.range.elements);
+    for (const Slice& slice : layout.slices) {
+      pushed += sizeof(Header) + make_codec(training.compression)->bytes(slice.range.elements);
+      pulled += sizeof(Header) + format.pulled_bytes(slice.range.elements);
       taken += sizeof(Header);
     }
     std::map<int, std::uint64_t> bytes;
@@ -239,10 +239,10 @@ TEST(ServerCompression, APayloadThatIsNoneIsRefusedWithItsWorker) {
     const WireFormat format(layout);
     SilentWire wire;
     SliceService service(training.servers, layout, 0, 2, *ops, wire);
-    Header header{.kind = Kind::kPush, .piece = 1, .round = 1, .number = 1};
-    header.bytes = layout.pieces[1].range.elements * sizeof(float);
+    Header header{.kind = Kind::kPush, .slice = 1, .round = 1, .number = 1};
+    header.bytes = layout.slices[1].range.elements * sizeof(float);
     EXPECT_THROW(service.place(1, header), Error) << "as it was before it was compressed";
-    header.bytes = format.pushed_bytes(layout.pieces[1].range.elements);
+    header.bytes = format.pushed_bytes(layout.slices[1].range.elements);
     std::ranges::fill(service.place(1, header), std::byte{0xff});
     try {
       service.push(1, header);
@@ -250,7 +250,7 @@ TEST(ServerCompression, APayloadThatIsNoneIsRefusedWithItsWorker) {
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kProtocol);
       EXPECT_THAT(error.what(), HasSubstr("worker 1"));
-      EXPECT_THAT(error.what(), HasSubstr("piece 1"));
+      EXPECT_THAT(error.what(), HasSubstr("slice 1"));
       EXPECT_THAT(error.ranks(), ::testing::ElementsAre(1));
     }
     for (const double step : {-1.0, 1e300, std::nan("")}) {

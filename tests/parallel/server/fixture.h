@@ -219,7 +219,7 @@ inline Result train_worker(const Training& training, Strategy& strategy, const H
     steps = share->step;
     if (hooks.after_share) hooks.after_share(strategy.worker(), *share, summary);
   }
-  if (!training.collects) return result;  // pieces may still be coming into the rows
+  if (!training.collects) return result;  // slices may still be coming into the rows
   strategy.collect();
   take_rows(replica, result);
   return result;

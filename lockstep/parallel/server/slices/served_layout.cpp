@@ -56,7 +56,7 @@ std::string encode_layout(const ServedLayout& layout) {
       .add(optimizer.momentum)
       .add(optimizer.decay)
       .add(optimizer.clip)
-      .text(encode_pieces(layout.pieces))
+      .text(encode_slices(layout.slices))
       .take();
 }
 
@@ -79,15 +79,15 @@ ServedLayout decode_layout(std::span<const std::byte> bytes, int servers) {
       fail(ErrorCode::kProtocol, "a setting of the optimizer is {}", *field);
     }
   }
-  layout.pieces = decode_pieces(unpacker.text(), servers);
+  layout.slices = decode_slices(unpacker.text(), servers);
   unpacker.finish();
   return layout;
 }
 
 std::string hash_of(const ServedLayout& layout) { return content_hash(encode_layout(layout)); }
 
-Priority priority_of(const Piece& piece, PieceSchedule schedule) {
-  return schedule == PieceSchedule::kPriority ? static_cast<Priority>(piece.block + 1) : 1;
+Priority priority_of(const Slice& slice, SliceSchedule schedule) {
+  return schedule == SliceSchedule::kPriority ? static_cast<Priority>(slice.block + 1) : 1;
 }
 
 std::size_t server_bytes(const ServedLayout& layout, const ServerOptions& options, int server,

@@ -124,7 +124,7 @@ UniqueFd Meeting::reach(int server, Purpose purpose) const {
   });
 }
 
-PiecePipe Meeting::reach_data(int server) const {
+SlicePipe Meeting::reach_data(int server) const {
   constexpr Purpose kData = Purpose::kPointToPoint;
   const std::string& local_name = map_.local_names[static_cast<std::size_t>(server)];
   const Deadline deadline = deadline_in(timeout_);
@@ -134,21 +134,21 @@ PiecePipe Meeting::reach_data(int server) const {
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kPeerLost) throw;  // another machine
   }
-  if (!near) return PiecePipe(reach(server, kData));
+  if (!near) return SlicePipe(reach(server, kData));
   return reached(server, [&] {
     knock(near.get(), map_.token, {kServerTag, map_.rank, kData}, deadline);
-    return PiecePipe::make_rings(std::move(near), deadline);
+    return SlicePipe::make_rings(std::move(near), deadline);
   });
 }
 
-PiecePipe Meeting::await_data(int worker, Deadline deadline) {
+SlicePipe Meeting::await_data(int worker, Deadline deadline) {
   Visitor visitor = acceptor_->await({kServerTag, worker, Purpose::kPointToPoint}, deadline);
-  if (!visitor.same_machine) return PiecePipe(std::move(visitor.socket));
+  if (!visitor.same_machine) return SlicePipe(std::move(visitor.socket));
   try {
-    return PiecePipe::take_rings(std::move(visitor.socket), deadline);
+    return SlicePipe::take_rings(std::move(visitor.socket), deadline);
   } catch (const Error& error) {
     throw Error(error.code(),
-                fmt::format("worker {} did not hand over the memory for its pieces: {}", worker,
+                fmt::format("worker {} did not hand over the memory for its slices: {}", worker,
                             error.what()),
                 {worker});
   }
