@@ -25,7 +25,7 @@ class BlockListener {
   // Likewise, for a gradient that is large and made in parts, as that of logits is: this block adds
   // no more to these elements of the row, but may still read their values. From the start of a
   // parameter on, be it tied to another block's; the range grows from call to call.
-  virtual void added(std::size_t /*block*/, const FlatRange& /*range*/) {}
+  virtual void accumulated(std::size_t /*block*/, const FlatRange& /*range*/) {}
   // What finished_up_to() says holds for all of this block's range.
   virtual void after_backward(std::size_t /*block*/) {}
 };

@@ -138,7 +138,7 @@ class AddedParts : public BlockListener {
  public:
   explicit AddedParts(Replica& replica) : replica_(replica) {}
 
-  void added(std::size_t block, const FlatRange& range) override {
+  void accumulated(std::size_t block, const FlatRange& range) override {
     EXPECT_EQ(block, replica_.model().size() - 1);
     replica_.ops().synchronize();
     if (!ranges.empty()) {
@@ -217,7 +217,7 @@ TEST(BackwardProgress, RefusesRowsThatDoNotGrowOrAreNotThere) {
                                              block.backward(quiet(pass));
                                              if (block.name() != "head") return;
                                              for (const std::int64_t some : rows)
-                                               pass.added(kHeadWeight, some);
+                                               pass.accumulated(kHeadWeight, some);
                                            }),
                                    tiny_setup(Tiny::kGpt2), *ops);
     replica.initialise(1);

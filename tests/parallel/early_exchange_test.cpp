@@ -112,8 +112,8 @@ class Relay : public nn::BlockListener {
   void finished_up_to(std::size_t block, std::size_t end) override {
     strategy_.finished_up_to(block, end);
   }
-  void added(std::size_t block, const nn::FlatRange& range) override {
-    strategy_.added(block, range);
+  void accumulated(std::size_t block, const nn::FlatRange& range) override {
+    strategy_.accumulated(block, range);
   }
 
  private:
@@ -171,10 +171,10 @@ class HoldsUpLogits : public Relay {
   HoldsUpLogits(nn::Replica& replica, Strategy& strategy, std::atomic<int>& seen)
       : Relay(strategy), replica_(replica), seen_(seen) {}
 
-  void added(std::size_t block, const nn::FlatRange& range) override {
-    if (std::exchange(waited_, true)) return Relay::added(block, range);
+  void accumulated(std::size_t block, const nn::FlatRange& range) override {
+    if (std::exchange(waited_, true)) return Relay::accumulated(block, range);
     const Watched first(replica_.states().gradients, range.first);
-    Relay::added(block, range);
+    Relay::accumulated(block, range);
     if (first.await_change()) ++seen_;
   }
 

@@ -23,8 +23,8 @@ void Embedding::forward(const Pass& pass) {
 
 void Embedding::backward(const Pass& pass) { tables_.backward(pass, pass.dout.x); }
 
-std::optional<RowGradient> Embedding::row_gradient(const Pass& pass) const {
-  return tables_.row_gradient(pass, pass.dout.x);
+std::optional<SparseGradient> Embedding::sparse_gradient(const Pass& pass) const {
+  return tables_.sparse_gradient(pass, pass.dout.x);
 }
 
 const Decoding* Embedding::decoding() const {

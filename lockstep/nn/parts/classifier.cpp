@@ -121,7 +121,7 @@ void ClassifierPart::add_gradient(const Pass& pass, const Tensor& dlogits, const
         .dweight = dweight.slice(first, count),
         .dbias = ops::is_given(dbias) ? dbias.slice(first, count) : Tensor(),
         .first_output = first});
-    if (last) added(pass, kWeight, first + count);
+    if (last) accumulated(pass, kWeight, first + count);
   }
 }
 

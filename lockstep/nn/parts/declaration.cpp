@@ -15,7 +15,7 @@ void Declaration::weight(std::string name, std::int64_t out, std::int64_t in, do
 void Declaration::table(std::string name, std::int64_t entries, std::int64_t width,
                         double deviation, std::int64_t rows) {
   weight(std::move(name), entries, width, deviation);
-  spec_.parameters.back().gradient_rows = rows;
+  spec_.parameters.back().sparse_rows = rows;
 }
 
 void Declaration::bias(std::string name, std::int64_t width, bool given) {

@@ -80,7 +80,7 @@ void EmbeddingPart::decode(const DecodePass& at, const Tensor& y) const {
 }
 
 void EmbeddingPart::backward(const Pass& pass, const Tensor& dy) const {
-  const bool apart = pass.rows_apart && options_.tied_to.empty();
+  const bool apart = pass.separate_sparse_gradient && options_.tied_to.empty();
   pass.ops.run(ops::EmbeddingBackward{.tokens = tokens(pass),
                                       .types = types(pass),
                                       .sequence = sequence_of(pass.setup.shape, options_.side),
@@ -92,9 +92,10 @@ void EmbeddingPart::backward(const Pass& pass, const Tensor& dy) const {
   for (const std::size_t table : {kTokens, kPositions, kTypes}) finished(pass, table);
 }
 
-std::optional<RowGradient> EmbeddingPart::row_gradient(const Pass& pass, const Tensor& dy) const {
+std::optional<SparseGradient> EmbeddingPart::sparse_gradient(const Pass& pass,
+                                                             const Tensor& dy) const {
   if (!options_.tied_to.empty()) return std::nullopt;
-  return RowGradient{.parameter = parameter_index(kTokens), .tokens = tokens(pass), .rows = dy};
+  return SparseGradient{.parameter = parameter_index(kTokens), .tokens = tokens(pass), .rows = dy};
 }
 
 }  // namespace lockstep::nn

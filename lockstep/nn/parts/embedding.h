@@ -33,8 +33,8 @@ class EmbeddingPart : public Part {
   void forward(const Pass& pass, const Tensor& y) const;
   void decode(const DecodePass& at, const Tensor& y) const;
   void backward(const Pass& pass, const Tensor& dy) const;  // dy may be overwritten
-  // What backward() of `dy` left out with pass.rows_apart.
-  std::optional<RowGradient> row_gradient(const Pass& pass, const Tensor& dy) const;
+  // What backward() of `dy` skipped with pass.separate_sparse_gradient.
+  std::optional<SparseGradient> sparse_gradient(const Pass& pass, const Tensor& dy) const;
 
  private:
   // The order of the spec.

@@ -48,8 +48,8 @@ class Part {
     pass.finished(place_.parameter + index);
   }
   // Nothing in this block adds more to the gradient of these first rows.
-  void added(const Pass& pass, std::size_t index, std::int64_t rows) const {
-    pass.added(place_.parameter + index, rows);
+  void accumulated(const Pass& pass, std::size_t index, std::int64_t rows) const {
+    pass.accumulated(place_.parameter + index, rows);
   }
   const Tensor& tensor(const Pass& pass, std::size_t index) const {
     return pass.tensors[place_.tensor + index];

@@ -27,7 +27,7 @@ class BackwardProgress final : public FinishedListener {
   void finished(std::size_t parameter) override;
   // Throws Error(kInvalidArgument) for rows that do not grow, as where two parts of a block add to
   // one weight and each says that it has, and for more rows than there are.
-  void added(std::size_t parameter, std::int64_t rows) override;
+  void accumulated(std::size_t parameter, std::int64_t rows) override;
 
  private:
   const FlatParameters& flat_;

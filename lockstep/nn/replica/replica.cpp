@@ -320,7 +320,7 @@ Pass Replica::pass(std::size_t block, const Batch& batch, const MicroBatch& micr
           .step = micro_batch.step,
           .first_sequence = micro_batch.first_sequence,
           .training = training,
-          .rows_apart = false,
+          .separate_sparse_gradient = false,
           .loss_factor = micro_batch.loss_factor,
           .parameters = views.parameters,
           .gradients = {},
@@ -359,19 +359,19 @@ void Replica::backward(std::size_t block, const Batch& batch, const MicroBatch& 
   pass.gradients = views.gradients;
   pass.dout = views.dout;
   pass.din = views.din;
-  pass.rows_apart = rows_apart_ && block == 0;
+  pass.separate_sparse_gradient = separate_sparse_gradient_ && block == 0;
   std::optional<BackwardProgress> progress;
   if (listener_ != nullptr) pass.listener = &progress.emplace(plan_.flat, block, *listener_);
   model_.block(block).backward(pass);
-  if (pass.rows_apart) row_gradient_ = model_.block(block).row_gradient(pass);
+  if (pass.separate_sparse_gradient) sparse_gradient_ = model_.block(block).sparse_gradient(pass);
   if (listener_ != nullptr) listener_->after_backward(block);
 }
 
 Tensor Replica::forward_backward(const Batch& given, const MicroBatch& micro_batch) {
   check(given);
   const Batch batch = upload(given);
-  const auto rows = model_.block(0).row_gradient(pass(0, batch, micro_batch, true));
-  rows_to_come_ = rows ? rows->tokens : Tensor();
+  const auto rows = model_.block(0).sparse_gradient(pass(0, batch, micro_batch, true));
+  pending_rows_ = rows ? rows->tokens : Tensor();
   for (std::size_t i = 0; i < model_.size(); ++i) forward(i, batch, micro_batch, true, {});
   // Not before: its bytes were others' in forward.
   ops_.in_order([this] { zero_if_given(memory_gradient_); });

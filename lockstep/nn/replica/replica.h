@@ -164,14 +164,14 @@ class Replica {
   // looked at by a listener in after_forward(). Absent for the last block.
   Tensor output(std::size_t block) const { return views_.at(block).out.x; }
 
-  // The rows of its parameter with gradient_rows that backward of the first block will add to, i32;
-  // of the forward_backward() under way. Absent where it has none such.
-  const Tensor& rows_to_come() const { return rows_to_come_; }
-  // Whether backward of the first block leaves out the gradient that row_gradient() then tells, if
-  // it can: for whoever adds it up in another way.
-  void set_rows_apart(bool apart) { rows_apart_ = apart; }
-  // What it left out in the last forward_backward(); holds until the next one.
-  const std::optional<RowGradient>& row_gradient() const { return row_gradient_; }
+  // The rows that the sparse gradient of the first block will touch in the forward_backward() under
+  // way, i32. Absent where it has none.
+  const Tensor& pending_rows() const { return pending_rows_; }
+  // Whether backward of the first block skips its sparse gradient, if it has one, and leaves it to
+  // sparse_gradient(): for strategies that reduce it by themselves.
+  void set_separate_sparse_gradient(bool separate) { separate_sparse_gradient_ = separate; }
+  // What backward skipped in the last forward_backward(); holds until the next one.
+  const std::optional<SparseGradient>& sparse_gradient() const { return sparse_gradient_; }
 
   // Hears of every block from now on; nullptr: nobody does. Not owned.
   void set_listener(BlockListener* listener) { listener_ = listener; }
@@ -232,9 +232,9 @@ class Replica {
   Tensor losses_;
   Tensor memory_gradient_;
   std::vector<BlockViews> views_;
-  bool rows_apart_ = false;
-  std::optional<RowGradient> row_gradient_;
-  Tensor rows_to_come_;
+  bool separate_sparse_gradient_ = false;
+  std::optional<SparseGradient> sparse_gradient_;
+  Tensor pending_rows_;
   BlockListener* listener_ = nullptr;
   StateReader* reader_ = nullptr;
 };

@@ -216,7 +216,7 @@ void Ddp::begin_micro_batch(std::int64_t index, std::int64_t count) {
   }
   micro_batches_ = count;
   is_last_ = index + 1 == count;
-  replica_->set_rows_apart(is_last_ && table_rows_);
+  replica_->set_separate_sparse_gradient(is_last_ && table_rows_);
   next_bucket_ = 0;
   exposed_seconds_ = 0;
 }
@@ -227,10 +227,10 @@ void Ddp::leave() noexcept {
 }
 
 void Ddp::finished_up_to(std::size_t block, std::size_t end) {
-  added(block, {0, end});  // before it in the row are blocks whose backward has ended
+  accumulated(block, {0, end});  // before it in the row are blocks whose backward has ended
 }
 
-void Ddp::added(std::size_t block, const nn::FlatRange& range) {
+void Ddp::accumulated(std::size_t block, const nn::FlatRange& range) {
   if (!is_last_ || !options_.overlap || mover_.moves_gradients()) return;
   reduce_ready({block, range});
 }
@@ -292,8 +292,8 @@ std::uint64_t Ddp::reduce(std::size_t bucket) {
 
 std::uint64_t Ddp::exchange_rows() {
   TraceScope scope(trace(), {.lane = TraceLane::kCommunication, .kind = "exchange", .of = "rows"});
-  return scope.sent(
-      table_rows_->exchange(*group_, micro_batches_ > 0 ? replica_->row_gradient() : std::nullopt));
+  return scope.sent(table_rows_->exchange(
+      *group_, micro_batches_ > 0 ? replica_->sparse_gradient() : std::nullopt));
 }
 
 // Bucket by bucket where that is to be seen.

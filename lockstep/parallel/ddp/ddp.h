@@ -61,7 +61,7 @@ class Ddp : public Strategy {
   void after_forward(std::size_t block) override { mover_.after_forward(block); }
   void before_backward(std::size_t block) override { mover_.before_backward(block); }
   void finished_up_to(std::size_t block, std::size_t end) override;
-  void added(std::size_t block, const nn::FlatRange& range) override;
+  void accumulated(std::size_t block, const nn::FlatRange& range) override;
   void after_backward(std::size_t block) override;
   UpdateResult update(const UpdateRequest& request) override;
   StepSummary end_step(const StepEnd& mine) override;

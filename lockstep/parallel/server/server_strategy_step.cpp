@@ -121,7 +121,7 @@ bool ServerStrategy::leaves_early() const {
 
 // All of it is complete but for the rows that backward of the first block adds to.
 void ServerStrategy::push_table() {
-  const std::span<const std::int32_t> rows = replica_->rows_to_come().as<const std::int32_t>();
+  const std::span<const std::int32_t> rows = replica_->pending_rows().as<const std::int32_t>();
   for (std::size_t slice = table_->first; slice < table_->end; ++slice) {
     owed_.push_back(runs_of_rows(rows, table_->width, table_->offset, layout_.slices[slice].range));
     if (!owed_.back().empty()) link_->owe(slice, owed_.back(), round_ + 1);
