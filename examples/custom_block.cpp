@@ -29,11 +29,11 @@ class GatedMixer : public nn::Block {
   GatedMixer(std::string name, std::int64_t width) : name_(std::move(name)), width_(width) {}
 
   std::string name() const override { return name_; }
-  Shape output(const nn::Setup& setup) const override { return {setup.shape.rows(), width_}; }
+  Shape output(const nn::Setup& setup) const override { return {setup.shape.tokens(), width_}; }
 
   // Everything that forward and backward need, as shapes.
   nn::BlockSpec spec(const nn::Setup& setup, const Ops& ops) const override {
-    const std::int64_t rows = setup.shape.rows();
+    const std::int64_t tokens = setup.shape.tokens();
     const Shape stream = output(setup);
     const nn::Initial small = {.mean = 0, .deviation = 0.02};
     nn::BlockSpec spec;
@@ -41,7 +41,7 @@ class GatedMixer : public nn::Block {
                        {"gate", {width_, width_}, small, true, ""},
                        {"value", {width_, width_}, small, true, ""},
                        {"out", {width_, width_}, small, true, ""}};
-    spec.tensors = {{"deviation", DType::kF32, {rows}, Life::kKept},
+    spec.tensors = {{"deviation", DType::kF32, {tokens}, Life::kKept},
                     {"normed", setup.dtype, stream, Life::kRestored},
                     {"mixed", setup.dtype, stream, Life::kRestored},
                     {"gate", setup.dtype, stream, Life::kKept},
@@ -49,9 +49,9 @@ class GatedMixer : public nn::Block {
                     {"value", setup.dtype, stream, Life::kKept},
                     {"product", setup.dtype, stream, Life::kRestored},
                     {"workspace", setup.dtype, stream, Life::kBackward}};
-    const LinearShape linear = {rows, width_, width_, setup.dtype, setup.gradient};
-    spec.scratch = std::max(ops.scratch(linear), ops.norm_scratch(rows, width_));
-    const double flops = 3 * 2.0 * static_cast<double>(rows * width_ * width_);
+    const LinearShape linear = {tokens, width_, width_, setup.dtype, setup.gradient};
+    spec.scratch = std::max(ops.scratch(linear), ops.norm_scratch(tokens, width_));
+    const double flops = 3 * 2.0 * static_cast<double>(tokens * width_ * width_);
     spec.forward_flops = flops;
     spec.backward_flops = 2 * flops;
     spec.recompute_flops = setup.recompute == nn::Recompute::kFull ? flops * 2 / 3 : 0;
@@ -240,8 +240,8 @@ int main() {
 
   const std::string text = kText;
   std::vector<std::int32_t> tokens, targets;
-  for (std::int64_t row = 0; row < shape.rows(); ++row) {
-    const auto at = static_cast<std::size_t>(row / kSequence * 31 + row % kSequence);
+  for (std::int64_t token = 0; token < shape.tokens(); ++token) {
+    const auto at = static_cast<std::size_t>(token / kSequence * 31 + token % kSequence);
     tokens.push_back(text[at % text.size()]);
     targets.push_back(text[(at + 1) % text.size()]);
   }
@@ -256,7 +256,7 @@ int main() {
     replica.zero_gradients();
     const Tensor losses =
         replica.forward_backward(batch, {.step = static_cast<std::uint64_t>(step),
-                                         .loss_factor = 1 / static_cast<float>(shape.rows())});
+                                         .loss_factor = 1 / static_cast<float>(shape.tokens())});
     const nn::States& states = replica.states();
     ops->run(ops::Adam{.master = states.master,
                        .gradient = states.gradients,
@@ -266,7 +266,7 @@ int main() {
                        .rate = 1e-2,
                        .step = step});
     ops->synchronize();
-    loss = nn::sum_of(losses) / static_cast<double>(shape.rows());
+    loss = nn::sum_of(losses) / static_cast<double>(shape.tokens());
     if (step == 1) first = loss;
     if (step % 10 == 1 || step == 40) fmt::print("step {:>2}  loss {:.3f}\n", step, loss);
   }

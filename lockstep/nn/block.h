@@ -140,8 +140,8 @@ struct Pass {
   Flow out;       // in forward; absent when forward is run anew
   Flow dout;      // in backward; its x may be overwritten, for no one reads it afterwards
   Flow din;       // in backward
-  Tensor losses;  // f32 [rows]: written by the last block
-  Tensor logits;  // optional: the last block writes them too, [rows, classes] of the compute type
+  Tensor losses;  // f32 [tokens]: written by the last block
+  Tensor logits;  // optional: the last block writes them too, [tokens, classes] of the compute type
   FinishedListener* listener = nullptr;  // in backward
 
   // Backward has finished with a parameter, by its index in the spec: what it will still queue

@@ -165,20 +165,20 @@ TEST_P(ReplicaOnEveryOps, EvaluationHasTheLossesOfTrainingWithoutDropoutAndGives
       const std::vector<std::byte> gradients = bytes_of(replica.states().gradients);
       EXPECT_EQ(bytes_of(replica.evaluate(batch)), trained.losses);
 
-      const std::int64_t rows = batch.shape.rows();
-      std::vector<float> logits(static_cast<std::size_t>(rows * kVocabulary));
-      const Tensor view = tensor_of(std::span(logits), {rows, kVocabulary});
+      const std::int64_t tokens = batch.shape.tokens();
+      std::vector<float> logits(static_cast<std::size_t>(tokens * kVocabulary));
+      const Tensor view = tensor_of(std::span(logits), {tokens, kVocabulary});
       EXPECT_EQ(bytes_of(replica.evaluate(batch, view)), trained.losses);
       double sum = 0;
-      for (std::int64_t row = 0; row < rows; ++row) {
+      for (std::int64_t token = 0; token < tokens; ++token) {
         const std::int32_t target =
-            batch.targets.as<const std::int32_t>()[static_cast<std::size_t>(row)];
+            batch.targets.as<const std::int32_t>()[static_cast<std::size_t>(token)];
         if (target == ops::kNoTarget) continue;
         double exponentials = 0;
-        for (const float logit : view.row(row).as<const float>()) exponentials += std::exp(logit);
-        sum +=
-            std::log(exponentials) -
-            static_cast<double>(view.row(row).as<const float>()[static_cast<std::size_t>(target)]);
+        for (const float logit : view.row(token).as<const float>()) exponentials += std::exp(logit);
+        sum += std::log(exponentials) -
+               static_cast<double>(
+                   view.row(token).as<const float>()[static_cast<std::size_t>(target)]);
       }
       EXPECT_NEAR(sum, trained.loss, 1e-4);
       const std::vector<float> with_targets = logits;

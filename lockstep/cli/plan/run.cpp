@@ -61,7 +61,7 @@ std::string recompute_text(const TrainOptions& options) {
 std::string heading(const TrainOptions& options, const MemoryPlan& plan, const Ops& ops) {
   const nn::Setup& setup = plan.setup;
   const auto accumulation = static_cast<std::size_t>(train::solved(options.batch).accumulation);
-  const std::size_t tokens = static_cast<std::size_t>(setup.shape.rows()) * accumulation;
+  const std::size_t tokens = static_cast<std::size_t>(setup.shape.tokens()) * accumulation;
   const std::string of_many =
       options.batch.workers > 1
           ? fmt::format("worker 0 of {}, {}: ", options.batch.workers, strategy_text(options))

@@ -10,7 +10,7 @@ Tensor targets_of(const Pass& pass, std::string_view block) {
   if (may_be_absent && !ops::is_given(targets)) return {};
   const BatchShape& shape = pass.setup.shape;
   return checked(targets, "targets", block, DType::kI32, {shape.batch, shape.sequence})
-      .reshaped({shape.rows()});
+      .reshaped({shape.tokens()});
 }
 
 LanguageHead::LanguageHead(std::string name, const NormOptions& norm,
@@ -23,8 +23,8 @@ LanguageHead::LanguageHead(std::string name, const NormOptions& norm,
 
 BlockSpec LanguageHead::spec(const Setup& setup, const Ops& ops) const {
   Declaration declaration(setup, ops);
-  declaration.activation("normed", {setup.shape.rows(), hidden_}, Life::kKept);
-  norm_.declare(declaration, setup.shape.rows());
+  declaration.activation("normed", {setup.shape.tokens(), hidden_}, Life::kKept);
+  norm_.declare(declaration, setup.shape.tokens());
   classifier_.declare(declaration);
   return declaration.take();
 }

@@ -28,12 +28,12 @@ BlockSpec LinearRegression::spec(const Setup& setup, const Ops& ops) const {
          setup.shape.sequence);
   }
   Declaration declaration(setup, ops);
-  const std::int64_t rows = setup.shape.rows();
+  const std::int64_t tokens = setup.shape.tokens();
   const bool casts = setup.dtype != DType::kF32;
-  declaration.activation("inputs", casts ? Shape{rows, features_} : Shape{0}, Life::kKept);
-  declaration.activation("outputs", casts ? Shape{rows, 1} : Shape{0}, Life::kKept);
-  declaration.activation("predicted", {rows, 1}, Life::kKept);
-  linear_.declare(declaration, rows);
+  declaration.activation("inputs", casts ? Shape{tokens, features_} : Shape{0}, Life::kKept);
+  declaration.activation("outputs", casts ? Shape{tokens, 1} : Shape{0}, Life::kKept);
+  declaration.activation("predicted", {tokens, 1}, Life::kKept);
+  linear_.declare(declaration, tokens);
   return declaration.take();
 }
 

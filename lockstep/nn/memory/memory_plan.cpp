@@ -342,7 +342,7 @@ class Planner {
       plan_.memory_gradient = add(block.name() + ".memory gradient", "hand-over", memory,
                                   backward_of(blocks_ - 1), backward_of(i));
     }
-    plan_.losses = add("losses", "hand-over", Tensor::bytes_of(DType::kF32, {setup.shape.rows()}),
+    plan_.losses = add("losses", "hand-over", Tensor::bytes_of(DType::kF32, {setup.shape.tokens()}),
                        forward_of(blocks_ - 1), optimizer_step());
   }
 

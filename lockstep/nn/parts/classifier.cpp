@@ -29,7 +29,7 @@ std::int64_t classes_per_part(std::int64_t classes) {
 
 void ClassifierPart::declare(Declaration& declaration) const {
   const Setup& setup = declaration.setup();
-  const std::int64_t rows = setup.shape.rows();
+  const std::int64_t rows = setup.shape.tokens();
   const bool on_cpu = declaration.ops().device() == Device{};
   const std::int64_t chunk_bytes =
       on_cpu ? options_.chunk_bytes : std::max(options_.chunk_bytes, kLogitBytesOnGpu);

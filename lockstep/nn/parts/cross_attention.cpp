@@ -42,18 +42,19 @@ ops::Dropout CrossAttentionPart::dropout(const Pass& pass) const {
 void CrossAttentionPart::declare(Declaration& declaration) const {
   const BatchShape& batch = declaration.setup().shape;
   const std::int64_t hidden = options_.hidden;
-  query_.declare(declaration, batch.rows());
-  key_value_.declare(declaration, batch.source_rows());
-  projection_.declare(declaration, batch.rows());
+  query_.declare(declaration, batch.tokens());
+  key_value_.declare(declaration, batch.source_tokens());
+  projection_.declare(declaration, batch.tokens());
   const ops::AttentionShape attention = shape(declaration.setup());
   declaration.attention(attention);
-  declaration.activation(named("queries"), {batch.rows(), hidden}, Life::kKept);
-  declaration.activation(named("keys_values"), {batch.source_rows(), 2 * hidden}, Life::kKept);
-  declaration.activation(named("attended"), {batch.rows(), hidden}, Life::kKept);
+  declaration.activation(named("queries"), {batch.tokens(), hidden}, Life::kKept);
+  declaration.activation(named("keys_values"), {batch.source_tokens(), 2 * hidden}, Life::kKept);
+  declaration.activation(named("attended"), {batch.tokens(), hidden}, Life::kKept);
   declaration.statistic(named("log_sum"), {attention.batch, attention.heads, attention.queries},
                         Life::kKept);
-  declaration.activation(named("dqueries"), {batch.rows(), hidden}, Life::kBackward);
-  declaration.activation(named("dkeys_values"), {batch.source_rows(), 2 * hidden}, Life::kBackward);
+  declaration.activation(named("dqueries"), {batch.tokens(), hidden}, Life::kBackward);
+  declaration.activation(named("dkeys_values"), {batch.source_tokens(), 2 * hidden},
+                         Life::kBackward);
 }
 
 void CrossAttentionPart::forward(const Pass& pass, const Tensor& x, const Tensor& y) const {

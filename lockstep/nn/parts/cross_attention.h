@@ -18,7 +18,7 @@ class CrossAttentionPart : public Part {
 
   // Reads pass.in.memory.
   void forward(const Pass& pass, const Tensor& x, const Tensor& y) const;
-  // Writes dx, and adds to pass.din.memory. `workspace` is [rows, hidden]; dx may be
+  // Writes dx, and adds to pass.din.memory. `workspace` is [tokens, hidden]; dx may be
   // x.
   void backward(const Pass& pass, const Tensor& dy, const Tensor& x, const Tensor& workspace,
                 const Tensor& dx) const;

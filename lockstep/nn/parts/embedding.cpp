@@ -18,7 +18,7 @@ void EmbeddingPart::declare(Declaration& declaration) const {
   check_positions(sequence_of(declaration.setup().shape, options_.side));
   if (options_.tied_to.empty()) {
     declaration.table(named("tokens"), options_.vocabulary, options_.hidden, options_.deviation,
-                      rows_of(declaration.setup().shape, options_.side));
+                      tokens_of(declaration.setup().shape, options_.side));
   } else {
     declaration.tied_weight(named("tokens"), options_.vocabulary, options_.hidden,
                             options_.tied_to);
@@ -28,7 +28,7 @@ void EmbeddingPart::declare(Declaration& declaration) const {
   declaration.read_in_forward_only();
   declaration.weight(named("types"), options_.types, options_.hidden, options_.deviation);
   declaration.read_in_forward_only();
-  declaration.embedding(rows_of(declaration.setup().shape, options_.side), options_.hidden,
+  declaration.embedding(tokens_of(declaration.setup().shape, options_.side), options_.hidden,
                         options_.vocabulary);
 }
 
@@ -45,7 +45,7 @@ Tensor EmbeddingPart::types(const Pass& pass) const {
   if (options_.types == 0) return {};
   const BatchShape& shape = pass.setup.shape;
   return checked(pass.batch.types, "types", block_, DType::kI32, {shape.batch, shape.sequence})
-      .reshaped({shape.rows()});
+      .reshaped({shape.tokens()});
 }
 
 ops::Dropout EmbeddingPart::dropout(const Pass& pass) const {

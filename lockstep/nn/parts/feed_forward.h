@@ -41,7 +41,7 @@ class FeedForwardPart : public Part {
   // From dy to the gradient of z, which it returns; goes on with up() from there.
   Tensor backward_down(const Pass& pass, const Tensor& dy) const;
   const LinearPart& up() const { return up_; }
-  // Memory [rows, spent_width()] that is free after backward_down.
+  // Memory [tokens, spent_width()] that is free after backward_down.
   Tensor spent(const Pass& pass) const;
   std::int64_t spent_width() const { return options_.width; }
 

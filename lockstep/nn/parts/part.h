@@ -67,7 +67,7 @@ enum class Side : std::uint8_t { kTarget, kSource };
 inline std::int64_t sequence_of(const BatchShape& shape, Side side) {
   return side == Side::kTarget ? shape.sequence : shape.source_sequence;
 }
-inline std::int64_t rows_of(const BatchShape& shape, Side side) {
+inline std::int64_t tokens_of(const BatchShape& shape, Side side) {
   return shape.batch * sequence_of(shape, side);
 }
 inline const Tensor& mask_of(const Batch& batch, Side side) {

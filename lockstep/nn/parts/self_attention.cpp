@@ -40,7 +40,7 @@ ops::Dropout SelfAttentionPart::dropout(const Pass& pass) const {
 
 void SelfAttentionPart::declare(Declaration& declaration, std::int64_t spent_width) const {
   const Setup& setup = declaration.setup();
-  const std::int64_t rows = rows_of(setup.shape, options_.side);
+  const std::int64_t rows = tokens_of(setup.shape, options_.side);
   const ops::AttentionShape attention = shape(setup);
   qkv_.declare(declaration, rows);
   projection_.declare(declaration, rows);

@@ -36,7 +36,7 @@ class SelfAttentionPart : public Part {
  public:
   SelfAttentionPart(Place& next, const std::string& name, const AttentionOptions& options);
 
-  // Backward will be handed spent memory [rows, spent_width]: the gradient of the packed rows is
+  // Backward will be handed spent memory [tokens, spent_width]: the gradient of the packed rows is
   // made there, or where that is too narrow, in memory of its own.
   void declare(Declaration& declaration, std::int64_t spent_width) const;
 
@@ -47,7 +47,7 @@ class SelfAttentionPart : public Part {
   std::size_t decode_scratch(const DecodeSetup& setup, const Ops& ops) const;
   void decode(const DecodePass& at, const Tensor& cache, const Tensor& x, const Tensor& y) const;
   // From dy to the gradient of the packed queries, keys and values, which it returns. `workspace`
-  // is memory [rows, hidden] to work in, `spent` that of declare().
+  // is memory [tokens, hidden] to work in, `spent` that of declare().
   Tensor backward(const Pass& pass, const Tensor& dy, const Tensor& workspace,
                   const Tensor& spent) const;
   // What packs them, to go on with from there to the gradient of x.

@@ -31,7 +31,7 @@ class SwiGluPart : public Part {
   // in one, from there.
   Tensor backward_down(const Pass& pass, const Tensor& dy) const;
   const LinearPart& up() const { return gate_up_; }
-  // Memory [rows, spent_width()] that is free when the gradient of gates and ups is no longer
+  // Memory [tokens, spent_width()] that is free when the gradient of gates and ups is no longer
   // needed.
   Tensor spent(const Pass& pass) const;
   std::int64_t spent_width() const { return 2 * options_.width; }

@@ -131,7 +131,7 @@ void Replica::make_states() {
   sums_of_squares_ =
       view(sums, DType::kF64,
            {static_cast<std::int64_t>(requests[sums.request].bytes / sizeof(double))});
-  losses_ = view(plan_.losses, DType::kF32, {setup.shape.rows()});
+  losses_ = view(plan_.losses, DType::kF32, {setup.shape.tokens()});
 }
 
 FlatRange Replica::my_range(std::size_t block) const {

@@ -91,7 +91,7 @@ class Replica {
   // worker's parts.
   void round_parameters();
 
-  // Forward and backward of one micro-batch. Returns its losses, f32 [rows], which hold until the
+  // Forward and backward of one micro-batch. Returns its losses, f32 [tokens], which hold until the
   // next call. Throws Error(kInvalidArgument) for a batch that is not of the setup's shape or lacks
   // what the model reads.
   Tensor forward_backward(const Batch& batch, const MicroBatch& micro_batch = {});
@@ -102,7 +102,7 @@ class Replica {
   Tensor step_numbers() const { return device_batch_.numbers(); }
   // What forward_backward() returns.
   const Tensor& losses() const { return losses_; }
-  // Forward alone, without dropout. Where `logits` is given, [rows, classes] of the compute type,
+  // Forward alone, without dropout. Where `logits` is given, [tokens, classes] of the compute type,
   // they are written too; then the batch may be without targets or outputs, and the result is
   // absent.
   Tensor evaluate(const Batch& batch, const Tensor& logits = {});

@@ -75,7 +75,7 @@ void Translator::fill_source(std::string_view source) {
 
 std::vector<float> Translator::chances_behind(std::int64_t tokens) {
   Ops& ops = replica_.ops();
-  const std::int64_t rows = replica_.setup().shape.rows();
+  const std::int64_t tokens = replica_.setup().shape.tokens();
   const DType dtype = replica_.setup().dtype;
   const Buffer memory(static_cast<std::size_t>(rows * classes_) * size_of(dtype), ops.device());
   const Tensor logits = memory.tensor(dtype, {rows, classes_});

@@ -141,7 +141,7 @@ std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batche
   parallel::StepStart mine{.loss_scale = loss_scale(), .stops = stops};
   for (const nn::Batch& batch : micro_batches) {
     mine.targets += nn::count_targets(batch);
-    mine.tokens += batch.shape.rows();
+    mine.tokens += batch.shape.tokens();
   }
   const parallel::StepStart all = strategy_.begin_step(mine);
   if (all.stops) return std::nullopt;

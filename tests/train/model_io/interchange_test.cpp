@@ -72,10 +72,10 @@ TEST_P(Interchange, AnImportedModelComputesWhatTransformersDoes) {
   EXPECT_EQ(done.parameters, trainer.replica().flat().count());
   const std::vector<float> expected = fixture.floats("logits");
   std::vector<float> logits(expected.size());
-  const std::int64_t rows = fixture.batch.shape.rows();
+  const std::int64_t tokens = fixture.batch.shape.tokens();
   trainer.replica().evaluate(
       fixture.batch,
-      tensor_of(std::span(logits), {rows, static_cast<std::int64_t>(logits.size()) / rows}));
+      tensor_of(std::span(logits), {tokens, static_cast<std::int64_t>(logits.size()) / tokens}));
   ops->synchronize();
   EXPECT_LT(largest_difference(logits, expected), 1e-5);
 }
