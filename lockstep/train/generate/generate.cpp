@@ -82,9 +82,9 @@ Generation Generator::run(const GenerateOptions& options, const Listen& listen) 
   for (std::int64_t count = 0; count < options.max_new_tokens; ++count) {
     // A model may have more tokens than are in use, to round their number up.
     const HostView view(logits);
-    const auto chances = view.as<float>().first(known);
+    const auto next_logits = view.as<float>().first(known);
     const auto position = static_cast<std::uint64_t>(length + count);
-    const data::TokenId token = sampler.sample(chances, position);
+    const data::TokenId token = sampler.sample(next_logits, position);
     if (options.stop_at_end_of_text && ends_text(token)) {
       made.end = Generation::End::kEndOfText;
       break;
