@@ -162,7 +162,7 @@ int generate(const GenerateFlags& flags) {
   std::vector<data::TokenId> counted;
   saved.tokenizer->encode(prompt, counted);
   // One more for a token that begins texts.
-  nn::Decoder decoder(saved.model, weights.flat(), weights.row(),
+  nn::Decoder decoder(saved.model, weights.flat(), weights.buffer(),
                       {.positions = capacity(static_cast<std::int64_t>(counted.size()) + 1)}, *ops);
   train::Generator generator(decoder, *saved.tokenizer);
   if (!prompt.empty()) wanted.prompt = generator.prompt(prompt);

@@ -105,8 +105,8 @@ void update_segments(Ops& ops, const OptimizerOptions& options, const DeviceStep
     return;
   }
   for (const ops::AdamSegment& segment : segments) {
-    const auto part = [&](const Tensor& row) {
-      return ops::is_given(row) ? row.slice(segment.first, segment.elements) : Tensor();
+    const auto part = [&](const Tensor& buffer) {
+      return ops::is_given(buffer) ? buffer.slice(segment.first, segment.elements) : Tensor();
     };
     ops.run(ops::Sgd{.master = part(flat.master),
                      .gradient = part(flat.gradient),

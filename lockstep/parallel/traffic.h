@@ -1,7 +1,7 @@
 // What a worker sends in a step, before there are any workers: the bytes that a run then reports.
 //
-// It is counted by *units*, blocks of the row of parameters with their padding, in the type that
-// each is sent in. How often a unit goes out; A: micro-batches of a worker:
+// It is counted by *units*, blocks of the flat buffer of parameters with their padding, in the type
+// that each is sent in. How often a unit goes out; A: micro-batches of a worker:
 //
 //             gradients                        parameters
 //   ddp       2: reduced and shared

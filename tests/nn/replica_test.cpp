@@ -242,9 +242,9 @@ TEST_P(ReplicaOnEveryOps, EveryModelLearnsABatchByHeartInEveryPrecision) {
                   tiny == Tiny::kEncoderDecoder ? 2 : 0.3);
       EXPECT_LT(last, 0.3);
       for (const FlatParameter& parameter : replica.flat().all()) {
-        const auto row = replica.states().master.as<const float>();
+        const auto master = replica.states().master.as<const float>();
         const std::size_t end = parameter.offset + parameter.shape.elements();
-        for (std::size_t i = end; i % FlatParameters::kAlignment != 0; ++i) EXPECT_EQ(row[i], 0);
+        for (std::size_t i = end; i % FlatParameters::kAlignment != 0; ++i) EXPECT_EQ(master[i], 0);
       }
     }
   }

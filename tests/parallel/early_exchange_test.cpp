@@ -74,8 +74,8 @@ TEST(EarlyExchange, WithServersHasTheBitsOfOneWorkerForEveryModel) {
 // Some elements that others may write to.
 class Watched {
  public:
-  Watched(const Tensor& row, std::size_t first)
-      : now_(row.slice(static_cast<std::int64_t>(first), kElements)),
+  Watched(const Tensor& buffer, std::size_t first)
+      : now_(buffer.slice(static_cast<std::int64_t>(first), kElements)),
         before_(now_.as<float>().begin(), now_.as<float>().end()) {}
 
   // Until one has changed; false where that takes too long.
@@ -125,29 +125,30 @@ class HoldsUp : public Relay {
  public:
   static constexpr std::size_t kBlock = 1;
 
-  HoldsUp(nn::Replica& replica, Strategy& strategy, Tensor nn::States::*row, std::atomic<int>& seen)
-      : Relay(strategy), replica_(replica), row_(row), seen_(seen) {}
+  HoldsUp(nn::Replica& replica, Strategy& strategy, Tensor nn::States::*state,
+          std::atomic<int>& seen)
+      : Relay(strategy), replica_(replica), state_(state), seen_(seen) {}
 
   void finished_up_to(std::size_t block, std::size_t end) override {
     const nn::FlatRange range = replica_.flat().range(block);
     const bool in_the_middle = block == kBlock && end < range.end();
     if (!in_the_middle || std::exchange(waited_, true)) return Relay::finished_up_to(block, end);
-    const Watched first(replica_.states().*row_, range.first);
+    const Watched first(replica_.states().*state_, range.first);
     Relay::finished_up_to(block, end);
     if (first.await_change()) ++seen_;
   }
 
  private:
   nn::Replica& replica_;
-  Tensor nn::States::*row_;
+  Tensor nn::States::*state_;
   std::atomic<int>& seen_;
   bool waited_ = false;
 };
 
-Hooks holding_up(Tensor nn::States::*row, std::atomic<int>& seen) {
+Hooks holding_up(Tensor nn::States::*state, std::atomic<int>& seen) {
   return {.listener =
-              [row, &seen](nn::Replica& replica, Strategy& strategy) {
-                return std::make_unique<HoldsUp>(replica, strategy, row, seen);
+              [state, &seen](nn::Replica& replica, Strategy& strategy) {
+                return std::make_unique<HoldsUp>(replica, strategy, state, seen);
               },
           .before_share = {},
           .after_share = {}};

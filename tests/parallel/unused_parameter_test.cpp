@@ -66,12 +66,12 @@ std::vector<Result> train(const Training& training, bool overlap) {
   return train_with_ddp(training, options);
 }
 
-// The values of the spare one in a row of f32.
-std::vector<float> spare_of(const Training& training, const std::vector<std::byte>& row) {
+// The values of the spare one in a flat buffer of f32.
+std::vector<float> spare_of(const Training& training, const std::vector<std::byte>& buffer) {
   const auto ops = make_cpu_ops(1);
   const nn::Replica replica = make_trainee(training, *ops);
   const nn::FlatParameter& place = replica.flat().find("layer.0.spare");
-  const auto* first = reinterpret_cast<const float*>(row.data()) + place.offset;
+  const auto* first = reinterpret_cast<const float*>(buffer.data()) + place.offset;
   return {first, first + kSpare};
 }
 

@@ -31,7 +31,8 @@ void serve_generation(const train::TrainOptions& options, std::int64_t prompt,
   const nn::Model model = train::model_of(options);
   nn::Weights weights(model, train::dtype_of(options.precision), *ops);
   weights.initialise(1, threads);
-  nn::Decoder decoder(model, weights.flat(), weights.row(), {.positions = prompt + tokens}, *ops);
+  nn::Decoder decoder(model, weights.flat(), weights.buffer(), {.positions = prompt + tokens},
+                      *ops);
   nn::Sampler sampler({.temperature = 0});
   std::vector<std::int32_t> text;
   for (std::int64_t i = 0; i < prompt; ++i) {

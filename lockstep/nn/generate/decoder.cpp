@@ -127,7 +127,7 @@ Decoder::Decoder(const Model& model, const FlatParameters& flat, const Tensor& p
     : Decoder(model, parameters.dtype(), options, ops) {
   if (flat.blocks() != model.size() || flat.elements() != parameters.elements()) {
     fail(ErrorCode::kInvalidArgument,
-         "a row of {} parameters came for the model '{}', whose parameters take {}",
+         "a flat buffer of {} parameters came for the model '{}', whose parameters take {}",
          parameters.elements(), model.name(), flat.elements());
   }
   const Setup piece = DecodeSetup{.dtype = parameters.dtype()}.piece();

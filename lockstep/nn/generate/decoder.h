@@ -1,7 +1,7 @@
 // A model that continues a text: it reads tokens and says what may come next.
 //
 //   Weights weights(model, DType::kBF16, ops);
-//   Decoder decoder(model, weights.flat(), weights.row(), {.positions = 1024}, ops);
+//   Decoder decoder(model, weights.flat(), weights.buffer(), {.positions = 1024}, ops);
 //   Tensor logits = decoder.prefill(prompt);
 //   logits = decoder.step(chosen);
 //
@@ -62,7 +62,8 @@ DecoderPlan plan_decoder(const Model& model, DType dtype, const DecoderOptions& 
 
 class Decoder {
  public:
-  // `model`, `parameters` (a row of `flat`, of the compute type) and `ops` outlive the decoder.
+  // `model`, `parameters` (a flat buffer of `flat`, of the compute type) and `ops` outlive the
+  // decoder.
   Decoder(const Model& model, const FlatParameters& flat, const Tensor& parameters,
           const DecoderOptions& options, Ops& ops);
   // Over the parameters of a replica, without copying them. Where these are gathered, from other

@@ -14,7 +14,7 @@ constexpr std::size_t kAbsent = BlockRequests::kAbsent;
 constexpr const char* kWorkspace = "workspace";
 constexpr const char* kGradients = "gradients";
 constexpr int kSumsOfParts = 1024;
-// Of a row, on its way from one tier to another: enough to hide what a copy costs to begin.
+// Of a flat buffer, on its way from one tier to another: enough to hide what a copy costs to begin.
 constexpr std::size_t kStagedElements = std::size_t{1} << 18;
 
 class Planner {
@@ -50,15 +50,15 @@ class Planner {
     return symmetric ? plan_.symmetric_requests : plan_.requests;
   }
 
-  RowPlace add(Tier tier, bool symmetric, Request request) {
+  BufferPlace add(Tier tier, bool symmetric, Request request) {
     if (request.bytes == 0) return {};
     std::vector<Request>& requests = requests_of(tier, symmetric);
     requests.push_back(std::move(request));
     return {requests.size() - 1, symmetric && tier != Tier::kFile, tier};
   }
 
-  RowPlace add_row(const char* name, const char* group, DType dtype, bool is_shared_out, Tier tier,
-                   bool symmetric = false) {
+  BufferPlace add_row(const char* name, const char* group, DType dtype, bool is_shared_out,
+                      Tier tier, bool symmetric = false) {
     const std::size_t elements = is_shared_out ? plan_.shards.elements() : plan_.flat.elements();
     return add(tier, symmetric,
                {.name = name,
@@ -100,10 +100,10 @@ class Planner {
 
   void add_optimizer() {
     const bool in_file = plan_.tiers.optimizer == Tier::kFile;
-    std::vector<DType> rows;
+    std::vector<DType> buffers;
     const auto add_state = [&](const char* name) {
-      rows.push_back(DType::kF32);
-      if (in_file) return RowPlace();
+      buffers.push_back(DType::kF32);
+      if (in_file) return BufferPlace();
       return add_row(name, "optimizer", DType::kF32, plan_.sharding.optimizer,
                      plan_.tiers.optimizer);
     };
@@ -113,8 +113,8 @@ class Planner {
       plan_.moment = add_state("moment");
       plan_.variance = add_state("variance");
     }
-    if (plan_.tiers.parameters == Tier::kFile) rows.push_back(plan_.setup.dtype);
-    if (in_file && !rows.empty()) add_state_file(std::move(rows));
+    if (plan_.tiers.parameters == Tier::kFile) buffers.push_back(plan_.setup.dtype);
+    if (in_file && !buffers.empty()) add_state_file(std::move(buffers));
   }
 
   // Staging is memory of its own, aligned for direct transfers.
@@ -156,9 +156,9 @@ class Planner {
              .last_step = optimizer_step()});
   }
 
-  void add_state_file(std::vector<DType> rows) {
+  void add_state_file(std::vector<DType> buffers) {
     FlatFile::Layout& file = plan_.state_file;
-    file.rows = std::move(rows);
+    file.buffers = std::move(buffers);
     file.overlaps = plan_.tiers.overlaps;
     for (std::size_t block = 0; block < model_.size(); ++block) {
       file.parts.push_back(plan_.sharding.any() ? plan_.shards.mine(block)
@@ -169,17 +169,17 @@ class Planner {
     const bool with_parameters = plan_.tiers.parameters == Tier::kFile;
     std::size_t staging = file.staging_bytes();
     if (with_parameters) {
-      staging += FlatFileReader::bytes(file, file.rows.size() - 1);  // for what is gathered
+      staging += FlatFileReader::bytes(file, file.buffers.size() - 1);  // for what is gathered
     }
-    // A save reads what it holds beside the steps: all rows that are f32.
+    // A save reads what it holds beside the steps: all flat buffers that are f32.
     const bool saves = plan_.sharding.any() || plan_.sharding.worker == 0;
-    for (std::size_t row = 0; saves && row < file.rows.size(); ++row) {
-      if (file.rows[row] == DType::kF32) staging += FlatFileReader::bytes(file, row);
+    for (std::size_t buffer = 0; saves && buffer < file.buffers.size(); ++buffer) {
+      if (file.buffers[buffer] == DType::kF32) staging += FlatFileReader::bytes(file, buffer);
     }
     add_file("states", with_parameters ? "states" : "optimizer", file.file_bytes(), staging);
   }
 
-  // Of rows that are not where the optimizer computes.
+  // Of flat buffers that are not where the optimizer computes.
   void add_staging() {
     const Tiers& tiers = plan_.tiers;
     const Tier tier = tiers.update();

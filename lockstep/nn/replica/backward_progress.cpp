@@ -32,7 +32,7 @@ void BackwardProgress::accumulated(std::size_t parameter, std::int64_t rows) {
   const FlatParameter* place = flat_.place(block_, parameter);
   if (place == nullptr) return;
   const std::int64_t all = place->shape[0];
-  const std::int64_t before = std::exchange(added_[place->offset], rows);
+  const std::int64_t before = std::exchange(accumulated_[place->offset], rows);
   if (rows <= before || rows > all) {
     fail(
         ErrorCode::kInvalidArgument,

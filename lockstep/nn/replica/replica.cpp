@@ -13,10 +13,10 @@
 namespace lockstep::nn {
 namespace {
 
-Tensor slice_if_given(const Tensor& row, FlatRange range) {
-  if (!ops::is_given(row)) return {};
-  return row.slice(static_cast<std::int64_t>(range.first),
-                   static_cast<std::int64_t>(range.elements));
+Tensor slice_if_given(const Tensor& buffer, FlatRange range) {
+  if (!ops::is_given(buffer)) return {};
+  return buffer.slice(static_cast<std::int64_t>(range.first),
+                      static_cast<std::int64_t>(range.elements));
 }
 
 void zero_if_given(const Tensor& tensor) {
@@ -31,7 +31,7 @@ void check_made_for(const MemoryPlan& plan, const Model& model, const Ops& ops) 
        model.name(), ops.name());
 }
 
-// Where a parameter lies in its block's range of a row.
+// Where a parameter lies in its block's range of a flat buffer.
 FlatParameter within(const FlatParameter& parameter, FlatRange block) {
   FlatParameter moved = parameter;
   moved.offset -= block.first;
@@ -78,13 +78,13 @@ void Replica::make_files(const io::TierFileOptions& options) {
 }
 
 void Replica::make_state_file(io::TierFileOptions options) {
-  if (plan_.state_file.rows.empty()) return;
-  if (plan_.setup.dtype != DType::kF32) filed_rows_.push_back(&States::master);
-  if (plan_.optimizer == OptimizerState::kVelocity) filed_rows_.push_back(&States::velocity);
+  if (plan_.state_file.buffers.empty()) return;
+  if (plan_.setup.dtype != DType::kF32) filed_states_.push_back(&States::master);
+  if (plan_.optimizer == OptimizerState::kVelocity) filed_states_.push_back(&States::velocity);
   if (plan_.optimizer == OptimizerState::kMoments) {
-    filed_rows_.insert(filed_rows_.end(), {&States::moment, &States::variance});
+    filed_states_.insert(filed_states_.end(), {&States::moment, &States::variance});
   }
-  if (plan_.tiers.parameters == Tier::kFile) filed_rows_.push_back(&States::parameters);
+  if (plan_.tiers.parameters == Tier::kFile) filed_states_.push_back(&States::parameters);
   options.what = "the optimizer's states";
   state_file_ = std::make_unique<FlatFile>(options, plan_.state_file);
 }
@@ -102,7 +102,7 @@ Tensor Replica::view(std::size_t request, DType dtype, const Shape& shape) const
 }
 
 // What lies in a file is nowhere in memory.
-Tensor Replica::view(RowPlace place, DType dtype, const Shape& shape) const {
+Tensor Replica::view(BufferPlace place, DType dtype, const Shape& shape) const {
   if (place.request == BlockRequests::kAbsent || place.tier == Tier::kFile) return {};
   const bool on_host = place.tier == Tier::kHost;
   if (!place.symmetric) return (on_host ? host_arena_ : arena_).tensor(place.request, dtype, shape);
@@ -115,18 +115,19 @@ Tensor Replica::view(RowPlace place, DType dtype, const Shape& shape) const {
 void Replica::make_states() {
   const Setup& setup = plan_.setup;
   const Sharding& sharding = plan_.sharding;
-  const auto row = [&](auto place, DType dtype, bool is_shared_out) {
+  const auto buffer = [&](auto place, DType dtype, bool is_shared_out) {
     const std::size_t elements = is_shared_out ? plan_.shards.elements() : plan_.flat.elements();
     return view(place, dtype, {static_cast<std::int64_t>(elements)});
   };
-  states_.parameters = row(plan_.parameters, setup.dtype, sharding.parameters);
-  states_.gradients = row(plan_.gradients, setup.gradient, sharding.gradients);
-  states_.master = setup.dtype == DType::kF32 ? states_.parameters
-                                              : row(plan_.master, DType::kF32, sharding.optimizer);
-  states_.moment = row(plan_.moment, DType::kF32, sharding.optimizer);
-  states_.variance = row(plan_.variance, DType::kF32, sharding.optimizer);
-  states_.velocity = row(plan_.velocity, DType::kF32, sharding.optimizer);
-  const RowPlace& sums = plan_.sums_of_squares;
+  states_.parameters = buffer(plan_.parameters, setup.dtype, sharding.parameters);
+  states_.gradients = buffer(plan_.gradients, setup.gradient, sharding.gradients);
+  states_.master = setup.dtype == DType::kF32
+                       ? states_.parameters
+                       : buffer(plan_.master, DType::kF32, sharding.optimizer);
+  states_.moment = buffer(plan_.moment, DType::kF32, sharding.optimizer);
+  states_.variance = buffer(plan_.variance, DType::kF32, sharding.optimizer);
+  states_.velocity = buffer(plan_.velocity, DType::kF32, sharding.optimizer);
+  const BufferPlace& sums = plan_.sums_of_squares;
   const auto& requests = sums.tier == Tier::kHost ? plan_.host_requests : plan_.requests;
   sums_of_squares_ =
       view(sums, DType::kF64,
@@ -140,9 +141,9 @@ FlatRange Replica::my_range(std::size_t block) const {
 
 States Replica::mine(std::size_t block) const {
   const Sharding& sharding = plan_.sharding;
-  const FlatRange in_row = my_range(block);
-  const auto part = [&](const Tensor& row, bool is_shared_out) {
-    return slice_if_given(row, is_shared_out ? plan_.shards.mine_among_parts(block) : in_row);
+  const FlatRange in_buffer = my_range(block);
+  const auto part = [&](const Tensor& buffer, bool is_shared_out) {
+    return slice_if_given(buffer, is_shared_out ? plan_.shards.mine_among_parts(block) : in_buffer);
   };
   const bool has_master = plan_.setup.dtype != DType::kF32;
   return {.parameters = part(states_.parameters, sharding.parameters),

@@ -154,9 +154,9 @@ void Ddp::broadcast_states() {
   nn::StateStream stream(*replica_, nn::StateAccess::kUpdate);
   while (stream.next()) {
     const nn::States states = stream.states();
-    for (const Tensor& row : {states.master, states.moment, states.variance, states.velocity}) {
-      if (!ops::is_given(row)) continue;
-      world_.broadcast(Data(row.data(), row.elements(), row.dtype()), 0);
+    for (const Tensor& state : {states.master, states.moment, states.variance, states.velocity}) {
+      if (!ops::is_given(state)) continue;
+      world_.broadcast(Data(state.data(), state.elements(), state.dtype()), 0);
     }
   }
   replica_->round_parameters();
@@ -168,8 +168,8 @@ void Ddp::compare_parameters() {
   ContentHash hash;
   nn::StateStream stream(*replica_, nn::StateAccess::kRead, &nn::States::master);
   while (stream.next()) {
-    const Tensor row = stream.states().master;
-    hash.add(std::span<const std::byte>(row.data(), row.bytes()));
+    const Tensor master = stream.states().master;
+    hash.add(std::span<const std::byte>(master.data(), master.bytes()));
   }
   const std::vector<std::string> all = gathered_texts(world_, hash.hex());
   std::vector<std::size_t> others;
@@ -227,7 +227,7 @@ void Ddp::leave() noexcept {
 }
 
 void Ddp::finished_up_to(std::size_t block, std::size_t end) {
-  accumulated(block, {0, end});  // before it in the row are blocks whose backward has ended
+  accumulated(block, {0, end});  // before it in the flat buffer are blocks whose backward has ended
 }
 
 void Ddp::accumulated(std::size_t block, const nn::FlatRange& range) {

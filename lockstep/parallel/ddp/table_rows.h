@@ -29,9 +29,9 @@ class TableRows {
   // The block whose backward completes the other part, which has all rows; nothing: there is none.
   std::optional<std::size_t> complete_after() const { return complete_after_; }
 
-  // Where a table's own part of the row of gradients lies in the order of completion. The last
-  // block completes what is tied to it part by part (BlockListener::accumulated), before what it
-  // owns.
+  // Where a table's own part of the flat buffer of gradients lies in the order of completion. The
+  // last block completes what is tied to it part by part (BlockListener::accumulated), before what
+  // it owns.
   std::vector<Segment> segments(const nn::FlatParameters& flat) const;
 
   std::size_t bytes() const;  // that exchange() needs in all

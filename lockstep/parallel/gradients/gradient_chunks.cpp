@@ -17,17 +17,18 @@ std::vector<nn::FlatRange> chunks_of(nn::FlatRange range) {
 
 std::vector<nn::FlatRange> gradient_chunks(const nn::FlatParameters& flat) {
   std::vector<nn::FlatRange> chunks;
-  for (std::size_t block = flat.blocks(); block-- > 0;) {  // as their ranges stand in the row
+  for (std::size_t block = flat.blocks();
+       block-- > 0;) {  // as their ranges stand in the flat buffer
     std::ranges::copy(chunks_of(flat.range(block)), std::back_inserter(chunks));
   }
   return chunks;
 }
 
-std::vector<double> sums_of_chunks(Ops& ops, const Tensor& row,
+std::vector<double> sums_of_chunks(Ops& ops, const Tensor& buffer,
                                    std::span<const nn::FlatRange> chunks, const Tensor& workspace) {
   const auto read = [&](nn::FlatRange chunk) {
-    return row.slice(static_cast<std::int64_t>(chunk.first),
-                     static_cast<std::int64_t>(chunk.elements));
+    return buffer.slice(static_cast<std::int64_t>(chunk.first),
+                        static_cast<std::int64_t>(chunk.elements));
   };
   return sums_of_chunks(ops, read, chunks, workspace);
 }

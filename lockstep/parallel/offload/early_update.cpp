@@ -62,7 +62,8 @@ void EarlyUpdate::finish() {
 
 double EarlyUpdate::norm() const {
   std::vector<double> all;
-  for (std::size_t block = sums_.size(); block-- > 0;) {  // as their ranges stand in the row
+  for (std::size_t block = sums_.size();
+       block-- > 0;) {  // as their ranges stand in the flat buffer
     all.insert(all.end(), sums_[block].begin(), sums_[block].end());
   }
   return norm_of_chunks(all);

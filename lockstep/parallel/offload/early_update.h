@@ -32,8 +32,8 @@ class EarlyUpdate {
   void expect(const UpdateRequest& request);
   bool is_on() const { return request_.has_value(); }
 
-  // This worker's part of a block's gradients is complete, in its row, when `ready` returns. One
-  // thread at a time.
+  // This worker's part of a block's gradients is complete, in its flat buffer, when `ready`
+  // returns. One thread at a time.
   void push(std::size_t block, std::function<void()> ready = {});
   // Until all that were pushed are updated; the step is over then. Throws what a task threw.
   void finish();

@@ -148,7 +148,8 @@ double norm_of_all(nn::Replica& replica, TierMover& mover) {
                                  workspace);
   }
   std::vector<double> all;
-  for (std::size_t block = replica.flat().blocks(); block-- > 0;) {  // as they stand in the row
+  for (std::size_t block = replica.flat().blocks();
+       block-- > 0;) {  // as they stand in the flat buffer
     const auto sums = sums_of_mine(replica, replica.ops(), mover, block, workspace);
     all.insert(all.end(), sums.begin(), sums.end());
   }

@@ -132,17 +132,18 @@ void ServerStrategy::send_states() {
     link_->post(server, small_message({.kind = Kind::kLayout}, encode_layout(layout_)));
   }
   const nn::States& states = replica_->states();
-  const Tensor rows[kStateRows] = {states.master, states.moment, states.variance, states.velocity};
+  const Tensor states_by_kind[kStateKinds] = {states.master, states.moment, states.variance,
+                                              states.velocity};
   for (std::size_t slice = 0; slice < layout_.slices.size(); ++slice) {
     const nn::FlatRange range = layout_.slices[slice].range;
-    for (std::size_t row = 0; row < kStateRows; ++row) {
-      if (!layout_.has(static_cast<StateRow>(row))) continue;
-      const Tensor part = rows[row].slice(static_cast<std::int64_t>(range.first),
-                                          static_cast<std::int64_t>(range.elements));
+    for (std::size_t kind = 0; kind < kStateKinds; ++kind) {
+      if (!layout_.has(static_cast<StateKind>(kind))) continue;
+      const Tensor part = states_by_kind[kind].slice(static_cast<std::int64_t>(range.first),
+                                                     static_cast<std::int64_t>(range.elements));
       link_->post(layout_.slices[slice].server,
                   {.header = {.kind = Kind::kState,
                               .slice = static_cast<std::uint32_t>(slice),
-                              .number = static_cast<double>(row),
+                              .number = static_cast<double>(kind),
                               .bytes = part.bytes()},
                    .payload = {part.data(), part.bytes()},
                    .owner = nullptr,
@@ -152,9 +153,10 @@ void ServerStrategy::send_states() {
 }
 
 void ServerStrategy::compare_parameters() {
-  const Tensor& row = replica_->states().parameters;
-  link_->ask(small_message({.kind = Kind::kCheck},
-                           content_hash({reinterpret_cast<const char*>(row.data()), row.bytes()})));
+  const Tensor& parameters = replica_->states().parameters;
+  link_->ask(small_message(
+      {.kind = Kind::kCheck},
+      content_hash({reinterpret_cast<const char*>(parameters.data()), parameters.bytes()})));
   link_->answer(Kind::kChecked);
 }
 

@@ -24,7 +24,7 @@ struct EarlyTable {
   std::size_t first = 0;   // of the slices
   std::size_t end = 0;     // behind the last
   std::size_t after = 0;   // the block whose backward they wait for
-  std::size_t offset = 0;  // of the table in the row
+  std::size_t offset = 0;  // of the table in the flat buffer
   std::size_t width = 0;   // of its rows
 };
 // Nothing where there is none, or where it would not be worth it.

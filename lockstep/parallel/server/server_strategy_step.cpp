@@ -148,8 +148,8 @@ void ServerStrategy::push_rows(std::size_t first, std::size_t end) {
   }
 }
 
-// The slices that lie before that element of the row, as far as they have not left. Slices and
-// what backward finishes with have the order of the row.
+// The slices that lie before that element of the flat buffer, as far as they have not left. Slices
+// and what backward finishes with have the order of the flat buffer.
 void ServerStrategy::push_up_to(std::size_t end) {
   const std::size_t first = next_slice_;
   while (next_slice_ < layout_.slices.size() && layout_.slices[next_slice_].range.end() <= end) {

@@ -1,6 +1,6 @@
 // How a run uses parameter servers: the keys parallel.* of that strategy, and who is a server.
 //
-// Workers compute gradients; servers hold the parameters, each some *slices* of the row
+// Workers compute gradients; servers hold the parameters, each some *slices* of the flat buffer
 // (parallel/server/slices/slices.h), add gradients up and run the optimizer. Servers are threads
 // beside the first workers, or processes of their own: then the last ranks of the job.
 //

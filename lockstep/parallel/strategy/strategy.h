@@ -93,15 +93,15 @@ struct StepSummary {
 
 // A part of what error feedback (parallel/compression/codec.h) has kept back of gradients.
 struct Residual {
-  enum class Row : std::uint8_t {
+  enum class Kind : std::uint8_t {
     kGradients,  // of this worker's own: every worker has one of each element
     kVelocity,   // their average (parallel/compression/own_momentum.h), likewise
     kSums,       // of sums over workers: one worker has it
   };
 
-  nn::FlatRange range;      // in the row of parameters
+  nn::FlatRange range;      // in the flat buffer of parameters
   std::span<float> values;  // of these elements
-  Row row = Row::kGradients;
+  Kind kind = Kind::kGradients;
 };
 
 class Strategy : public nn::BlockListener {

@@ -76,7 +76,7 @@ class CheckpointFolder {
   // checkpoints are as they were and nothing half written stays.
   void save(const nn::Replica& replica, const CheckpointExtras& extras,
             const CheckpointOptions& keep);
-  // The same of rows without a replica; only the master copy has to be there.
+  // The same of flat buffers without a replica; only the master copy has to be there.
   void save(const nn::FlatParameters& flat, const nn::States& states,
             const CheckpointExtras& extras, const CheckpointOptions& keep);
 
@@ -133,9 +133,9 @@ std::unique_ptr<io::TensorSource> open_states(const Checkpoint& checkpoint);
 // its hash; of a run the newest that is whole. The states are not looked at, so that this costs
 // nothing. Empty where there is none.
 std::string stored_text(const std::filesystem::path& run_or_checkpoint, std::string_view name);
-// The parameters alone, into a row of f32 (nn/parameters/flat_parameters.h).
+// The parameters alone, into a flat buffer of f32 (nn/parameters/flat_parameters.h).
 void read_parameters(const Checkpoint& checkpoint, const nn::FlatParameters& flat,
-                     const Tensor& row);
+                     const Tensor& buffer);
 // The parameters of one, into what a replica holds of them. By all of a group, as with restore().
 void load_checkpoint(const std::filesystem::path& run_or_checkpoint, nn::Replica& replica,
                      const Warn& warn, RunGroup group);

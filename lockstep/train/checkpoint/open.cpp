@@ -119,8 +119,8 @@ Checkpoint open_checkpoint(const fs::path& run_or_checkpoint, const Warn& warn) 
 }
 
 void read_parameters(const Checkpoint& checkpoint, const nn::FlatParameters& flat,
-                     const Tensor& row) {
-  read_parameter_tensors(*open_states(checkpoint), flat, row);
+                     const Tensor& buffer) {
+  read_parameter_tensors(*open_states(checkpoint), flat, buffer);
 }
 
 void load_checkpoint(const fs::path& run_or_checkpoint, nn::Replica& replica, const Warn& warn,

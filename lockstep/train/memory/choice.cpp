@@ -81,7 +81,7 @@ struct Moved {
 Moved bytes_moved(const nn::MemoryPlan& plan, double micro_batches) {
   const nn::Tiers& tiers = plan.tiers;
   const nn::Setup& setup = plan.setup;
-  const auto row = [&](bool shared_out, DType dtype) {
+  const auto buffer = [&](bool shared_out, DType dtype) {
     const std::size_t elements = shared_out ? plan.shards.elements() : plan.flat.elements();
     return static_cast<double>(elements * size_of(dtype));
   };
@@ -100,24 +100,24 @@ Moved bytes_moved(const nn::MemoryPlan& plan, double micro_batches) {
     if (tiers.parameters == Tier::kFile) {
       // Of what is gathered a worker reads its part, and an update writes that.
       const int readers = plan.sharding.parameters ? plan.sharding.workers : 1;
-      moved.file += gathered / readers + row(shares, setup.dtype);
+      moved.file += gathered / readers + buffer(shares, setup.dtype);
     } else {
       moved.host += gathered;
     }
   }
-  const double gradients = row(plan.sharding.gradients, setup.gradient);
+  const double gradients = buffer(plan.sharding.gradients, setup.gradient);
   if (tiers.gradients == Tier::kHost) moved.host += micro_batches * gradients;
   // Later micro-batches add to what the file has; an update reads it for the norm, and again.
   if (tiers.gradients == Tier::kFile) moved.file += (2 * micro_batches + 1) * gradients;
   if (tiers.optimizer == Tier::kFile) {
-    for (const DType dtype : plan.state_file.rows) {
-      if (dtype == DType::kF32) moved.file += 2 * row(shares, dtype);
+    for (const DType dtype : plan.state_file.buffers) {
+      if (dtype == DType::kF32) moved.file += 2 * buffer(shares, dtype);
     }
   }
-  // The optimizer's rows that are not where it computes.
+  // The optimizer's flat buffers that are not where it computes.
   const auto is_apart = [&](Tier tier) { return tier != tiers.update() && tier != Tier::kFile; };
-  if (is_apart(tiers.gradients)) moved.host += row(shares, setup.gradient);
-  if (is_apart(tiers.parameters)) moved.host += row(shares, setup.dtype);
+  if (is_apart(tiers.gradients)) moved.host += buffer(shares, setup.gradient);
+  if (is_apart(tiers.parameters)) moved.host += buffer(shares, setup.dtype);
   return moved;
 }
 

@@ -29,13 +29,13 @@ Training compressed(Compression compression) {
   return training;
 }
 
-// What the codec leaves of a row, slice by slice.
+// What the codec leaves of a flat buffer, slice by slice.
 void pass_through(const Codec& codec, const ServedLayout& layout, std::int64_t step,
-                  std::span<float> row, const OwnRows& own) {
+                  std::span<float> buffer, const OwnState& own) {
   for (std::size_t slice = 0; slice < layout.slices.size(); ++slice) {
     const nn::FlatRange range = layout.slices[slice].range;
     const auto seed = WireFormat::seed(step, slice);
-    const auto part = row.subspan(range.first, range.elements);
+    const auto part = buffer.subspan(range.first, range.elements);
     const auto rest = [&](std::span<float> all) {
       return all.empty() ? all : all.subspan(range.first, range.elements);
     };
@@ -56,13 +56,13 @@ Result alone_compressed(const Training& training) {
   const ServedLayout layout = layout_for(job_of(training), replica.plan());
   const std::unique_ptr<Codec> codec = make_codec(training.compression);
   const Tensor gradients = replica.states().gradients;
-  const std::span<float> row = gradients.as<float>();
+  const std::span<float> buffer = gradients.as<float>();
   const bool rounds = training.dtype == DType::kF32 && !codec->needs_residual();
   std::vector<std::vector<float>> residuals(static_cast<std::size_t>(training.workers));
-  for (auto& residual : residuals) residual.resize(codec->needs_residual() ? row.size() : 0);
+  for (auto& residual : residuals) residual.resize(codec->needs_residual() ? buffer.size() : 0);
   const bool own_momenta = takes_own_momentum(training.compression.compression);
   std::vector<std::vector<float>> velocities(residuals.size());
-  for (auto& velocity : velocities) velocity.resize(own_momenta ? row.size() : 0);
+  for (auto& velocity : velocities) velocity.resize(own_momenta ? buffer.size() : 0);
   const optim::OptimizerOptions optimizer =
       optimizer_beside(training.compression, training.optimizer);
   const std::span<float> parameters = replica.states().master.as<float>();
@@ -84,10 +84,10 @@ Result alone_compressed(const Training& training) {
         loss += learn(training, replica, step, batch, targets);
       }
       const auto index = static_cast<std::size_t>(worker);
-      pass_through(*codec, layout, step, row, {residuals[index], velocities[index]});
-      pushed.emplace_back(row.begin(), row.end());
+      pass_through(*codec, layout, step, buffer, {residuals[index], velocities[index]});
+      pushed.emplace_back(buffer.begin(), buffer.end());
     }
-    sum_rows(pushed, row);
+    sum_gradients(pushed, buffer);
     if (rounds) std::ranges::copy(master, parameters.begin());
     TierMover nothing_moves;
     const UpdateResult update = local_update(replica, nothing_moves,

@@ -123,9 +123,9 @@ inline void take_rows(const nn::Replica& replica, Result& result) {
   result.velocity = nn::bytes_of(states.velocity);
 }
 
-inline void sum_rows(const std::vector<std::vector<float>>& rows, std::span<float> sum) {
+inline void sum_gradients(const std::vector<std::vector<float>>& gradients, std::span<float> sum) {
   std::vector<const std::byte*> inputs;
-  for (const std::vector<float>& each : rows) {
+  for (const std::vector<float>& each : gradients) {
     inputs.push_back(reinterpret_cast<const std::byte*>(each.data()));
   }
   sum_of_workers(inputs, DType::kF32, sum);
@@ -145,7 +145,7 @@ inline Result train_alone(const Training& training) {
     }
     double loss = 0;
     std::vector<std::vector<float>> gradients;
-    const Tensor row = replica.states().gradients;
+    const Tensor buffer = replica.states().gradients;
     for (int worker = 0; worker < training.workers; ++worker) {
       const Share share = share_of(training.plan(), step, worker, training.workers);
       replica.zero_gradients();
@@ -153,9 +153,9 @@ inline Result train_alone(const Training& training) {
         nn::TinyBatch batch = batch_of(training, step, share.first_micro_batch + i);
         loss += learn(training, replica, step, batch, targets);
       }
-      gradients.emplace_back(row.as<float>().begin(), row.as<float>().end());
+      gradients.emplace_back(buffer.as<float>().begin(), buffer.as<float>().end());
     }
-    sum_rows(gradients, row.as<float>());
+    sum_gradients(gradients, buffer.as<float>());
     TierMover nothing_moves;
     const UpdateResult update = local_update(replica, nothing_moves,
                                              {.optimizer = training.optimizer,
@@ -219,7 +219,7 @@ inline Result train_worker(const Training& training, Strategy& strategy, const H
     steps = share->step;
     if (hooks.after_share) hooks.after_share(strategy.worker(), *share, summary);
   }
-  if (!training.collects) return result;  // slices may still be coming into the rows
+  if (!training.collects) return result;  // slices may still be coming into the flat buffers
   strategy.collect();
   take_rows(replica, result);
   return result;

@@ -131,10 +131,10 @@ TEST(GradientChunks, NormIsThatOfAllElements) {
   nn::Replica replica =
       nn::make_replica(nn::make_tiny(nn::Tiny::kGpt2), nn::tiny_setup(nn::Tiny::kGpt2), *ops);
   replica.initialise(3);
-  const Tensor row = replica.states().parameters;
+  const Tensor parameters = replica.states().parameters;
   double sum = 0;
-  for (const float value : row.as<const float>()) sum += static_cast<double>(value) * value;
-  EXPECT_NEAR(chunked_gradient_norm(*ops, replica.flat(), row, replica.sums_of_squares()),
+  for (const float value : parameters.as<const float>()) sum += static_cast<double>(value) * value;
+  EXPECT_NEAR(chunked_gradient_norm(*ops, replica.flat(), parameters, replica.sums_of_squares()),
               std::sqrt(sum), 1e-6 * std::sqrt(sum));
 }
 

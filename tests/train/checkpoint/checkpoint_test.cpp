@@ -76,13 +76,13 @@ struct Learner {
     if (state) trainer.set_state(*state);
     return state.has_value();
   }
-  // The bits of all rows but the gradients.
+  // The bits of all flat buffers but the gradients.
   std::string bits() {
     std::string bits;
     const nn::States& states = trainer.replica().states();
-    for (const Tensor& row :
+    for (const Tensor& buffer :
          {states.parameters, states.master, states.moment, states.variance, states.velocity}) {
-      bits.append(reinterpret_cast<const char*>(row.data()), row.bytes());
+      bits.append(reinterpret_cast<const char*>(buffer.data()), buffer.bytes());
     }
     return bits;
   }
@@ -194,10 +194,10 @@ TEST_F(Checkpoints, HoldConfigAndTokenizer) {
     EXPECT_EQ(checkpoint.config, "[model]\nlayers = 1\n");
     EXPECT_EQ(checkpoint.tokenizer, "{\"kind\": 1}");
     const nn::FlatParameters& flat = run.trainer.replica().flat();
-    std::vector<float> row(flat.elements(), -1.f);
-    read_parameters(checkpoint, flat, tensor_of(std::span(row)));
-    EXPECT_EQ(std::memcmp(row.data(), run.trainer.replica().states().master.data(),
-                          row.size() * sizeof(float)),
+    std::vector<float> buffer(flat.elements(), -1.f);
+    read_parameters(checkpoint, flat, tensor_of(std::span(buffer)));
+    EXPECT_EQ(std::memcmp(buffer.data(), run.trainer.replica().states().master.data(),
+                          buffer.size() * sizeof(float)),
               0);
   }
 }

@@ -50,8 +50,8 @@ struct TinyWriter {
   explicit TinyWriter(std::int64_t positions = 24)
       : model(nn::make_model(shape())), weights(model, DType::kF32, *ops) {
     weights.initialise(3);
-    for (float& weight : weights.row().as<float>()) weight *= 20;  // else all texts are alike
-    decoder.emplace(model, weights.flat(), weights.row(),
+    for (float& weight : weights.buffer().as<float>()) weight *= 20;  // else all texts are alike
+    decoder.emplace(model, weights.flat(), weights.buffer(),
                     nn::DecoderOptions{.positions = positions}, *ops);
   }
   static plan::ModelShape shape() {

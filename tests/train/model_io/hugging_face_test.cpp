@@ -65,8 +65,8 @@ TEST_P(HuggingFace, EveryGradientIsTheSame) {
   replica.zero_gradients();
   replica.forward_backward(fixture_.batch, {.step = 1, .loss_factor = 1 / targets});
   ops->synchronize();
-  std::vector<float> row(replica.flat().elements());
-  const Tensor expected = tensor_of(std::span(row));
+  std::vector<float> values(replica.flat().elements());
+  const Tensor expected = tensor_of(std::span(values));
   nn::read_hugging_face(fixture_.file, fixture_.family, replica.flat(), expected, "gradient.");
   for (const nn::FlatParameter& parameter : replica.flat().all()) {
     const auto theirs = nn::FlatParameters::view(expected, parameter).as<const float>();

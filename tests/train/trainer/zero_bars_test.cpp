@@ -191,7 +191,7 @@ TrainOptions sending_options(const Language& language, int workers) {
   return options;
 }
 
-// P: elements of the row of parameters with its padding, in bf16 both ways.
+// P: elements of the flat buffer of parameters with its padding, in bf16 both ways.
 TEST(ZeroBars, SendTwiceTheParametersAndThreeTimesAtStageThree) {
   for (const Language& language : kLanguages) {
     for (const int workers : {2, 4}) {

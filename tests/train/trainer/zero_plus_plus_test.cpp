@@ -85,13 +85,13 @@ Floats numbers(std::uint64_t seed, std::size_t elements) {
   return values;
 }
 
-// Memory for a row of a type.
-class Row {
+// Memory for a buffer of a type.
+class TypedBuffer {
  public:
-  Row(std::size_t elements, DType dtype)
+  TypedBuffer(std::size_t elements, DType dtype)
       : bytes_(elements * size_of(dtype) + 64),
         tensor_(bytes_.data(), dtype, {static_cast<std::int64_t>(elements)}) {}
-  Row(const Floats& values, DType dtype) : Row(values.size(), dtype) {
+  TypedBuffer(const Floats& values, DType dtype) : TypedBuffer(values.size(), dtype) {
     parallel::narrow(values, parallel::data_of(tensor_));
   }
   const Tensor& tensor() const { return tensor_; }
@@ -143,8 +143,8 @@ TEST(ZeroPlusPlus, EverybodyGathersWhatThePlainQuantisationSays) {
                              quantised_plainly(numbers(w, part), exactness), plan.setup.dtype);
                          expected.insert(expected.end(), values.begin(), values.end());
                        }
-                       const Row mine(numbers(worker, part), plan.setup.dtype);
-                       const Row whole(part * workers, plan.setup.dtype);
+                       const TypedBuffer mine(numbers(worker, part), plan.setup.dtype);
+                       const TypedBuffer whole(part * workers, plan.setup.dtype);
                        for (int again = 0; again < 2; ++again) {
                          way.gather(unit, mine.tensor(), whole.tensor());
                          EXPECT_EQ(whole.floats(), expected)
@@ -185,8 +185,8 @@ TEST(ZeroPlusPlus, AddsUpOnceWhatOtherMachinesHaveQuantised) {
                          of_machine = quantised_plainly(of_machine, exactness);
                        for (std::size_t i = 0; i < part; ++i) sums[i] += of_machine[i];
                      }
-                     const Row gradients(numbers(worker, elements), plan.setup.gradient);
-                     const Row mine(part, plan.setup.gradient);
+                     const TypedBuffer gradients(numbers(worker, elements), plan.setup.gradient);
+                     const TypedBuffer mine(part, plan.setup.gradient);
                      way.add_up(unit, gradients.tensor(), mine.tensor());
                      EXPECT_EQ(mine.floats(), rounded(sums, plan.setup.gradient))
                          << spread.workers << " on " << spread.hosts;
@@ -204,10 +204,11 @@ TEST(ZeroPlusPlus, KeepsInEveryMachineWhatCameAcrossUntilItChanges) {
   exchange(options, spread,
            [&](parallel::Exchange& way, const nn::MemoryPlan& plan, std::size_t worker) {
              const std::size_t part = plan.flat.range(0).elements / 4;
-             const Row whole(part * 4, plan.setup.dtype);
+             const TypedBuffer whole(part * 4, plan.setup.dtype);
              const auto gather = [&](std::uint64_t seed) {
                const std::uint64_t before = way.bytes_across();
-               way.gather(0, Row(numbers(seed, part), plan.setup.dtype).tensor(), whole.tensor());
+               way.gather(0, TypedBuffer(numbers(seed, part), plan.setup.dtype).tensor(),
+                          whole.tensor());
                return way.bytes_across() - before;
              };
              EXPECT_EQ(gather(worker), 2 * part);

@@ -137,7 +137,7 @@ void Coordinator::take_sums(int server, const Header& header, std::span<const st
          header.round, sums_round_);
   }
   if (static_cast<int>(sums_.size()) < options_.servers) return;
-  // Every server sends the sums of its slices in the order of the row.
+  // Every server sends the sums of its slices in the order of the flat buffer.
   std::vector<double> in_order;
   std::vector<std::size_t> used(static_cast<std::size_t>(options_.servers));
   for (const Slice& slice : layout.slices) {

@@ -20,8 +20,8 @@ SliceService::SliceService(const ServerOptions& options, ServedLayout layout, in
     slices_[slice].pushed.resize(index(workers));
     slices_[slice].seen.resize(index(workers));
   }
-  for (std::size_t row = 0; row < kStateRows; ++row) {
-    if (layout_.has(static_cast<StateRow>(row))) states_left_ += store_.slices().size();
+  for (std::size_t kind = 0; kind < kStateKinds; ++kind) {
+    if (layout_.has(static_cast<StateKind>(kind))) states_left_ += store_.slices().size();
   }
 }
 
@@ -44,12 +44,12 @@ std::span<std::byte> SliceService::place(int worker, const Header& header) {
     rows_[index(worker)].resize(elements * size_of(layout_.gradient));
     place = rows_[index(worker)];
   } else {
-    const std::size_t row = state_row(header.number);
-    if (worker != 0 || states_left_ == 0 || row >= kStateRows) {
-      fail(ErrorCode::kProtocol, "worker {} sent state {} of slice {} unasked", worker, row,
+    const std::size_t kind = state_kind(header.number);
+    if (worker != 0 || states_left_ == 0 || kind >= kStateKinds) {
+      fail(ErrorCode::kProtocol, "worker {} sent state {} of slice {} unasked", worker, kind,
            header.slice);
     }
-    const Tensor sent = store_.state(static_cast<StateRow>(row), header.slice);
+    const Tensor sent = store_.state(static_cast<StateKind>(kind), header.slice);
     place = {sent.data(), sent.bytes()};
   }
   if (place.size() != header.bytes) {
@@ -62,7 +62,7 @@ std::span<std::byte> SliceService::place(int worker, const Header& header) {
 // ---- the start
 
 void SliceService::take_state(const Header& header) {
-  if (header.number == static_cast<double>(StateRow::kMaster)) {
+  if (header.number == static_cast<double>(StateKind::kMaster)) {
     store_.round_parameters(header.slice);
   }
   if (--states_left_ > 0) return;

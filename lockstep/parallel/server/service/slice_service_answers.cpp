@@ -70,11 +70,11 @@ void SliceService::collect(int worker, const Header& header) {
 }
 
 void SliceService::send_states(std::size_t slice) {
-  for (std::size_t row = 0; row < kStateRows; ++row) {
-    if (!layout_.has(static_cast<StateRow>(row))) continue;
-    const Tensor part = store_.state(static_cast<StateRow>(row), slice);
+  for (std::size_t kind = 0; kind < kStateKinds; ++kind) {
+    if (!layout_.has(static_cast<StateKind>(kind))) continue;
+    const Tensor part = store_.state(static_cast<StateKind>(kind), slice);
     OutMessage state = message(Kind::kState, slice, {part.data(), part.bytes()});
-    state.header.number = static_cast<double>(row);
+    state.header.number = static_cast<double>(kind);
     wire_.to_worker(0, std::move(state));
   }
 }

@@ -98,11 +98,11 @@ struct Header {
 static_assert(sizeof(Header) == 32 && std::is_trivially_copyable_v<Header>);
 
 // The states that an optimizer keeps of a slice.
-enum class StateRow : std::uint8_t { kMaster, kMoment, kVariance, kVelocity };
-inline constexpr std::size_t kStateRows = 4;
-// The row that a header's number names; kStateRows for none.
-inline std::size_t state_row(double number) {
-  return number >= 0 && number < kStateRows ? static_cast<std::size_t>(number) : kStateRows;
+enum class StateKind : std::uint8_t { kMaster, kMoment, kVariance, kVelocity };
+inline constexpr std::size_t kStateKinds = 4;
+// The kind that a header's number names; kStateKinds for none.
+inline std::size_t state_kind(double number) {
+  return number >= 0 && number < kStateKinds ? static_cast<std::size_t>(number) : kStateKinds;
 }
 
 // Bytes of the largest payload that is not a slice's: a trace, whose spans are at most so many

@@ -29,14 +29,14 @@ CompressionOptions take_compression(Unpacker& unpacker) {
 
 }  // namespace
 
-bool ServedLayout::has(StateRow row) const {
-  switch (row) {
-    case StateRow::kMaster:
+bool ServedLayout::has(StateKind kind) const {
+  switch (kind) {
+    case StateKind::kMaster:
       return true;
-    case StateRow::kMoment:
-    case StateRow::kVariance:
+    case StateKind::kMoment:
+    case StateKind::kVariance:
       return optim::has_moments(optimizer);
-    case StateRow::kVelocity:
+    case StateKind::kVelocity:
       return optim::has_velocity(optimizer);
   }
   return false;

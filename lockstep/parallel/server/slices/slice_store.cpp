@@ -42,14 +42,14 @@ DType slot_type(const ServedLayout& layout, const WireFormat& format) {
   return format.gradients() != nullptr ? DType::kF32 : layout.gradient;
 }
 
-// Absent where the row is.
-Tensor part_of(const Tensor& row, nn::FlatRange range) {
-  if (!ops::is_given(row)) return {};
-  return row.slice(static_cast<std::int64_t>(range.first),
-                   static_cast<std::int64_t>(range.elements));
+// Absent where the flat buffer is.
+Tensor part_of(const Tensor& buffer, nn::FlatRange range) {
+  if (!ops::is_given(buffer)) return {};
+  return buffer.slice(static_cast<std::int64_t>(range.first),
+                      static_cast<std::int64_t>(range.elements));
 }
 
-Shape row_of(std::size_t elements) { return {static_cast<std::int64_t>(elements)}; }
+Shape shape_of(std::size_t elements) { return {static_cast<std::int64_t>(elements)}; }
 
 }  // namespace
 
@@ -58,8 +58,8 @@ std::size_t SliceStore::bytes(const ServedLayout& layout, Consistency consistenc
   const WireFormat format(layout);
   const Sizes sizes(layout, format, consistency, server);
   std::size_t states = 0;
-  for (std::size_t row = 0; row < kStateRows; ++row) {
-    if (layout.has(static_cast<StateRow>(row))) states += sizeof(float);
+  for (std::size_t kind = 0; kind < kStateKinds; ++kind) {
+    if (layout.has(static_cast<StateKind>(kind))) states += sizeof(float);
   }
   if (layout.parameter != DType::kF32) states += size_of(layout.parameter);
   const std::size_t each = sizes.slots * size_of(slot_type(layout, format)) + sizes.landing;
@@ -92,13 +92,13 @@ SliceStore::SliceStore(const ServedLayout& layout, Consistency consistency, int 
   const auto allocate = [&](DType dtype, std::size_t elements) {
     if (elements == 0) return Tensor();
     memory_.emplace_back(elements * size_of(dtype));
-    const Tensor row = memory_.back().tensor(dtype, row_of(elements));
-    fill_zero(row);
-    return row;
+    const Tensor buffer = memory_.back().tensor(dtype, shape_of(elements));
+    fill_zero(buffer);
+    return buffer;
   };
-  for (std::size_t row = 0; row < kStateRows; ++row) {
-    if (layout.has(static_cast<StateRow>(row))) {
-      states_[row] = allocate(DType::kF32, sizes.elements);
+  for (std::size_t kind = 0; kind < kStateKinds; ++kind) {
+    if (layout.has(static_cast<StateKind>(kind))) {
+      states_[kind] = allocate(DType::kF32, sizes.elements);
     }
   }
   if (layout.parameter != DType::kF32) rounded_ = allocate(layout.parameter, sizes.elements);
@@ -115,29 +115,29 @@ bool SliceStore::is_mine(std::size_t slice) const {
   return slice < offset_.size() && offset_[slice] != kNotMine;
 }
 
-Tensor SliceStore::view(const Tensor& row, std::size_t slice) const {
-  return part_of(row, {offset_[slice], at(slice).range.elements});
+Tensor SliceStore::view(const Tensor& buffer, std::size_t slice) const {
+  return part_of(buffer, {offset_[slice], at(slice).range.elements});
 }
 
-Tensor SliceStore::state(StateRow row, std::size_t slice) const {
-  return view(states_[static_cast<std::size_t>(row)], slice);
+Tensor SliceStore::state(StateKind kind, std::size_t slice) const {
+  return view(states_[static_cast<std::size_t>(kind)], slice);
 }
 
 Tensor SliceStore::parameters(std::size_t slice) const {
-  return ops::is_given(rounded_) ? view(rounded_, slice) : state(StateRow::kMaster, slice);
+  return ops::is_given(rounded_) ? view(rounded_, slice) : state(StateKind::kMaster, slice);
 }
 
 std::span<const std::byte> SliceStore::pulled(std::size_t slice) const {
   if (format_.parameters() != nullptr) {
     return {pulled_.data() + pulled_offset_[slice], format_.pulled_bytes(at(slice).range.elements)};
   }
-  const Tensor row = parameters(slice);
-  return {row.data(), row.bytes()};
+  const Tensor buffer = parameters(slice);
+  return {buffer.data(), buffer.bytes()};
 }
 
 void SliceStore::round_parameters(std::size_t slice) {
   if (ops::is_given(rounded_)) {
-    ops_.run(ops::Cast{.from = state(StateRow::kMaster, slice), .to = view(rounded_, slice)});
+    ops_.run(ops::Cast{.from = state(StateKind::kMaster, slice), .to = view(rounded_, slice)});
     ops_.synchronize();
   }
   encode_parameters(slice);
@@ -163,7 +163,7 @@ std::span<std::byte> SliceStore::receiving(std::size_t slice, int worker) const 
 }
 
 Tensor SliceStore::landed(std::size_t slice, int worker, std::int64_t step) {
-  const Shape shape = row_of(at(slice).range.elements);
+  const Shape shape = shape_of(at(slice).range.elements);
   const Buffer& landing = landings_[static_cast<std::size_t>(worker)];
   if (format_.gradients() != nullptr) {
     const Tensor numbers = has_slots_ ? slot(slice, worker) : decoded_.tensor(DType::kF32, shape);
@@ -179,7 +179,7 @@ void SliceStore::zero(std::size_t slice, int worker) { fill_zero(slot(slice, wor
 // At most a chunk.
 Tensor SliceStore::sum(std::size_t slice, nn::FlatRange range) {
   std::vector<const std::byte*> inputs;
-  const auto part = [&](const Tensor& row) { return part_of(row, range); };
+  const auto part = [&](const Tensor& buffer) { return part_of(buffer, range); };
   for (int worker = 0; worker < workers_; ++worker) {
     inputs.push_back(part(slot(slice, worker)).data());
   }
@@ -191,7 +191,7 @@ Tensor SliceStore::sum(std::size_t slice, nn::FlatRange range) {
 std::vector<double> SliceStore::squares(std::size_t slice) {
   return sums_of_chunks(
       ops_, [&](nn::FlatRange chunk) { return sum(slice, chunk); },
-      chunks_of({0, at(slice).range.elements}), workspace_.tensor(DType::kF64, row_of(1)));
+      chunks_of({0, at(slice).range.elements}), workspace_.tensor(DType::kF64, shape_of(1)));
 }
 
 // Parts that decay and those that do not are updated apart.
@@ -200,14 +200,14 @@ void SliceStore::update_range(std::size_t slice, nn::FlatRange range, const opti
   const std::size_t decaying = std::clamp(at(slice).decaying, range.first, range.end());
   const auto update_part = [&](nn::FlatRange part, bool decays) {
     if (part.elements == 0) return;
-    const auto of = [&](const Tensor& row) { return part_of(row, part); };
+    const auto of = [&](const Tensor& buffer) { return part_of(buffer, part); };
     optim::update(ops_, optimizer_, step,
-                  {.master = of(state(StateRow::kMaster, slice)),
+                  {.master = of(state(StateKind::kMaster, slice)),
                    .gradient = part_of(gradient, {part.first - range.first, part.elements}),
                    .parameter = of(view(rounded_, slice)),
-                   .moment = of(state(StateRow::kMoment, slice)),
-                   .variance = of(state(StateRow::kVariance, slice)),
-                   .velocity = of(state(StateRow::kVelocity, slice)),
+                   .moment = of(state(StateKind::kMoment, slice)),
+                   .variance = of(state(StateKind::kVariance, slice)),
+                   .velocity = of(state(StateKind::kVelocity, slice)),
                    .decays = decays});
   };
   update_part({range.first, decaying - range.first}, true);
@@ -237,8 +237,8 @@ void SliceStore::replace(std::size_t slice, int worker, const Runs& runs,
 
 void SliceStore::copy_parameters(std::size_t slice, const Runs& runs,
                                  std::span<std::byte> to) const {
-  const Tensor row = parameters(slice);
-  take_runs(runs, size_of(row.dtype()), {row.data(), row.bytes()}, to);
+  const Tensor buffer = parameters(slice);
+  take_runs(runs, size_of(buffer.dtype()), {buffer.data(), buffer.bytes()}, to);
 }
 
 }  // namespace lockstep::parallel

@@ -38,7 +38,7 @@ class SliceStore {
   std::span<const std::size_t> slices() const { return mine_; }
   bool is_mine(std::size_t slice) const;
 
-  Tensor state(StateRow row, std::size_t slice) const;  // absent where there is none
+  Tensor state(StateKind kind, std::size_t slice) const;  // absent where there is none
   // What is sent to workers of the parameters.
   std::span<const std::byte> pulled(std::size_t slice) const;
   // Makes that what the master copy says.
@@ -63,7 +63,7 @@ class SliceStore {
 
  private:
   const Slice& at(std::size_t slice) const { return layout_.slices[slice]; }
-  Tensor view(const Tensor& row, std::size_t slice) const;
+  Tensor view(const Tensor& buffer, std::size_t slice) const;
   Tensor slot(std::size_t slice, int worker) const;
   Tensor sum(std::size_t slice, nn::FlatRange range);
   void update_range(std::size_t slice, nn::FlatRange range, const optim::UpdateStep& step,
@@ -78,9 +78,9 @@ class SliceStore {
   int workers_;
   Ops& ops_;
   std::vector<std::size_t> mine_;
-  std::vector<std::size_t> offset_;  // by slice: in rows of this server
+  std::vector<std::size_t> offset_;  // by slice: in flat buffers of this server
   std::vector<Buffer> memory_;
-  std::array<Tensor, kStateRows> states_;
+  std::array<Tensor, kStateKinds> states_;
   Tensor rounded_;
   std::vector<Tensor> slots_;  // by worker
   Tensor sum_;

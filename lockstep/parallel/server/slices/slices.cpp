@@ -11,9 +11,9 @@ namespace lockstep::parallel {
 namespace {
 
 constexpr std::size_t kMegabyte = std::size_t{1} << 20;
-constexpr std::size_t kSlicesOfARow = 256;
+constexpr std::size_t kSlicesOfABuffer = 256;
 constexpr std::size_t kNeverTooMany = 16384;                 // elements
-constexpr std::size_t kMostElements = std::size_t{1} << 48;  // of a row that a peer tells of
+constexpr std::size_t kMostElements = std::size_t{1} << 48;  // of a flat buffer that a peer reports
 
 std::size_t rounded_up(std::size_t value, std::size_t unit) {
   return (value + unit - 1) / unit * unit;
@@ -32,8 +32,8 @@ std::vector<Slice> cut_slices(const nn::FlatParameters& flat, double piece_mb, b
                               int servers) {
   const std::size_t unit = whole_chunks ? kChunkElements : nn::FlatParameters::kAlignment;
   const auto bytes = static_cast<std::size_t>(piece_mb * static_cast<double>(kMegabyte));
-  const std::size_t of_row = std::max(flat.elements() / kSlicesOfARow, kNeverTooMany);
-  const std::size_t most = std::max(std::min(bytes / sizeof(float), of_row) / unit * unit, unit);
+  const std::size_t of_buffer = std::max(flat.elements() / kSlicesOfABuffer, kNeverTooMany);
+  const std::size_t most = std::max(std::min(bytes / sizeof(float), of_buffer) / unit * unit, unit);
   std::vector<std::size_t> load(static_cast<std::size_t>(servers));
   std::vector<Slice> slices;
   for (std::size_t block = flat.blocks(); block-- > 0;) {

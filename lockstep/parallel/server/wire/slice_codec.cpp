@@ -73,8 +73,8 @@ std::span<const std::byte> SliceCodec::encode(std::size_t slice, const Tensor& g
     values = {reinterpret_cast<float*>(values_.data()), range.elements};
     widen({gradients.data(), range.elements, gradients.dtype()}, values);
   }
-  const auto part = [&](std::span<float> row) {
-    return row.empty() ? row : row.subspan(range.first, range.elements);
+  const auto part = [&](std::span<float> buffer) {
+    return buffer.empty() ? buffer : buffer.subspan(range.first, range.elements);
   };
   const std::span<std::byte> to = payload(slice, format_.pushed_bytes(range.elements));
   encode_own(*format_.gradients(), own_momentum(layout_.optimizer), values,

@@ -39,7 +39,7 @@ class SliceCodec {
   // Makes a slice's parameters what a server would send of them.
   void round(std::size_t slice, const Tensor& parameters);
 
-  // Of all slices, in the order of the row; empty where the codec needs none.
+  // Of all slices, in the order of the flat buffer; empty where the codec needs none.
   std::span<float> residual() const {
     return {reinterpret_cast<float*>(residual_.data()), residual_.bytes() / sizeof(float)};
   }

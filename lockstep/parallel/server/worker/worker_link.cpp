@@ -74,9 +74,9 @@ std::size_t WorkerLink::pushed_bytes(std::size_t slice) const {
   return codec_->format().pushed_bytes(layout_.slices[slice].range.elements);
 }
 
-Tensor WorkerLink::part(const Tensor& row, const Slice& slice) {
-  return row.slice(static_cast<std::int64_t>(slice.range.first),
-                   static_cast<std::int64_t>(slice.range.elements));
+Tensor WorkerLink::part(const Tensor& buffer, const Slice& slice) {
+  return buffer.slice(static_cast<std::int64_t>(slice.range.first),
+                      static_cast<std::int64_t>(slice.range.elements));
 }
 
 Tensor WorkerLink::parameters(std::size_t slice) const {

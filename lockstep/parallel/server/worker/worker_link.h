@@ -73,10 +73,11 @@ class WorkerLink final : public ConnectionLoop::Receiver {
   bool is_back(std::optional<std::size_t> block);
   void await(std::optional<std::size_t> block);
   void await_all() { await(std::nullopt); }
-  // Fills the rows of `states` with the servers' states of that round. All slices must be back.
+  // Fills `states` with the servers' states of that round. All slices must be back.
   void collect(std::uint64_t round);
-  // What compression has not sent yet, and the average that goes into it, in the order of the row.
-  // / Makes the parameters what servers would send of them. For all of it all slices must be back.
+  // What compression has not sent yet, and the average that goes into it, in the order of the flat
+  // buffer. / Makes the parameters what servers would send of them. For all of it all slices must
+  // be back.
   std::span<float> residual() const { return codec_->residual(); }
   std::span<float> velocity() const { return codec_->velocity(); }
   void round_parameters();
@@ -115,8 +116,8 @@ class WorkerLink final : public ConnectionLoop::Receiver {
   void await_states(Lock& lock, std::size_t before);
   std::size_t pushed_bytes(std::size_t slice) const;
   const Slice& checked(int connection, const Header& header) const;
-  Tensor row(StateRow row) const;
-  static Tensor part(const Tensor& row, const Slice& slice);
+  Tensor state_buffer(StateKind kind) const;
+  static Tensor part(const Tensor& buffer, const Slice& slice);
   Tensor parameters(std::size_t slice) const;
   Priority priority_of(std::size_t slice) const;
   bool none_on_way(std::size_t first, std::size_t end) const;

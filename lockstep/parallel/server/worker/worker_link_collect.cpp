@@ -8,15 +8,15 @@ constexpr std::size_t kCollectsUnderWay = 2;  // slices at a time, of each serve
 
 }  // namespace
 
-Tensor WorkerLink::row(StateRow row) const {
-  switch (row) {
-    case StateRow::kMaster:
+Tensor WorkerLink::state_buffer(StateKind kind) const {
+  switch (kind) {
+    case StateKind::kMaster:
       return states_.master;
-    case StateRow::kMoment:
+    case StateKind::kMoment:
       return states_.moment;
-    case StateRow::kVariance:
+    case StateKind::kVariance:
       return states_.variance;
-    case StateRow::kVelocity:
+    case StateKind::kVelocity:
       return states_.velocity;
   }
   return {};
@@ -25,11 +25,11 @@ Tensor WorkerLink::row(StateRow row) const {
 void WorkerLink::collect(std::uint64_t round) {
   Lock lock(mutex_);
   if (fault_) throw *fault_;
-  std::size_t rows = 0;
-  for (std::size_t i = 0; i < kStateRows; ++i)
-    rows += layout_.has(static_cast<StateRow>(i)) ? 1 : 0;
+  std::size_t kinds = 0;
+  for (std::size_t i = 0; i < kStateKinds; ++i)
+    kinds += layout_.has(static_cast<StateKind>(i)) ? 1 : 0;
   round_ = round;
-  states_to_come_ = rows * layout_.slices.size();
+  states_to_come_ = kinds * layout_.slices.size();
   for (std::size_t slice = layout_.slices.size(); slice-- > 0;) {
     to_collect_[static_cast<std::size_t>(layout_.slices[slice].server)].push_back(slice);
   }

@@ -28,12 +28,13 @@ std::span<std::byte> WorkerLink::place(int connection, const Header& header) {
     target = codec_->receiving(header.slice, parameters(header.slice));
   } else if (header.kind == Kind::kState) {
     const Slice& slice = checked(connection, header);
-    const std::size_t state = state_row(header.number);
-    if (states_to_come_ == 0 || state >= kStateRows || !layout_.has(static_cast<StateRow>(state))) {
+    const std::size_t state = state_kind(header.number);
+    if (states_to_come_ == 0 || state >= kStateKinds ||
+        !layout_.has(static_cast<StateKind>(state))) {
       fail(ErrorCode::kProtocol, "{} sent state {} unasked", map_.server_text(connection), state);
     }
-    const Tensor part_of_row = part(row(static_cast<StateRow>(state)), slice);
-    target = {part_of_row.data(), part_of_row.bytes()};
+    const Tensor part_of_state = part(state_buffer(static_cast<StateKind>(state)), slice);
+    target = {part_of_state.data(), part_of_state.bytes()};
   } else {
     std::vector<std::byte>& small = small_[static_cast<std::size_t>(connection)];
     std::size_t most = header.kind == Kind::kTrace ? kMostSmall : kLargestAnswer;
@@ -118,10 +119,10 @@ void WorkerLink::take(int connection, const Header& header, std::span<std::byte>
       break;
     case Kind::kState:
       --states_to_come_;
-      // The last row of a slice.
-      if (header.number == (layout_.has(StateRow::kVelocity)   ? 3.
-                            : layout_.has(StateRow::kVariance) ? 2.
-                                                               : 0.)) {
+      // The last state of a slice.
+      if (header.number == (layout_.has(StateKind::kVelocity)   ? 3.
+                            : layout_.has(StateKind::kVariance) ? 2.
+                                                                : 0.)) {
         ask_for_states(connection);
       }
       break;
