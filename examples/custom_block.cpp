@@ -35,13 +35,13 @@ class GatedMixer : public nn::Block {
   nn::BlockSpec spec(const nn::Setup& setup, const Ops& ops) const override {
     const std::int64_t tokens = setup.shape.tokens();
     const Shape stream = output(setup);
-    const nn::Initial small = {.mean = 0, .deviation = 0.02};
+    const nn::Initial small = {.mean = 0, .stddev = 0.02};
     nn::BlockSpec spec;
-    spec.parameters = {{"gain", {width_}, {.mean = 1, .deviation = 0}, false, ""},
+    spec.parameters = {{"gain", {width_}, {.mean = 1, .stddev = 0}, false, ""},
                        {"gate", {width_, width_}, small, true, ""},
                        {"value", {width_, width_}, small, true, ""},
                        {"out", {width_, width_}, small, true, ""}};
-    spec.tensors = {{"deviation", DType::kF32, {tokens}, Life::kKept},
+    spec.tensors = {{"rstd", DType::kF32, {tokens}, Life::kKept},
                     {"normed", setup.dtype, stream, Life::kRestored},
                     {"mixed", setup.dtype, stream, Life::kRestored},
                     {"gate", setup.dtype, stream, Life::kKept},
@@ -109,7 +109,7 @@ class GatedMixer : public nn::Block {
                                    .sum = pass.in.x,
                                    .gain = pass.parameters[kGain],
                                    .mean = {},
-                                   .deviation = pass.tensors[kDeviation],
+                                   .rstd = pass.tensors[kRstd],
                                    .dresidual = pass.dout.x,
                                    .dsum = pass.din.x,
                                    .dropout = {},
@@ -122,7 +122,7 @@ class GatedMixer : public nn::Block {
   // The order of spec().
   enum Parameter : std::size_t { kGain, kGateWeight, kValueWeight, kOutWeight };
   enum Saved : std::size_t {
-    kDeviation,
+    kRstd,
     kNormed,
     kMixed,
     kGate,
@@ -159,7 +159,7 @@ class GatedMixer : public nn::Block {
                            .bias = {},
                            .y = pass.tensors[kNormed],
                            .mean = {},
-                           .deviation = pass.tensors[kDeviation]});
+                           .rstd = pass.tensors[kRstd]});
     pass.ops.synchronize();  // what follows is no operation of pass.ops
     const auto x = pass.tensors[kNormed].as<const float>();
     const auto y = pass.tensors[kMixed].as<float>();

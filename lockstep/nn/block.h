@@ -40,10 +40,11 @@ namespace lockstep::nn {
 
 using plan::Recompute;
 
-// How a parameter begins: normal numbers of that deviation around that mean; constant at 0.
+// How a parameter begins: normal numbers of that standard deviation around that mean; constant at
+// 0.
 struct Initial {
   double mean = 0;
-  double deviation = 0;
+  double stddev = 0;
   friend bool operator==(const Initial&, const Initial&) = default;
 };
 

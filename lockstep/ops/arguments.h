@@ -5,7 +5,7 @@
 //   rows           tokens of all sequences, one after the other: batch * sequence of them
 //   activation     a tensor [rows, width] of the compute type: f32, bf16 or f16
 //   weight         of the compute type too; a linear layer's is [out, in]
-//   statistic      f32: means, 1/deviations, log-sum-exps, losses
+//   statistic      f32: means, rstds, log-sum-exps, losses
 //   d...           the gradient of the loss by what follows: dy, dx, dweight
 //
 // Two rules about gradients, for every operation: those of parameters are added to what is there,
@@ -178,15 +178,15 @@ enum class NormKind : std::uint8_t {
 struct Norm {
   NormKind kind = NormKind::kLayer;
   float epsilon = 1e-5f;
-  Tensor x;          // [rows, width]
-  Tensor branch;     // [rows, width], optional
-  Dropout dropout;   // of the branch
-  Tensor sum;        // [rows, width], given with a branch; may be x or branch
-  Tensor gain;       // [width]
-  Tensor bias;       // [width], optional; none for kRms
-  Tensor y;          // [rows, width]
-  Tensor mean;       // [rows] statistic; none for kRms
-  Tensor deviation;  // [rows] statistic: 1 / sqrt(...)
+  Tensor x;         // [rows, width]
+  Tensor branch;    // [rows, width], optional
+  Dropout dropout;  // of the branch
+  Tensor sum;       // [rows, width], given with a branch; may be x or branch
+  Tensor gain;      // [width]
+  Tensor bias;      // [width], optional; none for kRms
+  Tensor y;         // [rows, width]
+  Tensor mean;      // [rows] statistic; none for kRms
+  Tensor rstd;      // [rows] statistic: 1 / sqrt(...)
 };
 
 // dsum = the gradient through the norm + dresidual; dbranch = dropout(dsum).
@@ -196,7 +196,7 @@ struct NormBackward {
   Tensor sum;  // what was normalised: Norm's sum, or x without a branch
   Tensor gain;
   Tensor mean;
-  Tensor deviation;
+  Tensor rstd;
   Tensor dresidual;  // [rows, width], optional: what comes to the sum by another way
   Tensor dsum;       // [rows, width]; may be dy or dresidual
   Dropout dropout;   // with dbranch: the one of Norm

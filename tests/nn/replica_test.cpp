@@ -300,18 +300,18 @@ TEST(Replica, BeginsWithTheParametersThatItsModelAsksFor) {
   shape.hidden = 96;
   Replica replica = make_replica(make_model(shape), tiny_setup(Tiny::kGpt2), *ops);
   replica.initialise(3);
-  const auto deviation = [&](const char* name) {
+  const auto stddev = [&](const char* name) {
     double square = 0;
     const auto values = replica.parameter(name).as<const float>();
     for (const float value : values) square += static_cast<double>(value) * value;
     return std::sqrt(square / static_cast<double>(values.size()));
   };
-  EXPECT_NEAR(deviation("embedding.tokens"), 0.02, 1e-3);
-  EXPECT_NEAR(deviation("layer.0.attention.qkv.weight"), 0.02, 1e-3);
-  EXPECT_NEAR(deviation("layer.0.attention.projection.weight"), 0.02 / 2, 5e-4);  // sqrt(2 l) = 2
-  EXPECT_NEAR(deviation("layer.1.mlp.down.weight"), 0.02 / 2, 5e-4);
-  EXPECT_EQ(deviation("layer.1.mlp.down.bias"), 0);
-  EXPECT_EQ(deviation("layer.1.norm1.gain"), 1);
+  EXPECT_NEAR(stddev("embedding.tokens"), 0.02, 1e-3);
+  EXPECT_NEAR(stddev("layer.0.attention.qkv.weight"), 0.02, 1e-3);
+  EXPECT_NEAR(stddev("layer.0.attention.projection.weight"), 0.02 / 2, 5e-4);  // sqrt(2 l) = 2
+  EXPECT_NEAR(stddev("layer.1.mlp.down.weight"), 0.02 / 2, 5e-4);
+  EXPECT_EQ(stddev("layer.1.mlp.down.bias"), 0);
+  EXPECT_EQ(stddev("layer.1.norm1.gain"), 1);
   EXPECT_NE(bytes_of(replica.parameter("layer.0.mlp.up.weight")),
             bytes_of(replica.parameter("layer.1.mlp.up.weight")));
 }

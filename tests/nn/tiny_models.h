@@ -179,12 +179,12 @@ inline Replica make_replica(Model model, const Setup& setup, Ops& ops,
 }
 
 // Moves every parameter away from its beginning, so that no gradient is zero by symmetry.
-inline void shake(Replica& replica, float deviation) {
+inline void shake(Replica& replica, float stddev) {
   const States& states = replica.states();
   for (const FlatParameter& parameter : replica.flat().all()) {
     const Tensor view = FlatParameters::view(states.master, parameter);
     std::uint64_t position = parameter.offset;
-    for (float& value : view.as<float>()) value += deviation * normal_at(99, 0, position++);
+    for (float& value : view.as<float>()) value += stddev * normal_at(99, 0, position++);
   }
   if (states.master.data() == states.parameters.data()) return;
   replica.ops().run(ops::Cast{.from = states.master, .to = states.parameters});

@@ -29,7 +29,7 @@ class LayerWithSpare : public nn::ChangedBlock {
     nn::BlockSpec spec = block().spec(setup, ops);
     spec.parameters.push_back({.name = "spare",
                                .shape = {kSpare},
-                               .initial = {.mean = 1, .deviation = 0},
+                               .initial = {.mean = 1, .stddev = 0},
                                .decays = false,
                                .tied_to = {}});
     return spec;

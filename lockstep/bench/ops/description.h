@@ -33,10 +33,10 @@ struct Fill {
   enum class Kind { kNormal, kUniform, kWide, kIndices, kTargets, kMask };
   Kind kind = Kind::kNormal;
   double first = 0;   // mean; lower end; exponent; limit; limit; share that is 1
-  double second = 1;  // deviation; upper end; exponent
+  double second = 1;  // stddev; upper end; exponent
 };
-inline Fill normal(double deviation = 1, double mean = 0) {
-  return {Fill::Kind::kNormal, mean, deviation};
+inline Fill normal(double stddev = 1, double mean = 0) {
+  return {Fill::Kind::kNormal, mean, stddev};
 }
 inline Fill uniform(double from, double to) { return {Fill::Kind::kUniform, from, to}; }
 // 2 to a power between, of either sign: subnormal, ordinary, too large for a type.

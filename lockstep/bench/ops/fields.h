@@ -44,7 +44,7 @@ inline OpField updated(std::string name, DType dtype, const Shape& shape, const 
 inline bool is_narrow(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16; }
 inline DType statistic(DType compute) { return compute == DType::kF64 ? compute : DType::kF32; }
 
-// The deviation that gives sums of so many products of it and normal numbers a deviation of 1.
+// The stddev that gives sums of N products of it and normal numbers a stddev of 1.
 inline double balanced(std::int64_t terms) {
   return 1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(1, terms)));
 }
@@ -52,7 +52,7 @@ inline double balanced(std::int64_t terms) {
 // Half of the last place at 1, as a fraction.
 double unit(DType dtype);
 
-// The noise of a sum of so many terms that has a deviation of about 1.
+// The noise of a sum of N terms that has a stddev of about 1.
 inline double noise_of_sum(std::int64_t terms) {
   return 8 + 4 * std::sqrt(static_cast<double>(terms));
 }

@@ -19,7 +19,7 @@ LinearRegression::LinearRegression(std::string name, std::int64_t features)
     : name_(std::move(name)),
       features_(features),
       next_{.parameter = 0, .tensor = kTensors},
-      linear_(next_, "", {.in = features, .out = 1, .bias = true, .deviation = 0}) {}
+      linear_(next_, "", {.in = features, .out = 1, .bias = true, .stddev = 0}) {}
 
 BlockSpec LinearRegression::spec(const Setup& setup, const Ops& ops) const {
   if (setup.shape.sequence != 1) {

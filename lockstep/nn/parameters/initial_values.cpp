@@ -15,14 +15,14 @@ namespace {
 constexpr std::int64_t kPiece = 1 << 14;  // elements; a multiple of the four that are drawn at once
 
 float value_of(const Initial& initial, float normal) {
-  return static_cast<float>(initial.mean + initial.deviation * static_cast<double>(normal));
+  return static_cast<float>(initial.mean + initial.stddev * static_cast<double>(normal));
 }
 
 // Elements first to first + count; first is a multiple of 4.
 void draw(const Initial& initial, std::uint64_t seed, std::int64_t first, std::int64_t count,
           std::vector<float>& values) {
   values.resize(static_cast<std::size_t>(count));
-  if (initial.deviation == 0) {
+  if (initial.stddev == 0) {
     std::fill(values.begin(), values.end(), value_of(initial, 0));
     return;
   }

@@ -35,7 +35,7 @@ void ClassifierPart::declare(Declaration& declaration) const {
       on_cpu ? options_.chunk_bytes : std::max(options_.chunk_bytes, kLogitBytesOnGpu);
   const std::int64_t chunk = rows_per_chunk(rows, options_.classes, setup.dtype, chunk_bytes);
   if (options_.tied_to.empty()) {
-    declaration.weight(named("weight"), options_.classes, options_.hidden, options_.deviation);
+    declaration.weight(named("weight"), options_.classes, options_.hidden, options_.stddev);
   } else {
     declaration.tied_weight(named("weight"), options_.classes, options_.hidden, options_.tied_to);
   }

@@ -10,17 +10,17 @@ CrossAttentionPart::CrossAttentionPart(Place& next, const std::string& name,
              {.in = options.hidden,
               .out = options.hidden,
               .bias = options.biases,
-              .deviation = options.deviation}),
+              .stddev = options.stddev}),
       key_value_(next, name + ".key_value",
                  {.in = options.hidden,
                   .out = 2 * options.hidden,
                   .bias = options.biases,
-                  .deviation = options.deviation}),
+                  .stddev = options.stddev}),
       projection_(next, name + ".projection",
                   {.in = options.hidden,
                    .out = options.hidden,
                    .bias = options.biases,
-                   .deviation = options.projection_deviation}) {}
+                   .stddev = options.projection_stddev}) {}
 
 ops::AttentionShape CrossAttentionPart::shape(const Setup& setup) const {
   return {.batch = setup.shape.batch,

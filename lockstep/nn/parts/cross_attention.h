@@ -11,7 +11,7 @@ namespace lockstep::nn {
 
 class CrossAttentionPart : public Part {
  public:
-  // Of the options hidden, heads, biases, dropout and deviations count.
+  // Of the options hidden, heads, biases, dropout and stddevs count.
   CrossAttentionPart(Place& next, const std::string& name, const AttentionOptions& options);
 
   void declare(Declaration& declaration) const;

@@ -21,9 +21,9 @@ class Declaration {
   const Ops& ops() const { return ops_; }
 
   // A matrix [out, in] of normal numbers.
-  void weight(std::string name, std::int64_t out, std::int64_t in, double deviation);
+  void weight(std::string name, std::int64_t out, std::int64_t in, double stddev);
   // The same, of which backward adds to so many rows.
-  void table(std::string name, std::int64_t entries, std::int64_t width, double deviation,
+  void table(std::string name, std::int64_t entries, std::int64_t width, double stddev,
              std::int64_t rows);
   // Zeros; no elements where it is not `given`.
   void bias(std::string name, std::int64_t width, bool given = true);

@@ -17,16 +17,16 @@ void EmbeddingPart::check_positions(std::int64_t positions) const {
 void EmbeddingPart::declare(Declaration& declaration) const {
   check_positions(sequence_of(declaration.setup().shape, options_.side));
   if (options_.tied_to.empty()) {
-    declaration.table(named("tokens"), options_.vocabulary, options_.hidden, options_.deviation,
+    declaration.table(named("tokens"), options_.vocabulary, options_.hidden, options_.stddev,
                       tokens_of(declaration.setup().shape, options_.side));
   } else {
     declaration.tied_weight(named("tokens"), options_.vocabulary, options_.hidden,
                             options_.tied_to);
   }
   declaration.read_in_forward_only();
-  declaration.weight(named("positions"), options_.positions, options_.hidden, options_.deviation);
+  declaration.weight(named("positions"), options_.positions, options_.hidden, options_.stddev);
   declaration.read_in_forward_only();
-  declaration.weight(named("types"), options_.types, options_.hidden, options_.deviation);
+  declaration.weight(named("types"), options_.types, options_.hidden, options_.stddev);
   declaration.read_in_forward_only();
   declaration.embedding(tokens_of(declaration.setup().shape, options_.side), options_.hidden,
                         options_.vocabulary);

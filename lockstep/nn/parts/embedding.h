@@ -14,7 +14,7 @@ struct EmbeddingOptions {
   std::int64_t positions = 0;  // 0: none are learned
   std::int64_t types = 0;      // 0: none
   std::int64_t hidden = 0;
-  double deviation = 0.02;  // of all tables at first
+  double stddev = 0.02;  // of all tables at first
   double dropout = 0;
   std::string tied_to;  // the full name of a table of tokens that is used instead of an own one
   Side side = Side::kTarget;

@@ -10,12 +10,12 @@ FeedForwardPart::FeedForwardPart(Place& next, const std::string& name,
           {.in = options.hidden,
            .out = options.width,
            .bias = options.biases,
-           .deviation = options.deviation}),
+           .stddev = options.stddev}),
       down_(next, name + ".down",
             {.in = options.width,
              .out = options.hidden,
              .bias = options.biases,
-             .deviation = options.down_deviation}) {}
+             .stddev = options.down_stddev}) {}
 
 bool FeedForwardPart::keeps_z(const Pass& pass) {
   return pass.setup.recompute == Recompute::kSelective;

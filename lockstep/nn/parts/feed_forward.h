@@ -21,8 +21,8 @@ struct FeedForwardOptions {
   std::int64_t width = 0;
   ops::Activation activation = ops::Activation::kGeluTanh;
   bool biases = true;
-  double deviation = 0.02;
-  double down_deviation = 0.02;
+  double stddev = 0.02;
+  double down_stddev = 0.02;
 };
 
 class FeedForwardPart : public Part {

@@ -13,12 +13,12 @@ SelfAttentionPart::SelfAttentionPart(Place& next, const std::string& name,
            {.in = options.hidden,
             .out = options.hidden + 2 * options.kv_width(),
             .bias = options.biases,
-            .deviation = options.deviation}),
+            .stddev = options.stddev}),
       projection_(next, name + ".projection",
                   {.in = options.hidden,
                    .out = options.hidden,
                    .bias = options.biases,
-                   .deviation = options.projection_deviation}) {}
+                   .stddev = options.projection_stddev}) {}
 
 ops::AttentionShape SelfAttentionPart::shape(const Setup& setup) const {
   const std::int64_t sequence = sequence_of(setup.shape, options_.side);

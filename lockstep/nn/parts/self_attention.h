@@ -18,9 +18,9 @@ struct AttentionOptions {
   std::int64_t kv_heads = 0;
   bool causal = true;
   bool biases = true;
-  double dropout = 0;       // of the probabilities
-  double deviation = 0.02;  // of the weights at first
-  double projection_deviation = 0.02;
+  double dropout = 0;    // of the probabilities
+  double stddev = 0.02;  // of the weights at first
+  double projection_stddev = 0.02;
   bool rotary = false;
   float theta = 10000;
   Side side = Side::kTarget;

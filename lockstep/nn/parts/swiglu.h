@@ -11,8 +11,8 @@ struct SwiGluOptions {
   std::int64_t hidden = 0;
   std::int64_t width = 0;
   bool biases = false;
-  double deviation = 0.02;
-  double down_deviation = 0.02;
+  double stddev = 0.02;
+  double down_stddev = 0.02;
 };
 
 class SwiGluPart : public Part {

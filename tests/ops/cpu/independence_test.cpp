@@ -80,21 +80,21 @@ TEST(Threads, DoNotChangeTheGradientsOfANorm) {
       const Shape shape{317, 97};
       const Tensor sum = memory.normals(shape, dtype), gain = memory.normals({97}, dtype),
                    y = memory.zeros(shape, dtype), mean = memory.zeros({317}),
-                   deviation = memory.zeros({317}), dy = memory.normals(shape, dtype),
+                   rstd = memory.zeros({317}), dy = memory.normals(shape, dtype),
                    dsum = memory.zeros(shape, dtype), dgain = memory.normals({97}, dtype),
                    dbias = memory.normals({97});
-      ops.run(ops::Norm{.x = sum, .gain = gain, .y = y, .mean = mean, .deviation = deviation});
+      ops.run(ops::Norm{.x = sum, .gain = gain, .y = y, .mean = mean, .rstd = rstd});
       const auto scratch = static_cast<std::int64_t>(ops.norm_scratch(317, 97));
       ops.use_scratch(memory.zeros({scratch}, DType::kU8));
       ops.run(ops::NormBackward{.dy = dy,
                                 .sum = sum,
                                 .gain = gain,
                                 .mean = mean,
-                                .deviation = deviation,
+                                .rstd = rstd,
                                 .dsum = dsum,
                                 .dgain = dgain,
                                 .dbias = dbias});
-      return std::vector{y, mean, deviation, dsum, dgain, dbias};
+      return std::vector{y, mean, rstd, dsum, dgain, dbias};
     });
   }
 }

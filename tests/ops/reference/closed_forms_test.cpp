@@ -127,23 +127,23 @@ TEST(Cast, RoundsOnceToTheNearest) {
 
 TEST(Norm, HasMeanZeroAndDeviationOneBeforeItsGain) {
   std::vector<float> x = {1, 2, 3, 4}, gain = {1, 1, 1, 2}, bias = {0, 0, 0, 5};
-  std::vector<float> y(4), mean(1), deviation(1);
+  std::vector<float> y(4), mean(1), rstd(1);
   reference().run(ops::Norm{.epsilon = 0,
                             .x = view(x, {1, 4}),
                             .gain = view(gain, {4}),
                             .bias = view(bias, {4}),
                             .y = view(y, {1, 4}),
                             .mean = view(mean, {1}),
-                            .deviation = view(deviation, {1})});
+                            .rstd = view(rstd, {1})});
   const float unit = 1 / std::sqrt(1.25f);
   EXPECT_THAT(y, Pointwise(FloatNear(1e-6f),
                            {-1.5f * unit, -0.5f * unit, 0.5f * unit, 2 * 1.5f * unit + 5}));
   EXPECT_FLOAT_EQ(mean[0], 2.5f);
-  EXPECT_FLOAT_EQ(deviation[0], unit);
+  EXPECT_FLOAT_EQ(rstd[0], unit);
 }
 
 TEST(Norm, OfTheRootMeanSquareTakesTheBranchIn) {
-  std::vector<float> x = {1, 1}, branch = {2, 3}, sum(2), gain = {1, 10}, y(2), deviation(1);
+  std::vector<float> x = {1, 1}, branch = {2, 3}, sum(2), gain = {1, 10}, y(2), rstd(1);
   reference().run(ops::Norm{.kind = ops::NormKind::kRms,
                             .epsilon = 0,
                             .x = view(x, {1, 2}),
@@ -151,7 +151,7 @@ TEST(Norm, OfTheRootMeanSquareTakesTheBranchIn) {
                             .sum = view(sum, {1, 2}),
                             .gain = view(gain, {2}),
                             .y = view(y, {1, 2}),
-                            .deviation = view(deviation, {1})});
+                            .rstd = view(rstd, {1})});
   const float unit = 1 / std::sqrt(12.5f);
   EXPECT_THAT(sum, ElementsAre(3, 4));
   EXPECT_THAT(y, Pointwise(FloatNear(1e-5f), {3 * unit, 40 * unit}));

@@ -249,7 +249,7 @@ void run(const Context& context, const ops::Norm& call) {
                        .bias = data_of<const T>(call.bias),
                        .y = data_of<T>(call.y),
                        .mean = data_of<float>(call.mean),
-                       .deviation = data_of<float>(call.deviation),
+                       .deviation = data_of<float>(call.rstd),
                        .rows = call.x.shape()[0],
                        .width = static_cast<int>(call.x.shape()[1]),
                        .epsilon = call.epsilon};
