@@ -260,8 +260,8 @@ int main() {
     const nn::States& states = replica.states();
     ops->run(ops::Adam{.master = states.master,
                        .gradient = states.gradients,
-                       .moment = states.moment,
-                       .variance = states.variance,
+                       .first_moment = states.first_moment,
+                       .second_moment = states.second_moment,
                        .parameter = {},
                        .rate = 1e-2,
                        .step = step});

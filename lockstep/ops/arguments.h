@@ -317,16 +317,16 @@ struct SquaredError {
 // ---- optimizers: one pass over memory
 
 // g = gradient * gradient_scale (+ decay * master where not decoupled)
-// moment = beta1 moment + (1 - beta1) g; variance = beta2 variance + (1 - beta2) g^2
-// master -= rate (moment / (1 - beta1^step) / (sqrt(variance / (1 - beta2^step)) + epsilon)
+// m = beta1 m + (1 - beta1) g, the first moment; v = beta2 v + (1 - beta2) g^2, the second
+// master -= rate (m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + epsilon)
 //                 + decay * master where decoupled); parameter = master, rounded.
 // A gradient_scale of NaN says that the step is skipped: nothing changes.
 struct Adam {
-  Tensor master;     // f32
-  Tensor gradient;   // f32, bf16 or f16
-  Tensor moment;     // f32
-  Tensor variance;   // f32
-  Tensor parameter;  // bf16 or f16, optional
+  Tensor master;         // f32
+  Tensor gradient;       // f32, bf16 or f16
+  Tensor first_moment;   // f32
+  Tensor second_moment;  // f32
+  Tensor parameter;      // bf16 or f16, optional
   Scalar rate = 1e-3;
   double beta1 = 0.9;
   double beta2 = 0.999;

@@ -63,8 +63,8 @@ void Ops::run(const ops::AdamSegments& call) {
     ops::Adam adam = call.adam;
     adam.master = part_of(adam.master, first, elements);
     adam.gradient = part_of(adam.gradient, first, elements);
-    adam.moment = part_of(adam.moment, first, elements);
-    adam.variance = part_of(adam.variance, first, elements);
+    adam.first_moment = part_of(adam.first_moment, first, elements);
+    adam.second_moment = part_of(adam.second_moment, first, elements);
     adam.parameter = part_of(adam.parameter, first, elements);
     if (table[row + 3] == 0) adam.decay = 0;
     run(adam);

@@ -71,8 +71,8 @@ void update(Ops& ops, const OptimizerOptions& options, const UpdateStep& step, c
   }
   ops.run(ops::Adam{.master = range.master,
                     .gradient = range.gradient,
-                    .moment = range.moment,
-                    .variance = range.variance,
+                    .first_moment = range.first_moment,
+                    .second_moment = range.second_moment,
                     .parameter = range.parameter,
                     .rate = part.rate,
                     .beta1 = options.beta1,
@@ -90,8 +90,8 @@ void update_segments(Ops& ops, const OptimizerOptions& options, const DeviceStep
   if (options.kind != OptimizerKind::kSgd) {
     ops.run(ops::AdamSegments{.adam = {.master = flat.master,
                                        .gradient = flat.gradient,
-                                       .moment = flat.moment,
-                                       .variance = flat.variance,
+                                       .first_moment = flat.first_moment,
+                                       .second_moment = flat.second_moment,
                                        .parameter = flat.parameter,
                                        .rate = step.rate,
                                        .beta1 = options.beta1,

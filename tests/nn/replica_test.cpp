@@ -208,8 +208,8 @@ void adam(Replica& replica, std::int64_t step, double rate) {
       const bool has_master = states.master.data() != states.parameters.data();
       replica.ops().run(ops::Adam{.master = states.master,
                                   .gradient = states.gradients,
-                                  .moment = states.moment,
-                                  .variance = states.variance,
+                                  .first_moment = states.first_moment,
+                                  .second_moment = states.second_moment,
                                   .parameter = has_master ? states.parameters : Tensor(),
                                   .rate = rate,
                                   .decay = run.decays ? 0.01 : 0,

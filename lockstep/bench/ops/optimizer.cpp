@@ -50,15 +50,15 @@ OpCase adam_case(DType dtype, std::int64_t count, const StepTypes& types,
   one.name = fmt::format("{}{}, decay {}, step {}", step_text(dtype, count, types),
                          options.decoupled ? "" : ", coupled", options.decay, options.step);
   one.fields = step_fields(dtype, count, types);
-  one.fields.push_back(updated("moment", kF32, {count}, normal(0.1), {.relative = 4, .noise = 2},
+  one.fields.push_back(updated("first_moment", kF32, {count}, normal(0.1),
+                               {.relative = 4, .noise = 2}, Freedom::kElements));
+  one.fields.push_back(updated("second_moment", kF32, {count}, uniform(0.001, 0.1), {.relative = 8},
                                Freedom::kElements));
-  one.fields.push_back(
-      updated("variance", kF32, {count}, uniform(0.001, 0.1), {.relative = 8}, Freedom::kElements));
   one.run = [options](Ops& ops, const Tensors& t) {
     ops.run(ops::Adam{.master = t["master"],
                       .gradient = t["gradient"],
-                      .moment = t["moment"],
-                      .variance = t["variance"],
+                      .first_moment = t["first_moment"],
+                      .second_moment = t["second_moment"],
                       .parameter = t["parameter"],
                       .rate = 3e-3,
                       .decay = options.decay,

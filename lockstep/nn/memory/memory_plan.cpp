@@ -110,8 +110,8 @@ class Planner {
     if (plan_.setup.dtype != DType::kF32) plan_.master = add_state("master");
     if (plan_.optimizer == OptimizerState::kVelocity) plan_.velocity = add_state("velocity");
     if (plan_.optimizer == OptimizerState::kMoments) {
-      plan_.moment = add_state("moment");
-      plan_.variance = add_state("variance");
+      plan_.first_moment = add_state("moment");
+      plan_.second_moment = add_state("variance");
     }
     if (plan_.tiers.parameters == Tier::kFile) buffers.push_back(plan_.setup.dtype);
     if (in_file && !buffers.empty()) add_state_file(std::move(buffers));

@@ -15,7 +15,7 @@
 //   in flight          a block's gradients, where sharded      backward of the first block that
 //                                                            adds to them .. one after its own
 //   optimizer          master copy in f32 where the compute type has 16 bits,     always
-//                      moment and variance, or velocity; sums of squares
+//                      first and second moment, or velocity; sums of squares
 //   activations NAME   what block NAME keeps or restores                          nn/block.h
 //   hand-over          a block's output               its forward .. backward of the next block
 //                      a gradient of that             backward of the next block .. its own
@@ -64,7 +64,7 @@ namespace lockstep::nn {
 enum class OptimizerState : std::uint8_t {
   kNone,      // plain SGD
   kVelocity,  // SGD with momentum
-  kMoments,   // Adam: moment and variance
+  kMoments,   // Adam: first and second moment
 };
 
 // Of one micro-batch, as nn/block.h counts.
@@ -148,8 +148,8 @@ struct MemoryPlan {
   std::vector<BufferPlace> gradients_in_flight;  // per block; symmetric if gradients are sharded
   std::vector<Absence> absences;                 // in the order of the steps that make them
   BufferPlace master;
-  BufferPlace moment;
-  BufferPlace variance;
+  BufferPlace first_moment;
+  BufferPlace second_moment;
   BufferPlace velocity;
   BufferPlace sums_of_squares;
   // Two pieces of so many elements each, where a flat buffer is in another tier than

@@ -41,9 +41,9 @@ FlatParameter within(const FlatParameter& parameter, FlatRange block) {
 }  // namespace
 
 States States::slice(FlatRange range) const {
-  return {slice_if_given(parameters, range), slice_if_given(gradients, range),
-          slice_if_given(master, range),     slice_if_given(moment, range),
-          slice_if_given(variance, range),   slice_if_given(velocity, range)};
+  return {slice_if_given(parameters, range),    slice_if_given(gradients, range),
+          slice_if_given(master, range),        slice_if_given(first_moment, range),
+          slice_if_given(second_moment, range), slice_if_given(velocity, range)};
 }
 
 Replica::Replica(Model model, MemoryPlan plan, Ops& ops, const ReplicaMemory& memory)
@@ -82,7 +82,7 @@ void Replica::make_state_file(io::TierFileOptions options) {
   if (plan_.setup.dtype != DType::kF32) filed_states_.push_back(&States::master);
   if (plan_.optimizer == OptimizerState::kVelocity) filed_states_.push_back(&States::velocity);
   if (plan_.optimizer == OptimizerState::kMoments) {
-    filed_states_.insert(filed_states_.end(), {&States::moment, &States::variance});
+    filed_states_.insert(filed_states_.end(), {&States::first_moment, &States::second_moment});
   }
   if (plan_.tiers.parameters == Tier::kFile) filed_states_.push_back(&States::parameters);
   options.what = "the optimizer's states";
@@ -124,8 +124,8 @@ void Replica::make_states() {
   states_.master = setup.dtype == DType::kF32
                        ? states_.parameters
                        : buffer(plan_.master, DType::kF32, sharding.optimizer);
-  states_.moment = buffer(plan_.moment, DType::kF32, sharding.optimizer);
-  states_.variance = buffer(plan_.variance, DType::kF32, sharding.optimizer);
+  states_.first_moment = buffer(plan_.first_moment, DType::kF32, sharding.optimizer);
+  states_.second_moment = buffer(plan_.second_moment, DType::kF32, sharding.optimizer);
   states_.velocity = buffer(plan_.velocity, DType::kF32, sharding.optimizer);
   const BufferPlace& sums = plan_.sums_of_squares;
   const auto& requests = sums.tier == Tier::kHost ? plan_.host_requests : plan_.requests;
@@ -149,8 +149,8 @@ States Replica::mine(std::size_t block) const {
   return {.parameters = part(states_.parameters, sharding.parameters),
           .gradients = part(states_.gradients, sharding.gradients),
           .master = part(states_.master, has_master ? sharding.optimizer : sharding.parameters),
-          .moment = part(states_.moment, sharding.optimizer),
-          .variance = part(states_.variance, sharding.optimizer),
+          .first_moment = part(states_.first_moment, sharding.optimizer),
+          .second_moment = part(states_.second_moment, sharding.optimizer),
           .velocity = part(states_.velocity, sharding.optimizer)};
 }
 
@@ -266,8 +266,8 @@ void Replica::initialise(std::uint64_t seed, int threads) {
     const States states = stream.states();
     zero_if_given(states.master);
     zero_if_given(states.parameters);
-    zero_if_given(states.moment);
-    zero_if_given(states.variance);
+    zero_if_given(states.first_moment);
+    zero_if_given(states.second_moment);
     zero_if_given(states.velocity);
     for_parameters_in(
         plan_.flat, stream.block(), stream.range(),

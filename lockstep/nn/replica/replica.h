@@ -43,10 +43,10 @@ struct MicroBatch {
 struct States {
   Tensor parameters;  // of the compute type
   Tensor gradients;
-  Tensor master;    // f32: what an optimizer updates; the parameters themselves where they are f32
-  Tensor moment;    // f32
-  Tensor variance;  // f32
-  Tensor velocity;  // f32
+  Tensor master;  // f32: what an optimizer updates; the parameters themselves where they are f32
+  Tensor first_moment;   // f32
+  Tensor second_moment;  // f32
+  Tensor velocity;       // f32
 
   States slice(FlatRange range) const;
 };

@@ -16,10 +16,10 @@
 // The velocity is a flat buffer of f32 like the residual, and belongs to a run's state in the same
 // way.
 //
-// Adam's variance stays with the optimizer, which sees lumps. Over the 1 / (1 - beta2) steps that
-// it remembers hardly one of them comes (100 steps of beta2 = 0.99, a lump in 100 steps of a ratio
-// of 0.01), and what a lump is divided by is then mostly itself. So it remembers 1 / sqrt(ratio)
-// times as many steps.
+// Adam's second moment stays with the optimizer, which sees lumps. Over the 1 / (1 - beta2) steps
+// that it remembers hardly one of them comes (100 steps of beta2 = 0.99, a lump in 100 steps of a
+// ratio of 0.01), and what a lump is divided by is then mostly itself. So it remembers 1 /
+// sqrt(ratio) times as many steps.
 #pragma once
 
 #include <cmath>

@@ -154,7 +154,8 @@ void Ddp::broadcast_states() {
   nn::StateStream stream(*replica_, nn::StateAccess::kUpdate);
   while (stream.next()) {
     const nn::States states = stream.states();
-    for (const Tensor& state : {states.master, states.moment, states.variance, states.velocity}) {
+    for (const Tensor& state :
+         {states.master, states.first_moment, states.second_moment, states.velocity}) {
       if (!ops::is_given(state)) continue;
       world_.broadcast(Data(state.data(), state.elements(), state.dtype()), 0);
     }

@@ -135,8 +135,8 @@ void update_piece(Ops& ops, const UpdateRequest& request, double gradient_norm, 
                 {.master = states.master,
                  .gradient = states.gradients,
                  .parameter = rounds ? states.parameters : Tensor(),
-                 .moment = states.moment,
-                 .variance = states.variance,
+                 .first_moment = states.first_moment,
+                 .second_moment = states.second_moment,
                  .velocity = states.velocity,
                  .decays = decays});
 }

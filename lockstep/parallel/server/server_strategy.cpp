@@ -132,8 +132,8 @@ void ServerStrategy::send_states() {
     link_->post(server, small_message({.kind = Kind::kLayout}, encode_layout(layout_)));
   }
   const nn::States& states = replica_->states();
-  const Tensor states_by_kind[kStateKinds] = {states.master, states.moment, states.variance,
-                                              states.velocity};
+  const Tensor states_by_kind[kStateKinds] = {states.master, states.first_moment,
+                                              states.second_moment, states.velocity};
   for (std::size_t slice = 0; slice < layout_.slices.size(); ++slice) {
     const nn::FlatRange range = layout_.slices[slice].range;
     for (std::size_t kind = 0; kind < kStateKinds; ++kind) {

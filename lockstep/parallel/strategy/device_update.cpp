@@ -102,8 +102,8 @@ void DeviceUpdate::queue(const optim::OptimizerOptions& options) {
       .master = states.master,
       .gradient = states.gradients,
       .parameter = replica_.setup().dtype != DType::kF32 ? states.parameters : Tensor(),
-      .moment = states.moment,
-      .variance = states.variance,
+      .first_moment = states.first_moment,
+      .second_moment = states.second_moment,
       .velocity = states.velocity};
   optim::update_segments(ops, options,
                          {.step = ops::Scalar(numbers_.slice(1, 1)),

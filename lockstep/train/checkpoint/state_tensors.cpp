@@ -20,8 +20,8 @@ struct StateKind {
   Tensor nn::States::*in;
 };
 constexpr StateKind kParameters{"", &nn::States::master};
-constexpr StateKind kOfOptimizers[] = {{"moment/", &nn::States::moment},
-                                       {"variance/", &nn::States::variance},
+constexpr StateKind kOfOptimizers[] = {{"moment/", &nn::States::first_moment},
+                                       {"variance/", &nn::States::second_moment},
                                        {"velocity/", &nn::States::velocity}};
 
 // Which flat buffer of the replica's file it is, if any.

@@ -253,7 +253,7 @@ class SmallerRunSearch {
     };
     std::size_t states = 0;
     for (const nn::BufferPlace* buffer :
-         {&plan.master, &plan.moment, &plan.variance, &plan.velocity}) {
+         {&plan.master, &plan.first_moment, &plan.second_moment, &plan.velocity}) {
       if (buffer->request != nn::BlockRequests::kAbsent) ++states;
     }
     at->second = {elements(plan.sharding.parameters), elements(plan.sharding.gradients),

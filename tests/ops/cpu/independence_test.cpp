@@ -142,20 +142,21 @@ TEST(Adam, GivesAnElementTheSameBitsInEveryShard) {
   const auto ops = make_cpu_ops(2);
   const auto run = [&](Memory& memory, const std::vector<std::int64_t>& cuts) {
     const Tensor master = memory.normals({kCount}), gradient = memory.normals({kCount}),
-                 moment = memory.normals({kCount}), variance = memory.zeros({kCount}),
+                 first_moment = memory.normals({kCount}), second_moment = memory.zeros({kCount}),
                  parameter = memory.zeros({kCount}, DType::kBF16);
     for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
       const auto part = [&](const Tensor& of) { return of.slice(cuts[i], cuts[i + 1] - cuts[i]); };
       ops->run(ops::Adam{.master = part(master),
                          .gradient = part(gradient),
-                         .moment = part(moment),
-                         .variance = part(variance),
+                         .first_moment = part(first_moment),
+                         .second_moment = part(second_moment),
                          .parameter = part(parameter),
                          .decay = 0.1,
                          .step = 3,
                          .gradient_scale = 0.7});
     }
-    return std::vector{bytes_of(master), bytes_of(moment), bytes_of(variance), bytes_of(parameter)};
+    return std::vector{bytes_of(master), bytes_of(first_moment), bytes_of(second_moment),
+                       bytes_of(parameter)};
   };
   Memory whole, cut;
   EXPECT_TRUE(run(whole, {0, kCount}) == run(cut, {0, 1, 4, 9, 20, 37, 514, 1030, kCount}));

@@ -276,13 +276,14 @@ TEST(SquaredError, SumsOverARow) {
 }
 
 struct AdamState {
-  std::vector<float> master = {1, 1}, gradient = {0.5f, -3}, moment = {0, 0}, variance = {0, 0};
+  std::vector<float> master = {1, 1}, gradient = {0.5f, -3}, first_moment = {0, 0},
+                     second_moment = {0, 0};
 
   ops::Adam call() {
     return {.master = view(master, {2}),
             .gradient = view(gradient, {2}),
-            .moment = view(moment, {2}),
-            .variance = view(variance, {2}),
+            .first_moment = view(first_moment, {2}),
+            .second_moment = view(second_moment, {2}),
             .rate = 0.01,
             .epsilon = 0};
   }
@@ -292,8 +293,8 @@ TEST(Adam, TakesAFirstStepOfItsRateWhateverTheGradient) {
   AdamState state;
   reference().run(state.call());
   EXPECT_THAT(state.master, Pointwise(FloatNear(1e-6f), {0.99f, 1.01f}));
-  EXPECT_THAT(state.moment, Pointwise(FloatNear(1e-7f), {0.05f, -0.3f}));
-  EXPECT_THAT(state.variance, Pointwise(FloatNear(1e-8f), {0.00025f, 0.009f}));
+  EXPECT_THAT(state.first_moment, Pointwise(FloatNear(1e-7f), {0.05f, -0.3f}));
+  EXPECT_THAT(state.second_moment, Pointwise(FloatNear(1e-8f), {0.00025f, 0.009f}));
 }
 
 TEST(Adam, PullsTheMasterDirectlyWhereDecayIsDecoupled) {
@@ -307,8 +308,8 @@ TEST(Adam, PullsTheMasterDirectlyWhereDecayIsDecoupled) {
   call.decay = 0.1;
   call.decoupled = false;
   reference().run(call);
-  EXPECT_FLOAT_EQ(coupled.master[0], 0.99f);        // the step of a larger gradient is as long
-  EXPECT_FLOAT_EQ(coupled.moment[0], 0.1f * 0.6f);  // and its moment is not
+  EXPECT_FLOAT_EQ(coupled.master[0], 0.99f);  // the step of a larger gradient is as long
+  EXPECT_FLOAT_EQ(coupled.first_moment[0], 0.1f * 0.6f);  // and its first moment is not
 }
 
 TEST(Adam, RoundsItsParameterAndScalesTheGradient) {
@@ -318,7 +319,7 @@ TEST(Adam, RoundsItsParameterAndScalesTheGradient) {
   call.gradient_scale = 2;
   call.parameter = tensor_of(std::span(parameter));
   reference().run(call);
-  EXPECT_FLOAT_EQ(state.moment[0], 0.1f);
+  EXPECT_FLOAT_EQ(state.first_moment[0], 0.1f);
   EXPECT_EQ(parameter[0], to_bfloat16(state.master[0]));
 }
 

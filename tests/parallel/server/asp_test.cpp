@@ -85,7 +85,7 @@ TEST(ServerAsp, OneWorkerIsTheSameAsWithBsp) {
     const Result alone = train_alone(training);
     const std::vector<Result> worker = train_with_servers(training);
     EXPECT_TRUE(worker[0].master == alone.master);
-    EXPECT_TRUE(worker[0].moment == alone.moment);
+    EXPECT_TRUE(worker[0].first_moment == alone.first_moment);
     EXPECT_EQ(worker[0].norms, alone.norms);
   }
 }

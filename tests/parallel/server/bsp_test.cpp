@@ -13,8 +13,8 @@ void expect_equal_to_alone(const Training& training, const std::string& what) {
   const Result alone = train_alone(training);
   const std::vector<Result> workers = train_with_servers(training);
   EXPECT_TRUE(workers[0].master == alone.master);
-  EXPECT_TRUE(workers[0].moment == alone.moment);
-  EXPECT_TRUE(workers[0].variance == alone.variance);
+  EXPECT_TRUE(workers[0].first_moment == alone.first_moment);
+  EXPECT_TRUE(workers[0].second_moment == alone.second_moment);
   EXPECT_TRUE(workers[0].velocity == alone.velocity);
   for (const Result& worker : workers) {
     EXPECT_TRUE(worker.parameters == alone.parameters);
@@ -135,7 +135,7 @@ TEST(ServerBsp, AddsUpAWorkersMicroBatchesByTheTreeWhereAsked) {
   training.workers = 1;
   const std::vector<Result> one = train_with_servers(training);
   EXPECT_TRUE(one[0].master == two[0].master);
-  EXPECT_TRUE(one[0].moment == two[0].moment);
+  EXPECT_TRUE(one[0].first_moment == two[0].first_moment);
 }
 
 TEST(ServerBsp, KeepsItsBitsOnAnEmulatedLink) {

@@ -108,8 +108,8 @@ void expect_equal_to_oracle(const Training& training) {
   const Result alone = alone_compressed(training);
   const std::vector<Result> workers = train_with_servers(training);
   EXPECT_TRUE(workers[0].master == alone.master);
-  EXPECT_TRUE(workers[0].moment == alone.moment);
-  EXPECT_TRUE(workers[0].variance == alone.variance);
+  EXPECT_TRUE(workers[0].first_moment == alone.first_moment);
+  EXPECT_TRUE(workers[0].second_moment == alone.second_moment);
   for (const Result& worker : workers) {
     EXPECT_EQ(worker.losses, alone.losses);
     EXPECT_EQ(worker.norms, alone.norms);

@@ -108,7 +108,7 @@ inline std::int64_t targets_of(const Training& training, const Share& share) {
 // What is compared, to the bit.
 struct Result {
   std::vector<std::byte> parameters;
-  std::vector<std::byte> master, moment, variance, velocity;
+  std::vector<std::byte> master, first_moment, second_moment, velocity;
   std::vector<double> losses;  // the sum of each step
   std::vector<double> norms;
   friend bool operator==(const Result&, const Result&) = default;
@@ -118,8 +118,8 @@ inline void take_rows(const nn::Replica& replica, Result& result) {
   const nn::States& states = replica.states();
   result.parameters = nn::bytes_of(states.parameters);
   result.master = nn::bytes_of(states.master);
-  result.moment = nn::bytes_of(states.moment);
-  result.variance = nn::bytes_of(states.variance);
+  result.first_moment = nn::bytes_of(states.first_moment);
+  result.second_moment = nn::bytes_of(states.second_moment);
   result.velocity = nn::bytes_of(states.velocity);
 }
 

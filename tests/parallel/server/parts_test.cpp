@@ -225,7 +225,8 @@ TEST(ServerBytes, AreWhatAStoreTakes) {
   job.optimizer.clip = 0;
   const std::size_t elements = plan.flat.elements();
   const std::size_t few = 1024;  // bytes for sums of squares and the like
-  // master, moment, variance, and the gradients of 3 workers; the sum of a part of a slice
+  // master, first moment, second moment, and the gradients of 3 workers; the sum of a part of a
+  // slice
   const std::size_t slice = largest_slice(cut_slices(plan.flat, job.options.piece_mb, false, 1));
   const std::size_t expected = elements * 4 * (3 + 3) + std::min(slice, kChunkElements) * 4;
   const std::vector<Request> requests = server_memory(job, plan, {.workers = 3, .worker = 0});

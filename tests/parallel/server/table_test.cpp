@@ -144,8 +144,8 @@ void expect_bits_of_one(const Training& training, const std::string& what) {
   const Result alone = train_alone(training);
   const std::vector<Result> all = train_with_servers(training);
   EXPECT_TRUE(all[0].master == alone.master);
-  EXPECT_TRUE(all[0].moment == alone.moment);
-  EXPECT_TRUE(all[0].variance == alone.variance);
+  EXPECT_TRUE(all[0].first_moment == alone.first_moment);
+  EXPECT_TRUE(all[0].second_moment == alone.second_moment);
   for (const Result& each : all) {
     EXPECT_TRUE(each.parameters == alone.parameters);
     EXPECT_EQ(each.losses, alone.losses);

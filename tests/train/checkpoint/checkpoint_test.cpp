@@ -80,8 +80,8 @@ struct Learner {
   std::string bits() {
     std::string bits;
     const nn::States& states = trainer.replica().states();
-    for (const Tensor& buffer :
-         {states.parameters, states.master, states.moment, states.variance, states.velocity}) {
+    for (const Tensor& buffer : {states.parameters, states.master, states.first_moment,
+                                 states.second_moment, states.velocity}) {
       bits.append(reinterpret_cast<const char*>(buffer.data()), buffer.bytes());
     }
     return bits;

@@ -153,7 +153,7 @@ TEST(Trainer, AStepThatOverflowsChangesNothingButTheScale) {
   EXPECT_EQ(trainer.state().updates, 0);
   EXPECT_EQ(bytes_of(states.master), master);
   EXPECT_EQ(bytes_of(states.parameters), parameters);
-  for (const std::byte one : bytes_of(states.moment)) ASSERT_EQ(one, std::byte{0});
+  for (const std::byte one : bytes_of(states.first_moment)) ASSERT_EQ(one, std::byte{0});
 
   StepMetrics metrics = first;
   for (int i = 0; i < 30 && metrics.skipped; ++i) metrics = trainer.step(sequences.batches(4));
@@ -197,8 +197,8 @@ TEST(Trainer, GoesOnFromItsStateAsIfItHadNotStopped) {
   const nn::States& to = second.replica().states();
   hand_over(to.parameters, from.parameters);
   hand_over(to.master, from.master);
-  hand_over(to.moment, from.moment);
-  hand_over(to.variance, from.variance);
+  hand_over(to.first_moment, from.first_moment);
+  hand_over(to.second_moment, from.second_moment);
   second.set_state(first.state());
   EXPECT_EQ(first.step(sequences.batches(4)).loss, second.step(sequences.batches(4)).loss);
   EXPECT_EQ(bytes_of(from.master), bytes_of(to.master));

@@ -98,7 +98,7 @@ struct Header {
 static_assert(sizeof(Header) == 32 && std::is_trivially_copyable_v<Header>);
 
 // The states that an optimizer keeps of a slice.
-enum class StateKind : std::uint8_t { kMaster, kMoment, kVariance, kVelocity };
+enum class StateKind : std::uint8_t { kMaster, kFirstMoment, kSecondMoment, kVelocity };
 inline constexpr std::size_t kStateKinds = 4;
 // The kind that a header's number names; kStateKinds for none.
 inline std::size_t state_kind(double number) {

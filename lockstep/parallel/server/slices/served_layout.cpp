@@ -33,8 +33,8 @@ bool ServedLayout::has(StateKind kind) const {
   switch (kind) {
     case StateKind::kMaster:
       return true;
-    case StateKind::kMoment:
-    case StateKind::kVariance:
+    case StateKind::kFirstMoment:
+    case StateKind::kSecondMoment:
       return optim::has_moments(optimizer);
     case StateKind::kVelocity:
       return optim::has_velocity(optimizer);

@@ -205,8 +205,8 @@ void SliceStore::update_range(std::size_t slice, nn::FlatRange range, const opti
                   {.master = of(state(StateKind::kMaster, slice)),
                    .gradient = part_of(gradient, {part.first - range.first, part.elements}),
                    .parameter = of(view(rounded_, slice)),
-                   .moment = of(state(StateKind::kMoment, slice)),
-                   .variance = of(state(StateKind::kVariance, slice)),
+                   .first_moment = of(state(StateKind::kFirstMoment, slice)),
+                   .second_moment = of(state(StateKind::kSecondMoment, slice)),
                    .velocity = of(state(StateKind::kVelocity, slice)),
                    .decays = decays});
   };

@@ -1,6 +1,7 @@
 // The memory of a server: states of its slices, and room for the gradients that come.
 //
-//   states     master, and moment and variance or velocity, in f32; the rounded parameters where
+//   states     master, and first and second moment or velocity, in f32; the rounded parameters
+//   where
 //              workers compute in 16 bits
 //   slots      with bsp, one per slice and worker: gradients of a round, to be added up; as they
 //              come, or in f32 where they come compressed

@@ -12,10 +12,10 @@ Tensor WorkerLink::state_buffer(StateKind kind) const {
   switch (kind) {
     case StateKind::kMaster:
       return states_.master;
-    case StateKind::kMoment:
-      return states_.moment;
-    case StateKind::kVariance:
-      return states_.variance;
+    case StateKind::kFirstMoment:
+      return states_.first_moment;
+    case StateKind::kSecondMoment:
+      return states_.second_moment;
     case StateKind::kVelocity:
       return states_.velocity;
   }

@@ -120,9 +120,9 @@ void WorkerLink::take(int connection, const Header& header, std::span<std::byte>
     case Kind::kState:
       --states_to_come_;
       // The last state of a slice.
-      if (header.number == (layout_.has(StateKind::kVelocity)   ? 3.
-                            : layout_.has(StateKind::kVariance) ? 2.
-                                                                : 0.)) {
+      if (header.number == (layout_.has(StateKind::kVelocity)       ? 3.
+                            : layout_.has(StateKind::kSecondMoment) ? 2.
+                                                                    : 0.)) {
         ask_for_states(connection);
       }
       break;
