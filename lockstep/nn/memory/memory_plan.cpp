@@ -229,8 +229,9 @@ class Planner {
       reads[static_cast<std::size_t>(forward_of(index))] = units_of(block);
       reads[static_cast<std::size_t>(backward_of(index))] = units_of(block, true);
     }
-    plan_.gathers = plan_gathers(std::move(reads), {.most = plan_.sharding.most_gathered,
-                                                    .keeps_at_turn = plan_.sharding.keeps_at_turn});
+    plan_.gathers = plan_gathers(std::move(reads),
+                                 {.max_unsharded_blocks = plan_.sharding.max_unsharded_blocks,
+                                  .reshard_after_forward = plan_.sharding.reshard_after_forward});
     for (const Gather& gather : plan_.gathers) {
       plan_.gathered.push_back(add(model_.block(gather.unit).name() + ".gathered", "gathered",
                                    unit_bytes(gather.unit, plan_.setup.dtype), gather.starts,

@@ -36,8 +36,8 @@ struct Sharding {
   bool parameters = false;  // 3
   Partition partition = Partition::kTensor;
   // Of units of parameters (nn/memory/gather_plan.h).
-  int most_gathered = 2;
-  bool keeps_at_turn = true;
+  int max_unsharded_blocks = 2;
+  bool reshard_after_forward = false;
   // Whether gradients lie in symmetric memory, so that other workers can reduce them.
   bool symmetric = false;
 

@@ -13,8 +13,8 @@ nn::Sharding zero_sharding(const ParallelOptions& options, const WorkerPosition&
           .gradients = options.zero >= 2 && !holds,
           .parameters = options.zero >= 3,
           .partition = options.partition,
-          .most_gathered = options.most_gathered,
-          .keeps_at_turn = options.keep_at_turn,
+          .max_unsharded_blocks = options.most_gathered,
+          .reshard_after_forward = !options.keep_at_turn,
           .symmetric = true};
 }
 
@@ -22,7 +22,7 @@ nn::Sharding zero_sharding(const ParallelOptions& options, const WorkerPosition&
 
 nn::Sharding sharding_of(const ParallelOptions& options, const WorkerPosition& position) {
   nn::Sharding whole;
-  whole.most_gathered = options.most_gathered;  // of what comes from another tier
+  whole.max_unsharded_blocks = options.most_gathered;  // of what comes from another tier
   if (position.workers == 1 || options.strategy == StrategyKind::kParameterServer) return whole;
   if (options.zero > 0) return zero_sharding(options, position);
   whole.workers = position.workers;
