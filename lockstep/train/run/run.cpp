@@ -188,7 +188,7 @@ class Run {
 
   void tell_beginning(const Owed& owed) const {
     for (const std::string& text : unused(options_, dataset_, *source_)) audience_.warning(text);
-    for (const std::string& text : idle_settings(options_.train, config_, *ops_)) {
+    for (const std::string& text : unused_settings(options_.train, config_, *ops_)) {
       audience_.warning(text);
     }
     if (!other_data_.empty()) audience_.warning(other_data_);

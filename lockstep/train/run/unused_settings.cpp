@@ -43,8 +43,8 @@ std::string why_not_gathered(const TrainOptions& options, const Ops& ops) {
 
 }  // namespace
 
-std::vector<std::string> idle_settings(const TrainOptions& options, const Config& config,
-                                       const Ops& ops) {
+std::vector<std::string> unused_settings(const TrainOptions& options, const Config& config,
+                                         const Ops& ops) {
   std::vector<std::string> idle;
   const auto add = [&](std::string_view setting, const std::string& why) {
     if (!why.empty()) idle.push_back(fmt::format("{} has no effect: {}", setting, why));

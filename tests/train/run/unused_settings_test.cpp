@@ -12,14 +12,14 @@
 #include "lockstep/parallel/traffic.h"
 #include "lockstep/train/memory/run_plan.h"
 
-namespace lockstep::train::idle_settings_test {
+namespace lockstep::train::unused_settings_test {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-class IdleSettings : public ::testing::Test {
+class UnusedSettings : public ::testing::Test {
  protected:
   // Sets all of these, on so many workers.
   void set(int workers, const std::vector<std::string>& settings) {
@@ -34,7 +34,7 @@ class IdleSettings : public ::testing::Test {
     for (const std::string& setting : settings) config_->set(setting);
     options_.batch.workers = workers;
   }
-  std::vector<std::string> idle() const { return idle_settings(options_, *config_, *ops_); }
+  std::vector<std::string> unused() const { return unused_settings(options_, *config_, *ops_); }
 
   // What a run takes and sends, by which two can be told apart.
   std::string outline(const TrainOptions& options) const {
@@ -58,84 +58,84 @@ class IdleSettings : public ::testing::Test {
   const std::unique_ptr<Ops> ops_ = make_reference_ops();
 };
 
-TEST_F(IdleSettings, AreThoseOfReductionsWithParameterServers) {
+TEST_F(UnusedSettings, AreThoseOfReductionsWithParameterServers) {
   const std::string servers = "parallel.strategy=parameter_server";
   set(2, {servers});
-  EXPECT_THAT(idle(), IsEmpty());
+  EXPECT_THAT(unused(), IsEmpty());
   set(2, {servers, "parallel.overlap=false", "parallel.algorithm=ring"});
-  EXPECT_THAT(idle(), ElementsAre(HasSubstr("parallel.overlap = false has no effect"),
-                                  HasSubstr("parallel.algorithm = \"ring\" has no effect")));
+  EXPECT_THAT(unused(), ElementsAre(HasSubstr("parallel.overlap = false has no effect"),
+                                    HasSubstr("parallel.algorithm = \"ring\" has no effect")));
   set(2, {"parallel.overlap=false", "parallel.algorithm=ring"});
-  EXPECT_THAT(idle(), IsEmpty());
+  EXPECT_THAT(unused(), IsEmpty());
 }
 
-TEST_F(IdleSettings, AreThoseWithoutWhichTheRunIsTheSame) {
+TEST_F(UnusedSettings, AreThoseWithoutWhichTheRunIsTheSame) {
   for (const int workers : {2, 3, 4}) {
     for (int zero = 0; zero <= 3; ++zero) {
       const std::string stage = "parallel.zero=" + std::to_string(zero);
-      const auto expect_idle = [&](const std::string& setting, bool is) {
-        EXPECT_EQ(idle().size(), is ? 1u : 0u) << stage << " " << setting << " of " << workers;
+      const auto expect_unused = [&](const std::string& setting, bool is) {
+        EXPECT_EQ(unused().size(), is ? 1u : 0u) << stage << " " << setting << " of " << workers;
       };
       set(workers, {stage, "parallel.partition=layer"});
       TrainOptions plain = options_;
       plain.parallel.partition = nn::Partition::kTensor;
-      expect_idle("partition", outline(plain) == outline(options_));
+      expect_unused("partition", outline(plain) == outline(options_));
 
       set(workers, {stage, "parallel.hold_gradients=true"});
       plain = options_;
       plain.parallel.hold_gradients = false;
-      expect_idle("hold_gradients", outline(plain) == outline(options_));
+      expect_unused("hold_gradients", outline(plain) == outline(options_));
 
       for (int most = 3; most <= 7; ++most) {
         set(workers, {stage, "parallel.most_gathered=" + std::to_string(most)});
         plain = options_;
         plain.parallel.most_gathered = most - 1;
-        expect_idle("most_gathered " + std::to_string(most), outline(plain) == outline(options_));
+        expect_unused("most_gathered " + std::to_string(most), outline(plain) == outline(options_));
       }
     }
   }
 }
 
-TEST_F(IdleSettings, SayWhyAndWhatTheyAreFor) {
+TEST_F(UnusedSettings, SayWhyAndWhatTheyAreFor) {
   set(4, {"parallel.partition=layer", "parallel.hold_gradients=true", "parallel.most_gathered=1"});
   EXPECT_THAT(
-      idle(),
+      unused(),
       ElementsAre(HasSubstr("parallel.partition = \"layer\" has no effect: with parallel.zero = 0 "
                             "workers share nothing out"),
                   HasSubstr("parallel.hold_gradients = true has no effect: with parallel.zero = 0"),
                   HasSubstr("parallel.most_gathered = 1 has no effect: no parameters are "
                             "gathered; it is for parallel.zero = 3 and offload.parameters")));
   set(4, {"parallel.zero=3", "parallel.most_gathered=9"});
-  EXPECT_THAT(idle(), ElementsAre(HasSubstr("blocks come one step ahead, so that no more than")));
+  EXPECT_THAT(unused(), ElementsAre(HasSubstr("blocks come one step ahead, so that no more than")));
   set(4, {"parallel.zero=3", "parallel.hold_gradients=true", "train.micro_batch=6"});
-  EXPECT_THAT(idle(), ElementsAre(HasSubstr("one micro-batch a step")));
+  EXPECT_THAT(unused(), ElementsAre(HasSubstr("one micro-batch a step")));
   set(4, {"parallel.zero=3", "parallel.hold_gradients=true", "parallel.reduction=tree"});
-  EXPECT_THAT(idle(), ElementsAre(HasSubstr("holds them anyway")));
+  EXPECT_THAT(unused(), ElementsAre(HasSubstr("holds them anyway")));
 }
 
-TEST_F(IdleSettings, OneConfigurationMayBeRunWithAnyNumberOfWorkers) {
+TEST_F(UnusedSettings, OneConfigurationMayBeRunWithAnyNumberOfWorkers) {
   set(1, {"parallel.zero=3", "parallel.partition=layer", "parallel.hold_gradients=true",
           "parallel.most_gathered=5"});
-  EXPECT_THAT(idle(), IsEmpty());
+  EXPECT_THAT(unused(), IsEmpty());
   set(1, {"parallel.zero=3", "parallel.gather_weights=int8", "parallel.secondary=true"});
-  EXPECT_THAT(idle(), IsEmpty());
+  EXPECT_THAT(unused(), IsEmpty());
 }
 
-TEST_F(IdleSettings, AreNoneOfThoseThatNobodySetOrThatWaitForAStage) {
+TEST_F(UnusedSettings, AreNoneOfThoseThatNobodySetOrThatWaitForAStage) {
   set(4, {});
   options_.parallel.hold_gradients = true;
   options_.parallel.partition = nn::Partition::kLayer;
-  EXPECT_THAT(idle(), IsEmpty());
+  EXPECT_THAT(unused(), IsEmpty());
   set(4, {"memory.auto=true", "parallel.partition=layer", "parallel.hold_gradients=true"});
-  EXPECT_THAT(idle(), IsEmpty());
+  EXPECT_THAT(unused(), IsEmpty());
   set(4, {"memory.auto=true", "parallel.zero=0", "parallel.partition=layer"});
-  EXPECT_THAT(idle(), ElementsAre(HasSubstr("parallel.partition")));
+  EXPECT_THAT(unused(), ElementsAre(HasSubstr("parallel.partition")));
   set(4, {"parallel.zero=0", "parallel.partition=tensor", "parallel.hold_gradients=false",
           "parallel.most_gathered=2"});
-  EXPECT_THAT(idle(), IsEmpty());
+  EXPECT_THAT(unused(), IsEmpty());
 }
 
-TEST_F(IdleSettings, AWindowOfBlocksFromTheHostIsAsWideAsItIsSet) {
+TEST_F(UnusedSettings, AWindowOfBlocksFromTheHostIsAsWideAsItIsSet) {
   for (const int workers : {1, 2}) {
     set(workers, {"offload.parameters=host", "offload.optimizer=host"});
     std::optional<std::size_t> narrower;
@@ -152,4 +152,4 @@ TEST_F(IdleSettings, AWindowOfBlocksFromTheHostIsAsWideAsItIsSet) {
 }
 
 }  // namespace
-}  // namespace lockstep::train::idle_settings_test
+}  // namespace lockstep::train::unused_settings_test
