@@ -14,10 +14,10 @@
 // Recomputation trades time for memory, with the same bits:
 //
 //   none        kRestored lives as kKept does.
-//   selective   kRestored lives in forward, and again in backward, where restore() fills it anew
+//   selective   kRestored lives in forward, and again in backward, where restore() fills it again
 //               from what is kept. A block marks what is cheap to do again.
 //   full        kKept and kRestored live in forward, and again in backward, where forward() is run
-//               anew from the block's input, with pass.out absent.
+//               again from the block's input, with pass.out absent.
 //
 // The two places of a tensor that lives twice may differ. A block that draws random numbers takes
 // them from seed, step and position alone (base/math/counter_rng.h), so it draws the same ones
@@ -83,7 +83,7 @@ struct BlockSpec {
   std::size_t scratch = 0;   // the most that one of its operations needs (Ops::scratch)
   double forward_flops = 0;  // of matrix products; without what recomputation adds
   double backward_flops = 0;
-  double recompute_flops = 0;  // of restore(), or of forward() run anew, as the setup has it
+  double recompute_flops = 0;  // of restore(), or of forward() run again, as the setup has it
   friend bool operator==(const BlockSpec&, const BlockSpec&) = default;
 };
 
@@ -138,7 +138,7 @@ struct Pass {
   std::span<const Tensor> gradients;  // of the parameters; in backward
   std::span<const Tensor> tensors;
   Flow in;
-  Flow out;       // in forward; absent when forward is run anew
+  Flow out;       // in forward; absent when forward is run again
   Flow dout;      // in backward; its x may be overwritten, for no one reads it afterwards
   Flow din;       // in backward
   Tensor losses;  // f32 [tokens]: written by the last block

@@ -89,7 +89,7 @@ TEST_F(TrainFileTier, StopsWhenItsDiskFailsAndGoesOnFromTheLastCheckpoint) {
   expect_goes_on(filed("run", ""), schedule);
 }
 
-// What blocks keep is written anew in every step: the file has to be cut between a write and its
+// What blocks keep is written again in every step: the file has to be cut between a write and its
 // read.
 TEST_F(TrainFileTier, StopsWhenTheDiskOfActivationsFails) {
   const std::string schedule = " schedule.steps=1000 checkpoint.every=2 ";

@@ -84,7 +84,7 @@ TEST_F(TrainZero, GivesTheBitsOfOneAndIsExportedAndGoneOnWithLikeAnyRun) {
     expect_trains(tree(dir, steps + "parallel.zero=" + stage + " --ranks 4"));
     EXPECT_EQ(losses(dir), losses("one"));
     EXPECT_EQ(validations(dir), validations("one"));
-    // Of more tokens than a context has: what nobody has all parameters of reads its texts anew.
+    // Of more tokens than a context has: what nobody has all parameters of reads its texts again.
     EXPECT_EQ(text_of(folder / dir / "samples.jsonl"), text_of(folder / "one/samples.jsonl"));
     EXPECT_EQ(exported(dir), model);
   }

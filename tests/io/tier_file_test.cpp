@@ -158,7 +158,7 @@ TEST_P(TierFileOf, TellsABitThatFlippedOnTheDisk) {
       message_of([&] { file.wait(file.read(1, memory.all())); }, ErrorCode::kProtocol),
       AllOf(HasSubstr("block 1 of the file of optimizer states in " + scratch_.path().string()),
             HasSubstr("9000 bytes at offset 8192"), HasSubstr("damaged")));
-  // Written anew it is good again.
+  // Written again it is good again.
   file.wait(file.write(1, memory.all()));
   file.wait(file.read(1, memory.all()));
 }

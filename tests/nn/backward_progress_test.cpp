@@ -24,7 +24,7 @@ constexpr Recompute kModes[] = {Recompute::kNone, Recompute::kSelective, Recompu
 
 // An exchange that takes what it is told of at once: a copy of the gradients, and the parameters
 // away. So a gradient that is added to afterwards differs from its copy, and what is computed with
-// a parameter afterwards is no number.
+// a parameter afterwards is NaN.
 class GreedyExchange : public BlockListener {
  public:
   explicit GreedyExchange(Replica& replica) : replica_(replica) {}

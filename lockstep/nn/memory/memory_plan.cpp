@@ -287,7 +287,7 @@ class Planner {
       add_span(name, group, bytes, forward_of(block), backward_of(block), forward, backward);
       return;
     }
-    // What forward fills anew in backward has a place in both.
+    // What forward fills again in backward has a place in both.
     if (tensor.life != Life::kBackward) {
       forward = add(name, group, bytes, forward_of(block), forward_of(block));
     }

@@ -41,7 +41,7 @@
 //
 //   in flight          the largest part of a block's, as it arrives               always
 //
-// Tensors with kForward live in a block's backward too where forward is run anew there (full).
+// Tensors with kForward live in a block's backward too where forward is run again there (full).
 // A batch belongs to the caller, and so do logits.
 #pragma once
 

@@ -13,7 +13,7 @@ std::vector<bool> are_returns(const MemoryPlan& plan) {
   return are;
 }
 
-// Elements that backward writes anew before it begins, and those that it works in.
+// Elements that backward writes again before it begins, and those that it works in.
 double backward_elements(const MemoryPlan& plan, std::size_t block) {
   double elements = 0;
   const BlockRequests& requests = plan.blocks[block];

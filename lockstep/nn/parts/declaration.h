@@ -37,7 +37,7 @@ class Declaration {
   void activation(std::string name, const Shape& shape, Life life);
   void statistic(std::string name, const Shape& shape, Life life);
 
-  // A linear layer: its scratch memory and FLOPs. `again`: whether a forward that is run anew does
+  // A linear layer: its scratch memory and FLOPs. `again`: whether a forward that is run again does
   // it too, which it need not where nothing but the block's output comes of it. `times`: how often
   // the block runs it, one after the other.
   void linear(std::int64_t rows, std::int64_t in, std::int64_t out, bool again = true,

@@ -31,7 +31,7 @@ class FeedForwardPart : public Part {
 
   FeedForwardPart(Place& next, const std::string& name, const FeedForwardOptions& options);
 
-  // `again`: whether down() is needed when forward is run anew.
+  // `again`: whether down() is needed when forward is run again.
   void declare(Declaration& declaration, std::int64_t rows, bool again) const;
 
   // Up to f(up(x)), and from there.

@@ -78,7 +78,7 @@ inline const Tensor& mask_of(const Batch& batch, Side side) {
 Tensor reused(const Tensor& spent, const Shape& shape);
 
 // A dropout of a tensor of which each sequence has so many elements: the same one in forward, in
-// backward and when forward is run anew, another for every purpose, step and sequence. Nothing
+// backward and when forward is run again, another for every purpose, step and sequence. Nothing
 // outside training.
 ops::Dropout dropout_of(const Pass& pass, std::string_view purpose, double probability,
                         std::int64_t elements_per_sequence);

@@ -85,7 +85,7 @@ class Replica {
   // position in it; sets gradients and the optimizer's states to zero. Of what workers share out
   // it is this one's parts.
   void initialise(std::uint64_t seed, int threads = 1);
-  // Those in a file are left: whoever moves them begins anew.
+  // Those in a file are left: whoever moves them starts again.
   void zero_gradients();
   // Makes the parameters what the master copy says: all of them where flat buffers are whole, or
   // this worker's parts.

@@ -7,7 +7,7 @@
 //
 // That can be where the optimizer's states lie on the host and nothing has to be known of all
 // gradients first: they are not clipped, and no loss scale may turn out too large. A block whose
-// gradients are infinite or no number is not updated, nor is any after it; those before it were.
+// gradients are infinite or NaN is not updated, nor is any after it; those before it were.
 #pragma once
 
 #include <functional>

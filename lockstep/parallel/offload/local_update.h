@@ -17,7 +17,7 @@
 namespace lockstep::parallel {
 
 // Takes the norm of all gradients, clips, moves the master copy and rounds the parameters. Changes
-// nothing where a gradient is infinite or no number. Done on return.
+// nothing where a gradient is infinite or NaN. Done on return.
 UpdateResult local_update(nn::Replica& replica, TierMover& mover, const UpdateRequest& request);
 
 // The sum of squares of each chunk (parallel/gradients/gradient_chunks.h) of this worker's part of

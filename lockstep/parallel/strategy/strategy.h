@@ -68,7 +68,7 @@ struct UpdateRequest {
 struct UpdateResult {
   double gradient_norm = 0;  // before clipping, without the loss scale
   bool has_norm = true;      // false: nobody took it, since nothing depends on it
-  bool skipped = false;      // a gradient was infinite or no number: nothing has changed
+  bool skipped = false;      // a gradient was infinite or NaN: nothing has changed
 };
 
 // Where the time of a worker's step went, and what it sent.

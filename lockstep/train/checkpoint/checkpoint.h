@@ -95,7 +95,7 @@ class CheckpointFolder {
   // of each damaged one that was passed over, and why. Nothing where there are none at all. Throws
   // Error(kInvalidArgument) where the model of the checkpoint is another than the replica's, or its
   // optimizer (names what differs), and Error(kProtocol) where there are some but all are damaged:
-  // beginning anew would throw the run away.
+  // starting again would throw the run away.
   //
   // Workers that share out their states all call it as a `group`. They take the same checkpoint,
   // and each reads what it holds; all throw where one cannot (names rank and file).

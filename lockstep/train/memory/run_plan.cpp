@@ -103,7 +103,7 @@ std::string classes_of(std::span<const GroupBytes> classes) {
 
 nn::MemoryPlan plan_run(const TrainOptions& options, const Ops& ops, int worker,
                         nn::Places places) {
-  const parallel::WorkerPosition position = crew_of(options, worker);
+  const parallel::WorkerPosition position = worker_position_of(options, worker);
   nn::MemoryPlan plan = nn::plan_memory(
       model_of(options), setup_of(options), ops, optimizer_state_of(options),
       parallel::sharding_of(options.parallel, position), options.offload.tiers, places);

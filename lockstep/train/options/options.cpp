@@ -240,7 +240,7 @@ std::vector<int> divisors_of(int sequences) {
 
 void check(const TrainOptions& options) {
   parallel::check(options.parallel, options.batch.workers);
-  parallel::check(options.offload, options.parallel, crew_of(options));
+  parallel::check(options.offload, options.parallel, worker_position_of(options));
   if (options.slow_rank >= options.batch.workers) {
     fail(ErrorCode::kInvalidArgument,
          "debug.slow_rank = {}, but the workers of this run are ranks 0 to {}", options.slow_rank,
@@ -441,7 +441,7 @@ int threads_of(const TrainOptions& options) {
   return options.threads > 0 ? options.threads : CpuSet::of_this_thread().count();
 }
 
-parallel::WorkerPosition crew_of(const TrainOptions& options, int worker) {
+parallel::WorkerPosition worker_position_of(const TrainOptions& options, int worker) {
   const BatchChoice batch = solved(options.batch);
   return {.workers = batch.workers, .worker = worker, .most_micro_batches = batch.accumulation};
 }

@@ -155,7 +155,7 @@ std::string unused_gpu(const TrainOptions& options);
 // The operations of that device. Throws what make_ops() throws.
 std::unique_ptr<Ops> make_ops(const TrainOptions& options);
 // A worker among those of the run. Throws what solved() throws.
-parallel::WorkerPosition crew_of(const TrainOptions& options, int worker = 0);
+parallel::WorkerPosition worker_position_of(const TrainOptions& options, int worker = 0);
 
 DType dtype_of(plan::Precision precision);
 

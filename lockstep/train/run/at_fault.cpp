@@ -15,7 +15,7 @@
 namespace lockstep::train {
 namespace {
 
-// Of a loss that is no number.
+// Of a loss that is NaN.
 constexpr ErrorCode kCannotGoOn = ErrorCode::kUnsupported;
 
 // -nan is nan.

@@ -314,7 +314,7 @@ class Run {
     return source_->training(first, static_cast<int>(share.micro_batches));
   }
 
-  // A loss or a gradient that is no number has changed nothing, but would come again.
+  // A loss or a gradient that is NaN has changed nothing, but would come again.
   void check_finite(const StepMetrics& metrics, std::span<const nn::Batch> micro_batches,
                     std::uint64_t first_sequence) {
     constexpr double kLeastScale = 0x1p-10;
@@ -327,7 +327,7 @@ class Run {
     fail_step(at_fault(), metrics, micro_batches, first_sequence);
   }
 
-  // What gives no number on data that is held back is not saved.
+  // What gives NaN on data that is held back is not saved.
   void check_validation(const StepRecord& record) {
     if (!record.validation_loss || std::isfinite(*record.validation_loss)) return;
     saving_.finish();

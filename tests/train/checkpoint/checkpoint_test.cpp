@@ -296,7 +296,7 @@ TEST_F(Checkpoints, StayByNumberAndByMultiple) {
   for (const int step : {1, 2, 3, 4, 5, 6, 7, 8}) run.save_as(run_, step, keep);
   EXPECT_THAT(steps(), ElementsAre(8, 7, 6, 3));
   run.save_as(run_, 5,
-              {.every = 1, .keep_last = 1, .keep_every = 0});  // an earlier one, saved anew
+              {.every = 1, .keep_last = 1, .keep_every = 0});  // an earlier one, saved again
   EXPECT_THAT(steps(), ElementsAre(8, 7, 6, 5));
   run.save_as(run_, 123'456'789, keep);
   EXPECT_EQ(steps().front(), 123'456'789);

@@ -69,7 +69,7 @@ class FiledParts : public ::testing::Test {
 
   static Learned train(TrainOptions options, int workers, int steps = 2) {
     options.batch.workers = workers;
-    parallel::check(options.offload, options.parallel, crew_of(options));
+    parallel::check(options.offload, options.parallel, worker_position_of(options));
     Learned result;
     std::mutex mutex;
     run_workers(options, [&](Trainer& trainer, Communicator*) {
@@ -276,7 +276,7 @@ TEST_F(FiledParts, RefuseWhatSavesNothing) {
   const auto refused = [](TrainOptions options, int workers) -> std::string {
     options.batch.workers = workers;
     try {
-      parallel::check(options.offload, options.parallel, crew_of(options));
+      parallel::check(options.offload, options.parallel, worker_position_of(options));
     } catch (const Error& error) {
       return error.what();
     }

@@ -5,7 +5,8 @@
 //   dvalues[key][head]  += weights x  dout          dkeys[key][head]    += dscores x  queries
 //   dqueries[head][query] += keys^T x dscores
 //
-// A factor is packed anew for the side that it stands on, and for the depth that it is summed over.
+// A factor is packed again for the side that it stands on, and for the depth that it is summed
+// over.
 #pragma once
 
 #include "lockstep/ops/cpu/attention/squares.inl"

@@ -97,7 +97,7 @@ void Server::check_deadlines() {
     if (const std::vector<int> late = slices_->missing(); !late.empty()) {
       fail_late(late, "gradients of a step");
     }
-    slices_->wait_anew();  // for other servers, which will say if they miss a worker
+    slices_->restart_wait();  // for other servers, which will say if they miss a worker
   }
   if (!coordinator_) return;
   if (has_passed(coordinator_->traces_deadline(timeout_))) coordinator_->end_traces();

@@ -56,7 +56,7 @@ class SliceService {
   // bsp: when the round under way has lasted too long, and whose gradients are missing.
   Deadline deadline(std::chrono::nanoseconds timeout) const;
   std::vector<int> missing() const;
-  void wait_anew() { since_ = std::chrono::steady_clock::now(); }
+  void restart_wait() { since_ = std::chrono::steady_clock::now(); }
 
  private:
   struct SliceState {

@@ -57,7 +57,7 @@ class SliceStore {
   // those runs of it.
   void update(std::size_t slice, const optim::UpdateStep& step, const Tensor& gradient);
   void update_by_sum(std::size_t slice, const optim::UpdateStep& step, const Runs& runs);
-  // bsp, where nothing is compressed: runs of a worker's gradients anew, one behind the other, as
+  // bsp, where nothing is compressed: runs of a worker's gradients again, one behind the other, as
   // long as the runs are together; and runs of the parameters, the same, for workers.
   void replace(std::size_t slice, int worker, const Runs& runs, std::span<const std::byte> values);
   void copy_parameters(std::size_t slice, const Runs& runs, std::span<std::byte> to) const;

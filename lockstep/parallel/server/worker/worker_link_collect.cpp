@@ -37,7 +37,7 @@ void WorkerLink::collect(std::uint64_t round) {
     for (std::size_t i = 0; i < kCollectsUnderWay; ++i) ask_for_states(server);
   }
   loop_.wake();
-  // Each slice is waited for anew, since a large model takes its time.
+  // Each slice is waited for again, since a large model takes its time.
   while (states_to_come_ > 0) {
     const std::size_t before = states_to_come_;
     await_states(lock, before);
