@@ -16,7 +16,7 @@ void check_stage(int zero_stage) {
 
 Count value_bytes(Precision precision) { return precision == Precision::kF32 ? 4 : 2; }
 
-// Bytes per parameter that every rank holds, and that ranks share out.
+// Bytes per parameter that every rank holds, and that ranks shard.
 struct Split {
   Count whole = 0;
   Count sharded = 0;

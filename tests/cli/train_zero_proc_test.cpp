@@ -1,4 +1,4 @@
-// Processes that share out the states of one model: what they save, anybody goes on from.
+// Processes that shard the states of one model: what they save, anybody goes on from.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-// Every model trains to the bits of one worker with its states shared out.
+// Every model trains to the bits of one worker with its states sharded.
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -82,7 +82,8 @@ Trained alone(Tiny tiny, const nn::Setup& setup) {
   return trained;
 }
 
-Trained shared_out(Tiny tiny, const nn::Setup& setup, const ParallelOptions& options, int workers) {
+Trained train_sharded(Tiny tiny, const nn::Setup& setup, const ParallelOptions& options,
+                      int workers) {
   Trained trained;
   std::mutex mutex;
   run_threads(workers, [&](Communicator& world) {
@@ -120,7 +121,7 @@ TEST(ZeroModels, TrainToTheBitsOfOneWorkerAtEveryStage) {
           options.partition = partition;
           options.keep_at_turn = stage < 3 || partition == nn::Partition::kTensor;
           options.reduction = Reduction::kTree;
-          EXPECT_EQ(shared_out(tiny, setup, options, workers), expected)
+          EXPECT_EQ(train_sharded(tiny, setup, options, workers), expected)
               << nn::name(tiny) << ", " << workers << " workers, stage " << stage;
         }
       }

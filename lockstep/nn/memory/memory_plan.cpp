@@ -57,9 +57,9 @@ class Planner {
     return {requests.size() - 1, symmetric && tier != Tier::kFile, tier};
   }
 
-  BufferPlace add_row(const char* name, const char* group, DType dtype, bool is_shared_out,
-                      Tier tier, bool symmetric = false) {
-    const std::size_t elements = is_shared_out ? plan_.shards.elements() : plan_.flat.elements();
+  BufferPlace add_buffer(const char* name, const char* group, DType dtype, bool is_sharded,
+                         Tier tier, bool symmetric = false) {
+    const std::size_t elements = is_sharded ? plan_.shards.elements() : plan_.flat.elements();
     return add(tier, symmetric,
                {.name = name,
                 .group = group,
@@ -73,15 +73,15 @@ class Planner {
     const Sharding& sharding = plan_.sharding;
     const Tiers& tiers = plan_.tiers;
     if (tiers.parameters != Tier::kFile) {
-      plan_.parameters = add_row("parameters", "parameters", setup.dtype, sharding.parameters,
-                                 tiers.parameters, sharding.any());
+      plan_.parameters = add_buffer("parameters", "parameters", setup.dtype, sharding.parameters,
+                                    tiers.parameters, sharding.any());
     }
     if (plan_.gathers_parameters()) add_gathered();
     if (tiers.gradients == Tier::kFile) {
       add_gradient_file();
     } else {
-      plan_.gradients = add_row(kGradients, kGradients, setup.gradient, sharding.gradients,
-                                tiers.gradients, sharding.symmetric && !sharding.gradients);
+      plan_.gradients = add_buffer(kGradients, kGradients, setup.gradient, sharding.gradients,
+                                   tiers.gradients, sharding.symmetric && !sharding.gradients);
     }
     if (plan_.has_gradients_in_flight()) add_in_flight();
     add_optimizer();
@@ -104,8 +104,8 @@ class Planner {
     const auto add_state = [&](const char* name) {
       buffers.push_back(DType::kF32);
       if (in_file) return BufferPlace();
-      return add_row(name, "optimizer", DType::kF32, plan_.sharding.optimizer,
-                     plan_.tiers.optimizer);
+      return add_buffer(name, "optimizer", DType::kF32, plan_.sharding.optimizer,
+                        plan_.tiers.optimizer);
     };
     if (plan_.setup.dtype != DType::kF32) plan_.master = add_state("master");
     if (plan_.optimizer == OptimizerState::kVelocity) plan_.velocity = add_state("velocity");

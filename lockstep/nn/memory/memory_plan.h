@@ -37,7 +37,7 @@
 //                                   computes, two of each; of those from a file, three
 //
 // On the host what lies in files has staging (nn/parameters/flat_file.h, io/staged_file.h), and
-// where workers share out gradients that lie there
+// where workers shard gradients that lie there
 //
 //   in flight          the largest part of a block's, as it arrives               always
 //

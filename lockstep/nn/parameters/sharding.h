@@ -1,6 +1,6 @@
 // Who holds which part of a model's states (nn/parameters/flat_parameters.h).
 //
-// Workers that train one model may share out what each of them would hold: the optimizer's states,
+// Workers that train one model may shard what each of them would hold: the optimizer's states,
 // the gradients, the parameters, in this order of what it costs. Of a flat buffer that is shared
 // out a worker holds its *part* of every block's range, one block's after the other's, as the
 // ranges stand in the flat buffer:
@@ -12,7 +12,7 @@
 //   worker 0  | layer.1     |                                  layer: whole blocks, as evenly as
 //   worker 1  | head        | layer.0     |                    they can be dealt out
 //
-// What is shared out but computed with is whole for a while: a *unit*, one block's parameters
+// What is sharded but computed with is whole for a while: a *unit*, one block's parameters
 // gathered from all, or its gradients before they are added up.
 #pragma once
 
@@ -31,7 +31,7 @@ inline constexpr std::string_view kPartitionNames[] = {"tensor", "layer"};
 struct Sharding {
   int workers = 1;
   int worker = 0;
-  bool optimizer = false;   // is shared out: ZeRO 1
+  bool optimizer = false;   // is sharded: ZeRO 1
   bool gradients = false;   // 2
   bool parameters = false;  // 3
   Partition partition = Partition::kTensor;

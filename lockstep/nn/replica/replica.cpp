@@ -115,8 +115,8 @@ Tensor Replica::view(BufferPlace place, DType dtype, const Shape& shape) const {
 void Replica::make_states() {
   const Setup& setup = plan_.setup;
   const Sharding& sharding = plan_.sharding;
-  const auto buffer = [&](auto place, DType dtype, bool is_shared_out) {
-    const std::size_t elements = is_shared_out ? plan_.shards.elements() : plan_.flat.elements();
+  const auto buffer = [&](auto place, DType dtype, bool is_sharded) {
+    const std::size_t elements = is_sharded ? plan_.shards.elements() : plan_.flat.elements();
     return view(place, dtype, {static_cast<std::int64_t>(elements)});
   };
   states_.parameters = buffer(plan_.parameters, setup.dtype, sharding.parameters);
@@ -142,8 +142,8 @@ FlatRange Replica::my_range(std::size_t block) const {
 States Replica::mine(std::size_t block) const {
   const Sharding& sharding = plan_.sharding;
   const FlatRange in_buffer = my_range(block);
-  const auto part = [&](const Tensor& buffer, bool is_shared_out) {
-    return slice_if_given(buffer, is_shared_out ? plan_.shards.mine_among_parts(block) : in_buffer);
+  const auto part = [&](const Tensor& buffer, bool is_sharded) {
+    return slice_if_given(buffer, is_sharded ? plan_.shards.mine_among_parts(block) : in_buffer);
   };
   const bool has_master = plan_.setup.dtype != DType::kF32;
   return {.parameters = part(states_.parameters, sharding.parameters),

@@ -82,7 +82,7 @@ class Replica {
   Ops& ops() const { return ops_; }
 
   // Sets every parameter to its initial value, a pure function of the seed, its full name and the
-  // position in it; sets gradients and the optimizer's states to zero. Of what workers share out
+  // position in it; sets gradients and the optimizer's states to zero. Of what workers shard
   // it is this one's parts.
   void initialise(std::uint64_t seed, int threads = 1);
   // Those in a file are left: whoever moves them starts again.

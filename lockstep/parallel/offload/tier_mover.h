@@ -7,7 +7,7 @@
 //
 // "Fetch" brings a block's parameters, or what it kept, to the device; "store" takes gradients, or
 // what a block kept, away. A strategy hands on what it hears of blocks. Of parameters and gradients
-// the mover moves flat buffers that are whole; those that workers share out a strategy gathers and
+// the mover moves flat buffers that are whole; those that are sharded a strategy gathers and
 // adds up anyway, from and to wherever they lie. Files of activations and gradients are the mover's
 // thread's alone: what others want of them they ask it for.
 #pragma once

@@ -137,7 +137,7 @@ class Strategy : public nn::BlockListener {
   virtual StepSummary end_step(const StepEnd& mine) = 0;
 
   // For a forward of others, a validation's, that this worker has no part in: where their
-  // parameters are shared out it gives its own.
+  // parameters are sharded it gives its own.
   virtual void stand_in_for_forward() {}
   // The same for a whole micro-batch of others, numbered as in begin_micro_batch().
   virtual void stand_in_for_micro_batch(std::int64_t /*index*/) {}

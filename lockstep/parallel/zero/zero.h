@@ -1,4 +1,4 @@
-// ZeRO: data parallelism in which workers share out what each of them would hold.
+// ZeRO: data parallelism in which workers shard what each of them would hold.
 //
 //   stage   a worker holds 1/N of                        bytes a parameter, 16 bits    sent a step
 //   1       the optimizer's states                       4 + 12/N                      2 P

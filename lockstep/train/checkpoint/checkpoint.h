@@ -10,14 +10,14 @@
 //     manifest.json        step, updates, loss scale, fingerprint of the data, and size and hash
 //                          (XXH3, 128 bits) of each of the other files
 //
-// Where workers share out their states (nn/parameters/sharding.h) each of them writes what it
+// Where workers shard their states (nn/parameters/sharding.h) each of them writes what it
 // holds, all at once, into a file of its own in place of states.safetensors:
 //
 //     states-00002-of-00004.safetensors   the same tensors, or parts of them: "<parameter>[a:b]"
 //                                         are elements a to b-1 (io/parted_safetensors.h)
 //
 // The folder has to be on storage that all of them see. Its manifest is written when every file is
-// on the disk, so nothing counts before all is there. How states are shared out is no part of what
+// on the disk, so nothing counts before all is there. How states are sharded is no part of what
 // they are: any number of workers goes on from it, at any stage, and reads only what each will
 // hold.
 //
@@ -80,7 +80,7 @@ class CheckpointFolder {
   void save(const nn::FlatParameters& flat, const nn::States& states,
             const CheckpointExtras& extras, const CheckpointOptions& keep);
 
-  // The same of workers that share out their states; all of them call it. Where one cannot write
+  // The same of workers that shard their states; all of them call it. Where one cannot write
   // its file, nobody has saved: all throw Error(kSystem), which names the rank. What the
   // communicator throws where one of them is gone comes through.
   void save_by_all(const nn::Replica& replica, const CheckpointExtras& extras,
@@ -97,7 +97,7 @@ class CheckpointFolder {
   // optimizer (names what differs), and Error(kProtocol) where there are some but all are damaged:
   // starting again would throw the run away.
   //
-  // Workers that share out their states all call it as a `group`. They take the same checkpoint,
+  // Workers that shard their states all call it as a `group`. They take the same checkpoint,
   // and each reads what it holds; all throw where one cannot (names rank and file).
   std::optional<TrainState> restore(nn::Replica& replica, const Warn& warn,
                                     RunGroup group = RunGroup(nullptr)) const;

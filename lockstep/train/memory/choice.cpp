@@ -81,8 +81,8 @@ struct Moved {
 Moved bytes_moved(const nn::MemoryPlan& plan, double micro_batches) {
   const nn::Tiers& tiers = plan.tiers;
   const nn::Setup& setup = plan.setup;
-  const auto buffer = [&](bool shared_out, DType dtype) {
-    const std::size_t elements = shared_out ? plan.shards.elements() : plan.flat.elements();
+  const auto buffer = [&](bool sharded, DType dtype) {
+    const std::size_t elements = sharded ? plan.shards.elements() : plan.flat.elements();
     return static_cast<double>(elements * size_of(dtype));
   };
   Moved moved;

@@ -248,8 +248,8 @@ class SmallerRunSearch {
     changed.recompute = RecomputeChoice::kNone;
     changed.offload.tiers = {};
     const nn::MemoryPlan plan = plan_run(changed, ops_, worker_, nn::Places::kNone);
-    const auto elements = [&](bool is_shared_out) {
-      return is_shared_out ? plan.shards.elements() : plan.flat.elements();
+    const auto elements = [&](bool is_sharded) {
+      return is_sharded ? plan.shards.elements() : plan.flat.elements();
     };
     std::size_t states = 0;
     for (const nn::BufferPlace* buffer :

@@ -17,7 +17,7 @@ RunSaving::~RunSaving() {
   if (under_way_) parts_.strategy.leave();
 }
 
-// Where workers share out their states all of them read and write what each holds; else the leader
+// Where workers shard their states all of them read and write what each holds; else the leader
 // does it for them.
 bool RunSaving::start() {
   std::optional<TrainState> state;

@@ -1,5 +1,5 @@
 // How a run begins with what an earlier one left, and leaves what the next can go on from: its
-// checkpoints, of one worker or of all that share out their states, with what error feedback has
+// checkpoints, of one worker or of all that shard their states, with what error feedback has
 // kept back. Called by all workers.
 #pragma once
 

@@ -44,7 +44,7 @@ std::string changed_settings(const std::filesystem::path& file, const Config& no
 std::string changed_data(const std::string& was, const std::string& is);
 
 // The parameters of a run's folder, a checkpoint, or a folder of Hugging Face transformers: what
-// the replica holds of them. Workers that share out their states all call it as a `group`, and all
+// the replica holds of them. Workers that shard their states all call it as a `group`, and all
 // throw where one of them does.
 void load_parameters(const TrainOptions& options, const std::filesystem::path& from,
                      nn::Replica& replica, const Warn& warn, RunGroup group = RunGroup(nullptr));

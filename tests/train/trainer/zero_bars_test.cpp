@@ -1,4 +1,4 @@
-// What workers that share out their states promise, over many steps and many workers: the same
+// What workers that shard their states promise, over many steps and many workers: the same
 // bits, the bytes of the formulas, and no more sent than those.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

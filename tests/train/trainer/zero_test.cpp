@@ -1,4 +1,4 @@
-// Workers that share out their states, as threads: they do what one worker does.
+// Workers that shard their states, as threads: they do what one worker does.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
