@@ -30,14 +30,14 @@ constexpr const char* kFooter =
 there, to the bit; `lockstep train RUN_FOLDER` does so too. Ctrl-C, SIGTERM and a closed terminal
 finish the step, save and exit with 75; a second Ctrl-C stops at once.
 
-With --ranks N the sequences of every step (train.batch) are shared by N workers of this machine.
+With --ranks N the sequences of every step (train.global_batch_size) are shared by N workers of this machine.
 On several machines run the same command on each, with --nodes, --node-rank and --rendezvous; or
 start it as ranks by lockstep launch, torchrun, mpirun or srun.
 
 Examples:
   lockstep train examples/shakespeare-char.toml
   lockstep train examples/gpt2-124m.toml data.text=corpus.txt run.dir=runs/first
-  lockstep train data.text=book.txt model.layers=4 model.hidden=128 model.heads=4 train.seq=64
+  lockstep train data.text=book.txt model.layers=4 model.hidden=128 model.heads=4 train.seq_len=64
   lockstep train runs/first train.steps=20000
   lockstep train examples/gpt2-124m.toml data.text=corpus.txt --ranks 4
 
@@ -135,8 +135,9 @@ int run_train(const std::vector<std::string>& arguments, const LaunchFlags& flag
   const int ranks = workers + (parallel::has_own_servers(parallel) ? parallel.server.servers : 0);
   if (ranks > workers && flags.options.nodes > 1) {
     fail(ErrorCode::kInvalidArgument,
-         "parallel.server_place = \"own\" adds servers to the ranks of one machine; with --nodes "
-         "start all ranks, servers last, by lockstep launch, or use \"beside\"");
+         "parallel.server_placement = \"dedicated\" adds server ranks on one machine only. With "
+         "--nodes, start all ranks by lockstep launch, servers last, or set "
+         "parallel.server_placement = \"colocated\"");
   }
   const bool threads = settings.options.comm.backend == Backend::kThreads;
   WorldOverrides overrides;

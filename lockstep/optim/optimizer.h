@@ -25,9 +25,9 @@ struct OptimizerOptions {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
-  double momentum = 0.9;  // of SGD; 0: none
-  double decay = 0.1;     // of the ranges that decay
-  double clip = 1;        // the largest norm of all gradients together; 0: any
+  double momentum = 0.9;      // of SGD; 0: none
+  double weight_decay = 0.1;  // of the ranges that decay
+  double max_grad_norm = 1;   // of all gradients together; 0: any
 };
 
 // Declares the keys optimizer.*.

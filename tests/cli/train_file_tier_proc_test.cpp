@@ -72,7 +72,7 @@ TEST_F(TrainFileTier, LeavesNothingOfItsFileWhenItIsKilled) {
 }
 
 TEST_F(TrainFileTier, StopsWhenItsDiskFailsAndGoesOnFromTheLastCheckpoint) {
-  const std::string schedule = " schedule.steps=1000 checkpoint.every=2 ";
+  const std::string schedule = " schedule.decay_steps=1000 checkpoint.every=2 ";
   const pid_t child = start(filed("run", "train.steps=1000000" + schedule));
   wait_for_step("run", "\"step\":5");
   const fs::path file = nameless_file(child);
@@ -92,7 +92,7 @@ TEST_F(TrainFileTier, StopsWhenItsDiskFailsAndGoesOnFromTheLastCheckpoint) {
 // What blocks keep is written again in every step: the file has to be cut between a write and its
 // read.
 TEST_F(TrainFileTier, StopsWhenTheDiskOfActivationsFails) {
-  const std::string schedule = " schedule.steps=1000 checkpoint.every=2 ";
+  const std::string schedule = " schedule.decay_steps=1000 checkpoint.every=2 ";
   const pid_t child = start(kept_in_file("run", "train.steps=1000000" + schedule));
   wait_for_step("run", "\"step\":5");
   const fs::path file = nameless_file(child);
@@ -125,7 +125,7 @@ TEST_F(TrainFileTier, StopsWhenItsDiskFillsUp) {
   if (::mount("tmpfs", (folder / "disk").c_str(), "tmpfs", 0, "size=4m") != 0) {
     GTEST_SKIP() << "no right to mount a small file system";
   }
-  const std::string schedule = " schedule.steps=1000 checkpoint.every=2 ";
+  const std::string schedule = " schedule.decay_steps=1000 checkpoint.every=2 ";
   const pid_t child = start(kept_in_file("run", "train.steps=1000000" + schedule));
   wait_for_step("run", "\"step\":5");
   const fs::path file = nameless_file(child);

@@ -56,7 +56,7 @@ void expect_as_torch(const OptimizerOptions& options, const char* name) {
 }
 
 TEST(Optimizer, EachKindMovesAsItsTwinInTorch) {
-  const OptimizerOptions adam{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .decay = 0.1};
+  const OptimizerOptions adam{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
   expect_as_torch(adam, "adamw");
   OptimizerOptions options = adam;
   options.kind = OptimizerKind::kAdam;
@@ -72,7 +72,7 @@ TEST(Optimizer, LeavesAloneWhatDoesNotDecay) {
   const auto ops = make_reference_ops();
   for (const OptimizerKind kind :
        {OptimizerKind::kAdamW, OptimizerKind::kAdam, OptimizerKind::kSgd}) {
-    const OptimizerOptions options{.kind = kind, .momentum = 0, .decay = 0.5};
+    const OptimizerOptions options{.kind = kind, .momentum = 0, .weight_decay = 0.5};
     for (const bool decays : {false, true}) {
       std::vector<float> master{1, -2, 3}, gradient(3), first_moment(3), second_moment(3);
       Range range{.master = view(master), .gradient = view(gradient), .decays = decays};
@@ -90,7 +90,7 @@ TEST(Optimizer, RoundsTheCopyThatIsComputedWith) {
   const auto ops = make_reference_ops();
   std::vector<float> master{1, 1, 1}, gradient{0.001f, 0, -1}, first_moment(3), second_moment(3);
   std::vector<BFloat16> parameter(3);
-  update(*ops, {.decay = 0}, {.rate = 1e-3},
+  update(*ops, {.weight_decay = 0}, {.rate = 1e-3},
          {.master = view(master),
           .gradient = view(gradient),
           .parameter = tensor_of(std::span(parameter)),
@@ -127,24 +127,24 @@ TEST(Optimizer, FourPartsOfAStepGoByAQuarterOrAHalf) {
     }
     return result;
   };
-  const OptimizerOptions adamw{.beta2 = 0.96875, .decay = 0.5};
+  const OptimizerOptions adamw{.beta2 = 0.96875, .weight_decay = 0.5};
   OptimizerOptions part = adamw;
   part.beta2 = 1 - 0.03125 / 4;
-  part.decay = 0.25;
+  part.weight_decay = 0.25;
   EXPECT_EQ(moved(adamw, 0.125, 4), moved(part, 0.0625, 1));
   OptimizerOptions adam = adamw;
   adam.kind = part.kind = OptimizerKind::kAdam;
-  part.decay = adam.decay;
+  part.weight_decay = adam.weight_decay;
   EXPECT_EQ(moved(adam, 0.125, 4), moved(part, 0.0625, 1));
-  const OptimizerOptions sgd{.kind = OptimizerKind::kSgd, .momentum = 0, .decay = 0.5};
+  const OptimizerOptions sgd{.kind = OptimizerKind::kSgd, .momentum = 0, .weight_decay = 0.5};
   EXPECT_EQ(moved(sgd, 0.125, 4), moved(sgd, 0.03125, 1));
 }
 
 TEST(Optimizer, PartsOfAStepDoWhatAllOfItDoesWhereThatIsLinear) {
   const std::vector<float> gradient{1, 2, -3};
   const std::vector<float> none{0, 0, 0};
-  const OptimizerOptions sgd{.kind = OptimizerKind::kSgd, .momentum = 0, .decay = 0};
-  const OptimizerOptions adamw{.beta2 = 0.99, .decay = 1e-3};
+  const OptimizerOptions sgd{.kind = OptimizerKind::kSgd, .momentum = 0, .weight_decay = 0};
+  const OptimizerOptions adamw{.beta2 = 0.99, .weight_decay = 1e-3};
   const auto moved = [](const std::vector<float>& by, const OptimizerOptions& options, int parts) {
     Moved result;
     for (int i = 1; i <= parts; ++i) {
@@ -194,7 +194,7 @@ TEST(ClipFactor, BringsANormDownToTheLimitAndNeverUp) {
 }
 
 TEST(LossScale, HalvesOnOverflowAndDoublesAfterPatience) {
-  const LossScaleOptions options{.initial = 65536, .patience = 3};
+  const LossScaleOptions options{.initial = 65536, .growth_interval = 3};
   LossScale state{.scale = options.initial};
   state = after_overflow(state);
   EXPECT_EQ(state.scale, 32768);
@@ -208,7 +208,7 @@ TEST(LossScale, HalvesOnOverflowAndDoublesAfterPatience) {
 }
 
 TEST(LossScale, StaysAFiniteNumberWhateverComes) {
-  const LossScaleOptions options{.patience = 1};
+  const LossScaleOptions options{.growth_interval = 1};
   LossScale up{.scale = options.initial};
   LossScale down = up;
   for (int i = 0; i < 5000; ++i) {
@@ -230,8 +230,8 @@ TEST(OptimOptions, AreReadFromToml) {
       "job.toml");
   EXPECT_EQ(optimizer.kind, OptimizerKind::kSgd);
   EXPECT_EQ(optimizer.momentum, 0.5);
-  EXPECT_EQ(optimizer.clip, 2);
-  EXPECT_EQ(loss_scale.patience, 7);
+  EXPECT_EQ(optimizer.max_grad_norm, 2);
+  EXPECT_EQ(loss_scale.growth_interval, 7);
   EXPECT_THROW(config.set("optimizer.beta1=1"), Error);
 }
 

@@ -35,7 +35,7 @@ TEST(EarlyExchange, OfDdpHasTheBitsOfWholeBlocks) {
           training.reduction = reduction;
           training.micro_batches = 8;  // two or more of each worker
           training.steps = 2;
-          training.optimizer.clip = 0.5;
+          training.optimizer.max_grad_norm = 0.5;
           const std::vector<Result> early = train_with_ddp(training);
           training.quiet = true;
           const std::vector<Result> late = train_with_ddp(training);
@@ -59,7 +59,7 @@ TEST(EarlyExchange, WithServersHasTheBitsOfOneWorkerForEveryModel) {
         training.recompute = recompute;
         training.quiet = quiet;
         training.servers.servers = 2;
-        training.servers.piece_mb = 0.0005;  // less than a parameter
+        training.servers.slice_mb = 0.0005;  // less than a parameter
         training.servers.schedule = quiet ? SliceSchedule::kPriority : SliceSchedule::kWfbp;
         const Result alone = train_alone(training);
         for (const Result& worker : train_with_servers(training)) {
@@ -239,7 +239,7 @@ TEST(EarlyExchange, WithServersBringsParametersBackInTheMiddleOfABlock) {
   training.micro_batches = 2;
   training.steps = 1;
   training.servers.servers = 2;
-  training.servers.piece_mb = 0.0005;
+  training.servers.slice_mb = 0.0005;
   training.servers.schedule = SliceSchedule::kWfbp;
   std::atomic<int> seen = 0;
   const std::vector<Result> held_up =

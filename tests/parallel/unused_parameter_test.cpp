@@ -112,7 +112,7 @@ TEST(UnusedParameters, OfSomeWorkersGetTheOthersGradients) {
     }
     Training served = training;
     served.servers.servers = std::min(workers, 2);
-    served.servers.piece_mb = 0.0005;
+    served.servers.slice_mb = 0.0005;
     for (const Result& worker : train_with_servers(served)) {
       EXPECT_TRUE(worker.parameters == alone.parameters) << workers;
     }

@@ -243,7 +243,7 @@ void plan_run(const RunQuestion& question) {
   const MemoryPlan plan = train::plan_run(options, *ops);
   std::vector<int> ranks = question.ranks;
   if (ranks.empty() && question.budget > 0) ranks = {options.batch.workers};
-  const int machines = std::max(run.comm.hosts, 1);
+  const int machines = std::max(run.comm.emulated_nodes, 1);
   answer.alternatives = plan_alternatives(options, ranks, machines, answer.budget, *ops);
   if (question.json) {
     fmt::print("{}", json_text(options, plan, *ops, answer));

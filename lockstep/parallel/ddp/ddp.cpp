@@ -202,7 +202,7 @@ StepStart Ddp::begin_step(const StepStart& mine) {
 }
 
 void Ddp::expect_update(const UpdateRequest& request) {
-  own_clip_.begin_step(request.optimizer.clip * request.loss_scale, workers());
+  own_clip_.begin_step(request.optimizer.max_grad_norm * request.loss_scale, workers());
   OwnMomentum momentum = own_momentum(request.optimizer);
   momentum.clip = &own_clip_;
   for (CompressedAllReduce& one : compressed_) one.set_momentum(momentum);
@@ -321,7 +321,8 @@ UpdateResult Ddp::traced_update(const UpdateRequest& request) {
   if (table_rows_) table_rows_->add(*replica_);
   if (workers() == 1) return local_update(*replica_, mover_, request);
   optim::OptimizerOptions optimizer = optimizer_beside(options_.compression, request.optimizer);
-  if (takes_own_momentum(options_.compression.compression)) optimizer.clip = 0;  // own_clip_ did
+  if (takes_own_momentum(options_.compression.compression))
+    optimizer.max_grad_norm = 0;  // own_clip_ did
   return local_update(*replica_, mover_,
                       {.optimizer = optimizer,
                        .updates = request.updates,

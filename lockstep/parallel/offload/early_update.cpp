@@ -15,8 +15,8 @@ constexpr std::size_t kSums = 64;
 }  // namespace
 
 bool EarlyUpdate::can_be(const nn::MemoryPlan& plan, const optim::OptimizerOptions& optimizer) {
-  return plan.tiers.update() == Tier::kHost && plan.tiers.overlaps && optimizer.clip == 0 &&
-         plan.setup.dtype != DType::kF16;
+  return plan.tiers.update() == Tier::kHost && plan.tiers.overlaps &&
+         optimizer.max_grad_norm == 0 && plan.setup.dtype != DType::kF16;
 }
 
 void EarlyUpdate::start(nn::Replica& replica, TierMover& mover, Trace& trace) {

@@ -127,7 +127,7 @@ class StagedPieces {
 
 void update_piece(Ops& ops, const UpdateRequest& request, double gradient_norm, bool rounds,
                   const nn::States& states, bool decays) {
-  const double clip = optim::clip_factor(gradient_norm, request.optimizer.clip);
+  const double clip = optim::clip_factor(gradient_norm, request.optimizer.max_grad_norm);
   const optim::UpdateStep step{.step = request.updates + 1,
                                .rate = request.rate,
                                .gradient_scale = clip / request.loss_scale};

@@ -22,7 +22,7 @@ ServedLayout layout_for(const ParameterServerJob& job, const nn::MemoryPlan& pla
                       .compression = job.compression,
                       .optimizer = job.optimizer};
   const bool whole_chunks = layout.needs_norm() && job.options.consistency == Consistency::kBsp;
-  layout.slices = cut_slices(plan.flat, job.options.piece_mb, whole_chunks, job.options.servers);
+  layout.slices = cut_slices(plan.flat, job.options.slice_mb, whole_chunks, job.options.servers);
   return layout;
 }
 

@@ -62,7 +62,7 @@ void ServerStrategy::send_request(const UpdateRequest& request, double gradient_
 
 void ServerStrategy::expect_update(const UpdateRequest& request) {
   // With asp and ssp clipping comes first, and that needs all gradients.
-  if (is_bsp() || job_.optimizer.clip == 0) send_request(request, 1);
+  if (is_bsp() || job_.optimizer.max_grad_norm == 0) send_request(request, 1);
 }
 
 void ServerStrategy::begin_micro_batch(std::int64_t index, std::int64_t count) {
@@ -207,7 +207,7 @@ UpdateResult ServerStrategy::await_norm() {
 // asp and ssp: the gradients of this worker alone.
 UpdateResult ServerStrategy::update_own(const UpdateRequest& request) {
   UpdateResult result;
-  result.has_norm = job_.optimizer.clip > 0;
+  result.has_norm = job_.optimizer.max_grad_norm > 0;
   in_step_ = false;
   if (micro_batches_ == 0) {
     requested_.reset();
@@ -225,7 +225,7 @@ UpdateResult ServerStrategy::update_own(const UpdateRequest& request) {
           chunked_gradient_norm(replica_->ops(), replica_->flat(), replica_->states().gradients,
                                 replica_->sums_of_squares());
       result.skipped = !std::isfinite(result.gradient_norm);
-      scale = optim::clip_factor(result.gradient_norm, job_.optimizer.clip);
+      scale = optim::clip_factor(result.gradient_norm, job_.optimizer.max_grad_norm);
     }
     if (result.skipped) return result;
     send_request(request, scale);

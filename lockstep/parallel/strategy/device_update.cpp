@@ -94,7 +94,7 @@ void DeviceUpdate::queue(const optim::OptimizerOptions& options) {
                                    .results = squares_});
   const ops::Scalar scale(results_.slice(1, 1));
   ops.run(ops::ClipScale{.squares = squares_,
-                         .limit = options.clip,
+                         .limit = options.max_grad_norm,
                          .loss_scale = ops::Scalar(numbers_.slice(2, 1)),
                          .norm = results_.slice(0, 1),
                          .scale = results_.slice(1, 1)});

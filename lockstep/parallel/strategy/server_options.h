@@ -4,8 +4,8 @@
 // (parallel/server/slices/slices.h), add gradients up and run the optimizer. Servers are threads
 // beside the first workers, or processes of their own: then the last ranks of the job.
 //
-//   place "beside", 4 ranks, 2 servers      rank 0 worker + server 0, 1 worker + server 1, 2, 3
-//   place "own",    4 ranks, 2 servers      rank 0, 1 workers; rank 2 server 0, rank 3 server 1
+//   "colocated", 4 ranks, 2 servers   rank 0 worker + server 0, 1 worker + server 1, 2, 3
+//   "dedicated", 4 ranks, 2 servers   rank 0, 1 workers; rank 2 server 0, rank 3 server 1
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace lockstep::parallel {
 
-enum class ServerPlace : std::uint8_t { kBeside, kOwn };
+enum class ServerPlacement : std::uint8_t { kColocated, kDedicated };
 
 // How far workers may drift apart.
 enum class Consistency : std::uint8_t {
@@ -33,18 +33,18 @@ enum class SliceSchedule : std::uint8_t {
   kPriority,  // as kWfbp, but of those that are ready the one that forward needs first goes first
 };
 
-std::string_view name(ServerPlace place);        // "beside", "own"
+std::string_view name(ServerPlacement placement);        // "colocated", "dedicated"
 std::string_view name(Consistency consistency);  // "bsp", "asp", "ssp"
 std::string_view name(SliceSchedule schedule);   // "fifo", "wfbp", "priority"
 
 struct ServerOptions {
   int servers = 1;
-  ServerPlace place = ServerPlace::kBeside;
+  ServerPlacement placement = ServerPlacement::kColocated;
   int server_threads = 1;  // of the optimizer in each server
   Consistency consistency = Consistency::kBsp;
   int staleness = 4;  // steps, in kSsp
   SliceSchedule schedule = SliceSchedule::kPriority;
-  double piece_mb = 4;
+  double slice_mb = 4;
   double credit_mb = 8;  // on its way to one server, at most; one slice always may be
 };
 

@@ -29,17 +29,17 @@ void for_pieces(std::size_t elements, Body&& body) {
   }
 }
 
-std::unique_ptr<Codec> codec_of(Exactness exactness) {
-  switch (exactness) {
-    case Exactness::kExact:
+std::unique_ptr<Codec> codec_of(Quantization quantization) {
+  switch (quantization) {
+    case Quantization::kNone:
       return nullptr;
-    case Exactness::kInt8:
+    case Quantization::kInt8:
       return std::make_unique<BlockCodec>(Compression::kInt8);
-    case Exactness::kInt4:
+    case Quantization::kInt4:
       return std::make_unique<BlockCodec>(Compression::kInt4);
   }
   fail(ErrorCode::kInvalidArgument, "there is no exactness of number {}",
-       static_cast<int>(exactness));
+       static_cast<int>(quantization));
 }
 
 void check_sizes(std::size_t payload, std::size_t bytes, std::size_t elements) {
@@ -50,7 +50,8 @@ void check_sizes(std::size_t payload, std::size_t bytes, std::size_t elements) {
 
 }  // namespace
 
-PartWire::PartWire(Exactness exactness, DType dtype) : dtype_(dtype), codec_(codec_of(exactness)) {}
+PartWire::PartWire(Quantization quantization, DType dtype)
+    : dtype_(dtype), codec_(codec_of(quantization)) {}
 
 std::size_t PartWire::bytes(std::size_t elements) const {
   return is_exact() ? elements * size_of(dtype_) : codec_->bytes(elements);

@@ -14,7 +14,7 @@
 //   communication  | gather 1  | gather 2  | gather 3  |      | gather 1   | add up 2, gather 0
 //
 // With several micro-batches a step gradients go to their holders after each of them, which keeps
-// memory small; or they are held, which sends less (parallel.hold_gradients). The bits are those of
+// memory small; or they are held, which sends less (parallel.no_sync). The bits are those of
 // parallel/ddp/ddp.h, unless what is sent is quantised (parallel/zero/exchange.h says how it is
 // sent).
 #pragma once

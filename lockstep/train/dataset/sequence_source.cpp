@@ -27,7 +27,7 @@ void check_memory(int micro_batches, std::int64_t sequences, double bytes) {
   if (free == 0 || bytes <= free) return;
   fail(ErrorCode::kInvalidArgument,
        "a step of {} micro-batches of {} sequences takes {} for its data alone, and this machine "
-       "has {} free; choose a smaller train.batch or train.accumulation",
+       "has {} free; choose a smaller train.global_batch_size or train.gradient_accumulation_steps",
        micro_batches, sequences, format_bytes(bytes), format_bytes(free));
 }
 

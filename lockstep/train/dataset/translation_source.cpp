@@ -46,7 +46,7 @@ class TranslationSource final : public SequenceSource {
     for (const Dataset::Pair& pair : all_pairs_) longest = std::max(longest, tokens_of(pair));
     return fmt::format(
         "{} of {} pairs are left out: with the token that ends it a side of them is longer than "
-        "the {} tokens of a sequence (the longest takes {}); a larger train.seq takes them in",
+        "the {} tokens of a sequence (the longest takes {}); a larger train.seq_len takes them in",
         format_count(missing), format_count(all_pairs_.size()), sequence_, longest);
   }
 
@@ -83,7 +83,7 @@ class TranslationSource final : public SequenceSource {
     if (pairs.empty()) {
       fail(ErrorCode::kInvalidArgument,
            "none of the {} pairs fits into sequences of {} tokens of source and {} of target; the "
-           "shortest takes {}: give a larger train.seq",
+           "shortest takes {}: give a larger train.seq_len",
            dataset.pairs.size(), shape.source_sequence, shape.sequence, shortest);
     }
     return pairs;

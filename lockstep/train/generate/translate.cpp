@@ -61,7 +61,7 @@ void Translator::fill_source(std::string_view source) {
   if (ids.empty()) fail(ErrorCode::kInvalidArgument, "there is nothing to translate; give a text");
   if (ids.size() >= fields.source.size()) {
     fail(ErrorCode::kInvalidArgument,
-         "the text has {} tokens, and the model was trained to read up to {} (train.seq = {}); "
+         "the text has {} tokens, and the model was trained to read up to {} (train.seq_len = {}); "
          "take a shorter one",
          ids.size(), fields.source.size() - 1, fields.source.size());
   }

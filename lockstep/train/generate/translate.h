@@ -5,7 +5,7 @@
 //   }
 //
 // A token of the translation is a forward of both sentences, as training has it: there is no cache.
-// Sentences are as long as those of the run's training (train.seq) at most.
+// Sentences are as long as those of the run's training (train.seq_len) at most.
 #pragma once
 
 #include <filesystem>

@@ -181,11 +181,12 @@ OpenSettings open_settings(const Config& config) {
   const auto any_is_set = [&](std::initializer_list<std::string_view> keys) {
     return std::ranges::any_of(keys, [&](std::string_view key) { return config.is_set(key); });
   };
-  return {.zero = !config.is_set("parallel.zero"),
-          .recompute = !config.is_set("train.recompute"),
-          .micro_batch = !any_is_set({"train.micro_batch", "train.accumulation"}),
-          .tiers = !any_is_set({"offload.optimizer", "offload.gradients", "offload.parameters",
-                                "offload.activations"})};
+  return {
+      .zero = !config.is_set("parallel.zero"),
+      .recompute = !config.is_set("train.recompute"),
+      .micro_batch = !any_is_set({"train.micro_batch_size", "train.gradient_accumulation_steps"}),
+      .tiers = !any_is_set(
+          {"offload.optimizer", "offload.gradients", "offload.parameters", "offload.activations"})};
 }
 
 StepCost step_cost(const TrainOptions& options, const Ops& ops) {
@@ -260,7 +261,7 @@ std::string text(const MemoryChoice& choice, std::size_t budget) {
   const BatchChoice batch = solved(options.batch);
   const auto bytes = [](std::size_t count) { return format_bytes(static_cast<double>(count)); };
   std::string said =
-      fmt::format("parallel.zero = {}, train.micro_batch = {} ({} a step), recomputes {}",
+      fmt::format("parallel.zero = {}, train.micro_batch_size = {} ({} a step), recomputes {}",
                   options.parallel.zero, batch.micro, batch.accumulation,
                   options.recompute_of_blocks.empty()
                       ? std::string(name(options.recompute))

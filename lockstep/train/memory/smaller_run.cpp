@@ -77,7 +77,7 @@ class SmallerRunSearch {
         for (Group& group : ranges_of(batches, gradients)) {
           for (SmallerRun way : ways) {
             if (has_more_files(options.offload.tiers, way.tiers) != files) continue;
-            way.gradients = gradients;
+            way.gradient_dtype = gradients;
             way.batch = group.batches.back();
             if (goes_together(with(options, way))) group.ways.push_back(std::move(way));
           }
@@ -117,8 +117,8 @@ class SmallerRunSearch {
   };
 
   std::vector<GradientChoice> gradient_choices(const OpenSettings& open) const {
-    std::vector<GradientChoice> choices{options_.gradients};
-    if (open.gradients && options_.gradients != GradientChoice::kCompute &&
+    std::vector<GradientChoice> choices{options_.gradient_dtype};
+    if (open.gradients && options_.gradient_dtype != GradientChoice::kCompute &&
         options_.precision != plan::Precision::kF32) {
       choices.push_back(GradientChoice::kCompute);
     }
@@ -131,7 +131,7 @@ class SmallerRunSearch {
     const auto kind = [&](const BatchChoice& batch) {
       TrainOptions tried = options_;
       tried.batch = batch;
-      tried.gradients = gradients;
+      tried.gradient_dtype = gradients;
       const bool tree = options_.parallel.reduction == parallel::Reduction::kTree;
       return std::tuple(setup_of(tried).gradient, batch.accumulation > 1,
                         tree ? parallel::TreeSum::bytes(1, batch.accumulation) : 0);
@@ -348,7 +348,7 @@ TrainOptions with(TrainOptions options, const SmallerRun& change) {
   options.recompute = change.recompute;
   options.recompute_of_blocks.clear();
   options.batch = change.batch;
-  options.gradients = change.gradients;
+  options.gradient_dtype = change.gradient_dtype;
   return options;
 }
 

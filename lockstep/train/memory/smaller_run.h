@@ -44,7 +44,7 @@ struct SmallerRun {
   int zero = 0;
   RecomputeChoice recompute = RecomputeChoice::kNone;
   BatchChoice batch;
-  GradientChoice gradients = GradientChoice::kAuto;
+  GradientChoice gradient_dtype = GradientChoice::kAuto;
   nn::Tiers tiers;
   bool fits = false;
   std::size_t bytes = 0;

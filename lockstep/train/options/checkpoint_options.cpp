@@ -10,8 +10,10 @@ void bind(Config& config, CheckpointOptions& options) {
               {.min = 1});
   config.bind("checkpoint.keep_every", options.keep_every,
               "Checkpoints of steps that this divides stay for good; 0: none.", {.min = 0});
-  config.bind("checkpoint.overlap", options.overlap,
-              "Write checkpoints while steps go on; the last one of a run is waited for.");
+  config
+      .bind("checkpoint.async_save", options.async_save,
+            "Write checkpoints while training continues; the run waits for its last one.")
+      .formerly("checkpoint.overlap");
 }
 
 }  // namespace lockstep::train

@@ -18,9 +18,11 @@ void bind(Config& config, RunOptions& options) {
   config.bind("run.resume", options.resume,
               "Whether to go on from the newest checkpoint in run.dir; false: a run.dir that has "
               "one is refused.");
-  config.bind("run.from", options.from,
-              "Parameters to begin with: a run's folder, a checkpoint, or a folder of Hugging Face "
-              "transformers.");
+  config
+      .bind("run.init_from", options.init_from,
+            "Parameters to start with: a run's folder, a checkpoint, or a folder of Hugging Face "
+            "transformers.")
+      .formerly("run.from");
   data::bind(config, options.data);
   bind(config, options.train);
   config.bind("train.steps", options.steps, "Steps of the whole run.", {.min = 1});
@@ -28,7 +30,7 @@ void bind(Config& config, RunOptions& options) {
               "Passes over the training data, instead of train.steps; 0: train.steps counts.",
               {.min = 0, .max = 1e9});
   config.bind("schedule.warmup_ratio", options.warmup_ratio,
-              "The warm-up as a part of the whole run, where schedule.warmup is 0.",
+              "The warm-up as a part of the whole run, where schedule.warmup_steps is 0.",
               {.min = 0, .max = 1});
   config.bind("train.validate_every", options.validate_every,
               "Steps between losses on the data that is held back; 0: only at the end.",
@@ -56,20 +58,20 @@ void bind(Config& config, RunOptions& options) {
 
 namespace {
 
-// Where a declining rate reaches its floor if nothing else is said: at the end of the run, which
-// may be too short for its warm-up.
-int end_of_decline(const RunOptions& options) {
+// Where a decaying learning rate reaches its minimum by default: at the end of the run, which may
+// be too short for its warm-up.
+int end_of_decay(const RunOptions& options) {
   constexpr int kLatest = std::numeric_limits<int>::max();
-  return std::max(options.steps, std::min(options.train.schedule.warmup, kLatest - 1) + 1);
+  return std::max(options.steps, std::min(options.train.schedule.warmup_steps, kLatest - 1) + 1);
 }
 
 void complete_schedule(RunOptions& options) {
   optim::ScheduleOptions& schedule = options.train.schedule;
-  if (schedule.warmup == 0) {
-    schedule.warmup = static_cast<int>(std::ceil(options.warmup_ratio * options.steps));
+  if (schedule.warmup_steps == 0) {
+    schedule.warmup_steps = static_cast<int>(std::ceil(options.warmup_ratio * options.steps));
   }
-  if (schedule.decline != optim::Decline::kConstant && schedule.steps == 0) {
-    schedule.steps = end_of_decline(options);
+  if (schedule.decay != optim::LearningRateDecay::kConstant && schedule.decay_steps == 0) {
+    schedule.decay_steps = end_of_decay(options);
   }
   optim::check(schedule);
 }
@@ -98,8 +100,8 @@ void check_data(const RunOptions& options) {
 }  // namespace
 
 void reopen_schedule(RunOptions& options) {
-  int& steps = options.train.schedule.steps;
-  if (steps == end_of_decline(options)) steps = 0;
+  int& steps = options.train.schedule.decay_steps;
+  if (steps == end_of_decay(options)) steps = 0;
 }
 
 void settle_steps(RunOptions& options, std::uint64_t sequences) {
@@ -119,16 +121,17 @@ void complete(RunOptions& options) {
   if (options.epochs == 0) complete_schedule(options);
   const TrainOptions& train = options.train;
   options.train.parallel.comm = options.comm;
-  if (options.comm.hosts > 1 && train.batch.workers > 1) {
-    options.train.parallel.machines = options.comm.hosts;
+  if (options.comm.emulated_nodes > 1 && train.batch.workers > 1) {
+    options.train.parallel.machines = options.comm.emulated_nodes;
   }
   check(train);
   check_data(options);
   check_algorithms(options.comm);
-  if (options.comm.hosts > 1 &&
+  if (options.comm.emulated_nodes > 1 &&
       train.parallel.strategy == parallel::StrategyKind::kParameterServer) {
     fail(ErrorCode::kInvalidArgument,
-         "comm.hosts makes machines up for collectives; parallel.strategy = \"parameter_server\" "
+         "comm.emulated_nodes makes machines up for collectives; parallel.strategy = "
+         "\"parameter_server\" "
          "knows nothing of them. Leave one of them out");
   }
   if (!options.comm.emulate.empty()) parse_link_emulation(options.comm.emulate);

@@ -26,11 +26,11 @@ struct RunOptions {
   SampleOptions sample;
   CommOptions comm;
   std::string dir = "run";
-  std::string from;  // parameters to begin with: a run, a checkpoint, a Hugging Face folder
+  std::string init_from;  // parameters to begin with: a run, a checkpoint, a Hugging Face folder
   bool resume = true;
   int steps = 1000;
   double epochs = 0;        // over 0: instead of steps
-  double warmup_ratio = 0;  // of steps, where schedule.warmup is 0
+  double warmup_ratio = 0;  // of steps, where schedule.warmup_steps is 0
   int validate_every = 250;
   int validate_batches = 0;  // as large as a step; 0: all
   int log_every = 10;

@@ -54,7 +54,7 @@ std::string way_back(const CheckpointFolder& checkpoints, std::int64_t bad) {
 
 std::string what_may_help(const TrainOptions& options) {
   const bool f32 = options.precision == plan::Precision::kF32;
-  return fmt::format("A lower schedule.rate{} a longer schedule.warmup{} may help",
+  return fmt::format("A lower optimizer.learning_rate{} a longer schedule.warmup_steps{} may help",
                      f32 ? " or" : ",", f32 ? "" : " or train.precision = \"f32\"");
 }
 

@@ -62,8 +62,8 @@ std::optional<TrainState> RunSaving::restore(RunGroup readers) const {
   if (readers.size() > 1) parts_.checkpoints.check_seen_by_all(readers);
   nn::Replica& replica = parts_.trainer.replica();
   auto state = parts_.checkpoints.restore(replica, warn, readers);
-  if (!state && !options.from.empty()) {
-    load_parameters(options.train, options.from, replica, warn, readers);
+  if (!state && !options.init_from.empty()) {
+    load_parameters(options.train, options.init_from, replica, warn, readers);
   }
   if (comparable && !state) {
     const auto other = other_tokenizer(options, *parts_.model_tokenizer, *parts_.dataset.tokenizer);
@@ -84,7 +84,7 @@ void RunSaving::save() {
                     waited));
   }
   begin();
-  if (!parts_.options.checkpoint.overlap) finish();
+  if (!parts_.options.checkpoint.async_save) finish();
 }
 
 void RunSaving::begin() {

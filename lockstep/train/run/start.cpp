@@ -100,11 +100,12 @@ std::vector<std::string> unused(const RunOptions& options, const Dataset& datase
   std::vector<std::string> texts;
   if (std::string text = source.left_out(); !text.empty()) texts.push_back(std::move(text));
   const optim::ScheduleOptions& schedule = options.train.schedule;
-  if (options.steps < schedule.warmup) {
-    texts.push_back(fmt::format(
-        "the run ends at step {}, within the warm-up of {}: the learning rate comes up "
-        "to {:.3g} and never to schedule.rate = {:g}",
-        options.steps, schedule.warmup, optim::rate_at(schedule, options.steps), schedule.rate));
+  if (options.steps < schedule.warmup_steps) {
+    texts.push_back(
+        fmt::format("the run ends at step {}, within the warm-up of {}: the learning rate comes up "
+                    "to {:.3g} and never to optimizer.learning_rate = {:g}",
+                    options.steps, schedule.warmup_steps,
+                    optim::learning_rate_at(schedule, options.steps), schedule.learning_rate));
   }
   if (std::string text = tree_is_uneven(options.train); !text.empty()) {
     texts.push_back(std::move(text));
@@ -133,9 +134,15 @@ std::string changed_settings(const std::filesystem::path& file, const Config& no
   } catch (const Error&) {
     return "";
   }
-  constexpr std::string_view kDecide[] = {"data.",        "model.",           "optimizer.",
-                                          "schedule.",    "loss_scale.",      "train.seq ",
-                                          "train.batch ", "train.precision ", "train.seed "};
+  constexpr std::string_view kDecide[] = {"data.",
+                                          "model.",
+                                          "optimizer.",
+                                          "schedule.",
+                                          "loss_scale.",
+                                          "train.seq_len ",
+                                          "train.global_batch_size ",
+                                          "train.precision ",
+                                          "train.seed "};
   const auto decides = [&](std::string_view setting) {
     return std::any_of(std::begin(kDecide), std::end(kDecide),
                        [&](std::string_view start) { return setting.starts_with(start); });
@@ -170,7 +177,8 @@ void load_parameters(const TrainOptions& options, const std::filesystem::path& f
   for (std::size_t rank = 1; rank < kinds.size(); ++rank) {
     if (kinds[rank] == kinds[0]) continue;
     fail(ErrorCode::kInvalidArgument,
-         "run.from = {}: at rank {} it {}, at rank 0 it {}. Where workers share out their states "
+         "run.init_from = {}: at rank {} it {}, at rank 0 it {}. Where workers share out their "
+         "states "
          "each reads its own parameters: give all of them the same folder",
          from.string(), rank, kinds[rank], kinds[0]);
   }

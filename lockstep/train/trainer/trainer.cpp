@@ -155,8 +155,8 @@ std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batche
   metrics.tokens = all.tokens;
   metrics.loss_scale = loss_scale();
   // Workers that do not wait for each other know how many updates they made, not how many all did.
-  metrics.rate =
-      optim::rate_at(options_.schedule, strategy_.in_lockstep() ? state_.updates + 1 : share.step);
+  metrics.rate = optim::learning_rate_at(options_.schedule,
+                                         strategy_.in_lockstep() ? state_.updates + 1 : share.step);
   const io::TierTraffic filed = filed_traffic();
   const auto compute = SteadyClock::now();
   const parallel::UpdateRequest request{.optimizer = options_.optimizer,

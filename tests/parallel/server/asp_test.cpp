@@ -62,8 +62,8 @@ TEST(ServerAsp, EveryShareOfTheRunIsDoneOnce) {
                             .consistency = consistency,
                             .staleness = 1,
                             .schedule = schedule,
-                            .piece_mb = 0.003};
-        training.optimizer.clip = clip;
+                            .slice_mb = 0.003};
+        training.optimizer.max_grad_norm = clip;
         Watch watch;
         train_with_servers(
             training,
@@ -80,8 +80,8 @@ TEST(ServerAsp, OneWorkerIsTheSameAsWithBsp) {
   for (const Consistency consistency : kLoose) {
     Training training;
     training.servers.consistency = consistency;
-    training.servers.piece_mb = 0.003;
-    training.optimizer.clip = 0.1;
+    training.servers.slice_mb = 0.003;
+    training.optimizer.max_grad_norm = 0.1;
     const Result alone = train_alone(training);
     const std::vector<Result> worker = train_with_servers(training);
     EXPECT_TRUE(worker[0].master == alone.master);
@@ -273,7 +273,7 @@ TEST(ServerAsp, TellsHowStaleGradientsWere) {
 TEST(ServerAsp, TheNextRoundMayBeAskedForBeforeThisOneHasCome) {
   Training training;
   training.servers.consistency = Consistency::kAsp;
-  training.servers.piece_mb = 0.003;
+  training.servers.slice_mb = 0.003;
   const std::unique_ptr<Ops> ops = make_cpu_ops(1);
   const ServedLayout layout = layout_for(job_of(training), make_trainee(training, *ops).plan());
   SilentWire wire;
@@ -315,7 +315,8 @@ void expect_parts_of_a_step(Consistency consistency) {
   Training training;
   training.workers = 3;
   training.servers.consistency = consistency;
-  training.optimizer = {.kind = optim::OptimizerKind::kSgd, .momentum = 0, .decay = 0, .clip = 0};
+  training.optimizer = {
+      .kind = optim::OptimizerKind::kSgd, .momentum = 0, .weight_decay = 0, .max_grad_norm = 0};
   const std::unique_ptr<Ops> ops = make_cpu_ops(1);
   const ServedLayout layout = layout_for(job_of(training), make_trainee(training, *ops).plan());
   LastParameters wire;

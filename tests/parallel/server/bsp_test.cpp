@@ -30,14 +30,14 @@ TEST(ServerBsp, HasTheBitsOfOneWorkerWithAnyWorkersServersSchedulesAndPlaces) {
   for (const int workers : {1, 2, 4}) {
     Training training;
     training.workers = workers;
-    training.servers.piece_mb = 0.003;  // hundreds of elements, an odd number of 32s
+    training.servers.slice_mb = 0.003;  // hundreds of elements, an odd number of 32s
     for (const int servers : {1, 2, 3}) {
       for (const SliceSchedule schedule : kSchedules) {
-        for (const ServerPlace place : {ServerPlace::kBeside, ServerPlace::kOwn}) {
-          if (place == ServerPlace::kBeside && servers > workers) continue;
+        for (const ServerPlacement place : {ServerPlacement::kColocated, ServerPlacement::kDedicated}) {
+          if (place == ServerPlacement::kColocated && servers > workers) continue;
           training.servers.servers = servers;
           training.servers.schedule = schedule;
-          training.servers.place = place;
+          training.servers.placement = place;
           expect_equal_to_alone(training,
                                 fmt::format("{} workers, {}", workers, describe(training.servers)));
         }
@@ -50,15 +50,15 @@ TEST(ServerBsp, ClipsByTheNormOfAllServersGradients) {
   Training training;
   training.workers = 2;
   training.servers.servers = 2;
-  training.optimizer.clip = 0.01;  // less than the norm
+  training.optimizer.max_grad_norm = 0.01;  // less than the norm
   for (const SliceSchedule schedule : kSchedules) {
     training.servers.schedule = schedule;
     expect_equal_to_alone(training, describe(training.servers));
   }
-  training.servers.place = ServerPlace::kOwn;
+  training.servers.placement = ServerPlacement::kDedicated;
   training.servers.servers = 7;  // more than there are slices: some have none
   expect_equal_to_alone(training, describe(training.servers));
-  training.optimizer.clip = 0;
+  training.optimizer.max_grad_norm = 0;
   expect_equal_to_alone(training, describe(training.servers) + ", no clipping");
 }
 
@@ -66,8 +66,8 @@ TEST(ServerBsp, CutsSlicesWhereChunksOfTheNormAre) {
   Training training;
   training.workers = 2;
   training.servers.servers = 2;
-  training.servers.piece_mb = 0.01;
-  training.optimizer.clip = 0.01;
+  training.servers.slice_mb = 0.01;
+  training.optimizer.max_grad_norm = 0.01;
   training.wide = true;
   training.steps = 2;
   expect_equal_to_alone(training, describe(training.servers));
@@ -77,11 +77,12 @@ TEST(ServerBsp, WorksWithEveryOptimizerAndWithoutBeingToldOfUpdatesBeforehand) {
   Training training;
   training.workers = 2;
   training.expects = false;
-  training.servers.piece_mb = 0.004;
+  training.servers.slice_mb = 0.004;
   for (const auto& optimizer :
-       {optim::OptimizerOptions{.kind = optim::OptimizerKind::kAdam, .clip = 0},
-        optim::OptimizerOptions{.kind = optim::OptimizerKind::kSgd, .clip = 0},
-        optim::OptimizerOptions{.kind = optim::OptimizerKind::kSgd, .momentum = 0, .clip = 0.5}}) {
+       {optim::OptimizerOptions{.kind = optim::OptimizerKind::kAdam, .max_grad_norm = 0},
+        optim::OptimizerOptions{.kind = optim::OptimizerKind::kSgd, .max_grad_norm = 0},
+        optim::OptimizerOptions{
+            .kind = optim::OptimizerKind::kSgd, .momentum = 0, .max_grad_norm = 0.5}}) {
     training.optimizer = optimizer;
     expect_equal_to_alone(training,
                           fmt::format("{} {}", optim::name(optimizer.kind), optimizer.momentum));
@@ -93,7 +94,7 @@ TEST(ServerBsp, WorksIn16BitsAndWithAScaledLoss) {
   training.workers = 2;
   training.servers.servers = 2;
   training.dtype = DType::kBF16;
-  training.servers.piece_mb = 0.003;
+  training.servers.slice_mb = 0.003;
   expect_equal_to_alone(training, "bf16");
   training.dtype = DType::kF16;
   training.loss_scale = 1024;
@@ -142,8 +143,8 @@ TEST(ServerBsp, KeepsItsBitsOnAnEmulatedLink) {
   Training training;
   training.workers = 2;
   training.servers.servers = 2;
-  training.servers.piece_mb = 0.02;
-  training.optimizer.clip = 1;
+  training.servers.slice_mb = 0.02;
+  training.optimizer.max_grad_norm = 1;
   training.emulate = "400Mbit,100us";
   expect_equal_to_alone(training, "emulated");
 }
@@ -152,7 +153,7 @@ TEST(ServerBsp, TracesEverySliceThatComesBack) {
   Training training;
   training.workers = 2;
   training.servers.servers = 2;
-  training.servers.piece_mb = 0.02;
+  training.servers.slice_mb = 0.02;
   training.emulate = "400Mbit,100us";
   const std::size_t slices =
       layout_for(job_of(training), make_trainee(training, *make_cpu_ops(1)).plan()).slices.size();

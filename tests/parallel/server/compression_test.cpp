@@ -24,7 +24,7 @@ constexpr Compression kLossy[] = {Compression::kBf16,   Compression::kF16,    Co
 Training compressed(Compression compression) {
   Training training;
   training.workers = 2;
-  training.servers.piece_mb = 0.003;
+  training.servers.slice_mb = 0.003;
   training.compression = {.compression = compression, .ratio = 0.1};
   return training;
 }
@@ -96,7 +96,7 @@ Result alone_compressed(const Training& training) {
                                               .rate = training.rate(step),
                                               .loss_scale = training.loss_scale});
     result.losses.push_back(loss);
-    result.norms.push_back(training.optimizer.clip > 0 ? update.gradient_norm : 0);
+    result.norms.push_back(training.optimizer.max_grad_norm > 0 ? update.gradient_norm : 0);
   }
   take_rows(replica, result);
   return result;
@@ -121,9 +121,9 @@ TEST(ServerCompression, ServersAddUpWhatTheCodecLeavesWithAFeedbackOfEveryWorker
     Training training = compressed(compression);
     expect_equal_to_oracle(training);
     training.servers.servers = 2;
-    training.servers.place = ServerPlace::kOwn;
+    training.servers.placement = ServerPlacement::kDedicated;
     training.servers.schedule = SliceSchedule::kWfbp;
-    training.optimizer.clip = 0.01;
+    training.optimizer.max_grad_norm = 0.01;
     expect_equal_to_oracle(training);
     training.workers = 3;
     training.servers.schedule = SliceSchedule::kFifo;
@@ -147,7 +147,7 @@ TEST(ServerCompression, ScalesWhatIsLeftWithTheLoss) {
   Training training = compressed(Compression::kOnebit);
   training.dtype = DType::kF16;
   training.loss_scale = 1024;
-  training.optimizer.clip = 1;
+  training.optimizer.max_grad_norm = 1;
   expect_equal_to_oracle(training);
 }
 
@@ -170,7 +170,7 @@ TEST(ServerCompression, BytesOnTheWireAreThoseOfThePayloads) {
   for (const Compression compression : kAllCompressions) {
     Training training = compressed(compression);
     training.servers.servers = 2;
-    training.optimizer.clip = 1;
+    training.optimizer.max_grad_norm = 1;
     training.steps = 4;
     const std::unique_ptr<Ops> ops = make_cpu_ops(1);
     const ServedLayout layout = layout_for(job_of(training), make_trainee(training, *ops).plan());

@@ -21,7 +21,7 @@ namespace lockstep::parallel::server_test {
 
 struct Training {
   ServerOptions servers;
-  optim::OptimizerOptions optimizer{.clip = 0};
+  optim::OptimizerOptions optimizer{.max_grad_norm = 0};
   CompressionOptions compression;
   nn::Tiny model = nn::Tiny::kGpt2;
   bool wide = false;   // with a table of tokens of more than one chunk of the norm
@@ -40,7 +40,9 @@ struct Training {
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);
   std::string emulate;
 
-  int ranks() const { return workers + (servers.place == ServerPlace::kOwn ? servers.servers : 0); }
+  int ranks() const {
+    return workers + (servers.placement == ServerPlacement::kDedicated ? servers.servers : 0);
+  }
   StepPlan plan() const { return {.sequences = micro_batches, .micro = 1}; }
   std::int64_t vocabulary() const { return wide ? 6000 : nn::kVocabulary; }
   double rate(std::int64_t step) const { return 1e-2 / static_cast<double>(step); }
@@ -164,7 +166,7 @@ inline Result train_alone(const Training& training) {
                                               .loss_scale = training.loss_scale});
     if (!update.skipped) ++updates;
     result.losses.push_back(loss);
-    const bool has_norm = training.optimizer.clip > 0 || training.dtype == DType::kF16;
+    const bool has_norm = training.optimizer.max_grad_norm > 0 || training.dtype == DType::kF16;
     result.norms.push_back(has_norm ? update.gradient_norm : 0);
   }
   take_rows(replica, result);

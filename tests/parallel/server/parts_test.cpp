@@ -75,7 +75,7 @@ TEST(ServedLayout, ComesBackFromItsBytesAndIsRefusedWithOneMissing) {
                             .parameter = DType::kBF16,
                             .gradient = DType::kF32,
                             .compression = {.compression = Compression::kTopk, .ratio = 0.25},
-                            .optimizer = {.kind = optim::OptimizerKind::kSgd, .clip = 0.25}};
+                            .optimizer = {.kind = optim::OptimizerKind::kSgd, .max_grad_norm = 0.25}};
   const std::string bytes = encode_layout(layout);
   const auto decoded = decode_layout(std::as_bytes(std::span(bytes)), 2);
   EXPECT_EQ(hash_of(decoded), hash_of(layout));
@@ -204,13 +204,13 @@ TEST(PushQueue, ASliceLargerThanTheCreditGoesAlone) {
 }
 
 TEST(ServerOptions, TellWhoIsAServer) {
-  ServerOptions options{.servers = 2, .place = ServerPlace::kOwn};
+  ServerOptions options{.servers = 2, .placement = ServerPlacement::kDedicated};
   EXPECT_EQ(worker_count(options, 5), 3);
   EXPECT_FALSE(is_server(options, 2, 5));
   EXPECT_TRUE(is_server(options, 3, 5));
   EXPECT_EQ(rank_of_server(options, 1, 5), 4);
   EXPECT_THROW(worker_count(options, 2), Error);
-  options.place = ServerPlace::kBeside;
+  options.placement = ServerPlacement::kColocated;
   EXPECT_EQ(worker_count(options, 2), 2);
   EXPECT_FALSE(is_server(options, 1, 2));
   EXPECT_EQ(rank_of_server(options, 1, 2), 1);
@@ -222,12 +222,12 @@ TEST(ServerBytes, AreWhatAStoreTakes) {
   const nn::MemoryPlan plan = tiny_plan(*ops);
   ParameterServerJob job;
   job.options.servers = 1;
-  job.optimizer.clip = 0;
+  job.optimizer.max_grad_norm = 0;
   const std::size_t elements = plan.flat.elements();
   const std::size_t few = 1024;  // bytes for sums of squares and the like
   // master, first moment, second moment, and the gradients of 3 workers; the sum of a part of a
   // slice
-  const std::size_t slice = largest_slice(cut_slices(plan.flat, job.options.piece_mb, false, 1));
+  const std::size_t slice = largest_slice(cut_slices(plan.flat, job.options.slice_mb, false, 1));
   const std::size_t expected = elements * 4 * (3 + 3) + std::min(slice, kChunkElements) * 4;
   const std::vector<Request> requests = server_memory(job, plan, {.workers = 3, .worker = 0});
   ASSERT_EQ(requests.size(), 1u);

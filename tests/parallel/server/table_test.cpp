@@ -102,7 +102,7 @@ Training wide_training() {
   Training training;
   training.wide = true;
   training.steps = 2;
-  training.servers.piece_mb = 0.0098;  // 2560 elements: no whole number of rows, which have 24
+  training.servers.slice_mb = 0.0098;  // 2560 elements: no whole number of rows, which have 24
   return training;
 }
 
@@ -163,7 +163,7 @@ TEST(ServerTable, HasTheBitsOfOneWorkerThoughItLeavesEarly) {
         training.workers = workers;
         training.servers.servers = std::min(workers, 2);
         training.servers.schedule = schedule;
-        training.optimizer.clip = clip;
+        training.optimizer.max_grad_norm = clip;
         expect_bits_of_one(training,
                            fmt::format("{} workers, clip {}, {}", workers, clip, name(schedule)));
       }
@@ -175,7 +175,7 @@ TEST(ServerTable, MayBeCutAnywhere) {
   Training training = wide_training();
   training.workers = 2;
   training.servers.servers = 2;
-  training.servers.piece_mb = 0.00025;  // 64 elements
+  training.servers.slice_mb = 0.00025;  // 64 elements
   training.servers.credit_mb = 0.001;
   ASSERT_GT(owed_in(training).cuts, 20u);
   for (const SliceSchedule schedule : kEarlySchedules) {
@@ -314,7 +314,7 @@ struct OneSlice {
   ServerOptions options{.schedule = SliceSchedule::kWfbp};
   std::unique_ptr<Ops> ops = make_cpu_ops(1);
   RecordingWire wire;
-  SliceService service{options, {.slices = {{{0, kElements}, 40, 0, 0}}, .optimizer = {.clip = 0}},
+  SliceService service{options, {.slices = {{{0, kElements}, 40, 0, 0}}, .optimizer = {.max_grad_norm = 0}},
                        0,       kWorkers,
                        *ops,    wire};
 };

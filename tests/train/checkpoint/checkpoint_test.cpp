@@ -40,8 +40,8 @@ TrainOptions small_run(Precision precision) {
   options.model.positions = 7;
   options.batch.sequence = kLength;
   options.precision = precision;
-  options.schedule.rate = 1e-2;
-  options.loss_scale.patience = 2;
+  options.schedule.learning_rate = 1e-2;
+  options.loss_scale.growth_interval = 2;
   return options;
 }
 

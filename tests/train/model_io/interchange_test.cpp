@@ -239,7 +239,7 @@ TEST_F(InterchangeFolder, LogitsOfLlamaMayBeTied) {
   config.replace(config.find(was), was.size(), "\"tie_word_embeddings\": true");
   write_file(theirs_ / "config.json", config);
   import_hugging_face(theirs_, run_);
-  EXPECT_EQ(stored_options(open_checkpoint(run_, {})).model.logits, LogitsChoice::kTied);
+  EXPECT_EQ(stored_options(open_checkpoint(run_, {})).model.tie_word_embeddings, TieChoice::kTied);
   export_hugging_face(run_, ours_, {}, {});
   expect_same_tensors(io::ShardedSafetensors(ours_), io::ShardedSafetensors(theirs_));
   EXPECT_THAT(read_file(ours_ / "config.json"), HasSubstr("\"tie_word_embeddings\": true"));

@@ -32,8 +32,9 @@ Settled settle(const std::vector<std::string>& settings, std::size_t least) {
     TrainOptions& options = all.options[rank];
     Config config;
     bind(config, options);
-    for (const char* setting : {"model.layers=4", "model.hidden=32", "model.heads=2",
-                                "model.vocabulary=53", "train.seq=33", "train.batch=12"}) {
+    for (const char* setting :
+         {"model.layers=4", "model.hidden=32", "model.heads=2", "model.vocabulary=53",
+          "train.seq_len=33", "train.global_batch_size=12"}) {
       config.set(setting);
     }
     for (const std::string& setting : settings) config.set(setting);

@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 using RunTest = RecordedRun;
 
 TEST_F(RunTest, LearnsValidatesAndSaves) {
-  EXPECT_EQ(run(tiny("a"), {"train.steps=40", "schedule.rate=1e-2"}, &recorder),
+  EXPECT_EQ(run(tiny("a"), {"train.steps=40", "optimizer.learning_rate=1e-2"}, &recorder),
             RunOutcome::kFinished);
   ASSERT_THAT(recorder->losses, SizeIs(40));
   EXPECT_LT(recorder->losses[40], 0.9 * recorder->losses[1]);
@@ -106,7 +106,7 @@ TEST_F(RunTest, LearnsNothingOfRunsThatLieAmongItsTexts) {
 TEST_F(RunTest, TheSplitIntoMicroBatchesIsNoOtherData) {
   run(tiny("a"), {"model.dropout=0"}, &recorder);
   const auto expected = recorder->losses;
-  run(tiny("b"), {"model.dropout=0", "train.micro_batch=4"}, &recorder);
+  run(tiny("b"), {"model.dropout=0", "train.micro_batch_size=4"}, &recorder);
   for (const auto& [step, loss] : expected) EXPECT_NEAR(recorder->losses[step], loss, 1e-5) << step;
 }
 
@@ -123,24 +123,24 @@ TEST_F(RunTest, ADamagedCheckpointIsPassedOverLoudly) {
 
 TEST_F(RunTest, ALossThatIsNoNumberEndsItWithTheBlockAndTheWayBack) {
   const auto train = [&](const char* dir, std::vector<std::string> more) {
-    more.insert(more.end(), {"optimizer.clip=0", "checkpoint.every=1"});
+    more.insert(more.end(), {"optimizer.max_grad_norm=0", "checkpoint.every=1"});
     return error_of([&] { run(tiny(dir), more, &recorder); });
   };
-  const std::string said = train("a", {"schedule.rate=1e30"});
+  const std::string said = train("a", {"optimizer.learning_rate=1e30"});
   EXPECT_THAT(said, AllOf(HasSubstr("step 2 has a loss of"), HasSubstr("block "),
                           HasSubstr("step-00000001, and the run begins anew"),
                           Not(HasSubstr("train.precision"))));
   ASSERT_THAT(recorder->ends, SizeIs(1));
   EXPECT_EQ(recorder->ends.front().reason, RunEnd::Reason::kFailed);
   EXPECT_EQ(recorder->ends.front().message, said);
-  EXPECT_THAT(train("bf16", {"schedule.rate=1e30", "train.precision=bf16"}),
+  EXPECT_THAT(train("bf16", {"optimizer.learning_rate=1e30", "train.precision=bf16"}),
               HasSubstr("or train.precision = \"f32\" may help"));
   // What it says can be done.
   EXPECT_EQ(train("b", {"train.steps=2"}), "");
-  EXPECT_THAT(train("b", {"schedule.rate=1e30"}),
+  EXPECT_THAT(train("b", {"optimizer.learning_rate=1e30"}),
               AllOf(HasSubstr("step 4 has a loss of"),
                     HasSubstr("step-00000003, and the run goes on from the last good"),
-                    HasSubstr("step-00000002. A lower schedule.rate")));
+                    HasSubstr("step-00000002. A lower optimizer.learning_rate")));
   EXPECT_THAT(train("b", {}), HasSubstr("step 4 has a loss of")) << "it was saved";
   fs::remove_all(folder / "b/checkpoints/step-00000003");
   EXPECT_EQ(train("b", {}), "");
@@ -154,7 +154,8 @@ TEST_F(RunTest, AValidationLossThatIsNoNumberEndsItBeforeItIsSaved) {
             "");
   for (const char* when : {"train.steps=3", "train.validate_every=3"}) {
     const std::string said = error_of([&] {
-      run(tiny("a"), {"schedule.rate=1e37", "optimizer.clip=0", "checkpoint.every=1", when},
+      run(tiny("a"),
+          {"optimizer.learning_rate=1e37", "optimizer.max_grad_norm=0", "checkpoint.every=1", when},
           &recorder);
     });
     EXPECT_THAT(said, AllOf(HasSubstr("validation after step 3 has a loss of"), HasSubstr("block "),
@@ -224,17 +225,17 @@ TEST_F(RunTest, SaysWhatHasChangedAndThatNothingIsLeftToDo) {
 }
 
 TEST_F(RunTest, GoesThroughTheDataSoManyTimes) {
-  run(tiny("a"), {"train.epochs=0.05", "schedule.decline=cosine", "schedule.warmup_ratio=0.5"},
+  run(tiny("a"), {"train.epochs=0.05", "schedule.decay=cosine", "schedule.warmup_ratio=0.5"},
       &recorder);
   const std::int64_t steps = recorder->facts.steps;
   EXPECT_THAT(recorder->losses, SizeIs(static_cast<std::size_t>(steps)));
   const auto tokens = 0.9 * static_cast<double>(fs::file_size(folder / "text.txt"));
   EXPECT_NEAR(static_cast<double>(steps), 0.05 * tokens / 8 / 4, 1);
-  EXPECT_THAT(recorder->facts.config, HasSubstr(fmt::format("schedule.steps = {}", steps)));
+  EXPECT_THAT(recorder->facts.config, HasSubstr(fmt::format("schedule.decay_steps = {}", steps)));
 }
 
 TEST_F(RunTest, MayEndWithinItsWarmup) {
-  const std::vector<std::string> rising = {"schedule.decline=cosine", "schedule.warmup=100"};
+  const std::vector<std::string> rising = {"schedule.decay=cosine", "schedule.warmup_steps=100"};
   const auto with = [&](const char* steps) {
     std::vector<std::string> settings = rising;
     settings.emplace_back(steps);
@@ -243,9 +244,9 @@ TEST_F(RunTest, MayEndWithinItsWarmup) {
   EXPECT_EQ(run(tiny("a"), with("train.steps=3"), &recorder), RunOutcome::kFinished);
   EXPECT_THAT(recorder->warnings,
               Contains(AllOf(HasSubstr("ends at step 3"), HasSubstr("within the warm-up of 100"),
-                             HasSubstr("never to schedule.rate = "))));
+                             HasSubstr("never to optimizer.learning_rate = "))));
   EXPECT_EQ(run(tiny("a"), with("train.steps=5"), &recorder), RunOutcome::kFinished);
-  EXPECT_THAT(error_of([&] { run(tiny("b"), with("schedule.steps=100"), &recorder); }),
+  EXPECT_THAT(error_of([&] { run(tiny("b"), with("schedule.decay_steps=100"), &recorder); }),
               HasSubstr("must come after the warm-up of 100"));
 }
 
@@ -254,8 +255,8 @@ TEST_F(RunTest, SaysWhereATreeOfGradientsIsThatOfItsWorkersAlone) {
     run(tiny(dir), {"train.steps=1", "parallel.reduction=tree", batch}, &recorder);
     return recorder->warnings;
   };
-  EXPECT_THAT(warnings("even", "train.batch=8"), IsEmpty());
-  EXPECT_THAT(warnings("odd", "train.batch=6"),
+  EXPECT_THAT(warnings("even", "train.global_batch_size=8"), IsEmpty());
+  EXPECT_THAT(warnings("odd", "train.global_batch_size=6"),
               ElementsAre(HasSubstr("3 micro-batches for one worker give bits of their own")));
 }
 
@@ -275,8 +276,8 @@ TEST_F(RunTest, BeginsWithTheModelAndTheTokenizerThatItsParametersHave) {
   run(tiny("a"), {"train.steps=2", "model.vocabulary=300"}, &recorder);
   const auto begin = [&](const char* dir, std::vector<std::string> more) {
     return run(
-        {"data.text=" + (folder / "text.txt").string(), "run.from=" + (folder / "a").string(),
-         "run.dir=" + (folder / dir).string(), "train.batch=2", "train.steps=1",
+        {"data.text=" + (folder / "text.txt").string(), "run.init_from=" + (folder / "a").string(),
+         "run.dir=" + (folder / dir).string(), "train.global_batch_size=2", "train.steps=1",
          "train.precision=f32", "train.threads=1", "train.validate_batches=1"},
         std::move(more), &recorder);
   };
@@ -355,8 +356,8 @@ TEST_F(RunTest, ExamplesWithDataOfTheirOwnLearn) {
         options.data.pairs.empty() ? std::string() : in_sources("examples/numbers.tsv");
     options.data.table =
         options.data.table.empty() ? std::string() : in_sources("examples/house-prices.csv");
-    for (const char* one : {"train.steps=15", "train.batch=4", "train.validate_every=0",
-                            "train.validate_batches=1", "schedule.warmup=5"}) {
+    for (const char* one : {"train.steps=15", "train.global_batch_size=4", "train.validate_every=0",
+                            "train.validate_batches=1", "schedule.warmup_steps=5"}) {
       config.set(one);
     }
     if (name == "translation") {

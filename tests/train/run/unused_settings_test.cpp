@@ -28,7 +28,7 @@ class UnusedSettings : public ::testing::Test {
     bind(*config_, options_);
     for (const char* setting :
          {"model.layers=4", "model.hidden=32", "model.heads=2", "model.vocabulary=53",
-          "train.seq=16", "train.batch=24", "train.micro_batch=1"}) {
+          "train.seq_len=16", "train.global_batch_size=24", "train.micro_batch_size=1"}) {
       config_->set(setting);
     }
     for (const std::string& setting : settings) config_->set(setting);
@@ -82,41 +82,41 @@ TEST_F(UnusedSettings, AreThoseWithoutWhichTheRunIsTheSame) {
       plain.parallel.partition = nn::Partition::kTensor;
       expect_unused("partition", outline(plain) == outline(options_));
 
-      set(workers, {stage, "parallel.hold_gradients=true"});
+      set(workers, {stage, "parallel.no_sync=true"});
       plain = options_;
-      plain.parallel.hold_gradients = false;
-      expect_unused("hold_gradients", outline(plain) == outline(options_));
+      plain.parallel.no_sync = false;
+      expect_unused("no_sync", outline(plain) == outline(options_));
 
       for (int most = 3; most <= 7; ++most) {
-        set(workers, {stage, "parallel.most_gathered=" + std::to_string(most)});
+        set(workers, {stage, "parallel.max_unsharded_blocks=" + std::to_string(most)});
         plain = options_;
-        plain.parallel.most_gathered = most - 1;
-        expect_unused("most_gathered " + std::to_string(most), outline(plain) == outline(options_));
+        plain.parallel.max_unsharded_blocks = most - 1;
+        expect_unused("max_unsharded_blocks " + std::to_string(most), outline(plain) == outline(options_));
       }
     }
   }
 }
 
 TEST_F(UnusedSettings, SayWhyAndWhatTheyAreFor) {
-  set(4, {"parallel.partition=layer", "parallel.hold_gradients=true", "parallel.most_gathered=1"});
+  set(4, {"parallel.partition=layer", "parallel.no_sync=true", "parallel.max_unsharded_blocks=1"});
   EXPECT_THAT(
       unused(),
       ElementsAre(HasSubstr("parallel.partition = \"layer\" has no effect: with parallel.zero = 0 "
                             "workers share nothing out"),
-                  HasSubstr("parallel.hold_gradients = true has no effect: with parallel.zero = 0"),
-                  HasSubstr("parallel.most_gathered = 1 has no effect: no parameters are "
+                  HasSubstr("parallel.no_sync = true has no effect: with parallel.zero = 0"),
+                  HasSubstr("parallel.max_unsharded_blocks = 1 has no effect: no parameters are "
                             "gathered; it is for parallel.zero = 3 and offload.parameters")));
-  set(4, {"parallel.zero=3", "parallel.most_gathered=9"});
+  set(4, {"parallel.zero=3", "parallel.max_unsharded_blocks=9"});
   EXPECT_THAT(unused(), ElementsAre(HasSubstr("blocks come one step ahead, so that no more than")));
-  set(4, {"parallel.zero=3", "parallel.hold_gradients=true", "train.micro_batch=6"});
+  set(4, {"parallel.zero=3", "parallel.no_sync=true", "train.micro_batch=6"});
   EXPECT_THAT(unused(), ElementsAre(HasSubstr("one micro-batch a step")));
-  set(4, {"parallel.zero=3", "parallel.hold_gradients=true", "parallel.reduction=tree"});
+  set(4, {"parallel.zero=3", "parallel.no_sync=true", "parallel.reduction=tree"});
   EXPECT_THAT(unused(), ElementsAre(HasSubstr("holds them anyway")));
 }
 
 TEST_F(UnusedSettings, OneConfigurationMayBeRunWithAnyNumberOfWorkers) {
-  set(1, {"parallel.zero=3", "parallel.partition=layer", "parallel.hold_gradients=true",
-          "parallel.most_gathered=5"});
+  set(1, {"parallel.zero=3", "parallel.partition=layer", "parallel.no_sync=true",
+          "parallel.max_unsharded_blocks=5"});
   EXPECT_THAT(unused(), IsEmpty());
   set(1, {"parallel.zero=3", "parallel.gather_weights=int8", "parallel.secondary=true"});
   EXPECT_THAT(unused(), IsEmpty());
@@ -124,15 +124,15 @@ TEST_F(UnusedSettings, OneConfigurationMayBeRunWithAnyNumberOfWorkers) {
 
 TEST_F(UnusedSettings, AreNoneOfThoseThatNobodySetOrThatWaitForAStage) {
   set(4, {});
-  options_.parallel.hold_gradients = true;
+  options_.parallel.no_sync = true;
   options_.parallel.partition = nn::Partition::kLayer;
   EXPECT_THAT(unused(), IsEmpty());
-  set(4, {"memory.auto=true", "parallel.partition=layer", "parallel.hold_gradients=true"});
+  set(4, {"memory.auto=true", "parallel.partition=layer", "parallel.no_sync=true"});
   EXPECT_THAT(unused(), IsEmpty());
   set(4, {"memory.auto=true", "parallel.zero=0", "parallel.partition=layer"});
   EXPECT_THAT(unused(), ElementsAre(HasSubstr("parallel.partition")));
-  set(4, {"parallel.zero=0", "parallel.partition=tensor", "parallel.hold_gradients=false",
-          "parallel.most_gathered=2"});
+  set(4, {"parallel.zero=0", "parallel.partition=tensor", "parallel.no_sync=false",
+          "parallel.max_unsharded_blocks=2"});
   EXPECT_THAT(unused(), IsEmpty());
 }
 
@@ -141,7 +141,7 @@ TEST_F(UnusedSettings, AWindowOfBlocksFromTheHostIsAsWideAsItIsSet) {
     set(workers, {"offload.parameters=host", "offload.optimizer=host"});
     std::optional<std::size_t> narrower;
     for (const int most : {1, 2, 3}) {
-      options_.parallel.most_gathered = most;
+      options_.parallel.max_unsharded_blocks = most;
       const std::size_t bytes = plan_run(options_, *ops_).bytes(Tier::kDevice);
       if (narrower) {
         EXPECT_GE(bytes, *narrower) << most;

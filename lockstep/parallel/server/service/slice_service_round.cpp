@@ -97,7 +97,7 @@ void SliceService::verdict(const Header& header) {
     fail(ErrorCode::kProtocol, "the norm of round {} came in round {}", header.round, current_);
   }
   const double loss_scale = round(current_).request.loss_scale;
-  gradient_scale_ = optim::clip_factor(header.number, layout_.optimizer.clip) / loss_scale;
+  gradient_scale_ = optim::clip_factor(header.number, layout_.optimizer.max_grad_norm) / loss_scale;
   if (std::isfinite(header.number)) return go_on();
   for (int worker = 0; worker < workers_; ++worker) {
     wire_.to_worker(worker, small_message({.kind = Kind::kKept, .round = current_}));

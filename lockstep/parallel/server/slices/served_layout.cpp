@@ -54,8 +54,8 @@ std::string encode_layout(const ServedLayout& layout) {
       .add(optimizer.beta2)
       .add(optimizer.epsilon)
       .add(optimizer.momentum)
-      .add(optimizer.decay)
-      .add(optimizer.clip)
+      .add(optimizer.weight_decay)
+      .add(optimizer.max_grad_norm)
       .text(encode_slices(layout.slices))
       .take();
 }
@@ -71,9 +71,9 @@ ServedLayout decode_layout(std::span<const std::byte> bytes, int servers) {
     fail(ErrorCode::kProtocol, "there is no optimizer number {}", kind);
   }
   layout.optimizer.kind = static_cast<optim::OptimizerKind>(kind);
-  for (double* field :
-       {&layout.optimizer.beta1, &layout.optimizer.beta2, &layout.optimizer.epsilon,
-        &layout.optimizer.momentum, &layout.optimizer.decay, &layout.optimizer.clip}) {
+  for (double* field : {&layout.optimizer.beta1, &layout.optimizer.beta2, &layout.optimizer.epsilon,
+                        &layout.optimizer.momentum, &layout.optimizer.weight_decay,
+                        &layout.optimizer.max_grad_norm}) {
     *field = unpacker.take<double>();
     if (!std::isfinite(*field) || *field < 0) {
       fail(ErrorCode::kProtocol, "a setting of the optimizer is {}", *field);

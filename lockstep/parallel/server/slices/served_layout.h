@@ -23,7 +23,7 @@ struct ServedLayout {
 
   // Whether an update needs the norm of all gradients first: to clip them, or to see whether one is
   // infinite where losses are scaled.
-  bool needs_norm() const { return optimizer.clip > 0 || parameter == DType::kF16; }
+  bool needs_norm() const { return optimizer.max_grad_norm > 0 || parameter == DType::kF16; }
   bool has(StateKind kind) const;
 };
 

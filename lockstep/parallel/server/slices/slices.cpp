@@ -28,10 +28,10 @@ Record record_of(const Slice& slice) {
 
 }  // namespace
 
-std::vector<Slice> cut_slices(const nn::FlatParameters& flat, double piece_mb, bool whole_chunks,
+std::vector<Slice> cut_slices(const nn::FlatParameters& flat, double slice_mb, bool whole_chunks,
                               int servers) {
   const std::size_t unit = whole_chunks ? kChunkElements : nn::FlatParameters::kAlignment;
-  const auto bytes = static_cast<std::size_t>(piece_mb * static_cast<double>(kMegabyte));
+  const auto bytes = static_cast<std::size_t>(slice_mb * static_cast<double>(kMegabyte));
   const std::size_t of_buffer = std::max(flat.elements() / kSlicesOfABuffer, kNeverTooMany);
   const std::size_t most = std::max(std::min(bytes / sizeof(float), of_buffer) / unit * unit, unit);
   std::vector<std::size_t> load(static_cast<std::size_t>(servers));

@@ -31,7 +31,7 @@ struct Slice {
 
 // In the order of the flat buffer. With `whole_chunks` slices are cut where chunks are
 // (parallel/gradients/gradient_chunks.h), so that their squares can be added up for a norm.
-std::vector<Slice> cut_slices(const nn::FlatParameters& flat, double piece_mb, bool whole_chunks,
+std::vector<Slice> cut_slices(const nn::FlatParameters& flat, double slice_mb, bool whole_chunks,
                               int servers);
 
 // Slices as bytes, for servers, which have no model; and back: Error(kProtocol) for what

@@ -53,7 +53,7 @@ Meeting::Meeting(const ServerOptions& options, Communicator& world, const CommOp
   map_.ranks = world.size();
   map_.workers = worker_count(options, world.size());
   map_.servers = options.servers;
-  map_.place = options.place;
+  map_.placement = options.placement;
   for (int server = 0; server < options.servers; ++server) {
     if (map_.rank_of_server(server) == map_.rank) server_ = server;
   }

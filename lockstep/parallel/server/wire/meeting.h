@@ -25,13 +25,13 @@ struct JobMap {
   int ranks = 1;
   int workers = 1;
   int servers = 1;
-  ServerPlace place = ServerPlace::kBeside;
+  ServerPlacement placement = ServerPlacement::kColocated;
   Token token;
   std::vector<HostPort> addresses;       // of servers
   std::vector<std::string> local_names;  // of the same, for workers of their machines; or empty
 
   int rank_of_server(int server) const {
-    return place == ServerPlace::kBeside ? server : workers + server;
+    return placement == ServerPlacement::kColocated ? server : workers + server;
   }
   // For errors: "server 1 (rank 3)".
   std::string server_text(int server) const;
