@@ -18,8 +18,9 @@
 #include "lockstep/launch/exit_status.h"
 #include "lockstep/launch/make_world.h"
 #include "lockstep/launch/variables.h"
-#include "lockstep/train/model_io/model_of_start.h"
+#include "lockstep/train/memory/choice.h"
 #include "lockstep/train/run/memory.h"
+#include "lockstep/train/run/resolve.h"
 #include "lockstep/train/run/run.h"
 
 namespace lockstep::cli {
@@ -52,18 +53,14 @@ train::ProgressOptions progress_options(const train::RunOptions& options) {
   return progress;
 }
 
-// A run's settings, as one worker has them.
-struct Settings {
-  train::RunOptions options;
-  Config config;
-
-  explicit Settings(const std::vector<std::string>& arguments) {
-    train::bind(config, options);
-    if (const auto path = process_environment()(kConfigVariable)) config.read_file(*path);
-    config.read_environment();
-    read_run_arguments(config, options, arguments);
-  }
-};
+// As the file that LOCKSTEP_CONFIG names, the environment and the arguments give them.
+train::RunSettings read_settings(const std::vector<std::string>& arguments) {
+  train::RunSettings settings;
+  if (const auto path = process_environment()(kConfigVariable)) settings.config.read_file(*path);
+  settings.config.read_environment();
+  read_run_arguments(settings, arguments);
+  return settings;
+}
 
 std::vector<std::unique_ptr<train::RunObserver>> observers_of(const train::RunOptions& options) {
   std::vector<std::unique_ptr<train::RunObserver>> observers;
@@ -75,30 +72,28 @@ std::vector<std::unique_ptr<train::RunObserver>> observers_of(const train::RunOp
   return observers;
 }
 
-train::RunOutcome train_as(Settings& settings, const train::RunRanks& ranks,
+train::RunOutcome train_as(const train::RunSettings& settings, const train::RunRanks& ranks,
                            const train::StopSignal& stop) {
   std::vector<std::unique_ptr<train::RunObserver>> observers;
   if (ranks.world == nullptr || ranks.world->rank() == 0) {
     observers = observers_of(settings.options);
   }
-  return train::run_training(settings.options, settings.config, observers, stop, ranks);
+  return train::run_training(settings, observers, stop, ranks);
 }
 
 // Every rank a thread of this process, with its share of the cores.
-train::RunOutcome train_in_threads(const std::vector<std::string>& arguments, int ranks,
-                                   const CommOptions& comm) {
+train::RunOutcome train_in_threads(const train::RunSettings& settings, int ranks) {
   const train::StopSignal stop(true);
   const int threads = std::max(CpuSet::of_this_thread().count() / ranks, 1);
   auto outcome = train::RunOutcome::kFinished;
   run_threads(
       ranks,
       [&](Communicator& world) {
-        Settings settings(arguments);
-        if (settings.options.train.threads == 0) settings.options.train.threads = threads;
-        const train::RunOutcome mine = train_as(settings, {.world = &world, .host = {}}, stop);
+        const train::RunOutcome mine =
+            train_as(settings, {.world = &world, .host = {}, .threads = threads}, stop);
         if (world.rank() == 0) outcome = mine;
       },
-      comm);
+      settings.options.comm);
   return outcome;
 }
 
@@ -129,7 +124,7 @@ int exit_code_of(train::RunOutcome outcome) {
 }
 
 int run_train(const std::vector<std::string>& arguments, const LaunchFlags& flags) {
-  Settings settings(arguments);
+  const train::RunSettings settings = read_settings(arguments);
   const parallel::ParallelOptions& parallel = settings.options.train.parallel;
   const int workers = flags.options.ranks_per_node * flags.options.nodes;
   const int ranks = workers + (parallel::has_own_servers(parallel) ? parallel.server.servers : 0);
@@ -152,12 +147,10 @@ int run_train(const std::vector<std::string>& arguments, const LaunchFlags& flag
     }
   }
   if (world.origin == kNothingSet && ranks > 1) {
-    // Said once, and not by every rank.
-    settings.options.train.batch.workers = workers;
-    train::complete(settings.options);
-    train::settle_model(settings.options);
-    train::check_memory_before(settings.options.train, settings.config);
-    return threads ? exit_code_of(train_in_threads(arguments, ranks, settings.options.comm))
+    // What the ranks would refuse is refused once, before they start.
+    const train::RunSettings planned = train::plan_job(settings, {.workers = workers});
+    train::check_memory_before(planned.options.train, train::open_settings(planned.config));
+    return threads ? exit_code_of(train_in_threads(settings, ranks))
                    : train_in_processes(arguments, ranks, parallel, flags);
   }
   const train::StopSignal stop(world.size == 1);  // a launcher says it for its ranks

@@ -338,6 +338,18 @@ bool Config::is_set(std::string_view key) const {
   return !found->origin.empty();
 }
 
+void Config::copy_origins(const Config& other) {
+  for (std::size_t i = 0; i < keys_.size(); ++i) {
+    if (i >= other.keys_.size() || keys_[i].name != other.keys_[i].name) {
+      fail(ErrorCode::kInvalidArgument, "a Config takes over the origins of the same keys only");
+    }
+    keys_[i].origin = other.keys_[i].origin;
+    keys_[i].given_as = other.keys_[i].given_as;
+    keys_[i].given_in = other.keys_[i].given_in;
+  }
+  sources_ = other.sources_;
+}
+
 std::vector<std::string> Config::values() const {
   std::vector<std::string> lines;
   for (const Key& key : keys_) lines.push_back(fmt::format("{} = {}", key.name, key.print()));

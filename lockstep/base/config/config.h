@@ -117,6 +117,10 @@ class Config {
   // Whether somebody gave a bound key a value, be it that of the default.
   bool is_set(std::string_view key) const;
 
+  // Takes over from another Config, which binds the same keys in the same order, where its values
+  // came from. The values themselves are the caller's to copy.
+  void copy_origins(const Config& other);
+
   // Every key with its type, default and documentation, for people.
   std::string describe() const;
   // The values in force as TOML that read_file() takes back, each with where it came from unless

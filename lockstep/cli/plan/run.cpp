@@ -21,7 +21,7 @@
 #include "lockstep/nn/memory/recompute_search.h"
 #include "lockstep/train/memory/choice.h"
 #include "lockstep/train/memory/run_plan.h"
-#include "lockstep/train/model_io/model_of_start.h"
+#include "lockstep/train/run/resolve.h"
 #include "lockstep/train/run/start.h"
 #include "lockstep/train/run/unused_settings.h"
 
@@ -217,16 +217,14 @@ std::string json_text(const TrainOptions& options, const MemoryPlan& plan, const
 }  // namespace
 
 void plan_run(const RunQuestion& question) {
-  train::RunOptions run;
-  Config config;
-  train::bind(config, run);
-  read_run_arguments(config, run, question.arguments);
-  if (!question.ranks.empty()) run.train.batch.workers = question.ranks.front();
-  train::complete(run);
-  train::settle_model(run);
-  train::fill_from_data(run.train, run.data);
+  train::RunSettings given;
+  read_run_arguments(given, question.arguments);
+  const int workers = question.ranks.empty() ? 1 : question.ranks.front();
+  const train::RunSettings planned = train::plan_job(given, {.workers = workers});
+  const Config& config = planned.config;
+  const train::RunOptions& run = planned.options;
 
-  TrainOptions& options = run.train;
+  TrainOptions options = train::with_data(run.train, run.data);
   const auto ops = train::make_ops(options);
   Answer answer{.budget = question.budget > 0 ? question.budget : options.memory_limit};
   // What the run will keep to; a budget is a question beside it.

@@ -60,14 +60,16 @@ bool is_foreign(const fs::path& folder) {
   return fs::exists(folder / kForeignModel, none);
 }
 
-void settle_model(RunOptions& options) {
-  ModelChoice& model = options.train.model;
+ModelChoice model_of_start(const RunOptions& options) {
+  TrainOptions train = options.train;
+  ModelChoice& model = train.model;
   const bool described = !model.name.empty() || model.layers > 0 || model.hidden > 0;
   if (!described && !options.init_from.empty()) {
     const bool begun = !stored_text(options.dir, kConfigFile).empty();
     model = model_in(begun ? options.dir : options.init_from);
   }
-  if (has_shape(options.train)) shape_of(options.train);  // throws for what cannot be
+  if (has_shape(train)) shape_of(train);  // throws for what cannot be
+  return model;
 }
 
 std::shared_ptr<const data::Tokenizer> tokenizer_of_start(const RunOptions& options) {

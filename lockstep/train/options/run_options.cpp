@@ -91,33 +91,37 @@ void check_data(const RunOptions& options) {
                 {of_numbers ? "data.pairs" : "data.table", of_numbers ? data.pairs : data.table}};
   for (const auto& other : others) {
     if (other.value.empty()) continue;
-    fail(ErrorCode::kInvalidArgument, "a model of family {} learns from {}, not from {}: give {}",
-         name(family), of_numbers ? "numbers" : "translations", other.key,
-         of_numbers ? "data.table (CSV)" : "data.pairs");
+    fail(ErrorCode::kInvalidArgument,
+         "model.family = \"{}\" learns from {}, and {} = {} has none. Give {} instead",
+         name(family), of_numbers ? "numbers" : "translations", other.key, other.value,
+         of_numbers ? "data.table, a CSV file," : "data.pairs");
   }
 }
 
 }  // namespace
 
-void reopen_schedule(RunOptions& options) {
+RunOptions with_open_schedule(RunOptions options) {
   int& steps = options.train.schedule.decay_steps;
   if (steps == end_of_decay(options)) steps = 0;
+  return options;
 }
 
-void settle_steps(RunOptions& options, std::uint64_t sequences) {
-  if (options.epochs == 0) return;
+RunOptions with_steps(RunOptions options, std::uint64_t sequences) {
+  if (options.epochs == 0) return options;
   const double steps = std::ceil(options.epochs * static_cast<double>(sequences) /
                                  solved(options.train.batch).sequences);
   if (steps > std::numeric_limits<int>::max()) {
     fail(ErrorCode::kInvalidArgument,
-         "train.epochs = {} of {} sequences are {:.0f} steps, and a run has at most {}",
+         "train.epochs = {} of {} sequences each is {:.0f} steps; a run has at most {}. Lower "
+         "train.epochs, or raise train.global_batch_size",
          options.epochs, sequences, steps, std::numeric_limits<int>::max());
   }
   options.steps = std::max(static_cast<int>(steps), 1);
   complete_schedule(options);
+  return options;
 }
 
-void complete(RunOptions& options) {
+RunOptions completed(RunOptions options) {
   if (options.epochs == 0) complete_schedule(options);
   const TrainOptions& train = options.train;
   options.train.parallel.comm = options.comm;
@@ -130,17 +134,18 @@ void complete(RunOptions& options) {
   if (options.comm.emulated_nodes > 1 &&
       train.parallel.strategy == parallel::StrategyKind::kParameterServer) {
     fail(ErrorCode::kInvalidArgument,
-         "comm.emulated_nodes makes machines up for collectives; parallel.strategy = "
-         "\"parameter_server\" "
-         "knows nothing of them. Leave one of them out");
+         "comm.emulated_nodes = {} emulates nodes for collectives only, and parallel.strategy = "
+         "\"parameter_server\" uses none. Leave one of them out",
+         options.comm.emulated_nodes);
   }
   if (!options.comm.emulate.empty()) parse_link_emulation(options.comm.emulate);
-  // What a step is stays, what a worker does of it follows from how many there are.
+  // A step keeps its sequences; what a worker does of it follows from the number of workers.
   BatchChoice& batch = options.train.batch;
   const BatchChoice all = solved(batch);
   batch.sequences = all.sequences;
   if (batch.accumulation > 0) batch.micro = all.micro;
   batch.accumulation = 0;
+  return options;
 }
 
 }  // namespace lockstep::train

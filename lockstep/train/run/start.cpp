@@ -33,9 +33,9 @@ std::int64_t vocabulary_of(const TrainOptions& options) {
   return options.model.vocabulary;
 }
 
-void fill_from_data(TrainOptions& options, const Dataset& dataset) {
+TrainOptions with_data(TrainOptions options, const Dataset& dataset) {
   ModelChoice& model = options.model;
-  if (!model.name.empty()) return;
+  if (!model.name.empty()) return options;
   if (family_of(options) == ModelFamily::kLinear) {
     if (model.features == 0) model.features = static_cast<int>(dataset.features);
   } else if (model.vocabulary == 0) {
@@ -43,17 +43,26 @@ void fill_from_data(TrainOptions& options, const Dataset& dataset) {
                             !dataset.tokenizer->special(data::Special::kMask);
     model.vocabulary = static_cast<int>(dataset.vocabulary()) + (lacks_mask ? 1 : 0);
   }
+  return options;
 }
 
-void fill_from_data(TrainOptions& options, const data::DataOptions& data) {
+TrainOptions with_data(TrainOptions options, const data::DataOptions& data) {
   const ModelChoice& model = options.model;
   const bool linear = family_of(options) == ModelFamily::kLinear;
   const bool open = linear ? model.features == 0 : model.vocabulary == 0;
   const bool given =
       !(data.text.empty() && data.tokens.empty() && data.pairs.empty() && data.table.empty());
-  if (!model.name.empty() || !open || !given) return;
+  if (!model.name.empty() || !open || !given) return options;
   const ScratchFolder scratch;
-  fill_from_data(options, open_dataset(data, scratch.path()));
+  return with_data(std::move(options), open_dataset(data, scratch.path()));
+}
+
+std::unique_ptr<BatchSource> make_source(const TrainOptions& options, const Dataset& dataset,
+                                         const nn::BatchShape& shape) {
+  return make_batch_source(dataset, {.objective = objective_of(options),
+                                     .shape = shape,
+                                     .vocabulary = vocabulary_of(options),
+                                     .seed = static_cast<std::uint64_t>(options.seed)});
 }
 
 std::string describe(const data::DataOptions& options, const Dataset& dataset,
@@ -186,16 +195,6 @@ void load_parameters(const TrainOptions& options, const std::filesystem::path& f
   group.together([&] {
     nn::load_hugging_face(io::ShardedSafetensors(from), shape_of(options).family, replica);
   });
-}
-
-TrainOptions with_folder(const RunOptions& options) {
-  TrainOptions train = options.train;
-  if (!train.offload.folder.empty()) return train;
-  train.offload.folder = options.dir;
-  // On another machine than the leader's there may be none yet; who needs it says why not.
-  std::error_code none;
-  if (train.offload.tiers.has_files()) std::filesystem::create_directories(options.dir, none);
-  return train;
 }
 
 }  // namespace lockstep::train

@@ -30,7 +30,7 @@ TEST_F(FamiliarNames, OfHuggingFacesTrainer) {
     "save_steps": 25, "save_total_limit": 3, "optim": "adamw_torch", "gradient_checkpointing": true
   })",
                    "arguments.json");
-  complete(options);
+  options = completed(options);
   EXPECT_EQ(options.dir, "out");
   EXPECT_EQ(options.steps, 50);
   EXPECT_EQ(options.train.batch.sequences, 32);
@@ -64,7 +64,7 @@ TEST_F(FamiliarNames, OfDeepSpeedsConfiguration) {
                           "offload_param": {"device": "cpu", "nvme_path": "/local/disk"}}
   })",
                    "deepspeed.json");
-  complete(options);
+  options = completed(options);
   EXPECT_EQ(options.train.offload.tiers.optimizer, Tier::kHost);
   EXPECT_EQ(options.train.offload.tiers.gradients, Tier::kHost);
   EXPECT_EQ(options.train.offload.tiers.parameters, Tier::kHost);
@@ -116,8 +116,8 @@ TEST_F(FamiliarNames, OfWhatPeopleCopyFromTheManuals) {
   EXPECT_EQ(options.checkpoint.every, 0);
   EXPECT_FALSE(options.train.parallel.overlap);
   options.train.batch.sequences = 4;
-  complete(options);
-  settle_steps(options, 101);
+  options = completed(options);
+  options = with_steps(options, 101);
   EXPECT_EQ(options.steps, 76) << "303 sequences by 4";
   EXPECT_EQ(options.train.schedule.warmup_steps, 8);
   EXPECT_EQ(options.train.schedule.decay_steps, 76);

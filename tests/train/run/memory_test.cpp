@@ -41,7 +41,10 @@ Settled settle(const std::vector<std::string>& settings, std::size_t least) {
     options.batch.workers = kWorkers;
     options.memory_limit = world.rank() + 1 == kWorkers ? least : least * 3;
     const auto ops = make_reference_ops();
-    all.said[rank] = settle_memory(options, config, *ops, RunGroup(&world));
+    MemoryDecision decision =
+        decide_by_memory(options, open_settings(config), *ops, RunGroup(&world));
+    options = std::move(decision.options);
+    all.said[rank] = std::move(decision.text);
   });
   return all;
 }

@@ -339,7 +339,7 @@ TEST_F(RunTest, EveryExampleIsAWholeConfiguration) {
       bind(config, options);
       config.read_file(entry.path().string());
       config.set(more);
-      EXPECT_NO_THROW(complete(options)) << entry.path() << " " << more;
+      EXPECT_NO_THROW(completed(options)) << entry.path() << " " << more;
     }
   }
   EXPECT_EQ(examples, 6);
@@ -347,9 +347,8 @@ TEST_F(RunTest, EveryExampleIsAWholeConfiguration) {
 
 TEST_F(RunTest, ExamplesWithDataOfTheirOwnLearn) {
   for (const std::string name : {"translation", "house-price"}) {
-    RunOptions options;
-    Config config;
-    bind(config, options);
+    RunSettings given;
+    auto& [options, config] = given;
     config.read_file(in_sources("examples/") + name + ".toml");
     config.set("run.dir=" + (folder / name.c_str()).string());
     options.data.pairs =
@@ -368,7 +367,7 @@ TEST_F(RunTest, ExamplesWithDataOfTheirOwnLearn) {
     std::vector<std::unique_ptr<RunObserver>> audience;
     audience.push_back(std::make_unique<Recorder>());
     recorder = static_cast<Recorder*>(audience.front().get());
-    EXPECT_EQ(run_training(options, config, audience, stop), RunOutcome::kFinished);
+    EXPECT_EQ(run_training(given, audience, stop), RunOutcome::kFinished);
     EXPECT_LT(recorder->losses[15], recorder->losses[1]) << name;
   }
 }
@@ -383,7 +382,7 @@ TEST(Examples, AreReadAndPlanned) {
     bind(config, options);
     EXPECT_NO_THROW({
       config.read_file(entry.path().string());
-      complete(options);
+      completed(options);
     }) << entry.path();
   }
   EXPECT_GE(examples, 6);

@@ -66,16 +66,14 @@ class RunWorkers : public ::testing::Test {
     run_threads(
         ranks,
         [&](Communicator& world) {
-          RunOptions options;
-          Config config;
-          bind(config, options);
-          for (const std::string& one : settings) config.set(one);
+          RunSettings given;
+          for (const std::string& one : settings) given.config.set(one);
           std::vector<std::unique_ptr<RunObserver>> observers;
           if (world.rank() == 0) {
             observers.push_back(std::make_unique<Listener>(warnings));
             observers.push_back(make_metrics_file());
           }
-          run_training(options, config, observers, stop, {.world = &world, .host = {}});
+          run_training(given, observers, stop, {.world = &world, .host = {}});
         },
         comm);
     return warnings;

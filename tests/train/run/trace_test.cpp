@@ -185,9 +185,7 @@ class TracedRun : public ::testing::Test {
   void run(int ranks, const std::vector<std::string>& more) const {
     const StopSignal stop;
     run_threads(ranks, [&](Communicator& world) {
-      RunOptions options;
-      Config config;
-      bind(config, options);
+      RunSettings given;
       for (const std::string& one :
            {"data.text=" + (folder.path() / "text.txt").string(),
             "run.dir=" + (folder.path() / "run").string(), std::string("data.tokenizer=character"),
@@ -197,13 +195,13 @@ class TracedRun : public ::testing::Test {
             std::string("train.precision=f32"), std::string("train.threads=1"),
             std::string("train.steps=7"), std::string("train.validate_batches=2"),
             std::string("parallel.bucket_mb=0.01"), std::string("parallel.first_bucket_mb=0.01")}) {
-        config.set(one);
+        given.config.set(one);
       }
-      for (const std::string& one : more) config.set(one);
+      for (const std::string& one : more) given.config.set(one);
       std::vector<std::unique_ptr<RunObserver>> observers;
       if (world.rank() == 0) observers.push_back(make_metrics_file());
       if (world.rank() == 0) observers.push_back(make_report());
-      run_training(options, config, observers, stop, {.world = &world, .host = {}});
+      run_training(given, observers, stop, {.world = &world, .host = {}});
     });
   }
 
