@@ -42,9 +42,8 @@ void read_config_of_run(Config& config, const std::filesystem::path& run,
     config.read_file(file.string());
   } catch (const Error& error) {
     fail(error.code(),
-         "{}\nCorrect the file, or replace it by config.toml of the newest checkpoint in {}, which "
-         "has "
-         "the configuration that it was saved with",
+         "{}\nCorrect the file, or replace it by the config.toml of the newest checkpoint in {}: "
+         "every checkpoint keeps the configuration that it was saved with",
          error.what(), (run / "checkpoints").string());
   }
 }

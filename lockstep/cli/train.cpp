@@ -27,12 +27,12 @@ namespace lockstep::cli {
 namespace {
 
 constexpr const char* kFooter =
-    R"(A run lives in its folder, run.dir. The same command again goes on from the newest checkpoint
-there, to the bit; `lockstep train RUN_FOLDER` does so too. Ctrl-C, SIGTERM and a closed terminal
-finish the step, save and exit with 75; a second Ctrl-C stops at once.
+    R"(A run lives in its folder, run.dir. The same command again continues from the newest
+checkpoint there, to the bit; so does `lockstep train RUN_FOLDER`. Ctrl-C, SIGTERM and a closed
+terminal finish the step, save and exit with 75; a second Ctrl-C stops at once.
 
-With --ranks N the sequences of every step (train.global_batch_size) are shared by N workers of this machine.
-On several machines run the same command on each, with --nodes, --node-rank and --rendezvous; or
+With --ranks N the sequences of every step (train.global_batch_size) are split over N workers of
+this machine. On several machines run the same command on each, with --nodes, --node-rank and --rendezvous; or
 start it as ranks by lockstep launch, torchrun, mpirun or srun.
 
 Examples:
@@ -141,8 +141,8 @@ int run_train(const std::vector<std::string>& arguments, const LaunchFlags& flag
   if (world.origin != kNothingSet) {
     if (workers > 1 && ranks != world.size) {
       fail(ErrorCode::kInvalidArgument,
-           "--ranks asks for {} ranks, but this process is rank {} of {} (told by {}); leave the "
-           "flag out, or start the program without a launcher",
+           "--ranks asks for {} ranks, but a launcher started this process as rank {} of {} ({}). "
+           "Leave --ranks out, or start lockstep without a launcher",
            ranks, world.rank, world.size, world.origin);
     }
   }
@@ -193,7 +193,8 @@ void add_train(CLI::App& app, int& exit_code) {
     }
     if (arguments->empty()) {
       fail(ErrorCode::kInvalidArgument,
-           "train needs a configuration file or key=value settings; see lockstep train --help");
+           "lockstep train needs a configuration file, a run's folder or key=value settings; see "
+           "lockstep train --help");
     }
     exit_code = run_train(*arguments, *flags);
   });

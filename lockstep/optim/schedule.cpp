@@ -44,8 +44,7 @@ void check(const ScheduleOptions& options) {
       options.decay_steps <= options.warmup_steps) {
     fail(ErrorCode::kInvalidArgument,
          "schedule.decay = \"{}\" ends at step schedule.decay_steps = {}, before the warm-up ends "
-         "at "
-         "step schedule.warmup_steps = {}. Train for more steps, or lower schedule.warmup_steps",
+         "at step schedule.warmup_steps = {}. Train for more steps, or lower schedule.warmup_steps",
          name(options.decay), options.decay_steps, options.warmup_steps);
   }
 }

@@ -105,7 +105,7 @@ TEST_F(TrainEnd, InTheLastValidationHasNotFinished) {
     EXPECT_EQ(losses(parts), losses(whole));
     EXPECT_EQ(validations(parts), validations(whole));
     EXPECT_THAT(run_lockstep("train " + validated(parts, steps + few)).text,
-                HasSubstr("nothing is left to do"));
+                HasSubstr("there is nothing to do"));
     EXPECT_EQ(validations(parts), validations(whole));
   }
 }

@@ -237,7 +237,7 @@ TEST_F(TrainCommand, GoesOnWhenTheDiskIsFullAndSaysSo) {
                               HasSubstr("step 6/6")));
   EXPECT_TRUE(kept) << run.text;
   EXPECT_EQ(run.exit_code, 1) << "the last state is lost";
-  EXPECT_THAT(run.text, HasSubstr("it goes on after step 2"));
+  EXPECT_THAT(run.text, HasSubstr("it continues after step 2"));
   EXPECT_EQ(::umount2(small.c_str(), MNT_DETACH), 0);
 }
 
@@ -277,7 +277,7 @@ TEST_F(TrainCommand, SaysWhereAConfigurationIsThatWasTorn) {
   const Outcome torn = run_lockstep("train " + (folder / "run").string());
   EXPECT_EQ(torn.exit_code, 2);
   EXPECT_THAT(torn.text, AllOf(HasSubstr("config.toml:"),
-                               HasSubstr("Every checkpoint keeps the configuration")));
+                               HasSubstr("every checkpoint keeps the configuration")));
   fs::copy_file(folder / "run/checkpoints/step-00000001/config.toml", config,
                 fs::copy_options::overwrite_existing);
   const Outcome mended = run_lockstep("train " + (folder / "run").string() + " train.steps=2");

@@ -76,7 +76,7 @@ TEST_F(TrainRanks, ThatAreKilledAreNamedAndTheNextStartGoesOn) {
     expect_nobody_left(rank);
     const Outcome outcome = run_lockstep("train " + tree(rank, steps) + " --ranks 4");
     EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
-    EXPECT_THAT(outcome.text, HasSubstr("goes on after step"));
+    EXPECT_THAT(outcome.text, HasSubstr("continues after step"));
     expect_same(rank, "whole", "00000120");
   }
 }
@@ -91,7 +91,7 @@ TEST_F(TrainRanks, LeaveNothingBehindWhenTheirLauncherIsKilled) {
   const Outcome outcome =
       run_lockstep("train " + (folder / "killed").string() + " train.steps=300 --ranks 2");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
-  EXPECT_THAT(outcome.text, HasSubstr("goes on after step"));
+  EXPECT_THAT(outcome.text, HasSubstr("continues after step"));
 }
 
 // One process after the other in the background, the last in front.
@@ -179,7 +179,7 @@ TEST_F(TrainServers, GoOnWithoutAWorkerThatIsKilledWhereWorkersDoNotWait) {
   EXPECT_FALSE(states("asp", "00000600").empty());
   const Outcome outcome = run_lockstep("train " + run + "train.steps=603 --ranks 3");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
-  EXPECT_THAT(outcome.text, HasSubstr("goes on after step 600"));
+  EXPECT_THAT(outcome.text, HasSubstr("continues after step 600"));
 }
 
 TEST_F(TrainServers, ThatDoNotWaitTraceAllOfThemWhenAskedToStop) {
@@ -232,7 +232,7 @@ TEST_F(TrainServers, ThatAreKilledEndTheRunAndTheNextStartGoesOn) {
   expect_nobody_left("killed");
   const Outcome outcome = run_lockstep("train " + run + "train.steps=12 --ranks 2");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
-  EXPECT_THAT(outcome.text, HasSubstr("goes on after step"));
+  EXPECT_THAT(outcome.text, HasSubstr("continues after step"));
 }
 
 TEST_F(TrainRanks, WithOtherSettingsAreNamedAndRefused) {
@@ -283,7 +283,7 @@ TEST_F(TrainRanks, HearWhatTheLeaderCannotBeginWith) {
 
   const std::string run = settings("run", "train.steps=2 checkpoint.every=1");
   ASSERT_EQ(run_lockstep("train " + run + " --ranks 2").exit_code, 0);
-  EXPECT_THAT(refusal(run + " run.resume=false"), HasSubstr("run.resume is false"));
+  EXPECT_THAT(refusal(run + " run.resume=false"), HasSubstr("run.resume = false"));
   for (const char* step : {"step-00000001", "step-00000002"}) {
     fs::resize_file(folder / "run" / "checkpoints" / step / "states.safetensors", 100);
   }

@@ -135,7 +135,7 @@ TEST_F(TrainZero, PassesOverADamagedFileAndSaysWhich) {
   const Outcome outcome = train(run + "train.steps=5");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
   EXPECT_THAT(outcome.text, AllOf(HasSubstr("states-00002-of-00002.safetensors is damaged"),
-                                  HasSubstr("goes on after step 2")));
+                                  HasSubstr("continues after step 2")));
 }
 
 // Three ranks have neither micro-batches nor a validation that come out even.

@@ -26,8 +26,7 @@ std::vector<int> seen_machines(const Fabric& fabric, const CommOptions& options)
   if (!on_one_machine(machines)) {
     fail(ErrorCode::kUnsupported,
          "comm.emulated_nodes = {} makes up machines for ranks of one, but these are on several; "
-         "leave it "
-         "out, or start all ranks on one",
+         "leave it out, or start all ranks on one",
          options.emulated_nodes);
   }
   const auto ranks = static_cast<int>(machines.size());

@@ -24,8 +24,7 @@ ModelChoice model_in(const fs::path& folder) {
   if (toml.empty()) {
     fail(ErrorCode::kInvalidArgument,
          "run.init_from = {} is neither a run with a whole checkpoint, nor a checkpoint, nor a "
-         "folder of "
-         "Hugging Face transformers",
+         "folder of Hugging Face transformers",
          folder.string());
   }
   const TrainOptions stored =
@@ -100,8 +99,7 @@ std::string other_tokenizer(const RunOptions& options, const data::Tokenizer& of
   if (of_model.json() == of_data.json()) return "";
   return fmt::format(
       "the parameters of run.init_from = {} were learned with another tokenizer ({}) than the data "
-      "has "
-      "({}): ids mean other things now; leave data.tokenizer out to use the model's own",
+      "has ({}): ids mean other things now; leave data.tokenizer out to use the model's own",
       options.init_from, described(of_model), described(of_data));
 }
 

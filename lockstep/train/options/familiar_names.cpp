@@ -33,7 +33,7 @@ Config::Translate only(const familiar::OnlyValue& name) {
     if (text == name.value || text == "auto" || text == name.same) {
       return std::nullopt;
     }
-    fail(ErrorCode::kUnsupported, "{} = {} is not to be had, only {}: {}", name.other, text,
+    fail(ErrorCode::kUnsupported, "{} = {} is not supported, only {}: {}", name.other, text,
          name.value, name.why);
   };
 }
@@ -75,7 +75,7 @@ Config::Translate strategy(std::string name) {
   return [name = std::move(name)](std::string_view text) -> Words {
     if (text == "steps") return std::nullopt;
     if (text == "no") return "0";
-    fail(ErrorCode::kUnsupported, "{} = {} is not to be had, only steps or no", name, text);
+    fail(ErrorCode::kUnsupported, "{} = {} is not supported, only steps or no", name, text);
   };
 }
 
@@ -90,13 +90,13 @@ Words percent(std::string_view text) {
   return fmt::format("{}", parse_number("validation_split_percentage", text) / 100);
 }
 
-// Where a run goes on is its folder's matter.
+// A run is resumed in its own folder.
 Words resume(std::string_view text) {
   if (is_true(text)) return "true";
   if (text == "false" || text == "0") return "false";
   fail(ErrorCode::kUnsupported,
-       "resume_from_checkpoint = {} is not to be had, only true or false: a run goes on in run.dir "
-       "(output_dir); run.init_from begins another one with parameters from elsewhere",
+       "resume_from_checkpoint = {} is not supported, only true or false. A run is resumed in its "
+       "run.dir (output_dir); run.init_from starts a new run with parameters from elsewhere",
        text);
 }
 

@@ -14,10 +14,11 @@ namespace lockstep::train {
 void bind(Config& config, RunOptions& options) {
   config.bind("run.dir", options.dir,
               "The folder of the run: its checkpoints, metrics and report. A run that was "
-              "interrupted there goes on.");
-  config.bind("run.resume", options.resume,
-              "Whether to go on from the newest checkpoint in run.dir; false: a run.dir that has "
-              "one is refused.");
+              "interrupted there is resumed.");
+  config.bind(
+      "run.resume", options.resume,
+      "Whether to continue from the newest checkpoint in run.dir; false: a run.dir that has "
+      "one is refused.");
   config
       .bind("run.init_from", options.init_from,
             "Parameters to start with: a run's folder, a checkpoint, or a folder of Hugging Face "
@@ -33,24 +34,23 @@ void bind(Config& config, RunOptions& options) {
               "The warm-up as a part of the whole run, where schedule.warmup_steps is 0.",
               {.min = 0, .max = 1});
   config.bind("train.validate_every", options.validate_every,
-              "Steps between losses on the data that is held back; 0: only at the end.",
-              {.min = 0});
+              "Steps between validations; 0: only at the end.", {.min = 0});
   config.bind("train.validate_batches", options.validate_batches,
-              "Batches of such a validation, each as large as that of a step; 0: all there are.",
+              "Batches of a validation, each as large as that of a step; 0: all there are.",
               {.min = 0});
   config.bind("train.log_every", options.log_every,
-              "Steps between lines of progress where the output is no terminal.", {.min = 1});
+              "Steps between progress lines where the output is not a terminal.", {.min = 1});
   config.bind("train.trace", options.trace,
               "Whether to record what every rank computes, sends and waits for: trace.json in "
               "run.dir, for Perfetto, and a timeline in the report.");
-  config.bind("train.trace_steps", options.trace_steps, "The last so many steps are in it.",
-              {.min = 1});
+  config.bind("train.trace_steps", options.trace_steps,
+              "How many steps, the last ones, the trace holds.", {.min = 1});
   config.bind("sample.every", options.sample.every,
-              "Steps between texts that the model writes; 0: none.", {.min = 0});
-  config.bind("sample.tokens", options.sample.tokens, "Tokens of such a text.", {.min = 1});
+              "Steps between samples, texts that the model writes; 0: none.", {.min = 0});
+  config.bind("sample.tokens", options.sample.tokens, "Tokens of a sample.", {.min = 1});
   config.bind("sample.temperature", options.sample.temperature,
-              "How freely it is drawn; 0: always the likeliest token.", {.min = 0, .max = 100});
-  config.bind("sample.prompt", options.sample.prompt, "How such a text begins.");
+              "The sampling temperature; 0: always the likeliest token.", {.min = 0, .max = 100});
+  config.bind("sample.prompt", options.sample.prompt, "How a sample begins.");
   bind(config, options.checkpoint);
   lockstep::bind(config, options.comm);
   accept_familiar_names(config);

@@ -199,18 +199,19 @@ class Run {
     if (!other_data_.empty()) audience_.warning(other_data_);
     if (const std::string why = unused_gpu(options_.train); !why.empty()) audience_.notice(why);
     if (!resolved_.memory_choice().empty()) audience_.notice(resolved_.memory_choice());
-    if (!changed_.empty()) audience_.notice("settings that have changed: " + changed_);
+    if (!changed_.empty())
+      audience_.notice("settings that changed since the checkpoint: " + changed_);
     const std::int64_t done = trainer_.state().steps;
     if (owed.validation || owed.sample) {
-      audience_.notice(fmt::format("goes on after step {}, whose {} is still missing", done,
+      audience_.notice(fmt::format("continues after step {}, whose {} is still missing", done,
                                    owed.validation ? "validation" : "sample"));
     } else if (done > 0 && done >= options_.steps) {
       audience_.notice(
-          fmt::format("train.steps = {}, so nothing is left to do; a larger one goes on after "
-                      "step {}",
+          fmt::format("train.steps = {} are done, so there is nothing to do. With more train.steps "
+                      "it continues after step {}",
                       options_.steps, done));
     } else if (resumed_) {
-      audience_.notice(fmt::format("goes on after step {}", done));
+      audience_.notice(fmt::format("continues after step {}", done));
     }
   }
 
@@ -370,16 +371,16 @@ class Run {
   void write_trace() {
     try {
       trace_ = write_run_trace(group_, *strategy_, options_.dir);
-      audience_.notice(fmt::format("what the last steps did is in {}", trace_.string()));
+      audience_.notice(fmt::format("the trace of the last steps is in {}", trace_.string()));
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kSystem) throw;
-      audience_.warning(fmt::format("there is no trace of this run: {}", error.what()));
+      audience_.warning(fmt::format("the trace could not be written: {}", error.what()));
     }
   }
 
   void tell_interrupted() const {
-    audience_.notice(fmt::format("{}: saved after step {}; the same command goes on from there",
-                                 stop_.came() ? stop_.name() : "another rank was asked to end",
+    audience_.notice(fmt::format("{}: saved after step {}; the same command continues from there",
+                                 stop_.came() ? stop_.name() : "another rank was asked to stop",
                                  trainer_.state().steps));
   }
 

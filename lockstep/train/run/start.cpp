@@ -110,21 +110,21 @@ std::vector<std::string> unused(const RunOptions& options, const Dataset& datase
   if (std::string text = source.left_out(); !text.empty()) texts.push_back(std::move(text));
   const optim::ScheduleOptions& schedule = options.train.schedule;
   if (options.steps < schedule.warmup_steps) {
-    texts.push_back(
-        fmt::format("the run ends at step {}, within the warm-up of {}: the learning rate comes up "
-                    "to {:.3g} and never to optimizer.learning_rate = {:g}",
-                    options.steps, schedule.warmup_steps,
-                    optim::learning_rate_at(schedule, options.steps), schedule.learning_rate));
+    texts.push_back(fmt::format(
+        "the run ends at step {}, before its warm-up of schedule.warmup_steps = {}: the "
+        "learning rate rises to {:.3g} only, not to optimizer.learning_rate = {:g}",
+        options.steps, schedule.warmup_steps, optim::learning_rate_at(schedule, options.steps),
+        schedule.learning_rate));
   }
   if (std::string text = tree_is_uneven(options.train); !text.empty()) {
     texts.push_back(std::move(text));
   }
   const std::int64_t known = dataset.tokenizer ? dataset.vocabulary() : 0;
   if (known > 0 && vocabulary_of(options.train) > 2 * known) {
-    texts.push_back(
-        fmt::format("the model has {} ids, but the {} tokenizer only {}, so that most of its "
-                    "embedding is never used; data.tokenizer names another",
-                    vocabulary_of(options.train), dataset.tokenizer->kind(), known));
+    texts.push_back(fmt::format(
+        "the model has {} token ids, but the {} tokenizer only {}: most of the embedding "
+        "is never used. Set data.tokenizer to the tokenizer of this model",
+        vocabulary_of(options.train), dataset.tokenizer->kind(), known));
   }
   const std::string no_samples = cannot_sample(options, dataset);
   if (options.sample.every > 0 && !no_samples.empty()) {
@@ -172,9 +172,9 @@ std::string changed_settings(const std::filesystem::path& file, const Config& no
 std::string changed_data(const std::string& was, const std::string& is) {
   if (was.empty() || was == is) return "";
   return fmt::format(
-      "the data has changed: the checkpoint was learned from {}; now there are {}. The run goes on "
-      "with these, and is not what it would have been; if that is not meant, put the old data "
-      "back, or choose another run.dir",
+      "the data has changed: the checkpoint was trained on {}; now there are {}. The run continues "
+      "with the new data. If that is not intended, put the old data back, or choose another "
+      "run.dir",
       was, is);
 }
 
@@ -187,8 +187,7 @@ void load_parameters(const TrainOptions& options, const std::filesystem::path& f
     if (kinds[rank] == kinds[0]) continue;
     fail(ErrorCode::kInvalidArgument,
          "run.init_from = {}: at rank {} it {}, at rank 0 it {}. Where workers share out their "
-         "states "
-         "each reads its own parameters: give all of them the same folder",
+         "states each reads its own parameters: give all of them the same folder",
          from.string(), rank, kinds[rank], kinds[0]);
   }
   if (!foreign) return load_checkpoint(from, replica, warn, group);

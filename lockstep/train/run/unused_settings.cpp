@@ -11,12 +11,12 @@ namespace {
 std::string why_not_held(const TrainOptions& options) {
   const int zero = options.parallel.zero;
   if (zero < 2) {
-    return fmt::format("with parallel.zero = {} gradients are whole anyway; it is for 2 and 3",
+    return fmt::format("with parallel.zero = {} gradients are not sharded; it is for 2 and 3",
                        zero);
   }
   if (solved(options.batch).accumulation == 1) return "a worker has one micro-batch a step";
   if (options.parallel.reduction == parallel::Reduction::kTree) {
-    return "parallel.reduction = \"tree\" holds them anyway";
+    return "parallel.reduction = \"tree\" keeps whole gradients anyway";
   }
   return "";
 }
@@ -64,7 +64,7 @@ std::vector<std::string> unused_settings(const TrainOptions& options, const Conf
     if (config.is_set("parallel.partition") && spread.partition == nn::Partition::kLayer &&
         spread.zero == 0) {
       add("parallel.partition = \"layer\"",
-          "with parallel.zero = 0 workers share nothing out; it is for 1, 2 and 3");
+          "with parallel.zero = 0 nothing is sharded; it is for 1, 2 and 3");
     }
     if (config.is_set("parallel.no_sync") && spread.no_sync) {
       add("parallel.no_sync = true", why_not_held(options));

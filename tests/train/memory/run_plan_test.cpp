@@ -226,8 +226,7 @@ TEST(TrainOptions, BatchSizesThatDoNotFitAreToldWithWhatToDo) {
   };
   EXPECT_EQ(refusal({.sequences = 12, .workers = 13}),
             "train.global_batch_size = 12 does not fit on 13 ranks: some would have nothing to do; "
-            "start 12 or "
-            "fewer, or set train.global_batch_size = 13 or more");
+            "start 12 or fewer, or set train.global_batch_size = 13 or more");
   EXPECT_EQ(refusal({.sequences = 12, .workers = 12}), "");
   EXPECT_EQ(refusal({.sequences = 13, .workers = 13}), "");
   EXPECT_EQ(refusal({.sequences = 12, .micro = 5}),

@@ -128,7 +128,7 @@ TEST_F(RunTest, ALossThatIsNoNumberEndsItWithTheBlockAndTheWayBack) {
   };
   const std::string said = train("a", {"optimizer.learning_rate=1e30"});
   EXPECT_THAT(said, AllOf(HasSubstr("step 2 has a loss of"), HasSubstr("block "),
-                          HasSubstr("step-00000001, and the run begins anew"),
+                          HasSubstr("step-00000001, and the run starts from scratch"),
                           Not(HasSubstr("train.precision"))));
   ASSERT_THAT(recorder->ends, SizeIs(1));
   EXPECT_EQ(recorder->ends.front().reason, RunEnd::Reason::kFailed);
@@ -139,7 +139,7 @@ TEST_F(RunTest, ALossThatIsNoNumberEndsItWithTheBlockAndTheWayBack) {
   EXPECT_EQ(train("b", {"train.steps=2"}), "");
   EXPECT_THAT(train("b", {"optimizer.learning_rate=1e30"}),
               AllOf(HasSubstr("step 4 has a loss of"),
-                    HasSubstr("step-00000003, and the run goes on from the last good"),
+                    HasSubstr("step-00000003, and the run continues from the last good"),
                     HasSubstr("step-00000002. A lower optimizer.learning_rate")));
   EXPECT_THAT(train("b", {}), HasSubstr("step 4 has a loss of")) << "it was saved";
   fs::remove_all(folder / "b/checkpoints/step-00000003");
@@ -217,11 +217,12 @@ TEST_F(RunTest, RefusesAFolderWhoseLockIsAnothersOwn) {
 TEST_F(RunTest, SaysWhatHasChangedAndThatNothingIsLeftToDo) {
   run(tiny("a"), {"train.steps=2"}, &recorder);
   run(tiny("a"), {"train.steps=4", "train.seed=7", "train.log_every=3"}, &recorder);
-  EXPECT_THAT(recorder->notices, Contains("settings that have changed: train.seed = 7 (was 1)"));
+  EXPECT_THAT(recorder->notices,
+              Contains("settings that changed since the checkpoint: train.seed = 7 (was 1)"));
   run(tiny("a"), {"train.steps=3", "train.seed=7"}, &recorder);
   EXPECT_THAT(recorder->losses, IsEmpty());
-  EXPECT_THAT(recorder->notices, ElementsAre(AllOf(HasSubstr("nothing is left to do"),
-                                                   HasSubstr("goes on after step 4"))));
+  EXPECT_THAT(recorder->notices, ElementsAre(AllOf(HasSubstr("there is nothing to do"),
+                                                   HasSubstr("continues after step 4"))));
 }
 
 TEST_F(RunTest, GoesThroughTheDataSoManyTimes) {
@@ -243,11 +244,11 @@ TEST_F(RunTest, MayEndWithinItsWarmup) {
   };
   EXPECT_EQ(run(tiny("a"), with("train.steps=3"), &recorder), RunOutcome::kFinished);
   EXPECT_THAT(recorder->warnings,
-              Contains(AllOf(HasSubstr("ends at step 3"), HasSubstr("within the warm-up of 100"),
-                             HasSubstr("never to optimizer.learning_rate = "))));
+              Contains(AllOf(HasSubstr("ends at step 3"), HasSubstr("schedule.warmup_steps = 100"),
+                             HasSubstr("not to optimizer.learning_rate = "))));
   EXPECT_EQ(run(tiny("a"), with("train.steps=5"), &recorder), RunOutcome::kFinished);
   EXPECT_THAT(error_of([&] { run(tiny("b"), with("schedule.decay_steps=100"), &recorder); }),
-              HasSubstr("must come after the warm-up of 100"));
+              HasSubstr("before the warm-up ends at step schedule.warmup_steps = 100"));
 }
 
 TEST_F(RunTest, SaysWhereATreeOfGradientsIsThatOfItsWorkersAlone) {
@@ -314,7 +315,7 @@ TEST_F(RunTest, RefusesToGoOnWithAnotherModel) {
   run(tiny("a"), {"train.steps=2"}, &recorder);
   EXPECT_THAT(error_of([&] { run(tiny("a"), {"model.hidden=32"}, &recorder); }), HasSubstr("16"));
   EXPECT_THAT(error_of([&] { run(tiny("a"), {"run.resume=false"}, &recorder); }),
-              HasSubstr("run.resume is false"));
+              HasSubstr("run.resume = false"));
 }
 
 TEST_F(RunTest, IsRefusedOverItsMemoryLimitBeforeItStartsAndLeavesNothing) {

@@ -1,4 +1,4 @@
-// A setting is called idle exactly where the run with it is the run without it.
+// A setting is called unused exactly where the run with it is the run without it.
 #include "lockstep/train/run/unused_settings.h"
 
 #include <gmock/gmock.h>
@@ -12,7 +12,7 @@
 #include "lockstep/parallel/traffic.h"
 #include "lockstep/train/memory/run_plan.h"
 
-namespace lockstep::train::unused_settings_test {
+namespace lockstep::train::idle_settings_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -47,8 +47,7 @@ class UnusedSettings : public ::testing::Test {
                   "-" + std::to_string(each.last_step) + " ";
         }
       }
-      const auto sent =
-          parallel::traffic_of(options.parallel, worker_position_of(options, worker), plan);
+      const auto sent = parallel::traffic_of(options.parallel, crew_of(options, worker), plan);
       if (sent) text += std::to_string(sent->total().all);
     }
     return text;
@@ -65,7 +64,7 @@ TEST_F(UnusedSettings, AreThoseOfReductionsWithParameterServers) {
   EXPECT_THAT(unused(), IsEmpty());
   set(2, {servers, "parallel.overlap=false", "parallel.algorithm=ring"});
   EXPECT_THAT(unused(), ElementsAre(HasSubstr("parallel.overlap = false has no effect"),
-                                    HasSubstr("parallel.algorithm = \"ring\" has no effect")));
+                                  HasSubstr("parallel.algorithm = \"ring\" has no effect")));
   set(2, {"parallel.overlap=false", "parallel.algorithm=ring"});
   EXPECT_THAT(unused(), IsEmpty());
 }
@@ -91,7 +90,8 @@ TEST_F(UnusedSettings, AreThoseWithoutWhichTheRunIsTheSame) {
         set(workers, {stage, "parallel.max_unsharded_blocks=" + std::to_string(most)});
         plain = options_;
         plain.parallel.max_unsharded_blocks = most - 1;
-        expect_unused("max_unsharded_blocks " + std::to_string(most), outline(plain) == outline(options_));
+        expect_unused("max_unsharded_blocks " + std::to_string(most),
+                    outline(plain) == outline(options_));
       }
     }
   }
@@ -102,23 +102,24 @@ TEST_F(UnusedSettings, SayWhyAndWhatTheyAreFor) {
   EXPECT_THAT(
       unused(),
       ElementsAre(HasSubstr("parallel.partition = \"layer\" has no effect: with parallel.zero = 0 "
-                            "workers share nothing out"),
+                            "nothing is sharded"),
                   HasSubstr("parallel.no_sync = true has no effect: with parallel.zero = 0"),
                   HasSubstr("parallel.max_unsharded_blocks = 1 has no effect: no parameters are "
                             "gathered; it is for parallel.zero = 3 and offload.parameters")));
   set(4, {"parallel.zero=3", "parallel.max_unsharded_blocks=9"});
   EXPECT_THAT(unused(), ElementsAre(HasSubstr("blocks come one step ahead, so that no more than")));
-  set(4, {"parallel.zero=3", "parallel.no_sync=true", "train.micro_batch=6"});
+  set(4, {"parallel.zero=3", "parallel.no_sync=true", "train.micro_batch_size=6"});
   EXPECT_THAT(unused(), ElementsAre(HasSubstr("one micro-batch a step")));
   set(4, {"parallel.zero=3", "parallel.no_sync=true", "parallel.reduction=tree"});
-  EXPECT_THAT(unused(), ElementsAre(HasSubstr("holds them anyway")));
+  EXPECT_THAT(unused(), ElementsAre(HasSubstr("keeps whole gradients anyway")));
 }
 
 TEST_F(UnusedSettings, OneConfigurationMayBeRunWithAnyNumberOfWorkers) {
   set(1, {"parallel.zero=3", "parallel.partition=layer", "parallel.no_sync=true",
           "parallel.max_unsharded_blocks=5"});
   EXPECT_THAT(unused(), IsEmpty());
-  set(1, {"parallel.zero=3", "parallel.gather_weights=int8", "parallel.secondary=true"});
+  set(1,
+      {"parallel.zero=3", "parallel.quantized_weights=int8", "parallel.secondary_partition=true"});
   EXPECT_THAT(unused(), IsEmpty());
 }
 
@@ -153,4 +154,4 @@ TEST_F(UnusedSettings, AWindowOfBlocksFromTheHostIsAsWideAsItIsSet) {
 }
 
 }  // namespace
-}  // namespace lockstep::train::unused_settings_test
+}  // namespace lockstep::train::idle_settings_test
