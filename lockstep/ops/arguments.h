@@ -290,6 +290,47 @@ struct Rotary {
   bool backward = false;
 };
 
+// One token of each sequence of a batch, as in generating text: its keys and values join those of
+// the tokens before it, and its queries attend to all of them.
+//
+//   keys (turned by the position where `rotary`) and values go to cache[i][lengths[i]]
+//   out[i] = softmax(scale q k^T) v over cache[i][0] to cache[i][lengths[i]], head by head
+//
+// Lengths lie on the device, so that captured operations serve every length.
+struct DecodeAttention {
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;  // divides heads, as in AttentionShape
+  std::int64_t head_size = 0;
+  float scale = 1;
+  bool rotary = false;  // queries and keys, as Rotary does with the position lengths[i]
+  float theta = 10000;
+  Tensor lengths;  // i32 [batch]; outside the cache is Error(kInvalidArgument)
+  Tensor packed;   // [batch, (heads + 2 kv_heads) head_size]: queries, keys, values
+  Tensor cache;    // [batch, positions, 2 kv_heads head_size]: keys, values
+  Tensor out;      // [batch, heads head_size]
+};
+
+// ---- choice of tokens
+
+// In tokens where no logit can be chosen: one is NaN or infinite, or all are -infinity. The CPU
+// throws Error(kInvalidArgument) instead.
+inline constexpr std::int32_t kNoToken = -1;
+
+// tokens[i] = the choice by logits[i], as Sampler makes it (ops/sampler.h): to the token the same
+// on every device. Then positions rise by one, and lengths by one up to last_length.
+struct Sample {
+  Tensor logits;             // [batch, classes]
+  std::int64_t choices = 0;  // the first so many classes are chosen from
+  double temperature = 1;    // 0: the likeliest
+  std::int64_t top_k = 0;    // 0: all
+  double top_p = 1;
+  Tensor seeds;      // i64 [batch]: the bits of a seed for each sequence
+  Tensor positions;  // i32 [batch], of the token in its text
+  Tensor lengths;    // i32 [batch], optional
+  std::int64_t last_length = 0;
+  Tensor tokens;  // i32 [batch]
+};
+
 // ---- losses
 
 inline constexpr std::int32_t kNoTarget = -100;

@@ -100,6 +100,12 @@ std::vector<OpCase> few_rows_cases(DType dtype) {
   for (const std::int64_t rows : {1, 2, 3, 4, 5, 7, 8, 9}) {
     cases.push_back(linear_case(dtype, {rows, 67, 41}, true, Residual::kApart));
   }
+  // Inputs that are whole vectors on a GPU.
+  for (const std::int64_t rows : {1, 2, 3, 4, 5, 8}) {
+    cases.push_back(linear_case(dtype, {rows, 776, 131}, true, Residual::kApart));
+  }
+  cases.push_back(linear_case(dtype, {1, 3072, 37}, true, Residual::kIsY));
+  cases.push_back(linear_case(dtype, {7, 8, 6301}, false, Residual::kNone));
   cases.push_back(linear_case(dtype, {1, 1, 131}, false, Residual::kNone));
   cases.push_back(linear_case(dtype, {1, 771, 97}, true, Residual::kIsY));
   cases.push_back(linear_case(dtype, {6, 130, 257}, false, Residual::kIsY));
