@@ -43,7 +43,7 @@ void LanguageHead::backward(const Pass& pass) {
   norm_.backward(pass, {.dy = normed, .sum = pass.in.x, .dsum = pass.din.x});
 }
 
-// Of one row, however many are read.
+// Of one row, however many of a sequence are read.
 DecodeSpec LanguageHead::decode_spec(const DecodeSetup& setup, const Ops& ops) const {
   DecodeSetup last = setup;
   last.rows = 1;
@@ -55,7 +55,8 @@ DecodeSpec LanguageHead::decode_spec(const DecodeSetup& setup, const Ops& ops) c
 void LanguageHead::decode(const DecodePass& at) const {
   const Pass& pass = at.pass;
   const std::int64_t last = pass.in.x.shape()[0] - 1;
-  norm_.forward(pass, pass.in.x.slice(last, 1), pass.tensors[kNormed]);
+  const Tensor x = at.steps() ? pass.in.x : pass.in.x.slice(last, 1);
+  norm_.forward(pass, x, pass.tensors[kNormed]);
   classifier_.forward(pass, {}, pass.tensors[kNormed]);
 }
 

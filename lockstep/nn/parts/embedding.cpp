@@ -68,6 +68,19 @@ void EmbeddingPart::decode(const DecodePass& at, const Tensor& y) const {
   const std::int64_t rows = at.pass.setup.shape.sequence;
   const Tensor& positions = parameter(at.pass, kPositions);
   const bool learned = ops::is_given(positions);
+  if (at.steps()) {
+    // Positions lie on the device, as types do; a table of positions is read by them like one of
+    // types.
+    at.pass.ops.run(ops::Embedding{.tokens = tokens(at.pass),
+                                   .types = learned ? at.lengths : Tensor(),
+                                   .sequence = rows,
+                                   .tokens_table = parameter(at.pass, kTokens),
+                                   .positions_table = {},
+                                   .types_table = learned ? positions : Tensor(),
+                                   .dropout = {},
+                                   .y = y});
+    return;
+  }
   at.pass.ops.run(
       ops::Embedding{.tokens = tokens(at.pass),
                      .types = {},

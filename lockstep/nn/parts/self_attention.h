@@ -41,8 +41,9 @@ class SelfAttentionPart : public Part {
   void declare(Declaration& declaration, std::int64_t spent_width) const;
 
   void forward(const Pass& pass, const Tensor& x, const Tensor& y) const;
-  // The same for a piece of a text that goes on: keys and values of all rows so far lie in the
-  // cache, [positions, 2 kv_width] as declare_cache() says, and are read where they lie.
+  // The same for a piece of a text that goes on, or for a token of each of several: keys and values
+  // of all rows so far lie in the cache, [batch, positions, 2 kv_width] as declare_cache() says,
+  // and are read where they lie.
   TensorSpec declare_cache(const DecodeSetup& setup) const;
   std::size_t decode_scratch(const DecodeSetup& setup, const Ops& ops) const;
   void decode(const DecodePass& at, const Tensor& cache, const Tensor& x, const Tensor& y) const;
