@@ -60,14 +60,14 @@ class Writer {
     const auto cpu = make_cpu_ops(1);
     nn::Weights made(model_, DType::kF32, *cpu);
     made.initialise(3);
-    for (float& weight : made.row().as<float>()) weight *= 8;  // else all texts are alike
-    const Buffer wide(made.row().bytes(), device);
-    const Tensor there = wide.tensor(DType::kF32, made.row().shape());
-    copy(there, made.row());
+    for (float& weight : made.buffer().as<float>()) weight *= 8;  // else all texts are alike
+    const Buffer wide(made.buffer().bytes(), device);
+    const Tensor there = wide.tensor(DType::kF32, made.buffer().shape());
+    copy(there, made.buffer());
     if (dtype == DType::kF32) {
-      copy(weights_.row(), there);
+      copy(weights_.buffer(), there);
     } else {
-      ops_->run(ops::Cast{.from = there, .to = weights_.row()});
+      ops_->run(ops::Cast{.from = there, .to = weights_.buffer()});
     }
     ops_->synchronize();
   }
@@ -75,7 +75,7 @@ class Writer {
   std::vector<Generation> write(const std::vector<std::vector<TokenId>>& prompts,
                                 std::int64_t batch, std::int64_t positions,
                                 const GenerateOptions& options) {
-    nn::Decoder decoder(model_, weights_.flat(), weights_.row(),
+    nn::Decoder decoder(model_, weights_.flat(), weights_.buffer(),
                         {.positions = positions, .rows = 16, .batch = batch}, *ops_);
     return Generator(decoder, tokenizer_).run_all(prompts, options);
   }
@@ -137,7 +137,7 @@ TEST_P(CudaGeneration, TheSecondTextOfADecoderIsWrittenByTheSameSteps) {
   const nn::Model model = nn::make_model(shape_of(GetParam()));
   nn::Weights weights(model, DType::kBF16, *ops);
   weights.initialise(3, 1);
-  nn::Decoder decoder(model, weights.flat(), weights.row(), {.positions = kPositions}, *ops);
+  nn::Decoder decoder(model, weights.flat(), weights.buffer(), {.positions = kPositions}, *ops);
   const LetterTokenizer tokenizer;
   Generator generator(decoder, tokenizer);
   GenerateOptions options = greedy(60);
