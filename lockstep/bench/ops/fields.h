@@ -71,4 +71,25 @@ struct Typical {
   static constexpr std::int64_t kLogitRows = 512;  // as many as a classifier holds at once
 };
 
+// Shapes that fill a GPU: GPT-2 124M on 64 x 1024 tokens, and a Llama on 4 x 4096.
+struct Large {
+  static constexpr std::int64_t kBatch = 64;
+  static constexpr std::int64_t kRows = kBatch * Typical::kSequence;
+  static constexpr std::int64_t kLlamaBatch = 4;
+  static constexpr std::int64_t kLlamaSequence = 4096;
+  static constexpr std::int64_t kLlamaRows = kLlamaBatch * kLlamaSequence;
+  static constexpr std::int64_t kLlamaWidth = 2048;
+  static constexpr std::int64_t kLlamaHidden = 8192;
+  static constexpr std::int64_t kLlamaHeads = 32;
+  static constexpr std::int64_t kLlamaKvHeads = 8;
+  static constexpr std::int64_t kLlamaHeadSize = 64;
+  static constexpr std::int64_t kLlamaVocabulary = 128256;
+  static constexpr std::int64_t kPaddedVocabulary = 50304;  // of GPT-2
+  static constexpr std::int64_t kMoreParameters = 1500000000;
+};
+
+// Of the bytes per second of a copy on the same GPU.
+inline constexpr double kOptimizerBar = 0.90;
+inline constexpr double kRowsBar = 0.85;  // norms, activations, losses
+
 }  // namespace lockstep::bench

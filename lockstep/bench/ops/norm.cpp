@@ -142,6 +142,12 @@ OpCase norm_typical(DType dtype) {
   return norm_case(dtype, Typical::kRows, Typical::kWidth, {.sum = SumIs::kApart});
 }
 
+std::vector<OpCase> norm_large(DType dtype) {
+  return {norm_case(dtype, Large::kRows, Typical::kWidth, {.sum = SumIs::kApart}),
+          norm_case(dtype, Large::kLlamaRows, Large::kLlamaWidth,
+                    {.kind = NormKind::kRms, .sum = SumIs::kApart})};
+}
+
 // ---- norm_backward
 
 enum class DSumIs { kApart, kDy, kDResidual };
@@ -245,11 +251,34 @@ OpCase norm_backward_typical(DType dtype) {
   return norm_backward_case(dtype, Typical::kRows, Typical::kWidth, {.residual = true});
 }
 
+std::vector<OpCase> norm_backward_large(DType dtype) {
+  std::vector<OpCase> cases = {
+      norm_backward_case(dtype, Large::kRows, Typical::kWidth, {.residual = true}),
+      norm_backward_case(dtype, Large::kLlamaRows, Large::kLlamaWidth,
+                         {.norm = {.kind = NormKind::kRms}, .residual = true})};
+  for (OpCase& one : cases) {
+    // The statistics by the device itself; dsum is written by backward anyway.
+    const NormKind kind = one.find("mean") != nullptr ? NormKind::kLayer : NormKind::kRms;
+    one.prepare = [kind](Ops& ops, const Tensors& t) {
+      ops.run(ops::Norm{.kind = kind,
+                        .x = t["sum"],
+                        .gain = t["gain"],
+                        .y = t["dsum"],
+                        .mean = t["mean"],
+                        .deviation = t["deviation"]});
+    };
+  }
+  return cases;
+}
+
 }  // namespace
 
 std::vector<OpDescription> describe_norm() {
-  return {{"norm", norm_cases, norm_typical},
-          {"norm_backward", norm_backward_cases, norm_backward_typical}};
+  return {{"norm", norm_cases, norm_typical, {norm_large, kRowsBar}},
+          {"norm_backward",
+           norm_backward_cases,
+           norm_backward_typical,
+           {norm_backward_large, kRowsBar}}};
 }
 
 }  // namespace lockstep::bench

@@ -85,6 +85,14 @@ OpCase adam_typical(DType dtype) {
   return adam_case(dtype, Typical::kParameters, step_types(dtype).front(), {});
 }
 
+std::vector<OpCase> adam_large(DType dtype) {
+  std::vector<OpCase> cases;
+  for (const std::int64_t count : {Typical::kParameters, Large::kMoreParameters}) {
+    cases.push_back(adam_case(dtype, count, step_types(dtype).front(), {}));
+  }
+  return cases;
+}
+
 // ---- sgd
 
 OpCase sgd_case(DType dtype, std::int64_t count, const StepTypes& types, double momentum) {
@@ -123,6 +131,8 @@ OpCase sgd_typical(DType dtype) {
   return sgd_case(dtype, Typical::kParameters, step_types(dtype).front(), 0.9);
 }
 
+std::vector<OpCase> sgd_large(DType dtype) { return {sgd_typical(dtype)}; }
+
 // ---- sum_of_squares
 
 OpCase squares_case(DType dtype, std::int64_t count, const Fill& fill) {
@@ -148,13 +158,16 @@ std::vector<OpCase> squares_cases(DType dtype) {
 }
 
 OpCase squares_typical(DType dtype) { return squares_case(dtype, Typical::kParameters, normal()); }
+std::vector<OpCase> squares_large(DType dtype) {
+  return {squares_typical(dtype), squares_case(dtype, Large::kMoreParameters, normal())};
+}
 
 }  // namespace
 
 std::vector<OpDescription> describe_optimizer() {
-  return {{"adam", adam_cases, adam_typical},
-          {"sgd", sgd_cases, sgd_typical},
-          {"sum_of_squares", squares_cases, squares_typical}};
+  return {{"adam", adam_cases, adam_typical, {adam_large, kOptimizerBar}},
+          {"sgd", sgd_cases, sgd_typical, {sgd_large}},
+          {"sum_of_squares", squares_cases, squares_typical, {squares_large}}};
 }
 
 }  // namespace lockstep::bench
