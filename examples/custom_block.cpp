@@ -29,29 +29,29 @@ class GatedMixer : public nn::Block {
   GatedMixer(std::string name, std::int64_t width) : name_(std::move(name)), width_(width) {}
 
   std::string name() const override { return name_; }
-  Shape output(const nn::Setup& setup) const override { return {setup.shape.rows(), width_}; }
+  Shape output(const nn::Setup& setup) const override { return {setup.shape.tokens(), width_}; }
 
   // Everything that forward and backward need, as shapes.
   nn::BlockSpec spec(const nn::Setup& setup, const Ops& ops) const override {
-    const std::int64_t rows = setup.shape.rows();
+    const std::int64_t tokens = setup.shape.tokens();
     const Shape stream = output(setup);
-    const nn::Initial small = {.mean = 0, .deviation = 0.02};
+    const nn::Initial small = {.mean = 0, .stddev = 0.02};
     nn::BlockSpec spec;
-    spec.parameters = {{"gain", {width_}, {.mean = 1, .deviation = 0}, false, ""},
+    spec.parameters = {{"gain", {width_}, {.mean = 1, .stddev = 0}, false, ""},
                        {"gate", {width_, width_}, small, true, ""},
                        {"value", {width_, width_}, small, true, ""},
                        {"out", {width_, width_}, small, true, ""}};
-    spec.tensors = {{"deviation", DType::kF32, {rows}, Life::kKept},
+    spec.tensors = {{"rstd", DType::kF32, {tokens}, Life::kKept},
                     {"normed", setup.dtype, stream, Life::kRestored},
                     {"mixed", setup.dtype, stream, Life::kRestored},
                     {"gate", setup.dtype, stream, Life::kKept},
                     {"derivative", setup.dtype, stream, Life::kKept},
                     {"value", setup.dtype, stream, Life::kKept},
                     {"product", setup.dtype, stream, Life::kRestored},
-                    {"room", setup.dtype, stream, Life::kBackward}};
-    const LinearShape linear = {rows, width_, width_, setup.dtype, setup.gradient};
-    spec.scratch = std::max(ops.scratch(linear), ops.norm_scratch(rows, width_));
-    const double flops = 3 * 2.0 * static_cast<double>(rows * width_ * width_);
+                    {"workspace", setup.dtype, stream, Life::kBackward}};
+    const LinearShape linear = {tokens, width_, width_, setup.dtype, setup.gradient};
+    spec.scratch = std::max(ops.scratch(linear), ops.norm_scratch(tokens, width_));
+    const double flops = 3 * 2.0 * static_cast<double>(tokens * width_ * width_);
     spec.forward_flops = flops;
     spec.backward_flops = 2 * flops;
     spec.recompute_flops = setup.recompute == nn::Recompute::kFull ? flops * 2 / 3 : 0;
@@ -86,7 +86,7 @@ class GatedMixer : public nn::Block {
   }
 
   void backward(const nn::Pass& pass) override {
-    const Tensor& dproduct = pass.tensors[kRoom];
+    const Tensor& dproduct = pass.tensors[kWorkspace];
     weight_gradient(pass, pass.dout.x, pass.tensors[kProduct], kOutWeight);
     input_gradient(pass, pass.dout.x, kOutWeight, dproduct, false);
     // Optional: what is not touched any more can be exchanged with other workers from now on.
@@ -100,7 +100,7 @@ class GatedMixer : public nn::Block {
     weight_gradient(pass, dgate, pass.tensors[kMixed], kGateWeight);
     weight_gradient(pass, dvalue, pass.tensors[kNormed], kValueWeight);
 
-    const Tensor& dnormed = pass.tensors[kRoom];
+    const Tensor& dnormed = pass.tensors[kWorkspace];
     input_gradient(pass, dgate, kGateWeight, dnormed, false);
     unmix(pass, dnormed);
     input_gradient(pass, dvalue, kValueWeight, dnormed, true);
@@ -109,7 +109,7 @@ class GatedMixer : public nn::Block {
                                    .sum = pass.in.x,
                                    .gain = pass.parameters[kGain],
                                    .mean = {},
-                                   .deviation = pass.tensors[kDeviation],
+                                   .rstd = pass.tensors[kRstd],
                                    .dresidual = pass.dout.x,
                                    .dsum = pass.din.x,
                                    .dropout = {},
@@ -122,14 +122,14 @@ class GatedMixer : public nn::Block {
   // The order of spec().
   enum Parameter : std::size_t { kGain, kGateWeight, kValueWeight, kOutWeight };
   enum Saved : std::size_t {
-    kDeviation,
+    kRstd,
     kNormed,
     kMixed,
     kGate,
     kDerivative,
     kValue,
     kProduct,
-    kRoom
+    kWorkspace
   };
 
   static void multiply(const nn::Pass& pass, const Tensor& a, const Tensor& b, const Tensor& y) {
@@ -159,7 +159,7 @@ class GatedMixer : public nn::Block {
                            .bias = {},
                            .y = pass.tensors[kNormed],
                            .mean = {},
-                           .deviation = pass.tensors[kDeviation]});
+                           .rstd = pass.tensors[kRstd]});
     pass.ops.synchronize();  // what follows is no operation of pass.ops
     const auto x = pass.tensors[kNormed].as<const float>();
     const auto y = pass.tensors[kMixed].as<float>();
@@ -240,8 +240,8 @@ int main() {
 
   const std::string text = kText;
   std::vector<std::int32_t> tokens, targets;
-  for (std::int64_t row = 0; row < shape.rows(); ++row) {
-    const auto at = static_cast<std::size_t>(row / kSequence * 31 + row % kSequence);
+  for (std::int64_t token = 0; token < shape.tokens(); ++token) {
+    const auto at = static_cast<std::size_t>(token / kSequence * 31 + token % kSequence);
     tokens.push_back(text[at % text.size()]);
     targets.push_back(text[(at + 1) % text.size()]);
   }
@@ -256,17 +256,17 @@ int main() {
     replica.zero_gradients();
     const Tensor losses =
         replica.forward_backward(batch, {.step = static_cast<std::uint64_t>(step),
-                                         .loss_factor = 1 / static_cast<float>(shape.rows())});
+                                         .loss_factor = 1 / static_cast<float>(shape.tokens())});
     const nn::States& states = replica.states();
     ops->run(ops::Adam{.master = states.master,
                        .gradient = states.gradients,
-                       .moment = states.moment,
-                       .variance = states.variance,
+                       .first_moment = states.first_moment,
+                       .second_moment = states.second_moment,
                        .parameter = {},
                        .rate = 1e-2,
                        .step = step});
     ops->synchronize();
-    loss = nn::sum_of(losses) / static_cast<double>(shape.rows());
+    loss = nn::sum_of(losses) / static_cast<double>(shape.tokens());
     if (step == 1) first = loss;
     if (step % 10 == 1 || step == 40) fmt::print("step {:>2}  loss {:.3f}\n", step, loss);
   }

@@ -1,11 +1,14 @@
-"""PyTorch as a peer of `lockstep bench generate`: the same model continues a text on a CPU.
+"""PyTorch as a peer of `lockstep bench generate`: the same model continues texts.
 
-It keeps keys and values of the text so far in a cache, without gradients, one text at a time, and
-always takes the likeliest token. Three ways:
+It keeps keys and values of the text so far in a cache, without gradients, and always takes the
+likeliest token. Four ways:
 
-    lean           GPT-2 in plain PyTorch: a cache of fixed size, no more Python than it takes
-    compile        the same, the step of one token by torch.compile
-    transformers   GPT2LMHeadModel or LlamaForCausalLM with generate(use_cache=True)
+    lean                   GPT-2 in plain PyTorch on a CPU, one text: a cache of fixed size, no more
+                           Python than it takes
+    compile                the same, the step of one token by torch.compile
+    transformers           GPT2LMHeadModel or LlamaForCausalLM with generate(use_cache=True)
+    transformers-compile   the same with cache_implementation="static" and the step by
+                           torch.compile(mode="reduce-overhead"), which launches CUDA graphs
 
 Driven by lines over a local socket as train_pytorch.py is, with answers as lines of JSON:
 
@@ -116,31 +119,56 @@ class Transformers:
                 intermediate_size=sizes.feed_forward, max_position_embeddings=sizes.positions,
                 **common)
             model = transformers.LlamaForCausalLM(config)
-        self.model = model.to(TYPES[sizes.precision]).eval()
-        self.prompt, self.count = prompt[None], sizes.tokens
+        self.model = model.to(sizes.device, TYPES[sizes.precision]).eval()
+        self.prompt = prompt[None].repeat(sizes.batch, 1).to(sizes.device)
+        self.count, self.device = sizes.tokens, sizes.device
+        self.criteria = transformers.StoppingCriteriaList
+        self.options = {"use_cache": True}
+        if sizes.mode == "transformers-compile":
+            # generate() compiles the step by itself where the cache is static.
+            from transformers.generation import CompileConfig
+
+            self.options = {"cache_implementation": "static",
+                            "compile_config": CompileConfig(mode="reduce-overhead")}
+
+    def wait(self):
+        if self.device == "cuda":
+            torch.cuda.synchronize()
 
     def generate(self):
-        def write(count):
-            begin = time.perf_counter()
-            text = self.model.generate(
-                self.prompt, attention_mask=torch.ones_like(self.prompt), do_sample=False,
-                use_cache=True, max_new_tokens=count, min_new_tokens=count, pad_token_id=0)
-            return time.perf_counter() - begin, text[0, -1].item()
+        # The prompt by itself would be another text with another cache, and compiled for that. So
+        # the clock is read when the first token is there.
+        go_on = torch.zeros(len(self.prompt), dtype=torch.bool, device=self.device)
+        first = []
 
-        prompt_seconds, _ = write(1)
-        seconds, token = write(self.count)
-        return prompt_seconds, seconds - prompt_seconds, token
+        def at_token(ids, scores, **unused):
+            if not first:
+                self.wait()
+                first.append(time.perf_counter())
+            return go_on
+
+        begin = time.perf_counter()
+        text = self.model.generate(
+            self.prompt, attention_mask=torch.ones_like(self.prompt), do_sample=False,
+            max_new_tokens=self.count, min_new_tokens=self.count, pad_token_id=0,
+            stopping_criteria=self.criteria([at_token]), **self.options)
+        token = text[0, -1].item()  # waits for a GPU
+        end = time.perf_counter()
+        return first[0] - begin, end - first[0], token
 
 
 class Subject:
     def __init__(self, sizes):
+        self.device = sizes.device
         generator = torch.Generator().manual_seed(1)
         prompt = torch.randint(sizes.vocabulary, (sizes.prompt,), generator=generator)
-        self.writer = (Transformers if sizes.mode == "transformers" else Lean)(sizes, prompt)
+        is_lean = sizes.mode in ("lean", "compile")
+        self.writer = (Lean if is_lean else Transformers)(sizes, prompt)
 
-    @torch.inference_mode()
     def generate(self):
-        prompt_seconds, seconds, token = self.writer.generate()
+        # A static cache outlives the text, and tensors of inference mode may not.
+        with torch.no_grad() if self.device == "cuda" else torch.inference_mode():
+            prompt_seconds, seconds, token = self.writer.generate()
         return {"prompt_seconds": prompt_seconds, "seconds": seconds, "last_token": token}
 
     reset = TrainingSubject.reset
@@ -149,11 +177,13 @@ class Subject:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--mode", choices=["lean", "compile", "transformers"], default="lean")
+    parser.add_argument("--mode", default="lean",
+                        choices=["lean", "compile", "transformers", "transformers-compile"])
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--family", choices=["gpt2", "llama"], default="gpt2")
     parser.add_argument("--precision", choices=list(TYPES), default="f32")
     parser.add_argument("--texts", type=int, default=0, help="without a bench: write so many")
-    for flag, default in {"prompt": 16, "tokens": 128, "threads": 1, "layers": 12, "hidden": 768,
+    for flag, default in {"batch": 1, "prompt": 16, "tokens": 128, "threads": 1, "layers": 12, "hidden": 768,
                           "heads": 12, "kv-heads": 12, "feed-forward": 3072, "vocabulary": 50257,
                           "positions": 1024}.items():
         parser.add_argument(f"--{flag}", type=int, default=default)
@@ -162,7 +192,8 @@ def main():
     torch.manual_seed(1)
     subject = Subject(sizes)
     if sizes.texts == 0:
-        name = "transformers" if sizes.mode == "transformers" else f"pytorch-{sizes.mode}"
+        is_lean = sizes.mode in ("lean", "compile")
+        name = f"pytorch-{sizes.mode}" if is_lean else "transformers"
         serve(subject, name)
         return
     for _ in range(sizes.texts):

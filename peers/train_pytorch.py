@@ -204,7 +204,8 @@ def serve(subject, name):
             lines.flush()
             for line in lines:
                 try:
-                    answer = getattr(subject, line.strip())()
+                    request, *arguments = line.split()
+                    answer = getattr(subject, request)(*arguments)
                 except Exception as error:  # told to the bench, which goes on without us
                     answer = {"error": f"{type(error).__name__}: {error}"}
                 lines.write(json.dumps(answer) + "\n")

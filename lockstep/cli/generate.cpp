@@ -8,6 +8,8 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/file/file.h"
@@ -36,10 +38,15 @@ Examples:
   lockstep generate run "Once upon a time"
   lockstep generate run/checkpoints/step-00001000 --tokens 500 --temperature 0.7 --top-p 0.9
   lockstep generate gpt2/ --prompt-file story.txt --count 3 --seed 7
+  lockstep generate gpt2/ --prompts beginnings.txt --batch 16
   echo "The answer is" | lockstep generate gpt2/ --temperature 0
 
 A model of the encoder-decoder family translates the prompt instead, line by line; without
 --temperature into what is likeliest.
+
+With --prompts every line of a file is a prompt of its own. --batch of them are continued together,
+which takes little longer than one. Each text is written when its batch is done, between lines "---",
+and is the one that its prompt gives alone.
 
 The text ends where the model ends it, or after --tokens. Where the model's positions are used up it
 forgets the older half of the text and goes on with the newer one.)";
@@ -49,6 +56,8 @@ struct GenerateFlags {
   std::string prompt;
   bool has_prompt = false;
   std::string prompt_file;
+  std::string prompts;  // a file of them
+  std::int64_t batch = 8;
   bool has_temperature = false;
   std::int64_t tokens = 256;
   nn::SamplingOptions sampling = {.temperature = 0.8, .top_k = 50, .top_p = 1, .seed = 1};
@@ -129,10 +138,78 @@ int translate(const GenerateFlags& flags, train::Translator& translator, const s
   return 0;
 }
 
+train::GenerateOptions wanted_of(const GenerateFlags& flags) {
+  return {.prompt = {},
+          .max_new_tokens = flags.tokens,
+          .sampling = flags.sampling,
+          .stop_at_end_of_text = !flags.past_end,
+          .slides = true};
+}
+
+std::int64_t tokens_of(const train::SavedModel& saved, const std::string& text) {
+  std::vector<data::TokenId> ids;
+  saved.tokenizer->encode(text, ids);
+  return static_cast<std::int64_t>(ids.size());
+}
+
+std::int64_t positions_for(const GenerateFlags& flags, const train::SavedModel& saved,
+                      std::int64_t length) {
+  return std::min(saved.positions, std::max<std::int64_t>(1, length) + flags.tokens);
+}
+
+// Every line of a file, some together.
+int continue_prompts(const GenerateFlags& flags, const train::SavedModel& saved,
+                     const nn::Weights& weights, Ops& ops) {
+  std::vector<std::string> lines;
+  std::int64_t longest = 0;
+  for (const std::string_view line :
+       split_text(without_last_break(read_file(flags.prompts)), '\n')) {
+    lines.push_back(without_last_break(std::string(line)));
+    longest = std::max(longest, tokens_of(saved, lines.back()) + 1);
+  }
+  const auto together = std::min(flags.batch, static_cast<std::int64_t>(lines.size()));
+  nn::Decoder decoder(saved.model, weights.flat(), weights.buffer(),
+                      {.positions = positions_for(flags, saved, longest), .batch = together}, ops);
+  train::Generator generator(decoder, *saved.tokenizer);
+  train::GenerateOptions wanted = wanted_of(flags);
+  const train::StopSignal stop;
+  std::size_t tokens = 0;
+  double seconds = 0;
+  bool is_first = true;
+  for (int i = 0; i < flags.count; ++i) {
+    wanted.sampling.seed = flags.sampling.seed + static_cast<std::uint64_t>(i);
+    for (std::size_t first = 0; first < lines.size(); first += static_cast<std::size_t>(together)) {
+      const std::size_t end = std::min(lines.size(), first + static_cast<std::size_t>(together));
+      std::vector<std::vector<data::TokenId>> prompts;
+      for (std::size_t line = first; line < end; ++line) {
+        prompts.push_back(lines[line].empty() ? std::vector<data::TokenId>()
+                                              : generator.prompt(lines[line]));
+      }
+      const auto texts = generator.run_all(
+          prompts, wanted, [&](std::size_t, std::string_view) { return !stop.came(); });
+      if (stop.came()) return kInterrupted;
+      for (std::size_t t = 0; t < texts.size(); ++t) {
+        const std::string text = (std::exchange(is_first, false) ? "" : "---\n") +
+                                 lines[first + t] + texts[t].text + "\n";
+        if (!write_out(text)) {
+          fail(ErrorCode::kSystem, "the text cannot be written to standard output");
+        }
+        tokens += texts[t].tokens.size();
+      }
+      seconds += texts.front().prompt_seconds + texts.front().seconds;
+    }
+  }
+  fmt::print(stderr, "{} tokens of {} texts at {:.1f} tokens/s with their prompts; {}, {}\n",
+             tokens, lines.size() * static_cast<std::size_t>(flags.count),
+             seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0, flags.precision,
+             ops.name());
+  return 0;
+}
+
 int generate(const GenerateFlags& flags) {
   const DType dtype = precision_of(flags.precision);
   nn::Sampler(flags.sampling);  // to refuse what it refuses before anything is loaded
-  const std::string prompt = prompt_of(flags);
+  const std::string prompt = flags.prompts.empty() ? prompt_of(flags) : "";
   train::TrainOptions options;
   options.threads = flags.threads;
   options.device = flags.device;
@@ -140,7 +217,9 @@ int generate(const GenerateFlags& flags) {
   const auto warn = [](const std::string& text) { fmt::print(stderr, "lockstep: {}\n", text); };
   if (const auto translator = train::open_translator(
           flags.model, plan::precision_from_name(flags.precision), *ops, warn)) {
-    return translate(flags, *translator, prompt, ops->name());
+    const std::string texts =
+        flags.prompts.empty() ? prompt : without_last_break(read_file(flags.prompts));
+    return translate(flags, *translator, texts, ops->name());
   }
   const train::SavedModel saved = train::open_model(flags.model, warn);
   if (saved.tokenizer == nullptr) {
@@ -151,22 +230,14 @@ int generate(const GenerateFlags& flags) {
   }
   const nn::Weights weights = train::load_weights(saved, dtype, *ops);
 
-  train::GenerateOptions wanted{.prompt = {},
-                                .max_new_tokens = flags.tokens,
-                                .sampling = flags.sampling,
-                                .stop_at_end_of_text = !flags.past_end,
-                                .slides = true};
-  const auto room = [&](std::int64_t length) {
-    return std::min(saved.positions, std::max<std::int64_t>(1, length) + flags.tokens);
-  };
-  std::vector<data::TokenId> counted;
-  saved.tokenizer->encode(prompt, counted);
+  if (!flags.prompts.empty()) return continue_prompts(flags, saved, weights, *ops);
+  train::GenerateOptions wanted = wanted_of(flags);
   // One more for a token that begins texts.
-  nn::Decoder decoder(saved.model, weights.flat(), weights.row(),
-                      {.positions = room(static_cast<std::int64_t>(counted.size()) + 1)}, *ops);
+  nn::Decoder decoder(saved.model, weights.flat(), weights.buffer(),
+                      {.positions = positions_for(flags, saved, tokens_of(saved, prompt) + 1)}, *ops);
   train::Generator generator(decoder, *saved.tokenizer);
   if (!prompt.empty()) wanted.prompt = generator.prompt(prompt);
-  generator.check_room(wanted.prompt);
+  generator.check_prompt(wanted.prompt);
 
   const train::StopSignal stop;
   for (int i = 0; i < flags.count; ++i) {
@@ -196,9 +267,17 @@ void add_generate(CLI::App& app, int& exit_code) {
       ->required()
       ->type_name("FOLDER");
   CLI::Option* prompt = command->add_option("prompt", flags->prompt, "the text to continue");
-  command->add_option("--prompt-file", flags->prompt_file, "a file with the text to continue")
+  CLI::Option* file =
+      command->add_option("--prompt-file", flags->prompt_file, "a file with the text to continue")
+          ->excludes(prompt)
+          ->type_name("FILE");
+  command->add_option("--prompts", flags->prompts, "a file with a text to continue in every line")
       ->excludes(prompt)
+      ->excludes(file)
       ->type_name("FILE");
+  command->add_option("--batch", flags->batch, "texts of --prompts that are continued together")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 12))
+      ->capture_default_str();
   command->add_option("--tokens", flags->tokens, "new tokens at most")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
       ->capture_default_str();

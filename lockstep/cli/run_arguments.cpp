@@ -35,23 +35,23 @@ void forget_replaced_data(const data::DataOptions& of_file, data::DataOptions& d
   }
 }
 
-// A file that a crash or a hand has spoilt is not the only one.
+// A damaged config.toml of a run has copies in its checkpoints.
 void read_config_of_run(Config& config, const std::filesystem::path& run,
                         const std::filesystem::path& file) {
   try {
     config.read_file(file.string());
   } catch (const Error& error) {
     fail(error.code(),
-         "{}\nEvery checkpoint keeps the configuration that it was saved with: copy config.toml of "
-         "the newest one in {} over it, or mend it",
+         "{}\nCorrect the file, or replace it by the config.toml of the newest checkpoint in {}: "
+         "every checkpoint keeps the configuration that it was saved with",
          error.what(), (run / "checkpoints").string());
   }
 }
 
 }  // namespace
 
-void read_run_arguments(Config& config, train::RunOptions& options,
-                        const std::vector<std::string>& arguments) {
+void read_run_arguments(train::RunSettings& settings, const std::vector<std::string>& arguments) {
+  auto& [options, config] = settings;
   std::size_t first_setting = 0;
   if (!arguments.empty() && arguments.front().find('=') == std::string::npos) {
     const std::filesystem::path path = arguments.front();
@@ -59,11 +59,12 @@ void read_run_arguments(Config& config, train::RunOptions& options,
       const auto file = train::RunFolder::config_of(path);
       if (!std::filesystem::exists(file)) {
         fail(ErrorCode::kInvalidArgument,
-             "{} is no folder of a run: it has no config.toml; give a configuration file instead",
+             "{} is a folder without config.toml, so it is not the folder of a run. Give a run's "
+             "folder, or a configuration file",
              path.string());
       }
       read_config_of_run(config, path, file);
-      train::reopen_schedule(options);
+      options = train::with_open_schedule(options);
       options.dir = path.string();
     } else {
       config.read_file(path.string());

@@ -4,15 +4,13 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/config/config.h"
 #include "lockstep/train/options/run_options.h"
 
 namespace lockstep::cli {
 
-// Reads into `options`, which are bound to `config`. A run's folder is one with a config.toml of
+// Reads into `settings`. A run's folder is one with a config.toml of
 // ours; run.dir then is that folder. Paths in a file are as the user wrote them: relative to the
 // working folder.
-void read_run_arguments(Config& config, train::RunOptions& options,
-                        const std::vector<std::string>& arguments);
+void read_run_arguments(train::RunSettings& settings, const std::vector<std::string>& arguments);
 
 }  // namespace lockstep::cli

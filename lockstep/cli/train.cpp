@@ -17,26 +17,27 @@
 #include "lockstep/launch/exit_status.h"
 #include "lockstep/launch/make_world.h"
 #include "lockstep/launch/variables.h"
-#include "lockstep/train/model_io/model_of_start.h"
+#include "lockstep/train/memory/choice.h"
 #include "lockstep/train/run/memory.h"
+#include "lockstep/train/run/resolve.h"
 #include "lockstep/train/run/run.h"
 
 namespace lockstep::cli {
 namespace {
 
 constexpr const char* kFooter =
-    R"(A run lives in its folder, run.dir. The same command again goes on from the newest checkpoint
-there, to the bit; `lockstep train RUN_FOLDER` does so too. Ctrl-C, SIGTERM and a closed terminal
-finish the step, save and exit with 75; a second Ctrl-C stops at once.
+    R"(A run lives in its folder, run.dir. The same command again continues from the newest
+checkpoint there, to the bit; so does `lockstep train RUN_FOLDER`. Ctrl-C, SIGTERM and a closed
+terminal finish the step, save and exit with 75; a second Ctrl-C stops at once.
 
-With --ranks N the sequences of every step (train.batch) are shared by N workers of this machine.
-On several machines run the same command on each, with --nodes, --node-rank and --rendezvous; or
+With --ranks N the sequences of every step (train.global_batch_size) are split over N workers of
+this machine. On several machines run the same command on each, with --nodes, --node-rank and --rendezvous; or
 start it as ranks by lockstep launch, torchrun, mpirun or srun.
 
 Examples:
   lockstep train examples/shakespeare-char.toml
   lockstep train examples/gpt2-124m.toml data.text=corpus.txt run.dir=runs/first
-  lockstep train data.text=book.txt model.layers=4 model.hidden=128 model.heads=4 train.seq=64
+  lockstep train data.text=book.txt model.layers=4 model.hidden=128 model.heads=4 train.seq_len=64
   lockstep train runs/first train.steps=20000
   lockstep train examples/gpt2-124m.toml data.text=corpus.txt --ranks 4
 
@@ -51,18 +52,14 @@ train::ProgressOptions progress_options(const train::RunOptions& options) {
   return progress;
 }
 
-// A run's settings, as one worker has them.
-struct Settings {
-  train::RunOptions options;
-  Config config;
-
-  explicit Settings(const std::vector<std::string>& arguments) {
-    train::bind(config, options);
-    if (const auto path = process_environment()(kConfigVariable)) config.read_file(*path);
-    config.read_environment();
-    read_run_arguments(config, options, arguments);
-  }
-};
+// As the file that LOCKSTEP_CONFIG names, the environment and the arguments give them.
+train::RunSettings read_settings(const std::vector<std::string>& arguments) {
+  train::RunSettings settings;
+  if (const auto path = process_environment()(kConfigVariable)) settings.config.read_file(*path);
+  settings.config.read_environment();
+  read_run_arguments(settings, arguments);
+  return settings;
+}
 
 std::vector<std::unique_ptr<train::RunObserver>> observers_of(const train::RunOptions& options) {
   std::vector<std::unique_ptr<train::RunObserver>> observers;
@@ -74,30 +71,28 @@ std::vector<std::unique_ptr<train::RunObserver>> observers_of(const train::RunOp
   return observers;
 }
 
-train::RunOutcome train_as(Settings& settings, const train::RunRanks& ranks,
+train::RunOutcome train_as(const train::RunSettings& settings, const train::RunRanks& ranks,
                            const train::StopSignal& stop) {
   std::vector<std::unique_ptr<train::RunObserver>> observers;
   if (ranks.world == nullptr || ranks.world->rank() == 0) {
     observers = observers_of(settings.options);
   }
-  return train::run_training(settings.options, settings.config, observers, stop, ranks);
+  return train::run_training(settings, observers, stop, ranks);
 }
 
 // Every rank a thread of this process, with its share of the cores.
-train::RunOutcome train_in_threads(const std::vector<std::string>& arguments, int ranks,
-                                   const CommOptions& comm) {
+train::RunOutcome train_in_threads(const train::RunSettings& settings, int ranks) {
   const train::StopSignal stop(true);
   const int threads = std::max(CpuSet::of_this_thread().count() / ranks, 1);
   auto outcome = train::RunOutcome::kFinished;
   run_threads(
       ranks,
       [&](Communicator& world) {
-        Settings settings(arguments);
-        if (settings.options.train.threads == 0) settings.options.train.threads = threads;
-        const train::RunOutcome mine = train_as(settings, {.world = &world, .host = {}}, stop);
+        const train::RunOutcome mine =
+            train_as(settings, {.world = &world, .host = {}, .threads = threads}, stop);
         if (world.rank() == 0) outcome = mine;
       },
-      comm);
+      settings.options.comm);
   return outcome;
 }
 
@@ -128,14 +123,15 @@ int exit_code_of(train::RunOutcome outcome) {
 }
 
 int run_train(const std::vector<std::string>& arguments, const LaunchFlags& flags) {
-  Settings settings(arguments);
+  const train::RunSettings settings = read_settings(arguments);
   const parallel::ParallelOptions& parallel = settings.options.train.parallel;
   const int workers = flags.options.ranks_per_node * flags.options.nodes;
   const int ranks = workers + (parallel::has_own_servers(parallel) ? parallel.server.servers : 0);
   if (ranks > workers && flags.options.nodes > 1) {
     fail(ErrorCode::kInvalidArgument,
-         "parallel.server_place = \"own\" adds servers to the ranks of one machine; with --nodes "
-         "start all ranks, servers last, by lockstep launch, or use \"beside\"");
+         "parallel.server_placement = \"dedicated\" adds server ranks on one machine only. With "
+         "--nodes, start all ranks by lockstep launch, servers last, or set "
+         "parallel.server_placement = \"colocated\"");
   }
   const bool threads = settings.options.comm.backend == Backend::kThreads;
   WorldOverrides overrides;
@@ -144,8 +140,8 @@ int run_train(const std::vector<std::string>& arguments, const LaunchFlags& flag
   if (world.origin != kNothingSet) {
     if (workers > 1 && ranks != world.size) {
       fail(ErrorCode::kInvalidArgument,
-           "--ranks asks for {} ranks, but this process is rank {} of {} (told by {}); leave the "
-           "flag out, or start the program without a launcher",
+           "--ranks asks for {} ranks, but a launcher started this process as rank {} of {} ({}). "
+           "Leave --ranks out, or start lockstep without a launcher",
            ranks, world.rank, world.size, world.origin);
     }
   }
@@ -156,12 +152,10 @@ int run_train(const std::vector<std::string>& arguments, const LaunchFlags& flag
            "mpirun -n {0} lockstep train ..., without --ranks",
            ranks);
     }
-    // Said once, and not by every rank.
-    settings.options.train.batch.workers = workers;
-    train::complete(settings.options);
-    train::settle_model(settings.options);
-    train::check_memory_before(settings.options.train, settings.config);
-    return threads ? exit_code_of(train_in_threads(arguments, ranks, settings.options.comm))
+    // What the ranks would refuse is refused once, before they start.
+    const train::RunSettings planned = train::plan_job(settings, {.workers = workers});
+    train::check_memory_before(planned.options.train, train::open_settings(planned.config));
+    return threads ? exit_code_of(train_in_threads(settings, ranks))
                    : train_in_processes(arguments, ranks, parallel, flags);
   }
   const train::StopSignal stop(world.size == 1);  // a launcher says it for its ranks
@@ -204,7 +198,8 @@ void add_train(CLI::App& app, int& exit_code) {
     }
     if (arguments->empty()) {
       fail(ErrorCode::kInvalidArgument,
-           "train needs a configuration file or key=value settings; see lockstep train --help");
+           "lockstep train needs a configuration file, a run's folder or key=value settings; see "
+           "lockstep train --help");
     }
     exit_code = run_train(*arguments, *flags);
   });

@@ -101,10 +101,12 @@ void bind(Config& config, CommOptions& options) {
   config.bind("comm.emulate", options.emulate,
               "Slow links between ranks of one machine, for experiments: the bandwidth of every "
               "rank's NIC and the delay of every message, like 1Gbit,100us; empty: none.");
-  config.bind("comm.hosts", options.hosts,
-              "Emulated machines, for experiments: the ranks of one machine are dealt out to so "
-              "many, in order. Ranks of one share memory; comm.emulate is the link between them.",
-              {.min = 1});
+  config
+      .bind("comm.emulated_nodes", options.emulated_nodes,
+            "For experiments: splits the ranks of this machine, in order, into this many emulated "
+            "nodes. Ranks of one node share memory; comm.emulate is the link between nodes.",
+            {.min = 1})
+      .formerly("comm.hosts");
 }
 
 CommOptions comm_options() {

@@ -47,7 +47,7 @@ struct CommOptions {
   std::string interface;
   bool check = true;
   std::string emulate;
-  int hosts = 1;
+  int emulated_nodes = 1;
 
   CommOptions() { algorithms.fill(std::string(kAutoAlgorithm)); }
 
@@ -60,8 +60,8 @@ struct CommOptions {
   std::optional<LinkEmulation> emulated_link() const;
 };
 
-// Which of `hosts` emulated machines a rank is on: as even as can be, in order.
-constexpr int emulated_host(int rank, int ranks, int hosts) { return rank * hosts / ranks; }
+// Which of `nodes` emulated nodes a rank is on: as even as can be, in order.
+constexpr int emulated_node(int rank, int ranks, int nodes) { return rank * nodes / ranks; }
 
 // Declares the keys of CommOptions; `options` must outlive `config` and stay in place.
 void bind(Config& config, CommOptions& options);

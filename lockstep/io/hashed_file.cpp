@@ -46,10 +46,10 @@ void SyncedFile::write(const Tensor& tensor) {
   }
   const auto elements = static_cast<std::int64_t>(tensor.elements());
   const auto most = std::min(static_cast<std::int64_t>(kBlock / size_of(tensor.dtype())), elements);
-  const Tensor row = tensor.reshaped({elements});
+  const Tensor flat = tensor.reshaped({elements});
   const Buffer staging(static_cast<std::size_t>(most) * size_of(tensor.dtype()));
   for (std::int64_t first = 0; first < elements; first += most) {
-    const Tensor part = row.slice(first, std::min(most, elements - first));
+    const Tensor part = flat.slice(first, std::min(most, elements - first));
     const Tensor staged = staging.tensor(part.dtype(), part.shape());
     copy(staged, part);
     write_bytes(Bytes(staged.data(), staged.bytes()));

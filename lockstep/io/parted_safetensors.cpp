@@ -150,15 +150,15 @@ const TensorEntry* PartedSafetensors::find(std::string_view name) const {
 void PartedSafetensors::read_part(std::string_view name, std::size_t first,
                                   const Tensor& to) const {
   check_part(name, first, to);
-  const Tensor row = to.reshaped({static_cast<std::int64_t>(to.elements())});
+  const Tensor flat = to.reshaped({static_cast<std::int64_t>(to.elements())});
   const std::size_t end = first + to.elements();
   for (const Piece& piece : tensors_.find(name)->second.pieces) {
     const std::size_t begin = std::max(first, piece.first);
     const std::size_t stop = std::min(end, piece.first + piece.elements);
     if (begin >= stop) continue;
     files_[piece.file]->read_part(piece.name, begin - piece.first,
-                                  row.slice(static_cast<std::int64_t>(begin - first),
-                                            static_cast<std::int64_t>(stop - begin)));
+                                  flat.slice(static_cast<std::int64_t>(begin - first),
+                                             static_cast<std::int64_t>(stop - begin)));
   }
 }
 

@@ -25,13 +25,14 @@ Tensor as_bytes(const Tensor& tensor) {
 
 std::size_t StagedFile::Layout::piece_bytes() const {
   const auto longest = std::ranges::max_element(items);
-  return longest == items.end() ? 0 : TierFile::room(std::min(*longest, kPieceBytes));
+  return longest == items.end() ? 0 : TierFile::padded_bytes(std::min(*longest, kPieceBytes));
 }
 
 std::size_t StagedFile::Layout::file_bytes() const {
   std::size_t bytes = 0;
   for (const std::size_t item : items) {
-    bytes += item / kPieceBytes * TierFile::room(kPieceBytes) + TierFile::room(item % kPieceBytes);
+    bytes += item / kPieceBytes * TierFile::padded_bytes(kPieceBytes) +
+             TierFile::padded_bytes(item % kPieceBytes);
   }
   return bytes;
 }

@@ -36,7 +36,7 @@ TierFile::TierFile(TierFileOptions options, std::span<const std::size_t> block_b
     : options_(std::move(options)) {
   for (const std::size_t bytes : block_bytes) {
     blocks_.push_back({.offset = file_bytes_, .bytes = bytes});
-    file_bytes_ += room(bytes);
+    file_bytes_ += padded_bytes(bytes);
   }
   std::error_code none;
   if (!fs::is_directory(options_.folder, none)) {
@@ -129,11 +129,11 @@ void TierFile::check(const Block& block, std::span<std::byte> memory, bool write
   if (!writes && !block.is_written) {
     fail(ErrorCode::kInvalidArgument, "{} was never written", text(block));
   }
-  if (memory.size() < room(block.bytes) ||
+  if (memory.size() < padded_bytes(block.bytes) ||
       reinterpret_cast<std::uintptr_t>(memory.data()) % kAlignment != 0) {
     fail(ErrorCode::kInvalidArgument,
          "{} needs memory of {} bytes at a multiple of {}; {} bytes at {} were given", text(block),
-         room(block.bytes), kAlignment, memory.size(), fmt::ptr(memory.data()));
+         padded_bytes(block.bytes), kAlignment, memory.size(), fmt::ptr(memory.data()));
   }
 }
 
@@ -141,7 +141,7 @@ TierFile::Ticket TierFile::start(std::size_t index, std::span<std::byte> memory,
   Block& block = blocks_.at(index);
   check(block, memory, writes);
   if (block.last != 0) wait(block.last);
-  const std::size_t bytes = room(block.bytes);
+  const std::size_t bytes = padded_bytes(block.bytes);
   if (writes) {
     std::memset(memory.data() + block.bytes, 0, bytes - block.bytes);
     block.hash = short_hash(memory.first(block.bytes));
@@ -210,7 +210,7 @@ void TierFile::read_now(std::size_t index, std::span<std::byte> memory) const {
   Transfer transfer{.file = file_.get(),
                     .writes = false,
                     .memory = memory.data(),
-                    .bytes = room(block.bytes),
+                    .bytes = padded_bytes(block.bytes),
                     .offset = block.offset};
   const auto not_before =
       pace_ ? pace_->book(transfer.bytes, SteadyClock::now()) : SteadyClock::time_point();

@@ -2,7 +2,7 @@
 //
 //   const std::size_t sizes[] = {12345, 4096};
 //   TierFile file({.folder = "/scratch", .what = "optimizer states"}, sizes);
-//   Buffer memory(TierFile::room(12345));
+//   Buffer memory(TierFile::padded_bytes(12345));
 //   TierFile::Ticket written = file.write(0, {memory.data(), memory.bytes()});
 //   ...                                         // goes on meanwhile
 //   file.wait(written);                         // the memory may be used again
@@ -71,7 +71,7 @@ class TierFile {
   // Memory of a block begins at such a multiple and is such a multiple long (tensor/buffer.h gives
   // such memory), and blocks in the file too.
   static constexpr std::size_t kAlignment = 4096;
-  static constexpr std::size_t room(std::size_t bytes) {
+  static constexpr std::size_t padded_bytes(std::size_t bytes) {
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
 
@@ -92,8 +92,8 @@ class TierFile {
 
   using Ticket = std::uint64_t;  // from 1
   // Begin a transfer of a whole block, behind an earlier one of the same block. `memory` has
-  // room(bytes(block)) and is the transfer's until that was waited for. write() makes what lies
-  // behind the block's bytes zero. Reading a block that was never written throws
+  // padded_bytes(bytes(block)) and is the transfer's until that was waited for. write() makes what
+  // lies behind the block's bytes zero. Reading a block that was never written throws
   // Error(kInvalidArgument).
   Ticket read(std::size_t block, std::span<std::byte> memory);
   Ticket write(std::size_t block, std::span<std::byte> memory);

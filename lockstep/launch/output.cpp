@@ -14,10 +14,10 @@ namespace lockstep {
 
 void LineCutter::feed(std::string_view bytes, const Emit& emit) {
   while (!bytes.empty()) {
-    const std::size_t room = kLongestLine - line_.size();
-    const auto newline = bytes.substr(0, room + 1).find('\n');
+    const std::size_t space_left = kLongestLine - line_.size();
+    const auto newline = bytes.substr(0, space_left + 1).find('\n');
     const bool is_whole = newline != std::string_view::npos;
-    const std::size_t taken = is_whole ? newline : std::min(room, bytes.size());
+    const std::size_t taken = is_whole ? newline : std::min(space_left, bytes.size());
     line_ += bytes.substr(0, taken);
     bytes.remove_prefix(is_whole ? taken + 1 : taken);
     if (is_whole || (line_.size() == kLongestLine && !bytes.empty())) {

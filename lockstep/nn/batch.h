@@ -14,8 +14,8 @@ struct BatchShape {
   std::int64_t sequence = 1;
   std::int64_t source_sequence = 0;  // of an encoder-decoder
 
-  std::int64_t rows() const { return batch * sequence; }
-  std::int64_t source_rows() const { return batch * source_sequence; }
+  std::int64_t tokens() const { return batch * sequence; }
+  std::int64_t source_tokens() const { return batch * source_sequence; }
 };
 
 struct Batch {

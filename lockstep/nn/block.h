@@ -14,10 +14,10 @@
 // Recomputation trades time for memory, with the same bits:
 //
 //   none        kRestored lives as kKept does.
-//   selective   kRestored lives in forward, and again in backward, where restore() fills it anew
+//   selective   kRestored lives in forward, and again in backward, where restore() fills it again
 //               from what is kept. A block marks what is cheap to do again.
 //   full        kKept and kRestored live in forward, and again in backward, where forward() is run
-//               anew from the block's input, with pass.out absent.
+//               again from the block's input, with pass.out absent.
 //
 // The two places of a tensor that lives twice may differ. A block that draws random numbers takes
 // them from seed, step and position alone (base/math/counter_rng.h), so it draws the same ones
@@ -40,10 +40,11 @@ namespace lockstep::nn {
 
 using plan::Recompute;
 
-// How a parameter begins: normal numbers of that deviation around that mean; constant at 0.
+// How a parameter begins: normal numbers of that standard deviation around that mean; constant at
+// 0.
 struct Initial {
   double mean = 0;
-  double deviation = 0;
+  double stddev = 0;
   friend bool operator==(const Initial&, const Initial&) = default;
 };
 
@@ -56,8 +57,8 @@ struct ParameterSpec {
   std::string tied_to;
   // Whether backward, and what is made again before it, look at its values.
   bool backward_reads = true;
-  // How many rows its own block's backward adds to, which row_gradient() can tell; 0: to all.
-  std::int64_t gradient_rows = 0;
+  // How many rows a sparse gradient of it has, which sparse_gradient() returns; 0: it is dense.
+  std::int64_t sparse_rows = 0;
   friend bool operator==(const ParameterSpec&, const ParameterSpec&) = default;
 };
 
@@ -82,7 +83,7 @@ struct BlockSpec {
   std::size_t scratch = 0;   // the most that one of its operations needs (Ops::scratch)
   double forward_flops = 0;  // of matrix products; without what recomputation adds
   double backward_flops = 0;
-  double recompute_flops = 0;  // of restore(), or of forward() run anew, as the setup has it
+  double recompute_flops = 0;  // of restore(), or of forward() run again, as the setup has it
   friend bool operator==(const BlockSpec&, const BlockSpec&) = default;
 };
 
@@ -112,11 +113,11 @@ struct Flow {
   Tensor memory;
 };
 
-// Hears from a block in backward what it has finished with (Pass::finished, Pass::added).
+// Hears from a block in backward what it has finished with (Pass::finished, Pass::accumulated).
 class FinishedListener {
  public:
   virtual void finished(std::size_t parameter) = 0;
-  virtual void added(std::size_t parameter, std::int64_t rows) = 0;
+  virtual void accumulated(std::size_t parameter, std::int64_t rows) = 0;
 
  protected:
   ~FinishedListener() = default;
@@ -131,17 +132,17 @@ struct Pass {
   ops::Scalar step = 0;
   std::uint64_t first_sequence = 0;  // of this micro-batch among those of the step, in all ranks
   bool training = true;              // false: no dropout, and nothing is kept
-  bool rows_apart = false;           // in backward: what row_gradient() tells is not added
-  ops::Scalar loss_factor = 1;       // gradients are those of loss_factor * the sum of losses
+  bool separate_sparse_gradient = false;  // in backward: sparse_gradient() returns it instead
+  ops::Scalar loss_factor = 1;            // gradients are those of loss_factor * the sum of losses
   std::span<const Tensor> parameters;
   std::span<const Tensor> gradients;  // of the parameters; in backward
   std::span<const Tensor> tensors;
   Flow in;
-  Flow out;       // in forward; absent when forward is run anew
+  Flow out;       // in forward; absent when forward is run again
   Flow dout;      // in backward; its x may be overwritten, for no one reads it afterwards
   Flow din;       // in backward
-  Tensor losses;  // f32 [rows]: written by the last block
-  Tensor logits;  // optional: the last block writes them too, [rows, classes] of the compute type
+  Tensor losses;  // f32 [tokens]: written by the last block
+  Tensor logits;  // optional: the last block writes them too, [tokens, classes] of the compute type
   FinishedListener* listener = nullptr;  // in backward
 
   // Backward has finished with a parameter, by its index in the spec: what it will still queue
@@ -151,21 +152,20 @@ struct Pass {
   void finished(std::size_t parameter) const {
     if (listener != nullptr) listener->finished(parameter);
   }
-  // Less than that, of the first rows of one, and of a tied one too: what this block's backward
-  // will still queue adds nothing to their gradient, but may read their values. The rows grow from
-  // call to call.
-  void added(std::size_t parameter, std::int64_t rows) const {
-    if (listener != nullptr) listener->added(parameter, rows);
+  // Rows [0, rows) of this gradient are final, of a tied parameter too. The block may still read
+  // the parameter itself, so it can be reduced but not yet updated. `rows` grows from call to call.
+  void accumulated(std::size_t parameter, std::int64_t rows) const {
+    if (listener != nullptr) listener->accumulated(parameter, rows);
   }
 };
 
 class Decoding;
 
-// A gradient that most rows of its parameter have no part in: row tokens[i] of it is added rows[i].
-struct RowGradient {
+// The gradient of a parameter of which few rows take part: rows[i] is added to row tokens[i].
+struct SparseGradient {
   std::size_t parameter = 0;  // in the order of the spec
-  Tensor tokens;              // i32 [rows]
-  Tensor rows;                // [rows, width] of the compute type
+  Tensor tokens;              // i32 [tokens]
+  Tensor rows;                // [tokens, width] of the compute type
 };
 
 class Block {
@@ -190,9 +190,9 @@ class Block {
   // one go: losses are read after its backward.
   virtual void backward(const Pass& pass) = 0;
 
-  // What backward with pass.rows_apart has left out, for a parameter with gradient_rows. Its tokens
-  // are known from the start.
-  virtual std::optional<RowGradient> row_gradient(const Pass& /*pass*/) const {
+  // The sparse part of a gradient that backward skipped because pass.separate_sparse_gradient was
+  // set, for a parameter with sparse_rows. Its tokens are known from the start.
+  virtual std::optional<SparseGradient> sparse_gradient(const Pass& /*pass*/) const {
     return std::nullopt;
   }
 

@@ -16,7 +16,7 @@ constexpr std::size_t kFieldCount = std::size(kFields);
 // All fields have room for the largest of them.
 std::size_t field_bytes(const BatchShape& shape, std::int64_t features) {
   const std::int64_t most = std::max(
-      {shape.rows(), shape.source_rows(), shape.batch * std::max<std::int64_t>(features, 1)});
+      {shape.tokens(), shape.source_tokens(), shape.batch * std::max<std::int64_t>(features, 1)});
   const std::size_t bytes = static_cast<std::size_t>(most) * sizeof(std::int32_t);
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }

@@ -5,7 +5,7 @@
 //   rows           tokens of all sequences, one after the other: batch * sequence of them
 //   activation     a tensor [rows, width] of the compute type: f32, bf16 or f16
 //   weight         of the compute type too; a linear layer's is [out, in]
-//   statistic      f32: means, 1/deviations, log-sum-exps, losses
+//   statistic      f32: means, rstds, log-sum-exps, losses
 //   d...           the gradient of the loss by what follows: dy, dx, dweight
 //
 // Two rules about gradients, for every operation: those of parameters are added to what is there,
@@ -178,15 +178,15 @@ enum class NormKind : std::uint8_t {
 struct Norm {
   NormKind kind = NormKind::kLayer;
   float epsilon = 1e-5f;
-  Tensor x;          // [rows, width]
-  Tensor branch;     // [rows, width], optional
-  Dropout dropout;   // of the branch
-  Tensor sum;        // [rows, width], given with a branch; may be x or branch
-  Tensor gain;       // [width]
-  Tensor bias;       // [width], optional; none for kRms
-  Tensor y;          // [rows, width]
-  Tensor mean;       // [rows] statistic; none for kRms
-  Tensor deviation;  // [rows] statistic: 1 / sqrt(...)
+  Tensor x;         // [rows, width]
+  Tensor branch;    // [rows, width], optional
+  Dropout dropout;  // of the branch
+  Tensor sum;       // [rows, width], given with a branch; may be x or branch
+  Tensor gain;      // [width]
+  Tensor bias;      // [width], optional; none for kRms
+  Tensor y;         // [rows, width]
+  Tensor mean;      // [rows] statistic; none for kRms
+  Tensor rstd;      // [rows] statistic: 1 / sqrt(...)
 };
 
 // dsum = the gradient through the norm + dresidual; dbranch = dropout(dsum).
@@ -196,7 +196,7 @@ struct NormBackward {
   Tensor sum;  // what was normalised: Norm's sum, or x without a branch
   Tensor gain;
   Tensor mean;
-  Tensor deviation;
+  Tensor rstd;
   Tensor dresidual;  // [rows, width], optional: what comes to the sum by another way
   Tensor dsum;       // [rows, width]; may be dy or dresidual
   Dropout dropout;   // with dbranch: the one of Norm
@@ -290,6 +290,47 @@ struct Rotary {
   bool backward = false;
 };
 
+// One token of each sequence of a batch, as in generating text: its keys and values join those of
+// the tokens before it, and its queries attend to all of them.
+//
+//   keys (turned by the position where `rotary`) and values go to cache[i][lengths[i]]
+//   out[i] = softmax(scale q k^T) v over cache[i][0] to cache[i][lengths[i]], head by head
+//
+// Lengths lie on the device, so that captured operations serve every length.
+struct DecodeAttention {
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;  // divides heads, as in AttentionShape
+  std::int64_t head_size = 0;
+  float scale = 1;
+  bool rotary = false;  // queries and keys, as Rotary does with the position lengths[i]
+  float theta = 10000;
+  Tensor lengths;  // i32 [batch]; outside the cache is Error(kInvalidArgument)
+  Tensor packed;   // [batch, (heads + 2 kv_heads) head_size]: queries, keys, values
+  Tensor cache;    // [batch, positions, 2 kv_heads head_size]: keys, values
+  Tensor out;      // [batch, heads head_size]
+};
+
+// ---- choice of tokens
+
+// In tokens where no logit can be chosen: one is NaN or infinite, or all are -infinity. The CPU
+// throws Error(kInvalidArgument) instead.
+inline constexpr std::int32_t kNoToken = -1;
+
+// tokens[i] = the choice by logits[i], as Sampler makes it (ops/sampler.h): to the token the same
+// on every device. Then positions rise by one, and lengths by one up to last_length.
+struct Sample {
+  Tensor logits;             // [batch, classes]
+  std::int64_t choices = 0;  // the first so many classes are chosen from
+  double temperature = 1;    // 0: the likeliest
+  std::int64_t top_k = 0;    // 0: all
+  double top_p = 1;
+  Tensor seeds;      // i64 [batch]: the bits of a seed for each sequence
+  Tensor positions;  // i32 [batch], of the token in its text
+  Tensor lengths;    // i32 [batch], optional
+  std::int64_t last_length = 0;
+  Tensor tokens;  // i32 [batch]
+};
+
 // ---- losses
 
 inline constexpr std::int32_t kNoTarget = -100;
@@ -317,16 +358,16 @@ struct SquaredError {
 // ---- optimizers: one pass over memory
 
 // g = gradient * gradient_scale (+ decay * master where not decoupled)
-// moment = beta1 moment + (1 - beta1) g; variance = beta2 variance + (1 - beta2) g^2
-// master -= rate (moment / (1 - beta1^step) / (sqrt(variance / (1 - beta2^step)) + epsilon)
+// m = beta1 m + (1 - beta1) g, the first moment; v = beta2 v + (1 - beta2) g^2, the second
+// master -= rate (m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + epsilon)
 //                 + decay * master where decoupled); parameter = master, rounded.
 // A gradient_scale of NaN says that the step is skipped: nothing changes.
 struct Adam {
-  Tensor master;     // f32
-  Tensor gradient;   // f32, bf16 or f16
-  Tensor moment;     // f32
-  Tensor variance;   // f32
-  Tensor parameter;  // bf16 or f16, optional
+  Tensor master;         // f32
+  Tensor gradient;       // f32, bf16 or f16
+  Tensor first_moment;   // f32
+  Tensor second_moment;  // f32
+  Tensor parameter;      // bf16 or f16, optional
   Scalar rate = 1e-3;
   double beta1 = 0.9;
   double beta2 = 0.999;

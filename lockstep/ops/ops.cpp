@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/ops/check.h"
+#include "lockstep/ops/element.h"
+#include "lockstep/ops/sampler.h"
+#include "lockstep/tensor/buffer.h"
 
 namespace lockstep {
 namespace ops {
@@ -63,8 +67,8 @@ void Ops::run(const ops::AdamSegments& call) {
     ops::Adam adam = call.adam;
     adam.master = part_of(adam.master, first, elements);
     adam.gradient = part_of(adam.gradient, first, elements);
-    adam.moment = part_of(adam.moment, first, elements);
-    adam.variance = part_of(adam.variance, first, elements);
+    adam.first_moment = part_of(adam.first_moment, first, elements);
+    adam.second_moment = part_of(adam.second_moment, first, elements);
     adam.parameter = part_of(adam.parameter, first, elements);
     if (table[row + 3] == 0) adam.decay = 0;
     run(adam);
@@ -92,6 +96,90 @@ void Ops::run(const ops::ClipScale& call) {
   call.norm.as<double>()[0] = norm;
   call.scale.as<double>()[0] =
       std::isfinite(norm) ? clip / loss_scale : std::numeric_limits<double>::quiet_NaN();
+}
+
+std::size_t Ops::decode_attention_scratch(const ops::AttentionShape& shape) const {
+  ops::AttentionShape one = shape;
+  one.batch = 1;
+  return scratch(one);
+}
+
+// Sequence by sequence: the rows of the token join the cache, which attention then reads.
+void Ops::run(const ops::DecodeAttention& call) {
+  ops::check(call, {.f64 = true});
+  const std::int64_t positions = call.cache.shape()[1];
+  const std::int64_t query_columns = call.heads * call.head_size;
+  const std::int64_t key_columns = call.kv_heads * call.head_size;
+  const DType dtype = call.packed.dtype();
+  const DType statistic = dtype == DType::kF64 ? DType::kF64 : DType::kF32;
+  ops::check_indices(call.lengths, positions, "decode_attention: lengths");
+  const Buffer turned(static_cast<std::size_t>(query_columns) * size_of(dtype));
+  const Buffer log_sums(static_cast<std::size_t>(call.heads) * size_of(statistic));
+  const Tensor q = turned.tensor(dtype, {1, query_columns});
+  const auto lengths = call.lengths.as<const std::int32_t>();
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    const auto sequence = static_cast<std::int64_t>(i);
+    const std::int64_t length = lengths[i];
+    const Tensor row = call.packed.row(sequence);
+    const Tensor added = call.cache.row(sequence).slice(length, 1);
+    const Tensor seen = call.cache.row(sequence).slice(0, length + 1);
+    copy(q, row.slice(0, query_columns));
+    copy(added, row.slice(query_columns, 2 * key_columns));
+    if (call.rotary) {
+      ops::Rotary rotary{.x = {q, 0},
+                         .heads = call.heads,
+                         .head_size = call.head_size,
+                         .sequence = 1,
+                         .first_position = length,
+                         .theta = call.theta};
+      run(rotary);
+      rotary.x = {added, 0};
+      rotary.heads = call.kv_heads;
+      run(rotary);
+    }
+    run(ops::Attention{.shape = {.batch = 1,
+                                 .queries = 1,
+                                 .keys = length + 1,
+                                 .heads = call.heads,
+                                 .kv_heads = call.kv_heads,
+                                 .head_size = call.head_size,
+                                 .causal = true,
+                                 .dtype = dtype},
+                       .scale = call.scale,
+                       .q = {q, 0},
+                       .k = {seen, 0},
+                       .v = {seen, key_columns},
+                       .key_mask = {},
+                       .dropout = {},
+                       .out = call.out.slice(sequence, 1),
+                       .log_sum = log_sums.tensor(statistic, {1, call.heads, 1}),
+                       .probabilities = {}});
+  }
+}
+
+void Ops::run(const ops::Sample& call) {
+  ops::check(call);
+  ops::Sampler sampler({.temperature = call.temperature, .top_k = call.top_k, .top_p = call.top_p});
+  const auto seeds = call.seeds.as<const std::int64_t>();
+  const auto positions = call.positions.as<std::int32_t>();
+  const auto tokens = call.tokens.as<std::int32_t>();
+  const std::int64_t classes = call.logits.shape()[1];
+  std::vector<float> logits(static_cast<std::size_t>(call.choices));
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    ops::with_float_type(call.logits.dtype(), [&]<class T>(T) {
+      const T* row =
+          reinterpret_cast<const T*>(call.logits.data()) + i * static_cast<std::size_t>(classes);
+      for (std::size_t c = 0; c < logits.size(); ++c) {
+        logits[c] = static_cast<float>(ops::to_double(row[c]));
+      }
+    });
+    tokens[i] = sampler.sample(logits, static_cast<std::uint64_t>(seeds[i]),
+                               static_cast<std::uint64_t>(positions[i]));
+    ++positions[i];
+    if (!ops::is_given(call.lengths)) continue;
+    std::int32_t& length = call.lengths.as<std::int32_t>()[i];
+    length = static_cast<std::int32_t>(std::min<std::int64_t>(length + 1, call.last_length));
+  }
 }
 
 std::byte* Ops::scratch_memory(std::size_t needed) const {

@@ -8,7 +8,7 @@
 // on the inputs and on the number of threads, never on timing. Operations begin in the order of the
 // calls, and each sees what those before it wrote; the caller sees it after synchronize().
 //
-// Some operations need room to work in. scratch() says how much, from shapes alone, so that a plan
+// Some operations need a workspace. scratch() says how much, from shapes alone, so that a plan
 // can be made before any memory exists; use_scratch() hands it over, and an operation that finds
 // less than it needs throws Error(kInvalidArgument). No operation allocates memory of the size of
 // its tensors.
@@ -90,11 +90,15 @@ class Ops {
   virtual void run(const ops::AdamSegments&);
   virtual void run(const ops::ChunkedSumOfSquares&);
   virtual void run(const ops::ClipScale&);
+  virtual void run(const ops::DecodeAttention&);
+  virtual void run(const ops::Sample&);
 
   // Bytes of scratch memory that operations of such shapes need; all others need none.
   virtual std::size_t scratch(const LinearShape& shape) const = 0;  // for all of its passes
   // Forward and backward; never less for more keys.
   virtual std::size_t scratch(const ops::AttentionShape& shape) const = 0;
+  // Of DecodeAttention over a cache of shape.keys positions, with shape.batch sequences.
+  virtual std::size_t decode_attention_scratch(const ops::AttentionShape& shape) const;
   virtual std::size_t norm_scratch(std::int64_t rows, std::int64_t width) const = 0;  // backward
   // Of the backward of rows so wide from a table of so many classes.
   virtual std::size_t embedding_scratch(std::int64_t /*rows*/, std::int64_t /*width*/,

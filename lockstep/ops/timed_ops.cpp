@@ -115,5 +115,7 @@ void TimedOps::run(const ops::SumOfSquares& call) { time_as(call, "sum of square
 void TimedOps::run(const ops::AdamSegments& call) { time_as(call, "adam"); }
 void TimedOps::run(const ops::ChunkedSumOfSquares& call) { time_as(call, "sum of squares"); }
 void TimedOps::run(const ops::ClipScale& call) { time_as(call, "clipping"); }
+void TimedOps::run(const ops::DecodeAttention& call) { time_as(call, "attention, one token"); }
+void TimedOps::run(const ops::Sample& call) { time_as(call, "sampling"); }
 
 }  // namespace lockstep

@@ -65,10 +65,15 @@ class TimedOps final : public Ops {
   void run(const ops::AdamSegments& call) override;
   void run(const ops::ChunkedSumOfSquares& call) override;
   void run(const ops::ClipScale& call) override;
+  void run(const ops::DecodeAttention& call) override;
+  void run(const ops::Sample& call) override;
 
   std::size_t scratch(const LinearShape& shape) const override { return ops_.scratch(shape); }
   std::size_t scratch(const ops::AttentionShape& shape) const override {
     return ops_.scratch(shape);
+  }
+  std::size_t decode_attention_scratch(const ops::AttentionShape& shape) const override {
+    return ops_.decode_attention_scratch(shape);
   }
   std::size_t norm_scratch(std::int64_t rows, std::int64_t width) const override {
     return ops_.norm_scratch(rows, width);

@@ -13,13 +13,14 @@ double gradient_norm(Ops& ops, std::span<const Tensor> ranges, const Tensor& sum
          ranges.size(), sums.elements(), name(sums.dtype()));
   }
   const auto count = static_cast<std::int64_t>(ranges.size());
-  const Tensor row = sums.reshaped({static_cast<std::int64_t>(sums.elements())});
+  const Tensor flat = sums.reshaped({static_cast<std::int64_t>(sums.elements())});
   for (std::int64_t i = 0; i < count; ++i) {
-    ops.run(ops::SumOfSquares{.x = ranges[static_cast<std::size_t>(i)], .result = row.slice(i, 1)});
+    ops.run(
+        ops::SumOfSquares{.x = ranges[static_cast<std::size_t>(i)], .result = flat.slice(i, 1)});
   }
   ops.synchronize();
   std::vector<double> squares(ranges.size());
-  copy(tensor_of(std::span(squares)), row.slice(0, count));
+  copy(tensor_of(std::span(squares)), flat.slice(0, count));
   double total = 0;
   for (const double one : squares) total += one;
   return std::sqrt(total);

@@ -14,12 +14,14 @@ constexpr double kSmallest = 0x1p-60;
 void bind(Config& config, LossScaleOptions& options) {
   config.bind("loss_scale.initial", options.initial, "The loss scale that f16 begins with.",
               {.min = 0x1p-24, .max = 0x1p40});
-  config.bind("loss_scale.patience", options.patience,
-              "Steps without overflow after which the loss scale is doubled.", {.min = 1});
+  config
+      .bind("loss_scale.growth_interval", options.growth_interval,
+            "Steps without overflow after which the loss scale is doubled.", {.min = 1})
+      .formerly("loss_scale.patience");
 }
 
 LossScale after_good_step(LossScale state, const LossScaleOptions& options) {
-  if (++state.good_steps >= options.patience) {
+  if (++state.good_steps >= options.growth_interval) {
     state = {.scale = std::min(state.scale * 2, kLargest), .good_steps = 0};
   }
   return state;

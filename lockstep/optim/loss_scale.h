@@ -2,8 +2,8 @@
 //
 // Small gradients vanish in f16, large ones overflow. So the loss, and with it every gradient, is
 // multiplied with a scale that is as large as it can be: a step whose gradients overflow is left
-// out and halves the scale; after `patience` good steps in a row it is doubled. bf16 and f32 have
-// room enough and a scale of 1.
+// out and halves the scale; after `growth_interval` good steps in a row it is doubled. bf16 and f32
+// have room enough and a scale of 1.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace lockstep::optim {
 
 struct LossScaleOptions {
   double initial = 65536;
-  int patience = 2000;
+  int growth_interval = 2000;
 };
 
 // Declares the keys loss_scale.*.

@@ -17,7 +17,7 @@ struct PartSettings {
   double decay = 0;
 };
 PartSettings settings_of_part(const OptimizerOptions& options, const UpdateStep& step) {
-  PartSettings part{.rate = step.rate, .beta2 = options.beta2, .decay = options.decay};
+  PartSettings part{.rate = step.rate, .beta2 = options.beta2, .decay = options.weight_decay};
   if (step.parts == 1) return part;
   const double fraction = 1.0 / step.parts;
   if (options.kind == OptimizerKind::kSgd) {
@@ -47,12 +47,14 @@ void bind(Config& config, OptimizerOptions& options) {
   config.bind("optimizer.momentum", options.momentum,
               "How much of SGD's velocity stays at a step; 0 keeps none.",
               {.min = 0, .max = kBelowOne});
-  config.bind("optimizer.decay", options.decay,
-              "Weight decay of matrices and embeddings; biases and norms are left alone.",
-              {.min = 0});
-  config.bind("optimizer.clip", options.clip,
-              "Gradients are scaled down to this norm of all of them together; 0: never.",
-              {.min = 0});
+  config
+      .bind("optimizer.weight_decay", options.weight_decay,
+            "Weight decay of matrices and embeddings; biases and norms are left alone.", {.min = 0})
+      .formerly("optimizer.decay");
+  config
+      .bind("optimizer.max_grad_norm", options.max_grad_norm,
+            "Gradients are scaled down to this norm of all of them together; 0: never.", {.min = 0})
+      .formerly("optimizer.clip");
 }
 
 void update(Ops& ops, const OptimizerOptions& options, const UpdateStep& step, const Range& range) {
@@ -71,8 +73,8 @@ void update(Ops& ops, const OptimizerOptions& options, const UpdateStep& step, c
   }
   ops.run(ops::Adam{.master = range.master,
                     .gradient = range.gradient,
-                    .moment = range.moment,
-                    .variance = range.variance,
+                    .first_moment = range.first_moment,
+                    .second_moment = range.second_moment,
                     .parameter = range.parameter,
                     .rate = part.rate,
                     .beta1 = options.beta1,
@@ -90,14 +92,14 @@ void update_segments(Ops& ops, const OptimizerOptions& options, const DeviceStep
   if (options.kind != OptimizerKind::kSgd) {
     ops.run(ops::AdamSegments{.adam = {.master = flat.master,
                                        .gradient = flat.gradient,
-                                       .moment = flat.moment,
-                                       .variance = flat.variance,
+                                       .first_moment = flat.first_moment,
+                                       .second_moment = flat.second_moment,
                                        .parameter = flat.parameter,
                                        .rate = step.rate,
                                        .beta1 = options.beta1,
                                        .beta2 = options.beta2,
                                        .epsilon = options.epsilon,
-                                       .decay = options.decay,
+                                       .decay = options.weight_decay,
                                        .decoupled = options.kind == OptimizerKind::kAdamW,
                                        .step = step.step,
                                        .gradient_scale = step.gradient_scale},
@@ -105,8 +107,8 @@ void update_segments(Ops& ops, const OptimizerOptions& options, const DeviceStep
     return;
   }
   for (const ops::AdamSegment& segment : segments) {
-    const auto part = [&](const Tensor& row) {
-      return ops::is_given(row) ? row.slice(segment.first, segment.elements) : Tensor();
+    const auto part = [&](const Tensor& buffer) {
+      return ops::is_given(buffer) ? buffer.slice(segment.first, segment.elements) : Tensor();
     };
     ops.run(ops::Sgd{.master = part(flat.master),
                      .gradient = part(flat.gradient),
@@ -114,7 +116,7 @@ void update_segments(Ops& ops, const OptimizerOptions& options, const DeviceStep
                      .parameter = part(flat.parameter),
                      .rate = step.rate,
                      .momentum = options.momentum,
-                     .decay = segment.decays ? options.decay : 0,
+                     .decay = segment.decays ? options.weight_decay : 0,
                      .gradient_scale = step.gradient_scale});
   }
 }

@@ -25,9 +25,9 @@ struct OptimizerOptions {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
-  double momentum = 0.9;  // of SGD; 0: none
-  double decay = 0.1;     // of the ranges that decay
-  double clip = 1;        // the largest norm of all gradients together; 0: any
+  double momentum = 0.9;      // of SGD; 0: none
+  double weight_decay = 0.1;  // of the ranges that decay
+  double max_grad_norm = 1;   // of all gradients together; 0: any
 };
 
 // Declares the keys optimizer.*.
@@ -43,21 +43,21 @@ constexpr bool has_velocity(const OptimizerOptions& options) {
 
 // Elements that are updated alike; all tensors given have as many.
 struct Range {
-  Tensor master;     // f32
-  Tensor gradient;   // f32, bf16 or f16
-  Tensor parameter;  // bf16 or f16: the rounded copy that is computed with; absent in f32
-  Tensor moment;     // f32, with has_moments()
-  Tensor variance;   // f32, with has_moments()
-  Tensor velocity;   // f32, with has_velocity()
+  Tensor master;         // f32
+  Tensor gradient;       // f32, bf16 or f16
+  Tensor parameter;      // bf16 or f16: the rounded copy that is computed with; absent in f32
+  Tensor first_moment;   // f32, with has_moments()
+  Tensor second_moment;  // f32, with has_moments()
+  Tensor velocity;       // f32, with has_velocity()
   bool decays = true;
 };
 
 // A step may be made of n updates, each by the gradient of a part of its sequences. Settings are
 // meant for whole steps, and scaled so that n updates do about what one would. SGD moves along the
 // gradient: an n-th of the rate. Adam moves equally far by a part's gradient, whose direction has
-// more of chance in it: the rate over the root of n. Its variance is of so many sequences, not of
-// so many updates, and AdamW shrinks as much in a step. (Momentum stays as it is: such updates come
-// late, which is a momentum of its own.)
+// more of chance in it: the rate over the root of n. Its second moment is of so many sequences, not
+// of so many updates, and AdamW shrinks as much in a step. (Momentum stays as it is: such updates
+// come late, which is a momentum of its own.)
 struct UpdateStep {
   std::int64_t step = 1;  // counts the updates that were made, this one included
   double rate = 1e-3;

@@ -8,45 +8,60 @@
 namespace lockstep::optim {
 namespace {
 
-constexpr std::string_view kDeclineNames[] = {"constant", "linear", "cosine"};
+constexpr std::string_view kDecayNames[] = {"constant", "linear", "cosine"};
 
 }  // namespace
 
-std::string_view name(Decline decline) { return kDeclineNames[static_cast<std::size_t>(decline)]; }
+std::string_view name(LearningRateDecay decay) {
+  return kDecayNames[static_cast<std::size_t>(decay)];
+}
 
 void bind(Config& config, ScheduleOptions& options) {
-  config.bind("schedule.rate", options.rate, "The learning rate after the warm-up.", {.min = 0});
-  config.bind("schedule.warmup", options.warmup,
-              "Steps in which the learning rate rises evenly from zero.", {.min = 0});
-  config.bind("schedule.decline", options.decline, kDeclineNames,
-              "How the learning rate goes down after the warm-up.");
-  config.bind("schedule.steps", options.steps,
-              "The step at which the learning rate has come down to its floor; 0: train.steps.",
-              {.min = 0});
-  config.bind("schedule.floor", options.floor,
-              "The fraction of the learning rate that it comes down to.", {.min = 0, .max = 1});
+  config
+      .bind("optimizer.learning_rate", options.learning_rate,
+            "The learning rate after the warm-up.", {.min = 0})
+      .formerly("schedule.rate");
+  config
+      .bind("schedule.warmup_steps", options.warmup_steps,
+            "Steps in which the learning rate rises evenly from zero.", {.min = 0})
+      .formerly("schedule.warmup");
+  config
+      .bind("schedule.decay", options.decay, kDecayNames,
+            "How the learning rate goes down after the warm-up.")
+      .formerly("schedule.decline");
+  config
+      .bind("schedule.decay_steps", options.decay_steps,
+            "The step at which the learning rate reaches its minimum; 0: train.steps.", {.min = 0})
+      .formerly("schedule.steps");
+  config
+      .bind("schedule.min_lr_ratio", options.min_lr_ratio,
+            "The minimum, as a fraction of optimizer.learning_rate.", {.min = 0, .max = 1})
+      .formerly("schedule.floor");
 }
 
 void check(const ScheduleOptions& options) {
-  if (options.decline != Decline::kConstant && options.steps <= options.warmup) {
+  if (options.decay != LearningRateDecay::kConstant &&
+      options.decay_steps <= options.warmup_steps) {
     fail(ErrorCode::kInvalidArgument,
-         "schedule.decline = \"{}\" goes on until step schedule.steps = {}, which must come after "
-         "the warm-up of {}; take more steps or a smaller schedule.warmup",
-         name(options.decline), options.steps, options.warmup);
+         "schedule.decay = \"{}\" ends at step schedule.decay_steps = {}, before the warm-up ends "
+         "at step schedule.warmup_steps = {}. Train for more steps, or lower schedule.warmup_steps",
+         name(options.decay), options.decay_steps, options.warmup_steps);
   }
 }
 
-double rate_at(const ScheduleOptions& options, std::int64_t step) {
-  if (step < options.warmup) {
-    return options.rate * static_cast<double>(step) / options.warmup;
+double learning_rate_at(const ScheduleOptions& options, std::int64_t step) {
+  if (step < options.warmup_steps) {
+    return options.learning_rate * static_cast<double>(step) / options.warmup_steps;
   }
-  if (options.decline == Decline::kConstant) return options.rate;
-  if (step >= options.steps) return options.rate * options.floor;
-  const double way = static_cast<double>(step - options.warmup) /
-                     static_cast<double>(options.steps - options.warmup);
-  const double above_floor =
-      options.decline == Decline::kLinear ? 1 - way : (1 + std::cos(std::numbers::pi * way)) / 2;
-  return options.rate * (options.floor + (1 - options.floor) * above_floor);
+  if (options.decay == LearningRateDecay::kConstant) return options.learning_rate;
+  if (step >= options.decay_steps) return options.learning_rate * options.min_lr_ratio;
+  const double way = static_cast<double>(step - options.warmup_steps) /
+                     static_cast<double>(options.decay_steps - options.warmup_steps);
+  const double above_minimum = options.decay == LearningRateDecay::kLinear
+                                   ? 1 - way
+                                   : (1 + std::cos(std::numbers::pi * way)) / 2;
+  return options.learning_rate *
+         (options.min_lr_ratio + (1 - options.min_lr_ratio) * above_minimum);
 }
 
 }  // namespace lockstep::optim

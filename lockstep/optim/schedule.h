@@ -1,12 +1,12 @@
 // The learning rate of every step.
 //
-//   rate |     ______                     warm-up: from rate / warmup in equal steps to rate
-//        |    /      \__     cosine       then constant, or down to floor * rate,
-//        |   /   \      \_                in a line or along half a cosine,
-//        |  /       \     \____________   where it stays from `steps` on
-//        | /           \__/
-//        +-+----+-----------+---------> step
-//          1  warmup      steps
+//   learning_rate |     ______                     warm-up: from learning_rate / warmup_steps in
+//                 |    /      \__     cosine       equal steps to learning_rate; then constant, or
+//                 |   /   \      \_                a line or half a cosine down to
+//                 |  /       \     \____________   min_lr_ratio * learning_rate at decay_steps,
+//                 | /           \__/               where it stays
+//                 +-+----+-----------+---------> step
+//                   1  warmup_steps  decay_steps
 #pragma once
 
 #include <cstdint>
@@ -16,24 +16,24 @@
 
 namespace lockstep::optim {
 
-enum class Decline : std::uint8_t { kConstant, kLinear, kCosine };
-std::string_view name(Decline decline);  // "constant", "linear", "cosine"
+enum class LearningRateDecay : std::uint8_t { kConstant, kLinear, kCosine };
+std::string_view name(LearningRateDecay decay);  // "constant", "linear", "cosine"
 
 struct ScheduleOptions {
-  double rate = 6e-4;
-  int warmup = 0;  // steps
-  Decline decline = Decline::kConstant;
-  int steps = 0;       // at which the floor is reached; needed by a decline
-  double floor = 0.1;  // a fraction of rate
+  double learning_rate = 6e-4;
+  int warmup_steps = 0;
+  LearningRateDecay decay = LearningRateDecay::kConstant;
+  int decay_steps = 0;        // the step at which a decay ends; needed by every decay but constant
+  double min_lr_ratio = 0.1;  // where it ends, as a fraction of learning_rate
 };
 
-// Declares the keys schedule.*.
+// Declares the keys optimizer.learning_rate and schedule.*.
 void bind(Config& config, ScheduleOptions& options);
 
-// Throws Error(kInvalidArgument) for a decline that would end before the warm-up has.
+// Throws Error(kInvalidArgument) for a decay that would end before the warm-up does.
 void check(const ScheduleOptions& options);
 
-// Of step 1, 2, ... A pure function, so that a run that comes back goes on as it would have.
-double rate_at(const ScheduleOptions& options, std::int64_t step);
+// The learning rate of step 1, 2, ... A pure function, so that a resumed run continues exactly.
+double learning_rate_at(const ScheduleOptions& options, std::int64_t step);
 
 }  // namespace lockstep::optim

@@ -10,7 +10,7 @@ namespace lockstep::parallel {
 
 void add_memory(const ParallelOptions& options, const optim::OptimizerOptions& optimizer,
                 const WorkerPosition& position, nn::MemoryPlan& plan) {
-  // What adds up rows of gradients lies where they do.
+  // What adds up flat buffers of gradients lies where they do.
   const bool on_device = plan.tiers.gradients == Tier::kDevice;
   std::vector<Request>& requests = on_device ? plan.outside : plan.host_outside;
   if (options.reduction == Reduction::kTree) {

@@ -1,7 +1,7 @@
 // What a worker sends in a step, before there are any workers: the bytes that a run then reports.
 //
-// It is counted by *units*, blocks of the row of parameters with their padding, in the type that
-// each is sent in. How often a unit goes out; A: micro-batches of a worker:
+// It is counted by *units*, blocks of the flat buffer of parameters with their padding, in the type
+// that each is sent in. How often a unit goes out; A: micro-batches of a worker:
 //
 //             gradients                        parameters
 //   ddp       2: reduced and shared
@@ -12,7 +12,8 @@
 // Of each a worker sends the (N-1)/N that are not its own. nn/memory/gather_plan.h says how often a
 // unit is gathered: for forward and for backward, but the last block's once, and so is a table of
 // tokens that has no part in logits; one that three blocks read in forward three times. With
-// parallel.keep_at_turn = false it is twice at least, and ZeRO 3 sends three times the parameters.
+// parallel.reshard_after_forward = false it is twice at least, and ZeRO 3 sends three times the
+// parameters.
 //
 // Ddp sends just twice the parameters where it does not overlap. Else the gradient of a large table
 // of tokens is only reduced for its parts from logits and earlier micro-batches, and the rows that

@@ -16,7 +16,7 @@ void check_stage(int zero_stage) {
 
 Count value_bytes(Precision precision) { return precision == Precision::kF32 ? 4 : 2; }
 
-// Bytes per parameter that every rank holds, and that ranks share out.
+// Bytes per parameter that every rank holds, and that ranks shard.
 struct Split {
   Count whole = 0;
   Count sharded = 0;
@@ -59,7 +59,11 @@ Precision precision_from_name(std::string_view text) {
 StateBytes bytes_per_parameter(Precision precision) {
   const Count value = value_bytes(precision);
   const Count master = precision == Precision::kF32 ? 0 : 4;
-  return {.parameters = value, .gradients = value, .master = master, .moment = 4, .variance = 4};
+  return {.parameters = value,
+          .gradients = value,
+          .master = master,
+          .first_moment = 4,
+          .second_moment = 4};
 }
 
 StateBytes state_bytes(Count parameters, Precision precision, int zero_stage, Count ranks) {
@@ -72,8 +76,8 @@ StateBytes state_bytes(Count parameters, Precision precision, int zero_stage, Co
   return {.parameters = product({each.parameters, zero_stage >= 3 ? shard : parameters}),
           .gradients = product({each.gradients, zero_stage >= 2 ? shard : parameters}),
           .master = product({each.master, optimizer_elements}),
-          .moment = product({each.moment, optimizer_elements}),
-          .variance = product({each.variance, optimizer_elements})};
+          .first_moment = product({each.first_moment, optimizer_elements}),
+          .second_moment = product({each.second_moment, optimizer_elements})};
 }
 
 std::string state_formula(Precision precision, int zero_stage) {

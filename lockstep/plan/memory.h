@@ -1,12 +1,12 @@
 // Bytes of a model in training, by formula.
 //
 // P parameters, N ranks, s sequence, b micro-batch, h hidden size, a heads. Optimizer: Adam, which
-// keeps a moment and a variance in 32 bits; below 32-bit precision also a 32-bit master copy of the
-// parameters.
+// keeps a first and a second moment in 32 bits; below 32-bit precision also a 32-bit master copy of
+// the parameters.
 //
-//            parameters  gradients  master  moment  variance
-//   bf16/f16      2          2         4       4        4       = 16 bytes per parameter
-//   f32           4          4         -       4        4       = 16
+//            parameters  gradients  master  first moment  second moment
+//   bf16/f16      2          2         4          4             4       = 16 bytes per parameter
+//   f32           4          4         -          4             4       = 16
 //
 // A ZeRO stage says what each rank holds 1/N of: at 1 the optimizer's state, at 2 the gradients
 // too, at 3 the parameters too. With 16 bits that is 16P, 4P + 12P/N, 2P + 14P/N and 16P/N bytes a
@@ -48,10 +48,10 @@ struct StateBytes {
   Count parameters = 0;
   Count gradients = 0;
   Count master = 0;
-  Count moment = 0;
-  Count variance = 0;
+  Count first_moment = 0;
+  Count second_moment = 0;
 
-  Count optimizer() const { return sum({master, moment, variance}); }
+  Count optimizer() const { return sum({master, first_moment, second_moment}); }
   Count total() const { return sum({parameters, gradients, optimizer()}); }
 };
 

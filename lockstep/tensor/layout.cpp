@@ -39,7 +39,7 @@ struct Placed {
 
 // `placed` is sorted by where requests begin.
 std::size_t find_gap(const std::vector<Placed>& placed, const Request& request, Fit fit) {
-  const std::size_t needed = room(request);
+  const std::size_t needed = padded_bytes(request);
   std::size_t best = 0;
   std::size_t best_width = std::numeric_limits<std::size_t>::max();
   std::size_t free_from = 0;
@@ -68,7 +68,7 @@ Placement place(std::span<const Request> requests, const Order& order, Fit fit) 
     const Request& request = requests[index];
     if (request.bytes == 0) continue;
     const std::size_t begin = find_gap(placed, request, fit);
-    const std::size_t end = begin + room(request);
+    const std::size_t end = begin + padded_bytes(request);
     const auto at = std::upper_bound(
         placed.begin(), placed.end(), begin,
         [](std::size_t offset, const Placed& other) { return offset < other.begin; });
@@ -95,17 +95,17 @@ std::int64_t steps(const Request& request) {
 }
 
 std::vector<Order> orders_to_try(std::span<const Request> requests) {
-  const auto most_room_first = [](const Request& r) { return ~room(r); };
+  const auto largest_first = [](const Request& r) { return ~padded_bytes(r); };
   std::vector<Order> orders;
   // Optimal for nested lifetimes: all that a request then meets hold it, and lie without gaps.
   orders.push_back(
       ordered_by(requests, [&](const Request& r) { return std::tuple(r.first_step, -steps(r)); }));
   orders.push_back(ordered_by(
-      requests, [&](const Request& r) { return std::tuple(most_room_first(r), -steps(r)); }));
+      requests, [&](const Request& r) { return std::tuple(largest_first(r), -steps(r)); }));
   orders.push_back(ordered_by(
-      requests, [&](const Request& r) { return std::tuple(-steps(r), most_room_first(r)); }));
+      requests, [&](const Request& r) { return std::tuple(-steps(r), largest_first(r)); }));
   orders.push_back(ordered_by(requests, [](const Request& r) {
-    return -static_cast<double>(room(r)) * static_cast<double>(steps(r));
+    return -static_cast<double>(padded_bytes(r)) * static_cast<double>(steps(r));
   }));
   return orders;
 }
@@ -114,7 +114,7 @@ std::vector<Order> orders_to_try(std::span<const Request> requests) {
 // without a good place get the first choice.
 Order with_top_first(std::span<const Request> requests, Order order, const Placement& placement) {
   std::stable_partition(order.begin(), order.end(), [&](std::size_t index) {
-    return placement.offsets[index] + room(requests[index]) == placement.bytes;
+    return placement.offsets[index] + padded_bytes(requests[index]) == placement.bytes;
   });
   return order;
 }
@@ -128,12 +128,12 @@ void check(std::span<const Request> requests) {
            request.first_step, request.last_step);
     }
     constexpr std::size_t kMost = std::numeric_limits<std::ptrdiff_t>::max();
-    if (request.bytes > kMost - Layout::kAlignment || room(request) > kMost - sum) {
+    if (request.bytes > kMost - Layout::kAlignment || padded_bytes(request) > kMost - sum) {
       fail(ErrorCode::kInvalidArgument,
            "with the {} bytes of '{}' more are asked for than any memory has", request.bytes,
            request.name);
     }
-    sum += room(request);
+    sum += padded_bytes(request);
   }
 }
 
@@ -146,8 +146,8 @@ void find_peak(std::span<const Request> requests, Layout& layout) {
   };
   std::vector<Change> changes;
   for (const Request& request : requests) {
-    changes.push_back({request.first_step, true, room(request)});
-    changes.push_back({std::int64_t{request.last_step} + 1, false, room(request)});
+    changes.push_back({request.first_step, true, padded_bytes(request)});
+    changes.push_back({std::int64_t{request.last_step} + 1, false, padded_bytes(request)});
   }
   std::sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) {
     return std::tuple(a.step, a.begins) < std::tuple(b.step, b.begins);
@@ -204,7 +204,7 @@ std::vector<GroupBytes> bytes_by_group(std::span<const Request> requests, int st
     });
     if (group == groups.end()) group = groups.insert(groups.end(), {request.group, 0});
     const bool lives = request.first_step <= step && step <= request.last_step;
-    if (lives) group->bytes += room(request);
+    if (lives) group->bytes += padded_bytes(request);
   }
   return groups;
 }

@@ -10,7 +10,7 @@
 //     |   +-- a --+ +-- b --+ +- c -+
 //     +---+-------+-+-------+-+-----+---> step
 //
-// Offsets and the room of each request are multiples of 64 bytes.
+// Offsets and the padded size of each request are multiples of 64 bytes.
 #pragma once
 
 #include <cstddef>
@@ -37,8 +37,8 @@ struct Layout {
   int peak_step = 0;                 // the first step at which so many live
 };
 
-// The room that a request takes: its bytes rounded up to the alignment.
-constexpr std::size_t room(const Request& request) {
+// The padded size of a request: its bytes rounded up to the alignment.
+constexpr std::size_t padded_bytes(const Request& request) {
   return (request.bytes + Layout::kAlignment - 1) / Layout::kAlignment * Layout::kAlignment;
 }
 
@@ -57,8 +57,8 @@ struct GroupBytes {
   std::size_t bytes = 0;
 };
 
-// The room that the requests of each group take at a step, groups in order of first appearance,
-// also those with none. At the layout's peak_step they add up to its lower_bound.
+// The bytes, padded, that the requests of each group take at a step, groups in order of first
+// appearance, also those with none. At the layout's peak_step they add up to its lower_bound.
 std::vector<GroupBytes> bytes_by_group(std::span<const Request> requests, int step);
 
 }  // namespace lockstep

@@ -73,7 +73,7 @@ inline const std::vector<Level>& levels() {
       {"ops/cpu/embedding", "ops/cpu/gemm", "ops/cpu/norm"},
       {"ops/cpu/elementwise", "ops/cpu/loss", "ops/cpu/optimizer"},
       {"ops/cuda/elementwise", "ops/cuda/embedding", "ops/cuda/loss", "ops/cuda/norm",
-       "ops/cuda/optimizer"},
+       "ops/cuda/optimizer", "ops/cuda/sample"},
       {"ops/cuda/device"},
       {"ops/cpu/team", "ops/check", "ops/reference"},
       {"ops"},

@@ -33,6 +33,8 @@ struct Options {
   std::vector<std::string> hosts;
   Color color = Color::kGreen;
   std::string nested = "auto";
+  bool reshard = false;
+  Color shade = Color::kGreen;
 };
 
 class ConfigTest : public ::testing::Test {
@@ -311,6 +313,60 @@ TEST_F(ConfigTest, ReadsJsonAsItReadsToml) {
   }
   EXPECT_THAT(error_of([&] { config.read_json(R"({"test": {"workers": 1e999}})", "job.json"); }),
               AllOf(HasSubstr("job.json has a number beyond"), HasSubstr("1e999")));
+}
+
+TEST_F(ConfigTest, AFormerNameSetsItsKeyFromEverySource) {
+  config.bind("test.reshard", options.reshard, "Reshards.").formerly("test.keep", opposite);
+  config.bind("test.shade", options.shade, kColorNames, "Shade.")
+      .formerly("test.tint", renamed_values({{"sky", "blue"}}));
+  config.set("test.keep=false");
+  EXPECT_TRUE(options.reshard);
+  config.read_toml("[test]\nkeep = true\ntint = 'sky'", "job.toml");
+  EXPECT_FALSE(options.reshard);
+  EXPECT_EQ(options.shade, Color::kBlue);
+  config.read_json(R"({"test": {"keep": false, "tint": "red"}})", "job.json");
+  EXPECT_TRUE(options.reshard);
+  EXPECT_EQ(options.shade, Color::kRed) << "a value that kept its name";
+  const Variable keep("LOCKSTEP_TEST_KEEP", "1");
+  config.read_environment();
+  EXPECT_FALSE(options.reshard);
+  EXPECT_TRUE(config.is_set("test.reshard"));
+}
+
+TEST_F(ConfigTest, TheKeyIsWrittenAndItsFormerNameIsExplained) {
+  config.bind("test.reshard", options.reshard, "Reshards.").formerly("test.keep", opposite);
+  config.set("test.keep=false");
+  EXPECT_THAT(config.resolved(),
+              AllOf(HasSubstr("test.reshard = true  # argument\n"), Not(HasSubstr("test.keep"))));
+  EXPECT_THAT(config.describe(),
+              HasSubstr("test.reshard = false  (bool)\n    Reshards. (formerly test.keep)\n"));
+  EXPECT_THAT(set_error("test.keep=perhaps"),
+              AllOf(HasSubstr("test.reshard (formerly test.keep) must be true or false"),
+                    HasSubstr("it is 'perhaps'")));
+  EXPECT_THAT(toml_error("test.keep = 3"), HasSubstr("test.keep must be true or false"));
+}
+
+TEST_F(ConfigTest, OneSourceMayNotGiveBothNames) {
+  config.bind("test.reshard", options.reshard, "Reshards.").formerly("test.keep", opposite);
+  const auto both = AllOf(HasSubstr("test.keep"), HasSubstr("test.reshard"),
+                          HasSubstr("are the same setting"), HasSubstr("Keep test.reshard"));
+  EXPECT_THAT(toml_error("test.keep = false\ntest.reshard = true"), both);
+  config.set("test.reshard=true");
+  EXPECT_THAT(set_error("test.keep=false"), both);
+  const Variable keep("LOCKSTEP_TEST_KEEP", "1");
+  {
+    const Variable reshard("LOCKSTEP_TEST_RESHARD", "1");
+    EXPECT_THAT(error_of([&] { config.read_environment(); }), both);
+  }
+  config.read_environment();
+  EXPECT_FALSE(options.reshard) << "a later source overrides, whatever name it uses";
+}
+
+TEST_F(ConfigTest, AFormerNameThatIsTakenIsRefused) {
+  EXPECT_THAT(error_of([&] {
+                config.bind("test.reshard", options.reshard, "Reshards.").formerly("test.workers");
+              }),
+              HasSubstr("LOCKSTEP_TEST_WORKERS"));
 }
 
 TEST_F(ConfigTest, KeysThatWouldShareAVariableAreRefused) {

@@ -72,9 +72,9 @@ TEST(Uniform, HasTheMomentsOfItsDistribution) {
     ++bins[static_cast<std::size_t>(x * 16)];
   }
   const double mean = sum / kCount;
-  EXPECT_NEAR(mean, 0.5, 0.002);  // 7 deviations
+  EXPECT_NEAR(mean, 0.5, 0.002);  // 7 stddevs
   EXPECT_NEAR(squares / kCount - mean * mean, 1.0 / 12, 5e-4);
-  for (const int bin : bins) EXPECT_NEAR(bin, kCount / 16.0, 1800);  // 7 deviations
+  for (const int bin : bins) EXPECT_NEAR(bin, kCount / 16.0, 1800);  // 7 stddevs
 }
 
 TEST(Normal, HasTheMomentsOfItsDistribution) {
@@ -115,8 +115,8 @@ TEST(Mask, KeepsTheShareThatWasAskedFor) {
   for (const double probability : {0.0, 0.1, 0.5, 0.9, 1.0}) {
     std::uint64_t kept = 0;
     for (std::uint64_t i = 0; i < kCount; ++i) kept += is_kept(5, 17, i, probability) ? 1 : 0;
-    const double deviation = std::sqrt(probability * (1 - probability) * kCount);
-    EXPECT_NEAR(static_cast<double>(kept), probability * kCount, 6 * deviation) << probability;
+    const double stddev = std::sqrt(probability * (1 - probability) * kCount);
+    EXPECT_NEAR(static_cast<double>(kept), probability * kCount, 6 * stddev) << probability;
   }
 }
 
@@ -146,7 +146,7 @@ TEST(Mask, OfTwoStepsAndOfTwoSeedsAreIndependent) {
     steps_agree += is_kept(5, 17, i, 0.5) == is_kept(5, 18, i, 0.5) ? 1 : 0;
     seeds_agree += is_kept(5, 17, i, 0.5) == is_kept(6, 17, i, 0.5) ? 1 : 0;
   }
-  EXPECT_NEAR(static_cast<double>(steps_agree), kCount / 2.0, 1536);  // 6 deviations
+  EXPECT_NEAR(static_cast<double>(steps_agree), kCount / 2.0, 1536);  // 6 stddevs
   EXPECT_NEAR(static_cast<double>(seeds_agree), kCount / 2.0, 1536);
 }
 

@@ -23,7 +23,7 @@ using testing::run_lockstep;
 
 constexpr const char* kTinyRun =
     " --runs 1 --set model.layers=1 --set model.hidden=32 --set model.heads=2"
-    " --set model.vocabulary=61 --set train.seq=16 --set train.precision=f32";
+    " --set model.vocabulary=61 --set train.seq_len=16 --set train.precision=f32";
 
 // Passes for PyTorch's side: every step takes 1 s by its own clock. Each rank knows who it is.
 constexpr const char* kDdpPeer = R"(

@@ -36,7 +36,7 @@ TEST(OpDescriptions, HaveNamesOfTheirOwnAndCasesOfEveryType) {
       EXPECT_GT(one.typical(dtype).bytes(), 1e6) << one.name;
     }
   }
-  EXPECT_EQ(names.size(), 26u);  // the 24 of Ops, and two of them by the row
+  EXPECT_EQ(names.size(), 27u);  // 25 of Ops, and two of them by the row
 }
 
 TEST(OpDescriptions, CountTheBytesAndFlopsOfTheTypicalCase) {

@@ -140,7 +140,7 @@ TEST_F(BenchTrain, RefusesWithASentence) {
                {"--set offload.optimizer=file --set offload.bandwidth=fast", "offload.bandwidth"},
                {"--set parallel.strategy=parameter_server --set offload.optimizer=host",
                 "servers hold the states"},
-               {"--set parallel.secondary=true", "Set parallel.zero = 3"},
+               {"--set parallel.secondary_partition=true", "Set parallel.zero = 3"},
                {"--json /nowhere/out.json", "cannot write /nowhere/out.json"},
                {"--steps 0", "--steps"}};
   for (const auto& one : cases) {

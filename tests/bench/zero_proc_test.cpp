@@ -20,7 +20,7 @@ using testing::run_lockstep;
 
 constexpr const char* kTinyZero =
     "bench zero --runs 1 --batch 4 --set model.layers=1 --set model.hidden=32 --set model.heads=2"
-    " --set model.vocabulary=61 --set train.seq=16 --set train.precision=f32 --json ";
+    " --set model.vocabulary=61 --set train.seq_len=16 --set train.precision=f32 --json ";
 
 // Passes for PyTorch's side: what is reduced in bf16 is slower, and takes less memory, whatever it
 // says of VmHWM.

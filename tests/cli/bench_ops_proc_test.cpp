@@ -32,5 +32,22 @@ TEST(BenchOps, RefusesWhatThereIsNotWithTheNearest) {
   EXPECT_THAT(outcome.text, HasSubstr("/nonexistent/out.json"));
 }
 
+TEST(BenchOps, RefusesWhatAGpuOrACpuHasNot) {
+  auto outcome = run_lockstep("bench ops --op add --peers");
+  EXPECT_EQ(outcome.exit_code, kUsageError);
+  EXPECT_THAT(outcome.text, HasSubstr("add --device cuda"));
+  outcome = run_lockstep("bench ops --op add --device gpu");
+  EXPECT_EQ(outcome.exit_code, kUsageError);
+  outcome = run_lockstep("bench ops --op add --device cuda --threads 2");
+  EXPECT_EQ(outcome.exit_code, kUsageError);
+  EXPECT_THAT(outcome.text, HasSubstr("--threads: a GPU has none"));
+}
+
+TEST(BenchOps, SaysWhyAGpuCannotBeUsed) {
+  const auto outcome = run_lockstep("bench ops --op add --device cuda:63");
+  EXPECT_NE(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.text, HasSubstr("cuda:63 was asked for, but "));
+}
+
 }  // namespace
 }  // namespace lockstep

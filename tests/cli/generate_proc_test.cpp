@@ -138,8 +138,9 @@ TEST_F(Generate, TranslatesWhatItLearnedLineByLine) {
   const Outcome trained = run_lockstep(
       "train data.pairs=" + (folder_ / "pairs.tsv").string() + " run.dir=" + run +
       " data.tokenizer=character data.validation_fraction=0 model.family=encoder-decoder "
-      "model.layers=1 model.hidden=32 model.heads=2 model.feed_forward=64 train.seq=8 "
-      "train.batch=5 train.steps=150 train.precision=f32 train.threads=1 schedule.rate=5e-3");
+      "model.layers=1 model.hidden=32 model.heads=2 model.feed_forward=64 train.seq_len=8 "
+      "train.global_batch_size=5 train.steps=150 train.precision=f32 train.threads=1 "
+      "optimizer.learning_rate=5e-3");
   ASSERT_EQ(trained.exit_code, 0) << trained.text;
   write_file(folder_ / "english", "five\nthree\none\n");
   for (const std::string precision : {"f32", "bf16", "f16"}) {

@@ -30,8 +30,8 @@ class TrainCommand : public ::testing::Test {
 
   std::string settings(const std::string& dir, const std::string& more = "") const {
     return "data.text=" + (folder / "text.txt").string() + " run.dir=" + (folder / dir).string() +
-           " data.tokenizer=byte model.layers=2 model.hidden=32 model.heads=2 train.seq=16 "
-           "train.batch=4 train.precision=f32 train.threads=1 train.validate_every=0 "
+           " data.tokenizer=byte model.layers=2 model.hidden=32 model.heads=2 train.seq_len=16 "
+           "train.global_batch_size=4 train.precision=f32 train.threads=1 train.validate_every=0 "
            "train.validate_batches=1 " +
            more;
   }

@@ -77,7 +77,8 @@ TEST_F(TrainEnd, InAValidationTakesItWithTheNextStart) {
     SCOPED_TRACE(kind);
     const std::string whole = fmt::format("whole{}", number);
     const std::string parts = fmt::format("parts{}", number++);
-    const std::string middle = "train.steps=5 train.validate_every=2 schedule.steps=5 " + kind;
+    const std::string middle =
+        "train.steps=5 train.validate_every=2 schedule.decay_steps=5 " + kind;
     const std::string few = " train.validate_batches=3";
     ASSERT_EQ(run_lockstep("train " + validated(whole, middle + few)).exit_code, 0);
     cut_in_validation(validated(parts, middle + " train.validate_batches=0"), parts, 1);
@@ -104,7 +105,7 @@ TEST_F(TrainEnd, InTheLastValidationHasNotFinished) {
     EXPECT_EQ(losses(parts), losses(whole));
     EXPECT_EQ(validations(parts), validations(whole));
     EXPECT_THAT(run_lockstep("train " + validated(parts, steps + few)).text,
-                HasSubstr("nothing is left to do"));
+                HasSubstr("there is nothing to do"));
     EXPECT_EQ(validations(parts), validations(whole));
   }
 }
@@ -133,7 +134,7 @@ TEST_F(TrainEnd, InTheLastSampleHasSavedAndMakesItWithTheNextStart) {
 }
 
 TEST_F(TrainEnd, WithoutANumberIsAFailureAndNoMistakeOfItsUser) {
-  const std::string rate = "train.steps=1 optimizer.clip=0 schedule.rate=1e37 ";
+  const std::string rate = "train.steps=1 optimizer.max_grad_norm=0 optimizer.learning_rate=1e37 ";
   int number = 0;
   for (const std::string kind : {"", "--ranks 2", "parallel.zero=3 --ranks 3"}) {
     SCOPED_TRACE(kind);

@@ -72,7 +72,7 @@ TEST_F(TrainFileTier, LeavesNothingOfItsFileWhenItIsKilled) {
 }
 
 TEST_F(TrainFileTier, StopsWhenItsDiskFailsAndGoesOnFromTheLastCheckpoint) {
-  const std::string schedule = " schedule.steps=1000 checkpoint.every=2 ";
+  const std::string schedule = " schedule.decay_steps=1000 checkpoint.every=2 ";
   const pid_t child = start(filed("run", "train.steps=1000000" + schedule));
   wait_for_step("run", "\"step\":5");
   const fs::path file = nameless_file(child);
@@ -89,10 +89,10 @@ TEST_F(TrainFileTier, StopsWhenItsDiskFailsAndGoesOnFromTheLastCheckpoint) {
   expect_goes_on(filed("run", ""), schedule);
 }
 
-// What blocks keep is written anew in every step: the file has to be cut between a write and its
+// What blocks keep is written again in every step: the file has to be cut between a write and its
 // read.
 TEST_F(TrainFileTier, StopsWhenTheDiskOfActivationsFails) {
-  const std::string schedule = " schedule.steps=1000 checkpoint.every=2 ";
+  const std::string schedule = " schedule.decay_steps=1000 checkpoint.every=2 ";
   const pid_t child = start(kept_in_file("run", "train.steps=1000000" + schedule));
   wait_for_step("run", "\"step\":5");
   const fs::path file = nameless_file(child);
@@ -125,7 +125,7 @@ TEST_F(TrainFileTier, StopsWhenItsDiskFillsUp) {
   if (::mount("tmpfs", (folder / "disk").c_str(), "tmpfs", 0, "size=4m") != 0) {
     GTEST_SKIP() << "no right to mount a small file system";
   }
-  const std::string schedule = " schedule.steps=1000 checkpoint.every=2 ";
+  const std::string schedule = " schedule.decay_steps=1000 checkpoint.every=2 ";
   const pid_t child = start(kept_in_file("run", "train.steps=1000000" + schedule));
   wait_for_step("run", "\"step\":5");
   const fs::path file = nameless_file(child);
@@ -164,9 +164,9 @@ TEST_F(TrainFileTier, IsRefusedAtAllRanksWhereOneFindsNoRoom) {
       settings("shared", "train.steps=2 parallel.zero=1 offload.optimizer=file offload.folder=" +
                              (folder / "disk").string());
   const auto plan = nlohmann::json::parse(run_lockstep("plan " + run + " --ranks 3 --json").text);
-  const auto room = plan["file_bytes"].get<std::size_t>() * 3 / 2;
+  const auto capacity = plan["file_bytes"].get<std::size_t>() * 3 / 2;
   if (::mount("tmpfs", (folder / "disk").c_str(), "tmpfs", 0,
-              ("size=" + std::to_string(room)).c_str()) != 0) {
+              ("size=" + std::to_string(capacity)).c_str()) != 0) {
     GTEST_SKIP() << "no right to mount a small file system";
   }
   const Outcome outcome = run_lockstep("train " + run + " --ranks 3");

@@ -17,7 +17,7 @@ TEST_F(TrainHosts, TwoOfTwoRanksGiveTheBitsOfOne) {
   testing::Hosts hosts(2);
   if (!hosts.allowed()) GTEST_SKIP() << "network namespaces need root";
   ASSERT_TRUE(hosts.ready()) << "network namespaces need iproute2 and tc";
-  const std::string more = "train.micro_batch=1 parallel.reduction=tree train.steps=6";
+  const std::string more = "train.micro_batch_size=1 parallel.reduction=tree train.steps=6";
   ASSERT_EQ(testing::run_lockstep("train " + settings("one", more)).exit_code, 0);
   hosts.train(2, settings("hosts", more), "LOCKSTEP_COMM_CACHE_DIR= LOCKSTEP_COMM_TIMEOUT=60s");
   EXPECT_EQ(losses("hosts"), losses("one"));
@@ -31,9 +31,10 @@ TEST_F(TrainHosts, QuantisedBetweenThemGivesTheBitsOfEmulatedOnes) {
   if (!hosts.allowed()) GTEST_SKIP() << "network namespaces need root";
   ASSERT_TRUE(hosts.ready()) << "network namespaces need iproute2 and tc";
   const std::string more =
-      "train.precision=bf16 train.steps=4 parallel.zero=3 parallel.gather_weights=int8 "
-      "parallel.secondary=true parallel.reduce_gradients=int4 ";
-  const std::string emulated = "train " + settings("emulated", more + "--ranks 4 comm.hosts=2");
+      "train.precision=bf16 train.steps=4 parallel.zero=3 parallel.quantized_weights=int8 "
+      "parallel.secondary_partition=true parallel.quantized_gradients=int4 ";
+  const std::string emulated =
+      "train " + settings("emulated", more + "--ranks 4 comm.emulated_nodes=2");
   ASSERT_EQ(testing::run_lockstep(emulated).exit_code, 0);
   hosts.train(2, settings("hosts", more), "LOCKSTEP_COMM_CACHE_DIR= LOCKSTEP_COMM_TIMEOUT=60s");
   EXPECT_EQ(losses("hosts"), losses("emulated"));
@@ -45,12 +46,13 @@ TEST_F(TrainHosts, WithOtherSettingsAreNamedAndRefused) {
   if (!hosts.allowed()) GTEST_SKIP() << "network namespaces need root";
   ASSERT_TRUE(hosts.ready()) << "network namespaces need iproute2 and tc";
   const auto ends =
-      hosts.train_by(2, {settings("mismatch"), settings("mismatch", "schedule.rate=0.5")},
+      hosts.train_by(2, {settings("mismatch"), settings("mismatch", "optimizer.learning_rate=0.5")},
                      "LOCKSTEP_COMM_CACHE_DIR= LOCKSTEP_COMM_TIMEOUT=60s");
   for (const auto& end : ends) {
     EXPECT_EQ(end.exit_code, 1) << end.text;
-    EXPECT_THAT(end.text, AllOf(HasSubstr("different settings"), HasSubstr("schedule.rate = "),
-                                HasSubstr("0.5 at rank 2")));
+    EXPECT_THAT(end.text,
+                AllOf(HasSubstr("different settings"), HasSubstr("optimizer.learning_rate = "),
+                      HasSubstr("0.5 at rank 2")));
   }
   EXPECT_FALSE(std::filesystem::exists(folder / "mismatch"));
 }

@@ -49,9 +49,10 @@ TEST_F(TrainOffload, AModelOfFourTimesTheDevicesMemoryTrainsToTheSameLosses) {
               AllOf(HasSubstr("on the host"), HasSubstr("fits into memory.device_limit")));
   // Begun from the host, and gone on with from the device.
   const Outcome half = run_lockstep(
-      "train " + deep("moved", "train.steps=2 schedule.steps=4" + limited + kAllOnHost));
+      "train " + deep("moved", "train.steps=2 schedule.decay_steps=4" + limited + kAllOnHost));
   ASSERT_EQ(half.exit_code, 0) << half.text;
-  const Outcome rest = run_lockstep("train " + deep("moved", "train.steps=4 schedule.steps=4"));
+  const Outcome rest =
+      run_lockstep("train " + deep("moved", "train.steps=4 schedule.decay_steps=4"));
   ASSERT_EQ(rest.exit_code, 0) << rest.text;
   EXPECT_EQ(losses("moved"), losses("plain"));
 }

@@ -111,7 +111,7 @@ bool steps_go_on_beside_a_save(const fs::path& run, const std::string& metrics) 
 
 TEST_F(TrainCommand, KilledWhileItSavesBesideItsStepsGoesOnToTheSameBits) {
   const std::string steps =
-      "model.hidden=128 train.threads=1 train.steps=24 checkpoint.every=4 checkpoint.overlap=";
+      "model.hidden=128 train.threads=1 train.steps=24 checkpoint.every=4 checkpoint.async_save=";
   ASSERT_EQ(run_lockstep("train " + settings("whole", steps + "false")).exit_code, 0);
   EXPECT_THAT(text_of(folder / "whole/metrics.jsonl"),
               AllOf(HasSubstr("checkpoint_ms"), Not(HasSubstr("checkpoint_background_ms"))));
@@ -197,21 +197,22 @@ TEST_F(TrainCommand, WritesAllThatARunLeavesBehind) {
 }
 
 TEST_F(TrainCommand, AFolderThatIsMadeLongerDeclinesForLonger) {
-  const std::string decline = "schedule.decline=linear schedule.floor=0 schedule.warmup=2 ";
+  const std::string decay =
+      "schedule.decay=linear schedule.min_lr_ratio=0 schedule.warmup_steps=2 ";
   const auto train = [&](const std::string& arguments) {
     const Outcome run = run_lockstep("train " + arguments);
     EXPECT_EQ(run.exit_code, 0) << run.text;
     return run.text;
   };
-  for (const char* dir : {"folder", "settings"}) train(settings(dir, decline + "train.steps=4"));
+  for (const char* dir : {"folder", "settings"}) train(settings(dir, decay + "train.steps=4"));
   EXPECT_THAT(train((folder / "folder").string() + " train.steps=10"),
-              HasSubstr("schedule.steps = 10 (was 4)"));
-  train(settings("settings", decline + "train.steps=10"));
+              HasSubstr("schedule.decay_steps = 10 (was 4)"));
+  train(settings("settings", decay + "train.steps=10"));
   EXPECT_EQ(losses("folder"), losses("settings"));
   // One that was said stays.
-  train((folder / "folder").string() + " train.steps=11 schedule.steps=12");
+  train((folder / "folder").string() + " train.steps=11 schedule.decay_steps=12");
   EXPECT_THAT(train((folder / "folder").string() + " train.steps=13"),
-              Not(HasSubstr("schedule.steps")));
+              Not(HasSubstr("schedule.decay_steps")));
 }
 
 TEST_F(TrainCommand, StepsOfTheArgumentsReplaceEpochsOfTheFile) {
@@ -236,7 +237,7 @@ TEST_F(TrainCommand, GoesOnWhenTheDiskIsFullAndSaysSo) {
                               HasSubstr("step 6/6")));
   EXPECT_TRUE(kept) << run.text;
   EXPECT_EQ(run.exit_code, 1) << "the last state is lost";
-  EXPECT_THAT(run.text, HasSubstr("it goes on after step 2"));
+  EXPECT_THAT(run.text, HasSubstr("it continues after step 2"));
   EXPECT_EQ(::umount2(small.c_str(), MNT_DETACH), 0);
 }
 
@@ -276,7 +277,7 @@ TEST_F(TrainCommand, SaysWhereAConfigurationIsThatWasTorn) {
   const Outcome torn = run_lockstep("train " + (folder / "run").string());
   EXPECT_EQ(torn.exit_code, 2);
   EXPECT_THAT(torn.text, AllOf(HasSubstr("config.toml:"),
-                               HasSubstr("Every checkpoint keeps the configuration")));
+                               HasSubstr("every checkpoint keeps the configuration")));
   fs::copy_file(folder / "run/checkpoints/step-00000001/config.toml", config,
                 fs::copy_options::overwrite_existing);
   const Outcome mended = run_lockstep("train " + (folder / "run").string() + " train.steps=2");

@@ -21,7 +21,7 @@ class TrainRanks : public TrainCommand {
 
   // In micro-batches of one sequence, added up by a tree.
   std::string tree(const std::string& dir, const std::string& more = "") const {
-    return settings(dir, "train.micro_batch=1 parallel.reduction=tree " + more);
+    return settings(dir, "train.micro_batch_size=1 parallel.reduction=tree " + more);
   }
 
   std::string states(const std::string& dir, const std::string& step) const {

@@ -36,7 +36,7 @@ TEST_F(TrainRanks, GiveTheBitsOfOneAndGoOnWithAnyNumber) {
   ASSERT_EQ(run_lockstep("train " +
                          tree("half",
                               "train.steps=4 checkpoint.every=4 "
-                              "train.validate_every=6 schedule.steps=12") +
+                              "train.validate_every=6 schedule.decay_steps=12") +
                          " --ranks 2")
                 .exit_code,
             0);
@@ -76,7 +76,7 @@ TEST_F(TrainRanks, ThatAreKilledAreNamedAndTheNextStartGoesOn) {
     expect_nobody_left(rank);
     const Outcome outcome = run_lockstep("train " + tree(rank, steps) + " --ranks 4");
     EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
-    EXPECT_THAT(outcome.text, HasSubstr("goes on after step"));
+    EXPECT_THAT(outcome.text, HasSubstr("continues after step"));
     expect_same(rank, "whole", "00000120");
   }
 }
@@ -91,7 +91,7 @@ TEST_F(TrainRanks, LeaveNothingBehindWhenTheirLauncherIsKilled) {
   const Outcome outcome =
       run_lockstep("train " + (folder / "killed").string() + " train.steps=300 --ranks 2");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
-  EXPECT_THAT(outcome.text, HasSubstr("goes on after step"));
+  EXPECT_THAT(outcome.text, HasSubstr("continues after step"));
 }
 
 // Every rank started by hand, with the variables of another launcher; all must end well, as two
@@ -142,11 +142,11 @@ class TrainServers : public TrainRanks {
 TEST_F(TrainServers, GiveTheBitsOfOneWorker) {
   const std::string steps = "train.steps=8 checkpoint.every=4 train.validate_every=4 ";
   ASSERT_EQ(run_lockstep("train " + tree("one", steps)).exit_code, 0);
-  for (const std::string place : {"beside", "own"}) {
-    const Outcome outcome = run_lockstep(
-        "train " +
-        tree(place, steps + kServers + "parallel.servers=2 " + "parallel.server_place=" + place) +
-        " --ranks 2");
+  for (const std::string place : {"colocated", "dedicated"}) {
+    const Outcome outcome = run_lockstep("train " +
+                                         tree(place, steps + kServers + "parallel.servers=2 " +
+                                                         "parallel.server_placement=" + place) +
+                                         " --ranks 2");
     EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
     expect_same(place, "one", "00000008");
   }
@@ -157,7 +157,7 @@ TEST_F(TrainServers, GoOnWithoutAWorkerThatIsKilledWhereWorkersDoNotWait) {
   const std::string run =
       settings("asp", std::string(kServers) +
                           "parallel.consistency=asp debug.slow_rank=2 debug.slow_factor=2 "
-                          "train.batch=6 train.validate_every=100 checkpoint.every=100 "
+                          "train.global_batch_size=6 train.validate_every=100 checkpoint.every=100 "
                           "train.trace=true ");
   const pid_t launcher = start(run + "train.steps=600 --ranks 3");
   wait_for_step("asp", "\"step\":2");
@@ -184,14 +184,14 @@ TEST_F(TrainServers, GoOnWithoutAWorkerThatIsKilledWhereWorkersDoNotWait) {
   EXPECT_FALSE(states("asp", "00000600").empty());
   const Outcome outcome = run_lockstep("train " + run + "train.steps=603 --ranks 3");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
-  EXPECT_THAT(outcome.text, HasSubstr("goes on after step 600"));
+  EXPECT_THAT(outcome.text, HasSubstr("continues after step 600"));
 }
 
 TEST_F(TrainServers, ThatDoNotWaitTraceAllOfThemWhenAskedToStop) {
-  const pid_t launcher =
-      start(settings("asked", std::string(kServers) +
-                                  "parallel.consistency=asp debug.slow_rank=2 debug.slow_factor=3 "
-                                  "train.trace=true train.batch=6 train.steps=100000 --ranks 3"));
+  const pid_t launcher = start(settings(
+      "asked", std::string(kServers) +
+                   "parallel.consistency=asp debug.slow_rank=2 debug.slow_factor=3 "
+                   "train.trace=true train.global_batch_size=6 train.steps=100000 --ranks 3"));
   wait_for_step("asked", "\"step\":5");
   ::kill(launcher, SIGINT);
   const int status = wait_for(launcher);
@@ -224,7 +224,7 @@ TEST_F(TrainServers, DoNotWaitForeverForAWorkerThatHangsWhenAskedToStop) {
   const pid_t launcher =
       start(settings("hangs", std::string(kServers) +
                                   "parallel.consistency=asp comm.timeout=1s train.trace=true " +
-                                  "train.batch=6 train.steps=100000 --ranks 3"));
+                                  "train.global_batch_size=6 train.steps=100000 --ranks 3"));
   wait_for_step("hangs", "\"step\":5");
   const auto leader = ranks("hangs", "0");
   const auto hangs = ranks("hangs", "2");
@@ -241,8 +241,8 @@ TEST_F(TrainServers, DoNotWaitForeverForAWorkerThatHangsWhenAskedToStop) {
 }
 
 TEST_F(TrainServers, ThatAreKilledEndTheRunAndTheNextStartGoesOn) {
-  const std::string run =
-      settings("killed", std::string(kServers) + "parallel.server_place=own checkpoint.every=5 ");
+  const std::string run = settings(
+      "killed", std::string(kServers) + "parallel.server_placement=dedicated checkpoint.every=5 ");
   const pid_t launcher = start(run + "train.steps=100000 --ranks 2");
   wait_for_step("killed", "\"step\":12,");
   const auto found = ranks("killed", "2");
@@ -253,21 +253,23 @@ TEST_F(TrainServers, ThatAreKilledEndTheRunAndTheNextStartGoesOn) {
   expect_nobody_left("killed");
   const Outcome outcome = run_lockstep("train " + run + "train.steps=12 --ranks 2");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
-  EXPECT_THAT(outcome.text, HasSubstr("goes on after step"));
+  EXPECT_THAT(outcome.text, HasSubstr("continues after step"));
 }
 
 TEST_F(TrainRanks, WithOtherSettingsAreNamedAndRefused) {
   const std::string where =
       fmt::format("{} WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT={} timeout 60 {} train ",
                   kToken, 20000 + ::getpid() % 10000, in_build("lockstep"));
-  const Outcome outcome = shell(fmt::format(
-      "RANK=0 {0}{1} > {2}/log0 2>&1 & RANK=1 {0}{1} schedule.rate=0.5 train.seed=9 2>&1; r=$?; "
-      "wait; exit $r",
-      where, settings("mismatch"), folder.string()));
+  const Outcome outcome =
+      shell(fmt::format("RANK=0 {0}{1} > {2}/log0 2>&1 & RANK=1 {0}{1} optimizer.learning_rate=0.5 "
+                        "train.seed=9 2>&1; r=$?; "
+                        "wait; exit $r",
+                        where, settings("mismatch"), folder.string()));
   EXPECT_EQ(outcome.exit_code, 1);
   for (const std::string& text : {outcome.text, text_of(folder / "log0")}) {
-    EXPECT_THAT(text, AllOf(HasSubstr("different settings"), HasSubstr("schedule.rate = "),
-                            HasSubstr("train.seed = 1 at rank 0, but 9 at rank 1")));
+    EXPECT_THAT(text,
+                AllOf(HasSubstr("different settings"), HasSubstr("optimizer.learning_rate = "),
+                      HasSubstr("train.seed = 1 at rank 0, but 9 at rank 1")));
   }
   EXPECT_FALSE(fs::exists(folder / "mismatch"));
 }
@@ -288,20 +290,21 @@ TEST_F(TrainRanks, HearWhatTheLeaderCannotBeginWith) {
   };
   std::ofstream(folder / "file") << "no folder";
   EXPECT_EQ(times(refusal(settings("file", "train.steps=2")), "cannot make the run's folder"), 1);
-  for (const char* servers : {"", "parallel.strategy=parameter_server parallel.server_place=own",
-                              "parallel.strategy=parameter_server parallel.consistency=asp"}) {
+  for (const char* servers :
+       {"", "parallel.strategy=parameter_server parallel.server_placement=dedicated",
+        "parallel.strategy=parameter_server parallel.consistency=asp"}) {
     const std::string none = settings("none", std::string("data.text=/no/such ") + servers);
     EXPECT_EQ(times(refusal(none), "/no/such is no file or folder of text"), 1) << servers;
   }
   EXPECT_EQ(times(refusal(settings("none", "data.tokenizer=none.json")), "there is no tokenizer"),
             1);
   // That all of them find by themselves; more than addresses reach, so that no kernel promises it.
-  const std::string large = settings("large", "train.seq=100000000 model.hidden=32768");
+  const std::string large = settings("large", "train.seq_len=100000000 model.hidden=32768");
   EXPECT_EQ(times(refusal(large), "no room for"), 1);
 
   const std::string run = settings("run", "train.steps=2 checkpoint.every=1");
   ASSERT_EQ(run_lockstep("train " + run + " --ranks 2").exit_code, 0);
-  EXPECT_THAT(refusal(run + " run.resume=false"), HasSubstr("run.resume is false"));
+  EXPECT_THAT(refusal(run + " run.resume=false"), HasSubstr("run.resume = false"));
   for (const char* step : {"step-00000001", "step-00000002"}) {
     fs::resize_file(folder / "run" / "checkpoints" / step / "states.safetensors", 100);
   }
@@ -310,7 +313,7 @@ TEST_F(TrainRanks, HearWhatTheLeaderCannotBeginWith) {
 
 TEST_F(TrainRanks, ThatCannotShareAStepAreRefused) {
   EXPECT_THAT(run_lockstep("train " + settings("many") + " --ranks 5").text,
-              AllOf(HasSubstr("train.batch = 4"), HasSubstr("5 ranks")));
+              AllOf(HasSubstr("train.global_batch_size = 4"), HasSubstr("5 ranks")));
   EXPECT_THAT(run_lockstep("train " + settings("none") + " --ranks 0").text, HasSubstr("--ranks"));
 }
 

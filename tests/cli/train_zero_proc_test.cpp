@@ -1,4 +1,4 @@
-// Processes that share out the states of one model: what they save, anybody goes on from.
+// Processes that shard the states of one model: what they save, anybody goes on from.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -84,7 +84,7 @@ TEST_F(TrainZero, GivesTheBitsOfOneAndIsExportedAndGoneOnWithLikeAnyRun) {
     expect_trains(tree(dir, steps + "parallel.zero=" + stage + " --ranks 4"));
     EXPECT_EQ(losses(dir), losses("one"));
     EXPECT_EQ(validations(dir), validations("one"));
-    // Of more tokens than a context has: what nobody has all parameters of reads its texts anew.
+    // Of more tokens than a context has: what nobody has all parameters of reads its texts again.
     EXPECT_EQ(text_of(folder / dir / "samples.jsonl"), text_of(folder / "one/samples.jsonl"));
     EXPECT_EQ(exported(dir), model);
   }
@@ -94,7 +94,7 @@ TEST_F(TrainZero, GivesTheBitsOfOneAndIsExportedAndGoneOnWithLikeAnyRun) {
                                 HasSubstr("moment/layer.1."), HasSubstr("whole")));
   // Parameters of it, and of what was exported, at every rank its own.
   const auto from = [&](const std::string& dir, const std::string& source) {
-    return tree(dir, "train.steps=3 run.from=" + (folder / source).string() + " ");
+    return tree(dir, "train.steps=3 run.init_from=" + (folder / source).string() + " ");
   };
   expect_trains(from("from-one", "one"));
   expect_trains(from("from-zero", "zero3") + "parallel.zero=2 --ranks 2");
@@ -120,7 +120,7 @@ TEST_F(TrainZero, KilledAtAnyMomentGoesOnWithAnyNumberOfRanksAtAnyStage) {
                  [&] { return after("\"step\":14,")() && saving(); });
   train_and_kill("killed", run + "parallel.zero=3 parallel.partition=layer --ranks 4", "3",
                  [&] { return after("\"step\":19,")() && saving(); });
-  expect_trains(run + "parallel.zero=2 train.steps=30 schedule.steps=40 --ranks 2");
+  expect_trains(run + "parallel.zero=2 train.steps=30 schedule.decay_steps=40 --ranks 2");
   EXPECT_EQ(half_written("killed"), std::vector<std::string>());
   expect_trains(run + "--ranks 1");
   EXPECT_EQ(losses("killed"), losses("whole"));
@@ -135,20 +135,21 @@ TEST_F(TrainZero, PassesOverADamagedFileAndSaysWhich) {
   const Outcome outcome = train(run + "train.steps=5");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
   EXPECT_THAT(outcome.text, AllOf(HasSubstr("states-00002-of-00002.safetensors is damaged"),
-                                  HasSubstr("goes on after step 2")));
+                                  HasSubstr("continues after step 2")));
 }
 
 // Three ranks have neither micro-batches nor a validation that come out even.
 TEST_F(TrainZero, ValidatesAndFindsWhatIsNoNumberThoughRanksHaveUnequalShares) {
   for (const std::string stage : {"2", "3"}) {
     const std::string run =
-        settings("run" + stage, "train.micro_batch=1 parallel.zero=" + stage + " --ranks 3 ");
+        settings("run" + stage, "train.micro_batch_size=1 parallel.zero=" + stage + " --ranks 3 ");
     const Outcome good =
         train(run + "train.steps=2 train.validate_every=1 sample.every=1 sample.tokens=3");
     EXPECT_EQ(good.exit_code, 0) << good.text;
     EXPECT_EQ(validations("run" + stage).size(), 2u);
     EXPECT_THAT(good.text, AllOf(HasSubstr("sample after step 2"), Not(HasSubstr("no sample"))));
-    const Outcome bad = train(run + "train.steps=9 schedule.rate=1e37 schedule.warmup=0");
+    const Outcome bad =
+        train(run + "train.steps=9 optimizer.learning_rate=1e37 schedule.warmup_steps=0");
     EXPECT_NE(bad.exit_code, 0);
     EXPECT_THAT(bad.text, AllOf(HasSubstr("block "), HasSubstr("(at rank "),
                                 HasSubstr("the last good checkpoint is")));
@@ -158,20 +159,20 @@ TEST_F(TrainZero, ValidatesAndFindsWhatIsNoNumberThoughRanksHaveUnequalShares) {
 
 TEST_F(TrainZero, QuantisedBetweenMachinesGoesOnToTheBitAndSaysWhatCrossed) {
   const std::string machines =
-      "--ranks 4 comm.hosts=2 comm.emulate=1Gbit,20us train.precision=bf16 ";
+      "--ranks 4 comm.emulated_nodes=2 comm.emulate=1Gbit,20us train.precision=bf16 ";
   const std::string plus_plus =
-      "parallel.zero=3 parallel.gather_weights=int8 parallel.secondary=true "
-      "parallel.reduce_gradients=int4 ";
+      "parallel.zero=3 parallel.quantized_weights=int8 parallel.secondary_partition=true "
+      "parallel.quantized_gradients=int4 ";
   const std::string run = machines + plus_plus + "checkpoint.every=3 train.validate_every=3 ";
   expect_trains(settings("whole", run + "train.steps=6"));
-  expect_trains(settings("twice", run + "train.steps=3 schedule.steps=6"));
+  expect_trains(settings("twice", run + "train.steps=3 schedule.decay_steps=6"));
   expect_trains(settings("twice", run + "train.steps=6"));
   EXPECT_EQ(losses("twice"), losses("whole"));
   EXPECT_EQ(validations("twice"), validations("whole"));
   EXPECT_EQ(exported("twice"), exported("whole"));
   EXPECT_THAT(text_of(folder / "whole" / "metrics.jsonl"), HasSubstr("\"bytes_across\":"));
 
-  const Outcome uneven = train(settings("uneven", "--ranks 3 comm.hosts=2 " + plus_plus));
+  const Outcome uneven = train(settings("uneven", "--ranks 3 comm.emulated_nodes=2 " + plus_plus));
   EXPECT_NE(uneven.exit_code, 0);
   EXPECT_THAT(uneven.text, HasSubstr("as many ranks on every machine"));
 }

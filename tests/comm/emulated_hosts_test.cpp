@@ -1,4 +1,4 @@
-// Machines that are made up: comm.hosts.
+// Machines that are made up: comm.emulated_nodes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 
 CommOptions with_hosts(int hosts, const std::string& link = "") {
   CommOptions options;
-  options.hosts = hosts;
+  options.emulated_nodes = hosts;
   options.emulate = link;
   options.cache_dir.clear();
   return options;
@@ -145,7 +145,7 @@ TEST(EmulatedHosts, AreRefusedWhereThereAreFewerRanks) {
         2, [](Communicator&) {}, with_hosts(3));
     FAIL() << "three machines were made of two ranks";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("comm.hosts = 3"));
+    EXPECT_THAT(error.what(), HasSubstr("comm.emulated_nodes = 3"));
   }
   CommOptions options = with_hosts(2);
   options.transport = TransportChoice::kTcp;

@@ -22,7 +22,7 @@ constexpr std::size_t kCounts[] = {0, 1, 7, 1001, 70'003};
 
 CommOptions on_hosts(int hosts, const std::string& link) {
   CommOptions options;
-  options.hosts = hosts;
+  options.emulated_nodes = hosts;
   options.emulate = link;
   options.cache_dir.clear();
   return options;
@@ -86,7 +86,7 @@ TEST(PlannedCalls, SendInAllWhatTheVerifierCounts) {
       schedule::Shape shape;
       shape.ranks = spread.ranks;
       for (int rank = 0; rank < spread.ranks; ++rank) {
-        shape.machines.push_back(emulated_host(rank, spread.ranks, spread.machines));
+        shape.machines.push_back(emulated_node(rank, spread.ranks, spread.machines));
       }
       if (algorithm.refuses(shape)) continue;
       const auto traffic = schedule::count_traffic(schedule::make_schedule(algorithm, shape));

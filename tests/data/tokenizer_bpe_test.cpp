@@ -60,7 +60,7 @@ Ids merged_slowly(const Merges& merges, Ids word) {
 
 TEST(BpeMerge, ShortAndLongWordsFollowTheDefinition) {
   Merges merges;
-  MergeRoom room;
+  MergeWorkspace workspace;
   // Over three letters; the ranks are in no order that training would give.
   for (TokenId id = 3; id < 40; ++id) {
     const auto left = static_cast<TokenId>(random_word(1, 0, static_cast<std::uint64_t>(id)) %
@@ -75,7 +75,7 @@ TEST(BpeMerge, ShortAndLongWordsFollowTheDefinition) {
       word.push_back(static_cast<TokenId>(random_word(seed, 1, i) % 3));
     }
     const Ids expected = merged_slowly(merges, word);
-    merge_word(merges, word, room);
+    merge_word(merges, word, workspace);
     ASSERT_EQ(word, expected) << seed << " letters";
   }
 }

@@ -44,8 +44,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string twice = without_origins(once);
   if (once != twice) std::abort();
   try {
-    lockstep::train::complete(settings.options);
-    lockstep::train::settle_steps(settings.options, 1000003);
+    settings.options = lockstep::train::completed(settings.options);
+    lockstep::train::with_steps(settings.options, 1000003);
   } catch (const lockstep::Error&) {
   }
   return 0;

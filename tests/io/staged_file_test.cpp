@@ -83,7 +83,7 @@ TEST_P(StagedFileOf, ReadsPartsThatFollowEachOtherOnce) {
   }
   EXPECT_EQ(came, stored);
   EXPECT_EQ(file.file().traffic().read_bytes, kItems[kItem]);
-  // What is stored anew is not taken from there.
+  // What is stored again is not taken from there.
   Bytes other = random_bytes(kItems[kItem], 2);
   file.store(kItem, tensor_of_item(other));
   came[0] = other[0];

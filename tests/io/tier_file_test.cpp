@@ -29,7 +29,8 @@ constexpr std::size_t kSizes[] = {1, 0, 3, 17, 4095, 4096, 4097, 3 * 4096, 1'000
 // Memory for a block, with content that its index and a round make.
 class Memory {
  public:
-  explicit Memory(std::size_t bytes) : buffer_(std::max(TierFile::room(bytes), Buffer::kPage)) {}
+  explicit Memory(std::size_t bytes)
+      : buffer_(std::max(TierFile::padded_bytes(bytes), Buffer::kPage)) {}
   std::span<std::byte> all() const { return {buffer_.data(), buffer_.bytes()}; }
   void fill(std::size_t block, unsigned round) const {
     std::memset(buffer_.data(), static_cast<int>(round), buffer_.bytes());
@@ -157,7 +158,7 @@ TEST_P(TierFileOf, TellsABitThatFlippedOnTheDisk) {
       message_of([&] { file.wait(file.read(1, memory.all())); }, ErrorCode::kProtocol),
       AllOf(HasSubstr("block 1 of the file of optimizer states in " + scratch_.path().string()),
             HasSubstr("9000 bytes at offset 8192"), HasSubstr("damaged")));
-  // Written anew it is good again.
+  // Written again it is good again.
   file.wait(file.write(1, memory.all()));
   file.wait(file.read(1, memory.all()));
 }

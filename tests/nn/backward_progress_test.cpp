@@ -24,7 +24,7 @@ constexpr Recompute kModes[] = {Recompute::kNone, Recompute::kSelective, Recompu
 
 // An exchange that takes what it is told of at once: a copy of the gradients, and the parameters
 // away. So a gradient that is added to afterwards differs from its copy, and what is computed with
-// a parameter afterwards is no number.
+// a parameter afterwards is NaN.
 class GreedyExchange : public BlockListener {
  public:
   explicit GreedyExchange(Replica& replica) : replica_(replica) {}
@@ -138,7 +138,7 @@ class AddedParts : public BlockListener {
  public:
   explicit AddedParts(Replica& replica) : replica_(replica) {}
 
-  void added(std::size_t block, const FlatRange& range) override {
+  void accumulated(std::size_t block, const FlatRange& range) override {
     EXPECT_EQ(block, replica_.model().size() - 1);
     replica_.ops().synchronize();
     if (!ranges.empty()) {
@@ -217,7 +217,7 @@ TEST(BackwardProgress, RefusesRowsThatDoNotGrowOrAreNotThere) {
                                              block.backward(quiet(pass));
                                              if (block.name() != "head") return;
                                              for (const std::int64_t some : rows)
-                                               pass.added(kHeadWeight, some);
+                                               pass.accumulated(kHeadWeight, some);
                                            }),
                                    tiny_setup(Tiny::kGpt2), *ops);
     replica.initialise(1);

@@ -141,7 +141,7 @@ TEST(Decoder, TakesTheBytesOfItsPlanAndParametersAlone) {
   Weights weights(model, DType::kBF16, *ops);
   EXPECT_EQ(memory_in_use({}) - before, weights.flat().elements() * 2);
   weights.initialise(3);
-  Decoder decoder(model, weights.flat(), weights.row(), options, *ops);
+  Decoder decoder(model, weights.flat(), weights.buffer(), options, *ops);
   EXPECT_EQ(memory_in_use({}) - before, weights.bytes() + plan.bytes());
   std::vector<std::int32_t> text(64, 11);
   decoder.prefill(text);
@@ -154,7 +154,7 @@ TEST(Decoder, WeightsBeginAsThoseOfAReplicaDo) {
   replica.initialise(5);
   Weights weights(replica.model(), DType::kF32, *ops);
   weights.initialise(5);
-  EXPECT_EQ(bytes_of(weights.row()), bytes_of(replica.states().parameters));
+  EXPECT_EQ(bytes_of(weights.buffer()), bytes_of(replica.states().parameters));
 }
 
 template <class F>

@@ -14,28 +14,29 @@
 namespace lockstep::nn {
 namespace {
 
-// Three blocks, the last one first in the row, one of them without a part here.
+// Three blocks, the last one first in the flat buffer, one of them without a part here.
 const std::vector<FlatRange> kParts = {{10'000, 5'001}, {7'000, 0}, {7'000, 3'000}, {0, 17}};
 
-class RowFileOf : public ::testing::TestWithParam<bool> {
+class FlatFileOf : public ::testing::TestWithParam<bool> {
  protected:
   FlatFile::Layout layout() const {
     return {.parts = kParts,
-            .rows = {DType::kF32, DType::kBF16},
+            .buffers = {DType::kF32, DType::kBF16},
             .chunk_elements = 1500,
             .overlaps = GetParam()};
   }
   io::TierFileOptions options() const {
     return {.folder = scratch_.path(), .what = "optimizer states"};
   }
-  // Every element of the first row is its position and a number, those of the second a number.
+  // Every element of the first flat buffer is its position and a number, those of the second a
+  // number.
   static void fill(FlatFile& file, float more) {
     FlatFileStream stream(file, {{.writes = true}, {.writes = true}});
-    while (const RowChunk* chunk = stream.next()) {
+    while (const FlatChunk* chunk = stream.next()) {
       for (std::size_t i = 0; i < chunk->range.elements; ++i) {
-        stream.row(0).as<float>()[i] = static_cast<float>(chunk->range.first + i) + more;
+        stream.buffer(0).as<float>()[i] = static_cast<float>(chunk->range.first + i) + more;
       }
-      std::memset(stream.row(1).data(), static_cast<int>(more), stream.row(1).bytes());
+      std::memset(stream.buffer(1).data(), static_cast<int>(more), stream.buffer(1).bytes());
     }
   }
 
@@ -52,21 +53,21 @@ class RowFileOf : public ::testing::TestWithParam<bool> {
   ScratchFolder scratch_;
 };
 
-INSTANTIATE_TEST_SUITE_P(, RowFileOf, ::testing::Bool(), [](const auto& overlaps) {
+INSTANTIATE_TEST_SUITE_P(, FlatFileOf, ::testing::Bool(), [](const auto& overlaps) {
   return overlaps.param ? "Overlapped" : "OneAfterTheOther";
 });
 
-TEST_P(RowFileOf, HasChunksOfItsPartsInTheOrderOfBlocks) {
-  const std::vector<RowChunk> chunks = layout().chunks();
+TEST_P(FlatFileOf, HasChunksOfItsPartsInTheOrderOfBlocks) {
+  const std::vector<FlatChunk> chunks = layout().chunks();
   std::vector<std::pair<std::size_t, FlatRange>> came;
-  for (const RowChunk& chunk : chunks) came.emplace_back(chunk.block, chunk.range);
+  for (const FlatChunk& chunk : chunks) came.emplace_back(chunk.block, chunk.range);
   const std::vector<std::pair<std::size_t, FlatRange>> expected = {
       {0, {10'000, 1500}}, {0, {11'500, 1500}}, {0, {13'000, 1500}}, {0, {14'500, 501}},
       {2, {7'000, 1500}},  {2, {8'500, 1500}},  {3, {0, 17}}};
   EXPECT_EQ(came, expected);
 }
 
-TEST_P(RowFileOf, TakesTheMemoryAndTheFileThatItsLayoutSays) {
+TEST_P(FlatFileOf, TakesTheMemoryAndTheFileThatItsLayoutSays) {
   reset_peak_memory({});
   const std::size_t before = memory_in_use({});
   FlatFile file(options(), layout());
@@ -77,28 +78,28 @@ TEST_P(RowFileOf, TakesTheMemoryAndTheFileThatItsLayoutSays) {
   EXPECT_EQ(file.file().file_bytes(), layout().file_bytes());
 }
 
-TEST_P(RowFileOf, GivesEveryChunkAsTheLastStreamLeftIt) {
+TEST_P(FlatFileOf, GivesEveryChunkAsTheLastStreamLeftIt) {
   FlatFile file(options(), layout());
   fill(file, 1);
   for (const float step : {1.f, 2.f}) {
     FlatFileStream stream(file, {{.reads = true, .writes = true}, {}});
-    while (const RowChunk* chunk = stream.next()) {
-      EXPECT_EQ(stream.row(1).elements(), 0u);
+    while (const FlatChunk* chunk = stream.next()) {
+      EXPECT_EQ(stream.buffer(1).elements(), 0u);
       for (std::size_t i = 0; i < chunk->range.elements; ++i) {
-        float& x = stream.row(0).as<float>()[i];
+        float& x = stream.buffer(0).as<float>()[i];
         ASSERT_EQ(x, static_cast<float>(chunk->range.first + i) + step);
         x += 1;
       }
     }
   }
-  // The row that was left alone, of one block.
+  // The flat buffer that was left alone, of one block.
   FlatFileStream stream(file, {{}, {.reads = true}}, 2);
   std::size_t elements = 0;
-  while (const RowChunk* chunk = stream.next()) {
+  while (const FlatChunk* chunk = stream.next()) {
     EXPECT_EQ(chunk->block, 2u);
     elements += chunk->range.elements;
-    for (std::size_t i = 0; i < stream.row(1).bytes(); ++i) {
-      ASSERT_EQ(stream.row(1).data()[i], std::byte{1});
+    for (std::size_t i = 0; i < stream.buffer(1).bytes(); ++i) {
+      ASSERT_EQ(stream.buffer(1).data()[i], std::byte{1});
     }
   }
   EXPECT_EQ(elements, 3000u);
@@ -107,18 +108,18 @@ TEST_P(RowFileOf, GivesEveryChunkAsTheLastStreamLeftIt) {
   EXPECT_EQ(none.next(), nullptr);
 }
 
-TEST_P(RowFileOf, WritesNothingThatAStreamWasLeftWith) {
+TEST_P(FlatFileOf, WritesNothingThatAStreamWasLeftWith) {
   FlatFile file(options(), layout());
   fill(file, 1);
   {
     FlatFileStream stream(file, {{.reads = true, .writes = true}, {}});
     stream.next();
-    stream.row(0).as<float>()[0] = -1;
+    stream.buffer(0).as<float>()[0] = -1;
   }
   EXPECT_EQ(elements_of(file, {10'000, 1}), std::vector<float>{10'001});
 }
 
-TEST_P(RowFileOf, IsReadByRangesToo) {
+TEST_P(FlatFileOf, IsReadByRangesToo) {
   FlatFile file(options(), layout());
   fill(file, 1);
   std::vector<float> expected(3501);
@@ -129,7 +130,7 @@ TEST_P(RowFileOf, IsReadByRangesToo) {
 }
 
 // An error comes to whoever works with the chunk, and leaves the file usable.
-TEST_P(RowFileOf, HandsOnWhatFails) {
+TEST_P(FlatFileOf, HandsOnWhatFails) {
   FlatFile file(options(), layout());
   fill(file, 1);
   ASSERT_EQ(::ftruncate(file.file().descriptor(), 40'000), 0);

@@ -1,4 +1,4 @@
-// Parameters in their row: counts, places, runs, ties.
+// Parameters in their flat buffer: counts, places, runs, ties.
 #include "lockstep/nn/parameters/flat_parameters.h"
 
 #include <gmock/gmock.h>

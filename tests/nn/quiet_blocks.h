@@ -30,8 +30,8 @@ class ChangedBlock : public Block {
   void forward(const Pass& pass) override { block_.forward(pass); }
   void restore(const Pass& pass) override { block_.restore(pass); }
   void backward(const Pass& pass) override { backward_(block_, pass); }
-  std::optional<RowGradient> row_gradient(const Pass& pass) const override {
-    return block_.row_gradient(pass);
+  std::optional<SparseGradient> sparse_gradient(const Pass& pass) const override {
+    return block_.sparse_gradient(pass);
   }
 
  protected:

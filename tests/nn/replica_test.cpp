@@ -165,20 +165,20 @@ TEST_P(ReplicaOnEveryOps, EvaluationHasTheLossesOfTrainingWithoutDropoutAndGives
       const std::vector<std::byte> gradients = bytes_of(replica.states().gradients);
       EXPECT_EQ(bytes_of(replica.evaluate(batch)), trained.losses);
 
-      const std::int64_t rows = batch.shape.rows();
-      std::vector<float> logits(static_cast<std::size_t>(rows * kVocabulary));
-      const Tensor view = tensor_of(std::span(logits), {rows, kVocabulary});
+      const std::int64_t tokens = batch.shape.tokens();
+      std::vector<float> logits(static_cast<std::size_t>(tokens * kVocabulary));
+      const Tensor view = tensor_of(std::span(logits), {tokens, kVocabulary});
       EXPECT_EQ(bytes_of(replica.evaluate(batch, view)), trained.losses);
       double sum = 0;
-      for (std::int64_t row = 0; row < rows; ++row) {
+      for (std::int64_t token = 0; token < tokens; ++token) {
         const std::int32_t target =
-            batch.targets.as<const std::int32_t>()[static_cast<std::size_t>(row)];
+            batch.targets.as<const std::int32_t>()[static_cast<std::size_t>(token)];
         if (target == ops::kNoTarget) continue;
         double exponentials = 0;
-        for (const float logit : view.row(row).as<const float>()) exponentials += std::exp(logit);
-        sum +=
-            std::log(exponentials) -
-            static_cast<double>(view.row(row).as<const float>()[static_cast<std::size_t>(target)]);
+        for (const float logit : view.row(token).as<const float>()) exponentials += std::exp(logit);
+        sum += std::log(exponentials) -
+               static_cast<double>(
+                   view.row(token).as<const float>()[static_cast<std::size_t>(target)]);
       }
       EXPECT_NEAR(sum, trained.loss, 1e-4);
       const std::vector<float> with_targets = logits;
@@ -208,8 +208,8 @@ void adam(Replica& replica, std::int64_t step, double rate) {
       const bool has_master = states.master.data() != states.parameters.data();
       replica.ops().run(ops::Adam{.master = states.master,
                                   .gradient = states.gradients,
-                                  .moment = states.moment,
-                                  .variance = states.variance,
+                                  .first_moment = states.first_moment,
+                                  .second_moment = states.second_moment,
                                   .parameter = has_master ? states.parameters : Tensor(),
                                   .rate = rate,
                                   .decay = run.decays ? 0.01 : 0,
@@ -242,9 +242,9 @@ TEST_P(ReplicaOnEveryOps, EveryModelLearnsABatchByHeartInEveryPrecision) {
                   tiny == Tiny::kEncoderDecoder ? 2 : 0.3);
       EXPECT_LT(last, 0.3);
       for (const FlatParameter& parameter : replica.flat().all()) {
-        const auto row = replica.states().master.as<const float>();
+        const auto master = replica.states().master.as<const float>();
         const std::size_t end = parameter.offset + parameter.shape.elements();
-        for (std::size_t i = end; i % FlatParameters::kAlignment != 0; ++i) EXPECT_EQ(row[i], 0);
+        for (std::size_t i = end; i % FlatParameters::kAlignment != 0; ++i) EXPECT_EQ(master[i], 0);
       }
     }
   }
@@ -300,18 +300,18 @@ TEST(Replica, BeginsWithTheParametersThatItsModelAsksFor) {
   shape.hidden = 96;
   Replica replica = make_replica(make_model(shape), tiny_setup(Tiny::kGpt2), *ops);
   replica.initialise(3);
-  const auto deviation = [&](const char* name) {
+  const auto stddev = [&](const char* name) {
     double square = 0;
     const auto values = replica.parameter(name).as<const float>();
     for (const float value : values) square += static_cast<double>(value) * value;
     return std::sqrt(square / static_cast<double>(values.size()));
   };
-  EXPECT_NEAR(deviation("embedding.tokens"), 0.02, 1e-3);
-  EXPECT_NEAR(deviation("layer.0.attention.qkv.weight"), 0.02, 1e-3);
-  EXPECT_NEAR(deviation("layer.0.attention.projection.weight"), 0.02 / 2, 5e-4);  // sqrt(2 l) = 2
-  EXPECT_NEAR(deviation("layer.1.mlp.down.weight"), 0.02 / 2, 5e-4);
-  EXPECT_EQ(deviation("layer.1.mlp.down.bias"), 0);
-  EXPECT_EQ(deviation("layer.1.norm1.gain"), 1);
+  EXPECT_NEAR(stddev("embedding.tokens"), 0.02, 1e-3);
+  EXPECT_NEAR(stddev("layer.0.attention.qkv.weight"), 0.02, 1e-3);
+  EXPECT_NEAR(stddev("layer.0.attention.projection.weight"), 0.02 / 2, 5e-4);  // sqrt(2 l) = 2
+  EXPECT_NEAR(stddev("layer.1.mlp.down.weight"), 0.02 / 2, 5e-4);
+  EXPECT_EQ(stddev("layer.1.mlp.down.bias"), 0);
+  EXPECT_EQ(stddev("layer.1.norm1.gain"), 1);
   EXPECT_NE(bytes_of(replica.parameter("layer.0.mlp.up.weight")),
             bytes_of(replica.parameter("layer.1.mlp.up.weight")));
 }

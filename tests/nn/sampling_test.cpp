@@ -20,7 +20,7 @@ std::vector<float> logits_of(const std::vector<double>& probabilities) {
   return logits;
 }
 
-// Draws at many positions come as often as they should, to five deviations.
+// Draws at many positions come as often as they should, to five stddevs.
 void expect_shares(const std::vector<float>& logits, const SamplingOptions& options,
                    const std::map<std::int32_t, double>& shares, int draws = 20000) {
   Sampler sampler(options);
@@ -30,8 +30,8 @@ void expect_shares(const std::vector<float>& logits, const SamplingOptions& opti
   }
   double sum = 0;
   for (const auto& [token, share] : shares) {
-    const double deviation = std::sqrt(draws * share * (1 - share));
-    EXPECT_NEAR(counts[token], draws * share, 5 * deviation) << "token " << token;
+    const double stddev = std::sqrt(draws * share * (1 - share));
+    EXPECT_NEAR(counts[token], draws * share, 5 * stddev) << "token " << token;
     sum += share;
     counts.erase(token);
   }

@@ -71,7 +71,7 @@ std::vector<std::size_t> there(std::span<const Gather> gathers, int step) {
 
 TEST(GatherPlan, BringsUnitsAStepAheadAndNoMoreThanAllowedAtOnce) {
   const std::vector<std::vector<std::size_t>> reads{{0}, {1}, {2}, {0, 3}, {0, 3}, {2}, {1}, {}};
-  const std::vector<Gather> gathers = plan_gathers(reads, {.most = 2});
+  const std::vector<Gather> gathers = plan_gathers(reads, {.max_unsharded_blocks = 2});
   for (int step = 0; step < 8; ++step) {
     EXPECT_LE(there(gathers, step).size(), 2u) << step;
     for (const std::size_t unit : reads[static_cast<std::size_t>(step)]) {
@@ -83,9 +83,9 @@ TEST(GatherPlan, BringsUnitsAStepAheadAndNoMoreThanAllowedAtOnce) {
   EXPECT_THAT(there(gathers, 4), ElementsAre(0, 3));
   EXPECT_THAT(there(gathers, 5), ElementsAre(2, 1));
   EXPECT_EQ(gathers.size(), 7u);
-  EXPECT_EQ(plan_gathers(reads, {.most = 1}).size(), 7u);
-  EXPECT_THAT(there(plan_gathers(reads, {.most = 1}), 0), ElementsAre(0));
-  EXPECT_THAT(there(plan_gathers(reads, {.most = 3}), 4), ElementsAre(0, 3, 2));
+  EXPECT_EQ(plan_gathers(reads, {.max_unsharded_blocks = 1}).size(), 7u);
+  EXPECT_THAT(there(plan_gathers(reads, {.max_unsharded_blocks = 1}), 0), ElementsAre(0));
+  EXPECT_THAT(there(plan_gathers(reads, {.max_unsharded_blocks = 3}), 4), ElementsAre(0, 3, 2));
   EXPECT_TRUE(plan_gathers({}, {}).empty());
 }
 
@@ -95,7 +95,8 @@ TEST(GatherPlan, BringsEveryUnitTwiceWhereItDoesNotKeepTheLastOnes) {
   const std::vector<std::vector<std::size_t>> own{{0}, {1}, {2}, {3}, {3}, {2}, {1}, {}};
   for (const auto& reads : {tied, own}) {
     for (const int most : {1, 2, 3}) {
-      const auto gathers = plan_gathers(reads, {.most = most, .keeps_at_turn = false});
+      const auto gathers =
+          plan_gathers(reads, {.max_unsharded_blocks = most, .reshard_after_forward = true});
       for (std::size_t unit = 0; unit < 4; ++unit) {
         EXPECT_EQ(std::ranges::count(gathers, unit, &Gather::unit), 2) << unit;
       }
@@ -109,7 +110,7 @@ TEST(GatherPlan, BringsEveryUnitTwiceWhereItDoesNotKeepTheLastOnes) {
       EXPECT_THAT(gathers, ::testing::Contains(again));
     }
   }
-  const auto gathers = plan_gathers({{0}, {0}}, {.keeps_at_turn = false});  // one block
+  const auto gathers = plan_gathers({{0}, {0}}, {.reshard_after_forward = true});  // one block
   EXPECT_THAT(gathers, ElementsAre(Gather{.unit = 0, .starts = 0, .needed = 0, .last = 0},
                                    Gather{.unit = 0, .starts = 1, .needed = 1, .last = 1}));
 }

@@ -116,20 +116,20 @@ class TinyBatch {
   explicit TinyBatch(const BatchShape& shape, std::uint64_t seed = 1,
                      std::int64_t vocabulary = kVocabulary)
       : shape_(shape), vocabulary_(vocabulary) {
-    const auto rows = static_cast<std::size_t>(shape.rows());
-    const auto source_rows = static_cast<std::size_t>(shape.source_rows());
-    for (std::size_t i = 0; i < rows; ++i) {
+    const auto tokens = static_cast<std::size_t>(shape.tokens());
+    const auto source_tokens = static_cast<std::size_t>(shape.source_tokens());
+    for (std::size_t i = 0; i < tokens; ++i) {
       tokens_.push_back(token(seed, i));
       targets_.push_back(i % 5 == 3 ? ops::kNoTarget : token(seed + 1, i));
       types_.push_back(static_cast<std::int32_t>(random_word(seed + 2, 0, i) % 2));
-      key_mask_.push_back(i + 2 >= rows && rows > 5 ? 0 : 1);
+      key_mask_.push_back(i + 2 >= tokens && tokens > 5 ? 0 : 1);
       outputs_.push_back(normal_at(seed + 3, 0, i));
     }
-    for (std::size_t i = 0; i < source_rows; ++i) {
+    for (std::size_t i = 0; i < source_tokens; ++i) {
       source_.push_back(token(seed + 4, i));
-      source_mask_.push_back(i + 2 >= source_rows ? 0 : 1);
+      source_mask_.push_back(i + 2 >= source_tokens ? 0 : 1);
     }
-    for (std::size_t i = 0; i < rows * kFeatures; ++i) {
+    for (std::size_t i = 0; i < tokens * kFeatures; ++i) {
       inputs_.push_back(normal_at(seed + 5, 0, i));
     }
   }
@@ -142,8 +142,8 @@ class TinyBatch {
     batch.targets = tensor_of(std::span(targets_), shape);
     batch.types = tensor_of(std::span(types_), shape);
     batch.key_mask = tensor_of(std::span(key_mask_), shape);
-    batch.inputs = tensor_of(std::span(inputs_), {shape_.rows(), kFeatures});
-    batch.outputs = tensor_of(std::span(outputs_), {shape_.rows(), 1});
+    batch.inputs = tensor_of(std::span(inputs_), {shape_.tokens(), kFeatures});
+    batch.outputs = tensor_of(std::span(outputs_), {shape_.tokens(), 1});
     if (shape_.source_sequence == 0) return batch;
     const Shape source = {shape_.batch, shape_.source_sequence};
     batch.source = tensor_of(std::span(source_), source);
@@ -179,12 +179,12 @@ inline Replica make_replica(Model model, const Setup& setup, Ops& ops,
 }
 
 // Moves every parameter away from its beginning, so that no gradient is zero by symmetry.
-inline void shake(Replica& replica, float deviation) {
+inline void shake(Replica& replica, float stddev) {
   const States& states = replica.states();
   for (const FlatParameter& parameter : replica.flat().all()) {
     const Tensor view = FlatParameters::view(states.master, parameter);
     std::uint64_t position = parameter.offset;
-    for (float& value : view.as<float>()) value += deviation * normal_at(99, 0, position++);
+    for (float& value : view.as<float>()) value += stddev * normal_at(99, 0, position++);
   }
   if (states.master.data() == states.parameters.data()) return;
   replica.ops().run(ops::Cast{.from = states.master, .to = states.parameters});

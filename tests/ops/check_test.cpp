@@ -82,7 +82,7 @@ TEST_F(Check, RefusesFieldsThatDoNotGoTogether) {
       refusal(LinearBackwardInput{
           .dy = rows, .weight = square, .factor = next({4, 8}), .dx = dx, .accumulate = true}),
       HasSubstr("factor is [4, 8] f32, expected none together with accumulate"));
-  Norm norm{.x = rows, .gain = row, .y = dx, .mean = next({4}), .deviation = next({4})};
+  Norm norm{.x = rows, .gain = row, .y = dx, .mean = next({4}), .rstd = next({4})};
   EXPECT_EQ(refusal(norm), "was not refused");
   norm.sum = next({4, 8});
   EXPECT_THAT(refusal(norm), HasSubstr("sum is [4, 8] f32, expected none without a branch"));

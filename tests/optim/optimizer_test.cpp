@@ -37,14 +37,14 @@ void expect_as_torch(const OptimizerOptions& options, const char* name) {
   const std::vector<float> gradients = load("gradients");
   const std::vector<float> expected = load(name);
   const std::size_t size = master.size();
-  std::vector<float> moment(size), variance(size), velocity(size);
+  std::vector<float> first_moment(size), second_moment(size), velocity(size);
   for (std::size_t step = 0; step < 6; ++step) {
     std::vector<float> gradient(size);
     for (std::size_t i = 0; i < size; ++i) gradient[i] = 2 * gradients[step * size + i];
     Range range{.master = view(master), .gradient = view(gradient)};
     if (has_moments(options)) {
-      range.moment = view(moment);
-      range.variance = view(variance);
+      range.first_moment = view(first_moment);
+      range.second_moment = view(second_moment);
     }
     if (has_velocity(options)) range.velocity = view(velocity);
     update(*ops, options,
@@ -56,7 +56,7 @@ void expect_as_torch(const OptimizerOptions& options, const char* name) {
 }
 
 TEST(Optimizer, EachKindMovesAsItsTwinInTorch) {
-  const OptimizerOptions adam{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .decay = 0.1};
+  const OptimizerOptions adam{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
   expect_as_torch(adam, "adamw");
   OptimizerOptions options = adam;
   options.kind = OptimizerKind::kAdam;
@@ -72,13 +72,13 @@ TEST(Optimizer, LeavesAloneWhatDoesNotDecay) {
   const auto ops = make_reference_ops();
   for (const OptimizerKind kind :
        {OptimizerKind::kAdamW, OptimizerKind::kAdam, OptimizerKind::kSgd}) {
-    const OptimizerOptions options{.kind = kind, .momentum = 0, .decay = 0.5};
+    const OptimizerOptions options{.kind = kind, .momentum = 0, .weight_decay = 0.5};
     for (const bool decays : {false, true}) {
-      std::vector<float> master{1, -2, 3}, gradient(3), moment(3), variance(3);
+      std::vector<float> master{1, -2, 3}, gradient(3), first_moment(3), second_moment(3);
       Range range{.master = view(master), .gradient = view(gradient), .decays = decays};
       if (has_moments(options)) {
-        range.moment = view(moment);
-        range.variance = view(variance);
+        range.first_moment = view(first_moment);
+        range.second_moment = view(second_moment);
       }
       update(*ops, options, {.rate = 0.1}, range);
       EXPECT_EQ(master == (std::vector<float>{1, -2, 3}), !decays) << name(kind);
@@ -88,14 +88,14 @@ TEST(Optimizer, LeavesAloneWhatDoesNotDecay) {
 
 TEST(Optimizer, RoundsTheCopyThatIsComputedWith) {
   const auto ops = make_reference_ops();
-  std::vector<float> master{1, 1, 1}, gradient{0.001f, 0, -1}, moment(3), variance(3);
+  std::vector<float> master{1, 1, 1}, gradient{0.001f, 0, -1}, first_moment(3), second_moment(3);
   std::vector<BFloat16> parameter(3);
-  update(*ops, {.decay = 0}, {.rate = 1e-3},
+  update(*ops, {.weight_decay = 0}, {.rate = 1e-3},
          {.master = view(master),
           .gradient = view(gradient),
           .parameter = tensor_of(std::span(parameter)),
-          .moment = view(moment),
-          .variance = view(variance)});
+          .first_moment = view(first_moment),
+          .second_moment = view(second_moment)});
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(parameter[i], to_bfloat16(master[i]));
   EXPECT_LT(master[0], 1);
   EXPECT_EQ(to_float(parameter[0]), 1) << "the step is too small for bf16: it stays in the master";
@@ -103,16 +103,16 @@ TEST(Optimizer, RoundsTheCopyThatIsComputedWith) {
 
 struct Moved {
   std::vector<float> master{1, -2, 3};
-  std::vector<float> moment = std::vector<float>(3);
-  std::vector<float> variance = std::vector<float>(3);
+  std::vector<float> first_moment = std::vector<float>(3);
+  std::vector<float> second_moment = std::vector<float>(3);
   friend bool operator==(const Moved&, const Moved&) = default;
 
   void update_by(std::vector<float> gradient, const OptimizerOptions& options,
                  const UpdateStep& step) {
     Range range{.master = view(master), .gradient = view(gradient)};
     if (has_moments(options)) {
-      range.moment = view(moment);
-      range.variance = view(variance);
+      range.first_moment = view(first_moment);
+      range.second_moment = view(second_moment);
     }
     update(*make_reference_ops(), options, step, range);
   }
@@ -127,24 +127,24 @@ TEST(Optimizer, FourPartsOfAStepGoByAQuarterOrAHalf) {
     }
     return result;
   };
-  const OptimizerOptions adamw{.beta2 = 0.96875, .decay = 0.5};
+  const OptimizerOptions adamw{.beta2 = 0.96875, .weight_decay = 0.5};
   OptimizerOptions part = adamw;
   part.beta2 = 1 - 0.03125 / 4;
-  part.decay = 0.25;
+  part.weight_decay = 0.25;
   EXPECT_EQ(moved(adamw, 0.125, 4), moved(part, 0.0625, 1));
   OptimizerOptions adam = adamw;
   adam.kind = part.kind = OptimizerKind::kAdam;
-  part.decay = adam.decay;
+  part.weight_decay = adam.weight_decay;
   EXPECT_EQ(moved(adam, 0.125, 4), moved(part, 0.0625, 1));
-  const OptimizerOptions sgd{.kind = OptimizerKind::kSgd, .momentum = 0, .decay = 0.5};
+  const OptimizerOptions sgd{.kind = OptimizerKind::kSgd, .momentum = 0, .weight_decay = 0.5};
   EXPECT_EQ(moved(sgd, 0.125, 4), moved(sgd, 0.03125, 1));
 }
 
 TEST(Optimizer, PartsOfAStepDoWhatAllOfItDoesWhereThatIsLinear) {
   const std::vector<float> gradient{1, 2, -3};
   const std::vector<float> none{0, 0, 0};
-  const OptimizerOptions sgd{.kind = OptimizerKind::kSgd, .momentum = 0, .decay = 0};
-  const OptimizerOptions adamw{.beta2 = 0.99, .decay = 1e-3};
+  const OptimizerOptions sgd{.kind = OptimizerKind::kSgd, .momentum = 0, .weight_decay = 0};
+  const OptimizerOptions adamw{.beta2 = 0.99, .weight_decay = 1e-3};
   const auto moved = [](const std::vector<float>& by, const OptimizerOptions& options, int parts) {
     Moved result;
     for (int i = 1; i <= parts; ++i) {
@@ -155,8 +155,8 @@ TEST(Optimizer, PartsOfAStepDoWhatAllOfItDoesWhereThatIsLinear) {
   for (const int parts : {2, 3, 7}) {
     EXPECT_THAT(moved(gradient, sgd, parts).master,
                 Pointwise(FloatNear(1e-6F), moved(gradient, sgd, 1).master));
-    EXPECT_THAT(moved(gradient, adamw, parts).variance,
-                Pointwise(FloatNear(5e-4F), moved(gradient, adamw, 1).variance));
+    EXPECT_THAT(moved(gradient, adamw, parts).second_moment,
+                Pointwise(FloatNear(5e-4F), moved(gradient, adamw, 1).second_moment));
     EXPECT_THAT(moved(none, adamw, parts).master,
                 Pointwise(FloatNear(1e-6F), moved(none, adamw, 1).master));
   }
@@ -194,7 +194,7 @@ TEST(ClipFactor, BringsANormDownToTheLimitAndNeverUp) {
 }
 
 TEST(LossScale, HalvesOnOverflowAndDoublesAfterPatience) {
-  const LossScaleOptions options{.initial = 65536, .patience = 3};
+  const LossScaleOptions options{.initial = 65536, .growth_interval = 3};
   LossScale state{.scale = options.initial};
   state = after_overflow(state);
   EXPECT_EQ(state.scale, 32768);
@@ -208,7 +208,7 @@ TEST(LossScale, HalvesOnOverflowAndDoublesAfterPatience) {
 }
 
 TEST(LossScale, StaysAFiniteNumberWhateverComes) {
-  const LossScaleOptions options{.patience = 1};
+  const LossScaleOptions options{.growth_interval = 1};
   LossScale up{.scale = options.initial};
   LossScale down = up;
   for (int i = 0; i < 5000; ++i) {
@@ -230,8 +230,8 @@ TEST(OptimOptions, AreReadFromToml) {
       "job.toml");
   EXPECT_EQ(optimizer.kind, OptimizerKind::kSgd);
   EXPECT_EQ(optimizer.momentum, 0.5);
-  EXPECT_EQ(optimizer.clip, 2);
-  EXPECT_EQ(loss_scale.patience, 7);
+  EXPECT_EQ(optimizer.max_grad_norm, 2);
+  EXPECT_EQ(loss_scale.growth_interval, 7);
   EXPECT_THROW(config.set("optimizer.beta1=1"), Error);
 }
 

@@ -35,7 +35,7 @@ TEST(EarlyExchange, OfDdpHasTheBitsOfWholeBlocks) {
           training.reduction = reduction;
           training.micro_batches = 8;  // two or more of each worker
           training.steps = 2;
-          training.optimizer.clip = 0.5;
+          training.optimizer.max_grad_norm = 0.5;
           const std::vector<Result> early = train_with_ddp(training);
           training.quiet = true;
           const std::vector<Result> late = train_with_ddp(training);
@@ -59,8 +59,8 @@ TEST(EarlyExchange, WithServersHasTheBitsOfOneWorkerForEveryModel) {
         training.recompute = recompute;
         training.quiet = quiet;
         training.servers.servers = 2;
-        training.servers.piece_mb = 0.0005;  // less than a parameter
-        training.servers.schedule = quiet ? PieceSchedule::kPriority : PieceSchedule::kWfbp;
+        training.servers.slice_mb = 0.0005;  // less than a parameter
+        training.servers.schedule = quiet ? SliceSchedule::kPriority : SliceSchedule::kWfbp;
         const Result alone = train_alone(training);
         for (const Result& worker : train_with_servers(training)) {
           EXPECT_TRUE(worker.parameters == alone.parameters);
@@ -74,8 +74,8 @@ TEST(EarlyExchange, WithServersHasTheBitsOfOneWorkerForEveryModel) {
 // Some elements that others may write to.
 class Watched {
  public:
-  Watched(const Tensor& row, std::size_t first)
-      : now_(row.slice(static_cast<std::int64_t>(first), kElements)),
+  Watched(const Tensor& buffer, std::size_t first)
+      : now_(buffer.slice(static_cast<std::int64_t>(first), kElements)),
         before_(now_.as<float>().begin(), now_.as<float>().end()) {}
 
   // Until one has changed; false where that takes too long.
@@ -112,8 +112,8 @@ class Relay : public nn::BlockListener {
   void finished_up_to(std::size_t block, std::size_t end) override {
     strategy_.finished_up_to(block, end);
   }
-  void added(std::size_t block, const nn::FlatRange& range) override {
-    strategy_.added(block, range);
+  void accumulated(std::size_t block, const nn::FlatRange& range) override {
+    strategy_.accumulated(block, range);
   }
 
  private:
@@ -125,29 +125,30 @@ class HoldsUp : public Relay {
  public:
   static constexpr std::size_t kBlock = 1;
 
-  HoldsUp(nn::Replica& replica, Strategy& strategy, Tensor nn::States::*row, std::atomic<int>& seen)
-      : Relay(strategy), replica_(replica), row_(row), seen_(seen) {}
+  HoldsUp(nn::Replica& replica, Strategy& strategy, Tensor nn::States::*state,
+          std::atomic<int>& seen)
+      : Relay(strategy), replica_(replica), state_(state), seen_(seen) {}
 
   void finished_up_to(std::size_t block, std::size_t end) override {
     const nn::FlatRange range = replica_.flat().range(block);
     const bool in_the_middle = block == kBlock && end < range.end();
     if (!in_the_middle || std::exchange(waited_, true)) return Relay::finished_up_to(block, end);
-    const Watched first(replica_.states().*row_, range.first);
+    const Watched first(replica_.states().*state_, range.first);
     Relay::finished_up_to(block, end);
     if (first.await_change()) ++seen_;
   }
 
  private:
   nn::Replica& replica_;
-  Tensor nn::States::*row_;
+  Tensor nn::States::*state_;
   std::atomic<int>& seen_;
   bool waited_ = false;
 };
 
-Hooks holding_up(Tensor nn::States::*row, std::atomic<int>& seen) {
+Hooks holding_up(Tensor nn::States::*state, std::atomic<int>& seen) {
   return {.listener =
-              [row, &seen](nn::Replica& replica, Strategy& strategy) {
-                return std::make_unique<HoldsUp>(replica, strategy, row, seen);
+              [state, &seen](nn::Replica& replica, Strategy& strategy) {
+                return std::make_unique<HoldsUp>(replica, strategy, state, seen);
               },
           .before_share = {},
           .after_share = {}};
@@ -171,10 +172,10 @@ class HoldsUpLogits : public Relay {
   HoldsUpLogits(nn::Replica& replica, Strategy& strategy, std::atomic<int>& seen)
       : Relay(strategy), replica_(replica), seen_(seen) {}
 
-  void added(std::size_t block, const nn::FlatRange& range) override {
-    if (std::exchange(waited_, true)) return Relay::added(block, range);
+  void accumulated(std::size_t block, const nn::FlatRange& range) override {
+    if (std::exchange(waited_, true)) return Relay::accumulated(block, range);
     const Watched first(replica_.states().gradients, range.first);
-    Relay::added(block, range);
+    Relay::accumulated(block, range);
     if (first.await_change()) ++seen_;
   }
 
@@ -238,8 +239,8 @@ TEST(EarlyExchange, WithServersBringsParametersBackInTheMiddleOfABlock) {
   training.micro_batches = 2;
   training.steps = 1;
   training.servers.servers = 2;
-  training.servers.piece_mb = 0.0005;
-  training.servers.schedule = PieceSchedule::kWfbp;
+  training.servers.slice_mb = 0.0005;
+  training.servers.schedule = SliceSchedule::kWfbp;
   std::atomic<int> seen = 0;
   const std::vector<Result> held_up =
       train_with_servers(training, holding_up(&nn::States::parameters, seen));

@@ -43,7 +43,7 @@ struct Worker {
                  .host = &host,
                  .file = {.folder = scratch.path(), .what = {}}}) {
     std::size_t staging = 0;
-    for (const Request& request : plan.host_outside) staging += room(request);
+    for (const Request& request : plan.host_outside) staging += padded_bytes(request);
     EXPECT_EQ(device.in_use(), device.limit());
     EXPECT_EQ(host.in_use() + staging, plan.bytes(Tier::kHost));
     replica.initialise(1);
@@ -65,7 +65,7 @@ Outcome train(Tiny tiny, const nn::Setup& setup, const nn::Tiers& tiers, double 
   Worker worker(tiny, setup, tiers);
   Outcome outcome;
   optim::OptimizerOptions optimizer;
-  optimizer.clip = clip;
+  optimizer.max_grad_norm = clip;
   for (std::int64_t step = 0; step < 2; ++step) {
     const UpdateRequest request{.optimizer = optimizer, .updates = step, .rate = 1e-2};
     worker.alone.expect_update(request);

@@ -10,11 +10,11 @@ namespace lockstep::parallel {
 namespace {
 
 constexpr std::size_t kElements = 37;
-using Row = std::vector<float>;
+using Floats = std::vector<float>;
 
 // Numbers of very different sizes, so that every order of adding them gives other bits.
-Row row(std::uint64_t index) {
-  Row values(kElements);
+Floats values_of(std::uint64_t index) {
+  Floats values(kElements);
   for (std::size_t i = 0; i < kElements; ++i) {
     const auto word = random_word(7, index, i);
     values[i] = std::ldexp(static_cast<float>(word % 65521) - 32760, static_cast<int>(word >> 28));
@@ -22,19 +22,19 @@ Row row(std::uint64_t index) {
   return values;
 }
 
-Row plain(std::uint64_t first, std::uint64_t count) {
-  if (count == 1) return row(first);
-  Row left = plain(first, count / 2);
-  const Row right = plain(first + count / 2, count / 2);
+Floats plain(std::uint64_t first, std::uint64_t count) {
+  if (count == 1) return values_of(first);
+  Floats left = plain(first, count / 2);
+  const Floats right = plain(first + count / 2, count / 2);
   for (std::size_t i = 0; i < kElements; ++i) left[i] += right[i];
   return left;
 }
 
-Row by_tree(std::uint64_t first, std::int64_t count) {
+Floats by_tree(std::uint64_t first, std::int64_t count) {
   TreeSum tree(kElements, count);
-  Row last;
+  Floats last;
   for (std::int64_t i = 0; i < count; ++i) {
-    last = row(first + static_cast<std::uint64_t>(i));
+    last = values_of(first + static_cast<std::uint64_t>(i));
     if (i + 1 < count) tree.keep(last, i);
   }
   // In two parts, as buckets do.
@@ -50,20 +50,20 @@ TEST(TreeSum, IsThatOfTheWholeTree) {
 }
 
 TEST(TreeSum, OfHalvesIsThatOfTheWhole) {
-  Row left = by_tree(0, 4);
-  const Row right = by_tree(4, 4);
+  Floats left = by_tree(0, 4);
+  const Floats right = by_tree(4, 4);
   for (std::size_t i = 0; i < kElements; ++i) left[i] += right[i];
   EXPECT_EQ(left, by_tree(0, 8));
 }
 
 TEST(TreeSum, OfAnyNumberOfRowsIsTheirSum) {
   for (const std::int64_t count : {3, 5, 6, 7, 11}) {
-    const Row sum = by_tree(0, count);
+    const Floats sum = by_tree(0, count);
     for (std::size_t i = 0; i < kElements; ++i) {
       double exact = 0;
       double sizes = 0;
       for (std::int64_t k = 0; k < count; ++k) {
-        const double value = row(static_cast<std::uint64_t>(k))[i];
+        const double value = values_of(static_cast<std::uint64_t>(k))[i];
         exact += value;
         sizes += std::abs(value);
       }

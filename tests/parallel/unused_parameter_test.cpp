@@ -29,7 +29,7 @@ class LayerWithSpare : public nn::ChangedBlock {
     nn::BlockSpec spec = block().spec(setup, ops);
     spec.parameters.push_back({.name = "spare",
                                .shape = {kSpare},
-                               .initial = {.mean = 1, .deviation = 0},
+                               .initial = {.mean = 1, .stddev = 0},
                                .decays = false,
                                .tied_to = {}});
     return spec;
@@ -66,12 +66,12 @@ std::vector<Result> train(const Training& training, bool overlap) {
   return train_with_ddp(training, options);
 }
 
-// The values of the spare one in a row of f32.
-std::vector<float> spare_of(const Training& training, const std::vector<std::byte>& row) {
+// The values of the spare one in a flat buffer of f32.
+std::vector<float> spare_of(const Training& training, const std::vector<std::byte>& buffer) {
   const auto ops = make_cpu_ops(1);
   const nn::Replica replica = make_trainee(training, *ops);
   const nn::FlatParameter& place = replica.flat().find("layer.0.spare");
-  const auto* first = reinterpret_cast<const float*>(row.data()) + place.offset;
+  const auto* first = reinterpret_cast<const float*>(buffer.data()) + place.offset;
   return {first, first + kSpare};
 }
 
@@ -112,7 +112,7 @@ TEST(UnusedParameters, OfSomeWorkersGetTheOthersGradients) {
     }
     Training served = training;
     served.servers.servers = std::min(workers, 2);
-    served.servers.piece_mb = 0.0005;
+    served.servers.slice_mb = 0.0005;
     for (const Result& worker : train_with_servers(served)) {
       EXPECT_TRUE(worker.parameters == alone.parameters) << workers;
     }

@@ -1,4 +1,4 @@
-// Every model trains to the bits of one worker with its states shared out.
+// Every model trains to the bits of one worker with its states sharded.
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -28,7 +28,7 @@ struct Trained {
 void train(Tiny tiny, nn::Replica& replica, Strategy& strategy, int first, int count,
            std::vector<double>& norms) {
   optim::OptimizerOptions optimizer;  // with clipping and decay
-  optimizer.clip = 0.1;
+  optimizer.max_grad_norm = 0.1;
   for (std::int64_t step = 0; step < kSteps; ++step) {
     const UpdateRequest request{.optimizer = optimizer, .updates = step, .rate = 1e-2};
     strategy.expect_update(request);
@@ -82,7 +82,8 @@ Trained alone(Tiny tiny, const nn::Setup& setup) {
   return trained;
 }
 
-Trained shared_out(Tiny tiny, const nn::Setup& setup, const ParallelOptions& options, int workers) {
+Trained train_sharded(Tiny tiny, const nn::Setup& setup, const ParallelOptions& options,
+                      int workers) {
   Trained trained;
   std::mutex mutex;
   run_threads(workers, [&](Communicator& world) {
@@ -118,9 +119,9 @@ TEST(ZeroModels, TrainToTheBitsOfOneWorkerAtEveryStage) {
           ParallelOptions options;
           options.zero = stage;
           options.partition = partition;
-          options.keep_at_turn = stage < 3 || partition == nn::Partition::kTensor;
+          options.reshard_after_forward = stage == 3 && partition != nn::Partition::kTensor;
           options.reduction = Reduction::kTree;
-          EXPECT_EQ(shared_out(tiny, setup, options, workers), expected)
+          EXPECT_EQ(train_sharded(tiny, setup, options, workers), expected)
               << nn::name(tiny) << ", " << workers << " workers, stage " << stage;
         }
       }
@@ -152,7 +153,7 @@ std::size_t elements_gathered(Tiny tiny, const nn::MemoryPlan& plan, bool keeps)
 ParallelOptions third_stage(bool keeps) {
   ParallelOptions options;
   options.zero = 3;
-  options.keep_at_turn = keeps;
+  options.reshard_after_forward = !keeps;
   return options;
 }
 

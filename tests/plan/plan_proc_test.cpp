@@ -153,7 +153,7 @@ class PlanOfARun : public ::testing::Test {
 };
 
 TEST_F(PlanOfARun, TellsEveryClassOfBuffersAndTheyAddUp) {
-  const auto plan = run_json(path_ + " train.accumulation=3");
+  const auto plan = run_json(path_ + " train.gradient_accumulation_steps=3");
   std::size_t sum = 0;
   std::string classes;
   for (const auto& one : plan["classes"]) {
@@ -208,8 +208,8 @@ TEST_F(PlanOfARun, ComparesStagesOfZeroForItsWorkers) {
 
   const auto squeezed = run_json(path_ + " parallel.compression=int8 --ranks 4");
   EXPECT_EQ(squeezed["alternatives"].size(), 3u) << "compression does not go with ZeRO";
-  const auto served =
-      run_json(path_ + " parallel.strategy=parameter_server parallel.server_place=own --ranks 4");
+  const auto served = run_json(
+      path_ + " parallel.strategy=parameter_server parallel.server_placement=dedicated --ranks 4");
   EXPECT_EQ(served["ranks"], 4) << "workers, as with train --ranks";
   EXPECT_EQ(served["alternatives"][1]["bytes"], served["bytes"]) << "that of its own workers";
 }
@@ -239,10 +239,10 @@ TEST_F(PlanOfARun, TellsPartsTrafficAndWhatFitsABudgetForEveryAlternative) {
 }
 
 TEST_F(PlanOfARun, TellsWhatCrossesBetweenMachinesWithZeroPlusPlus) {
-  const std::string plain = path_ + " train.precision=bf16 comm.hosts=2 parallel.zero=3 ";
-  const std::string plus_plus =
-      plain +
-      "parallel.gather_weights=int8 parallel.secondary=true parallel.reduce_gradients=int4 ";
+  const std::string plain = path_ + " train.precision=bf16 comm.emulated_nodes=2 parallel.zero=3 ";
+  const std::string plus_plus = plain +
+                                "parallel.quantized_weights=int8 parallel.secondary_partition=true "
+                                "parallel.quantized_gradients=int4 ";
   const auto all = run_json(plain + "--ranks 1,4")["alternatives"];
   EXPECT_EQ(all[0]["sent"]["across"]["total"], 0) << "one worker";
   // An all-reduce: between two machines of two ranks, each half of the gradients each way at least.
@@ -284,7 +284,7 @@ TEST_F(PlanOfARun, ChoosesWhatFitsAndTellsIt) {
 }
 
 TEST_F(PlanOfARun, NeedsNoStepsWhereTheyFollowFromTheData) {
-  EXPECT_EQ(run(path_ + " train.epochs=2 schedule.decline=cosine").exit_code, 0);
+  EXPECT_EQ(run(path_ + " train.epochs=2 schedule.decay=cosine").exit_code, 0);
 }
 
 TEST_F(PlanOfARun, RefusesWithASentence) {
@@ -293,12 +293,13 @@ TEST_F(PlanOfARun, RefusesWithASentence) {
     const char* said;
   } cases[] = {
       {"none.toml", "cannot read the configuration file none.toml"},
-      {path_ + " train.macro_batch=2", "did you mean train.micro_batch?"},
+      {path_ + " train.macro_batch=2", "did you mean train.micro_batch_size?"},
       {path_ + " more", "'more' is not of the form key=value"},
       {path_ + " --seq 8", "--seq is for a model that is planned by flags"},
       {path_ + " model.positions=16", "longer than the 16 positions"},
-      {path_ + " schedule.decline=cosine schedule.warmup=20 schedule.steps=9", "schedule.steps"},
-      {"train.micro_batch=2", "say which model"},
+      {path_ + " schedule.decay=cosine schedule.warmup_steps=20 schedule.decay_steps=9",
+       "schedule.decay_steps"},
+      {"train.micro_batch_size=2", "say which model"},
   };
   for (const auto& one : cases) {
     const Outcome outcome = run(one.arguments, true);

@@ -200,8 +200,8 @@ TEST(States, OfGpt3) {
   EXPECT_EQ(gigabytes(states.parameters), "350.0");
   EXPECT_EQ(gigabytes(states.gradients), "350.0");
   EXPECT_EQ(gigabytes(states.master), "700.0");
-  EXPECT_EQ(gigabytes(states.moment), "700.0");
-  EXPECT_EQ(gigabytes(states.variance), "700.0");
+  EXPECT_EQ(gigabytes(states.first_moment), "700.0");
+  EXPECT_EQ(gigabytes(states.second_moment), "700.0");
   EXPECT_EQ(states.optimizer(), 2'100'000'000'000u);
 }
 

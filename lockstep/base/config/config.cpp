@@ -110,52 +110,85 @@ std::string Config::environment_name(std::string_view key) {
   return name;
 }
 
-void Config::add(Key key) {
+Config::Declaration Config::add(Key key) {
   key.variable = environment_name(key.name);
-  for (const Key& other : keys_) {
-    if (other.variable == key.variable) {
-      fail(ErrorCode::kInvalidArgument, "the keys {} and {} would share the variable {}",
-           other.name, key.name, key.variable);
-    }
-  }
+  check_variable_is_free(key.name, key.variable);
   key.initial = key.print();
   keys_.push_back(std::move(key));
+  return {*this, keys_.size() - 1};
 }
 
-void Config::bind(std::string_view key, bool& field, std::string_view doc) {
-  add({.name = std::string(key),
-       .type = "bool",
-       .expected = "true or false",
-       .doc = std::string(doc),
-       .literal = Literal::kBool,
-       .quoted = false,
-       .assign =
-           [&field](std::string_view text) {
-             const auto value = parse_bool(text);
-             if (value) field = *value;
-             return value.has_value();
-           },
-       .print = [&field] { return std::string(field ? "true" : "false"); }});
+void Config::check_variable_is_free(std::string_view name, std::string_view variable) const {
+  const auto check = [&](std::string_view other, std::string_view its_variable) {
+    if (its_variable != variable) return;
+    fail(ErrorCode::kInvalidArgument, "the keys {} and {} would share the variable {}", other, name,
+         variable);
+  };
+  for (const Key& key : keys_) {
+    check(key.name, key.variable);
+    for (const FormerName& former : key.former) check(former.name, former.variable);
+  }
 }
 
-void Config::bind(std::string_view key, int& field, std::string_view doc, ValueRange<int> range) {
-  add({.name = std::string(key),
-       .type = "int",
-       .expected = fmt::format("an integer from {} to {}", range.min, range.max),
-       .doc = std::string(doc),
-       .literal = Literal::kInteger,
-       .quoted = false,
-       .assign = [&field,
-                  range](std::string_view text) { return store(parse_int(text), field, range); },
-       .print = [&field] { return fmt::to_string(field); }});
+Config::Declaration& Config::Declaration::formerly(std::string_view name, Convert convert) {
+  std::string variable = environment_name(name);
+  config_.check_variable_is_free(name, variable);
+  config_.keys_[key_].former.push_back(
+      {std::string(name), std::move(variable), std::move(convert)});
+  return *this;
 }
 
-void Config::bind(std::string_view key, double& field, std::string_view doc,
-                  ValueRange<double> range) {
+std::string opposite(std::string_view text) {
+  const std::optional<bool> value = parse_bool(text);
+  if (!value) return std::string(text);
+  return *value ? "false" : "true";
+}
+
+Config::Convert renamed_values(std::initializer_list<RenamedValue> values) {
+  return [values = std::vector(values)](std::string_view text) {
+    for (const RenamedValue& value : values) {
+      if (value.before == text) return std::string(value.now);
+    }
+    return std::string(text);
+  };
+}
+
+Config::Declaration Config::bind(std::string_view key, bool& field, std::string_view doc) {
+  return add({.name = std::string(key),
+              .type = "bool",
+              .expected = "true or false",
+              .doc = std::string(doc),
+              .literal = Literal::kBool,
+              .quoted = false,
+              .assign =
+                  [&field](std::string_view text) {
+                    const auto value = parse_bool(text);
+                    if (value) field = *value;
+                    return value.has_value();
+                  },
+              .print = [&field] { return std::string(field ? "true" : "false"); }});
+}
+
+Config::Declaration Config::bind(std::string_view key, int& field, std::string_view doc,
+                                 ValueRange<int> range) {
+  return add({.name = std::string(key),
+              .type = "int",
+              .expected = fmt::format("an integer from {} to {}", range.min, range.max),
+              .doc = std::string(doc),
+              .literal = Literal::kInteger,
+              .quoted = false,
+              .assign = [&field, range](
+                            std::string_view text) { return store(parse_int(text), field, range); },
+              .print = [&field] { return fmt::to_string(field); }});
+}
+
+Config::Declaration Config::bind(std::string_view key, double& field, std::string_view doc,
+                                 ValueRange<double> range) {
   std::string expected = "a number like 0.5 or 3e-4";
   if (range.min > ValueRange<double>().min) expected += fmt::format(", at least {}", range.min);
   if (range.max < ValueRange<double>().max) expected += fmt::format(", at most {}", range.max);
-  add({.name = std::string(key),
+  return add(
+      {.name = std::string(key),
        .type = "number",
        .expected = std::move(expected),
        .doc = std::string(doc),
@@ -166,107 +199,115 @@ void Config::bind(std::string_view key, double& field, std::string_view doc,
        .print = [&field] { return fmt::to_string(field); }});
 }
 
-void Config::bind(std::string_view key, std::size_t& field, std::string_view doc,
-                  ValueRange<std::size_t> range) {
+Config::Declaration Config::bind(std::string_view key, std::size_t& field, std::string_view doc,
+                                 ValueRange<std::size_t> range) {
   std::string expected = R"(a size like "512Ki")";
   if (range.min > 0) expected += fmt::format(", at least {}", format_size(range.min));
   if (range.max < ValueRange<std::size_t>().max) {
     expected += fmt::format(", at most {}", format_size(range.max));
   }
-  add({.name = std::string(key),
-       .type = "size",
-       .expected = std::move(expected),
-       .doc = std::string(doc),
-       .literal = Literal::kInteger,
-       .assign =
-           [&field, range](std::string_view text) {
-             return store(std::optional(parse_bytes(text)), field, range);
-           },
-       .print = [&field] { return quote(format_size(field)); }});
+  return add({.name = std::string(key),
+              .type = "size",
+              .expected = std::move(expected),
+              .doc = std::string(doc),
+              .literal = Literal::kInteger,
+              .assign =
+                  [&field, range](std::string_view text) {
+                    return store(std::optional(parse_bytes(text)), field, range);
+                  },
+              .print = [&field] { return quote(format_size(field)); }});
 }
 
-void Config::bind(std::string_view key, Duration& field, std::string_view doc, Duration min) {
+Config::Declaration Config::bind(std::string_view key, Duration& field, std::string_view doc,
+                                 Duration min) {
   std::string expected = R"(a duration like "30s")";
   if (min > Duration::zero()) expected += fmt::format(", at least {}", format_duration(min));
-  add({.name = std::string(key),
-       .type = "duration",
-       .expected = std::move(expected),
-       .doc = std::string(doc),
-       .assign =
-           [&field, min](std::string_view text) {
-             return store(parse_duration(text), field, {.min = min, .max = Duration::max()});
-           },
-       .print = [&field] { return quote(format_duration(field)); }});
+  return add({.name = std::string(key),
+              .type = "duration",
+              .expected = std::move(expected),
+              .doc = std::string(doc),
+              .assign =
+                  [&field, min](std::string_view text) {
+                    return store(parse_duration(text), field, {.min = min, .max = Duration::max()});
+                  },
+              .print = [&field] { return quote(format_duration(field)); }});
 }
 
-void Config::bind(std::string_view key, std::optional<Duration>& field, std::string_view doc) {
-  add({.name = std::string(key),
-       .type = "duration|auto",
-       .expected = R"(a duration like "30us", or "auto")",
-       .doc = std::string(doc),
-       .assign =
-           [&field](std::string_view text) {
-             const auto value = parse_duration(text);
-             if (!value && text != kAuto) return false;
-             field = value;
-             return true;
-           },
-       .print = [&field] { return quote(field ? format_duration(*field) : kAuto); }});
+Config::Declaration Config::bind(std::string_view key, std::optional<Duration>& field,
+                                 std::string_view doc) {
+  return add({.name = std::string(key),
+              .type = "duration|auto",
+              .expected = R"(a duration like "30us", or "auto")",
+              .doc = std::string(doc),
+              .assign =
+                  [&field](std::string_view text) {
+                    const auto value = parse_duration(text);
+                    if (!value && text != kAuto) return false;
+                    field = value;
+                    return true;
+                  },
+              .print = [&field] { return quote(field ? format_duration(*field) : kAuto); }});
 }
 
-void Config::bind(std::string_view key, std::string& field, std::string_view doc) {
-  add({.name = std::string(key),
-       .type = "string",
-       .expected = "a string",
-       .doc = std::string(doc),
-       .assign =
-           [&field](std::string_view text) {
-             field = text;
-             return true;
-           },
-       .print = [&field] { return quote(field); }});
+Config::Declaration Config::bind(std::string_view key, std::string& field, std::string_view doc) {
+  return add({.name = std::string(key),
+              .type = "string",
+              .expected = "a string",
+              .doc = std::string(doc),
+              .assign =
+                  [&field](std::string_view text) {
+                    field = text;
+                    return true;
+                  },
+              .print = [&field] { return quote(field); }});
 }
 
-void Config::bind(std::string_view key, std::vector<std::string>& field, std::string_view doc) {
-  add({.name = std::string(key),
-       .type = "list",
-       .expected = R"(a list of strings without commas, like ["a", "b"])",
-       .doc = std::string(doc),
-       .literal = Literal::kList,
-       .quoted = false,
-       .assign =
-           [&field](std::string_view text) {
-             field.clear();
-             for (const std::string_view part : split_text(text, ',')) {
-               if (!trim(part).empty()) field.emplace_back(trim(part));
-             }
-             return true;
-           },
-       .print =
-           [&field] {
-             std::vector<std::string> quoted(field.size());
-             std::transform(field.begin(), field.end(), quoted.begin(), quote);
-             return fmt::format("[{}]", fmt::join(quoted, ", "));
-           }});
+Config::Declaration Config::bind(std::string_view key, std::vector<std::string>& field,
+                                 std::string_view doc) {
+  return add({.name = std::string(key),
+              .type = "list",
+              .expected = R"(a list of strings without commas, like ["a", "b"])",
+              .doc = std::string(doc),
+              .literal = Literal::kList,
+              .quoted = false,
+              .assign =
+                  [&field](std::string_view text) {
+                    field.clear();
+                    for (const std::string_view part : split_text(text, ',')) {
+                      if (!trim(part).empty()) field.emplace_back(trim(part));
+                    }
+                    return true;
+                  },
+              .print =
+                  [&field] {
+                    std::vector<std::string> quoted(field.size());
+                    std::transform(field.begin(), field.end(), quoted.begin(), quote);
+                    return fmt::format("[{}]", fmt::join(quoted, ", "));
+                  }});
 }
 
-void Config::bind_choice(std::string_view key, std::span<const std::string_view> names,
-                         std::function<std::size_t()> get, std::function<void(std::size_t)> put,
-                         std::string_view doc) {
+Config::Declaration Config::bind_choice(std::string_view key,
+                                        std::span<const std::string_view> names,
+                                        std::function<std::size_t()> get,
+                                        std::function<void(std::size_t)> put,
+                                        std::string_view doc) {
   const std::vector<std::string_view> choices(names.begin(), names.end());
-  add({.name = std::string(key),
-       .type = fmt::format("{}", fmt::join(choices, "|")),
-       .expected = fmt::format("one of {}", fmt::join(choices, ", ")),
-       .doc = std::string(doc),
-       .choices = choices,
-       .assign =
-           [choices, put = std::move(put)](std::string_view text) {
-             const auto at = std::find(choices.begin(), choices.end(), text);
-             if (at == choices.end()) return false;
-             put(static_cast<std::size_t>(at - choices.begin()));
-             return true;
-           },
-       .print = [choices, get = std::move(get)] { return quote(choices[get()]); }});
+  return add({.name = std::string(key),
+              .type = fmt::format("{}", fmt::join(choices, "|")),
+              .expected = fmt::format("one of {}", fmt::join(choices, ", ")),
+              .doc = std::string(doc),
+              // A choice among auto, true and false takes TOML's true, too.
+              .literal = std::ranges::find(choices, "true") != choices.end() ? Literal::kBool
+                                                                             : Literal::kNone,
+              .choices = choices,
+              .assign =
+                  [choices, put = std::move(put)](std::string_view text) {
+                    const auto at = std::find(choices.begin(), choices.end(), text);
+                    if (at == choices.end()) return false;
+                    put(static_cast<std::size_t>(at - choices.begin()));
+                    return true;
+                  },
+              .print = [choices, get = std::move(get)] { return quote(choices[get()]); }});
 }
 
 void Config::alias(std::string_view other, std::string_view key, Translate translate) {
@@ -283,7 +324,9 @@ bool Config::is_alias(std::string_view name) const {
 std::string Config::describe() const {
   std::string text;
   for (const Key& key : keys_) {
-    text += fmt::format("{} = {}  ({})\n    {}\n", key.name, key.initial, key.type, key.doc);
+    text += fmt::format("{} = {}  ({})\n    {}", key.name, key.initial, key.type, key.doc);
+    for (const FormerName& former : key.former) text += fmt::format(" (formerly {})", former.name);
+    text += '\n';
   }
   return text;
 }
@@ -293,6 +336,18 @@ bool Config::is_set(std::string_view key) const {
       std::find_if(keys_.begin(), keys_.end(), [&](const Key& one) { return one.name == key; });
   if (found == keys_.end()) fail(ErrorCode::kInvalidArgument, "there is no setting '{}'", key);
   return !found->origin.empty();
+}
+
+void Config::copy_origins(const Config& other) {
+  for (std::size_t i = 0; i < keys_.size(); ++i) {
+    if (i >= other.keys_.size() || keys_[i].name != other.keys_[i].name) {
+      fail(ErrorCode::kInvalidArgument, "a Config takes over the origins of the same keys only");
+    }
+    keys_[i].origin = other.keys_[i].origin;
+    keys_[i].given_as = other.keys_[i].given_as;
+    keys_[i].given_in = other.keys_[i].given_in;
+  }
+  sources_ = other.sources_;
 }
 
 std::vector<std::string> Config::values() const {

@@ -22,6 +22,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <span>
@@ -43,6 +44,28 @@ class Config {
  public:
   using Duration = std::chrono::nanoseconds;
 
+  // The value of a key for a value of its former name, both as text. Text that it does not know it
+  // returns unchanged, so that the key's own error reports it.
+  using Convert = std::function<std::string(std::string_view)>;
+
+  // What bind() returns: the key just bound, to add its former names to.
+  class Declaration {
+   public:
+    // `name` stays valid wherever the key is: in files, in the environment and in key=value
+    // strings. Giving the key and a former name in one source is an error. The key's name is the
+    // one that is written and shown; describe() adds the former ones. Throws
+    // Error(kInvalidArgument) for a name that is taken.
+    //
+    //   config.bind("optimizer.learning_rate", ...).formerly("schedule.rate");
+    Declaration& formerly(std::string_view name, Convert convert = {});
+
+   private:
+    friend class Config;
+    Declaration(Config& config, std::size_t key) : config_(config), key_(key) {}
+    Config& config_;
+    std::size_t key_;
+  };
+
   // Binds a field to a key; its present value is the default. Throws Error(kInvalidArgument) for a
   // key that is taken, be it as an environment variable. Text and TOML forms by type:
   //   bool      true or false                        (as text also 1 and 0)
@@ -52,24 +75,25 @@ class Config {
   //   duration  "30s", "1.5ms", "5min"; an optional one also "auto"
   //   string    "any text"
   //   list      ["a", "b"]                           (as text a,b)
-  void bind(std::string_view key, bool& field, std::string_view doc);
-  void bind(std::string_view key, int& field, std::string_view doc, ValueRange<int> range = {});
-  void bind(std::string_view key, double& field, std::string_view doc,
-            ValueRange<double> range = {});
-  void bind(std::string_view key, std::size_t& field, std::string_view doc,
-            ValueRange<std::size_t> range = {});
-  void bind(std::string_view key, Duration& field, std::string_view doc,
-            Duration min = Duration::zero());
-  void bind(std::string_view key, std::optional<Duration>& field, std::string_view doc);
-  void bind(std::string_view key, std::string& field, std::string_view doc);
-  void bind(std::string_view key, std::vector<std::string>& field, std::string_view doc);
+  Declaration bind(std::string_view key, bool& field, std::string_view doc);
+  Declaration bind(std::string_view key, int& field, std::string_view doc,
+                   ValueRange<int> range = {});
+  Declaration bind(std::string_view key, double& field, std::string_view doc,
+                   ValueRange<double> range = {});
+  Declaration bind(std::string_view key, std::size_t& field, std::string_view doc,
+                   ValueRange<std::size_t> range = {});
+  Declaration bind(std::string_view key, Duration& field, std::string_view doc,
+                   Duration min = Duration::zero());
+  Declaration bind(std::string_view key, std::optional<Duration>& field, std::string_view doc);
+  Declaration bind(std::string_view key, std::string& field, std::string_view doc);
+  Declaration bind(std::string_view key, std::vector<std::string>& field, std::string_view doc);
 
   // A choice: an enumeration whose values 0, 1, ... are called names[0], names[1], ...
   template <class Enum>
-  requires std::is_enum_v<Enum>
-  void bind(std::string_view key, Enum& field, std::span<const std::string_view> names,
-            std::string_view doc) {
-    bind_choice(
+  requires std::is_enum_v<Enum> Declaration bind(std::string_view key, Enum& field,
+                                                 std::span<const std::string_view> names,
+                                                 std::string_view doc) {
+    return bind_choice(
         key, names, [&field] { return static_cast<std::size_t>(field); },
         [&field](std::size_t index) { field = static_cast<Enum>(index); }, doc);
   }
@@ -93,6 +117,10 @@ class Config {
   // Whether somebody gave a bound key a value, be it that of the default.
   bool is_set(std::string_view key) const;
 
+  // Takes over from another Config, which binds the same keys in the same order, where its values
+  // came from. The values themselves are the caller's to copy.
+  void copy_origins(const Config& other);
+
   // Every key with its type, default and documentation, for people.
   std::string describe() const;
   // The values in force as TOML that read_file() takes back, each with where it came from unless
@@ -107,11 +135,18 @@ class Config {
   // Which TOML value, other than a string, may stand for a key.
   enum class Literal { kNone, kBool, kInteger, kNumber, kList };
 
+  struct FormerName {
+    std::string name;
+    std::string variable;  // of the environment
+    Convert convert;       // empty: the value is the same
+  };
+
   struct Key {
     std::string name;
     std::string variable = {};  // of the environment
-    std::string type;           // "duration", "auto|shm|tcp"
-    std::string expected;       // `a duration like "30s"`
+    std::vector<FormerName> former = {};
+    std::string type;      // "duration", "auto|shm|tcp"
+    std::string expected;  // `a duration like "30s"`
     std::string doc;
     Literal literal = Literal::kNone;
     bool quoted = true;                            // a TOML string may stand for it
@@ -120,6 +155,14 @@ class Config {
     std::function<std::string()> print;            // the value as TOML
     std::string initial;                           // the default as TOML
     std::string origin;                            // of the value; empty: it is the default
+    std::string given_as;                          // which of its names; empty: an alias
+    int given_in = 0;                              // the source, as source_ counts them
+  };
+
+  // A key by one of its names.
+  struct NamedKey {
+    Key* key;
+    const FormerName* former;  // nullptr: by its present name
   };
 
   struct Alias {
@@ -128,20 +171,37 @@ class Config {
     Translate translate;
   };
 
-  void add(Key key);
-  void bind_choice(std::string_view key, std::span<const std::string_view> names,
-                   std::function<std::size_t()> get, std::function<void(std::size_t)> put,
-                   std::string_view doc);
-  void assign(Key& key, std::string_view text, std::string_view origin);
+  Declaration add(Key key);
+  void check_variable_is_free(std::string_view name, std::string_view variable) const;
+  Declaration bind_choice(std::string_view key, std::span<const std::string_view> names,
+                          std::function<std::size_t()> get, std::function<void(std::size_t)> put,
+                          std::string_view doc);
+  void assign(const NamedKey& named, std::string_view text, std::string_view origin);
+  // Throws Error(kInvalidArgument) where this source has given the key by another name.
+  static void check_one_name(const Key& key, std::string_view name, int source,
+                             std::string_view origin);
   bool is_alias(std::string_view name) const;
   void assign_alias(std::string_view name, std::string_view text, std::string_view origin);
-  // The key of that name; throws Error(kInvalidArgument) with the nearest one.
-  Key& find(std::string_view name, std::string_view origin);
+  // The key that has or had that name; throws Error(kInvalidArgument) with the nearest one.
+  NamedKey find(std::string_view name, std::string_view origin);
 
   friend class TomlReader;
   friend class JsonReader;
   std::vector<Key> keys_;
   std::vector<Alias> aliases_;
+  // Counts files and readings of the environment; all key=value strings together are source 0.
+  int sources_ = 0;
+  int source_ = 0;  // the one being read
 };
+
+// A Convert for a key whose sense is the opposite of its former name's: true is false.
+std::string opposite(std::string_view text);
+
+// A Convert for a choice whose values have new names.
+struct RenamedValue {
+  std::string_view before;
+  std::string_view now;
+};
+Config::Convert renamed_values(std::initializer_list<RenamedValue> values);
 
 }  // namespace lockstep

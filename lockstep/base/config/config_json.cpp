@@ -30,13 +30,14 @@ class JsonReader {
       config_.assign_alias(name, text_of(value, name), source_);
       return;
     }
-    Config::Key& key = config_.find(name, source_);
+    const Config::NamedKey named = config_.find(name, source_);
+    const Config::Key& key = *named.key;
     const bool expects_text = key.literal == Config::Literal::kNone;
     if (value.is_string() ? !key.quoted : expects_text) {
       fail(ErrorCode::kInvalidArgument, "{}: {} must be {}; it is {}", source_, name, key.expected,
            value.dump());
     }
-    config_.assign(key, text_of(value, name), source_);
+    config_.assign(named, text_of(value, name), source_);
   }
 
   std::string text_of(const nlohmann::json& value, const std::string& name) const {
@@ -67,6 +68,7 @@ void Config::read_json(std::string_view text, std::string_view source) {
   if (!json.is_object()) {
     fail(ErrorCode::kInvalidArgument, "{}: this is no JSON object", source);
   }
+  source_ = ++sources_;
   JsonReader(*this, source).read(json, "");
 }
 

@@ -44,14 +44,14 @@ class TomlReader {
       config_.assign_alias(name, any_text(node, origin, name), origin);
       return;
     }
-    Config::Key& key = config_.find(name, origin);
-    if (const auto text = as_text(key, node)) {
-      config_.assign(key, *text, origin);
+    const Config::NamedKey named = config_.find(name, origin);
+    if (const auto text = as_text(*named.key, node)) {
+      config_.assign(named, *text, origin);
     } else {
       std::ostringstream type;
       type << node.type();
       fail(ErrorCode::kInvalidArgument, "{}: {} must be {}; it is of type {}", origin, name,
-           key.expected, type.str());
+           named.key->expected, type.str());
     }
   }
 
@@ -103,10 +103,13 @@ class TomlReader {
   std::string_view source_;
 };
 
-Config::Key& Config::find(std::string_view name, std::string_view origin) {
-  const auto at =
-      std::find_if(keys_.begin(), keys_.end(), [&](const Key& key) { return key.name == name; });
-  if (at != keys_.end()) return *at;
+Config::NamedKey Config::find(std::string_view name, std::string_view origin) {
+  for (Key& key : keys_) {
+    if (key.name == name) return {&key, nullptr};
+    for (const FormerName& former : key.former) {
+      if (former.name == name) return {&key, &former};
+    }
+  }
   // A key without its section is the likelier slip than a misspelt one.
   std::vector<std::string_view> alike;
   std::vector<std::string_view> all;
@@ -120,19 +123,37 @@ Config::Key& Config::find(std::string_view name, std::string_view origin) {
        only_section ? did_you_mean(alike.front(), alike) : did_you_mean(name, all));
 }
 
-void Config::assign(Key& key, std::string_view text, std::string_view origin) {
+void Config::check_one_name(const Key& key, std::string_view name, int source,
+                            std::string_view origin) {
+  if (key.origin.empty() || key.given_as.empty() || key.given_in != source) return;
+  if (key.given_as == name) return;
+  fail(ErrorCode::kInvalidArgument,
+       "{}: {} and {} are the same setting, and both are given. Keep {}, the present name", origin,
+       key.given_as, name, key.name);
+}
+
+void Config::assign(const NamedKey& named, std::string_view text, std::string_view origin) {
+  Key& key = *named.key;
+  const std::string& given_as = named.former != nullptr ? named.former->name : key.name;
+  check_one_name(key, given_as, source_, origin);
+  const bool converts = named.former != nullptr && named.former->convert;
+  const std::string value = converts ? named.former->convert(text) : std::string(text);
+  const std::string shown =
+      named.former != nullptr ? fmt::format("{} (formerly {})", key.name, given_as) : key.name;
   const auto is_taken = [&] {
     try {
-      return key.assign(text);
+      return key.assign(value);
     } catch (const Error& error) {
-      fail(error.code(), "{}: {} must be {}: {}", origin, key.name, key.expected, error.what());
+      fail(error.code(), "{}: {} must be {}: {}", origin, shown, key.expected, error.what());
     }
   };
   if (!is_taken()) {
-    fail(ErrorCode::kInvalidArgument, "{}: {} must be {}; it is '{}'{}", origin, key.name,
+    fail(ErrorCode::kInvalidArgument, "{}: {} must be {}; it is '{}'{}", origin, shown,
          key.expected, text, did_you_mean(text, key.choices));
   }
   key.origin = origin;
+  key.given_as = given_as;
+  key.given_in = source_;
 }
 
 void Config::assign_alias(std::string_view name, std::string_view text, std::string_view origin) {
@@ -140,7 +161,11 @@ void Config::assign_alias(std::string_view name, std::string_view text, std::str
   for (const Alias& alias : aliases_) {
     if (alias.name != name) continue;
     const auto value = alias.translate ? alias.translate(text) : std::string(text);
-    if (value) assign(find(alias.key, known_as), *value, known_as);
+    if (!value) continue;
+    const NamedKey named = find(alias.key, known_as);
+    named.key->given_as.clear();  // an alias may stand beside the key
+    assign(named, *value, known_as);
+    named.key->given_as.clear();
   }
 }
 
@@ -161,6 +186,7 @@ void Config::read_file(const std::string& path) {
 }
 
 void Config::read_toml(std::string_view text, std::string_view source) {
+  source_ = ++sources_;
   try {
     TomlReader(*this, source).read(toml::parse(text), "");
   } catch (const toml::parse_error& error) {
@@ -171,10 +197,17 @@ void Config::read_toml(std::string_view text, std::string_view source) {
 }
 
 void Config::read_environment() {
-  std::vector<std::string_view> names;
+  source_ = ++sources_;
+  struct Variable {
+    std::string_view name;
+    NamedKey key;
+  };
+  std::vector<Variable> variables;
   std::vector<std::string> sections;
-  for (const Key& key : keys_) {
-    names.emplace_back(key.variable);
+  for (Key& key : keys_) {
+    variables.push_back({key.variable, {&key, nullptr}});
+    for (const FormerName& former : key.former)
+      variables.push_back({former.variable, {&key, &former}});
     if (const auto dot = key.name.find('.'); dot != std::string::npos) {
       sections.push_back(environment_name(key.name.substr(0, dot + 1)));
     }
@@ -183,14 +216,15 @@ void Config::read_environment() {
     const std::string_view variable = *entry;
     const std::string_view name = variable.substr(0, variable.find('='));
     if (name.size() == variable.size()) continue;
-    const auto at = std::find(names.begin(), names.end(), name);
-    if (at != names.end()) {
-      assign(keys_[static_cast<std::size_t>(at - names.begin())], variable.substr(name.size() + 1),
-             name);
+    const auto at = std::ranges::find(variables, name, &Variable::name);
+    if (at != variables.end()) {
+      assign(at->key, variable.substr(name.size() + 1), name);
     } else if (std::any_of(sections.begin(), sections.end(),
                            [&](const std::string& section) { return name.starts_with(section); })) {
+      std::vector<std::string_view> present;
+      for (const Key& key : keys_) present.push_back(key.variable);
       fail(ErrorCode::kInvalidArgument, "the environment variable {} belongs to no key{}", name,
-           did_you_mean(name, names));
+           did_you_mean(name, present));
     }
   }
 }
@@ -201,6 +235,7 @@ void Config::set(std::string_view key_and_value) {
     fail(ErrorCode::kInvalidArgument, "'{}' is not of the form key=value", key_and_value);
   }
   constexpr std::string_view kOrigin = "argument";
+  source_ = 0;
   const std::string_view key = trim(key_and_value.substr(0, equals));
   const std::string_view value = trim(key_and_value.substr(equals + 1));
   if (is_alias(key)) {

@@ -187,18 +187,18 @@ std::string draw_curve(const std::vector<std::pair<std::string, double>>& points
       std::minmax_element(points.begin(), points.end(),
                           [](const auto& a, const auto& b) { return a.second < b.second; });
   const double low = lowest->second;
-  const double room = std::max(highest->second - low, 1e-9);
+  const double range = std::max(highest->second - low, 1e-9);
   std::vector<std::string> lines(kHeight, std::string(points.size() * kWide, ' '));
   std::string labels;
   for (std::size_t i = 0; i < points.size(); ++i) {
-    const auto up = std::lround((points[i].second - low) / room * (kHeight - 1));
+    const auto up = std::lround((points[i].second - low) / range * (kHeight - 1));
     lines[static_cast<std::size_t>(kHeight - 1 - up)][i * kWide + kWide / 2] =
         i == marked ? 'o' : '*';
     labels += fmt::format("{:^{}}", points[i].first, kWide);
   }
   std::string text;
   for (int i = 0; i < kHeight; ++i) {
-    const double value = i == 0 ? low + room : low;
+    const double value = i == 0 ? low + range : low;
     const std::string tick = i == 0 || i == kHeight - 1 ? format_seconds(value) : "";
     text += fmt::format("{:>{}} |{}\n", tick, kMargin, lines[static_cast<std::size_t>(i)]);
   }

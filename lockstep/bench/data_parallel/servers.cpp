@@ -55,8 +55,8 @@ CaseReport run_servers(Session& session) {
           {Session::with(
                session.linked_model(),
                {"comm.emulate=" + networks.back().second, "parallel.strategy=parameter_server",
-                "parallel.consistency=bsp", "parallel.server_place=beside", "optimizer.clip=0",
-                fmt::format("parallel.servers={}", servers),
+                "parallel.consistency=bsp", "parallel.server_placement=colocated",
+                "optimizer.max_grad_norm=0", fmt::format("parallel.servers={}", servers),
                 fmt::format("parallel.schedule={}", schedule)}),
            kServedWorkers}));
     };

@@ -104,8 +104,8 @@ bool Session::describes_a_model() const {
 
 std::vector<std::string> Session::timed_model(int batch, int sequence) {
   std::vector<std::string> settings{
-      fmt::format("train.batch={}", bench_.batch > 0 ? bench_.batch : batch),
-      fmt::format("train.seq={}", bench_.sequence > 0 ? bench_.sequence : sequence),
+      fmt::format("train.global_batch_size={}", bench_.batch > 0 ? bench_.batch : batch),
+      fmt::format("train.seq_len={}", bench_.sequence > 0 ? bench_.sequence : sequence),
       fmt::format("train.steps={}", steps(kTimedSteps)),
       "train.precision=bf16",
       "train.threads=1",
@@ -125,21 +125,22 @@ std::size_t Session::linked_sequences() {
 }
 
 std::vector<std::string> Session::recipe(int steps) {
-  std::vector<std::string> settings{"model.layers=4",
-                                    "model.heads=4",
-                                    "model.hidden=128",
-                                    "train.seq=64",
-                                    "train.batch=12",
-                                    fmt::format("train.steps={}", steps),
-                                    "train.precision=f32",
-                                    "train.threads=1",
-                                    "train.validate_every=0",
-                                    fmt::format("train.validate_batches={}", kValidationBatches),
-                                    "optimizer.beta2=0.99",
-                                    "schedule.rate=2e-3",
-                                    fmt::format("schedule.warmup={}", std::min(100, steps / 2)),
-                                    "schedule.decline=cosine",
-                                    "checkpoint.every=0"};
+  std::vector<std::string> settings{
+      "model.layers=4",
+      "model.heads=4",
+      "model.hidden=128",
+      "train.seq_len=64",
+      "train.global_batch_size=12",
+      fmt::format("train.steps={}", steps),
+      "train.precision=f32",
+      "train.threads=1",
+      "train.validate_every=0",
+      fmt::format("train.validate_batches={}", kValidationBatches),
+      "optimizer.beta2=0.99",
+      "optimizer.learning_rate=2e-3",
+      fmt::format("schedule.warmup_steps={}", std::min(100, steps / 2)),
+      "schedule.decay=cosine",
+      "checkpoint.every=0"};
   settings = with(settings, bench_.settings);
   if (has_text()) {
     return with(settings, {"data.text=" + fs::absolute(bench_.text).string(),

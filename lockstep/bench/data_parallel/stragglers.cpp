@@ -31,11 +31,11 @@ std::optional<double> steps_per_second(const std::vector<StepStamp>& stamps) {
 // Of a run's last parameters, by one worker: those of asynchronous ones do not end together, and
 // rank 0 may have had no part in the last step. One step at the rate 0 changes nothing.
 Trained validate(Session& session, const std::string& setting, const std::filesystem::path& run) {
-  return session.run(
-      "stragglers", setting + ", validation",
-      {Session::with(session.recipe(1), {"run.from=" + run.string(), "schedule.rate=0",
-                                         "schedule.warmup=0", "schedule.decline=constant"}),
-       1});
+  return session.run("stragglers", setting + ", validation",
+                     {Session::with(session.recipe(1),
+                                    {"run.init_from=" + run.string(), "optimizer.learning_rate=0",
+                                     "schedule.warmup_steps=0", "schedule.decay=constant"}),
+                      1});
 }
 
 Row straggler_row(Session& session, const Consistency& consistency) {
@@ -43,12 +43,13 @@ Row straggler_row(Session& session, const Consistency& consistency) {
   row.setting = consistency.setting;
   const int steps = session.recipe_steps(kStepsToTime);
   const Training training{
-      Session::with(session.recipe(steps),
-                    {"train.validate_batches=1", "parallel.strategy=parameter_server",
-                     "parallel.servers=2", "parallel.server_place=beside", "parallel.staleness=4",
-                     fmt::format("parallel.consistency={}", consistency.key),
-                     fmt::format("debug.slow_rank={}", kSlowRank),
-                     fmt::format("debug.slow_factor={:g}", kSlowFactor)}),
+      Session::with(
+          session.recipe(steps),
+          {"train.validate_batches=1", "parallel.strategy=parameter_server", "parallel.servers=2",
+           "parallel.server_placement=colocated", "parallel.staleness=4",
+           fmt::format("parallel.consistency={}", consistency.key),
+           fmt::format("debug.slow_rank={}", kSlowRank),
+           fmt::format("debug.slow_factor={:g}", kSlowFactor)}),
       kWorkers};
   std::vector<StepStamp> stamps;
   Trained validation;

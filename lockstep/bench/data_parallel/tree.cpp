@@ -44,7 +44,8 @@ CaseReport run_tree(Session& session) {
                     .what = fmt::format("{} steps with parallel.reduction = tree", steps),
                     .columns = {{"loss", "last loss", Unit::kLoss}}};
   const auto settings = Session::with(
-      session.recipe(steps), {"parallel.reduction=tree", "train.batch=8", "train.micro_batch=1"});
+      session.recipe(steps),
+      {"parallel.reduction=tree", "train.global_batch_size=8", "train.micro_batch_size=1"});
   std::vector<TreeRun> runs;
   int other_losses = 0;
   int other_states = 0;

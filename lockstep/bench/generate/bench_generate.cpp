@@ -39,9 +39,10 @@ void print_at_once(const std::string& text) {
 }
 
 Program our_generator(const GenerateBench& bench) {
-  Program program{{bench.command.string(), "bench", "generate-worker", "--prompt",
-                   std::to_string(bench.prompt), "--tokens", std::to_string(bench.tokens)},
-                  {}};
+  Program program{
+      {bench.command.string(), "bench", "generate-worker", "--batch", std::to_string(bench.batch),
+       "--prompt", std::to_string(bench.prompt), "--tokens", std::to_string(bench.tokens)},
+      {}};
   for (const std::string& setting : bench.settings) program.arguments.push_back(setting);
   return program;
 }
@@ -55,6 +56,8 @@ Program pytorch_generator(const GenerateBench& bench, const std::string& python,
            "--mode",         std::string(mode),
            "--family",       std::string(plan::name(shape.family)),
            "--precision",    work.precision,
+           "--device",       work.on_gpu ? "cuda" : "cpu",
+           "--batch",        number(work.batch),
            "--prompt",       number(work.prompt),
            "--tokens",       number(work.tokens),
            "--threads",      threads,
@@ -123,7 +126,8 @@ class Writer {
 
 using Writers = std::vector<std::unique_ptr<Writer>>;
 
-// PyTorch by hand, eager and compiled, for GPT-2; transformers for whatever it has.
+// On the CPU PyTorch by hand, eager and compiled, for GPT-2 and one text; transformers for whatever
+// it has. On a GPU transformers with a static cache and compiled steps.
 void add_peers(const GenerateBench& bench, const GenerateWork& work, const Interrupt& interrupt,
                Writers& writers) {
   const plan::ModelShape shape = train::shape_of(bench.options);
@@ -138,8 +142,9 @@ void add_peers(const GenerateBench& bench, const GenerateWork& work, const Inter
     writers.push_back(std::make_unique<Writer>(
         std::move(name), pytorch_generator(bench, python.program, work, mode), interrupt));
   };
-  if (gpt2) add("pytorch-lean", "lean");
-  if (gpt2) add("pytorch-compile", "compile");
+  if (work.on_gpu) return add("transformers", "transformers-compile");
+  if (gpt2 && work.batch == 1) add("pytorch-lean", "lean");
+  if (gpt2 && work.batch == 1) add("pytorch-compile", "compile");
   add("transformers", "transformers");
 }
 
@@ -165,6 +170,8 @@ bool run_generate(const GenerateBench& bench) {
   const GenerateWork work{.model = shape.name,
                           .precision = std::string(plan::name(bench.options.precision)),
                           .threads = train::threads_of(bench.options),
+                          .on_gpu = train::device_of(bench.options).kind == DeviceKind::kCuda,
+                          .batch = bench.batch,
                           .prompt = bench.prompt,
                           .tokens = bench.tokens,
                           .parameter_bytes = read_per_token(shape) * size_of(dtype)};

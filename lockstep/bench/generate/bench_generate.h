@@ -1,5 +1,5 @@
-// `lockstep bench generate`: texts of random tokens continued by a model of random weights, one at
-// a time, ours and PyTorch's by turns, each in a process of its own as in bench/train.
+// `lockstep bench generate`: texts of random tokens continued by a model of random weights, a batch
+// at a time, ours and PyTorch's by turns, each in a process of its own as in bench/train.
 #pragma once
 
 #include <filesystem>
@@ -15,14 +15,17 @@ struct GenerateWork {
   std::string model;
   std::string precision;
   int threads = 0;
+  bool on_gpu = false;
+  std::int64_t batch = 1;
   std::int64_t prompt = 16;
-  std::int64_t tokens = 128;        // that are added to it
+  std::int64_t tokens = 128;        // that are added to each
   std::size_t parameter_bytes = 0;  // that each of them has to read
 };
 
 struct GenerateBench {
   train::TrainOptions options;        // model, precision and threads count
   std::vector<std::string> settings;  // options again, as key=value for the worker
+  std::int64_t batch = 1;             // texts that are written together
   std::int64_t prompt = 16;
   std::int64_t tokens = 128;
   int rounds = 5;  // timed texts of each implementation
@@ -55,6 +58,7 @@ bool run_generate(const GenerateBench& bench);
 
 // Our side, in a process of its own: "generate" continues a text, "reset", "usage" as in
 // bench/train/worker.h.
-void serve_generation(const train::TrainOptions& options, std::int64_t prompt, std::int64_t tokens);
+void serve_generation(const train::TrainOptions& options, std::int64_t batch, std::int64_t prompt,
+                      std::int64_t tokens);
 
 }  // namespace lockstep::bench

@@ -19,10 +19,10 @@ double all_seconds(const GenerateResult& result) {
 
 // New tokens by the time of prompt and new tokens together.
 double tokens_per_second(const GenerateWork& work, const GenerateResult& result) {
-  return static_cast<double>(work.tokens) / all_seconds(result);
+  return static_cast<double>(work.batch * work.tokens) / all_seconds(result);
 }
 
-// The first new token comes with the prompt.
+// Of a step, which has a token of every text. The first new token comes with the prompt.
 double seconds_per_token(const GenerateWork& work, const GenerateResult& result) {
   return result.median_seconds() / static_cast<double>(std::max<std::int64_t>(1, work.tokens - 1));
 }
@@ -43,11 +43,12 @@ double GenerateResult::median_seconds() const { return quantile(seconds, 0.5); }
 
 std::string generate_table(const GenerateWork& work, const std::vector<GenerateResult>& results) {
   std::string text = fmt::format(
-      "{}, {}, batch 1, a prompt of {} and {} new tokens, {} thread{}, {} of parameters\n\n"
+      "{}, {}, {}batch {}, a prompt of {} and {} new tokens, {} thread{}, {} of parameters\n\n"
       "{:<16} {:>10} {:>10} {:>10} {:>12} {:>11}\n",
-      work.model, work.precision, work.prompt, work.tokens, work.threads,
-      work.threads == 1 ? "" : "s", format_bytes(static_cast<double>(work.parameter_bytes)), "",
-      "tokens/s", "prompt", "per token", "read", "peak");
+      work.model, work.precision, work.on_gpu ? "on a GPU, " : "", work.batch, work.prompt,
+      work.tokens, work.threads, work.threads == 1 ? "" : "s",
+      format_bytes(static_cast<double>(work.parameter_bytes)), "", "tokens/s", "prompt",
+      "per token", "read", "peak");
   for (const GenerateResult& one : results) {
     if (one.seconds.empty()) {
       text += fmt::format("{:<16} {}\n", one.implementation, one.problem);
@@ -83,7 +84,8 @@ std::string generate_json(const GenerateWork& work, const std::vector<GenerateRe
                        {"version", one.version},
                        {"model", work.model},
                        {"precision", work.precision},
-                       {"batch", 1},
+                       {"device", work.on_gpu ? "cuda" : "cpu"},
+                       {"batch", work.batch},
                        {"prompt", work.prompt},
                        {"tokens", work.tokens},
                        {"threads", work.threads},

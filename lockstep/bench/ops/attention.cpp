@@ -90,6 +90,12 @@ Shape log_sum_shape(const AttentionShape& shape) {
   return {shape.batch, shape.heads, shape.queries};
 }
 
+// What peers are asked for; none where they would have to do more.
+std::optional<AttentionShape> plain_shape(const AttentionOptions& options) {
+  if (options.mask || options.dropout > 0 || options.probabilities) return std::nullopt;
+  return options.shape;
+}
+
 auto attention_scratch(const AttentionShape& shape) {
   return [shape](const Ops& ops) { return ops.scratch(shape); };
 }
@@ -115,6 +121,7 @@ OpCase attention_case(const AttentionOptions& options) {
   one.run = [options](Ops& ops, const Tensors& t) { run_attention(ops, t, options); };
   one.scratch = attention_scratch(shape);
   one.flops = attention_flops(shape);
+  one.attention = plain_shape(options);
   Gradient gradient{.outputs = {"out"}};
   for (const HeadField& field : head_fields(options)) gradient.inputs.push_back(field.name);
   gradient.backward = [options](Ops& ops, const Tensors& t) {
@@ -144,6 +151,7 @@ OpCase attention_backward_case(const AttentionOptions& options) {
   one.run = [options](Ops& ops, const Tensors& t) { run_attention_backward(ops, t, options); };
   one.scratch = attention_scratch(shape);
   one.flops = 2.5 * attention_flops(shape);  // five products for two
+  one.attention = plain_shape(options);
   return one;
 }
 
@@ -225,12 +233,62 @@ OpCase attention_backward_typical(DType dtype) {
   return attention_backward_case(typical_attention(dtype));
 }
 
+// 1k to 8k tokens, all causal.
+std::vector<AttentionOptions> large_attentions(DType dtype) {
+  std::vector<AttentionOptions> all;
+  const auto add = [&](std::int64_t batch, std::int64_t sequence, std::int64_t heads,
+                       std::int64_t kv_heads, std::int64_t head_size) {
+    all.push_back({.shape = {batch, sequence, sequence, heads, kv_heads, head_size, true, dtype},
+                   .packed = true,
+                   .gap = 0});
+  };
+  add(Large::kBatch, Typical::kSequence, Typical::kHeads, Typical::kHeads, Typical::kHeadSize);
+  add(32, 1024, 16, 16, 64);
+  add(16, 2048, 16, 16, 64);
+  add(Large::kLlamaBatch, Large::kLlamaSequence, Large::kLlamaHeads, Large::kLlamaKvHeads,
+      Large::kLlamaHeadSize);
+  add(2, 8192, 16, 16, 64);
+  add(32, 1024, 16, 16, 128);
+  add(Large::kLlamaBatch, Large::kLlamaSequence, Large::kLlamaHeads, Large::kLlamaKvHeads, 128);
+  add(8, 4096, 16, 16, 128);
+  add(2, 8192, 16, 16, 128);
+  return all;
+}
+
+std::vector<OpCase> attention_large(DType dtype) {
+  std::vector<OpCase> cases;
+  for (const AttentionOptions& options : large_attentions(dtype)) {
+    cases.push_back(attention_case(options));
+  }
+  return cases;
+}
+std::vector<OpCase> attention_backward_large(DType dtype) {
+  std::vector<OpCase> cases;
+  for (const AttentionOptions& options : large_attentions(dtype)) {
+    cases.push_back(attention_backward_case(options));
+  }
+  return cases;
+}
+std::vector<OpCase> attention_row_large(DType dtype) {
+  OpCase one = attention_case({.shape = {8, 1, Large::kLlamaSequence, Large::kLlamaHeads,
+                                         Large::kLlamaKvHeads, 128, false, dtype}});
+  one.attention.reset();  // training's kernels of peers are not made for it
+  return {one};
+}
+
 }  // namespace
 
 std::vector<OpDescription> describe_attention() {
-  return {{"attention", attention_cases, attention_typical},
-          {"attention_row", attention_row_cases, attention_row_typical, "attention"},
-          {"attention_backward", attention_backward_cases, attention_backward_typical}};
+  return {{"attention", attention_cases, attention_typical, {attention_large}},
+          {"attention_row",
+           attention_row_cases,
+           attention_row_typical,
+           {attention_row_large},
+           "attention"},
+          {"attention_backward",
+           attention_backward_cases,
+           attention_backward_typical,
+           {attention_backward_large}}};
 }
 
 }  // namespace lockstep::bench

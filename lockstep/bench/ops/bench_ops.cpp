@@ -4,14 +4,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/file/file.h"
-#include "lockstep/bench/ops/fill.h"
+#include "lockstep/bench/ops/case_tensors.h"
 #include "lockstep/bench/statistics.h"
-#include "lockstep/tensor/buffer.h"
 
 namespace lockstep::bench {
 namespace {
@@ -20,43 +18,17 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kFewestCalls = 5;
 constexpr std::size_t kMostCalls = 500;
-constexpr std::size_t kMostSets = 16;
 
 void print_now(const std::string& text) {
   fmt::print("{}", text);
   std::fflush(stdout);
 }
 
-// The tensors of a case, filled.
-class CaseTensors {
- public:
-  CaseTensors(const OpCase& one, Ops& ops) {
-    std::uint64_t seed = 1;
-    for (const OpField& field : one.fields) {
-      const Buffer& buffer = buffers_.emplace_back(field.bytes());
-      const Tensor tensor = buffer.tensor(field.dtype, field.shape);
-      field.role == Role::kOutput ? fill_zero(tensor) : fill(tensor, field.fill, seed++);
-      tensors_.put(field.name, tensor);
-    }
-    if (one.prepare) one.prepare(ops, tensors_);
-  }
-  const Tensors& tensors() const { return tensors_; }
-
- private:
-  std::vector<Buffer> buffers_;
-  Tensors tensors_;
-};
-
 double seconds_of(Ops& ops, const OpCase& one, const Tensors& tensors) {
   const auto start = Clock::now();
   one.run(ops, tensors);
   ops.synchronize();
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-std::size_t count_of_sets(const OpCase& one, std::size_t more_than_caches) {
-  const double sets = std::ceil(static_cast<double>(more_than_caches) / std::max(1.0, one.bytes()));
-  return std::min(kMostSets, static_cast<std::size_t>(std::max(1.0, sets)));
 }
 
 }  // namespace
@@ -75,6 +47,12 @@ double OpTime::percent_of_floor(const Floor& floor) const {
   return 100 * floor_seconds(floor) / median();
 }
 
+double OpTime::percent_of_copy(const Floor& floor) const {
+  return 100 * bytes / median() / floor.streaming.copy;
+}
+
+double OpTime::speed_up() const { return quantile(peer_samples, 0.5) / median(); }
+
 OpTime time_op(Ops& ops, const OpDescription& description, DType dtype, const OpsPlan& plan,
                std::size_t more_than_caches) {
   const OpCase one = description.typical(dtype);
@@ -85,10 +63,8 @@ OpTime time_op(Ops& ops, const OpDescription& description, DType dtype, const Op
               .flops = one.flops,
               .bytes = one.bytes()};
   try {
-    const Buffer scratch(one.scratch ? one.scratch(ops) : 0);
-    ops.use_scratch(scratch.tensor(DType::kU8, {static_cast<std::int64_t>(scratch.bytes())}));
-    std::vector<CaseTensors> sets;
-    while (sets.size() < count_of_sets(one, more_than_caches)) sets.emplace_back(one, ops);
+    const CaseScratch scratch(one, ops);
+    const std::vector<CaseTensors> sets = make_sets(one, ops, more_than_caches);
     for (const CaseTensors& set : sets) seconds_of(ops, one, set.tensors());
     double spent = 0;
     while (time.samples.size() < kFewestCalls ||
@@ -102,7 +78,6 @@ OpTime time_op(Ops& ops, const OpDescription& description, DType dtype, const Op
     time.samples.clear();
     time.problem = error.what();
   }
-  ops.use_scratch({});
   return time;
 }
 

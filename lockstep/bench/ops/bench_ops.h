@@ -2,7 +2,8 @@
 //
 // An operation cannot take less time than its bytes take to stream through memory, nor less than
 // its multiplications take in registers; the longer of the two is its floor. Both rates are
-// measured in the same run (bench/collectives/streaming.h, bench/ops/peak.h).
+// measured in the same run (bench/collectives/streaming.h, bench/ops/peak.h). bench/ops/gpu.h does
+// the same on a GPU.
 #pragma once
 
 #include <filesystem>
@@ -38,11 +39,17 @@ struct OpTime {
   double bytes = 0;
   std::vector<double> samples;  // seconds of each call, sorted
   std::string problem;          // why there are none
+  // On a GPU. A peer that was asked for the same has its samples or a problem.
+  double bar_percent = 0;  // of a copy's bytes per second; 0: none
+  std::vector<double> peer_samples;
+  std::string peer_problem;
 
   double median() const;
   bool is_compute_bound(const Floor& floor) const;
   double floor_seconds(const Floor& floor) const;
   double percent_of_floor(const Floor& floor) const;
+  double percent_of_copy(const Floor& floor) const;
+  double speed_up() const;  // the peer's median / ours
 };
 
 // Measures everything, printing each line as it comes; false where an operation is not there.

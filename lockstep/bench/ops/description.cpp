@@ -54,9 +54,10 @@ const OpField* OpCase::find(std::string_view field) const {
 const std::vector<OpDescription>& op_descriptions() {
   static const std::vector<OpDescription> kAll = [] {
     std::vector<OpDescription> all;
-    for (const auto& area : {describe_linear(), describe_elementwise(), describe_swiglu(),
-                             describe_norm(), describe_embedding(), describe_attention(),
-                             describe_rotary(), describe_loss(), describe_optimizer()}) {
+    for (const auto& area :
+         {describe_linear(), describe_elementwise(), describe_swiglu(), describe_norm(),
+          describe_embedding(), describe_attention(), describe_decode_attention(),
+          describe_rotary(), describe_loss(), describe_optimizer()}) {
       all.insert(all.end(), area.begin(), area.end());
     }
     return all;

@@ -1,7 +1,8 @@
 // One description of every operation: its cases, how their tensors begin, which of them it writes,
 // how near a result must be, and what its gradient is. Tests compare an implementation with the
 // reference by it, check gradients by finite differences, and see that wrong arguments are refused;
-// `lockstep bench ops` times the typical case. docs/ops.md says how to add one.
+// `lockstep bench ops` times the typical case, on a GPU the large ones. docs/ops.md says how to add
+// one.
 //
 // A case is a list of fields, one for each tensor that is given, and a function that runs the
 // operation on them. Inside, fields are found by name, and one that the case lacks is a tensor that
@@ -33,10 +34,10 @@ struct Fill {
   enum class Kind { kNormal, kUniform, kWide, kIndices, kTargets, kMask };
   Kind kind = Kind::kNormal;
   double first = 0;   // mean; lower end; exponent; limit; limit; share that is 1
-  double second = 1;  // deviation; upper end; exponent
+  double second = 1;  // stddev; upper end; exponent
 };
-inline Fill normal(double deviation = 1, double mean = 0) {
-  return {Fill::Kind::kNormal, mean, deviation};
+inline Fill normal(double stddev = 1, double mean = 0) {
+  return {Fill::Kind::kNormal, mean, stddev};
 }
 inline Fill uniform(double from, double to) { return {Fill::Kind::kUniform, from, to}; }
 // 2 to a power between, of either sign: subnormal, ordinary, too large for a type.
@@ -121,10 +122,19 @@ struct OpCase {
   std::optional<Gradient> gradient;
   double flops = 0;                        // of matrix products
   std::optional<double> bytes_moved = {};  // where it is not what the fields say
+  // Where peers have the operation: attention without mask and dropout.
+  std::optional<ops::AttentionShape> attention = {};
 
   // What must be read and written: inputs and outputs once, what is updated twice.
   double bytes() const;
   const OpField* find(std::string_view field) const;
+};
+
+// What is timed on a GPU: shapes of GPT-2 124M on 65,536 tokens and of a Llama of 2048 columns on
+// 16,384.
+struct LargeCases {
+  std::vector<OpCase> (*cases)(DType) = nullptr;
+  double bar = 0;  // the least share of a copy's bytes per second that is good; 0: none
 };
 
 struct OpDescription {
@@ -133,6 +143,7 @@ struct OpDescription {
   // description knows f32, bf16 and f16, and for finite differences f64.
   std::vector<OpCase> (*cases)(DType) = nullptr;
   OpCase (*typical)(DType) = nullptr;
+  LargeCases large = {};
   std::string use_of = {};  // the operation whose use it is
 
   const std::string& operation() const { return use_of.empty() ? name : use_of; }

@@ -13,6 +13,7 @@ std::vector<OpDescription> describe_swiglu();
 std::vector<OpDescription> describe_norm();
 std::vector<OpDescription> describe_embedding();
 std::vector<OpDescription> describe_attention();
+std::vector<OpDescription> describe_decode_attention();
 std::vector<OpDescription> describe_rotary();
 std::vector<OpDescription> describe_loss();
 std::vector<OpDescription> describe_optimizer();

@@ -10,6 +10,9 @@ namespace {
 const Shape kOddShapes[] = {{0}, {1}, {3}, {17}, {64}, {5, 13}, {3, 1, 129}, {1031}};
 const Shape kTypicalRows{Typical::kRows, Typical::kWidth};
 const Shape kTypicalHiddenRows{Typical::kRows, Typical::kHidden};
+const Shape kLargeRows{Large::kRows, Typical::kWidth};
+const Shape kLargeHiddenRows{Large::kRows, Typical::kHidden};
+const Shape kLlamaRows{Large::kLlamaRows, Large::kLlamaWidth};
 
 // ---- activate
 
@@ -59,6 +62,10 @@ OpCase activate_typical(DType dtype) {
   return activate_case(dtype, kTypicalHiddenRows, ops::Activation::kGeluTanh, true, false);
 }
 
+std::vector<OpCase> activate_large(DType dtype) {
+  return {activate_case(dtype, kLargeHiddenRows, ops::Activation::kGeluTanh, true, false)};
+}
+
 // ---- multiply, add
 
 enum class YIs { kApart, kA, kB };
@@ -91,6 +98,12 @@ std::vector<OpCase> pair_cases(DType dtype) {
 template <class Op>
 OpCase pair_typical(DType dtype) {
   return pair_case<Op>(dtype, kTypicalRows, YIs::kApart);
+}
+
+template <class Op>
+std::vector<OpCase> pair_large(DType dtype) {
+  return {pair_case<Op>(dtype, kLargeHiddenRows, YIs::kApart),
+          pair_case<Op>(dtype, kLlamaRows, YIs::kApart)};
 }
 
 // ---- drop
@@ -126,6 +139,7 @@ std::vector<OpCase> drop_cases(DType dtype) {
 }
 
 OpCase drop_typical(DType dtype) { return drop_case(dtype, kTypicalRows, 0.1, false); }
+std::vector<OpCase> drop_large(DType dtype) { return {drop_case(dtype, kLargeRows, 0.1, false)}; }
 
 // ---- cast
 
@@ -158,6 +172,10 @@ OpCase cast_typical(DType dtype) {
   return cast_case(DType::kF32, dtype, {Typical::kRows, Typical::kHidden}, normal());
 }
 
+std::vector<OpCase> cast_large(DType dtype) {
+  return {cast_case(DType::kF32, dtype, {Typical::kParameters}, normal())};
+}
+
 // ---- scale
 
 OpCase scale_case(DType dtype, const Shape& shape) {
@@ -176,22 +194,27 @@ std::vector<OpCase> scale_cases(DType dtype) {
   return cases;
 }
 
-OpCase scale_typical(DType dtype) {
-  OpCase one = scale_case(dtype, kTypicalHiddenRows);
+OpCase scale_again(DType dtype, const Shape& shape) {
+  OpCase one = scale_case(dtype, shape);
   // Again and again, without running into subnormal numbers.
   one.run = [](Ops& ops, const Tensors& t) { ops.run(ops::Scale{.x = t["x"], .factor = -1}); };
   return one;
 }
 
+OpCase scale_typical(DType dtype) { return scale_again(dtype, kTypicalHiddenRows); }
+std::vector<OpCase> scale_large(DType dtype) { return {scale_again(dtype, kLargeHiddenRows)}; }
+
 }  // namespace
 
 std::vector<OpDescription> describe_elementwise() {
-  return {{"activate", activate_cases, activate_typical},
-          {"multiply", pair_cases<ops::Multiply>, pair_typical<ops::Multiply>},
-          {"add", pair_cases<ops::Add>, pair_typical<ops::Add>},
-          {"drop", drop_cases, drop_typical},
-          {"cast", cast_cases, cast_typical},
-          {"scale", scale_cases, scale_typical}};
+  using ops::Add;
+  using ops::Multiply;
+  return {{"activate", activate_cases, activate_typical, {activate_large, kRowsBar}},
+          {"multiply", pair_cases<Multiply>, pair_typical<Multiply>, {pair_large<Multiply>}},
+          {"add", pair_cases<Add>, pair_typical<Add>, {pair_large<Add>}},
+          {"drop", drop_cases, drop_typical, {drop_large}},
+          {"cast", cast_cases, cast_typical, {cast_large}},
+          {"scale", scale_cases, scale_typical, {scale_large}}};
 }
 
 }  // namespace lockstep::bench

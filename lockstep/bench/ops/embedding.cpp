@@ -154,11 +154,34 @@ OpCase embedding_backward_typical(DType dtype) {
   return embedding_backward_case(dtype, kTypicalEmbedding, DType::kF32);
 }
 
+constexpr EmbeddingSizes kLargeEmbeddings[] = {
+    {Large::kBatch, Typical::kSequence, Typical::kWidth, Large::kPaddedVocabulary},
+    {Large::kLlamaBatch, Large::kLlamaSequence, Large::kLlamaWidth, Large::kLlamaVocabulary,
+     false}};
+
+std::vector<OpCase> embedding_large(DType dtype) {
+  std::vector<OpCase> cases;
+  for (const EmbeddingSizes& sizes : kLargeEmbeddings) {
+    cases.push_back(embedding_case(dtype, sizes));
+  }
+  return cases;
+}
+std::vector<OpCase> embedding_backward_large(DType dtype) {
+  std::vector<OpCase> cases;
+  for (const EmbeddingSizes& sizes : kLargeEmbeddings) {
+    cases.push_back(embedding_backward_case(dtype, sizes, DType::kF32));
+  }
+  return cases;
+}
+
 }  // namespace
 
 std::vector<OpDescription> describe_embedding() {
-  return {{"embedding", embedding_cases, embedding_typical},
-          {"embedding_backward", embedding_backward_cases, embedding_backward_typical}};
+  return {{"embedding", embedding_cases, embedding_typical, {embedding_large}},
+          {"embedding_backward",
+           embedding_backward_cases,
+           embedding_backward_typical,
+           {embedding_backward_large}}};
 }
 
 }  // namespace lockstep::bench

@@ -44,7 +44,7 @@ inline OpField updated(std::string name, DType dtype, const Shape& shape, const 
 inline bool is_narrow(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16; }
 inline DType statistic(DType compute) { return compute == DType::kF64 ? compute : DType::kF32; }
 
-// The deviation that gives sums of so many products of it and normal numbers a deviation of 1.
+// The stddev that gives sums of N products of it and normal numbers a stddev of 1.
 inline double balanced(std::int64_t terms) {
   return 1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(1, terms)));
 }
@@ -52,7 +52,7 @@ inline double balanced(std::int64_t terms) {
 // Half of the last place at 1, as a fraction.
 double unit(DType dtype);
 
-// The noise of a sum of so many terms that has a deviation of about 1.
+// The noise of a sum of N terms that has a stddev of about 1.
 inline double noise_of_sum(std::int64_t terms) {
   return 8 + 4 * std::sqrt(static_cast<double>(terms));
 }
@@ -70,5 +70,26 @@ struct Typical {
   static constexpr std::int64_t kParameters = 124439808;
   static constexpr std::int64_t kLogitRows = 512;  // as many as a classifier holds at once
 };
+
+// Shapes that fill a GPU: GPT-2 124M on 64 x 1024 tokens, and a Llama on 4 x 4096.
+struct Large {
+  static constexpr std::int64_t kBatch = 64;
+  static constexpr std::int64_t kRows = kBatch * Typical::kSequence;
+  static constexpr std::int64_t kLlamaBatch = 4;
+  static constexpr std::int64_t kLlamaSequence = 4096;
+  static constexpr std::int64_t kLlamaRows = kLlamaBatch * kLlamaSequence;
+  static constexpr std::int64_t kLlamaWidth = 2048;
+  static constexpr std::int64_t kLlamaHidden = 8192;
+  static constexpr std::int64_t kLlamaHeads = 32;
+  static constexpr std::int64_t kLlamaKvHeads = 8;
+  static constexpr std::int64_t kLlamaHeadSize = 64;
+  static constexpr std::int64_t kLlamaVocabulary = 128256;
+  static constexpr std::int64_t kPaddedVocabulary = 50304;  // of GPT-2
+  static constexpr std::int64_t kMoreParameters = 1500000000;
+};
+
+// Of the bytes per second of a copy on the same GPU.
+inline constexpr double kOptimizerBar = 0.90;
+inline constexpr double kRowsBar = 0.85;  // norms, activations, losses
 
 }  // namespace lockstep::bench

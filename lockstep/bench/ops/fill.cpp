@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/math/counter_rng.h"
 #include "lockstep/ops/element.h"
+#include "lockstep/tensor/buffer.h"
 
 namespace lockstep::bench {
 namespace {
@@ -36,23 +36,25 @@ double draw(const Fill& how, std::uint64_t seed, std::uint64_t position) {
   __builtin_unreachable();
 }
 
+Tensor part_of(const Tensor& tensor, std::size_t first, std::size_t count) {
+  return {tensor.data() + first * size_of(tensor.dtype()), tensor.dtype(),
+          Shape{static_cast<std::int64_t>(count)}, tensor.device()};
+}
+
 // Doubles the written beginning until all is written.
-void repeat(std::byte* data, std::size_t written, std::size_t bytes) {
-  while (written < bytes) {
-    const std::size_t more = std::min(written, bytes - written);
-    std::memcpy(data + written, data, more);
+void repeat(const Tensor& tensor, std::size_t written) {
+  while (written < tensor.elements()) {
+    const std::size_t more = std::min(written, tensor.elements() - written);
+    copy(part_of(tensor, written, more), part_of(tensor, 0, more));
     written += more;
   }
 }
 
-}  // namespace
-
-void fill(const Tensor& tensor, const Fill& how, std::uint64_t seed) {
-  const std::size_t drawn = std::min(kDrawn, tensor.elements());
+void draw_elements(const Tensor& tensor, const Fill& how, std::uint64_t seed) {
   const auto draw_all = [&](auto convert) {
     using T = decltype(convert(0.0));
     const std::span<T> elements = tensor.as<T>();
-    for (std::size_t i = 0; i < drawn; ++i) elements[i] = convert(draw(how, seed, i));
+    for (std::size_t i = 0; i < elements.size(); ++i) elements[i] = convert(draw(how, seed, i));
   };
   switch (tensor.dtype()) {
     case DType::kI32:
@@ -66,7 +68,23 @@ void fill(const Tensor& tensor, const Fill& how, std::uint64_t seed) {
         draw_all([](double x) { return ops::rounded<T>(x); });
       });
   }
-  if (drawn > 0) repeat(tensor.data(), drawn * size_of(tensor.dtype()), tensor.bytes());
+}
+
+}  // namespace
+
+void fill(const Tensor& tensor, const Fill& how, std::uint64_t seed) {
+  const std::size_t drawn = std::min(kDrawn, tensor.elements());
+  if (drawn == 0) return;
+  const Tensor beginning = part_of(tensor, 0, drawn);
+  if (tensor.device() == Device{}) {
+    draw_elements(beginning, how, seed);
+  } else {
+    const Buffer here(beginning.bytes());
+    const Tensor elements = here.tensor(tensor.dtype(), beginning.shape());
+    draw_elements(elements, how, seed);
+    copy(beginning, elements);
+  }
+  repeat(tensor, drawn);
 }
 
 }  // namespace lockstep::bench

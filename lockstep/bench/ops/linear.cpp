@@ -21,6 +21,9 @@ constexpr LinearSizes kOddLayers[] = {{1, 1, 1},     {3, 17, 5},   {17, 3, 1},  
                                       {67, 129, 33}, {2, 769, 31}, {130, 5, 64}};
 constexpr LinearSizes kUp{Typical::kRows, Typical::kWidth, Typical::kHidden};
 constexpr LinearSizes kDown{Typical::kRows, Typical::kHidden, Typical::kWidth};
+constexpr LinearSizes kLargeUp{Large::kRows, Typical::kWidth, Typical::kHidden};
+constexpr LinearSizes kLargeDown{Large::kRows, Typical::kHidden, Typical::kWidth};
+constexpr LinearSizes kLlamaUp{Large::kLlamaRows, Large::kLlamaWidth, Large::kLlamaHidden};
 
 auto layer_scratch(const LinearSizes& sizes, DType dtype, DType gradient) {
   const LinearShape shape{
@@ -92,6 +95,10 @@ std::vector<OpCase> linear_cases(DType dtype) {
 }
 
 OpCase linear_typical(DType dtype) { return linear_case(dtype, kDown, true, Residual::kNone); }
+std::vector<OpCase> linear_large(DType dtype) {
+  return {linear_case(dtype, kLargeDown, true, Residual::kNone),
+          linear_case(dtype, kLlamaUp, false, Residual::kNone)};
+}
 
 // ---- linear_few_rows: as in generating text, where a weight is read for a row or two
 
@@ -100,6 +107,12 @@ std::vector<OpCase> few_rows_cases(DType dtype) {
   for (const std::int64_t rows : {1, 2, 3, 4, 5, 7, 8, 9}) {
     cases.push_back(linear_case(dtype, {rows, 67, 41}, true, Residual::kApart));
   }
+  // Inputs that are whole vectors on a GPU.
+  for (const std::int64_t rows : {1, 2, 3, 4, 5, 8}) {
+    cases.push_back(linear_case(dtype, {rows, 776, 131}, true, Residual::kApart));
+  }
+  cases.push_back(linear_case(dtype, {1, 3072, 37}, true, Residual::kIsY));
+  cases.push_back(linear_case(dtype, {7, 8, 6301}, false, Residual::kNone));
   cases.push_back(linear_case(dtype, {1, 1, 131}, false, Residual::kNone));
   cases.push_back(linear_case(dtype, {1, 771, 97}, true, Residual::kIsY));
   cases.push_back(linear_case(dtype, {6, 130, 257}, false, Residual::kIsY));
@@ -108,6 +121,15 @@ std::vector<OpCase> few_rows_cases(DType dtype) {
 
 OpCase few_rows_typical(DType dtype) {
   return linear_case(dtype, {1, Typical::kWidth, Typical::kHidden}, true, Residual::kNone);
+}
+
+std::vector<OpCase> few_rows_large(DType dtype) {
+  std::vector<OpCase> cases;
+  for (const std::int64_t rows : {1, 8}) {
+    cases.push_back(linear_case(dtype, {rows, Large::kLlamaWidth, Large::kLlamaHidden}, false,
+                                Residual::kNone));
+  }
+  return cases;
 }
 
 // ---- linear_activation
@@ -179,6 +201,11 @@ OpCase activation_typical(DType dtype) {
   return activation_case(dtype, kUp, true, ops::Activation::kGeluTanh, true, false);
 }
 
+// A GPU keeps z where it can differentiate from it.
+std::vector<OpCase> activation_large(DType dtype) {
+  return {activation_case(dtype, kLargeUp, true, ops::Activation::kGeluTanh, false, true)};
+}
+
 // ---- linear_backward_input
 
 enum class Into { kOverwrite, kFactor, kAccumulate };
@@ -232,6 +259,11 @@ OpCase backward_input_typical(DType dtype) {
   return backward_input_case(dtype, kDown, Into::kFactor);
 }
 
+std::vector<OpCase> backward_input_large(DType dtype) {
+  return {backward_input_case(dtype, kLargeDown, Into::kOverwrite),
+          backward_input_case(dtype, kLlamaUp, Into::kOverwrite)};
+}
+
 // ---- linear_backward_weight
 
 OpCase backward_weight_case(DType dtype, const LinearSizes& sizes, bool bias, DType gradient) {
@@ -266,15 +298,25 @@ std::vector<OpCase> backward_weight_cases(DType dtype) {
 OpCase backward_weight_typical(DType dtype) {
   return backward_weight_case(dtype, kDown, true, DType::kF32);
 }
+std::vector<OpCase> backward_weight_large(DType dtype) {
+  return {backward_weight_case(dtype, kLargeDown, true, DType::kF32),
+          backward_weight_case(dtype, kLlamaUp, false, DType::kF32)};
+}
 
 }  // namespace
 
 std::vector<OpDescription> describe_linear() {
-  return {{"linear", linear_cases, linear_typical},
-          {"linear_few_rows", few_rows_cases, few_rows_typical, "linear"},
-          {"linear_activation", activation_cases, activation_typical},
-          {"linear_backward_input", backward_input_cases, backward_input_typical},
-          {"linear_backward_weight", backward_weight_cases, backward_weight_typical}};
+  return {{"linear", linear_cases, linear_typical, {linear_large}},
+          {"linear_few_rows", few_rows_cases, few_rows_typical, {few_rows_large}, "linear"},
+          {"linear_activation", activation_cases, activation_typical, {activation_large}},
+          {"linear_backward_input",
+           backward_input_cases,
+           backward_input_typical,
+           {backward_input_large}},
+          {"linear_backward_weight",
+           backward_weight_cases,
+           backward_weight_typical,
+           {backward_weight_large}}};
 }
 
 }  // namespace lockstep::bench

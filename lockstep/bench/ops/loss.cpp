@@ -57,6 +57,12 @@ OpCase cross_entropy_typical(DType dtype) {
   return cross_entropy_case(dtype, Typical::kLogitRows, Typical::kVocabulary, true);
 }
 
+// As many rows as take a gigabyte or so in 16 bits.
+std::vector<OpCase> cross_entropy_large(DType dtype) {
+  return {cross_entropy_case(dtype, 8192, Large::kPaddedVocabulary, true),
+          cross_entropy_case(dtype, 4096, Large::kLlamaVocabulary, true)};
+}
+
 enum class DxIs { kNone, kApart, kX };
 
 OpCase squared_error_case(DType dtype, std::int64_t rows, std::int64_t width, DxIs dx) {
@@ -106,12 +112,18 @@ std::vector<OpCase> squared_error_cases(DType dtype) {
 OpCase squared_error_typical(DType dtype) {
   return squared_error_case(dtype, Typical::kRows, Typical::kWidth, DxIs::kApart);
 }
+std::vector<OpCase> squared_error_large(DType dtype) {
+  return {squared_error_case(dtype, Large::kRows, Typical::kWidth, DxIs::kApart)};
+}
 
 }  // namespace
 
 std::vector<OpDescription> describe_loss() {
-  return {{"cross_entropy", cross_entropy_cases, cross_entropy_typical},
-          {"squared_error", squared_error_cases, squared_error_typical}};
+  return {{"cross_entropy",
+           cross_entropy_cases,
+           cross_entropy_typical,
+           {cross_entropy_large, kRowsBar}},
+          {"squared_error", squared_error_cases, squared_error_typical, {squared_error_large}}};
 }
 
 }  // namespace lockstep::bench

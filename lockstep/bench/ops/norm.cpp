@@ -58,7 +58,7 @@ void run_norm(Ops& ops, const Tensors& t, const NormOptions& options) {
                     .bias = t["bias"],
                     .y = t["y"],
                     .mean = t["mean"],
-                    .deviation = t["deviation"]});
+                    .rstd = t["rstd"]});
 }
 
 // y and sum have gradients of their own, as where a residual stream goes on beside the norm.
@@ -76,7 +76,7 @@ Gradient norm_gradient(const NormOptions& options) {
                               .sum = branch ? t["sum"] : t["x"],
                               .gain = t["gain"],
                               .mean = t["mean"],
-                              .deviation = t["deviation"],
+                              .rstd = t["rstd"],
                               .dresidual = t["dsum"],
                               .dsum = t["dx"],
                               .dropout = options.dropping(),
@@ -114,7 +114,7 @@ OpCase norm_case(DType dtype, std::int64_t rows, std::int64_t width, const NormO
     one.fields.push_back(output("mean", statistic(dtype), {rows}, {.noise = statistics_noise}));
   }
   one.fields.push_back(
-      output("deviation", statistic(dtype), {rows}, {.relative = 32, .noise = statistics_noise}));
+      output("rstd", statistic(dtype), {rows}, {.relative = 32, .noise = statistics_noise}));
   one.run = [options](Ops& ops, const Tensors& t) { run_norm(ops, t, options); };
   if (options.sum == SumIs::kNone || options.sum == SumIs::kApart) {
     one.gradient = norm_gradient(options);
@@ -140,6 +140,12 @@ std::vector<OpCase> norm_cases(DType dtype) {
 
 OpCase norm_typical(DType dtype) {
   return norm_case(dtype, Typical::kRows, Typical::kWidth, {.sum = SumIs::kApart});
+}
+
+std::vector<OpCase> norm_large(DType dtype) {
+  return {norm_case(dtype, Large::kRows, Typical::kWidth, {.sum = SumIs::kApart}),
+          norm_case(dtype, Large::kLlamaRows, Large::kLlamaWidth,
+                    {.kind = NormKind::kRms, .sum = SumIs::kApart})};
 }
 
 // ---- norm_backward
@@ -175,7 +181,7 @@ OpCase norm_backward_case(DType dtype, std::int64_t rows, std::int64_t width,
   };
   one.fields = {incoming("dy"), input("sum", dtype, shape, normal(1, 0.5)),
                 input("gain", dtype, {width}, normal(0.25, 1)),
-                input("deviation", statistic(dtype), {rows}, uniform(0.5, 1.5))};
+                input("rstd", statistic(dtype), {rows}, uniform(0.5, 1.5))};
   if (norm.kind == NormKind::kLayer) {
     one.fields.push_back(input("mean", statistic(dtype), {rows}, normal(0.1)));
   }
@@ -202,7 +208,7 @@ OpCase norm_backward_case(DType dtype, std::int64_t rows, std::int64_t width,
                              .gain = t["gain"],
                              .y = Tensor(y.data(), sum.dtype(), sum.shape()),
                              .mean = t["mean"],
-                             .deviation = t["deviation"]});
+                             .rstd = t["rstd"]});
   };
   one.run = [norm, place](Ops& ops, const Tensors& t) {
     ops.run(ops::NormBackward{.kind = norm.kind,
@@ -210,7 +216,7 @@ OpCase norm_backward_case(DType dtype, std::int64_t rows, std::int64_t width,
                               .sum = t["sum"],
                               .gain = t["gain"],
                               .mean = t["mean"],
-                              .deviation = t["deviation"],
+                              .rstd = t["rstd"],
                               .dresidual = t["dresidual"],
                               .dsum = t[place],
                               .dropout = norm.dropping(),
@@ -245,11 +251,34 @@ OpCase norm_backward_typical(DType dtype) {
   return norm_backward_case(dtype, Typical::kRows, Typical::kWidth, {.residual = true});
 }
 
+std::vector<OpCase> norm_backward_large(DType dtype) {
+  std::vector<OpCase> cases = {
+      norm_backward_case(dtype, Large::kRows, Typical::kWidth, {.residual = true}),
+      norm_backward_case(dtype, Large::kLlamaRows, Large::kLlamaWidth,
+                         {.norm = {.kind = NormKind::kRms}, .residual = true})};
+  for (OpCase& one : cases) {
+    // The statistics by the device itself; dsum is written by backward anyway.
+    const NormKind kind = one.find("mean") != nullptr ? NormKind::kLayer : NormKind::kRms;
+    one.prepare = [kind](Ops& ops, const Tensors& t) {
+      ops.run(ops::Norm{.kind = kind,
+                        .x = t["sum"],
+                        .gain = t["gain"],
+                        .y = t["dsum"],
+                        .mean = t["mean"],
+                        .deviation = t["deviation"]});
+    };
+  }
+  return cases;
+}
+
 }  // namespace
 
 std::vector<OpDescription> describe_norm() {
-  return {{"norm", norm_cases, norm_typical},
-          {"norm_backward", norm_backward_cases, norm_backward_typical}};
+  return {{"norm", norm_cases, norm_typical, {norm_large, kRowsBar}},
+          {"norm_backward",
+           norm_backward_cases,
+           norm_backward_typical,
+           {norm_backward_large, kRowsBar}}};
 }
 
 }  // namespace lockstep::bench

@@ -69,6 +69,15 @@ std::string ops_json(const std::vector<OpTime>& times, const std::string& implem
       object["bytes_per_s"] = time.bytes / time.median();
       object["bound"] = time.is_compute_bound(floor) ? "compute" : "memory";
       object["percent_of_floor"] = time.percent_of_floor(floor);
+      if (time.bar_percent > 0) {
+        object["percent_of_copy"] = time.percent_of_copy(floor);
+        object["bar_percent_of_copy"] = time.bar_percent;
+      }
+      if (!time.peer_samples.empty()) {
+        object["peer_median_us"] = quantile(time.peer_samples, 0.5) * kMicroseconds;
+        object["speed_up"] = time.speed_up();
+      }
+      if (!time.peer_problem.empty()) object["peer_problem"] = time.peer_problem;
     }
     array.push_back(std::move(object));
   }

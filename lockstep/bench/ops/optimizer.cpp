@@ -50,15 +50,15 @@ OpCase adam_case(DType dtype, std::int64_t count, const StepTypes& types,
   one.name = fmt::format("{}{}, decay {}, step {}", step_text(dtype, count, types),
                          options.decoupled ? "" : ", coupled", options.decay, options.step);
   one.fields = step_fields(dtype, count, types);
-  one.fields.push_back(updated("moment", kF32, {count}, normal(0.1), {.relative = 4, .noise = 2},
+  one.fields.push_back(updated("first_moment", kF32, {count}, normal(0.1),
+                               {.relative = 4, .noise = 2}, Freedom::kElements));
+  one.fields.push_back(updated("second_moment", kF32, {count}, uniform(0.001, 0.1), {.relative = 8},
                                Freedom::kElements));
-  one.fields.push_back(
-      updated("variance", kF32, {count}, uniform(0.001, 0.1), {.relative = 8}, Freedom::kElements));
   one.run = [options](Ops& ops, const Tensors& t) {
     ops.run(ops::Adam{.master = t["master"],
                       .gradient = t["gradient"],
-                      .moment = t["moment"],
-                      .variance = t["variance"],
+                      .first_moment = t["first_moment"],
+                      .second_moment = t["second_moment"],
                       .parameter = t["parameter"],
                       .rate = 3e-3,
                       .decay = options.decay,
@@ -83,6 +83,14 @@ std::vector<OpCase> adam_cases(DType dtype) {
 // 28 bytes for each parameter in f32: three tensors read and written, the gradient read.
 OpCase adam_typical(DType dtype) {
   return adam_case(dtype, Typical::kParameters, step_types(dtype).front(), {});
+}
+
+std::vector<OpCase> adam_large(DType dtype) {
+  std::vector<OpCase> cases;
+  for (const std::int64_t count : {Typical::kParameters, Large::kMoreParameters}) {
+    cases.push_back(adam_case(dtype, count, step_types(dtype).front(), {}));
+  }
+  return cases;
 }
 
 // ---- sgd
@@ -123,6 +131,8 @@ OpCase sgd_typical(DType dtype) {
   return sgd_case(dtype, Typical::kParameters, step_types(dtype).front(), 0.9);
 }
 
+std::vector<OpCase> sgd_large(DType dtype) { return {sgd_typical(dtype)}; }
+
 // ---- sum_of_squares
 
 OpCase squares_case(DType dtype, std::int64_t count, const Fill& fill) {
@@ -148,13 +158,16 @@ std::vector<OpCase> squares_cases(DType dtype) {
 }
 
 OpCase squares_typical(DType dtype) { return squares_case(dtype, Typical::kParameters, normal()); }
+std::vector<OpCase> squares_large(DType dtype) {
+  return {squares_typical(dtype), squares_case(dtype, Large::kMoreParameters, normal())};
+}
 
 }  // namespace
 
 std::vector<OpDescription> describe_optimizer() {
-  return {{"adam", adam_cases, adam_typical},
-          {"sgd", sgd_cases, sgd_typical},
-          {"sum_of_squares", squares_cases, squares_typical}};
+  return {{"adam", adam_cases, adam_typical, {adam_large, kOptimizerBar}},
+          {"sgd", sgd_cases, sgd_typical, {sgd_large}},
+          {"sum_of_squares", squares_cases, squares_typical, {squares_large}}};
 }
 
 }  // namespace lockstep::bench

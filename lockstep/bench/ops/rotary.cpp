@@ -11,8 +11,9 @@ struct Turn {
   std::int64_t first = 0;
   bool backward = false;
   std::int64_t first_position = 0;
+  std::int64_t further_columns = 2;
 
-  std::int64_t columns() const { return first + heads * head_size + 2; }
+  std::int64_t columns() const { return first + heads * head_size + further_columns; }
 };
 
 OpCase rotary_case(DType dtype, const Turn& turn) {
@@ -56,8 +57,18 @@ OpCase rotary_typical(DType dtype) {
                      {Typical::kBatch, Typical::kSequence, Typical::kHeads, Typical::kHeadSize});
 }
 
+std::vector<OpCase> rotary_large(DType dtype) {
+  return {rotary_case(dtype, {.batch = Large::kLlamaBatch,
+                              .sequence = Large::kLlamaSequence,
+                              .heads = Large::kLlamaHeads,
+                              .head_size = Large::kLlamaHeadSize,
+                              .further_columns = 0})};
+}
+
 }  // namespace
 
-std::vector<OpDescription> describe_rotary() { return {{"rotary", rotary_cases, rotary_typical}}; }
+std::vector<OpDescription> describe_rotary() {
+  return {{"rotary", rotary_cases, rotary_typical, {rotary_large}}};
+}
 
 }  // namespace lockstep::bench

@@ -64,12 +64,21 @@ OpCase swiglu_typical(DType dtype) { return swiglu_case(dtype, Typical::kRows, T
 OpCase swiglu_backward_typical(DType dtype) {
   return swiglu_backward_case(dtype, Typical::kRows, Typical::kHidden, false);
 }
+std::vector<OpCase> swiglu_large(DType dtype) {
+  return {swiglu_case(dtype, Large::kLlamaRows, Large::kLlamaHidden)};
+}
+std::vector<OpCase> swiglu_backward_large(DType dtype) {
+  return {swiglu_backward_case(dtype, Large::kLlamaRows, Large::kLlamaHidden, false)};
+}
 
 }  // namespace
 
 std::vector<OpDescription> describe_swiglu() {
-  return {{"swiglu", swiglu_cases, swiglu_typical},
-          {"swiglu_backward", swiglu_backward_cases, swiglu_backward_typical}};
+  return {{"swiglu", swiglu_cases, swiglu_typical, {swiglu_large, kRowsBar}},
+          {"swiglu_backward",
+           swiglu_backward_cases,
+           swiglu_backward_typical,
+           {swiglu_backward_large, kRowsBar}}};
 }
 
 }  // namespace lockstep::bench

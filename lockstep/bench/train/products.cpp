@@ -11,7 +11,7 @@ std::int64_t to_signed(plan::Count count) { return static_cast<std::int64_t>(cou
 }  // namespace
 
 std::vector<Product> products_of(const plan::ModelShape& shape, const nn::Setup& setup) {
-  const std::int64_t rows = setup.shape.rows();
+  const std::int64_t tokens = setup.shape.tokens();
   const std::int64_t hidden = to_signed(shape.hidden);
   const std::int64_t wide = to_signed(shape.feed_forward);
   const std::int64_t vocabulary = to_signed(shape.vocabulary);
@@ -26,12 +26,12 @@ std::vector<Product> products_of(const plan::ModelShape& shape, const nn::Setup&
                                   .gradient = setup.gradient},
                         .count = count});
   };
-  add(rows, hidden, hidden + 2 * to_signed(shape.kv_width()), layers);
-  add(rows, hidden, hidden, layers + (shape.head == plan::Head::kMaskedLanguage ? 1 : 0));
-  add(rows, hidden, gated ? 2 * wide : wide, layers);
-  add(rows, wide, hidden, layers);
-  const std::int64_t chunk = nn::rows_per_chunk(rows, vocabulary, setup.dtype, nn::kLogitBytes);
-  add(chunk, hidden, vocabulary, static_cast<double>(rows) / static_cast<double>(chunk));
+  add(tokens, hidden, hidden + 2 * to_signed(shape.kv_width()), layers);
+  add(tokens, hidden, hidden, layers + (shape.head == plan::Head::kMaskedLanguage ? 1 : 0));
+  add(tokens, hidden, gated ? 2 * wide : wide, layers);
+  add(tokens, wide, hidden, layers);
+  const std::int64_t chunk = nn::rows_per_chunk(tokens, vocabulary, setup.dtype, nn::kLogitBytes);
+  add(chunk, hidden, vocabulary, static_cast<double>(tokens) / static_cast<double>(chunk));
   return products;
 }
 

@@ -37,14 +37,15 @@ Program our_training(const RecipeBench& bench, const fs::path& folder) {
        {fmt::format("data.text={}", fs::absolute(bench.text).string()),
         std::string("data.tokenizer=character"),
         fmt::format("run.dir={}", (folder / "run").string()), std::string("model.layers=4"),
-        std::string("model.heads=4"), std::string("model.hidden=128"), std::string("train.seq=64"),
-        std::string("train.batch=12"), fmt::format("train.steps={}", bench.steps),
-        std::string("train.precision=f32"), std::string("train.recompute=none"),
-        fmt::format("train.threads={}", bench.threads), std::string("train.validate_every=250"),
+        std::string("model.heads=4"), std::string("model.hidden=128"),
+        std::string("train.seq_len=64"), std::string("train.global_batch_size=12"),
+        fmt::format("train.steps={}", bench.steps), std::string("train.precision=f32"),
+        std::string("train.recompute=none"), fmt::format("train.threads={}", bench.threads),
+        std::string("train.validate_every=250"),
         fmt::format("train.validate_batches={}", kValidationBatches),
-        std::string("optimizer.beta2=0.99"), fmt::format("schedule.rate={}", kRate),
-        fmt::format("schedule.warmup={}", std::min(100, bench.steps / 2)),
-        std::string("schedule.decline=cosine"), std::string("checkpoint.every=0")}) {
+        std::string("optimizer.beta2=0.99"), fmt::format("optimizer.learning_rate={}", kRate),
+        fmt::format("schedule.warmup_steps={}", std::min(100, bench.steps / 2)),
+        std::string("schedule.decay=cosine"), std::string("checkpoint.every=0")}) {
     program.arguments.push_back(setting);
   }
   return program;

@@ -6,7 +6,7 @@ namespace lockstep::bench {
 
 SyntheticBatches::SyntheticBatches(const plan::ModelShape& model, const nn::BatchShape& shape,
                                    int count)
-    : types_(static_cast<std::size_t>(shape.rows())) {
+    : types_(static_cast<std::size_t>(shape.tokens())) {
   const auto sequence = static_cast<std::uint64_t>(shape.sequence);
   for (int i = 0; i < count; ++i) {
     std::vector<std::int32_t>& tokens = tokens_.emplace_back();

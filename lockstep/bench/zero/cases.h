@@ -7,7 +7,7 @@
 
 namespace lockstep::bench::zero {
 
-// Stages 1 to 3 against data parallelism that shares out nothing.
+// Stages 1 to 3 against data parallelism that shards nothing.
 data_parallel::CaseReport run_stages(data_parallel::Session& session);
 // Stage 3 against PyTorch's FSDP2.
 data_parallel::CaseReport run_fsdp(data_parallel::Session& session);

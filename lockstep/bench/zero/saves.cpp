@@ -73,7 +73,7 @@ CaseReport run_saves(Session& session) {
   const auto turn = [&](const std::string& name, int every, bool overlap) {
     return session.turn(report.name, name,
                         {Session::with(model, {fmt::format("checkpoint.every={}", every),
-                                               fmt::format("checkpoint.overlap={}", overlap)}),
+                                               fmt::format("checkpoint.async_save={}", overlap)}),
                          ranks});
   };
   std::vector<Turn> turns{turn("no saves", 0, true), turn(between, kEvery, false),

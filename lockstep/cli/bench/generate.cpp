@@ -14,16 +14,18 @@ namespace lockstep::cli {
 namespace {
 
 constexpr const char* kGenerateBenchExamples =
-    R"(Continues a random prompt with random weights, one text at a time, always with the likeliest
-token. With --peers also PyTorch, each in a process of its own, by turns: a lean loop with a cache
-of keys and values, eager and compiled, and transformers' generate().
+    R"(Continues a random prompt with random weights, --batch texts at a time, always with the likeliest
+token. With --peers also PyTorch, each in a process of its own, by turns: on a CPU a lean loop with
+a cache of keys and values, eager and compiled (one text of GPT-2), and transformers' generate(); on
+a GPU generate() with a static cache and compiled steps.
 
 Examples:
   lockstep bench generate --model gpt2-124m --precision bf16 --tokens 128 --peers
+  lockstep bench generate --model gpt2-124m --prompt 64 --tokens 256 --device cuda --peers
   lockstep bench generate --set model.family=llama --set model.layers=4 --json out.json
 
-tokens/s     new tokens by the time of prompt and new tokens together; medians
-per token    without the prompt
+tokens/s     new tokens of all texts by the time of prompt and new tokens together; medians
+per token    of each text, without the prompt
 read         the bytes of all parameters by that time: each token reads them once
 
 PyTorch is looked for in --python, LOCKSTEP_PYTHON, build/peers (./dev peers) and python3.)";
@@ -31,6 +33,7 @@ PyTorch is looked for in --python, LOCKSTEP_PYTHON, build/peers (./dev peers) an
 struct GenerateBenchFlags {
   std::string model;
   std::string precision = "bf16";
+  std::int64_t batch = 1;
   std::int64_t prompt = 16;
   std::int64_t tokens = 128;
   int rounds = 5;
@@ -54,6 +57,7 @@ bench::GenerateBench make_generate_bench(const GenerateBenchFlags& flags) {
   if (!flags.model.empty()) bench.settings.push_back(fmt::format("model.name={}", flags.model));
   bench.settings.insert(bench.settings.end(), flags.settings.begin(), flags.settings.end());
   read_settings(bench.options, bench.settings);
+  bench.batch = flags.batch;
   bench.prompt = flags.prompt;
   bench.tokens = flags.tokens;
   bench.rounds = flags.rounds;
@@ -70,6 +74,9 @@ void add_bench_generate(CLI::App& bench, int& exit_code) {
   command->footer(kGenerateBenchExamples);
   command->add_option("--model", flags->model, "a model by name, like gpt2-124m");
   command->add_option("--precision", flags->precision, "bf16, f16 or f32")->capture_default_str();
+  command->add_option("--batch", flags->batch, "texts that are written together")
+      ->check(CLI::Range(1, 1 << 16))
+      ->capture_default_str();
   command->add_option("--prompt", flags->prompt, "tokens of the prompt")
       ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str();
@@ -79,7 +86,7 @@ void add_bench_generate(CLI::App& bench, int& exit_code) {
   command->add_option("--rounds", flags->rounds, "timed texts of each implementation")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
-  command->add_option("--device", flags->device, "ours: cpu, cuda, cuda:1, or auto")
+  command->add_option("--device", flags->device, "cpu, cuda, cuda:1, or auto")
       ->capture_default_str();
   command->add_option("--threads", flags->threads, "of each implementation (all allowed cores)");
   add_peer_options(*command, flags->peers, "PyTorch", "PyTorch");
@@ -92,6 +99,7 @@ void add_bench_generate(CLI::App& bench, int& exit_code) {
 
 void add_bench_generate_worker(CLI::App& bench, int& exit_code) {
   struct Work {
+    std::int64_t batch = 1;
     std::int64_t prompt = 0;
     std::int64_t tokens = 0;
     std::vector<std::string> settings;
@@ -100,13 +108,14 @@ void add_bench_generate_worker(CLI::App& bench, int& exit_code) {
   CLI::App* command =
       bench.add_subcommand("generate-worker", "One side of bench generate; started by the bench");
   command->group("");
+  command->add_option("--batch", work->batch, "texts");
   command->add_option("--prompt", work->prompt, "tokens of the prompt");
   command->add_option("--tokens", work->tokens, "new tokens");
   command->add_option("settings", work->settings, "key=value of a run");
   command->callback([work, &exit_code] {
     train::TrainOptions options;
     read_settings(options, work->settings);
-    bench::serve_generation(options, work->prompt, work->tokens);
+    bench::serve_generation(options, work->batch, work->prompt, work->tokens);
     exit_code = 0;
   });
 }

@@ -41,14 +41,14 @@ struct BenchOffloadFlags {
 };
 
 bench::OffloadBench make_offload_bench(const BenchOffloadFlags& flags) {
-  std::vector<std::string> settings = {fmt::format("train.micro_batch={}", flags.batch),
-                                       fmt::format("train.seq={}", flags.sequence),
+  std::vector<std::string> settings = {fmt::format("train.micro_batch_size={}", flags.batch),
+                                       fmt::format("train.seq_len={}", flags.sequence),
                                        fmt::format("train.precision={}", flags.precision),
                                        fmt::format("train.threads={}", flags.threads),
                                        fmt::format("offload.bandwidth={}", flags.bandwidth),
                                        fmt::format("offload.folder={}", flags.folder),
                                        // Else an update waits for all gradients.
-                                       "optimizer.clip=0"};
+                                       "optimizer.max_grad_norm=0"};
   if (flags.model.empty()) {
     settings.insert(settings.end(), {"model.layers=4", "model.hidden=256", "model.heads=4",
                                      "model.vocabulary=8192", "model.positions=1024"});

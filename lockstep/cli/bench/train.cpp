@@ -61,8 +61,8 @@ void read(train::TrainOptions& options, const std::vector<std::string>& settings
 
 bench::TrainBench make_bench(const TrainFlags& flags) {
   bench::TrainBench bench;
-  bench.settings = {fmt::format("train.micro_batch={}", flags.batch),
-                    fmt::format("train.seq={}", flags.sequence),
+  bench.settings = {fmt::format("train.micro_batch_size={}", flags.batch),
+                    fmt::format("train.seq_len={}", flags.sequence),
                     fmt::format("train.precision={}", flags.precision),
                     fmt::format("train.recompute={}", flags.recompute),
                     fmt::format("train.threads={}", flags.threads),

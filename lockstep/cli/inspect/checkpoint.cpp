@@ -81,7 +81,7 @@ Numbers numbers_of(const io::TensorSource& file, const std::string& name) {
   for (const float value : loaded.tensor.as<const float>()) {
     const double magnitude = std::abs(static_cast<double>(value));
     numbers.norm += magnitude * magnitude;
-    if (!(magnitude <= numbers.largest)) numbers.largest = magnitude;  // keeps what is no number
+    if (!(magnitude <= numbers.largest)) numbers.largest = magnitude;  // keeps NaN
   }
   numbers.norm = std::sqrt(numbers.norm);
   return numbers;

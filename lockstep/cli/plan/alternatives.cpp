@@ -41,10 +41,10 @@ parallel::ParallelOptions at_stage(parallel::ParallelOptions options, int zero) 
   options.zero = zero;
   if (zero > 0) options.strategy = parallel::StrategyKind::kDdp;
   if (zero < 3) {
-    options.gather_weights = parallel::Exactness::kExact;
-    options.secondary = false;
+    options.quantized_weights = parallel::Quantization::kNone;
+    options.secondary_partition = false;
   }
-  if (zero == 0) options.reduce_gradients = parallel::Exactness::kExact;
+  if (zero == 0) options.quantized_gradients = parallel::Quantization::kNone;
   return options;
 }
 

@@ -34,9 +34,9 @@ Json parameters_json(const PlanQuestion& question) {
 }
 
 Json states_json(const plan::StateBytes& states) {
-  return {{"parameters", states.parameters}, {"gradients", states.gradients},
-          {"master", states.master},         {"moment", states.moment},
-          {"variance", states.variance},     {"optimizer", states.optimizer()},
+  return {{"parameters", states.parameters},  {"gradients", states.gradients},
+          {"master", states.master},          {"moment", states.first_moment},
+          {"variance", states.second_moment}, {"optimizer", states.optimizer()},
           {"total", states.total()}};
 }
 

@@ -216,7 +216,7 @@ void check_alone(const CLI::App& command) {
     }
     fail(ErrorCode::kInvalidArgument,
          "{} is for a model that is planned by flags; a run has key=value settings, like "
-         "train.micro_batch=4",
+         "train.micro_batch_size=4",
          name);
   }
 }
@@ -231,7 +231,7 @@ std::string plan_footer() {
       "  lockstep plan job.toml train.recompute=full memory.limit=8GiB\n"
       "  lockstep plan job.toml --ranks 4 parallel.zero=3\n"
       "  lockstep plan job.toml --ranks 1,4,16 --budget 8GiB\n"
-      "  lockstep plan model.name=gpt2-124m train.micro_batch=4\n"
+      "  lockstep plan model.name=gpt2-124m train.micro_batch_size=4\n"
       "  lockstep plan --model gpt2-124m --batch 4\n"
       "  lockstep plan --model gpt3-175b --ranks 64,1024 --memory 80GiB\n"
       "  lockstep plan --model gpt3-175b --tokens 300e9 --gpu-flops 160e12 --days 30\n"

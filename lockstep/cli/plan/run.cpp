@@ -21,7 +21,7 @@
 #include "lockstep/nn/memory/recompute_search.h"
 #include "lockstep/train/memory/choice.h"
 #include "lockstep/train/memory/run_plan.h"
-#include "lockstep/train/model_io/model_of_start.h"
+#include "lockstep/train/run/resolve.h"
 #include "lockstep/train/run/start.h"
 #include "lockstep/train/run/unused_settings.h"
 
@@ -61,7 +61,7 @@ std::string recompute_text(const TrainOptions& options) {
 std::string heading(const TrainOptions& options, const MemoryPlan& plan, const Ops& ops) {
   const nn::Setup& setup = plan.setup;
   const auto accumulation = static_cast<std::size_t>(train::solved(options.batch).accumulation);
-  const std::size_t tokens = static_cast<std::size_t>(setup.shape.rows()) * accumulation;
+  const std::size_t tokens = static_cast<std::size_t>(setup.shape.tokens()) * accumulation;
   const std::string of_many =
       options.batch.workers > 1
           ? fmt::format("worker 0 of {}, {}: ", options.batch.workers, strategy_text(options))
@@ -217,33 +217,31 @@ std::string json_text(const TrainOptions& options, const MemoryPlan& plan, const
 }  // namespace
 
 void plan_run(const RunQuestion& question) {
-  train::RunOptions run;
-  Config config;
-  train::bind(config, run);
-  read_run_arguments(config, run, question.arguments);
-  if (!question.ranks.empty()) run.train.batch.workers = question.ranks.front();
-  train::complete(run);
-  train::settle_model(run);
-  train::fill_from_data(run.train, run.data);
+  train::RunSettings given;
+  read_run_arguments(given, question.arguments);
+  const int workers = question.ranks.empty() ? 1 : question.ranks.front();
+  const train::RunSettings planned = train::plan_job(given, {.workers = workers});
+  const Config& config = planned.config;
+  const train::RunOptions& run = planned.options;
 
-  TrainOptions& options = run.train;
+  TrainOptions options = train::with_data(run.train, run.data);
   const auto ops = train::make_ops(options);
   Answer answer{.budget = question.budget > 0 ? question.budget : options.memory_limit};
   // What the run will keep to; a budget is a question beside it.
-  const std::size_t room = options.memory_limit == 0 && answer.budget > 0
-                               ? answer.budget
-                               : train::memory_budget(options, options.batch.workers);
+  const std::size_t available = options.memory_limit == 0 && answer.budget > 0
+                                    ? answer.budget
+                                    : train::memory_budget(options, options.batch.workers);
   if (options.memory_auto) {
     const train::MemoryChoice choice =
-        train::choose_memory(options, train::open_settings(config), *ops, room);
-    answer.chosen = text(choice, room);
+        train::choose_memory(options, train::open_settings(config), *ops, available);
+    answer.chosen = text(choice, available);
     options = choice.options;
   }
-  train::settle_recompute(options, *ops, room);
+  train::settle_recompute(options, *ops, available);
   const MemoryPlan plan = train::plan_run(options, *ops);
   std::vector<int> ranks = question.ranks;
   if (ranks.empty() && question.budget > 0) ranks = {options.batch.workers};
-  const int machines = std::max(run.comm.hosts, 1);
+  const int machines = std::max(run.comm.emulated_nodes, 1);
   answer.alternatives = plan_alternatives(options, ranks, machines, answer.budget, *ops);
   if (question.json) {
     fmt::print("{}", json_text(options, plan, *ops, answer));
@@ -256,11 +254,11 @@ void plan_run(const RunQuestion& question) {
         answer.alternatives.empty() ? "" : text(answer.alternatives, machines, answer.budget));
   }
   std::fflush(stdout);
-  for (const std::string& text : train::idle_settings(options, config, *ops)) {
+  for (const std::string& text : train::unused_settings(options, config, *ops)) {
     fmt::print(stderr, "warning: {}\n", text);
   }
   const bool chooses = options.memory_auto || options.recompute == train::RecomputeChoice::kAuto;
-  if (chooses && question.budget == 0) return train::check_budget(options, *ops, room);
+  if (chooses && question.budget == 0) return train::check_budget(options, *ops, available);
   train::check_limit(options, plan, *ops);
 }
 

@@ -76,8 +76,10 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64
         options_.emulate);
   }
   // Whether all members share memory, with nothing emulated between them.
-  const bool is_apart = options_.hosts > 1 && std::ranges::find(is_far, true) != is_far.end();
-  const bool keeps_pace = nic_ != nullptr && (options_.hosts == 1 || is_apart) && size() > 1;
+  const bool is_apart =
+      options_.emulated_nodes > 1 && std::ranges::find(is_far, true) != is_far.end();
+  const bool keeps_pace =
+      nic_ != nullptr && (options_.emulated_nodes == 1 || is_apart) && size() > 1;
   const bool fused = local_count == size() && !is_apart && !keeps_pace;
   segment_memory_ = fabric_->share(tag_, locals_, Segment::bytes(local_count, options_.window));
   group_ = std::make_shared<shared::Group>(
@@ -87,7 +89,7 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64
   recorder_ = std::make_unique<Recorder>(group_->segment().area(group_->me()));
   connect(exchange);
   const Links links = parent != nullptr ? parent->selector_->links()
-                      : nic_ != nullptr ? emulated_links(nic_->link, options_.hosts > 1)
+                      : nic_ != nullptr ? emulated_links(nic_->link, options_.emulated_nodes > 1)
                                         : assumed_links();
   selector_ = std::make_unique<Selector>(machines_, fused, options_, links);
   if (parent == nullptr && local_count < size()) {
@@ -150,7 +152,7 @@ void GroupCommunicator::finish() {
 
 bool GroupCommunicator::is_paced(int member) const {
   if (nic_ == nullptr) return false;
-  return options_.hosts == 1 ||
+  return options_.emulated_nodes == 1 ||
          machines_[static_cast<std::size_t>(member)] != machines_[static_cast<std::size_t>(rank_)];
 }
 

@@ -2,8 +2,8 @@
 //
 // Where all its ranks share one machine it works in shared memory (comm/shared/); otherwise, or
 // when an algorithm is forced, it runs schedules over channels (comm/transport/). With comm.emulate
-// all goes by schedules, over paced channels through shared memory; with comm.hosts besides, what
-// goes from one emulated machine to another.
+// all goes by schedules, over paced channels through shared memory; with comm.emulated_nodes
+// besides, what goes from one emulated machine to another.
 #pragma once
 
 #include <functional>

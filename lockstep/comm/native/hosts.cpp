@@ -22,21 +22,21 @@ struct NicLines {
 
 std::vector<int> seen_machines(const Fabric& fabric, const CommOptions& options) {
   std::vector<int> machines = fabric.machines();
-  if (options.hosts == 1 || machines.size() == 1) return machines;
+  if (options.emulated_nodes == 1 || machines.size() == 1) return machines;
   if (!on_one_machine(machines)) {
     fail(ErrorCode::kUnsupported,
-         "comm.hosts = {} makes up machines for ranks of one, but these are on several; leave it "
-         "out, or start all ranks on one",
-         options.hosts);
+         "comm.emulated_nodes = {} makes up machines for ranks of one, but these are on several; "
+         "leave it out, or start all ranks on one",
+         options.emulated_nodes);
   }
   const auto ranks = static_cast<int>(machines.size());
-  if (options.hosts > ranks) {
+  if (options.emulated_nodes > ranks) {
     fail(ErrorCode::kInvalidArgument,
-         "comm.hosts = {} makes up machines, and each needs a rank; there are {}", options.hosts,
-         ranks);
+         "comm.emulated_nodes = {} makes up machines, and each needs a rank; there are {}",
+         options.emulated_nodes, ranks);
   }
   for (int rank = 0; rank < ranks; ++rank) {
-    machines[static_cast<std::size_t>(rank)] = emulated_host(rank, ranks, options.hosts);
+    machines[static_cast<std::size_t>(rank)] = emulated_node(rank, ranks, options.emulated_nodes);
   }
   return machines;
 }
@@ -46,7 +46,7 @@ std::shared_ptr<transport::EmulatedNic> make_nic(Fabric& fabric, const CommOptio
   const std::optional<LinkEmulation> link = options.emulated_link();
   const std::vector<int> machines = seen_machines(fabric, options);
   if (!link || machines.size() == 1) return nullptr;
-  const bool has_hosts = options.hosts > 1;
+  const bool has_hosts = options.emulated_nodes > 1;
   if (fabric.rank() == 0) {
     log_warn(
         "links are emulated (comm.emulate = \"{}\"): every {} has a NIC of {} and every "

@@ -1,7 +1,7 @@
-// Emulated machines: comm.hosts deals out the ranks of one machine, in order, to several that are
-// made up. Ranks of the same one share memory as ever; between two of them everything goes by
-// messages, over the emulated link of comm.emulate where there is one. Its NIC is the machine's:
-// all its ranks share it.
+// Emulated machines: comm.emulated_nodes deals out the ranks of one machine, in order, to several
+// that are made up. Ranks of the same one share memory as ever; between two of them everything goes
+// by messages, over the emulated link of comm.emulate where there is one. Its NIC is the
+// machine's: all its ranks share it.
 #pragma once
 
 #include <cstdint>

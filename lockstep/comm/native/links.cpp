@@ -213,9 +213,10 @@ Links emulated_links(const LinkEmulation& link, bool has_hosts) {
 
 void check_emulation(const CommOptions& options) {
   const bool has_link = options.emulated_link().has_value();
-  if (!has_link && options.hosts == 1) return;
-  const std::string what = has_link ? fmt::format("comm.emulate = \"{}\"", options.emulate)
-                                    : fmt::format("comm.hosts = {}", options.hosts);
+  if (!has_link && options.emulated_nodes == 1) return;
+  const std::string what = has_link
+                               ? fmt::format("comm.emulate = \"{}\"", options.emulate)
+                               : fmt::format("comm.emulated_nodes = {}", options.emulated_nodes);
   const auto refuse = [&](std::string_view key, std::string_view value, std::string_view instead) {
     fail(ErrorCode::kUnsupported,
          "{} cannot be had with {} = \"{}\": emulated links are lockstep's own and lead through "

@@ -120,8 +120,8 @@ class NativeFabric final : public Fabric {
     if (size_ == 1 || (one_machine && !always_invites_)) return {};
     Listener listener = listen_tcp({listen_host_, 0});
     const std::string address = format_host_port(listener.address);
-    doors_[tag] = std::make_unique<Acceptor>(token_, 2 * size_);
-    doors_[tag]->open(std::move(listener.fd), false);
+    acceptors_[tag] = std::make_unique<Acceptor>(token_, 2 * size_);
+    acceptors_[tag]->open(std::move(listener.fd), false);
     return address;
   }
 
@@ -137,7 +137,7 @@ class NativeFabric final : public Fabric {
       channels[peer].collective = open(Purpose::kCollective);
       channels[peer].point_to_point = open(Purpose::kPointToPoint);
     }
-    doors_.erase(tag);
+    acceptors_.erase(tag);
     return channels;
   }
 
@@ -163,7 +163,7 @@ class NativeFabric final : public Fabric {
   // Of two ranks the higher one connects to the lower one.
   UniqueFd meet(std::uint64_t tag, int peer, Purpose purpose, const std::string& address,
                 Deadline deadline) {
-    if (peer > rank_) return doors_.at(tag)->await({tag, peer, purpose}, deadline).socket;
+    if (peer > rank_) return acceptors_.at(tag)->await({tag, peer, purpose}, deadline).socket;
     const HostPort target = parse_host_port(address);
     return connect_as(
         {tag, rank_, purpose}, [&] { return connect_tcp(target, deadline, Retry::kUntilDeadline); },
@@ -258,7 +258,7 @@ class NativeFabric final : public Fabric {
   std::vector<CpuSet> cpus_;  // by rank
   std::string network_ = "one rank";
   std::unique_ptr<ControlPlane> control_;
-  std::map<std::uint64_t, std::unique_ptr<Acceptor>> doors_;
+  std::map<std::uint64_t, std::unique_ptr<Acceptor>> acceptors_;
 };
 
 }  // namespace

@@ -11,12 +11,12 @@ namespace {
 
 std::vector<int> dealt_out(int ranks, int machines) {
   std::vector<int> all;
-  for (int rank = 0; rank < ranks; ++rank) all.push_back(emulated_host(rank, ranks, machines));
+  for (int rank = 0; rank < ranks; ++rank) all.push_back(emulated_node(rank, ranks, machines));
   return all;
 }
 
 CommOptions with_hosts(CommOptions options, int machines) {
-  options.hosts = machines;
+  options.emulated_nodes = machines;
   return options;
 }
 

@@ -1,9 +1,9 @@
 // What ranks will send each other, before there are any: the schedule of a call is data, and so is
 // what decides between schedules.
 //
-// For ranks on machines that comm.hosts makes up everything is known beforehand: the links are
-// those of comm.emulate, or assumed. Between real machines they are measured when ranks meet, and
-// another algorithm may be chosen than here.
+// For ranks on machines that comm.emulated_nodes makes up everything is known beforehand: the links
+// are those of comm.emulate, or assumed. Between real machines they are measured when ranks meet,
+// and another algorithm may be chosen than here.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,8 @@ struct LinkBytes {
 
 class PlannedCalls {
  public:
-  // Of a communicator of all ranks on `machines`, at least two, that are dealt out as comm.hosts
-  // does it.
+  // Of a communicator of all ranks on `machines`, at least two, that are dealt out as
+  // comm.emulated_nodes does it.
   PlannedCalls(int ranks, int machines, const CommOptions& options);
 
   // `call` is that of any rank that gives something; its memory is not looked at. Not for what only

@@ -95,7 +95,7 @@ Selector::Selector(std::vector<int> machines, bool fused, const CommOptions& opt
   // Ranks that may not share memory, or have NICs of their own, are joined alike wherever they
   // are.
   flat_ = options_.transport == TransportChoice::kTcp ||
-          (!options_.emulate.empty() && options_.hosts == 1);
+          (!options_.emulate.empty() && options_.emulated_nodes == 1);
   if (flat_) {
     topology_ = schedule::flat_topology(shape_.ranks, links_.outer);
   } else {

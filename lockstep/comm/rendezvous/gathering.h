@@ -37,7 +37,7 @@ class Gatherings {
   Gatherings(std::string_view noun, int size) : noun_(noun), size_(size) {}
 
   // Adds a client's deposit; when it was the last, the gathering is over and forgotten, so that
-  // its key may be used anew. Throws Error(kMismatch) for a member that cannot be, is already
+  // its key may be used again. Throws Error(kMismatch) for a member that cannot be, is already
   // there, or believes in another size. A client has at most one deposit at a time.
   std::optional<Gathered> add(ClientId client, Deposit deposit);
 

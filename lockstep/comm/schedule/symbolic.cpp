@@ -122,10 +122,10 @@ void SymbolicRun::write(const Place& place, const Region& region, const std::vec
     Cell* cell = find(place.rank, region.space, index);
     if (cell == nullptr)
       fault(place, fmt::format("{} does not exist", describe(Region{region.space, index, 1})));
-    const int room = declared_chunk(place.rank, region.space, index);
-    if (!same_size(schedule_, room, incoming.chunk)) {
+    const int expected = declared_chunk(place.rank, region.space, index);
+    if (!same_size(schedule_, expected, incoming.chunk)) {
       fault(place, fmt::format("chunk {} does not fit where there is room for chunk {}",
-                               incoming.chunk, room));
+                               incoming.chunk, expected));
     }
     *cell = incoming;
   }

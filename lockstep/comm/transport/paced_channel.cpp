@@ -59,7 +59,7 @@ std::size_t PacedChannel::write(std::span<const std::span<const std::byte>> part
   const std::size_t bytes = std::min(total, piece_bytes_);
   if (bytes == 0) return 0;
   write_due_ = kNoDeadline;
-  if (ring_.room() < sizeof(PieceHeader) + bytes) return 0;  // the reader will ring
+  if (ring_.free_bytes() < sizeof(PieceHeader) + bytes) return 0;  // the reader will ring
   const Time now = SteadyClock::now();
   if (const Time free = nic_->egress.free_at(); free > now + kFull) {
     write_due_ = free - kHalf;

@@ -12,7 +12,7 @@
 // Nothing here waits: write_due() and read_due() say when another try is worth it.
 //
 // As with any Channel, one thread may write while another reads. All channels of a rank, of all its
-// communicators, share its NIC (with comm.hosts those of a whole emulated machine).
+// communicators, share its NIC (with comm.emulated_nodes those of a whole emulated machine).
 #pragma once
 
 #include <cstddef>

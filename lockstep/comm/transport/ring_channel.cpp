@@ -9,7 +9,7 @@ namespace lockstep::transport {
 
 using shared::kRingBytes;
 
-std::size_t RingChannel::room() const {
+std::size_t RingChannel::free_bytes() const {
   return kRingBytes -
          (out_.written.load(std::memory_order_relaxed) - out_.read.load(std::memory_order_acquire));
 }
@@ -17,7 +17,7 @@ std::size_t RingChannel::room() const {
 std::size_t RingChannel::write(std::span<const std::span<const std::byte>> parts) {
   const std::uint64_t start = out_.written.load(std::memory_order_relaxed);
   std::uint64_t at = start;
-  std::size_t left = room();
+  std::size_t left = free_bytes();
   for (std::span<const std::byte> part : parts) {
     while (!part.empty() && left > 0) {
       const std::size_t offset = at % kRingBytes;

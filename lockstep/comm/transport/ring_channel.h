@@ -17,7 +17,7 @@ class RingChannel : public Channel {
   void consume(std::size_t bytes) override;
 
   // Bytes that write() would take now.
-  std::size_t room() const;
+  std::size_t free_bytes() const;
 
  private:
   shared::Ring& out_;

@@ -44,9 +44,10 @@ TokenLayout read_lockstep(Bytes bytes, const std::filesystem::path& path) {
     reject(path, "has a vocabulary of {}, where 1 to {} were expected", header.vocabulary,
            kLargestVocabulary);
   }
-  const std::uint64_t room = bytes.size() - sizeof(TokensHeader);
+  const std::uint64_t payload_bytes = bytes.size() - sizeof(TokensHeader);
   const int width = static_cast<int>(header.bytes_per_token);
-  if (header.tokens > room / header.bytes_per_token || header.documents > room / 8 ||
+  if (header.tokens > payload_bytes / header.bytes_per_token ||
+      header.documents > payload_bytes / 8 ||
       document_ends_begin(header.tokens, width) + 8 * header.documents != bytes.size()) {
     reject(path, "has {} bytes, which is not what {} tokens and {} documents take", bytes.size(),
            header.tokens, header.documents);
@@ -86,9 +87,9 @@ TokenLayout read_llm_c(Bytes bytes, const std::filesystem::path& path) {
            version);
   }
   const int width = wide ? 4 : 2;
-  const std::size_t room = bytes.size() - sizeof(LlmCHeader);
-  if (header.tokens < 0 || static_cast<std::size_t>(header.tokens) * width != room) {
-    reject(path, "says it has {} tokens, but has {} bytes for them", header.tokens, room);
+  const std::size_t payload_bytes = bytes.size() - sizeof(LlmCHeader);
+  if (header.tokens < 0 || static_cast<std::size_t>(header.tokens) * width != payload_bytes) {
+    reject(path, "says it has {} tokens, but has {} bytes for them", header.tokens, payload_bytes);
   }
   return {.format = TokenFormat::kLlmC,
           .begin = sizeof(LlmCHeader),
@@ -114,9 +115,10 @@ MegatronIndex read_index(Bytes index, const std::filesystem::path& path) {
   }
   MegatronIndex parts{.sequences = number_at<std::uint64_t>(index, 18),
                       .indices = number_at<std::uint64_t>(index, 26)};
-  const std::uint64_t room = index.size() - kMegatronHeaderBytes;
+  const std::uint64_t payload_bytes = index.size() - kMegatronHeaderBytes;
   // A mode per sequence may follow, in datasets that are not of text alone.
-  if (parts.sequences > room / 12 || parts.indices > (room - 12 * parts.sequences) / 8) {
+  if (parts.sequences > payload_bytes / 12 ||
+      parts.indices > (payload_bytes - 12 * parts.sequences) / 8) {
     reject(path, "has an index of {} bytes, too few for {} sequences and {} document indices",
            index.size(), parts.sequences, parts.indices);
   }

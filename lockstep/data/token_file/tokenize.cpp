@@ -95,7 +95,7 @@ class Encoder {
 class Pipeline {
  public:
   Pipeline(TextPieces& pieces, const Encoder& encoder, std::size_t threads)
-      : pieces_(pieces), encoder_(encoder), room_(threads * kPiecesAhead) {
+      : pieces_(pieces), encoder_(encoder), capacity_(threads * kPiecesAhead) {
     for (std::size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { serve(); });
   }
   ~Pipeline() {
@@ -140,7 +140,7 @@ class Pipeline {
   // A piece to work on; nullptr where there are no more. Its place stays while others come and go.
   Work* begin() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return closing_ || exhausted_ || works_.size() < room_; });
+    changed_.wait(lock, [this] { return closing_ || exhausted_ || works_.size() < capacity_; });
     if (closing_ || exhausted_) return nullptr;
     Work work;
     try {
@@ -162,7 +162,7 @@ class Pipeline {
 
   TextPieces& pieces_;
   const Encoder& encoder_;
-  std::size_t room_;
+  std::size_t capacity_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Work> works_;

@@ -33,12 +33,12 @@ using JitStack = std::unique_ptr<pcre2_jit_stack, Freed<pcre2_jit_stack_free>>;
 using Code = std::unique_ptr<pcre2_code, Freed<pcre2_code_free>>;
 
 // What a thread needs to match with; any pattern can use it.
-struct MatchRoom {
+struct MatchWorkspace {
   MatchData data{pcre2_match_data_create(1, nullptr)};
   MatchContext context{pcre2_match_context_create(nullptr)};
   JitStack stack{pcre2_jit_stack_create(kJitStackStart, kJitStackMost, nullptr)};
 
-  MatchRoom() {
+  MatchWorkspace() {
     if (!data || !context) throw std::bad_alloc();
     pcre2_set_match_limit(context.get(), kMostSteps);
     pcre2_set_depth_limit(context.get(), kMostSteps);
@@ -117,13 +117,13 @@ Pattern Pattern::literal(std::string_view text, std::string place) {
 
 void Pattern::for_each_match(std::string_view text,
                              const std::function<void(std::size_t, std::size_t)>& visit) const {
-  thread_local const MatchRoom room;
+  thread_local const MatchWorkspace workspace;
   std::size_t from = 0;
   std::size_t last_end = SIZE_MAX;
   while (from <= text.size()) {
     const int count =
         pcre2_match(compiled_->code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
-                    from, PCRE2_NO_UTF_CHECK, room.data.get(), room.context.get());
+                    from, PCRE2_NO_UTF_CHECK, workspace.data.get(), workspace.context.get());
     if (count == PCRE2_ERROR_NOMATCH) return;
     if (count < 0) {
       fail(ErrorCode::kInvalidArgument,
@@ -131,7 +131,7 @@ void Pattern::for_each_match(std::string_view text,
            "can match the same text in many ways takes too long",
            place_, from, pcre2_message(count));
     }
-    const std::size_t* ends = pcre2_get_ovector_pointer(room.data.get());
+    const std::size_t* ends = pcre2_get_ovector_pointer(workspace.data.get());
     const std::size_t begin = ends[0];
     const std::size_t end = ends[1];
     if (begin < from || end < begin) {  // \K can do that

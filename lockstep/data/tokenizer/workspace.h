@@ -1,6 +1,7 @@
 // Working memory that the threads which use one tokenizer lend each other.
 //
-// A call takes a room, alone, and gives it back; there are never more than calls at one time.
+// A call takes a workspace for itself and gives it back; there are never more of them than calls at
+// one time.
 #pragma once
 
 #include <memory>
@@ -9,44 +10,44 @@
 
 namespace lockstep::data {
 
-template <class Room>
-class Rooms {
+template <class Workspace>
+class WorkspacePool {
  public:
   class Lease {
    public:
-    explicit Lease(Rooms& rooms) : rooms_(rooms), room_(rooms.take()) {}
-    ~Lease() { rooms_.give_back(std::move(room_)); }
+    explicit Lease(WorkspacePool& pool) : pool_(pool), workspace_(pool.take()) {}
+    ~Lease() { pool_.give_back(std::move(workspace_)); }
     Lease(const Lease&) = delete;
     Lease& operator=(const Lease&) = delete;
 
-    Room& operator*() const { return *room_; }
-    Room* operator->() const { return room_.get(); }
+    Workspace& operator*() const { return *workspace_; }
+    Workspace* operator->() const { return workspace_.get(); }
 
    private:
-    Rooms& rooms_;
-    std::unique_ptr<Room> room_;
+    WorkspacePool& pool_;
+    std::unique_ptr<Workspace> workspace_;
   };
 
  private:
-  std::unique_ptr<Room> take() {
+  std::unique_ptr<Workspace> take() {
     {
       const std::lock_guard lock(mutex_);
       if (!free_.empty()) {
-        std::unique_ptr<Room> room = std::move(free_.back());
+        std::unique_ptr<Workspace> workspace = std::move(free_.back());
         free_.pop_back();
-        return room;
+        return workspace;
       }
       free_.reserve(++made_);  // giving back must not fail
     }
-    return std::make_unique<Room>();
+    return std::make_unique<Workspace>();
   }
-  void give_back(std::unique_ptr<Room> room) {
+  void give_back(std::unique_ptr<Workspace> workspace) {
     const std::lock_guard lock(mutex_);
-    free_.push_back(std::move(room));
+    free_.push_back(std::move(workspace));
   }
 
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Room>> free_;
+  std::vector<std::unique_ptr<Workspace>> free_;
   std::size_t made_ = 0;
 };
 

@@ -19,8 +19,8 @@ std::uint64_t rank_and_id(const Merges& merges, TokenId left, TokenId right) {
   return std::uint64_t{merge->rank} << 32 | static_cast<std::uint32_t>(merge->id);
 }
 
-void merge_by_search(const Merges& merges, std::vector<TokenId>& word, MergeRoom& room) {
-  std::vector<std::uint64_t>& best = room.best;  // of each token with the next
+void merge_by_search(const Merges& merges, std::vector<TokenId>& word, MergeWorkspace& workspace) {
+  std::vector<std::uint64_t>& best = workspace.best;  // of each token with the next
   best.resize(word.size() - 1);
   for (std::size_t i = 0; i + 1 < word.size(); ++i) {
     best[i] = rank_and_id(merges, word[i], word[i + 1]);
@@ -38,60 +38,60 @@ void merge_by_search(const Merges& merges, std::vector<TokenId>& word, MergeRoom
 }
 
 // Tokens are a linked list; one that became part of its left neighbour is out of it.
-void merge_by_heap(const Merges& merges, std::vector<TokenId>& word, MergeRoom& room) {
+void merge_by_heap(const Merges& merges, std::vector<TokenId>& word, MergeWorkspace& workspace) {
   if (word.size() >= kNone) {
     fail(ErrorCode::kUnsupported, "a word of {} bytes is too long to be encoded", word.size());
   }
   const auto count = static_cast<std::uint32_t>(word.size());
-  room.next.resize(count);
-  room.previous.resize(count);
-  room.heap.clear();
+  workspace.next.resize(count);
+  workspace.previous.resize(count);
+  workspace.heap.clear();
   const auto candidate_at = [&](std::uint32_t left) {
-    const std::uint32_t right = room.next[left];
+    const std::uint32_t right = workspace.next[left];
     if (right == kNone) return static_cast<const Merge*>(nullptr);
     return merges.find(pair_key(word[left], word[right]));
   };
   const auto push = [&](std::uint32_t left) {
     if (const Merge* merge = candidate_at(left)) {
-      room.heap.push_back({merge->rank, left});
-      std::push_heap(room.heap.begin(), room.heap.end(), std::greater<>());
+      workspace.heap.push_back({merge->rank, left});
+      std::push_heap(workspace.heap.begin(), workspace.heap.end(), std::greater<>());
     }
   };
   for (std::uint32_t i = 0; i < count; ++i) {
-    room.next[i] = i + 1 < count ? i + 1 : kNone;
-    room.previous[i] = i > 0 ? i - 1 : kNone;
+    workspace.next[i] = i + 1 < count ? i + 1 : kNone;
+    workspace.previous[i] = i > 0 ? i - 1 : kNone;
   }
   for (std::uint32_t i = 0; i < count; ++i) {
-    if (const Merge* merge = candidate_at(i)) room.heap.push_back({merge->rank, i});
+    if (const Merge* merge = candidate_at(i)) workspace.heap.push_back({merge->rank, i});
   }
-  std::make_heap(room.heap.begin(), room.heap.end(), std::greater<>());
+  std::make_heap(workspace.heap.begin(), workspace.heap.end(), std::greater<>());
   constexpr TokenId kGone = -1;
-  while (!room.heap.empty()) {
-    std::pop_heap(room.heap.begin(), room.heap.end(), std::greater<>());
-    const auto [rank, left] = room.heap.back();
-    room.heap.pop_back();
+  while (!workspace.heap.empty()) {
+    std::pop_heap(workspace.heap.begin(), workspace.heap.end(), std::greater<>());
+    const auto [rank, left] = workspace.heap.back();
+    workspace.heap.pop_back();
     if (word[left] == kGone) continue;
     const Merge* merge = candidate_at(left);
     if (merge == nullptr || merge->rank != rank) continue;  // its neighbour has changed since
-    const std::uint32_t right = room.next[left];
+    const std::uint32_t right = workspace.next[left];
     word[left] = merge->id;
     word[right] = kGone;
-    room.next[left] = room.next[right];
-    if (room.next[left] != kNone) room.previous[room.next[left]] = left;
+    workspace.next[left] = workspace.next[right];
+    if (workspace.next[left] != kNone) workspace.previous[workspace.next[left]] = left;
     push(left);
-    if (room.previous[left] != kNone) push(room.previous[left]);
+    if (workspace.previous[left] != kNone) push(workspace.previous[left]);
   }
   std::erase(word, kGone);
 }
 
 }  // namespace
 
-void merge_word(const Merges& merges, std::vector<TokenId>& word, MergeRoom& room) {
+void merge_word(const Merges& merges, std::vector<TokenId>& word, MergeWorkspace& workspace) {
   if (word.size() < 2) return;
   if (word.size() <= kLongestSearched) {
-    merge_by_search(merges, word, room);
+    merge_by_search(merges, word, workspace);
   } else {
-    merge_by_heap(merges, word, room);
+    merge_by_heap(merges, word, workspace);
   }
 }
 

@@ -17,7 +17,7 @@ struct Merge {
 using Merges = PairMap<Merge>;
 
 // Working memory of merge_word().
-struct MergeRoom {
+struct MergeWorkspace {
   // A pair that may be merged: its rank, then the place of its left half, so that the smallest
   // comes next.
   struct Candidate {
@@ -34,6 +34,6 @@ struct MergeRoom {
 
 // Merges in place. Words of up to a few dozen tokens are searched from front to back each time;
 // longer ones have a heap, so that the work grows as n log n.
-void merge_word(const Merges& merges, std::vector<TokenId>& word, MergeRoom& room);
+void merge_word(const Merges& merges, std::vector<TokenId>& word, MergeWorkspace& workspace);
 
 }  // namespace lockstep::data

@@ -189,7 +189,7 @@ void BpeModel::encode_characters(std::string_view word, std::vector<TokenId>& id
 }
 
 void BpeModel::encode_word(std::string_view word, std::vector<TokenId>& ids,
-                           MergeRoom& room) const {
+                           MergeWorkspace& workspace) const {
   ids.clear();
   if (ignore_merges_) {
     if (const auto whole = words_.find(word); whole != words_.end()) {
@@ -202,7 +202,7 @@ void BpeModel::encode_word(std::string_view word, std::vector<TokenId>& ids,
   } else {
     encode_characters(word, ids);
   }
-  merge_word(merges_, ids, room);
+  merge_word(merges_, ids, workspace);
 }
 
 TokenId BpeModel::encode_byte(unsigned char byte) const {

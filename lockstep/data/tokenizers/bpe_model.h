@@ -24,7 +24,8 @@ class BpeModel {
 
   // Replaces ids with those of a word, which is UTF-8. Throws Error(kInvalidArgument) for what has
   // none.
-  void encode_word(std::string_view word, std::vector<TokenId>& ids, MergeRoom& room) const;
+  void encode_word(std::string_view word, std::vector<TokenId>& ids,
+                   MergeWorkspace& workspace) const;
   // A byte that is no UTF-8, by itself.
   TokenId encode_byte(unsigned char byte) const;
 

@@ -18,7 +18,7 @@ inline std::uint64_t pair_key(TokenId left, TokenId right) {
 template <class Value>
 class PairMap {
  public:
-  explicit PairMap(std::size_t expected = 0) { make_room(expected); }
+  explicit PairMap(std::size_t expected = 0) { reserve(expected); }
 
   std::size_t size() const { return size_; }
 
@@ -42,7 +42,7 @@ class PairMap {
 
   // The value of the key, made if there is none. Valid until the next call of it.
   Value& operator[](std::uint64_t key) {
-    if (2 * (size_ + 1) > slots_.size()) make_room(2 * size_ + 1);
+    if (2 * (size_ + 1) > slots_.size()) reserve(2 * size_ + 1);
     std::size_t at = home(key);
     while (slots_[at].key != key && slots_[at].key != kEmpty) at = (at + 1) & mask_;
     if (slots_[at].key == kEmpty) {
@@ -63,7 +63,7 @@ class PairMap {
     return static_cast<std::size_t>((key * 0x9e3779b97f4a7c15u) >> shift_) & mask_;
   }
 
-  void make_room(std::size_t expected) {
+  void reserve(std::size_t expected) {
     std::vector<Slot> old = std::move(slots_);
     const std::size_t count = std::bit_ceil(2 * expected + 2);
     slots_ = std::vector<Slot>(count);

@@ -44,11 +44,11 @@ std::optional<TokenId> BpeTokenizer::special(Special which) const {
 }
 
 void BpeTokenizer::encode(std::string_view text, std::vector<TokenId>& ids) const {
-  const typename Rooms<Room>::Lease room(rooms_);
+  const typename WorkspacePool<Workspace>::Lease workspace(workspaces_);
   const std::size_t before = ids.size();
   try {
     added_.encode(text, normalizer_, ids, [&](std::string_view stretch, bool is_first) {
-      encode_stretch(stretch, is_first, *room, ids);
+      encode_stretch(stretch, is_first, *workspace, ids);
     });
   } catch (...) {
     ids.resize(before);
@@ -56,15 +56,15 @@ void BpeTokenizer::encode(std::string_view text, std::vector<TokenId>& ids) cons
   }
 }
 
-void BpeTokenizer::encode_stretch(std::string_view text, bool is_first, Room& room,
+void BpeTokenizer::encode_stretch(std::string_view text, bool is_first, Workspace& workspace,
                                   std::vector<TokenId>& ids) const {
   if (pre_tokenizer_.puts_blank_first() && !text.starts_with(' ')) {
-    room.with_blank.assign(1, ' ').append(text);
-    text = room.with_blank;
+    workspace.with_blank.assign(1, ' ').append(text);
+    text = workspace.with_blank;
   }
   while (!text.empty()) {
     const std::size_t valid = valid_utf8_prefix(text);
-    if (valid > 0) encode_valid(text.substr(0, valid), is_first, room, ids);
+    if (valid > 0) encode_valid(text.substr(0, valid), is_first, workspace, ids);
     text.remove_prefix(valid);
     is_first = false;
     if (text.empty()) break;
@@ -73,36 +73,37 @@ void BpeTokenizer::encode_stretch(std::string_view text, bool is_first, Room& ro
   }
 }
 
-void BpeTokenizer::encode_valid(std::string_view text, bool is_first, Room& room,
+void BpeTokenizer::encode_valid(std::string_view text, bool is_first, Workspace& workspace,
                                 std::vector<TokenId>& ids) const {
   if (rule_) {
-    for_each_word(*rule_, text, [&](std::string_view word) { encode_word(word, room, ids); });
+    for_each_word(*rule_, text, [&](std::string_view word) { encode_word(word, workspace, ids); });
     return;
   }
-  pre_tokenizer_.split(text, is_first, room.pieces);
-  for (const std::string_view piece : room.pieces.list) {
+  pre_tokenizer_.split(text, is_first, workspace.pieces);
+  for (const std::string_view piece : workspace.pieces.list) {
     if (pre_tokenizer_.is_byte_level()) {
-      encode_word(piece, room, ids);
+      encode_word(piece, workspace, ids);
     } else {
-      encode_independent(piece, room, ids);
+      encode_independent(piece, workspace, ids);
     }
   }
 }
 
-void BpeTokenizer::encode_independent(std::string_view text, Room& room,
+void BpeTokenizer::encode_independent(std::string_view text, Workspace& workspace,
                                       std::vector<TokenId>& ids) const {
   while (!text.empty()) {
     const std::size_t bytes = model_->independent_front(text);
-    encode_word(text.substr(0, bytes), room, ids);
+    encode_word(text.substr(0, bytes), workspace, ids);
     text.remove_prefix(bytes);
   }
 }
 
-void BpeTokenizer::encode_word(std::string_view word, Room& room, std::vector<TokenId>& ids) const {
-  if (room.cache.append(word, ids)) return;
-  model_->encode_word(word, room.word, room.merge);
-  ids.insert(ids.end(), room.word.begin(), room.word.end());
-  room.cache.remember(word, room.word);
+void BpeTokenizer::encode_word(std::string_view word, Workspace& workspace,
+                               std::vector<TokenId>& ids) const {
+  if (workspace.cache.append(word, ids)) return;
+  model_->encode_word(word, workspace.word, workspace.merge);
+  ids.insert(ids.end(), workspace.word.begin(), workspace.word.end());
+  workspace.cache.remember(word, workspace.word);
 }
 
 void BpeTokenizer::decode(std::span<const TokenId> ids, std::string& text) const {

@@ -33,20 +33,21 @@ class BpeTokenizer : public Tokenizer {
   std::string json() const override { return json_; }
 
  private:
-  struct Room {
+  struct Workspace {
     WordCache cache;
     std::vector<TokenId> word;
-    MergeRoom merge;
+    MergeWorkspace merge;
     Pieces pieces;
     std::string with_blank;
   };
-  void encode_stretch(std::string_view text, bool is_first, Room& room,
+  void encode_stretch(std::string_view text, bool is_first, Workspace& workspace,
                       std::vector<TokenId>& ids) const;
-  void encode_valid(std::string_view text, bool is_first, Room& room,
+  void encode_valid(std::string_view text, bool is_first, Workspace& workspace,
                     std::vector<TokenId>& ids) const;
-  void encode_word(std::string_view word, Room& room, std::vector<TokenId>& ids) const;
+  void encode_word(std::string_view word, Workspace& workspace, std::vector<TokenId>& ids) const;
   // Cuts where it makes no difference first: shorter words are known sooner.
-  void encode_independent(std::string_view text, Room& room, std::vector<TokenId>& ids) const;
+  void encode_independent(std::string_view text, Workspace& workspace,
+                          std::vector<TokenId>& ids) const;
   void read_texts(const JsonPart& root, const Vocabulary& model_tokens);
 
   std::string json_;
@@ -58,7 +59,7 @@ class BpeTokenizer : public Tokenizer {
   AddedTokens added_;
   std::vector<std::string> texts_;   // of each id
   std::size_t stripped_blanks_ = 0;  // of the front of what is decoded
-  mutable Rooms<Room> rooms_;
+  mutable WorkspacePool<Workspace> workspaces_;
 };
 
 }  // namespace lockstep::data

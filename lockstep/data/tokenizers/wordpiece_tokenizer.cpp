@@ -52,7 +52,7 @@ std::optional<TokenId> WordPieceTokenizer::special(Special which) const {
 }
 
 void WordPieceTokenizer::encode(std::string_view text, std::vector<TokenId>& ids) const {
-  const typename Rooms<Room>::Lease room(rooms_);
+  const typename WorkspacePool<Workspace>::Lease workspace(workspaces_);
   std::string replaced;
   if (valid_utf8_prefix(text) != text.size()) {
     replaced = replace_invalid_utf8(text);
@@ -61,7 +61,7 @@ void WordPieceTokenizer::encode(std::string_view text, std::vector<TokenId>& ids
   const std::size_t before = ids.size();
   try {
     added_.encode(text, normalizer_, ids, [&](std::string_view stretch, bool is_first) {
-      encode_stretch(stretch, is_first, *room, ids);
+      encode_stretch(stretch, is_first, *workspace, ids);
     });
   } catch (...) {
     ids.resize(before);
@@ -69,17 +69,17 @@ void WordPieceTokenizer::encode(std::string_view text, std::vector<TokenId>& ids
   }
 }
 
-void WordPieceTokenizer::encode_stretch(std::string_view text, bool is_first, Room& room,
+void WordPieceTokenizer::encode_stretch(std::string_view text, bool is_first, Workspace& workspace,
                                         std::vector<TokenId>& ids) const {
   const auto encode_word = [&](std::string_view word) {
-    if (room.cache.append(word, ids)) return;
-    model_->encode_word(word, room.word);
-    ids.insert(ids.end(), room.word.begin(), room.word.end());
-    room.cache.remember(word, room.word);
+    if (workspace.cache.append(word, ids)) return;
+    model_->encode_word(word, workspace.word);
+    ids.insert(ids.end(), workspace.word.begin(), workspace.word.end());
+    workspace.cache.remember(word, workspace.word);
   };
   if (cuts_as_bert_) return for_each_bert_word(text, encode_word);
-  pre_tokenizer_.split(text, is_first, room.pieces);
-  for (const std::string_view piece : room.pieces.list) encode_word(piece);
+  pre_tokenizer_.split(text, is_first, workspace.pieces);
+  for (const std::string_view piece : workspace.pieces.list) encode_word(piece);
 }
 
 void WordPieceTokenizer::decode(std::span<const TokenId> ids, std::string& text) const {

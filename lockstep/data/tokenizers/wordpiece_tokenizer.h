@@ -31,12 +31,12 @@ class WordPieceTokenizer : public Tokenizer {
   std::string json() const override { return json_; }
 
  private:
-  struct Room {
+  struct Workspace {
     WordCache cache;
     std::vector<TokenId> word;
     Pieces pieces;
   };
-  void encode_stretch(std::string_view text, bool is_first, Room& room,
+  void encode_stretch(std::string_view text, bool is_first, Workspace& workspace,
                       std::vector<TokenId>& ids) const;
 
   std::string json_;
@@ -48,7 +48,7 @@ class WordPieceTokenizer : public Tokenizer {
   AddedTokens added_;
   std::string decoded_prefix_;  // what goes on with a word when it is decoded
   bool cleanup_ = false;
-  mutable Rooms<Room> rooms_;
+  mutable WorkspacePool<Workspace> workspaces_;
 };
 
 }  // namespace lockstep::data

@@ -14,13 +14,13 @@ BertLayer::BertLayer(std::string name, const LayerOptions& options)
       norm2_(next_, "norm2", options.norm) {}
 
 Shape BertLayer::output(const Setup& setup) const {
-  return {setup.shape.rows(), options_.attention.hidden};
+  return {setup.shape.tokens(), options_.attention.hidden};
 }
 
 BlockSpec BertLayer::spec(const Setup& setup, const Ops& ops) const {
   Declaration declaration(setup, ops);
   const Shape stream = output(setup);
-  const std::int64_t rows = stream[0];
+  const std::int64_t tokens = stream[0];
   const bool full = setup.recompute == Recompute::kFull;
   declaration.activation("sum1", stream, Life::kKept);
   declaration.activation("middle", stream, Life::kRestored);
@@ -29,9 +29,9 @@ BlockSpec BertLayer::spec(const Setup& setup, const Ops& ops) const {
   declaration.activation("spare", full ? stream : Shape{0}, Life::kForward);
   declaration.activation("dropped", options_.dropout > 0 ? stream : Shape{0}, Life::kBackward);
   attention_.declare(declaration, mlp_.spent_width());
-  norm1_.declare(declaration, rows);
-  mlp_.declare(declaration, rows, true);
-  norm2_.declare(declaration, rows);
+  norm1_.declare(declaration, tokens);
+  mlp_.declare(declaration, tokens, true);
+  norm2_.declare(declaration, tokens);
   return declaration.take();
 }
 

@@ -18,25 +18,25 @@ DecoderLayer::DecoderLayer(std::string name, const LayerOptions& options)
       mlp_(next_, "mlp", options.feed_forward) {}
 
 Shape DecoderLayer::output(const Setup& setup) const {
-  return {setup.shape.rows(), options_.attention.hidden};
+  return {setup.shape.tokens(), options_.attention.hidden};
 }
 
 BlockSpec DecoderLayer::spec(const Setup& setup, const Ops& ops) const {
   Declaration declaration(setup, ops);
   const Shape stream = output(setup);
-  const std::int64_t rows = stream[0];
+  const std::int64_t tokens = stream[0];
   declaration.activation("normed1", stream, Life::kRestored);
   declaration.activation("sum1", stream, Life::kKept);
   declaration.activation("normed2", stream, Life::kRestored);
   declaration.activation("sum2", stream, Life::kKept);
   declaration.activation("normed3", stream, Life::kRestored);
   declaration.activation("dropped", options_.dropout > 0 ? stream : Shape{0}, Life::kBackward);
-  norm1_.declare(declaration, rows);
+  norm1_.declare(declaration, tokens);
   attention_.declare(declaration, mlp_.spent_width());
-  norm2_.declare(declaration, rows);
+  norm2_.declare(declaration, tokens);
   cross_.declare(declaration);
-  norm3_.declare(declaration, rows);
-  mlp_.declare(declaration, rows, false);
+  norm3_.declare(declaration, tokens);
+  mlp_.declare(declaration, tokens, false);
   return declaration.take();
 }
 

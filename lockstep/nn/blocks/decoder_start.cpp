@@ -13,11 +13,11 @@ DecoderStart::DecoderStart(std::string name, const EmbeddingOptions& embedding,
       tables_(next_, "", name_, embedding) {}
 
 Shape DecoderStart::output(const Setup& setup) const {
-  return {setup.shape.rows(), options_.hidden};
+  return {setup.shape.tokens(), options_.hidden};
 }
 
 Shape DecoderStart::memory(const Setup& setup) const {
-  return {setup.shape.source_rows(), options_.hidden};
+  return {setup.shape.source_tokens(), options_.hidden};
 }
 
 BlockSpec DecoderStart::spec(const Setup& setup, const Ops& ops) const {
@@ -25,7 +25,7 @@ BlockSpec DecoderStart::spec(const Setup& setup, const Ops& ops) const {
   const bool full = setup.recompute == Recompute::kFull;
   // Where the norm's result goes when it is made again for its statistics alone.
   declaration.activation("spare", full ? memory(setup) : Shape{0}, Life::kForward);
-  norm_.declare(declaration, setup.shape.source_rows());
+  norm_.declare(declaration, setup.shape.source_tokens());
   tables_.declare(declaration);
   return declaration.take();
 }

@@ -8,7 +8,7 @@ Embedding::Embedding(std::string name, const EmbeddingOptions& options)
     : name_(std::move(name)), options_(options), tables_(next_, "", name_, options) {}
 
 Shape Embedding::output(const Setup& setup) const {
-  return {rows_of(setup.shape, options_.side), options_.hidden};
+  return {tokens_of(setup.shape, options_.side), options_.hidden};
 }
 
 BlockSpec Embedding::spec(const Setup& setup, const Ops& ops) const {
@@ -23,8 +23,8 @@ void Embedding::forward(const Pass& pass) {
 
 void Embedding::backward(const Pass& pass) { tables_.backward(pass, pass.dout.x); }
 
-std::optional<RowGradient> Embedding::row_gradient(const Pass& pass) const {
-  return tables_.row_gradient(pass, pass.dout.x);
+std::optional<SparseGradient> Embedding::sparse_gradient(const Pass& pass) const {
+  return tables_.sparse_gradient(pass, pass.dout.x);
 }
 
 const Decoding* Embedding::decoding() const {

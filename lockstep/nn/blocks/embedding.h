@@ -20,7 +20,7 @@ class Embedding : public Block, private Decoding {
   void forward(const Pass& pass) override;
   void restore(const Pass&) override {}
   void backward(const Pass& pass) override;
-  std::optional<RowGradient> row_gradient(const Pass& pass) const override;
+  std::optional<SparseGradient> sparse_gradient(const Pass& pass) const override;
   // Where tokens and positions are all that it reads.
   const Decoding* decoding() const override;
 

@@ -11,14 +11,14 @@ EmbeddingNorm::EmbeddingNorm(std::string embedding, const NormOptions& norm, dou
       next_{.parameter = 0, .tensor = kTensors},
       norm_(next_, "", norm) {}
 
-Shape EmbeddingNorm::output(const Setup& setup) const { return {setup.shape.rows(), width_}; }
+Shape EmbeddingNorm::output(const Setup& setup) const { return {setup.shape.tokens(), width_}; }
 
 BlockSpec EmbeddingNorm::spec(const Setup& setup, const Ops& ops) const {
   Declaration declaration(setup, ops);
   const bool again = setup.recompute == Recompute::kFull;
   // Where the norm's result goes when it is made again for its statistics alone.
   declaration.activation("spare", again ? output(setup) : Shape{0}, Life::kForward);
-  norm_.declare(declaration, setup.shape.rows());
+  norm_.declare(declaration, setup.shape.tokens());
   return declaration.take();
 }
 

@@ -10,7 +10,7 @@ Tensor targets_of(const Pass& pass, std::string_view block) {
   if (may_be_absent && !ops::is_given(targets)) return {};
   const BatchShape& shape = pass.setup.shape;
   return checked(targets, "targets", block, DType::kI32, {shape.batch, shape.sequence})
-      .reshaped({shape.rows()});
+      .reshaped({shape.tokens()});
 }
 
 LanguageHead::LanguageHead(std::string name, const NormOptions& norm,
@@ -23,8 +23,8 @@ LanguageHead::LanguageHead(std::string name, const NormOptions& norm,
 
 BlockSpec LanguageHead::spec(const Setup& setup, const Ops& ops) const {
   Declaration declaration(setup, ops);
-  declaration.activation("normed", {setup.shape.rows(), hidden_}, Life::kKept);
-  norm_.declare(declaration, setup.shape.rows());
+  declaration.activation("normed", {setup.shape.tokens(), hidden_}, Life::kKept);
+  norm_.declare(declaration, setup.shape.tokens());
   classifier_.declare(declaration);
   return declaration.take();
 }
@@ -43,7 +43,7 @@ void LanguageHead::backward(const Pass& pass) {
   norm_.backward(pass, {.dy = normed, .sum = pass.in.x, .dsum = pass.din.x});
 }
 
-// Of one row, however many are read.
+// Of one row, however many of a sequence are read.
 DecodeSpec LanguageHead::decode_spec(const DecodeSetup& setup, const Ops& ops) const {
   DecodeSetup last = setup;
   last.rows = 1;
@@ -55,7 +55,8 @@ DecodeSpec LanguageHead::decode_spec(const DecodeSetup& setup, const Ops& ops) c
 void LanguageHead::decode(const DecodePass& at) const {
   const Pass& pass = at.pass;
   const std::int64_t last = pass.in.x.shape()[0] - 1;
-  norm_.forward(pass, pass.in.x.slice(last, 1), pass.tensors[kNormed]);
+  const Tensor x = at.steps() ? pass.in.x : pass.in.x.slice(last, 1);
+  norm_.forward(pass, x, pass.tensors[kNormed]);
   classifier_.forward(pass, {}, pass.tensors[kNormed]);
 }
 

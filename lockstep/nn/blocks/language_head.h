@@ -14,8 +14,8 @@
 
 namespace lockstep::nn {
 
-// The targets as i32 [rows]. Throws Error(kInvalidArgument) where they are of another shape, or are
-// missing although losses or nothing else is wanted.
+// The targets as i32 [tokens]. Throws Error(kInvalidArgument) where they are of another shape, or
+// are missing although losses or nothing else is wanted.
 Tensor targets_of(const Pass& pass, std::string_view block);
 
 class LanguageHead : public Block, private Decoding {

@@ -7,10 +7,10 @@
 namespace lockstep::nn {
 namespace {
 
-Tensor in_compute_type(const Pass& pass, const Tensor& field, const Tensor& room) {
-  if (!ops::is_given(room)) return field;
-  pass.ops.run(ops::Cast{.from = field, .to = room});
-  return room;
+Tensor in_compute_type(const Pass& pass, const Tensor& field, const Tensor& converted) {
+  if (!ops::is_given(converted)) return field;
+  pass.ops.run(ops::Cast{.from = field, .to = converted});
+  return converted;
 }
 
 }  // namespace
@@ -19,7 +19,7 @@ LinearRegression::LinearRegression(std::string name, std::int64_t features)
     : name_(std::move(name)),
       features_(features),
       next_{.parameter = 0, .tensor = kTensors},
-      linear_(next_, "", {.in = features, .out = 1, .bias = true, .deviation = 0}) {}
+      linear_(next_, "", {.in = features, .out = 1, .bias = true, .stddev = 0}) {}
 
 BlockSpec LinearRegression::spec(const Setup& setup, const Ops& ops) const {
   if (setup.shape.sequence != 1) {
@@ -28,12 +28,12 @@ BlockSpec LinearRegression::spec(const Setup& setup, const Ops& ops) const {
          setup.shape.sequence);
   }
   Declaration declaration(setup, ops);
-  const std::int64_t rows = setup.shape.rows();
+  const std::int64_t tokens = setup.shape.tokens();
   const bool casts = setup.dtype != DType::kF32;
-  declaration.activation("inputs", casts ? Shape{rows, features_} : Shape{0}, Life::kKept);
-  declaration.activation("outputs", casts ? Shape{rows, 1} : Shape{0}, Life::kKept);
-  declaration.activation("predicted", {rows, 1}, Life::kKept);
-  linear_.declare(declaration, rows);
+  declaration.activation("inputs", casts ? Shape{tokens, features_} : Shape{0}, Life::kKept);
+  declaration.activation("outputs", casts ? Shape{tokens, 1} : Shape{0}, Life::kKept);
+  declaration.activation("predicted", {tokens, 1}, Life::kKept);
+  linear_.declare(declaration, tokens);
   return declaration.take();
 }
 

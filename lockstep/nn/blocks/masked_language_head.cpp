@@ -16,13 +16,13 @@ MaskedLanguageHead::MaskedLanguageHead(std::string name, const LinearOptions& de
 
 BlockSpec MaskedLanguageHead::spec(const Setup& setup, const Ops& ops) const {
   Declaration declaration(setup, ops);
-  const std::int64_t rows = setup.shape.rows();
-  const Shape stream = {rows, dense_.out()};
+  const std::int64_t tokens = setup.shape.tokens();
+  const Shape stream = {tokens, dense_.out()};
   declaration.activation("active", stream, Life::kKept);
   declaration.activation("derivative", stream, Life::kBackward);
   declaration.activation("normed", stream, Life::kKept);
-  dense_.declare(declaration, rows, false);
-  norm_.declare(declaration, rows);
+  dense_.declare(declaration, tokens, false);
+  norm_.declare(declaration, tokens);
   classifier_.declare(declaration);
   return declaration.take();
 }

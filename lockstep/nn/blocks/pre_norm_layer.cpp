@@ -20,22 +20,22 @@ PreNormLayer<FeedForward>::PreNormLayer(std::string name,
 
 template <class FeedForward>
 Shape PreNormLayer<FeedForward>::output(const Setup& setup) const {
-  return {rows_of(setup.shape, options_.attention.side), options_.attention.hidden};
+  return {tokens_of(setup.shape, options_.attention.side), options_.attention.hidden};
 }
 
 template <class FeedForward>
 BlockSpec PreNormLayer<FeedForward>::spec(const Setup& setup, const Ops& ops) const {
   Declaration declaration(setup, ops);
   const Shape stream = output(setup);
-  const std::int64_t rows = stream[0];
+  const std::int64_t tokens = stream[0];
   declaration.activation("normed1", stream, Life::kRestored);
   declaration.activation("sum", stream, Life::kKept);
   declaration.activation("normed2", stream, Life::kRestored);
   declaration.activation("dropped", options_.dropout > 0 ? stream : Shape{0}, Life::kBackward);
-  norm1_.declare(declaration, rows);
+  norm1_.declare(declaration, tokens);
   attention_.declare(declaration, mlp_.spent_width());
-  norm2_.declare(declaration, rows);
-  mlp_.declare(declaration, rows, false);
+  norm2_.declare(declaration, tokens);
+  mlp_.declare(declaration, tokens, false);
   return declaration.take();
 }
 

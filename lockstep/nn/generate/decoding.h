@@ -17,27 +17,35 @@
 namespace lockstep::nn {
 
 struct DecodeSetup {
-  std::int64_t rows = 1;       // tokens that are read at once
-  std::int64_t positions = 1;  // that the cache has room for
+  std::int64_t rows = 1;       // tokens of one sequence that are read at once
+  std::int64_t positions = 1;  // that the cache has room for, of each sequence
+  std::int64_t batch = 1;      // sequences
+  bool steps = false;          // one token of every sequence is read instead
   DType dtype = DType::kF32;
 
   // As a block of training sees a piece of the text.
-  Setup piece() const { return {.shape = {.batch = 1, .sequence = rows}, .dtype = dtype}; }
+  Setup piece() const {
+    const BatchShape step{.batch = batch, .sequence = 1};
+    return {.shape = steps ? step : BatchShape{.batch = 1, .sequence = rows}, .dtype = dtype};
+  }
 };
 
 struct DecodeSpec {
-  std::vector<TensorSpec> cache;    // the same for any number of rows
+  std::vector<TensorSpec> cache;    // [batch, positions, ...]; the same for any number of rows
   std::vector<TensorSpec> tensors;  // while the block runs; those of more rows are no smaller
   std::size_t scratch = 0;          // the most that one of its operations needs, now or later
   std::int64_t classes = 0;         // of the last block: how many logits there are
 };
 
-// One piece of the text. The pass has setup.piece(), is not for training, and its tensors and
-// parameters are in the order of the specs.
+// One piece of the text, or one token of every sequence. The pass has setup.piece(), is not for
+// training, and its tensors and parameters are in the order of the specs.
 struct DecodePass {
   const Pass& pass;
-  std::int64_t position = 0;  // of its first token: so many came before
-  std::span<const Tensor> cache;
+  std::int64_t position = 0;      // of a piece's first token: so many came before
+  std::span<const Tensor> cache;  // of a piece: that of its sequence, [positions, ...]
+  Tensor lengths;  // of steps: i32 [batch] on the device, how many tokens came before each
+
+  bool steps() const { return ops::is_given(lengths); }
 };
 
 class Decoding {
@@ -45,7 +53,8 @@ class Decoding {
   // Throws Error(kInvalidArgument) where the block has not as many positions.
   virtual DecodeSpec decode_spec(const DecodeSetup& setup, const Ops& ops) const = 0;
   // Reads pass.in (the first block: the batch's tokens) and the cache up to `position`, adds to the
-  // cache, and writes pass.out. The last block writes pass.logits, those of the last row alone.
+  // cache, and writes pass.out. The last block writes pass.logits: those of the last row of a
+  // piece, or of every sequence.
   virtual void decode(const DecodePass& at) const = 0;
 
  protected:

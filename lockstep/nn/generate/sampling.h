@@ -1,4 +1,4 @@
-// Which token comes next, by the logits of all of them.
+// Which token comes next, by the logits of all of them: ops::Sampler with a seed of its own.
 //
 // The choice goes in this order: logits are divided by the temperature; of the tokens the `top_k`
 // likeliest stay, and of these the fewest likeliest whose probabilities add up to `top_p`; one of
@@ -9,7 +9,8 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
+
+#include "lockstep/ops/sampler.h"
 
 namespace lockstep::nn {
 
@@ -18,9 +19,16 @@ struct SamplingOptions {
   std::int64_t top_k = 0;  // 0: all
   double top_p = 1;        // over 0
   std::uint64_t seed = 0;
+
+  ops::ChoiceOptions choice() const {
+    return {.temperature = temperature, .top_k = top_k, .top_p = top_p};
+  }
 };
 
-// Keeps the room that it works in. One thread at a time.
+// The seed of the draws.
+std::uint64_t sampling_seed(std::uint64_t seed);
+
+// Keeps its workspace. One thread at a time.
 class Sampler {
  public:
   // Throws Error(kInvalidArgument) for options out of their range.
@@ -28,24 +36,13 @@ class Sampler {
 
   // The token for a position of the text. Throws Error(kInvalidArgument) without logits, where one
   // is NaN or +infinity, and where all are -infinity.
-  std::int32_t sample(std::span<const float> logits, std::uint64_t position);
+  std::int32_t sample(std::span<const float> logits, std::uint64_t position) {
+    return sampler_.sample(logits, seed_, position);
+  }
 
  private:
-  struct Candidate {
-    float logit = 0;
-    std::int32_t token = 0;
-  };
-  static bool likelier(const Candidate& a, const Candidate& b);
-
-  void take_all(std::span<const float> logits, float largest);
-  void take_top_k(std::span<const float> logits);
-  void weigh(float largest);
-  void keep_top_p();
-  std::int32_t draw(std::uint64_t position) const;
-
-  SamplingOptions options_;
-  std::vector<Candidate> candidates_;
-  std::vector<float> weights_;  // of the candidates: probabilities times a common factor
+  ops::Sampler sampler_;
+  std::uint64_t seed_;
 };
 
 }  // namespace lockstep::nn

@@ -109,7 +109,7 @@ Parts parts_of(const io::TensorSource& file, Family family, std::string_view pre
 // Fills `to` with elements of one parameter, from `first` on, put together from its parts.
 void fill_from(const io::TensorSource& file, const Parts& parts, std::size_t first,
                const Tensor& to) {
-  const Tensor row = to.reshaped({static_cast<std::int64_t>(to.elements())});
+  const Tensor elements = to.reshaped({static_cast<std::int64_t>(to.elements())});
   const std::size_t end = first + to.elements();
   std::size_t at = 0;  // where a part begins in the parameter
   for (const std::string& name : parts.names) {
@@ -126,8 +126,8 @@ void fill_from(const io::TensorSource& file, const Parts& parts, std::size_t fir
         values = floats_of(file, name, from - at, stop - from);
         wanted = values;
       }
-      copy(row.slice(static_cast<std::int64_t>(from - first),
-                     static_cast<std::int64_t>(stop - from)),
+      copy(elements.slice(static_cast<std::int64_t>(from - first),
+                          static_cast<std::int64_t>(stop - from)),
            tensor_of(wanted));
     }
     at += shape.elements();
@@ -162,11 +162,11 @@ void check_is_model(const io::TensorSource& file, Family family, const FlatParam
 }
 
 void read_hugging_face(const io::TensorSource& file, Family family, const FlatParameters& flat,
-                       const Tensor& row, std::string_view prefix) {
-  fill_zero(row);
+                       const Tensor& buffer, std::string_view prefix) {
+  fill_zero(buffer);
   for (const FlatParameter& parameter : flat.all()) {
     fill_from(file, parts_of(file, family, prefix, parameter), 0,
-              FlatParameters::view(row, parameter));
+              FlatParameters::view(buffer, parameter));
   }
 }
 

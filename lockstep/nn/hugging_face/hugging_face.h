@@ -13,11 +13,12 @@
 
 namespace lockstep::nn {
 
-// Fills a row of f32 (nn/parameters/flat_parameters.h) with the tensors of a file, of f32, bf16 or
-// f16, whose names stand behind `prefix`. Throws Error(kInvalidArgument) for a tensor that is
-// missing or has another shape.
+// Fills a flat buffer of f32 (nn/parameters/flat_parameters.h) with the tensors of a file, of f32,
+// bf16 or f16, whose names stand behind `prefix`. Throws Error(kInvalidArgument) for a tensor that
+// is missing or has another shape.
 void read_hugging_face(const io::TensorSource& file, plan::Family family,
-                       const FlatParameters& flat, const Tensor& row, std::string_view prefix = "");
+                       const FlatParameters& flat, const Tensor& buffer,
+                       std::string_view prefix = "");
 
 // The parameters of a replica, master copy and rounded: what it holds of them, for which no more of
 // the file is read than that, or of a matrix that is stored the other way round all of it.

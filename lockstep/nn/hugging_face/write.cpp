@@ -78,7 +78,7 @@ void fill(const Piece& piece, const Tensor& parameter, const Tensor& to) {
   }
 }
 
-// In the order of the model: that of the row is from its end to its beginning.
+// In the order of the model: that of the flat buffer is from its end to its beginning.
 std::vector<const FlatParameter*> in_order(const FlatParameters& flat) {
   std::vector<const FlatParameter*> order;
   for (const FlatParameter& parameter : flat.all()) order.push_back(&parameter);

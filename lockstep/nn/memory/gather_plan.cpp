@@ -54,7 +54,7 @@ void read_all_in_backward(Reads& reads) {
 }  // namespace
 
 std::vector<Gather> plan_gathers(Reads reads, const GatherRules& rules) {
-  if (!rules.keeps_at_turn) read_all_in_backward(reads);
+  if (rules.reshard_after_forward) read_all_in_backward(reads);
   Gatherer gatherer;
   const int steps = static_cast<int>(reads.size());
   for (int step = 0; step < steps; ++step) {
@@ -65,11 +65,11 @@ std::vector<Gather> plan_gathers(Reads reads, const GatherRules& rules) {
     const bool turns = step + 1 == steps / 2;
     std::vector<std::size_t> missing;
     for (const std::size_t unit : reads[static_cast<std::size_t>(step) + 1]) {
-      if (turns && !rules.keeps_at_turn && gatherer.came_once(unit)) continue;
+      if (turns && rules.reshard_after_forward && gatherer.came_once(unit)) continue;
       if (!gatherer.keep(unit, step, step + 1)) missing.push_back(unit);
     }
     for (const std::size_t unit : missing) {
-      if (gatherer.there(step) < rules.most) gatherer.add(unit, step, step + 1);
+      if (gatherer.there(step) < rules.max_unsharded_blocks) gatherer.add(unit, step, step + 1);
     }
   }
   return gatherer.take();

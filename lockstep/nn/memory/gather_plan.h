@@ -28,8 +28,8 @@ struct Gather {
 };
 
 struct GatherRules {
-  int most = 2;  // at once; a step that reads more gets them
-  bool keeps_at_turn = true;
+  int max_unsharded_blocks = 2;  // at once; a step that reads more gets them
+  bool reshard_after_forward = false;
 };
 
 // `reads` has the units of each step, those first that take longest, of as many steps of backward

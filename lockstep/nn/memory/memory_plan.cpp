@@ -14,7 +14,7 @@ constexpr std::size_t kAbsent = BlockRequests::kAbsent;
 constexpr const char* kWorkspace = "workspace";
 constexpr const char* kGradients = "gradients";
 constexpr int kSumsOfParts = 1024;
-// Of a row, on its way from one tier to another: enough to hide what a copy costs to begin.
+// Of a flat buffer, on its way from one tier to another: enough to hide what a copy costs to begin.
 constexpr std::size_t kStagedElements = std::size_t{1} << 18;
 
 class Planner {
@@ -50,16 +50,16 @@ class Planner {
     return symmetric ? plan_.symmetric_requests : plan_.requests;
   }
 
-  RowPlace add(Tier tier, bool symmetric, Request request) {
+  BufferPlace add(Tier tier, bool symmetric, Request request) {
     if (request.bytes == 0) return {};
     std::vector<Request>& requests = requests_of(tier, symmetric);
     requests.push_back(std::move(request));
     return {requests.size() - 1, symmetric && tier != Tier::kFile, tier};
   }
 
-  RowPlace add_row(const char* name, const char* group, DType dtype, bool is_shared_out, Tier tier,
-                   bool symmetric = false) {
-    const std::size_t elements = is_shared_out ? plan_.shards.elements() : plan_.flat.elements();
+  BufferPlace add_buffer(const char* name, const char* group, DType dtype, bool is_sharded,
+                         Tier tier, bool symmetric = false) {
+    const std::size_t elements = is_sharded ? plan_.shards.elements() : plan_.flat.elements();
     return add(tier, symmetric,
                {.name = name,
                 .group = group,
@@ -73,15 +73,15 @@ class Planner {
     const Sharding& sharding = plan_.sharding;
     const Tiers& tiers = plan_.tiers;
     if (tiers.parameters != Tier::kFile) {
-      plan_.parameters = add_row("parameters", "parameters", setup.dtype, sharding.parameters,
-                                 tiers.parameters, sharding.any());
+      plan_.parameters = add_buffer("parameters", "parameters", setup.dtype, sharding.parameters,
+                                    tiers.parameters, sharding.any());
     }
     if (plan_.gathers_parameters()) add_gathered();
     if (tiers.gradients == Tier::kFile) {
       add_gradient_file();
     } else {
-      plan_.gradients = add_row(kGradients, kGradients, setup.gradient, sharding.gradients,
-                                tiers.gradients, sharding.symmetric && !sharding.gradients);
+      plan_.gradients = add_buffer(kGradients, kGradients, setup.gradient, sharding.gradients,
+                                   tiers.gradients, sharding.symmetric && !sharding.gradients);
     }
     if (plan_.has_gradients_in_flight()) add_in_flight();
     add_optimizer();
@@ -100,21 +100,21 @@ class Planner {
 
   void add_optimizer() {
     const bool in_file = plan_.tiers.optimizer == Tier::kFile;
-    std::vector<DType> rows;
+    std::vector<DType> buffers;
     const auto add_state = [&](const char* name) {
-      rows.push_back(DType::kF32);
-      if (in_file) return RowPlace();
-      return add_row(name, "optimizer", DType::kF32, plan_.sharding.optimizer,
-                     plan_.tiers.optimizer);
+      buffers.push_back(DType::kF32);
+      if (in_file) return BufferPlace();
+      return add_buffer(name, "optimizer", DType::kF32, plan_.sharding.optimizer,
+                        plan_.tiers.optimizer);
     };
     if (plan_.setup.dtype != DType::kF32) plan_.master = add_state("master");
     if (plan_.optimizer == OptimizerState::kVelocity) plan_.velocity = add_state("velocity");
     if (plan_.optimizer == OptimizerState::kMoments) {
-      plan_.moment = add_state("moment");
-      plan_.variance = add_state("variance");
+      plan_.first_moment = add_state("moment");
+      plan_.second_moment = add_state("variance");
     }
-    if (plan_.tiers.parameters == Tier::kFile) rows.push_back(plan_.setup.dtype);
-    if (in_file && !rows.empty()) add_state_file(std::move(rows));
+    if (plan_.tiers.parameters == Tier::kFile) buffers.push_back(plan_.setup.dtype);
+    if (in_file && !buffers.empty()) add_state_file(std::move(buffers));
   }
 
   // Staging is memory of its own, aligned for direct transfers.
@@ -156,9 +156,9 @@ class Planner {
              .last_step = optimizer_step()});
   }
 
-  void add_state_file(std::vector<DType> rows) {
+  void add_state_file(std::vector<DType> buffers) {
     FlatFile::Layout& file = plan_.state_file;
-    file.rows = std::move(rows);
+    file.buffers = std::move(buffers);
     file.overlaps = plan_.tiers.overlaps;
     for (std::size_t block = 0; block < model_.size(); ++block) {
       file.parts.push_back(plan_.sharding.any() ? plan_.shards.mine(block)
@@ -169,17 +169,17 @@ class Planner {
     const bool with_parameters = plan_.tiers.parameters == Tier::kFile;
     std::size_t staging = file.staging_bytes();
     if (with_parameters) {
-      staging += FlatFileReader::bytes(file, file.rows.size() - 1);  // for what is gathered
+      staging += FlatFileReader::bytes(file, file.buffers.size() - 1);  // for what is gathered
     }
-    // A save reads what it holds beside the steps: all rows that are f32.
+    // A save reads what it holds beside the steps: all flat buffers that are f32.
     const bool saves = plan_.sharding.any() || plan_.sharding.worker == 0;
-    for (std::size_t row = 0; saves && row < file.rows.size(); ++row) {
-      if (file.rows[row] == DType::kF32) staging += FlatFileReader::bytes(file, row);
+    for (std::size_t buffer = 0; saves && buffer < file.buffers.size(); ++buffer) {
+      if (file.buffers[buffer] == DType::kF32) staging += FlatFileReader::bytes(file, buffer);
     }
     add_file("states", with_parameters ? "states" : "optimizer", file.file_bytes(), staging);
   }
 
-  // Of rows that are not where the optimizer computes.
+  // Of flat buffers that are not where the optimizer computes.
   void add_staging() {
     const Tiers& tiers = plan_.tiers;
     const Tier tier = tiers.update();
@@ -229,8 +229,9 @@ class Planner {
       reads[static_cast<std::size_t>(forward_of(index))] = units_of(block);
       reads[static_cast<std::size_t>(backward_of(index))] = units_of(block, true);
     }
-    plan_.gathers = plan_gathers(std::move(reads), {.most = plan_.sharding.most_gathered,
-                                                    .keeps_at_turn = plan_.sharding.keeps_at_turn});
+    plan_.gathers = plan_gathers(std::move(reads),
+                                 {.max_unsharded_blocks = plan_.sharding.max_unsharded_blocks,
+                                  .reshard_after_forward = plan_.sharding.reshard_after_forward});
     for (const Gather& gather : plan_.gathers) {
       plan_.gathered.push_back(add(model_.block(gather.unit).name() + ".gathered", "gathered",
                                    unit_bytes(gather.unit, plan_.setup.dtype), gather.starts,
@@ -286,7 +287,7 @@ class Planner {
       add_span(name, group, bytes, forward_of(block), backward_of(block), forward, backward);
       return;
     }
-    // What forward fills anew in backward has a place in both.
+    // What forward fills again in backward has a place in both.
     if (tensor.life != Life::kBackward) {
       forward = add(name, group, bytes, forward_of(block), forward_of(block));
     }
@@ -342,7 +343,7 @@ class Planner {
       plan_.memory_gradient = add(block.name() + ".memory gradient", "hand-over", memory,
                                   backward_of(blocks_ - 1), backward_of(i));
     }
-    plan_.losses = add("losses", "hand-over", Tensor::bytes_of(DType::kF32, {setup.shape.rows()}),
+    plan_.losses = add("losses", "hand-over", Tensor::bytes_of(DType::kF32, {setup.shape.tokens()}),
                        forward_of(blocks_ - 1), optimizer_step());
   }
 
@@ -449,7 +450,7 @@ TierParts parts_of(const MemoryPlan& plan, Tier tier) {
 std::size_t MemoryPlan::bytes(Tier tier) const {
   const TierParts parts = parts_of(*this, tier);
   std::size_t all = parts.layout.bytes + parts.symmetric_layout.bytes;
-  for (const Request& request : parts.outside) all += room(request);
+  for (const Request& request : parts.outside) all += padded_bytes(request);
   return all;
 }
 
@@ -468,7 +469,7 @@ std::vector<GroupBytes> MemoryPlan::by_class(Tier tier) const {
        bytes_by_group(parts.symmetric_requests, parts.symmetric_layout.peak_step)) {
     add(group);
   }
-  for (const Request& request : parts.outside) add({request.group, room(request)});
+  for (const Request& request : parts.outside) add({request.group, padded_bytes(request)});
   if (tier == Tier::kDevice) add({kWorkspace, 0});
   // States are told first, wherever they lie.
   constexpr std::string_view kFirst[] = {"parameters", "gathered", kGradients, "in flight"};

@@ -9,13 +9,13 @@
 //
 // What there is, by class:
 //
-//   parameters         the row of nn/parameters/flat_parameters.h in the compute type        always
-//   gathered           a block's parameters, where the row holds a part of them
-//   nn/memory/gather_plan.h gradients          the same in the type of gradients always in flight
-//   a block's gradients, where the row holds   backward of the first block that
-//                      a part of them                             adds to them .. one after its own
+//   parameters         flat buffer (nn/parameters/flat_parameters.h), compute type      always
+//   gathered           a block's parameters, where sharded             nn/memory/gather_plan.h
+//   gradients          flat buffer in the type of gradients                             always
+//   in flight          a block's gradients, where sharded      backward of the first block that
+//                                                            adds to them .. one after its own
 //   optimizer          master copy in f32 where the compute type has 16 bits,     always
-//                      moment and variance, or velocity; sums of squares
+//                      first and second moment, or velocity; sums of squares
 //   activations NAME   what block NAME keeps or restores                          nn/block.h
 //   hand-over          a block's output               its forward .. backward of the next block
 //                      a gradient of that             backward of the next block .. its own
@@ -24,8 +24,8 @@
 //                      losses                         forward of the last block .. 2L
 //   workspace          within one step: kForward and kBackward tensors, scratch of operations
 //
-// Rows of which workers hold parts are as long as a part (nn/parameters/sharding.h). What others
-// read, to add it up or to gather it, lies in memory that they see: it is laid out by itself.
+// A sharded flat buffer is as long as a shard (nn/parameters/sharding.h). What other workers read,
+// to reduce or to gather it, lies in symmetric memory, which is laid out by itself.
 //
 // What lies in another tier than the device (nn/parameters/tiers.h) is laid out there, per tier by
 // itself. On the device remain of it: of parameters what is gathered (nothing where they are
@@ -33,15 +33,15 @@
 //
 //   activations, a block's output   until one step after they were made, and again from one step
 //                                   before they are read; where that leaves a step in between
-//   staging                         pieces of rows on their way to the tier where the optimizer
+//   staging                         chunks of flat buffers on the way to where the optimizer
 //                                   computes, two of each; of those from a file, three
 //
 // On the host what lies in files has staging (nn/parameters/flat_file.h, io/staged_file.h), and
-// where workers share out gradients that lie there
+// where workers shard gradients that lie there
 //
 //   in flight          the largest part of a block's, as it arrives               always
 //
-// Tensors with kForward live in a block's backward too where forward is run anew there (full).
+// Tensors with kForward live in a block's backward too where forward is run again there (full).
 // A batch belongs to the caller, and so do logits.
 #pragma once
 
@@ -64,7 +64,7 @@ namespace lockstep::nn {
 enum class OptimizerState : std::uint8_t {
   kNone,      // plain SGD
   kVelocity,  // SGD with momentum
-  kMoments,   // Adam: moment and variance
+  kMoments,   // Adam: first and second moment
 };
 
 // Of one micro-batch, as nn/block.h counts.
@@ -89,7 +89,7 @@ struct BlockRequests {
 };
 
 // A request of a tier, of its symmetric or its private memory.
-struct RowPlace {
+struct BufferPlace {
   std::size_t request = BlockRequests::kAbsent;
   bool symmetric = false;
   Tier tier = Tier::kDevice;
@@ -129,7 +129,7 @@ struct MemoryPlan {
   // What lies in files.
   std::vector<Request> file_requests;
   Layout file_layout;
-  // The optimizer's states, and parameters; without rows where they lie elsewhere.
+  // The optimizer's states, and parameters; without flat buffers where they lie elsewhere.
   FlatFile::Layout state_file;
   // What each absence takes away, and this worker's part of each block's gradients.
   io::StagedFile::Layout activation_file;
@@ -140,22 +140,23 @@ struct MemoryPlan {
 
   // Requests by what they hold.
   std::vector<BlockRequests> blocks;
-  RowPlace parameters;
-  RowPlace gradients;
-  RowPlace arriving_gradients;
+  BufferPlace parameters;
+  BufferPlace gradients;
+  BufferPlace arriving_gradients;
   std::vector<Gather> gathers;
-  std::vector<std::size_t> gathered;          // requests, one for each of them
-  std::vector<RowPlace> gradients_in_flight;  // per block; symmetric if gradients are sharded
-  std::vector<Absence> absences;              // in the order of the steps that make them
-  RowPlace master;
-  RowPlace moment;
-  RowPlace variance;
-  RowPlace velocity;
-  RowPlace sums_of_squares;
-  // Two pieces of so many elements each, where a row is in another tier than tiers.update().
+  std::vector<std::size_t> gathered;             // requests, one for each of them
+  std::vector<BufferPlace> gradients_in_flight;  // per block; symmetric if gradients are sharded
+  std::vector<Absence> absences;                 // in the order of the steps that make them
+  BufferPlace master;
+  BufferPlace first_moment;
+  BufferPlace second_moment;
+  BufferPlace velocity;
+  BufferPlace sums_of_squares;
+  // Two pieces of so many elements each, where a flat buffer is in another tier than
+  // tiers.update().
   std::size_t staged_elements = 0;
-  RowPlace staged_gradients;
-  RowPlace staged_parameters;
+  BufferPlace staged_gradients;
+  BufferPlace staged_parameters;
   std::size_t memory = BlockRequests::kAbsent;
   std::size_t memory_gradient = BlockRequests::kAbsent;
   std::size_t losses = BlockRequests::kAbsent;

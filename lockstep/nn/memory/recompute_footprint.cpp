@@ -13,7 +13,7 @@ std::vector<bool> are_returns(const MemoryPlan& plan) {
   return are;
 }
 
-// Elements that backward writes anew before it begins, and those that it works in.
+// Elements that backward writes again before it begins, and those that it works in.
 double backward_elements(const MemoryPlan& plan, std::size_t block) {
   double elements = 0;
   const BlockRequests& requests = plan.blocks[block];
@@ -88,7 +88,7 @@ void Footprints::read(const MemoryPlan& plan, const MemoryPlan& none, std::size_
     const auto add = [&](std::size_t request, std::size_t& to) {
       if (request == BlockRequests::kAbsent || is_own[request]) return;
       is_own[request] = true;
-      to += room(plan.requests[request]);
+      to += padded_bytes(plan.requests[request]);
     };
     const BlockRequests& requests = plan.blocks[block];
     for (std::size_t t = 0; t < requests.forward.size(); ++t) {
@@ -98,8 +98,8 @@ void Footprints::read(const MemoryPlan& plan, const MemoryPlan& none, std::size_
       if (requests.backward[t] == BlockRequests::kAbsent || !returns[requests.backward[t]]) {
         continue;
       }
-      each.leaves += room(plan.requests[requests.forward[t]]);
-      each.comes += room(plan.requests[requests.backward[t]]);
+      each.leaves += padded_bytes(plan.requests[requests.forward[t]]);
+      each.comes += padded_bytes(plan.requests[requests.backward[t]]);
     }
     add(requests.scratch_forward, each.forward);
     add(requests.scratch_backward, each.backward);
@@ -108,7 +108,7 @@ void Footprints::read(const MemoryPlan& plan, const MemoryPlan& none, std::size_
   for (std::size_t i = 0; i < plan.requests.size(); ++i) {
     const Request& request = plan.requests[i];
     for (int step = request.first_step; !is_own[i] && step <= request.last_step; ++step) {
-      base[static_cast<std::size_t>(step)] += room(request);
+      base[static_cast<std::size_t>(step)] += padded_bytes(request);
     }
   }
   // What others need hangs on modes a little (when parameters are gathered): the least counts.

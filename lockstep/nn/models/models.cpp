@@ -25,7 +25,7 @@ using plan::Head;
 using plan::ModelShape;
 using Blocks = std::vector<std::unique_ptr<Block>>;
 
-constexpr double kDeviation = 0.02;      // of GPT-2's, Llama's and BERT's weights at first
+constexpr double kStddev = 0.02;         // of GPT-2's, Llama's and BERT's weights at first
 constexpr std::int64_t kTokenTypes = 2;  // BERT's two sentences
 constexpr const char* kEmbedding = "embedding";
 constexpr const char* kTokenTable = "embedding.tokens";
@@ -42,9 +42,9 @@ NormOptions norm_of(const ModelShape& shape, const ModelOptions& options) {
 
 // GPT-2 begins with smaller weights where branches join the residual stream, so that its variance
 // does not grow with the number of layers.
-double joining_deviation(const ModelShape& shape) {
-  if (shape.family != Family::kGpt2) return kDeviation;
-  return kDeviation / std::sqrt(2.0 * static_cast<double>(shape.layers));
+double joining_stddev(const ModelShape& shape) {
+  if (shape.family != Family::kGpt2) return kStddev;
+  return kStddev / std::sqrt(2.0 * static_cast<double>(shape.layers));
 }
 
 AttentionOptions attention_of(const ModelShape& shape, const ModelOptions& options) {
@@ -55,8 +55,8 @@ AttentionOptions attention_of(const ModelShape& shape, const ModelOptions& optio
           .causal = shape.family != Family::kBert,
           .biases = shape.biases,
           .dropout = options.dropout,
-          .deviation = kDeviation,
-          .projection_deviation = joining_deviation(shape),
+          .stddev = kStddev,
+          .projection_stddev = joining_stddev(shape),
           .rotary = llama,
           .theta = options.theta,
           .side = Side::kTarget};
@@ -73,8 +73,8 @@ std::unique_ptr<Block> make_layer(std::string name, const ModelShape& shape,
                                            .feed_forward = {.hidden = to_signed(shape.hidden),
                                                             .width = to_signed(shape.feed_forward),
                                                             .biases = shape.biases,
-                                                            .deviation = kDeviation,
-                                                            .down_deviation = kDeviation},
+                                                            .stddev = kStddev,
+                                                            .down_stddev = kStddev},
                                            .dropout = options.dropout});
   }
   const bool bert = shape.family == Family::kBert;
@@ -85,8 +85,8 @@ std::unique_ptr<Block> make_layer(std::string name, const ModelShape& shape,
                        .width = to_signed(shape.feed_forward),
                        .activation = bert ? ops::Activation::kGeluErf : ops::Activation::kGeluTanh,
                        .biases = shape.biases,
-                       .deviation = kDeviation,
-                       .down_deviation = joining_deviation(shape)},
+                       .stddev = kStddev,
+                       .down_stddev = joining_stddev(shape)},
       .dropout = options.dropout};
   if (bert) return std::make_unique<BertLayer>(std::move(name), layer);
   return std::make_unique<Gpt2Layer>(std::move(name), layer);
@@ -99,7 +99,7 @@ void add_embedding(const ModelShape& shape, const ModelOptions& options, Blocks&
       .positions = shape.learns_positions() ? to_signed(shape.positions) : 0,
       .types = bert ? kTokenTypes : 0,
       .hidden = to_signed(shape.hidden),
-      .deviation = kDeviation,
+      .stddev = kStddev,
       .dropout = bert ? 0 : options.dropout,
       .tied_to = {},
       .side = Side::kTarget};
@@ -115,13 +115,13 @@ std::unique_ptr<Block> make_head(const ModelShape& shape, const ModelOptions& op
                                         .classes = to_signed(shape.vocabulary),
                                         .tied_to = shape.head == Head::kOwn ? "" : kTokenTable,
                                         .bias = shape.head == Head::kMaskedLanguage,
-                                        .deviation = kDeviation};
+                                        .stddev = kStddev};
   const bool bert = shape.family == Family::kBert;
   if (bert && shape.head == Head::kMaskedLanguage) {
     const LinearOptions dense = {.in = to_signed(shape.hidden),
                                  .out = to_signed(shape.hidden),
                                  .bias = shape.biases,
-                                 .deviation = kDeviation};
+                                 .stddev = kStddev};
     return std::make_unique<MaskedLanguageHead>("head", dense, norm, classifier);
   }
   if (!bert && (shape.head == Head::kTied || shape.head == Head::kOwn)) {
@@ -226,7 +226,7 @@ Model make_encoder_decoder(const EncoderDecoderShape& shape, const ModelOptions&
                              .positions = shape.source_positions,
                              .types = 0,
                              .hidden = shape.hidden,
-                             .deviation = square,
+                             .stddev = square,
                              .dropout = options.dropout,
                              .tied_to = {},
                              .side = Side::kSource};
@@ -243,8 +243,8 @@ Model make_encoder_decoder(const EncoderDecoderShape& shape, const ModelOptions&
                                       .causal = false,
                                       .biases = true,
                                       .dropout = options.dropout,
-                                      .deviation = square,
-                                      .projection_deviation = square,
+                                      .stddev = square,
+                                      .projection_stddev = square,
                                       .rotary = false,
                                       .theta = options.theta,
                                       .side = Side::kSource},
@@ -252,8 +252,8 @@ Model make_encoder_decoder(const EncoderDecoderShape& shape, const ModelOptions&
                                          .width = shape.feed_forward,
                                          .activation = shape.activation,
                                          .biases = true,
-                                         .deviation = wide,
-                                         .down_deviation = wide},
+                                         .stddev = wide,
+                                         .down_stddev = wide},
                         .dropout = options.dropout};
   Blocks blocks;
   blocks.push_back(std::make_unique<Embedding>("source", source));
@@ -272,7 +272,7 @@ Model make_encoder_decoder(const EncoderDecoderShape& shape, const ModelOptions&
                                                        .classes = shape.target_vocabulary,
                                                        .tied_to = "target.tokens",
                                                        .bias = false,
-                                                       .deviation = square}));
+                                                       .stddev = square}));
   return {"encoder-decoder", std::move(blocks)};
 }
 

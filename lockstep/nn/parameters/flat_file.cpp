@@ -9,28 +9,28 @@
 namespace lockstep::nn {
 namespace {
 
-std::size_t room(DType dtype, std::size_t elements) {
-  return io::TierFile::room(elements * size_of(dtype));
+std::size_t padded_bytes(DType dtype, std::size_t elements) {
+  return io::TierFile::padded_bytes(elements * size_of(dtype));
 }
 
-std::size_t room_of_slot(const FlatFile::Layout& layout) {
+std::size_t slot_bytes(const FlatFile::Layout& layout) {
   std::size_t bytes = 0;
-  for (const DType dtype : layout.rows) bytes += room(dtype, layout.chunk_elements);
+  for (const DType dtype : layout.buffers) bytes += padded_bytes(dtype, layout.chunk_elements);
   return bytes;
 }
 
 }  // namespace
 
-std::size_t FlatFile::Layout::staging_bytes() const { return slots() * room_of_slot(*this); }
+std::size_t FlatFile::Layout::staging_bytes() const { return slots() * slot_bytes(*this); }
 
 std::size_t FlatFile::Layout::file_bytes() const {
   std::size_t bytes = 0;
-  for (const std::size_t each : block_bytes()) bytes += io::TierFile::room(each);
+  for (const std::size_t each : block_bytes()) bytes += io::TierFile::padded_bytes(each);
   return bytes;
 }
 
-std::vector<RowChunk> FlatFile::Layout::chunks() const {
-  std::vector<RowChunk> chunks;
+std::vector<FlatChunk> FlatFile::Layout::chunks() const {
+  std::vector<FlatChunk> chunks;
   for (std::size_t block = 0; block < parts.size(); ++block) {
     const FlatRange part = parts[block];
     for (std::size_t done = 0; done < part.elements; done += chunk_elements) {
@@ -44,8 +44,8 @@ std::vector<RowChunk> FlatFile::Layout::chunks() const {
 
 std::vector<std::size_t> FlatFile::Layout::block_bytes() const {
   std::vector<std::size_t> bytes;
-  for (const RowChunk& chunk : chunks()) {
-    for (const DType dtype : rows) bytes.push_back(chunk.range.elements * size_of(dtype));
+  for (const FlatChunk& chunk : chunks()) {
+    for (const DType dtype : buffers) bytes.push_back(chunk.range.elements * size_of(dtype));
   }
   return bytes;
 }
@@ -56,38 +56,38 @@ FlatFile::FlatFile(const io::TierFileOptions& options, Layout layout)
       staging_(layout_.staging_bytes()),
       file_(options, layout_.block_bytes()) {}
 
-std::size_t FlatFile::room_of(std::size_t row) const {
-  return room(layout_.rows[row], layout_.chunk_elements);
+std::size_t FlatFile::buffer_bytes(std::size_t buffer) const {
+  return padded_bytes(layout_.buffers[buffer], layout_.chunk_elements);
 }
 
-std::size_t FlatFile::block_of(std::size_t chunk, std::size_t row) const {
-  return chunk * layout_.rows.size() + row;
+std::size_t FlatFile::block_of(std::size_t chunk, std::size_t buffer) const {
+  return chunk * layout_.buffers.size() + buffer;
 }
 
-std::span<std::byte> FlatFile::memory(std::size_t slot, std::size_t row) const {
-  std::size_t offset = slot * room_of_slot(layout_);
-  for (std::size_t i = 0; i < row; ++i) offset += room_of(i);
-  return {staging_.data() + offset, room_of(row)};
+std::span<std::byte> FlatFile::memory(std::size_t slot, std::size_t buffer) const {
+  std::size_t offset = slot * slot_bytes(layout_);
+  for (std::size_t i = 0; i < buffer; ++i) offset += buffer_bytes(i);
+  return {staging_.data() + offset, buffer_bytes(buffer)};
 }
 
 Tensor FlatFile::tensor(std::span<std::byte> memory, DType dtype, std::size_t elements) {
   return {memory.data(), dtype, {static_cast<std::int64_t>(elements)}};
 }
 
-FlatFileStream::FlatFileStream(FlatFile& file, std::vector<RowAccess> access)
+FlatFileStream::FlatFileStream(FlatFile& file, std::vector<BufferAccess> access)
     : file_(file),
       access_(std::move(access)),
       end_(file.chunks_.size()),
       under_way_(file.layout_.slots()) {
-  if (access_.size() != file.layout_.rows.size()) {
+  if (access_.size() != file.layout_.buffers.size()) {
     fail(ErrorCode::kInvalidArgument, "{} rows lie in the file, and access to {} was asked for",
-         file.layout_.rows.size(), access_.size());
+         file.layout_.buffers.size(), access_.size());
   }
 }
 
-FlatFileStream::FlatFileStream(FlatFile& file, std::vector<RowAccess> access, std::size_t block)
+FlatFileStream::FlatFileStream(FlatFile& file, std::vector<BufferAccess> access, std::size_t block)
     : FlatFileStream(file, std::move(access)) {
-  const auto of_block = std::ranges::equal_range(file.chunks_, block, {}, &RowChunk::block);
+  const auto of_block = std::ranges::equal_range(file.chunks_, block, {}, &FlatChunk::block);
   first_ = at_ = reading_ = static_cast<std::size_t>(of_block.begin() - file.chunks_.begin());
   end_ = first_ + of_block.size();
 }
@@ -125,23 +125,23 @@ void FlatFileStream::settle(std::size_t slot) {
 void FlatFileStream::begin_reading(std::size_t chunk) {
   const std::size_t slot = slot_of(chunk);
   settle(slot);
-  for (std::size_t row = 0; row < access_.size(); ++row) {
-    if (!access_[row].reads) continue;
+  for (std::size_t buffer = 0; buffer < access_.size(); ++buffer) {
+    if (!access_[buffer].reads) continue;
     under_way_[slot].push_back(
-        file_.file_.read(file_.block_of(chunk, row), file_.memory(slot, row)));
+        file_.file_.read(file_.block_of(chunk, buffer), file_.memory(slot, buffer)));
   }
 }
 
 void FlatFileStream::begin_writing(std::size_t chunk) {
   const std::size_t slot = slot_of(chunk);
-  for (std::size_t row = 0; row < access_.size(); ++row) {
-    if (!access_[row].writes) continue;
+  for (std::size_t buffer = 0; buffer < access_.size(); ++buffer) {
+    if (!access_[buffer].writes) continue;
     under_way_[slot].push_back(
-        file_.file_.write(file_.block_of(chunk, row), file_.memory(slot, row)));
+        file_.file_.write(file_.block_of(chunk, buffer), file_.memory(slot, buffer)));
   }
 }
 
-const RowChunk* FlatFileStream::next() {
+const FlatChunk* FlatFileStream::next() {
   if (at_ > first_) begin_writing(at_ - 1);
   if (at_ == end_) {
     for (std::size_t slot = 0; slot < under_way_.size(); ++slot) settle(slot);
@@ -154,47 +154,47 @@ const RowChunk* FlatFileStream::next() {
   return &file_.chunks_[at_++];
 }
 
-Tensor FlatFileStream::row(std::size_t row) const {
-  if (!access_.at(row).reads && !access_[row].writes) return {};
+Tensor FlatFileStream::buffer(std::size_t buffer) const {
+  if (!access_.at(buffer).reads && !access_[buffer].writes) return {};
   const std::size_t chunk = at_ - 1;
-  return FlatFile::tensor(file_.memory(slot_of(chunk), row), file_.layout_.rows[row],
+  return FlatFile::tensor(file_.memory(slot_of(chunk), buffer), file_.layout_.buffers[buffer],
                           file_.chunks_[chunk].range.elements);
 }
 
 FlatFileReader::FlatFileReader(const FlatFile& file)
     : file_(file),
-      memory_(file.layout_.rows.size()),
-      there_(file.layout_.rows.size(), file.chunks_.size()) {}
+      memory_(file.layout_.buffers.size()),
+      there_(file.layout_.buffers.size(), file.chunks_.size()) {}
 
 void FlatFileReader::forget() { std::ranges::fill(there_, file_.chunks_.size()); }
 
-std::size_t FlatFileReader::bytes(const FlatFile::Layout& layout, std::size_t row) {
-  return room(layout.rows.at(row), layout.chunk_elements);
+std::size_t FlatFileReader::bytes(const FlatFile::Layout& layout, std::size_t buffer) {
+  return padded_bytes(layout.buffers.at(buffer), layout.chunk_elements);
 }
 
-void FlatFileReader::read(std::size_t row, FlatRange range,
+void FlatFileReader::read(std::size_t buffer, FlatRange range,
                           const std::function<void(const Tensor&)>& f) {
   while (range.elements > 0) {
-    const auto chunk = std::ranges::find_if(file_.chunks_, [&](const RowChunk& each) {
+    const auto chunk = std::ranges::find_if(file_.chunks_, [&](const FlatChunk& each) {
       return range.first >= each.range.first && range.first < each.range.end();
     });
     if (chunk == file_.chunks_.end()) {
       fail(ErrorCode::kInvalidArgument, "element {} lies in no chunk of the file", range.first);
     }
     const auto index = static_cast<std::size_t>(chunk - file_.chunks_.begin());
-    if (memory_[row].bytes() == 0) memory_[row] = Buffer(bytes(file_.layout_, row));
-    const std::span<std::byte> memory(memory_[row].data(), memory_[row].bytes());
-    if (there_[row] != index) {
-      there_[row] = file_.chunks_.size();
+    if (memory_[buffer].bytes() == 0) memory_[buffer] = Buffer(bytes(file_.layout_, buffer));
+    const std::span<std::byte> memory(memory_[buffer].data(), memory_[buffer].bytes());
+    if (there_[buffer] != index) {
+      there_[buffer] = file_.chunks_.size();
       const auto begin = SteadyClock::now();
-      file_.file_.read_now(file_.block_of(index, row), memory);
-      traffic_.read_bytes += chunk->range.elements * size_of(file_.layout_.rows[row]);
+      file_.file_.read_now(file_.block_of(index, buffer), memory);
+      traffic_.read_bytes += chunk->range.elements * size_of(file_.layout_.buffers[buffer]);
       traffic_.waited_seconds += seconds_since(begin);
-      there_[row] = index;
+      there_[buffer] = index;
     }
     const std::size_t first = range.first - chunk->range.first;
     const std::size_t elements = std::min(range.elements, chunk->range.elements - first);
-    f(FlatFile::tensor(memory, file_.layout_.rows[row], chunk->range.elements)
+    f(FlatFile::tensor(memory, file_.layout_.buffers[buffer], chunk->range.elements)
           .slice(static_cast<std::int64_t>(first), static_cast<std::int64_t>(elements)));
     range = {range.first + elements, range.elements - elements};
   }

@@ -1,10 +1,10 @@
-// Rows of nn/parameters/flat_parameters.h that lie in a file, and passing over them a chunk at a
-// time.
+// Flat buffers of nn/parameters/flat_parameters.h that lie in a file, and passing over them a chunk
+// at a time.
 //
 // Of every block's part the file has *chunks* of some elements, one block's after the other's from
-// block 0 on, which is the order of updates. A chunk has a range of each row. A *stream* brings
-// chunk after chunk into memory and what was changed back, into *slots* that hold one chunk each:
-// while one is worked with, the next comes and the last goes.
+// block 0 on, which is the order of updates. A chunk has a range of each flat buffer. A *stream*
+// brings chunk after chunk into memory and what was changed back, into *slots* that hold one chunk
+// each: while one is worked with, the next comes and the last goes.
 //
 //   slot 0   | read 0 | work 0 | write 0    | read 3 | ...
 //   slot 1            | read 1 | work 1 | write 1    | ...
@@ -22,16 +22,16 @@
 
 namespace lockstep::nn {
 
-struct RowChunk {
+struct FlatChunk {
   std::size_t block = 0;
-  FlatRange range;  // in the whole row
+  FlatRange range;  // in the whole flat buffer
 };
 
 class FlatFile {
  public:
   struct Layout {
-    std::vector<FlatRange> parts;  // one of each block, in the whole row
-    std::vector<DType> rows;
+    std::vector<FlatRange> parts;  // one of each block, in the whole flat buffer
+    std::vector<DType> buffers;
     std::size_t chunk_elements = 0;  // at most
     bool overlaps = true;            // else one slot: all is waited for
 
@@ -40,7 +40,7 @@ class FlatFile {
     std::size_t staging_bytes() const;
     // What lies in the file, with what fills it up.
     std::size_t file_bytes() const;
-    std::vector<RowChunk> chunks() const;
+    std::vector<FlatChunk> chunks() const;
     std::vector<std::size_t> block_bytes() const;  // of the file
   };
 
@@ -48,25 +48,25 @@ class FlatFile {
   FlatFile(const io::TierFileOptions& options, Layout layout);
 
   const Layout& layout() const { return layout_; }
-  std::span<const RowChunk> chunks() const { return chunks_; }
+  std::span<const FlatChunk> chunks() const { return chunks_; }
   const io::TierFile& file() const { return file_; }
 
  private:
   friend class FlatFileStream;
   friend class FlatFileReader;
-  std::span<std::byte> memory(std::size_t slot, std::size_t row) const;
+  std::span<std::byte> memory(std::size_t slot, std::size_t buffer) const;
   static Tensor tensor(std::span<std::byte> memory, DType dtype, std::size_t elements);
-  std::size_t room_of(std::size_t row) const;
-  std::size_t block_of(std::size_t chunk, std::size_t row) const;
+  std::size_t buffer_bytes(std::size_t buffer) const;
+  std::size_t block_of(std::size_t chunk, std::size_t buffer) const;
 
   Layout layout_;
-  std::vector<RowChunk> chunks_;
+  std::vector<FlatChunk> chunks_;
   Buffer staging_;
   io::TierFile file_;  // last, to be done with the memory before that goes
 };
 
-// What a stream does with a row of every chunk.
-struct RowAccess {
+// What a stream does with a flat buffer of every chunk.
+struct BufferAccess {
   bool reads = false;
   bool writes = false;  // all of it, where it does not read
 };
@@ -74,12 +74,12 @@ struct RowAccess {
 // One pass over a file; there is one at a time. Throws what io::TierFile throws.
 //
 //   FlatFileStream stream(file, {{.reads = true, .writes = true}});
-//   while (const RowChunk* chunk = stream.next()) work_with(*chunk, stream.row(0));
+//   while (const FlatChunk* chunk = stream.next()) work_with(*chunk, stream.buffer(0));
 class FlatFileStream {
  public:
-  // Over the chunks of all blocks, or of one. `access` has one for each row.
-  FlatFileStream(FlatFile& file, std::vector<RowAccess> access);
-  FlatFileStream(FlatFile& file, std::vector<RowAccess> access, std::size_t block);
+  // Over the chunks of all blocks, or of one. `access` has one for each flat buffer.
+  FlatFileStream(FlatFile& file, std::vector<BufferAccess> access);
+  FlatFileStream(FlatFile& file, std::vector<BufferAccess> access, std::size_t block);
   // Waits for what is under way. What the caller was still at is not written.
   ~FlatFileStream();
   FlatFileStream(const FlatFileStream&) = delete;
@@ -87,9 +87,9 @@ class FlatFileStream {
 
   // Writes what was worked with, if any; the next one. nullptr: it was the last, and all that was
   // written is in the file.
-  const RowChunk* next();
-  // Of that chunk; absent where the row is left alone.
-  Tensor row(std::size_t row) const;
+  const FlatChunk* next();
+  // Of that chunk; absent where the flat buffer is left alone.
+  Tensor buffer(std::size_t buffer) const;
 
  private:
   std::size_t slot_of(std::size_t chunk) const;
@@ -98,7 +98,7 @@ class FlatFileStream {
   void settle(std::size_t slot);
 
   FlatFile& file_;
-  std::vector<RowAccess> access_;
+  std::vector<BufferAccess> access_;
   std::size_t first_ = 0;
   std::size_t end_ = 0;
   std::size_t at_ = 0;                                        // the next to be given
@@ -111,20 +111,20 @@ class FlatFileStream {
 class FlatFileReader {
  public:
   explicit FlatFileReader(const FlatFile& file);
-  // Calls f with the elements of a range of a row, in order, a chunk's at a time. The range lies in
-  // one block's part. What it has of a row from the last call it does not read again. Throws what
-  // io::TierFile throws.
-  void read(std::size_t row, FlatRange range, const std::function<void(const Tensor&)>& f);
+  // Calls f with the elements of a range of a flat buffer, in order, a chunk's at a time. The range
+  // lies in one block's part. What it has of a flat buffer from the last call it does not read
+  // again. Throws what io::TierFile throws.
+  void read(std::size_t buffer, FlatRange range, const std::function<void(const Tensor&)>& f);
   // What it has may have changed.
   void forget();
   // What it read so far.
   const io::TierTraffic& traffic() const { return traffic_; }
-  // What it takes of memory for a row, from the first read of it on.
-  static std::size_t bytes(const FlatFile::Layout& layout, std::size_t row);
+  // What it takes of memory for a flat buffer, from the first read of it on.
+  static std::size_t bytes(const FlatFile::Layout& layout, std::size_t buffer);
 
  private:
   const FlatFile& file_;
-  std::vector<Buffer> memory_;      // for a chunk of each row
+  std::vector<Buffer> memory_;      // for a chunk of each flat buffer
   std::vector<std::size_t> there_;  // which one it has
   io::TierTraffic traffic_;
 };

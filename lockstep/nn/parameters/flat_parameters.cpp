@@ -103,9 +103,10 @@ const FlatParameter& FlatParameters::find(std::string_view name) const {
   return parameters_[found->second];
 }
 
-Tensor FlatParameters::view(const Tensor& row, const FlatParameter& parameter) {
+Tensor FlatParameters::view(const Tensor& buffer, const FlatParameter& parameter) {
   const auto elements = static_cast<std::int64_t>(parameter.shape.elements());
-  return row.slice(static_cast<std::int64_t>(parameter.offset), elements).reshaped(parameter.shape);
+  return buffer.slice(static_cast<std::int64_t>(parameter.offset), elements)
+      .reshaped(parameter.shape);
 }
 
 }  // namespace lockstep::nn

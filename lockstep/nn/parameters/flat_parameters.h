@@ -1,9 +1,9 @@
-// Where every parameter of a model lies in one flat row of elements.
+// Where every parameter of a model lies in one flat buffer of elements.
 //
 // Parameters, their gradients and each state of an optimizer have the same positions, each in a
 // tensor of its own type; so a position counts elements, not bytes. Every block has one contiguous
 // range, and ranges stand in the order in which backward finishes them: that of the last block
-// first. Buckets of gradients, shards and checkpoints are views of such rows.
+// first. Buckets of gradients, shards and checkpoints are views of such flat buffers.
 //
 //   | head           | layer.1        | layer.0        | embedding    |
 //                    ^              ^
@@ -67,7 +67,7 @@ class FlatParameters {
 
   // Those with a place, in the order of their offsets.
   std::span<const FlatParameter> all() const { return parameters_; }
-  std::size_t elements() const { return elements_; }  // of the row
+  std::size_t elements() const { return elements_; }  // of the flat buffer
   std::size_t count() const { return count_; }        // without what lies between: P
 
   std::size_t blocks() const { return ranges_.size(); }
@@ -83,8 +83,8 @@ class FlatParameters {
   const FlatParameter* place(std::size_t block, std::size_t index) const;
   const FlatParameter& find(std::string_view name) const;
 
-  // A parameter in a row of any type.
-  static Tensor view(const Tensor& row, const FlatParameter& parameter);
+  // A parameter in a flat buffer of any type.
+  static Tensor view(const Tensor& buffer, const FlatParameter& parameter);
 
  private:
   std::vector<FlatParameter> parameters_;

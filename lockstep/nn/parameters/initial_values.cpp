@@ -15,14 +15,14 @@ namespace {
 constexpr std::int64_t kPiece = 1 << 14;  // elements; a multiple of the four that are drawn at once
 
 float value_of(const Initial& initial, float normal) {
-  return static_cast<float>(initial.mean + initial.deviation * static_cast<double>(normal));
+  return static_cast<float>(initial.mean + initial.stddev * static_cast<double>(normal));
 }
 
 // Elements first to first + count; first is a multiple of 4.
 void draw(const Initial& initial, std::uint64_t seed, std::int64_t first, std::int64_t count,
           std::vector<float>& values) {
   values.resize(static_cast<std::size_t>(count));
-  if (initial.deviation == 0) {
+  if (initial.stddev == 0) {
     std::fill(values.begin(), values.end(), value_of(initial, 0));
     return;
   }
@@ -49,17 +49,17 @@ void fill_piece(const Tensor& piece, std::span<const float> values) {
   copy(piece, tensor_of(std::span<T>(elements)));
 }
 
-void fill_pieces(const Tensor& row, const Initial& initial, std::uint64_t seed, std::int64_t origin,
-                 std::int64_t first, std::int64_t stride) {
-  const auto elements = static_cast<std::int64_t>(row.elements());
+void fill_pieces(const Tensor& buffer, const Initial& initial, std::uint64_t seed,
+                 std::int64_t origin, std::int64_t first, std::int64_t stride) {
+  const auto elements = static_cast<std::int64_t>(buffer.elements());
   std::vector<float> values;
   for (std::int64_t at = first * kPiece; at < elements; at += stride * kPiece) {
     const std::int64_t count = std::min(kPiece, elements - at);
     draw(initial, seed, origin + at, count, values);
-    const Tensor piece = row.slice(at, count);
-    if (row.dtype() == DType::kF32) fill_piece<float>(piece, values);
-    if (row.dtype() == DType::kBF16) fill_piece<BFloat16>(piece, values);
-    if (row.dtype() == DType::kF16) fill_piece<Half>(piece, values);
+    const Tensor piece = buffer.slice(at, count);
+    if (buffer.dtype() == DType::kF32) fill_piece<float>(piece, values);
+    if (buffer.dtype() == DType::kBF16) fill_piece<BFloat16>(piece, values);
+    if (buffer.dtype() == DType::kF16) fill_piece<Half>(piece, values);
   }
 }
 
@@ -73,7 +73,7 @@ void fill_initial(const Tensor& part, const Initial& initial, std::uint64_t seed
          lockstep::name(dtype));
   }
   const auto elements = static_cast<std::int64_t>(part.elements());
-  const Tensor row = part.reshaped({elements});
+  const Tensor buffer = part.reshaped({elements});
   const auto origin = static_cast<std::int64_t>(first);
   const std::uint64_t own_seed = seed_for(seed, name);
   const std::int64_t pieces = (elements + kPiece - 1) / kPiece;
@@ -81,9 +81,9 @@ void fill_initial(const Tensor& part, const Initial& initial, std::uint64_t seed
   std::vector<std::jthread> others;
   for (std::int64_t worker = 1; worker < workers; ++worker) {
     others.emplace_back(
-        [&, worker] { fill_pieces(row, initial, own_seed, origin, worker, workers); });
+        [&, worker] { fill_pieces(buffer, initial, own_seed, origin, worker, workers); });
   }
-  fill_pieces(row, initial, own_seed, origin, 0, workers);
+  fill_pieces(buffer, initial, own_seed, origin, 0, workers);
 }
 
 }  // namespace lockstep::nn

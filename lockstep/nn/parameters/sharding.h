@@ -1,18 +1,18 @@
 // Who holds which part of a model's states (nn/parameters/flat_parameters.h).
 //
-// Workers that train one model may share out what each of them would hold: the optimizer's states,
-// the gradients, the parameters, in this order of what it costs. Of a row that is shared out a
-// worker holds its *part* of every block's range, one block's after the other's, as the ranges
-// stand in the row:
+// Workers that train one model may shard what each of them would hold: the optimizer's states,
+// the gradients, the parameters, in this order of what it costs. Of a flat buffer that is shared
+// out a worker holds its *part* of every block's range, one block's after the other's, as the
+// ranges stand in the flat buffer:
 //
-//   row       | head        | layer.1     | layer.0     |      tensor: equal parts of each block
+//   buffer    | head        | layer.1     | layer.0     |      tensor: equal parts of each block
 //   worker 0  | h0   | l1.0 | l0.0 |
 //   worker 1  | h1   | l1.1 | l0.1 |
 //
 //   worker 0  | layer.1     |                                  layer: whole blocks, as evenly as
 //   worker 1  | head        | layer.0     |                    they can be dealt out
 //
-// What is shared out but computed with is whole for a while: a *unit*, one block's parameters
+// What is sharded but computed with is whole for a while: a *unit*, one block's parameters
 // gathered from all, or its gradients before they are added up.
 #pragma once
 
@@ -31,13 +31,13 @@ inline constexpr std::string_view kPartitionNames[] = {"tensor", "layer"};
 struct Sharding {
   int workers = 1;
   int worker = 0;
-  bool optimizer = false;   // is shared out: ZeRO 1
+  bool optimizer = false;   // is sharded: ZeRO 1
   bool gradients = false;   // 2
   bool parameters = false;  // 3
   Partition partition = Partition::kTensor;
   // Of units of parameters (nn/memory/gather_plan.h).
-  int most_gathered = 2;
-  bool keeps_at_turn = true;
+  int max_unsharded_blocks = 2;
+  bool reshard_after_forward = false;
   // Whether gradients lie in symmetric memory, so that other workers can reduce them.
   bool symmetric = false;
 
@@ -46,7 +46,7 @@ struct Sharding {
 
 class Shards {
  public:
-  // Parts begin at multiples of this many elements, in their block and in a row of parts.
+  // Parts begin at multiples of this many elements, in their block and in a flat buffer of parts.
   static constexpr std::size_t kAlignment = 64;
   // What a block's range has to be a multiple of for a sharding.
   static std::size_t block_multiple(const Sharding& sharding);
@@ -55,15 +55,15 @@ class Shards {
   // `flat` has ranges of such multiples.
   Shards(const FlatParameters& flat, const Sharding& sharding);
 
-  // The part of a worker, in the whole row; without elements where it has none.
+  // The part of a worker, in the whole flat buffer; without elements where it has none.
   FlatRange of(std::size_t block, int worker) const;
   FlatRange mine(std::size_t block) const { return of(block, sharding_.worker); }
-  // The same in the row of this worker's parts.
+  // The same in the flat buffer of this worker's parts.
   FlatRange mine_among_parts(std::size_t block) const;
   // Who has all of a block where whole ones are dealt out.
   int owner(std::size_t block) const { return owners_.at(block); }
 
-  // Of a row of parts, which is as long at all workers.
+  // Of a flat buffer of parts, which is as long at all workers.
   std::size_t elements() const { return elements_; }
 
  private:

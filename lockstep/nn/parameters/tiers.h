@@ -1,7 +1,7 @@
 // In which tier the parts of a replica lie (nn/memory/memory_plan.h).
 //
 // What lies elsewhere than on the device is there only while it is worked with. Parameters come
-// block by block, as those do that workers share out (nn/memory/gather_plan.h); gradients are on
+// block by block, as those do that workers shard (nn/memory/gather_plan.h); gradients are on
 // the device from the first backward that adds to them to one after their own; what a block keeps
 // for its backward leaves after its forward and comes back before its backward. The optimizer works
 // where its states are. What lies in files goes by way of staging on the host.

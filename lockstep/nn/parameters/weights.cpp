@@ -15,12 +15,12 @@ FlatParameters flat_of(const Model& model, DType dtype, const Ops& ops) {
 Weights::Weights(const Model& model, DType dtype, const Ops& ops)
     : flat_(flat_of(model, dtype, ops)),
       buffer_(flat_.elements() * size_of(dtype), ops.device()),
-      row_(buffer_.tensor(dtype, {static_cast<std::int64_t>(flat_.elements())})) {}
+      view_(buffer_.tensor(dtype, {static_cast<std::int64_t>(flat_.elements())})) {}
 
 void Weights::initialise(std::uint64_t seed, int threads) {
-  fill_zero(row_);
+  fill_zero(view_);
   for (const FlatParameter& parameter : flat_.all()) {
-    fill_initial(FlatParameters::view(row_, parameter), parameter.initial, seed, parameter.name,
+    fill_initial(FlatParameters::view(view_, parameter), parameter.initial, seed, parameter.name,
                  threads);
   }
 }

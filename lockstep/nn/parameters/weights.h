@@ -19,13 +19,13 @@ class Weights {
   void initialise(std::uint64_t seed, int threads = 1);
 
   const FlatParameters& flat() const { return flat_; }
-  Tensor row() const { return row_; }
+  Tensor buffer() const { return view_; }
   std::size_t bytes() const { return buffer_.bytes(); }
 
  private:
   FlatParameters flat_;
   Buffer buffer_;
-  Tensor row_;
+  Tensor view_;
 };
 
 }  // namespace lockstep::nn

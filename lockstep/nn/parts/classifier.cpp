@@ -29,13 +29,13 @@ std::int64_t classes_per_part(std::int64_t classes) {
 
 void ClassifierPart::declare(Declaration& declaration) const {
   const Setup& setup = declaration.setup();
-  const std::int64_t rows = setup.shape.rows();
+  const std::int64_t rows = setup.shape.tokens();
   const bool on_cpu = declaration.ops().device() == Device{};
   const std::int64_t chunk_bytes =
       on_cpu ? options_.chunk_bytes : std::max(options_.chunk_bytes, kLogitBytesOnGpu);
   const std::int64_t chunk = rows_per_chunk(rows, options_.classes, setup.dtype, chunk_bytes);
   if (options_.tied_to.empty()) {
-    declaration.weight(named("weight"), options_.classes, options_.hidden, options_.deviation);
+    declaration.weight(named("weight"), options_.classes, options_.hidden, options_.stddev);
   } else {
     declaration.tied_weight(named("weight"), options_.classes, options_.hidden, options_.tied_to);
   }
@@ -55,13 +55,14 @@ void ClassifierPart::declare(Declaration& declaration) const {
 }
 
 void ClassifierPart::forward(const Pass& pass, const Tensor& targets, const Tensor& x) const {
-  const Tensor& room = tensor(pass, kLogits);
+  const Tensor& workspace = tensor(pass, kLogits);
   const std::int64_t rows = x.shape()[0];
-  const std::int64_t chunk = room.shape()[0];
+  const std::int64_t chunk = workspace.shape()[0];
   const bool logits_wanted = ops::is_given(pass.logits);
   for (std::int64_t first = 0; first < rows; first += chunk) {
     const std::int64_t count = std::min(chunk, rows - first);
-    const Tensor logits = logits_wanted ? pass.logits.slice(first, count) : room.slice(0, count);
+    const Tensor logits =
+        logits_wanted ? pass.logits.slice(first, count) : workspace.slice(0, count);
     pass.ops.run(ops::Linear{.x = x.slice(first, count),
                              .weight = parameter(pass, kWeight),
                              .bias = parameter(pass, kBias),
@@ -76,12 +77,12 @@ void ClassifierPart::forward(const Pass& pass, const Tensor& targets, const Tens
 }
 
 void ClassifierPart::backward(const Pass& pass, const Tensor& targets, const Tensor& x) const {
-  const Tensor& room = tensor(pass, kLogits);
+  const Tensor& workspace = tensor(pass, kLogits);
   const std::int64_t rows = x.shape()[0];
-  const std::int64_t chunk = room.shape()[0];
+  const std::int64_t chunk = workspace.shape()[0];
   for (std::int64_t first = 0; first < rows; first += chunk) {
     const std::int64_t count = std::min(chunk, rows - first);
-    const Tensor logits = room.slice(0, count);
+    const Tensor logits = workspace.slice(0, count);
     const Tensor rows_of_x = x.slice(first, count);
     pass.ops.run(ops::Linear{.x = rows_of_x,
                              .weight = parameter(pass, kWeight),
@@ -120,7 +121,7 @@ void ClassifierPart::add_gradient(const Pass& pass, const Tensor& dlogits, const
         .dweight = dweight.slice(first, count),
         .dbias = ops::is_given(dbias) ? dbias.slice(first, count) : Tensor(),
         .first_output = first});
-    if (last) added(pass, kWeight, first + count);
+    if (last) accumulated(pass, kWeight, first + count);
   }
 }
 

@@ -22,7 +22,7 @@ struct ClassifierOptions {
   std::int64_t classes = 0;
   std::string tied_to;  // the full name of the weight's owner; empty: its own
   bool bias = false;
-  double deviation = 0.02;  // of its own weight at first
+  double stddev = 0.02;  // of its own weight at first
   std::int64_t chunk_bytes = kLogitBytes;
 };
 

@@ -10,17 +10,17 @@ CrossAttentionPart::CrossAttentionPart(Place& next, const std::string& name,
              {.in = options.hidden,
               .out = options.hidden,
               .bias = options.biases,
-              .deviation = options.deviation}),
+              .stddev = options.stddev}),
       key_value_(next, name + ".key_value",
                  {.in = options.hidden,
                   .out = 2 * options.hidden,
                   .bias = options.biases,
-                  .deviation = options.deviation}),
+                  .stddev = options.stddev}),
       projection_(next, name + ".projection",
                   {.in = options.hidden,
                    .out = options.hidden,
                    .bias = options.biases,
-                   .deviation = options.projection_deviation}) {}
+                   .stddev = options.projection_stddev}) {}
 
 ops::AttentionShape CrossAttentionPart::shape(const Setup& setup) const {
   return {.batch = setup.shape.batch,
@@ -42,18 +42,19 @@ ops::Dropout CrossAttentionPart::dropout(const Pass& pass) const {
 void CrossAttentionPart::declare(Declaration& declaration) const {
   const BatchShape& batch = declaration.setup().shape;
   const std::int64_t hidden = options_.hidden;
-  query_.declare(declaration, batch.rows());
-  key_value_.declare(declaration, batch.source_rows());
-  projection_.declare(declaration, batch.rows());
+  query_.declare(declaration, batch.tokens());
+  key_value_.declare(declaration, batch.source_tokens());
+  projection_.declare(declaration, batch.tokens());
   const ops::AttentionShape attention = shape(declaration.setup());
   declaration.attention(attention);
-  declaration.activation(named("queries"), {batch.rows(), hidden}, Life::kKept);
-  declaration.activation(named("keys_values"), {batch.source_rows(), 2 * hidden}, Life::kKept);
-  declaration.activation(named("attended"), {batch.rows(), hidden}, Life::kKept);
+  declaration.activation(named("queries"), {batch.tokens(), hidden}, Life::kKept);
+  declaration.activation(named("keys_values"), {batch.source_tokens(), 2 * hidden}, Life::kKept);
+  declaration.activation(named("attended"), {batch.tokens(), hidden}, Life::kKept);
   declaration.statistic(named("log_sum"), {attention.batch, attention.heads, attention.queries},
                         Life::kKept);
-  declaration.activation(named("dqueries"), {batch.rows(), hidden}, Life::kBackward);
-  declaration.activation(named("dkeys_values"), {batch.source_rows(), 2 * hidden}, Life::kBackward);
+  declaration.activation(named("dqueries"), {batch.tokens(), hidden}, Life::kBackward);
+  declaration.activation(named("dkeys_values"), {batch.source_tokens(), 2 * hidden},
+                         Life::kBackward);
 }
 
 void CrossAttentionPart::forward(const Pass& pass, const Tensor& x, const Tensor& y) const {
@@ -74,11 +75,11 @@ void CrossAttentionPart::forward(const Pass& pass, const Tensor& x, const Tensor
 }
 
 void CrossAttentionPart::backward(const Pass& pass, const Tensor& dy, const Tensor& x,
-                                  const Tensor& room, const Tensor& dx) const {
+                                  const Tensor& workspace, const Tensor& dx) const {
   const Tensor& keys_values = tensor(pass, kKeysValues);
   const Tensor& dqueries = tensor(pass, kDQueries);
   const Tensor& dkeys_values = tensor(pass, kDKeysValues);
-  projection_.backward(pass, {.dy = dy, .x = tensor(pass, kAttended), .dx = room});
+  projection_.backward(pass, {.dy = dy, .x = tensor(pass, kAttended), .dx = workspace});
   pass.ops.run(ops::AttentionBackward{.shape = shape(pass.setup),
                                       .scale = attention_scale(options_.head_size()),
                                       .q = {tensor(pass, kQueries), 0},
@@ -88,7 +89,7 @@ void CrossAttentionPart::backward(const Pass& pass, const Tensor& dy, const Tens
                                       .dropout = dropout(pass),
                                       .out = tensor(pass, kAttended),
                                       .log_sum = tensor(pass, kLogSum),
-                                      .dout = room,
+                                      .dout = workspace,
                                       .dq = {dqueries, 0},
                                       .dk = {dkeys_values, 0},
                                       .dv = {dkeys_values, options_.hidden}});

@@ -11,16 +11,16 @@ namespace lockstep::nn {
 
 class CrossAttentionPart : public Part {
  public:
-  // Of the options hidden, heads, biases, dropout and deviations count.
+  // Of the options hidden, heads, biases, dropout and stddevs count.
   CrossAttentionPart(Place& next, const std::string& name, const AttentionOptions& options);
 
   void declare(Declaration& declaration) const;
 
   // Reads pass.in.memory.
   void forward(const Pass& pass, const Tensor& x, const Tensor& y) const;
-  // Writes dx, and adds to pass.din.memory. `room` is memory [rows, hidden] to work in; dx may be
+  // Writes dx, and adds to pass.din.memory. `workspace` is [tokens, hidden]; dx may be
   // x.
-  void backward(const Pass& pass, const Tensor& dy, const Tensor& x, const Tensor& room,
+  void backward(const Pass& pass, const Tensor& dy, const Tensor& x, const Tensor& workspace,
                 const Tensor& dx) const;
 
  private:

@@ -4,18 +4,18 @@
 
 namespace lockstep::nn {
 
-void Declaration::weight(std::string name, std::int64_t out, std::int64_t in, double deviation) {
+void Declaration::weight(std::string name, std::int64_t out, std::int64_t in, double stddev) {
   spec_.parameters.push_back({.name = std::move(name),
                               .shape = {out, in},
-                              .initial = {.mean = 0, .deviation = deviation},
+                              .initial = {.mean = 0, .stddev = stddev},
                               .decays = true,
                               .tied_to = {}});
 }
 
-void Declaration::table(std::string name, std::int64_t entries, std::int64_t width,
-                        double deviation, std::int64_t rows) {
-  weight(std::move(name), entries, width, deviation);
-  spec_.parameters.back().gradient_rows = rows;
+void Declaration::table(std::string name, std::int64_t entries, std::int64_t width, double stddev,
+                        std::int64_t rows) {
+  weight(std::move(name), entries, width, stddev);
+  spec_.parameters.back().sparse_rows = rows;
 }
 
 void Declaration::bias(std::string name, std::int64_t width, bool given) {
@@ -29,7 +29,7 @@ void Declaration::bias(std::string name, std::int64_t width, bool given) {
 void Declaration::gain(std::string name, std::int64_t width) {
   spec_.parameters.push_back({.name = std::move(name),
                               .shape = {width},
-                              .initial = {.mean = 1, .deviation = 0},
+                              .initial = {.mean = 1, .stddev = 0},
                               .decays = false,
                               .tied_to = {}});
 }

@@ -21,9 +21,9 @@ class Declaration {
   const Ops& ops() const { return ops_; }
 
   // A matrix [out, in] of normal numbers.
-  void weight(std::string name, std::int64_t out, std::int64_t in, double deviation);
+  void weight(std::string name, std::int64_t out, std::int64_t in, double stddev);
   // The same, of which backward adds to so many rows.
-  void table(std::string name, std::int64_t entries, std::int64_t width, double deviation,
+  void table(std::string name, std::int64_t entries, std::int64_t width, double stddev,
              std::int64_t rows);
   // Zeros; no elements where it is not `given`.
   void bias(std::string name, std::int64_t width, bool given = true);
@@ -37,7 +37,7 @@ class Declaration {
   void activation(std::string name, const Shape& shape, Life life);
   void statistic(std::string name, const Shape& shape, Life life);
 
-  // A linear layer: its scratch memory and FLOPs. `again`: whether a forward that is run anew does
+  // A linear layer: its scratch memory and FLOPs. `again`: whether a forward that is run again does
   // it too, which it need not where nothing but the block's output comes of it. `times`: how often
   // the block runs it, one after the other.
   void linear(std::int64_t rows, std::int64_t in, std::int64_t out, bool again = true,

@@ -17,18 +17,18 @@ void EmbeddingPart::check_positions(std::int64_t positions) const {
 void EmbeddingPart::declare(Declaration& declaration) const {
   check_positions(sequence_of(declaration.setup().shape, options_.side));
   if (options_.tied_to.empty()) {
-    declaration.table(named("tokens"), options_.vocabulary, options_.hidden, options_.deviation,
-                      rows_of(declaration.setup().shape, options_.side));
+    declaration.table(named("tokens"), options_.vocabulary, options_.hidden, options_.stddev,
+                      tokens_of(declaration.setup().shape, options_.side));
   } else {
     declaration.tied_weight(named("tokens"), options_.vocabulary, options_.hidden,
                             options_.tied_to);
   }
   declaration.read_in_forward_only();
-  declaration.weight(named("positions"), options_.positions, options_.hidden, options_.deviation);
+  declaration.weight(named("positions"), options_.positions, options_.hidden, options_.stddev);
   declaration.read_in_forward_only();
-  declaration.weight(named("types"), options_.types, options_.hidden, options_.deviation);
+  declaration.weight(named("types"), options_.types, options_.hidden, options_.stddev);
   declaration.read_in_forward_only();
-  declaration.embedding(rows_of(declaration.setup().shape, options_.side), options_.hidden,
+  declaration.embedding(tokens_of(declaration.setup().shape, options_.side), options_.hidden,
                         options_.vocabulary);
 }
 
@@ -45,7 +45,7 @@ Tensor EmbeddingPart::types(const Pass& pass) const {
   if (options_.types == 0) return {};
   const BatchShape& shape = pass.setup.shape;
   return checked(pass.batch.types, "types", block_, DType::kI32, {shape.batch, shape.sequence})
-      .reshaped({shape.rows()});
+      .reshaped({shape.tokens()});
 }
 
 ops::Dropout EmbeddingPart::dropout(const Pass& pass) const {
@@ -68,6 +68,19 @@ void EmbeddingPart::decode(const DecodePass& at, const Tensor& y) const {
   const std::int64_t rows = at.pass.setup.shape.sequence;
   const Tensor& positions = parameter(at.pass, kPositions);
   const bool learned = ops::is_given(positions);
+  if (at.steps()) {
+    // Positions lie on the device, as types do; a table of positions is read by them like one of
+    // types.
+    at.pass.ops.run(ops::Embedding{.tokens = tokens(at.pass),
+                                   .types = learned ? at.lengths : Tensor(),
+                                   .sequence = rows,
+                                   .tokens_table = parameter(at.pass, kTokens),
+                                   .positions_table = {},
+                                   .types_table = learned ? positions : Tensor(),
+                                   .dropout = {},
+                                   .y = y});
+    return;
+  }
   at.pass.ops.run(
       ops::Embedding{.tokens = tokens(at.pass),
                      .types = {},
@@ -80,7 +93,7 @@ void EmbeddingPart::decode(const DecodePass& at, const Tensor& y) const {
 }
 
 void EmbeddingPart::backward(const Pass& pass, const Tensor& dy) const {
-  const bool apart = pass.rows_apart && options_.tied_to.empty();
+  const bool apart = pass.separate_sparse_gradient && options_.tied_to.empty();
   pass.ops.run(ops::EmbeddingBackward{.tokens = tokens(pass),
                                       .types = types(pass),
                                       .sequence = sequence_of(pass.setup.shape, options_.side),
@@ -92,9 +105,10 @@ void EmbeddingPart::backward(const Pass& pass, const Tensor& dy) const {
   for (const std::size_t table : {kTokens, kPositions, kTypes}) finished(pass, table);
 }
 
-std::optional<RowGradient> EmbeddingPart::row_gradient(const Pass& pass, const Tensor& dy) const {
+std::optional<SparseGradient> EmbeddingPart::sparse_gradient(const Pass& pass,
+                                                             const Tensor& dy) const {
   if (!options_.tied_to.empty()) return std::nullopt;
-  return RowGradient{.parameter = parameter_index(kTokens), .tokens = tokens(pass), .rows = dy};
+  return SparseGradient{.parameter = parameter_index(kTokens), .tokens = tokens(pass), .rows = dy};
 }
 
 }  // namespace lockstep::nn

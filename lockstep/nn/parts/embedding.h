@@ -14,7 +14,7 @@ struct EmbeddingOptions {
   std::int64_t positions = 0;  // 0: none are learned
   std::int64_t types = 0;      // 0: none
   std::int64_t hidden = 0;
-  double deviation = 0.02;  // of all tables at first
+  double stddev = 0.02;  // of all tables at first
   double dropout = 0;
   std::string tied_to;  // the full name of a table of tokens that is used instead of an own one
   Side side = Side::kTarget;
@@ -33,8 +33,8 @@ class EmbeddingPart : public Part {
   void forward(const Pass& pass, const Tensor& y) const;
   void decode(const DecodePass& at, const Tensor& y) const;
   void backward(const Pass& pass, const Tensor& dy) const;  // dy may be overwritten
-  // What backward() of `dy` left out with pass.rows_apart.
-  std::optional<RowGradient> row_gradient(const Pass& pass, const Tensor& dy) const;
+  // What backward() of `dy` skipped with pass.separate_sparse_gradient.
+  std::optional<SparseGradient> sparse_gradient(const Pass& pass, const Tensor& dy) const;
 
  private:
   // The order of the spec.

@@ -10,12 +10,12 @@ FeedForwardPart::FeedForwardPart(Place& next, const std::string& name,
           {.in = options.hidden,
            .out = options.width,
            .bias = options.biases,
-           .deviation = options.deviation}),
+           .stddev = options.stddev}),
       down_(next, name + ".down",
             {.in = options.width,
              .out = options.hidden,
              .bias = options.biases,
-             .deviation = options.down_deviation}) {}
+             .stddev = options.down_stddev}) {}
 
 bool FeedForwardPart::keeps_z(const Pass& pass) {
   return pass.setup.recompute == Recompute::kSelective;
@@ -37,7 +37,7 @@ void FeedForwardPart::declare(Declaration& declaration, std::int64_t rows, bool 
 
 void FeedForwardPart::forward_up(const Pass& pass, const Tensor& x) const {
   const bool keeps = pass.training && keeps_z(pass);
-  // Where forward is run anew, only then.
+  // Where forward is run again, only then.
   const bool later = pass.setup.recompute == Recompute::kFull && ops::is_given(pass.out.x);
   const bool derives = pass.training && !keeps && !later;
   const Tensor derivative = derives ? tensor(pass, kDerivative) : Tensor();

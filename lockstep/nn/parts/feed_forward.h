@@ -21,8 +21,8 @@ struct FeedForwardOptions {
   std::int64_t width = 0;
   ops::Activation activation = ops::Activation::kGeluTanh;
   bool biases = true;
-  double deviation = 0.02;
-  double down_deviation = 0.02;
+  double stddev = 0.02;
+  double down_stddev = 0.02;
 };
 
 class FeedForwardPart : public Part {
@@ -31,7 +31,7 @@ class FeedForwardPart : public Part {
 
   FeedForwardPart(Place& next, const std::string& name, const FeedForwardOptions& options);
 
-  // `again`: whether down() is needed when forward is run anew.
+  // `again`: whether down() is needed when forward is run again.
   void declare(Declaration& declaration, std::int64_t rows, bool again) const;
 
   // Up to f(up(x)), and from there.
@@ -41,7 +41,7 @@ class FeedForwardPart : public Part {
   // From dy to the gradient of z, which it returns; goes on with up() from there.
   Tensor backward_down(const Pass& pass, const Tensor& dy) const;
   const LinearPart& up() const { return up_; }
-  // Memory [rows, spent_width()] that is free after backward_down.
+  // Memory [tokens, spent_width()] that is free after backward_down.
   Tensor spent(const Pass& pass) const;
   std::int64_t spent_width() const { return options_.width; }
 

@@ -3,7 +3,7 @@
 namespace lockstep::nn {
 
 void LinearPart::declare(Declaration& declaration, std::int64_t rows, bool again) const {
-  declaration.weight(named("weight"), options_.out, options_.in, options_.deviation);
+  declaration.weight(named("weight"), options_.out, options_.in, options_.stddev);
   declaration.bias(named("bias"), options_.out, options_.bias);
   declaration.linear(rows, options_.in, options_.out, again);
 }

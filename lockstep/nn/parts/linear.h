@@ -12,7 +12,7 @@ struct LinearOptions {
   std::int64_t in = 0;
   std::int64_t out = 0;
   bool bias = true;
-  double deviation = 0.02;  // of the weight at first
+  double stddev = 0.02;  // of the weight at first
 };
 
 class LinearPart : public Part {

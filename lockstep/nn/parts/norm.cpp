@@ -7,7 +7,7 @@ void NormPart::declare(Declaration& declaration, std::int64_t rows) const {
   declaration.gain(named("gain"), options_.width);
   declaration.bias(named("bias"), options_.width, layer && options_.bias);
   declaration.statistic(named("mean"), {layer ? rows : 0}, Life::kKept);
-  declaration.statistic(named("deviation"), {rows}, Life::kKept);
+  declaration.statistic(named("rstd"), {rows}, Life::kKept);
   declaration.norm(rows, options_.width);
 }
 
@@ -22,7 +22,7 @@ void NormPart::forward(const Pass& pass, const Tensor& x, const Tensor& y) const
                          .bias = parameter(pass, kBias),
                          .y = y,
                          .mean = tensor(pass, kMean),
-                         .deviation = tensor(pass, kDeviation)});
+                         .rstd = tensor(pass, kRstd)});
 }
 
 void NormPart::forward(const Pass& pass, const Tensor& x, const ops::Dropout& dropout,
@@ -37,7 +37,7 @@ void NormPart::forward(const Pass& pass, const Tensor& x, const ops::Dropout& dr
                          .bias = parameter(pass, kBias),
                          .y = y,
                          .mean = tensor(pass, kMean),
-                         .deviation = tensor(pass, kDeviation)});
+                         .rstd = tensor(pass, kRstd)});
 }
 
 void NormPart::backward(const Pass& pass, const Backward& arguments) const {
@@ -46,7 +46,7 @@ void NormPart::backward(const Pass& pass, const Backward& arguments) const {
                                  .sum = arguments.sum,
                                  .gain = parameter(pass, kGain),
                                  .mean = tensor(pass, kMean),
-                                 .deviation = tensor(pass, kDeviation),
+                                 .rstd = tensor(pass, kRstd),
                                  .dresidual = arguments.dresidual,
                                  .dsum = arguments.dsum,
                                  .dropout = arguments.dropout,

@@ -40,7 +40,7 @@ class NormPart : public Part {
  private:
   // The order of the spec.
   enum Parameter : std::size_t { kGain, kBias };
-  enum Saved : std::size_t { kMean, kDeviation };
+  enum Saved : std::size_t { kMean, kRstd };
 
   NormOptions options_;
 };

@@ -48,8 +48,8 @@ class Part {
     pass.finished(place_.parameter + index);
   }
   // Nothing in this block adds more to the gradient of these first rows.
-  void added(const Pass& pass, std::size_t index, std::int64_t rows) const {
-    pass.added(place_.parameter + index, rows);
+  void accumulated(const Pass& pass, std::size_t index, std::int64_t rows) const {
+    pass.accumulated(place_.parameter + index, rows);
   }
   const Tensor& tensor(const Pass& pass, std::size_t index) const {
     return pass.tensors[place_.tensor + index];
@@ -67,7 +67,7 @@ enum class Side : std::uint8_t { kTarget, kSource };
 inline std::int64_t sequence_of(const BatchShape& shape, Side side) {
   return side == Side::kTarget ? shape.sequence : shape.source_sequence;
 }
-inline std::int64_t rows_of(const BatchShape& shape, Side side) {
+inline std::int64_t tokens_of(const BatchShape& shape, Side side) {
   return shape.batch * sequence_of(shape, side);
 }
 inline const Tensor& mask_of(const Batch& batch, Side side) {
@@ -78,7 +78,7 @@ inline const Tensor& mask_of(const Batch& batch, Side side) {
 Tensor reused(const Tensor& spent, const Shape& shape);
 
 // A dropout of a tensor of which each sequence has so many elements: the same one in forward, in
-// backward and when forward is run anew, another for every purpose, step and sequence. Nothing
+// backward and when forward is run again, another for every purpose, step and sequence. Nothing
 // outside training.
 ops::Dropout dropout_of(const Pass& pass, std::string_view purpose, double probability,
                         std::int64_t elements_per_sequence);

@@ -15,12 +15,12 @@ void add_feed_forward(const Pass& pass, const FeedForward& network, const Tensor
   pass.ops.run(ops::Add{.a = x, .b = out, .y = out});
 }
 
-// The gradient of a branch: dropout(dsum), made in `room`, or dsum itself without dropout.
+// The gradient of a branch: dropout(dsum), made in `workspace`, or dsum itself without dropout.
 inline Tensor dropped_gradient(const Pass& pass, const ops::Dropout& dropout, const Tensor& dsum,
-                               const Tensor& room) {
+                               const Tensor& workspace) {
   if (dropout.probability == 0) return dsum;
-  pass.ops.run(ops::Drop{.dropout = dropout, .x = dsum, .y = room});
-  return room;
+  pass.ops.run(ops::Drop{.dropout = dropout, .x = dsum, .y = workspace});
+  return workspace;
 }
 
 }  // namespace lockstep::nn

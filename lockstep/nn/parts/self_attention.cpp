@@ -13,12 +13,12 @@ SelfAttentionPart::SelfAttentionPart(Place& next, const std::string& name,
            {.in = options.hidden,
             .out = options.hidden + 2 * options.kv_width(),
             .bias = options.biases,
-            .deviation = options.deviation}),
+            .stddev = options.stddev}),
       projection_(next, name + ".projection",
                   {.in = options.hidden,
                    .out = options.hidden,
                    .bias = options.biases,
-                   .deviation = options.projection_deviation}) {}
+                   .stddev = options.projection_stddev}) {}
 
 ops::AttentionShape SelfAttentionPart::shape(const Setup& setup) const {
   const std::int64_t sequence = sequence_of(setup.shape, options_.side);
@@ -40,7 +40,7 @@ ops::Dropout SelfAttentionPart::dropout(const Pass& pass) const {
 
 void SelfAttentionPart::declare(Declaration& declaration, std::int64_t spent_width) const {
   const Setup& setup = declaration.setup();
-  const std::int64_t rows = rows_of(setup.shape, options_.side);
+  const std::int64_t rows = tokens_of(setup.shape, options_.side);
   const ops::AttentionShape attention = shape(setup);
   qkv_.declare(declaration, rows);
   projection_.declare(declaration, rows);
@@ -91,7 +91,7 @@ void SelfAttentionPart::forward(const Pass& pass, const Tensor& x, const Tensor&
 TensorSpec SelfAttentionPart::declare_cache(const DecodeSetup& setup) const {
   return {.name = named("cache"),
           .dtype = setup.dtype,
-          .shape = {setup.positions, 2 * options_.kv_width()}};
+          .shape = {setup.batch, setup.positions, 2 * options_.kv_width()}};
 }
 
 ops::AttentionShape SelfAttentionPart::decode_shape(std::int64_t rows, std::int64_t keys,
@@ -107,6 +107,11 @@ ops::AttentionShape SelfAttentionPart::decode_shape(std::int64_t rows, std::int6
 }
 
 std::size_t SelfAttentionPart::decode_scratch(const DecodeSetup& setup, const Ops& ops) const {
+  if (setup.steps) {
+    ops::AttentionShape shape = decode_shape(1, setup.positions, setup.dtype);
+    shape.batch = setup.batch;
+    return ops.decode_attention_scratch(shape);
+  }
   const auto product = [&](std::int64_t out) {
     return ops.scratch(
         LinearShape{.rows = setup.rows, .in = options_.hidden, .out = out, .dtype = setup.dtype});
@@ -120,6 +125,21 @@ std::size_t SelfAttentionPart::decode_scratch(const DecodeSetup& setup, const Op
 void SelfAttentionPart::decode(const DecodePass& at, const Tensor& cache, const Tensor& x,
                                const Tensor& y) const {
   const Pass& pass = at.pass;
+  if (at.steps()) {
+    qkv_.forward(pass, x, tensor(pass, kPacked));
+    pass.ops.run(ops::DecodeAttention{.heads = options_.heads,
+                                      .kv_heads = options_.kv_heads,
+                                      .head_size = options_.head_size(),
+                                      .scale = attention_scale(options_.head_size()),
+                                      .rotary = options_.rotary,
+                                      .theta = options_.theta,
+                                      .lengths = at.lengths,
+                                      .packed = tensor(pass, kPacked),
+                                      .cache = cache,
+                                      .out = tensor(pass, kAttended)});
+    projection_.forward(pass, tensor(pass, kAttended), y);
+    return;
+  }
   const std::int64_t rows = x.shape()[0];
   const std::int64_t keys = at.position + rows;
   const Tensor q = reused(tensor(pass, kPacked), {rows, options_.hidden});
@@ -142,12 +162,12 @@ void SelfAttentionPart::decode(const DecodePass& at, const Tensor& cache, const 
   projection_.forward(pass, tensor(pass, kAttended), y);
 }
 
-Tensor SelfAttentionPart::backward(const Pass& pass, const Tensor& dy, const Tensor& room,
+Tensor SelfAttentionPart::backward(const Pass& pass, const Tensor& dy, const Tensor& workspace,
                                    const Tensor& spent) const {
   const Tensor& packed = tensor(pass, kPacked);
   const Tensor& own = tensor(pass, kDPacked);
   const Tensor dpacked = ops::is_given(own) ? own : reused(spent, packed.shape());
-  projection_.backward(pass, {.dy = dy, .x = tensor(pass, kAttended), .dx = room});
+  projection_.backward(pass, {.dy = dy, .x = tensor(pass, kAttended), .dx = workspace});
   pass.ops.run(ops::AttentionBackward{.shape = shape(pass.setup),
                                       .scale = attention_scale(options_.head_size()),
                                       .q = queries(packed),
@@ -157,7 +177,7 @@ Tensor SelfAttentionPart::backward(const Pass& pass, const Tensor& dy, const Ten
                                       .dropout = dropout(pass),
                                       .out = tensor(pass, kAttended),
                                       .log_sum = tensor(pass, kLogSum),
-                                      .dout = room,
+                                      .dout = workspace,
                                       .dq = queries(dpacked),
                                       .dk = keys(dpacked),
                                       .dv = values(dpacked)});

@@ -18,9 +18,9 @@ struct AttentionOptions {
   std::int64_t kv_heads = 0;
   bool causal = true;
   bool biases = true;
-  double dropout = 0;       // of the probabilities
-  double deviation = 0.02;  // of the weights at first
-  double projection_deviation = 0.02;
+  double dropout = 0;    // of the probabilities
+  double stddev = 0.02;  // of the weights at first
+  double projection_stddev = 0.02;
   bool rotary = false;
   float theta = 10000;
   Side side = Side::kTarget;
@@ -36,19 +36,20 @@ class SelfAttentionPart : public Part {
  public:
   SelfAttentionPart(Place& next, const std::string& name, const AttentionOptions& options);
 
-  // Backward will be handed spent memory [rows, spent_width]: the gradient of the packed rows is
+  // Backward will be handed spent memory [tokens, spent_width]: the gradient of the packed rows is
   // made there, or where that is too narrow, in memory of its own.
   void declare(Declaration& declaration, std::int64_t spent_width) const;
 
   void forward(const Pass& pass, const Tensor& x, const Tensor& y) const;
-  // The same for a piece of a text that goes on: keys and values of all rows so far lie in the
-  // cache, [positions, 2 kv_width] as declare_cache() says, and are read where they lie.
+  // The same for a piece of a text that goes on, or for a token of each of several: keys and values
+  // of all rows so far lie in the cache, [batch, positions, 2 kv_width] as declare_cache() says,
+  // and are read where they lie.
   TensorSpec declare_cache(const DecodeSetup& setup) const;
   std::size_t decode_scratch(const DecodeSetup& setup, const Ops& ops) const;
   void decode(const DecodePass& at, const Tensor& cache, const Tensor& x, const Tensor& y) const;
-  // From dy to the gradient of the packed queries, keys and values, which it returns. `room` is
-  // memory [rows, hidden] to work in, `spent` that of declare().
-  Tensor backward(const Pass& pass, const Tensor& dy, const Tensor& room,
+  // From dy to the gradient of the packed queries, keys and values, which it returns. `workspace`
+  // is memory [tokens, hidden] to work in, `spent` that of declare().
+  Tensor backward(const Pass& pass, const Tensor& dy, const Tensor& workspace,
                   const Tensor& spent) const;
   // What packs them, to go on with from there to the gradient of x.
   const LinearPart& packing() const { return qkv_; }

@@ -9,12 +9,12 @@ SwiGluPart::SwiGluPart(Place& next, const std::string& name, const SwiGluOptions
                {.in = options.hidden,
                 .out = 2 * options.width,
                 .bias = options.biases,
-                .deviation = options.deviation}),
+                .stddev = options.stddev}),
       down_(next, name + ".down",
             {.in = options.width,
              .out = options.hidden,
              .bias = options.biases,
-             .deviation = options.down_deviation}) {}
+             .stddev = options.down_stddev}) {}
 
 void SwiGluPart::declare(Declaration& declaration, std::int64_t rows, bool again) const {
   gate_up_.declare(declaration, rows);

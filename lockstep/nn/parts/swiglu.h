@@ -11,8 +11,8 @@ struct SwiGluOptions {
   std::int64_t hidden = 0;
   std::int64_t width = 0;
   bool biases = false;
-  double deviation = 0.02;
-  double down_deviation = 0.02;
+  double stddev = 0.02;
+  double down_stddev = 0.02;
 };
 
 class SwiGluPart : public Part {
@@ -31,7 +31,7 @@ class SwiGluPart : public Part {
   // in one, from there.
   Tensor backward_down(const Pass& pass, const Tensor& dy) const;
   const LinearPart& up() const { return gate_up_; }
-  // Memory [rows, spent_width()] that is free when the gradient of gates and ups is no longer
+  // Memory [tokens, spent_width()] that is free when the gradient of gates and ups is no longer
   // needed.
   Tensor spent(const Pass& pass) const;
   std::int64_t spent_width() const { return 2 * options_.width; }

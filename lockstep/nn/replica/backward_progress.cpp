@@ -28,11 +28,11 @@ void BackwardProgress::finished(std::size_t parameter) {
                            next_ < own.size() ? own[next_].offset : flat_.range(block_).end());
 }
 
-void BackwardProgress::added(std::size_t parameter, std::int64_t rows) {
+void BackwardProgress::accumulated(std::size_t parameter, std::int64_t rows) {
   const FlatParameter* place = flat_.place(block_, parameter);
   if (place == nullptr) return;
   const std::int64_t all = place->shape[0];
-  const std::int64_t before = std::exchange(added_[place->offset], rows);
+  const std::int64_t before = std::exchange(accumulated_[place->offset], rows);
   if (rows <= before || rows > all) {
     fail(
         ErrorCode::kInvalidArgument,
@@ -41,7 +41,7 @@ void BackwardProgress::added(std::size_t parameter, std::int64_t rows) {
         rows, place->name, before, all);
   }
   const std::size_t width = place->shape.elements() / static_cast<std::size_t>(all);
-  listener_.added(block_, {place->offset, static_cast<std::size_t>(rows) * width});
+  listener_.accumulated(block_, {place->offset, static_cast<std::size_t>(rows) * width});
 }
 
 }  // namespace lockstep::nn

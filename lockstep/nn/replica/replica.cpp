@@ -13,10 +13,10 @@
 namespace lockstep::nn {
 namespace {
 
-Tensor slice_if_given(const Tensor& row, FlatRange range) {
-  if (!ops::is_given(row)) return {};
-  return row.slice(static_cast<std::int64_t>(range.first),
-                   static_cast<std::int64_t>(range.elements));
+Tensor slice_if_given(const Tensor& buffer, FlatRange range) {
+  if (!ops::is_given(buffer)) return {};
+  return buffer.slice(static_cast<std::int64_t>(range.first),
+                      static_cast<std::int64_t>(range.elements));
 }
 
 void zero_if_given(const Tensor& tensor) {
@@ -31,7 +31,7 @@ void check_made_for(const MemoryPlan& plan, const Model& model, const Ops& ops) 
        model.name(), ops.name());
 }
 
-// Where a parameter lies in its block's range of a row.
+// Where a parameter lies in its block's range of a flat buffer.
 FlatParameter within(const FlatParameter& parameter, FlatRange block) {
   FlatParameter moved = parameter;
   moved.offset -= block.first;
@@ -41,9 +41,9 @@ FlatParameter within(const FlatParameter& parameter, FlatRange block) {
 }  // namespace
 
 States States::slice(FlatRange range) const {
-  return {slice_if_given(parameters, range), slice_if_given(gradients, range),
-          slice_if_given(master, range),     slice_if_given(moment, range),
-          slice_if_given(variance, range),   slice_if_given(velocity, range)};
+  return {slice_if_given(parameters, range),    slice_if_given(gradients, range),
+          slice_if_given(master, range),        slice_if_given(first_moment, range),
+          slice_if_given(second_moment, range), slice_if_given(velocity, range)};
 }
 
 Replica::Replica(Model model, MemoryPlan plan, Ops& ops, const ReplicaMemory& memory)
@@ -78,13 +78,13 @@ void Replica::make_files(const io::TierFileOptions& options) {
 }
 
 void Replica::make_state_file(io::TierFileOptions options) {
-  if (plan_.state_file.rows.empty()) return;
-  if (plan_.setup.dtype != DType::kF32) filed_rows_.push_back(&States::master);
-  if (plan_.optimizer == OptimizerState::kVelocity) filed_rows_.push_back(&States::velocity);
+  if (plan_.state_file.buffers.empty()) return;
+  if (plan_.setup.dtype != DType::kF32) filed_states_.push_back(&States::master);
+  if (plan_.optimizer == OptimizerState::kVelocity) filed_states_.push_back(&States::velocity);
   if (plan_.optimizer == OptimizerState::kMoments) {
-    filed_rows_.insert(filed_rows_.end(), {&States::moment, &States::variance});
+    filed_states_.insert(filed_states_.end(), {&States::first_moment, &States::second_moment});
   }
-  if (plan_.tiers.parameters == Tier::kFile) filed_rows_.push_back(&States::parameters);
+  if (plan_.tiers.parameters == Tier::kFile) filed_states_.push_back(&States::parameters);
   options.what = "the optimizer's states";
   state_file_ = std::make_unique<FlatFile>(options, plan_.state_file);
 }
@@ -102,7 +102,7 @@ Tensor Replica::view(std::size_t request, DType dtype, const Shape& shape) const
 }
 
 // What lies in a file is nowhere in memory.
-Tensor Replica::view(RowPlace place, DType dtype, const Shape& shape) const {
+Tensor Replica::view(BufferPlace place, DType dtype, const Shape& shape) const {
   if (place.request == BlockRequests::kAbsent || place.tier == Tier::kFile) return {};
   const bool on_host = place.tier == Tier::kHost;
   if (!place.symmetric) return (on_host ? host_arena_ : arena_).tensor(place.request, dtype, shape);
@@ -115,23 +115,24 @@ Tensor Replica::view(RowPlace place, DType dtype, const Shape& shape) const {
 void Replica::make_states() {
   const Setup& setup = plan_.setup;
   const Sharding& sharding = plan_.sharding;
-  const auto row = [&](auto place, DType dtype, bool is_shared_out) {
-    const std::size_t elements = is_shared_out ? plan_.shards.elements() : plan_.flat.elements();
+  const auto buffer = [&](auto place, DType dtype, bool is_sharded) {
+    const std::size_t elements = is_sharded ? plan_.shards.elements() : plan_.flat.elements();
     return view(place, dtype, {static_cast<std::int64_t>(elements)});
   };
-  states_.parameters = row(plan_.parameters, setup.dtype, sharding.parameters);
-  states_.gradients = row(plan_.gradients, setup.gradient, sharding.gradients);
-  states_.master = setup.dtype == DType::kF32 ? states_.parameters
-                                              : row(plan_.master, DType::kF32, sharding.optimizer);
-  states_.moment = row(plan_.moment, DType::kF32, sharding.optimizer);
-  states_.variance = row(plan_.variance, DType::kF32, sharding.optimizer);
-  states_.velocity = row(plan_.velocity, DType::kF32, sharding.optimizer);
-  const RowPlace& sums = plan_.sums_of_squares;
+  states_.parameters = buffer(plan_.parameters, setup.dtype, sharding.parameters);
+  states_.gradients = buffer(plan_.gradients, setup.gradient, sharding.gradients);
+  states_.master = setup.dtype == DType::kF32
+                       ? states_.parameters
+                       : buffer(plan_.master, DType::kF32, sharding.optimizer);
+  states_.first_moment = buffer(plan_.first_moment, DType::kF32, sharding.optimizer);
+  states_.second_moment = buffer(plan_.second_moment, DType::kF32, sharding.optimizer);
+  states_.velocity = buffer(plan_.velocity, DType::kF32, sharding.optimizer);
+  const BufferPlace& sums = plan_.sums_of_squares;
   const auto& requests = sums.tier == Tier::kHost ? plan_.host_requests : plan_.requests;
   sums_of_squares_ =
       view(sums, DType::kF64,
            {static_cast<std::int64_t>(requests[sums.request].bytes / sizeof(double))});
-  losses_ = view(plan_.losses, DType::kF32, {setup.shape.rows()});
+  losses_ = view(plan_.losses, DType::kF32, {setup.shape.tokens()});
 }
 
 FlatRange Replica::my_range(std::size_t block) const {
@@ -140,16 +141,16 @@ FlatRange Replica::my_range(std::size_t block) const {
 
 States Replica::mine(std::size_t block) const {
   const Sharding& sharding = plan_.sharding;
-  const FlatRange in_row = my_range(block);
-  const auto part = [&](const Tensor& row, bool is_shared_out) {
-    return slice_if_given(row, is_shared_out ? plan_.shards.mine_among_parts(block) : in_row);
+  const FlatRange in_buffer = my_range(block);
+  const auto part = [&](const Tensor& buffer, bool is_sharded) {
+    return slice_if_given(buffer, is_sharded ? plan_.shards.mine_among_parts(block) : in_buffer);
   };
   const bool has_master = plan_.setup.dtype != DType::kF32;
   return {.parameters = part(states_.parameters, sharding.parameters),
           .gradients = part(states_.gradients, sharding.gradients),
           .master = part(states_.master, has_master ? sharding.optimizer : sharding.parameters),
-          .moment = part(states_.moment, sharding.optimizer),
-          .variance = part(states_.variance, sharding.optimizer),
+          .first_moment = part(states_.first_moment, sharding.optimizer),
+          .second_moment = part(states_.second_moment, sharding.optimizer),
           .velocity = part(states_.velocity, sharding.optimizer)};
 }
 
@@ -265,8 +266,8 @@ void Replica::initialise(std::uint64_t seed, int threads) {
     const States states = stream.states();
     zero_if_given(states.master);
     zero_if_given(states.parameters);
-    zero_if_given(states.moment);
-    zero_if_given(states.variance);
+    zero_if_given(states.first_moment);
+    zero_if_given(states.second_moment);
     zero_if_given(states.velocity);
     for_parameters_in(
         plan_.flat, stream.block(), stream.range(),
@@ -320,7 +321,7 @@ Pass Replica::pass(std::size_t block, const Batch& batch, const MicroBatch& micr
           .step = micro_batch.step,
           .first_sequence = micro_batch.first_sequence,
           .training = training,
-          .rows_apart = false,
+          .separate_sparse_gradient = false,
           .loss_factor = micro_batch.loss_factor,
           .parameters = views.parameters,
           .gradients = {},
@@ -359,19 +360,19 @@ void Replica::backward(std::size_t block, const Batch& batch, const MicroBatch& 
   pass.gradients = views.gradients;
   pass.dout = views.dout;
   pass.din = views.din;
-  pass.rows_apart = rows_apart_ && block == 0;
+  pass.separate_sparse_gradient = separate_sparse_gradient_ && block == 0;
   std::optional<BackwardProgress> progress;
   if (listener_ != nullptr) pass.listener = &progress.emplace(plan_.flat, block, *listener_);
   model_.block(block).backward(pass);
-  if (pass.rows_apart) row_gradient_ = model_.block(block).row_gradient(pass);
+  if (pass.separate_sparse_gradient) sparse_gradient_ = model_.block(block).sparse_gradient(pass);
   if (listener_ != nullptr) listener_->after_backward(block);
 }
 
 Tensor Replica::forward_backward(const Batch& given, const MicroBatch& micro_batch) {
   check(given);
   const Batch batch = upload(given);
-  const auto rows = model_.block(0).row_gradient(pass(0, batch, micro_batch, true));
-  rows_to_come_ = rows ? rows->tokens : Tensor();
+  const auto rows = model_.block(0).sparse_gradient(pass(0, batch, micro_batch, true));
+  pending_rows_ = rows ? rows->tokens : Tensor();
   for (std::size_t i = 0; i < model_.size(); ++i) forward(i, batch, micro_batch, true, {});
   // Not before: its bytes were others' in forward.
   ops_.in_order([this] { zero_if_given(memory_gradient_); });

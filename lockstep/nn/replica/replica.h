@@ -38,15 +38,15 @@ struct MicroBatch {
   ops::Scalar loss_factor = 1;       // gradients are those of loss_factor * the sum of losses
 };
 
-// Rows of nn/parameters/flat_parameters.h, or the same range of each; absent where there is none.
-// Where workers share a row out it is that of one worker's parts (nn/parameters/sharding.h).
+// Flat buffers of nn/parameters/flat_parameters.h, or the same range of each; absent where there is
+// none. A sharded one has the shards of one worker (nn/parameters/sharding.h).
 struct States {
   Tensor parameters;  // of the compute type
   Tensor gradients;
-  Tensor master;    // f32: what an optimizer updates; the parameters themselves where they are f32
-  Tensor moment;    // f32
-  Tensor variance;  // f32
-  Tensor velocity;  // f32
+  Tensor master;  // f32: what an optimizer updates; the parameters themselves where they are f32
+  Tensor first_moment;   // f32
+  Tensor second_moment;  // f32
+  Tensor velocity;       // f32
 
   States slice(FlatRange range) const;
 };
@@ -82,16 +82,16 @@ class Replica {
   Ops& ops() const { return ops_; }
 
   // Sets every parameter to its initial value, a pure function of the seed, its full name and the
-  // position in it; sets gradients and the optimizer's states to zero. Of what workers share out
+  // position in it; sets gradients and the optimizer's states to zero. Of what workers shard
   // it is this one's parts.
   void initialise(std::uint64_t seed, int threads = 1);
-  // Those in a file are left: whoever moves them begins anew.
+  // Those in a file are left: whoever moves them starts again.
   void zero_gradients();
-  // Makes the parameters what the master copy says: all of them where rows are whole, or this
-  // worker's parts.
+  // Makes the parameters what the master copy says: all of them where flat buffers are whole, or
+  // this worker's parts.
   void round_parameters();
 
-  // Forward and backward of one micro-batch. Returns its losses, f32 [rows], which hold until the
+  // Forward and backward of one micro-batch. Returns its losses, f32 [tokens], which hold until the
   // next call. Throws Error(kInvalidArgument) for a batch that is not of the setup's shape or lacks
   // what the model reads.
   Tensor forward_backward(const Batch& batch, const MicroBatch& micro_batch = {});
@@ -102,21 +102,21 @@ class Replica {
   Tensor step_numbers() const { return device_batch_.numbers(); }
   // What forward_backward() returns.
   const Tensor& losses() const { return losses_; }
-  // Forward alone, without dropout. Where `logits` is given, [rows, classes] of the compute type,
+  // Forward alone, without dropout. Where `logits` is given, [tokens, classes] of the compute type,
   // they are written too; then the batch may be without targets or outputs, and the result is
   // absent.
   Tensor evaluate(const Batch& batch, const Tensor& logits = {});
 
-  // All rows; a block's range is states().slice(flat().range(block)) where they are whole.
+  // All flat buffers; a block's range is states().slice(flat().range(block)) where they are whole.
   const States& states() const { return states_; }
-  // This worker's part of a block: all of it where nothing is shared out. In the whole row, and in
-  // every row there is.
+  // This worker's part of a block: all of it where nothing is sharded. In the whole flat buffer,
+  // and in every flat buffer there is.
   FlatRange my_range(std::size_t block) const;
   States mine(std::size_t block) const;
   StatePart part_of(const FlatParameter& parameter) const;
-  // Whole units of rows that are shared out or elsewhere: where a gather of the plan brings one to,
-  // and a block's gradients. The latter are a part of the row where that is whole; where that lies
-  // in another tier, backward writes them elsewhere.
+  // Unsharded blocks of flat buffers that are sharded or elsewhere: where a gather of the plan
+  // brings one to, and a block's gradients. The latter are a part of the flat buffer where that is
+  // whole; where that lies in another tier, backward writes them elsewhere.
   Tensor gathered(std::size_t gather) const;
   Tensor gradients_of(std::size_t block) const;
   Tensor gradients_written(std::size_t block) const;
@@ -128,13 +128,13 @@ class Replica {
     Tensor before, away, after;
   };
   AbsenceViews absence(std::size_t index) const;
-  // Pieces of rows on their way to where the optimizer computes; absent where none are.
+  // Chunks of flat buffers on their way to where the optimizer computes; absent where none are.
   Tensor staged_gradients() const;
   Tensor staged_parameters() const;
-  // What of the optimizer's states lies in a file, in the order of its rows, which states() are
-  // then without (nn/replica/state_stream.h passes over them); nullptr where nothing does.
+  // What of the optimizer's states lies in a file, in the order of its flat buffers, which states()
+  // are then without (nn/replica/state_stream.h passes over them); nullptr where nothing does.
   FlatFile* state_file() const { return state_file_.get(); }
-  std::span<Tensor States::*const> filed_rows() const { return filed_rows_; }
+  std::span<Tensor States::*const> filed_states() const { return filed_states_; }
   // What blocks keep, an item for each absence of the plan, and this worker's parts of gradients,
   // one for each block; nullptr where they lie elsewhere. Whoever moves them works with these.
   io::StagedFile* activation_file() const { return activation_file_.get(); }
@@ -144,7 +144,7 @@ class Replica {
   io::TierTraffic filed_traffic() const;
   // f64, for an optimizer: as many as there are blocks, or more.
   Tensor sums_of_squares() const { return sums_of_squares_; }
-  // One parameter by its full name, tied or not, and its gradient, of rows that are whole.
+  // One parameter by its full name, tied or not, and its gradient, of flat buffers that are whole.
   Tensor parameter(std::string_view name) const;
   Tensor gradient(std::string_view name) const;
 
@@ -164,14 +164,14 @@ class Replica {
   // looked at by a listener in after_forward(). Absent for the last block.
   Tensor output(std::size_t block) const { return views_.at(block).out.x; }
 
-  // The rows of its parameter with gradient_rows that backward of the first block will add to, i32;
-  // of the forward_backward() under way. Absent where it has none such.
-  const Tensor& rows_to_come() const { return rows_to_come_; }
-  // Whether backward of the first block leaves out the gradient that row_gradient() then tells, if
-  // it can: for whoever adds it up in another way.
-  void set_rows_apart(bool apart) { rows_apart_ = apart; }
-  // What it left out in the last forward_backward(); holds until the next one.
-  const std::optional<RowGradient>& row_gradient() const { return row_gradient_; }
+  // The rows that the sparse gradient of the first block will touch in the forward_backward() under
+  // way, i32. Absent where it has none.
+  const Tensor& pending_rows() const { return pending_rows_; }
+  // Whether backward of the first block skips its sparse gradient, if it has one, and leaves it to
+  // sparse_gradient(): for strategies that reduce it by themselves.
+  void set_separate_sparse_gradient(bool separate) { separate_sparse_gradient_ = separate; }
+  // What backward skipped in the last forward_backward(); holds until the next one.
+  const std::optional<SparseGradient>& sparse_gradient() const { return sparse_gradient_; }
 
   // Hears of every block from now on; nullptr: nobody does. Not owned.
   void set_listener(BlockListener* listener) { listener_ = listener; }
@@ -201,7 +201,7 @@ class Replica {
   };
 
   Tensor view(std::size_t request, DType dtype, const Shape& shape) const;
-  Tensor view(RowPlace place, DType dtype, const Shape& shape) const;
+  Tensor view(BufferPlace place, DType dtype, const Shape& shape) const;
   void make_states();
   void make_state_file(io::TierFileOptions options);
   void make_files(const io::TierFileOptions& options);
@@ -225,23 +225,23 @@ class Replica {
   std::span<std::byte> symmetric_;
   States states_;
   std::unique_ptr<FlatFile> state_file_;
-  std::vector<Tensor States::*> filed_rows_;
+  std::vector<Tensor States::*> filed_states_;
   std::unique_ptr<io::StagedFile> activation_file_;
   std::unique_ptr<io::StagedFile> gradient_file_;
   Tensor sums_of_squares_;
   Tensor losses_;
   Tensor memory_gradient_;
   std::vector<BlockViews> views_;
-  bool rows_apart_ = false;
-  std::optional<RowGradient> row_gradient_;
-  Tensor rows_to_come_;
+  bool separate_sparse_gradient_ = false;
+  std::optional<SparseGradient> sparse_gradient_;
+  Tensor pending_rows_;
   BlockListener* listener_ = nullptr;
   StateReader* reader_ = nullptr;
 };
 
 // The sum of losses, in order and in f64, after Ops::synchronize().
 double sum_of(const Tensor& losses);
-// How many rows have a target, or items an output: what a mean loss is divided by.
+// How many tokens have a target, or items an output: what a mean loss is divided by.
 std::int64_t count_targets(const Batch& batch);
 
 }  // namespace lockstep::nn

@@ -9,23 +9,25 @@ namespace {
 
 // Parameters of 16 bits follow from the master copy: an update, or rounding, writes all of them,
 // and nobody who wants what is kept reads them.
-std::vector<RowAccess> access_of(const Replica& replica, StateAccess access, Tensor States::*only) {
+std::vector<BufferAccess> access_of(const Replica& replica, StateAccess access,
+                                    Tensor States::*only) {
   const bool rounds = replica.setup().dtype != DType::kF32;
-  std::vector<RowAccess> rows;
-  for (Tensor States::*const row : replica.filed_rows()) {
-    const bool follows = rounds && row == &States::parameters;
-    const bool is_master = row == (rounds ? &States::master : &States::parameters);
-    const bool is_meant = only == nullptr || only == row || (only == &States::master && is_master);
-    RowAccess way;
+  std::vector<BufferAccess> buffers;
+  for (Tensor States::*const buffer : replica.filed_states()) {
+    const bool follows = rounds && buffer == &States::parameters;
+    const bool is_master = buffer == (rounds ? &States::master : &States::parameters);
+    const bool is_meant =
+        only == nullptr || only == buffer || (only == &States::master && is_master);
+    BufferAccess way;
     if (access == StateAccess::kRound) {
       way = {.reads = is_master, .writes = follows};
     } else if (is_meant) {
-      way = {.reads = access != StateAccess::kWrite && (!follows || only == row),
+      way = {.reads = access != StateAccess::kWrite && (!follows || only == buffer),
              .writes = access != StateAccess::kRead};
     }
-    rows.push_back(way);
+    buffers.push_back(way);
   }
-  return rows;
+  return buffers;
 }
 
 }  // namespace
@@ -44,7 +46,7 @@ StateStream::StateStream(Replica& replica, StateAccess access, std::size_t block
 
 bool StateStream::next() {
   if (filed_) {
-    const RowChunk* const chunk = filed_->next();
+    const FlatChunk* const chunk = filed_->next();
     if (chunk == nullptr) return false;
     block_ = chunk->block;
     range_ = chunk->range;
@@ -59,8 +61,8 @@ bool StateStream::next() {
 States StateStream::states() const {
   const std::size_t first = range_.first - replica_.my_range(block_).first;
   States states = replica_.mine(block_).slice({first, range_.elements});
-  const auto rows = replica_.filed_rows();
-  for (std::size_t i = 0; filed_ && i < rows.size(); ++i) states.*rows[i] = filed_->row(i);
+  const auto buffers = replica_.filed_states();
+  for (std::size_t i = 0; filed_ && i < buffers.size(); ++i) states.*buffers[i] = filed_->buffer(i);
   const bool is_master = filed_ && replica_.setup().dtype == DType::kF32 &&
                          replica_.plan().tiers.parameters == Tier::kFile;
   if (is_master) states.master = states.parameters;

@@ -27,15 +27,15 @@ enum class StateAccess : std::uint8_t {
 class StateStream {
  public:
   // Over all blocks, from 0 on, or one. Throws what FlatFileStream throws, and so does next(). With
-  // `only` that row alone is given of those that lie in a file.
+  // `only` that flat buffer alone is given of those that lie in a file.
   StateStream(Replica& replica, StateAccess access, Tensor States::*only = nullptr);
   StateStream(Replica& replica, StateAccess access, std::size_t block);
 
   // False: that was the last, and what was changed is where it lies.
   bool next();
   std::size_t block() const { return block_; }
-  FlatRange range() const { return range_; }  // in the whole row
-  // Of that range: all rows, as Replica::mine() has them.
+  FlatRange range() const { return range_; }  // in the whole flat buffer
+  // Of that range: all flat buffers, as Replica::mine() has them.
   States states() const;
 
  private:
@@ -47,8 +47,8 @@ class StateStream {
   std::size_t end_block_ = 0;
 };
 
-// Calls f for every parameter of a block of which elements lie in a range of the row: with the
-// first of these, counted in the parameter, and where they lie in the range.
+// Calls f for every parameter of a block of which elements lie in a range of the flat buffer: with
+// the first of these, counted in the parameter, and where they lie in the range.
 void for_parameters_in(const FlatParameters& flat, std::size_t block, FlatRange range,
                        const std::function<void(const FlatParameter& parameter, std::size_t first,
                                                 FlatRange within)>& f);

@@ -147,4 +147,33 @@ void check(const Rotary& op, const Accepts& accepts) {
   check_columns(fields, "x", op.x, count(op.heads, op.head_size));
 }
 
+void check(const DecodeAttention& op, const Accepts& accepts) {
+  const FieldCheck fields("decode_attention", accepts);
+  const auto positive = [&](std::string_view field, std::int64_t value) {
+    fields.number(value >= 1, field, static_cast<double>(value), "1 or more");
+  };
+  positive("heads", op.heads);
+  positive("kv_heads", op.kv_heads);
+  positive("head_size", op.head_size);
+  fields.number(op.heads % op.kv_heads == 0, "kv_heads", static_cast<double>(op.kv_heads),
+                "a divisor of heads");
+  if (op.rotary) {
+    fields.number(op.head_size % 2 == 0, "head_size", static_cast<double>(op.head_size),
+                  "an even number for rotary positions");
+    fields.number(op.theta > 0, "theta", op.theta, "more than 0");
+  }
+  const DType type = fields.compute_type({"packed", op.packed});
+  const std::int64_t query_columns = count(op.heads, op.head_size);
+  const std::int64_t key_columns = count(op.kv_heads, op.head_size);
+  fields.expect({"packed", op.packed}, {kAny, query_columns + 2 * key_columns}, {type},
+                "as the heads say");
+  const std::int64_t batch = op.packed.shape()[0];
+  fields.expect({"cache", op.cache}, {batch, kAny, 2 * key_columns}, {type}, "as the heads say");
+  fields.expect({"out", op.out}, {batch, query_columns}, {type}, "as the heads say");
+  fields.expect({"lengths", op.lengths}, {batch}, {DType::kI32}, "for every sequence");
+  const Field packed{"packed", op.packed}, cache{"cache", op.cache}, lengths{"lengths", op.lengths};
+  fields.apart(cache, {packed, lengths});
+  fields.apart({"out", op.out}, {packed, cache, lengths});
+}
+
 }  // namespace lockstep::ops

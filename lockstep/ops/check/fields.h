@@ -64,7 +64,7 @@ class FieldCheck {
   const Accepts& accepts_;
 };
 
-// The type of the means, deviations and losses that belong to activations of a type.
+// The type of the means, rstds and losses that belong to activations of a type.
 constexpr DType statistic_type(DType compute) {
   return compute == DType::kF64 ? DType::kF64 : DType::kF32;
 }

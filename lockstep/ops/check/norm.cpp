@@ -5,13 +5,13 @@ namespace {
 
 // The statistics: both of a layer norm, one of an RMS norm.
 void check_statistics(const FieldCheck& fields, NormKind kind, std::int64_t rows, DType type,
-                      const Tensor& mean, const Tensor& deviation) {
+                      const Tensor& mean, const Tensor& rstd) {
   if (kind == NormKind::kLayer) {
     fields.expect({"mean", mean}, {rows}, {statistic_type(type)}, "for every row");
   } else {
     fields.absent({"mean", mean}, "for an RMS norm");
   }
-  fields.expect({"deviation", deviation}, {rows}, {statistic_type(type)}, "for every row");
+  fields.expect({"rstd", rstd}, {rows}, {statistic_type(type)}, "for every row");
 }
 
 }  // namespace
@@ -34,14 +34,14 @@ void check(const Norm& op, const Accepts& accepts) {
   if (op.kind == NormKind::kRms) fields.absent({"bias", op.bias}, "for an RMS norm");
   if (is_given(op.bias)) fields.expect({"bias", op.bias}, {shape[1]}, {type}, "as x is");
   fields.expect({"y", op.y}, shape, {type}, "as x is");
-  check_statistics(fields, op.kind, shape[0], type, op.mean, op.deviation);
+  check_statistics(fields, op.kind, shape[0], type, op.mean, op.rstd);
 
   fields.apart_or_same({"sum", op.sum}, {{"x", op.x}, {"branch", op.branch}});
   fields.apart({"sum", op.sum}, {{"gain", op.gain}, {"bias", op.bias}});
   fields.apart(
       {"y", op.y},
       {{"x", op.x}, {"branch", op.branch}, {"sum", op.sum}, {"gain", op.gain}, {"bias", op.bias}});
-  fields.apart({"deviation", op.deviation}, {{"mean", op.mean}, {"y", op.y}, {"sum", op.sum}});
+  fields.apart({"rstd", op.rstd}, {{"mean", op.mean}, {"y", op.y}, {"sum", op.sum}});
   fields.apart({"mean", op.mean}, {{"y", op.y}, {"sum", op.sum}});
 }
 
@@ -52,7 +52,7 @@ void check(const NormBackward& op, const Accepts& accepts) {
   const Shape& shape = op.dy.shape();
   fields.expect({"sum", op.sum}, shape, {type}, "as dy is");
   fields.expect({"gain", op.gain}, {shape[1]}, {type}, "as dy is");
-  check_statistics(fields, op.kind, shape[0], type, op.mean, op.deviation);
+  check_statistics(fields, op.kind, shape[0], type, op.mean, op.rstd);
   if (is_given(op.dresidual)) {
     fields.expect({"dresidual", op.dresidual}, shape, {type}, "as dy is");
   }

@@ -19,7 +19,7 @@ void check_step(const FieldCheck& fields, const Op& op) {
   fields.apart({"parameter", op.parameter}, {{"master", op.master}});
 }
 
-// moment, variance or velocity.
+// first moment, second moment or velocity.
 template <class Op>
 void check_state(const FieldCheck& fields, const Field& state, const Op& op) {
   fields.expect_elements(state, op.master.elements(), {kF32}, "as many as master has");
@@ -39,9 +39,9 @@ void check(const Adam& op, const Accepts& accepts) {
   fields.number(op.beta2 >= 0 && op.beta2 < 1, "beta2", op.beta2, "0 or more and below 1");
   fields.number(op.epsilon >= 0, "epsilon", op.epsilon, "0 or more");
   check_step(fields, op);
-  check_state(fields, {"moment", op.moment}, op);
-  check_state(fields, {"variance", op.variance}, op);
-  fields.apart({"moment", op.moment}, {{"variance", op.variance}});
+  check_state(fields, {"first_moment", op.first_moment}, op);
+  check_state(fields, {"second_moment", op.second_moment}, op);
+  fields.apart({"first_moment", op.first_moment}, {{"second_moment", op.second_moment}});
 }
 
 void check(const Sgd& op, const Accepts& accepts) {

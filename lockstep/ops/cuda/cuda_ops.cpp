@@ -1,11 +1,14 @@
 #include "lockstep/ops/cuda/cuda_ops.h"
 
+#include <cstdlib>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/ops/check.h"
 #include "lockstep/ops/cuda/attention/attention.h"
+#include "lockstep/ops/cuda/attention/decode.h"
 #include "lockstep/ops/cuda/elementwise/elementwise.h"
 #include "lockstep/ops/cuda/elementwise/rotary.h"
 #include "lockstep/ops/cuda/elementwise/swiglu.h"
@@ -14,6 +17,7 @@
 #include "lockstep/ops/cuda/loss/loss.h"
 #include "lockstep/ops/cuda/norm/norm.h"
 #include "lockstep/ops/cuda/optimizer/optimizer.h"
+#include "lockstep/ops/cuda/sample/sample.h"
 #include "lockstep/ops/cuda_module.h"
 #include "lockstep/tensor/cuda/check.h"
 #include "lockstep/tensor/cuda/devices.h"
@@ -42,6 +46,20 @@ double* allocate_partials() {
   return static_cast<double*>(data);
 }
 
+unsigned* allocate_tickets(cudaStream_t stream) {
+  void* data = nullptr;
+  constexpr std::size_t kBytes = Context::kTickets * sizeof(unsigned);
+  check(cudaMalloc(&data, kBytes), "allocating counters");
+  check(cudaMemsetAsync(data, 0, kBytes, stream), "clearing counters");
+  return static_cast<unsigned*>(data);
+}
+
+// From Hopper on, unless LOCKSTEP_OVERLAP=0.
+bool overlaps_kernels(int capability) {
+  const char* setting = std::getenv("LOCKSTEP_OVERLAP");
+  return capability >= 90 && (setting == nullptr || std::string_view(setting) != "0");
+}
+
 Context make_context(int index, cudaStream_t stream, Faults* faults) {
   const GpuInfo& gpu = devices().all.at(static_cast<std::size_t>(index));
   return {.device = index,
@@ -51,7 +69,9 @@ Context make_context(int index, cudaStream_t stream, Faults* faults) {
               static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, index)),
           .stream = stream,
           .faults = faults,
-          .partials = allocate_partials()};
+          .partials = allocate_partials(),
+          .tickets = allocate_tickets(stream),
+          .overlaps_kernels = overlaps_kernels(gpu.capability)};
 }
 
 }  // namespace
@@ -76,6 +96,7 @@ CudaOps::~CudaOps() {
   cudaStreamSynchronize(stream());
   cudaEventDestroy(turn_);
   cudaFree(context_.partials);
+  cudaFree(context_.tickets);
   cudaGetLastError();
 }
 
@@ -172,6 +193,26 @@ void CudaOps::run(const ops::SumOfSquares& call) { check_and_run(call); }
 void CudaOps::run(const ops::AdamSegments& call) { check_and_run(call); }
 void CudaOps::run(const ops::ChunkedSumOfSquares& call) { check_and_run(call); }
 void CudaOps::run(const ops::ClipScale& call) { check_and_run(call); }
+void CudaOps::run(const ops::DecodeAttention& call) {
+  check(call);
+  scratch_memory(decode_attention_scratch({.batch = call.packed.shape()[0],
+                                           .queries = 1,
+                                           .keys = call.cache.shape()[1],
+                                           .heads = call.heads,
+                                           .kv_heads = call.kv_heads,
+                                           .head_size = call.head_size,
+                                           .causal = true,
+                                           .dtype = call.packed.dtype()}));
+  run_checked(call);
+}
+void CudaOps::run(const ops::Sample& call) {
+  check(call);
+  if (call.logits.shape()[0] > Context::kPartials) {
+    fail(ErrorCode::kUnsupported, "sample: a GPU chooses up to {} tokens at once, not {}",
+         Context::kPartials, call.logits.shape()[0]);
+  }
+  run_checked(call);
+}
 
 std::string CudaOps::implementation(const LinearShape& shape, LinearPass pass) const {
   return linear_.implementation(shape, pass);
@@ -184,6 +225,9 @@ std::size_t CudaOps::scratch(const LinearShape& shape) const {
 }
 std::size_t CudaOps::scratch(const ops::AttentionShape& shape) const {
   return with_alignment(attention_scratch(context_, shape));
+}
+std::size_t CudaOps::decode_attention_scratch(const ops::AttentionShape& shape) const {
+  return with_alignment(cuda::decode_attention_scratch(shape));
 }
 std::size_t CudaOps::norm_scratch(std::int64_t rows, std::int64_t width) const {
   return with_alignment(cuda::norm_scratch(context_, rows, width));

@@ -55,9 +55,12 @@ class CudaOps final : public Ops {
   void run(const ops::AdamSegments& call) override;
   void run(const ops::ChunkedSumOfSquares& call) override;
   void run(const ops::ClipScale& call) override;
+  void run(const ops::DecodeAttention& call) override;
+  void run(const ops::Sample& call) override;
 
   std::size_t scratch(const LinearShape& shape) const override;
   std::size_t scratch(const ops::AttentionShape& shape) const override;
+  std::size_t decode_attention_scratch(const ops::AttentionShape& shape) const override;
   std::size_t norm_scratch(std::int64_t rows, std::int64_t width) const override;
   std::size_t embedding_scratch(std::int64_t rows, std::int64_t width,
                                 std::int64_t classes) const override;

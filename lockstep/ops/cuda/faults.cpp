@@ -56,6 +56,13 @@ void FaultWords::expect(const ops::CrossEntropy& call) {
   if (std::ranges::find(targets_, expected) == targets_.end()) targets_.push_back(expected);
 }
 
+// Lengths share the word of types.
+void FaultWords::expect(const ops::DecodeAttention& call) {
+  may_be_written_ = true;
+  const Expectation expected{"decode_attention: lengths", call.cache.shape()[1]};
+  if (std::ranges::find(types_, expected) == types_.end()) types_.push_back(expected);
+}
+
 void FaultWords::fetch() {
   if (!std::exchange(may_be_written_, false)) return;
   cuda::check(

@@ -26,6 +26,7 @@ class FaultWords {
   void expect(const ops::Embedding& call);
   void expect(const ops::EmbeddingBackward& call);
   void expect(const ops::CrossEntropy& call);
+  void expect(const ops::DecodeAttention& call);
   // What was expected was captured, and may be launched at any time.
   void keep_expectations() { keeps_ = true; }
   // What was captured may write again.

@@ -10,7 +10,7 @@ namespace {
 
 struct Statistics {
   double mean;
-  double deviation;  // 1 / sqrt(...)
+  double rstd;  // 1 / sqrt(...)
 };
 
 // An RMS norm is a layer norm that takes 0 for the mean.
@@ -34,7 +34,7 @@ template <class T, class S>
 void run_typed(const Norm& op) {
   const Elements<T> x(op.x), branch(op.branch), gain(op.gain), bias(op.bias), y(op.y);
   const Elements<T> sum(branch.given() ? op.sum : op.x);
-  const Elements<S> means(op.mean), deviations(op.deviation);
+  const Elements<S> means(op.mean), rstds(op.rstd);
   const std::int64_t width = op.x.shape()[1];
   for (std::int64_t row = 0; row < op.x.shape()[0]; ++row) {
     for (std::int64_t i = 0; branch.given() && i < width; ++i) {
@@ -42,21 +42,21 @@ void run_typed(const Norm& op) {
     }
     const Statistics of_row = statistics(op, sum, row);
     for (std::int64_t i = 0; i < width; ++i) {
-      const double normed = (sum(row, i) - of_row.mean) * of_row.deviation;
+      const double normed = (sum(row, i) - of_row.mean) * of_row.rstd;
       y.set(row, i, normed * gain[i] + (bias.given() ? bias[i] : 0));
     }
     if (means.given()) means.set(row, of_row.mean);
-    deviations.set(row, of_row.deviation);
+    rstds.set(row, of_row.rstd);
   }
 }
 
-// With n = (sum - mean) deviation and g = dy gain, the gradient of the sum is
-// deviation (g - average(g) - n average(g n)); an RMS norm lacks the first average.
+// With n = (sum - mean) rstd and g = dy gain, the gradient of the sum is
+// rstd (g - average(g) - n average(g n)); an RMS norm lacks the first average.
 template <class T, class S, class G>
 void run_typed(const NormBackward& op) {
   const Elements<T> dy(op.dy), sum(op.sum), gain(op.gain), dresidual(op.dresidual), dsum(op.dsum),
       dbranch(op.dbranch);
-  const Elements<S> means(op.mean), deviations(op.deviation);
+  const Elements<S> means(op.mean), rstds(op.rstd);
   const std::int64_t width = op.dy.shape()[1];
   std::vector<double> dgain(static_cast<std::size_t>(width)), dbias(dgain), normed(dgain);
   for (std::int64_t row = 0; row < op.dy.shape()[0]; ++row) {
@@ -64,7 +64,7 @@ void run_typed(const NormBackward& op) {
     double average = 0, average_normed = 0;
     for (std::int64_t i = 0; i < width; ++i) {
       const auto at = static_cast<std::size_t>(i);
-      normed[at] = (sum(row, i) - mean) * deviations[row];
+      normed[at] = (sum(row, i) - mean) * rstds[row];
       dgain[at] += dy(row, i) * normed[at];
       dbias[at] += dy(row, i);
       average += dy(row, i) * gain[i];
@@ -74,8 +74,7 @@ void run_typed(const NormBackward& op) {
     average_normed /= static_cast<double>(width);
     for (std::int64_t i = 0; i < width; ++i) {
       const double n = normed[static_cast<std::size_t>(i)];
-      const double through =
-          deviations[row] * (dy(row, i) * gain[i] - average - n * average_normed);
+      const double through = rstds[row] * (dy(row, i) * gain[i] - average - n * average_normed);
       dsum.set(row, i, through + (dresidual.given() ? dresidual(row, i) : 0));
       if (dbranch.given()) {
         dbranch.set(row, i, dsum(row, i) * dropout_factor(op.dropout, row * width + i));
@@ -98,13 +97,13 @@ void run_typed(const NormBackward& op) {
 
 void run(const Norm& op) {
   with_float_type(op.x.dtype(), [&]<class T>(T) {
-    with_float_type(op.deviation.dtype(), [&]<class S>(S) { run_typed<T, S>(op); });
+    with_float_type(op.rstd.dtype(), [&]<class S>(S) { run_typed<T, S>(op); });
   });
 }
 
 void run(const NormBackward& op) {
   with_float_type(op.dy.dtype(), [&]<class T>(T) {
-    with_float_type(op.deviation.dtype(), [&]<class S>(S) {
+    with_float_type(op.rstd.dtype(), [&]<class S>(S) {
       with_float_type(op.dgain.dtype(), [&]<class G>(G) { run_typed<T, S, G>(op); });
     });
   });

@@ -17,17 +17,18 @@ void run(const Adam& op) {
   if (std::isnan(static_cast<double>(op.gradient_scale))) return;
   with_float_type(op.gradient.dtype(), [&]<class G>(G) {
     const Elements<G> gradient(op.gradient);
-    const Elements<float> master(op.master), moment(op.moment), variance(op.variance);
+    const Elements<float> master(op.master), first_moment(op.first_moment),
+        second_moment(op.second_moment);
     const double correction1 = 1 - std::pow(op.beta1, static_cast<double>(op.step));
     const double correction2 = 1 - std::pow(op.beta2, static_cast<double>(op.step));
     for (std::int64_t i = 0; i < count(op.master); ++i) {
       const double before = master[i];
       const double g = gradient[i] * op.gradient_scale + (op.decoupled ? 0 : op.decay * before);
-      const double m = op.beta1 * moment[i] + (1 - op.beta1) * g;
-      const double v = op.beta2 * variance[i] + (1 - op.beta2) * g * g;
+      const double m = op.beta1 * first_moment[i] + (1 - op.beta1) * g;
+      const double v = op.beta2 * second_moment[i] + (1 - op.beta2) * g * g;
       const double direction = m / correction1 / (std::sqrt(v / correction2) + op.epsilon);
-      moment.set(i, m);
-      variance.set(i, v);
+      first_moment.set(i, m);
+      second_moment.set(i, v);
       master.set(i, before - op.rate * (direction + (op.decoupled ? op.decay * before : 0)));
     }
   });

@@ -13,7 +13,7 @@ std::vector<std::size_t> lengths_of_all(Communicator& world, std::string_view mi
   return {lengths.begin(), lengths.end()};
 }
 
-std::string room_for(std::span<const std::size_t> lengths) {
+std::string buffer_for(std::span<const std::size_t> lengths) {
   return std::string(std::accumulate(lengths.begin(), lengths.end(), std::size_t{0}), '\0');
 }
 
@@ -33,7 +33,7 @@ ConstData bytes_of(std::string_view text) { return {text.data(), text.size(), DT
 
 std::vector<std::string> gathered_texts(Communicator& world, std::string_view mine) {
   const std::vector<std::size_t> lengths = lengths_of_all(world, mine);
-  std::string all = room_for(lengths);
+  std::string all = buffer_for(lengths);
   world.run(all_gather_v(bytes_of(mine), Data(all.data(), all.size(), DType::kU8), lengths));
   return cut(all, lengths);
 }
@@ -41,7 +41,7 @@ std::vector<std::string> gathered_texts(Communicator& world, std::string_view mi
 std::vector<std::string> gathered_texts_at(int root, Communicator& world, std::string_view mine) {
   const std::vector<std::size_t> lengths = lengths_of_all(world, mine);
   const bool here = world.rank() == root;
-  std::string all = here ? room_for(lengths) : std::string();
+  std::string all = here ? buffer_for(lengths) : std::string();
   world.run(gather_v(bytes_of(mine), here ? Data(all.data(), all.size(), DType::kU8) : Data(),
                      lengths, root));
   return here ? cut(all, lengths) : std::vector<std::string>();

@@ -102,13 +102,13 @@ CompressedAllReduce::Memory CompressedAllReduce::memory(std::size_t elements, DT
   if (const auto wire = wire_type(options.compression, gradients)) {
     return {.staging_bytes = *wire == gradients ? 0 : elements * size_of(*wire)};
   }
-  const std::size_t rows = takes_own_momentum(options.compression) ? 2 : 1;
+  const std::size_t kept = takes_own_momentum(options.compression) ? 2 : 1;
   if (takes_one_stage(options.compression, shards.ranks)) {
-    return {.residual_elements = rows * elements,
+    return {.residual_elements = kept * elements,
             .staging_bytes = staging_of_one_stage(*codec, shards, gradients).bytes()};
   }
   const std::unique_ptr<Codec> of_sums = make_codec(options_of_sums(options, shards.ranks));
-  return {.residual_elements = codec->needs_residual() ? rows * elements + shards.largest() : 0,
+  return {.residual_elements = codec->needs_residual() ? kept * elements + shards.largest() : 0,
           .staging_bytes = staging_of_two_stages(*codec, *of_sums, shards, gradients).bytes()};
 }
 
@@ -256,8 +256,8 @@ void CompressedAllReduce::scale_residual(float factor) {
   if (!std::isfinite(factor)) {
     fail(ErrorCode::kInvalidArgument, "a residual cannot be scaled by {}", factor);
   }
-  for (const std::span<float> row : {residual_, velocity_, residual_of_sums_}) {
-    for (float& x : row) x *= factor;
+  for (const std::span<float> kept : {residual_, velocity_, residual_of_sums_}) {
+    for (float& x : kept) x *= factor;
   }
 }
 

@@ -9,14 +9,14 @@ namespace lockstep::parallel {
 namespace {
 
 // Selections among fewer candidates would take longer than looking at the elements.
-constexpr std::size_t kLeastRoom = 4096;
+constexpr std::size_t kMinCapacity = 4096;
 
 // Of a sample: at most so many elements, and at most one of so many.
 constexpr std::size_t kLargestSample = 16384;
 constexpr std::size_t kSparsestSample = 32;
 
-std::size_t candidate_room(std::size_t elements, std::size_t kept) {
-  return std::min(elements, std::max(2 * kept, kLeastRoom)) + kRun;
+std::size_t candidate_capacity(std::size_t elements, std::size_t kept) {
+  return std::min(elements, std::max(2 * kept, kMinCapacity)) + kRun;
 }
 
 // The digits of a magnitude, from the most significant.
@@ -74,7 +74,7 @@ constexpr Magnitude kBelowAll = -1;  // of a threshold: zeros are candidates too
 Magnitude guess_threshold(std::span<const float> values, const float* residual, std::size_t kept,
                           Candidates sample) {
   const std::size_t stride = std::max(kSparsestSample, values.size() / kLargestSample);
-  sample.count = std::min(values.size() / stride, sample.room);
+  sample.count = std::min(values.size() / stride, sample.capacity);
   for (std::size_t i = 0; i < sample.count; ++i) {
     const std::size_t at = i * stride;
     const float sum = residual == nullptr ? values[at] : values[at] + residual[at];
@@ -105,17 +105,17 @@ void collect_largest(std::span<const float> values, float* residual, std::size_t
 }  // namespace
 
 std::size_t largest_scratch_bytes(std::size_t elements, std::size_t kept) {
-  return candidate_room(elements, kept) * (sizeof(std::uint32_t) + sizeof(Magnitude));
+  return candidate_capacity(elements, kept) * (sizeof(std::uint32_t) + sizeof(Magnitude));
 }
 
 Largest find_largest(std::span<const float> values, float* residual, std::size_t kept,
                      std::byte* scratch) {
-  const std::size_t room = candidate_room(values.size(), kept);
+  const std::size_t capacity = candidate_capacity(values.size(), kept);
   auto* positions = reinterpret_cast<std::uint32_t*>(scratch);
   Candidates candidates{.positions = positions,
-                        .magnitudes = reinterpret_cast<Magnitude*>(positions + room),
+                        .magnitudes = reinterpret_cast<Magnitude*>(positions + capacity),
                         .count = 0,
-                        .room = room};
+                        .capacity = capacity};
   Magnitude largest = 0;
   const Magnitude guess = guess_threshold(values, residual, kept, candidates);
   collect_largest(values, residual, kept, guess, candidates, largest);

@@ -28,17 +28,17 @@ optim::OptimizerOptions optimizer_beside(const CompressionOptions& compression,
 }
 
 void encode_own(const Codec& codec, OwnMomentum momentum, std::span<const float> gradients,
-                const OwnRows& rows, std::span<std::byte> payload, std::span<std::byte> scratch,
+                const OwnState& state, std::span<std::byte> payload, std::span<std::byte> scratch,
                 std::uint64_t seed) {
-  if (rows.velocity.empty()) {
-    codec.encode(gradients, rows.residual, payload, scratch, seed);
+  if (state.velocity.empty()) {
+    codec.encode(gradients, state.residual, payload, scratch, seed);
     return;
   }
   const float clipped = momentum.clip != nullptr ? momentum.clip->factor(gradients) : 1;
-  compression_kernels().average(gradients.data(), rows.velocity.data(), momentum.keep,
+  compression_kernels().average(gradients.data(), state.velocity.data(), momentum.keep,
                                 momentum.take * clipped, gradients.size());
-  codec.encode(rows.velocity, rows.residual, payload, scratch, seed);
-  codec.clear_sent(payload, rows.velocity, seed);
+  codec.encode(state.velocity, state.residual, payload, scratch, seed);
+  codec.clear_sent(payload, state.velocity, seed);
 }
 
 }  // namespace lockstep::parallel

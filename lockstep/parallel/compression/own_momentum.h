@@ -13,12 +13,13 @@
 // The last line is what matters most. What made an element large has been sent and will be acted
 // upon; a velocity that was kept would go on to send it, against gradients that know better.
 //
-// The velocity is a row of f32 like the residual, and belongs to a run's state in the same way.
+// The velocity is a flat buffer of f32 like the residual, and belongs to a run's state in the same
+// way.
 //
-// Adam's variance stays with the optimizer, which sees lumps. Over the 1 / (1 - beta2) steps that
-// it remembers hardly one of them comes (100 steps of beta2 = 0.99, a lump in 100 steps of a ratio
-// of 0.01), and what a lump is divided by is then mostly itself. So it remembers 1 / sqrt(ratio)
-// times as many steps.
+// Adam's second moment stays with the optimizer, which sees lumps. Over the 1 / (1 - beta2) steps
+// that it remembers hardly one of them comes (100 steps of beta2 = 0.99, a lump in 100 steps of a
+// ratio of 0.01), and what a lump is divided by is then mostly itself. So it remembers 1 /
+// sqrt(ratio) times as many steps.
 #pragma once
 
 #include <cmath>
@@ -66,14 +67,14 @@ optim::OptimizerOptions optimizer_beside(const CompressionOptions& compression,
 
 // What a worker has of each of its gradients' elements. The velocity may be empty: then gradients
 // are encoded as they are.
-struct OwnRows {
+struct OwnState {
   std::span<float> residual;
   std::span<float> velocity;
 };
 
 // The payload of a worker's gradients, as above; the arguments are those of Codec::encode().
 void encode_own(const Codec& codec, OwnMomentum momentum, std::span<const float> gradients,
-                const OwnRows& rows, std::span<std::byte> payload, std::span<std::byte> scratch,
+                const OwnState& state, std::span<std::byte> payload, std::span<std::byte> scratch,
                 std::uint64_t seed);
 
 }  // namespace lockstep::parallel

@@ -1,8 +1,8 @@
 // Which gradients are reduced together, and when.
 //
-// Backward completes the row of gradients from its start on, about as fast everywhere. So a bucket
-// is on its way once backward has passed its end; what is left to do when all of backward has ended
-// is the last one. Hence the buckets at the end of the row are smaller.
+// Backward completes the flat buffer of gradients from its start on, about as fast everywhere. So a
+// bucket is on its way once backward has passed its end; what is left to do when all of backward
+// has ended is the last one. Hence the buckets at the end of the flat buffer are smaller.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 
 namespace lockstep::parallel {
 
-// Elements of the row of gradients that are complete once backward of a block has ended, or has
-// said that it adds no more to them.
+// Elements of the flat buffer of gradients that are complete once backward of a block has ended, or
+// has said that it adds no more to them.
 struct Segment {
   nn::FlatRange range;
   std::size_t ready_after = 0;  // block
@@ -26,13 +26,14 @@ using Bucket = Segment;
 // How far backward has come.
 struct Progress {
   std::size_t block = 0;
-  // Of the row: what this block's backward adds no more to, as far as was told last; nothing: its
-  // backward has ended.
+  // Of the flat buffer: what this block's backward adds no more to, as far as was told last;
+  // nothing: its backward has ended.
   std::optional<nn::FlatRange> done = std::nullopt;
 };
 bool is_ready(const Segment& segment, const Progress& progress);
 
-// The row in the order in which backward completes it: a segment for each block with parameters.
+// The flat buffer in the order in which backward completes it: a segment for each block with
+// parameters.
 std::vector<Segment> segments_of(const nn::FlatParameters& flat);
 
 struct BucketSizes {

@@ -154,9 +154,10 @@ void Ddp::broadcast_states() {
   nn::StateStream stream(*replica_, nn::StateAccess::kUpdate);
   while (stream.next()) {
     const nn::States states = stream.states();
-    for (const Tensor& row : {states.master, states.moment, states.variance, states.velocity}) {
-      if (!ops::is_given(row)) continue;
-      world_.broadcast(Data(row.data(), row.elements(), row.dtype()), 0);
+    for (const Tensor& state :
+         {states.master, states.first_moment, states.second_moment, states.velocity}) {
+      if (!ops::is_given(state)) continue;
+      world_.broadcast(Data(state.data(), state.elements(), state.dtype()), 0);
     }
   }
   replica_->round_parameters();
@@ -168,8 +169,8 @@ void Ddp::compare_parameters() {
   ContentHash hash;
   nn::StateStream stream(*replica_, nn::StateAccess::kRead, &nn::States::master);
   while (stream.next()) {
-    const Tensor row = stream.states().master;
-    hash.add(std::span<const std::byte>(row.data(), row.bytes()));
+    const Tensor master = stream.states().master;
+    hash.add(std::span<const std::byte>(master.data(), master.bytes()));
   }
   const std::vector<std::string> all = gathered_texts(world_, hash.hex());
   std::vector<std::size_t> others;
@@ -201,7 +202,7 @@ StepStart Ddp::begin_step(const StepStart& mine) {
 }
 
 void Ddp::expect_update(const UpdateRequest& request) {
-  own_clip_.begin_step(request.optimizer.clip * request.loss_scale, workers());
+  own_clip_.begin_step(request.optimizer.max_grad_norm * request.loss_scale, workers());
   OwnMomentum momentum = own_momentum(request.optimizer);
   momentum.clip = &own_clip_;
   for (CompressedAllReduce& one : compressed_) one.set_momentum(momentum);
@@ -216,7 +217,7 @@ void Ddp::begin_micro_batch(std::int64_t index, std::int64_t count) {
   }
   micro_batches_ = count;
   is_last_ = index + 1 == count;
-  replica_->set_rows_apart(is_last_ && table_rows_);
+  replica_->set_separate_sparse_gradient(is_last_ && table_rows_);
   next_bucket_ = 0;
   exposed_seconds_ = 0;
 }
@@ -227,10 +228,10 @@ void Ddp::leave() noexcept {
 }
 
 void Ddp::finished_up_to(std::size_t block, std::size_t end) {
-  added(block, {0, end});  // before it in the row are blocks whose backward has ended
+  accumulated(block, {0, end});  // before it in the flat buffer are blocks whose backward has ended
 }
 
-void Ddp::added(std::size_t block, const nn::FlatRange& range) {
+void Ddp::accumulated(std::size_t block, const nn::FlatRange& range) {
   if (!is_last_ || !options_.overlap || mover_.moves_gradients()) return;
   reduce_ready({block, range});
 }
@@ -292,8 +293,8 @@ std::uint64_t Ddp::reduce(std::size_t bucket) {
 
 std::uint64_t Ddp::exchange_rows() {
   TraceScope scope(trace(), {.lane = TraceLane::kCommunication, .kind = "exchange", .of = "rows"});
-  return scope.sent(
-      table_rows_->exchange(*group_, micro_batches_ > 0 ? replica_->row_gradient() : std::nullopt));
+  return scope.sent(table_rows_->exchange(
+      *group_, micro_batches_ > 0 ? replica_->sparse_gradient() : std::nullopt));
 }
 
 // Bucket by bucket where that is to be seen.
@@ -320,7 +321,8 @@ UpdateResult Ddp::traced_update(const UpdateRequest& request) {
   if (table_rows_) table_rows_->add(*replica_);
   if (workers() == 1) return local_update(*replica_, mover_, request);
   optim::OptimizerOptions optimizer = optimizer_beside(options_.compression, request.optimizer);
-  if (takes_own_momentum(options_.compression.compression)) optimizer.clip = 0;  // own_clip_ did
+  if (takes_own_momentum(options_.compression.compression))
+    optimizer.max_grad_norm = 0;  // own_clip_ did
   return local_update(*replica_, mover_,
                       {.optimizer = optimizer,
                        .updates = request.updates,

@@ -1,8 +1,8 @@
 // Distributed data parallel: every worker has the whole model and its own part of each step; their
 // gradients are added up, and all update alike, so that they stay equal to the bit.
 //
-// Gradients lie in one row, in the order in which backward completes them, in memory that the
-// workers of a machine share. They are reduced bucket by bucket (parallel/ddp/buckets.h) by a
+// Gradients lie in one flat buffer, in the order in which backward completes them, in memory that
+// the workers of a machine share. They are reduced bucket by bucket (parallel/ddp/buckets.h) by a
 // thread of communication while backward goes on; update() waits for what is not done then: that
 // wait is the exposed communication. With several micro-batches a step only the last one's backward
 // synchronises. A bucket leaves when backward adds no more to what is in it, be it in the middle of
@@ -61,7 +61,7 @@ class Ddp : public Strategy {
   void after_forward(std::size_t block) override { mover_.after_forward(block); }
   void before_backward(std::size_t block) override { mover_.before_backward(block); }
   void finished_up_to(std::size_t block, std::size_t end) override;
-  void added(std::size_t block, const nn::FlatRange& range) override;
+  void accumulated(std::size_t block, const nn::FlatRange& range) override;
   void after_backward(std::size_t block) override;
   UpdateResult update(const UpdateRequest& request) override;
   StepSummary end_step(const StepEnd& mine) override;

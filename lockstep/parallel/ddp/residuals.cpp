@@ -20,12 +20,13 @@ std::vector<Residual> Ddp::residuals() {
     const BucketShards shards{range.elements, static_cast<std::size_t>(workers())};
     parts.push_back({.range = range, .values = one.residual()});
     if (!one.velocity().empty()) {
-      parts.push_back({.range = range, .values = one.velocity(), .row = Residual::Row::kVelocity});
+      parts.push_back(
+          {.range = range, .values = one.velocity(), .kind = Residual::Kind::kVelocity});
     }
     if (one.residual_of_sums().empty()) continue;
     parts.push_back({.range = {range.first + shards.begin(own), shards.size(own)},
                      .values = one.residual_of_sums().first(shards.size(own)),
-                     .row = Residual::Row::kSums});
+                     .kind = Residual::Kind::kSums});
   }
   return parts;
 }

@@ -18,10 +18,10 @@ std::optional<TableRows> TableRows::find(const nn::MemoryPlan& plan, int workers
   const auto& parameters = plan.specs.front().parameters;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const nn::FlatParameter* place = plan.flat.place(0, i);
-    if (parameters[i].gradient_rows == 0 || place == nullptr || place->block != 0) continue;
+    if (parameters[i].sparse_rows == 0 || place == nullptr || place->block != 0) continue;
     TableRows found;
     found.table_ = *place;
-    found.rows_ = parameters[i].gradient_rows;
+    found.rows_ = parameters[i].sparse_rows;
     found.width_ = place->shape[1];
     found.dtype_ = plan.setup.dtype;
     found.workers_ = static_cast<std::size_t>(workers);
@@ -74,7 +74,7 @@ Tensor TableRows::all_rows() const {
 }
 
 std::uint64_t TableRows::exchange(Communicator& workers,
-                                  const std::optional<nn::RowGradient>& mine) const {
+                                  const std::optional<nn::SparseGradient>& mine) const {
   const auto gather = [&](Tensor one, const Tensor& all) {
     if (!mine) {
       one = all.slice(workers.rank() * rows_, rows_);

@@ -29,8 +29,9 @@ class TableRows {
   // The block whose backward completes the other part, which has all rows; nothing: there is none.
   std::optional<std::size_t> complete_after() const { return complete_after_; }
 
-  // Where a table's own part of the row of gradients lies in the order of completion. The last
-  // block completes what is tied to it part by part (BlockListener::added), before what it owns.
+  // Where a table's own part of the flat buffer of gradients lies in the order of completion. The
+  // last block completes what is tied to it part by part (BlockListener::accumulated), before what
+  // it owns.
   std::vector<Segment> segments(const nn::FlatParameters& flat) const;
 
   std::size_t bytes() const;  // that exchange() needs in all
@@ -42,7 +43,8 @@ class TableRows {
 
   // Of the last backward; nothing: of a worker without a share of the step, whose rows are zero.
   // Returns the bytes sent.
-  std::uint64_t exchange(Communicator& workers, const std::optional<nn::RowGradient>& mine) const;
+  std::uint64_t exchange(Communicator& workers,
+                         const std::optional<nn::SparseGradient>& mine) const;
   // Afterwards, when the table's other part has been reduced.
   void add(nn::Replica& replica) const;
 

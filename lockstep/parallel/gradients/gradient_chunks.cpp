@@ -17,37 +17,38 @@ std::vector<nn::FlatRange> chunks_of(nn::FlatRange range) {
 
 std::vector<nn::FlatRange> gradient_chunks(const nn::FlatParameters& flat) {
   std::vector<nn::FlatRange> chunks;
-  for (std::size_t block = flat.blocks(); block-- > 0;) {  // as their ranges stand in the row
+  for (std::size_t block = flat.blocks();
+       block-- > 0;) {  // as their ranges stand in the flat buffer
     std::ranges::copy(chunks_of(flat.range(block)), std::back_inserter(chunks));
   }
   return chunks;
 }
 
-std::vector<double> sums_of_chunks(Ops& ops, const Tensor& row,
-                                   std::span<const nn::FlatRange> chunks, const Tensor& room) {
+std::vector<double> sums_of_chunks(Ops& ops, const Tensor& buffer,
+                                   std::span<const nn::FlatRange> chunks, const Tensor& workspace) {
   const auto read = [&](nn::FlatRange chunk) {
-    return row.slice(static_cast<std::int64_t>(chunk.first),
-                     static_cast<std::int64_t>(chunk.elements));
+    return buffer.slice(static_cast<std::int64_t>(chunk.first),
+                        static_cast<std::int64_t>(chunk.elements));
   };
-  return sums_of_chunks(ops, read, chunks, room);
+  return sums_of_chunks(ops, read, chunks, workspace);
 }
 
 std::vector<double> sums_of_chunks(Ops& ops, const std::function<Tensor(nn::FlatRange)>& read,
-                                   std::span<const nn::FlatRange> chunks, const Tensor& room) {
-  if (!chunks.empty() && (room.dtype() != DType::kF64 || room.elements() == 0)) {
-    fail(ErrorCode::kInvalidArgument, "sums of squares need room for f64; there is {} of {}",
-         room.elements(), name(room.dtype()));
+                                   std::span<const nn::FlatRange> chunks, const Tensor& workspace) {
+  if (!chunks.empty() && (workspace.dtype() != DType::kF64 || workspace.elements() == 0)) {
+    fail(ErrorCode::kInvalidArgument, "sums of squares need a workspace of f64; there is {} of {}",
+         workspace.elements(), name(workspace.dtype()));
   }
   std::vector<double> sums(chunks.size());
   for (std::size_t done = 0; done < chunks.size();) {
-    const std::size_t count = std::min(room.elements(), chunks.size() - done);
+    const std::size_t count = std::min(workspace.elements(), chunks.size() - done);
     for (std::size_t i = 0; i < count; ++i) {
       ops.run(ops::SumOfSquares{.x = read(chunks[done + i]),
-                                .result = room.slice(static_cast<std::int64_t>(i), 1)});
+                                .result = workspace.slice(static_cast<std::int64_t>(i), 1)});
     }
     ops.synchronize();
     copy(tensor_of(std::span(sums).subspan(done, count)),
-         room.slice(0, static_cast<std::int64_t>(count)));
+         workspace.slice(0, static_cast<std::int64_t>(count)));
     done += count;
   }
   return sums;
@@ -60,8 +61,8 @@ double norm_of_chunks(std::span<const double> sums) {
 }
 
 double chunked_gradient_norm(Ops& ops, const nn::FlatParameters& flat, const Tensor& gradients,
-                             const Tensor& room) {
-  return norm_of_chunks(sums_of_chunks(ops, gradients, gradient_chunks(flat), room));
+                             const Tensor& workspace) {
+  return norm_of_chunks(sums_of_chunks(ops, gradients, gradient_chunks(flat), workspace));
 }
 
 }  // namespace lockstep::parallel

@@ -1,9 +1,10 @@
 // A norm of all gradients that does not depend on who holds which part of them.
 //
-// Every block's range of the row is cut, from its start, into *chunks* of 65536 elements (the last
-// one shorter). The squares of a chunk are added up by one operation, and the sums of chunks in the
-// order of the row, in f64. So whoever holds whole chunks can add them up and tell the sums, and
-// the norm has the same bits with one worker, with shards and with parameter servers.
+// Every block's range of the flat buffer is cut, from its start, into *chunks* of 65536 elements
+// (the last one shorter). The squares of a chunk are added up by one operation, and the sums of
+// chunks in the order of the flat buffer, in f64. So whoever holds whole chunks can add them up and
+// tell the sums, and the norm has the same bits with one worker, with shards and with parameter
+// servers.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,7 @@ namespace lockstep::parallel {
 
 inline constexpr std::size_t kChunkElements = 65536;
 
-// The chunks of the row, in order.
+// The chunks of the flat buffer, in order.
 std::vector<nn::FlatRange> gradient_chunks(const nn::FlatParameters& flat);
 // Of one range that begins where a chunk does; and how many there are.
 std::vector<nn::FlatRange> chunks_of(nn::FlatRange range);
@@ -26,20 +27,20 @@ constexpr std::size_t chunk_count(std::size_t elements) {
   return (elements + kChunkElements - 1) / kChunkElements;
 }
 
-// The sum of squares of each chunk of `row`, which the chunks are ranges of. `room` is f64 and on
-// the device of the row; more room than one number means fewer waits. Waits for the operations
-// before it.
-std::vector<double> sums_of_chunks(Ops& ops, const Tensor& row,
-                                   std::span<const nn::FlatRange> chunks, const Tensor& room);
-// The same of a row that read() gives a chunk of.
+// The sum of squares of each chunk of `buffer`, which the chunks are ranges of. `workspace` is f64
+// and on the device of the flat buffer; more than one number of it means fewer waits. Waits for the
+// operations before it.
+std::vector<double> sums_of_chunks(Ops& ops, const Tensor& buffer,
+                                   std::span<const nn::FlatRange> chunks, const Tensor& workspace);
+// The same of a flat buffer that read() gives a chunk of.
 std::vector<double> sums_of_chunks(Ops& ops, const std::function<Tensor(nn::FlatRange)>& read,
-                                   std::span<const nn::FlatRange> chunks, const Tensor& room);
+                                   std::span<const nn::FlatRange> chunks, const Tensor& workspace);
 
 // The root of their sum, added up in order. Infinite or NaN where a gradient is.
 double norm_of_chunks(std::span<const double> sums);
 
-// Both for a whole row of gradients.
+// Both for a whole flat buffer of gradients.
 double chunked_gradient_norm(Ops& ops, const nn::FlatParameters& flat, const Tensor& gradients,
-                             const Tensor& room);
+                             const Tensor& workspace);
 
 }  // namespace lockstep::parallel

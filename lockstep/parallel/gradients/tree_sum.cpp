@@ -6,9 +6,9 @@
 namespace lockstep::parallel {
 namespace {
 
-std::size_t levels_for(std::int64_t rows) {
+std::size_t levels_for(std::int64_t buffers) {
   return static_cast<std::size_t>(
-      std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(rows, 1)) - 1));
+      std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(buffers, 1)) - 1));
 }
 
 bool is_kept(std::int64_t index, std::size_t level) { return (index >> level & 1) != 0; }
@@ -26,10 +26,10 @@ std::size_t TreeSum::bytes(std::size_t elements, std::int64_t most_rows) {
   return levels_for(most_rows) * elements * sizeof(float);
 }
 
-void TreeSum::keep(std::span<float> row, std::int64_t index) {
+void TreeSum::keep(std::span<float> buffer, std::int64_t index) {
   std::size_t level = 0;
-  for (; is_kept(index, level); ++level) add(row, levels_[level].data());
-  std::copy(row.begin(), row.end(), levels_.at(level).begin());
+  for (; is_kept(index, level); ++level) add(buffer, levels_[level].data());
+  std::copy(buffer.begin(), buffer.end(), levels_.at(level).begin());
 }
 
 void TreeSum::finish(std::span<float> part, std::size_t first, std::int64_t index) const {

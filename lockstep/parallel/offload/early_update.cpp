@@ -15,8 +15,8 @@ constexpr std::size_t kSums = 64;
 }  // namespace
 
 bool EarlyUpdate::can_be(const nn::MemoryPlan& plan, const optim::OptimizerOptions& optimizer) {
-  return plan.tiers.update() == Tier::kHost && plan.tiers.overlaps && optimizer.clip == 0 &&
-         plan.setup.dtype != DType::kF16;
+  return plan.tiers.update() == Tier::kHost && plan.tiers.overlaps &&
+         optimizer.max_grad_norm == 0 && plan.setup.dtype != DType::kF16;
 }
 
 void EarlyUpdate::start(nn::Replica& replica, TierMover& mover, Trace& trace) {
@@ -29,7 +29,7 @@ void EarlyUpdate::expect(const UpdateRequest& request) {
   if (!can_be(replica_->plan(), request.optimizer)) return;
   // One thread: compute has the others.
   if (!ops_) ops_ = make_cpu_ops(1);
-  room_.resize(kSums);
+  workspace_.resize(kSums);
   sums_.assign(replica_->flat().blocks(), {});
   finite_ = true;
   request_.emplace(request);
@@ -49,7 +49,7 @@ void EarlyUpdate::update(std::size_t block) {
                                    .kind = "update",
                                    .of = "block",
                                    .index = static_cast<std::int64_t>(block)});
-  sums_[block] = sums_of_mine(*replica_, *ops_, *mover_, block, tensor_of(std::span(room_)));
+  sums_[block] = sums_of_mine(*replica_, *ops_, *mover_, block, tensor_of(std::span(workspace_)));
   finite_ = std::ranges::all_of(sums_[block], [](double sum) { return std::isfinite(sum); });
   if (finite_) update_mine(*replica_, *ops_, *mover_, block, *request_, 0);
   ops_->synchronize();
@@ -62,7 +62,8 @@ void EarlyUpdate::finish() {
 
 double EarlyUpdate::norm() const {
   std::vector<double> all;
-  for (std::size_t block = sums_.size(); block-- > 0;) {  // as their ranges stand in the row
+  for (std::size_t block = sums_.size();
+       block-- > 0;) {  // as their ranges stand in the flat buffer
     all.insert(all.end(), sums_[block].begin(), sums_[block].end());
   }
   return norm_of_chunks(all);

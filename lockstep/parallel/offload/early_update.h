@@ -7,7 +7,7 @@
 //
 // That can be where the optimizer's states lie on the host and nothing has to be known of all
 // gradients first: they are not clipped, and no loss scale may turn out too large. A block whose
-// gradients are infinite or no number is not updated, nor is any after it; those before it were.
+// gradients are infinite or NaN is not updated, nor is any after it; those before it were.
 #pragma once
 
 #include <functional>
@@ -32,8 +32,8 @@ class EarlyUpdate {
   void expect(const UpdateRequest& request);
   bool is_on() const { return request_.has_value(); }
 
-  // This worker's part of a block's gradients is complete, in its row, when `ready` returns. One
-  // thread at a time.
+  // This worker's part of a block's gradients is complete, in its flat buffer, when `ready`
+  // returns. One thread at a time.
   void push(std::size_t block, std::function<void()> ready = {});
   // Until all that were pushed are updated; the step is over then. Throws what a task threw.
   void finish();
@@ -49,7 +49,7 @@ class EarlyUpdate {
   TierMover* mover_ = nullptr;
   Trace* trace_ = nullptr;
   std::unique_ptr<Ops> ops_;               // of the host, beside the replica's
-  std::vector<double> room_;               // for sums
+  std::vector<double> workspace_;          // for sums
   std::vector<std::vector<double>> sums_;  // of the chunks of each block
   std::optional<UpdateRequest> request_;
   bool finite_ = true;

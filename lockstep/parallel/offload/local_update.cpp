@@ -127,7 +127,7 @@ class StagedPieces {
 
 void update_piece(Ops& ops, const UpdateRequest& request, double gradient_norm, bool rounds,
                   const nn::States& states, bool decays) {
-  const double clip = optim::clip_factor(gradient_norm, request.optimizer.clip);
+  const double clip = optim::clip_factor(gradient_norm, request.optimizer.max_grad_norm);
   const optim::UpdateStep step{.step = request.updates + 1,
                                .rate = request.rate,
                                .gradient_scale = clip / request.loss_scale};
@@ -135,20 +135,22 @@ void update_piece(Ops& ops, const UpdateRequest& request, double gradient_norm, 
                 {.master = states.master,
                  .gradient = states.gradients,
                  .parameter = rounds ? states.parameters : Tensor(),
-                 .moment = states.moment,
-                 .variance = states.variance,
+                 .first_moment = states.first_moment,
+                 .second_moment = states.second_moment,
                  .velocity = states.velocity,
                  .decays = decays});
 }
 
 double norm_of_all(nn::Replica& replica, TierMover& mover) {
-  const Tensor room = replica.sums_of_squares();
+  const Tensor workspace = replica.sums_of_squares();
   if (replica.gradient_file() == nullptr) {
-    return chunked_gradient_norm(replica.ops(), replica.flat(), replica.states().gradients, room);
+    return chunked_gradient_norm(replica.ops(), replica.flat(), replica.states().gradients,
+                                 workspace);
   }
   std::vector<double> all;
-  for (std::size_t block = replica.flat().blocks(); block-- > 0;) {  // as they stand in the row
-    const auto sums = sums_of_mine(replica, replica.ops(), mover, block, room);
+  for (std::size_t block = replica.flat().blocks();
+       block-- > 0;) {  // as they stand in the flat buffer
+    const auto sums = sums_of_mine(replica, replica.ops(), mover, block, workspace);
     all.insert(all.end(), sums.begin(), sums.end());
   }
   return norm_of_chunks(all);
@@ -157,11 +159,11 @@ double norm_of_all(nn::Replica& replica, TierMover& mover) {
 }  // namespace
 
 std::vector<double> sums_of_mine(nn::Replica& replica, Ops& ops, TierMover& mover,
-                                 std::size_t block, const Tensor& room) {
+                                 std::size_t block, const Tensor& workspace) {
   GradientReader reader(replica, ops, mover);
   return sums_of_chunks(
       ops, [&](nn::FlatRange chunk) { return reader.read(block, chunk); },
-      chunks_of({0, replica.my_range(block).elements}), room);
+      chunks_of({0, replica.my_range(block).elements}), workspace);
 }
 
 UpdateResult local_update(nn::Replica& replica, TierMover& mover, const UpdateRequest& request) {

@@ -17,13 +17,13 @@
 namespace lockstep::parallel {
 
 // Takes the norm of all gradients, clips, moves the master copy and rounds the parameters. Changes
-// nothing where a gradient is infinite or no number. Done on return.
+// nothing where a gradient is infinite or NaN. Done on return.
 UpdateResult local_update(nn::Replica& replica, TierMover& mover, const UpdateRequest& request);
 
 // The sum of squares of each chunk (parallel/gradients/gradient_chunks.h) of this worker's part of
-// a block's gradients, wherever they lie. `room` as there.
+// a block's gradients, wherever they lie. `workspace` as there.
 std::vector<double> sums_of_mine(nn::Replica& replica, Ops& ops, TierMover& mover,
-                                 std::size_t block, const Tensor& room);
+                                 std::size_t block, const Tensor& workspace);
 
 // The second half for this worker's part of one block, where the norm is known: moves the master
 // copy and rounds the parameters, by the replica's operations or others of the tier where it is

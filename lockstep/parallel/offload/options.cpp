@@ -10,7 +10,7 @@ namespace lockstep::parallel {
 
 namespace {
 
-// Whoever adds up whole rows of gradients does so in memory.
+// Whoever adds up whole flat buffers of gradients does so in memory.
 void check_filed_gradients(const ParallelOptions& options, const WorkerPosition& position) {
   if (options.reduction == Reduction::kTree && position.most_micro_batches > 1) {
     fail(ErrorCode::kUnsupported,
@@ -21,13 +21,14 @@ void check_filed_gradients(const ParallelOptions& options, const WorkerPosition&
   if (position.workers == 1 || sharding_of(options, position).gradients) return;
   if (options.zero < 2) {
     fail(ErrorCode::kUnsupported,
-         "at parallel.zero = {} {} workers add up whole rows of gradients in memory; with "
+         "at parallel.zero = {} {} workers reduce whole gradients in memory; with "
          "parallel.zero = 2 or 3 each has its part in a file of its own, or use "
          "offload.gradients = \"host\"",
          options.zero, position.workers);
   }
   fail(ErrorCode::kUnsupported,
-       "offload.gradients = \"file\" saves nothing where parallel.hold_gradients keeps whole rows "
+       "offload.gradients = \"file\" saves nothing where parallel.no_sync keeps whole "
+       "gradients "
        "in memory; leave one of them out");
 }
 
@@ -102,9 +103,10 @@ void bind(Config& config, OffloadOptions& options) {
   config.bind("offload.gradients", options.tiers.gradients, kTierNames,
               "Where gradients lie once a block's backward has made them: device, host, or file, "
               "with several workers at parallel.zero = 2 and 3.");
-  config.bind("offload.parameters", options.tiers.parameters, kTierNames,
-              "Where the parameters lie that are computed with; they come to the device block by "
-              "block, parallel.most_gathered at once. In a file with the optimizer's states.");
+  config.bind(
+      "offload.parameters", options.tiers.parameters, kTierNames,
+      "Where the parameters lie that are computed with; they come to the device block by "
+      "block, parallel.max_unsharded_blocks at once. In a file with the optimizer's states.");
   config.bind("offload.in_place", options.tiers.in_place,
               "Compute with parameters on the host where they lie, instead of bringing them to the "
               "device: no room for them there, and every use of them reads the host's memory.");

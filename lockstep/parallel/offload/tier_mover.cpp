@@ -60,7 +60,7 @@ TierMover::Ticket TierMover::fetch_gradients(std::size_t block, std::size_t firs
 void TierMover::read_parameters(std::size_t block, const Tensor& to) {
   reader_->forget();
   std::int64_t done = 0;
-  reader_->read(replica_->filed_rows().size() - 1, replica_->my_range(block),
+  reader_->read(replica_->filed_states().size() - 1, replica_->my_range(block),
                 [&](const Tensor& some) {
                   const auto count = static_cast<std::int64_t>(some.elements());
                   lockstep::copy(to.slice(done, count), some);
@@ -74,10 +74,10 @@ TierMover::Ticket TierMover::fetch_parameters(std::size_t gather) {
   const TraceLabel label = label_of("fetch", "block", unit);
   if (!reader_) {
     const nn::FlatRange range = replica_->flat().range(unit);
-    const Tensor row = replica_->states().parameters;
+    const Tensor buffer = replica_->states().parameters;
     return copy(to,
-                row.slice(static_cast<std::int64_t>(range.first),
-                          static_cast<std::int64_t>(range.elements)),
+                buffer.slice(static_cast<std::int64_t>(range.first),
+                             static_cast<std::int64_t>(range.elements)),
                 label);
   }
   return push(label, to.elements(), [this, unit, to] { read_parameters(unit, to); });

@@ -7,8 +7,8 @@
 //
 // "Fetch" brings a block's parameters, or what it kept, to the device; "store" takes gradients, or
 // what a block kept, away. A strategy hands on what it hears of blocks. Of parameters and gradients
-// the mover moves rows that are whole; those that workers share out a strategy gathers and adds up
-// anyway, from and to wherever they lie. Files of activations and gradients are the mover's
+// the mover moves flat buffers that are whole; those that are sharded a strategy gathers and
+// adds up anyway, from and to wherever they lie. Files of activations and gradients are the mover's
 // thread's alone: what others want of them they ask it for.
 #pragma once
 
@@ -34,19 +34,20 @@ class TierMover : public nn::BlockListener {
   // Both outlive its work. Until then, and where everything is on the device, it does nothing.
   void start(nn::Replica& replica, Trace& trace);
 
-  // Whole rows.
+  // Whole flat buffers.
   bool moves_parameters() const { return moves_parameters_; }
   bool moves_gradients() const { return moves_gradients_; }
 
   // When all gradients of the micro-batch before are stored. With `adds` backward adds to what the
-  // row of gradients holds, else it begins with zero.
+  // flat buffer of gradients holds, else it begins with zero.
   void begin_micro_batch(bool adds);
   void before_forward(std::size_t block) override;
   void after_forward(std::size_t block) override;
   void before_backward(std::size_t block) override;
   void after_backward(std::size_t block) override;
 
-  // Until a block's gradients are in their row, as far as backward has made them. Any thread.
+  // Until a block's gradients are in their flat buffer, as far as backward has made them. Any
+  // thread.
   void await_gradients(std::size_t block);
 
   // Copies after everything that was pushed before; done when awaited. `label` outlives that, but

@@ -44,7 +44,7 @@ std::vector<Request> server_memory(const ParameterServerJob& job, const nn::Memo
                         .bytes = SliceCodec::bytes(layout_for(job, plan))});
   }
   const bool has_server =
-      job.options.place == ServerPlace::kBeside && position.worker < job.options.servers;
+      job.options.placement == ServerPlacement::kColocated && position.worker < job.options.servers;
   if (has_server) {
     requests.push_back({.name = fmt::format("parameter server {}", position.worker),
                         .group = kCommunicationGroup,

@@ -6,15 +6,16 @@
 //                             tree of parallel/server/slices/worker_sum.h, in f32)
 //   asp, ssp                  every worker's gradients, the mean over its own targets, are an
 //                             update of their own; work is handed out by server 0 (next())
-//   optimizer.clip > 0        bsp: servers tell each other sums of squares before any updates;
+//   optimizer.max_grad_norm > 0        bsp: servers tell each other sums of squares before any
+//   updates;
 //                             asp, ssp: each worker clips its own gradients, after backward
-//   optimizer.clip = 0        pieces are updated as they come. Nobody sees all gradients: there is
+//   optimizer.max_grad_norm = 0        slices are updated as they come. Nobody sees all gradients: there is
 //                             no norm, and one that is infinite is not skipped
-//   compression               gradients are pushed as payloads of a codec, piece by piece, with a
+//   compression               gradients are pushed as payloads of a codec, slice by slice, with a
 //                             residual at the worker; servers add up what they decode
 //                             (parallel/server/slices/wire_format.h)
 //
-// What travels when, with the schedule kPriority (N blocks, each of one piece):
+// What travels when, with the schedule kPriority (N blocks, each of one slice):
 //
 //   compute   | backward N-1 | ... | backward 0 || forward 0 | forward 1 | ...
 //   push                     | N-1 | ...  | 0 | 1 |              0 overtakes what has not left

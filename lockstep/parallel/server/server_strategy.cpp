@@ -16,13 +16,13 @@ Error left_in_a_step(int worker) {
 }  // namespace
 
 ServedLayout layout_for(const ParameterServerJob& job, const nn::MemoryPlan& plan) {
-  ServedLayout layout{.pieces = {},
+  ServedLayout layout{.slices = {},
                       .parameter = plan.setup.dtype,
                       .gradient = plan.setup.gradient,
                       .compression = job.compression,
                       .optimizer = job.optimizer};
   const bool whole_chunks = layout.needs_norm() && job.options.consistency == Consistency::kBsp;
-  layout.pieces = cut_pieces(plan.flat, job.options.piece_mb, whole_chunks, job.options.servers);
+  layout.slices = cut_slices(plan.flat, job.options.slice_mb, whole_chunks, job.options.servers);
   return layout;
 }
 
@@ -31,7 +31,7 @@ ServedLayout layout_for(const ParameterServerJob& job, const nn::MemoryPlan& pla
 std::optional<EarlyTable> early_table(const ParameterServerJob& job, const nn::MemoryPlan& plan,
                                       const ServedLayout& layout, int workers) {
   if (job.options.consistency != Consistency::kBsp ||
-      job.options.schedule == PieceSchedule::kFifo ||
+      job.options.schedule == SliceSchedule::kFifo ||
       job.compression.compression != Compression::kNone ||
       (job.reduction == Reduction::kTree && job.most_micro_batches > 1)) {
     return std::nullopt;
@@ -45,12 +45,12 @@ std::optional<EarlyTable> early_table(const ParameterServerJob& job, const nn::M
                    .after = *rows->complete_after(),
                    .offset = table.offset,
                    .width = static_cast<std::size_t>(table.shape[1])};
-  while (found.first < layout.pieces.size() &&
-         layout.pieces[found.first].range.first < table.offset) {
+  while (found.first < layout.slices.size() &&
+         layout.slices[found.first].range.first < table.offset) {
     ++found.first;
   }
   found.end = found.first;
-  while (found.end < layout.pieces.size() && layout.pieces[found.end].range.end() <= end) {
+  while (found.end < layout.slices.size() && layout.slices[found.end].range.end() <= end) {
     ++found.end;
   }
   if (found.first == found.end) return std::nullopt;
@@ -132,17 +132,18 @@ void ServerStrategy::send_states() {
     link_->post(server, small_message({.kind = Kind::kLayout}, encode_layout(layout_)));
   }
   const nn::States& states = replica_->states();
-  const Tensor rows[kStateRows] = {states.master, states.moment, states.variance, states.velocity};
-  for (std::size_t piece = 0; piece < layout_.pieces.size(); ++piece) {
-    const nn::FlatRange range = layout_.pieces[piece].range;
-    for (std::size_t row = 0; row < kStateRows; ++row) {
-      if (!layout_.has(static_cast<StateRow>(row))) continue;
-      const Tensor part = rows[row].slice(static_cast<std::int64_t>(range.first),
-                                          static_cast<std::int64_t>(range.elements));
-      link_->post(layout_.pieces[piece].server,
+  const Tensor states_by_kind[kStateKinds] = {states.master, states.first_moment,
+                                              states.second_moment, states.velocity};
+  for (std::size_t slice = 0; slice < layout_.slices.size(); ++slice) {
+    const nn::FlatRange range = layout_.slices[slice].range;
+    for (std::size_t kind = 0; kind < kStateKinds; ++kind) {
+      if (!layout_.has(static_cast<StateKind>(kind))) continue;
+      const Tensor part = states_by_kind[kind].slice(static_cast<std::int64_t>(range.first),
+                                                     static_cast<std::int64_t>(range.elements));
+      link_->post(layout_.slices[slice].server,
                   {.header = {.kind = Kind::kState,
-                              .piece = static_cast<std::uint32_t>(piece),
-                              .number = static_cast<double>(row),
+                              .slice = static_cast<std::uint32_t>(slice),
+                              .number = static_cast<double>(kind),
                               .bytes = part.bytes()},
                    .payload = {part.data(), part.bytes()},
                    .owner = nullptr,
@@ -152,9 +153,10 @@ void ServerStrategy::send_states() {
 }
 
 void ServerStrategy::compare_parameters() {
-  const Tensor& row = replica_->states().parameters;
-  link_->ask(small_message({.kind = Kind::kCheck},
-                           content_hash({reinterpret_cast<const char*>(row.data()), row.bytes()})));
+  const Tensor& parameters = replica_->states().parameters;
+  link_->ask(small_message(
+      {.kind = Kind::kCheck},
+      content_hash({reinterpret_cast<const char*>(parameters.data()), parameters.bytes()})));
   link_->answer(Kind::kChecked);
 }
 

@@ -18,13 +18,13 @@ namespace lockstep::parallel {
 // What servers are told of a model.
 ServedLayout layout_for(const ParameterServerJob& job, const nn::MemoryPlan& plan);
 
-// The pieces of a table of tokens that leave before backward has come to it, and whose rows of the
+// The slices of a table of tokens that leave before backward has come to it, and whose rows of the
 // batch's tokens follow (parallel/server/slices/runs.h).
 struct EarlyTable {
-  std::size_t first = 0;   // of the pieces
+  std::size_t first = 0;   // of the slices
   std::size_t end = 0;     // behind the last
   std::size_t after = 0;   // the block whose backward they wait for
-  std::size_t offset = 0;  // of the table in the row
+  std::size_t offset = 0;  // of the table in the flat buffer
   std::size_t width = 0;   // of its rows
 };
 // Nothing where there is none, or where it would not be worth it.
@@ -98,8 +98,8 @@ class ServerStrategy final : public Strategy {
   std::int64_t micro_batch_ = 0;
   bool zeroed_ = false;
   bool added_up_ = false;       // the tree is in all gradients already
-  std::size_t next_piece_ = 0;  // the first that is not pushed yet
-  std::vector<Runs> owed_;      // of the table's pieces, where these have left early
+  std::size_t next_slice_ = 0;  // the first that is not pushed yet
+  std::vector<Runs> owed_;      // of the table's slices, where these have left early
   Deadline table_pushed_{};     // the same
   std::optional<RoundRequest> requested_;
   double exposed_seconds_ = 0;

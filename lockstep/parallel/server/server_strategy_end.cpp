@@ -44,8 +44,8 @@ void ServerStrategy::scale_residual(double loss_scale) {
   const double factor = loss_scale / std::exchange(residual_scale_, loss_scale);
   if (factor == 1) return;
   link_->await_all();
-  for (const std::span<float> row : {link_->residual(), link_->velocity()}) {
-    for (float& value : row) value *= static_cast<float>(factor);
+  for (const std::span<float> kept : {link_->residual(), link_->velocity()}) {
+    for (float& value : kept) value *= static_cast<float>(factor);
   }
 }
 
@@ -58,7 +58,7 @@ std::vector<Residual> ServerStrategy::residuals() {
   std::vector<Residual> parts{{.range = {0, residual.size()}, .values = residual}};
   if (const std::span<float> velocity = link_->velocity(); !velocity.empty()) {
     parts.push_back(
-        {.range = {0, velocity.size()}, .values = velocity, .row = Residual::Row::kVelocity});
+        {.range = {0, velocity.size()}, .values = velocity, .kind = Residual::Kind::kVelocity});
   }
   return parts;
 }

@@ -62,7 +62,7 @@ void ServerStrategy::send_request(const UpdateRequest& request, double gradient_
 
 void ServerStrategy::expect_update(const UpdateRequest& request) {
   // With asp and ssp clipping comes first, and that needs all gradients.
-  if (is_bsp() || job_.optimizer.clip == 0) send_request(request, 1);
+  if (is_bsp() || job_.optimizer.max_grad_norm == 0) send_request(request, 1);
 }
 
 void ServerStrategy::begin_micro_batch(std::int64_t index, std::int64_t count) {
@@ -75,7 +75,7 @@ void ServerStrategy::begin_micro_batch(std::int64_t index, std::int64_t count) {
   in_step_ = true;
   added_up_ = false;
   exposed_seconds_ = 0;
-  next_piece_ = 0;
+  next_slice_ = 0;
   owed_.clear();
 }
 
@@ -89,14 +89,14 @@ void ServerStrategy::await_exposed(std::optional<std::size_t> block) {
 }
 
 void ServerStrategy::before_forward(std::size_t block) {
-  if (job_.options.schedule == PieceSchedule::kPriority) {
+  if (job_.options.schedule == SliceSchedule::kPriority) {
     await_exposed(block);
   } else {
     await_exposed(std::nullopt);
   }
 }
 
-// By the first of a step all blocks have been forward, hence all pieces are back and no gradient is
+// By the first of a step all blocks have been forward, hence all slices are back and no gradient is
 // on its way; by the last those of the table may be.
 void ServerStrategy::before_backward(std::size_t block) {
   if (!std::exchange(zeroed_, true)) replica_->zero_gradients();
@@ -113,18 +113,18 @@ void ServerStrategy::after_backward(std::size_t block) {
   if (table_ && block == table_->after) push_table();
 }
 
-// Whether pieces are pushed during the backward under way.
+// Whether slices are pushed during the backward under way.
 bool ServerStrategy::leaves_early() const {
-  return micro_batch_ + 1 == micro_batches_ && job_.options.schedule != PieceSchedule::kFifo &&
+  return micro_batch_ + 1 == micro_batches_ && job_.options.schedule != SliceSchedule::kFifo &&
          (is_bsp() || requested_.has_value());
 }
 
 // All of it is complete but for the rows that backward of the first block adds to.
 void ServerStrategy::push_table() {
-  const std::span<const std::int32_t> rows = replica_->rows_to_come().as<const std::int32_t>();
-  for (std::size_t piece = table_->first; piece < table_->end; ++piece) {
-    owed_.push_back(runs_of_rows(rows, table_->width, table_->offset, layout_.pieces[piece].range));
-    if (!owed_.back().empty()) link_->owe(piece, owed_.back(), round_ + 1);
+  const std::span<const std::int32_t> rows = replica_->pending_rows().as<const std::int32_t>();
+  for (std::size_t slice = table_->first; slice < table_->end; ++slice) {
+    owed_.push_back(runs_of_rows(rows, table_->width, table_->offset, layout_.slices[slice].range));
+    if (!owed_.back().empty()) link_->owe(slice, owed_.back(), round_ + 1);
   }
   replica_->ops().synchronize();
   table_pushed_ = SteadyClock::now();
@@ -140,35 +140,35 @@ void ServerStrategy::await_table() {
   exposed_seconds_ += seconds_since(begin);
 }
 
-// Of pieces from `first` to before `end` that have left early.
+// Of slices from `first` to before `end` that have left early.
 void ServerStrategy::push_rows(std::size_t first, std::size_t end) {
-  for (std::size_t piece = first; piece < end; ++piece) {
-    const Runs& runs = owed_[piece - table_->first];
-    if (!runs.empty()) link_->push_rows(piece, runs, round_ + 1);
+  for (std::size_t slice = first; slice < end; ++slice) {
+    const Runs& runs = owed_[slice - table_->first];
+    if (!runs.empty()) link_->push_rows(slice, runs, round_ + 1);
   }
 }
 
-// The pieces that lie before that element of the row, as far as they have not left. Pieces and
-// what backward finishes with have the order of the row.
+// The slices that lie before that element of the flat buffer, as far as they have not left. Slices
+// and what backward finishes with have the order of the flat buffer.
 void ServerStrategy::push_up_to(std::size_t end) {
-  const std::size_t first = next_piece_;
-  while (next_piece_ < layout_.pieces.size() && layout_.pieces[next_piece_].range.end() <= end) {
-    ++next_piece_;
+  const std::size_t first = next_slice_;
+  while (next_slice_ < layout_.slices.size() && layout_.slices[next_slice_].range.end() <= end) {
+    ++next_slice_;
   }
-  if (first == next_piece_) return;
+  if (first == next_slice_) return;
   replica_->ops().synchronize();
   if (job_.reduction == Reduction::kTree && !added_up_) {
-    const std::size_t begin = layout_.pieces[first].range.first;
-    const nn::FlatRange range{begin, layout_.pieces[next_piece_ - 1].range.end() - begin};
+    const std::size_t begin = layout_.slices[first].range.first;
+    const nn::FlatRange range{begin, layout_.slices[next_slice_ - 1].range.end() - begin};
     const Tensor part = replica_->states().slice(range).gradients;
     tree_.finish(part.as<float>(), begin, micro_batches_ - 1);
   }
-  if (owed_.empty()) return link_->push(first, next_piece_, round_ + 1, step_);
-  const std::size_t table = std::clamp(table_->first, first, next_piece_);
-  const std::size_t behind = std::clamp(table_->end, first, next_piece_);
+  if (owed_.empty()) return link_->push(first, next_slice_, round_ + 1, step_);
+  const std::size_t table = std::clamp(table_->first, first, next_slice_);
+  const std::size_t behind = std::clamp(table_->end, first, next_slice_);
   link_->push(first, table, round_ + 1, step_);
   push_rows(table, behind);
-  link_->push(behind, next_piece_, round_ + 1, step_);
+  link_->push(behind, next_slice_, round_ + 1, step_);
 }
 
 UpdateResult ServerStrategy::update(const UpdateRequest& request) {
@@ -207,7 +207,7 @@ UpdateResult ServerStrategy::await_norm() {
 // asp and ssp: the gradients of this worker alone.
 UpdateResult ServerStrategy::update_own(const UpdateRequest& request) {
   UpdateResult result;
-  result.has_norm = job_.optimizer.clip > 0;
+  result.has_norm = job_.optimizer.max_grad_norm > 0;
   in_step_ = false;
   if (micro_batches_ == 0) {
     requested_.reset();
@@ -225,7 +225,7 @@ UpdateResult ServerStrategy::update_own(const UpdateRequest& request) {
           chunked_gradient_norm(replica_->ops(), replica_->flat(), replica_->states().gradients,
                                 replica_->sums_of_squares());
       result.skipped = !std::isfinite(result.gradient_norm);
-      scale = optim::clip_factor(result.gradient_norm, job_.optimizer.clip);
+      scale = optim::clip_factor(result.gradient_norm, job_.optimizer.max_grad_norm);
     }
     if (result.skipped) return result;
     send_request(request, scale);

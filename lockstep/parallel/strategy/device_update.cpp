@@ -94,7 +94,7 @@ void DeviceUpdate::queue(const optim::OptimizerOptions& options) {
                                    .results = squares_});
   const ops::Scalar scale(results_.slice(1, 1));
   ops.run(ops::ClipScale{.squares = squares_,
-                         .limit = options.clip,
+                         .limit = options.max_grad_norm,
                          .loss_scale = ops::Scalar(numbers_.slice(2, 1)),
                          .norm = results_.slice(0, 1),
                          .scale = results_.slice(1, 1)});
@@ -102,8 +102,8 @@ void DeviceUpdate::queue(const optim::OptimizerOptions& options) {
       .master = states.master,
       .gradient = states.gradients,
       .parameter = replica_.setup().dtype != DType::kF32 ? states.parameters : Tensor(),
-      .moment = states.moment,
-      .variance = states.variance,
+      .first_moment = states.first_moment,
+      .second_moment = states.second_moment,
       .velocity = states.velocity};
   optim::update_segments(ops, options,
                          {.step = ops::Scalar(numbers_.slice(1, 1)),

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kStrategyNames[] = {"ddp", "parameter_server"};
 constexpr std::string_view kReductionNames[] = {"fast", "tree"};
-constexpr std::string_view kExactnessNames[] = {"exact", "int8", "int4"};
+constexpr std::string_view kQuantizationNames[] = {"none", "int8", "int4"};
 
 // These add up neighbours first, then pairs, then fours: the tree of parallel/gradients/tree_sum.h.
 constexpr std::string_view kTreeAlgorithms[] = {"rabenseifner", "butterfly"};
@@ -20,7 +20,8 @@ constexpr std::string_view kTreeAlgorithms[] = {"rabenseifner", "butterfly"};
 void check_zero_plus_plus(const ParallelOptions& options) {
   const std::string setting = zero_plus_plus(options);
   if (setting.empty()) return;
-  const bool of_parameters = options.secondary || options.gather_weights != Exactness::kExact;
+  const bool of_parameters =
+      options.secondary_partition || options.quantized_weights != Quantization::kNone;
   if (options.zero < (of_parameters ? 3 : 1)) {
     fail(ErrorCode::kInvalidArgument,
          "{} is about {} that workers share out; with parallel.zero = {} they share out none. Set "
@@ -33,8 +34,8 @@ void check_zero_plus_plus(const ParallelOptions& options) {
          "block at every worker. Use parallel.partition = \"tensor\"",
          setting);
   }
-  const bool quantises =
-      options.gather_weights != Exactness::kExact || options.reduce_gradients != Exactness::kExact;
+  const bool quantises = options.quantized_weights != Quantization::kNone ||
+                         options.quantized_gradients != Quantization::kNone;
   if (quantises && options.reduction == Reduction::kTree) {
     fail(ErrorCode::kInvalidArgument,
          "parallel.reduction = \"tree\" gives the same bits for any number of workers, but {} does "
@@ -45,12 +46,11 @@ void check_zero_plus_plus(const ParallelOptions& options) {
 
 void check_zero(const ParallelOptions& options) {
   check_zero_plus_plus(options);
-  if (!options.keep_at_turn && options.zero < 3) {
-    fail(
-        ErrorCode::kInvalidArgument,
-        "parallel.keep_at_turn = false is about parameters that are gathered; with parallel.zero = "
-        "{} none are. Set parallel.zero = 3, or leave it out",
-        options.zero);
+  if (options.reshard_after_forward && options.zero < 3) {
+    fail(ErrorCode::kInvalidArgument,
+         "parallel.reshard_after_forward = true needs sharded parameters, and parallel.zero = {} "
+         "shards none. Set parallel.zero = 3, or leave parallel.reshard_after_forward out",
+         options.zero);
   }
   if (options.zero == 0) return;
   if (options.strategy != StrategyKind::kDdp) {
@@ -103,17 +103,17 @@ std::string_view name(Reduction reduction) {
   return kReductionNames[static_cast<std::size_t>(reduction)];
 }
 
-std::string_view name(Exactness exactness) {
-  return kExactnessNames[static_cast<std::size_t>(exactness)];
+std::string_view name(Quantization quantization) {
+  return kQuantizationNames[static_cast<std::size_t>(quantization)];
 }
 
 std::string zero_plus_plus(const ParallelOptions& options) {
-  if (options.gather_weights != Exactness::kExact) {
-    return fmt::format("parallel.gather_weights = \"{}\"", name(options.gather_weights));
+  if (options.quantized_weights != Quantization::kNone) {
+    return fmt::format("parallel.quantized_weights = \"{}\"", name(options.quantized_weights));
   }
-  if (options.secondary) return "parallel.secondary = true";
-  if (options.reduce_gradients != Exactness::kExact) {
-    return fmt::format("parallel.reduce_gradients = \"{}\"", name(options.reduce_gradients));
+  if (options.secondary_partition) return "parallel.secondary_partition = true";
+  if (options.quantized_gradients != Quantization::kNone) {
+    return fmt::format("parallel.quantized_gradients = \"{}\"", name(options.quantized_gradients));
   }
   return "";
 }
@@ -158,7 +158,8 @@ void check(const ParallelOptions& options, int workers) {
   all_reduce_algorithm(options, workers);
   check_backend(options, workers);
   if (options.strategy != StrategyKind::kParameterServer) return;
-  if (options.server.place == ServerPlace::kBeside) worker_count(options.server, workers);
+  if (options.server.placement == ServerPlacement::kColocated)
+    worker_count(options.server, workers);
 }
 
 void bind(Config& config, ParallelOptions& options) {
@@ -187,28 +188,44 @@ void bind(Config& config, ParallelOptions& options) {
   config.bind(
       "parallel.partition", options.partition, nn::kPartitionNames,
       "How it is shared out: tensor (an equal part of every block) or layer (whole blocks).");
-  config.bind("parallel.most_gathered", options.most_gathered,
-              "With zero = 3 or offload.parameters, how many blocks' parameters are whole at once "
-              "at most: they come one step ahead.",
-              {.min = 1});
-  config.bind(
-      "parallel.keep_at_turn", options.keep_at_turn,
-      "With zero = 3, whether the last block's parameters stay from its forward to its backward, "
-      "which comes next. false: every block is gathered for forward and again for backward, those "
-      "too that backward does not read, and a step sends three times the parameters, as ZeRO's "
-      "paper counts (FSDP: reshard_after_forward of the last unit).");
-  config.bind("parallel.hold_gradients", options.hold_gradients,
-              "With zero = 2 or 3 and several micro-batches a step: keep whole gradients until the "
-              "last one instead of adding up after each: sends less, takes more memory.");
-  config.bind("parallel.gather_weights", options.gather_weights, kExactnessNames,
-              "With zero = 3, how parameters are written when they are gathered: exact, or in "
-              "blocks of integers of 8 or 4 bits with a scale each (ZeRO++).");
-  config.bind("parallel.secondary", options.secondary,
-              "With zero = 3, whether every machine keeps all parameters, as they were gathered, "
-              "shared out among its workers, so that they cross between machines once a step.");
-  config.bind("parallel.reduce_gradients", options.reduce_gradients, kExactnessNames,
-              "With zero, how gradients that a machine has added up are written on their way to "
-              "other machines: exact, or in such blocks of integers.");
+  config
+      .bind(
+          "parallel.max_unsharded_blocks", options.max_unsharded_blocks,
+          "With zero = 3 or offload.parameters, how many blocks' parameters are unsharded at once "
+          "at most: they come one step ahead.",
+          {.min = 1})
+      .formerly("parallel.most_gathered");
+  config
+      .bind(
+          "parallel.reshard_after_forward", options.reshard_after_forward,
+          "With zero = 3, whether the last block's parameters are resharded after its forward and "
+          "gathered again for its backward, which comes next. true: a step gathers every block "
+          "twice, those too whose backward does not read them, and sends three times the "
+          "parameters, as ZeRO's paper counts.")
+      .formerly("parallel.keep_at_turn", opposite);
+  config
+      .bind("parallel.no_sync", options.no_sync,
+            "With zero = 2 or 3 and several micro-batches a step: keep whole gradients until the "
+            "last micro-batch instead of reduce-scattering after each: sends less, takes more "
+            "memory.")
+      .formerly("parallel.hold_gradients");
+  const Config::Convert exact_is_none = renamed_values({{"exact", "none"}});
+  config
+      .bind("parallel.quantized_weights", options.quantized_weights, kQuantizationNames,
+            "With zero = 3, how parameters are sent when they are gathered: as they are (none), or "
+            "in blocks of integers of 8 or 4 bits with a scale each (ZeRO++).")
+      .formerly("parallel.gather_weights", exact_is_none);
+  config
+      .bind(
+          "parallel.secondary_partition", options.secondary_partition,
+          "With zero = 3, whether every node keeps all parameters, as they were gathered, sharded "
+          "over its workers, so that they cross between nodes once a step (ZeRO++).")
+      .formerly("parallel.secondary");
+  config
+      .bind("parallel.quantized_gradients", options.quantized_gradients, kQuantizationNames,
+            "With zero, how gradients that a node has summed are sent to other nodes: as they are "
+            "(none), or in such blocks of integers.")
+      .formerly("parallel.reduce_gradients", exact_is_none);
   bind(config, options.compression);
   bind(config, options.server);
   config.bind("parallel.check_every", options.check_every,

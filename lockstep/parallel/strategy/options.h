@@ -22,15 +22,15 @@ enum class Reduction : std::uint8_t {
 };
 
 // How parts of a model are written on their way between workers (parallel/zero/part_wire.h).
-enum class Exactness : std::uint8_t {
-  kExact,
+enum class Quantization : std::uint8_t {
+  kNone,
   kInt8,  // blocks of integers of 8 bits with a scale each; kInt4: of 4
   kInt4,
 };
 
-std::string_view name(StrategyKind strategy);  // "ddp", "parameter_server"
-std::string_view name(Reduction reduction);    // "fast", "tree"
-std::string_view name(Exactness exactness);    // "exact", "int8", "int4"
+std::string_view name(StrategyKind strategy);      // "ddp", "parameter_server"
+std::string_view name(Reduction reduction);        // "fast", "tree"
+std::string_view name(Quantization quantization);  // "none", "int8", "int4"
 
 struct ParallelOptions {
   StrategyKind strategy = StrategyKind::kDdp;
@@ -41,12 +41,12 @@ struct ParallelOptions {
   bool overlap = true;
   int zero = 0;  // stage: what workers share out; 0: nothing
   nn::Partition partition = nn::Partition::kTensor;
-  int most_gathered = 2;        // blocks' parameters at once
-  bool keep_at_turn = true;     // the last block's parameters, from forward to backward
-  bool hold_gradients = false;  // until the last micro-batch
-  Exactness gather_weights = Exactness::kExact;
-  Exactness reduce_gradients = Exactness::kExact;  // across machines
-  bool secondary = false;                          // a copy of parameters in every machine
+  int max_unsharded_blocks = 2;
+  bool reshard_after_forward = false;  // the last block's parameters, whose backward comes next
+  bool no_sync = false;                // whole gradients are kept until the last micro-batch
+  Quantization quantized_weights = Quantization::kNone;
+  Quantization quantized_gradients = Quantization::kNone;  // across nodes
+  bool secondary_partition = false;                        // a copy of parameters in every node
   CompressionOptions compression;
   ServerOptions server;
   int check_every = 100;  // steps between comparisons of all workers' parameters; 0: never
@@ -60,7 +60,7 @@ struct ParallelOptions {
 // Whether the last ranks of a job are servers and nothing else.
 inline bool has_own_servers(const ParallelOptions& options) {
   return options.strategy == StrategyKind::kParameterServer &&
-         options.server.place == ServerPlace::kOwn;
+         options.server.placement == ServerPlacement::kDedicated;
 }
 
 // How many of a job's ranks are workers. Throws Error(kInvalidArgument) where servers leave none.

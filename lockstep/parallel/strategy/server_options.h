@@ -1,11 +1,11 @@
 // How a run uses parameter servers: the keys parallel.* of that strategy, and who is a server.
 //
-// Workers compute gradients; servers hold the parameters, each some *pieces* of the row
+// Workers compute gradients; servers hold the parameters, each some *slices* of the flat buffer
 // (parallel/server/slices/slices.h), add gradients up and run the optimizer. Servers are threads
 // beside the first workers, or processes of their own: then the last ranks of the job.
 //
-//   place "beside", 4 ranks, 2 servers      rank 0 worker + server 0, 1 worker + server 1, 2, 3
-//   place "own",    4 ranks, 2 servers      rank 0, 1 workers; rank 2 server 0, rank 3 server 1
+//   "colocated", 4 ranks, 2 servers   rank 0 worker + server 0, 1 worker + server 1, 2, 3
+//   "dedicated", 4 ranks, 2 servers   rank 0, 1 workers; rank 2 server 0, rank 3 server 1
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace lockstep::parallel {
 
-enum class ServerPlace : std::uint8_t { kBeside, kOwn };
+enum class ServerPlacement : std::uint8_t { kColocated, kDedicated };
 
 // How far workers may drift apart.
 enum class Consistency : std::uint8_t {
@@ -26,26 +26,26 @@ enum class Consistency : std::uint8_t {
   kSsp,  // as kAsp, but nobody begins a share that lies too many steps ahead of one under way
 };
 
-// When pieces travel.
-enum class PieceSchedule : std::uint8_t {
+// When slices travel.
+enum class SliceSchedule : std::uint8_t {
   kFifo,      // after backward, in the order in which it made them; back when all have gone
   kWfbp,      // as soon as backward has finished with them, in that order
   kPriority,  // as kWfbp, but of those that are ready the one that forward needs first goes first
 };
 
-std::string_view name(ServerPlace place);        // "beside", "own"
+std::string_view name(ServerPlacement placement);        // "colocated", "dedicated"
 std::string_view name(Consistency consistency);  // "bsp", "asp", "ssp"
-std::string_view name(PieceSchedule schedule);   // "fifo", "wfbp", "priority"
+std::string_view name(SliceSchedule schedule);   // "fifo", "wfbp", "priority"
 
 struct ServerOptions {
   int servers = 1;
-  ServerPlace place = ServerPlace::kBeside;
+  ServerPlacement placement = ServerPlacement::kColocated;
   int server_threads = 1;  // of the optimizer in each server
   Consistency consistency = Consistency::kBsp;
   int staleness = 4;  // steps, in kSsp
-  PieceSchedule schedule = PieceSchedule::kPriority;
-  double piece_mb = 4;
-  double credit_mb = 8;  // on its way to one server, at most; one piece always may be
+  SliceSchedule schedule = SliceSchedule::kPriority;
+  double slice_mb = 4;
+  double credit_mb = 8;  // on its way to one server, at most; one slice always may be
 };
 
 // Declares the keys; `options` must outlive `config` and stay in place.

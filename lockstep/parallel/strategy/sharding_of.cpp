@@ -5,16 +5,16 @@ namespace {
 
 nn::Sharding zero_sharding(const ParallelOptions& options, const WorkerPosition& position) {
   // The tree adds up a worker's own micro-batches first.
-  const bool holds = position.most_micro_batches > 1 &&
-                     (options.hold_gradients || options.reduction == Reduction::kTree);
+  const bool holds =
+      position.most_micro_batches > 1 && (options.no_sync || options.reduction == Reduction::kTree);
   return {.workers = position.workers,
           .worker = position.worker,
           .optimizer = options.zero >= 1,
           .gradients = options.zero >= 2 && !holds,
           .parameters = options.zero >= 3,
           .partition = options.partition,
-          .most_gathered = options.most_gathered,
-          .keeps_at_turn = options.keep_at_turn,
+          .max_unsharded_blocks = options.max_unsharded_blocks,
+          .reshard_after_forward = options.reshard_after_forward,
           .symmetric = true};
 }
 
@@ -22,7 +22,7 @@ nn::Sharding zero_sharding(const ParallelOptions& options, const WorkerPosition&
 
 nn::Sharding sharding_of(const ParallelOptions& options, const WorkerPosition& position) {
   nn::Sharding whole;
-  whole.most_gathered = options.most_gathered;  // of what comes from another tier
+  whole.max_unsharded_blocks = options.max_unsharded_blocks;  // of what comes from another tier
   if (position.workers == 1 || options.strategy == StrategyKind::kParameterServer) return whole;
   if (options.zero > 0) return zero_sharding(options, position);
   whole.workers = position.workers;

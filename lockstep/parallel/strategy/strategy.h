@@ -68,7 +68,7 @@ struct UpdateRequest {
 struct UpdateResult {
   double gradient_norm = 0;  // before clipping, without the loss scale
   bool has_norm = true;      // false: nobody took it, since nothing depends on it
-  bool skipped = false;      // a gradient was infinite or no number: nothing has changed
+  bool skipped = false;      // a gradient was infinite or NaN: nothing has changed
 };
 
 // Where the time of a worker's step went, and what it sent.
@@ -93,15 +93,15 @@ struct StepSummary {
 
 // A part of what error feedback (parallel/compression/codec.h) has kept back of gradients.
 struct Residual {
-  enum class Row : std::uint8_t {
+  enum class Kind : std::uint8_t {
     kGradients,  // of this worker's own: every worker has one of each element
     kVelocity,   // their average (parallel/compression/own_momentum.h), likewise
     kSums,       // of sums over workers: one worker has it
   };
 
-  nn::FlatRange range;      // in the row of parameters
+  nn::FlatRange range;      // in the flat buffer of parameters
   std::span<float> values;  // of these elements
-  Row row = Row::kGradients;
+  Kind kind = Kind::kGradients;
 };
 
 class Strategy : public nn::BlockListener {
@@ -137,7 +137,7 @@ class Strategy : public nn::BlockListener {
   virtual StepSummary end_step(const StepEnd& mine) = 0;
 
   // For a forward of others, a validation's, that this worker has no part in: where their
-  // parameters are shared out it gives its own.
+  // parameters are sharded it gives its own.
   virtual void stand_in_for_forward() {}
   // The same for a whole micro-batch of others, numbered as in begin_micro_batch().
   virtual void stand_in_for_micro_batch(std::int64_t /*index*/) {}

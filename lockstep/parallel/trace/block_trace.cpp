@@ -38,7 +38,9 @@ void BlockTrace::finished_up_to(std::size_t block, std::size_t end) {
   next_.finished_up_to(block, end);
 }
 
-void BlockTrace::added(std::size_t block, const nn::FlatRange& range) { next_.added(block, range); }
+void BlockTrace::accumulated(std::size_t block, const nn::FlatRange& range) {
+  next_.accumulated(block, range);
+}
 
 void BlockTrace::after_backward(std::size_t block) {
   end();

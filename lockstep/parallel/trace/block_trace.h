@@ -24,7 +24,7 @@ class BlockTrace : public nn::BlockListener {
   void after_forward(std::size_t block) override;
   void before_backward(std::size_t block) override;
   void finished_up_to(std::size_t block, std::size_t end) override;
-  void added(std::size_t block, const nn::FlatRange& range) override;
+  void accumulated(std::size_t block, const nn::FlatRange& range) override;
   void after_backward(std::size_t block) override;
 
  private:

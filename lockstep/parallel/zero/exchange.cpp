@@ -12,7 +12,7 @@ namespace {
 // quantised.
 bool goes_by_machines(const ParallelOptions& options, int machines) {
   if (options.partition == nn::Partition::kLayer) return false;
-  return machines > 1 || options.gather_weights != Exactness::kExact;
+  return machines > 1 || options.quantized_weights != Quantization::kNone;
 }
 
 // Of a plan; nothing: all workers at once.

@@ -1,4 +1,4 @@
-// How workers that share out states bring a block's parameters together and add up its gradients.
+// How workers that shard states bring a block's parameters together and add up its gradients.
 // A block here is a *unit* (nn/parameters/sharding.h), and everybody holds a *part* of it.
 //
 // Two ways. All workers at once, as collectives do it (FlatExchange); or where workers are on

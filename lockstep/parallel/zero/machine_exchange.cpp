@@ -12,12 +12,12 @@ std::size_t rounded_up(std::size_t bytes) {
 
 Data bytes_of(std::span<std::byte> memory) { return {memory.data(), memory.size(), DType::kU8}; }
 
-Exactness exactness_of_weights(const ParallelOptions& options) {
-  return options.zero == 3 ? options.gather_weights : Exactness::kExact;
+Quantization quantization_of_weights(const ParallelOptions& options) {
+  return options.zero == 3 ? options.quantized_weights : Quantization::kNone;
 }
 
 bool keeps_secondary(const ParallelOptions& options, const MachineGrid& grid) {
-  return options.secondary && grid.machines > 1;
+  return options.secondary_partition && grid.machines > 1;
 }
 
 // Bytes of what an exchange needs for a moment, of one unit.
@@ -34,8 +34,8 @@ struct StagingParts {
 
 StagingParts staging_parts(const ParallelOptions& options, const MachineGrid& grid,
                            const nn::Setup& setup, std::size_t part) {
-  const PartWire weights(exactness_of_weights(options), setup.dtype);
-  const PartWire gradients(options.reduce_gradients, setup.gradient);
+  const PartWire weights(quantization_of_weights(options), setup.dtype);
+  const PartWire gradients(options.quantized_gradients, setup.gradient);
   const auto machines = static_cast<std::size_t>(grid.machines);
   const auto workers = machines * static_cast<std::size_t>(grid.places);
   const bool tree = options.reduction == Reduction::kTree;
@@ -68,7 +68,7 @@ std::size_t staging_bytes(const ParallelOptions& options, const MachineGrid& gri
 std::vector<std::size_t> secondary_firsts(const ParallelOptions& options, const MachineGrid& grid,
                                           const nn::MemoryPlan& plan) {
   if (!keeps_secondary(options, grid)) return {};
-  const PartWire weights(exactness_of_weights(options), plan.setup.dtype);
+  const PartWire weights(quantization_of_weights(options), plan.setup.dtype);
   std::vector<std::size_t> firsts{0};
   for (std::size_t unit = 0; unit < plan.flat.blocks(); ++unit) {
     const std::size_t bytes = weights.bytes(part_of(plan, grid, unit));
@@ -122,8 +122,8 @@ std::vector<Request> MachineExchange::memory(const ParallelOptions& options,
 UnitTraffic MachineExchange::traffic(const ParallelOptions& options, const MachineGrid& grid,
                                      const nn::MemoryPlan& plan, std::size_t unit,
                                      PlannedCalls* calls) {
-  const PartWire weights(exactness_of_weights(options), plan.setup.dtype);
-  const PartWire gradients(options.reduce_gradients, plan.setup.gradient);
+  const PartWire weights(quantization_of_weights(options), plan.setup.dtype);
+  const PartWire gradients(options.quantized_gradients, plan.setup.gradient);
   const std::size_t part = part_of(plan, grid, unit);
   UnitTraffic traffic{
       .gather = sent_to_gather(grid, weights, part, true),
@@ -146,8 +146,8 @@ MachineExchange::MachineExchange(Communicator& world, const ParallelOptions& opt
 
 void MachineExchange::start(const nn::MemoryPlan& plan) {
   if (flat_) flat_->start(plan);
-  weights_ = std::make_unique<PartWire>(exactness_of_weights(options_), plan.setup.dtype);
-  gradients_ = std::make_unique<PartWire>(options_.reduce_gradients, plan.setup.gradient);
+  weights_ = std::make_unique<PartWire>(quantization_of_weights(options_), plan.setup.dtype);
+  gradients_ = std::make_unique<PartWire>(options_.quantized_gradients, plan.setup.gradient);
   staging_ = inside_->allocate(staging_bytes(options_, grid_, plan));
   secondary_firsts_ = secondary_firsts(options_, grid_, plan);
   if (secondary_firsts_.empty()) return;

@@ -9,9 +9,9 @@
 //   inside        [ p0 p2 | p1 p3 ]                        all-gather of the machine
 //   decoded       [ part 0 | part 1 | part 2 | part 3 ]    one's own, too, for all to have the same
 //
-// The secondary partition (parallel.secondary) keeps what came across: of every unit a machine has
-// all payloads, each worker those of its lane. Until parameters change, gathers of that unit begin
-// there, and nothing crosses.
+// The secondary partition (parallel.secondary_partition) keeps what came across: of every unit a
+// machine has all payloads, each worker those of its lane. Until parameters change, gathers of that
+// unit begin there, and nothing crosses.
 //
 // Add up. The machine's sums of a lane's parts come to its worker, who writes those of other
 // machines' workers as payloads and sends each to its holder. Whoever holds a part decodes what

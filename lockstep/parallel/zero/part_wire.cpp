@@ -29,17 +29,17 @@ void for_pieces(std::size_t elements, Body&& body) {
   }
 }
 
-std::unique_ptr<Codec> codec_of(Exactness exactness) {
-  switch (exactness) {
-    case Exactness::kExact:
+std::unique_ptr<Codec> codec_of(Quantization quantization) {
+  switch (quantization) {
+    case Quantization::kNone:
       return nullptr;
-    case Exactness::kInt8:
+    case Quantization::kInt8:
       return std::make_unique<BlockCodec>(Compression::kInt8);
-    case Exactness::kInt4:
+    case Quantization::kInt4:
       return std::make_unique<BlockCodec>(Compression::kInt4);
   }
   fail(ErrorCode::kInvalidArgument, "there is no exactness of number {}",
-       static_cast<int>(exactness));
+       static_cast<int>(quantization));
 }
 
 void check_sizes(std::size_t payload, std::size_t bytes, std::size_t elements) {
@@ -50,7 +50,8 @@ void check_sizes(std::size_t payload, std::size_t bytes, std::size_t elements) {
 
 }  // namespace
 
-PartWire::PartWire(Exactness exactness, DType dtype) : dtype_(dtype), codec_(codec_of(exactness)) {}
+PartWire::PartWire(Quantization quantization, DType dtype)
+    : dtype_(dtype), codec_(codec_of(quantization)) {}
 
 std::size_t PartWire::bytes(std::size_t elements) const {
   return is_exact() ? elements * size_of(dtype_) : codec_->bytes(elements);
@@ -63,9 +64,9 @@ void PartWire::encode(ConstData part, std::span<std::byte> payload) const {
     std::memcpy(payload.data(), part.bytes, payload.size());
     return;
   }
-  Floats room;
+  Floats workspace;
   for_pieces(part.count, [&](std::size_t first, std::size_t count) {
-    const std::span<float> floats = std::span(room).first(count);
+    const std::span<float> floats = std::span(workspace).first(count);
     widen(piece_of(part, first, count), floats);
     codec_->encode(floats, {}, payload.subspan(bytes(first), bytes(count)), {}, 0);
   });
@@ -78,9 +79,9 @@ void PartWire::decode(std::span<const std::byte> payload, Data part) const {
     std::memcpy(part.bytes, payload.data(), payload.size());
     return;
   }
-  Floats room;
+  Floats workspace;
   for_pieces(part.count, [&](std::size_t first, std::size_t count) {
-    const std::span<float> floats = std::span(room).first(count);
+    const std::span<float> floats = std::span(workspace).first(count);
     codec_->decode(payload.subspan(bytes(first), bytes(count)), floats, 0);
     narrow(floats, piece_of(part, first, count));
   });
@@ -91,10 +92,10 @@ void PartWire::sum(std::span<const std::span<const std::byte>> payloads, std::si
   for (std::size_t i = 0; i < payloads.size(); ++i) {
     if (i != own) check_sizes(payloads[i].size(), bytes(out.count), out.count);
   }
-  Floats room;
+  Floats workspace;
   Floats more;
   for_pieces(out.count, [&](std::size_t first, std::size_t count) {
-    const std::span<float> sums = std::span(room).first(count);
+    const std::span<float> sums = std::span(workspace).first(count);
     std::ranges::fill(sums, 0.0f);
     for (std::size_t i = 0; i < payloads.size(); ++i) {
       const std::span<float> floats = std::span(more).first(count);

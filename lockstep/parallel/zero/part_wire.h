@@ -18,7 +18,7 @@ namespace lockstep::parallel {
 class PartWire {
  public:
   // Parts are of `dtype`: f32, bf16 or f16.
-  PartWire(Exactness exactness, DType dtype);
+  PartWire(Quantization quantization, DType dtype);
 
   bool is_exact() const { return codec_ == nullptr; }
   // Of a payload.

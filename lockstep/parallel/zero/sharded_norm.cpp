@@ -49,9 +49,10 @@ namespace {
 // Sums of squares one after the other, as many under way as there is room for.
 class Sums {
  public:
-  explicit Sums(nn::Replica& replica) : ops_(replica.ops()), room_(replica.sums_of_squares()) {}
+  explicit Sums(nn::Replica& replica)
+      : ops_(replica.ops()), workspace_(replica.sums_of_squares()) {}
 
-  std::size_t most() const { return room_.elements(); }
+  std::size_t most() const { return workspace_.elements(); }
   void add(const Tensor& x, std::size_t count) {
     if (used_ + count > most()) flush();
     ops_.run(ops::SumOfSquares{.x = x, .result = part(used_, count)});
@@ -64,7 +65,7 @@ class Sums {
 
  private:
   Tensor part(std::size_t first, std::size_t count) const {
-    return room_.slice(static_cast<std::int64_t>(first), static_cast<std::int64_t>(count));
+    return workspace_.slice(static_cast<std::int64_t>(first), static_cast<std::int64_t>(count));
   }
   void flush() {
     if (used_ == 0) return;
@@ -75,7 +76,7 @@ class Sums {
   }
 
   Ops& ops_;
-  Tensor room_;
+  Tensor workspace_;
   std::size_t used_ = 0;
   std::vector<double> numbers_;
 };

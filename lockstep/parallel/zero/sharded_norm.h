@@ -1,5 +1,5 @@
 // The norm of all gradients, added up by workers that hold parts of them: to the bit what
-// parallel/gradients/gradient_chunks.h makes of the whole row.
+// parallel/gradients/gradient_chunks.h makes of the whole flat buffer.
 //
 // A chunk that lies in one worker's part is added up there. Of a chunk that parts cut, each worker
 // tells the sums of its runs (ops::SumOfSquares), and all add these up in their order.
@@ -27,8 +27,8 @@ class ShardedNorm {
   // A worker's part of one chunk.
   struct Piece {
     std::size_t block = 0;
-    std::size_t chunk = 0;  // among all of the row
-    nn::FlatRange range;    // in the whole row
+    std::size_t chunk = 0;  // among all of the flat buffer
+    nn::FlatRange range;    // in the whole flat buffer
     bool is_whole = false;  // all of its chunk
     std::size_t numbers() const;
   };
@@ -36,7 +36,7 @@ class ShardedNorm {
   static std::vector<Piece> pieces_of(const nn::FlatParameters& flat, const nn::Shards& shards,
                                       int worker);
 
-  std::vector<std::vector<Piece>> pieces_;  // of each worker, in the order of the row
+  std::vector<std::vector<Piece>> pieces_;  // of each worker, in the order of the flat buffer
   std::size_t chunks_ = 0;
   std::size_t most_numbers_ = 0;  // of a worker
   int worker_ = 0;

@@ -1,4 +1,4 @@
-// ZeRO: data parallelism in which workers share out what each of them would hold.
+// ZeRO: data parallelism in which workers shard what each of them would hold.
 //
 //   stage   a worker holds 1/N of                        bytes a parameter, 16 bits    sent a step
 //   1       the optimizer's states                       4 + 12/N                      2 P
@@ -14,7 +14,7 @@
 //   communication  | gather 1  | gather 2  | gather 3  |      | gather 1   | add up 2, gather 0
 //
 // With several micro-batches a step gradients go to their holders after each of them, which keeps
-// memory small; or they are held, which sends less (parallel.hold_gradients). The bits are those of
+// memory small; or they are held, which sends less (parallel.no_sync). The bits are those of
 // parallel/ddp/ddp.h, unless what is sent is quantised (parallel/zero/exchange.h says how it is
 // sent).
 #pragma once

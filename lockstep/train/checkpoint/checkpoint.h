@@ -10,14 +10,14 @@
 //     manifest.json        step, updates, loss scale, fingerprint of the data, and size and hash
 //                          (XXH3, 128 bits) of each of the other files
 //
-// Where workers share out their states (nn/parameters/sharding.h) each of them writes what it
+// Where workers shard their states (nn/parameters/sharding.h) each of them writes what it
 // holds, all at once, into a file of its own in place of states.safetensors:
 //
 //     states-00002-of-00004.safetensors   the same tensors, or parts of them: "<parameter>[a:b]"
 //                                         are elements a to b-1 (io/parted_safetensors.h)
 //
 // The folder has to be on storage that all of them see. Its manifest is written when every file is
-// on the disk, so nothing counts before all is there. How states are shared out is no part of what
+// on the disk, so nothing counts before all is there. How states are sharded is no part of what
 // they are: any number of workers goes on from it, at any stage, and reads only what each will
 // hold.
 //
@@ -76,11 +76,11 @@ class CheckpointFolder {
   // checkpoints are as they were and nothing half written stays.
   void save(const nn::Replica& replica, const CheckpointExtras& extras,
             const CheckpointOptions& keep);
-  // The same of rows without a replica; only the master copy has to be there.
+  // The same of flat buffers without a replica; only the master copy has to be there.
   void save(const nn::FlatParameters& flat, const nn::States& states,
             const CheckpointExtras& extras, const CheckpointOptions& keep);
 
-  // The same of workers that share out their states; all of them call it. Where one cannot write
+  // The same of workers that shard their states; all of them call it. Where one cannot write
   // its file, nobody has saved: all throw Error(kSystem), which names the rank. What the
   // communicator throws where one of them is gone comes through.
   void save_by_all(const nn::Replica& replica, const CheckpointExtras& extras,
@@ -95,9 +95,9 @@ class CheckpointFolder {
   // of each damaged one that was passed over, and why. Nothing where there are none at all. Throws
   // Error(kInvalidArgument) where the model of the checkpoint is another than the replica's, or its
   // optimizer (names what differs), and Error(kProtocol) where there are some but all are damaged:
-  // beginning anew would throw the run away.
+  // starting again would throw the run away.
   //
-  // Workers that share out their states all call it as a `group`. They take the same checkpoint,
+  // Workers that shard their states all call it as a `group`. They take the same checkpoint,
   // and each reads what it holds; all throw where one cannot (names rank and file).
   std::optional<TrainState> restore(nn::Replica& replica, const Warn& warn,
                                     RunGroup group = RunGroup(nullptr)) const;
@@ -133,9 +133,9 @@ std::unique_ptr<io::TensorSource> open_states(const Checkpoint& checkpoint);
 // its hash; of a run the newest that is whole. The states are not looked at, so that this costs
 // nothing. Empty where there is none.
 std::string stored_text(const std::filesystem::path& run_or_checkpoint, std::string_view name);
-// The parameters alone, into a row of f32 (nn/parameters/flat_parameters.h).
+// The parameters alone, into a flat buffer of f32 (nn/parameters/flat_parameters.h).
 void read_parameters(const Checkpoint& checkpoint, const nn::FlatParameters& flat,
-                     const Tensor& row);
+                     const Tensor& buffer);
 // The parameters of one, into what a replica holds of them. By all of a group, as with restore().
 void load_checkpoint(const std::filesystem::path& run_or_checkpoint, nn::Replica& replica,
                      const Warn& warn, RunGroup group);

@@ -80,7 +80,7 @@ Checkpoint open_by(const fs::path& path, const CheckpointReaders& readers) {
   const std::vector<std::string> kinds = group.texts(run ? "a run" : "a checkpoint");
   for (std::size_t rank = 1; rank < kinds.size(); ++rank) {
     if (kinds[rank] == kinds[0]) continue;
-    fail(ErrorCode::kMismatch, "run.from is the folder of {} at rank 0, but of {} at rank {}",
+    fail(ErrorCode::kMismatch, "run.init_from is the folder of {} at rank 0, but of {} at rank {}",
          kinds[0], kinds[rank], rank);
   }
   if (!run) {
@@ -119,8 +119,8 @@ Checkpoint open_checkpoint(const fs::path& run_or_checkpoint, const Warn& warn) 
 }
 
 void read_parameters(const Checkpoint& checkpoint, const nn::FlatParameters& flat,
-                     const Tensor& row) {
-  read_parameter_tensors(*open_states(checkpoint), flat, row);
+                     const Tensor& buffer) {
+  read_parameter_tensors(*open_states(checkpoint), flat, buffer);
 }
 
 void load_checkpoint(const fs::path& run_or_checkpoint, nn::Replica& replica, const Warn& warn,

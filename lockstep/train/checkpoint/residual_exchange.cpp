@@ -13,7 +13,7 @@
 namespace lockstep::train {
 namespace {
 
-using ResidualRow = parallel::Residual::Row;
+using ResidualKind = parallel::Residual::Kind;
 
 constexpr std::size_t kChunk = std::size_t{1} << 20;  // elements
 
@@ -21,25 +21,25 @@ Tensor chunk_tensor(const Buffer& memory, std::size_t elements) {
   return memory.tensor(DType::kF32, {static_cast<std::int64_t>(elements)});
 }
 
-// The rows that a file has, of as many elements; none where they are not.
-struct StoredRows {
+// The flat buffers that a file has, of as many elements; none where they are not.
+struct StoredResiduals {
   std::size_t workers = 0;
   bool velocity = false;
   bool sums = false;
 };
 
-std::optional<StoredRows> rows_of(const io::SafetensorsFile& file, std::size_t elements) {
+std::optional<StoredResiduals> residuals_in(const io::SafetensorsFile& file, std::size_t elements) {
   std::size_t of_worker = 0;
-  StoredRows rows;
+  StoredResiduals stored;
   for (const auto& entry : file.entries()) {
     if (entry.dtype != DType::kF32) return std::nullopt;
-    if (entry.name.ends_with(".0") && entry.name.starts_with("worker.")) ++rows.workers;
+    if (entry.name.ends_with(".0") && entry.name.starts_with("worker.")) ++stored.workers;
     if (entry.name.starts_with("worker.0.")) of_worker += entry.shape.elements();
-    rows.velocity |= entry.name.starts_with("velocity.");
-    rows.sums |= entry.name.starts_with("sums.");
+    stored.velocity |= entry.name.starts_with("velocity.");
+    stored.sums |= entry.name.starts_with("sums.");
   }
-  if (rows.workers == 0 || of_worker != elements) return std::nullopt;
-  return rows;
+  if (stored.workers == 0 || of_worker != elements) return std::nullopt;
+  return stored;
 }
 
 }  // namespace
@@ -52,7 +52,7 @@ ResidualExchange::ResidualExchange(RunGroup& group, parallel::Strategy& strategy
   std::string ranges;
   for (const parallel::Residual& part : mine) {
     ranges += fmt::format("{} {} {}\n", part.range.first, part.range.elements,
-                          static_cast<int>(part.row));
+                          static_cast<int>(part.kind));
   }
   const std::vector<std::string> all = group.texts(ranges);
   for (std::size_t worker = 0; worker < all.size(); ++worker) {
@@ -61,14 +61,14 @@ ResidualExchange::ResidualExchange(RunGroup& group, parallel::Strategy& strategy
       char* end = nullptr;
       Part part{.worker = static_cast<int>(worker),
                 .range = {},
-                .row = ResidualRow::kGradients,
+                .kind = ResidualKind::kGradients,
                 .values = nullptr};
       part.range.first = std::strtoull(at, &end, 10);
       part.range.elements = std::strtoull(end, &end, 10);
-      part.row = static_cast<ResidualRow>(std::strtoull(end, &end, 10));
+      part.kind = static_cast<ResidualKind>(std::strtoull(end, &end, 10));
       if (part.worker == group.rank()) part.values = mine[i].values.data();
-      has_velocity_ |= part.row == ResidualRow::kVelocity;
-      has_sums_ |= part.row == ResidualRow::kSums;
+      has_velocity_ |= part.kind == ResidualKind::kVelocity;
+      has_sums_ |= part.kind == ResidualKind::kSums;
       parts_.push_back(part);
       at = end + 1;
     }
@@ -76,42 +76,42 @@ ResidualExchange::ResidualExchange(RunGroup& group, parallel::Strategy& strategy
   std::ranges::stable_sort(parts_, {}, [](const Part& part) { return part.range.first; });
 }
 
-std::string ResidualExchange::tensor_name(std::size_t row, std::size_t first) const {
-  if (row < workers_) return fmt::format("worker.{}.{}", row, first);
-  if (has_velocity_ && row < 2 * workers_) {
-    return fmt::format("velocity.{}.{}", row - workers_, first);
+std::string ResidualExchange::tensor_name(std::size_t buffer, std::size_t first) const {
+  if (buffer < workers_) return fmt::format("worker.{}.{}", buffer, first);
+  if (has_velocity_ && buffer < 2 * workers_) {
+    return fmt::format("velocity.{}.{}", buffer - workers_, first);
   }
   return fmt::format("sums.{}", first);
 }
 
-std::size_t ResidualExchange::row_of(const Part& part) const {
-  if (part.row == ResidualRow::kSums) return rows() - 1;
+std::size_t ResidualExchange::buffer_of(const Part& part) const {
+  if (part.kind == ResidualKind::kSums) return buffers() - 1;
   const auto worker = static_cast<std::size_t>(part.worker);
-  return part.row == ResidualRow::kVelocity ? workers_ + worker : worker;
+  return part.kind == ResidualKind::kVelocity ? workers_ + worker : worker;
 }
 
 template <class F>
-void ResidualExchange::for_parts(std::size_t row, nn::FlatRange chunk, F&& f) const {
+void ResidualExchange::for_parts(std::size_t buffer, nn::FlatRange chunk, F&& f) const {
   for (const Part& part : parts_) {
     const std::size_t begin = std::max(part.range.first, chunk.first);
     const std::size_t end = std::min(part.range.end(), chunk.end());
-    if (row_of(part) == row && begin < end) f(part, nn::FlatRange{begin, end - begin});
+    if (buffer_of(part) == buffer && begin < end) f(part, nn::FlatRange{begin, end - begin});
   }
 }
 
 template <class F>
 void ResidualExchange::for_chunks(F&& f) const {
-  for (std::size_t row = 0; row < rows(); ++row) {
+  for (std::size_t buffer = 0; buffer < buffers(); ++buffer) {
     for (std::size_t first = 0; first < elements_; first += kChunk) {
-      f(row, nn::FlatRange{first, std::min(kChunk, elements_ - first)});
+      f(buffer, nn::FlatRange{first, std::min(kChunk, elements_ - first)});
     }
   }
 }
 
 // The chunk to the leader, from those who have parts of it.
-void ResidualExchange::gather(std::size_t row, nn::FlatRange chunk, float* to) {
+void ResidualExchange::gather(std::size_t buffer, nn::FlatRange chunk, float* to) {
   if (group_.leads()) std::fill_n(to, chunk.elements, 0.0f);
-  for_parts(row, chunk, [&](const Part& part, nn::FlatRange range) {
+  for_parts(buffer, chunk, [&](const Part& part, nn::FlatRange range) {
     float* const own =
         part.values == nullptr ? nullptr : part.values + (range.first - part.range.first);
     if (!group_.leads()) {
@@ -128,8 +128,8 @@ void ResidualExchange::gather(std::size_t row, nn::FlatRange chunk, float* to) {
 }
 
 // And back.
-void ResidualExchange::scatter(std::size_t row, nn::FlatRange chunk, const float* from) {
-  for_parts(row, chunk, [&](const Part& part, nn::FlatRange range) {
+void ResidualExchange::scatter(std::size_t buffer, nn::FlatRange chunk, const float* from) {
+  for_parts(buffer, chunk, [&](const Part& part, nn::FlatRange range) {
     float* const own =
         part.values == nullptr ? nullptr : part.values + (range.first - part.range.first);
     if (!group_.leads()) {
@@ -148,9 +148,9 @@ void ResidualExchange::scatter(std::size_t row, nn::FlatRange chunk, const float
 std::unique_ptr<io::SyncedFile> ResidualExchange::write(const std::filesystem::path& path) {
   const Buffer memory(std::min(kChunk, elements_) * sizeof(float));
   std::vector<io::NamedTensor> tensors;
-  for_chunks([&](std::size_t row, nn::FlatRange chunk) {
+  for_chunks([&](std::size_t buffer, nn::FlatRange chunk) {
     tensors.push_back(
-        {.name = tensor_name(row, chunk.first), .tensor = chunk_tensor(memory, chunk.elements)});
+        {.name = tensor_name(buffer, chunk.first), .tensor = chunk_tensor(memory, chunk.elements)});
   });
   std::unique_ptr<io::SyncedFile> file;
   std::exception_ptr failure;
@@ -166,9 +166,9 @@ std::unique_ptr<io::SyncedFile> ResidualExchange::write(const std::filesystem::p
     file = std::make_unique<io::SyncedFile>(path);
     file->write(io::safetensors_parts(tensors).header);
   });
-  for_chunks([&](std::size_t row, nn::FlatRange chunk) {
+  for_chunks([&](std::size_t buffer, nn::FlatRange chunk) {
     const Tensor tensor = chunk_tensor(memory, chunk.elements);
-    gather(row, chunk, tensor.as<float>().data());
+    gather(buffer, chunk, tensor.as<float>().data());
     attempt([&] { file->write(tensor); });
   });
   moved_ = true;
@@ -177,13 +177,13 @@ std::unique_ptr<io::SyncedFile> ResidualExchange::write(const std::filesystem::p
 }
 
 void ResidualExchange::give() {
-  for_chunks([&](std::size_t row, nn::FlatRange chunk) { gather(row, chunk, nullptr); });
+  for_chunks([&](std::size_t buffer, nn::FlatRange chunk) { gather(buffer, chunk, nullptr); });
 }
 
 bool ResidualExchange::settle(bool saved) {
   if (group_.leads() && !moved_) {
     std::vector<float> bin(std::min(kChunk, elements_));
-    for_chunks([&](std::size_t row, nn::FlatRange chunk) { gather(row, chunk, bin.data()); });
+    for_chunks([&](std::size_t buffer, nn::FlatRange chunk) { gather(buffer, chunk, bin.data()); });
   }
   const double mine = saved ? 1 : 0;
   return group_.numbers(std::span(&mine, 1)).front() != 0;
@@ -199,15 +199,15 @@ void ResidualExchange::restore(const std::optional<std::filesystem::path>& path,
     return;
   }
   std::optional<io::SafetensorsFile> file;
-  std::optional<StoredRows> stored;
+  std::optional<StoredResiduals> stored;
   if (path) {
     file.emplace(*path);
-    stored = rows_of(*file, elements_);
+    stored = residuals_in(*file, elements_);
     if (!stored) tell(fmt::format("{} is of another model, and is dropped", path->string()));
   }
   const bool alike = stored && stored->workers == workers_ && stored->velocity == has_velocity_ &&
                      stored->sums == has_sums_;
-  // All have to know what will come: nothing, all rows, sums of residuals, of averages too.
+  // All have to know what will come: nothing, all flat buffers, sums of residuals, of averages too.
   enum : int { kNothing, kRows, kSums, kSumsAndVelocity };
   const double mine = !stored                             ? kNothing
                       : alike                             ? kRows
@@ -222,8 +222,8 @@ void ResidualExchange::restore(const std::optional<std::filesystem::path>& path,
     return tensor.as<float>();
   };
   if (plan == kRows) {
-    for_chunks([&](std::size_t row, nn::FlatRange chunk) {
-      scatter(row, chunk, read(tensor_name(row, chunk.first), chunk.elements).data());
+    for_chunks([&](std::size_t buffer, nn::FlatRange chunk) {
+      scatter(buffer, chunk, read(tensor_name(buffer, chunk.first), chunk.elements).data());
     });
     return;
   }
@@ -241,15 +241,15 @@ void ResidualExchange::restore(const std::optional<std::filesystem::path>& path,
       const std::span<float> values = read(name, chunk.elements);
       for (std::size_t i = 0; i < values.size(); ++i) sum[i] += values[i];
     };
-    // From the stored rows of a kind, to the workers' from `row` on.
-    const auto share_out = [&](std::string_view kind, bool with_sums, std::size_t row) {
+    // From the stored flat buffers of a kind, to the workers' from `buffer` on.
+    const auto share_out = [&](std::string_view kind, bool with_sums, std::size_t buffer) {
       std::ranges::fill(sum, 0.0f);
       for (std::size_t i = 0; group_.leads() && i < stored->workers; ++i) {
         add(fmt::format("{}.{}.{}", kind, i, first));
       }
       if (group_.leads() && with_sums) add(fmt::format("sums.{}", first));
       for (float& value : sum) value /= static_cast<float>(workers_);
-      for (std::size_t i = 0; i < workers_; ++i) scatter(row + i, chunk, sum.data());
+      for (std::size_t i = 0; i < workers_; ++i) scatter(buffer + i, chunk, sum.data());
     };
     share_out("worker", stored && stored->sums, 0);
     if (plan == kSumsAndVelocity) share_out("velocity", false, workers_);

@@ -1,19 +1,19 @@
 // The residuals of compressed gradients (parallel::Residual) between the workers, which have them,
 // and a checkpoint, which the leader writes.
 //
-// A *row* is one float for each element of the row of parameters: one of each worker, of its own
-// gradients; another of each, of their average, where workers take the momentum themselves; and
-// where strategies sum in two stages one more, of the sums, of which every worker has some ranges.
-// Rows travel in chunks of 4 MB straight between the workers' memory and the file,
+// A *buffer* is one float for each element of the flat buffer of parameters: one of each worker, of
+// its own gradients; another of each, of their average, where workers take the momentum themselves;
+// and where strategies sum in two stages one more, of the sums, of which every worker has some
+// ranges. Flat buffers travel in chunks of 4 MB straight between the workers' memory and the file,
 // so nobody needs room for more than a chunk. residuals.safetensors holds them as tensors of f32:
 //
-//   worker.<w>.<first>    a chunk of the row of worker w, from element <first> on
+//   worker.<w>.<first>    a chunk of the flat buffer of worker w, from element <first> on
 //   velocity.<w>.<first>  the same of its average
 //   sums.<first>          the same of the sums
 //
-// A run that goes on with as many workers gives each its row again. With another number, or where
-// the strategy is another one, nothing is lost either: each worker gets an equal share of the sum
-// of all rows, and of the sum of all averages.
+// A run that goes on with as many workers gives each its flat buffer again. With another number, or
+// where the strategy is another one, nothing is lost either: each worker gets an equal share of the
+// sum of all flat buffers, and of the sum of all averages.
 //
 // All workers make one, after the same step, and call the same methods; with one worker there is
 // nothing to do. Errors are those of Communicator.
@@ -35,7 +35,7 @@ namespace lockstep::train {
 
 class ResidualExchange {
  public:
-  // `elements` of the row of parameters. Group and strategy outlive it.
+  // `elements` of the flat buffer of parameters. Group and strategy outlive it.
   ResidualExchange(RunGroup& group, parallel::Strategy& strategy, std::size_t elements);
 
   // Whether there are residuals; the same at all workers.
@@ -58,20 +58,21 @@ class ResidualExchange {
   struct Part {
     int worker;
     nn::FlatRange range;
-    parallel::Residual::Row row;
+    parallel::Residual::Kind kind;
     float* values;  // nullptr: another worker's
   };
-  // Rows of gradients by worker, then of averages by worker, then of the sums, as there are.
-  std::size_t rows() const { return workers_ * (has_velocity_ ? 2 : 1) + (has_sums_ ? 1 : 0); }
-  std::size_t row_of(const Part& part) const;
-  std::string tensor_name(std::size_t row, std::size_t first) const;
-  // f(part, its elements within the chunk) for each part of a row.
+  // Flat buffers of gradients by worker, then of averages by worker, then of the sums, as there
+  // are.
+  std::size_t buffers() const { return workers_ * (has_velocity_ ? 2 : 1) + (has_sums_ ? 1 : 0); }
+  std::size_t buffer_of(const Part& part) const;
+  std::string tensor_name(std::size_t buffer, std::size_t first) const;
+  // f(part, its elements within the chunk) for each part of a flat buffer.
   template <class F>
-  void for_parts(std::size_t row, nn::FlatRange chunk, F&& f) const;
+  void for_parts(std::size_t buffer, nn::FlatRange chunk, F&& f) const;
   template <class F>
   void for_chunks(F&& f) const;
-  void gather(std::size_t row, nn::FlatRange chunk, float* to);
-  void scatter(std::size_t row, nn::FlatRange chunk, const float* from);
+  void gather(std::size_t buffer, nn::FlatRange chunk, float* to);
+  void scatter(std::size_t buffer, nn::FlatRange chunk, const float* from);
 
   RunGroup& group_;
   std::size_t elements_;
@@ -79,7 +80,7 @@ class ResidualExchange {
   bool has_velocity_ = false;
   bool has_sums_ = false;
   bool moved_ = false;       // all chunks have been gathered
-  std::vector<Part> parts_;  // of all workers, in the order of the row
+  std::vector<Part> parts_;  // of all workers, in the order of the flat buffer
 };
 
 }  // namespace lockstep::train

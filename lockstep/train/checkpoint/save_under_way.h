@@ -49,7 +49,7 @@ class SaveUnderWay {
     CheckpointOptions keep;
   };
   // After a step: begins. Throws Error(kSystem) where nothing can be written, at all workers that
-  // share out their states or have residuals; and what the communicator throws.
+  // shard their states or have residuals; and what the communicator throws.
   explicit SaveUnderWay(Job job);
   // Waits for what this worker does. What the leader writes alone is then there; where the others
   // have not told it of theirs, nothing is.

@@ -20,18 +20,18 @@ struct StateKind {
   Tensor nn::States::*in;
 };
 constexpr StateKind kParameters{"", &nn::States::master};
-constexpr StateKind kOfOptimizers[] = {{"moment/", &nn::States::moment},
-                                       {"variance/", &nn::States::variance},
+constexpr StateKind kOfOptimizers[] = {{"moment/", &nn::States::first_moment},
+                                       {"variance/", &nn::States::second_moment},
                                        {"velocity/", &nn::States::velocity}};
 
-// Which row of the replica's file it is, if any.
-std::optional<std::size_t> row_of(const nn::Replica& replica, const StateKind& kind) {
+// Which flat buffer of the replica's file it is, if any.
+std::optional<std::size_t> filed_index(const nn::Replica& replica, const StateKind& kind) {
   // In f32 the parameters are the master copy.
   const bool is_master = kind.in == &nn::States::master && replica.setup().dtype == DType::kF32;
-  const auto rows = replica.filed_rows();
-  const auto row = std::ranges::find(rows, is_master ? &nn::States::parameters : kind.in);
-  if (row == rows.end()) return std::nullopt;
-  return static_cast<std::size_t>(row - rows.begin());
+  const auto filed = replica.filed_states();
+  const auto found = std::ranges::find(filed, is_master ? &nn::States::parameters : kind.in);
+  if (found == filed.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - filed.begin());
 }
 
 // What a worker holds of a parameter in one kind of state.
@@ -39,8 +39,8 @@ struct Held {
   const nn::FlatParameter& parameter;
   const StateKind& kind;
   std::size_t first = 0;             // of its elements
-  nn::FlatRange range;               // in the whole row
-  std::optional<std::size_t> filed;  // in which row of the file
+  nn::FlatRange range;               // in the whole flat buffer
+  std::optional<std::size_t> filed;  // in which flat buffer of the file
   Tensor elements;                   // absent then
 };
 
@@ -57,7 +57,8 @@ std::vector<StateKind> kinds_of(const nn::States& states) {
 std::vector<StateKind> kinds_of(const nn::Replica& replica) {
   std::vector<StateKind> kinds{kParameters};
   for (const StateKind& kind : kOfOptimizers) {
-    if (ops::is_given(replica.states().*kind.in) || row_of(replica, kind)) kinds.push_back(kind);
+    if (ops::is_given(replica.states().*kind.in) || filed_index(replica, kind))
+      kinds.push_back(kind);
   }
   return kinds;
 }
@@ -105,7 +106,7 @@ void for_held(const nn::Replica& replica, F&& f) {
                    kind,
                    first,
                    {mine.first + within.first, within.elements},
-                   row_of(replica, kind),
+                   filed_index(replica, kind),
                    part.*kind.in});
           }
         });
@@ -218,11 +219,11 @@ void check_same_parameters(const io::TensorSource& file, const nn::FlatParameter
 }
 
 void read_parameter_tensors(const io::TensorSource& file, const nn::FlatParameters& flat,
-                            const Tensor& row) {
+                            const Tensor& buffer) {
   check_same_parameters(file, flat);
-  fill_zero(row);
+  fill_zero(buffer);
   for (const nn::FlatParameter& parameter : flat.all()) {
-    file.read(parameter.name, nn::FlatParameters::view(row, parameter));
+    file.read(parameter.name, nn::FlatParameters::view(buffer, parameter));
   }
 }
 
@@ -240,7 +241,7 @@ void read_state_tensors(const io::TensorSource& file, nn::Replica& replica, bool
     return file.find(name_of(kind, flat.all().front())) != nullptr;
   };
   for (const StateKind& kind : kOfOptimizers) {
-    const bool is_held = ops::is_given(replica.states().*kind.in) || row_of(replica, kind);
+    const bool is_held = ops::is_given(replica.states().*kind.in) || filed_index(replica, kind);
     if (fresh || stored(kind) == is_held) continue;
     const std::string_view what = kind.prefix.substr(0, kind.prefix.size() - 1);
     fail(ErrorCode::kInvalidArgument,

@@ -13,7 +13,7 @@
 
 namespace lockstep::train {
 
-// Views of the master copy, and of what the optimizer keeps, in rows that are whole.
+// Views of the master copy, and of what the optimizer keeps, in flat buffers that are whole.
 std::vector<io::NamedTensor> state_tensors(const nn::FlatParameters& flat,
                                            const nn::States& states);
 // Views of what a worker holds of the same. Of what lies in a file they have the type and the shape
@@ -31,9 +31,9 @@ std::vector<std::size_t> files_of_parts(const io::PartedSafetensors& files,
 // which.
 void check_same_parameters(const io::TensorSource& file, const nn::FlatParameters& flat);
 
-// The parameters of a file into a row of f32; zero between them. Throws as above.
+// The parameters of a file into a flat buffer of f32; zero between them. Throws as above.
 void read_parameter_tensors(const io::TensorSource& file, const nn::FlatParameters& flat,
-                            const Tensor& row);
+                            const Tensor& buffer);
 // Into the master copy of a replica, as far as this worker holds it.
 void read_parameter_tensors(const io::TensorSource& file, nn::Replica& replica);
 

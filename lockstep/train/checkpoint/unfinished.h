@@ -25,7 +25,7 @@ namespace lockstep::train {
 
 class UnfinishedCheckpoint {
  public:
-  // By a `group` that shares out its states, each of which writes a file; else by one worker.
+  // By a `group` that shards its states, each of which writes a file; else by one worker.
   // Removes what killed processes left. Throws Error(kSystem), at all of the group where one does
   // not see the folder. `folder` outlives it.
   UnfinishedCheckpoint(const CheckpointFolder& folder, std::int64_t step,

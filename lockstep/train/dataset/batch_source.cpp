@@ -1,7 +1,7 @@
 #include "lockstep/train/dataset/batch_source.h"
 
 #include "lockstep/base/error.h"
-#include "lockstep/train/dataset/row_source.h"
+#include "lockstep/train/dataset/sequence_source.h"
 
 namespace lockstep::train {
 

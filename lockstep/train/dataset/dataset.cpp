@@ -7,7 +7,7 @@
 #include "lockstep/data/text/table.h"
 #include "lockstep/data/tokenizers/choice.h"
 #include "lockstep/train/dataset/batch_source.h"
-#include "lockstep/train/dataset/row_source.h"
+#include "lockstep/train/dataset/sequence_source.h"
 #include "lockstep/train/dataset/text_cache.h"
 #include "lockstep/train/run_folder.h"
 
@@ -119,7 +119,7 @@ void open_table_into(Dataset& dataset, const data::DataOptions& options) {
   data::Table table = data::parse_table(file.text(), options.table);
   // What is held back must not be seen, not even in a mean.
   data::standardize(table,
-                    table.rows() - held_back_rows(table.rows(), options.validation_fraction));
+                    table.rows() - held_back_examples(table.rows(), options.validation_fraction));
   dataset.features = static_cast<std::int64_t>(table.columns) - 1;
   dataset.table.assign(table.cells.begin(), table.cells.end());
 }

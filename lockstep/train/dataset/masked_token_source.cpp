@@ -13,7 +13,7 @@
 #include "lockstep/base/math/counter_rng.h"
 #include "lockstep/data/token_file/windows.h"
 #include "lockstep/nn/parameters/seed.h"
-#include "lockstep/train/dataset/row_source.h"
+#include "lockstep/train/dataset/sequence_source.h"
 #include "lockstep/train/dataset/token_stream.h"
 
 namespace lockstep::train {
@@ -52,13 +52,13 @@ TokenId mask_of(const data::Tokenizer& tokenizer, std::int64_t vocabulary) {
   return static_cast<TokenId>(tokenizer.vocabulary());
 }
 
-class MaskedTokenSource final : public RowSource {
+class MaskedTokenSource final : public SequenceSource {
  public:
   MaskedTokenSource(const Dataset& dataset, const SourceSetup& setup)
-      : RowSource(setup.shape, {.tokens = setup.shape.sequence,
-                                .targets = setup.shape.sequence,
-                                .types = setup.shape.sequence,
-                                .key_mask = setup.shape.sequence}),
+      : SequenceSource(setup.shape, {.tokens = setup.shape.sequence,
+                                     .targets = setup.shape.sequence,
+                                     .types = setup.shape.sequence,
+                                     .key_mask = setup.shape.sequence}),
         tokenizer_(tokenizer_of(dataset)),
         mask_(mask_of(tokenizer_, setup.vocabulary)),
         padding_(tokenizer_.special(Special::kPadding).value_or(0)),
@@ -86,21 +86,21 @@ class MaskedTokenSource final : public RowSource {
     return (streams_.validation.tokens + length_ - 1) / length_;
   }
 
-  void fill_training(const Row& row, std::uint64_t sequence) override {
+  void fill_training(const SequenceFields& fields, std::uint64_t sequence) override {
     const std::uint64_t first = order_.first_position(sequence);
     const std::uint64_t before_end = std::min(length_, order_.positions() - first);
     content_.resize(length_);
     const std::span<TokenId> content(content_);
     streams_.training.read(first, content.first(before_end), vocabulary_);
     streams_.training.read(0, content.subspan(before_end), vocabulary_);
-    fill(row, training_seed_, sequence);
+    fill(fields, training_seed_, sequence);
   }
 
-  void fill_validation(const Row& row, std::uint64_t sequence) override {
+  void fill_validation(const SequenceFields& fields, std::uint64_t sequence) override {
     const std::uint64_t first = sequence * length_;
     content_.resize(std::min(length_, streams_.validation.tokens - first));
     streams_.validation.read(first, content_, vocabulary_);
-    fill(row, validation_seed_, sequence);
+    fill(fields, validation_seed_, sequence);
   }
 
  private:
@@ -113,35 +113,35 @@ class MaskedTokenSource final : public RowSource {
     return static_cast<std::uint64_t>(length);
   }
 
-  // content_, framed and padded to the row's length, with tokens hidden.
-  void fill(const Row& row, std::uint64_t seed, std::uint64_t sequence) const {
-    auto at = row.tokens.begin();
+  // content_, framed and padded to the sequence's length, with tokens hidden.
+  void fill(const SequenceFields& fields, std::uint64_t seed, std::uint64_t sequence) const {
+    auto at = fields.tokens.begin();
     if (framed_) *at++ = *tokenizer_.special(Special::kClassify);
     at = std::copy(content_.begin(), content_.end(), at);
     if (framed_) *at++ = *tokenizer_.special(Special::kSeparate);
-    const auto used = at - row.tokens.begin();
-    std::fill(at, row.tokens.end(), padding_);
-    std::fill(row.key_mask.begin() + used, row.key_mask.end(), std::uint8_t{0});
+    const auto used = at - fields.tokens.begin();
+    std::fill(at, fields.tokens.end(), padding_);
+    std::fill(fields.key_mask.begin() + used, fields.key_mask.end(), std::uint8_t{0});
 
     std::vector<std::size_t> places;  // of tokens that stand for text
     bool any = false;
-    for (std::size_t i = 0; i < row.tokens.size(); ++i) {
-      if (specials_.contains(row.tokens[i]) || row.key_mask[i] == 0) continue;
+    for (std::size_t i = 0; i < fields.tokens.size(); ++i) {
+      if (specials_.contains(fields.tokens[i]) || fields.key_mask[i] == 0) continue;
       places.push_back(i);
       const RandomWords words = random_block(seed, sequence, i);
       if (!keeps(words[0], chosen_)) continue;
-      ask_for(row, i, words);
+      ask_for(fields, i, words);
       any = true;
     }
     // A sequence without a single question would teach nothing.
     if (any || places.empty()) return;
-    const RandomWords words = random_block(seed, sequence, row.tokens.size());
-    ask_for(row, places[words[0] % places.size()], words);
+    const RandomWords words = random_block(seed, sequence, fields.tokens.size());
+    ask_for(fields, places[words[0] % places.size()], words);
   }
 
-  void ask_for(const Row& row, std::size_t place, const RandomWords& words) const {
-    TokenId& token = row.tokens[place];
-    row.targets[place] = token;
+  void ask_for(const SequenceFields& fields, std::size_t place, const RandomWords& words) const {
+    TokenId& token = fields.tokens[place];
+    fields.targets[place] = token;
     const auto fate = static_cast<double>(to_uniform(words[1]));
     if (fate < kHidden) {
       token = mask_;

@@ -5,7 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/token_file/windows.h"
 #include "lockstep/nn/parameters/seed.h"
-#include "lockstep/train/dataset/row_source.h"
+#include "lockstep/train/dataset/sequence_source.h"
 
 namespace lockstep::train {
 namespace {
@@ -17,13 +17,13 @@ std::uint64_t rows_of(const Dataset& dataset) {
   return dataset.table.size() / static_cast<std::uint64_t>(dataset.features + 1);
 }
 
-class TableSource final : public RowSource {
+class TableSource final : public SequenceSource {
  public:
   TableSource(const Dataset& dataset, const SourceSetup& setup)
-      : RowSource(setup.shape, {.inputs = dataset.features, .outputs = 1}),
+      : SequenceSource(setup.shape, {.inputs = dataset.features, .outputs = 1}),
         dataset_(dataset),
         rows_(rows_of(dataset)),
-        held_back_(held_back_rows(rows_, dataset.validation_fraction)),
+        held_back_(held_back_examples(rows_, dataset.validation_fraction)),
         batch_(static_cast<std::uint64_t>(setup.shape.batch)),
         order_(rows_ - held_back_, 1, nn::seed_for(setup.seed, "data")) {}
 
@@ -34,19 +34,19 @@ class TableSource final : public RowSource {
     return (held_back_ + batch_ - 1) / batch_ * batch_;
   }
 
-  void fill_training(const Row& row, std::uint64_t sequence) override {
-    fill(row, order_.first_position(sequence));
+  void fill_training(const SequenceFields& fields, std::uint64_t sequence) override {
+    fill(fields, order_.first_position(sequence));
   }
-  void fill_validation(const Row& row, std::uint64_t sequence) override {
-    fill(row, rows_ - held_back_ + sequence % held_back_);
+  void fill_validation(const SequenceFields& fields, std::uint64_t sequence) override {
+    fill(fields, rows_ - held_back_ + sequence % held_back_);
   }
 
  private:
-  void fill(const Row& row, std::uint64_t number) const {
+  void fill(const SequenceFields& fields, std::uint64_t number) const {
     const auto width = static_cast<std::size_t>(dataset_.features + 1);
     const std::span cells = std::span(dataset_.table).subspan(number * width, width);
-    std::copy(cells.begin(), cells.end() - 1, row.inputs.begin());
-    row.outputs[0] = cells.back();
+    std::copy(cells.begin(), cells.end() - 1, fields.inputs.begin());
+    fields.outputs[0] = cells.back();
   }
 
   const Dataset& dataset_;

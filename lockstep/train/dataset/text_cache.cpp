@@ -94,7 +94,7 @@ void tokenize_into(const fs::path& path, const std::vector<data::TextFile>& file
   writer.finish();
 }
 
-// The file of these tokens, made anew where `found` is not `wanted` or it cannot be read.
+// The file of these tokens, made again where `found` is not `wanted` or it cannot be read.
 data::TokenFile tokens_of(const fs::path& stem, const std::vector<data::TextFile>& files,
                           const Origin& wanted, const data::Tokenizer& tokenizer,
                           const TellProgress& tell) {

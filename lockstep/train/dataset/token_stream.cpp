@@ -24,7 +24,7 @@ TokenStreams token_streams(const Dataset& dataset, std::uint64_t least) {
   }
   if (streams.training.tokens < least) {
     fail(ErrorCode::kInvalidArgument,
-         "{} has {} tokens{}, and a sequence takes {}; give more data or a smaller train.seq",
+         "{} has {} tokens{}, and a sequence takes {}; give more data or a smaller train.seq_len",
          file.path().string(), file.size(),
          held_back > 0 ? fmt::format(", {} of them held back for validation", held_back) : "",
          least);

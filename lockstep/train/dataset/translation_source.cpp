@@ -12,23 +12,23 @@
 #include "lockstep/data/text/pairs.h"
 #include "lockstep/data/token_file/windows.h"
 #include "lockstep/nn/parameters/seed.h"
-#include "lockstep/train/dataset/row_source.h"
+#include "lockstep/train/dataset/sequence_source.h"
 
 namespace lockstep::train {
 namespace {
 
-class TranslationSource final : public RowSource {
+class TranslationSource final : public SequenceSource {
  public:
   TranslationSource(const Dataset& dataset, const SourceSetup& setup)
-      : RowSource(setup.shape, {.tokens = setup.shape.sequence,
-                                .targets = setup.shape.sequence,
-                                .key_mask = setup.shape.sequence,
-                                .source = setup.shape.source_sequence,
-                                .source_mask = setup.shape.source_sequence}),
+      : SequenceSource(setup.shape, {.tokens = setup.shape.sequence,
+                                     .targets = setup.shape.sequence,
+                                     .key_mask = setup.shape.sequence,
+                                     .source = setup.shape.source_sequence,
+                                     .source_mask = setup.shape.source_sequence}),
         sequence_(setup.shape.sequence),
         all_pairs_(dataset.pairs),
         pairs_(pairs_that_fit(dataset, setup.shape)),
-        held_back_(held_back_rows(pairs_.size(), dataset.validation_fraction)),
+        held_back_(held_back_examples(pairs_.size(), dataset.validation_fraction)),
         tokens_(data::translation_tokens(*dataset.tokenizer)),
         order_(pairs_.size() - held_back_, 1, nn::seed_for(setup.seed, "data")) {
     for (const Dataset::Pair* pair : pairs_) {
@@ -46,18 +46,18 @@ class TranslationSource final : public RowSource {
     for (const Dataset::Pair& pair : all_pairs_) longest = std::max(longest, tokens_of(pair));
     return fmt::format(
         "{} of {} pairs are left out: with the token that ends it a side of them is longer than "
-        "the {} tokens of a sequence (the longest takes {}); a larger train.seq takes them in",
+        "the {} tokens of a sequence (the longest takes {}); a larger train.seq_len takes them in",
         format_count(missing), format_count(all_pairs_.size()), sequence_, longest);
   }
 
  protected:
   std::uint64_t validation_sequences() const override { return held_back_; }
 
-  void fill_training(const Row& row, std::uint64_t sequence) override {
-    fill(row, *pairs_[order_.first_position(sequence)]);
+  void fill_training(const SequenceFields& fields, std::uint64_t sequence) override {
+    fill(fields, *pairs_[order_.first_position(sequence)]);
   }
-  void fill_validation(const Row& row, std::uint64_t sequence) override {
-    fill(row, *pairs_[pairs_.size() - held_back_ + sequence]);
+  void fill_validation(const SequenceFields& fields, std::uint64_t sequence) override {
+    fill(fields, *pairs_[pairs_.size() - held_back_ + sequence]);
   }
 
  private:
@@ -83,7 +83,7 @@ class TranslationSource final : public RowSource {
     if (pairs.empty()) {
       fail(ErrorCode::kInvalidArgument,
            "none of the {} pairs fits into sequences of {} tokens of source and {} of target; the "
-           "shortest takes {}: give a larger train.seq",
+           "shortest takes {}: give a larger train.seq_len",
            dataset.pairs.size(), shape.source_sequence, shape.sequence, shortest);
     }
     return pairs;
@@ -97,19 +97,19 @@ class TranslationSource final : public RowSource {
     }
   }
 
-  void fill(const Row& row, const Dataset::Pair& pair) const {
-    auto at = std::copy(pair.source.begin(), pair.source.end(), row.source.begin());
+  void fill(const SequenceFields& fields, const Dataset::Pair& pair) const {
+    auto at = std::copy(pair.source.begin(), pair.source.end(), fields.source.begin());
     *at++ = tokens_.end;
-    std::fill(row.source_mask.begin() + (at - row.source.begin()), row.source_mask.end(),
+    std::fill(fields.source_mask.begin() + (at - fields.source.begin()), fields.source_mask.end(),
               std::uint8_t{0});
-    std::fill(at, row.source.end(), tokens_.end);
+    std::fill(at, fields.source.end(), tokens_.end);
 
-    row.tokens[0] = tokens_.begin;
-    at = std::copy(pair.target.begin(), pair.target.end(), row.tokens.begin() + 1);
-    std::fill(row.key_mask.begin() + (at - row.tokens.begin()), row.key_mask.end(),
+    fields.tokens[0] = tokens_.begin;
+    at = std::copy(pair.target.begin(), pair.target.end(), fields.tokens.begin() + 1);
+    std::fill(fields.key_mask.begin() + (at - fields.tokens.begin()), fields.key_mask.end(),
               std::uint8_t{0});
-    std::fill(at, row.tokens.end(), tokens_.end);
-    *std::copy(pair.target.begin(), pair.target.end(), row.targets.begin()) = tokens_.end;
+    std::fill(at, fields.tokens.end(), tokens_.end);
+    *std::copy(pair.target.begin(), pair.target.end(), fields.targets.begin()) = tokens_.end;
   }
 
   std::int64_t sequence_;

@@ -6,6 +6,10 @@
 //
 // The decoder may be over parameters of its own or over those of a replica that is being trained;
 // then between two steps. The same options and parameters give the same text.
+//
+// Several texts are written together, as many as the decoder has sequences: a step reads the
+// parameters once for all of them. Each is the text that run() writes of its prompt alone; on a GPU
+// to the bit for up to 8 of them, else up to the rounding of products.
 #pragma once
 
 #include <cstdint>
@@ -58,15 +62,22 @@ class Generator {
   std::vector<data::TokenId> prompt(std::string_view text) const;
 
   // Throws Error(kInvalidArgument) for a prompt that leaves no room for one more token.
-  void check_room(std::span<const data::TokenId> prompt) const;
-  // Throws what check_room() throws.
+  void check_prompt(std::span<const data::TokenId> prompt) const;
+  // Throws what check_prompt() throws.
   Generation run(const GenerateOptions& options, const Listen& listen = {});
 
+  // Hears pieces of every text, with the text's index; false: no more of that text.
+  using ListenToAll = std::function<bool(std::size_t text, std::string_view piece)>;
+  // The texts of `prompts`, at most as many as the decoder has sequences, all with the same other
+  // options (options.prompt is not read). Throws what check_prompt() throws, and
+  // Error(kInvalidArgument) for more prompts.
+  std::vector<Generation> run_all(const std::vector<std::vector<data::TokenId>>& prompts,
+                                  const GenerateOptions& options, const ListenToAll& listen = {});
+
  private:
+  class Texts;
   std::vector<data::TokenId> beginning() const;
   bool ends_text(data::TokenId token) const;
-  // The logits behind the newer half of what fits.
-  Tensor read_again(std::span<const data::TokenId> prompt, std::span<const data::TokenId> tokens);
 
   nn::Decoder& decoder_;
   const data::Tokenizer& tokenizer_;

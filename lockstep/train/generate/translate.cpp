@@ -32,7 +32,7 @@ nn::Replica replica_for(const TrainOptions& options, Ops& ops) {
   return {std::move(model), std::move(plan), ops};
 }
 
-RowMemory batch_for(const nn::BatchShape& shape) {
+BatchMemory batch_for(const nn::BatchShape& shape) {
   return {shape,
           {.tokens = shape.sequence,
            .key_mask = shape.sequence,
@@ -57,49 +57,49 @@ void Translator::fill_source(std::string_view source) {
   std::vector<data::TokenId> ids;
   tokenizer_->encode(source, ids);
   batch_.reset(1);
-  const Row row = batch_.row(0);
+  const SequenceFields fields = batch_.sequence(0);
   if (ids.empty()) fail(ErrorCode::kInvalidArgument, "there is nothing to translate; give a text");
-  if (ids.size() >= row.source.size()) {
+  if (ids.size() >= fields.source.size()) {
     fail(ErrorCode::kInvalidArgument,
-         "the text has {} tokens, and the model was trained to read up to {} (train.seq = {}); "
+         "the text has {} tokens, and the model was trained to read up to {} (train.seq_len = {}); "
          "take a shorter one",
-         ids.size(), row.source.size() - 1, row.source.size());
+         ids.size(), fields.source.size() - 1, fields.source.size());
   }
-  const auto behind = std::ranges::copy(ids, row.source.begin()).out;
-  std::fill(behind, row.source.end(), ends_.end);
-  const auto mask = row.source_mask.begin() + static_cast<std::ptrdiff_t>(ids.size());
-  std::fill(mask + 1, row.source_mask.end(), std::uint8_t{0});
-  std::ranges::fill(row.tokens, ends_.end);
-  std::ranges::fill(row.key_mask, std::uint8_t{0});
+  const auto behind = std::ranges::copy(ids, fields.source.begin()).out;
+  std::fill(behind, fields.source.end(), ends_.end);
+  const auto mask = fields.source_mask.begin() + static_cast<std::ptrdiff_t>(ids.size());
+  std::fill(mask + 1, fields.source_mask.end(), std::uint8_t{0});
+  std::ranges::fill(fields.tokens, ends_.end);
+  std::ranges::fill(fields.key_mask, std::uint8_t{0});
 }
 
-std::vector<float> Translator::chances_behind(std::int64_t tokens) {
+std::vector<float> Translator::logits_after(std::int64_t count) {
   Ops& ops = replica_.ops();
-  const std::int64_t rows = replica_.setup().shape.rows();
+  const std::int64_t tokens = replica_.setup().shape.tokens();
   const DType dtype = replica_.setup().dtype;
-  const Buffer memory(static_cast<std::size_t>(rows * classes_) * size_of(dtype), ops.device());
-  const Tensor logits = memory.tensor(dtype, {rows, classes_});
-  replica_.evaluate(batch_.batches().front(), logits);
+  const Buffer memory(static_cast<std::size_t>(tokens * classes_) * size_of(dtype), ops.device());
+  const Tensor all = memory.tensor(dtype, {tokens, classes_});
+  replica_.evaluate(batch_.batches().front(), all);
   const Buffer wide(static_cast<std::size_t>(classes_) * sizeof(float), ops.device());
   const Tensor last = wide.tensor(DType::kF32, {1, classes_});
-  ops.run(ops::Cast{.from = logits.slice(tokens, 1), .to = last});
+  ops.run(ops::Cast{.from = all.slice(count, 1), .to = last});
   ops.synchronize();
   const HostView view(last);
-  std::vector<float> chances(view.as<float>().begin(), view.as<float>().end());
+  std::vector<float> logits(view.as<float>().begin(), view.as<float>().end());
   for (data::TokenId id = 0; id < classes_; ++id) {
     const bool is_text = id < tokenizer_->vocabulary() && id != ends_.begin;
     if (!is_text && id != ends_.end) {
-      chances[static_cast<std::size_t>(id)] = -std::numeric_limits<float>::infinity();
+      logits[static_cast<std::size_t>(id)] = -std::numeric_limits<float>::infinity();
     }
   }
-  return chances;
+  return logits;
 }
 
 Generation Translator::run(std::string_view source, std::int64_t max_new_tokens,
                            const nn::SamplingOptions& sampling, const Generator::Listen& listen) {
   nn::Sampler sampler(sampling);
   fill_source(source);
-  const Row row = batch_.row(0);
+  const SequenceFields fields = batch_.sequence(0);
   Generation made;
   data::Utf8Stream characters;
   const auto tell = [&](const std::string& piece) {
@@ -110,13 +110,13 @@ Generation Translator::run(std::string_view source, std::int64_t max_new_tokens,
   data::TokenId last = ends_.begin;
   for (std::int64_t count = 0; count < max_new_tokens; ++count) {
     const auto at = static_cast<std::size_t>(count);
-    if (at == row.tokens.size()) {
+    if (at == fields.tokens.size()) {
       made.end = Generation::End::kContext;
       break;
     }
-    row.tokens[at] = last;
-    row.key_mask[at] = 1;
-    last = sampler.sample(chances_behind(count), static_cast<std::uint64_t>(count));
+    fields.tokens[at] = last;
+    fields.key_mask[at] = 1;
+    last = sampler.sample(logits_after(count), static_cast<std::uint64_t>(count));
     if (last == ends_.end) {
       made.end = Generation::End::kEndOfText;
       break;

@@ -5,7 +5,7 @@
 //   }
 //
 // A token of the translation is a forward of both sentences, as training has it: there is no cache.
-// Sentences are as long as those of the run's training (train.seq) at most.
+// Sentences are as long as those of the run's training (train.seq_len) at most.
 #pragma once
 
 #include <filesystem>
@@ -18,7 +18,7 @@
 #include "lockstep/nn/generate/sampling.h"
 #include "lockstep/nn/replica/replica.h"
 #include "lockstep/train/checkpoint/checkpoint.h"
-#include "lockstep/train/dataset/row_source.h"
+#include "lockstep/train/dataset/sequence_source.h"
 #include "lockstep/train/generate/generate.h"
 #include "lockstep/train/options/options.h"
 
@@ -37,13 +37,13 @@ class Translator {
  private:
   void fill_source(std::string_view source);
   // Of what follows so many tokens of the translation; those that have no text cannot.
-  std::vector<float> chances_behind(std::int64_t tokens);
+  std::vector<float> logits_after(std::int64_t count);
 
   std::unique_ptr<data::Tokenizer> tokenizer_;
   data::TranslationTokens ends_;
   std::int64_t classes_;  // ids of the model
   nn::Replica replica_;   // for one pair
-  RowMemory batch_;
+  BatchMemory batch_;
 };
 
 // Of a run's folder or a checkpoint; nullptr where that is of another family, or neither. Throws

@@ -81,8 +81,8 @@ struct Moved {
 Moved bytes_moved(const nn::MemoryPlan& plan, double micro_batches) {
   const nn::Tiers& tiers = plan.tiers;
   const nn::Setup& setup = plan.setup;
-  const auto row = [&](bool shared_out, DType dtype) {
-    const std::size_t elements = shared_out ? plan.shards.elements() : plan.flat.elements();
+  const auto buffer = [&](bool sharded, DType dtype) {
+    const std::size_t elements = sharded ? plan.shards.elements() : plan.flat.elements();
     return static_cast<double>(elements * size_of(dtype));
   };
   Moved moved;
@@ -100,24 +100,24 @@ Moved bytes_moved(const nn::MemoryPlan& plan, double micro_batches) {
     if (tiers.parameters == Tier::kFile) {
       // Of what is gathered a worker reads its part, and an update writes that.
       const int readers = plan.sharding.parameters ? plan.sharding.workers : 1;
-      moved.file += gathered / readers + row(shares, setup.dtype);
+      moved.file += gathered / readers + buffer(shares, setup.dtype);
     } else {
       moved.host += gathered;
     }
   }
-  const double gradients = row(plan.sharding.gradients, setup.gradient);
+  const double gradients = buffer(plan.sharding.gradients, setup.gradient);
   if (tiers.gradients == Tier::kHost) moved.host += micro_batches * gradients;
   // Later micro-batches add to what the file has; an update reads it for the norm, and again.
   if (tiers.gradients == Tier::kFile) moved.file += (2 * micro_batches + 1) * gradients;
   if (tiers.optimizer == Tier::kFile) {
-    for (const DType dtype : plan.state_file.rows) {
-      if (dtype == DType::kF32) moved.file += 2 * row(shares, dtype);
+    for (const DType dtype : plan.state_file.buffers) {
+      if (dtype == DType::kF32) moved.file += 2 * buffer(shares, dtype);
     }
   }
-  // The optimizer's rows that are not where it computes.
+  // The optimizer's flat buffers that are not where it computes.
   const auto is_apart = [&](Tier tier) { return tier != tiers.update() && tier != Tier::kFile; };
-  if (is_apart(tiers.gradients)) moved.host += row(shares, setup.gradient);
-  if (is_apart(tiers.parameters)) moved.host += row(shares, setup.dtype);
+  if (is_apart(tiers.gradients)) moved.host += buffer(shares, setup.gradient);
+  if (is_apart(tiers.parameters)) moved.host += buffer(shares, setup.dtype);
   return moved;
 }
 
@@ -181,11 +181,12 @@ OpenSettings open_settings(const Config& config) {
   const auto any_is_set = [&](std::initializer_list<std::string_view> keys) {
     return std::ranges::any_of(keys, [&](std::string_view key) { return config.is_set(key); });
   };
-  return {.zero = !config.is_set("parallel.zero"),
-          .recompute = !config.is_set("train.recompute"),
-          .micro_batch = !any_is_set({"train.micro_batch", "train.accumulation"}),
-          .tiers = !any_is_set({"offload.optimizer", "offload.gradients", "offload.parameters",
-                                "offload.activations"})};
+  return {
+      .zero = !config.is_set("parallel.zero"),
+      .recompute = !config.is_set("train.recompute"),
+      .micro_batch = !any_is_set({"train.micro_batch_size", "train.gradient_accumulation_steps"}),
+      .tiers = !any_is_set(
+          {"offload.optimizer", "offload.gradients", "offload.parameters", "offload.activations"})};
 }
 
 StepCost step_cost(const TrainOptions& options, const Ops& ops) {
@@ -260,7 +261,7 @@ std::string text(const MemoryChoice& choice, std::size_t budget) {
   const BatchChoice batch = solved(options.batch);
   const auto bytes = [](std::size_t count) { return format_bytes(static_cast<double>(count)); };
   std::string said =
-      fmt::format("parallel.zero = {}, train.micro_batch = {} ({} a step), recomputes {}",
+      fmt::format("parallel.zero = {}, train.micro_batch_size = {} ({} a step), recomputes {}",
                   options.parallel.zero, batch.micro, batch.accumulation,
                   options.recompute_of_blocks.empty()
                       ? std::string(name(options.recompute))

@@ -81,7 +81,8 @@ struct MemoryChoice {
 MemoryChoice choose_memory(const TrainOptions& options, const OpenSettings& open, const Ops& ops,
                            std::size_t budget);
 
-// "parallel.zero = 2, train.micro_batch = 4, recomputes full in layer.0: takes 1.9 GiB of 2 GiB,
+// "parallel.zero = 2, train.micro_batch_size = 4, recomputes full in layer.0: takes 1.9 GiB of 2
+// GiB,
 // ...", for people.
 std::string text(const MemoryChoice& choice, std::size_t budget);
 

@@ -42,11 +42,12 @@ std::string settings(const TrainOptions& options, const SmallerRun& run) {
     changes.push_back(fmt::format("train.recompute = \"{}\"", name(run.recompute)));
   }
   if (run.batch.micro != solved(options.batch).micro) {
-    changes.push_back(fmt::format("train.micro_batch = {} and train.accumulation = {}",
-                                  run.batch.micro, run.batch.accumulation));
+    changes.push_back(
+        fmt::format("train.micro_batch_size = {} and train.gradient_accumulation_steps = {}",
+                    run.batch.micro, run.batch.accumulation));
   }
-  if (run.gradients != options.gradients) {
-    changes.push_back(fmt::format("train.gradients = \"{}\"", name(run.gradients)));
+  if (run.gradient_dtype != options.gradient_dtype) {
+    changes.push_back(fmt::format("train.gradient_dtype = \"{}\"", name(run.gradient_dtype)));
   }
   return fmt::format("{}", fmt::join(changes, ", "));
 }
@@ -103,7 +104,7 @@ std::string classes_of(std::span<const GroupBytes> classes) {
 
 nn::MemoryPlan plan_run(const TrainOptions& options, const Ops& ops, int worker,
                         nn::Places places) {
-  const parallel::WorkerPosition position = crew_of(options, worker);
+  const parallel::WorkerPosition position = worker_position_of(options, worker);
   nn::MemoryPlan plan = nn::plan_memory(
       model_of(options), setup_of(options), ops, optimizer_state_of(options),
       parallel::sharding_of(options.parallel, position), options.offload.tiers, places);
@@ -124,7 +125,7 @@ void check_gpu_memory(const nn::MemoryPlan& plan, Device device) {
   if (needed + kGpuReserve <= free) return;
   fail(ErrorCode::kInvalidArgument,
        "this run takes {} on {}: {}; {} are free there, of which CUDA itself needs {}. Take a "
-       "smaller train.micro_batch (the step "
+       "smaller train.micro_batch_size (the step "
        "stays the same), train.recompute = \"full\", or end what else uses the GPU (nvidia-smi "
        "lists it)",
        exactly(needed), name(device), classes_of(plan.by_class(Tier::kDevice)), exactly(free),
@@ -153,8 +154,8 @@ void check_limit(const TrainOptions& options, const nn::MemoryPlan& plan, const 
   } else {
     advice = fmt::format(
         "nothing fits that the tiers of offload.*, parallel.zero, train.recompute, "
-        "train.micro_batch and "
-        "train.gradients can change; {} is {}{}{}{}",
+        "train.micro_batch_size and "
+        "train.gradient_dtype can change; {} is {}{}{}{}",
         limit > 0 && options.device_limit > 0 ? "what is over by least"
                                               : "the least it can do with",
         takes(run), how.empty() ? "" : ", with ", how, with_more_workers(options, run, ops));

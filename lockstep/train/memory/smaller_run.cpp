@@ -77,7 +77,7 @@ class SmallerRunSearch {
         for (Group& group : ranges_of(batches, gradients)) {
           for (SmallerRun way : ways) {
             if (has_more_files(options.offload.tiers, way.tiers) != files) continue;
-            way.gradients = gradients;
+            way.gradient_dtype = gradients;
             way.batch = group.batches.back();
             if (goes_together(with(options, way))) group.ways.push_back(std::move(way));
           }
@@ -106,10 +106,10 @@ class SmallerRunSearch {
   // With the smallest micro-batch of its group.
   struct TooLarge {
     Excess lowest;
-    bool is_of_rows = false;  // rows alone were counted
+    bool is_of_buffers = false;  // only its flat buffers were counted
     SmallerRun run;
   };
-  // Elements of a worker's rows at a stage of ZeRO, of the optimizer's together.
+  // Elements of a worker's flat buffers at a stage of ZeRO, of the optimizer's together.
   struct StageRows {
     std::size_t parameters = 0;
     std::size_t gradients = 0;
@@ -117,8 +117,8 @@ class SmallerRunSearch {
   };
 
   std::vector<GradientChoice> gradient_choices(const OpenSettings& open) const {
-    std::vector<GradientChoice> choices{options_.gradients};
-    if (open.gradients && options_.gradients != GradientChoice::kCompute &&
+    std::vector<GradientChoice> choices{options_.gradient_dtype};
+    if (open.gradients && options_.gradient_dtype != GradientChoice::kCompute &&
         options_.precision != plan::Precision::kF32) {
       choices.push_back(GradientChoice::kCompute);
     }
@@ -131,7 +131,7 @@ class SmallerRunSearch {
     const auto kind = [&](const BatchChoice& batch) {
       TrainOptions tried = options_;
       tried.batch = batch;
-      tried.gradients = gradients;
+      tried.gradient_dtype = gradients;
       const bool tree = options_.parallel.reduction == parallel::Reduction::kTree;
       return std::tuple(setup_of(tried).gradient, batch.accumulation > 1,
                         tree ? parallel::TreeSum::bytes(1, batch.accumulation) : 0);
@@ -248,26 +248,27 @@ class SmallerRunSearch {
     changed.recompute = RecomputeChoice::kNone;
     changed.offload.tiers = {};
     const nn::MemoryPlan plan = plan_run(changed, ops_, worker_, nn::Places::kNone);
-    const auto elements = [&](bool is_shared_out) {
-      return is_shared_out ? plan.shards.elements() : plan.flat.elements();
+    const auto elements = [&](bool is_sharded) {
+      return is_sharded ? plan.shards.elements() : plan.flat.elements();
     };
     std::size_t states = 0;
-    for (const nn::RowPlace* row : {&plan.master, &plan.moment, &plan.variance, &plan.velocity}) {
-      if (row->request != nn::BlockRequests::kAbsent) ++states;
+    for (const nn::BufferPlace* buffer :
+         {&plan.master, &plan.first_moment, &plan.second_moment, &plan.velocity}) {
+      if (buffer->request != nn::BlockRequests::kAbsent) ++states;
     }
     at->second = {elements(plan.sharding.parameters), elements(plan.sharding.gradients),
                   elements(plan.sharding.optimizer) * states};
     return at->second;
   }
 
-  // What its rows take: it takes no less, and this is known without a plan.
-  TakenBytes rows(const SmallerRun& run) {
+  // What its flat buffers take: it takes no less, and this is known without a plan.
+  TakenBytes buffers(const SmallerRun& run) {
     const StageRows& elements = rows_of_stage(run);
     const nn::Setup setup = setup_of(with(options_, run));
     TakenBytes bytes;
-    const auto add = [&](Tier tier, std::size_t row) {
-      if (tier != Tier::kFile) bytes.all += row;
-      if (tier == Tier::kDevice) bytes.device += row;
+    const auto add = [&](Tier tier, std::size_t buffer) {
+      if (tier != Tier::kFile) bytes.all += buffer;
+      if (tier == Tier::kDevice) bytes.device += buffer;
     };
     add(run.tiers.parameters, elements.parameters * size_of(setup.dtype));
     add(run.tiers.gradients, elements.gradients * size_of(setup.gradient));
@@ -282,7 +283,7 @@ class SmallerRunSearch {
     for (SmallerRun run : group.ways) {
       if (nearer.empty()) break;
       run.batch = nearer.back();
-      if (const TakenBytes lowest = rows(run); !is_within(lowest)) {
+      if (const TakenBytes lowest = buffers(run); !is_within(lowest)) {
         too_large_.push_back({excess(lowest), true, run});
         continue;
       }
@@ -319,7 +320,7 @@ class SmallerRunSearch {
       const auto [lowest, index] = queue.extract(queue.begin()).value();
       if (best && !(lowest < excess(taken(*best)))) break;
       SmallerRun& run = too_large_[index].run;
-      if (std::exchange(too_large_[index].is_of_rows, false)) {
+      if (std::exchange(too_large_[index].is_of_buffers, false)) {
         queue.emplace(excess(bound(run)), index);
         continue;
       }
@@ -347,7 +348,7 @@ TrainOptions with(TrainOptions options, const SmallerRun& change) {
   options.recompute = change.recompute;
   options.recompute_of_blocks.clear();
   options.batch = change.batch;
-  options.gradients = change.gradients;
+  options.gradient_dtype = change.gradient_dtype;
   return options;
 }
 

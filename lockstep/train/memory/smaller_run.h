@@ -12,9 +12,9 @@
 //   files        all of this once more, with parts in files, where all of memory has a limit
 //
 // The first line changes fastest. Each of these that goes together is a *setting*. That nothing
-// fits is told only where none of them does: they are thousands, but its rows alone, or a plan
-// without places (nn/memory/memory_plan.h), tell that a setting is too large, and what is too large
-// with the smallest micro-batch is so with larger ones.
+// fits is told only where none of them does: they are thousands, but its flat buffers alone, or a
+// plan without places (nn/memory/memory_plan.h), tell that a setting is too large, and what is too
+// large with the smallest micro-batch is so with larger ones.
 #pragma once
 
 #include <array>
@@ -44,7 +44,7 @@ struct SmallerRun {
   int zero = 0;
   RecomputeChoice recompute = RecomputeChoice::kNone;
   BatchChoice batch;
-  GradientChoice gradients = GradientChoice::kAuto;
+  GradientChoice gradient_dtype = GradientChoice::kAuto;
   nn::Tiers tiers;
   bool fits = false;
   std::size_t bytes = 0;

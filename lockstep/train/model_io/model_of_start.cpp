@@ -22,11 +22,10 @@ ModelChoice model_in(const fs::path& folder) {
   }
   const std::string toml = stored_text(folder, kConfigFile);
   if (toml.empty()) {
-    fail(
-        ErrorCode::kInvalidArgument,
-        "run.from = {} is neither a run with a whole checkpoint, nor a checkpoint, nor a folder of "
-        "Hugging Face transformers",
-        folder.string());
+    fail(ErrorCode::kInvalidArgument,
+         "run.init_from = {} is neither a run with a whole checkpoint, nor a checkpoint, nor a "
+         "folder of Hugging Face transformers",
+         folder.string());
   }
   const TrainOptions stored =
       stored_options({.folder = folder, .state = {}, .config = toml, .tokenizer = {}});
@@ -41,9 +40,10 @@ std::pair<std::string, std::string> tokenizer_text(const RunOptions& options) {
   if (const std::string own = stored_text(options.dir, kTokenizerFile); !own.empty()) {
     return {own, options.dir + "/checkpoints/.../tokenizer.json"};
   }
-  if (options.from.empty()) return {};
-  if (!is_foreign(options.from)) return {stored_text(options.from, kTokenizerFile), options.from};
-  const fs::path file = tokenizer_file_in(options.from);
+  if (options.init_from.empty()) return {};
+  if (!is_foreign(options.init_from))
+    return {stored_text(options.init_from, kTokenizerFile), options.init_from};
+  const fs::path file = tokenizer_file_in(options.init_from);
   if (file.empty()) return {};
   return {read_file(file), file.string()};
 }
@@ -59,14 +59,16 @@ bool is_foreign(const fs::path& folder) {
   return fs::exists(folder / kForeignModel, none);
 }
 
-void settle_model(RunOptions& options) {
-  ModelChoice& model = options.train.model;
+ModelChoice model_of_start(const RunOptions& options) {
+  TrainOptions train = options.train;
+  ModelChoice& model = train.model;
   const bool described = !model.name.empty() || model.layers > 0 || model.hidden > 0;
-  if (!described && !options.from.empty()) {
+  if (!described && !options.init_from.empty()) {
     const bool begun = !stored_text(options.dir, kConfigFile).empty();
-    model = model_in(begun ? options.dir : options.from);
+    model = model_in(begun ? options.dir : options.init_from);
   }
-  if (has_shape(options.train)) shape_of(options.train);  // throws for what cannot be
+  if (has_shape(train)) shape_of(train);  // throws for what cannot be
+  return model;
 }
 
 std::shared_ptr<const data::Tokenizer> tokenizer_of_start(const RunOptions& options) {
@@ -88,7 +90,7 @@ void check_same_tokenizer(const RunOptions& options, const data::Tokenizer& of_m
   fail(ErrorCode::kInvalidArgument,
        "the run in run.dir = {} was begun with another tokenizer ({}) than its data has now ({}), "
        "so that ids would mean other things; leave data.tokenizer out to use the run's own, or "
-       "take another run.dir, with run.from = {} where its parameters are wanted all the same",
+       "take another run.dir, with run.init_from = {} where its parameters are wanted all the same",
        options.dir, described(of_model), described(of_data), options.dir);
 }
 
@@ -96,9 +98,9 @@ std::string other_tokenizer(const RunOptions& options, const data::Tokenizer& of
                             const data::Tokenizer& of_data) {
   if (of_model.json() == of_data.json()) return "";
   return fmt::format(
-      "the parameters of run.from = {} were learned with another tokenizer ({}) than the data has "
-      "({}): ids mean other things now; leave data.tokenizer out to use the model's own",
-      options.from, described(of_model), described(of_data));
+      "the parameters of run.init_from = {} were learned with another tokenizer ({}) than the data "
+      "has ({}): ids mean other things now; leave data.tokenizer out to use the model's own",
+      options.init_from, described(of_model), described(of_data));
 }
 
 }  // namespace lockstep::train

@@ -1,4 +1,5 @@
-// What a run begins with besides its settings: the newest checkpoint of its folder, else run.from.
+// What a run begins with besides its settings: the newest checkpoint of its folder, else
+// run.init_from.
 #pragma once
 
 #include <filesystem>
@@ -12,10 +13,10 @@ namespace lockstep::train {
 // Whether a folder is one of Hugging Face transformers.
 bool is_foreign(const std::filesystem::path& folder);
 
-// Where no model is described but run.from is given, its model is taken, or that of the run's own
-// checkpoint where there is one. Throws Error(kInvalidArgument) for a model that cannot be, before
-// any data is looked at.
-void settle_model(RunOptions& options);
+// The model of a run: the one that the settings describe; else that of the run's own checkpoint, or
+// of run.init_from. Throws Error(kInvalidArgument) for a model that cannot be, before any data is
+// looked at.
+ModelChoice model_of_start(const RunOptions& options);
 
 // The tokenizer that the parameters were learned with; nullptr where none is known. Throws Error
 // where it cannot be read and the data needs it.

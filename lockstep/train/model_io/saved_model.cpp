@@ -33,9 +33,9 @@ SavedModel open_foreign(const fs::path& folder) {
     saved.tokenizer = data::load_tokenizer(tokenizer);
   }
   saved.read = [tensors, family = config.shape.family](const nn::FlatParameters& flat,
-                                                       const Tensor& row) {
+                                                       const Tensor& buffer) {
     nn::check_is_model(*tensors, family, flat);
-    nn::read_hugging_face(*tensors, family, flat, row);
+    nn::read_hugging_face(*tensors, family, flat, buffer);
   };
   return saved;
 }
@@ -61,8 +61,8 @@ SavedModel open_own(const fs::path& path, const Warn& warn) {
         data::parse_tokenizer(checkpoint.tokenizer, (checkpoint.folder / kTokenizerFile).string());
   }
   saved.read = [checkpoint = std::move(checkpoint)](const nn::FlatParameters& flat,
-                                                    const Tensor& row) {
-    read_parameters(checkpoint, flat, row);
+                                                    const Tensor& buffer) {
+    read_parameters(checkpoint, flat, buffer);
   };
   return saved;
 }
@@ -81,14 +81,14 @@ SavedModel open_model(const fs::path& path, const Warn& warn) {
 nn::Weights load_weights(const SavedModel& saved, DType dtype, Ops& ops) {
   nn::Weights weights(saved.model, dtype, ops);
   if (dtype == DType::kF32) {
-    fill_zero(weights.row());
-    saved.read(weights.flat(), weights.row());
+    fill_zero(weights.buffer());
+    saved.read(weights.flat(), weights.buffer());
     return weights;
   }
   const nn::Weights wide(saved.model, DType::kF32, ops);
-  fill_zero(wide.row());
-  saved.read(wide.flat(), wide.row());
-  ops.run(ops::Cast{.from = wide.row(), .to = weights.row()});
+  fill_zero(wide.buffer());
+  saved.read(wide.flat(), wide.buffer());
+  ops.run(ops::Cast{.from = wide.buffer(), .to = weights.buffer()});
   ops.synchronize();
   return weights;
 }

@@ -20,8 +20,8 @@ struct SavedModel {
   nn::Model model;
   std::int64_t positions = 0;                  // of the longest text that it was made for
   std::unique_ptr<data::Tokenizer> tokenizer;  // null: none lies there
-  // Fills a row of f32 with its parameters.
-  std::function<void(const nn::FlatParameters& flat, const Tensor& row)> read;
+  // Fills a flat buffer of f32 with its parameters.
+  std::function<void(const nn::FlatParameters& flat, const Tensor& buffer)> read;
 };
 
 // Reads everything but the parameters. Throws Error(kInvalidArgument) for a path that is none of

@@ -32,11 +32,11 @@ ModelChoice choice_of(const nn::HuggingFaceConfig& config) {
   choice.feed_forward = to_int(shape.feed_forward);
   choice.vocabulary = to_int(shape.vocabulary);
   choice.positions = to_int(shape.positions);
-  if (config.options.epsilon) choice.epsilon = as_written(*config.options.epsilon);
-  choice.theta = as_written(config.options.theta);
+  if (config.options.epsilon) choice.norm_epsilon = as_written(*config.options.epsilon);
+  choice.rope_theta = as_written(config.options.theta);
   choice.dropout = config.options.dropout;
-  if (shape.head == plan::Head::kOwn) choice.logits = LogitsChoice::kOwn;
-  if (shape.head == plan::Head::kTied) choice.logits = LogitsChoice::kTied;
+  if (shape.head == plan::Head::kOwn) choice.tie_word_embeddings = TieChoice::kUntied;
+  if (shape.head == plan::Head::kTied) choice.tie_word_embeddings = TieChoice::kTied;
   return choice;
 }
 

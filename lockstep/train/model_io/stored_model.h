@@ -15,7 +15,7 @@ TrainOptions stored_options(const Checkpoint& checkpoint);
 // Throws Error(kInvalidArgument) for sizes that no model of lockstep has.
 ModelChoice choice_of(const nn::HuggingFaceConfig& config);
 
-// Where the model's parameters lie in a row, whatever the setup.
+// Where the model's parameters lie in a flat buffer, whatever the setup.
 nn::FlatParameters flat_of(const nn::Model& model);
 
 }  // namespace lockstep::train

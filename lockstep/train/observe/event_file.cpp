@@ -2,7 +2,7 @@
 //
 //   events.out.tfevents.<seconds since 1970, ten digits>.<host>.<process>
 //
-// TensorBoard reads them in the order of their names and forgets what a later one begins anew.
+// TensorBoard reads them in the order of their names and forgets what a later one starts again.
 #include <unistd.h>
 
 #include <algorithm>

@@ -33,7 +33,7 @@
 //   slowest_rank        that computed longest; this and the next where more than one is known of
 //   slowest_ms          its compute
 //   loss_scale      of f16 alone
-//   skipped         whether the step changed nothing, its gradient being infinite or no number
+//   skipped         whether the step changed nothing, its gradient being infinite or NaN
 //
 // Numbers are the shortest decimals that read back to the same bits. JSON has no way to write an
 // infinite number or what is none: they are null.

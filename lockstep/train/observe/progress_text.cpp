@@ -121,16 +121,16 @@ Progress ProgressMeter::add(const StepRecord& record) {
 std::string progress_line(const Progress& progress) { return joined_pieces(pieces_of(progress)); }
 
 std::string progress_line(const Progress& progress, int columns) {
-  const auto room = static_cast<std::size_t>(std::max(columns, 0));
+  const auto width = static_cast<std::size_t>(std::max(columns, 0));
   std::vector<LinePiece> pieces = pieces_of(progress);
   std::string line = joined_pieces(pieces);
-  while (line.size() > room && pieces.size() > 2) {
+  while (line.size() > width && pieces.size() > 2) {
     pieces.erase(std::min_element(
         pieces.begin(), pieces.end(),
         [](const LinePiece& a, const LinePiece& b) { return a.importance < b.importance; }));
     line = joined_pieces(pieces);
   }
-  return line.substr(0, room);
+  return line.substr(0, width);
 }
 
 std::string opening_text(const RunFacts& facts) {

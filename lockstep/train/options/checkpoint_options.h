@@ -6,10 +6,10 @@
 namespace lockstep::train {
 
 struct CheckpointOptions {
-  int every = 1000;     // steps; 0: only at the end, and when the run is interrupted
-  int keep_last = 2;    // the newest so many stay
-  int keep_every = 0;   // those of steps that this divides stay for good; 0: none
-  bool overlap = true;  // they are written while steps go on; the last of a run is waited for
+  int every = 1000;        // steps; 0: only at the end, and when the run is interrupted
+  int keep_last = 2;       // how many, the newest ones, are kept
+  int keep_every = 0;      // those of steps that this divides are never removed; 0: none
+  bool async_save = true;  // written while training continues; the run waits for its last one
 };
 // Declares the keys checkpoint.*.
 void bind(Config& config, CheckpointOptions& options);

@@ -39,9 +39,8 @@ Device device_of(const TrainOptions& options) {
   const Device device = parse_device(options.device);
   if (device.kind == DeviceKind::kCuda && !unserved.empty()) {
     fail(ErrorCode::kUnsupported,
-         "run.device = \"{}\" does not go with {}, or take run.device = "
-         "\"cpu\"",
-         options.device, unserved);
+         "run.device = \"{}\" does not support {}, or set run.device = \"cpu\"", options.device,
+         unserved);
   }
   return device;
 }
@@ -52,7 +51,7 @@ std::string unused_gpu(const TrainOptions& options) {
   if (options.device != "auto") return "";
   const std::string unserved = unserved_by_gpu(options);
   if (unserved.empty() || !cuda_is_available()) return "";
-  return "computes on the CPU, and leaves the GPU aside: " + unserved;
+  return "computes on the CPU, not on the GPU, which does not support " + unserved;
 }
 
 std::unique_ptr<Ops> make_ops(const TrainOptions& options) {

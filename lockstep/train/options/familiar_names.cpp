@@ -33,7 +33,7 @@ Config::Translate only(const familiar::OnlyValue& name) {
     if (text == name.value || text == "auto" || text == name.same) {
       return std::nullopt;
     }
-    fail(ErrorCode::kUnsupported, "{} = {} is not to be had, only {}: {}", name.other, text,
+    fail(ErrorCode::kUnsupported, "{} = {} is not supported, only {}: {}", name.other, text,
          name.value, name.why);
   };
 }
@@ -54,7 +54,7 @@ Words optimizer_kind(std::string_view text) {
 }
 
 // Hugging Face's "constant_with_warmup", DeepSpeed's "WarmupLR" and "WarmupDecayLR"
-Words decline(std::string_view text) {
+Words decay(std::string_view text) {
   const std::string kind = lower(text);
   if (kind == "auto") return std::nullopt;
   if (kind == "constant_with_warmup" || kind == "warmuplr") return "constant";
@@ -63,8 +63,8 @@ Words decline(std::string_view text) {
   return kind;
 }
 
-// Those that have no floor of their own go down to zero.
-Words decline_floor(std::string_view text) {
+// Those that have no minimum of their own go down to zero.
+Words min_lr_ratio(std::string_view text) {
   const std::string kind = lower(text);
   return kind == "linear" || kind == "cosine" || kind == "warmupdecaylr" ? Words("0")
                                                                          : std::nullopt;
@@ -75,7 +75,7 @@ Config::Translate strategy(std::string name) {
   return [name = std::move(name)](std::string_view text) -> Words {
     if (text == "steps") return std::nullopt;
     if (text == "no") return "0";
-    fail(ErrorCode::kUnsupported, "{} = {} is not to be had, only steps or no", name, text);
+    fail(ErrorCode::kUnsupported, "{} = {} is not supported, only steps or no", name, text);
   };
 }
 
@@ -90,13 +90,13 @@ Words percent(std::string_view text) {
   return fmt::format("{}", parse_number("validation_split_percentage", text) / 100);
 }
 
-// Where a run goes on is its folder's matter.
+// A run is resumed in its own folder.
 Words resume(std::string_view text) {
   if (is_true(text)) return "true";
   if (text == "false" || text == "0") return "false";
   fail(ErrorCode::kUnsupported,
-       "resume_from_checkpoint = {} is not to be had, only true or false: a run goes on in run.dir "
-       "(output_dir); run.from begins another one with parameters from elsewhere",
+       "resume_from_checkpoint = {} is not supported, only true or false. A run is resumed in its "
+       "run.dir (output_dir); run.init_from starts a new run with parameters from elsewhere",
        text);
 }
 
@@ -189,15 +189,15 @@ void accept_familiar_names(Config& config) {
     config.alias(name, "train.validate_every", strategy(name));
   }
   config.alias("save_strategy", "checkpoint.every", strategy("save_strategy"));
-  config.alias("warmup_steps", "schedule.warmup", [](std::string_view text) {
+  config.alias("warmup_steps", "schedule.warmup_steps", [](std::string_view text) {
     return is_part_of_run(text) ? std::nullopt : unless_auto(text);
   });
   config.alias("warmup_steps", "schedule.warmup_ratio", [](std::string_view text) {
     return is_part_of_run(text) ? Words(std::string(text)) : std::nullopt;
   });
   config.alias("validation_split_percentage", "data.validation_fraction", percent);
-  config.alias("lr_scheduler_type", "schedule.floor", decline_floor);
-  config.alias("scheduler.type", "schedule.floor", decline_floor);
+  config.alias("lr_scheduler_type", "schedule.min_lr_ratio", min_lr_ratio);
+  config.alias("scheduler.type", "schedule.min_lr_ratio", min_lr_ratio);
   config.alias("ddp_timeout", "comm.timeout",
                [](std::string_view seconds) { return Words(std::string(seconds) + "s"); });
   config.alias("gradient_checkpointing", "train.recompute", when_on("full"));
@@ -205,22 +205,23 @@ void accept_familiar_names(Config& config) {
   config.alias("optimizer.type", "optimizer.kind", optimizer_kind);
   config.alias("optimizer.params.betas", "optimizer.beta1", nth_of_list(0));
   config.alias("optimizer.params.betas", "optimizer.beta2", nth_of_list(1));
-  config.alias("lr_scheduler_type", "schedule.decline", decline);
-  config.alias("scheduler.type", "schedule.decline", decline);
+  config.alias("lr_scheduler_type", "schedule.decay", decay);
+  config.alias("scheduler.type", "schedule.decay", decay);
   constexpr std::string_view kOptimizerDevice = "zero_optimization.offload_optimizer.device";
   config.alias(kOptimizerDevice, "offload.optimizer", tier);
   config.alias(kOptimizerDevice, "offload.gradients", tier_of_gradients);
   config.alias("zero_optimization.offload_param.device", "offload.parameters", tier);
   // ZeRO++
-  config.alias("zero_optimization.zero_quantized_weights", "parallel.gather_weights",
+  config.alias("zero_optimization.zero_quantized_weights", "parallel.quantized_weights",
                when_on("int8"));
-  config.alias("zero_optimization.zero_quantized_gradients", "parallel.reduce_gradients",
+  config.alias("zero_optimization.zero_quantized_gradients", "parallel.quantized_gradients",
                when_on("int4"));
-  config.alias("zero_optimization.zero_hpz_partition_size", "parallel.secondary", keeps_secondary);
+  config.alias("zero_optimization.zero_hpz_partition_size", "parallel.secondary_partition",
+               keeps_secondary);
   config.alias("activation_checkpointing.cpu_checkpointing", "offload.activations",
                when_on("host"));
-  config.alias("communication_data_type", "train.gradients", gradients_in);
-  config.alias("data_types.grad_accum_dtype", "train.gradients", gradients_in);
+  config.alias("communication_data_type", "train.gradient_dtype", gradients_in);
+  config.alias("data_types.grad_accum_dtype", "train.gradient_dtype", gradients_in);
   config.alias("fp16.initial_scale_power", "loss_scale.initial", power_of_two);
 }
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kGradientNames[] = {"auto", "compute", "f32"};
 constexpr std::string_view kRecomputeNames[] = {"none", "selective", "full", "auto"};
-constexpr std::string_view kLogitsNames[] = {"auto", "tied", "own"};
+constexpr std::string_view kTieNames[] = {"auto", "true", "false"};
 constexpr std::string_view kFamilyNames[] = {"gpt2", "llama", "bert", "encoder-decoder", "linear"};
 
 // The names of an enumeration whose values are 0, 1, ... in this order.
@@ -50,21 +50,27 @@ void bind(Config& config, ModelChoice& model) {
   size("model.vocabulary", model.vocabulary,
        "Tokens there are; 0: as many as the data has, or the family's.");
   size("model.positions", model.positions,
-       "The longest sequence; 0: train.seq where it is given, or the family's.");
+       "The longest sequence; 0: train.seq_len where it is given, or the family's.");
   size("model.features", model.features,
        "Inputs of an item, in the linear family; 0: as many as the data has.");
-  config.bind("model.epsilon", model.epsilon,
-              "What norms add to the variance; 0: 1e-5 in gpt2, 1e-6 in llama, 1e-12 in bert.",
-              {.min = 0, .max = 1});
-  config.bind("model.theta", model.theta, "The base of rotary positions, in llama.", {.min = 1});
+  config
+      .bind("model.norm_epsilon", model.norm_epsilon,
+            "What norms add to the variance; 0: 1e-5 in gpt2, 1e-6 in llama, 1e-12 in bert.",
+            {.min = 0, .max = 1})
+      .formerly("model.epsilon");
+  config
+      .bind("model.rope_theta", model.rope_theta, "The base of rotary positions, in llama.",
+            {.min = 1})
+      .formerly("model.theta");
   config.bind("model.dropout", model.dropout,
               "The probability with which elements of embeddings, attention and residual branches "
               "are dropped in training.",
               {.min = 0, .max = 0.99});
-  config.bind(
-      "model.logits", model.logits, kLogitsNames,
-      "Whether logits are made with the token embedding's table (tied) or with one of their "
-      "own; auto: own in llama, else tied.");
+  config
+      .bind("model.tie_word_embeddings", model.tie_word_embeddings, kTieNames,
+            "Whether logits are made with the token embedding's table (true) or with one of their "
+            "own (false); auto: false in llama, else true.")
+      .formerly("model.logits", renamed_values({{"tied", "true"}, {"own", "false"}}));
 }
 
 bool describes_sizes(const ModelChoice& model) {
@@ -79,13 +85,15 @@ plan::Count or_usual(int chosen, plan::Count usual) {
   return chosen > 0 ? static_cast<plan::Count>(chosen) : usual;
 }
 
-plan::ModelShape with_logits(plan::ModelShape shape, LogitsChoice logits) {
+plan::ModelShape with_logits(plan::ModelShape shape, TieChoice tie) {
   const bool has_choice = shape.family != plan::Family::kBert;
-  if (logits == LogitsChoice::kOwn && !has_choice) {
-    fail(ErrorCode::kInvalidArgument, "model.logits = \"own\" is not for bert: its are tied");
+  if (tie == TieChoice::kUntied && !has_choice) {
+    fail(ErrorCode::kInvalidArgument,
+         "model.tie_word_embeddings = \"false\" does not go with model.family = \"bert\", whose "
+         "logits are always made with the token embedding. Leave it out");
   }
-  if (logits != LogitsChoice::kAuto && has_choice) {
-    shape.head = logits == LogitsChoice::kTied ? plan::Head::kTied : plan::Head::kOwn;
+  if (tie != TieChoice::kAuto && has_choice) {
+    shape.head = tie == TieChoice::kTied ? plan::Head::kTied : plan::Head::kOwn;
   }
   return shape;
 }
@@ -105,7 +113,8 @@ void check_countable(std::int64_t sequences, std::int64_t tokens, plan::Count wi
   if (!is_too_much()) return;
   fail(ErrorCode::kInvalidArgument,
        "a micro-batch of {} sequences of {} tokens has a tensor {} wide in this model, and that is "
-       "more than can be counted; check train.micro_batch, train.batch, train.seq and the sizes of "
+       "more than can be counted; check train.micro_batch_size, train.global_batch_size, "
+       "train.seq_len and the sizes of "
        "the model: one has too many digits",
        sequences, tokens, width);
 }
@@ -123,7 +132,7 @@ std::int64_t sequence_of(const TrainOptions& options) {
     const int longest = options.model.positions;
     const int sequence = options.batch.sequence;
     if (longest > 0 && sequence > longest) {
-      fail(ErrorCode::kInvalidArgument, "train.seq = {} is longer than model.positions = {}",
+      fail(ErrorCode::kInvalidArgument, "train.seq_len = {} is longer than model.positions = {}",
            sequence, longest);
     }
     return sequence > 0 ? sequence : longest > 0 ? longest : kUsualTranslation;
@@ -131,8 +140,9 @@ std::int64_t sequence_of(const TrainOptions& options) {
   const plan::ModelShape shape = shape_of(options);
   const plan::Count sequence = or_usual(options.batch.sequence, shape.positions);
   if (shape.learns_positions() && sequence > shape.positions) {
-    fail(ErrorCode::kInvalidArgument, "train.seq = {} is longer than the {} positions that {} has",
-         sequence, shape.positions, shape.name);
+    fail(ErrorCode::kInvalidArgument,
+         "train.seq_len = {} is longer than the {} positions that {} has", sequence,
+         shape.positions, shape.name);
   }
   return static_cast<std::int64_t>(sequence);
 }
@@ -149,21 +159,34 @@ std::string_view name(GradientChoice gradients) {
 
 void bind(Config& config, TrainOptions& options) {
   bind(config, options.model);
-  config.bind("train.seq", options.batch.sequence,
-              "Tokens of a sequence; 0: as many as the model has positions.", {.min = 0});
-  config.bind("train.batch", options.batch.sequences,
-              "Sequences of a step, all ranks together; 0: train.micro_batch * train.accumulation.",
-              {.min = 0});
-  config.bind("train.micro_batch", options.batch.micro,
-              "Sequences that are computed at once; 0: what train.batch leaves.", {.min = 0});
-  config.bind("train.accumulation", options.batch.accumulation,
-              "Micro-batches whose gradients are added up to one step; 0: what train.batch leaves.",
-              {.min = 0});
+  config
+      .bind("train.seq_len", options.batch.sequence,
+            "Tokens of a sequence; 0: as many as the model has positions.", {.min = 0})
+      .formerly("train.seq");
+  config
+      .bind("train.global_batch_size", options.batch.sequences,
+            "Sequences of a step, all workers together; 0: train.micro_batch_size * "
+            "train.gradient_accumulation_steps * workers.",
+            {.min = 0})
+      .formerly("train.batch");
+  config
+      .bind("train.micro_batch_size", options.batch.micro,
+            "Sequences that a worker computes at once; 0: as train.global_batch_size allows.",
+            {.min = 0})
+      .formerly("train.micro_batch");
+  config
+      .bind("train.gradient_accumulation_steps", options.batch.accumulation,
+            "Micro-batches whose gradients a worker accumulates for one step; 0: as "
+            "train.global_batch_size needs.",
+            {.min = 0})
+      .formerly("train.accumulation");
   config.bind("train.precision", options.precision, names_of(plan::kAllPrecisions),
               "What is computed in; below f32 a master copy of the parameters is kept in f32.");
-  config.bind("train.gradients", options.gradients, kGradientNames,
-              "What gradients are kept in: the precision (compute), f32, or by auto f32 only where "
-              "several micro-batches are added up.");
+  config
+      .bind("train.gradient_dtype", options.gradient_dtype, kGradientNames,
+            "The type of gradients: the precision (compute), f32, or auto: f32 only where several "
+            "micro-batches are accumulated.")
+      .formerly("train.gradients");
   config.bind("train.recompute", options.recompute, kRecomputeNames,
               "What backward does again instead of keeping it; auto: block by block the least that "
               "fits into memory.limit, or into what the machine has free.");
@@ -186,9 +209,10 @@ void bind(Config& config, TrainOptions& options) {
               "worker gets no more bytes there than this; 0: no limit.");
   config.bind(
       "memory.auto", options.memory_auto,
-      "Chooses parallel.zero, train.recompute, train.micro_batch and offload.*, those of them that "
-      "are not set, so that the run fits into memory.limit, or into what the machine has free, and "
-      "into memory.device_limit, and loses least time; files only where nothing else fits.");
+      "Chooses parallel.zero, train.recompute, train.micro_batch_size and offload.*, those of them "
+      "that are not set, so that the run fits into memory.limit, or into what the machine has "
+      "free, and into memory.device_limit, and loses least time; files only where nothing else "
+      "fits.");
   config.bind("debug.slow_rank", options.slow_rank,
               "A rank that takes longer to compute, to see what a straggler does; -1: none.",
               {.min = -1});
@@ -240,7 +264,7 @@ std::vector<int> divisors_of(int sequences) {
 
 void check(const TrainOptions& options) {
   parallel::check(options.parallel, options.batch.workers);
-  parallel::check(options.offload, options.parallel, crew_of(options));
+  parallel::check(options.offload, options.parallel, worker_position_of(options));
   if (options.slow_rank >= options.batch.workers) {
     fail(ErrorCode::kInvalidArgument,
          "debug.slow_rank = {}, but the workers of this run are ranks 0 to {}", options.slow_rank,
@@ -254,26 +278,28 @@ BatchChoice solved(BatchChoice batch) {
     const auto add = [&](std::string_view key, int value) {
       if (value > 0) set.push_back(fmt::format("{} = {}", key, value));
     };
-    add("train.batch", given.sequences);
-    add("train.micro_batch", given.micro);
-    add("train.accumulation", given.accumulation);
+    add("train.global_batch_size", given.sequences);
+    add("train.micro_batch_size", given.micro);
+    add("train.gradient_accumulation_steps", given.accumulation);
     fail(ErrorCode::kInvalidArgument, "{} {}{}: {}", fmt::join(set, " and "),
          set.size() == 1 ? "does not fit" : "do not fit together",
          given.workers > 1 ? fmt::format(" on {} ranks", given.workers) : "", what);
   };
   const int workers = batch.workers;
   if (batch.sequences > 0 && batch.sequences < workers) {
-    refuse(fmt::format(
-        "some would have nothing to do; start {} or fewer, or set train.batch = {} or more",
-        batch.sequences, workers));
+    refuse(
+        fmt::format("some would have nothing to do; start {} or fewer, or set "
+                    "train.global_batch_size = {} or more",
+                    batch.sequences, workers));
   }
   if (batch.micro == 0 && batch.sequences > 0) {
     if (batch.accumulation > 0) {
       const std::int64_t parts = std::int64_t{batch.accumulation} * workers;
       if (batch.sequences % parts != 0) {
-        refuse(fmt::format(
-            "the sequences cannot be dealt out evenly; train.batch must be a multiple of {}",
-            parts));
+        refuse(
+            fmt::format("the sequences cannot be dealt out evenly; train.global_batch_size must be "
+                        "a multiple of {}",
+                        parts));
       }
       batch.micro = static_cast<int>(batch.sequences / parts);
     } else {
@@ -282,7 +308,9 @@ BatchChoice solved(BatchChoice batch) {
   }
   if (batch.micro == 0) batch.micro = 1;
   if (batch.sequences % batch.micro != 0) {
-    refuse("the micro-batch does not divide the batch; set one that does, or another train.batch");
+    refuse(
+        "the micro-batch does not divide the batch; set one that does, or another "
+        "train.global_batch_size");
   }
   const int micro_batches = batch.sequences / batch.micro;
   if (batch.sequences > 0 && micro_batches < workers) {
@@ -297,10 +325,11 @@ BatchChoice solved(BatchChoice batch) {
   if (batch.sequences == 0) batch.sequences = static_cast<int>(product);
   if (batch.sequences > product ||
       batch.sequences <= product - std::int64_t{batch.micro} * workers) {
-    refuse(fmt::format(
-        "with this micro-batch and accumulation a step has {}{} sequences; set train.batch so, or "
-        "leave one of the three out",
-        workers > 1 ? "up to " : "", product));
+    refuse(
+        fmt::format("with this micro-batch and accumulation a step has {}{} sequences; set "
+                    "train.global_batch_size so, or "
+                    "leave one of the three out",
+                    workers > 1 ? "up to " : "", product));
   }
   return batch;
 }
@@ -329,7 +358,7 @@ plan::ModelShape shape_of(const TrainOptions& options) {
          choice.name);
   }
   if (!choice.name.empty()) {
-    return with_logits(nn::trainable(plan::find_model(choice.name)), choice.logits);
+    return with_logits(nn::trainable(plan::find_model(choice.name)), choice.tie_word_embeddings);
   }
   if (!has_shape(options)) {
     fail(ErrorCode::kUnsupported,
@@ -355,7 +384,7 @@ plan::ModelShape shape_of(const TrainOptions& options) {
       or_usual(choice.feed_forward, plan::usual_feed_forward(family, shape.hidden));
   shape.vocabulary = or_usual(choice.vocabulary, shape.vocabulary);
   shape.positions = or_usual(choice.positions, or_usual(options.batch.sequence, shape.positions));
-  shape = with_logits(nn::trainable(shape), choice.logits);
+  shape = with_logits(nn::trainable(shape), choice.tie_word_embeddings);
   nn::check_size(shape);
   return shape;
 }
@@ -387,8 +416,10 @@ nn::Model encoder_decoder_of(const TrainOptions& options, const nn::ModelOptions
 nn::ModelOptions model_options_of(const TrainOptions& options) {
   nn::ModelOptions model;
   model.dropout = options.model.dropout;
-  if (options.model.epsilon > 0) model.epsilon = static_cast<float>(options.model.epsilon);
-  model.theta = static_cast<float>(options.model.theta);
+  if (options.model.norm_epsilon > 0) {
+    model.epsilon = static_cast<float>(options.model.norm_epsilon);
+  }
+  model.theta = static_cast<float>(options.model.rope_theta);
   return model;
 }
 
@@ -411,9 +442,9 @@ nn::Model model_of(const TrainOptions& options) {
 nn::Setup setup_of(const TrainOptions& options) {
   const BatchChoice batch = solved(options.batch);
   const DType dtype = dtype_of(options.precision);
-  const bool wide = options.gradients == GradientChoice::kF32 ||
+  const bool wide = options.gradient_dtype == GradientChoice::kF32 ||
                     options.parallel.reduction == parallel::Reduction::kTree ||
-                    (options.gradients == GradientChoice::kAuto && batch.accumulation > 1);
+                    (options.gradient_dtype == GradientChoice::kAuto && batch.accumulation > 1);
   const std::int64_t sequence = sequence_of(options);
   if (has_shape(options)) {
     check_countable(batch.micro, sequence, widest(shape_of(options), sequence));
@@ -441,7 +472,7 @@ int threads_of(const TrainOptions& options) {
   return options.threads > 0 ? options.threads : CpuSet::of_this_thread().count();
 }
 
-parallel::WorkerPosition crew_of(const TrainOptions& options, int worker) {
+parallel::WorkerPosition worker_position_of(const TrainOptions& options, int worker) {
   const BatchChoice batch = solved(options.batch);
   return {.workers = batch.workers, .worker = worker, .most_micro_batches = batch.accumulation};
 }

@@ -44,10 +44,10 @@ std::string_view name(ModelFamily family);  // "gpt2", ..., "encoder-decoder", "
 ModelFamily model_family(plan::Family family);
 
 // The table that logits are made with.
-enum class LogitsChoice : std::uint8_t {
-  kAuto,  // what is usual in the family
-  kTied,  // the token embedding's
-  kOwn,
+enum class TieChoice : std::uint8_t {
+  kAuto,    // what is usual in the family
+  kTied,    // the token embedding's
+  kUntied,  // one of their own
 };
 
 // A model by name, or by its sizes; 0 is what is usual in the family.
@@ -61,11 +61,11 @@ struct ModelChoice {
   int feed_forward = 0;
   int vocabulary = 0;
   int positions = 0;
-  int features = 0;      // of the linear family
-  double epsilon = 0;    // of norms
-  double theta = 10000;  // of rotary positions
+  int features = 0;  // of the linear family
+  double norm_epsilon = 0;
+  double rope_theta = 10000;
   double dropout = 0;
-  LogitsChoice logits = LogitsChoice::kAuto;
+  TieChoice tie_word_embeddings = TieChoice::kAuto;
 };
 
 // sequences = micro * accumulation * workers: any two of the first three say the third, one alone
@@ -105,7 +105,7 @@ struct TrainOptions {
   ModelChoice model;
   BatchChoice batch;
   plan::Precision precision = plan::Precision::kBf16;
-  GradientChoice gradients = GradientChoice::kAuto;
+  GradientChoice gradient_dtype = GradientChoice::kAuto;
   // What it saves is a seventh of a run's memory, what it costs a few hundredths of the time.
   RecomputeChoice recompute = RecomputeChoice::kSelective;
   // By kAuto, for each block: what was chosen, nothing before; not a setting.
@@ -155,7 +155,7 @@ std::string unused_gpu(const TrainOptions& options);
 // The operations of that device. Throws what make_ops() throws.
 std::unique_ptr<Ops> make_ops(const TrainOptions& options);
 // A worker among those of the run. Throws what solved() throws.
-parallel::WorkerPosition crew_of(const TrainOptions& options, int worker = 0);
+parallel::WorkerPosition worker_position_of(const TrainOptions& options, int worker = 0);
 
 DType dtype_of(plan::Precision precision);
 

@@ -14,13 +14,16 @@ namespace lockstep::train {
 void bind(Config& config, RunOptions& options) {
   config.bind("run.dir", options.dir,
               "The folder of the run: its checkpoints, metrics and report. A run that was "
-              "interrupted there goes on.");
-  config.bind("run.resume", options.resume,
-              "Whether to go on from the newest checkpoint in run.dir; false: a run.dir that has "
-              "one is refused.");
-  config.bind("run.from", options.from,
-              "Parameters to begin with: a run's folder, a checkpoint, or a folder of Hugging Face "
-              "transformers.");
+              "interrupted there is resumed.");
+  config.bind(
+      "run.resume", options.resume,
+      "Whether to continue from the newest checkpoint in run.dir; false: a run.dir that has "
+      "one is refused.");
+  config
+      .bind("run.init_from", options.init_from,
+            "Parameters to start with: a run's folder, a checkpoint, or a folder of Hugging Face "
+            "transformers.")
+      .formerly("run.from");
   data::bind(config, options.data);
   bind(config, options.train);
   config.bind("train.steps", options.steps, "Steps of the whole run.", {.min = 1});
@@ -28,27 +31,26 @@ void bind(Config& config, RunOptions& options) {
               "Passes over the training data, instead of train.steps; 0: train.steps counts.",
               {.min = 0, .max = 1e9});
   config.bind("schedule.warmup_ratio", options.warmup_ratio,
-              "The warm-up as a part of the whole run, where schedule.warmup is 0.",
+              "The warm-up as a part of the whole run, where schedule.warmup_steps is 0.",
               {.min = 0, .max = 1});
   config.bind("train.validate_every", options.validate_every,
-              "Steps between losses on the data that is held back; 0: only at the end.",
-              {.min = 0});
+              "Steps between validations; 0: only at the end.", {.min = 0});
   config.bind("train.validate_batches", options.validate_batches,
-              "Batches of such a validation, each as large as that of a step; 0: all there are.",
+              "Batches of a validation, each as large as that of a step; 0: all there are.",
               {.min = 0});
   config.bind("train.log_every", options.log_every,
-              "Steps between lines of progress where the output is no terminal.", {.min = 1});
+              "Steps between progress lines where the output is not a terminal.", {.min = 1});
   config.bind("train.trace", options.trace,
               "Whether to record what every rank computes, sends and waits for: trace.json in "
               "run.dir, for Perfetto, and a timeline in the report.");
-  config.bind("train.trace_steps", options.trace_steps, "The last so many steps are in it.",
-              {.min = 1});
+  config.bind("train.trace_steps", options.trace_steps,
+              "How many steps, the last ones, the trace holds.", {.min = 1});
   config.bind("sample.every", options.sample.every,
-              "Steps between texts that the model writes; 0: none.", {.min = 0});
-  config.bind("sample.tokens", options.sample.tokens, "Tokens of such a text.", {.min = 1});
+              "Steps between samples, texts that the model writes; 0: none.", {.min = 0});
+  config.bind("sample.tokens", options.sample.tokens, "Tokens of a sample.", {.min = 1});
   config.bind("sample.temperature", options.sample.temperature,
-              "How freely it is drawn; 0: always the likeliest token.", {.min = 0, .max = 100});
-  config.bind("sample.prompt", options.sample.prompt, "How such a text begins.");
+              "The sampling temperature; 0: always the likeliest token.", {.min = 0, .max = 100});
+  config.bind("sample.prompt", options.sample.prompt, "How a sample begins.");
   bind(config, options.checkpoint);
   lockstep::bind(config, options.comm);
   accept_familiar_names(config);
@@ -56,20 +58,20 @@ void bind(Config& config, RunOptions& options) {
 
 namespace {
 
-// Where a declining rate reaches its floor if nothing else is said: at the end of the run, which
-// may be too short for its warm-up.
-int end_of_decline(const RunOptions& options) {
+// Where a decaying learning rate reaches its minimum by default: at the end of the run, which may
+// be too short for its warm-up.
+int end_of_decay(const RunOptions& options) {
   constexpr int kLatest = std::numeric_limits<int>::max();
-  return std::max(options.steps, std::min(options.train.schedule.warmup, kLatest - 1) + 1);
+  return std::max(options.steps, std::min(options.train.schedule.warmup_steps, kLatest - 1) + 1);
 }
 
 void complete_schedule(RunOptions& options) {
   optim::ScheduleOptions& schedule = options.train.schedule;
-  if (schedule.warmup == 0) {
-    schedule.warmup = static_cast<int>(std::ceil(options.warmup_ratio * options.steps));
+  if (schedule.warmup_steps == 0) {
+    schedule.warmup_steps = static_cast<int>(std::ceil(options.warmup_ratio * options.steps));
   }
-  if (schedule.decline != optim::Decline::kConstant && schedule.steps == 0) {
-    schedule.steps = end_of_decline(options);
+  if (schedule.decay != optim::LearningRateDecay::kConstant && schedule.decay_steps == 0) {
+    schedule.decay_steps = end_of_decay(options);
   }
   optim::check(schedule);
 }
@@ -89,56 +91,62 @@ void check_data(const RunOptions& options) {
                 {of_numbers ? "data.pairs" : "data.table", of_numbers ? data.pairs : data.table}};
   for (const auto& other : others) {
     if (other.value.empty()) continue;
-    fail(ErrorCode::kInvalidArgument, "a model of family {} learns from {}, not from {}: give {}",
-         name(family), of_numbers ? "numbers" : "translations", other.key,
-         of_numbers ? "data.table (CSV)" : "data.pairs");
+    fail(ErrorCode::kInvalidArgument,
+         "model.family = \"{}\" learns from {}, and {} = {} has none. Give {} instead",
+         name(family), of_numbers ? "numbers" : "translations", other.key, other.value,
+         of_numbers ? "data.table, a CSV file," : "data.pairs");
   }
 }
 
 }  // namespace
 
-void reopen_schedule(RunOptions& options) {
-  int& steps = options.train.schedule.steps;
-  if (steps == end_of_decline(options)) steps = 0;
+RunOptions with_open_schedule(RunOptions options) {
+  int& steps = options.train.schedule.decay_steps;
+  if (steps == end_of_decay(options)) steps = 0;
+  return options;
 }
 
-void settle_steps(RunOptions& options, std::uint64_t sequences) {
-  if (options.epochs == 0) return;
+RunOptions with_steps(RunOptions options, std::uint64_t sequences) {
+  if (options.epochs == 0) return options;
   const double steps = std::ceil(options.epochs * static_cast<double>(sequences) /
                                  solved(options.train.batch).sequences);
   if (steps > std::numeric_limits<int>::max()) {
     fail(ErrorCode::kInvalidArgument,
-         "train.epochs = {} of {} sequences are {:.0f} steps, and a run has at most {}",
+         "train.epochs = {} of {} sequences each is {:.0f} steps; a run has at most {}. Lower "
+         "train.epochs, or raise train.global_batch_size",
          options.epochs, sequences, steps, std::numeric_limits<int>::max());
   }
   options.steps = std::max(static_cast<int>(steps), 1);
   complete_schedule(options);
+  return options;
 }
 
-void complete(RunOptions& options) {
+RunOptions completed(RunOptions options) {
   if (options.epochs == 0) complete_schedule(options);
   const TrainOptions& train = options.train;
   options.train.parallel.comm = options.comm;
-  if (options.comm.hosts > 1 && train.batch.workers > 1) {
-    options.train.parallel.machines = options.comm.hosts;
+  if (options.comm.emulated_nodes > 1 && train.batch.workers > 1) {
+    options.train.parallel.machines = options.comm.emulated_nodes;
   }
   check(train);
   check_data(options);
   check_algorithms(options.comm);
   options.comm.grid_extents();
-  if (options.comm.hosts > 1 &&
+  if (options.comm.emulated_nodes > 1 &&
       train.parallel.strategy == parallel::StrategyKind::kParameterServer) {
     fail(ErrorCode::kInvalidArgument,
-         "comm.hosts makes machines up for collectives; parallel.strategy = \"parameter_server\" "
-         "knows nothing of them. Leave one of them out");
+         "comm.emulated_nodes = {} emulates nodes for collectives only, and parallel.strategy = "
+         "\"parameter_server\" uses none. Leave one of them out",
+         options.comm.emulated_nodes);
   }
   if (!options.comm.emulate.empty()) parse_link_emulation(options.comm.emulate);
-  // What a step is stays, what a worker does of it follows from how many there are.
+  // A step keeps its sequences; what a worker does of it follows from the number of workers.
   BatchChoice& batch = options.train.batch;
   const BatchChoice all = solved(batch);
   batch.sequences = all.sequences;
   if (batch.accumulation > 0) batch.micro = all.micro;
   batch.accumulation = 0;
+  return options;
 }
 
 }  // namespace lockstep::train

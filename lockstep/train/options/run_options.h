@@ -26,11 +26,11 @@ struct RunOptions {
   SampleOptions sample;
   CommOptions comm;
   std::string dir = "run";
-  std::string from;  // parameters to begin with: a run, a checkpoint, a Hugging Face folder
+  std::string init_from;  // parameters to begin with: a run, a checkpoint, a Hugging Face folder
   bool resume = true;
   int steps = 1000;
   double epochs = 0;        // over 0: instead of steps
-  double warmup_ratio = 0;  // of steps, where schedule.warmup is 0
+  double warmup_ratio = 0;  // of steps, where schedule.warmup_steps is 0
   int validate_every = 250;
   int validate_batches = 0;  // as large as a step; 0: all
   int log_every = 10;
@@ -42,17 +42,35 @@ struct RunOptions {
 // `config` and stay in place.
 void bind(Config& config, RunOptions& options);
 
-// What is left open by the settings and follows from others: the step at which a declining learning
-// rate reaches its floor, the warm-up by its share of the run. Where the run is as long as so many
-// epochs, that is for settle_steps(). Throws Error(kInvalidArgument) for what cannot be.
-void complete(RunOptions& options);
+// Options together with the keys that they are bound to: a value that can be copied, and that says
+// where each setting came from.
+struct RunSettings {
+  RunOptions options;
+  Config config;  // bound to `options`
 
-// Of settings that were completed, as a run's folder has them: the step at which the learning rate
-// reaches its floor is open again where it followed from the length of the run, so that a run that
-// is made longer declines for longer.
-void reopen_schedule(RunOptions& options);
+  RunSettings() { bind(config, options); }
+  RunSettings(const RunSettings& other) : RunSettings() { *this = other; }
+  RunSettings& operator=(const RunSettings& other) {
+    options = other.options;
+    config.copy_origins(other.config);
+    return *this;
+  }
+};
 
-// Of a run of epochs, once it is known how many sequences there are in one.
-void settle_steps(RunOptions& options, std::uint64_t sequences);
+// The functions below return what was given with some of what it leaves open filled in.
+// train/run/resolve.h says which setting is decided where.
+
+// What follows from other settings: the warm-up from its share of the run, the step at which a
+// decaying learning rate reaches its minimum (both of a run of epochs: with_steps()), what a worker
+// does of a step. Throws Error(kInvalidArgument) for settings that do not go together.
+RunOptions completed(RunOptions options);
+
+// A run of train.epochs, where an epoch has `sequences`: as many train.steps.
+RunOptions with_steps(RunOptions options, std::uint64_t sequences);
+
+// The opposite of completed(), for settings that a run's folder has: the step at which the learning
+// rate reaches its minimum is open again where it followed from the length of the run, so that a
+// run that is made longer decays for longer.
+RunOptions with_open_schedule(RunOptions options);
 
 }  // namespace lockstep::train

@@ -15,8 +15,8 @@
 namespace lockstep::train {
 namespace {
 
-// Of a loss that is no number.
-constexpr ErrorCode kCannotGoOn = ErrorCode::kUnsupported;
+// Of a loss that is NaN or infinite.
+constexpr ErrorCode kCannotContinue = ErrorCode::kUnsupported;
 
 // -nan is nan.
 double without_sign(double value) { return std::isnan(value) ? std::abs(value) : value; }
@@ -32,7 +32,7 @@ std::string culprit_of(RunAtFault& run, std::span<const nn::Batch> micro_batches
     if (all[i].empty()) continue;
     return all.size() > 1 ? fmt::format("{} (at rank {})", all[i], i) : all[i];
   }
-  return "no block does so when it is done again";
+  return "no block does so when the step is repeated";
 }
 
 // The last good checkpoint, where those of `bad` steps and more hold parameters that give no
@@ -46,15 +46,17 @@ std::string way_back(const CheckpointFolder& checkpoints, std::int64_t bad) {
   std::vector<std::string> spoiled;
   for (auto step = steps.begin(); step != good; ++step) spoiled.push_back(path(*step));
   return fmt::format(
-      "they were saved, too, and every start from there would end here: remove {}, and the run {}",
+      "later checkpoints hold such parameters, and the run would fail again from there: remove {}, "
+      "and the run {}",
       fmt::join(spoiled, " and "),
-      good == steps.end() ? "begins anew"
-                          : fmt::format("goes on from the last good checkpoint, {}", path(*good)));
+      good == steps.end()
+          ? "starts from scratch"
+          : fmt::format("continues from the last good checkpoint, {}", path(*good)));
 }
 
 std::string what_may_help(const TrainOptions& options) {
   const bool f32 = options.precision == plan::Precision::kF32;
-  return fmt::format("A lower schedule.rate{} a longer schedule.warmup{} may help",
+  return fmt::format("A lower optimizer.learning_rate{} a longer schedule.warmup_steps{} may help",
                      f32 ? " or" : ",", f32 ? "" : " or train.precision = \"f32\"");
 }
 
@@ -72,7 +74,7 @@ void fail_step(RunAtFault run, const StepMetrics& metrics, std::span<const nn::B
                      parallel::EarlyUpdate::can_be(run.replica.plan(), run.options.optimizer);
   // With a finite loss the gradient alone is at fault.
   const std::int64_t bad = std::isfinite(metrics.loss) ? metrics.step : metrics.step - 1;
-  fail(kCannotGoOn,
+  fail(kCannotContinue,
        "step {} has a loss of {} and a gradient norm of {}: {}. The parameters {} as they were "
        "before the step; {}. {}",
        metrics.step, without_sign(metrics.loss), without_sign(metrics.gradient_norm), culprit,
@@ -85,7 +87,7 @@ void fail_validation(RunAtFault run, std::int64_t step, double loss,
   const std::string culprit = culprit_of(run, micro_batches,
                                          {.seed = static_cast<std::uint64_t>(run.options.seed),
                                           .step = static_cast<std::uint64_t>(step)});
-  fail(kCannotGoOn,
+  fail(kCannotContinue,
        "the validation after step {} has a loss of {}: {}. The parameters are those of that step; "
        "{}. {}",
        step, without_sign(loss), culprit, way_back(run.checkpoints, step),

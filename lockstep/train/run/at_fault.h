@@ -1,4 +1,4 @@
-// How a run ends whose loss or gradient is no number: with the block that gave it, the last good
+// How a run ends whose loss or gradient is NaN: with the block that gave it, the last good
 // checkpoint and how to go back to it, and what may help.
 #pragma once
 

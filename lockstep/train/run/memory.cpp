@@ -30,8 +30,8 @@ std::size_t budget_of_all(const TrainOptions& options, RunGroup& group) {
   return static_cast<std::size_t>(std::ranges::min(group.numbers(std::span(&mine, 1))));
 }
 
-// What worker 0 says to the others: stage, micro-batch, tiers, recompute and its modes.
-std::string told(const TrainOptions& options) {
+// What worker 0 sends to the others: stage, micro-batch, tiers, recompute and its modes.
+std::string encode(const TrainOptions& options) {
   std::string modes;
   for (const plan::Recompute mode : options.recompute_of_blocks) {
     modes += static_cast<char>('0' + static_cast<int>(mode));
@@ -49,8 +49,8 @@ int number_of(std::string_view text) {
   return number;
 }
 
-void take(TrainOptions& options, std::string_view said) {
-  const std::vector<std::string_view> words = split_text(said, ' ');
+TrainOptions with_decision(TrainOptions options, std::string_view encoded) {
+  const std::vector<std::string_view> words = split_text(encoded, ' ');
   options.parallel.zero = number_of(words.at(0));
   // The step keeps its sequences, so that any number of workers can share it.
   const int micro = number_of(words.at(1));
@@ -70,45 +70,46 @@ void take(TrainOptions& options, std::string_view said) {
   for (const char mode : words.at(7)) {
     options.recompute_of_blocks.push_back(static_cast<plan::Recompute>(mode - '0'));
   }
+  return options;
 }
 
 }  // namespace
 
-std::string settle_memory(TrainOptions& options, const Config& config, const Ops& ops,
-                          RunGroup group) {
-  if (!options.memory_auto && options.recompute != RecomputeChoice::kAuto) return "";
+MemoryDecision decide_by_memory(const TrainOptions& options, const OpenSettings& open,
+                                const Ops& ops, RunGroup group) {
+  if (!options.memory_auto && options.recompute != RecomputeChoice::kAuto) {
+    return {.options = options, .text = ""};
+  }
   const std::size_t budget = budget_of_all(options, group);
   TrainOptions chosen = options;
-  std::string said;
+  std::string text_of_choice;
   group.together([&] {
     if (!group.leads()) return;
     if (options.memory_auto) {
-      const MemoryChoice choice = choose_memory(options, open_settings(config), ops, budget);
+      const MemoryChoice choice = choose_memory(options, open, ops, budget);
       chosen = choice.options;
-      said = "memory.auto: " + text(choice, budget);
+      text_of_choice = "memory.auto: " + text(choice, budget);
     } else {
       settle_recompute(chosen, ops, budget);
-      said = fmt::format("train.recompute = \"auto\": recomputes {}, takes {} of {}",
-                         nn::text(chosen.recompute_of_blocks, model_of(chosen)),
-                         format_bytes(static_cast<double>(plan_run(chosen, ops).bytes())),
-                         format_bytes(static_cast<double>(budget)));
+      text_of_choice = fmt::format("train.recompute = \"auto\": recomputes {}, takes {} of {}",
+                                   nn::text(chosen.recompute_of_blocks, model_of(chosen)),
+                                   format_bytes(static_cast<double>(plan_run(chosen, ops).bytes())),
+                                   format_bytes(static_cast<double>(budget)));
     }
     check_budget(chosen, ops, budget);
   });
-  take(options, group.texts(told(chosen)).front());
-  return said;
+  return {.options = with_decision(options, group.texts(encode(chosen)).front()),
+          .text = text_of_choice};
 }
 
-void check_memory_before(const TrainOptions& options, const Config& config) {
+void check_memory_before(const TrainOptions& options, const OpenSettings& open) {
   const ModelChoice& model = options.model;
   const bool is_known = !model.name.empty() || model.vocabulary > 0 || model.features > 0;
   if (!is_known || (options.memory_limit == 0 && options.device_limit == 0)) return;
   TrainOptions one = options;
   if (one.threads == 0) one.threads = 1;
   const auto ops = make_ops(one);
-  if (one.memory_auto) {
-    one = choose_memory(one, open_settings(config), *ops, one.memory_limit).options;
-  }
+  if (one.memory_auto) one = choose_memory(one, open, *ops, one.memory_limit).options;
   settle_recompute(one, *ops, one.memory_limit);
   check_limit(one, plan_run(one, *ops), *ops);
 }

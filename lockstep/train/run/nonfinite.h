@@ -14,7 +14,7 @@ namespace lockstep::train {
 // on, then at the gradients that it gives. Says in words which is the first that is infinite or no
 // number: "block layer.3 hands on infinities or NaN"; nothing where none is. Gradients are lost.
 //
-// Where the workers of `strategy` share out parameters or gradients, all of them do a micro-batch
+// Where the workers of `strategy` shard parameters or gradients, all of them do a micro-batch
 // at the same time, or stand in for one, until one of the `group` has found something.
 std::string first_nonfinite(nn::Replica& replica, parallel::Strategy& strategy, RunGroup& group,
                             std::span<const nn::Batch> micro_batches, const nn::MicroBatch& first);

@@ -20,12 +20,12 @@
 #include "lockstep/train/dataset/fingerprint.h"
 #include "lockstep/train/dataset/shared_data.h"
 #include "lockstep/train/memory/run_plan.h"
-#include "lockstep/train/model_io/model_of_start.h"
 #include "lockstep/train/observe/peak.h"
 #include "lockstep/train/run/at_fault.h"
 #include "lockstep/train/run/audience.h"
-#include "lockstep/train/run/memory.h"
+#include "lockstep/train/run/opened_data.h"
 #include "lockstep/train/run/owed.h"
+#include "lockstep/train/run/resolve.h"
 #include "lockstep/train/run/samples.h"
 #include "lockstep/train/run/saving.h"
 #include "lockstep/train/run/start.h"
@@ -39,32 +39,69 @@
 namespace lockstep::train {
 namespace {
 
+JobShape shape_of_job(const RunSettings& settings, Communicator* world, int threads) {
+  const parallel::ParallelOptions& parallel = settings.options.train.parallel;
+  if (world == nullptr) return {.workers = parallel::workers_of(parallel, 1), .threads = threads};
+  return {.workers = parallel::workers_of(parallel, world->size()),
+          .nodes = parallel::count_machines(world->machines()),
+          .threads = threads};
+}
+
+parallel::StrategyJob strategy_job(const RunOptions& options, const std::string& host) {
+  return {.options = options.train.parallel,
+          .optimizer = options.train.optimizer,
+          .comm = options.comm,
+          .host = host,
+          .most_micro_batches = solved(options.train.batch).accumulation};
+}
+
+// A dedicated parameter server.
+RunOutcome serve(const RunOptions& options, const RunRanks& ranks, Communicator& world) {
+  RunGroup group(&world);
+  try {
+    await_shared_dataset(group);
+  } catch (const StoppedBeforeTheFirstStep&) {
+    return RunOutcome::kInterrupted;
+  }
+  parallel::serve_strategy(strategy_job(options, ranks.host), world);
+  return RunOutcome::kFinished;
+}
+
 class Run {
  public:
-  Run(RunOptions& options, const Config& config, const Audience& audience, const StopSignal& stop,
-      RunGroup group, const parallel::StrategyJob& job, Communicator* world)
-      : options_(options),
-        config_(config),
-        audience_(audience),
-        stop_(stop),
-        group_(group),
-        checkpoints_(options.dir),
-        dataset_(open_data(RunGroup(world))),
+  // All of it outlives the run.
+  struct Parts {
+    const ResolvedRun& resolved;
+    OpenedData& opened;
+    Ops& ops;
+    const Audience& audience;
+    const StopSignal& stop;
+    RunGroup group;
+  };
+
+  Run(const Parts& parts, std::unique_ptr<parallel::Strategy> strategy)
+      : resolved_(parts.resolved),
+        options_(parts.resolved.options()),
+        audience_(parts.audience),
+        stop_(parts.stop),
+        group_(parts.group),
+        folder_(parts.opened.folder),
+        dataset_(parts.opened.dataset),
+        ops_(parts.ops),
+        checkpoints_(options_.dir),
         data_(data_fingerprint(dataset_)),
-        ops_(make_ops(options.train)),
-        chosen_(settle_memory(options.train, config, *ops_, group)),
-        strategy_(parallel::make_strategy(settled(job), world)),
+        strategy_(std::move(strategy)),
         own_trainer_(make_trainer()),
         trainer_(*own_trainer_),
-        source_(make_source(dataset_, trainer_.replica().setup().shape)),
-        saving_({.options = options,
-                 .config = config,
-                 .audience = audience,
-                 .group = group,
+        source_(make_source(options_.train, dataset_, trainer_.replica().setup().shape)),
+        saving_({.options = options_,
+                 .config = resolved_.config(),
+                 .audience = audience_,
+                 .group = group_,
                  .checkpoints = checkpoints_,
                  .dataset = dataset_,
                  .data = data_,
-                 .model_tokenizer = model_tokenizer_,
+                 .model_tokenizer = parts.opened.model_tokenizer,
                  .strategy = *strategy_,
                  .trainer = trainer_}) {
     if (options_.trace) strategy_->trace().keep(options_.trace_steps);
@@ -73,9 +110,10 @@ class Run {
     resumed_ = saving_.start();
     group_.together([&] {
       if (!folder_) return;
-      if (resumed_) changed_ = changed_settings(RunFolder::config_of(options_.dir), config_);
+      if (resumed_)
+        changed_ = changed_settings(RunFolder::config_of(options_.dir), resolved_.config());
       if (resumed_) other_data_ = changed_data(checkpoints_.data_of(trainer_.state().steps), data_);
-      folder_->write_config(config_.resolved());
+      folder_->write_config(resolved_.config().resolved());
     });
   }
 
@@ -119,48 +157,15 @@ class Run {
   const std::filesystem::path& trace() const { return trace_; }
 
  private:
-  // With `everybody`, servers included: none of them waits for longer than it may.
-  Dataset open_data(RunGroup everybody) {
-    Dataset dataset = open_shared_dataset(
-        everybody, stop_, [&](std::string_view text) { audience_.notice(std::string(text)); },
-        [&](const Tell& tell) {
-          if (group_.leads()) folder_.emplace(options_.dir);
-          model_tokenizer_ = tokenizer_of_start(options_);
-          return open_dataset(options_.data, RunFolder::data_of(options_.dir), tell,
-                              model_tokenizer_);
-        });
-    fill_from_data(options_.train, dataset);
-    if (options_.epochs > 0) {
-      settle_steps(options_, make_source(dataset, setup_of(options_.train).shape)->sequences());
-    }
-    return dataset;
-  }
-
-  // With what was chosen by the memory there is.
-  parallel::StrategyJob settled(parallel::StrategyJob job) const {
-    job.options = options_.train.parallel;
-    job.most_micro_batches = solved(options_.train.batch).accumulation;
-    return job;
-  }
-
-  // What one worker has no room for all are told of. Limits come first: after them workers take
-  // memory that they share, and then what each has of its own.
+  // What does not fit at one worker all report. Limits come first: after them workers take memory
+  // that they share, and then what each has of its own.
   std::unique_ptr<Trainer> make_trainer() {
-    const TrainOptions options = with_folder(options_);
-    group_.together([&] {
-      check_limit(options, plan_run(options, *ops_, group_.rank()), *ops_, group_.rank());
-    });
+    const TrainOptions& options = resolved_.train();
+    group_.together(
+        [&] { check_limit(options, plan_run(options, ops_, group_.rank()), ops_, group_.rank()); });
     std::unique_ptr<Trainer> trainer;
-    group_.together([&] { trainer = std::make_unique<Trainer>(options, *ops_, *strategy_); });
+    group_.together([&] { trainer = std::make_unique<Trainer>(options, ops_, *strategy_); });
     return trainer;
-  }
-
-  std::unique_ptr<BatchSource> make_source(const Dataset& dataset,
-                                           const nn::BatchShape& shape) const {
-    return make_batch_source(dataset, {.objective = objective_of(options_.train),
-                                       .shape = shape,
-                                       .vocabulary = vocabulary_of(options_.train),
-                                       .seed = static_cast<std::uint64_t>(options_.train.seed)});
   }
 
   RunFacts facts() {
@@ -170,8 +175,8 @@ class Run {
     facts.folder = options_.dir;
     facts.model = trainer_.replica().model().name();
     facts.precision = plan::name(options_.train.precision);
-    facts.hardware = ops_->name();
-    facts.config = config_.resolved();
+    facts.hardware = ops_.name();
+    facts.config = resolved_.config().resolved();
     facts.data = describe(options_.data, dataset_, *source_);
     facts.parameters = plan.flat.count();
     facts.workers = group_.size();
@@ -179,7 +184,7 @@ class Run {
     facts.work = work_of_workers();
     facts.step_flops = (plan.flops.forward + plan.flops.backward) * micro_batches;
     // All at once, as they will compute.
-    const double peak = measure_peak_flops(*ops_, plan.setup.dtype);
+    const double peak = measure_peak_flops(ops_, plan.setup.dtype);
     for (const double one : group_.numbers(std::span(&peak, 1))) facts.peak_flops += one;
     reset_peak_resident();  // its memory is none of the run's
     facts.steps = options_.steps;
@@ -191,24 +196,25 @@ class Run {
 
   void tell_beginning(const Owed& owed) const {
     for (const std::string& text : unused(options_, dataset_, *source_)) audience_.warning(text);
-    for (const std::string& text : idle_settings(options_.train, config_, *ops_)) {
+    for (const std::string& text : unused_settings(options_.train, resolved_.config(), ops_)) {
       audience_.warning(text);
     }
     if (!other_data_.empty()) audience_.warning(other_data_);
     if (const std::string why = unused_gpu(options_.train); !why.empty()) audience_.notice(why);
-    if (!chosen_.empty()) audience_.notice(chosen_);
-    if (!changed_.empty()) audience_.notice("settings that have changed: " + changed_);
+    if (!resolved_.memory_choice().empty()) audience_.notice(resolved_.memory_choice());
+    if (!changed_.empty())
+      audience_.notice("settings that changed since the checkpoint: " + changed_);
     const std::int64_t done = trainer_.state().steps;
     if (owed.validation || owed.sample) {
-      audience_.notice(fmt::format("goes on after step {}, whose {} is still missing", done,
+      audience_.notice(fmt::format("continues after step {}, whose {} is still missing", done,
                                    owed.validation ? "validation" : "sample"));
     } else if (done > 0 && done >= options_.steps) {
       audience_.notice(
-          fmt::format("train.steps = {}, so nothing is left to do; a larger one goes on after "
-                      "step {}",
+          fmt::format("train.steps = {} are done, so there is nothing to do. With more train.steps "
+                      "it continues after step {}",
                       options_.steps, done));
     } else if (resumed_) {
-      audience_.notice(fmt::format("goes on after step {}", done));
+      audience_.notice(fmt::format("continues after step {}", done));
     }
   }
 
@@ -254,7 +260,7 @@ class Run {
     if (last || is_due(options_.validate_every)) validate(record);
     record.checkpoint_seconds = saving_.take_stalled();
     record.background_seconds = saving_.take_background();
-    const Device device = ops_->device();
+    const Device device = ops_.device();
     record.memory_bytes = device == Device{} ? peak_resident_bytes() : peak_memory(device);
     // Before the checkpoint: what one holds has been told, even if the process is killed now.
     audience_.step(record);
@@ -316,7 +322,7 @@ class Run {
     return source_->training(first, static_cast<int>(share.micro_batches));
   }
 
-  // A loss or a gradient that is no number has changed nothing, but would come again.
+  // A loss or a gradient that is NaN has changed nothing, but would come again.
   void check_finite(const StepMetrics& metrics, std::span<const nn::Batch> micro_batches,
                     std::uint64_t first_sequence) {
     constexpr double kLeastScale = 0x1p-10;
@@ -329,7 +335,7 @@ class Run {
     fail_step(at_fault(), metrics, micro_batches, first_sequence);
   }
 
-  // What gives no number on data that is held back is not saved.
+  // What gives NaN on data that is held back is not saved.
   void check_validation(const StepRecord& record) {
     if (!record.validation_loss || std::isfinite(*record.validation_loss)) return;
     saving_.finish();
@@ -367,16 +373,16 @@ class Run {
   void write_trace() {
     try {
       trace_ = write_run_trace(group_, *strategy_, options_.dir);
-      audience_.notice(fmt::format("what the last steps did is in {}", trace_.string()));
+      audience_.notice(fmt::format("the trace of the last steps is in {}", trace_.string()));
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kSystem) throw;
-      audience_.warning(fmt::format("there is no trace of this run: {}", error.what()));
+      audience_.warning(fmt::format("the trace could not be written: {}", error.what()));
     }
   }
 
   void tell_interrupted() const {
-    audience_.notice(fmt::format("{}: saved after step {}; the same command goes on from there",
-                                 stop_.came() ? stop_.name() : "another rank was asked to end",
+    audience_.notice(fmt::format("{}: saved after step {}; the same command continues from there",
+                                 stop_.came() ? stop_.name() : "another rank was asked to stop",
                                  trainer_.state().steps));
   }
 
@@ -393,18 +399,16 @@ class Run {
     }
   }
 
-  RunOptions& options_;
-  const Config& config_;
+  const ResolvedRun& resolved_;
+  const RunOptions& options_;  // its
   const Audience& audience_;
   const StopSignal& stop_;
   RunGroup group_;
-  std::optional<RunFolder> folder_;  // the leader's
+  std::optional<RunFolder>& folder_;
+  const Dataset& dataset_;
+  Ops& ops_;
   CheckpointFolder checkpoints_;
-  std::shared_ptr<const data::Tokenizer> model_tokenizer_;  // of what it begins with
-  Dataset dataset_;
-  std::string data_;  // its fingerprint
-  std::unique_ptr<Ops> ops_;
-  std::string chosen_;  // by the memory there is, for people
+  std::string data_;  // the fingerprint of the dataset
   std::unique_ptr<parallel::Strategy> strategy_;
   std::unique_ptr<Trainer> own_trainer_;
   Trainer& trainer_;
@@ -427,64 +431,54 @@ class Run {
 
 }  // namespace
 
-RunOutcome run_training(RunOptions& options, const Config& config,
+RunOutcome run_training(const RunSettings& settings,
                         std::span<const std::unique_ptr<RunObserver>> observers,
                         const StopSignal& stop, const RunRanks& ranks) {
   const auto begin = SteadyClock::now();
   Communicator* world = ranks.world != nullptr && ranks.world->size() > 1 ? ranks.world : nullptr;
-  const parallel::ParallelOptions& spread = options.train.parallel;
   RunGroup group(world);
-  const bool own_servers = world != nullptr && parallel::has_own_servers(spread);
-  options.train.batch.workers = parallel::workers_of(spread, group.size());
-  options.train.parallel.machines =
-      world == nullptr ? 1 : parallel::count_machines(world->machines());
-  complete(options);
-  settle_model(options);
-  group.check_settings(config);
-  group.together([&] { check_device(options.train); });
-  const parallel::StrategyJob job{.options = spread,
-                                  .optimizer = options.train.optimizer,
-                                  .comm = options.comm,
-                                  .host = ranks.host,
-                                  .most_micro_batches = solved(options.train.batch).accumulation};
+
+  const RunSettings planned = plan_job(settings, shape_of_job(settings, world, ranks.threads));
+  const parallel::ParallelOptions& spread = planned.options.train.parallel;
+  group.check_settings(planned.config);
+  group.together([&] { check_device(planned.options.train); });
+
   std::unique_ptr<Communicator> workers;
-  if (own_servers) {
+  if (world != nullptr && parallel::has_own_servers(spread)) {
     const bool serves = parallel::is_server(spread.server, group.rank(), group.size());
     workers = world->split(serves ? 1 : 0, group.rank());
-    if (serves) {
-      try {
-        await_shared_dataset(group);
-      } catch (const StoppedBeforeTheFirstStep&) {
-        return RunOutcome::kInterrupted;
-      }
-      parallel::serve_strategy(job, *world);
-      return RunOutcome::kFinished;
-    }
+    if (serves) return serve(planned.options, ranks, *world);
     group = RunGroup(workers.get());
   }
+
   const Audience audience(observers);
-  std::optional<Run> begun;
+  std::optional<OpenedData> opened;
   try {
-    begun.emplace(options, config, audience, stop, group, job, world);
+    opened.emplace(planned.options, RunGroup(world), group.leads(), stop, audience);
   } catch (const StoppedBeforeTheFirstStep&) {
-    audience.notice(fmt::format("{}: ended before the first step", stop.name()));
+    audience.notice(fmt::format("{}: stopped before the first step", stop.name()));
     return RunOutcome::kInterrupted;
   }
-  Run& run = *begun;
-  RunEnd end;
+  const std::unique_ptr<Ops> ops = make_ops(planned.options.train);
+  const ResolvedRun resolved = resolve(planned, opened->dataset, *ops, group);
+  Run run({.resolved = resolved,
+           .opened = *opened,
+           .ops = *ops,
+           .audience = audience,
+           .stop = stop,
+           .group = group},
+          parallel::make_strategy(strategy_job(resolved.options(), ranks.host), world));
   try {
     const RunOutcome outcome = run.go();
-    end.reason =
-        outcome == RunOutcome::kFinished ? RunEnd::Reason::kFinished : RunEnd::Reason::kInterrupted;
-    end.seconds = seconds_since(begin);
-    end.trace = run.trace();
-    audience.end(end);
+    audience.end({.reason = outcome == RunOutcome::kFinished ? RunEnd::Reason::kFinished
+                                                             : RunEnd::Reason::kInterrupted,
+                  .seconds = seconds_since(begin),
+                  .trace = run.trace()});
     return outcome;
   } catch (const std::exception& error) {
-    end = {.reason = RunEnd::Reason::kFailed,
-           .message = error.what(),
-           .seconds = seconds_since(begin)};
-    audience.end(end);
+    audience.end({.reason = RunEnd::Reason::kFailed,
+                  .message = error.what(),
+                  .seconds = seconds_since(begin)});
     throw;
   }
 }

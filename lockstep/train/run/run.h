@@ -10,7 +10,6 @@
 #include <span>
 #include <string>
 
-#include "lockstep/base/config/config.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/train/observe/observer.h"
 #include "lockstep/train/options/run_options.h"
@@ -20,23 +19,24 @@ namespace lockstep::train {
 
 enum class RunOutcome : std::uint8_t {
   kFinished,
-  kInterrupted,  // saved; to be gone on with
+  kInterrupted,  // saved; to be resumed
 };
 
 // The ranks of a run: workers, and what the strategy has besides (servers).
 struct RunRanks {
   Communicator* world = nullptr;  // of all of them; nullptr: one worker
   std::string host;               // where other machines reach this rank; empty: nowhere
+  int threads = 0;  // cores for each rank, where ranks are threads of one process; 0: they are not
 };
 
 // All ranks of a run call it. Only rank 0 has observers, and a folder.
 //
-// `config` is bound to `options`: what data and model leave open is filled in there, and the
-// resolved settings are stored with the run. Throws Error where the run cannot begin, before
-// anything in an earlier run's folder has changed; and where it cannot go on (a loss that is no
-// number, of training or validation: Error(kUnsupported)), with the last good checkpoint in place.
-// Every observer hears of the end in either case.
-RunOutcome run_training(RunOptions& options, const Config& config,
+// Resolves the settings (train/run/resolve.h), trains, and stores the resolved settings with the
+// run. Throws Error where the run cannot begin, before anything in an earlier run's folder has
+// changed; and where it cannot continue (a loss that is NaN or infinite, of training or validation:
+// Error(kUnsupported)), with the last good checkpoint in place. Every observer hears of the end in
+// either case.
+RunOutcome run_training(const RunSettings& settings,
                         std::span<const std::unique_ptr<RunObserver>> observers,
                         const StopSignal& stop, const RunRanks& ranks = {});
 

@@ -20,10 +20,10 @@ std::string cannot_sample(const RunOptions& options, const Dataset& dataset);
 // not when the first sample is due.
 void check_prompt(const RunOptions& options, const Dataset& dataset);
 
-// The leader writes one; the others return at once. Where workers share out the parameters they all
+// The leader writes one; the others return at once. Where workers shard the parameters they all
 // call it, and each gives its own for every pass over the model: nobody ever has all of them.
 // Nothing at the others, and where the leader was asked to end before it was done; or, where they
-// share out the parameters, any of them.
+// shard the parameters, any of them.
 std::optional<std::string> sample_text(nn::Replica& replica, parallel::Strategy& strategy,
                                        RunGroup group, const data::Tokenizer& tokenizer,
                                        const RunOptions& options, const StopSignal& stop);

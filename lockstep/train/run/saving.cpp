@@ -17,7 +17,7 @@ RunSaving::~RunSaving() {
   if (under_way_) parts_.strategy.leave();
 }
 
-// Where workers share out their states all of them read and write what each holds; else the leader
+// Where workers shard their states all of them read and write what each holds; else the leader
 // does it for them.
 bool RunSaving::start() {
   std::optional<TrainState> state;
@@ -51,9 +51,11 @@ std::optional<TrainState> RunSaving::restore(RunGroup readers) const {
   readers.together([&] {
     if (!readers.leads() || parts_.checkpoints.steps().empty()) return;
     if (!options.resume) {
-      fail(ErrorCode::kInvalidArgument,
-           "run.resume is false, but run.dir = {} has checkpoints; choose another folder",
-           options.dir);
+      fail(
+          ErrorCode::kInvalidArgument,
+          "run.resume = false, but run.dir = {} has checkpoints. Set run.resume = true to continue "
+          "that run, or choose another run.dir",
+          options.dir);
     }
     if (comparable) {
       check_same_tokenizer(options, *parts_.model_tokenizer, *parts_.dataset.tokenizer);
@@ -62,8 +64,8 @@ std::optional<TrainState> RunSaving::restore(RunGroup readers) const {
   if (readers.size() > 1) parts_.checkpoints.check_seen_by_all(readers);
   nn::Replica& replica = parts_.trainer.replica();
   auto state = parts_.checkpoints.restore(replica, warn, readers);
-  if (!state && !options.from.empty()) {
-    load_parameters(options.train, options.from, replica, warn, readers);
+  if (!state && !options.init_from.empty()) {
+    load_parameters(options.train, options.init_from, replica, warn, readers);
   }
   if (comparable && !state) {
     const auto other = other_tokenizer(options, *parts_.model_tokenizer, *parts_.dataset.tokenizer);
@@ -79,12 +81,12 @@ void RunSaving::save() {
   const double waited = seconds_since(before);
   if (waited >= kWorthTelling && !std::exchange(told_of_waiting_, true)) {
     parts_.audience.notice(
-        fmt::format("a checkpoint was due before the one before it was written, and waited {:.1f} "
-                    "s for it: there is time for a larger checkpoint.every",
+        fmt::format("training waited {:.1f} s because a checkpoint was due before the previous one "
+                    "was written. A larger checkpoint.every avoids that",
                     waited));
   }
   begin();
-  if (!parts_.options.checkpoint.overlap) finish();
+  if (!parts_.options.checkpoint.async_save) finish();
 }
 
 void RunSaving::begin() {
@@ -152,20 +154,21 @@ void RunSaving::conclude(const SaveOutcome& outcome) {
 
 void RunSaving::tell_failure(std::int64_t step, std::string_view why) {
   const auto steps = parts_.checkpoints.steps();
-  parts_.audience.warning(
-      fmt::format("the checkpoint of step {} could not be saved: {}. {}", step, why,
-                  steps.empty() ? "There is none yet"
-                                : fmt::format("The one of step {} is as it was", steps.front())));
+  parts_.audience.warning(fmt::format(
+      "the checkpoint of step {} could not be saved: {}. {}", step, why,
+      steps.empty() ? "There is no earlier one"
+                    : fmt::format("The checkpoint of step {} is unchanged", steps.front())));
 }
 
 void RunSaving::check_saved() const {
   if (saved_ || !parts_.group.leads()) return;
   const auto steps = parts_.checkpoints.steps();
   fail(ErrorCode::kSystem,
-       "step {} is done, but could not be saved in {}; make room there and start the run again: "
-       "it {}",
+       "step {} is done but could not be saved in {}. Make room there and start the run again: it "
+       "{}",
        parts_.trainer.state().steps, parts_.options.dir,
-       steps.empty() ? "begins anew" : fmt::format("goes on after step {}", steps.front()));
+       steps.empty() ? "starts from scratch"
+                     : fmt::format("continues after step {}", steps.front()));
 }
 
 double RunSaving::take_stalled() { return std::exchange(stalled_, 0); }

@@ -1,5 +1,5 @@
 // How a run begins with what an earlier one left, and leaves what the next can go on from: its
-// checkpoints, of one worker or of all that share out their states, with what error feedback has
+// checkpoints, of one worker or of all that shard their states, with what error feedback has
 // kept back. Called by all workers.
 #pragma once
 
@@ -42,13 +42,13 @@ class RunSaving {
   RunSaving(const RunSaving&) = delete;
   RunSaving& operator=(const RunSaving&) = delete;
 
-  // Starts the trainer with the newest checkpoint, or with what run.from has. Whether there was a
-  // checkpoint.
+  // Starts the trainer with the newest checkpoint, or with what run.init_from has. Whether there
+  // was a checkpoint.
   bool start();
 
   // Begins to save what is now; waits for an earlier one that is still being written, and with
-  // checkpoint.overlap = false for this one. A full disk does not end a run: what was saved before
-  // is still there.
+  // checkpoint.async_save = false for this one. A full disk does not end a run: what was saved
+  // before is still there.
   void save();
   // After each step: whether the one that was begun has come to its end.
   void look();

@@ -33,9 +33,9 @@ std::int64_t vocabulary_of(const TrainOptions& options) {
   return options.model.vocabulary;
 }
 
-void fill_from_data(TrainOptions& options, const Dataset& dataset) {
+TrainOptions with_data(TrainOptions options, const Dataset& dataset) {
   ModelChoice& model = options.model;
-  if (!model.name.empty()) return;
+  if (!model.name.empty()) return options;
   if (family_of(options) == ModelFamily::kLinear) {
     if (model.features == 0) model.features = static_cast<int>(dataset.features);
   } else if (model.vocabulary == 0) {
@@ -43,17 +43,26 @@ void fill_from_data(TrainOptions& options, const Dataset& dataset) {
                             !dataset.tokenizer->special(data::Special::kMask);
     model.vocabulary = static_cast<int>(dataset.vocabulary()) + (lacks_mask ? 1 : 0);
   }
+  return options;
 }
 
-void fill_from_data(TrainOptions& options, const data::DataOptions& data) {
+TrainOptions with_data(TrainOptions options, const data::DataOptions& data) {
   const ModelChoice& model = options.model;
   const bool linear = family_of(options) == ModelFamily::kLinear;
   const bool open = linear ? model.features == 0 : model.vocabulary == 0;
   const bool given =
       !(data.text.empty() && data.tokens.empty() && data.pairs.empty() && data.table.empty());
-  if (!model.name.empty() || !open || !given) return;
+  if (!model.name.empty() || !open || !given) return options;
   const ScratchFolder scratch;
-  fill_from_data(options, open_dataset(data, scratch.path()));
+  return with_data(std::move(options), open_dataset(data, scratch.path()));
+}
+
+std::unique_ptr<BatchSource> make_source(const TrainOptions& options, const Dataset& dataset,
+                                         const nn::BatchShape& shape) {
+  return make_batch_source(dataset, {.objective = objective_of(options),
+                                     .shape = shape,
+                                     .vocabulary = vocabulary_of(options),
+                                     .seed = static_cast<std::uint64_t>(options.seed)});
 }
 
 std::string describe(const data::DataOptions& options, const Dataset& dataset,
@@ -100,21 +109,22 @@ std::vector<std::string> unused(const RunOptions& options, const Dataset& datase
   std::vector<std::string> texts;
   if (std::string text = source.left_out(); !text.empty()) texts.push_back(std::move(text));
   const optim::ScheduleOptions& schedule = options.train.schedule;
-  if (options.steps < schedule.warmup) {
+  if (options.steps < schedule.warmup_steps) {
     texts.push_back(fmt::format(
-        "the run ends at step {}, within the warm-up of {}: the learning rate comes up "
-        "to {:.3g} and never to schedule.rate = {:g}",
-        options.steps, schedule.warmup, optim::rate_at(schedule, options.steps), schedule.rate));
+        "the run ends at step {}, before its warm-up of schedule.warmup_steps = {}: the "
+        "learning rate rises to {:.3g} only, not to optimizer.learning_rate = {:g}",
+        options.steps, schedule.warmup_steps, optim::learning_rate_at(schedule, options.steps),
+        schedule.learning_rate));
   }
   if (std::string text = tree_is_uneven(options.train); !text.empty()) {
     texts.push_back(std::move(text));
   }
   const std::int64_t known = dataset.tokenizer ? dataset.vocabulary() : 0;
   if (known > 0 && vocabulary_of(options.train) > 2 * known) {
-    texts.push_back(
-        fmt::format("the model has {} ids, but the {} tokenizer only {}, so that most of its "
-                    "embedding is never used; data.tokenizer names another",
-                    vocabulary_of(options.train), dataset.tokenizer->kind(), known));
+    texts.push_back(fmt::format(
+        "the model has {} token ids, but the {} tokenizer only {}: most of the embedding "
+        "is never used. Set data.tokenizer to the tokenizer of this model",
+        vocabulary_of(options.train), dataset.tokenizer->kind(), known));
   }
   const std::string no_samples = cannot_sample(options, dataset);
   if (options.sample.every > 0 && !no_samples.empty()) {
@@ -133,9 +143,15 @@ std::string changed_settings(const std::filesystem::path& file, const Config& no
   } catch (const Error&) {
     return "";
   }
-  constexpr std::string_view kDecide[] = {"data.",        "model.",           "optimizer.",
-                                          "schedule.",    "loss_scale.",      "train.seq ",
-                                          "train.batch ", "train.precision ", "train.seed "};
+  constexpr std::string_view kDecide[] = {"data.",
+                                          "model.",
+                                          "optimizer.",
+                                          "schedule.",
+                                          "loss_scale.",
+                                          "train.seq_len ",
+                                          "train.global_batch_size ",
+                                          "train.precision ",
+                                          "train.seed "};
   const auto decides = [&](std::string_view setting) {
     return std::any_of(std::begin(kDecide), std::end(kDecide),
                        [&](std::string_view start) { return setting.starts_with(start); });
@@ -156,9 +172,9 @@ std::string changed_settings(const std::filesystem::path& file, const Config& no
 std::string changed_data(const std::string& was, const std::string& is) {
   if (was.empty() || was == is) return "";
   return fmt::format(
-      "the data has changed: the checkpoint was learned from {}; now there are {}. The run goes on "
-      "with these, and is not what it would have been; if that is not meant, put the old data "
-      "back, or choose another run.dir",
+      "the data has changed: the checkpoint was trained on {}; now there are {}. The run continues "
+      "with the new data. If that is not intended, put the old data back, or choose another "
+      "run.dir",
       was, is);
 }
 
@@ -170,24 +186,14 @@ void load_parameters(const TrainOptions& options, const std::filesystem::path& f
   for (std::size_t rank = 1; rank < kinds.size(); ++rank) {
     if (kinds[rank] == kinds[0]) continue;
     fail(ErrorCode::kInvalidArgument,
-         "run.from = {}: at rank {} it {}, at rank 0 it {}. Where workers share out their states "
-         "each reads its own parameters: give all of them the same folder",
+         "run.init_from = {}: at rank {} it {}, at rank 0 it {}. Where workers share out their "
+         "states each reads its own parameters: give all of them the same folder",
          from.string(), rank, kinds[rank], kinds[0]);
   }
   if (!foreign) return load_checkpoint(from, replica, warn, group);
   group.together([&] {
     nn::load_hugging_face(io::ShardedSafetensors(from), shape_of(options).family, replica);
   });
-}
-
-TrainOptions with_folder(const RunOptions& options) {
-  TrainOptions train = options.train;
-  if (!train.offload.folder.empty()) return train;
-  train.offload.folder = options.dir;
-  // On another machine than the leader's there may be none yet; who needs it says why not.
-  std::error_code none;
-  if (train.offload.tiers.has_files()) std::filesystem::create_directories(options.dir, none);
-  return train;
 }
 
 }  // namespace lockstep::train

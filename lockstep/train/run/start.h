@@ -3,12 +3,13 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "lockstep/data/tokenizer/tokenizer.h"
 #include "lockstep/nn/replica/replica.h"
+#include "lockstep/train/checkpoint/checkpoint.h"
 #include "lockstep/train/dataset/batch_source.h"
 #include "lockstep/train/options/run_options.h"
 #include "lockstep/train/trainer/run_group.h"
@@ -19,11 +20,15 @@ Objective objective_of(const TrainOptions& options);
 // Of the model; 0 where it has none.
 std::int64_t vocabulary_of(const TrainOptions& options);
 
-// Sets model.vocabulary and model.features where they are open and the data knows them.
-void fill_from_data(TrainOptions& options, const Dataset& dataset);
-// The same for settings whose run has not begun: reads the data where it is given and knows what is
-// open, and keeps nothing of it.
-void fill_from_data(TrainOptions& options, const data::DataOptions& data);
+// With model.vocabulary and model.features from the data where they are open.
+TrainOptions with_data(TrainOptions options, const Dataset& dataset);
+// The same for a run that is planned and not begun: reads the data where it is given and knows what
+// is open, and keeps nothing of it.
+TrainOptions with_data(TrainOptions options, const data::DataOptions& data);
+
+// The batches of a run, of that shape.
+std::unique_ptr<BatchSource> make_source(const TrainOptions& options, const Dataset& dataset,
+                                         const nn::BatchShape& shape);
 
 // "text.txt: 1,003,854 tokens of 65 kinds, 15,685 sequences an epoch"
 std::string describe(const data::DataOptions& options, const Dataset& dataset,
@@ -44,13 +49,9 @@ std::string changed_settings(const std::filesystem::path& file, const Config& no
 std::string changed_data(const std::string& was, const std::string& is);
 
 // The parameters of a run's folder, a checkpoint, or a folder of Hugging Face transformers: what
-// the replica holds of them. Workers that share out their states all call it as a `group`, and all
+// the replica holds of them. Workers that shard their states all call it as a `group`, and all
 // throw where one of them does.
 void load_parameters(const TrainOptions& options, const std::filesystem::path& from,
                      nn::Replica& replica, const Warn& warn, RunGroup group = RunGroup(nullptr));
-
-// The settings of training, with what lies in files in the run's folder unless another one is
-// named.
-TrainOptions with_folder(const RunOptions& options);
 
 }  // namespace lockstep::train

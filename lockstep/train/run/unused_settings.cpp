@@ -11,24 +11,24 @@ namespace {
 std::string why_not_held(const TrainOptions& options) {
   const int zero = options.parallel.zero;
   if (zero < 2) {
-    return fmt::format("with parallel.zero = {} gradients are whole anyway; it is for 2 and 3",
+    return fmt::format("with parallel.zero = {} gradients are not sharded; it is for 2 and 3",
                        zero);
   }
   if (solved(options.batch).accumulation == 1) return "a worker has one micro-batch a step";
   if (options.parallel.reduction == parallel::Reduction::kTree) {
-    return "parallel.reduction = \"tree\" holds them anyway";
+    return "parallel.reduction = \"tree\" keeps whole gradients anyway";
   }
   return "";
 }
 
 std::vector<nn::Gather> gathers_with(TrainOptions options, int most, const Ops& ops) {
-  options.parallel.most_gathered = most;
+  options.parallel.max_unsharded_blocks = most;
   return plan_run(options, ops, 0, nn::Places::kNone).gathers;
 }
 
-// Why most_gathered is not what is gathered; empty: it is.
+// Why max_unsharded_blocks is not how many are gathered; empty: it is.
 std::string why_not_gathered(const TrainOptions& options, const Ops& ops) {
-  const int most = options.parallel.most_gathered;
+  const int most = options.parallel.max_unsharded_blocks;
   const std::vector<nn::Gather> gathers = gathers_with(options, most, ops);
   if (gathers.empty()) {
     return "no parameters are gathered; it is for parallel.zero = 3 and offload.parameters";
@@ -43,8 +43,8 @@ std::string why_not_gathered(const TrainOptions& options, const Ops& ops) {
 
 }  // namespace
 
-std::vector<std::string> idle_settings(const TrainOptions& options, const Config& config,
-                                       const Ops& ops) {
+std::vector<std::string> unused_settings(const TrainOptions& options, const Config& config,
+                                         const Ops& ops) {
   std::vector<std::string> idle;
   const auto add = [&](std::string_view setting, const std::string& why) {
     if (!why.empty()) idle.push_back(fmt::format("{} has no effect: {}", setting, why));
@@ -64,16 +64,16 @@ std::vector<std::string> idle_settings(const TrainOptions& options, const Config
     if (config.is_set("parallel.partition") && spread.partition == nn::Partition::kLayer &&
         spread.zero == 0) {
       add("parallel.partition = \"layer\"",
-          "with parallel.zero = 0 workers share nothing out; it is for 1, 2 and 3");
+          "with parallel.zero = 0 nothing is sharded; it is for 1, 2 and 3");
     }
-    if (config.is_set("parallel.hold_gradients") && spread.hold_gradients) {
-      add("parallel.hold_gradients = true", why_not_held(options));
+    if (config.is_set("parallel.no_sync") && spread.no_sync) {
+      add("parallel.no_sync = true", why_not_held(options));
     }
   }
   const bool may_gather = options.batch.workers > 1 || options.offload.tiers.any();
-  if (config.is_set("parallel.most_gathered") && may_gather && !options.memory_auto &&
-      spread.most_gathered != parallel::ParallelOptions().most_gathered) {
-    add(fmt::format("parallel.most_gathered = {}", spread.most_gathered),
+  if (config.is_set("parallel.max_unsharded_blocks") && may_gather && !options.memory_auto &&
+      spread.max_unsharded_blocks != parallel::ParallelOptions().max_unsharded_blocks) {
+    add(fmt::format("parallel.max_unsharded_blocks = {}", spread.max_unsharded_blocks),
         why_not_gathered(options, ops));
   }
   return idle;

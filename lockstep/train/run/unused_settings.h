@@ -9,11 +9,11 @@
 
 namespace lockstep::train {
 
-// Those of parallel.* that shape what workers share out, where there are several workers and they
-// share out nothing of the kind, or already do so; a sentence each, for people. `config` is bound
+// Those of parallel.* that shape what workers shard, where there are several workers and they
+// shard nothing of the kind, or already do so; a sentence each, for people. `config` is bound
 // to `options`, which are settled. Nothing of what depends on a stage that memory.auto chose, and
 // nothing for one worker: the same settings may be run with any number.
-std::vector<std::string> idle_settings(const TrainOptions& options, const Config& config,
-                                       const Ops& ops);
+std::vector<std::string> unused_settings(const TrainOptions& options, const Config& config,
+                                         const Ops& ops);
 
 }  // namespace lockstep::train

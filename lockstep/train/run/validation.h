@@ -22,7 +22,7 @@ struct Validation {
 // order of the micro-batches: so it is the same for any number of workers, and so is whether one of
 // them cut it short.
 //
-// Where the workers of `strategy` share out parameters, all of them do a forward at the same time,
+// Where the workers of `strategy` shard parameters, all of them do a forward at the same time,
 // or stand in for one.
 Validation validation_loss(nn::Replica& replica, parallel::Strategy& strategy, BatchSource& source,
                            RunGroup& group, std::int64_t most, const StopSignal& stop);

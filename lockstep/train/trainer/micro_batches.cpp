@@ -54,8 +54,8 @@ void MicroBatches::queue(const nn::Batch& batch, const nn::MicroBatch& micro_bat
   read.step = ops::Scalar(there.slice(0, 1));
   read.loss_factor = ops::Scalar(there.slice(1, 1));
   const std::uint64_t key = draws_ ? micro_batch.first_sequence : 0;
-  const bool has_room = captured_.size() < kMostCaptured || captured_.contains(key);
-  if (!may_capture || !ops.can_capture() || !has_room) {
+  const bool has_capacity = captured_.size() < kMostCaptured || captured_.contains(key);
+  if (!may_capture || !ops.can_capture() || !has_capacity) {
     replica_.forward_backward(batch, read);
     return;
   }

@@ -12,7 +12,7 @@ namespace lockstep::train {
 namespace {
 
 // What may differ from machine to machine.
-constexpr std::string_view kLocal[] = {"run.dir",        "run.from",          "data.",
+constexpr std::string_view kLocal[] = {"run.dir",        "run.init_from",     "data.",
                                        "comm.interface", "comm.recorder_dir", "comm.cache_dir",
                                        "train.threads",  "offload.folder"};
 

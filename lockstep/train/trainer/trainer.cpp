@@ -32,7 +32,7 @@ nn::Replica make_replica(const TrainOptions& options, Ops& ops, parallel::Strate
 
 std::size_t bytes_of(std::span<const Request> requests) {
   std::size_t bytes = 0;
-  for (const Request& request : requests) bytes += room(request);
+  for (const Request& request : requests) bytes += padded_bytes(request);
   return bytes;
 }
 
@@ -141,7 +141,7 @@ std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batche
   parallel::StepStart mine{.loss_scale = loss_scale(), .stops = stops};
   for (const nn::Batch& batch : micro_batches) {
     mine.targets += nn::count_targets(batch);
-    mine.tokens += batch.shape.rows();
+    mine.tokens += batch.shape.tokens();
   }
   const parallel::StepStart all = strategy_.begin_step(mine);
   if (all.stops) return std::nullopt;
@@ -155,8 +155,8 @@ std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batche
   metrics.tokens = all.tokens;
   metrics.loss_scale = loss_scale();
   // Workers that do not wait for each other know how many updates they made, not how many all did.
-  metrics.rate =
-      optim::rate_at(options_.schedule, strategy_.in_lockstep() ? state_.updates + 1 : share.step);
+  metrics.rate = optim::learning_rate_at(options_.schedule,
+                                         strategy_.in_lockstep() ? state_.updates + 1 : share.step);
   const io::TierTraffic filed = filed_traffic();
   const auto compute = SteadyClock::now();
   const parallel::UpdateRequest request{.optimizer = options_.optimizer,

@@ -29,7 +29,8 @@
 
 namespace lockstep::train {
 
-// All that changes from step to step besides the rows of nn::States: what a checkpoint stores.
+// All that changes from step to step besides the flat buffers of nn::States: what a checkpoint
+// stores.
 struct TrainState {
   std::int64_t steps = 0;                      // begun, skipped ones included
   std::int64_t updates = 0;                    // of the parameters

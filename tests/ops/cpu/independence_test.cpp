@@ -80,21 +80,21 @@ TEST(Threads, DoNotChangeTheGradientsOfANorm) {
       const Shape shape{317, 97};
       const Tensor sum = memory.normals(shape, dtype), gain = memory.normals({97}, dtype),
                    y = memory.zeros(shape, dtype), mean = memory.zeros({317}),
-                   deviation = memory.zeros({317}), dy = memory.normals(shape, dtype),
+                   rstd = memory.zeros({317}), dy = memory.normals(shape, dtype),
                    dsum = memory.zeros(shape, dtype), dgain = memory.normals({97}, dtype),
                    dbias = memory.normals({97});
-      ops.run(ops::Norm{.x = sum, .gain = gain, .y = y, .mean = mean, .deviation = deviation});
+      ops.run(ops::Norm{.x = sum, .gain = gain, .y = y, .mean = mean, .rstd = rstd});
       const auto scratch = static_cast<std::int64_t>(ops.norm_scratch(317, 97));
       ops.use_scratch(memory.zeros({scratch}, DType::kU8));
       ops.run(ops::NormBackward{.dy = dy,
                                 .sum = sum,
                                 .gain = gain,
                                 .mean = mean,
-                                .deviation = deviation,
+                                .rstd = rstd,
                                 .dsum = dsum,
                                 .dgain = dgain,
                                 .dbias = dbias});
-      return std::vector{y, mean, deviation, dsum, dgain, dbias};
+      return std::vector{y, mean, rstd, dsum, dgain, dbias};
     });
   }
 }
@@ -142,20 +142,21 @@ TEST(Adam, GivesAnElementTheSameBitsInEveryShard) {
   const auto ops = make_cpu_ops(2);
   const auto run = [&](Memory& memory, const std::vector<std::int64_t>& cuts) {
     const Tensor master = memory.normals({kCount}), gradient = memory.normals({kCount}),
-                 moment = memory.normals({kCount}), variance = memory.zeros({kCount}),
+                 first_moment = memory.normals({kCount}), second_moment = memory.zeros({kCount}),
                  parameter = memory.zeros({kCount}, DType::kBF16);
     for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
       const auto part = [&](const Tensor& of) { return of.slice(cuts[i], cuts[i + 1] - cuts[i]); };
       ops->run(ops::Adam{.master = part(master),
                          .gradient = part(gradient),
-                         .moment = part(moment),
-                         .variance = part(variance),
+                         .first_moment = part(first_moment),
+                         .second_moment = part(second_moment),
                          .parameter = part(parameter),
                          .decay = 0.1,
                          .step = 3,
                          .gradient_scale = 0.7});
     }
-    return std::vector{bytes_of(master), bytes_of(moment), bytes_of(variance), bytes_of(parameter)};
+    return std::vector{bytes_of(master), bytes_of(first_moment), bytes_of(second_moment),
+                       bytes_of(parameter)};
   };
   Memory whole, cut;
   EXPECT_TRUE(run(whole, {0, kCount}) == run(cut, {0, 1, 4, 9, 20, 37, 514, 1030, kCount}));

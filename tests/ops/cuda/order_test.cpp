@@ -125,7 +125,7 @@ TEST_F(CudaOrder, ScratchMemoryMustBeTheGpusAndLargeEnough) {
                                 .dy = dy.tensor,
                                 .sum = sum.tensor,
                                 .gain = gain.tensor,
-                                .deviation = row.tensor,
+                                .rstd = row.tensor,
                                 .dsum = dsum.tensor,
                                 .dgain = dgain.tensor});
   };

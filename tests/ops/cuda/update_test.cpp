@@ -67,17 +67,17 @@ TEST_F(CudaUpdate, AdamOverSegmentsReadsItsNumbersOnTheDeviceAndLeavesTheRest) {
   constexpr std::int64_t kLength = 20000;
   const std::vector<ops::AdamSegment> segments = {
       {3, 1, true}, {4, 5000, false}, {5005, 9, true}, {6001, 13000, true}};
-  Pair<float> master({kLength}, 1), gradient({kLength}, 2), moment({kLength}, 3),
-      variance({kLength}, 4);
-  for (float& one : variance.values) one = std::abs(one);
-  copy(variance.there, variance.here);
+  Pair<float> master({kLength}, 1), gradient({kLength}, 2), first_moment({kLength}, 3),
+      second_moment({kLength}, 4);
+  for (float& one : second_moment.values) one = std::abs(one);
+  copy(second_moment.there, second_moment.here);
   const Pair<std::int64_t> table(ops::adam_table(segments));
   const Shape rows{static_cast<std::int64_t>(table.values.size()) / 4, 4};
   const Pair<double> numbers({0.01, 3, 0.5});
   ops::AdamSegments call{.adam = {.master = master.here,
                                   .gradient = gradient.here,
-                                  .moment = moment.here,
-                                  .variance = variance.here,
+                                  .first_moment = first_moment.here,
+                                  .second_moment = second_moment.here,
                                   .rate = 0.01,
                                   .decay = 0.1,
                                   .step = 3,
@@ -87,8 +87,8 @@ TEST_F(CudaUpdate, AdamOverSegmentsReadsItsNumbersOnTheDeviceAndLeavesTheRest) {
   plain_->run(call);
   call.adam.master = master.there;
   call.adam.gradient = gradient.there;
-  call.adam.moment = moment.there;
-  call.adam.variance = variance.there;
+  call.adam.first_moment = first_moment.there;
+  call.adam.second_moment = second_moment.there;
   call.adam.rate = ops::Scalar(numbers.there.slice(0, 1));
   call.adam.step = ops::Scalar(numbers.there.slice(1, 1));
   call.adam.gradient_scale = ops::Scalar(numbers.there.slice(2, 1));

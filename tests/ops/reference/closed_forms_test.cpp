@@ -127,23 +127,23 @@ TEST(Cast, RoundsOnceToTheNearest) {
 
 TEST(Norm, HasMeanZeroAndDeviationOneBeforeItsGain) {
   std::vector<float> x = {1, 2, 3, 4}, gain = {1, 1, 1, 2}, bias = {0, 0, 0, 5};
-  std::vector<float> y(4), mean(1), deviation(1);
+  std::vector<float> y(4), mean(1), rstd(1);
   reference().run(ops::Norm{.epsilon = 0,
                             .x = view(x, {1, 4}),
                             .gain = view(gain, {4}),
                             .bias = view(bias, {4}),
                             .y = view(y, {1, 4}),
                             .mean = view(mean, {1}),
-                            .deviation = view(deviation, {1})});
+                            .rstd = view(rstd, {1})});
   const float unit = 1 / std::sqrt(1.25f);
   EXPECT_THAT(y, Pointwise(FloatNear(1e-6f),
                            {-1.5f * unit, -0.5f * unit, 0.5f * unit, 2 * 1.5f * unit + 5}));
   EXPECT_FLOAT_EQ(mean[0], 2.5f);
-  EXPECT_FLOAT_EQ(deviation[0], unit);
+  EXPECT_FLOAT_EQ(rstd[0], unit);
 }
 
 TEST(Norm, OfTheRootMeanSquareTakesTheBranchIn) {
-  std::vector<float> x = {1, 1}, branch = {2, 3}, sum(2), gain = {1, 10}, y(2), deviation(1);
+  std::vector<float> x = {1, 1}, branch = {2, 3}, sum(2), gain = {1, 10}, y(2), rstd(1);
   reference().run(ops::Norm{.kind = ops::NormKind::kRms,
                             .epsilon = 0,
                             .x = view(x, {1, 2}),
@@ -151,7 +151,7 @@ TEST(Norm, OfTheRootMeanSquareTakesTheBranchIn) {
                             .sum = view(sum, {1, 2}),
                             .gain = view(gain, {2}),
                             .y = view(y, {1, 2}),
-                            .deviation = view(deviation, {1})});
+                            .rstd = view(rstd, {1})});
   const float unit = 1 / std::sqrt(12.5f);
   EXPECT_THAT(sum, ElementsAre(3, 4));
   EXPECT_THAT(y, Pointwise(FloatNear(1e-5f), {3 * unit, 40 * unit}));
@@ -276,13 +276,14 @@ TEST(SquaredError, SumsOverARow) {
 }
 
 struct AdamState {
-  std::vector<float> master = {1, 1}, gradient = {0.5f, -3}, moment = {0, 0}, variance = {0, 0};
+  std::vector<float> master = {1, 1}, gradient = {0.5f, -3}, first_moment = {0, 0},
+                     second_moment = {0, 0};
 
   ops::Adam call() {
     return {.master = view(master, {2}),
             .gradient = view(gradient, {2}),
-            .moment = view(moment, {2}),
-            .variance = view(variance, {2}),
+            .first_moment = view(first_moment, {2}),
+            .second_moment = view(second_moment, {2}),
             .rate = 0.01,
             .epsilon = 0};
   }
@@ -292,8 +293,8 @@ TEST(Adam, TakesAFirstStepOfItsRateWhateverTheGradient) {
   AdamState state;
   reference().run(state.call());
   EXPECT_THAT(state.master, Pointwise(FloatNear(1e-6f), {0.99f, 1.01f}));
-  EXPECT_THAT(state.moment, Pointwise(FloatNear(1e-7f), {0.05f, -0.3f}));
-  EXPECT_THAT(state.variance, Pointwise(FloatNear(1e-8f), {0.00025f, 0.009f}));
+  EXPECT_THAT(state.first_moment, Pointwise(FloatNear(1e-7f), {0.05f, -0.3f}));
+  EXPECT_THAT(state.second_moment, Pointwise(FloatNear(1e-8f), {0.00025f, 0.009f}));
 }
 
 TEST(Adam, PullsTheMasterDirectlyWhereDecayIsDecoupled) {
@@ -307,8 +308,8 @@ TEST(Adam, PullsTheMasterDirectlyWhereDecayIsDecoupled) {
   call.decay = 0.1;
   call.decoupled = false;
   reference().run(call);
-  EXPECT_FLOAT_EQ(coupled.master[0], 0.99f);        // the step of a larger gradient is as long
-  EXPECT_FLOAT_EQ(coupled.moment[0], 0.1f * 0.6f);  // and its moment is not
+  EXPECT_FLOAT_EQ(coupled.master[0], 0.99f);  // the step of a larger gradient is as long
+  EXPECT_FLOAT_EQ(coupled.first_moment[0], 0.1f * 0.6f);  // and its first moment is not
 }
 
 TEST(Adam, RoundsItsParameterAndScalesTheGradient) {
@@ -318,7 +319,7 @@ TEST(Adam, RoundsItsParameterAndScalesTheGradient) {
   call.gradient_scale = 2;
   call.parameter = tensor_of(std::span(parameter));
   reference().run(call);
-  EXPECT_FLOAT_EQ(state.moment[0], 0.1f);
+  EXPECT_FLOAT_EQ(state.first_moment[0], 0.1f);
   EXPECT_EQ(parameter[0], to_bfloat16(state.master[0]));
 }
 

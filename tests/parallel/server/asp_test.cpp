@@ -52,8 +52,8 @@ struct Watch {
 
 TEST(ServerAsp, EveryShareOfTheRunIsDoneOnce) {
   for (const Consistency consistency : kLoose) {
-    for (const PieceSchedule schedule :
-         {PieceSchedule::kFifo, PieceSchedule::kWfbp, PieceSchedule::kPriority}) {
+    for (const SliceSchedule schedule :
+         {SliceSchedule::kFifo, SliceSchedule::kWfbp, SliceSchedule::kPriority}) {
       for (const double clip : {0.0, 0.5}) {
         Training training;
         training.workers = 3;
@@ -62,8 +62,8 @@ TEST(ServerAsp, EveryShareOfTheRunIsDoneOnce) {
                             .consistency = consistency,
                             .staleness = 1,
                             .schedule = schedule,
-                            .piece_mb = 0.003};
-        training.optimizer.clip = clip;
+                            .slice_mb = 0.003};
+        training.optimizer.max_grad_norm = clip;
         Watch watch;
         train_with_servers(
             training,
@@ -80,12 +80,12 @@ TEST(ServerAsp, OneWorkerIsTheSameAsWithBsp) {
   for (const Consistency consistency : kLoose) {
     Training training;
     training.servers.consistency = consistency;
-    training.servers.piece_mb = 0.003;
-    training.optimizer.clip = 0.1;
+    training.servers.slice_mb = 0.003;
+    training.optimizer.max_grad_norm = 0.1;
     const Result alone = train_alone(training);
     const std::vector<Result> worker = train_with_servers(training);
     EXPECT_TRUE(worker[0].master == alone.master);
-    EXPECT_TRUE(worker[0].moment == alone.moment);
+    EXPECT_TRUE(worker[0].first_moment == alone.first_moment);
     EXPECT_EQ(worker[0].norms, alone.norms);
   }
 }
@@ -269,11 +269,11 @@ TEST(ServerAsp, TellsHowStaleGradientsWere) {
   EXPECT_LE(most[1], 5);
 }
 
-// A worker tells how its next round is to be updated while pieces of the last one wait for credit.
+// A worker tells how its next round is to be updated while slices of the last one wait for credit.
 TEST(ServerAsp, TheNextRoundMayBeAskedForBeforeThisOneHasCome) {
   Training training;
   training.servers.consistency = Consistency::kAsp;
-  training.servers.piece_mb = 0.003;
+  training.servers.slice_mb = 0.003;
   const std::unique_ptr<Ops> ops = make_cpu_ops(1);
   const ServedLayout layout = layout_for(job_of(training), make_trainee(training, *ops).plan());
   SilentWire wire;
@@ -282,11 +282,11 @@ TEST(ServerAsp, TheNextRoundMayBeAskedForBeforeThisOneHasCome) {
     const std::string request = RoundRequest{.updates = 0, .rate = 1e-3}.encode();
     service.request(0, {.kind = Kind::kRequest, .round = round}, std::as_bytes(std::span(request)));
   };
-  const auto push = [&](std::uint32_t piece, std::uint64_t round) {
+  const auto push = [&](std::uint32_t slice, std::uint64_t round) {
     const Header header{.kind = Kind::kPush,
-                        .piece = piece,
+                        .slice = slice,
                         .round = round,
-                        .bytes = layout.pieces[piece].range.elements * sizeof(float)};
+                        .bytes = layout.slices[slice].range.elements * sizeof(float)};
     std::ranges::fill(service.place(0, header), std::byte{0});
     service.push(0, header);
   };
@@ -315,13 +315,14 @@ void expect_parts_of_a_step(Consistency consistency) {
   Training training;
   training.workers = 3;
   training.servers.consistency = consistency;
-  training.optimizer = {.kind = optim::OptimizerKind::kSgd, .momentum = 0, .decay = 0, .clip = 0};
+  training.optimizer = {
+      .kind = optim::OptimizerKind::kSgd, .momentum = 0, .weight_decay = 0, .max_grad_norm = 0};
   const std::unique_ptr<Ops> ops = make_cpu_ops(1);
   const ServedLayout layout = layout_for(job_of(training), make_trainee(training, *ops).plan());
   LastParameters wire;
   SliceService service(training.servers, layout, 0, training.workers, *ops, wire);
-  const std::size_t elements = layout.pieces[0].range.elements;
-  const Header start{.kind = Kind::kState, .piece = 0, .bytes = elements * sizeof(float)};
+  const std::size_t elements = layout.slices[0].range.elements;
+  const Header start{.kind = Kind::kState, .slice = 0, .bytes = elements * sizeof(float)};
   std::ranges::fill(service.place(0, start), std::byte{0});
   service.take_state(start);
   for (int worker = 0; worker < training.workers; ++worker) {
@@ -329,7 +330,7 @@ void expect_parts_of_a_step(Consistency consistency) {
     service.request(worker, {.kind = Kind::kRequest, .round = 1},
                     std::as_bytes(std::span(request)));
     const Header push{
-        .kind = Kind::kPush, .piece = 0, .round = 1, .bytes = elements * sizeof(float)};
+        .kind = Kind::kPush, .slice = 0, .round = 1, .bytes = elements * sizeof(float)};
     const std::vector<float> gradient(elements, 1.0F);
     std::ranges::copy(std::as_bytes(std::span(gradient)), service.place(worker, push).begin());
     service.push(worker, push);

@@ -13,8 +13,8 @@ void expect_equal_to_alone(const Training& training, const std::string& what) {
   const Result alone = train_alone(training);
   const std::vector<Result> workers = train_with_servers(training);
   EXPECT_TRUE(workers[0].master == alone.master);
-  EXPECT_TRUE(workers[0].moment == alone.moment);
-  EXPECT_TRUE(workers[0].variance == alone.variance);
+  EXPECT_TRUE(workers[0].first_moment == alone.first_moment);
+  EXPECT_TRUE(workers[0].second_moment == alone.second_moment);
   EXPECT_TRUE(workers[0].velocity == alone.velocity);
   for (const Result& worker : workers) {
     EXPECT_TRUE(worker.parameters == alone.parameters);
@@ -23,21 +23,21 @@ void expect_equal_to_alone(const Training& training, const std::string& what) {
   }
 }
 
-constexpr PieceSchedule kSchedules[] = {PieceSchedule::kFifo, PieceSchedule::kWfbp,
-                                        PieceSchedule::kPriority};
+constexpr SliceSchedule kSchedules[] = {SliceSchedule::kFifo, SliceSchedule::kWfbp,
+                                        SliceSchedule::kPriority};
 
 TEST(ServerBsp, HasTheBitsOfOneWorkerWithAnyWorkersServersSchedulesAndPlaces) {
   for (const int workers : {1, 2, 4}) {
     Training training;
     training.workers = workers;
-    training.servers.piece_mb = 0.003;  // hundreds of elements, an odd number of 32s
+    training.servers.slice_mb = 0.003;  // hundreds of elements, an odd number of 32s
     for (const int servers : {1, 2, 3}) {
-      for (const PieceSchedule schedule : kSchedules) {
-        for (const ServerPlace place : {ServerPlace::kBeside, ServerPlace::kOwn}) {
-          if (place == ServerPlace::kBeside && servers > workers) continue;
+      for (const SliceSchedule schedule : kSchedules) {
+        for (const ServerPlacement place : {ServerPlacement::kColocated, ServerPlacement::kDedicated}) {
+          if (place == ServerPlacement::kColocated && servers > workers) continue;
           training.servers.servers = servers;
           training.servers.schedule = schedule;
-          training.servers.place = place;
+          training.servers.placement = place;
           expect_equal_to_alone(training,
                                 fmt::format("{} workers, {}", workers, describe(training.servers)));
         }
@@ -50,24 +50,24 @@ TEST(ServerBsp, ClipsByTheNormOfAllServersGradients) {
   Training training;
   training.workers = 2;
   training.servers.servers = 2;
-  training.optimizer.clip = 0.01;  // less than the norm
-  for (const PieceSchedule schedule : kSchedules) {
+  training.optimizer.max_grad_norm = 0.01;  // less than the norm
+  for (const SliceSchedule schedule : kSchedules) {
     training.servers.schedule = schedule;
     expect_equal_to_alone(training, describe(training.servers));
   }
-  training.servers.place = ServerPlace::kOwn;
-  training.servers.servers = 7;  // more than there are pieces: some have none
+  training.servers.placement = ServerPlacement::kDedicated;
+  training.servers.servers = 7;  // more than there are slices: some have none
   expect_equal_to_alone(training, describe(training.servers));
-  training.optimizer.clip = 0;
+  training.optimizer.max_grad_norm = 0;
   expect_equal_to_alone(training, describe(training.servers) + ", no clipping");
 }
 
-TEST(ServerBsp, CutsPiecesWhereChunksOfTheNormAre) {
+TEST(ServerBsp, CutsSlicesWhereChunksOfTheNormAre) {
   Training training;
   training.workers = 2;
   training.servers.servers = 2;
-  training.servers.piece_mb = 0.01;
-  training.optimizer.clip = 0.01;
+  training.servers.slice_mb = 0.01;
+  training.optimizer.max_grad_norm = 0.01;
   training.wide = true;
   training.steps = 2;
   expect_equal_to_alone(training, describe(training.servers));
@@ -77,11 +77,12 @@ TEST(ServerBsp, WorksWithEveryOptimizerAndWithoutBeingToldOfUpdatesBeforehand) {
   Training training;
   training.workers = 2;
   training.expects = false;
-  training.servers.piece_mb = 0.004;
+  training.servers.slice_mb = 0.004;
   for (const auto& optimizer :
-       {optim::OptimizerOptions{.kind = optim::OptimizerKind::kAdam, .clip = 0},
-        optim::OptimizerOptions{.kind = optim::OptimizerKind::kSgd, .clip = 0},
-        optim::OptimizerOptions{.kind = optim::OptimizerKind::kSgd, .momentum = 0, .clip = 0.5}}) {
+       {optim::OptimizerOptions{.kind = optim::OptimizerKind::kAdam, .max_grad_norm = 0},
+        optim::OptimizerOptions{.kind = optim::OptimizerKind::kSgd, .max_grad_norm = 0},
+        optim::OptimizerOptions{
+            .kind = optim::OptimizerKind::kSgd, .momentum = 0, .max_grad_norm = 0.5}}) {
     training.optimizer = optimizer;
     expect_equal_to_alone(training,
                           fmt::format("{} {}", optim::name(optimizer.kind), optimizer.momentum));
@@ -93,7 +94,7 @@ TEST(ServerBsp, WorksIn16BitsAndWithAScaledLoss) {
   training.workers = 2;
   training.servers.servers = 2;
   training.dtype = DType::kBF16;
-  training.servers.piece_mb = 0.003;
+  training.servers.slice_mb = 0.003;
   expect_equal_to_alone(training, "bf16");
   training.dtype = DType::kF16;
   training.loss_scale = 1024;
@@ -116,7 +117,7 @@ TEST(ServerBsp, SkipsAnUpdateWithAnInfiniteGradientEverywhere) {
 }
 
 TEST(ServerBsp, AShareMayBeEmpty) {
-  for (const PieceSchedule schedule : kSchedules) {
+  for (const SliceSchedule schedule : kSchedules) {
     Training training;
     training.workers = 3;
     training.micro_batches = 2;
@@ -135,27 +136,27 @@ TEST(ServerBsp, AddsUpAWorkersMicroBatchesByTheTreeWhereAsked) {
   training.workers = 1;
   const std::vector<Result> one = train_with_servers(training);
   EXPECT_TRUE(one[0].master == two[0].master);
-  EXPECT_TRUE(one[0].moment == two[0].moment);
+  EXPECT_TRUE(one[0].first_moment == two[0].first_moment);
 }
 
 TEST(ServerBsp, KeepsItsBitsOnAnEmulatedLink) {
   Training training;
   training.workers = 2;
   training.servers.servers = 2;
-  training.servers.piece_mb = 0.02;
-  training.optimizer.clip = 1;
+  training.servers.slice_mb = 0.02;
+  training.optimizer.max_grad_norm = 1;
   training.emulate = "400Mbit,100us";
   expect_equal_to_alone(training, "emulated");
 }
 
-TEST(ServerBsp, TracesEveryPieceThatComesBack) {
+TEST(ServerBsp, TracesEverySliceThatComesBack) {
   Training training;
   training.workers = 2;
   training.servers.servers = 2;
-  training.servers.piece_mb = 0.02;
+  training.servers.slice_mb = 0.02;
   training.emulate = "400Mbit,100us";
-  const std::size_t pieces =
-      layout_for(job_of(training), make_trainee(training, *make_cpu_ops(1)).plan()).pieces.size();
+  const std::size_t slices =
+      layout_for(job_of(training), make_trainee(training, *make_cpu_ops(1)).plan()).slices.size();
   std::vector<Strategy*> strategies(2);
   std::vector<std::vector<TraceSpan>> spans(2);
   const auto at = [](int worker) { return static_cast<std::size_t>(worker); };
@@ -186,12 +187,12 @@ TEST(ServerBsp, TracesEveryPieceThatComesBack) {
       end = span.end;
       ++exchanged;
     }
-    EXPECT_GE(exchanged, 2 * pieces) << "all of the first steps are back";
-    EXPECT_LE(exchanged, 3 * pieces);
+    EXPECT_GE(exchanged, 2 * slices) << "all of the first steps are back";
+    EXPECT_LE(exchanged, 3 * slices);
   }
 }
 
-// Pieces that are out come back to where the replica was, unless the worker waits for them.
+// Slices that are out come back to where the replica was, unless the worker waits for them.
 TEST(ServerBsp, AWorkerMayEndWithoutCollecting) {
   Training training;
   training.workers = 2;
@@ -201,7 +202,7 @@ TEST(ServerBsp, AWorkerMayEndWithoutCollecting) {
   EXPECT_EQ(workers[0].losses, train_alone(training).losses);
 }
 
-TEST(ServerBsp, ServesALinearModelOfOnePiece) {
+TEST(ServerBsp, ServesALinearModelOfOneSlice) {
   Training training;
   training.model = nn::Tiny::kLinear;
   training.workers = 3;

@@ -1,4 +1,4 @@
-// Pieces that travel compressed.
+// Slices that travel compressed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,18 +24,18 @@ constexpr Compression kLossy[] = {Compression::kBf16,   Compression::kF16,    Co
 Training compressed(Compression compression) {
   Training training;
   training.workers = 2;
-  training.servers.piece_mb = 0.003;
+  training.servers.slice_mb = 0.003;
   training.compression = {.compression = compression, .ratio = 0.1};
   return training;
 }
 
-// What the codec leaves of a row, piece by piece.
+// What the codec leaves of a flat buffer, slice by slice.
 void pass_through(const Codec& codec, const ServedLayout& layout, std::int64_t step,
-                  std::span<float> row, const OwnRows& own) {
-  for (std::size_t piece = 0; piece < layout.pieces.size(); ++piece) {
-    const nn::FlatRange range = layout.pieces[piece].range;
-    const auto seed = WireFormat::seed(step, piece);
-    const auto part = row.subspan(range.first, range.elements);
+                  std::span<float> buffer, const OwnState& own) {
+  for (std::size_t slice = 0; slice < layout.slices.size(); ++slice) {
+    const nn::FlatRange range = layout.slices[slice].range;
+    const auto seed = WireFormat::seed(step, slice);
+    const auto part = buffer.subspan(range.first, range.elements);
     const auto rest = [&](std::span<float> all) {
       return all.empty() ? all : all.subspan(range.first, range.elements);
     };
@@ -56,13 +56,13 @@ Result alone_compressed(const Training& training) {
   const ServedLayout layout = layout_for(job_of(training), replica.plan());
   const std::unique_ptr<Codec> codec = make_codec(training.compression);
   const Tensor gradients = replica.states().gradients;
-  const std::span<float> row = gradients.as<float>();
+  const std::span<float> buffer = gradients.as<float>();
   const bool rounds = training.dtype == DType::kF32 && !codec->needs_residual();
   std::vector<std::vector<float>> residuals(static_cast<std::size_t>(training.workers));
-  for (auto& residual : residuals) residual.resize(codec->needs_residual() ? row.size() : 0);
+  for (auto& residual : residuals) residual.resize(codec->needs_residual() ? buffer.size() : 0);
   const bool own_momenta = takes_own_momentum(training.compression.compression);
   std::vector<std::vector<float>> velocities(residuals.size());
-  for (auto& velocity : velocities) velocity.resize(own_momenta ? row.size() : 0);
+  for (auto& velocity : velocities) velocity.resize(own_momenta ? buffer.size() : 0);
   const optim::OptimizerOptions optimizer =
       optimizer_beside(training.compression, training.optimizer);
   const std::span<float> parameters = replica.states().master.as<float>();
@@ -84,10 +84,10 @@ Result alone_compressed(const Training& training) {
         loss += learn(training, replica, step, batch, targets);
       }
       const auto index = static_cast<std::size_t>(worker);
-      pass_through(*codec, layout, step, row, {residuals[index], velocities[index]});
-      pushed.emplace_back(row.begin(), row.end());
+      pass_through(*codec, layout, step, buffer, {residuals[index], velocities[index]});
+      pushed.emplace_back(buffer.begin(), buffer.end());
     }
-    sum_rows(pushed, row);
+    sum_gradients(pushed, buffer);
     if (rounds) std::ranges::copy(master, parameters.begin());
     TierMover nothing_moves;
     const UpdateResult update = local_update(replica, nothing_moves,
@@ -96,7 +96,7 @@ Result alone_compressed(const Training& training) {
                                               .rate = training.rate(step),
                                               .loss_scale = training.loss_scale});
     result.losses.push_back(loss);
-    result.norms.push_back(training.optimizer.clip > 0 ? update.gradient_norm : 0);
+    result.norms.push_back(training.optimizer.max_grad_norm > 0 ? update.gradient_norm : 0);
   }
   take_rows(replica, result);
   return result;
@@ -108,8 +108,8 @@ void expect_equal_to_oracle(const Training& training) {
   const Result alone = alone_compressed(training);
   const std::vector<Result> workers = train_with_servers(training);
   EXPECT_TRUE(workers[0].master == alone.master);
-  EXPECT_TRUE(workers[0].moment == alone.moment);
-  EXPECT_TRUE(workers[0].variance == alone.variance);
+  EXPECT_TRUE(workers[0].first_moment == alone.first_moment);
+  EXPECT_TRUE(workers[0].second_moment == alone.second_moment);
   for (const Result& worker : workers) {
     EXPECT_EQ(worker.losses, alone.losses);
     EXPECT_EQ(worker.norms, alone.norms);
@@ -121,12 +121,12 @@ TEST(ServerCompression, ServersAddUpWhatTheCodecLeavesWithAFeedbackOfEveryWorker
     Training training = compressed(compression);
     expect_equal_to_oracle(training);
     training.servers.servers = 2;
-    training.servers.place = ServerPlace::kOwn;
-    training.servers.schedule = PieceSchedule::kWfbp;
-    training.optimizer.clip = 0.01;
+    training.servers.placement = ServerPlacement::kDedicated;
+    training.servers.schedule = SliceSchedule::kWfbp;
+    training.optimizer.max_grad_norm = 0.01;
     expect_equal_to_oracle(training);
     training.workers = 3;
-    training.servers.schedule = PieceSchedule::kFifo;
+    training.servers.schedule = SliceSchedule::kFifo;
     training.dtype = DType::kBF16;
     expect_equal_to_oracle(training);
   }
@@ -147,7 +147,7 @@ TEST(ServerCompression, ScalesWhatIsLeftWithTheLoss) {
   Training training = compressed(Compression::kOnebit);
   training.dtype = DType::kF16;
   training.loss_scale = 1024;
-  training.optimizer.clip = 1;
+  training.optimizer.max_grad_norm = 1;
   expect_equal_to_oracle(training);
 }
 
@@ -170,7 +170,7 @@ TEST(ServerCompression, BytesOnTheWireAreThoseOfThePayloads) {
   for (const Compression compression : kAllCompressions) {
     Training training = compressed(compression);
     training.servers.servers = 2;
-    training.optimizer.clip = 1;
+    training.optimizer.max_grad_norm = 1;
     training.steps = 4;
     const std::unique_ptr<Ops> ops = make_cpu_ops(1);
     const ServedLayout layout = layout_for(job_of(training), make_trainee(training, *ops).plan());
@@ -178,9 +178,9 @@ TEST(ServerCompression, BytesOnTheWireAreThoseOfThePayloads) {
     std::size_t pushed = 0;
     std::size_t pulled = 0;
     std::size_t taken = 0;
-    for (const Piece& piece : layout.pieces) {
-      pushed += sizeof(Header) + make_codec(training.compression)->bytes(piece.range.elements);
-      pulled += sizeof(Header) + format.pulled_bytes(piece.range.elements);
+    for (const Slice& slice : layout.slices) {
+      pushed += sizeof(Header) + make_codec(training.compression)->bytes(slice.range.elements);
+      pulled += sizeof(Header) + format.pulled_bytes(slice.range.elements);
       taken += sizeof(Header);
     }
     std::map<int, std::uint64_t> bytes;
@@ -239,10 +239,10 @@ TEST(ServerCompression, APayloadThatIsNoneIsRefusedWithItsWorker) {
     const WireFormat format(layout);
     SilentWire wire;
     SliceService service(training.servers, layout, 0, 2, *ops, wire);
-    Header header{.kind = Kind::kPush, .piece = 1, .round = 1, .number = 1};
-    header.bytes = layout.pieces[1].range.elements * sizeof(float);
+    Header header{.kind = Kind::kPush, .slice = 1, .round = 1, .number = 1};
+    header.bytes = layout.slices[1].range.elements * sizeof(float);
     EXPECT_THROW(service.place(1, header), Error) << "as it was before it was compressed";
-    header.bytes = format.pushed_bytes(layout.pieces[1].range.elements);
+    header.bytes = format.pushed_bytes(layout.slices[1].range.elements);
     std::ranges::fill(service.place(1, header), std::byte{0xff});
     try {
       service.push(1, header);
@@ -250,7 +250,7 @@ TEST(ServerCompression, APayloadThatIsNoneIsRefusedWithItsWorker) {
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kProtocol);
       EXPECT_THAT(error.what(), HasSubstr("worker 1"));
-      EXPECT_THAT(error.what(), HasSubstr("piece 1"));
+      EXPECT_THAT(error.what(), HasSubstr("slice 1"));
       EXPECT_THAT(error.ranks(), ::testing::ElementsAre(1));
     }
     for (const double step : {-1.0, 1e300, std::nan("")}) {

@@ -29,7 +29,7 @@ class HubOnALine : public ::testing::Test {
   int connect() {
     const Listener listener = listen_tcp({"127.0.0.1", 0});
     others_.push_back(connect_tcp(listener.address, deadline_in(seconds(20))));
-    return loop_.add(PiecePipe(accept_connection(listener.fd.get(), deadline_in(seconds(20)))));
+    return loop_.add(SlicePipe(accept_connection(listener.fd.get(), deadline_in(seconds(20)))));
   }
   void post(int connection, std::size_t bytes, Priority priority) {
     OutMessage message = small_message({.kind = Kind::kPush}, std::string(bytes, 'x'));
@@ -116,9 +116,9 @@ TEST(HubOverRings, CarriesWhatIsMoreThanARingAndEnds) {
   for (const std::optional<LinkEmulation>& link : {std::optional<LinkEmulation>(), {fast}}) {
     int ends[2];
     ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-    PiecePipe one = PiecePipe::make_rings(UniqueFd(ends[0]), deadline_in(seconds(20)));
-    PiecePipe other = PiecePipe::take_rings(UniqueFd(ends[1]), deadline_in(seconds(20)));
-    const auto talk = [&](PiecePipe pipe, bool leaves_first) {
+    SlicePipe one = SlicePipe::make_rings(UniqueFd(ends[0]), deadline_in(seconds(20)));
+    SlicePipe other = SlicePipe::take_rings(UniqueFd(ends[1]), deadline_in(seconds(20)));
+    const auto talk = [&](SlicePipe pipe, bool leaves_first) {
       Keeper keeper;
       ConnectionLoop loop(keeper, link);
       loop.add(std::move(pipe));
@@ -149,13 +149,13 @@ TEST(Connection, IsDoneOnlyWhenNothingIsLeftOrTheSocketIsFull) {
   const UniqueFd other = connect_tcp(listener.address, deadline_in(seconds(20)));
   const int received = 1 << 18;  // else some kernels let it grow to hold all of them
   ASSERT_EQ(::setsockopt(other.get(), SOL_SOCKET, SO_RCVBUF, &received, sizeof received), 0);
-  Connection connection(PiecePipe(accept_connection(listener.fd.get(), deadline_in(seconds(20)))));
+  Connection connection(SlicePipe(accept_connection(listener.fd.get(), deadline_in(seconds(20)))));
   for (std::uint64_t i = 0; i < kMessages; ++i) {
     connection.post(small_message({.kind = Kind::kPush}, std::string(kBytes, 'x')), i, {});
   }
   ASSERT_FALSE(connection.send());
-  std::vector<std::byte> room(kMessages * (kBytes + sizeof(Header)));
-  std::jthread reader([&] { receive_all(other.get(), room, deadline_in(seconds(20))); });
+  std::vector<std::byte> drained(kMessages * (kBytes + sizeof(Header)));
+  std::jthread reader([&] { receive_all(other.get(), drained, deadline_in(seconds(20))); });
   while (connection.has_more()) {
     pollfd entry{connection.fd(), POLLOUT, 0};
     ASSERT_EQ(::poll(&entry, 1, 20'000), 1);

@@ -133,12 +133,12 @@ Outcome run_job(const Training& training, const Deed& deed, const Deed& after = 
 }
 
 TEST(ServerDeath, AWorkerThatDiesIsNamedWithBsp) {
-  for (const ServerPlace place : {ServerPlace::kOwn, ServerPlace::kBeside}) {
+  for (const ServerPlacement place : {ServerPlacement::kDedicated, ServerPlacement::kColocated}) {
     Training training;
     training.workers = 3;
-    training.servers.place = place;
-    training.servers.piece_mb = 0.003;
-    if (place == ServerPlace::kOwn) training.compression.compression = Compression::kInt8;
+    training.servers.placement = place;
+    training.servers.slice_mb = 0.003;
+    if (place == ServerPlacement::kDedicated) training.compression.compression = Compression::kInt8;
     const Outcome outcome = run_job(training, [](int worker, const Share& share, Shared&) {
       if (worker == 2 && share.step == 2) ::raise(SIGKILL);
     });
@@ -149,7 +149,7 @@ TEST(ServerDeath, AWorkerThatDiesIsNamedWithBsp) {
       EXPECT_THAT(words, HasSubstr("worker 2 (rank 2) is gone"));
       EXPECT_THAT(words, HasSubstr("ranks 2"));
     }
-    if (place == ServerPlace::kOwn) {
+    if (place == ServerPlacement::kDedicated) {
       EXPECT_EQ(outcome.codes[3], kFailed);
       EXPECT_THAT(outcome.words[3], HasSubstr("worker 2 (rank 2) is gone"));
     }
@@ -162,7 +162,7 @@ TEST(ServerDeath, AWorkerThatDiesIsDoneWithoutWithAspAndSsp) {
     training.workers = 3;
     training.steps = 4;
     training.servers = {
-        .servers = 2, .consistency = consistency, .staleness = 0, .piece_mb = 0.003};
+        .servers = 2, .consistency = consistency, .staleness = 0, .slice_mb = 0.003};
     if (consistency == Consistency::kAsp) training.compression.compression = Compression::kTopk;
     const Outcome outcome = run_job(training, [](int worker, const Share&, Shared&) {
       if (worker == 2) ::raise(SIGKILL);
@@ -179,8 +179,10 @@ TEST(ServerDeath, AServerThatDiesIsNamed) {
       Training training;
       training.workers = 2;
       training.steps = 1000;
-      training.servers = {
-          .servers = 2, .place = ServerPlace::kOwn, .consistency = consistency, .piece_mb = 0.003};
+      training.servers = {.servers = 2,
+                          .placement = ServerPlacement::kDedicated,
+                          .consistency = consistency,
+                          .slice_mb = 0.003};
       if (victim == 1) training.compression.compression = Compression::kBf16;
       const Outcome outcome =
           run_job(training, [&](int worker, const Share& share, Shared& shared) {
@@ -202,7 +204,7 @@ TEST(ServerDeath, AWorkerThatHangsIsNamedWhenTimeIsUp) {
     SCOPED_TRACE(name(consistency));
     Training training;
     training.workers = 2;
-    training.servers.place = ServerPlace::kOwn;
+    training.servers.placement = ServerPlacement::kDedicated;
     training.servers.consistency = consistency;
     training.servers.staleness = 0;
     training.timeout = std::chrono::milliseconds(300);
@@ -277,7 +279,7 @@ TEST(ServerDeath, AServerThatHangsWithATableOfTokensIsNamedAndNotTheWorkers) {
   Training training;
   training.wide = true;
   training.workers = 2;
-  training.servers.place = ServerPlace::kOwn;
+  training.servers.placement = ServerPlacement::kDedicated;
   training.servers.servers = 2;
   training.timeout = std::chrono::milliseconds(3000);
   const auto stop = [](int worker, const Share& share, Shared& shared) {

@@ -21,7 +21,7 @@ namespace lockstep::parallel::server_test {
 
 struct Training {
   ServerOptions servers;
-  optim::OptimizerOptions optimizer{.clip = 0};
+  optim::OptimizerOptions optimizer{.max_grad_norm = 0};
   CompressionOptions compression;
   nn::Tiny model = nn::Tiny::kGpt2;
   bool wide = false;   // with a table of tokens of more than one chunk of the norm
@@ -40,7 +40,9 @@ struct Training {
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);
   std::string emulate;
 
-  int ranks() const { return workers + (servers.place == ServerPlace::kOwn ? servers.servers : 0); }
+  int ranks() const {
+    return workers + (servers.placement == ServerPlacement::kDedicated ? servers.servers : 0);
+  }
   StepPlan plan() const { return {.sequences = micro_batches, .micro = 1}; }
   std::int64_t vocabulary() const { return wide ? 6000 : nn::kVocabulary; }
   double rate(std::int64_t step) const { return 1e-2 / static_cast<double>(step); }
@@ -108,7 +110,7 @@ inline std::int64_t targets_of(const Training& training, const Share& share) {
 // What is compared, to the bit.
 struct Result {
   std::vector<std::byte> parameters;
-  std::vector<std::byte> master, moment, variance, velocity;
+  std::vector<std::byte> master, first_moment, second_moment, velocity;
   std::vector<double> losses;  // the sum of each step
   std::vector<double> norms;
   friend bool operator==(const Result&, const Result&) = default;
@@ -118,14 +120,14 @@ inline void take_rows(const nn::Replica& replica, Result& result) {
   const nn::States& states = replica.states();
   result.parameters = nn::bytes_of(states.parameters);
   result.master = nn::bytes_of(states.master);
-  result.moment = nn::bytes_of(states.moment);
-  result.variance = nn::bytes_of(states.variance);
+  result.first_moment = nn::bytes_of(states.first_moment);
+  result.second_moment = nn::bytes_of(states.second_moment);
   result.velocity = nn::bytes_of(states.velocity);
 }
 
-inline void sum_rows(const std::vector<std::vector<float>>& rows, std::span<float> sum) {
+inline void sum_gradients(const std::vector<std::vector<float>>& gradients, std::span<float> sum) {
   std::vector<const std::byte*> inputs;
-  for (const std::vector<float>& each : rows) {
+  for (const std::vector<float>& each : gradients) {
     inputs.push_back(reinterpret_cast<const std::byte*>(each.data()));
   }
   sum_of_workers(inputs, DType::kF32, sum);
@@ -145,7 +147,7 @@ inline Result train_alone(const Training& training) {
     }
     double loss = 0;
     std::vector<std::vector<float>> gradients;
-    const Tensor row = replica.states().gradients;
+    const Tensor buffer = replica.states().gradients;
     for (int worker = 0; worker < training.workers; ++worker) {
       const Share share = share_of(training.plan(), step, worker, training.workers);
       replica.zero_gradients();
@@ -153,9 +155,9 @@ inline Result train_alone(const Training& training) {
         nn::TinyBatch batch = batch_of(training, step, share.first_micro_batch + i);
         loss += learn(training, replica, step, batch, targets);
       }
-      gradients.emplace_back(row.as<float>().begin(), row.as<float>().end());
+      gradients.emplace_back(buffer.as<float>().begin(), buffer.as<float>().end());
     }
-    sum_rows(gradients, row.as<float>());
+    sum_gradients(gradients, buffer.as<float>());
     TierMover nothing_moves;
     const UpdateResult update = local_update(replica, nothing_moves,
                                              {.optimizer = training.optimizer,
@@ -164,7 +166,7 @@ inline Result train_alone(const Training& training) {
                                               .loss_scale = training.loss_scale});
     if (!update.skipped) ++updates;
     result.losses.push_back(loss);
-    const bool has_norm = training.optimizer.clip > 0 || training.dtype == DType::kF16;
+    const bool has_norm = training.optimizer.max_grad_norm > 0 || training.dtype == DType::kF16;
     result.norms.push_back(has_norm ? update.gradient_norm : 0);
   }
   take_rows(replica, result);
@@ -219,7 +221,7 @@ inline Result train_worker(const Training& training, Strategy& strategy, const H
     steps = share->step;
     if (hooks.after_share) hooks.after_share(strategy.worker(), *share, summary);
   }
-  if (!training.collects) return result;  // pieces may still be coming into the rows
+  if (!training.collects) return result;  // slices may still be coming into the flat buffers
   strategy.collect();
   take_rows(replica, result);
   return result;

@@ -22,27 +22,27 @@ nn::MemoryPlan tiny_plan(Ops& ops) {
                          nn::OptimizerState::kMoments);
 }
 
-TEST(Pieces, CoverTheRowInOrderAndKeepToBlocksAndDecay) {
+TEST(Slices, CoverTheRowInOrderAndKeepToBlocksAndDecay) {
   const std::unique_ptr<Ops> ops = make_reference_ops();
   const nn::FlatParameters flat = tiny_plan(*ops).flat;
   for (const double megabytes : {1e-4, 0.0007, 0.003, 4.0}) {
     for (const int servers : {1, 2, 5}) {
-      const std::vector<Piece> pieces = cut_pieces(flat, megabytes, false, servers);
+      const std::vector<Slice> slices = cut_slices(flat, megabytes, false, servers);
       std::size_t end = 0;
       std::vector<std::size_t> load(static_cast<std::size_t>(servers));
-      for (const Piece& piece : pieces) {
-        EXPECT_EQ(piece.range.first, end);
-        EXPECT_EQ(piece.range.first % nn::FlatParameters::kAlignment, 0u);
-        EXPECT_GE(piece.range.first, flat.range(piece.block).first);
-        EXPECT_LE(piece.range.end(), flat.range(piece.block).end());
-        end = piece.range.end();
-        load[static_cast<std::size_t>(piece.server)] += piece.range.elements;
+      for (const Slice& slice : slices) {
+        EXPECT_EQ(slice.range.first, end);
+        EXPECT_EQ(slice.range.first % nn::FlatParameters::kAlignment, 0u);
+        EXPECT_GE(slice.range.first, flat.range(slice.block).first);
+        EXPECT_LE(slice.range.end(), flat.range(slice.block).end());
+        end = slice.range.end();
+        load[static_cast<std::size_t>(slice.server)] += slice.range.elements;
       }
       EXPECT_EQ(end, flat.elements());
       const auto [least, most] = std::minmax_element(load.begin(), load.end());
-      EXPECT_LE(*most - *least, largest_piece(pieces));
+      EXPECT_LE(*most - *least, largest_slice(slices));
       std::size_t decaying = 0;
-      for (const Piece& piece : pieces) decaying += piece.decaying;
+      for (const Slice& slice : slices) decaying += slice.decaying;
       std::size_t expected = 0;
       for (std::size_t block = 0; block < flat.blocks(); ++block) {
         for (const nn::FlatRun& run : flat.runs(block)) {
@@ -50,32 +50,32 @@ TEST(Pieces, CoverTheRowInOrderAndKeepToBlocksAndDecay) {
         }
       }
       EXPECT_EQ(decaying, expected);
-      EXPECT_EQ(decode_pieces(encode_pieces(pieces), servers), pieces);
+      EXPECT_EQ(decode_slices(encode_slices(slices), servers), slices);
     }
   }
 }
 
-TEST(Pieces, ThatCannotBeAreRefused) {
-  const std::vector<Piece> good = {{{0, 64}, 32, 1, 0}, {{64, 32}, 0, 0, 1}};
-  EXPECT_EQ(decode_pieces(encode_pieces(good), 2), good);
-  const auto refused = [](std::vector<Piece> pieces, int servers) {
-    EXPECT_THROW(decode_pieces(encode_pieces(pieces), servers), Error);
+TEST(Slices, ThatCannotBeAreRefused) {
+  const std::vector<Slice> good = {{{0, 64}, 32, 1, 0}, {{64, 32}, 0, 0, 1}};
+  EXPECT_EQ(decode_slices(encode_slices(good), 2), good);
+  const auto refused = [](std::vector<Slice> slices, int servers) {
+    EXPECT_THROW(decode_slices(encode_slices(slices), servers), Error);
   };
   refused(good, 1);
   refused({{{32, 64}, 0, 0, 0}}, 1);
   refused({{{0, 0}, 0, 0, 0}}, 1);
   refused({{{0, 32}, 33, 0, 0}}, 1);
   refused({{{0, static_cast<std::size_t>(-1)}, 0, 0, 0}}, 1);
-  EXPECT_THROW(decode_pieces(encode_pieces(good).substr(1), 2), Error);
+  EXPECT_THROW(decode_slices(encode_slices(good).substr(1), 2), Error);
 }
 
 TEST(ServedLayout, ComesBackFromItsBytesAndIsRefusedWithOneMissing) {
   const std::unique_ptr<Ops> ops = make_reference_ops();
-  const ServedLayout layout{.pieces = cut_pieces(tiny_plan(*ops).flat, 0.003, false, 2),
+  const ServedLayout layout{.slices = cut_slices(tiny_plan(*ops).flat, 0.003, false, 2),
                             .parameter = DType::kBF16,
                             .gradient = DType::kF32,
                             .compression = {.compression = Compression::kTopk, .ratio = 0.25},
-                            .optimizer = {.kind = optim::OptimizerKind::kSgd, .clip = 0.25}};
+                            .optimizer = {.kind = optim::OptimizerKind::kSgd, .max_grad_norm = 0.25}};
   const std::string bytes = encode_layout(layout);
   const auto decoded = decode_layout(std::as_bytes(std::span(bytes)), 2);
   EXPECT_EQ(hash_of(decoded), hash_of(layout));
@@ -99,7 +99,7 @@ TEST(StepMessages, ATraceComesBackFromItsBytesAndIsRefusedWithOneMissing) {
   const RankTrace trace{.rank = 3,
                         .spans = {{.lane = TraceLane::kCommunication,
                                    .kind = "exchange",
-                                   .of = "piece 7",
+                                   .of = "slice 7",
                                    .begin = -5,
                                    .end = std::int64_t{1} << 60,
                                    .step = 12,
@@ -131,10 +131,10 @@ TEST(GradientChunks, NormIsThatOfAllElements) {
   nn::Replica replica =
       nn::make_replica(nn::make_tiny(nn::Tiny::kGpt2), nn::tiny_setup(nn::Tiny::kGpt2), *ops);
   replica.initialise(3);
-  const Tensor row = replica.states().parameters;
+  const Tensor parameters = replica.states().parameters;
   double sum = 0;
-  for (const float value : row.as<const float>()) sum += static_cast<double>(value) * value;
-  EXPECT_NEAR(chunked_gradient_norm(*ops, replica.flat(), row, replica.sums_of_squares()),
+  for (const float value : parameters.as<const float>()) sum += static_cast<double>(value) * value;
+  EXPECT_NEAR(chunked_gradient_norm(*ops, replica.flat(), parameters, replica.sums_of_squares()),
               std::sqrt(sum), 1e-6 * std::sqrt(sum));
 }
 
@@ -180,9 +180,9 @@ TEST(WorkerSum, IsOfAnyTypeAndLength) {
   }
 }
 
-TEST(PushQueue, ThePieceThatIsNeededFirstOvertakesWhatHasNotLeft) {
+TEST(PushQueue, TheSliceThatIsNeededFirstOvertakesWhatHasNotLeft) {
   PushQueue queue(1, 250);
-  for (const std::size_t piece : {7u, 6u, 5u, 4u}) queue.add(piece, piece, 0, 100);
+  for (const std::size_t slice : {7u, 6u, 5u, 4u}) queue.add(slice, slice, 0, 100);
   EXPECT_EQ(queue.next(), 4u);
   EXPECT_EQ(queue.next(), 5u);
   EXPECT_EQ(queue.next(), std::nullopt) << "the credit is used up";
@@ -191,7 +191,7 @@ TEST(PushQueue, ThePieceThatIsNeededFirstOvertakesWhatHasNotLeft) {
   EXPECT_EQ(queue.next(), 1u);
 }
 
-TEST(PushQueue, APieceLargerThanTheCreditGoesAlone) {
+TEST(PushQueue, ASliceLargerThanTheCreditGoesAlone) {
   PushQueue queue(2, 10);
   queue.add(0, 0, 0, 100);
   queue.add(1, 1, 0, 100);
@@ -204,13 +204,13 @@ TEST(PushQueue, APieceLargerThanTheCreditGoesAlone) {
 }
 
 TEST(ServerOptions, TellWhoIsAServer) {
-  ServerOptions options{.servers = 2, .place = ServerPlace::kOwn};
+  ServerOptions options{.servers = 2, .placement = ServerPlacement::kDedicated};
   EXPECT_EQ(worker_count(options, 5), 3);
   EXPECT_FALSE(is_server(options, 2, 5));
   EXPECT_TRUE(is_server(options, 3, 5));
   EXPECT_EQ(rank_of_server(options, 1, 5), 4);
   EXPECT_THROW(worker_count(options, 2), Error);
-  options.place = ServerPlace::kBeside;
+  options.placement = ServerPlacement::kColocated;
   EXPECT_EQ(worker_count(options, 2), 2);
   EXPECT_FALSE(is_server(options, 1, 2));
   EXPECT_EQ(rank_of_server(options, 1, 2), 1);
@@ -222,12 +222,13 @@ TEST(ServerBytes, AreWhatAStoreTakes) {
   const nn::MemoryPlan plan = tiny_plan(*ops);
   ParameterServerJob job;
   job.options.servers = 1;
-  job.optimizer.clip = 0;
+  job.optimizer.max_grad_norm = 0;
   const std::size_t elements = plan.flat.elements();
   const std::size_t few = 1024;  // bytes for sums of squares and the like
-  // master, moment, variance, and the gradients of 3 workers; the sum of a part of a piece
-  const std::size_t piece = largest_piece(cut_pieces(plan.flat, job.options.piece_mb, false, 1));
-  const std::size_t expected = elements * 4 * (3 + 3) + std::min(piece, kChunkElements) * 4;
+  // master, first moment, second moment, and the gradients of 3 workers; the sum of a part of a
+  // slice
+  const std::size_t slice = largest_slice(cut_slices(plan.flat, job.options.slice_mb, false, 1));
+  const std::size_t expected = elements * 4 * (3 + 3) + std::min(slice, kChunkElements) * 4;
   const std::vector<Request> requests = server_memory(job, plan, {.workers = 3, .worker = 0});
   ASSERT_EQ(requests.size(), 1u);
   EXPECT_NEAR(static_cast<double>(requests[0].bytes), static_cast<double>(expected), few);

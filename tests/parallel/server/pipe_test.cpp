@@ -30,25 +30,25 @@ Ends connected() {
 }
 
 struct Pipes {
-  PiecePipe one;
-  PiecePipe other;
+  SlicePipe one;
+  SlicePipe other;
 };
 
 Pipes make_pipes(bool rings) {
   if (rings) {
     Ends ends = connected();
-    PiecePipe one = PiecePipe::make_rings(std::move(ends.one), soon());
-    return {std::move(one), PiecePipe::take_rings(std::move(ends.other), soon())};
+    SlicePipe one = SlicePipe::make_rings(std::move(ends.one), soon());
+    return {std::move(one), SlicePipe::take_rings(std::move(ends.other), soon())};
   }
   const Listener listener = listen_tcp({"127.0.0.1", 0});
-  PiecePipe one(connect_tcp(listener.address, soon()));
-  return {std::move(one), PiecePipe(accept_connection(listener.fd.get(), soon()))};
+  SlicePipe one(connect_tcp(listener.address, soon()));
+  return {std::move(one), SlicePipe(accept_connection(listener.fd.get(), soon()))};
 }
 
 std::byte byte_at(std::size_t i) { return static_cast<std::byte>((i * 2654435761U) >> 15); }
 
 // As the event loop does it: asks, sleeps, looks.
-void sleep_on(PiecePipe& pipe, bool to_read, bool to_write) {
+void sleep_on(SlicePipe& pipe, bool to_read, bool to_write) {
   const short events = static_cast<short>((to_read || !pipe.polls_to_write() ? POLLIN : 0) |
                                           (to_write && pipe.polls_to_write() ? POLLOUT : 0));
   pollfd entry{pipe.fd(), events, 0};
@@ -58,7 +58,7 @@ void sleep_on(PiecePipe& pipe, bool to_read, bool to_write) {
 }
 
 // Sends `total` bytes in parts of odd sizes.
-void send_stream(PiecePipe& pipe, std::size_t total, std::size_t most) {
+void send_stream(SlicePipe& pipe, std::size_t total, std::size_t most) {
   std::vector<std::byte> data(most);
   for (std::size_t done = 0; done < total;) {
     const std::size_t bytes = std::min(data.size(), total - done);
@@ -72,7 +72,7 @@ void send_stream(PiecePipe& pipe, std::size_t total, std::size_t most) {
 }
 
 // Until the end; counts what came.
-void receive_stream(PiecePipe& pipe, std::size_t most, std::size_t& came) {
+void receive_stream(SlicePipe& pipe, std::size_t most, std::size_t& came) {
   std::vector<std::byte> data(most);
   while (true) {
     const auto got = pipe.read(data);
@@ -94,7 +94,7 @@ TEST_P(ServerPipe, CarriesEveryByteEitherWayAndThenTheEnd) {
       const std::size_t total = most == 1000 ? 300'001 : 9'000'001;
       std::size_t came = 0;
       std::jthread receiver([&] { receive_stream(back ? pipes.one : pipes.other, 65'537, came); });
-      PiecePipe& sender = back ? pipes.other : pipes.one;
+      SlicePipe& sender = back ? pipes.other : pipes.one;
       send_stream(sender, total, most);
       sender.end_writing();
       receiver.join();
@@ -134,7 +134,7 @@ TEST(ServerPipeRings, AreNotTakenFromOneWhoHandsOverNone) {
   Ends ends = connected();
   const std::byte announcement{1};
   send_all(ends.one.get(), {&announcement, 1}, soon());
-  EXPECT_THROW(PiecePipe::take_rings(std::move(ends.other), soon()), Error);
+  EXPECT_THROW(SlicePipe::take_rings(std::move(ends.other), soon()), Error);
 }
 
 }  // namespace

@@ -34,54 +34,54 @@ void expect_sound(const Runs& runs) {
   }
 }
 
-TEST(Runs, AreThoseOfTheRowsWhereverAPieceIsCut) {
+TEST(Runs, AreThoseOfTheRowsWhereverASliceIsCut) {
   std::mt19937 draw(7);
   for (int round = 0; round < 200; ++round) {
     const std::size_t width = 1 + draw() % 9;
     const std::size_t table = draw() % 40;
-    const nn::FlatRange piece{draw() % 60, 1 + draw() % 100};
+    const nn::FlatRange slice{draw() % 60, 1 + draw() % 100};
     std::vector<std::int32_t> rows(draw() % 12);
     for (std::int32_t& row : rows) row = static_cast<std::int32_t>(draw() % 20);
-    Bits expected(piece.elements);
+    Bits expected(slice.elements);
     for (const std::int32_t row : rows) {
       for (std::size_t i = 0; i < width; ++i) {
         const std::size_t at = table + static_cast<std::size_t>(row) * width + i;
-        if (at >= piece.first && at < piece.end()) expected[at - piece.first] = true;
+        if (at >= slice.first && at < slice.end()) expected[at - slice.first] = true;
       }
     }
-    const Runs runs = runs_of_rows(rows, width, table, piece);
+    const Runs runs = runs_of_rows(rows, width, table, slice);
     expect_sound(runs);
-    EXPECT_EQ(bits_of(runs, piece.elements), expected);
+    EXPECT_EQ(bits_of(runs, slice.elements), expected);
     EXPECT_EQ(elements_of(runs), static_cast<std::size_t>(std::ranges::count(expected, true)));
-    const Runs rest = rest_of(runs, piece.elements);
+    const Runs rest = rest_of(runs, slice.elements);
     expect_sound(rest);
     expected.flip();
-    EXPECT_EQ(bits_of(rest, piece.elements), expected);
-    EXPECT_EQ(decode_runs(encode_runs(runs), piece.elements), runs);
-    const Runs others = runs_of_rows(rows, width + 1, table, piece);
+    EXPECT_EQ(bits_of(rest, slice.elements), expected);
+    EXPECT_EQ(decode_runs(encode_runs(runs), slice.elements), runs);
+    const Runs others = runs_of_rows(rows, width + 1, table, slice);
     const Runs both = united(runs, others);
     expect_sound(both);
-    Bits either = bits_of(runs, piece.elements);
+    Bits either = bits_of(runs, slice.elements);
     for (std::size_t i = 0; i < either.size(); ++i) {
-      either[i] = either[i] || bits_of(others, piece.elements)[i];
+      either[i] = either[i] || bits_of(others, slice.elements)[i];
     }
-    EXPECT_EQ(bits_of(both, piece.elements), either);
+    EXPECT_EQ(bits_of(both, slice.elements), either);
   }
 }
 
 TEST(Runs, ComeBackToWhereTheyWere) {
-  std::vector<float> piece(40);
-  std::iota(piece.begin(), piece.end(), 0.f);
+  std::vector<float> slice(40);
+  std::iota(slice.begin(), slice.end(), 0.f);
   const Runs runs = {{0, 3}, {10, 1}, {37, 3}};
   std::vector<float> values(7);
-  take_runs(runs, sizeof(float), std::as_bytes(std::span(piece)),
+  take_runs(runs, sizeof(float), std::as_bytes(std::span(slice)),
             std::as_writable_bytes(std::span(values)));
   EXPECT_EQ(values, (std::vector<float>{0, 1, 2, 10, 37, 38, 39}));
   std::vector<float> other(40, -1.f);
   put_runs(runs, sizeof(float), std::as_bytes(std::span(values)),
            std::as_writable_bytes(std::span(other)));
   for (std::size_t i = 0; i < other.size(); ++i) {
-    EXPECT_EQ(other[i], bits_of(runs, 40)[i] ? piece[i] : -1.f) << i;
+    EXPECT_EQ(other[i], bits_of(runs, 40)[i] ? slice[i] : -1.f) << i;
   }
 }
 
@@ -102,7 +102,7 @@ Training wide_training() {
   Training training;
   training.wide = true;
   training.steps = 2;
-  training.servers.piece_mb = 0.0098;  // 2560 elements: no whole number of rows, which have 24
+  training.servers.slice_mb = 0.0098;  // 2560 elements: no whole number of rows, which have 24
   return training;
 }
 
@@ -113,9 +113,9 @@ std::optional<EarlyTable> table_of(const Training& training) {
   return early_table(job, replica.plan(), layout, training.workers);
 }
 
-// How many pieces some rows of every step come again of, and how many of these rows are cut.
+// How many slices some rows of every step come again of, and how many of these rows are cut.
 struct Owed {
-  std::size_t pieces = 0;
+  std::size_t slices = 0;
   std::size_t cuts = 0;
 };
 Owed owed_in(const Training& training) {
@@ -128,10 +128,10 @@ Owed owed_in(const Training& training) {
     nn::TinyBatch batch = batch_of(training, step, training.micro_batches - 1);
     const Tensor tokens =
         training.model == nn::Tiny::kEncoderDecoder ? batch.batch().source : batch.batch().tokens;
-    for (std::size_t piece = table->first; piece < table->end; ++piece) {
+    for (std::size_t slice = table->first; slice < table->end; ++slice) {
       const Runs runs = runs_of_rows(tokens.as<const std::int32_t>(), table->width, table->offset,
-                                     layout.pieces[piece].range);
-      owed.pieces += runs.empty() ? 0 : 1;
+                                     layout.slices[slice].range);
+      owed.slices += runs.empty() ? 0 : 1;
       for (const nn::FlatRange& run : runs) owed.cuts += run.elements % table->width == 0 ? 0 : 1;
     }
   }
@@ -140,12 +140,12 @@ Owed owed_in(const Training& training) {
 
 void expect_bits_of_one(const Training& training, const std::string& what) {
   SCOPED_TRACE(what);
-  EXPECT_GT(owed_in(training).pieces, 0u) << "no row comes again";
+  EXPECT_GT(owed_in(training).slices, 0u) << "no row comes again";
   const Result alone = train_alone(training);
   const std::vector<Result> all = train_with_servers(training);
   EXPECT_TRUE(all[0].master == alone.master);
-  EXPECT_TRUE(all[0].moment == alone.moment);
-  EXPECT_TRUE(all[0].variance == alone.variance);
+  EXPECT_TRUE(all[0].first_moment == alone.first_moment);
+  EXPECT_TRUE(all[0].second_moment == alone.second_moment);
   for (const Result& each : all) {
     EXPECT_TRUE(each.parameters == alone.parameters);
     EXPECT_EQ(each.losses, alone.losses);
@@ -153,17 +153,17 @@ void expect_bits_of_one(const Training& training, const std::string& what) {
   }
 }
 
-constexpr PieceSchedule kEarlySchedules[] = {PieceSchedule::kWfbp, PieceSchedule::kPriority};
+constexpr SliceSchedule kEarlySchedules[] = {SliceSchedule::kWfbp, SliceSchedule::kPriority};
 
 TEST(ServerTable, HasTheBitsOfOneWorkerThoughItLeavesEarly) {
   for (const int workers : {1, 2, 3}) {
     for (const double clip : {0.0, 0.01}) {
-      for (const PieceSchedule schedule : kEarlySchedules) {
+      for (const SliceSchedule schedule : kEarlySchedules) {
         Training training = wide_training();
         training.workers = workers;
         training.servers.servers = std::min(workers, 2);
         training.servers.schedule = schedule;
-        training.optimizer.clip = clip;
+        training.optimizer.max_grad_norm = clip;
         expect_bits_of_one(training,
                            fmt::format("{} workers, clip {}, {}", workers, clip, name(schedule)));
       }
@@ -175,10 +175,10 @@ TEST(ServerTable, MayBeCutAnywhere) {
   Training training = wide_training();
   training.workers = 2;
   training.servers.servers = 2;
-  training.servers.piece_mb = 0.00025;  // 64 elements
+  training.servers.slice_mb = 0.00025;  // 64 elements
   training.servers.credit_mb = 0.001;
   ASSERT_GT(owed_in(training).cuts, 20u);
-  for (const PieceSchedule schedule : kEarlySchedules) {
+  for (const SliceSchedule schedule : kEarlySchedules) {
     training.servers.schedule = schedule;
     expect_bits_of_one(training, std::string(name(schedule)));
   }
@@ -211,7 +211,7 @@ TEST(ServerTable, ComesWithAScaledLossThatMayBeTooLarge) {
   training.dtype = DType::kF16;
   for (const double scale : {1024.0, 1e30}) {
     training.loss_scale = scale;
-    ASSERT_GT(owed_in(training).pieces, 0u);
+    ASSERT_GT(owed_in(training).slices, 0u);
     const Result alone = train_alone(training);
     for (const Result& each : train_with_servers(training)) {
       EXPECT_TRUE(each.parameters == alone.parameters) << scale;
@@ -227,12 +227,12 @@ TEST(ServerTable, HasTheBitsOfFifoIn16BitsAndOnAnEmulatedLink) {
     training.servers.servers = 2;
     training.dtype = training.gradient = dtype;
     training.emulate = "200Mbit,100us";
-    training.servers.schedule = PieceSchedule::kFifo;
+    training.servers.schedule = SliceSchedule::kFifo;
     EXPECT_FALSE(table_of(training));
     const std::vector<Result> fifo = train_with_servers(training);
-    for (const PieceSchedule schedule : kEarlySchedules) {
+    for (const SliceSchedule schedule : kEarlySchedules) {
       training.servers.schedule = schedule;
-      ASSERT_GT(owed_in(training).pieces, 0u);
+      ASSERT_GT(owed_in(training).slices, 0u);
       EXPECT_TRUE(train_with_servers(training) == fifo) << name(dtype) << ' ' << name(schedule);
     }
   }
@@ -273,8 +273,8 @@ struct RecordingWire final : ServerWire {
 constexpr std::size_t kElements = 96;
 constexpr int kWorkers = 2;
 
-struct OnePiece {
-  OnePiece() { request(); }
+struct OneSlice {
+  OneSlice() { request(); }
 
   void request() {
     for (int worker = 0; worker < kWorkers; ++worker) {
@@ -284,7 +284,7 @@ struct OnePiece {
     }
   }
   Header header(Kind kind, std::size_t elements) const {
-    return {.kind = kind, .piece = 0, .round = 1, .number = 1, .bytes = elements * sizeof(float)};
+    return {.kind = kind, .slice = 0, .round = 1, .number = 1, .bytes = elements * sizeof(float)};
   }
   void owe(int worker, const Runs& runs) {
     const std::vector<std::uint64_t> numbers = encode_runs(runs);
@@ -311,10 +311,10 @@ struct OnePiece {
     return values;
   }
 
-  ServerOptions options{.schedule = PieceSchedule::kWfbp};
+  ServerOptions options{.schedule = SliceSchedule::kWfbp};
   std::unique_ptr<Ops> ops = make_cpu_ops(1);
   RecordingWire wire;
-  SliceService service{options, {.pieces = {{{0, kElements}, 40, 0, 0}}, .optimizer = {.clip = 0}},
+  SliceService service{options, {.slices = {{{0, kElements}, 40, 0, 0}}, .optimizer = {.max_grad_norm = 0}},
                        0,       kWorkers,
                        *ops,    wire};
 };
@@ -327,14 +327,14 @@ std::vector<float> numbered(float factor) {
 
 TEST(ServerTable, OtherRowsAreUpdatedAndSentBeforeThoseThatAreOwedHaveCome) {
   const std::vector<float> whole = numbered(1);
-  OnePiece at_once;
+  OneSlice at_once;
   at_once.push(0, whole);
   at_once.push(1, whole);
   at_once.work();
   ASSERT_EQ(at_once.wire.kinds, std::vector{Kind::kParameters});
   const std::vector<float> expected = at_once.parameters();
 
-  OnePiece apart;
+  OneSlice apart;
   const Runs first = {{8, 8}};
   const Runs second = {{12, 4}, {60, 2}};
   std::vector<float> early = whole;
@@ -371,29 +371,29 @@ TEST(ServerTable, OtherRowsAreUpdatedAndSentBeforeThoseThatAreOwedHaveCome) {
 }
 
 TEST(ServerTable, WhatComesBeforeTheOtherWorkerIsNotSentApart) {
-  OnePiece piece;
-  piece.owe(0, {{8, 8}});
-  piece.push(0, numbered(1));
-  piece.rows(0, {1, 2, 3, 4, 5, 6, 7, 8});
-  piece.push(1, numbered(2));
-  piece.work();
-  EXPECT_EQ(piece.wire.kinds, std::vector{Kind::kParameters});
+  OneSlice slice;
+  slice.owe(0, {{8, 8}});
+  slice.push(0, numbered(1));
+  slice.rows(0, {1, 2, 3, 4, 5, 6, 7, 8});
+  slice.push(1, numbered(2));
+  slice.work();
+  EXPECT_EQ(slice.wire.kinds, std::vector{Kind::kParameters});
 }
 
 TEST(ServerTable, RowsOutOfTurnAreRefused) {
-  OnePiece piece;
-  EXPECT_THROW(piece.rows(0, {1}), Error) << "nothing is owed";
-  EXPECT_THROW(piece.owe(0, {}), Error);
-  EXPECT_THROW(piece.owe(0, {{90, 7}}), Error) << "beyond the piece";
-  piece.owe(0, {{8, 2}});
-  EXPECT_THROW(piece.owe(0, {{8, 2}}), Error) << "twice";
-  EXPECT_THROW(piece.rows(0, {1, 2}), Error) << "before the piece";
-  piece.push(0, numbered(1));
-  EXPECT_THROW(piece.owe(0, {{8, 2}}), Error) << "behind the piece";
-  EXPECT_THROW(piece.rows(0, {1, 2, 3}), Error) << "too many";
-  EXPECT_THROW(piece.rows(1, {1, 2}), Error) << "another worker's";
-  piece.rows(0, {1, 2});
-  EXPECT_THROW(piece.rows(0, {1, 2}), Error) << "twice";
+  OneSlice slice;
+  EXPECT_THROW(slice.rows(0, {1}), Error) << "nothing is owed";
+  EXPECT_THROW(slice.owe(0, {}), Error);
+  EXPECT_THROW(slice.owe(0, {{90, 7}}), Error) << "beyond the slice";
+  slice.owe(0, {{8, 2}});
+  EXPECT_THROW(slice.owe(0, {{8, 2}}), Error) << "twice";
+  EXPECT_THROW(slice.rows(0, {1, 2}), Error) << "before the slice";
+  slice.push(0, numbered(1));
+  EXPECT_THROW(slice.owe(0, {{8, 2}}), Error) << "behind the slice";
+  EXPECT_THROW(slice.rows(0, {1, 2, 3}), Error) << "too many";
+  EXPECT_THROW(slice.rows(1, {1, 2}), Error) << "another worker's";
+  slice.rows(0, {1, 2});
+  EXPECT_THROW(slice.rows(0, {1, 2}), Error) << "twice";
 }
 
 }  // namespace

@@ -40,8 +40,8 @@ TrainOptions small_run(Precision precision) {
   options.model.positions = 7;
   options.batch.sequence = kLength;
   options.precision = precision;
-  options.schedule.rate = 1e-2;
-  options.loss_scale.patience = 2;
+  options.schedule.learning_rate = 1e-2;
+  options.loss_scale.growth_interval = 2;
   return options;
 }
 
@@ -76,13 +76,13 @@ struct Learner {
     if (state) trainer.set_state(*state);
     return state.has_value();
   }
-  // The bits of all rows but the gradients.
+  // The bits of all flat buffers but the gradients.
   std::string bits() {
     std::string bits;
     const nn::States& states = trainer.replica().states();
-    for (const Tensor& row :
-         {states.parameters, states.master, states.moment, states.variance, states.velocity}) {
-      bits.append(reinterpret_cast<const char*>(row.data()), row.bytes());
+    for (const Tensor& buffer : {states.parameters, states.master, states.first_moment,
+                                 states.second_moment, states.velocity}) {
+      bits.append(reinterpret_cast<const char*>(buffer.data()), buffer.bytes());
     }
     return bits;
   }
@@ -194,10 +194,10 @@ TEST_F(Checkpoints, HoldConfigAndTokenizer) {
     EXPECT_EQ(checkpoint.config, "[model]\nlayers = 1\n");
     EXPECT_EQ(checkpoint.tokenizer, "{\"kind\": 1}");
     const nn::FlatParameters& flat = run.trainer.replica().flat();
-    std::vector<float> row(flat.elements(), -1.f);
-    read_parameters(checkpoint, flat, tensor_of(std::span(row)));
-    EXPECT_EQ(std::memcmp(row.data(), run.trainer.replica().states().master.data(),
-                          row.size() * sizeof(float)),
+    std::vector<float> buffer(flat.elements(), -1.f);
+    read_parameters(checkpoint, flat, tensor_of(std::span(buffer)));
+    EXPECT_EQ(std::memcmp(buffer.data(), run.trainer.replica().states().master.data(),
+                          buffer.size() * sizeof(float)),
               0);
   }
 }
@@ -296,7 +296,7 @@ TEST_F(Checkpoints, StayByNumberAndByMultiple) {
   for (const int step : {1, 2, 3, 4, 5, 6, 7, 8}) run.save_as(run_, step, keep);
   EXPECT_THAT(steps(), ElementsAre(8, 7, 6, 3));
   run.save_as(run_, 5,
-              {.every = 1, .keep_last = 1, .keep_every = 0});  // an earlier one, saved anew
+              {.every = 1, .keep_last = 1, .keep_every = 0});  // an earlier one, saved again
   EXPECT_THAT(steps(), ElementsAre(8, 7, 6, 5));
   run.save_as(run_, 123'456'789, keep);
   EXPECT_EQ(steps().front(), 123'456'789);

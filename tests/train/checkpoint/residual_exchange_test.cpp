@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using Row = parallel::Residual::Row;
+using Kind = parallel::Residual::Kind;
 
 constexpr std::size_t kElements = (std::size_t{1} << 20) + 37;  // more than one chunk
 
@@ -37,10 +37,10 @@ class Keeper : public parallel::SingleWorker {
       if (sums) {
         parts_.push_back({.range = {first, size},
                           .values = std::span(velocity_).subspan(first, size),
-                          .row = Row::kVelocity});
+                          .kind = Kind::kVelocity});
         parts_.push_back({.range = shard,
                           .values = std::span(sums_).subspan(shard.first, shard.elements),
-                          .row = Row::kSums});
+                          .kind = Kind::kSums});
       }
       first += size;
     }
@@ -49,9 +49,9 @@ class Keeper : public parallel::SingleWorker {
     for (parallel::Residual& part : parts_) {
       for (std::size_t i = 0; i < part.values.size(); ++i) {
         const auto at = static_cast<float>((part.range.first + i) % 1013);
-        part.values[i] = part.row == Row::kSums       ? -at
-                         : part.row == Row::kVelocity ? at + 10 * number
-                                                      : at + number;
+        part.values[i] = part.kind == Kind::kSums       ? -at
+                         : part.kind == Kind::kVelocity ? at + 10 * number
+                                                        : at + number;
       }
     }
   }

@@ -1,4 +1,4 @@
-// Checkpoints of workers that share out their states, as threads: any number goes on from them.
+// Checkpoints of workers that shard their states, as threads: any number goes on from them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

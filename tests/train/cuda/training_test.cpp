@@ -102,7 +102,7 @@ TEST_F(CudaTraining, FollowsTheCpusCurve) {
         options.optimizer.kind = kind;
         options.batch.micro = micro;
         options.batch.accumulation = 4 / micro;
-        if (kind == optim::OptimizerKind::kSgd) options.schedule.rate = 0.1;
+        if (kind == optim::OptimizerKind::kSgd) options.schedule.learning_rate = 0.1;
         const auto gpu = make_cuda_ops(0);
         const auto cpu = make_cpu_ops(2);
         const Trained there = trained(*gpu, options, 8);

@@ -61,7 +61,7 @@ TEST(NextToken, AStepWhoseDataHasNoRoomIsRefused) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
     EXPECT_THAT(error.what(), AllOf(HasSubstr("2147483647 micro-batches of 2 sequences"),
-                                    HasSubstr("choose a smaller train.batch")));
+                                    HasSubstr("choose a smaller train.global_batch_size")));
   }
   EXPECT_EQ(source->training(0, 3).size(), 3u);
 }

@@ -47,12 +47,12 @@ class OddTokenizer : public data::Tokenizer {
 
 // A tiny GPT-2 of random weights and all that it works with.
 struct TinyWriter {
-  explicit TinyWriter(std::int64_t positions = 24)
+  explicit TinyWriter(std::int64_t positions = 24, std::int64_t batch = 1)
       : model(nn::make_model(shape())), weights(model, DType::kF32, *ops) {
     weights.initialise(3);
-    for (float& weight : weights.row().as<float>()) weight *= 20;  // else all texts are alike
-    decoder.emplace(model, weights.flat(), weights.row(),
-                    nn::DecoderOptions{.positions = positions}, *ops);
+    for (float& weight : weights.buffer().as<float>()) weight *= 20;  // else all texts are alike
+    decoder.emplace(model, weights.flat(), weights.buffer(),
+                    nn::DecoderOptions{.positions = positions, .batch = batch}, *ops);
   }
   static plan::ModelShape shape() {
     plan::ModelShape shape = plan::usual_shape(plan::Family::kGpt2);
@@ -178,6 +178,50 @@ TEST(Generate, StopsWhenNobodyWantsMore) {
   const Generation made = generator.run(endless(20), [](std::string_view) { return false; });
   EXPECT_EQ(made.end, Generation::End::kStopped);
   EXPECT_LT(made.tokens.size(), 20u);
+}
+
+TEST(Generate, TextsWrittenTogetherAreThoseWrittenAlone) {
+  const std::vector<std::vector<TokenId>> prompts = {
+      {2, 4, 6}, {1}, {30, 2, 17, 5, 5, 5, 9}, {8, 8}, {}};
+  // One more sequence than there are prompts. Slides at different times where the cache is small.
+  for (const std::int64_t positions : {24, 10}) {
+    for (const bool slides : {false, true}) {
+      for (const double temperature : {0.0, 1.0, 30.0}) {
+        TinyWriter writer(positions), all(positions, 6);
+        const OddTokenizer tokenizer;
+        GenerateOptions options = endless(40, 5);
+        options.sampling.temperature = temperature;
+        options.sampling.top_k = 30;
+        options.slides = slides;
+        options.stop_at_end_of_text = temperature > 10;  // ends some of them early
+        std::vector<std::string> heard(prompts.size());
+        const auto together = Generator(*all.decoder, tokenizer)
+                                  .run_all(prompts, options, [&](std::size_t text, auto piece) {
+                                    heard[text] += piece;
+                                    return true;
+                                  });
+        ASSERT_EQ(together.size(), prompts.size());
+        for (std::size_t i = 0; i < prompts.size(); ++i) {
+          options.prompt = prompts[i];
+          const Generation alone = Generator(*writer.decoder, tokenizer).run(options);
+          EXPECT_EQ(together[i].tokens, alone.tokens) << i;
+          EXPECT_EQ(together[i].end, alone.end) << i;
+          EXPECT_EQ(heard[i], alone.text) << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(Generate, ATextThatNobodyWantsEndsWithoutTheOthers) {
+  TinyWriter writer(24, 2);
+  const OddTokenizer tokenizer;
+  Generator generator(*writer.decoder, tokenizer);
+  const auto made = generator.run_all({{2}, {4}}, endless(20),
+                                      [](std::size_t text, std::string_view) { return text == 1; });
+  EXPECT_EQ(made[0].end, Generation::End::kStopped);
+  EXPECT_EQ(made[1].tokens.size(), 20u);
+  EXPECT_THROW(generator.run_all({{1}, {2}, {3}}, endless(1)), Error);
 }
 
 TEST(Generate, BeginsTextsAsTheTokenizerDoes) {

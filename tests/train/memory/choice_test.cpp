@@ -152,7 +152,7 @@ TEST_F(MemoryChoices, SettingsAreOpenUntilSomebodySetsThem) {
   config.set("parallel.zero=0");
   EXPECT_FALSE(open_settings(config).zero) << "the default, but asked for";
   EXPECT_TRUE(open_settings(config).micro_batch);
-  config.set("train.accumulation=2");
+  config.set("train.gradient_accumulation_steps=2");
   EXPECT_FALSE(open_settings(config).micro_batch);
   EXPECT_TRUE(open_settings(config).recompute);
   EXPECT_THROW(config.is_set("parallel.none"), Error);

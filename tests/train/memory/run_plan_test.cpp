@@ -75,7 +75,8 @@ TEST_F(RunPlan, FirstRecomputationIsAdvisedThenSmallerMicroBatches) {
   ASSERT_LT(full, selective);
   EXPECT_THAT(refusal(small(), full), HasSubstr("recompute = \"full\", which takes"));
   const std::string said = refusal(small(), full - 1);
-  EXPECT_THAT(said, HasSubstr("train.micro_batch = 4 and train.accumulation = 4"));
+  EXPECT_THAT(said,
+              HasSubstr("train.micro_batch_size = 4 and train.gradient_accumulation_steps = 4"));
 }
 
 TEST_F(RunPlan, WhatIsAdvisedFits) {
@@ -111,19 +112,19 @@ TEST_F(RunPlan, WorkersAreAdvisedToShareOutTheirStatesFirst) {
 TEST_F(RunPlan, WhereNothingFitsTheLeastIsTold) {
   EXPECT_FALSE(nearest_run(small(), *ops_, 1000).fits);
   const std::string said = refusal(small(), 1000);
-  EXPECT_THAT(said,
-              HasSubstr("nothing fits that the tiers of offload.*, parallel.zero, train.recompute, "
-                        "train.micro_batch and train.gradients can change; the least it can "
-                        "do with is"));
   EXPECT_THAT(
       said,
-      HasSubstr("train.recompute = \"full\", train.micro_batch = 1 and train.accumulation = 16"));
+      HasSubstr("nothing fits that the tiers of offload.*, parallel.zero, train.recompute, "
+                "train.micro_batch_size and train.gradient_dtype can change; the least it can "
+                "do with is"));
+  EXPECT_THAT(said, HasSubstr("train.recompute = \"full\", train.micro_batch_size = 1 and "
+                              "train.gradient_accumulation_steps = 16"));
 }
 
 TEST_F(RunPlan, MoreWorkersAreToldAsWorkersAndServersOfTheirOwnBesideThem) {
   TrainOptions least = small();
   least.recompute = Recompute::kFull;
-  least.gradients = GradientChoice::kCompute;
+  least.gradient_dtype = GradientChoice::kCompute;
   least.batch = {.sequence = 256, .sequences = 16, .micro = 1, .workers = 4};
   least.parallel.zero = 3;
   EXPECT_THAT(refusal(small(), bytes(least)),
@@ -133,7 +134,7 @@ TEST_F(RunPlan, MoreWorkersAreToldAsWorkersAndServersOfTheirOwnBesideThem) {
   TrainOptions served = small();
   served.batch.workers = 2;
   served.parallel.strategy = parallel::StrategyKind::kParameterServer;
-  served.parallel.server.place = parallel::ServerPlace::kOwn;
+  served.parallel.server.placement = parallel::ServerPlacement::kDedicated;
   served.parallel.server.servers = 3;
   served.parallel.reduction = parallel::Reduction::kTree;
   least = served;
@@ -157,9 +158,9 @@ TEST_F(RunPlan, GradientsAreWideOnlyWhereTheyAreAddedUp) {
   EXPECT_EQ(setup_of(options).gradient, DType::kF32);
   options.batch.accumulation = 1;
   EXPECT_EQ(setup_of(options).gradient, DType::kBF16);
-  options.gradients = GradientChoice::kF32;
+  options.gradient_dtype = GradientChoice::kF32;
   EXPECT_EQ(setup_of(options).gradient, DType::kF32);
-  options.gradients = GradientChoice::kCompute;
+  options.gradient_dtype = GradientChoice::kCompute;
   options.batch.accumulation = 2;
   EXPECT_EQ(setup_of(options).gradient, DType::kBF16);
 }
@@ -224,19 +225,22 @@ TEST(TrainOptions, BatchSizesThatDoNotFitAreToldWithWhatToDo) {
     return std::string();
   };
   EXPECT_EQ(refusal({.sequences = 12, .workers = 13}),
-            "train.batch = 12 does not fit on 13 ranks: some would have nothing to do; start 12 or "
-            "fewer, or set train.batch = 13 or more");
+            "train.global_batch_size = 12 does not fit on 13 ranks: some would have nothing to do; "
+            "start 12 or fewer, or set train.global_batch_size = 13 or more");
   EXPECT_EQ(refusal({.sequences = 12, .workers = 12}), "");
   EXPECT_EQ(refusal({.sequences = 13, .workers = 13}), "");
   EXPECT_EQ(refusal({.sequences = 12, .micro = 5}),
-            "train.batch = 12 and train.micro_batch = 5 do not fit together: the micro-batch does "
-            "not divide the batch; set one that does, or another train.batch");
-  EXPECT_EQ(refusal({.sequences = 14, .accumulation = 3, .workers = 2}),
-            "train.batch = 14 and train.accumulation = 3 do not fit together on 2 ranks: the "
-            "sequences cannot be dealt out evenly; train.batch must be a multiple of 6");
+            "train.global_batch_size = 12 and train.micro_batch_size = 5 do not fit together: the "
+            "micro-batch does "
+            "not divide the batch; set one that does, or another train.global_batch_size");
+  EXPECT_EQ(
+      refusal({.sequences = 14, .accumulation = 3, .workers = 2}),
+      "train.global_batch_size = 14 and train.gradient_accumulation_steps = 3 do not fit together "
+      "on 2 ranks: the "
+      "sequences cannot be dealt out evenly; train.global_batch_size must be a multiple of 6");
   EXPECT_EQ(refusal({.sequences = 18, .accumulation = 3, .workers = 2}), "");
   EXPECT_THAT(refusal({.sequences = 12, .micro = 3, .accumulation = 5}),
-              HasSubstr("a step has 15 sequences; set train.batch so"));
+              HasSubstr("a step has 15 sequences; set train.global_batch_size so"));
   EXPECT_EQ(refusal({.sequences = 15, .micro = 3, .accumulation = 5}), "");
   EXPECT_THAT(refusal({.sequences = 12, .micro = 6, .workers = 3}),
               HasSubstr("a smaller micro-batch makes more of them"));

@@ -67,7 +67,7 @@ std::vector<Tried> all_settings(const TrainOptions& options, const Ops& ops) {
           if (options.batch.sequences % micro != 0) continue;
           tried.batch.micro = micro;
           for (const auto gradients : {GradientChoice::kAuto, GradientChoice::kCompute}) {
-            tried.gradients = gradients;
+            tried.gradient_dtype = gradients;
             if (is_refused(tried)) continue;
             const nn::MemoryPlan plan = plan_run(tried, ops);
             all.push_back({tried, plan.bytes(), plan.bytes(Tier::kDevice)});
@@ -146,7 +146,7 @@ TEST_P(SmallerRuns, TheLargestMicroBatchIsKeptThatFitsWithAnyTiers) {
     int largest = 0;
     bool fits_without_files = false;
     for (const Tried& each : all) {
-      if (each.bytes > limit || each.options.gradients != run.gradients) continue;
+      if (each.bytes > limit || each.options.gradient_dtype != run.gradient_dtype) continue;
       const bool files = each.options.offload.tiers.has_files();
       fits_without_files |= !files;
       if (files == run.tiers.has_files()) largest = std::max(largest, each.options.batch.micro);
@@ -183,7 +183,7 @@ TEST_P(SmallerRuns, AutoFindsWhatFitsAndKeepsWhatIsSet) {
   const auto least_with = [&](auto allows) {
     std::size_t least = static_cast<std::size_t>(-1);
     for (const Tried& each : all) {
-      if (each.options.gradients == options.gradients && allows(each.options)) {
+      if (each.options.gradient_dtype == options.gradient_dtype && allows(each.options)) {
         least = std::min(least, each.bytes);
       }
     }
@@ -193,7 +193,7 @@ TEST_P(SmallerRuns, AutoFindsWhatFitsAndKeepsWhatIsSet) {
   const MemoryChoice choice = choose_memory(options, {}, *ops_, any);
   EXPECT_TRUE(choice.fits);
   EXPECT_LE(choice.bytes, any);
-  EXPECT_EQ(choice.options.gradients, options.gradients);
+  EXPECT_EQ(choice.options.gradient_dtype, options.gradient_dtype);
   const std::size_t in_memory =
       least_with([](const TrainOptions& tried) { return !tried.offload.tiers.has_files(); });
   ASSERT_GT(in_memory, any);

@@ -38,7 +38,7 @@ class Fixture {
     options.model.feed_forward = size("feed_forward");
     options.model.vocabulary = size("vocabulary");
     options.model.positions = size("positions");
-    options.model.epsilon = sizes["epsilon"].get<double>();
+    options.model.norm_epsilon = sizes["epsilon"].get<double>();
     const Shape& shape = file.at("input.input_ids").shape;
     options.batch.micro = static_cast<int>(shape[0]);
     options.batch.sequence = static_cast<int>(shape[1]);
@@ -47,9 +47,9 @@ class Fixture {
     options.optimizer.beta1 = adamw["betas"][0].get<double>();
     options.optimizer.beta2 = adamw["betas"][1].get<double>();
     options.optimizer.epsilon = adamw["eps"].get<double>();
-    options.optimizer.decay = adamw["weight_decay"].get<double>();
-    options.optimizer.clip = 0;
-    options.schedule.rate = adamw["lr"].get<double>();
+    options.optimizer.weight_decay = adamw["weight_decay"].get<double>();
+    options.optimizer.max_grad_norm = 0;
+    options.schedule.learning_rate = adamw["lr"].get<double>();
 
     batch.shape = {.batch = shape[0], .sequence = shape[1]};
     batch.tokens = integers("input.input_ids", tokens_);

@@ -46,10 +46,10 @@ TEST_P(HuggingFace, LogitsAndLossAreTheSame) {
   nn::load_hugging_face(fixture_.file, fixture_.family, replica, "parameter.");
   const std::vector<float> expected = fixture_.floats("logits");
   std::vector<float> logits(expected.size());
-  const std::int64_t rows = fixture_.batch.shape.rows();
+  const std::int64_t tokens = fixture_.batch.shape.tokens();
   const Tensor losses = replica.evaluate(
       fixture_.batch,
-      tensor_of(std::span(logits), {rows, static_cast<std::int64_t>(logits.size()) / rows}));
+      tensor_of(std::span(logits), {tokens, static_cast<std::int64_t>(logits.size()) / tokens}));
   ops->synchronize();
   EXPECT_LT(largest_difference(logits, expected), kLogits);
   const double loss = nn::sum_of(losses) / static_cast<double>(nn::count_targets(fixture_.batch));
@@ -65,8 +65,8 @@ TEST_P(HuggingFace, EveryGradientIsTheSame) {
   replica.zero_gradients();
   replica.forward_backward(fixture_.batch, {.step = 1, .loss_factor = 1 / targets});
   ops->synchronize();
-  std::vector<float> row(replica.flat().elements());
-  const Tensor expected = tensor_of(std::span(row));
+  std::vector<float> values(replica.flat().elements());
+  const Tensor expected = tensor_of(std::span(values));
   nn::read_hugging_face(fixture_.file, fixture_.family, replica.flat(), expected, "gradient.");
   for (const nn::FlatParameter& parameter : replica.flat().all()) {
     const auto theirs = nn::FlatParameters::view(expected, parameter).as<const float>();

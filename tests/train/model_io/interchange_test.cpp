@@ -72,10 +72,10 @@ TEST_P(Interchange, AnImportedModelComputesWhatTransformersDoes) {
   EXPECT_EQ(done.parameters, trainer.replica().flat().count());
   const std::vector<float> expected = fixture.floats("logits");
   std::vector<float> logits(expected.size());
-  const std::int64_t rows = fixture.batch.shape.rows();
+  const std::int64_t tokens = fixture.batch.shape.tokens();
   trainer.replica().evaluate(
       fixture.batch,
-      tensor_of(std::span(logits), {rows, static_cast<std::int64_t>(logits.size()) / rows}));
+      tensor_of(std::span(logits), {tokens, static_cast<std::int64_t>(logits.size()) / tokens}));
   ops->synchronize();
   EXPECT_LT(largest_difference(logits, expected), 1e-5);
 }
@@ -239,7 +239,7 @@ TEST_F(InterchangeFolder, LogitsOfLlamaMayBeTied) {
   config.replace(config.find(was), was.size(), "\"tie_word_embeddings\": true");
   write_file(theirs_ / "config.json", config);
   import_hugging_face(theirs_, run_);
-  EXPECT_EQ(stored_options(open_checkpoint(run_, {})).model.logits, LogitsChoice::kTied);
+  EXPECT_EQ(stored_options(open_checkpoint(run_, {})).model.tie_word_embeddings, TieChoice::kTied);
   export_hugging_face(run_, ours_, {}, {});
   expect_same_tensors(io::ShardedSafetensors(ours_), io::ShardedSafetensors(theirs_));
   EXPECT_THAT(read_file(ours_ / "config.json"), HasSubstr("\"tie_word_embeddings\": true"));

@@ -30,20 +30,20 @@ TEST_F(FamiliarNames, OfHuggingFacesTrainer) {
     "save_steps": 25, "save_total_limit": 3, "optim": "adamw_torch", "gradient_checkpointing": true
   })",
                    "arguments.json");
-  complete(options);
+  options = completed(options);
   EXPECT_EQ(options.dir, "out");
   EXPECT_EQ(options.steps, 50);
   EXPECT_EQ(options.train.batch.sequences, 32);
-  EXPECT_EQ(options.train.schedule.rate, 3e-4);
-  EXPECT_EQ(options.train.schedule.warmup, 10);
-  EXPECT_EQ(options.train.schedule.decline, optim::Decline::kCosine);
-  EXPECT_EQ(options.train.schedule.steps, 50) << "a decline ends with the run";
+  EXPECT_EQ(options.train.schedule.learning_rate, 3e-4);
+  EXPECT_EQ(options.train.schedule.warmup_steps, 10);
+  EXPECT_EQ(options.train.schedule.decay, optim::LearningRateDecay::kCosine);
+  EXPECT_EQ(options.train.schedule.decay_steps, 50) << "a decay ends with the run";
   EXPECT_EQ(options.train.optimizer.kind, optim::OptimizerKind::kAdamW);
-  EXPECT_EQ(options.train.optimizer.decay, 0.05);
+  EXPECT_EQ(options.train.optimizer.weight_decay, 0.05);
   EXPECT_EQ(options.train.optimizer.beta1, 0.8);
   EXPECT_EQ(options.train.optimizer.beta2, 0.97);
   EXPECT_EQ(options.train.optimizer.epsilon, 1e-7);
-  EXPECT_EQ(options.train.optimizer.clip, 0.5);
+  EXPECT_EQ(options.train.optimizer.max_grad_norm, 0.5);
   EXPECT_EQ(options.train.seed, 7);
   EXPECT_EQ(options.train.precision, plan::Precision::kF16);
   EXPECT_EQ(options.train.recompute, RecomputeChoice::kFull);
@@ -64,22 +64,22 @@ TEST_F(FamiliarNames, OfDeepSpeedsConfiguration) {
                           "offload_param": {"device": "cpu", "nvme_path": "/local/disk"}}
   })",
                    "deepspeed.json");
-  complete(options);
+  options = completed(options);
   EXPECT_EQ(options.train.offload.tiers.optimizer, Tier::kHost);
   EXPECT_EQ(options.train.offload.tiers.gradients, Tier::kHost);
   EXPECT_EQ(options.train.offload.tiers.parameters, Tier::kHost);
   EXPECT_EQ(options.train.offload.tiers.activations, Tier::kDevice);
   EXPECT_EQ(options.train.offload.folder, "/local/disk");
   EXPECT_EQ(solved(options.train.batch).accumulation, 16);
-  EXPECT_EQ(options.train.optimizer.clip, 2.0);
+  EXPECT_EQ(options.train.optimizer.max_grad_norm, 2.0);
   EXPECT_EQ(options.train.optimizer.beta1, 0.9);
   EXPECT_EQ(options.train.optimizer.beta2, 0.999);
-  EXPECT_EQ(options.train.schedule.rate, 1e-4);
-  EXPECT_EQ(options.train.schedule.decline, optim::Decline::kLinear);
-  EXPECT_EQ(options.train.schedule.warmup, 5);
+  EXPECT_EQ(options.train.schedule.learning_rate, 1e-4);
+  EXPECT_EQ(options.train.schedule.decay, optim::LearningRateDecay::kLinear);
+  EXPECT_EQ(options.train.schedule.warmup_steps, 5);
   EXPECT_EQ(options.train.precision, plan::Precision::kF16);
   EXPECT_EQ(options.train.loss_scale.initial, 4096);
-  EXPECT_EQ(options.train.loss_scale.patience, 100);
+  EXPECT_EQ(options.train.loss_scale.growth_interval, 100);
 }
 
 TEST_F(FamiliarNames, OfZeroPlusPlus) {
@@ -87,13 +87,13 @@ TEST_F(FamiliarNames, OfZeroPlusPlus) {
     "stage": 3, "zero_quantized_weights": true, "zero_hpz_partition_size": 8,
     "zero_quantized_gradients": true}})",
                    "deepspeed.json");
-  EXPECT_EQ(options.train.parallel.gather_weights, parallel::Exactness::kInt8);
-  EXPECT_EQ(options.train.parallel.reduce_gradients, parallel::Exactness::kInt4);
-  EXPECT_TRUE(options.train.parallel.secondary);
+  EXPECT_EQ(options.train.parallel.quantized_weights, parallel::Quantization::kInt8);
+  EXPECT_EQ(options.train.parallel.quantized_gradients, parallel::Quantization::kInt4);
+  EXPECT_TRUE(options.train.parallel.secondary_partition);
   config.read_json(R"({"zero_optimization": {"zero_hpz_partition_size": 1,
     "zero_quantized_weights": false}})",
                    "deepspeed.json");
-  EXPECT_FALSE(options.train.parallel.secondary);
+  EXPECT_FALSE(options.train.parallel.secondary_partition);
 }
 
 TEST_F(FamiliarNames, OfWhatPeopleCopyFromTheManuals) {
@@ -107,20 +107,20 @@ TEST_F(FamiliarNames, OfWhatPeopleCopyFromTheManuals) {
     "scheduler": {"params": {"warmup_min_lr": 0, "warmup_type": "linear"}}
   })",
                    "copied.json");
-  EXPECT_EQ(options.from, "gpt2");
+  EXPECT_EQ(options.init_from, "gpt2");
   EXPECT_EQ(options.data.text, "book.txt");
   EXPECT_EQ(options.train.batch.sequence, 128);
   EXPECT_EQ(options.epochs, 3);
   EXPECT_EQ(options.train.parallel.zero, 2);
-  EXPECT_EQ(options.train.schedule.floor, 0) << "others' schedules go down to zero";
+  EXPECT_EQ(options.train.schedule.min_lr_ratio, 0) << "others' schedules go down to zero";
   EXPECT_EQ(options.checkpoint.every, 0);
   EXPECT_FALSE(options.train.parallel.overlap);
   options.train.batch.sequences = 4;
-  complete(options);
-  settle_steps(options, 101);
+  options = completed(options);
+  options = with_steps(options, 101);
   EXPECT_EQ(options.steps, 76) << "303 sequences by 4";
-  EXPECT_EQ(options.train.schedule.warmup, 8);
-  EXPECT_EQ(options.train.schedule.steps, 76);
+  EXPECT_EQ(options.train.schedule.warmup_steps, 8);
+  EXPECT_EQ(options.train.schedule.decay_steps, 76);
 }
 
 // As it stands in the manual of Hugging Face's integration of DeepSpeed.
@@ -150,7 +150,7 @@ TEST_F(FamiliarNames, OfTheThirdStageAsItsManualHasIt) {
   const nn::Tiers& tiers = options.train.offload.tiers;
   EXPECT_EQ(tiers.optimizer, Tier::kHost);
   EXPECT_EQ(tiers.parameters, Tier::kHost);
-  EXPECT_EQ(options.train.loss_scale.patience, 1000);
+  EXPECT_EQ(options.train.loss_scale.growth_interval, 1000);
   EXPECT_EQ(options.log_every, 2000);
 }
 
@@ -165,7 +165,7 @@ TEST_F(FamiliarNames, OfOtherSectionsOfDeepSpeed) {
   })",
                    "ds_config.json");
   EXPECT_EQ(options.train.offload.tiers.activations, Tier::kHost);
-  EXPECT_EQ(options.train.gradients, GradientChoice::kF32);
+  EXPECT_EQ(options.train.gradient_dtype, GradientChoice::kF32);
 }
 
 TEST_F(FamiliarNames, OfARunOfTheTrainerThatWasWrittenDown) {
@@ -194,10 +194,10 @@ TEST_F(FamiliarNames, StepsCountForMoreThanEpochsWhicheverComesFirst) {
 
 TEST_F(FamiliarNames, AWarmupBelowOneIsAPartOfTheRun) {
   config.set("warmup_steps=7");
-  EXPECT_EQ(options.train.schedule.warmup, 7);
+  EXPECT_EQ(options.train.schedule.warmup_steps, 7);
   config.set("warmup_steps=0");
   config.set("warmup_steps=0.05");
-  EXPECT_EQ(options.train.schedule.warmup, 0);
+  EXPECT_EQ(options.train.schedule.warmup_steps, 0);
   EXPECT_EQ(options.warmup_ratio, 0.05);
 }
 
@@ -219,14 +219,14 @@ TEST_F(FamiliarNames, ThatMeanNothingHereAreNamed) {
               HasSubstr("validation_split_percentage"));
   EXPECT_THAT(refusal("zero_optimization.stage=4"), HasSubstr("parallel.zero"));
   EXPECT_THAT(refusal("save_strategy=epoch"), HasSubstr("only steps or no"));
-  EXPECT_THAT(refusal("resume_from_checkpoint=out/checkpoint-500"), HasSubstr("run.from"));
+  EXPECT_THAT(refusal("resume_from_checkpoint=out/checkpoint-500"), HasSubstr("run.init_from"));
 }
 
 TEST_F(FamiliarNames, StandBesideTheKeysThatScriptsRelyOn) {
   const std::string manual = config.describe();
-  for (const char* key :
-       {"run.dir", "data.text", "data.tokens", "train.steps", "train.batch", "train.micro_batch",
-        "train.seq", "train.precision", "train.seed", "model.name", "memory.limit"}) {
+  for (const char* key : {"run.dir", "data.text", "data.tokens", "train.steps",
+                          "train.global_batch_size", "train.micro_batch_size", "train.seq_len",
+                          "train.precision", "train.seed", "model.name", "memory.limit"}) {
     EXPECT_THAT(manual, HasSubstr(std::string(key) + " = "));
   }
 }

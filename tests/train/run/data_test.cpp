@@ -41,7 +41,7 @@ class RunData : public RecordedRun {
 
 TEST_F(RunData, ThatHasChangedSinceTheCheckpointIsWarnedOf) {
   EXPECT_THAT(train("a", {"train.steps=2"}), IsEmpty());
-  EXPECT_THAT(train("a", {"train.steps=3", "train.micro_batch=1"}), IsEmpty());
+  EXPECT_THAT(train("a", {"train.steps=3", "train.micro_batch_size=1"}), IsEmpty());
   change_text();
   EXPECT_THAT(train("a", {"train.steps=4"}),
               ElementsAre(AllOf(HasSubstr("the data has changed"), HasSubstr("tokens with hash"),

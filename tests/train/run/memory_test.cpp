@@ -32,15 +32,19 @@ Settled settle(const std::vector<std::string>& settings, std::size_t least) {
     TrainOptions& options = all.options[rank];
     Config config;
     bind(config, options);
-    for (const char* setting : {"model.layers=4", "model.hidden=32", "model.heads=2",
-                                "model.vocabulary=53", "train.seq=33", "train.batch=12"}) {
+    for (const char* setting :
+         {"model.layers=4", "model.hidden=32", "model.heads=2", "model.vocabulary=53",
+          "train.seq_len=33", "train.global_batch_size=12"}) {
       config.set(setting);
     }
     for (const std::string& setting : settings) config.set(setting);
     options.batch.workers = kWorkers;
     options.memory_limit = world.rank() + 1 == kWorkers ? least : least * 3;
     const auto ops = make_reference_ops();
-    all.said[rank] = settle_memory(options, config, *ops, RunGroup(&world));
+    MemoryDecision decision =
+        decide_by_memory(options, open_settings(config), *ops, RunGroup(&world));
+    options = std::move(decision.options);
+    all.said[rank] = std::move(decision.text);
   });
   return all;
 }

@@ -64,9 +64,9 @@ class RecordedRun : public ::testing::Test {
             "model.hidden=16",
             "model.heads=2",
             "model.dropout=0.1",
-            "train.seq=8",
-            "train.batch=4",
-            "train.micro_batch=2",
+            "train.seq_len=8",
+            "train.global_batch_size=4",
+            "train.micro_batch_size=2",
             "train.precision=f32",
             "train.threads=1",
             "train.steps=12",
@@ -78,11 +78,9 @@ class RecordedRun : public ::testing::Test {
   // Runs with its settings and yours; `recorder` hears of it.
   static RunOutcome run(std::vector<std::string> settings, std::vector<std::string> more,
                         Recorder** recorder, std::function<void(std::int64_t)> at_step = {}) {
-    RunOptions options;
-    Config config;
-    bind(config, options);
-    for (const std::string& one : settings) config.set(one);
-    for (const std::string& one : more) config.set(one);
+    RunSettings given;
+    for (const std::string& one : settings) given.config.set(one);
+    for (const std::string& one : more) given.config.set(one);
     const StopSignal stop;
     observers.clear();
     observers.push_back(std::make_unique<Recorder>());
@@ -90,7 +88,7 @@ class RecordedRun : public ::testing::Test {
     observers.push_back(make_metrics_file());
     observers.push_back(make_sample_file());
     if (at_step) (*recorder)->at_step = std::move(at_step);
-    return run_training(options, config, observers, stop);
+    return run_training(given, observers, stop);
   }
 
   std::string states(const char* dir, const char* step) const {

@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 using RunTest = RecordedRun;
 
 TEST_F(RunTest, LearnsValidatesAndSaves) {
-  EXPECT_EQ(run(tiny("a"), {"train.steps=40", "schedule.rate=1e-2"}, &recorder),
+  EXPECT_EQ(run(tiny("a"), {"train.steps=40", "optimizer.learning_rate=1e-2"}, &recorder),
             RunOutcome::kFinished);
   ASSERT_THAT(recorder->losses, SizeIs(40));
   EXPECT_LT(recorder->losses[40], 0.9 * recorder->losses[1]);
@@ -106,7 +106,7 @@ TEST_F(RunTest, LearnsNothingOfRunsThatLieAmongItsTexts) {
 TEST_F(RunTest, TheSplitIntoMicroBatchesIsNoOtherData) {
   run(tiny("a"), {"model.dropout=0"}, &recorder);
   const auto expected = recorder->losses;
-  run(tiny("b"), {"model.dropout=0", "train.micro_batch=4"}, &recorder);
+  run(tiny("b"), {"model.dropout=0", "train.micro_batch_size=4"}, &recorder);
   for (const auto& [step, loss] : expected) EXPECT_NEAR(recorder->losses[step], loss, 1e-5) << step;
 }
 
@@ -123,24 +123,24 @@ TEST_F(RunTest, ADamagedCheckpointIsPassedOverLoudly) {
 
 TEST_F(RunTest, ALossThatIsNoNumberEndsItWithTheBlockAndTheWayBack) {
   const auto train = [&](const char* dir, std::vector<std::string> more) {
-    more.insert(more.end(), {"optimizer.clip=0", "checkpoint.every=1"});
+    more.insert(more.end(), {"optimizer.max_grad_norm=0", "checkpoint.every=1"});
     return error_of([&] { run(tiny(dir), more, &recorder); });
   };
-  const std::string said = train("a", {"schedule.rate=1e30"});
+  const std::string said = train("a", {"optimizer.learning_rate=1e30"});
   EXPECT_THAT(said, AllOf(HasSubstr("step 2 has a loss of"), HasSubstr("block "),
-                          HasSubstr("step-00000001, and the run begins anew"),
+                          HasSubstr("step-00000001, and the run starts from scratch"),
                           Not(HasSubstr("train.precision"))));
   ASSERT_THAT(recorder->ends, SizeIs(1));
   EXPECT_EQ(recorder->ends.front().reason, RunEnd::Reason::kFailed);
   EXPECT_EQ(recorder->ends.front().message, said);
-  EXPECT_THAT(train("bf16", {"schedule.rate=1e30", "train.precision=bf16"}),
+  EXPECT_THAT(train("bf16", {"optimizer.learning_rate=1e30", "train.precision=bf16"}),
               HasSubstr("or train.precision = \"f32\" may help"));
   // What it says can be done.
   EXPECT_EQ(train("b", {"train.steps=2"}), "");
-  EXPECT_THAT(train("b", {"schedule.rate=1e30"}),
+  EXPECT_THAT(train("b", {"optimizer.learning_rate=1e30"}),
               AllOf(HasSubstr("step 4 has a loss of"),
-                    HasSubstr("step-00000003, and the run goes on from the last good"),
-                    HasSubstr("step-00000002. A lower schedule.rate")));
+                    HasSubstr("step-00000003, and the run continues from the last good"),
+                    HasSubstr("step-00000002. A lower optimizer.learning_rate")));
   EXPECT_THAT(train("b", {}), HasSubstr("step 4 has a loss of")) << "it was saved";
   fs::remove_all(folder / "b/checkpoints/step-00000003");
   EXPECT_EQ(train("b", {}), "");
@@ -154,7 +154,8 @@ TEST_F(RunTest, AValidationLossThatIsNoNumberEndsItBeforeItIsSaved) {
             "");
   for (const char* when : {"train.steps=3", "train.validate_every=3"}) {
     const std::string said = error_of([&] {
-      run(tiny("a"), {"schedule.rate=1e37", "optimizer.clip=0", "checkpoint.every=1", when},
+      run(tiny("a"),
+          {"optimizer.learning_rate=1e37", "optimizer.max_grad_norm=0", "checkpoint.every=1", when},
           &recorder);
     });
     EXPECT_THAT(said, AllOf(HasSubstr("validation after step 3 has a loss of"), HasSubstr("block "),
@@ -216,25 +217,26 @@ TEST_F(RunTest, RefusesAFolderWhoseLockIsAnothersOwn) {
 TEST_F(RunTest, SaysWhatHasChangedAndThatNothingIsLeftToDo) {
   run(tiny("a"), {"train.steps=2"}, &recorder);
   run(tiny("a"), {"train.steps=4", "train.seed=7", "train.log_every=3"}, &recorder);
-  EXPECT_THAT(recorder->notices, Contains("settings that have changed: train.seed = 7 (was 1)"));
+  EXPECT_THAT(recorder->notices,
+              Contains("settings that changed since the checkpoint: train.seed = 7 (was 1)"));
   run(tiny("a"), {"train.steps=3", "train.seed=7"}, &recorder);
   EXPECT_THAT(recorder->losses, IsEmpty());
-  EXPECT_THAT(recorder->notices, ElementsAre(AllOf(HasSubstr("nothing is left to do"),
-                                                   HasSubstr("goes on after step 4"))));
+  EXPECT_THAT(recorder->notices, ElementsAre(AllOf(HasSubstr("there is nothing to do"),
+                                                   HasSubstr("continues after step 4"))));
 }
 
 TEST_F(RunTest, GoesThroughTheDataSoManyTimes) {
-  run(tiny("a"), {"train.epochs=0.05", "schedule.decline=cosine", "schedule.warmup_ratio=0.5"},
+  run(tiny("a"), {"train.epochs=0.05", "schedule.decay=cosine", "schedule.warmup_ratio=0.5"},
       &recorder);
   const std::int64_t steps = recorder->facts.steps;
   EXPECT_THAT(recorder->losses, SizeIs(static_cast<std::size_t>(steps)));
   const auto tokens = 0.9 * static_cast<double>(fs::file_size(folder / "text.txt"));
   EXPECT_NEAR(static_cast<double>(steps), 0.05 * tokens / 8 / 4, 1);
-  EXPECT_THAT(recorder->facts.config, HasSubstr(fmt::format("schedule.steps = {}", steps)));
+  EXPECT_THAT(recorder->facts.config, HasSubstr(fmt::format("schedule.decay_steps = {}", steps)));
 }
 
 TEST_F(RunTest, MayEndWithinItsWarmup) {
-  const std::vector<std::string> rising = {"schedule.decline=cosine", "schedule.warmup=100"};
+  const std::vector<std::string> rising = {"schedule.decay=cosine", "schedule.warmup_steps=100"};
   const auto with = [&](const char* steps) {
     std::vector<std::string> settings = rising;
     settings.emplace_back(steps);
@@ -242,11 +244,11 @@ TEST_F(RunTest, MayEndWithinItsWarmup) {
   };
   EXPECT_EQ(run(tiny("a"), with("train.steps=3"), &recorder), RunOutcome::kFinished);
   EXPECT_THAT(recorder->warnings,
-              Contains(AllOf(HasSubstr("ends at step 3"), HasSubstr("within the warm-up of 100"),
-                             HasSubstr("never to schedule.rate = "))));
+              Contains(AllOf(HasSubstr("ends at step 3"), HasSubstr("schedule.warmup_steps = 100"),
+                             HasSubstr("not to optimizer.learning_rate = "))));
   EXPECT_EQ(run(tiny("a"), with("train.steps=5"), &recorder), RunOutcome::kFinished);
-  EXPECT_THAT(error_of([&] { run(tiny("b"), with("schedule.steps=100"), &recorder); }),
-              HasSubstr("must come after the warm-up of 100"));
+  EXPECT_THAT(error_of([&] { run(tiny("b"), with("schedule.decay_steps=100"), &recorder); }),
+              HasSubstr("before the warm-up ends at step schedule.warmup_steps = 100"));
 }
 
 TEST_F(RunTest, SaysWhereATreeOfGradientsIsThatOfItsWorkersAlone) {
@@ -254,19 +256,19 @@ TEST_F(RunTest, SaysWhereATreeOfGradientsIsThatOfItsWorkersAlone) {
     run(tiny(dir), {"train.steps=1", "parallel.reduction=tree", batch}, &recorder);
     return recorder->warnings;
   };
-  EXPECT_THAT(warnings("even", "train.batch=8"), IsEmpty());
-  EXPECT_THAT(warnings("odd", "train.batch=6"),
+  EXPECT_THAT(warnings("even", "train.global_batch_size=8"), IsEmpty());
+  EXPECT_THAT(warnings("odd", "train.global_batch_size=6"),
               ElementsAre(HasSubstr("3 micro-batches for one worker give bits of their own")));
 }
 
 TEST_F(RunTest, GoesOnWithTheTokenizerOfItsModel) {
-  const std::string room = "model.vocabulary=300";  // for both: only their comparison tells
-  run(tiny("a"), {room, "train.steps=2"}, &recorder);
+  const std::string vocabulary = "model.vocabulary=300";  // for both: only their comparison tells
+  run(tiny("a"), {vocabulary, "train.steps=2"}, &recorder);
   EXPECT_THAT(error_of([&] {
-                run(tiny("a"), {room, "data.tokenizer=byte"}, &recorder);
+                run(tiny("a"), {vocabulary, "data.tokenizer=byte"}, &recorder);
               }),
               AllOf(HasSubstr("another tokenizer (character of "), HasSubstr("byte of 256 ids")));
-  EXPECT_EQ(run(tiny("a"), {room, "data.tokenizer=", "train.steps=3"}, &recorder),
+  EXPECT_EQ(run(tiny("a"), {vocabulary, "data.tokenizer=", "train.steps=3"}, &recorder),
             RunOutcome::kFinished)
       << "left open it is the run's own";
 }
@@ -275,8 +277,8 @@ TEST_F(RunTest, BeginsWithTheModelAndTheTokenizerThatItsParametersHave) {
   run(tiny("a"), {"train.steps=2", "model.vocabulary=300"}, &recorder);
   const auto begin = [&](const char* dir, std::vector<std::string> more) {
     return run(
-        {"data.text=" + (folder / "text.txt").string(), "run.from=" + (folder / "a").string(),
-         "run.dir=" + (folder / dir).string(), "train.batch=2", "train.steps=1",
+        {"data.text=" + (folder / "text.txt").string(), "run.init_from=" + (folder / "a").string(),
+         "run.dir=" + (folder / dir).string(), "train.global_batch_size=2", "train.steps=1",
          "train.precision=f32", "train.threads=1", "train.validate_batches=1"},
         std::move(more), &recorder);
   };
@@ -313,7 +315,7 @@ TEST_F(RunTest, RefusesToGoOnWithAnotherModel) {
   run(tiny("a"), {"train.steps=2"}, &recorder);
   EXPECT_THAT(error_of([&] { run(tiny("a"), {"model.hidden=32"}, &recorder); }), HasSubstr("16"));
   EXPECT_THAT(error_of([&] { run(tiny("a"), {"run.resume=false"}, &recorder); }),
-              HasSubstr("run.resume is false"));
+              HasSubstr("run.resume = false"));
 }
 
 TEST_F(RunTest, IsRefusedOverItsMemoryLimitBeforeItStartsAndLeavesNothing) {
@@ -338,7 +340,7 @@ TEST_F(RunTest, EveryExampleIsAWholeConfiguration) {
       bind(config, options);
       config.read_file(entry.path().string());
       config.set(more);
-      EXPECT_NO_THROW(complete(options)) << entry.path() << " " << more;
+      EXPECT_NO_THROW(completed(options)) << entry.path() << " " << more;
     }
   }
   EXPECT_EQ(examples, 6);
@@ -346,17 +348,16 @@ TEST_F(RunTest, EveryExampleIsAWholeConfiguration) {
 
 TEST_F(RunTest, ExamplesWithDataOfTheirOwnLearn) {
   for (const std::string name : {"translation", "house-price"}) {
-    RunOptions options;
-    Config config;
-    bind(config, options);
+    RunSettings given;
+    auto& [options, config] = given;
     config.read_file(in_sources("examples/") + name + ".toml");
     config.set("run.dir=" + (folder / name.c_str()).string());
     options.data.pairs =
         options.data.pairs.empty() ? std::string() : in_sources("examples/numbers.tsv");
     options.data.table =
         options.data.table.empty() ? std::string() : in_sources("examples/house-prices.csv");
-    for (const char* one : {"train.steps=15", "train.batch=4", "train.validate_every=0",
-                            "train.validate_batches=1", "schedule.warmup=5"}) {
+    for (const char* one : {"train.steps=15", "train.global_batch_size=4", "train.validate_every=0",
+                            "train.validate_batches=1", "schedule.warmup_steps=5"}) {
       config.set(one);
     }
     if (name == "translation") {
@@ -367,7 +368,7 @@ TEST_F(RunTest, ExamplesWithDataOfTheirOwnLearn) {
     std::vector<std::unique_ptr<RunObserver>> audience;
     audience.push_back(std::make_unique<Recorder>());
     recorder = static_cast<Recorder*>(audience.front().get());
-    EXPECT_EQ(run_training(options, config, audience, stop), RunOutcome::kFinished);
+    EXPECT_EQ(run_training(given, audience, stop), RunOutcome::kFinished);
     EXPECT_LT(recorder->losses[15], recorder->losses[1]) << name;
   }
 }
@@ -382,7 +383,7 @@ TEST(Examples, AreReadAndPlanned) {
     bind(config, options);
     EXPECT_NO_THROW({
       config.read_file(entry.path().string());
-      complete(options);
+      completed(options);
     }) << entry.path();
   }
   EXPECT_GE(examples, 6);

@@ -47,16 +47,16 @@ class RunWorkers : public ::testing::Test {
                                          "model.layers=2",
                                          "model.hidden=16",
                                          "model.heads=2",
-                                         "train.seq=8",
-                                         "train.batch=4",
-                                         "train.micro_batch=1",
+                                         "train.seq_len=8",
+                                         "train.global_batch_size=4",
+                                         "train.micro_batch_size=1",
                                          "train.precision=f32",
                                          "train.threads=1",
-                                         "schedule.steps=8",
+                                         "schedule.decay_steps=8",
                                          "train.validate_every=0",
                                          "train.validate_batches=1",
                                          "checkpoint.every=0",
-                                         "parallel.piece_mb=0.01",
+                                         "parallel.slice_mb=0.01",
                                          "parallel.bucket_mb=0.01"};
     settings.insert(settings.end(), more.begin(), more.end());
     const StopSignal stop;
@@ -66,16 +66,14 @@ class RunWorkers : public ::testing::Test {
     run_threads(
         ranks,
         [&](Communicator& world) {
-          RunOptions options;
-          Config config;
-          bind(config, options);
-          for (const std::string& one : settings) config.set(one);
+          RunSettings given;
+          for (const std::string& one : settings) given.config.set(one);
           std::vector<std::unique_ptr<RunObserver>> observers;
           if (world.rank() == 0) {
             observers.push_back(std::make_unique<Listener>(warnings));
             observers.push_back(make_metrics_file());
           }
-          run_training(options, config, observers, stop, {.world = &world, .host = {}});
+          run_training(given, observers, stop, {.world = &world, .host = {}});
         },
         comm);
     return warnings;

@@ -72,8 +72,8 @@ inline void take_states(nn::Replica& replica, WholeStates& states) {
         [&](const nn::FlatParameter& parameter, std::size_t first, nn::FlatRange within) {
           const nn::States part = here.slice(within);
           take("", parameter, first, part.master);
-          take("moment/", parameter, first, part.moment);
-          take("variance/", parameter, first, part.variance);
+          take("moment/", parameter, first, part.first_moment);
+          take("variance/", parameter, first, part.second_moment);
           take("velocity/", parameter, first, part.velocity);
         });
   }

@@ -185,25 +185,23 @@ class TracedRun : public ::testing::Test {
   void run(int ranks, const std::vector<std::string>& more) const {
     const StopSignal stop;
     run_threads(ranks, [&](Communicator& world) {
-      RunOptions options;
-      Config config;
-      bind(config, options);
+      RunSettings given;
       for (const std::string& one :
            {"data.text=" + (folder.path() / "text.txt").string(),
             "run.dir=" + (folder.path() / "run").string(), std::string("data.tokenizer=character"),
             std::string("model.layers=2"), std::string("model.hidden=16"),
-            std::string("model.heads=2"), std::string("train.seq=8"), std::string("train.batch=6"),
-            std::string("train.micro_batch=1"), std::string("train.precision=f32"),
-            std::string("train.threads=1"), std::string("train.steps=7"),
-            std::string("train.validate_batches=2"), std::string("parallel.bucket_mb=0.01"),
-            std::string("parallel.first_bucket_mb=0.01")}) {
-        config.set(one);
+            std::string("model.heads=2"), std::string("train.seq_len=8"),
+            std::string("train.global_batch_size=6"), std::string("train.micro_batch_size=1"),
+            std::string("train.precision=f32"), std::string("train.threads=1"),
+            std::string("train.steps=7"), std::string("train.validate_batches=2"),
+            std::string("parallel.bucket_mb=0.01"), std::string("parallel.first_bucket_mb=0.01")}) {
+        given.config.set(one);
       }
-      for (const std::string& one : more) config.set(one);
+      for (const std::string& one : more) given.config.set(one);
       std::vector<std::unique_ptr<RunObserver>> observers;
       if (world.rank() == 0) observers.push_back(make_metrics_file());
       if (world.rank() == 0) observers.push_back(make_report());
-      run_training(options, config, observers, stop, {.world = &world, .host = {}});
+      run_training(given, observers, stop, {.world = &world, .host = {}});
     });
   }
 
@@ -244,7 +242,8 @@ TEST_F(TracedRun, EveryRankTellsOfEveryBlockAndBucketOfTheLastSteps) {
     const bool tree = std::string_view(reduction) == "tree";
     std::vector<std::string> more = {"train.trace=true", "train.trace_steps=3",
                                      std::string("parallel.reduction=") + reduction};
-    if (tree) more.insert(more.end(), {"train.batch=4", "run.dir=" + dir().string() + "2"});
+    if (tree)
+      more.insert(more.end(), {"train.global_batch_size=4", "run.dir=" + dir().string() + "2"});
     run(2, more);
     const auto ranks = read_trace(trace_path(dir().string() + (tree ? "2" : "")));
     ASSERT_THAT(ranks, SizeIs(2));

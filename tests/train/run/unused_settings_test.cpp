@@ -1,4 +1,4 @@
-// A setting is called idle exactly where the run with it is the run without it.
+// A setting is called unused exactly where the run with it is the run without it.
 #include "lockstep/train/run/unused_settings.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-class IdleSettings : public ::testing::Test {
+class UnusedSettings : public ::testing::Test {
  protected:
   // Sets all of these, on so many workers.
   void set(int workers, const std::vector<std::string>& settings) {
@@ -28,13 +28,13 @@ class IdleSettings : public ::testing::Test {
     bind(*config_, options_);
     for (const char* setting :
          {"model.layers=4", "model.hidden=32", "model.heads=2", "model.vocabulary=53",
-          "train.seq=16", "train.batch=24", "train.micro_batch=1"}) {
+          "train.seq_len=16", "train.global_batch_size=24", "train.micro_batch_size=1"}) {
       config_->set(setting);
     }
     for (const std::string& setting : settings) config_->set(setting);
     options_.batch.workers = workers;
   }
-  std::vector<std::string> idle() const { return idle_settings(options_, *config_, *ops_); }
+  std::vector<std::string> unused() const { return unused_settings(options_, *config_, *ops_); }
 
   // What a run takes and sends, by which two can be told apart.
   std::string outline(const TrainOptions& options) const {
@@ -58,89 +58,91 @@ class IdleSettings : public ::testing::Test {
   const std::unique_ptr<Ops> ops_ = make_reference_ops();
 };
 
-TEST_F(IdleSettings, AreThoseOfReductionsWithParameterServers) {
+TEST_F(UnusedSettings, AreThoseOfReductionsWithParameterServers) {
   const std::string servers = "parallel.strategy=parameter_server";
   set(2, {servers});
-  EXPECT_THAT(idle(), IsEmpty());
+  EXPECT_THAT(unused(), IsEmpty());
   set(2, {servers, "parallel.overlap=false", "parallel.algorithm=ring"});
-  EXPECT_THAT(idle(), ElementsAre(HasSubstr("parallel.overlap = false has no effect"),
+  EXPECT_THAT(unused(), ElementsAre(HasSubstr("parallel.overlap = false has no effect"),
                                   HasSubstr("parallel.algorithm = \"ring\" has no effect")));
   set(2, {"parallel.overlap=false", "parallel.algorithm=ring"});
-  EXPECT_THAT(idle(), IsEmpty());
+  EXPECT_THAT(unused(), IsEmpty());
 }
 
-TEST_F(IdleSettings, AreThoseWithoutWhichTheRunIsTheSame) {
+TEST_F(UnusedSettings, AreThoseWithoutWhichTheRunIsTheSame) {
   for (const int workers : {2, 3, 4}) {
     for (int zero = 0; zero <= 3; ++zero) {
       const std::string stage = "parallel.zero=" + std::to_string(zero);
-      const auto expect_idle = [&](const std::string& setting, bool is) {
-        EXPECT_EQ(idle().size(), is ? 1u : 0u) << stage << " " << setting << " of " << workers;
+      const auto expect_unused = [&](const std::string& setting, bool is) {
+        EXPECT_EQ(unused().size(), is ? 1u : 0u) << stage << " " << setting << " of " << workers;
       };
       set(workers, {stage, "parallel.partition=layer"});
       TrainOptions plain = options_;
       plain.parallel.partition = nn::Partition::kTensor;
-      expect_idle("partition", outline(plain) == outline(options_));
+      expect_unused("partition", outline(plain) == outline(options_));
 
-      set(workers, {stage, "parallel.hold_gradients=true"});
+      set(workers, {stage, "parallel.no_sync=true"});
       plain = options_;
-      plain.parallel.hold_gradients = false;
-      expect_idle("hold_gradients", outline(plain) == outline(options_));
+      plain.parallel.no_sync = false;
+      expect_unused("no_sync", outline(plain) == outline(options_));
 
       for (int most = 3; most <= 7; ++most) {
-        set(workers, {stage, "parallel.most_gathered=" + std::to_string(most)});
+        set(workers, {stage, "parallel.max_unsharded_blocks=" + std::to_string(most)});
         plain = options_;
-        plain.parallel.most_gathered = most - 1;
-        expect_idle("most_gathered " + std::to_string(most), outline(plain) == outline(options_));
+        plain.parallel.max_unsharded_blocks = most - 1;
+        expect_unused("max_unsharded_blocks " + std::to_string(most),
+                    outline(plain) == outline(options_));
       }
     }
   }
 }
 
-TEST_F(IdleSettings, SayWhyAndWhatTheyAreFor) {
-  set(4, {"parallel.partition=layer", "parallel.hold_gradients=true", "parallel.most_gathered=1"});
+TEST_F(UnusedSettings, SayWhyAndWhatTheyAreFor) {
+  set(4, {"parallel.partition=layer", "parallel.no_sync=true", "parallel.max_unsharded_blocks=1"});
   EXPECT_THAT(
-      idle(),
+      unused(),
       ElementsAre(HasSubstr("parallel.partition = \"layer\" has no effect: with parallel.zero = 0 "
-                            "workers share nothing out"),
-                  HasSubstr("parallel.hold_gradients = true has no effect: with parallel.zero = 0"),
-                  HasSubstr("parallel.most_gathered = 1 has no effect: no parameters are "
+                            "nothing is sharded"),
+                  HasSubstr("parallel.no_sync = true has no effect: with parallel.zero = 0"),
+                  HasSubstr("parallel.max_unsharded_blocks = 1 has no effect: no parameters are "
                             "gathered; it is for parallel.zero = 3 and offload.parameters")));
-  set(4, {"parallel.zero=3", "parallel.most_gathered=9"});
-  EXPECT_THAT(idle(), ElementsAre(HasSubstr("blocks come one step ahead, so that no more than")));
-  set(4, {"parallel.zero=3", "parallel.hold_gradients=true", "train.micro_batch=6"});
-  EXPECT_THAT(idle(), ElementsAre(HasSubstr("one micro-batch a step")));
-  set(4, {"parallel.zero=3", "parallel.hold_gradients=true", "parallel.reduction=tree"});
-  EXPECT_THAT(idle(), ElementsAre(HasSubstr("holds them anyway")));
+  set(4, {"parallel.zero=3", "parallel.max_unsharded_blocks=9"});
+  EXPECT_THAT(unused(), ElementsAre(HasSubstr("blocks come one step ahead, so that no more than")));
+  set(4, {"parallel.zero=3", "parallel.no_sync=true", "train.micro_batch_size=6"});
+  EXPECT_THAT(unused(), ElementsAre(HasSubstr("one micro-batch a step")));
+  set(4, {"parallel.zero=3", "parallel.no_sync=true", "parallel.reduction=tree"});
+  EXPECT_THAT(unused(), ElementsAre(HasSubstr("keeps whole gradients anyway")));
 }
 
-TEST_F(IdleSettings, OneConfigurationMayBeRunWithAnyNumberOfWorkers) {
-  set(1, {"parallel.zero=3", "parallel.partition=layer", "parallel.hold_gradients=true",
-          "parallel.most_gathered=5"});
-  EXPECT_THAT(idle(), IsEmpty());
-  set(1, {"parallel.zero=3", "parallel.gather_weights=int8", "parallel.secondary=true"});
-  EXPECT_THAT(idle(), IsEmpty());
+TEST_F(UnusedSettings, OneConfigurationMayBeRunWithAnyNumberOfWorkers) {
+  set(1, {"parallel.zero=3", "parallel.partition=layer", "parallel.no_sync=true",
+          "parallel.max_unsharded_blocks=5"});
+  EXPECT_THAT(unused(), IsEmpty());
+  set(1,
+      {"parallel.zero=3", "parallel.quantized_weights=int8", "parallel.secondary_partition=true"});
+  EXPECT_THAT(unused(), IsEmpty());
 }
 
-TEST_F(IdleSettings, AreNoneOfThoseThatNobodySetOrThatWaitForAStage) {
+TEST_F(UnusedSettings, AreNoneOfThoseThatNobodySetOrThatWaitForAStage) {
   set(4, {});
-  options_.parallel.hold_gradients = true;
+  options_.parallel.no_sync = true;
   options_.parallel.partition = nn::Partition::kLayer;
-  EXPECT_THAT(idle(), IsEmpty());
-  set(4, {"memory.auto=true", "parallel.partition=layer", "parallel.hold_gradients=true"});
-  EXPECT_THAT(idle(), IsEmpty());
+  EXPECT_THAT(unused(), IsEmpty());
+  set(4, {"memory.auto=true", "parallel.partition=layer", "parallel.no_sync=true"});
+  EXPECT_THAT(unused(), IsEmpty());
   set(4, {"memory.auto=true", "parallel.zero=0", "parallel.partition=layer"});
-  EXPECT_THAT(idle(), ElementsAre(HasSubstr("parallel.partition")));
-  set(4, {"parallel.zero=0", "parallel.partition=tensor", "parallel.hold_gradients=false",
-          "parallel.most_gathered=2"});
-  EXPECT_THAT(idle(), IsEmpty());
+  EXPECT_THAT(unused(), ElementsAre(HasSubstr("parallel.partition")));
+  set(4, {"parallel.zero=0", "parallel.partition=tensor", "parallel.no_sync=false",
+          "parallel.max_unsharded_blocks=2"});
+  EXPECT_THAT(unused(), IsEmpty());
 }
 
-TEST_F(IdleSettings, AWindowOfBlocksFromTheHostIsAsWideAsItIsSet) {
+TEST_F(UnusedSettings, AWindowOfBlocksFromTheHostIsAsWideAsItIsSet) {
   for (const int workers : {1, 2}) {
     set(workers, {"offload.parameters=host", "offload.optimizer=host"});
     std::optional<std::size_t> narrower;
     for (const int most : {1, 2, 3}) {
-      options_.parallel.most_gathered = most;
+      options_.parallel.max_unsharded_blocks = most;
       const std::size_t bytes = plan_run(options_, *ops_).bytes(Tier::kDevice);
       if (narrower) {
         EXPECT_GE(bytes, *narrower) << most;

@@ -134,7 +134,7 @@ TEST(Workers, ExchangeRowsOfATableThatIsLargerThanThey) {
     for (const int micro : {1, 4}) {
       TrainOptions options = options_of(micro, Reduction::kFast);
       options.model.vocabulary = 1009;
-      options.model.logits = tied ? LogitsChoice::kTied : LogitsChoice::kOwn;
+      options.model.tie_word_embeddings = tied ? TieChoice::kTied : TieChoice::kUntied;
       if (!tied) options.model.family = ModelFamily::kLlama;
       options.model.dropout = 0;
       const Trained alone = together(options, 1);
@@ -177,7 +177,7 @@ TEST(Workers, LearnWithCompressedGradientsThroughServers) {
           consistency == Consistency::kSsp ? plan::Precision::kBf16 : plan::Precision::kF32;
       options.batch.workers = 2;
       options.parallel.strategy = parallel::StrategyKind::kParameterServer;
-      options.parallel.server = {.servers = 2, .consistency = consistency, .piece_mb = 0.002};
+      options.parallel.server = {.servers = 2, .consistency = consistency, .slice_mb = 0.002};
       options.parallel.compression = {.compression = compression, .ratio = 0.1};
       parallel::StrategyJob job{.options = options.parallel, .optimizer = options.optimizer};
       job.most_micro_batches = solved(options.batch).accumulation;
@@ -324,7 +324,7 @@ TEST(TrainOptions, RefuseMicroBatchesThatCannotBeCounted) {
   };
   constexpr int kMost = std::numeric_limits<int>::max();
   EXPECT_THAT(refusal(kMost, kMost, 8), ::testing::HasSubstr("one has too many digits"));
-  EXPECT_THAT(refusal(kMost, 1024, 65'536), ::testing::HasSubstr("check train.micro_batch"));
+  EXPECT_THAT(refusal(kMost, 1024, 65'536), ::testing::HasSubstr("check train.micro_batch_size"));
   EXPECT_EQ(refusal(kMost, 8, 64), "nothing was thrown");
   EXPECT_EQ(refusal(1, 1 << 24, 65'536), "nothing was thrown");
   EXPECT_EQ(refusal(65'536, 1 << 17, 16'384), "nothing was thrown");

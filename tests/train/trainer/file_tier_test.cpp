@@ -137,7 +137,7 @@ TEST_F(FileTier, ChangesNoBitAtAnyStage) {
 // Where gradients are not clipped updates go on beside backward.
 TEST_F(FileTier, ChangesNoBitOfUpdatesBesideBackward) {
   TrainOptions options = options_of();
-  options.optimizer.clip = 0;
+  options.optimizer.max_grad_norm = 0;
   const Result without = train(options, 1);
   EXPECT_EQ(train(filed(options), 1), without);
   EXPECT_EQ(train(all_filed(options), 1), without);

@@ -60,7 +60,7 @@ class FiledParts : public ::testing::Test {
     options.model.dropout = 0.1;
     options.batch = {.sequence = kTokens, .sequences = kSequences, .micro = micro};
     options.parallel.reduction = Reduction::kFast;
-    options.optimizer.clip = 0.5;
+    options.optimizer.max_grad_norm = 0.5;
     options.threads = 1;
     options.offload.tiers = tiers;
     options.offload.folder = scratch_.path().string();
@@ -69,7 +69,7 @@ class FiledParts : public ::testing::Test {
 
   static Learned train(TrainOptions options, int workers, int steps = 2) {
     options.batch.workers = workers;
-    parallel::check(options.offload, options.parallel, crew_of(options));
+    parallel::check(options.offload, options.parallel, worker_position_of(options));
     Learned result;
     std::mutex mutex;
     run_workers(options, [&](Trainer& trainer, Communicator*) {
@@ -117,7 +117,7 @@ TEST_F(FiledParts, ChangeNoBitWithAnyAccumulation) {
     for (const double clip : {0.0, 0.5}) {
       TrainOptions options = options_of(micro);
       options.precision = plan::Precision::kBf16;
-      options.optimizer.clip = clip;
+      options.optimizer.max_grad_norm = clip;
       const Learned without = train(options, 1);
       for (const Tiers& tiers : {kActivations, kGradients, kUpdated, kStates, kAll}) {
         options.offload.tiers = tiers;
@@ -148,7 +148,7 @@ TEST_F(FiledParts, SharedOutStatesChangeNoBit) {
           TrainOptions options = options_of(1);
           options.precision = precision;
           options.parallel.partition = partition;
-          options.optimizer.clip = clip;
+          options.optimizer.max_grad_norm = clip;
           for (const int stage : {2, 3}) {
             options.parallel.zero = stage;
             options.offload.tiers = {};
@@ -276,7 +276,7 @@ TEST_F(FiledParts, RefuseWhatSavesNothing) {
   const auto refused = [](TrainOptions options, int workers) -> std::string {
     options.batch.workers = workers;
     try {
-      parallel::check(options.offload, options.parallel, crew_of(options));
+      parallel::check(options.offload, options.parallel, worker_position_of(options));
     } catch (const Error& error) {
       return error.what();
     }
@@ -287,9 +287,9 @@ TEST_F(FiledParts, RefuseWhatSavesNothing) {
   EXPECT_THAT(refused(options, 2), AllOf(HasSubstr("parallel.zero = 2 or 3"), HasSubstr("host")));
   options.parallel.zero = 2;
   EXPECT_EQ(refused(options, 2), "");
-  options.parallel.hold_gradients = true;
-  EXPECT_THAT(refused(options, 2), HasSubstr("parallel.hold_gradients"));
-  options.parallel.hold_gradients = false;
+  options.parallel.no_sync = true;
+  EXPECT_THAT(refused(options, 2), HasSubstr("parallel.no_sync"));
+  options.parallel.no_sync = false;
   options.parallel.reduction = Reduction::kTree;
   EXPECT_THAT(refused(options, 2), HasSubstr("sums of 2 micro-batches"));
   EXPECT_THAT(refused(options, 1), HasSubstr("sums of 4 micro-batches"));

@@ -118,7 +118,7 @@ TEST(Offload, ChangesNoBitInAnyPrecisionAndRecomputation) {
       options.precision = precision;
       options.recompute = recompute;
       options.parallel.reduction = Reduction::kFast;
-      options.optimizer.clip = 0.5;
+      options.optimizer.max_grad_norm = 0.5;
       const Learned without = train(options, 1);
       for (const Tiers& tiers :
            {kOptimizer, kGradients, kParameters, kActivations, kAll, in_place(kAll)}) {
@@ -134,7 +134,7 @@ TEST(Offload, UpdatesBlocksBesideBackwardWhereNothingIsClipped) {
   for (const auto precision : {plan::Precision::kF32, plan::Precision::kBf16}) {
     TrainOptions options = options_of(2);
     options.precision = precision;
-    options.optimizer.clip = 0;
+    options.optimizer.max_grad_norm = 0;
     const Learned without = train(options, 1);
     for (const Tiers& tiers : {kOptimizer, kZeroOffload, kAll, in_place(kAll)}) {
       options.offload.tiers = tiers;
@@ -154,7 +154,7 @@ TEST(Offload, WorkersWithUnequalSharesTrainAsWithoutIt) {
       TrainOptions options = options_of(1);
       options.parallel.reduction = Reduction::kFast;
       options.parallel.zero = stage;
-      options.parallel.hold_gradients = holds;
+      options.parallel.no_sync = holds;
       const Learned without = train(options, 3);
       for (const Tiers& tiers : {kGradients, kAll}) {
         options.offload.tiers = tiers;
@@ -169,13 +169,13 @@ TEST(Offload, EveryModelTrainsWithAllOfItOnTheHost) {
     for (const auto kind : {optim::OptimizerKind::kAdam, optim::OptimizerKind::kSgd}) {
       TrainOptions options = options_of(2);
       options.model.family = family;
-      options.model.logits =
-          family == ModelFamily::kLlama ? LogitsChoice::kOwn : LogitsChoice::kTied;
+      options.model.tie_word_embeddings =
+          family == ModelFamily::kLlama ? TieChoice::kUntied : TieChoice::kTied;
       options.optimizer.kind = kind;
       const Learned without = train(options, 1);
       options.offload.tiers = kAll;
       for (const int most : {1, 2, 5}) {
-        options.parallel.most_gathered = most;
+        options.parallel.max_unsharded_blocks = most;
         EXPECT_EQ(train(options, 1), without) << name(family) << " " << most;
       }
     }

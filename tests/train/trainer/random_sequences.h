@@ -22,7 +22,7 @@ inline TrainOptions tiny_options(plan::Precision precision = plan::Precision::kF
   options.model.positions = 8;
   options.batch = {.sequence = 7, .micro = 4, .accumulation = 1};
   options.precision = precision;
-  options.schedule.rate = 1e-2;
+  options.schedule.learning_rate = 1e-2;
   return options;
 }
 

@@ -43,8 +43,8 @@ TEST(Trainer, LearnsABatchByHeartInEveryPrecisionAndWithEveryOptimizer) {
          {optim::OptimizerKind::kAdamW, optim::OptimizerKind::kAdam, optim::OptimizerKind::kSgd}) {
       TrainOptions options = tiny_options(precision);
       options.optimizer.kind = kind;
-      options.optimizer.decay = 0;
-      if (kind == optim::OptimizerKind::kSgd) options.schedule.rate = 0.3;
+      options.optimizer.weight_decay = 0;
+      if (kind == optim::OptimizerKind::kSgd) options.schedule.learning_rate = 0.3;
       const auto ops = two_threads();
       Trainer trainer(options, *ops);
       Sequences sequences(4, 7);
@@ -110,8 +110,9 @@ TEST(Trainer, ComputesWithTheRoundedMasterCopy) {
 
 TEST(Trainer, ClipsTheStepToTheNorm) {
   TrainOptions options = tiny_options();
-  options.optimizer = {.kind = optim::OptimizerKind::kSgd, .momentum = 0, .decay = 0, .clip = 0.25};
-  options.schedule.rate = 2;
+  options.optimizer = {
+      .kind = optim::OptimizerKind::kSgd, .momentum = 0, .weight_decay = 0, .max_grad_norm = 0.25};
+  options.schedule.learning_rate = 2;
   const auto ops = make_reference_ops();
   Trainer trainer(options, *ops);
   const auto master = trainer.replica().states().master.as<float>();
@@ -126,7 +127,7 @@ TEST(Trainer, ClipsTheStepToTheNorm) {
 
 TEST(Trainer, TheLearningRateFollowsItsSchedule) {
   TrainOptions options = tiny_options();
-  options.schedule = {.rate = 1, .warmup = 4};
+  options.schedule = {.learning_rate = 1, .warmup_steps = 4};
   const auto ops = make_reference_ops();
   Trainer trainer(options, *ops);
   Sequences sequences(4, 7);
@@ -138,7 +139,7 @@ TEST(Trainer, TheLearningRateFollowsItsSchedule) {
 TEST(Trainer, AStepThatOverflowsChangesNothingButTheScale) {
   TrainOptions options = tiny_options(Precision::kF16);
   options.loss_scale.initial = 0x1p30;
-  options.loss_scale.patience = 1000;
+  options.loss_scale.growth_interval = 1000;
   const auto ops = make_reference_ops();
   Trainer trainer(options, *ops);
   const nn::States& states = trainer.replica().states();
@@ -153,7 +154,7 @@ TEST(Trainer, AStepThatOverflowsChangesNothingButTheScale) {
   EXPECT_EQ(trainer.state().updates, 0);
   EXPECT_EQ(bytes_of(states.master), master);
   EXPECT_EQ(bytes_of(states.parameters), parameters);
-  for (const std::byte one : bytes_of(states.moment)) ASSERT_EQ(one, std::byte{0});
+  for (const std::byte one : bytes_of(states.first_moment)) ASSERT_EQ(one, std::byte{0});
 
   StepMetrics metrics = first;
   for (int i = 0; i < 30 && metrics.skipped; ++i) metrics = trainer.step(sequences.batches(4));
@@ -165,7 +166,7 @@ TEST(Trainer, AStepThatOverflowsChangesNothingButTheScale) {
 
 TEST(Trainer, TheLossScaleGrowsAgainAndGradientsDoNotFeelIt) {
   TrainOptions options = tiny_options(Precision::kF16);
-  options.loss_scale = {.initial = 64, .patience = 2};
+  options.loss_scale = {.initial = 64, .growth_interval = 2};
   const auto ops = make_reference_ops();
   Trainer trainer(options, *ops);
   Sequences sequences(4, 7);
@@ -197,8 +198,8 @@ TEST(Trainer, GoesOnFromItsStateAsIfItHadNotStopped) {
   const nn::States& to = second.replica().states();
   hand_over(to.parameters, from.parameters);
   hand_over(to.master, from.master);
-  hand_over(to.moment, from.moment);
-  hand_over(to.variance, from.variance);
+  hand_over(to.first_moment, from.first_moment);
+  hand_over(to.second_moment, from.second_moment);
   second.set_state(first.state());
   EXPECT_EQ(first.step(sequences.batches(4)).loss, second.step(sequences.batches(4)).loss);
   EXPECT_EQ(bytes_of(from.master), bytes_of(to.master));

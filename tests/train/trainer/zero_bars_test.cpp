@@ -1,4 +1,4 @@
-// What workers that share out their states promise, over many steps and many workers: the same
+// What workers that shard their states promise, over many steps and many workers: the same
 // bits, the bytes of the formulas, and no more sent than those.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -86,7 +86,7 @@ constexpr nn::Tiers kEveryTiers[] = {
 void vary(TrainOptions& options, std::size_t turn) {
   options.recompute = kEveryRecompute[turn % std::size(kEveryRecompute)];
   options.offload.tiers = kEveryTiers[(turn + turn / 4) % std::size(kEveryTiers)];
-  options.parallel.keep_at_turn = options.parallel.zero < 3 || turn / 2 % 2 == 0;
+  options.parallel.reshard_after_forward = options.parallel.zero == 3 && turn / 2 % 2 != 0;
   // Stages 1 and 2 have all parameters in memory.
   if (!goes_together(options)) options.offload.tiers.parameters = Tier::kHost;
 }
@@ -142,10 +142,10 @@ TEST(ZeroBars, APlanKnowsWhatEveryWorkerSends) {
         options.batch.workers = way.workers;
         options.precision = way.precision;
         options.parallel.reduction = way.reduction;
-        options.parallel.hold_gradients = way.holds;
+        options.parallel.no_sync = way.holds;
         options.parallel.zero = stage;
         options.parallel.partition = partition;
-        options.parallel.keep_at_turn = stage < 3 || partition == Partition::kTensor;
+        options.parallel.reshard_after_forward = stage == 3 && partition != Partition::kTensor;
         const auto ops = make_cpu_ops(1);
         const auto planned = parallel::traffic_of(
             options.parallel,
@@ -171,12 +171,12 @@ std::uint64_t sent_as_planned(const TrainOptions& options) {
 
 struct Language {
   ModelFamily family;
-  LogitsChoice logits;
+  TieChoice logits;
 };
-constexpr Language kLanguages[] = {{ModelFamily::kGpt2, LogitsChoice::kTied},
-                                   {ModelFamily::kGpt2, LogitsChoice::kOwn},
-                                   {ModelFamily::kLlama, LogitsChoice::kTied},
-                                   {ModelFamily::kLlama, LogitsChoice::kOwn}};
+constexpr Language kLanguages[] = {{ModelFamily::kGpt2, TieChoice::kTied},
+                                   {ModelFamily::kGpt2, TieChoice::kUntied},
+                                   {ModelFamily::kLlama, TieChoice::kTied},
+                                   {ModelFamily::kLlama, TieChoice::kUntied}};
 
 // In one micro-batch, with a table of which few rows are read.
 TrainOptions sending_options(const Language& language, int workers) {
@@ -186,12 +186,12 @@ TrainOptions sending_options(const Language& language, int workers) {
   options.batch.micro = kSequences / workers;
   options.batch.workers = workers;
   options.model.family = language.family;
-  options.model.logits = language.logits;
+  options.model.tie_word_embeddings = language.logits;
   options.model.vocabulary = 1009;
   return options;
 }
 
-// P: elements of the row of parameters with its padding, in bf16 both ways.
+// P: elements of the flat buffer of parameters with its padding, in bf16 both ways.
 TEST(ZeroBars, SendTwiceTheParametersAndThreeTimesAtStageThree) {
   for (const Language& language : kLanguages) {
     for (const int workers : {2, 4}) {
@@ -199,7 +199,7 @@ TEST(ZeroBars, SendTwiceTheParametersAndThreeTimesAtStageThree) {
         TrainOptions options = sending_options(language, workers);
         options.parallel.zero = stage;
         options.parallel.overlap = stage > 0;
-        options.parallel.keep_at_turn = stage < 3;
+        options.parallel.reshard_after_forward = stage == 3;
         const auto n = static_cast<std::uint64_t>(workers);
         const std::uint64_t p = plan_run(options, *make_cpu_ops(1)).flat.elements();
         EXPECT_EQ(sent_as_planned(options), (stage < 3 ? 2 : 3) * p * 2 * (n - 1) / n)
@@ -219,7 +219,7 @@ TEST(ZeroBars, SendAtStageThreeWhatIsGatheredForForwardAndForBackward) {
       const nn::FlatParameters flat = plan_run(options, *make_cpu_ops(1)).flat;
       const std::size_t embedding = flat.range(0).elements;
       const std::size_t head = flat.range(flat.blocks() - 1).elements;
-      const bool own = language.logits == LogitsChoice::kOwn;
+      const bool own = language.logits == TieChoice::kUntied;
       const std::size_t elements = 3 * flat.elements() - head - (own ? embedding : 0);
       EXPECT_EQ(sent_as_planned(options), elements * 2 * (n - 1) / n) << workers << " workers";
     }
@@ -238,7 +238,7 @@ TEST(ZeroBars, SendWithoutStagesTheRowsOfATableByThemselves) {
       constexpr std::size_t kAlignment = nn::FlatParameters::kAlignment;
       const std::size_t table = (flat.find("embedding.tokens").shape.elements() + kAlignment - 1) /
                                 kAlignment * kAlignment;
-      const bool own = language.logits == LogitsChoice::kOwn;
+      const bool own = language.logits == TieChoice::kUntied;
       const std::size_t reduced = flat.elements() - (own ? table : 0);
       const std::size_t rows = kSequences / n * kTokens;
       EXPECT_EQ(sent_as_planned(options),
@@ -278,7 +278,7 @@ TEST(ZeroBars, StatesTakeTheBytesOfTheFormulasAndTheAllocatorThoseOfThePlan) {
         const std::size_t n = static_cast<std::size_t>(workers);
         const std::size_t p = plan.flat.elements();
         const std::size_t formulas[] = {16 * p, 4 * p + 12 * p / n, 2 * p + 14 * p / n, 16 * p / n};
-        const std::size_t sums = room(plan.requests[plan.sums_of_squares.request]);
+        const std::size_t sums = padded_bytes(plan.requests[plan.sums_of_squares.request]);
         EXPECT_EQ(class_bytes(plan, "parameters") + class_bytes(plan, "gradients") +
                       class_bytes(plan, "optimizer"),
                   formulas[stage] + sums);
@@ -319,7 +319,7 @@ TEST(ZeroBars, NoMoreThanTwoBlocksAreGatheredAtOnce) {
         TrainOptions options = sending_options(language, 4);
         options.model.layers = 5;
         options.parallel.zero = 3;
-        options.parallel.keep_at_turn = keeps;
+        options.parallel.reshard_after_forward = !keeps;
         options.recompute = recompute;
         EXPECT_EQ(most_gathered_at_once(plan_run(options, *make_cpu_ops(1))), 2);
       }

@@ -16,13 +16,13 @@
 namespace lockstep::train::zero_plus_plus_test {
 namespace {
 
-using parallel::Exactness;
+using parallel::Quantization;
 using ::testing::HasSubstr;
 using Floats = std::vector<float>;
 
 CommOptions on_hosts(int hosts) {
   CommOptions options;
-  options.hosts = hosts;
+  options.emulated_nodes = hosts;
   options.cache_dir.clear();
   return options;
 }
@@ -44,18 +44,18 @@ TrainOptions options_of(int zero, const Spread& spread, plan::Precision precisio
 }
 
 TrainOptions quantised(TrainOptions options) {
-  options.parallel.gather_weights = Exactness::kInt8;
-  options.parallel.reduce_gradients = Exactness::kInt4;
-  options.parallel.secondary = true;
+  options.parallel.quantized_weights = Quantization::kInt8;
+  options.parallel.quantized_gradients = Quantization::kInt4;
+  options.parallel.secondary_partition = true;
   return options;
 }
 
 // What a payload says of a part, block by block, in the plainest way.
-Floats quantised_plainly(std::span<const float> part, Exactness exactness) {
+Floats quantised_plainly(std::span<const float> part, Quantization quantization) {
   constexpr std::size_t kBlock = 128;
   Floats out(part.begin(), part.end());
-  if (exactness == Exactness::kExact) return out;
-  const float most = exactness == Exactness::kInt8 ? 127.0f : 7.0f;
+  if (quantization == Quantization::kNone) return out;
+  const float most = quantization == Quantization::kInt8 ? 127.0f : 7.0f;
   for (std::size_t first = 0; first < out.size(); first += kBlock) {
     const std::span<float> block =
         std::span(out).subspan(first, std::min(kBlock, out.size() - first));
@@ -85,13 +85,13 @@ Floats numbers(std::uint64_t seed, std::size_t elements) {
   return values;
 }
 
-// Memory for a row of a type.
-class Row {
+// Memory for a buffer of a type.
+class TypedBuffer {
  public:
-  Row(std::size_t elements, DType dtype)
+  TypedBuffer(std::size_t elements, DType dtype)
       : bytes_(elements * size_of(dtype) + 64),
         tensor_(bytes_.data(), dtype, {static_cast<std::int64_t>(elements)}) {}
-  Row(const Floats& values, DType dtype) : Row(values.size(), dtype) {
+  TypedBuffer(const Floats& values, DType dtype) : TypedBuffer(values.size(), dtype) {
     parallel::narrow(values, parallel::data_of(tensor_));
   }
   const Tensor& tensor() const { return tensor_; }
@@ -125,13 +125,14 @@ TEST(ZeroPlusPlus, EverybodyGathersWhatThePlainQuantisationSays) {
   for (const Spread& spread : kSpreads) {
     for (const auto precision :
          {plan::Precision::kF32, plan::Precision::kBf16, plan::Precision::kF16}) {
-      for (const Exactness exactness : {Exactness::kExact, Exactness::kInt8, Exactness::kInt4}) {
+      for (const Quantization quantization :
+           {Quantization::kNone, Quantization::kInt8, Quantization::kInt4}) {
         TrainOptions options = options_of(3, spread, precision);
-        options.parallel.gather_weights = exactness;
+        options.parallel.quantized_weights = quantization;
         // Types are alike to machines: each of them is tried on two.
         if (precision != plan::Precision::kBf16 && spread.workers != 4) continue;
         for (const bool secondary : {false, true}) {
-          options.parallel.secondary = secondary;
+          options.parallel.secondary_partition = secondary;
           exchange(options, spread,
                    [&](parallel::Exchange& way, const nn::MemoryPlan& plan, std::size_t worker) {
                      const auto workers = static_cast<std::size_t>(spread.workers);
@@ -140,11 +141,11 @@ TEST(ZeroPlusPlus, EverybodyGathersWhatThePlainQuantisationSays) {
                        Floats expected;
                        for (std::size_t w = 0; w < workers; ++w) {
                          const Floats values = rounded(
-                             quantised_plainly(numbers(w, part), exactness), plan.setup.dtype);
+                             quantised_plainly(numbers(w, part), quantization), plan.setup.dtype);
                          expected.insert(expected.end(), values.begin(), values.end());
                        }
-                       const Row mine(numbers(worker, part), plan.setup.dtype);
-                       const Row whole(part * workers, plan.setup.dtype);
+                       const TypedBuffer mine(numbers(worker, part), plan.setup.dtype);
+                       const TypedBuffer whole(part * workers, plan.setup.dtype);
                        for (int again = 0; again < 2; ++again) {
                          way.gather(unit, mine.tensor(), whole.tensor());
                          EXPECT_EQ(whole.floats(), expected)
@@ -161,10 +162,11 @@ TEST(ZeroPlusPlus, EverybodyGathersWhatThePlainQuantisationSays) {
 TEST(ZeroPlusPlus, AddsUpOnceWhatOtherMachinesHaveQuantised) {
   for (const Spread& spread : kSpreads) {
     for (const auto precision : {plan::Precision::kF32, plan::Precision::kBf16}) {
-      for (const Exactness exactness : {Exactness::kExact, Exactness::kInt8, Exactness::kInt4}) {
+      for (const Quantization quantization :
+           {Quantization::kNone, Quantization::kInt8, Quantization::kInt4}) {
         if (precision != plan::Precision::kBf16 && spread.workers != 4) continue;
         TrainOptions options = options_of(2, spread, precision);
-        options.parallel.reduce_gradients = exactness;
+        options.parallel.quantized_gradients = quantization;
         exchange(options, spread,
                  [&](parallel::Exchange& way, const nn::MemoryPlan& plan, std::size_t worker) {
                    const auto workers = static_cast<std::size_t>(spread.workers);
@@ -182,11 +184,11 @@ TEST(ZeroPlusPlus, AddsUpOnceWhatOtherMachinesHaveQuantised) {
                        }
                        of_machine = rounded(of_machine, plan.setup.gradient);
                        if (machine != worker / places)
-                         of_machine = quantised_plainly(of_machine, exactness);
+                         of_machine = quantised_plainly(of_machine, quantization);
                        for (std::size_t i = 0; i < part; ++i) sums[i] += of_machine[i];
                      }
-                     const Row gradients(numbers(worker, elements), plan.setup.gradient);
-                     const Row mine(part, plan.setup.gradient);
+                     const TypedBuffer gradients(numbers(worker, elements), plan.setup.gradient);
+                     const TypedBuffer mine(part, plan.setup.gradient);
                      way.add_up(unit, gradients.tensor(), mine.tensor());
                      EXPECT_EQ(mine.floats(), rounded(sums, plan.setup.gradient))
                          << spread.workers << " on " << spread.hosts;
@@ -200,14 +202,15 @@ TEST(ZeroPlusPlus, AddsUpOnceWhatOtherMachinesHaveQuantised) {
 TEST(ZeroPlusPlus, KeepsInEveryMachineWhatCameAcrossUntilItChanges) {
   const Spread spread{4, 2};
   TrainOptions options = options_of(3, spread, plan::Precision::kBf16);
-  options.parallel.secondary = true;
+  options.parallel.secondary_partition = true;
   exchange(options, spread,
            [&](parallel::Exchange& way, const nn::MemoryPlan& plan, std::size_t worker) {
              const std::size_t part = plan.flat.range(0).elements / 4;
-             const Row whole(part * 4, plan.setup.dtype);
+             const TypedBuffer whole(part * 4, plan.setup.dtype);
              const auto gather = [&](std::uint64_t seed) {
                const std::uint64_t before = way.bytes_across();
-               way.gather(0, Row(numbers(seed, part), plan.setup.dtype).tensor(), whole.tensor());
+               way.gather(0, TypedBuffer(numbers(seed, part), plan.setup.dtype).tensor(),
+                          whole.tensor());
                return way.bytes_across() - before;
              };
              EXPECT_EQ(gather(worker), 2 * part);
@@ -257,7 +260,7 @@ TEST(ZeroPlusPlus, LearnsAsOneWorkerDoesAndTwiceTheSameBits) {
   for (const Spread& spread : {Spread{3, 3}, Spread{4, 2}}) {
     for (int stage = spread.workers == 4 ? 2 : 3; stage <= 3; ++stage) {
       TrainOptions options = options_of(stage, spread, plan::Precision::kBf16);
-      options.parallel.reduce_gradients = Exactness::kInt4;
+      options.parallel.quantized_gradients = Quantization::kInt4;
       if (stage == 3) options = quantised(options);
       const Trained one = train(options, spread, kSteps);
       EXPECT_NEAR(one.losses.back(), alone.losses.back(), 0.1) << stage;
@@ -272,9 +275,9 @@ TEST(ZeroPlusPlus, SecondaryPartitionAndMachinesChangeNoBitOfWhatIsExact) {
   const Spread spread{4, 2};
   for (const bool hold : {false, true}) {
     TrainOptions options = options_of(3, spread, plan::Precision::kF16);
-    options.parallel.hold_gradients = hold;
+    options.parallel.no_sync = hold;
     const Trained plain = train(options, spread, 5);
-    options.parallel.secondary = true;
+    options.parallel.secondary_partition = true;
     const Trained kept = train(options, spread, 5);
     EXPECT_EQ(kept.losses, plain.losses);
     EXPECT_EQ(kept.states, plain.states);
@@ -295,11 +298,11 @@ TEST(ZeroPlusPlus, SecondaryPartitionAndMachinesChangeNoBitOfWhatIsExact) {
 }
 
 // Of the bytes of an int8 or int4 payload of so many elements.
-std::uint64_t payload_bytes(std::uint64_t elements, Exactness exactness) {
-  if (exactness == Exactness::kExact) return 2 * elements;
+std::uint64_t payload_bytes(std::uint64_t elements, Quantization quantization) {
+  if (quantization == Quantization::kNone) return 2 * elements;
   const std::uint64_t rest = elements % 128;
   const std::uint64_t blocks = elements / 128;
-  if (exactness == Exactness::kInt8) return blocks * 132 + (rest == 0 ? 0 : rest + 4);
+  if (quantization == Quantization::kInt8) return blocks * 132 + (rest == 0 ? 0 : rest + 4);
   return blocks * 68 + (rest == 0 ? 0 : std::min<std::uint64_t>(rest, 64) + 4);
 }
 
@@ -322,8 +325,8 @@ TEST(ZeroPlusPlus, SendsAcrossMachinesAQuarterOfWhatPlainZeroDoesToTheByte) {
     std::uint64_t squeezed = 0;
     for (std::size_t unit = 0; unit < plan.flat.blocks(); ++unit) {
       plain += copies * 2 * part(unit);
-      squeezed += copies * (payload_bytes(part(unit), Exactness::kInt8) +
-                            payload_bytes(part(unit), Exactness::kInt4));
+      squeezed += copies * (payload_bytes(part(unit), Quantization::kInt8) +
+                            payload_bytes(part(unit), Quantization::kInt4));
     }
     EXPECT_EQ(train(options, spread, 1).bytes_across, plain);
     EXPECT_EQ(train(quantised(options), spread, 1).bytes_across, squeezed);
@@ -336,7 +339,7 @@ TEST(ZeroPlusPlus, SendsParametersAcrossOnceAStepHoweverManyMicroBatchesItHas) {
   TrainOptions options = quantised(options_of(3, spread, plan::Precision::kBf16));
   options.batch.micro = 4;
   const std::uint64_t one = train(options, spread, 2).bytes_across;
-  options.parallel.hold_gradients = true;
+  options.parallel.no_sync = true;
   options.batch.micro = 1;
   EXPECT_EQ(train(options, spread, 2).bytes_across, one);
 }
@@ -416,14 +419,14 @@ std::string refused(const parallel::ParallelOptions& options, int workers) {
 TEST(ZeroPlusPlus, IsRefusedWhereItDoesNotGoWithTheRest) {
   parallel::ParallelOptions options;
   options.zero = 2;
-  options.reduce_gradients = Exactness::kInt4;
+  options.quantized_gradients = Quantization::kInt4;
   EXPECT_NO_THROW(parallel::check(options, 4));
   options.zero = 0;
   EXPECT_THAT(refused(options, 4), HasSubstr("parallel.zero = 0"));
   options.zero = 2;
-  options.gather_weights = Exactness::kInt8;
+  options.quantized_weights = Quantization::kInt8;
   EXPECT_THAT(refused(options, 4),
-              HasSubstr("parallel.gather_weights = \"int8\" is about parameters"));
+              HasSubstr("parallel.quantized_weights = \"int8\" is about parameters"));
   options.zero = 3;
   EXPECT_NO_THROW(parallel::check(options, 4));
   options.machines = 2;
@@ -441,7 +444,7 @@ TEST(ZeroPlusPlus, UnevenMachinesShareOutExactlyOrNotAtAll) {
   TrainOptions options = options_of(3, spread, plan::Precision::kF32);
   const Trained alone = train(options_of(0, {1, 1}, plan::Precision::kF32), {1, 1}, 3);
   EXPECT_NEAR(train(options, spread, 3).losses.back(), alone.losses.back(), 1e-4);
-  options.parallel.secondary = true;
+  options.parallel.secondary_partition = true;
   EXPECT_THROW(train(options, spread, 1), Error);
 }
 

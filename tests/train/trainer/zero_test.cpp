@@ -1,4 +1,4 @@
-// Workers that share out their states, as threads: they do what one worker does.
+// Workers that shard their states, as threads: they do what one worker does.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -108,10 +108,10 @@ TEST(Zero, DoesWhatOneWorkerDoesHoweverAStepIsShared) {
       for (int stage = 1; stage <= 3; ++stage) {
         TrainOptions options = options_of(stage, micro, Reduction::kFast);
         expect_near(train(options, workers), alone, 2e-5);
-        options.parallel.hold_gradients = true;
+        options.parallel.no_sync = true;
         expect_near(train(options, workers), alone, 2e-5);
         options.parallel.overlap = false;
-        options.parallel.most_gathered = 1;
+        options.parallel.max_unsharded_blocks = 1;
         expect_near(train(options, workers), alone, 2e-5);
       }
     }
@@ -122,7 +122,7 @@ TEST(Zero, LearnsInSixteenBitsAsDataParallelDoes) {
   for (const auto precision : {plan::Precision::kBf16, plan::Precision::kF16}) {
     TrainOptions options = options_of(0, 4, Reduction::kFast);
     options.precision = precision;
-    options.optimizer.clip = 0.5;
+    options.optimizer.max_grad_norm = 0.5;
     const Result ddp = train(options, 2, 10);
     for (int stage = 1; stage <= 3; ++stage) {
       options.parallel.zero = stage;
@@ -136,8 +136,8 @@ TEST(Zero, TrainsTiedTablesAndOwnOnesWithEveryOptimizer) {
     for (const auto kind : {optim::OptimizerKind::kAdam, optim::OptimizerKind::kSgd}) {
       TrainOptions options = options_of(0, 1, Reduction::kTree);
       options.model.family = family;
-      options.model.logits =
-          family == ModelFamily::kLlama ? LogitsChoice::kOwn : LogitsChoice::kTied;
+      options.model.tie_word_embeddings =
+          family == ModelFamily::kLlama ? TieChoice::kUntied : TieChoice::kTied;
       options.optimizer.kind = kind;
       const Result alone = train(options, 1);
       for (int stage = 1; stage <= 3; ++stage) {
@@ -181,7 +181,7 @@ TEST(Zero, IsRefusedWhereItDoesNotGoWithTheRest) {
   options.compression.compression = parallel::Compression::kInt8;
   EXPECT_THROW(parallel::check(options, 2), Error);
   options.compression.compression = parallel::Compression::kNone;
-  options.keep_at_turn = false;  // of parameters, which stage 3 gathers
+  options.reshard_after_forward = true;  // of parameters, which stage 3 gathers
   EXPECT_THROW(parallel::check(options, 2), Error);
   options.zero = 3;
   EXPECT_NO_THROW(parallel::check(options, 2));

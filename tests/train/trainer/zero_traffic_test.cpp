@@ -12,7 +12,7 @@
 namespace lockstep::train::zero_traffic_test {
 namespace {
 
-using parallel::Exactness;
+using parallel::Quantization;
 using parallel::Traffic;
 
 struct Spread {
@@ -27,7 +27,7 @@ struct Counted {
 
 Counted count(const TrainOptions& options, int hosts, int steps) {
   CommOptions comm = options.parallel.comm;
-  comm.hosts = hosts;
+  comm.emulated_nodes = hosts;
   comm.cache_dir.clear();
   Counted counted;
   run_workers(
@@ -78,15 +78,17 @@ TEST(ZeroTraffic, IsPlannedToTheByteInsideMachinesAndAcross) {
   for (const Spread& spread : {Spread{2, 1}, Spread{2, 2}, Spread{3, 1}, Spread{3, 3}, Spread{4, 2},
                                Spread{4, 4}, Spread{6, 2}, Spread{6, 3}}) {
     for (int zero = 1; zero <= 3; ++zero) {
-      for (const Exactness gradients : {Exactness::kExact, Exactness::kInt8, Exactness::kInt4}) {
-        for (const Exactness weights : {Exactness::kExact, Exactness::kInt8, Exactness::kInt4}) {
-          if (zero < 3 && weights != Exactness::kExact) continue;
+      for (const Quantization gradients :
+           {Quantization::kNone, Quantization::kInt8, Quantization::kInt4}) {
+        for (const Quantization weights :
+             {Quantization::kNone, Quantization::kInt8, Quantization::kInt4}) {
+          if (zero < 3 && weights != Quantization::kNone) continue;
           // Both kinds of payloads alike, or one of them: all that differ in how they are counted.
-          if (weights != gradients && weights != Exactness::kInt8) continue;
+          if (weights != gradients && weights != Quantization::kInt8) continue;
           TrainOptions options = options_of(spread, zero, 12 / spread.workers);
-          options.parallel.reduce_gradients = gradients;
-          options.parallel.gather_weights = weights;
-          options.parallel.secondary = zero == 3 && gradients != Exactness::kExact;
+          options.parallel.quantized_gradients = gradients;
+          options.parallel.quantized_weights = weights;
+          options.parallel.secondary_partition = zero == 3 && gradients != Quantization::kNone;
           SCOPED_TRACE(testing::Message()
                        << spread.workers << " workers on " << spread.hosts << ", stage " << zero
                        << ", " << name(weights) << " " << name(gradients));
@@ -103,10 +105,10 @@ TEST(ZeroTraffic, OfSeveralMicroBatchesIsPlannedWithEitherPolicyAndASecondaryPar
     for (const bool secondary : {false, true}) {
       for (const int micro : {1, 2}) {  // 3 each; two workers have two, and two stand in
         TrainOptions options = options_of(spread, 3, micro);
-        options.parallel.hold_gradients = holds;
-        options.parallel.secondary = secondary;
-        options.parallel.gather_weights = Exactness::kInt8;
-        options.parallel.reduce_gradients = Exactness::kInt4;
+        options.parallel.no_sync = holds;
+        options.parallel.secondary_partition = secondary;
+        options.parallel.quantized_weights = Quantization::kInt8;
+        options.parallel.quantized_gradients = Quantization::kInt4;
         expect_as_planned(options, spread);
       }
     }
@@ -119,9 +121,9 @@ TEST(ZeroTraffic, AcrossMachinesIsAQuarterWithZeroPlusPlus) {
   options.model.hidden = 128;
   options.model.layers = 4;
   const std::uint64_t plain = planned(options)->total().links.across;
-  options.parallel.gather_weights = Exactness::kInt8;
-  options.parallel.reduce_gradients = Exactness::kInt4;
-  options.parallel.secondary = true;
+  options.parallel.quantized_weights = Quantization::kInt8;
+  options.parallel.quantized_gradients = Quantization::kInt4;
+  options.parallel.secondary_partition = true;
   const std::uint64_t less = planned(options)->total().links.across;
   EXPECT_LE(static_cast<double>(less), 0.27 * static_cast<double>(plain));
   EXPECT_GE(static_cast<double>(less), 0.25 * static_cast<double>(plain));

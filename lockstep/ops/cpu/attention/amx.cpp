@@ -7,18 +7,21 @@
 namespace lockstep::cpu::amx {
 namespace {
 
-void forward(const AttentionCall& call, const QueryStrip& strip, const ForwardRoom& room) {
-  if (!fits_squares(call)) return avx512::attention_kernels.forward(call, strip, room);
-  SquaresForward<TileUnit>(call, strip, room).run();
+void forward(const AttentionCall& call, const QueryStrip& strip,
+             const ForwardWorkspace& workspace) {
+  if (!fits_squares(call)) return avx512::attention_kernels.forward(call, strip, workspace);
+  SquaresForward<TileUnit>(call, strip, workspace).run();
 }
 
-void backward(const AttentionCall& call, const BackwardPart& part, const BackwardRoom& room) {
-  if (!fits_squares(call)) return avx512::attention_kernels.backward(call, part, room);
-  SquaresBackward<TileUnit>(call, part, room).run();
+void backward(const AttentionCall& call, const BackwardPart& part,
+              const BackwardWorkspace& workspace) {
+  if (!fits_squares(call)) return avx512::attention_kernels.backward(call, part, workspace);
+  SquaresBackward<TileUnit>(call, part, workspace).run();
 }
 
-void row(const AttentionCall& call, std::size_t sequence, std::size_t head, const RowRoom& room) {
-  avx512::attention_kernels.row(call, sequence, head, room);
+void row(const AttentionCall& call, std::size_t sequence, std::size_t head,
+         const RowWorkspace& workspace) {
+  avx512::attention_kernels.row(call, sequence, head, workspace);
 }
 
 }  // namespace

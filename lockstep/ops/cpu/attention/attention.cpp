@@ -54,15 +54,15 @@ AttentionCall call_of(const Op& op) {
 // The work of one thread on key heads that all threads share: first gradients of keys and values,
 // then of queries. Scores are computed twice, for 7 products of matrices instead of 5.
 void share_key_head(const AttentionKernels& kernels, const AttentionCall& call, BackwardPart part,
-                    Dealt mine, const BackwardRoom& room) {
+                    Dealt mine, const BackwardWorkspace& workspace) {
   part.of_queries = false;
   part.key_blocks = mine;
-  kernels.backward(call, part, room);
+  kernels.backward(call, part, workspace);
   part.of_queries = true;
   part.of_keys = false;
   part.key_blocks = {};
   part.strips = mine;
-  kernels.backward(call, part, room);
+  kernels.backward(call, part, workspace);
 }
 
 // One query per sequence: the heads are what there is to share.
@@ -71,10 +71,10 @@ void run_rows(const Cpu& cpu, const AttentionKernels& kernels, const ops::Attent
   const AttentionCall call = call_of(op);
   const std::size_t heads = whole(op.shape.batch) * call.heads;
   cpu.team.run([&](int thread) {
-    const RowRoom room = row_room(op.shape, cpu.team.size(), thread, scratch);
+    const RowWorkspace workspace = row_workspace(op.shape, cpu.team.size(), thread, scratch);
     const Range mine = share(heads, cpu.team.size(), thread);
     for (std::size_t i = mine.begin; i < mine.end; ++i) {
-      kernels.row(call, i / call.heads, i % call.heads, room);
+      kernels.row(call, i / call.heads, i % call.heads, workspace);
     }
   });
 }
@@ -100,13 +100,14 @@ void run(const Cpu& cpu, const AttentionKernels& kernels, const ops::Attention& 
   Supply whole_heads({0, heads - left}, cpu.team.size(), 1);
   Supply left_strips({0, left * strips}, cpu.team.size(), 1);
   cpu.team.run([&](int thread) {
-    const ForwardRoom room = forward_room(op.shape, cpu.team.size(), thread, scratch);
+    const ForwardWorkspace workspace =
+        forward_workspace(op.shape, cpu.team.size(), thread, scratch);
     const auto run_strip = [&](std::size_t head, std::size_t strip) {
       const QueryStrip queries{.sequence = head / call.heads,
                                .head = head % call.heads,
                                .first = strip * size,
                                .count = std::min(size, call.queries - strip * size)};
-      kernels.forward(call, queries, room);
+      kernels.forward(call, queries, workspace);
     };
     for (Range one = whole_heads.take(1); one.size() > 0; one = whole_heads.take(1)) {
       for (std::size_t strip = 0; strip < strips; ++strip) run_strip(one.begin, strip);
@@ -134,14 +135,14 @@ void run(const Cpu& cpu, const AttentionKernels& kernels, const ops::AttentionBa
   const std::size_t shared = left * 7 < whole(threads) * 5 ? left : 0;
   Supply whole_heads({0, key_heads - shared}, threads, 1);
   cpu.team.run([&](int thread) {
-    const BackwardRoom room = backward_room(op.shape, threads, thread, scratch);
+    const BackwardWorkspace workspace = backward_workspace(op.shape, threads, thread, scratch);
     for (Range one = whole_heads.take(1); one.size() > 0; one = whole_heads.take(1)) {
       const std::size_t i = one.begin;
-      kernels.backward(call, {.sequence = i / kv_heads, .key_head = i % kv_heads}, room);
+      kernels.backward(call, {.sequence = i / kv_heads, .key_head = i % kv_heads}, workspace);
     }
     for (std::size_t i = key_heads - shared; i < key_heads; ++i) {
       share_key_head(kernels, call, {.sequence = i / kv_heads, .key_head = i % kv_heads},
-                     {whole(threads), whole(thread)}, room);
+                     {whole(threads), whole(thread)}, workspace);
     }
   });
 }
@@ -155,7 +156,7 @@ void run(const Cpu& cpu, const ops::AttentionBackward& op, std::byte* scratch) {
 }
 
 std::size_t attention_scratch(const Cpu& cpu, const ops::AttentionShape& shape) {
-  return room_bytes(shape, cpu.team.size());
+  return workspace_bytes(shape, cpu.team.size());
 }
 
 }  // namespace lockstep::cpu

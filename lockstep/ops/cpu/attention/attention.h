@@ -1,6 +1,6 @@
 // Attention in blocks of queries and keys: softmax goes along the keys with a running maximum and
-// sum, and backward computes the probabilities anew from the kept log-sum-exp, so that no matrix of
-// queries x keys ever exists.
+// sum, and backward computes the probabilities again from the kept log-sum-exp, so that no matrix
+// of queries x keys ever exists.
 #pragma once
 
 #include <cstddef>

@@ -9,38 +9,38 @@ namespace lockstep::cpu::LOCKSTEP_ISA {
 namespace {
 
 void attention_forward(const AttentionCall& call, const QueryStrip& strip,
-                       const ForwardRoom& room) {
+                       const ForwardWorkspace& workspace) {
   switch (call.dtype) {
     case DType::kBF16:
-      return ForwardStrip<BFloat16>(call, strip, room).run();
+      return ForwardStrip<BFloat16>(call, strip, workspace).run();
     case DType::kF16:
-      return ForwardStrip<Half>(call, strip, room).run();
+      return ForwardStrip<Half>(call, strip, workspace).run();
     default:
-      return ForwardStrip<float>(call, strip, room).run();
+      return ForwardStrip<float>(call, strip, workspace).run();
   }
 }
 
 void attention_backward(const AttentionCall& call, const BackwardPart& part,
-                        const BackwardRoom& room) {
+                        const BackwardWorkspace& workspace) {
   switch (call.dtype) {
     case DType::kBF16:
-      return BackwardHead<BFloat16>(call, part, room).run();
+      return BackwardHead<BFloat16>(call, part, workspace).run();
     case DType::kF16:
-      return BackwardHead<Half>(call, part, room).run();
+      return BackwardHead<Half>(call, part, workspace).run();
     default:
-      return BackwardHead<float>(call, part, room).run();
+      return BackwardHead<float>(call, part, workspace).run();
   }
 }
 
 void attention_row(const AttentionCall& call, std::size_t sequence, std::size_t head,
-                   const RowRoom& room) {
+                   const RowWorkspace& workspace) {
   switch (call.dtype) {
     case DType::kBF16:
-      return AttentionRow<BFloat16>(call, sequence, head, room).run();
+      return AttentionRow<BFloat16>(call, sequence, head, workspace).run();
     case DType::kF16:
-      return AttentionRow<Half>(call, sequence, head, room).run();
+      return AttentionRow<Half>(call, sequence, head, workspace).run();
     default:
-      return AttentionRow<float>(call, sequence, head, room).run();
+      return AttentionRow<float>(call, sequence, head, workspace).run();
   }
 }
 

@@ -58,8 +58,9 @@ void weigh(const Meeting& at, const Matrix& scores, const Matrix& dscores, const
 template <class T>
 class BackwardHead {
  public:
-  BackwardHead(const AttentionCall& call, const BackwardPart& part, const BackwardRoom& room)
-      : call_(call), part_(part), room_(room) {}
+  BackwardHead(const AttentionCall& call, const BackwardPart& part,
+               const BackwardWorkspace& workspace)
+      : call_(call), part_(part), workspace_(workspace) {}
 
   void run() {
     const std::size_t blocks = (call_.keys + kAttentionBlock - 1) / kAttentionBlock;
@@ -70,7 +71,7 @@ class BackwardHead {
         clear(dvalues(b), kAttentionBlock);
       }
     }
-    const std::size_t strip_size = room_.tiles * kAttentionBlock;
+    const std::size_t strip_size = workspace_.tiles * kAttentionBlock;
     for (std::size_t member = 0; member < call_.group; ++member) {
       for (std::size_t s = 0; s * strip_size < call_.queries; ++s) {
         const std::size_t first = s * strip_size;
@@ -89,18 +90,18 @@ class BackwardHead {
 
  private:
   Matrix of_tile(float* data, std::size_t t) const {
-    return {data + t * kAttentionBlock * room_.head, room_.head};
+    return {data + t * kAttentionBlock * workspace_.head, workspace_.head};
   }
   Matrix of_tile_transposed(float* data, std::size_t t) const {
-    return {data + t * kAttentionBlock * room_.head, kAttentionBlock};
+    return {data + t * kAttentionBlock * workspace_.head, kAttentionBlock};
   }
-  Matrix keys() const { return {room_.keys, room_.head}; }
-  Matrix values() const { return {room_.values, room_.head}; }
-  Matrix scores() const { return {room_.scores, kAttentionBlock}; }
-  Matrix dscores() const { return {room_.dscores, kAttentionBlock}; }
-  Matrix kept() const { return {room_.kept, kAttentionBlock}; }
-  Matrix dkeys(std::size_t b) const { return of_tile(room_.dkeys, b); }
-  Matrix dvalues(std::size_t b) const { return of_tile(room_.dvalues, b); }
+  Matrix keys() const { return {workspace_.keys, workspace_.head}; }
+  Matrix values() const { return {workspace_.values, workspace_.head}; }
+  Matrix scores() const { return {workspace_.scores, kAttentionBlock}; }
+  Matrix dscores() const { return {workspace_.dscores, kAttentionBlock}; }
+  Matrix kept() const { return {workspace_.kept, kAttentionBlock}; }
+  Matrix dkeys(std::size_t b) const { return of_tile(workspace_.dkeys, b); }
+  Matrix dvalues(std::size_t b) const { return of_tile(workspace_.dvalues, b); }
 
   HeadPart<T> key_rows(const HeadRows& rows, const KeyBlock& block) const {
     return {rows, part_.key_head, call_.head_size, part_.sequence * call_.keys + block.first};
@@ -127,7 +128,7 @@ class BackwardHead {
     if (!part_.of_queries) return;
     for (std::size_t t = 0; t < tiles_of(strip); ++t) {
       const Tile tile(strip, t);
-      narrow(of_tile(room_.dqueries, t), tile.count, call_.head_size, call_.scale,
+      narrow(of_tile(workspace_.dqueries, t), tile.count, call_.head_size, call_.scale,
              query_rows(call_.dq, strip, tile));
     }
   }
@@ -140,23 +141,23 @@ class BackwardHead {
 
   void begin(const QueryStrip& strip, std::size_t t) {
     const Tile tile(strip, t);
-    const Matrix queries = of_tile(room_.queries, t);
-    const Matrix dout = of_tile(room_.dout, t);
-    const Matrix out = of_tile(room_.dqueries, t);  // until it is needed
+    const Matrix queries = of_tile(workspace_.queries, t);
+    const Matrix dout = of_tile(workspace_.dout, t);
+    const Matrix out = of_tile(workspace_.dqueries, t);  // until it is needed
     const std::size_t size = call_.head_size;
     widen(query_rows(call_.q, strip, tile), tile.count, size, call_.scale, nullptr, queries);
     widen(query_rows(call_.dout, strip, tile), tile.count, size, 1, nullptr, dout);
     widen(query_rows(call_.out, strip, tile), tile.count, size, 1, nullptr, out);
-    transpose(queries, tile.count, of_tile_transposed(room_.queries_transposed, t));
-    transpose(dout, tile.count, of_tile_transposed(room_.dout_transposed, t));
+    transpose(queries, tile.count, of_tile_transposed(workspace_.queries_transposed, t));
+    transpose(dout, tile.count, of_tile_transposed(workspace_.dout_transposed, t));
 
-    float* log_sums = room_.log_sums + t * kAttentionBlock;
-    float* expected = room_.expected + t * kAttentionBlock;
+    float* log_sums = workspace_.log_sums + t * kAttentionBlock;
+    float* expected = workspace_.expected + t * kAttentionBlock;
     const float* from =
         call_.log_sum + (strip.sequence * call_.heads + strip.head) * call_.queries + tile.first;
     for (std::size_t i = 0; i < padded(tile.count); ++i) {
       Floats sum = {};
-      for (std::size_t c = 0; c < room_.head; c += kLanes) {
+      for (std::size_t c = 0; c < workspace_.head; c += kLanes) {
         sum += load(dout.row(i) + c) * load(out.row(i) + c);
       }
       expected[i] = sum_of_lanes(sum);
@@ -168,10 +169,10 @@ class BackwardHead {
   }
 
   void meet(const QueryStrip& strip, const Meeting& at, std::size_t t, std::size_t b) {
-    const float* log_sums = room_.log_sums + t * kAttentionBlock;
-    const float* expected = room_.expected + t * kAttentionBlock;
-    key_by_query(at, keys(), of_tile_transposed(room_.queries_transposed, t), scores());
-    key_by_query(at, values(), of_tile_transposed(room_.dout_transposed, t), dscores());
+    const float* log_sums = workspace_.log_sums + t * kAttentionBlock;
+    const float* expected = workspace_.expected + t * kAttentionBlock;
+    key_by_query(at, keys(), of_tile_transposed(workspace_.queries_transposed, t), scores());
+    key_by_query(at, values(), of_tile_transposed(workspace_.dout_transposed, t), dscores());
     hide(at, scores());
     if (call_.dropout.given) {
       fill_kept(call_, strip, at, kept());
@@ -180,10 +181,10 @@ class BackwardHead {
       weigh<false>(at, scores(), dscores(), kept(), log_sums, expected);
     }
     if (part_.of_keys) {
-      add_over_queries(at, scores(), of_tile(room_.dout, t), dvalues(b));
-      add_over_queries(at, dscores(), of_tile(room_.queries, t), dkeys(b));
+      add_over_queries(at, scores(), of_tile(workspace_.dout, t), dvalues(b));
+      add_over_queries(at, dscores(), of_tile(workspace_.queries, t), dkeys(b));
     }
-    if (part_.of_queries) add_over_keys(at, dscores(), keys(), of_tile(room_.dqueries, t));
+    if (part_.of_queries) add_over_keys(at, dscores(), keys(), of_tile(workspace_.dqueries, t));
   }
 
   void write_key_gradients(std::size_t b) {
@@ -194,7 +195,7 @@ class BackwardHead {
 
   const AttentionCall& call_;
   const BackwardPart& part_;
-  const BackwardRoom& room_;
+  const BackwardWorkspace& workspace_;
 };
 
 }  // namespace

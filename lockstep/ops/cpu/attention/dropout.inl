@@ -47,7 +47,7 @@ inline void random_words(const AttentionDropout& dropout, Words block_low, Words
 
 // kept[key][query] = 0 or the dropout's factor. Where the number of keys is a multiple of 4, four
 // keys from a multiple of 4 on share their random numbers; otherwise where those begin differs from
-// query to query, and each key asks anew.
+// query to query, and each key asks again.
 void fill_kept(const AttentionCall& call, const QueryStrip& strip, const Meeting& at,
                const Matrix& kept) {
   const bool aligned = call.keys % 4 == 0;

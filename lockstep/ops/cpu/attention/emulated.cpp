@@ -6,18 +6,21 @@
 namespace lockstep::cpu {
 namespace {
 
-void forward(const AttentionCall& call, const QueryStrip& strip, const ForwardRoom& room) {
-  if (!fits_squares(call)) return scalar::attention_kernels.forward(call, strip, room);
-  scalar::SquaresForward<scalar::TileUnit>(call, strip, room).run();
+void forward(const AttentionCall& call, const QueryStrip& strip,
+             const ForwardWorkspace& workspace) {
+  if (!fits_squares(call)) return scalar::attention_kernels.forward(call, strip, workspace);
+  scalar::SquaresForward<scalar::TileUnit>(call, strip, workspace).run();
 }
 
-void backward(const AttentionCall& call, const BackwardPart& part, const BackwardRoom& room) {
-  if (!fits_squares(call)) return scalar::attention_kernels.backward(call, part, room);
-  scalar::SquaresBackward<scalar::TileUnit>(call, part, room).run();
+void backward(const AttentionCall& call, const BackwardPart& part,
+              const BackwardWorkspace& workspace) {
+  if (!fits_squares(call)) return scalar::attention_kernels.backward(call, part, workspace);
+  scalar::SquaresBackward<scalar::TileUnit>(call, part, workspace).run();
 }
 
-void row(const AttentionCall& call, std::size_t sequence, std::size_t head, const RowRoom& room) {
-  scalar::attention_kernels.row(call, sequence, head, room);
+void row(const AttentionCall& call, std::size_t sequence, std::size_t head,
+         const RowWorkspace& workspace) {
+  scalar::attention_kernels.row(call, sequence, head, workspace);
 }
 
 }  // namespace

@@ -78,8 +78,9 @@ inline void write_probabilities_of(const AttentionCall& call, const QueryStrip& 
 template <class T>
 class ForwardStrip {
  public:
-  ForwardStrip(const AttentionCall& call, const QueryStrip& strip, const ForwardRoom& room)
-      : call_(call), strip_(strip), room_(room), key_head_(strip.head / call.group) {}
+  ForwardStrip(const AttentionCall& call, const QueryStrip& strip,
+               const ForwardWorkspace& workspace)
+      : call_(call), strip_(strip), workspace_(workspace), key_head_(strip.head / call.group) {}
 
   void run() {
     for (std::size_t t = 0; t < tiles_of(strip_); ++t) begin(t);
@@ -101,18 +102,18 @@ class ForwardStrip {
   }
 
  private:
-  Matrix keys() const { return {room_.keys, room_.head}; }
-  Matrix values() const { return {room_.values, room_.head}; }
-  Matrix scores() const { return {room_.scores, kAttentionBlock}; }
-  Matrix kept() const { return {room_.kept, kAttentionBlock}; }
+  Matrix keys() const { return {workspace_.keys, workspace_.head}; }
+  Matrix values() const { return {workspace_.values, workspace_.head}; }
+  Matrix scores() const { return {workspace_.scores, kAttentionBlock}; }
+  Matrix kept() const { return {workspace_.kept, kAttentionBlock}; }
   Matrix queries_transposed(std::size_t t) const {
-    return {room_.queries_transposed + t * kAttentionBlock * room_.head, kAttentionBlock};
+    return {workspace_.queries_transposed + t * kAttentionBlock * workspace_.head, kAttentionBlock};
   }
   Matrix sums(std::size_t t) const {
-    return {room_.sums + t * kAttentionBlock * room_.head, room_.head};
+    return {workspace_.sums + t * kAttentionBlock * workspace_.head, workspace_.head};
   }
-  float* largest(std::size_t t) const { return room_.largest + t * kAttentionBlock; }
-  float* totals(std::size_t t) const { return room_.totals + t * kAttentionBlock; }
+  float* largest(std::size_t t) const { return workspace_.largest + t * kAttentionBlock; }
+  float* totals(std::size_t t) const { return workspace_.totals + t * kAttentionBlock; }
 
   HeadPart<T> key_rows(const HeadRows& rows, const KeyBlock& block) const {
     return {rows, key_head_, call_.head_size, strip_.sequence * call_.keys + block.first};
@@ -141,12 +142,12 @@ class ForwardStrip {
   void meet(const Meeting& at, std::size_t t) {
     key_by_query(at, keys(), queries_transposed(t), scores());
     hide(at, scores());
-    soften(at, scores(), largest(t), totals(t), room_.rescale);
+    soften(at, scores(), largest(t), totals(t), workspace_.rescale);
     if (call_.dropout.given) {
       fill_kept(call_, strip_, at, kept());
       multiply(at, scores(), kept());
     }
-    add_over_keys(at, scores(), values(), sums(t), room_.rescale);
+    add_over_keys(at, scores(), values(), sums(t), workspace_.rescale);
   }
 
   // Leaves the log-sum-exp in `largest`.
@@ -184,7 +185,7 @@ class ForwardStrip {
 
   const AttentionCall& call_;
   const QueryStrip& strip_;
-  const ForwardRoom& room_;
+  const ForwardWorkspace& workspace_;
   const std::size_t key_head_;
 };
 

@@ -87,7 +87,7 @@ struct BackwardPart {
 };
 
 // Scratch memory of one thread. [tiles] stands for those of a strip, `head` for the head size.
-struct ForwardRoom {
+struct ForwardWorkspace {
   std::size_t tiles = 0;
   std::size_t head = 0;                 // rounded up
   float* queries_transposed = nullptr;  // [tiles, head, block], scaled
@@ -103,12 +103,12 @@ struct ForwardRoom {
 };
 
 // For the one query of a sequence.
-struct RowRoom {
+struct RowWorkspace {
   float* query = nullptr;   // [head], scaled
   float* scores = nullptr;  // [keys]
 };
 
-struct BackwardRoom {
+struct BackwardWorkspace {
   std::size_t tiles = 0;
   std::size_t head = 0;
   float* queries = nullptr;             // [tiles, block, head], scaled
@@ -129,11 +129,13 @@ struct BackwardRoom {
 };
 
 struct AttentionKernels {
-  void (*forward)(const AttentionCall& call, const QueryStrip& strip, const ForwardRoom& room);
-  void (*backward)(const AttentionCall& call, const BackwardPart& part, const BackwardRoom& room);
+  void (*forward)(const AttentionCall& call, const QueryStrip& strip,
+                  const ForwardWorkspace& workspace);
+  void (*backward)(const AttentionCall& call, const BackwardPart& part,
+                   const BackwardWorkspace& workspace);
   // Forward of one head of a sequence that has one query, without dropout and probabilities.
   void (*row)(const AttentionCall& call, std::size_t sequence, std::size_t head,
-              const RowRoom& room);
+              const RowWorkspace& workspace);
 };
 
 // Whether attention can be done in tiles (gemm/tiles.h), where there are some.

@@ -14,9 +14,9 @@ template <class T>
 class AttentionRow {
  public:
   AttentionRow(const AttentionCall& call, std::size_t sequence, std::size_t head,
-               const RowRoom& room)
+               const RowWorkspace& workspace)
       : call_(call),
-        room_(room),
+        workspace_(workspace),
         row_(sequence * call.heads + head),
         query_(call.q, head, call.head_size, sequence),
         out_(call.out, head, call.head_size, sequence),
@@ -26,11 +26,11 @@ class AttentionRow {
 
   void run() {
     for_vectors(call_.head_size, [&](std::size_t i, auto part) {
-      store_some(room_.query + i, load_some(query_.row(0) + i, part) * call_.scale, part);
+      store_some(workspace_.query + i, load_some(query_.row(0) + i, part) * call_.scale, part);
     });
     for (std::size_t key = 0; key < call_.keys; ++key) {
       prefetch_ahead(keys_, key);
-      room_.scores[key] = mask_ == nullptr || mask_[key] != 0 ? score(key) : -kInfinity;
+      workspace_.scores[key] = mask_ == nullptr || mask_[key] != 0 ? score(key) : -kInfinity;
     }
     const float largest = largest_score();
     const float total = soften_scores(largest == -kInfinity ? 0 : largest);
@@ -48,14 +48,14 @@ class AttentionRow {
   float score(std::size_t key) const {
     const T* row = keys_.row(key);
     return sum_over(call_.head_size, [&](std::size_t i, auto part) {
-      return load_some(room_.query + i, part) * load_some(row + i, part);
+      return load_some(workspace_.query + i, part) * load_some(row + i, part);
     });
   }
 
   float largest_score() const {
     Floats most = splat(-kInfinity);
     for_vectors(call_.keys, [&](std::size_t i, auto part) {
-      Floats scores = load_some(room_.scores + i, part);
+      Floats scores = load_some(workspace_.scores + i, part);
       for (std::size_t lane = part; lane < kLanes; ++lane) scores[lane] = -kInfinity;
       most = larger(most, scores);
     });
@@ -65,8 +65,8 @@ class AttentionRow {
   // Scores become exp(score - shift); returns their sum.
   float soften_scores(float shift) const {
     return sum_over(call_.keys, [&](std::size_t i, auto part) {
-      const Floats weights = exp_of_score(load_some(room_.scores + i, part) - shift);
-      store_some(room_.scores + i, weights, part);
+      const Floats weights = exp_of_score(load_some(workspace_.scores + i, part) - shift);
+      store_some(workspace_.scores + i, weights, part);
       return first_lanes(weights, part);
     });
   }
@@ -91,7 +91,7 @@ class AttentionRow {
     for (std::size_t key = 0; key < call_.keys; ++key) {
       prefetch_ahead(values_, key);
       if (mask_ != nullptr && mask_[key] == 0) continue;  // whatever its value is
-      const Floats weight = splat(room_.scores[key]);
+      const Floats weight = splat(workspace_.scores[key]);
       const T* row = values_.row(key) + column;
 #pragma GCC unroll 8
       for (std::size_t v = 0; v < vectors; ++v) {
@@ -106,7 +106,7 @@ class AttentionRow {
   }
 
   const AttentionCall& call_;
-  const RowRoom& room_;
+  const RowWorkspace& workspace_;
   const std::size_t row_;
   const HeadPart<T> query_, out_, keys_, values_;
   const std::uint8_t* mask_;

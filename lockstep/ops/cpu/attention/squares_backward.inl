@@ -5,7 +5,8 @@
 //   dvalues[key][head]  += weights x  dout          dkeys[key][head]    += dscores x  queries
 //   dqueries[head][query] += keys^T x dscores
 //
-// A factor is packed anew for the side that it stands on, and for the depth that it is summed over.
+// A factor is packed again for the side that it stands on, and for the depth that it is summed
+// over.
 #pragma once
 
 #include "lockstep/ops/cpu/attention/squares.inl"
@@ -59,16 +60,17 @@ void weigh_packed(const Meeting& at, const Matrix& scores, float scale, const Ma
 template <class Unit>
 class SquaresBackward {
  public:
-  SquaresBackward(const AttentionCall& call, const BackwardPart& part, const BackwardRoom& room)
+  SquaresBackward(const AttentionCall& call, const BackwardPart& part,
+                  const BackwardWorkspace& workspace)
       : call_(call),
         part_(part),
-        room_(room),
+        workspace_(workspace),
         size_(call.head_size),
-        keys_(reinterpret_cast<BFloat16*>(room.keys)),
+        keys_(reinterpret_cast<BFloat16*>(workspace.keys)),
         keys_by_head_(keys_ + kAttentionBlock * size_),
-        values_(reinterpret_cast<BFloat16*>(room.values)),
+        values_(reinterpret_cast<BFloat16*>(workspace.values)),
         copy_(values_ + kAttentionBlock * size_),
-        packed_(room.packed) {}
+        packed_(workspace.packed) {}
 
   void run() {
     Unit::begin();
@@ -78,7 +80,7 @@ class SquaresBackward {
       clear(dkeys(b), kAttentionBlock);
       clear(dvalues(b), kAttentionBlock);
     }
-    const std::size_t strip_size = room_.tiles * kAttentionBlock;
+    const std::size_t strip_size = workspace_.tiles * kAttentionBlock;
     for (std::size_t member = 0; member < call_.group; ++member) {
       for (std::size_t s = 0; s * strip_size < call_.queries; ++s) {
         const std::size_t first = s * strip_size;
@@ -95,18 +97,18 @@ class SquaresBackward {
   }
 
  private:
-  Matrix scores() const { return {room_.scores, kAttentionBlock}; }
-  Matrix dweights() const { return {room_.dscores, kAttentionBlock}; }
-  Matrix kept() const { return {room_.kept, kAttentionBlock}; }
+  Matrix scores() const { return {workspace_.scores, kAttentionBlock}; }
+  Matrix dweights() const { return {workspace_.dscores, kAttentionBlock}; }
+  Matrix kept() const { return {workspace_.kept, kAttentionBlock}; }
   Matrix dkeys(std::size_t b) const {
-    return {room_.dkeys + b * kAttentionBlock * room_.head, room_.head};
+    return {workspace_.dkeys + b * kAttentionBlock * workspace_.head, workspace_.head};
   }
   Matrix dvalues(std::size_t b) const {
-    return {room_.dvalues + b * kAttentionBlock * room_.head, room_.head};
+    return {workspace_.dvalues + b * kAttentionBlock * workspace_.head, workspace_.head};
   }
   // Of a tile: [head, block].
   Matrix dqueries(std::size_t t) const {
-    return {room_.dqueries + t * kAttentionBlock * room_.head, kAttentionBlock};
+    return {workspace_.dqueries + t * kAttentionBlock * workspace_.head, kAttentionBlock};
   }
   // Of a tile, packed on the right: rows, to be summed over the head, and columns, to be summed
   // over queries.
@@ -115,7 +117,7 @@ class SquaresBackward {
     BFloat16* columns;
   };
   PackedTile packed_tile(float* memory, std::size_t t) const {
-    auto* first = reinterpret_cast<BFloat16*>(memory + t * kAttentionBlock * room_.head);
+    auto* first = reinterpret_cast<BFloat16*>(memory + t * kAttentionBlock * workspace_.head);
     return {first, first + kAttentionBlock * size_};
   }
 
@@ -172,11 +174,12 @@ class SquaresBackward {
     const Tile tile(strip, t);
     const HeadPart<BFloat16> dout = query_rows(call_.dout, strip, tile);
     const HeadPart<BFloat16> out = query_rows(call_.out, strip, tile);
-    pack_tile_rows(query_rows(call_.q, strip, tile), tile.count, packed_tile(room_.queries, t));
-    pack_tile_rows(dout, tile.count, packed_tile(room_.dout, t));
+    pack_tile_rows(query_rows(call_.q, strip, tile), tile.count,
+                   packed_tile(workspace_.queries, t));
+    pack_tile_rows(dout, tile.count, packed_tile(workspace_.dout, t));
     clear(dqueries(t), size_);
-    float* log_sums = room_.log_sums + t * kAttentionBlock;
-    float* expected = room_.expected + t * kAttentionBlock;
+    float* log_sums = workspace_.log_sums + t * kAttentionBlock;
+    float* expected = workspace_.expected + t * kAttentionBlock;
     const float* from =
         call_.log_sum + (strip.sequence * call_.heads + strip.head) * call_.queries + tile.first;
     for (std::size_t i = 0; i < kAttentionBlock; ++i) {
@@ -192,16 +195,16 @@ class SquaresBackward {
   }
 
   void meet(const QueryStrip& strip, const Meeting& at, std::size_t t, std::size_t b) {
-    const PackedTile queries = packed_tile(room_.queries, t);
-    const PackedTile dout = packed_tile(room_.dout, t);
+    const PackedTile queries = packed_tile(workspace_.queries, t);
+    const PackedTile dout = packed_tile(workspace_.dout, t);
     multiply_packed<Unit, false>(keys_, kAttentionBlock, queries.rows, kAttentionBlock, size_,
                                  scores());
     multiply_packed<Unit, false>(values_, kAttentionBlock, dout.rows, kAttentionBlock, size_,
                                  dweights());
     const float scale = scale_beside(scores(), call_.scale);
     hide(at, scores());
-    const float* log_sums = room_.log_sums + t * kAttentionBlock;
-    const float* expected = room_.expected + t * kAttentionBlock;
+    const float* log_sums = workspace_.log_sums + t * kAttentionBlock;
+    const float* expected = workspace_.expected + t * kAttentionBlock;
     if (call_.dropout.given) {
       fill_kept(call_, strip, at, kept());
       weigh_packed<true>(at, scores(), scale, dweights(), kept(), log_sums, expected, packed_);
@@ -228,7 +231,7 @@ class SquaresBackward {
 
   const AttentionCall& call_;
   const BackwardPart& part_;
-  const BackwardRoom& room_;
+  const BackwardWorkspace& workspace_;
   const std::size_t size_;
   BFloat16* keys_;          // rows packed on the left
   BFloat16* keys_by_head_;  // columns packed on the left

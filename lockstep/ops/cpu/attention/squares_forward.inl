@@ -59,16 +59,17 @@ inline void rescale_sums(const Matrix& sums, std::size_t head_size, const float*
 template <class Unit>
 class SquaresForward {
  public:
-  SquaresForward(const AttentionCall& call, const QueryStrip& strip, const ForwardRoom& room)
+  SquaresForward(const AttentionCall& call, const QueryStrip& strip,
+                 const ForwardWorkspace& workspace)
       : call_(call),
         strip_(strip),
-        room_(room),
+        workspace_(workspace),
         size_(call.head_size),
         key_head_(strip.head / call.group),
-        keys_(reinterpret_cast<BFloat16*>(room.keys)),
-        values_(reinterpret_cast<BFloat16*>(room.values)),
+        keys_(reinterpret_cast<BFloat16*>(workspace.keys)),
+        values_(reinterpret_cast<BFloat16*>(workspace.values)),
         copy_(keys_ + kAttentionBlock * size_),
-        weights_(reinterpret_cast<BFloat16*>(room.packed)) {}
+        weights_(reinterpret_cast<BFloat16*>(workspace.packed)) {}
 
   void run() {
     Unit::begin();
@@ -92,16 +93,17 @@ class SquaresForward {
   }
 
  private:
-  Matrix scores() const { return {room_.scores, kAttentionBlock}; }
-  Matrix kept() const { return {room_.kept, kAttentionBlock}; }
+  Matrix scores() const { return {workspace_.scores, kAttentionBlock}; }
+  Matrix kept() const { return {workspace_.kept, kAttentionBlock}; }
   BFloat16* queries(std::size_t t) const {
-    return reinterpret_cast<BFloat16*>(room_.queries_transposed + t * kAttentionBlock * room_.head);
+    return reinterpret_cast<BFloat16*>(workspace_.queries_transposed +
+                                       t * kAttentionBlock * workspace_.head);
   }
   Matrix sums(std::size_t t) const {
-    return {room_.sums + t * kAttentionBlock * room_.head, kAttentionBlock};
+    return {workspace_.sums + t * kAttentionBlock * workspace_.head, kAttentionBlock};
   }
-  float* largest(std::size_t t) const { return room_.largest + t * kAttentionBlock; }
-  float* totals(std::size_t t) const { return room_.totals + t * kAttentionBlock; }
+  float* largest(std::size_t t) const { return workspace_.largest + t * kAttentionBlock; }
+  float* totals(std::size_t t) const { return workspace_.totals + t * kAttentionBlock; }
 
   HeadPart<BFloat16> key_rows(const HeadRows& rows, const KeyBlock& block) const {
     return {rows, key_head_, size_, strip_.sequence * call_.keys + block.first};
@@ -145,13 +147,13 @@ class SquaresForward {
     const float scale = compute_scores(at, t);
     if (call_.dropout.given) {
       fill_kept(call_, strip_, at, kept());
-      soften_packed<true>(at, scores(), scale, kept(), largest(t), totals(t), room_.rescale,
+      soften_packed<true>(at, scores(), scale, kept(), largest(t), totals(t), workspace_.rescale,
                           weights_);
     } else {
-      soften_packed<false>(at, scores(), scale, kept(), largest(t), totals(t), room_.rescale,
+      soften_packed<false>(at, scores(), scale, kept(), largest(t), totals(t), workspace_.rescale,
                            weights_);
     }
-    rescale_sums(sums(t), size_, room_.rescale);
+    rescale_sums(sums(t), size_, workspace_.rescale);
     multiply_packed<Unit, true>(values_, size_, weights_, kAttentionBlock, kAttentionBlock,
                                 sums(t));
   }
@@ -181,7 +183,7 @@ class SquaresForward {
         const Meeting at{tile, block, Sight(call_, tile, block)};
         const float scale = compute_scores(at, t);
         for (std::size_t i = 0; i < kBlockElements; i += kLanes) {
-          store(room_.scores + i, load(room_.scores + i) * scale);
+          store(workspace_.scores + i, load(workspace_.scores + i) * scale);
         }
         write_probabilities_of(call_, strip_, at, scores(), largest(t));
       }
@@ -190,7 +192,7 @@ class SquaresForward {
 
   const AttentionCall& call_;
   const QueryStrip& strip_;
-  const ForwardRoom& room_;
+  const ForwardWorkspace& workspace_;
   const std::size_t size_;
   const std::size_t key_head_;
   BFloat16* keys_;     // rows packed on the left

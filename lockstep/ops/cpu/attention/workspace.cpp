@@ -38,7 +38,7 @@ struct Extents {
         keys(rounded_up(static_cast<std::size_t>(shape.keys), kAttentionBlock)) {}
 };
 
-ForwardRoom lay_out_forward(const Extents& extents, Cursor& cursor) {
+ForwardWorkspace lay_out_forward(const Extents& extents, Cursor& cursor) {
   const std::size_t matrix = kAttentionBlock * extents.head;
   const std::size_t square = kAttentionBlock * kAttentionBlock;
   return {.tiles = extents.tiles,
@@ -55,11 +55,11 @@ ForwardRoom lay_out_forward(const Extents& extents, Cursor& cursor) {
           .packed = cursor.take(2 * square)};
 }
 
-RowRoom lay_out_row(const Extents& extents, Cursor& cursor) {
+RowWorkspace lay_out_row(const Extents& extents, Cursor& cursor) {
   return {.query = cursor.take(extents.head), .scores = cursor.take(extents.keys)};
 }
 
-BackwardRoom lay_out_backward(const Extents& extents, Cursor& cursor) {
+BackwardWorkspace lay_out_backward(const Extents& extents, Cursor& cursor) {
   const std::size_t matrix = kAttentionBlock * extents.head;
   const std::size_t square = kAttentionBlock * kAttentionBlock;
   return {.tiles = extents.tiles,
@@ -109,26 +109,27 @@ std::size_t tiles_per_strip(const ops::AttentionShape& shape, int threads) {
   return std::clamp(heads * tiles / strips, std::size_t{1}, kMost);
 }
 
-std::size_t room_bytes(const ops::AttentionShape& shape, int threads) {
+std::size_t workspace_bytes(const ops::AttentionShape& shape, int threads) {
   const std::size_t floats = share_of_thread({shape, threads}) * static_cast<std::size_t>(threads);
   return floats * sizeof(float) + kAlignment - 1;
 }
 
-ForwardRoom forward_room(const ops::AttentionShape& shape, int threads, int thread,
-                         std::byte* scratch) {
+ForwardWorkspace forward_workspace(const ops::AttentionShape& shape, int threads, int thread,
+                                   std::byte* scratch) {
   const Extents extents(shape, threads);
   Cursor cursor = cursor_of(extents, thread, scratch);
   return lay_out_forward(extents, cursor);
 }
 
-RowRoom row_room(const ops::AttentionShape& shape, int threads, int thread, std::byte* scratch) {
+RowWorkspace row_workspace(const ops::AttentionShape& shape, int threads, int thread,
+                           std::byte* scratch) {
   const Extents extents(shape, threads);
   Cursor cursor = cursor_of(extents, thread, scratch);
   return lay_out_row(extents, cursor);
 }
 
-BackwardRoom backward_room(const ops::AttentionShape& shape, int threads, int thread,
-                           std::byte* scratch) {
+BackwardWorkspace backward_workspace(const ops::AttentionShape& shape, int threads, int thread,
+                                     std::byte* scratch) {
   const Extents extents(shape, threads);
   Cursor cursor = cursor_of(extents, thread, scratch);
   return lay_out_backward(extents, cursor);

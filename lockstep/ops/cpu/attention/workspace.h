@@ -13,12 +13,13 @@ namespace lockstep::cpu {
 std::size_t tiles_per_strip(const ops::AttentionShape& shape, int threads);
 
 // The scratch memory of all threads, forward and backward: linear in queries and keys.
-std::size_t room_bytes(const ops::AttentionShape& shape, int threads);
+std::size_t workspace_bytes(const ops::AttentionShape& shape, int threads);
 
-ForwardRoom forward_room(const ops::AttentionShape& shape, int threads, int thread,
-                         std::byte* scratch);
-RowRoom row_room(const ops::AttentionShape& shape, int threads, int thread, std::byte* scratch);
-BackwardRoom backward_room(const ops::AttentionShape& shape, int threads, int thread,
+ForwardWorkspace forward_workspace(const ops::AttentionShape& shape, int threads, int thread,
+                                   std::byte* scratch);
+RowWorkspace row_workspace(const ops::AttentionShape& shape, int threads, int thread,
                            std::byte* scratch);
+BackwardWorkspace backward_workspace(const ops::AttentionShape& shape, int threads, int thread,
+                                     std::byte* scratch);
 
 }  // namespace lockstep::cpu

@@ -17,12 +17,12 @@ struct PackedStage {
 };
 
 // The memory of a product.
-struct Room {
+struct Workspace {
   float* shared;   // strips of a panel
   float* waiting;  // tiles: for every strip of own lines those of a panel
   float* own;      // strips, then sums, of one thread after the other
 
-  Room(const Blocks& blocks, std::byte* scratch)
+  Workspace(const Blocks& blocks, std::byte* scratch)
       : shared(reinterpret_cast<float*>(aligned(scratch))),
         waiting(shared + blocks.shared_floats()),
         own(waiting + blocks.waiting_floats()) {}
@@ -61,7 +61,7 @@ class PackedProduct {
         team_(cpu.team),
         blocks_(blocks),
         product_(product),
-        room_(blocks, scratch) {}
+        workspace_(blocks, scratch) {}
 
   void run() {
     const ProductShape& shape = product_.shape;
@@ -98,7 +98,7 @@ class PackedProduct {
     const std::size_t most = blocks_.own_lines / fewest * fewest;
     Supply to_multiply({0, own_lines}, team_.size(), fewest);
     team_.run([&](int thread) {
-      float* own = room_.own +
+      float* own = workspace_.own +
                    static_cast<std::size_t>(thread) * (blocks_.own_floats() + blocks_.sum_floats());
       float* sums = own + blocks_.own_floats();
       for (Range some = to_multiply.take(most); some.size() > 0; some = to_multiply.take(most)) {
@@ -120,7 +120,7 @@ class PackedProduct {
   }
 
   float* shared_strips(const PackedStage& stage, std::size_t line) const {
-    return room_.shared + (line - stage.panel.begin) * stage.depth.size();
+    return workspace_.shared + (line - stage.panel.begin) * stage.depth.size();
   }
 
   void pack(bool rows, const Range& some, const Range& depth, float* strips) const {
@@ -233,7 +233,7 @@ class PackedProduct {
     const std::size_t own = blocks_.rows_are_shared ? place.column : place.row;
     const std::size_t shared = blocks_.rows_are_shared ? place.row : place.column;
     // Tiles of a strip of own lines lie side by side: own_width * panel sums.
-    return room_.waiting + own * blocks_.panel + (shared - stage.panel.begin) * own_width();
+    return workspace_.waiting + own * blocks_.panel + (shared - stage.panel.begin) * own_width();
   }
 
   static constexpr std::size_t kFewestLines = 48;
@@ -248,7 +248,7 @@ class PackedProduct {
   ThreadTeam& team_;
   const Blocks& blocks_;
   const Product& product_;
-  const Room room_;
+  const Workspace workspace_;
 };
 
 }  // namespace

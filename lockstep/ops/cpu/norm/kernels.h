@@ -23,7 +23,7 @@ struct NormRows {
   const void* bias;
   void* y;
   float* mean;
-  float* deviation;
+  float* rstd;
 };
 
 struct NormBackwardRows {
@@ -33,7 +33,7 @@ struct NormBackwardRows {
   const void* sum;
   const void* gain;
   const float* mean;
-  const float* deviation;
+  const float* rstd;
   const void* dresidual;
   void* dsum;
   const DropoutKey* dropout;

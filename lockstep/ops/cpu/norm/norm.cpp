@@ -55,7 +55,7 @@ void run(const Cpu& cpu, const ops::Norm& call) {
       .bias = data_or_null(call.bias),
       .y = call.y.data(),
       .mean = statistic(call.mean),
-      .deviation = statistic(call.deviation),
+      .rstd = statistic(call.rstd),
   };
   const auto kernel = norm_kernels(cpu.isa).forward[call.x.dtype()];
   split(cpu.team, all.end, 1, 2 * call.x.bytes(), [&](Range range) {
@@ -77,7 +77,7 @@ void run(const Cpu& cpu, const ops::NormBackward& call, std::byte* scratch) {
       .sum = call.sum.data(),
       .gain = call.gain.data(),
       .mean = statistic(call.mean),
-      .deviation = statistic(call.deviation),
+      .rstd = statistic(call.rstd),
       .dresidual = data_or_null(call.dresidual),
       .dsum = call.dsum.data(),
       .dropout = call.dropout.probability > 0 ? &key : nullptr,

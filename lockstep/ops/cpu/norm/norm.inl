@@ -50,20 +50,20 @@ void forward_row(const NormRows& call, std::size_t row) {
     const Floats difference = first_lanes(load_some(sum + i, part) - mean, part);
     return difference * difference;
   });
-  const float deviation = 1 / __builtin_sqrtf(squares / width + call.epsilon);
-  call.deviation[row] = deviation;
+  const float rstd = 1 / __builtin_sqrtf(squares / width + call.epsilon);
+  call.rstd[row] = rstd;
 
   const T* gain = static_cast<const T*>(call.gain);
   const T* bias = static_cast<const T*>(call.bias);
   T* y = static_cast<T*>(call.y) + row * call.width;
   if (bias == nullptr) {
     for_vectors(call.width, [&](std::size_t i, auto part) {
-      const Floats normed = (load_some(sum + i, part) - mean) * deviation;
+      const Floats normed = (load_some(sum + i, part) - mean) * rstd;
       store_some(y + i, normed * load_some(gain + i, part), part);
     });
   } else {
     for_vectors(call.width, [&](std::size_t i, auto part) {
-      const Floats normed = (load_some(sum + i, part) - mean) * deviation;
+      const Floats normed = (load_some(sum + i, part) - mean) * rstd;
       store_some(y + i, fused(normed, load_some(gain + i, part), load_some(bias + i, part)), part);
     });
   }
@@ -88,7 +88,7 @@ struct Averages {
 };
 
 template <class T>
-Averages backward_sums(const NormBackwardRows& call, std::size_t row, float mean, float deviation) {
+Averages backward_sums(const NormBackwardRows& call, std::size_t row, float mean, float rstd) {
   const T* dy = static_cast<const T*>(call.dy) + row * call.width;
   const T* sum = static_cast<const T*>(call.sum) + row * call.width;
   const T* gain = static_cast<const T*>(call.gain);
@@ -97,7 +97,7 @@ Averages backward_sums(const NormBackwardRows& call, std::size_t row, float mean
   Sum g_sum, gn_sum;
   for_vectors_in_turn(call.width, [&](std::size_t i, auto part, int turn) {
     const Floats d = load_some(dy + i, part);
-    const Floats n = (load_some(sum + i, part) - mean) * deviation;
+    const Floats n = (load_some(sum + i, part) - mean) * rstd;
     const Floats g = d * load_some(gain + i, part);
     g_sum.parts[turn] += g;
     gn_sum.parts[turn] = fused(g, n, gn_sum.parts[turn]);
@@ -127,13 +127,13 @@ void drop_row(const NormBackwardRows& call, std::size_t row, DropoutFactors* fac
                       });
 }
 
-// With averages over the row, the gradient of the sum is deviation (g - average(g) - n
+// With averages over the row, the gradient of the sum is rstd (g - average(g) - n
 // average(g n)); an RMS norm lacks the first of them.
 template <class T>
 void backward_row(const NormBackwardRows& call, std::size_t row) {
   const float mean = call.subtracts_mean ? call.mean[row] : 0;
-  const float deviation = call.deviation[row];
-  const Averages average = backward_sums<T>(call, row, mean, deviation);
+  const float rstd = call.rstd[row];
+  const Averages average = backward_sums<T>(call, row, mean, rstd);
   const std::size_t first = row * call.width;
   const T* dy = static_cast<const T*>(call.dy) + first;
   const T* sum = static_cast<const T*>(call.sum) + first;
@@ -141,9 +141,9 @@ void backward_row(const NormBackwardRows& call, std::size_t row) {
   const T* dresidual = static_cast<const T*>(call.dresidual);
   T* dsum = static_cast<T*>(call.dsum) + first;
   const auto through = [&](std::size_t i, auto part) {
-    const Floats n = (load_some(sum + i, part) - mean) * deviation;
+    const Floats n = (load_some(sum + i, part) - mean) * rstd;
     const Floats g = fused(load_some(dy + i, part), load_some(gain + i, part), -average.g);
-    return fused(-n, average.gn, g) * deviation;
+    return fused(-n, average.gn, g) * rstd;
   };
   if (dresidual == nullptr) {
     for_vectors(call.width,

@@ -10,8 +10,8 @@ namespace lockstep::cpu {
 
 // The numbers of a step, each worked out in double and rounded once:
 //   g = gradient gradient_scale + coupled_decay master
-//   moment = beta1 moment + not_beta1 g; variance = beta2 variance + not_beta2 g^2
-//   master -= rate moment / (root sqrt(variance) + epsilon) + decay master
+//   m = beta1 m + not_beta1 g, the first moment; v = beta2 v + not_beta2 g^2, the second
+//   master -= rate m / (root sqrt(v) + epsilon) + decay master
 struct AdamNumbers {
   float gradient_scale, coupled_decay;
   float beta1, not_beta1, beta2, not_beta2;
@@ -27,7 +27,8 @@ struct SgdNumbers {
 struct OptimizerKernels {
   // By the types of gradient and parameter, which is f32 where there is no parameter.
   using Adam = void (*)(const AdamNumbers& numbers, const void* gradient, float* master,
-                        float* moment, float* variance, void* parameter, std::size_t count);
+                        float* first_moment, float* second_moment, void* parameter,
+                        std::size_t count);
   PerType<PerType<Adam>> adam;
   // `velocity` is null without momentum.
   using Sgd = void (*)(const SgdNumbers& numbers, const void* gradient, float* master,

@@ -11,7 +11,7 @@
 namespace lockstep::cpu {
 namespace {
 
-// Where a variance is zero, so is the moment: it has to be divided by something.
+// Where a second moment is zero, so is the first: it has to be divided by something.
 constexpr double kLeastEpsilon = 1e-30;
 
 AdamNumbers numbers(const ops::Adam& call) {
@@ -51,8 +51,8 @@ void run(const Cpu& cpu, const ops::Adam& call) {
       optimizer_kernels(cpu.isa).adam[call.gradient.dtype()][parameter_type(call.parameter)];
   split(cpu.team, call.master.elements(), kElementGrain, 7 * call.master.bytes(), [&](Range range) {
     const std::size_t i = range.begin;
-    kernel(step, at(call.gradient, i), float_at(call.master, i), float_at(call.moment, i),
-           float_at(call.variance, i), at(call.parameter, i), range.size());
+    kernel(step, at(call.gradient, i), float_at(call.master, i), float_at(call.first_moment, i),
+           float_at(call.second_moment, i), at(call.parameter, i), range.size());
   });
 }
 

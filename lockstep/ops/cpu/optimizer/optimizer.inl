@@ -22,45 +22,45 @@ void store_parameter(void* parameter, std::size_t i, Floats master, std::size_t 
 }
 
 struct AdamVectors {
-  Floats gradient, master, moment, variance;
+  Floats gradient, master, first_moment, second_moment;
 };
 
 template <bool kCoupled>
 inline void take_step(const AdamNumbers& n, AdamVectors& x) {
   Floats g = x.gradient * n.gradient_scale;
   if constexpr (kCoupled) g = fused(x.master, splat(n.coupled_decay), g);
-  x.moment = fused(x.moment, splat(n.beta1), g * n.not_beta1);
-  x.variance = fused(x.variance, splat(n.beta2), g * g * n.not_beta2);
-  const Floats size = fused(square_root(x.variance), splat(n.root), splat(n.epsilon));
-  x.master -= fused(x.master, splat(n.decay), x.moment * n.rate / size);
+  x.first_moment = fused(x.first_moment, splat(n.beta1), g * n.not_beta1);
+  x.second_moment = fused(x.second_moment, splat(n.beta2), g * g * n.not_beta2);
+  const Floats size = fused(square_root(x.second_moment), splat(n.root), splat(n.epsilon));
+  x.master -= fused(x.master, splat(n.decay), x.first_moment * n.rate / size);
 }
 
 template <class Gradient, class Parameter, bool kCoupled>
-void adam_steps(const AdamNumbers& numbers, const void* gradient, float* master, float* moment,
-                float* variance, void* parameter, std::size_t count) {
+void adam_steps(const AdamNumbers& numbers, const void* gradient, float* master,
+                float* first_moment, float* second_moment, void* parameter, std::size_t count) {
   const AdamNumbers n = numbers;
   for_vectors_by_two(
       count,
       [&](std::size_t i, auto part) {
         return AdamVectors{load_some(static_cast<const Gradient*>(gradient) + i, part),
-                           load_some(master + i, part), load_some(moment + i, part),
-                           load_some(variance + i, part)};
+                           load_some(master + i, part), load_some(first_moment + i, part),
+                           load_some(second_moment + i, part)};
       },
       [&](AdamVectors& x) { take_step<kCoupled>(n, x); },
       [&](std::size_t i, auto part, const AdamVectors& x) {
-        store_some(moment + i, x.moment, part);
-        store_some(variance + i, x.variance, part);
+        store_some(first_moment + i, x.first_moment, part);
+        store_some(second_moment + i, x.second_moment, part);
         store_some(master + i, x.master, part);
         store_parameter<Parameter>(parameter, i, x.master, part);
       });
 }
 
 template <class Gradient, class Parameter>
-void adam(const AdamNumbers& n, const void* gradient, float* master, float* moment, float* variance,
-          void* parameter, std::size_t count) {
+void adam(const AdamNumbers& n, const void* gradient, float* master, float* first_moment,
+          float* second_moment, void* parameter, std::size_t count) {
   const auto steps = n.coupled_decay == 0 ? adam_steps<Gradient, Parameter, false>
                                           : adam_steps<Gradient, Parameter, true>;
-  steps(n, gradient, master, moment, variance, parameter, count);
+  steps(n, gradient, master, first_moment, second_moment, parameter, count);
 }
 
 template <class Gradient, class Parameter>

@@ -41,6 +41,11 @@ struct Context {
   // kPartials f64 on the device, for sums that are made in two launches; free between operations.
   double* partials = nullptr;
   static constexpr int kPartials = 8192;
+  // kTickets counters on the device, for kernels whose last block ends the work; zero between
+  // operations.
+  unsigned* tickets = nullptr;
+  static constexpr int kTickets = 16384;
+  bool overlaps_kernels = false;  // device/overlap.cuh
 };
 
 // A number that may change from launch to launch of one captured graph: a value, or an f64 on the

@@ -1,15 +1,12 @@
 // A block has a few rows. It works out the frequencies of the pairs, then sines and cosines of
 // every row's angles, which lie in shared memory and serve all heads of the row, and then turns the
 // pairs: a thread takes N of them, which are two packs that lie half a head apart.
-//
-// An angle is position times frequency in double, less the whole turns in it, so it is exact
-// however far the position; sine and cosine are those of the angle rounded to f32, with the rest
-// that the rounding left put right to first order.
 #include "lockstep/ops/cuda/elementwise/rotary.h"
 
 #include <algorithm>
 
 #include "lockstep/ops/cuda/device/vector.cuh"
+#include "lockstep/ops/cuda/elementwise/turns.cuh"
 #include "lockstep/tensor/cuda/check.h"
 
 namespace lockstep::cuda {
@@ -32,18 +29,6 @@ struct Shape {
   bool backward;
 };
 
-__device__ __forceinline__ float2 cosine_and_sine(double angle) {
-  constexpr double kTurn = 6.283185307179586476925;
-  constexpr double kTurnRest = 2.449293598294706414e-16;  // what kTurn lacks
-  const double turns = rint(angle * (1 / kTurn));
-  const double rest = fma(-turns, kTurnRest, fma(-turns, kTurn, angle));
-  const auto rounded_angle = static_cast<float>(rest);
-  const auto missing = static_cast<float>(rest - static_cast<double>(rounded_angle));
-  float sine, cosine;
-  sincosf(rounded_angle, &sine, &cosine);
-  return make_float2(fmaf(-sine, missing, cosine), fmaf(cosine, missing, sine));
-}
-
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads) rotary_kernel(T* x, Shape shape) {
   extern __shared__ double frequencies[];  // [half], and behind them cosines and sines [rows][half]
@@ -54,8 +39,7 @@ __global__ void __launch_bounds__(kThreads) rotary_kernel(T* x, Shape shape) {
   const auto rows = static_cast<int>(min(std::int64_t{shape.rows_each}, shape.rows - first_row));
 
   for (int i = thread; i < half; i += kThreads) {
-    const double exponent = -static_cast<double>(i) / static_cast<double>(half);
-    frequencies[i] = pow(static_cast<double>(shape.theta), exponent);
+    frequencies[i] = turn_frequency(shape.theta, i, half);
   }
   __syncthreads();
   const std::int64_t first_place = first_row % shape.sequence;

@@ -2,6 +2,7 @@
 // same row, and loads all of them before it computes. Packs are counted through all rows.
 #include "lockstep/ops/cuda/elementwise/swiglu.h"
 
+#include "lockstep/ops/cuda/device/overlap.cuh"
 #include "lockstep/ops/cuda/device/vector.cuh"
 #include "lockstep/ops/cuda/elementwise/activation.cuh"
 #include "lockstep/tensor/cuda/check.h"
@@ -11,6 +12,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kUnroll = 2;
+constexpr std::int64_t kFewRows = 8;  // as in a step of generation, whose kernels are short
 
 // Where a pack lies: in y or dy, and its gates in gate_up.
 struct Place {
@@ -29,6 +31,8 @@ __device__ __forceinline__ Place place_of(Index pack, Index packs_per_row, std::
 template <class T, int N, class Index>
 __global__ void __launch_bounds__(kThreads)
     swiglu_kernel(const T* gate_up, T* y, Index packs, Index packs_per_row, std::size_t width) {
+  start_next();
+  wait_for_previous();
   const Index first = Index{blockIdx.x} * (kThreads * kUnroll) + threadIdx.x;
   Pack<T, N> gates[kUnroll], ups[kUnroll];
   Place at[kUnroll];
@@ -125,9 +129,17 @@ void run(const Context& context, const ops::SwiGlu& call) {
     const bool vectors = width % kMost == 0 && all_allow_packs<T, kMost>(call.gate_up, call.y);
     with_packs<T>(vectors, call.y.elements(),
                   [&]<int N, class Index>(std::integral_constant<int, N>, Index packs) {
-                    swiglu_kernel<T, N, Index><<<blocks_for(packs), kThreads, 0, context.stream>>>(
-                        data_of<const T>(call.gate_up), data_of<T>(call.y), packs,
-                        static_cast<Index>(width / N), width);
+                    const auto* gate_up = data_of<const T>(call.gate_up);
+                    auto* y = data_of<T>(call.y);
+                    const auto packs_per_row = static_cast<Index>(width / N);
+                    auto* kernel = swiglu_kernel<T, N, Index>;
+                    if (call.y.shape()[0] <= kFewRows) {
+                      return launch_overlapped<const T*, T*, Index, Index, std::size_t>(
+                          context, "swiglu", kernel, dim3(blocks_for(packs)), kThreads, 0, gate_up,
+                          y, packs, packs_per_row, width);
+                    }
+                    kernel<<<blocks_for(packs), kThreads, 0, context.stream>>>(
+                        gate_up, y, packs, packs_per_row, width);
                     check_launch("swiglu");
                   });
   });

@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/ops/cuda/elementwise/elementwise.h"
 #include "lockstep/ops/cuda/linear/column_sums.h"
+#include "lockstep/ops/cuda/linear/few_rows.h"
 #include "lockstep/ops/cuda/linear/gelu_slopes.h"
 #include "lockstep/ops/cuda/linear/matmuls.h"
 #include "lockstep/ops/cuda/linear/plain_matmul.h"
@@ -156,13 +157,16 @@ LinearLayers::~LinearLayers() = default;
 
 void LinearLayers::run(const Context& context, const ops::Linear& call) {
   if (!is_given(call.y)) return;
+  if (few_rows_accepts(call)) return run_few_rows(context, call);
   forward(*matmuls_, context, call.x, call.weight, call.bias, call.residual, call.y);
 }
 
 void LinearLayers::run(const Context& context, const ops::LinearActivation& call) {
   if (!is_given(call.y)) return;
+  if (few_rows_accepts(call)) return run_few_rows(context, call);
   const Tensor& z = is_given(call.z) ? call.z : call.y;
-  forward(*matmuls_, context, call.x, call.weight, call.bias, {}, z);
+  run(context,
+      ops::Linear{.x = call.x, .weight = call.weight, .bias = call.bias, .residual = {}, .y = z});
   cuda::run(context,
             ops::Activate{
                 .activation = call.activation, .z = z, .y = call.y, .derivative = call.derivative});
@@ -252,6 +256,7 @@ std::size_t LinearLayers::scratch(const LinearShape& shape) const {
 std::string LinearLayers::implementation(const LinearShape& shape, LinearPass pass) const {
   switch (pass) {
     case LinearPass::kForward:
+      if (few_rows_accepts(shape.rows, shape.in, shape.dtype)) return "few rows";
       return matmuls_->implementation(
           forward_product(shape.rows, shape.in, shape.out, shape.dtype));
     case LinearPass::kBackwardInput:

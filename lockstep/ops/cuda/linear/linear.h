@@ -1,4 +1,4 @@
-// Linear layers on a GPU, over cuBLASLt (matmuls.h).
+// Linear layers on a GPU, over cuBLASLt (matmuls.h); forward of up to 8 rows over few_rows.h.
 //
 // Bias and residual ride along with the product. An activation, and the factor of a gradient, are a
 // pass of their own over what the product stored: so LinearActivation has the bits of Linear

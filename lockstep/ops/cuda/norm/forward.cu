@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "lockstep/ops/cuda/device/dropout.cuh"
+#include "lockstep/ops/cuda/device/overlap.cuh"
 #include "lockstep/ops/cuda/device/reduce.cuh"
 #include "lockstep/ops/cuda/device/vector.cuh"
 #include "lockstep/ops/cuda/norm/norm.h"
@@ -64,6 +65,8 @@ __global__ void __launch_bounds__(kGroup == 32 ? kWarpBlock : kGroup) norm_kerne
   constexpr int kPacks = kColumns / N;
   constexpr bool kByWarp = kGroup == 32;
   __shared__ float room[32];
+  start_next();
+  wait_for_previous();
   const auto total = [&](float x) {
     if constexpr (kByWarp) {
       return warp_sum(x);
@@ -199,12 +202,19 @@ __global__ void __launch_bounds__(kAnyThreads) norm_any_kernel(Rows<T> call) {
   }
 }
 
+// As in a step of generation, whose kernels are short.
+constexpr std::int64_t kFewRows = 8;
+
 template <int kGroup, int kColumns, Branch kBranch, class T>
 void launch(const Context& context, const Rows<T>& call) {
   constexpr int kRows = kGroup == 32 ? kWarpBlock / 32 : 1;
+  constexpr int kThreads = kGroup == 32 ? kWarpBlock : kGroup;
   const auto blocks = static_cast<unsigned>(divide_up(static_cast<std::size_t>(call.rows), kRows));
-  norm_kernel<T, kBranch, kGroup, kColumns>
-      <<<blocks, kGroup == 32 ? kWarpBlock : kGroup, 0, context.stream>>>(call);
+  auto* kernel = norm_kernel<T, kBranch, kGroup, kColumns>;
+  if (call.rows <= kFewRows) {
+    return launch_overlapped<Rows<T>>(context, "norm", kernel, dim3(blocks), kThreads, 0, call);
+  }
+  kernel<<<blocks, kThreads, 0, context.stream>>>(call);
 }
 
 template <Branch kBranch, class T>
@@ -249,7 +259,7 @@ void run(const Context& context, const ops::Norm& call) {
                        .bias = data_of<const T>(call.bias),
                        .y = data_of<T>(call.y),
                        .mean = data_of<float>(call.mean),
-                       .deviation = data_of<float>(call.deviation),
+                       .deviation = data_of<float>(call.rstd),
                        .rows = call.x.shape()[0],
                        .width = static_cast<int>(call.x.shape()[1]),
                        .epsilon = call.epsilon};

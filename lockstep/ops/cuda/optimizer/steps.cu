@@ -264,8 +264,8 @@ void run_adam(const Context& context, const ops::Adam& call, const Segments& seg
   with_step_types(call, [&]<class G, class P>(TypeTag<G>, TypeTag<P>, bool vectors) {
     const AdamStep<G, P> step{.master = data_of<float>(call.master),
                               .gradient = data_of<const G>(call.gradient),
-                              .moment = data_of<float>(call.moment),
-                              .variance = data_of<float>(call.variance),
+                              .moment = data_of<float>(call.first_moment),
+                              .variance = data_of<float>(call.second_moment),
                               .parameter = data_of<P>(call.parameter),
                               .rate = scalar(call.rate),
                               .step = scalar(call.step),
@@ -276,7 +276,7 @@ void run_adam(const Context& context, const ops::Adam& call, const Segments& seg
                               .decay = call.decay,
                               .decoupled = call.decoupled};
     launch(context, step, segments, most_tiles,
-           vectors && all_allow_packs<float, kPack>(call.moment, call.variance), "adam");
+           vectors && all_allow_packs<float, kPack>(call.first_moment, call.second_moment), "adam");
   });
 }
 

@@ -87,7 +87,7 @@ struct Steps {
   // Below it most / largest would be infinite; so small a block is sent as zeros.
   static constexpr float kLeastMagnitude = 0x1p-119f;
 
-  // With infinity or NaN in it x becomes zeros, of a scale that is no number.
+  // With infinity or NaN in it x becomes zeros, of a scale that is NaN.
   Steps(float* x, float most) {
     const Magnitude magnitude = largest_magnitude(x);
     const float largest = float_of_bits(static_cast<std::uint32_t>(magnitude));

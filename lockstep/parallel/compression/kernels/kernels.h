@@ -38,7 +38,7 @@ struct Candidates {
   std::uint32_t* positions;
   Magnitude* magnitudes;
   std::size_t count;
-  std::size_t room;
+  std::size_t capacity;
 };
 
 // Candidates are looked for in runs of this many elements; there must be room for one more run.

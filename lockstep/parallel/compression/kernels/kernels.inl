@@ -120,10 +120,10 @@ std::size_t collect_runs(const float* values, float* residual, std::size_t first
                          Magnitude& largest) {
   Candidates found = candidates;
   Magnitude most = largest;
-  for (; first + kRun <= elements && found.count + kRun <= found.room; first += kRun) {
+  for (; first + kRun <= elements && found.count + kRun <= found.capacity; first += kRun) {
     collect_run<kFeedback>(values, residual, first, kRun, threshold, found, most);
   }
-  if (first < elements && first + kRun > elements && found.count + kRun <= found.room) {
+  if (first < elements && first + kRun > elements && found.count + kRun <= found.capacity) {
     collect_run<kFeedback>(values, residual, first, elements - first, threshold, found, most);
     first = elements;
   }

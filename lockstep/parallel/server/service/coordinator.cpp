@@ -148,16 +148,16 @@ void Coordinator::take_sums(int server, const Header& header, std::span<const st
          header.round, sums_round_);
   }
   if (static_cast<int>(sums_.size()) < options_.servers) return;
-  // Every server sends the sums of its pieces in the order of the row.
+  // Every server sends the sums of its slices in the order of the flat buffer.
   std::vector<double> in_order;
   std::vector<std::size_t> used(static_cast<std::size_t>(options_.servers));
-  for (const Piece& piece : layout.pieces) {
-    const std::vector<double>& of_server = sums_.at(piece.server);
-    std::size_t& at = used[static_cast<std::size_t>(piece.server)];
-    for (std::size_t left = chunk_count(piece.range.elements); left > 0; --left) {
+  for (const Slice& slice : layout.slices) {
+    const std::vector<double>& of_server = sums_.at(slice.server);
+    std::size_t& at = used[static_cast<std::size_t>(slice.server)];
+    for (std::size_t left = chunk_count(slice.range.elements); left > 0; --left) {
       if (at == of_server.size()) {
         fail(ErrorCode::kProtocol, "server {} sent {} sums of squares, and should have sent more",
-             piece.server, of_server.size());
+             slice.server, of_server.size());
       }
       in_order.push_back(of_server[at++]);
     }

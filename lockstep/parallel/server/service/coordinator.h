@@ -1,4 +1,4 @@
-// What server 0 does besides its pieces: everything that workers settle among all of them.
+// What server 0 does besides its slices: everything that workers settle among all of them.
 //
 // bsp: what workers bring to a step and how it went, from all before any goes on; the norm of all
 // gradients from all servers' sums of squares. asp and ssp: who does which share. *Share* i of the

@@ -17,22 +17,22 @@ Server::Server(const ServerOptions& options, const JobMap& map, int number,
   for (int worker = 0; worker < map.workers; ++worker) {
     add(std::move(sockets.data[static_cast<std::size_t>(worker)]), Role::kData, worker, data_);
     if (number != 0) continue;
-    add(PiecePipe(std::move(sockets.control[static_cast<std::size_t>(worker)])), Role::kControl,
+    add(SlicePipe(std::move(sockets.control[static_cast<std::size_t>(worker)])), Role::kControl,
         worker, control_);
   }
   if (number != 0) {
-    add(PiecePipe(std::move(sockets.servers.front())), Role::kServer, 0, servers_);
+    add(SlicePipe(std::move(sockets.servers.front())), Role::kServer, 0, servers_);
     return;
   }
   coordinator_ = std::make_unique<Coordinator>(options, map.workers, *this);
   servers_.push_back(-1);
   for (int server = 1; server < map.servers; ++server) {
-    add(PiecePipe(std::move(sockets.servers[static_cast<std::size_t>(server)])), Role::kServer,
+    add(SlicePipe(std::move(sockets.servers[static_cast<std::size_t>(server)])), Role::kServer,
         server, servers_);
   }
 }
 
-void Server::add(PiecePipe pipe, Role role, int number, std::vector<int>& list) {
+void Server::add(SlicePipe pipe, Role role, int number, std::vector<int>& list) {
   list.push_back(loop_.add(std::move(pipe)));
   peers_.push_back({role, number, {}});
 }
@@ -40,10 +40,10 @@ void Server::add(PiecePipe pipe, Role role, int number, std::vector<int>& list) 
 void Server::run() {
   try {
     while (std::ranges::count(here_, true) > 0) {
-      const bool busy = pieces_ && pieces_->has_work();
-      if (busy) pieces_->work();
+      const bool busy = slices_ && slices_->has_work();
+      if (busy) slices_->work();
       Deadline until = busy ? Deadline() : leave_deadline();
-      if (pieces_) until = std::min(until, pieces_->deadline(timeout_));
+      if (slices_) until = std::min(until, slices_->deadline(timeout_));
       if (coordinator_) {
         until = std::min({until, silence_deadline(), coordinator_->deadline(timeout_),
                           coordinator_->traces_deadline(timeout_)});
@@ -62,7 +62,7 @@ std::span<std::byte> Server::place(int connection, const Header& header) {
   Peer& peer = peers_[static_cast<std::size_t>(connection)];
   if (peer.role == Role::kData &&
       (header.kind == Kind::kPush || header.kind == Kind::kRows || header.kind == Kind::kState)) {
-    return pieces().place(peer.number, header);
+    return slices().place(peer.number, header);
   }
   if (header.bytes > kMostSmall) {
     fail(ErrorCode::kProtocol, "a '{}' of {} bytes came from rank {}", name(header.kind),
@@ -96,47 +96,47 @@ void Server::take(int connection, const Header& header, std::span<std::byte> pay
   }
 }
 
-SliceService& Server::pieces() {
-  if (!pieces_) fail(ErrorCode::kProtocol, "a worker sent a piece before worker 0 told of them");
-  return *pieces_;
+SliceService& Server::slices() {
+  if (!slices_) fail(ErrorCode::kProtocol, "a worker sent a slice before worker 0 told of them");
+  return *slices_;
 }
 
 void Server::take_data(int worker, const Header& header, std::span<std::byte> payload) {
   switch (header.kind) {
     case Kind::kLayout:
-      if (worker != 0 || pieces_) {
-        fail(ErrorCode::kProtocol, "worker {} told of pieces out of turn", worker);
+      if (worker != 0 || slices_) {
+        fail(ErrorCode::kProtocol, "worker {} told of slices out of turn", worker);
       }
-      pieces_ = std::make_unique<SliceService>(options_, decode_layout(payload, map_.servers),
+      slices_ = std::make_unique<SliceService>(options_, decode_layout(payload, map_.servers),
                                                number_, map_.workers, ops_, *this);
-      for (const auto& [early, hash] : std::exchange(early_, {})) pieces_->ready(early, hash);
+      for (const auto& [early, hash] : std::exchange(early_, {})) slices_->ready(early, hash);
       return;
     case Kind::kReady: {
       const std::string hash(Unpacker(payload).text());
-      if (pieces_) return pieces_->ready(worker, hash);
+      if (slices_) return slices_->ready(worker, hash);
       early_.emplace_back(worker, hash);
       return;
     }
     case Kind::kState:
-      return pieces().take_state(header);
+      return slices().take_state(header);
     case Kind::kRequest:
-      return pieces().request(worker, header, payload);
+      return slices().request(worker, header, payload);
     case Kind::kPush:
       check_nobody_left();
-      return pieces().push(worker, header);
+      return slices().push(worker, header);
     case Kind::kOwe:
       check_nobody_left();
-      return pieces().owe(worker, header, payload);
+      return slices().owe(worker, header, payload);
     case Kind::kRows:
       check_nobody_left();
-      return pieces().rows(worker, header, payload);
+      return slices().rows(worker, header, payload);
     case Kind::kZeros:
       check_nobody_left();
-      return pieces().zeros(worker, header);
+      return slices().zeros(worker, header);
     case Kind::kPull:
-      return pieces().pull(worker, header);
+      return slices().pull(worker, header);
     case Kind::kCollect:
-      return pieces().collect(worker, header);
+      return slices().collect(worker, header);
     default:
       fail(ErrorCode::kProtocol, "worker {} sent a '{}' to a server", worker, name(header.kind));
   }
@@ -144,9 +144,9 @@ void Server::take_data(int worker, const Header& header, std::span<std::byte> pa
 
 void Server::take_server(int server, const Header& header, std::span<std::byte> payload) {
   if (header.kind == Kind::kSums && number_ == 0) {
-    coordinator_->take_sums(server, header, payload, pieces().layout());
+    coordinator_->take_sums(server, header, payload, slices().layout());
   } else if (header.kind == Kind::kVerdict && number_ != 0) {
-    pieces().verdict(header);
+    slices().verdict(header);
   } else {
     fail(ErrorCode::kProtocol, "server {} sent a '{}' to server {}", server, name(header.kind),
          number_);
@@ -165,9 +165,9 @@ void Server::to_server(int server, OutMessage message) {
   if (server != number_) {
     loop_.post(servers_[static_cast<std::size_t>(number_ == 0 ? server : 0)], std::move(message));
   } else if (message.header.kind == Kind::kSums) {
-    coordinator_->take_sums(server, message.header, message.payload, pieces().layout());
+    coordinator_->take_sums(server, message.header, message.payload, slices().layout());
   } else {
-    pieces().verdict(message.header);
+    slices().verdict(message.header);
   }
 }
 

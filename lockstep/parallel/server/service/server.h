@@ -43,7 +43,7 @@ class Server final : public ConnectionLoop::Receiver, public ServerWire {
   void to_server(int server, OutMessage message) override;
 
   void part_from_servers();
-  void add(PiecePipe pipe, Role role, int number, std::vector<int>& list);
+  void add(SlicePipe pipe, Role role, int number, std::vector<int>& list);
   void take_data(int worker, const Header& header, std::span<std::byte> payload);
   void take_server(int server, const Header& header, std::span<std::byte> payload);
   void goodbye(const Peer& peer, std::span<const std::byte> payload);
@@ -52,7 +52,7 @@ class Server final : public ConnectionLoop::Receiver, public ServerWire {
   void check_deadlines();
   Deadline leave_deadline() const;
   Deadline silence_deadline() const;
-  SliceService& pieces();
+  SliceService& slices();
   [[noreturn]] void fail_late(std::vector<int> workers, std::string_view what) const;
   void fail_run(const Error& error);
   int rank_of(const Peer& peer) const;
@@ -74,7 +74,7 @@ class Server final : public ConnectionLoop::Receiver, public ServerWire {
   bool leaving_ = false;                            // all are gone
   std::vector<std::pair<int, std::string>> early_;  // workers that were ready before worker 0 told
                                                     // of the layout
-  std::unique_ptr<SliceService> pieces_;
+  std::unique_ptr<SliceService> slices_;
   std::unique_ptr<Coordinator> coordinator_;  // of server 0
 };
 

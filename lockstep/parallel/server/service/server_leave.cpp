@@ -100,11 +100,11 @@ void Server::check_deadlines() {
     }
     if (!late.empty()) fail_late(late, "goodbye");
   }
-  if (pieces_ && has_passed(pieces_->deadline(timeout_))) {
-    if (const std::vector<int> late = pieces_->missing(); !late.empty()) {
+  if (slices_ && has_passed(slices_->deadline(timeout_))) {
+    if (const std::vector<int> late = slices_->missing(); !late.empty()) {
       fail_late(late, "gradients of a step");
     }
-    pieces_->wait_anew();  // for other servers, which will say if they miss a worker
+    slices_->restart_wait();  // for other servers, which will say if they miss a worker
   }
   if (has_passed(silence_deadline())) fail_late({0}, "sign of life");
   if (!coordinator_) return;

@@ -10,51 +10,51 @@ SliceService::SliceService(const ServerOptions& options, ServedLayout layout, in
       workers_(workers),
       wire_(wire),
       store_(layout_, options.consistency, server, workers, ops),
-      pieces_(layout_.pieces.size()),
+      slices_(layout_.slices.size()),
       ready_(index(workers)),
       rows_(index(workers)),
       requests_(index(workers)),
       pulls_(index(workers)),
       withheld_(index(workers)) {
-  for (const std::size_t piece : store_.pieces()) {
-    pieces_[piece].pushed.resize(index(workers));
-    pieces_[piece].seen.resize(index(workers));
+  for (const std::size_t slice : store_.slices()) {
+    slices_[slice].pushed.resize(index(workers));
+    slices_[slice].seen.resize(index(workers));
   }
-  for (std::size_t row = 0; row < kStateRows; ++row) {
-    if (layout_.has(static_cast<StateRow>(row))) states_left_ += store_.pieces().size();
+  for (std::size_t kind = 0; kind < kStateKinds; ++kind) {
+    if (layout_.has(static_cast<StateKind>(kind))) states_left_ += store_.slices().size();
   }
 }
 
-SliceService::PieceState& SliceService::state_of(const Header& header) {
-  if (!store_.is_mine(header.piece)) {
-    fail(ErrorCode::kProtocol, "a '{}' is about piece {}, which is not of server {}",
-         name(header.kind), header.piece, server_);
+SliceService::SliceState& SliceService::state_of(const Header& header) {
+  if (!store_.is_mine(header.slice)) {
+    fail(ErrorCode::kProtocol, "a '{}' is about slice {}, which is not of server {}",
+         name(header.kind), header.slice, server_);
   }
-  return pieces_[header.piece];
+  return slices_[header.slice];
 }
 
 std::span<std::byte> SliceService::place(int worker, const Header& header) {
-  const PieceState& state = state_of(header);
+  const SliceState& state = state_of(header);
   std::span<std::byte> place;
   if (header.kind == Kind::kPush) {
-    place = store_.receiving(header.piece, worker);
+    place = store_.receiving(header.slice, worker);
   } else if (header.kind == Kind::kRows) {
     const auto owed = state.owed.find(worker);
     const std::size_t elements = owed == state.owed.end() ? 0 : elements_of(owed->second);
     rows_[index(worker)].resize(elements * size_of(layout_.gradient));
     place = rows_[index(worker)];
   } else {
-    const std::size_t row = state_row(header.number);
-    if (worker != 0 || states_left_ == 0 || row >= kStateRows) {
-      fail(ErrorCode::kProtocol, "worker {} sent state {} of piece {} unasked", worker, row,
-           header.piece);
+    const std::size_t kind = state_kind(header.number);
+    if (worker != 0 || states_left_ == 0 || kind >= kStateKinds) {
+      fail(ErrorCode::kProtocol, "worker {} sent state {} of slice {} unasked", worker, kind,
+           header.slice);
     }
-    const Tensor sent = store_.state(static_cast<StateRow>(row), header.piece);
+    const Tensor sent = store_.state(static_cast<StateKind>(kind), header.slice);
     place = {sent.data(), sent.bytes()};
   }
   if (place.size() != header.bytes) {
-    fail(ErrorCode::kProtocol, "piece {} came from worker {} with {} bytes; it has {}",
-         header.piece, worker, header.bytes, place.size());
+    fail(ErrorCode::kProtocol, "slice {} came from worker {} with {} bytes; it has {}",
+         header.slice, worker, header.bytes, place.size());
   }
   return place;
 }
@@ -62,8 +62,8 @@ std::span<std::byte> SliceService::place(int worker, const Header& header) {
 // ---- the start
 
 void SliceService::take_state(const Header& header) {
-  if (header.number == static_cast<double>(StateRow::kMaster)) {
-    store_.round_parameters(header.piece);
+  if (header.number == static_cast<double>(StateKind::kMaster)) {
+    store_.round_parameters(header.slice);
   }
   if (--states_left_ > 0) return;
   for (int worker = 0; worker < workers_; ++worker) {
@@ -75,114 +75,114 @@ void SliceService::ready(int worker, const std::string& hash) {
   if (hash != hash_of(layout_)) {
     throw Error(ErrorCode::kMismatch,
                 fmt::format("worker {} has another model, precision, optimizer, compression or "
-                            "cut into pieces than worker 0; all workers need the same settings",
+                            "cut into slices than worker 0; all workers need the same settings",
                             worker),
                 {worker});
   }
   ready_[index(worker)] = true;
   if (states_left_ > 0) return;
   // Nothing is updated before all workers have said that they got this, so it stays as it is.
-  for (const std::size_t piece : store_.pieces()) {
-    wire_.to_worker(worker, message(Kind::kParameters, piece, store_.pulled(piece)));
+  for (const std::size_t slice : store_.slices()) {
+    wire_.to_worker(worker, message(Kind::kParameters, slice, store_.pulled(slice)));
   }
 }
 
 // ---- gradients
 
-void SliceService::check_push(int worker, const Header& header, const PieceState& state) const {
+void SliceService::check_push(int worker, const Header& header, const SliceState& state) const {
   const std::uint64_t expected = state.pushed[index(worker)] + 1;
   if (header.round == expected && (!adds_up() || header.round == current_) &&
       (adds_up() || requests_[index(worker)].contains(expected))) {
     return;
   }
   fail(ErrorCode::kProtocol,
-       "worker {} pushed piece {} for round {}, but server {} is at round {} and waits for round "
+       "worker {} pushed slice {} for round {}, but server {} is at round {} and waits for round "
        "{} of that worker",
-       worker, header.piece, header.round, server_, current_, expected);
+       worker, header.slice, header.round, server_, current_, expected);
 }
 
 // What has come, as numbers.
 Tensor SliceService::landed(int worker, const Header& header) {
   constexpr double kMostSteps = 0x1p53;
   if (!(header.number >= 0 && header.number <= kMostSteps)) {
-    fail(ErrorCode::kProtocol, "worker {} pushed piece {} for step {}", worker, header.piece,
+    fail(ErrorCode::kProtocol, "worker {} pushed slice {} for step {}", worker, header.slice,
          header.number);
   }
   try {
-    return store_.landed(header.piece, worker, static_cast<std::int64_t>(header.number));
+    return store_.landed(header.slice, worker, static_cast<std::int64_t>(header.number));
   } catch (const Error& error) {
     throw Error(error.code(),
-                fmt::format("what worker {} (rank {}) pushed of piece {} cannot be read: {}",
-                            worker, worker, header.piece, error.what()),
+                fmt::format("what worker {} (rank {}) pushed of slice {} cannot be read: {}",
+                            worker, worker, header.slice, error.what()),
                 {worker});
   }
 }
 
 void SliceService::push(int worker, const Header& header) {
-  PieceState& state = state_of(header);
+  SliceState& state = state_of(header);
   check_push(worker, header, state);
   const Tensor gradients = landed(worker, header);
   state.pushed[index(worker)] = header.round;
   wire_.to_worker(
-      worker, small_message({.kind = Kind::kTaken, .piece = header.piece, .round = header.round}));
+      worker, small_message({.kind = Kind::kTaken, .slice = header.slice, .round = header.round}));
   if (adds_up()) {
-    gradients_came(header.piece);
+    gradients_came(header.slice);
     return;
   }
   const RoundRequest& request = requests_[index(worker)].at(header.round);
   const double staleness = static_cast<double>(state.version - state.seen[index(worker)]);
   ++state.version;
-  store_.update(header.piece,
+  store_.update(header.slice,
                 {.step = *updates_before_ + static_cast<std::int64_t>(state.version),
                  .rate = request.rate,
                  .gradient_scale = request.gradient_scale,
                  .parts = workers_},
                 gradients);
-  send_parameters(worker, header.piece, staleness);
+  send_parameters(worker, header.slice, staleness);
 }
 
 void SliceService::owe(int worker, const Header& header, std::span<const std::byte> payload) {
-  PieceState& state = state_of(header);
+  SliceState& state = state_of(header);
   check_push(worker, header, state);
   Unpacker unpacker(payload);
   Runs runs =
-      decode_runs(unpacker.list<std::uint64_t>(), layout_.pieces[header.piece].range.elements);
+      decode_runs(unpacker.list<std::uint64_t>(), layout_.slices[header.slice].range.elements);
   unpacker.finish();
   if (!adds_up() || layout_.compression.compression != Compression::kNone || runs.empty() ||
       !state.owed.emplace(worker, std::move(runs)).second) {
-    fail(ErrorCode::kProtocol, "worker {} owes rows of piece {} out of turn", worker, header.piece);
+    fail(ErrorCode::kProtocol, "worker {} owes rows of slice {} out of turn", worker, header.slice);
   }
 }
 
 void SliceService::rows(int worker, const Header& header, std::span<const std::byte> payload) {
-  PieceState& state = state_of(header);
+  SliceState& state = state_of(header);
   const auto owed = state.owed.find(worker);
   if (owed == state.owed.end() || header.round != current_ ||
       state.pushed[index(worker)] != current_) {
-    fail(ErrorCode::kProtocol, "worker {} sent rows of piece {} for round {} unasked, in round {}",
-         worker, header.piece, header.round, current_);
+    fail(ErrorCode::kProtocol, "worker {} sent rows of slice {} for round {} unasked, in round {}",
+         worker, header.slice, header.round, current_);
   }
-  store_.replace(header.piece, worker, owed->second, payload);
+  store_.replace(header.slice, worker, owed->second, payload);
   state.owed.erase(owed);
-  schedule(header.piece);
+  schedule(header.slice);
 }
 
 void SliceService::zeros(int worker, const Header& header) {
   if (!adds_up()) fail(ErrorCode::kProtocol, "worker {} pushed nothing at all", worker);
-  for (const std::size_t piece : store_.pieces()) {
+  for (const std::size_t slice : store_.slices()) {
     Header each = header;
-    each.piece = static_cast<std::uint32_t>(piece);
-    PieceState& state = pieces_[piece];
+    each.slice = static_cast<std::uint32_t>(slice);
+    SliceState& state = slices_[slice];
     check_push(worker, each, state);
     state.pushed[index(worker)] = header.round;
-    store_.zero(piece, worker);
-    gradients_came(piece);
+    store_.zero(slice, worker);
+    gradients_came(slice);
   }
 }
 
-void SliceService::gradients_came(std::size_t piece) {
+void SliceService::gradients_came(std::size_t slice) {
   if (since_ == kNoDeadline) since_ = std::chrono::steady_clock::now();
-  if (++pieces_[piece].came == workers_) schedule(piece);
+  if (++slices_[slice].came == workers_) schedule(slice);
 }
 
 }  // namespace lockstep::parallel

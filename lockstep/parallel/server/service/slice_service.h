@@ -1,15 +1,15 @@
-// What a server does with its pieces: takes gradients, updates, hands parameters out.
+// What a server does with its slices: takes gradients, updates, hands parameters out.
 //
-// bsp. A piece waits until all workers' gradients of the round have come; they are added up in a
-// fixed tree, and the piece is updated. Where the update needs the norm of all gradients, sums of
+// bsp. A slice waits until all workers' gradients of the round have come; they are added up in a
+// fixed tree, and the slice is updated. Where the update needs the norm of all gradients, sums of
 // squares go to server 0 first, and its verdict is waited for. asp and ssp: every push is an update
 // at once.
 //
-// bsp, where a worker owes runs of a piece (parallel/server/slices/runs.h): the piece is updated
+// bsp, where a worker owes runs of a slice (parallel/server/slices/runs.h): the slice is updated
 // but for these and sent back when all workers' gradients are here, and the runs when they have
 // come; with a norm all of it waits for them.
 //
-// Long work (adding up, updating) is done piece by piece in work(), between which the server
+// Long work (adding up, updating) is done slice by slice in work(), between which the server
 // looks after its connections. Everything a peer says is checked: Error(kProtocol).
 #pragma once
 
@@ -56,10 +56,10 @@ class SliceService {
   // bsp: when the round under way has lasted too long, and whose gradients are missing.
   Deadline deadline(std::chrono::nanoseconds timeout) const;
   std::vector<int> missing() const;
-  void wait_anew() { since_ = std::chrono::steady_clock::now(); }
+  void restart_wait() { since_ = std::chrono::steady_clock::now(); }
 
  private:
-  struct PieceState {
+  struct SliceState {
     std::uint64_t version = 0;          // updates; with bsp, rounds
     std::vector<std::uint64_t> pushed;  // by worker: its last round
     std::vector<std::uint64_t> seen;    // asp: by worker: the version it has
@@ -77,22 +77,22 @@ class SliceService {
 
   static std::size_t index(int number) { return static_cast<std::size_t>(number); }
   bool adds_up() const { return options_.consistency == Consistency::kBsp; }
-  PieceState& state_of(const Header& header);
+  SliceState& state_of(const Header& header);
   Round& round(std::uint64_t number);
-  Priority priority_of(std::size_t piece) const;
-  void check_push(int worker, const Header& header, const PieceState& state) const;
+  Priority priority_of(std::size_t slice) const;
+  void check_push(int worker, const Header& header, const SliceState& state) const;
   Tensor landed(int worker, const Header& header);
-  void gradients_came(std::size_t piece);
-  void schedule(std::size_t piece);
+  void gradients_came(std::size_t slice);
+  void schedule(std::size_t slice);
   void report_squares();
-  void update_round(std::size_t piece);
-  void send_rows(std::size_t piece);
-  void finish_piece(std::size_t piece, bool changed);
+  void update_round(std::size_t slice);
+  void send_rows(std::size_t slice);
+  void finish_slice(std::size_t slice, bool changed);
   void finish_round();
   void go_on();
-  void send_parameters(int worker, std::size_t piece, double staleness);
-  void send_states(std::size_t piece);
-  OutMessage message(Kind kind, std::size_t piece, std::span<const std::byte> payload);
+  void send_parameters(int worker, std::size_t slice, double staleness);
+  void send_states(std::size_t slice);
+  OutMessage message(Kind kind, std::size_t slice, std::span<const std::byte> payload);
 
   const ServerOptions& options_;
   ServedLayout layout_;
@@ -100,19 +100,19 @@ class SliceService {
   int workers_;
   ServerWire& wire_;
   SliceStore store_;
-  std::vector<PieceState> pieces_;  // by number among all; those of others stay empty
+  std::vector<SliceState> slices_;  // by number among all; those of others stay empty
 
   std::size_t states_left_ = 0;               // that worker 0 has not sent yet
   std::vector<bool> ready_;                   // workers that have asked for all parameters
   std::vector<std::vector<std::byte>> rows_;  // by worker: where they land
 
-  std::set<std::pair<std::uint64_t, std::size_t>> work_;  // by urgency, then piece
+  std::set<std::pair<std::uint64_t, std::size_t>> work_;  // by urgency, then slice
   std::uint64_t worked_ = 0;
 
   // bsp
   std::uint64_t current_ = 1;  // the round under way
   std::map<std::uint64_t, Round> rounds_;
-  std::size_t updated_ = 0;  // pieces of the round under way
+  std::size_t updated_ = 0;  // slices of the round under way
   std::size_t squared_ = 0;  // the same, where a norm is needed
   bool reported_ = false;    // their squares, to server 0
   std::map<std::size_t, std::vector<double>> squares_;
@@ -120,19 +120,19 @@ class SliceService {
   Deadline since_ = kNoDeadline;          // the first of the round's gradients came
 
   // asp and ssp
-  // By worker and round. That of its next round may come while pieces of the last one are on their
+  // By worker and round. That of its next round may come while slices of the last one are on their
   // way; two rounds on, they have come.
   std::vector<std::map<std::uint64_t, RoundRequest>> requests_;
   std::optional<std::int64_t> updates_before_;
 
   // fifo: what is withheld until the worker has pushed everything
   struct Withheld {
-    std::size_t piece;
+    std::size_t slice;
     double staleness;
   };
   std::vector<std::uint64_t> pulls_;  // by worker: the round it may have
   std::vector<std::deque<Withheld>> withheld_;
-  std::map<std::size_t, std::uint64_t> collects_;  // pieces whose states wait for a round
+  std::map<std::size_t, std::uint64_t> collects_;  // slices whose states wait for a round
 };
 
 }  // namespace lockstep::parallel

@@ -1,4 +1,4 @@
-// The rounds of bsp: what it takes until the pieces of one are updated.
+// The rounds of bsp: what it takes until the slices of one are updated.
 #include <algorithm>
 #include <cmath>
 
@@ -44,13 +44,13 @@ void SliceService::request(int worker, const Header& header, std::span<const std
   if (++asked.requests == workers_ && header.round == current_) go_on();
 }
 
-Priority SliceService::priority_of(std::size_t piece) const {
-  return parallel::priority_of(layout_.pieces[piece], options_.schedule);
+Priority SliceService::priority_of(std::size_t slice) const {
+  return parallel::priority_of(layout_.slices[slice], options_.schedule);
 }
 
-// Queues the next thing to do with a piece, if there is all that it takes.
-void SliceService::schedule(std::size_t piece) {
-  PieceState& state = pieces_[piece];
+// Queues the next thing to do with a slice, if there is all that it takes.
+void SliceService::schedule(std::size_t slice) {
+  SliceState& state = slices_[slice];
   const bool may_update = round(current_).requests == workers_ &&
                           (!layout_.needs_norm() || gradient_scale_.has_value());
   const bool may_square = layout_.needs_norm() && !state.squared;
@@ -59,17 +59,17 @@ void SliceService::schedule(std::size_t piece) {
     return;
   }
   state.queued = true;
-  const bool by_block = options_.schedule == PieceSchedule::kPriority;
-  work_.insert({by_block ? layout_.pieces[piece].block : worked_++, piece});
+  const bool by_block = options_.schedule == SliceSchedule::kPriority;
+  work_.insert({by_block ? layout_.slices[slice].block : worked_++, slice});
 }
 
 void SliceService::work() {
-  const std::size_t piece = work_.begin()->second;
+  const std::size_t slice = work_.begin()->second;
   work_.erase(work_.begin());
-  PieceState& state = pieces_[piece];
+  SliceState& state = slices_[slice];
   state.queued = false;
-  if (!layout_.needs_norm() || state.squared) return update_round(piece);
-  squares_[piece] = store_.squares(piece);
+  if (!layout_.needs_norm() || state.squared) return update_round(slice);
+  squares_[slice] = store_.squares(slice);
   state.squared = true;
   ++squared_;
   report_squares();
@@ -78,12 +78,12 @@ void SliceService::work() {
 void SliceService::report_squares() {
   const Round& asked = round(current_);
   if (!layout_.needs_norm() || gradient_scale_ || asked.requests < workers_ || reported_ ||
-      squared_ < store_.pieces().size()) {
+      squared_ < store_.slices().size()) {
     return;
   }
   reported_ = true;
   std::vector<double> sums;
-  for (const auto& [piece, squares] : squares_)
+  for (const auto& [slice, squares] : squares_)
     sums.insert(sums.end(), squares.begin(), squares.end());
   squares_.clear();
   wire_.to_server(
@@ -93,62 +93,62 @@ void SliceService::report_squares() {
 
 void SliceService::verdict(const Header& header) {
   if (!adds_up() || header.round != current_ || gradient_scale_ ||
-      squared_ < store_.pieces().size()) {
+      squared_ < store_.slices().size()) {
     fail(ErrorCode::kProtocol, "the norm of round {} came in round {}", header.round, current_);
   }
   const double loss_scale = round(current_).request.loss_scale;
-  gradient_scale_ = optim::clip_factor(header.number, layout_.optimizer.clip) / loss_scale;
+  gradient_scale_ = optim::clip_factor(header.number, layout_.optimizer.max_grad_norm) / loss_scale;
   if (std::isfinite(header.number)) return go_on();
   for (int worker = 0; worker < workers_; ++worker) {
     wire_.to_worker(worker, small_message({.kind = Kind::kKept, .round = current_}));
   }
-  for (const std::size_t piece : store_.pieces()) finish_piece(piece, false);
-  if (store_.pieces().empty()) finish_round();
+  for (const std::size_t slice : store_.slices()) finish_slice(slice, false);
+  if (store_.slices().empty()) finish_round();
 }
 
 // Does what a round whose update has been asked for allows.
 void SliceService::go_on() {
   if (round(current_).requests < workers_) return;
-  if (store_.pieces().empty() && (!layout_.needs_norm() || gradient_scale_)) return finish_round();
-  for (const std::size_t piece : store_.pieces()) schedule(piece);
+  if (store_.slices().empty() && (!layout_.needs_norm() || gradient_scale_)) return finish_round();
+  for (const std::size_t slice : store_.slices()) schedule(slice);
   report_squares();
 }
 
-void SliceService::update_round(std::size_t piece) {
+void SliceService::update_round(std::size_t slice) {
   const RoundRequest& request = round(current_).request;
   const optim::UpdateStep step{.step = request.updates + 1,
                                .rate = request.rate,
                                .gradient_scale = gradient_scale_.value_or(1 / request.loss_scale)};
-  PieceState& state = pieces_[piece];
-  const std::size_t elements = layout_.pieces[piece].range.elements;
+  SliceState& state = slices_[slice];
+  const std::size_t elements = layout_.slices[slice].range.elements;
   if (state.owed.empty()) {
-    store_.update_by_sum(piece, step, state.apart.value_or(Runs{{0, elements}}));
-    return finish_piece(piece, true);
+    store_.update_by_sum(slice, step, state.apart.value_or(Runs{{0, elements}}));
+    return finish_slice(slice, true);
   }
   state.apart.emplace();
   for (const auto& [worker, runs] : state.owed) state.apart = united(*state.apart, runs);
-  store_.update_by_sum(piece, step, rest_of(*state.apart, elements));
+  store_.update_by_sum(slice, step, rest_of(*state.apart, elements));
   for (int worker = 0; worker < workers_; ++worker) {
-    wire_.to_worker(worker, message(Kind::kEarly, piece, store_.pulled(piece)));
+    wire_.to_worker(worker, message(Kind::kEarly, slice, store_.pulled(slice)));
   }
 }
 
-void SliceService::finish_piece(std::size_t piece, bool changed) {
-  PieceState& state = pieces_[piece];
+void SliceService::finish_slice(std::size_t slice, bool changed) {
+  SliceState& state = slices_[slice];
   state.version = current_;
   state.came = 0;
   state.squared = false;
   if (state.apart) {
-    send_rows(piece);
+    send_rows(slice);
   } else {
-    for (int worker = 0; changed && worker < workers_; ++worker) send_parameters(worker, piece, 0);
+    for (int worker = 0; changed && worker < workers_; ++worker) send_parameters(worker, slice, 0);
   }
   state.apart.reset();
-  if (const auto waiting = collects_.find(piece); waiting != collects_.end()) {
+  if (const auto waiting = collects_.find(slice); waiting != collects_.end()) {
     collects_.erase(waiting);
-    send_states(piece);
+    send_states(slice);
   }
-  if (++updated_ == store_.pieces().size()) finish_round();
+  if (++updated_ == store_.slices().size()) finish_round();
 }
 
 void SliceService::finish_round() {
@@ -158,7 +158,7 @@ void SliceService::finish_round() {
   reported_ = false;
   gradient_scale_.reset();
   since_ = kNoDeadline;
-  go_on();  // a server without pieces can be behind
+  go_on();  // a server without slices can be behind
 }
 
 Deadline SliceService::deadline(std::chrono::nanoseconds timeout) const {
@@ -168,12 +168,12 @@ Deadline SliceService::deadline(std::chrono::nanoseconds timeout) const {
 std::vector<int> SliceService::missing() const {
   std::vector<int> workers;
   for (int worker = 0; worker < workers_; ++worker) {
-    const auto lacks = [&](std::size_t piece) {
-      const PieceState& state = pieces_[piece];
+    const auto lacks = [&](std::size_t slice) {
+      const SliceState& state = slices_[slice];
       return state.version < current_ &&
              (state.pushed[index(worker)] < current_ || state.owed.contains(worker));
     };
-    if (std::ranges::any_of(store_.pieces(), lacks)) workers.push_back(worker);
+    if (std::ranges::any_of(store_.slices(), lacks)) workers.push_back(worker);
   }
   return workers;
 }

@@ -5,16 +5,16 @@
 // overtake what is large; every other server has a connection to server 0.
 //
 //   worker -> server, data                          server -> worker, data
-//     kLayout      pieces, types, optimizer           kParameters  a piece, updated
-//     kState       a piece of a state (worker 0)      kKept        the round changed nothing
+//     kLayout      slices, types, optimizer           kParameters  a slice, updated
+//     kState       a slice of a state (worker 0)      kKept        the round changed nothing
 //     kReady       what I hold fits this layout       kTaken       a push has come whole
-//     kRequest     how the round's update is made     kState       a piece of a state
-//     kPush        a piece of my gradients            kEarly       a piece, but for rows to come
+//     kRequest     how the round's update is made     kState       a slice of a state
+//     kPush        a slice of my gradients            kEarly       a slice, but for rows to come
 //     kOwe         runs of it that will come again    kRows        these, updated
 //     kRows        these
 //     kZeros       all of my gradients are zero
 //     kPull        send what is new from here on
-//     kCollect     send the states of a piece
+//     kCollect     send the states of a slice
 //   worker -> server 0, control                     server 0 -> worker, control
 //     kCheck       the hash of my parameters          kChecked     all have the same
 //     kBegin       what I bring to the step           kTotals      what all bring
@@ -34,7 +34,7 @@
 //     kGoodbye     I leave, because of that fault or of none
 //     kFailed      the run is over because of that fault
 //
-// A *round* counts what a worker has pushed: every round it pushes every piece once.
+// A *round* counts what a worker has pushed: every round it pushes every slice once.
 #pragma once
 
 #include <cstddef>
@@ -91,7 +91,7 @@ std::string_view name(Kind kind);  // "push"; "unknown" for what is none
 
 struct Header {
   Kind kind = Kind::kGoodbye;
-  std::uint32_t piece = 0;  // of kState, kPush, kOwe, kRows, kCollect, kParameters, kEarly, kTaken
+  std::uint32_t slice = 0;  // of kState, kPush, kOwe, kRows, kCollect, kParameters, kEarly, kTaken
   std::uint64_t round = 0;
   double number = 0;        // kState: which; kPush: the step; kParameters: staleness; kNorm,
                             // kVerdict: the norm
@@ -99,15 +99,15 @@ struct Header {
 };
 static_assert(sizeof(Header) == 32 && std::is_trivially_copyable_v<Header>);
 
-// The states that an optimizer keeps of a piece.
-enum class StateRow : std::uint8_t { kMaster, kMoment, kVariance, kVelocity };
-inline constexpr std::size_t kStateRows = 4;
-// The row that a header's number names; kStateRows for none.
-inline std::size_t state_row(double number) {
-  return number >= 0 && number < kStateRows ? static_cast<std::size_t>(number) : kStateRows;
+// The states that an optimizer keeps of a slice.
+enum class StateKind : std::uint8_t { kMaster, kFirstMoment, kSecondMoment, kVelocity };
+inline constexpr std::size_t kStateKinds = 4;
+// The kind that a header's number names; kStateKinds for none.
+inline std::size_t state_kind(double number) {
+  return number >= 0 && number < kStateKinds ? static_cast<std::size_t>(number) : kStateKinds;
 }
 
-// Bytes of the largest payload that is not a piece's: a trace, whose spans are at most so many
+// Bytes of the largest payload that is not a slice's: a trace, whose spans are at most so many
 // (parallel/trace/trace.h) and take a hundred bytes or so.
 inline constexpr std::size_t kMostSmall = std::size_t{64} << 20;
 

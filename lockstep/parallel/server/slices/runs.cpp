@@ -21,18 +21,18 @@ void append(Runs& runs, nn::FlatRange run) {
 }  // namespace
 
 Runs runs_of_rows(std::span<const std::int32_t> rows, std::size_t width, std::size_t table,
-                  nn::FlatRange piece) {
+                  nn::FlatRange slice) {
   std::vector<std::size_t> here;
   for (const std::int32_t row : rows) {
     const std::size_t first = table + static_cast<std::size_t>(row) * width;
-    if (first < piece.end() && first + width > piece.first) here.push_back(first);
+    if (first < slice.end() && first + width > slice.first) here.push_back(first);
   }
   std::ranges::sort(here);
   Runs runs;
   for (const std::size_t row : here) {
-    const std::size_t first = std::max(row, piece.first);
-    const std::size_t end = std::min(row + width, piece.end());
-    append(runs, {first - piece.first, end - first});
+    const std::size_t first = std::max(row, slice.first);
+    const std::size_t end = std::min(row + width, slice.end());
+    append(runs, {first - slice.first, end - first});
   }
   return runs;
 }
@@ -63,20 +63,20 @@ std::size_t elements_of(const Runs& runs) {
   return elements;
 }
 
-void take_runs(const Runs& runs, std::size_t element, std::span<const std::byte> piece,
+void take_runs(const Runs& runs, std::size_t element, std::span<const std::byte> slice,
                std::span<std::byte> values) {
   std::byte* to = values.data();
   for (const nn::FlatRange& run : runs) {
-    std::memcpy(to, piece.data() + run.first * element, run.elements * element);
+    std::memcpy(to, slice.data() + run.first * element, run.elements * element);
     to += run.elements * element;
   }
 }
 
 void put_runs(const Runs& runs, std::size_t element, std::span<const std::byte> values,
-              std::span<std::byte> piece) {
+              std::span<std::byte> slice) {
   const std::byte* from = values.data();
   for (const nn::FlatRange& run : runs) {
-    std::memcpy(piece.data() + run.first * element, from, run.elements * element);
+    std::memcpy(slice.data() + run.first * element, from, run.elements * element);
     from += run.elements * element;
   }
 }
@@ -106,7 +106,7 @@ Runs decode_runs(std::span<const std::uint64_t> numbers, std::size_t elements) {
     least = first + count + 1;
   }
   if (!sound) {
-    fail(ErrorCode::kProtocol, "what was told of rows to come is none of a piece of {} elements",
+    fail(ErrorCode::kProtocol, "what was told of rows to come is none of a slice of {} elements",
          elements);
   }
   return runs;

@@ -29,14 +29,14 @@ CompressionOptions take_compression(Unpacker& unpacker) {
 
 }  // namespace
 
-bool ServedLayout::has(StateRow row) const {
-  switch (row) {
-    case StateRow::kMaster:
+bool ServedLayout::has(StateKind kind) const {
+  switch (kind) {
+    case StateKind::kMaster:
       return true;
-    case StateRow::kMoment:
-    case StateRow::kVariance:
+    case StateKind::kFirstMoment:
+    case StateKind::kSecondMoment:
       return optim::has_moments(optimizer);
-    case StateRow::kVelocity:
+    case StateKind::kVelocity:
       return optim::has_velocity(optimizer);
   }
   return false;
@@ -54,9 +54,9 @@ std::string encode_layout(const ServedLayout& layout) {
       .add(optimizer.beta2)
       .add(optimizer.epsilon)
       .add(optimizer.momentum)
-      .add(optimizer.decay)
-      .add(optimizer.clip)
-      .text(encode_pieces(layout.pieces))
+      .add(optimizer.weight_decay)
+      .add(optimizer.max_grad_norm)
+      .text(encode_slices(layout.slices))
       .take();
 }
 
@@ -71,23 +71,23 @@ ServedLayout decode_layout(std::span<const std::byte> bytes, int servers) {
     fail(ErrorCode::kProtocol, "there is no optimizer number {}", kind);
   }
   layout.optimizer.kind = static_cast<optim::OptimizerKind>(kind);
-  for (double* field :
-       {&layout.optimizer.beta1, &layout.optimizer.beta2, &layout.optimizer.epsilon,
-        &layout.optimizer.momentum, &layout.optimizer.decay, &layout.optimizer.clip}) {
+  for (double* field : {&layout.optimizer.beta1, &layout.optimizer.beta2, &layout.optimizer.epsilon,
+                        &layout.optimizer.momentum, &layout.optimizer.weight_decay,
+                        &layout.optimizer.max_grad_norm}) {
     *field = unpacker.take<double>();
     if (!std::isfinite(*field) || *field < 0) {
       fail(ErrorCode::kProtocol, "a setting of the optimizer is {}", *field);
     }
   }
-  layout.pieces = decode_pieces(unpacker.text(), servers);
+  layout.slices = decode_slices(unpacker.text(), servers);
   unpacker.finish();
   return layout;
 }
 
 std::string hash_of(const ServedLayout& layout) { return content_hash(encode_layout(layout)); }
 
-Priority priority_of(const Piece& piece, PieceSchedule schedule) {
-  return schedule == PieceSchedule::kPriority ? static_cast<Priority>(piece.block + 1) : 1;
+Priority priority_of(const Slice& slice, SliceSchedule schedule) {
+  return schedule == SliceSchedule::kPriority ? static_cast<Priority>(slice.block + 1) : 1;
 }
 
 std::size_t server_bytes(const ServedLayout& layout, const ServerOptions& options, int server,

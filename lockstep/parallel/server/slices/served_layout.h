@@ -15,7 +15,7 @@
 namespace lockstep::parallel {
 
 struct ServedLayout {
-  std::vector<Piece> pieces;       // of all servers
+  std::vector<Slice> slices;       // of all servers
   DType parameter = DType::kF32;   // what workers compute with
   DType gradient = DType::kF32;    // what they compute
   CompressionOptions compression;  // of what they push
@@ -23,8 +23,8 @@ struct ServedLayout {
 
   // Whether an update needs the norm of all gradients first: to clip them, or to see whether one is
   // infinite where losses are scaled.
-  bool needs_norm() const { return optimizer.clip > 0 || parameter == DType::kF16; }
-  bool has(StateRow row) const;
+  bool needs_norm() const { return optimizer.max_grad_norm > 0 || parameter == DType::kF16; }
+  bool has(StateKind kind) const;
 };
 
 // Error(kProtocol) for what makes no sense.
@@ -34,10 +34,10 @@ ServedLayout decode_layout(std::span<const std::byte> bytes, int servers);
 // Two layouts are the same where their hashes are.
 std::string hash_of(const ServedLayout& layout);
 
-// Of messages with a piece, either way.
-Priority priority_of(const Piece& piece, PieceSchedule schedule);
+// Of messages with a slice, either way.
+Priority priority_of(const Slice& slice, SliceSchedule schedule);
 
-// What a server takes: its pieces' states, room for gradients, and room for what is sent.
+// What a server takes: its slices' states, room for gradients, and room for what is sent.
 std::size_t server_bytes(const ServedLayout& layout, const ServerOptions& options, int server,
                          int workers);
 

@@ -1,14 +1,15 @@
-// The memory of a server: states of its pieces, and room for the gradients that come.
+// The memory of a server: states of its slices, and room for the gradients that come.
 //
-//   states     master, and moment and variance or velocity, in f32; the rounded parameters where
+//   states     master, and first and second moment or velocity, in f32; the rounded parameters
+//   where
 //              workers compute in 16 bits
-//   slots      with bsp, one per piece and worker: gradients of a round, to be added up; as they
+//   slots      with bsp, one per slice and worker: gradients of a round, to be added up; as they
 //              come, or in f32 where they come compressed
 //   sum        with bsp: of a chunk of the slots, f32, for the optimizer that takes it at once
-//   landings   one per worker, for a piece as it is on the wire
+//   landings   one per worker, for a slice as it is on the wire
 //   (parallel/server/slices/wire_format.h):
 //              where gradients land that have no slot, or must be decoded for it
-//   decoded    asp and ssp: one piece of f32, where gradients come compressed
+//   decoded    asp and ssp: one slice of f32, where gradients come compressed
 //   pulled     parameters as they are on the wire, where that is not how they are
 //
 // One thread at a time.
@@ -34,42 +35,42 @@ class SliceStore {
   static std::size_t bytes(const ServedLayout& layout, Consistency consistency, int server,
                            int workers);
 
-  // The pieces of this server, by their numbers among all, in order.
-  std::span<const std::size_t> pieces() const { return mine_; }
-  bool is_mine(std::size_t piece) const;
+  // The slices of this server, by their numbers among all, in order.
+  std::span<const std::size_t> slices() const { return mine_; }
+  bool is_mine(std::size_t slice) const;
 
-  Tensor state(StateRow row, std::size_t piece) const;  // absent where there is none
+  Tensor state(StateKind kind, std::size_t slice) const;  // absent where there is none
   // What is sent to workers of the parameters.
-  std::span<const std::byte> pulled(std::size_t piece) const;
+  std::span<const std::byte> pulled(std::size_t slice) const;
   // Makes that what the master copy says.
-  void round_parameters(std::size_t piece);
+  void round_parameters(std::size_t slice);
 
-  // Where a worker's gradients of a piece are to be received; when they are there, which gives them
+  // Where a worker's gradients of a slice are to be received; when they are there, which gives them
   // as numbers, until something else lands: what a worker pushed in a step. With bsp, zero() in
   // their stead. Error(kProtocol) for a payload that is none.
-  std::span<std::byte> receiving(std::size_t piece, int worker) const;
-  Tensor landed(std::size_t piece, int worker, std::int64_t step);
-  void zero(std::size_t piece, int worker);
+  std::span<std::byte> receiving(std::size_t slice, int worker) const;
+  Tensor landed(std::size_t slice, int worker, std::int64_t step);
+  void zero(std::size_t slice, int worker);
   // bsp: sums of squares of the chunks of all workers' gradients together.
-  std::vector<double> squares(std::size_t piece);
-  // The optimizer, by these gradients of all of a piece; with bsp, by the sum of all workers' in
+  std::vector<double> squares(std::size_t slice);
+  // The optimizer, by these gradients of all of a slice; with bsp, by the sum of all workers' in
   // those runs of it.
-  void update(std::size_t piece, const optim::UpdateStep& step, const Tensor& gradient);
-  void update_by_sum(std::size_t piece, const optim::UpdateStep& step, const Runs& runs);
-  // bsp, where nothing is compressed: runs of a worker's gradients anew, one behind the other, as
+  void update(std::size_t slice, const optim::UpdateStep& step, const Tensor& gradient);
+  void update_by_sum(std::size_t slice, const optim::UpdateStep& step, const Runs& runs);
+  // bsp, where nothing is compressed: runs of a worker's gradients again, one behind the other, as
   // long as the runs are together; and runs of the parameters, the same, for workers.
-  void replace(std::size_t piece, int worker, const Runs& runs, std::span<const std::byte> values);
-  void copy_parameters(std::size_t piece, const Runs& runs, std::span<std::byte> to) const;
+  void replace(std::size_t slice, int worker, const Runs& runs, std::span<const std::byte> values);
+  void copy_parameters(std::size_t slice, const Runs& runs, std::span<std::byte> to) const;
 
  private:
-  const Piece& at(std::size_t piece) const { return layout_.pieces[piece]; }
-  Tensor slice(const Tensor& row, std::size_t piece) const;
-  Tensor slot(std::size_t piece, int worker) const;
-  Tensor sum(std::size_t piece, nn::FlatRange range);
-  void update_range(std::size_t piece, nn::FlatRange range, const optim::UpdateStep& step,
+  const Slice& at(std::size_t slice) const { return layout_.slices[slice]; }
+  Tensor view(const Tensor& buffer, std::size_t slice) const;
+  Tensor slot(std::size_t slice, int worker) const;
+  Tensor sum(std::size_t slice, nn::FlatRange range);
+  void update_range(std::size_t slice, nn::FlatRange range, const optim::UpdateStep& step,
                     const Tensor& gradient);
-  Tensor parameters(std::size_t piece) const;
-  void encode_parameters(std::size_t piece);
+  Tensor parameters(std::size_t slice) const;
+  void encode_parameters(std::size_t slice);
 
   const ServedLayout& layout_;
   optim::OptimizerOptions optimizer_;  // of updates
@@ -78,17 +79,17 @@ class SliceStore {
   int workers_;
   Ops& ops_;
   std::vector<std::size_t> mine_;
-  std::vector<std::size_t> offset_;  // by piece: in rows of this server
+  std::vector<std::size_t> offset_;  // by slice: in flat buffers of this server
   std::vector<Buffer> memory_;
-  std::array<Tensor, kStateRows> states_;
+  std::array<Tensor, kStateKinds> states_;
   Tensor rounded_;
   std::vector<Tensor> slots_;  // by worker
   Tensor sum_;
   std::vector<Buffer> landings_;  // by worker
   Buffer decoded_;
   Buffer pulled_;
-  std::vector<std::size_t> pulled_offset_;  // by piece
-  Buffer room_;                             // for sums of squares
+  std::vector<std::size_t> pulled_offset_;  // by slice
+  Buffer workspace_;                        // for sums of squares
 };
 
 }  // namespace lockstep::parallel

@@ -11,9 +11,9 @@ namespace lockstep::parallel {
 namespace {
 
 constexpr std::size_t kMegabyte = std::size_t{1} << 20;
-constexpr std::size_t kPiecesOfARow = 256;
+constexpr std::size_t kSlicesOfABuffer = 256;
 constexpr std::size_t kNeverTooMany = 16384;                 // elements
-constexpr std::size_t kMostElements = std::size_t{1} << 48;  // of a row that a peer tells of
+constexpr std::size_t kMostElements = std::size_t{1} << 48;  // of a flat buffer that a peer reports
 
 std::size_t rounded_up(std::size_t value, std::size_t unit) {
   return (value + unit - 1) / unit * unit;
@@ -21,21 +21,21 @@ std::size_t rounded_up(std::size_t value, std::size_t unit) {
 
 using Record = std::array<std::uint64_t, 5>;
 
-Record record_of(const Piece& piece) {
-  return {piece.range.first, piece.range.elements, piece.decaying, piece.block,
-          static_cast<std::uint64_t>(piece.server)};
+Record record_of(const Slice& slice) {
+  return {slice.range.first, slice.range.elements, slice.decaying, slice.block,
+          static_cast<std::uint64_t>(slice.server)};
 }
 
 }  // namespace
 
-std::vector<Piece> cut_pieces(const nn::FlatParameters& flat, double piece_mb, bool whole_chunks,
+std::vector<Slice> cut_slices(const nn::FlatParameters& flat, double slice_mb, bool whole_chunks,
                               int servers) {
   const std::size_t unit = whole_chunks ? kChunkElements : nn::FlatParameters::kAlignment;
-  const auto bytes = static_cast<std::size_t>(piece_mb * static_cast<double>(kMegabyte));
-  const std::size_t of_row = std::max(flat.elements() / kPiecesOfARow, kNeverTooMany);
-  const std::size_t most = std::max(std::min(bytes / sizeof(float), of_row) / unit * unit, unit);
+  const auto bytes = static_cast<std::size_t>(slice_mb * static_cast<double>(kMegabyte));
+  const std::size_t of_buffer = std::max(flat.elements() / kSlicesOfABuffer, kNeverTooMany);
+  const std::size_t most = std::max(std::min(bytes / sizeof(float), of_buffer) / unit * unit, unit);
   std::vector<std::size_t> load(static_cast<std::size_t>(servers));
-  std::vector<Piece> pieces;
+  std::vector<Slice> slices;
   for (std::size_t block = flat.blocks(); block-- > 0;) {
     const nn::FlatRange whole = flat.range(block);
     if (whole.elements == 0) continue;
@@ -50,27 +50,27 @@ std::vector<Piece> cut_pieces(const nn::FlatParameters& flat, double piece_mb, b
       const std::size_t decaying = std::clamp(decaying_end, range.first, range.end()) - range.first;
       const auto least = std::ranges::min_element(load);
       *least += range.elements;
-      pieces.push_back({range, decaying, block, static_cast<int>(least - load.begin())});
+      slices.push_back({range, decaying, block, static_cast<int>(least - load.begin())});
     }
   }
-  return pieces;
+  return slices;
 }
 
-std::string encode_pieces(std::span<const Piece> pieces) {
+std::string encode_slices(std::span<const Slice> slices) {
   std::string bytes;
-  for (const Piece& piece : pieces) {
-    const Record record = record_of(piece);
+  for (const Slice& slice : slices) {
+    const Record record = record_of(slice);
     bytes.append(reinterpret_cast<const char*>(record.data()), sizeof record);
   }
   return bytes;
 }
 
-std::vector<Piece> decode_pieces(std::string_view bytes, int servers) {
+std::vector<Slice> decode_slices(std::string_view bytes, int servers) {
   const auto nonsense = [](std::string_view what) {
-    fail(ErrorCode::kProtocol, "worker 0 described pieces of parameters that cannot be: {}", what);
+    fail(ErrorCode::kProtocol, "worker 0 described slices of parameters that cannot be: {}", what);
   };
   if (bytes.size() % sizeof(Record) != 0) nonsense("their description ends in the middle of one");
-  std::vector<Piece> pieces;
+  std::vector<Slice> slices;
   std::size_t end = 0;
   for (; !bytes.empty(); bytes.remove_prefix(sizeof(Record))) {
     Record record;
@@ -80,15 +80,15 @@ std::vector<Piece> decode_pieces(std::string_view bytes, int servers) {
     if (elements == 0 || elements > kMostElements - end) nonsense("one has an impossible size");
     if (decaying > elements) nonsense("more of one decays than it has");
     if (server >= static_cast<std::uint64_t>(servers)) nonsense("one has a server there is not");
-    pieces.push_back({{first, elements}, decaying, block, static_cast<int>(server)});
+    slices.push_back({{first, elements}, decaying, block, static_cast<int>(server)});
     end += elements;
   }
-  return pieces;
+  return slices;
 }
 
-std::size_t largest_piece(std::span<const Piece> pieces) {
+std::size_t largest_slice(std::span<const Slice> slices) {
   std::size_t most = 0;
-  for (const Piece& piece : pieces) most = std::max(most, piece.range.elements);
+  for (const Slice& slice : slices) most = std::max(most, slice.range.elements);
   return most;
 }
 

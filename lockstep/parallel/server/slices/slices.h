@@ -1,13 +1,13 @@
-// How the row of parameters is cut into pieces, and which server has which.
+// How the flat buffer of parameters is cut into slices, and which server has which.
 //
-// A *piece* is a part of one block's range: what travels at a time, what is updated at a time, and
-// what can overtake another. A block of more elements than a piece may have is cut into equal
-// pieces; going down the row, each piece falls to the server that has the fewest elements so far,
-// so the pieces of a block spread over servers and all servers have about as much.
+// A *slice* is a part of one block's range: what travels at a time, what is updated at a time, and
+// what can overtake another. A block of more elements than a slice may have is cut into equal
+// slices; going down the flat buffer, each slice falls to the server that has the fewest elements
+// so far, so the slices of a block spread over servers and all servers have about as much.
 //
-// A piece has at most as many elements as asked for, and at most a 256th of the row (but 16384 are
-// never too many): the first one leaves when all of it is there, at the end nothing goes on while
-// the last one travels there and back, and in between there must be some for every server.
+// A slice has at most as many elements as asked for, and at most a 256th of the flat buffer (but
+// 16384 are never too many): the first one leaves when all of it is there, at the end nothing goes
+// on while the last one travels there and back, and in between there must be some for every server.
 #pragma once
 
 #include <cstddef>
@@ -20,26 +20,26 @@
 
 namespace lockstep::parallel {
 
-struct Piece {
-  nn::FlatRange range;       // in the row; its ends are multiples of 32 elements
+struct Slice {
+  nn::FlatRange range;       // in the flat buffer; its ends are multiples of 32 elements
   std::size_t decaying = 0;  // so many elements from its start on are pulled by weight decay
   std::size_t block = 0;
   int server = 0;
 
-  friend bool operator==(const Piece&, const Piece&) = default;
+  friend bool operator==(const Slice&, const Slice&) = default;
 };
 
-// In the order of the row. With `whole_chunks` pieces are cut where chunks are
+// In the order of the flat buffer. With `whole_chunks` slices are cut where chunks are
 // (parallel/gradients/gradient_chunks.h), so that their squares can be added up for a norm.
-std::vector<Piece> cut_pieces(const nn::FlatParameters& flat, double piece_mb, bool whole_chunks,
+std::vector<Slice> cut_slices(const nn::FlatParameters& flat, double slice_mb, bool whole_chunks,
                               int servers);
 
-// Pieces as bytes, for servers, which have no model; and back: Error(kProtocol) for what
-// cut_pieces() cannot have made for so many servers.
-std::string encode_pieces(std::span<const Piece> pieces);
-std::vector<Piece> decode_pieces(std::string_view bytes, int servers);
+// Slices as bytes, for servers, which have no model; and back: Error(kProtocol) for what
+// cut_slices() cannot have made for so many servers.
+std::string encode_slices(std::span<const Slice> slices);
+std::vector<Slice> decode_slices(std::string_view bytes, int servers);
 
-// The most that one piece has.
-std::size_t largest_piece(std::span<const Piece> pieces);
+// The most that one slice has.
+std::size_t largest_slice(std::span<const Slice> slices);
 
 }  // namespace lockstep::parallel

@@ -1,4 +1,4 @@
-// Which pieces of a worker are out: on their way to a server, there, or on their way back.
+// Which slices of a worker are out: on their way to a server, there, or on their way back.
 #pragma once
 
 #include <cstddef>
@@ -15,31 +15,31 @@ namespace lockstep::parallel {
 class SlicesOut {
  public:
   SlicesOut() = default;
-  SlicesOut(std::span<const Piece> pieces, std::size_t blocks) : out_(pieces.size()) {
-    for (const Piece& piece : pieces) block_of_.push_back(piece.block);
+  SlicesOut(std::span<const Slice> slices, std::size_t blocks) : out_(slices.size()) {
+    for (const Slice& slice : slices) block_of_.push_back(slice.block);
     of_block_.resize(blocks);
   }
 
-  std::size_t pieces() const { return out_.size(); }
-  bool is_out(std::size_t piece) const { return out_[piece]; }
+  std::size_t slices() const { return out_.size(); }
+  bool is_out(std::size_t slice) const { return out_[slice]; }
   // How many of a block are out, or of all.
   std::size_t count(std::optional<std::size_t> block) const {
     return block ? of_block_[*block] : count_;
   }
 
-  void leaves(std::size_t piece) {
-    if (out_[piece]) fail(ErrorCode::kInvalidArgument, "piece {} is out already", piece);
+  void leaves(std::size_t slice) {
+    if (out_[slice]) fail(ErrorCode::kInvalidArgument, "slice {} is out already", slice);
     if (count_++ == 0) since_ = SteadyClock::now();
-    out_[piece] = true;
-    ++of_block_[block_of_[piece]];
+    out_[slice] = true;
+    ++of_block_[block_of_[slice]];
   }
-  void is_back(std::size_t piece) {
-    out_[piece] = false;
-    --of_block_[block_of_[piece]];
+  void is_back(std::size_t slice) {
+    out_[slice] = false;
+    --of_block_[block_of_[slice]];
     if (--count_ == 0) seconds_ += seconds_since(since_);
   }
 
-  // In which any piece was out, since the last call.
+  // In which any slice was out, since the last call.
   double take_seconds() {
     if (count_ > 0) {
       seconds_ += seconds_since(since_);
@@ -49,8 +49,8 @@ class SlicesOut {
   }
 
  private:
-  std::vector<bool> out_;              // by piece
-  std::vector<std::size_t> block_of_;  // by piece
+  std::vector<bool> out_;              // by slice
+  std::vector<std::size_t> block_of_;  // by slice
   std::vector<std::size_t> of_block_;  // out, by block
   std::size_t count_ = 0;
   double seconds_ = 0;

@@ -33,8 +33,8 @@ std::size_t WireFormat::pulled_bytes(std::size_t elements) const {
   return parameters_ ? parameters_->bytes(elements) : elements * size_of(parameter_);
 }
 
-std::uint64_t WireFormat::seed(std::int64_t step, std::size_t piece) {
-  return random_word(static_cast<std::uint64_t>(step), 0, piece);
+std::uint64_t WireFormat::seed(std::int64_t step, std::size_t slice) {
+  return random_word(static_cast<std::uint64_t>(step), 0, slice);
 }
 
 }  // namespace lockstep::parallel

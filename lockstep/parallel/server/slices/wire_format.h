@@ -1,4 +1,4 @@
-// How the elements of a piece are written between workers and servers.
+// How the elements of a slice are written between workers and servers.
 //
 //                  compression    f32 gradients     16-bit gradients   parameters come back
 //                  none           as they are       as they are        as workers compute with them
@@ -33,8 +33,8 @@ class WireFormat {
   std::size_t pushed_bytes(std::size_t elements) const;
   std::size_t pulled_bytes(std::size_t elements) const;
 
-  // What random choices of a piece's codec come from: those who push it in a step agree.
-  static std::uint64_t seed(std::int64_t step, std::size_t piece);
+  // What random choices of a slice's codec come from: those who push it in a step agree.
+  static std::uint64_t seed(std::int64_t step, std::size_t slice);
 
  private:
   DType gradient_;

@@ -25,8 +25,8 @@ void sum_part(Inputs inputs, DType dtype, std::size_t first, std::span<float> su
   if (inputs.size() == 1) return widen(ConstData(at(inputs[0]), sum.size(), dtype), sum);
   if (inputs.size() == 2 && dtype == DType::kF32) return add(at(inputs[0]), at(inputs[1]), sum);
   const std::size_t left = (inputs.size() + 1) / 2;
-  std::array<float, kAtATime> room;
-  const std::span<float> right = std::span(room).first(sum.size());
+  std::array<float, kAtATime> workspace;
+  const std::span<float> right = std::span(workspace).first(sum.size());
   sum_part(inputs.subspan(left), dtype, first, right);
   sum_part(inputs.first(left), dtype, first, sum);
   add(reinterpret_cast<const std::byte*>(sum.data()),

@@ -21,10 +21,10 @@ class Connection {
   using Time = std::chrono::steady_clock::time_point;
 
   // With a NIC, which must outlive it, all is cut into chunks that keep the NIC's pace.
-  explicit Connection(PiecePipe pipe, EmulatedNic* nic = nullptr)
+  explicit Connection(SlicePipe pipe, EmulatedNic* nic = nullptr)
       : pipe_(std::move(pipe)), nic_(nic) {}
 
-  PiecePipe& pipe() { return pipe_; }
+  SlicePipe& pipe() { return pipe_; }
   int fd() const { return pipe_.fd(); }
   void close() { pipe_.close(); }
   bool is_open() const { return pipe_.is_open(); }
@@ -73,7 +73,7 @@ class Connection {
     Time since;
   };
 
-  PiecePipe pipe_;
+  SlicePipe pipe_;
   EmulatedNic* nic_;
 
   std::map<Urgency, Waiting> queue_;

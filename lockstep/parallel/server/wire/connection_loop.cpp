@@ -31,7 +31,7 @@ ConnectionLoop::ConnectionLoop(Receiver& receiver, const std::optional<LinkEmula
   if (!wake_) fail_errno("cannot make an eventfd", errno);
 }
 
-int ConnectionLoop::add(PiecePipe pipe) {
+int ConnectionLoop::add(SlicePipe pipe) {
   connections_.push_back(std::make_unique<Connection>(std::move(pipe), nic_.get()));
   full_.push_back(false);
   whole_.push_back(false);
@@ -183,7 +183,7 @@ void ConnectionLoop::step(Deadline until) {
   for (std::size_t i = 0; i < connections_.size(); ++i) {
     const pollfd& entry = entries[i + 1];
     if (entry.fd < 0) continue;
-    const PiecePipe::Woken now =
+    const SlicePipe::Woken now =
         connections_[i]->pipe().wake_up((entry.revents & (POLLIN | POLLERR | POLLHUP)) != 0);
     if (now.write || (entry.revents & (POLLOUT | POLLERR | POLLHUP)) != 0) full_[i] = false;
     if (now.read) receive(static_cast<int>(i));

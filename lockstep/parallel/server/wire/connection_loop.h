@@ -6,7 +6,7 @@
 //
 // With an emulated link connections take turns on the line, chunk by chunk, each with its most
 // important message; only what is urgent goes before. Were the most important message of all
-// connections to have the line, all workers, whose pieces have the same importance, would send to
+// connections to have the line, all workers, whose slices have the same importance, would send to
 // one server and then to the next, each at the pace of one NIC while the others' have nothing to
 // do. A worker gains nothing by sending faster than its share of a server's NIC.
 #pragma once
@@ -38,7 +38,7 @@ class ConnectionLoop {
                           const std::optional<LinkEmulation>& link = std::nullopt);
 
   // The number of the connection, from 0 on.
-  int add(PiecePipe pipe);
+  int add(SlicePipe pipe);
   void post(int connection, OutMessage message);
   void close(int connection) { at(connection).close(); }
   bool is_open(int connection) const { return connections_[index(connection)]->is_open(); }

@@ -52,7 +52,7 @@ Meeting::Meeting(const ServerOptions& options, Communicator& world, const CommOp
   map_.ranks = world.size();
   map_.workers = worker_count(options, world.size());
   map_.servers = options.servers;
-  map_.place = options.place;
+  map_.placement = options.placement;
   for (int server = 0; server < options.servers; ++server) {
     if (map_.rank_of_server(server) == map_.rank) server_ = server;
   }
@@ -122,7 +122,7 @@ UniqueFd Meeting::reach(int server, Purpose purpose) const {
   });
 }
 
-PiecePipe Meeting::reach_data(int server) const {
+SlicePipe Meeting::reach_data(int server) const {
   constexpr Purpose kData = Purpose::kPointToPoint;
   const std::string& local_name = map_.local_names[static_cast<std::size_t>(server)];
   const Deadline deadline = deadline_in(timeout_);
@@ -135,24 +135,24 @@ PiecePipe Meeting::reach_data(int server) const {
   try {
     if (!local_name.empty()) {
       return reached(server, [&] {
-        return PiecePipe::make_rings(
+        return SlicePipe::make_rings(
             connect_as({kServerTag, map_.rank, kData}, connect, map_.token, deadline), deadline);
       });
     }
   } catch (const Error& error) {
     if (listens_here || error.code() != ErrorCode::kPeerLost) throw;  // else on another machine
   }
-  return PiecePipe(reach(server, kData));
+  return SlicePipe(reach(server, kData));
 }
 
-PiecePipe Meeting::await_data(int worker, Deadline deadline) {
+SlicePipe Meeting::await_data(int worker, Deadline deadline) {
   Visitor visitor = acceptor_->await({kServerTag, worker, Purpose::kPointToPoint}, deadline);
-  if (!visitor.same_machine) return PiecePipe(std::move(visitor.socket));
+  if (!visitor.same_machine) return SlicePipe(std::move(visitor.socket));
   try {
-    return PiecePipe::take_rings(std::move(visitor.socket), deadline);
+    return SlicePipe::take_rings(std::move(visitor.socket), deadline);
   } catch (const Error& error) {
     throw Error(error.code(),
-                fmt::format("worker {} did not hand over the memory for its pieces: {}", worker,
+                fmt::format("worker {} did not hand over the memory for its slices: {}", worker,
                             error.what()),
                 {worker});
   }

@@ -25,13 +25,13 @@ struct JobMap {
   int ranks = 1;
   int workers = 1;
   int servers = 1;
-  ServerPlace place = ServerPlace::kBeside;
+  ServerPlacement placement = ServerPlacement::kColocated;
   Token token;
   std::vector<HostPort> addresses;       // of servers
   std::vector<std::string> local_names;  // of the same, for workers of their machines; or empty
 
   int rank_of_server(int server) const {
-    return place == ServerPlace::kBeside ? server : workers + server;
+    return placement == ServerPlacement::kColocated ? server : workers + server;
   }
   // For errors: "server 1 (rank 3)".
   std::string server_text(int server) const;
@@ -39,11 +39,11 @@ struct JobMap {
 
 // The connections of a worker; those of a server.
 struct WorkerConnections {
-  std::vector<PiecePipe> data;  // by server
+  std::vector<SlicePipe> data;  // by server
   UniqueFd control;             // to server 0
 };
 struct ServerConnections {
-  std::vector<PiecePipe> data;    // by worker
+  std::vector<SlicePipe> data;    // by worker
   std::vector<UniqueFd> control;  // by worker; of server 0 only
   std::vector<UniqueFd> servers;  // of server 0: by server, none for itself; else that to server 0
 };
@@ -65,8 +65,8 @@ class Meeting {
 
  private:
   UniqueFd reach(int server, Purpose purpose) const;
-  PiecePipe reach_data(int server) const;
-  PiecePipe await_data(int worker, Deadline deadline);
+  SlicePipe reach_data(int server) const;
+  SlicePipe await_data(int worker, Deadline deadline);
   template <class Connect>
   auto reached(int server, Connect connect) const;
 

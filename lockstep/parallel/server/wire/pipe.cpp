@@ -26,7 +26,7 @@ constexpr std::size_t kSeparate = 128;  // bytes from one writer's line to anoth
 
 // Bytes [read, written) are on their way. The flags are set by who sleeps and taken by who wakes
 // it.
-struct PiecePipe::Ring {
+struct SlicePipe::Ring {
   alignas(kSeparate) std::atomic<std::uint64_t> written;
   alignas(kSeparate) std::atomic<std::uint64_t> read;
   alignas(kSeparate) std::atomic<bool> reader_sleeps;
@@ -38,42 +38,42 @@ struct PiecePipe::Ring {
   }
 };
 
-struct PiecePipe::Rings {
+struct SlicePipe::Rings {
   Ring ring[2];  // of who made them, of who took them
 };
 
-PiecePipe::PiecePipe(UniqueFd socket) : socket_(std::move(socket)) { set_nodelay(socket_.get()); }
+SlicePipe::SlicePipe(UniqueFd socket) : socket_(std::move(socket)) { set_nodelay(socket_.get()); }
 
-PiecePipe::PiecePipe(UniqueFd socket, SharedMemory memory, int side)
+SlicePipe::SlicePipe(UniqueFd socket, SharedMemory memory, int side)
     : socket_(std::move(socket)),
       memory_(std::move(memory)),
       out_(&reinterpret_cast<Rings*>(memory_.get())->ring[side]),
       in_(&reinterpret_cast<Rings*>(memory_.get())->ring[1 - side]) {}
 
-PiecePipe PiecePipe::make_rings(UniqueFd socket, Deadline deadline) {
+SlicePipe SlicePipe::make_rings(UniqueFd socket, Deadline deadline) {
   const UniqueFd file = make_memory_file(sizeof(Rings));
   SharedMemory memory = map_file(file.get(), sizeof(Rings));
   const std::byte announcement{1};
   const int fds[] = {file.get()};
   send_with_fds(socket.get(), {&announcement, 1}, fds, deadline);
-  return PiecePipe(std::move(socket), std::move(memory), 0);
+  return SlicePipe(std::move(socket), std::move(memory), 0);
 }
 
-PiecePipe PiecePipe::take_rings(UniqueFd socket, Deadline deadline) {
+SlicePipe SlicePipe::take_rings(UniqueFd socket, Deadline deadline) {
   std::byte announcement;
   const std::vector<UniqueFd> fds = receive_with_fds(socket.get(), {&announcement, 1}, 1, deadline);
   if (fds.size() != 1) {
     fail(ErrorCode::kProtocol, "a message came where memory was expected");
   }
   SharedMemory memory = map_file(fds[0].get(), sizeof(Rings));
-  return PiecePipe(std::move(socket), std::move(memory), 1);
+  return SlicePipe(std::move(socket), std::move(memory), 1);
 }
 
-void PiecePipe::end_writing() {
+void SlicePipe::end_writing() {
   if (is_open()) ::shutdown(fd(), SHUT_WR);
 }
 
-std::optional<std::size_t> PiecePipe::write(std::span<const iovec> parts) {
+std::optional<std::size_t> SlicePipe::write(std::span<const iovec> parts) {
   if (memory_ != nullptr) return write_ring(parts);
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(parts.data());
@@ -86,18 +86,18 @@ std::optional<std::size_t> PiecePipe::write(std::span<const iovec> parts) {
   }
 }
 
-std::optional<std::size_t> PiecePipe::write_ring(std::span<const iovec> parts) {
+std::optional<std::size_t> SlicePipe::write_ring(std::span<const iovec> parts) {
   if (ended_) return std::nullopt;
   const std::uint64_t start = out_->written.load(std::memory_order_relaxed);
   std::uint64_t at = start;
-  std::size_t room = kPipeBytes - std::min(out_->filled(), kPipeBytes);
+  std::size_t free_bytes = kPipeBytes - std::min(out_->filled(), kPipeBytes);
   for (const iovec& part : parts) {
     const auto* from = static_cast<const std::byte*>(part.iov_base);
-    for (std::size_t left = std::min(part.iov_len, room); left > 0;) {
+    for (std::size_t left = std::min(part.iov_len, free_bytes); left > 0;) {
       const std::size_t offset = at % kPipeBytes;
       const std::size_t bytes = std::min(left, kPipeBytes - offset);
       std::memcpy(out_->bytes + offset, from, bytes);
-      from += bytes, at += bytes, left -= bytes, room -= bytes;
+      from += bytes, at += bytes, left -= bytes, free_bytes -= bytes;
     }
   }
   if (at == start) return 0;
@@ -108,7 +108,7 @@ std::optional<std::size_t> PiecePipe::write_ring(std::span<const iovec> parts) {
   return at - start;
 }
 
-std::optional<std::size_t> PiecePipe::read(std::span<std::byte> into) {
+std::optional<std::size_t> SlicePipe::read(std::span<std::byte> into) {
   if (memory_ != nullptr) return read_ring(into);
   while (true) {
     const ssize_t got = ::recv(fd(), into.data(), into.size(), MSG_DONTWAIT);
@@ -118,7 +118,7 @@ std::optional<std::size_t> PiecePipe::read(std::span<std::byte> into) {
   }
 }
 
-std::optional<std::size_t> PiecePipe::read_ring(std::span<std::byte> into) {
+std::optional<std::size_t> SlicePipe::read_ring(std::span<std::byte> into) {
   const bool had_ended = ended_;  // what was written before the end is seen after it
   const std::uint64_t start = in_->read.load(std::memory_order_relaxed);
   std::uint64_t at = start;
@@ -138,7 +138,7 @@ std::optional<std::size_t> PiecePipe::read_ring(std::span<std::byte> into) {
   return at - start;
 }
 
-bool PiecePipe::may_sleep(bool to_read, bool to_write) {
+bool SlicePipe::may_sleep(bool to_read, bool to_write) {
   if (memory_ == nullptr) return true;
   if (to_read) in_->reader_sleeps.store(true, std::memory_order_seq_cst);
   if (to_write) out_->writer_sleeps.store(true, std::memory_order_seq_cst);
@@ -146,7 +146,7 @@ bool PiecePipe::may_sleep(bool to_read, bool to_write) {
          !(to_write && kPipeBytes - std::min(out_->filled(), kPipeBytes) >= kWorthWaking);
 }
 
-PiecePipe::Woken PiecePipe::wake_up(bool readable) {
+SlicePipe::Woken SlicePipe::wake_up(bool readable) {
   if (memory_ == nullptr) return {readable, false};
   in_->reader_sleeps.store(false, std::memory_order_relaxed);
   out_->writer_sleeps.store(false, std::memory_order_relaxed);
@@ -155,12 +155,12 @@ PiecePipe::Woken PiecePipe::wake_up(bool readable) {
 }
 
 // A byte that cannot be sent is not missed: others are there, unheard, or the end is.
-void PiecePipe::knock() {
+void SlicePipe::knock() {
   const std::byte one{1};
   [[maybe_unused]] const ssize_t done = ::send(fd(), &one, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-void PiecePipe::hear() {
+void SlicePipe::hear() {
   std::byte knocks[64];
   while (!ended_) {
     const ssize_t got = ::recv(fd(), knocks, sizeof knocks, MSG_DONTWAIT);

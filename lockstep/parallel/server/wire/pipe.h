@@ -19,15 +19,15 @@
 
 namespace lockstep::parallel {
 
-class PiecePipe {
+class SlicePipe {
  public:
   // Everything through the socket.
-  explicit PiecePipe(UniqueFd socket);
+  explicit SlicePipe(UniqueFd socket);
 
   // Rings beside a socket inside this machine, on which nothing else is said: one end makes them
   // and hands them over, the other takes them.
-  static PiecePipe make_rings(UniqueFd socket, Deadline deadline);
-  static PiecePipe take_rings(UniqueFd socket, Deadline deadline);
+  static SlicePipe make_rings(UniqueFd socket, Deadline deadline);
+  static SlicePipe take_rings(UniqueFd socket, Deadline deadline);
 
   int fd() const { return socket_.get(); }
   bool is_open() const { return static_cast<bool>(socket_); }
@@ -58,7 +58,7 @@ class PiecePipe {
   struct Ring;
   struct Rings;
 
-  PiecePipe(UniqueFd socket, SharedMemory memory, int side);
+  SlicePipe(UniqueFd socket, SharedMemory memory, int side);
 
   std::optional<std::size_t> write_ring(std::span<const iovec> parts);
   std::optional<std::size_t> read_ring(std::span<std::byte> into);

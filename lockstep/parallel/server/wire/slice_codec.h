@@ -1,14 +1,14 @@
-// A worker's side of pieces that travel compressed: where their payloads lie, and what of its
+// A worker's side of slices that travel compressed: where their payloads lie, and what of its
 // gradients has not been sent yet.
 //
-//   payloads   a place for each piece: its gradients when it leaves, its parameters when it comes
+//   payloads   a place for each slice: its gradients when it leaves, its parameters when it comes
 //              back (where these are in 16 bits)
 //   residual   f32, one for each element, where the codec needs error feedback
 //   velocity   the same, with topk (parallel/compression/own_momentum.h)
-//   values     of the largest piece, where gradients are not f32
-//   scratch    of the codec, for the largest piece
+//   values     of the largest slice, where gradients are not f32
+//   scratch    of the codec, for the largest slice
 //
-// One thread at a time, and a piece that is out (parallel/server/worker/worker_link.h) is the
+// One thread at a time, and a slice that is out (parallel/server/worker/worker_link.h) is the
 // link's.
 #pragma once
 
@@ -29,17 +29,17 @@ class SliceCodec {
 
   const WireFormat& format() const { return format_; }
 
-  // The payload of a piece's gradients, which stays there until a server has taken it: the
+  // The payload of a slice's gradients, which stays there until a server has taken it: the
   // gradients themselves where they travel as they are. What it does not say goes to the residual.
-  std::span<const std::byte> encode(std::size_t piece, const Tensor& gradients, std::int64_t step);
+  std::span<const std::byte> encode(std::size_t slice, const Tensor& gradients, std::int64_t step);
 
-  // Where the parameters of a piece are received, and what to do when they are there.
-  std::span<std::byte> receiving(std::size_t piece, const Tensor& parameters) const;
-  void landed(std::size_t piece, const Tensor& parameters) const;
-  // Makes a piece's parameters what a server would send of them.
-  void round(std::size_t piece, const Tensor& parameters);
+  // Where the parameters of a slice are received, and what to do when they are there.
+  std::span<std::byte> receiving(std::size_t slice, const Tensor& parameters) const;
+  void landed(std::size_t slice, const Tensor& parameters) const;
+  // Makes a slice's parameters what a server would send of them.
+  void round(std::size_t slice, const Tensor& parameters);
 
-  // Of all pieces, in the order of the row; empty where the codec needs none.
+  // Of all slices, in the order of the flat buffer; empty where the codec needs none.
   std::span<float> residual() const {
     return {reinterpret_cast<float*>(residual_.data()), residual_.bytes() / sizeof(float)};
   }
@@ -48,11 +48,11 @@ class SliceCodec {
   }
 
  private:
-  std::span<std::byte> payload(std::size_t piece, std::size_t bytes) const;
+  std::span<std::byte> payload(std::size_t slice, std::size_t bytes) const;
 
   const ServedLayout& layout_;
   WireFormat format_;
-  std::vector<std::size_t> offset_;  // of each piece's payload
+  std::vector<std::size_t> offset_;  // of each slice's payload
   Buffer payloads_;
   Buffer values_;
   Buffer scratch_;

@@ -1,8 +1,8 @@
-// Pieces that are ready to be pushed, and which goes next.
+// Slices that are ready to be pushed, and which goes next.
 //
 // What has been given to a connection cannot be overtaken. So only `credit` bytes may be on their
 // way to a server, pushed and not yet taken there; the others wait here, where one that is needed
-// earlier can still pass them. One piece may always be on its way, whatever its size.
+// earlier can still pass them. One slice may always be on its way, whatever its size.
 #pragma once
 
 #include <cstddef>
@@ -19,11 +19,11 @@ class PushQueue {
   PushQueue(int servers, std::size_t credit) : credit_(credit), servers_(to_index(servers)) {}
 
   // Those of a lower urgency go first; equals in the order of their numbers.
-  void add(std::size_t piece, std::uint64_t urgency, int server, std::size_t bytes) {
-    servers_[to_index(server)].ready.insert({urgency, piece, bytes});
+  void add(std::size_t slice, std::uint64_t urgency, int server, std::size_t bytes) {
+    servers_[to_index(server)].ready.insert({urgency, slice, bytes});
   }
 
-  // The next piece that may go, if there is one: it counts as being on its way.
+  // The next slice that may go, if there is one: it counts as being on its way.
   std::optional<std::size_t> next() {
     Server* best = nullptr;
     for (Server& server : servers_) {
@@ -33,17 +33,17 @@ class PushQueue {
       if (best == nullptr || *server.ready.begin() < *best->ready.begin()) best = &server;
     }
     if (best == nullptr) return std::nullopt;
-    const auto [urgency, piece, bytes] = *best->ready.begin();
+    const auto [urgency, slice, bytes] = *best->ready.begin();
     best->ready.erase(best->ready.begin());
     best->under_way += bytes;
-    return piece;
+    return slice;
   }
 
   void taken(int server, std::size_t bytes) { servers_[to_index(server)].under_way -= bytes; }
 
  private:
   struct Server {
-    std::set<std::tuple<std::uint64_t, std::size_t, std::size_t>> ready;  // urgency, piece, bytes
+    std::set<std::tuple<std::uint64_t, std::size_t, std::size_t>> ready;  // urgency, slice, bytes
     std::size_t under_way = 0;
   };
   static std::size_t to_index(int number) { return static_cast<std::size_t>(number); }

@@ -20,8 +20,8 @@ WorkerLink::WorkerLink(const ServerOptions& options, const JobMap& map, WorkerCo
       timeout_(timeout),
       loop_(*this, link),
       queue_(map.servers, static_cast<std::size_t>(options.credit_mb * kBytesPerMegabyte)) {
-  for (PiecePipe& pipe : sockets.data) loop_.add(std::move(pipe));
-  control_ = loop_.add(PiecePipe(std::move(sockets.control)));
+  for (SlicePipe& pipe : sockets.data) loop_.add(std::move(pipe));
+  control_ = loop_.add(SlicePipe(std::move(sockets.control)));
   small_.resize(static_cast<std::size_t>(control_) + 1);
   to_collect_.resize(static_cast<std::size_t>(map.servers));
   thread_ = std::thread([this] { run(); });
@@ -41,46 +41,46 @@ void WorkerLink::attach(const ServedLayout& layout, const nn::States& states, st
   const Lock lock(mutex_);
   layout_ = layout;
   states_ = states;
-  out_ = SlicesOut(layout_.pieces, blocks);
-  on_way_.assign(layout_.pieces.size(), false);
-  early_.assign(layout_.pieces.size(), false);
+  out_ = SlicesOut(layout_.slices, blocks);
+  on_way_.assign(layout_.slices.size(), false);
+  early_.assign(layout_.slices.size(), false);
   trace_ = &trace;
   codec_ = std::make_unique<SliceCodec>(layout_);
 }
 
 // With the mutex, as the next.
-void WorkerLink::leaves(std::size_t piece) {
+void WorkerLink::leaves(std::size_t slice) {
   if (out_.count(std::nullopt) == 0 && trace_->on()) traced_ = trace_now();
-  out_.leaves(piece);
+  out_.leaves(slice);
 }
 
-void WorkerLink::is_back(std::size_t piece) {
-  out_.is_back(piece);
+void WorkerLink::is_back(std::size_t slice) {
+  out_.is_back(slice);
   if (!trace_->on() || trace_->step() == 0) return;
-  const std::size_t elements = layout_.pieces[piece].range.elements;
+  const std::size_t elements = layout_.slices[slice].range.elements;
   const std::int64_t now = trace_now();
   trace_->add({.lane = TraceLane::kCommunication,
                .kind = "exchange",
-               .of = fmt::format("piece {}", piece),
+               .of = fmt::format("slice {}", slice),
                .begin = traced_,
                .end = now,
                .step = trace_->step(),
-               .bytes = pushed_bytes(piece),
+               .bytes = pushed_bytes(slice),
                .elements = elements});
   traced_ = now;
 }
 
-std::size_t WorkerLink::pushed_bytes(std::size_t piece) const {
-  return codec_->format().pushed_bytes(layout_.pieces[piece].range.elements);
+std::size_t WorkerLink::pushed_bytes(std::size_t slice) const {
+  return codec_->format().pushed_bytes(layout_.slices[slice].range.elements);
 }
 
-Tensor WorkerLink::part(const Tensor& row, const Piece& piece) {
-  return row.slice(static_cast<std::int64_t>(piece.range.first),
-                   static_cast<std::int64_t>(piece.range.elements));
+Tensor WorkerLink::part(const Tensor& buffer, const Slice& slice) {
+  return buffer.slice(static_cast<std::int64_t>(slice.range.first),
+                      static_cast<std::int64_t>(slice.range.elements));
 }
 
-Tensor WorkerLink::parameters(std::size_t piece) const {
-  return part(states_.parameters, layout_.pieces[piece]);
+Tensor WorkerLink::parameters(std::size_t slice) const {
+  return part(states_.parameters, layout_.slices[slice]);
 }
 
 void WorkerLink::post(int server, OutMessage message) {
@@ -102,17 +102,17 @@ void WorkerLink::wait(Lock& lock, std::string_view for_what, Condition condition
   if (fault_) throw *fault_;
   if (in_time) return;
   std::vector<bool> late;
-  for (std::size_t piece = 0; piece < out_.pieces(); ++piece) late.push_back(out_.is_out(piece));
+  for (std::size_t slice = 0; slice < out_.slices(); ++slice) late.push_back(out_.is_out(slice));
   fail_late(for_what, late);
 }
 
-// With the mutex. `late`: by piece, whether its server is. The others are to hear of it from this
+// With the mutex. `late`: by slice, whether its server is. The others are to hear of it from this
 // worker's goodbye.
 void WorkerLink::fail_late(std::string_view for_what, const std::vector<bool>& late) {
   std::vector<int> ranks;
-  for (std::size_t piece = 0; piece < late.size(); ++piece) {
-    const int rank = map_.rank_of_server(layout_.pieces[piece].server);
-    if (late[piece] && std::ranges::count(ranks, rank) == 0) ranks.push_back(rank);
+  for (std::size_t slice = 0; slice < late.size(); ++slice) {
+    const int rank = map_.rank_of_server(layout_.slices[slice].server);
+    if (late[slice] && std::ranges::count(ranks, rank) == 0) ranks.push_back(rank);
   }
   if (ranks.empty()) ranks.push_back(map_.rank_of_server(0));
   std::string named;
@@ -137,51 +137,51 @@ std::string WorkerLink::answer(Kind kind) {
 
 void WorkerLink::expect_all() {
   const Lock lock(mutex_);
-  for (std::size_t piece = 0; piece < out_.pieces(); ++piece) leaves(piece);
+  for (std::size_t slice = 0; slice < out_.slices(); ++slice) leaves(slice);
 }
 
 void WorkerLink::push(std::size_t first, std::size_t end, std::uint64_t round, std::int64_t step) {
   {
     const Lock lock(mutex_);
     if (fault_) throw *fault_;
-    if (round_ != round) untaken_ = out_.pieces();
+    if (round_ != round) untaken_ = out_.slices();
     round_ = round;
     step_ = step;
-    for (std::size_t piece = first; piece < end; ++piece) {
-      leaves(piece);
-      on_way_[piece] = true;
-      const Piece& each = layout_.pieces[piece];
-      const bool by_block = options_.schedule == PieceSchedule::kPriority;
-      queue_.add(piece, by_block ? each.block : pushed_, each.server, pushed_bytes(piece));
+    for (std::size_t slice = first; slice < end; ++slice) {
+      leaves(slice);
+      on_way_[slice] = true;
+      const Slice& each = layout_.slices[slice];
+      const bool by_block = options_.schedule == SliceSchedule::kPriority;
+      queue_.add(slice, by_block ? each.block : pushed_, each.server, pushed_bytes(slice));
       ++pushed_;
     }
   }
   loop_.wake();
 }
 
-void WorkerLink::owe(std::size_t piece, const Runs& runs, std::uint64_t round) {
+void WorkerLink::owe(std::size_t slice, const Runs& runs, std::uint64_t round) {
   const std::vector<std::uint64_t> numbers = encode_runs(runs);
-  post(layout_.pieces[piece].server,
+  post(layout_.slices[slice].server,
        small_message(
-           {.kind = Kind::kOwe, .piece = static_cast<std::uint32_t>(piece), .round = round},
+           {.kind = Kind::kOwe, .slice = static_cast<std::uint32_t>(slice), .round = round},
            Packer().list(std::span<const std::uint64_t>(numbers)).take()));
 }
 
-void WorkerLink::push_rows(std::size_t piece, const Runs& runs, std::uint64_t round) {
-  const Tensor gradients = part(states_.gradients, layout_.pieces[piece]);
+void WorkerLink::push_rows(std::size_t slice, const Runs& runs, std::uint64_t round) {
+  const Tensor gradients = part(states_.gradients, layout_.slices[slice]);
   const std::size_t element = size_of(gradients.dtype());
   std::string values(elements_of(runs) * element, '\0');
   take_runs(runs, element, {gradients.data(), gradients.bytes()},
             std::as_writable_bytes(std::span(values)));
   OutMessage rows = small_message(
-      {.kind = Kind::kRows, .piece = static_cast<std::uint32_t>(piece), .round = round},
+      {.kind = Kind::kRows, .slice = static_cast<std::uint32_t>(slice), .round = round},
       std::move(values));
-  rows.priority = priority_of(piece);
-  post(layout_.pieces[piece].server, std::move(rows));
+  rows.priority = priority_of(slice);
+  post(layout_.slices[slice].server, std::move(rows));
 }
 
-Priority WorkerLink::priority_of(std::size_t piece) const {
-  return parallel::priority_of(layout_.pieces[piece], options_.schedule);
+Priority WorkerLink::priority_of(std::size_t slice) const {
+  return parallel::priority_of(layout_.slices[slice], options_.schedule);
 }
 
 bool WorkerLink::none_on_way(std::size_t first, std::size_t end) const {
@@ -210,7 +210,7 @@ void WorkerLink::push_zeros(std::uint64_t round) {
     if (fault_) throw *fault_;
     round_ = round;
     untaken_ = 0;
-    for (std::size_t piece = 0; piece < out_.pieces(); ++piece) leaves(piece);
+    for (std::size_t slice = 0; slice < out_.slices(); ++slice) leaves(slice);
     for (int server = 0; server < map_.servers; ++server) {
       posted_.emplace_back(server, small_message({.kind = Kind::kZeros, .round = round}));
       posted_.emplace_back(server, small_message({.kind = Kind::kPull, .round = round}));

@@ -1,6 +1,6 @@
 // A worker's line to all servers: a thread that sends and receives while the worker computes.
 //
-// A piece is *out* from when it is pushed until the server has sent it back, updated. Until then
+// A slice is *out* from when it is pushed until the server has sent it back, updated. Until then
 // its gradients and parameters belong to the link: gradients are sent from where they lie, or
 // encoded just before they leave (parallel/server/wire/slice_codec.h), and parameters are received
 // there. Gradients of which some come again (parallel/server/slices/runs.h) are the worker's as
@@ -42,7 +42,7 @@ class WorkerLink final : public ConnectionLoop::Receiver {
   WorkerLink& operator=(const WorkerLink&) = delete;
 
   // Once, before anything is out. What `states` views, and the trace, must outlive the link. The
-  // trace gets a span for every piece that comes back, since the one before it did or since
+  // trace gets a span for every slice that comes back, since the one before it did or since
   // anything was out again.
   void attach(const ServedLayout& layout, const nn::States& states, std::size_t blocks,
               Trace& trace);
@@ -53,30 +53,31 @@ class WorkerLink final : public ConnectionLoop::Receiver {
   // Waits for the answer to a question: its payload, or for kNorm the number.
   std::string answer(Kind kind);
 
-  // All pieces are out, to be filled by the servers.
+  // All slices are out, to be filled by the servers.
   void expect_all();
-  // Pushes the pieces from `first` to before `end`, which are complete and not out, for a round in
-  // that step. With kFifo the round is pulled when all its pieces have been taken.
+  // Pushes the slices from `first` to before `end`, which are complete and not out, for a round in
+  // that step. With kFifo the round is pulled when all its slices have been taken.
   void push(std::size_t first, std::size_t end, std::uint64_t round, std::int64_t step);
-  // Says, before a piece is pushed, that these runs of it will come again; and sends them, when it
+  // Says, before a slice is pushed, that these runs of it will come again; and sends them, when it
   // has been taken (parallel/server/slices/runs.h).
-  void owe(std::size_t piece, const Runs& runs, std::uint64_t round);
-  void push_rows(std::size_t piece, const Runs& runs, std::uint64_t round);
-  // Whether servers have all gradients of pushed pieces, from `first` to before `end`, so that they
+  void owe(std::size_t slice, const Runs& runs, std::uint64_t round);
+  void push_rows(std::size_t slice, const Runs& runs, std::uint64_t round);
+  // Whether servers have all gradients of pushed slices, from `first` to before `end`, so that they
   // may change. / Waits until they have. A late server is named before the others, which wait
   // for what this worker owes them, run into their timeout.
   bool are_taken(std::size_t first, std::size_t end);
   void await_taken(std::size_t first, std::size_t end, Deadline pushed);
-  // All pieces are out for a round in which this worker has no gradients.
+  // All slices are out for a round in which this worker has no gradients.
   void push_zeros(std::uint64_t round);
-  // Whether the pieces of a block, or all, are back. / Waits until they are.
+  // Whether the slices of a block, or all, are back. / Waits until they are.
   bool is_back(std::optional<std::size_t> block);
   void await(std::optional<std::size_t> block);
   void await_all() { await(std::nullopt); }
-  // Fills the rows of `states` with the servers' states of that round. All pieces must be back.
+  // Fills `states` with the servers' states of that round. All slices must be back.
   void collect(std::uint64_t round);
-  // What compression has not sent yet, and the average that goes into it, in the order of the row.
-  // / Makes the parameters what servers would send of them. For all of it all pieces must be back.
+  // What compression has not sent yet, and the average that goes into it, in the order of the flat
+  // buffer. / Makes the parameters what servers would send of them. For all of it all slices must
+  // be back.
   std::span<float> residual() const { return codec_->residual(); }
   std::span<float> velocity() const { return codec_->velocity(); }
   void round_parameters();
@@ -85,9 +86,9 @@ class WorkerLink final : public ConnectionLoop::Receiver {
   void blame(const Error& error);
 
   struct Cost {
-    double seconds = 0;       // in which pieces were out
+    double seconds = 0;       // in which slices were out
     std::uint64_t bytes = 0;  // that this worker sent, and that servers sent to it
-    double staleness = 0;     // mean over the pieces that came back
+    double staleness = 0;     // mean over the slices that came back
   };
   // Since the last call.
   Cost take_cost();
@@ -99,8 +100,8 @@ class WorkerLink final : public ConnectionLoop::Receiver {
   void take(int connection, const Header& header, std::span<std::byte> payload) override;
   void lost(int connection) override;
   void landed(int connection, const Header& header);
-  void leaves(std::size_t piece);
-  void is_back(std::size_t piece);
+  void leaves(std::size_t slice);
+  void is_back(std::size_t slice);
 
   void run();
   void send_posted();
@@ -114,12 +115,12 @@ class WorkerLink final : public ConnectionLoop::Receiver {
   [[noreturn]] void fail_late(std::string_view for_what, const std::vector<bool>& late);
   void ask_for_states(int server);
   void await_states(Lock& lock, std::size_t before);
-  std::size_t pushed_bytes(std::size_t piece) const;
-  const Piece& checked(int connection, const Header& header) const;
-  Tensor row(StateRow row) const;
-  static Tensor part(const Tensor& row, const Piece& piece);
-  Tensor parameters(std::size_t piece) const;
-  Priority priority_of(std::size_t piece) const;
+  std::size_t pushed_bytes(std::size_t slice) const;
+  const Slice& checked(int connection, const Header& header) const;
+  Tensor state_buffer(StateKind kind) const;
+  static Tensor part(const Tensor& buffer, const Slice& slice);
+  Tensor parameters(std::size_t slice) const;
+  Priority priority_of(std::size_t slice) const;
   bool none_on_way(std::size_t first, std::size_t end) const;
   void take_rows(int connection, const Header& header, std::span<const std::byte> payload);
 
@@ -128,7 +129,7 @@ class WorkerLink final : public ConnectionLoop::Receiver {
   std::chrono::nanoseconds timeout_;
   ServedLayout layout_;
   nn::States states_;
-  std::unique_ptr<SliceCodec> codec_;  // of the thread, while pieces are out
+  std::unique_ptr<SliceCodec> codec_;  // of the thread, while slices are out
   ConnectionLoop loop_;                // of the thread, but for wake()
   int control_ = -1;                   // its connection; those of data are the numbers of servers
   std::vector<std::vector<std::byte>> small_;  // payloads by connection
@@ -139,17 +140,17 @@ class WorkerLink final : public ConnectionLoop::Receiver {
   // With the mutex:
   std::vector<std::pair<int, OutMessage>> posted_;
   PushQueue queue_;
-  std::uint64_t pushed_ = 0;  // pieces, ever
-  std::uint64_t round_ = 0;   // of the pieces that are out
+  std::uint64_t pushed_ = 0;  // slices, ever
+  std::uint64_t round_ = 0;   // of the slices that are out
   std::int64_t step_ = 0;     // the same
-  std::size_t untaken_ = 0;   // pieces of the round that no server has taken yet
+  std::size_t untaken_ = 0;   // slices of the round that no server has taken yet
   SlicesOut out_;
-  std::vector<bool> on_way_;  // by piece: pushed and not taken
-  std::vector<bool> early_;   // by piece: back but for rows
+  std::vector<bool> on_way_;  // by slice: pushed and not taken
+  std::vector<bool> early_;   // by slice: back but for rows
   Trace* trace_ = nullptr;
-  std::int64_t traced_ = 0;  // until then, where pieces are out
+  std::int64_t traced_ = 0;  // until then, where slices are out
   std::multimap<Kind, std::string> answers_;
-  std::vector<std::vector<std::size_t>> to_collect_;  // pieces to ask for, by server
+  std::vector<std::vector<std::size_t>> to_collect_;  // slices to ask for, by server
   std::size_t states_to_come_ = 0;
   std::optional<Error> fault_;
   bool closing_ = false;

@@ -1,22 +1,22 @@
-// How a worker gathers the states that servers hold of its pieces.
+// How a worker gathers the states that servers hold of its slices.
 #include "lockstep/parallel/server/worker/worker_link.h"
 
 namespace lockstep::parallel {
 namespace {
 
-constexpr std::size_t kCollectsUnderWay = 2;  // pieces at a time, of each server
+constexpr std::size_t kCollectsUnderWay = 2;  // slices at a time, of each server
 
 }  // namespace
 
-Tensor WorkerLink::row(StateRow row) const {
-  switch (row) {
-    case StateRow::kMaster:
+Tensor WorkerLink::state_buffer(StateKind kind) const {
+  switch (kind) {
+    case StateKind::kMaster:
       return states_.master;
-    case StateRow::kMoment:
-      return states_.moment;
-    case StateRow::kVariance:
-      return states_.variance;
-    case StateRow::kVelocity:
+    case StateKind::kFirstMoment:
+      return states_.first_moment;
+    case StateKind::kSecondMoment:
+      return states_.second_moment;
+    case StateKind::kVelocity:
       return states_.velocity;
   }
   return {};
@@ -25,19 +25,19 @@ Tensor WorkerLink::row(StateRow row) const {
 void WorkerLink::collect(std::uint64_t round) {
   Lock lock(mutex_);
   if (fault_) throw *fault_;
-  std::size_t rows = 0;
-  for (std::size_t i = 0; i < kStateRows; ++i)
-    rows += layout_.has(static_cast<StateRow>(i)) ? 1 : 0;
+  std::size_t kinds = 0;
+  for (std::size_t i = 0; i < kStateKinds; ++i)
+    kinds += layout_.has(static_cast<StateKind>(i)) ? 1 : 0;
   round_ = round;
-  states_to_come_ = rows * layout_.pieces.size();
-  for (std::size_t piece = layout_.pieces.size(); piece-- > 0;) {
-    to_collect_[static_cast<std::size_t>(layout_.pieces[piece].server)].push_back(piece);
+  states_to_come_ = kinds * layout_.slices.size();
+  for (std::size_t slice = layout_.slices.size(); slice-- > 0;) {
+    to_collect_[static_cast<std::size_t>(layout_.slices[slice].server)].push_back(slice);
   }
   for (int server = 0; server < map_.servers; ++server) {
     for (std::size_t i = 0; i < kCollectsUnderWay; ++i) ask_for_states(server);
   }
   loop_.wake();
-  // Each piece is waited for anew, since a large model takes its time.
+  // Each slice is waited for again, since a large model takes its time.
   while (states_to_come_ > 0) {
     const std::size_t before = states_to_come_;
     await_states(lock, before);
@@ -45,17 +45,17 @@ void WorkerLink::collect(std::uint64_t round) {
 }
 
 void WorkerLink::ask_for_states(int server) {
-  std::vector<std::size_t>& pieces = to_collect_[static_cast<std::size_t>(server)];
-  if (pieces.empty()) return;
+  std::vector<std::size_t>& slices = to_collect_[static_cast<std::size_t>(server)];
+  if (slices.empty()) return;
   posted_.emplace_back(server, small_message({.kind = Kind::kCollect,
-                                              .piece = static_cast<std::uint32_t>(pieces.back()),
+                                              .slice = static_cast<std::uint32_t>(slices.back()),
                                               .round = round_}));
-  pieces.pop_back();
+  slices.pop_back();
 }
 
 void WorkerLink::round_parameters() {
-  for (std::size_t piece = 0; piece < layout_.pieces.size(); ++piece) {
-    codec_->round(piece, parameters(piece));
+  for (std::size_t slice = 0; slice < layout_.slices.size(); ++slice) {
+    codec_->round(slice, parameters(slice));
   }
 }
 

@@ -8,12 +8,12 @@ constexpr std::size_t kLargestAnswer = std::size_t{16} << 20;
 
 }  // namespace
 
-const Piece& WorkerLink::checked(int connection, const Header& header) const {
-  if (header.piece >= layout_.pieces.size() || layout_.pieces[header.piece].server != connection) {
-    fail(ErrorCode::kProtocol, "{} sent a '{}' of piece {}, which it does not have",
-         map_.server_text(connection), name(header.kind), header.piece);
+const Slice& WorkerLink::checked(int connection, const Header& header) const {
+  if (header.slice >= layout_.slices.size() || layout_.slices[header.slice].server != connection) {
+    fail(ErrorCode::kProtocol, "{} sent a '{}' of slice {}, which it does not have",
+         map_.server_text(connection), name(header.kind), header.slice);
   }
-  return layout_.pieces[header.piece];
+  return layout_.slices[header.slice];
 }
 
 std::span<std::byte> WorkerLink::place(int connection, const Header& header) {
@@ -21,25 +21,26 @@ std::span<std::byte> WorkerLink::place(int connection, const Header& header) {
   std::span<std::byte> target;
   if (header.kind == Kind::kParameters || header.kind == Kind::kEarly) {
     checked(connection, header);
-    if (!out_.is_out(header.piece)) {
-      fail(ErrorCode::kProtocol, "{} sent piece {} twice", map_.server_text(connection),
-           header.piece);
+    if (!out_.is_out(header.slice)) {
+      fail(ErrorCode::kProtocol, "{} sent slice {} twice", map_.server_text(connection),
+           header.slice);
     }
-    target = codec_->receiving(header.piece, parameters(header.piece));
+    target = codec_->receiving(header.slice, parameters(header.slice));
   } else if (header.kind == Kind::kState) {
-    const Piece& piece = checked(connection, header);
-    const std::size_t state = state_row(header.number);
-    if (states_to_come_ == 0 || state >= kStateRows || !layout_.has(static_cast<StateRow>(state))) {
+    const Slice& slice = checked(connection, header);
+    const std::size_t state = state_kind(header.number);
+    if (states_to_come_ == 0 || state >= kStateKinds ||
+        !layout_.has(static_cast<StateKind>(state))) {
       fail(ErrorCode::kProtocol, "{} sent state {} unasked", map_.server_text(connection), state);
     }
-    const Tensor part_of_row = part(row(static_cast<StateRow>(state)), piece);
-    target = {part_of_row.data(), part_of_row.bytes()};
+    const Tensor part_of_state = part(state_buffer(static_cast<StateKind>(state)), slice);
+    target = {part_of_state.data(), part_of_state.bytes()};
   } else {
     std::vector<std::byte>& small = small_[static_cast<std::size_t>(connection)];
     std::size_t most = header.kind == Kind::kTrace ? kMostSmall : kLargestAnswer;
     if (header.kind == Kind::kRows) {
-      const Tensor piece = part(states_.parameters, checked(connection, header));
-      most = 2 * sizeof(std::uint64_t) + most_encoded(piece.elements()) + piece.bytes();
+      const Tensor slice = part(states_.parameters, checked(connection, header));
+      most = 2 * sizeof(std::uint64_t) + most_encoded(slice.elements()) + slice.bytes();
     }
     if (header.bytes > most) {
       fail(ErrorCode::kProtocol, "a server sent a '{}' of {} bytes", name(header.kind),
@@ -49,68 +50,68 @@ std::span<std::byte> WorkerLink::place(int connection, const Header& header) {
     return small;
   }
   if (target.size() != header.bytes) {
-    fail(ErrorCode::kProtocol, "{} sent {} bytes of piece {}, which has {}",
-         map_.server_text(connection), header.bytes, header.piece, target.size());
+    fail(ErrorCode::kProtocol, "{} sent {} bytes of slice {}, which has {}",
+         map_.server_text(connection), header.bytes, header.slice, target.size());
   }
   return target;
 }
 
 void WorkerLink::landed(int connection, const Header& header) {
   try {
-    codec_->landed(header.piece, parameters(header.piece));
+    codec_->landed(header.slice, parameters(header.slice));
   } catch (const Error& error) {
     throw Error(error.code(),
-                fmt::format("what {} sent of piece {} cannot be read: {}",
-                            map_.server_text(connection), header.piece, error.what()),
+                fmt::format("what {} sent of slice {} cannot be read: {}",
+                            map_.server_text(connection), header.slice, error.what()),
                 {map_.rank_of_server(connection)});
   }
 }
 
-// What a piece that came early was without.
+// What a slice that came early was without.
 void WorkerLink::take_rows(int connection, const Header& header,
                            std::span<const std::byte> payload) {
-  const Tensor piece = part(states_.parameters, checked(connection, header));
-  const std::size_t element = size_of(piece.dtype());
+  const Tensor slice = part(states_.parameters, checked(connection, header));
+  const std::size_t element = size_of(slice.dtype());
   Unpacker unpacker(payload);
-  const Runs runs = decode_runs(unpacker.list<std::uint64_t>(), piece.elements());
+  const Runs runs = decode_runs(unpacker.list<std::uint64_t>(), slice.elements());
   const std::string_view values = unpacker.text();
   unpacker.finish();
-  if (!early_[header.piece] || values.size() != elements_of(runs) * element) {
-    fail(ErrorCode::kProtocol, "{} sent {} bytes of rows of piece {} that were not expected",
-         map_.server_text(connection), values.size(), header.piece);
+  if (!early_[header.slice] || values.size() != elements_of(runs) * element) {
+    fail(ErrorCode::kProtocol, "{} sent {} bytes of rows of slice {} that were not expected",
+         map_.server_text(connection), values.size(), header.slice);
   }
-  put_runs(runs, element, std::as_bytes(std::span(values)), {piece.data(), piece.bytes()});
+  put_runs(runs, element, std::as_bytes(std::span(values)), {slice.data(), slice.bytes()});
 }
 
 void WorkerLink::take(int connection, const Header& header, std::span<std::byte> payload) {
-  // Before the lock is taken: the piece is the link's until it is back.
+  // Before the lock is taken: the slice is the link's until it is back.
   if (header.kind == Kind::kParameters || header.kind == Kind::kEarly) landed(connection, header);
   const Lock lock(mutex_);
   bytes_sent_ = loop_.bytes_sent();
   bytes_received_ += sizeof(Header) + payload.size();
   switch (header.kind) {
     case Kind::kEarly:
-      early_[header.piece] = true;  // the piece is back when its rows are
+      early_[header.slice] = true;  // the slice is back when its rows are
       break;
     case Kind::kRows:
       take_rows(connection, header, payload);
-      early_[header.piece] = false;
-      is_back(header.piece);
+      early_[header.slice] = false;
+      is_back(header.slice);
       break;
     case Kind::kParameters:
       staleness_ += header.number;
       ++came_back_;
-      is_back(header.piece);
+      is_back(header.slice);
       break;
     case Kind::kKept:
-      for (std::size_t piece = 0; piece < out_.pieces(); ++piece) {
-        if (out_.is_out(piece) && layout_.pieces[piece].server == connection) is_back(piece);
+      for (std::size_t slice = 0; slice < out_.slices(); ++slice) {
+        if (out_.is_out(slice) && layout_.slices[slice].server == connection) is_back(slice);
       }
       break;
     case Kind::kTaken:
-      queue_.taken(checked(connection, header).server, pushed_bytes(header.piece));
-      on_way_[header.piece] = false;
-      if (untaken_ > 0 && --untaken_ == 0 && options_.schedule == PieceSchedule::kFifo) {
+      queue_.taken(checked(connection, header).server, pushed_bytes(header.slice));
+      on_way_[header.slice] = false;
+      if (untaken_ > 0 && --untaken_ == 0 && options_.schedule == SliceSchedule::kFifo) {
         for (int server = 0; server < map_.servers; ++server) {
           posted_.emplace_back(server, small_message({.kind = Kind::kPull, .round = round_}));
         }
@@ -118,10 +119,10 @@ void WorkerLink::take(int connection, const Header& header, std::span<std::byte>
       break;
     case Kind::kState:
       --states_to_come_;
-      // The last row of a piece.
-      if (header.number == (layout_.has(StateRow::kVelocity)   ? 3.
-                            : layout_.has(StateRow::kVariance) ? 2.
-                                                               : 0.)) {
+      // The last state of a slice.
+      if (header.number == (layout_.has(StateKind::kVelocity)       ? 3.
+                            : layout_.has(StateKind::kSecondMoment) ? 2.
+                                                                    : 0.)) {
         ask_for_states(connection);
       }
       break;

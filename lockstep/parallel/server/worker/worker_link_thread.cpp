@@ -13,7 +13,7 @@ constexpr Priority kAfterAllElse = static_cast<Priority>(-1);
 void WorkerLink::run() {
   shows_life_ = deadline_in(timeout_ / kSignsInTimeout);
   try {
-    // Piece by piece, so that what comes is not left lying while others are encoded.
+    // Slice by slice, so that what comes is not left lying while others are encoded.
     while (!has_ended()) {
       const Deadline next = show_life();
       loop_.step(push_next() ? Deadline() : next);
@@ -40,26 +40,26 @@ bool WorkerLink::has_ended() {
   return closing_ || fault_;
 }
 
-// The next piece that may be pushed; false where there is none.
+// The next slice that may be pushed; false where there is none.
 bool WorkerLink::push_next() {
-  std::optional<std::size_t> piece;
+  std::optional<std::size_t> slice;
   Header header{.kind = Kind::kPush};
   {
     const Lock lock(mutex_);
-    send_posted();  // the request that the piece belongs to may have come since
-    piece = queue_.next();
-    if (!piece) return false;
-    header.piece = static_cast<std::uint32_t>(*piece);
+    send_posted();  // the request that the slice belongs to may have come since
+    slice = queue_.next();
+    if (!slice) return false;
+    header.slice = static_cast<std::uint32_t>(*slice);
     header.round = round_;
     header.number = static_cast<double>(step_);
   }
-  const Piece& each = layout_.pieces[*piece];
-  const auto payload = codec_->encode(*piece, part(states_.gradients, each),
+  const Slice& each = layout_.slices[*slice];
+  const auto payload = codec_->encode(*slice, part(states_.gradients, each),
                                       static_cast<std::int64_t>(header.number));
   header.bytes = payload.size();
   loop_.post(
       each.server,
-      {.header = header, .payload = payload, .owner = nullptr, .priority = priority_of(*piece)});
+      {.header = header, .payload = payload, .owner = nullptr, .priority = priority_of(*slice)});
   return true;
 }
 

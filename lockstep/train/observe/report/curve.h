@@ -21,7 +21,7 @@ class CurveBuilder {
   static constexpr std::size_t kMostPoints = 1000;  // of points()
 
   void add(double step, double value);
-  // What is infinite or no number leaves a gap only where no neighbour in its bucket has a value.
+  // What is infinite or NaN leaves a gap only where no neighbour in its bucket has a value.
   std::vector<CurvePoint> points() const;
 
  private:
@@ -41,7 +41,7 @@ class CurveBuilder {
 class FadingMean {
  public:
   explicit FadingMean(double half_life);
-  // The mean so far, this point included; a value that is infinite or no number is passed over.
+  // The mean so far, this point included; a value that is infinite or NaN is passed over.
   CurvePoint add(double step, double value);
 
  private:

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kFewSteps = 50;  // are drawn as they are, not smoothed
 
-std::string figure(const Chart& chart, std::string_view room, std::string_view unit) {
+std::string figure(const Chart& chart, std::string_view size, std::string_view unit) {
   std::string legend;
   if (chart.curves.size() > 1) {
     legend = "<span class=\"legend\">";
@@ -24,7 +24,7 @@ std::string figure(const Chart& chart, std::string_view room, std::string_view u
   return fmt::format(
       "<figure class=\"card {}\"><div class=\"head\"><h2>{}</h2><span class=\"unit\">{}</span>{}"
       "</div>\n<div class=\"scroll\">{}</div></figure>\n",
-      room, chart.title, unit, legend, draw_chart(chart));
+      size, chart.title, unit, legend, draw_chart(chart));
 }
 
 // The step before the first: 0 is a round number.

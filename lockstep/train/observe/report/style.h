@@ -150,9 +150,9 @@ for (const svg of document.querySelectorAll('svg[data-curves]')) {
           '' : ' (step ' + Math.round(steps[at]).toLocaleString('en') + ')';
       return '\n' + name + '  ' + values[at].toLocaleString('en', {maximumSignificantDigits: 5}) + where;
     }).join('');
-    const room = svg.parentNode.scrollLeft + svg.parentNode.clientWidth;
+    const edge = svg.parentNode.scrollLeft + svg.parentNode.clientWidth;
     const beside = x * scale + 12;
-    tip.style.left = (beside + tip.offsetWidth > room ? x * scale - 12 - tip.offsetWidth : beside) + 'px';
+    tip.style.left = (beside + tip.offsetWidth > edge ? x * scale - 12 - tip.offsetWidth : beside) + 'px';
     show(true);
   });
   svg.addEventListener('pointerleave', () => show(false));

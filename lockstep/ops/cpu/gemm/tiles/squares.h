@@ -33,7 +33,7 @@ class Squares {
   }
 
   // Where a square can be that does not wait: beside the one that is not finished.
-  float* room() {
+  float* free_square() {
     next_ = 1 - next_;
     return memory_[next_];
   }

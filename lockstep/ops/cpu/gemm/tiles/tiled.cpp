@@ -15,12 +15,12 @@ constexpr std::size_t kLines = TileKernels::kLines;
 constexpr std::size_t kSquare = TileKernels::kSquare;
 
 // The memory of a product.
-struct Room {
+struct Workspace {
   BFloat16* shared;  // strips of a panel
   float* waiting;    // squares: for every strip of own lines those of a panel
   BFloat16* own;     // strips, of one thread after the other
 
-  Room(const TiledBlocks& blocks, std::byte* scratch)
+  Workspace(const TiledBlocks& blocks, std::byte* scratch)
       : shared(reinterpret_cast<BFloat16*>(aligned(scratch))),
         waiting(reinterpret_cast<float*>(shared + blocks.panel * blocks.depth)),
         own(reinterpret_cast<BFloat16*>(waiting + blocks.waiting * blocks.panel)) {}
@@ -42,7 +42,7 @@ class TiledProduct {
         team_(cpu.team),
         blocks_(blocks),
         product_(product),
-        room_(blocks, scratch) {}
+        workspace_(blocks, scratch) {}
 
   void run() {
     const ProductShape& shape = product_.shape;
@@ -66,7 +66,7 @@ class TiledProduct {
     Supply to_multiply({0, own_lines}, team_.size(), kLines);
     team_.run([&](int thread) {
       BFloat16* own =
-          room_.own + static_cast<std::size_t>(thread) * blocks_.own_lines * blocks_.depth;
+          workspace_.own + static_cast<std::size_t>(thread) * blocks_.own_lines * blocks_.depth;
       kernels_.begin();
       for (Range some = to_multiply.take(blocks_.own_lines); some.size() > 0;
            some = to_multiply.take(blocks_.own_lines)) {
@@ -78,7 +78,7 @@ class TiledProduct {
   }
 
   BFloat16* shared_strips(const Stage& stage, std::size_t line) const {
-    return room_.shared + (line - stage.panel.begin) / kLines * stage.strip_size();
+    return workspace_.shared + (line - stage.panel.begin) / kLines * stage.strip_size();
   }
 
   void pack(bool rows, const Range& some, const Range& depth, BFloat16* strips) const {
@@ -126,7 +126,7 @@ class TiledProduct {
                           .column = column,
                           .rows = std::min(kLines, rows.lines.end - row),
                           .columns = std::min(kLines, columns.lines.end - column)};
-        float* square = blocks_.waiting > 0 ? waiting_at(place, stage) : squares.room();
+        float* square = blocks_.waiting > 0 ? waiting_at(place, stage) : squares.free_square();
         squares.multiply(stage, row_strip, column_strip, square, place, ahead);
         ahead.first += ahead.count * ahead.stride;
         column_strip += stage.strip_size();
@@ -140,14 +140,14 @@ class TiledProduct {
     const std::size_t shared = blocks_.rows_are_shared ? place.row : place.column;
     const std::size_t strips = blocks_.panel / kLines;
     const std::size_t strip = (shared - stage.panel.begin) / kLines;
-    return room_.waiting + (own / kLines * strips + strip) * kSquare;
+    return workspace_.waiting + (own / kLines * strips + strip) * kSquare;
   }
 
   const TileKernels& kernels_;
   ThreadTeam& team_;
   const TiledBlocks& blocks_;
   const Product& product_;
-  const Room room_;
+  const Workspace workspace_;
 };
 
 #if defined(__x86_64__)

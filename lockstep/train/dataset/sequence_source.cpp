@@ -1,4 +1,4 @@
-#include "lockstep/train/dataset/row_source.h"
+#include "lockstep/train/dataset/sequence_source.h"
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/system/available_memory.h"
@@ -8,7 +8,7 @@ namespace lockstep::train {
 namespace {
 
 template <class T>
-std::span<T> row_of(std::vector<T>& field, std::int64_t index, std::int64_t width) {
+std::span<T> part_of(std::vector<T>& field, std::int64_t index, std::int64_t width) {
   return std::span(field).subspan(static_cast<std::size_t>(index * width),
                                   static_cast<std::size_t>(width));
 }
@@ -18,32 +18,32 @@ template <class T>
 void view(Tensor& tensor, std::vector<T>& field, int index, std::int64_t batch,
           std::int64_t width) {
   if (width == 0) return;
-  tensor = tensor_of(row_of(field, index, batch * width), {batch, width});
+  tensor = tensor_of(part_of(field, index, batch * width), {batch, width});
 }
 
-// Throws Error(kInvalidArgument) where the machine has no room for the data of a step.
-void check_room(int micro_batches, std::int64_t sequences, double bytes) {
+// Throws Error(kInvalidArgument) where the machine has too little memory for the data of a step.
+void check_memory(int micro_batches, std::int64_t sequences, double bytes) {
   const auto free = static_cast<double>(available_memory_bytes());
   if (free == 0 || bytes <= free) return;
   fail(ErrorCode::kInvalidArgument,
        "a step of {} micro-batches of {} sequences takes {} for its data alone, and this machine "
-       "has {} free; choose a smaller train.batch or train.accumulation",
+       "has {} free; choose a smaller train.global_batch_size or train.gradient_accumulation_steps",
        micro_batches, sequences, format_bytes(bytes), format_bytes(free));
 }
 
 }  // namespace
 
-double RowMemory::bytes(int micro_batches) const {
+double BatchMemory::bytes(int micro_batches) const {
   const std::int64_t wide = widths_.tokens + widths_.targets + widths_.types + widths_.source +
                             widths_.inputs + widths_.outputs;
   const std::int64_t narrow = widths_.key_mask + widths_.source_mask;
-  const auto row = static_cast<double>(wide * std::int64_t{sizeof(std::int32_t)} + narrow);
-  return micro_batches * (static_cast<double>(shape_.batch) * row + sizeof(nn::Batch));
+  const auto sequence = static_cast<double>(wide * std::int64_t{sizeof(std::int32_t)} + narrow);
+  return micro_batches * (static_cast<double>(shape_.batch) * sequence + sizeof(nn::Batch));
 }
 
-void RowMemory::reset(int micro_batches) {
+void BatchMemory::reset(int micro_batches) {
   if (static_cast<std::size_t>(micro_batches) > batches_.capacity()) {
-    check_room(micro_batches, shape_.batch, bytes(micro_batches));
+    check_memory(micro_batches, shape_.batch, bytes(micro_batches));
   }
   const auto clear = [&](auto& field, std::int64_t width, auto blank) {
     field.assign(static_cast<std::size_t>(micro_batches * shape_.batch * width), blank);
@@ -71,37 +71,37 @@ void RowMemory::reset(int micro_batches) {
   }
 }
 
-Row RowMemory::row(std::int64_t index) {
-  return {.tokens = row_of(tokens_, index, widths_.tokens),
-          .targets = row_of(targets_, index, widths_.targets),
-          .types = row_of(types_, index, widths_.types),
-          .key_mask = row_of(key_mask_, index, widths_.key_mask),
-          .source = row_of(source_, index, widths_.source),
-          .source_mask = row_of(source_mask_, index, widths_.source_mask),
-          .inputs = row_of(inputs_, index, widths_.inputs),
-          .outputs = row_of(outputs_, index, widths_.outputs)};
+SequenceFields BatchMemory::sequence(std::int64_t index) {
+  return {.tokens = part_of(tokens_, index, widths_.tokens),
+          .targets = part_of(targets_, index, widths_.targets),
+          .types = part_of(types_, index, widths_.types),
+          .key_mask = part_of(key_mask_, index, widths_.key_mask),
+          .source = part_of(source_, index, widths_.source),
+          .source_mask = part_of(source_mask_, index, widths_.source_mask),
+          .inputs = part_of(inputs_, index, widths_.inputs),
+          .outputs = part_of(outputs_, index, widths_.outputs)};
 }
 
-RowSource::RowSource(const nn::BatchShape& shape, const RowWidths& widths)
+SequenceSource::SequenceSource(const nn::BatchShape& shape, const SequenceWidths& widths)
     : batch_(shape.batch), training_(shape, widths), validation_(shape, widths) {}
 
-std::uint64_t RowSource::validation_batches() const {
+std::uint64_t SequenceSource::validation_batches() const {
   const auto batch = static_cast<std::uint64_t>(batch_);
   return (validation_sequences() + batch - 1) / batch;
 }
 
-std::span<const nn::Batch> RowSource::training(std::uint64_t first, int micro_batches) {
+std::span<const nn::Batch> SequenceSource::training(std::uint64_t first, int micro_batches) {
   if (micro_batches < 1) {
     fail(ErrorCode::kInvalidArgument, "{} micro-batches were asked for", micro_batches);
   }
   training_.reset(micro_batches);
   for (std::int64_t i = 0; i < micro_batches * batch_; ++i) {
-    fill_training(training_.row(i), first + static_cast<std::uint64_t>(i));
+    fill_training(training_.sequence(i), first + static_cast<std::uint64_t>(i));
   }
   return training_.batches();
 }
 
-nn::Batch RowSource::validation(std::uint64_t index) {
+nn::Batch SequenceSource::validation(std::uint64_t index) {
   if (index >= validation_batches()) {
     fail(ErrorCode::kInvalidArgument, "there are {} micro-batches of validation, and no number {}",
          validation_batches(), index);
@@ -110,7 +110,7 @@ nn::Batch RowSource::validation(std::uint64_t index) {
   for (std::int64_t i = 0; i < batch_; ++i) {
     const std::uint64_t sequence =
         index * static_cast<std::uint64_t>(batch_) + static_cast<std::uint64_t>(i);
-    if (sequence < validation_sequences()) fill_validation(validation_.row(i), sequence);
+    if (sequence < validation_sequences()) fill_validation(validation_.sequence(i), sequence);
   }
   return validation_.batches()[0];
 }

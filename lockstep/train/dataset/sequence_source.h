@@ -12,7 +12,7 @@
 namespace lockstep::train {
 
 // Which fields of nn::Batch a source has, by the elements of a sequence; 0: not at all.
-struct RowWidths {
+struct SequenceWidths {
   std::int64_t tokens = 0;
   std::int64_t targets = 0;
   std::int64_t types = 0;
@@ -25,7 +25,7 @@ struct RowWidths {
 
 // One sequence's part of a micro-batch. What is not filled in is blank: tokens and types 0, no
 // targets, masks 1.
-struct Row {
+struct SequenceFields {
   std::span<std::int32_t> tokens;
   std::span<std::int32_t> targets;
   std::span<std::int32_t> types;
@@ -37,51 +37,51 @@ struct Row {
 };
 
 // The memory of some micro-batches.
-class RowMemory {
+class BatchMemory {
  public:
-  RowMemory(const nn::BatchShape& shape, const RowWidths& widths)
+  BatchMemory(const nn::BatchShape& shape, const SequenceWidths& widths)
       : shape_(shape), widths_(widths) {}
 
-  // Room for so many micro-batches, all of their rows blank. Throws Error(kInvalidArgument) where
+  // Prepares N micro-batches, all of their sequences blank. Throws Error(kInvalidArgument) where
   // that is more than the machine has free.
   void reset(int micro_batches);
-  Row row(std::int64_t index);
+  SequenceFields sequence(std::int64_t index);
   std::span<const nn::Batch> batches() const { return batches_; }
 
  private:
   double bytes(int micro_batches) const;
 
   nn::BatchShape shape_;
-  RowWidths widths_;
+  SequenceWidths widths_;
   std::vector<std::int32_t> tokens_, targets_, types_, source_;
   std::vector<std::uint8_t> key_mask_, source_mask_;
   std::vector<float> inputs_, outputs_;
   std::vector<nn::Batch> batches_;
 };
 
-class RowSource : public BatchSource {
+class SequenceSource : public BatchSource {
  public:
-  RowSource(const nn::BatchShape& shape, const RowWidths& widths);
+  SequenceSource(const nn::BatchShape& shape, const SequenceWidths& widths);
 
   std::uint64_t validation_batches() const final;
   std::span<const nn::Batch> training(std::uint64_t first, int micro_batches) final;
   nn::Batch validation(std::uint64_t index) final;
 
  protected:
-  // Sequences that are held back; the last micro-batch of them is filled up with blank rows.
+  // Sequences that are held back; the last micro-batch of them is filled up with blank sequences.
   virtual std::uint64_t validation_sequences() const = 0;
-  virtual void fill_training(const Row& row, std::uint64_t sequence) = 0;
-  virtual void fill_validation(const Row& row, std::uint64_t sequence) = 0;
+  virtual void fill_training(const SequenceFields& fields, std::uint64_t sequence) = 0;
+  virtual void fill_validation(const SequenceFields& fields, std::uint64_t sequence) = 0;
 
  private:
   std::int64_t batch_;
-  RowMemory training_;
-  RowMemory validation_;
+  BatchMemory training_;
+  BatchMemory validation_;
 };
 
 // How many of the examples at the end are held back.
-constexpr std::uint64_t held_back_rows(std::uint64_t rows, double fraction) {
-  return static_cast<std::uint64_t>(static_cast<double>(rows) * fraction);
+constexpr std::uint64_t held_back_examples(std::uint64_t examples, double fraction) {
+  return static_cast<std::uint64_t>(static_cast<double>(examples) * fraction);
 }
 
 // The kinds of sources; make_batch_source() has checked what they have in common.

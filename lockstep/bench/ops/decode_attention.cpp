@@ -1,0 +1,81 @@
+#include <fmt/format.h>
+
+#include "lockstep/bench/ops/descriptions.h"
+#include "lockstep/bench/ops/fields.h"
+
+namespace lockstep::bench {
+namespace {
+
+struct Step {
+  std::int64_t batch, positions, heads, kv_heads, head_size;
+  bool rotary = false;
+
+  std::int64_t query_columns() const { return heads * head_size; }
+  std::int64_t key_columns() const { return kv_heads * head_size; }
+};
+
+OpCase step_case(DType dtype, const Step& step) {
+  OpCase one;
+  one.name = fmt::format("{} x {}, {} heads of {}, {} of keys{}", step.batch, step.positions,
+                         step.heads, step.head_size, step.kv_heads, step.rotary ? ", rotary" : "");
+  // As that of rotary for keys in the cache; probabilities weigh values of a deviation of 1.
+  const double turned = step.rotary ? 16 + 8 * static_cast<double>(step.positions) : 0;
+  const Tolerance stored{.noise = turned};
+  const Tolerance attended{.relative = 4,
+                           .noise = 4 * noise_of_sum(step.positions + step.head_size) + 4 * turned,
+                           .coarse = 4};
+  one.fields = {
+      input("lengths", DType::kI32, {step.batch}, indices(step.positions)),
+      input("packed", dtype, {step.batch, step.query_columns() + 2 * step.key_columns()}, normal()),
+      updated("cache", dtype, {step.batch, step.positions, 2 * step.key_columns()}, normal(),
+              stored),
+      output("out", dtype, {step.batch, step.query_columns()}, attended)};
+  one.run = [step](Ops& ops, const Tensors& t) {
+    ops.run(ops::DecodeAttention{.heads = step.heads,
+                                 .kv_heads = step.kv_heads,
+                                 .head_size = step.head_size,
+                                 .scale = static_cast<float>(balanced(step.head_size)),
+                                 .rotary = step.rotary,
+                                 .lengths = t["lengths"],
+                                 .packed = t["packed"],
+                                 .cache = t["cache"],
+                                 .out = t["out"]});
+  };
+  one.scratch = [step, dtype](const Ops& ops) {
+    return ops.decode_attention_scratch({.batch = step.batch,
+                                         .queries = 1,
+                                         .keys = step.positions,
+                                         .heads = step.heads,
+                                         .kv_heads = step.kv_heads,
+                                         .head_size = step.head_size,
+                                         .causal = true,
+                                         .dtype = dtype});
+  };
+  one.flops = 4 * static_cast<double>(step.batch * step.positions * step.query_columns());
+  return one;
+}
+
+std::vector<OpCase> step_cases(DType dtype) {
+  std::vector<OpCase> cases;
+  for (const Step& step :
+       {Step{1, 1, 1, 1, 1}, Step{1, 5, 1, 1, 4}, Step{3, 17, 2, 1, 6, true}, Step{2, 64, 4, 4, 64},
+        Step{5, 65, 4, 2, 64, true}, Step{2, 300, 6, 2, 128, true}, Step{3, 200, 9, 1, 40},
+        Step{1, 131, 12, 1, 16, true}, Step{2, 70, 3, 3, 250}, Step{1, 90, 5, 5, 256, true},
+        Step{0, 3, 1, 1, 8}}) {
+    cases.push_back(step_case(dtype, step));
+  }
+  return cases;
+}
+
+OpCase step_typical(DType dtype) {
+  return step_case(dtype,
+                   {1, Typical::kSequence, Typical::kHeads, Typical::kHeads, Typical::kHeadSize});
+}
+
+}  // namespace
+
+std::vector<OpDescription> describe_decode_attention() {
+  return {{"decode_attention", step_cases, step_typical}};
+}
+
+}  // namespace lockstep::bench

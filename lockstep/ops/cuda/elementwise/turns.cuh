@@ -1,0 +1,29 @@
+// The angles of rotary positions, for kernels.
+//
+// An angle is position times frequency in double, less the whole turns in it, so it is exact
+// however far the position; sine and cosine are those of the angle rounded to f32, with the rest
+// that the rounding left put right to first order.
+#pragma once
+
+#include <cuda_runtime.h>
+
+namespace lockstep::cuda {
+
+// Of pair i of a head of so many pairs.
+__device__ __forceinline__ double turn_frequency(float theta, int i, int pairs) {
+  return pow(static_cast<double>(theta), -static_cast<double>(i) / static_cast<double>(pairs));
+}
+
+__device__ __forceinline__ float2 cosine_and_sine(double angle) {
+  constexpr double kTurn = 6.283185307179586476925;
+  constexpr double kTurnRest = 2.449293598294706414e-16;  // what kTurn lacks
+  const double turns = rint(angle * (1 / kTurn));
+  const double rest = fma(-turns, kTurnRest, fma(-turns, kTurn, angle));
+  const auto rounded_angle = static_cast<float>(rest);
+  const auto missing = static_cast<float>(rest - static_cast<double>(rounded_angle));
+  float sine, cosine;
+  sincosf(rounded_angle, &sine, &cosine);
+  return make_float2(fmaf(-sine, missing, cosine), fmaf(cosine, missing, sine));
+}
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,54 @@
+#include "lockstep/train/run/resolve.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "lockstep/train/memory/choice.h"
+#include "lockstep/train/model_io/model_of_start.h"
+#include "lockstep/train/run/memory.h"
+#include "lockstep/train/run/start.h"
+
+namespace lockstep::train {
+namespace {
+
+TrainOptions of_this_rank(const RunOptions& options) {
+  TrainOptions train = options.train;
+  train.threads = threads_of(train);
+  if (train.offload.folder.empty()) {
+    train.offload.folder = options.dir;
+    // On another machine than the leader's there may be none yet; whoever needs it reports why not.
+    std::error_code none;
+    if (train.offload.tiers.has_files()) std::filesystem::create_directories(options.dir, none);
+  }
+  return train;
+}
+
+}  // namespace
+
+RunSettings plan_job(const RunSettings& given, const JobShape& job) {
+  RunSettings planned = given;
+  RunOptions& options = planned.options;
+  options.train.batch.workers = job.workers;
+  options.train.parallel.machines = job.nodes;
+  if (options.train.threads == 0) options.train.threads = job.threads;
+  options = completed(std::move(options));
+  options.train.model = model_of_start(options);
+  return planned;
+}
+
+ResolvedRun resolve(const RunSettings& planned, const Dataset& data, const Ops& ops,
+                    RunGroup workers) {
+  RunSettings resolved = planned;
+  RunOptions& options = resolved.options;
+  options.train = with_data(std::move(options.train), data);
+  if (options.epochs > 0) {
+    const nn::BatchShape shape = setup_of(options.train).shape;
+    options = with_steps(options, make_source(options.train, data, shape)->sequences());
+  }
+  MemoryDecision decision =
+      decide_by_memory(options.train, open_settings(resolved.config), ops, workers);
+  options.train = std::move(decision.options);
+  return {resolved, of_this_rank(options), std::move(decision.text)};
+}
+
+}  // namespace lockstep::train
