@@ -265,7 +265,7 @@ std::vector<OpCase> norm_backward_large(DType dtype) {
                         .gain = t["gain"],
                         .y = t["dsum"],
                         .mean = t["mean"],
-                        .deviation = t["deviation"]});
+                        .rstd = t["rstd"]});
     };
   }
   return cases;

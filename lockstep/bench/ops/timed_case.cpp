@@ -11,12 +11,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kMostCalls = 2000;
+constexpr std::size_t kMostInABatch = 2000;
 
 // Whole rounds of the sets.
 std::size_t calls_of_a_batch(double seconds_of_a_call, double batch_seconds, std::size_t sets) {
-  const double wanted =
-      std::min(batch_seconds / std::max(seconds_of_a_call, 1e-9), static_cast<double>(kMostCalls));
+  const double wanted = std::min(batch_seconds / std::max(seconds_of_a_call, 1e-9),
+                                 static_cast<double>(kMostInABatch));
   const double rounds = std::ceil(wanted / static_cast<double>(sets));
   return sets * static_cast<std::size_t>(std::max(1.0, rounds));
 }

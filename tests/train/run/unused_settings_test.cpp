@@ -47,7 +47,7 @@ class UnusedSettings : public ::testing::Test {
                   "-" + std::to_string(each.last_step) + " ";
         }
       }
-      const auto sent = parallel::traffic_of(options.parallel, crew_of(options, worker), plan);
+      const auto sent = parallel::traffic_of(options.parallel, worker_position_of(options, worker), plan);
       if (sent) text += std::to_string(sent->total().all);
     }
     return text;
