@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const OpDescription& description(std::string_view name) {
+const OpDescription& described(std::string_view name) {
   for (const OpDescription& one : op_descriptions()) {
     if (one.name == name) return one;
   }
@@ -44,28 +44,28 @@ TEST(LargeCases, AreThereForEveryOperationAndMoreThanATypicalOne) {
 }
 
 TEST(LargeCases, CountBytesAsTheirDescriptionsDo) {
-  const std::vector<OpCase> adam = description("adam").large.cases(DType::kBF16);
+  const std::vector<OpCase> adam = described("adam").large.cases(DType::kBF16);
   ASSERT_EQ(adam.size(), 2u);
   // master, both moments read and written in f32, the gradient read, the parameter written
   EXPECT_DOUBLE_EQ(adam[0].bytes(), 28.0 * 124439808);
   EXPECT_DOUBLE_EQ(adam[1].bytes(), 28.0 * 1.5e9);
-  const std::vector<OpCase> loss = description("cross_entropy").large.cases(DType::kBF16);
+  const std::vector<OpCase> loss = described("cross_entropy").large.cases(DType::kBF16);
   EXPECT_DOUBLE_EQ(loss[0].bytes(), 8192.0 * (2 * 50304 * 2 + 4 + 4));
 }
 
 TEST(LargeCases, HaveTheBarsOfTheirKind) {
-  EXPECT_DOUBLE_EQ(description("adam").large.bar, 0.90);
+  EXPECT_DOUBLE_EQ(described("adam").large.bar, 0.90);
   for (const char* name :
        {"norm", "norm_backward", "activate", "swiglu", "swiglu_backward", "cross_entropy"}) {
-    EXPECT_DOUBLE_EQ(description(name).large.bar, 0.85) << name;
+    EXPECT_DOUBLE_EQ(described(name).large.bar, 0.85) << name;
   }
-  EXPECT_DOUBLE_EQ(description("attention").large.bar, 0);
+  EXPECT_DOUBLE_EQ(described("attention").large.bar, 0);
 }
 
 TEST(LargeCases, OfAttentionAreThoseOfAPeerToo) {
   for (const char* name : {"attention", "attention_backward"}) {
     bool has_64 = false, has_128 = false;
-    for (const OpCase& one : description(name).large.cases(DType::kBF16)) {
+    for (const OpCase& one : described(name).large.cases(DType::kBF16)) {
       ASSERT_TRUE(one.attention.has_value()) << one.name;
       EXPECT_TRUE(one.attention->causal);
       has_64 |= one.attention->head_size == 64;
@@ -73,7 +73,7 @@ TEST(LargeCases, OfAttentionAreThoseOfAPeerToo) {
     }
     EXPECT_TRUE(has_64 && has_128);
   }
-  const OpCase one = description("attention").large.cases(DType::kBF16).front();
+  const OpCase one = described("attention").large.cases(DType::kBF16).front();
   EXPECT_EQ(AttentionPeer::request(*one.attention, true, 20),
             "backward 64 1024 1024 12 12 64 1 bf16 20");
 }
