@@ -45,8 +45,8 @@ TEST_F(TrainOverMpi, GivesTheBitsOfOneWorker) {
     std::string settings;
   } runs[] = {{"ddp", 2, ""},
               {"zero", 2, "parallel.zero=3"},
-              {"beside", 2, servers + "parallel.server_place=beside"},
-              {"own", 3, servers + "parallel.server_place=own"}};
+              {"colocated", 2, servers + "parallel.server_placement=colocated"},
+              {"dedicated", 3, servers + "parallel.server_placement=dedicated"}};
   for (const auto& run : runs) {
     const Outcome outcome = mpirun(run.ranks, tree(run.dir, steps + run.settings));
     EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
@@ -63,8 +63,9 @@ TEST_F(TrainOverMpi, RefusesForcedAlgorithmsBeforeTheRunHasAFolder) {
   const struct {
     const char* named;
     std::string settings;
-  } runs[] = {{"parallel.reduction = \"tree\"", tree("refused", "train.batch=3")},
-              {"parallel.reduction = \"tree\"", tree("refused", "train.batch=3 parallel.zero=2")},
+  } runs[] = {{"parallel.reduction = \"tree\"", tree("refused", "train.global_batch_size=3")},
+              {"parallel.reduction = \"tree\"",
+               tree("refused", "train.global_batch_size=3 parallel.zero=2")},
               {"parallel.algorithm = \"ring\"", settings("refused", "parallel.algorithm=ring")}};
   for (const auto& run : runs) {
     const Outcome outcome = mpirun(3, run.settings);

@@ -210,9 +210,11 @@ TEST_F(TrainServers, ThatDoNotWaitSaveTheLastStep) {
       const std::string dir = fmt::format("{}{}", consistency, attempt);
       const Outcome outcome = run_lockstep(
           "train " +
-          settings(dir, kServers + ("parallel.consistency=" + consistency) +
-                            " debug.slow_rank=0 debug.slow_factor=6 train.batch=6 train.steps=20 "
-                            "checkpoint.every=1 comm.backend=threads --ranks 3"));
+          settings(
+              dir,
+              kServers + ("parallel.consistency=" + consistency) +
+                  " debug.slow_rank=0 debug.slow_factor=6 train.global_batch_size=6 train.steps=20 "
+                  "checkpoint.every=1 comm.backend=threads --ranks 3"));
       EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
       EXPECT_FALSE(states(dir, "00000020").empty());
     }
