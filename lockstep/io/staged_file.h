@@ -1,16 +1,17 @@
 // Items of any size, at any address and on any device, in a file (io/tier_file.h): they go there
 // and come back by way of staging memory, a piece at a time.
 //
-//   StagedFile file({.folder = "/scratch", .what = "what blocks keep"}, {.items = {5'000'000,
-//   17}}); file.store(0, kept);                    // `kept` is free on return, though not all is
-//   written file.fetch(0, 0, kept);
+//   StagedFile file({.folder = "/scratch", .what = "activations"}, {.items = {5'000'000, 17}});
+//   file.store(0, kept);        // `kept` may be reused on return; not all of it is written yet
+//   file.fetch(0, 0, kept);
 //
 // An *item* is cut into *pieces*, blocks of the file with a hash each. Staging has *slots*, of one
 // piece each: while one is copied others are written, or the next ones read.
 //
-//   slot 0   | copy 0 | write 0  ...             slot 0   | read 0 | copy 0 | read 4 ...
-//   slot 1            | copy 1 | write 1 ...     slot 1   | read 1          | copy 1 | read 5
-//   slot 2                     | copy 2 | ...    slot 2   | read 2                   | copy 2
+//   store()  --> time                             fetch()  --> time
+//   slot 0   | copy 0 | write 0  ...              slot 0   | read 0 | copy 0 | read 4 ...
+//   slot 1            | copy 1 | write 1 ...      slot 1   | read 1          | copy 1 | read 5 ...
+//   slot 2                     | copy 2 | ...     slot 2   | read 2                   | copy 2 ...
 //
 // What was read last stays in its slot: parts of an item that are asked for one after the other
 // are read once.

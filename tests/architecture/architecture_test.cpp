@@ -92,6 +92,21 @@ TEST(Layers, ANewFolderNeedsAPlace) {
 
 TEST(Hygiene, HoldsForTheTree) { EXPECT_THAT(hygiene_violations(real_tree()), IsEmpty()); }
 
+TEST(Hygiene, ClangFormatKeepsDrawingsInComments) {
+  std::ifstream stream(in_sources(".clang-format"));
+  const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  EXPECT_TRUE(keeps_drawings(text));
+  EXPECT_FALSE(keeps_drawings("BasedOnStyle: Google\nColumnLimit: 100\n"));
+}
+
+TEST(Hygiene, ADrawingThatIsTooWideIsFound) {
+  const std::string wide = "//   " + std::string(kMostColumns, '-') + "\n";
+  EXPECT_THAT(hygiene_violations({{"tests/a.cpp", "// A drawing:\n" + wide}}),
+              ElementsAre("tests/a.cpp:2 is a drawing of 105 columns; draw it in 100"));
+  EXPECT_THAT(hygiene_violations({{"tests/a.cpp", "//   " + std::string(95, '-') + "\n"}}),
+              IsEmpty());
+}
+
 TEST(Hygiene, ALongFileIsFound) {
   EXPECT_THAT(hygiene_violations({{"tests/a_test.cpp", std::string(kMostLines, '\n')}}), IsEmpty());
   EXPECT_THAT(hygiene_violations({{"tests/a_test.cpp", std::string(kMostLines + 1, '\n')}}),

@@ -37,6 +37,20 @@ inline bool has_line(const SourceFile& file, std::string_view wanted) {
   return std::find(lines.begin(), lines.end(), wanted) != lines.end();
 }
 
+inline constexpr std::size_t kMostColumns = 100;
+
+// Indented lines of a comment are a drawing, a table or an example.
+inline bool is_drawn(std::string_view line) { return trim(line).starts_with("//   "); }
+
+// Whether clang-format is told to leave drawings in comments as they are. Else it fills their lines
+// up with words of the next ones.
+inline bool keeps_drawings(std::string_view clang_format) {
+  for (const std::string_view line : split_text(clang_format, '\n')) {
+    if (line == "CommentPragmas: '^ {2,}'") return true;
+  }
+  return false;
+}
+
 inline std::vector<std::string> hygiene_violations(const std::vector<SourceFile>& files) {
   std::vector<std::string> violations;
   for (const SourceFile& file : files) {
@@ -46,6 +60,15 @@ inline std::vector<std::string> hygiene_violations(const std::vector<SourceFile>
     }
     if (file.is_header() && !has_line(file, "#pragma once")) {
       violations.push_back(file.path + " has no #pragma once");
+    }
+    // clang-format breaks other lines, but not these.
+    std::size_t number = 0;
+    for (const std::string_view line : split_text(file.text, '\n')) {
+      ++number;
+      if (is_drawn(line) && line.size() > kMostColumns) {
+        violations.push_back(file.path + ":" + std::to_string(number) + " is a drawing of " +
+                             std::to_string(line.size()) + " columns; draw it in 100");
+      }
     }
     const bool in_library =
         file.path.starts_with("lockstep/") && !file.path.starts_with("lockstep/cli/");

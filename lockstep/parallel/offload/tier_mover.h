@@ -1,9 +1,9 @@
 // Moves what a plan has in other tiers than the device (nn/parameters/tiers.h) to the device and
 // back, on a thread of its own beside compute, when the plan has room for it.
 //
-//   compute   | forward 0 | forward 1    | forward 2    | ... | backward 2 | backward 1        |
-//   ... mover     | fetch 1   | store kept 0 | store kept 1 |     | fetch 1    | store gradients 2
-//             |           | fetch 2      | fetch 3      |     | and kept 1 | fetch 0 and kept 0
+//   compute  | forward 0 | forward 1    | forward 2    | ... | backward 2 | backward 1         |
+//   mover    | fetch 1   | store kept 0 | store kept 1 | ... | fetch 1    | store gradients 2  |
+//            |           | fetch 2      | fetch 3      |     | and kept 1 | fetch 0 and kept 0 |
 //
 // "Fetch" brings a block's parameters, or what it kept, to the device; "store" takes gradients, or
 // what a block kept, away. A strategy hands on what it hears of blocks. Of parameters and gradients

@@ -1,7 +1,7 @@
 // What a worker does when: spans of time on lanes, told by the threads that spend it.
 //
-//   const TraceScope scope(trace, {.lane = TraceLane::kWaiting, .kind = "wait for", .of =
-//   "bucket"});
+//   const TraceScope scope(
+//       trace, {.lane = TraceLane::kWaiting, .kind = "wait for", .of = "bucket"});
 //
 // records the time from here to the end of the block. A trace that is off costs a branch. Of one
 // that is on the last steps are kept, and of these at most kMostSpans: the oldest go first.
