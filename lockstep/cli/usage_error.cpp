@@ -37,7 +37,11 @@ std::string describe_stray(const CLI::App& app, const std::string& path, const s
     return fmt::format("there is no flag '{}{}'{}", path, flag, suggest(flag, flags_of(app)));
   }
   const std::vector<std::string> commands = commands_of(app);
-  if (commands.empty()) return fmt::format("{}takes no more words, but came '{}'", path, word);
+  // Where words are taken besides commands, there is one too many.
+  const auto options = app.get_options();
+  const bool takes_words = std::ranges::any_of(options, &CLI::Option::get_positional);
+  if (commands.empty() || takes_words)
+    return fmt::format("{}takes no more words, but came '{}'", path, word);
   return fmt::format("there is no command '{}{}'{}; there {} {}", path, word,
                      suggest(word, commands), commands.size() == 1 ? "is" : "are",
                      fmt::join(commands, ", "));

@@ -1,4 +1,5 @@
-// lockstep explain: collectives and their algorithms, for people who want to understand them.
+// lockstep explain: collectives and their algorithms, and topics of training (topics.h), for people
+// who want to understand them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,13 +11,13 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/file/file.h"
 #include "lockstep/base/text/text.h"
 #include "lockstep/base/text/units.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/explain/cost.h"
 #include "lockstep/cli/explain/rounds.h"
-#include "lockstep/cli/explain/svg.h"
+#include "lockstep/cli/explain/schedule_picture.h"
+#include "lockstep/cli/explain/topics.h"
 #include "lockstep/cli/sweep.h"
 #include "lockstep/cli/text_table.h"
 
@@ -40,6 +41,7 @@ struct Options {
   std::string machines;
   std::string cost;
   std::string svg;
+  std::string view;
   int root = 0;
   std::optional<int> segments;
   std::vector<std::string> of_shape;  // flags that say more about --algorithm or --cost
@@ -112,7 +114,9 @@ void list_everything() {
     list_algorithms(collective);
     fmt::print("\n");
   }
-  fmt::print("lockstep explain all_reduce --algorithm ring shows one round by round.\n");
+  fmt::print(
+      "lockstep explain all_reduce --algorithm ring shows one round by round; lockstep explain "
+      "--help\nlists topics besides collectives: a block, memory, buckets, ZeRO and more.\n");
 }
 
 // Here every shape comes from flags: one that the algorithm cannot serve is a wrong flag.
@@ -155,10 +159,14 @@ schedule::Network asked_network(const Options& options) {
 void explain_algorithm(const Options& options, Collective collective, const Shape& shape) {
   const Algorithm& algorithm = schedule::find_algorithm(collective, options.algorithm);
   const schedule::Schedule made = make_asked(algorithm, shape);
-  const std::string told = explain_rounds(algorithm, made, shown_size(options));
-  if (!options.svg.empty()) write_file(options.svg, draw_svg(made));
-  fmt::print("{}", told);
-  if (!options.svg.empty()) fmt::print("\ndrawn in {}\n", options.svg);
+  const std::string rounds = explain_rounds(algorithm, made, shown_size(options));
+  if (options.svg.empty()) {
+    fmt::print("{}", rounds);
+    return;
+  }
+  const ScheduleView view =
+      options.view.empty() ? usual_view(made) : schedule_view_from_name(options.view);
+  write_picture(options.svg, draw_schedule(made, view));
 }
 
 void explain(const Options& options) {
@@ -172,6 +180,9 @@ void explain(const Options& options) {
   const Collective collective = parse_collective(options.collective);
   if (options.algorithm.empty() && !options.svg.empty()) {
     fail(ErrorCode::kInvalidArgument, "--svg draws one algorithm; choose it by --algorithm");
+  }
+  if (options.svg.empty() && !options.view.empty()) {
+    fail(ErrorCode::kInvalidArgument, "--view says how --svg draws; give --svg FILE, too");
   }
   if (options.algorithm.empty() && options.cost.empty()) {
     if (options.of_shape.empty()) return list_algorithms(collective);
@@ -207,6 +218,7 @@ std::string explain_footer() {
          "  lockstep explain all_reduce --algorithm ring         one of them, round by round\n"
          "  lockstep explain all_reduce --algorithm torus_2d --grid 2x4 --svg torus.svg\n"
          "  lockstep explain all_reduce --algorithm hierarchical --machines 3,5\n"
+         "  lockstep explain memory --layers 4 --svg memory.svg  a topic besides collectives\n"
          "  lockstep explain all_reduce --cost 'alpha=5us,bandwidth=100Gbit'\n"
          "  lockstep explain all_reduce --ranks 32 --cost 'inner=nvlink,outer=rdma,"
          "ranks_per_machine=8'\n\n"
@@ -226,7 +238,7 @@ CLI::Validator not_empty() {
 
 void add_explain(CLI::App& app, int& exit_code) {
   auto* command = app.add_subcommand(
-      "explain", "Show how collectives work, round by round, and what they cost");
+      "explain", "Show how collectives and training work, as text or as pictures");
   auto options = std::make_shared<Options>();
   const auto add = [&](const char* name, std::string& value, const char* what) {
     return command->add_option(name, value, what)->check(not_empty());
@@ -235,7 +247,8 @@ void add_explain(CLI::App& app, int& exit_code) {
   add("-a,--algorithm", options->algorithm, "The algorithm to show; without it, all are listed");
   add("--cost", options->cost,
       "Price all algorithms on a network, like 'alpha=5us,bandwidth=100Gbit'");
-  add("--svg", options->svg, "Draw the rounds of --algorithm into this file");
+  add("--svg", options->svg, "Draw --algorithm into this file instead of printing it");
+  add("--view", options->view, "How --svg draws: rounds, ring or tree (default: what fits best)");
   const std::vector<const CLI::Option*> of_shape{
       add("-n,--ranks", options->ranks,
           "Number of ranks (default 4); with --cost also several, like 4,8,64"),
@@ -247,7 +260,16 @@ void add_explain(CLI::App& app, int& exit_code) {
       command->add_option("--segments", options->segments,
                           "Pieces that chain and double_binary_tree send one behind the other")};
   command->footer(explain_footer());
-  command->callback([options, of_shape, &exit_code] {
+  add_explain_block(*command, exit_code);
+  add_explain_memory(*command, exit_code);
+  add_explain_buckets(*command, exit_code);
+  add_explain_zero(*command, exit_code);
+  add_explain_gathers(*command, exit_code);
+  add_explain_symmetric(*command, exit_code);
+  add_explain_server(*command, exit_code);
+  add_explain_checkpoint(*command, exit_code);
+  command->callback([command, options, of_shape, &exit_code] {
+    if (!command->get_subcommands().empty()) return;  // a topic has done its work
     for (const CLI::Option* option : of_shape) {
       if (option->count() > 0) options->of_shape.push_back(option->get_name());
     }

@@ -21,22 +21,12 @@ using schedule::SymbolicRun;
 
 constexpr int kMostColumns = 12;
 
-// The chunks whose whereabouts are shown: all, or of all_to_all those that a rank is to get.
-int columns(const Schedule& schedule) {
-  return schedule.collective == Collective::kAllToAll ? schedule.shape.ranks
-                                                      : chunk_numbers(schedule);
-}
-int chunk_of_column(const Schedule& schedule, int rank, int column) {
-  return schedule.collective == Collective::kAllToAll ? column * schedule.shape.ranks + rank
-                                                      : column;
-}
-
 // What a rank has: a cell for each column, or where these are many, one cell that lists runs.
 std::vector<std::string> holdings(const Schedule& schedule, const SymbolicRun& run, int rank) {
-  const int count = columns(schedule);
+  const int count = shown_chunks(schedule);
   std::vector<std::string> cells;
   for (int column = 0; column < count; ++column) {
-    const int chunk = chunk_of_column(schedule, rank, column);
+    const int chunk = shown_chunk(schedule, rank, column);
     cells.push_back(name_contributions(schedule, run.best(rank, chunk)));
   }
   if (count <= kMostColumns) return cells;
@@ -57,9 +47,9 @@ std::vector<std::string> holdings(const Schedule& schedule, const SymbolicRun& r
 
 std::vector<std::string> heading(const Schedule& schedule) {
   const bool pairs = schedule.collective == Collective::kAllToAll;
-  if (columns(schedule) > kMostColumns) return {pairs ? "has the chunks of ranks" : "has"};
+  if (shown_chunks(schedule) > kMostColumns) return {pairs ? "has the chunks of ranks" : "has"};
   std::vector<std::string> cells;
-  for (int column = 0; column < columns(schedule); ++column) {
+  for (int column = 0; column < shown_chunks(schedule); ++column) {
     cells.push_back(pairs ? fmt::format("of {}", column) : name_chunk(schedule, column));
   }
   return cells;

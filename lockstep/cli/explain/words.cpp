@@ -65,4 +65,14 @@ std::string name_contributions(const Schedule& schedule, const Cell& cell) {
   return fmt::format("{} of {}", count, ranks);
 }
 
+int shown_chunks(const Schedule& schedule) {
+  return schedule.collective == Collective::kAllToAll ? schedule.shape.ranks
+                                                      : chunk_numbers(schedule);
+}
+
+int shown_chunk(const Schedule& schedule, int rank, int column) {
+  return schedule.collective == Collective::kAllToAll ? column * schedule.shape.ranks + rank
+                                                      : column;
+}
+
 }  // namespace lockstep::cli

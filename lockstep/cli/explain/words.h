@@ -18,4 +18,8 @@ std::string name_chunk(const schedule::Schedule& schedule, int chunk);
 // nothing.
 std::string name_contributions(const schedule::Schedule& schedule, const schedule::Cell& cell);
 
+// The chunks whose whereabouts are shown: all, or of all_to_all those that a rank is to get.
+int shown_chunks(const schedule::Schedule& schedule);
+int shown_chunk(const schedule::Schedule& schedule, int rank, int column);
+
 }  // namespace lockstep::cli

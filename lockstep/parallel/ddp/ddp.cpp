@@ -51,15 +51,6 @@ std::optional<TableRows> table_rows_for(const ParallelOptions& options,
   return TableRows::find(plan, position.workers, position.most_micro_batches > 1);
 }
 
-std::vector<Bucket> buckets_for(const ParallelOptions& options, const WorkerPosition& position,
-                                const nn::MemoryPlan& plan) {
-  const auto rows = table_rows_for(options, position, plan);
-  return plan_buckets(rows ? rows->segments(plan.flat) : segments_of(plan.flat),
-                      size_of(plan.setup.gradient),
-                      {.first = static_cast<std::size_t>(options.first_bucket_mb * kMegabyte),
-                       .others = static_cast<std::size_t>(options.bucket_mb * kMegabyte)});
-}
-
 std::uint64_t bytes_to_send(const Bucket& bucket, DType gradients, int workers) {
   const auto n = static_cast<std::uint64_t>(workers);
   return 2 * (n - 1) * bucket.range.elements * size_of(gradients) / n;
@@ -85,6 +76,15 @@ std::span<std::byte> Ddp::symmetric_memory(std::size_t bytes) {
   return {memory_.data(), memory_.bytes()};
 }
 
+std::vector<Bucket> Ddp::buckets(const ParallelOptions& options, const WorkerPosition& position,
+                                 const nn::MemoryPlan& plan) {
+  const auto rows = table_rows_for(options, position, plan);
+  return plan_buckets(rows ? rows->segments(plan.flat) : segments_of(plan.flat),
+                      size_of(plan.setup.gradient),
+                      {.first = static_cast<std::size_t>(options.first_bucket_mb * kMegabyte),
+                       .others = static_cast<std::size_t>(options.bucket_mb * kMegabyte)});
+}
+
 std::vector<Request> Ddp::memory(const ParallelOptions& options, const WorkerPosition& position,
                                  const nn::MemoryPlan& plan) {
   std::vector<Request> requests;
@@ -93,8 +93,8 @@ std::vector<Request> Ddp::memory(const ParallelOptions& options, const WorkerPos
         {.name = "table rows", .group = kCommunicationGroup, .bytes = rows->bytes()});
   }
   if (compresses(options)) {
-    const auto memory = memory_of(buckets_for(options, position, plan), plan.setup.gradient,
-                                  position.workers, options);
+    const auto memory =
+        memory_of(buckets(options, position, plan), plan.setup.gradient, position.workers, options);
     requests.push_back(
         {.name = "compression", .group = kCommunicationGroup, .bytes = memory.bytes()});
   }
@@ -106,7 +106,7 @@ Traffic Ddp::traffic(const ParallelOptions& options, const WorkerPosition& posit
   Traffic traffic;
   const std::string algorithm = all_reduce_algorithm(options, position.workers);
   const DType dtype = plan.setup.gradient;
-  for (const Bucket& bucket : buckets_for(options, position, plan)) {
+  for (const Bucket& bucket : buckets(options, position, plan)) {
     traffic.gradients.all += bytes_to_send(bucket, dtype, position.workers);
     if (calls == nullptr) continue;
     traffic.gradients.links +=
@@ -127,7 +127,7 @@ void Ddp::start(nn::Replica& replica) {
   }
   table_rows_ = table_rows_for(options_, position(), replica.plan());
   if (table_rows_) table_rows_->set_memory(group_->allocate(table_rows_->bytes()));
-  buckets_ = buckets_for(options_, position(), replica.plan());
+  buckets_ = buckets(options_, position(), replica.plan());
   if (compresses(options_)) prepare_compression();
   broadcast_states();
   compare_parameters();

@@ -43,6 +43,10 @@ class Ddp : public Strategy {
   int workers() const override { return world_.size(); }
   std::span<std::byte> symmetric_memory(std::size_t bytes) override;
 
+  // Which gradients are reduced together, in the order in which they leave.
+  static std::vector<Bucket> buckets(const ParallelOptions& options, const WorkerPosition& position,
+                                     const nn::MemoryPlan& plan);
+
   // What it takes besides the tree.
   static std::vector<Request> memory(const ParallelOptions& options, const WorkerPosition& position,
                                      const nn::MemoryPlan& plan);
