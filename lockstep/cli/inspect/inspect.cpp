@@ -6,10 +6,12 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/file/file.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/inspect/checkpoint.h"
 #include "lockstep/cli/inspect/tokens.h"
 #include "lockstep/data/token_file/formats.h"
+#include "lockstep/train/observe/report/run_picture.h"
 
 namespace lockstep::cli {
 namespace {
@@ -23,6 +25,7 @@ is damaged is named, and the exit code is 1.
 Examples:
   lockstep inspect runs/first
   lockstep inspect runs/first/checkpoints/step-00001000 --config
+  lockstep inspect runs/first --svg run.svg
   lockstep inspect gpt2/model.safetensors
   lockstep inspect data/train.tokens)";
 
@@ -72,9 +75,22 @@ void add_inspect(CLI::App& app, int& exit_code) {
                    "A run, a checkpoint, a Hugging Face model, a .safetensors or a token file")
       ->type_name("PATH")
       ->required();
+  auto svg = std::make_shared<std::string>();
   command->add_flag("--config", options->config, "Print the configuration, too");
+  command
+      ->add_option("--svg", *svg,
+                   "Only draw a run into this file: its loss, and one step where it was traced")
+      ->type_name("FILE");
   command->footer(kInspectFooter);
-  command->callback([path, options, &exit_code] { exit_code = inspect(*path, *options) ? 0 : 1; });
+  command->callback([path, options, svg, &exit_code] {
+    if (svg->empty()) {
+      exit_code = inspect(*path, *options) ? 0 : 1;
+      return;
+    }
+    write_file(*svg, train::draw_run(*path));
+    fmt::print("drawn in {}\n", *svg);
+    exit_code = 0;
+  });
 }
 
 }  // namespace lockstep::cli

@@ -179,15 +179,21 @@ std::string draw_chart(const Chart& chart) {
                     .last_step = std::max(chart.last_step, chart.first_step + 1),
                     .low = ticks.first,
                     .high = ticks.last()};
-  std::string svg = fmt::format(
-      "<svg class=\"chart\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\" "
-      "data-frame=\"[{},{},{},{}]\" data-curves=\"{}\">\n",
-      chart.width, chart.height, escape_markup(chart.title), kChartLeft, frame.right(),
-      frame.first_step, frame.last_step, escape_markup(values_of(chart.curves)));
-  svg += grid_of(frame, ticks);
+  std::string svg =
+      fmt::format("<svg class=\"chart\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\"",
+                  chart.width, chart.height, escape_markup(chart.title));
+  if (chart.shows_values) {
+    svg +=
+        fmt::format(" data-frame=\"[{},{},{},{}]\" data-curves=\"{}\"", kChartLeft, frame.right(),
+                    frame.first_step, frame.last_step, escape_markup(values_of(chart.curves)));
+  }
+  svg += ">\n" + grid_of(frame, ticks);
   for (const ChartCurve& curve : chart.curves) svg += drawing_of(curve, frame);
-  svg += fmt::format("<line class=\"pointer\" x1=\"0\" x2=\"0\" y1=\"{}\" y2=\"{}\"/>\n</svg>\n",
-                     kChartTop, frame.bottom());
+  if (chart.shows_values) {
+    svg += fmt::format("<line class=\"pointer\" x1=\"0\" x2=\"0\" y1=\"{}\" y2=\"{}\"/>\n",
+                       kChartTop, frame.bottom());
+  }
+  svg += "</svg>\n";
   return svg;
 }
 

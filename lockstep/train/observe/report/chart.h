@@ -27,6 +27,7 @@ struct Chart {
   bool from_zero = false;  // whether values begin at 0
   int width = 520;         // in pixels, before the page scales it
   int height = 230;
+  bool shows_values = true;  // under the pointer, by the page's script
 };
 
 std::string draw_chart(const Chart& chart);

@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <string_view>
 
-#include "lockstep/train/observe/report/chart.h"
-
 namespace lockstep::train {
 namespace {
 
@@ -30,26 +28,6 @@ std::string figure(const Chart& chart, std::string_view size, std::string_view u
 // The step before the first: 0 is a round number.
 double axis_begin(const RunHistory& history) { return static_cast<double>(history.first_step) - 1; }
 
-std::string loss_figure(const RunHistory& history) {
-  constexpr std::size_t kMostDots = 100;
-  Chart chart{.title = "Loss",
-              .first_step = axis_begin(history),
-              .last_step = static_cast<double>(history.last_step),
-              .width = 1080,
-              .height = 330};
-  if (history.steps > kFewSteps) {
-    chart.curves.push_back({"each step", "faint", history.loss.points()});
-    chart.curves.push_back({"training, smoothed", "blue", history.smoothed_loss.points()});
-  } else {
-    chart.curves.push_back({"training", "blue", history.loss.points()});
-  }
-  if (history.last_validation) {
-    const auto points = history.validation_loss.points();
-    chart.curves.push_back({"validation", "orange", points, points.size() <= kMostDots});
-  }
-  return figure(chart, "wide", "");
-}
-
 // Where the time of steps goes that several workers share.
 std::string workers_figure(const RunHistory& history) {
   const Chart chart{
@@ -67,6 +45,26 @@ std::string workers_figure(const RunHistory& history) {
 
 }  // namespace
 
+Chart loss_chart(const RunHistory& history) {
+  constexpr std::size_t kMostDots = 100;
+  Chart chart{.title = "Loss",
+              .first_step = axis_begin(history),
+              .last_step = static_cast<double>(history.last_step),
+              .width = 1080,
+              .height = 330};
+  if (history.steps > kFewSteps) {
+    chart.curves.push_back({"each step", "faint", history.loss.points()});
+    chart.curves.push_back({"training, smoothed", "blue", history.smoothed_loss.points()});
+  } else {
+    chart.curves.push_back({"training", "blue", history.loss.points()});
+  }
+  if (history.last_validation) {
+    const auto points = history.validation_loss.points();
+    chart.curves.push_back({"validation", "orange", points, points.size() <= kMostDots});
+  }
+  return chart;
+}
+
 std::string figure_sections(const RunHistory& history) {
   // Three in a row, or four in two.
   const auto small = [&](const char* title, const char* style, const char* name, const char* unit,
@@ -80,7 +78,7 @@ std::string figure_sections(const RunHistory& history) {
                       .height = 220};
     return figure(chart, history.scaled ? "half" : "third", unit);
   };
-  std::string figures = loss_figure(history);
+  std::string figures = figure(loss_chart(history), "wide", "");
   figures += small("Throughput", "teal", "tokens/s", "tokens/s", history.tokens_per_second);
   const bool none_took_it =
       history.gradient_norm.points().empty() && !history.loss.points().empty();

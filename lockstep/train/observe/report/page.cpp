@@ -162,7 +162,7 @@ std::string report_page(const Report& report) {
              "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
              "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
              "<title>{} ({})</title>\n<style>{}</style>\n</head>\n<body>\n<main>\n",
-             page_text(report.facts.model), state_of(report.end), kReportStyle) +
+             page_text(report.facts.model), state_of(report.end), report_style()) +
          head_of(report) + tiles_of(report) + "<div class=\"cards\">\n" + facts_of(report) +
          figure_sections(report.history) + timeline_section(report.trace) + time_section(report) +
          memory_section(report) + samples_of(report.samples) + folded("Messages", messages) +

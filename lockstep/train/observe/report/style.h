@@ -2,24 +2,34 @@
 // complete without the script.
 #pragma once
 
+#include <string>
 #include <string_view>
+
+#include "lockstep/base/text/palette.h"
 
 namespace lockstep::train {
 
-inline constexpr std::string_view kReportStyle = R"(
-:root {
-  color-scheme: light dark;
-  --page: #f6f7f9; --card: #ffffff; --line: #e2e6eb; --grid: #edf0f3; --axis: #b6bec9;
-  --text: #1c2128; --quiet: #626c79; --blue: #2563c9; --orange: #c8600a; --teal: #0d857c;
-  --purple: #7a4fc4; --rose: #c43d5c; --grey: #9aa4b1; --good: #18794e; --warn: #a15c00; --bad: #b42318;
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --page: #0e1116; --card: #161a21; --line: #2a303a; --grid: #222833; --axis: #4a5361;
-    --text: #e4e8ee; --quiet: #98a2b0; --blue: #6ea3f7; --orange: #efa055; --teal: #4fc2b5;
-    --purple: #b295ee; --rose: #f08299; --grey: #6b7583; --good: #55c794; --warn: #e3b155; --bad: #f38b80;
-  }
-}
+// The charts and timelines of a report, also where they stand alone as a picture.
+inline constexpr std::string_view kChartRules = R"(
+.grid { stroke: var(--grid); } .axis { stroke: var(--axis); }
+.tick { fill: var(--quiet); font-size: 11.5px; }
+.tick.value { text-anchor: end; } .tick.step { text-anchor: middle; }
+.curve { fill: none; stroke-width: 1.6; stroke-linejoin: round; stroke-linecap: round; }
+.curve.faint { stroke: var(--blue); stroke-width: 1; opacity: 0.32; }
+.curve.blue { stroke: var(--blue); } .curve.orange { stroke: var(--orange); }
+.curve.teal { stroke: var(--teal); stroke-width: 1; }
+.curve.purple { stroke: var(--purple); stroke-width: 1; }
+.dot.orange { fill: var(--card); stroke: var(--orange); stroke-width: 1.5; }
+.curve.rose { stroke: var(--rose); }
+.bar.blue { fill: var(--blue); } .bar.orange { fill: var(--orange); }
+.bar.teal { fill: var(--teal); } .bar.purple { fill: var(--purple); }
+.bar.rose { fill: var(--rose); } .bar.grey { fill: var(--grey); }
+.inbar { fill: var(--card); font-size: 10.5px; text-anchor: middle; pointer-events: none; }
+.rank { fill: var(--text); font-size: 12.5px; font-weight: 600; } .between { opacity: 0.5; }
+.pointer { stroke: var(--quiet); stroke-dasharray: 3 3; visibility: hidden; }
+)";
+
+inline constexpr std::string_view kPageRules = R"(
 * { box-sizing: border-box; }
 body {
   margin: 0; background: var(--page); color: var(--text);
@@ -57,28 +67,13 @@ header { display: flex; flex-wrap: wrap; align-items: center; gap: 8px 14px; }
 .scroll { position: relative; overflow-x: auto; }
 svg.chart { display: block; width: 100%; min-width: 300px; height: auto; }
 .wide svg.chart { min-width: 640px; }
-.grid { stroke: var(--grid); } .axis { stroke: var(--axis); }
-.tick { fill: var(--quiet); font-size: 11.5px; }
-.tick.value { text-anchor: end; } .tick.step { text-anchor: middle; }
-.curve { fill: none; stroke-width: 1.6; stroke-linejoin: round; stroke-linecap: round; }
-.curve.faint { stroke: var(--blue); stroke-width: 1; opacity: 0.32; }
-.curve.blue { stroke: var(--blue); } .curve.orange { stroke: var(--orange); }
-.curve.teal { stroke: var(--teal); stroke-width: 1; }
-.curve.purple { stroke: var(--purple); stroke-width: 1; }
-.dot.orange { fill: var(--card); stroke: var(--orange); stroke-width: 1.5; }
 i.faint { background: var(--blue); opacity: 0.4; } i.grey { background: var(--grey); }
 i.blue { background: var(--blue); } i.orange { background: var(--orange); }
 i.teal { background: var(--teal); } i.purple { background: var(--purple); }
-i.rose { background: var(--rose); } .curve.rose { stroke: var(--rose); }
+i.rose { background: var(--rose); }
 svg.timeline { min-width: 860px; }
-.bar.blue { fill: var(--blue); } .bar.orange { fill: var(--orange); }
-.bar.teal { fill: var(--teal); } .bar.purple { fill: var(--purple); }
-.bar.rose { fill: var(--rose); } .bar.grey { fill: var(--grey); }
 g:hover > .bar { filter: brightness(1.15); }
-.inbar { fill: var(--card); font-size: 10.5px; text-anchor: middle; pointer-events: none; }
-.rank { fill: var(--text); font-size: 12.5px; font-weight: 600; } .between { opacity: 0.5; }
 .note { margin: 10px 0 0; color: var(--quiet); font-size: 13px; }
-.pointer { stroke: var(--quiet); stroke-dasharray: 3 3; visibility: hidden; }
 .tip { position: absolute; top: 6px; padding: 5px 10px; border: 1px solid var(--line);
   border-radius: 6px; background: var(--card); font-size: 12.5px; line-height: 1.45;
   white-space: pre; pointer-events: none; visibility: hidden; box-shadow: 0 2px 8px #0002; }
@@ -114,6 +109,16 @@ footer { margin-top: 28px; color: var(--quiet); font-size: 13px; }
 }
 @media print { body { background: none; } .card { break-inside: avoid; } }
 )";
+
+inline std::string report_style() {
+  std::string style = "\n:root { color-scheme: light dark; ";
+  style += palette_variables(Screen::kLight);
+  style += "}\n@media (prefers-color-scheme: dark) { :root { ";
+  style += palette_variables(Screen::kDark);
+  style += "} }";
+  style += kPageRules;
+  return style += kChartRules;
+}
 
 inline constexpr std::string_view kReportScript = R"(
 for (const svg of document.querySelectorAll('svg[data-curves]')) {
