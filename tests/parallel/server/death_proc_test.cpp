@@ -230,7 +230,7 @@ TEST(ServerDeath, AWorkerZeroThatHangsIsNamedWhenTimeIsUp) {
     SCOPED_TRACE(name(consistency));
     Training training;
     training.workers = 2;
-    training.servers.place = ServerPlace::kOwn;
+    training.servers.placement = ServerPlacement::kDedicated;
     training.servers.consistency = consistency;
     training.servers.staleness = 0;
     training.timeout = std::chrono::milliseconds(500);
@@ -253,7 +253,7 @@ TEST(ServerDeath, AWorkerZeroThatHangsIsNamedWhenTimeIsUp) {
 TEST(ServerDeath, AWorkerZeroThatIsStoppedBetweenItsSharesIsNamed) {
   Training training;
   training.workers = 2;
-  training.servers.place = ServerPlace::kOwn;
+  training.servers.placement = ServerPlacement::kDedicated;
   training.servers.consistency = Consistency::kAsp;
   training.timeout = std::chrono::milliseconds(500);
   const auto stop = [](int worker, const Share&, Shared& shared) {
