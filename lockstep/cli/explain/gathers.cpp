@@ -26,7 +26,7 @@ constexpr double kGridRow = 40;
 struct GatherTopic {
   ModelFlags flags;
   int ranks = 4;
-  int unsharded = parallel::ParallelOptions().most_gathered;
+  int unsharded = parallel::ParallelOptions().max_unsharded_blocks;
   std::string svg;
 };
 
@@ -36,7 +36,7 @@ nn::MemoryPlan plan_of_stage_3(const GatherTopic& topic) {
   if (topic.unsharded < 1) fail(ErrorCode::kInvalidArgument, "--unsharded is 1 or more");
   parallel::ParallelOptions options;
   options.zero = 3;
-  options.most_gathered = topic.unsharded;
+  options.max_unsharded_blocks = topic.unsharded;
   return topic.flags.plan(parallel::sharding_of(options, {.workers = topic.ranks}));
 }
 

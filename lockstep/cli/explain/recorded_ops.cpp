@@ -69,12 +69,12 @@ void RecordedOps::run(const ops::Norm& call) {
   record(call, {.kind = "norm",
                 .parameter = call.gain,
                 .reads = {call.x, call.branch},
-                .writes = {call.sum, call.y, call.mean, call.deviation}});
+                .writes = {call.sum, call.y, call.mean, call.rstd}});
 }
 void RecordedOps::run(const ops::NormBackward& call) {
   record(call, {.kind = "backward",
                 .parameter = call.gain,
-                .reads = {call.dy, call.sum, call.mean, call.deviation, call.dresidual},
+                .reads = {call.dy, call.sum, call.mean, call.rstd, call.dresidual},
                 .writes = {call.dsum, call.dbranch, call.dgain}});
 }
 void RecordedOps::run(const ops::Attention& call) {

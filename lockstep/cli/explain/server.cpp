@@ -27,12 +27,12 @@
 namespace lockstep::cli {
 namespace {
 
-using parallel::PieceSchedule;
+using parallel::SliceSchedule;
 
 struct ServerTopic {
   ModelFlags flags;
   int servers = 2;
-  double slice_mb = parallel::ServerOptions().piece_mb;
+  double slice_mb = parallel::ServerOptions().slice_mb;
   double credit_mb = parallel::ServerOptions().credit_mb;
   double tflops = 100;
   std::string bandwidth = "100Gbit";
@@ -61,8 +61,8 @@ struct ServerStory {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // The worker's link towards the servers: one slice after the other, the queue decides which.
-void push_all(const ServerTopic& topic, PieceSchedule schedule,
-              const std::vector<parallel::Piece>& slices, const std::vector<double>& bytes,
+void push_all(const ServerTopic& topic, SliceSchedule schedule,
+              const std::vector<parallel::Slice>& slices, const std::vector<double>& bytes,
               double bandwidth, std::vector<SliceTrip>& trips) {
   parallel::PushQueue queue(topic.servers, static_cast<std::size_t>(topic.credit_mb * (1 << 20)));
   std::vector<bool> added(slices.size());
@@ -92,7 +92,7 @@ void push_all(const ServerTopic& topic, PieceSchedule schedule,
 }
 
 // The way back: of the slices that the servers have updated the most urgent one comes first.
-void pull_all(PieceSchedule schedule, const std::vector<parallel::Piece>& slices,
+void pull_all(SliceSchedule schedule, const std::vector<parallel::Slice>& slices,
               const std::vector<double>& bytes, double bandwidth, std::vector<SliceTrip>& trips) {
   double all_pushed = 0;
   for (const SliceTrip& trip : trips) all_pushed = std::max(all_pushed, trip.push.end);
@@ -103,7 +103,7 @@ void pull_all(PieceSchedule schedule, const std::vector<parallel::Piece>& slices
     double soonest = kNever;
     for (std::size_t i = 0; i < slices.size(); ++i) {
       if (back[i]) continue;
-      const double ready = schedule == PieceSchedule::kFifo ? all_pushed : trips[i].push.end;
+      const double ready = schedule == SliceSchedule::kFifo ? all_pushed : trips[i].push.end;
       soonest = std::min(soonest, ready);
       if (ready > now) continue;
       if (!best || parallel::priority_of(slices[i], schedule) <
@@ -124,15 +124,15 @@ void pull_all(PieceSchedule schedule, const std::vector<parallel::Piece>& slices
 }
 
 ServerStory story_of(const ServerTopic& topic, const nn::Model& model, const nn::MemoryPlan& plan,
-                     const StepClock& clock, PieceSchedule schedule) {
-  const std::vector<parallel::Piece> slices =
-      parallel::cut_pieces(plan.flat, topic.slice_mb, false, topic.servers);
+                     const StepClock& clock, SliceSchedule schedule) {
+  const std::vector<parallel::Slice> slices =
+      parallel::cut_slices(plan.flat, topic.slice_mb, false, topic.servers);
   const double bandwidth = parse_bytes_per_second(topic.bandwidth);
   ServerStory story;
   std::vector<double> bytes;
-  for (const parallel::Piece& slice : slices) {
+  for (const parallel::Slice& slice : slices) {
     bytes.push_back(static_cast<double>(slice.range.elements * size_of(plan.setup.gradient)));
-    const double ready = schedule == PieceSchedule::kFifo
+    const double ready = schedule == SliceSchedule::kFifo
                              ? clock.end()
                              : clock.finished(plan.flat, slice.block, slice.range.end());
     // The picture begins where backward does.
@@ -203,15 +203,15 @@ std::string draw_server(const ServerTopic& topic) {
   const nn::MemoryPlan plan = topic.flags.plan();
   const nn::Model model = nn::make_model(topic.flags.shape());
   const StepClock clock(plan, topic.tflops * 1e12);
-  constexpr PieceSchedule kSchedules[] = {PieceSchedule::kFifo, PieceSchedule::kWfbp,
-                                          PieceSchedule::kPriority};
+  constexpr SliceSchedule kSchedules[] = {SliceSchedule::kFifo, SliceSchedule::kWfbp,
+                                          SliceSchedule::kPriority};
   constexpr std::string_view kWhat[] = {
       "fifo: everything after backward, in the order it was made",
       "wfbp: as soon as backward has finished with a slice, in that order",
       "priority: of the slices that are ready, the one that forward needs first goes first"};
   std::vector<ServerStory> stories;
   double longest = 0;
-  for (const PieceSchedule schedule : kSchedules) {
+  for (const SliceSchedule schedule : kSchedules) {
     stories.push_back(story_of(topic, model, plan, clock, schedule));
     longest = std::max(longest, stories.back().end);
   }
@@ -251,8 +251,8 @@ std::string server_text(const ServerTopic& topic) {
   const StepClock clock(plan, topic.tflops * 1e12);
   TextTable table("lrr");
   table.row({"schedule", "next forward begins", "and ends"});
-  for (const PieceSchedule schedule :
-       {PieceSchedule::kFifo, PieceSchedule::kWfbp, PieceSchedule::kPriority}) {
+  for (const SliceSchedule schedule :
+       {SliceSchedule::kFifo, SliceSchedule::kWfbp, SliceSchedule::kPriority}) {
     const ServerStory story = story_of(topic, model, plan, clock, schedule);
     table.row({std::string(name(schedule)), format_seconds(story.next_forward),
                format_seconds(story.end)});

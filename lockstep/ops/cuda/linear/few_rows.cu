@@ -47,15 +47,16 @@ __device__ __forceinline__ Pack<T, kPerVector<T>> load_once(const T* from) {
   return pack;
 }
 
+template <class T>
 __device__ __forceinline__ float activated(After after, float z) {
   float unused;
   switch (after) {
     case After::kGeluTanh:
-      return activate<ops::Activation::kGeluTanh>(z, unused);
+      return activate<ops::Activation::kGeluTanh, T>(z, unused);
     case After::kGeluErf:
-      return activate<ops::Activation::kGeluErf>(z, unused);
+      return activate<ops::Activation::kGeluErf, T>(z, unused);
     case After::kRelu:
-      return activate<ops::Activation::kRelu>(z, unused);
+      return activate<ops::Activation::kRelu, T>(z, unused);
     default:
       return z;
   }
@@ -152,7 +153,7 @@ __global__ void __launch_bounds__(kWarps * 32) few_rows_kernel(Call<T> call) {
   }
   const T z = from_float<T>(value);
   if (call.z != nullptr) call.z[at] = z;
-  call.y[at] = from_float<T>(activated(call.after, to_float(z)));
+  call.y[at] = from_float<T>(activated<T>(call.after, to_float(z)));
 }
 
 // By the weight alone: as many warps as keep a large GPU busy, each with a vector at least.
