@@ -82,7 +82,7 @@ class Llama(nn.Module):
             vocab_size=sizes.vocabulary, hidden_size=sizes.hidden, num_hidden_layers=sizes.layers,
             num_attention_heads=sizes.heads, num_key_value_heads=sizes.kv_heads,
             intermediate_size=sizes.feed_forward, max_position_embeddings=sizes.positions,
-            tie_word_embeddings=sizes.tied, use_cache=False, attn_implementation="sdpa"))
+            tie_word_embeddings=bool(sizes.tied), use_cache=False, attn_implementation="sdpa"))
 
     def forward(self, tokens, targets):
         logits = self.model(input_ids=tokens).logits

@@ -264,7 +264,7 @@ TEST_F(TrainCommand, SaysWhatIsWrong) {
               HasSubstr("did you mean ring?"));
   for (const char* family : {"linear", "encoder-decoder"}) {
     const std::string text = refusal(settings("a", std::string("model.family=") + family));
-    EXPECT_THAT(text, HasSubstr("not from data.text: give data."));
+    EXPECT_THAT(text, HasSubstr("has none. Give data."));
     EXPECT_THAT(text, Not(HasSubstr("tokenised")));
   }
 }

@@ -72,10 +72,16 @@ OpCase step_typical(DType dtype) {
                    {1, Typical::kSequence, Typical::kHeads, Typical::kHeads, Typical::kHeadSize});
 }
 
+// Eight texts together.
+std::vector<OpCase> step_large(DType dtype) {
+  return {step_case(dtype, {8, Large::kLlamaSequence, Large::kLlamaHeads, Large::kLlamaKvHeads,
+                            Large::kLlamaHeadSize, true})};
+}
+
 }  // namespace
 
 std::vector<OpDescription> describe_decode_attention() {
-  return {{"decode_attention", step_cases, step_typical}};
+  return {{"decode_attention", step_cases, step_typical, {step_large}}};
 }
 
 }  // namespace lockstep::bench

@@ -6,10 +6,9 @@
 //                             tree of parallel/server/slices/worker_sum.h, in f32)
 //   asp, ssp                  every worker's gradients, the mean over its own targets, are an
 //                             update of their own; work is handed out by server 0 (next())
-//   optimizer.max_grad_norm > 0        bsp: servers tell each other sums of squares before any
-//   updates;
+//   max_grad_norm > 0         bsp: servers send each other sums of squares before any updates;
 //                             asp, ssp: each worker clips its own gradients, after backward
-//   optimizer.max_grad_norm = 0        slices are updated as they come. Nobody sees all gradients: there is
+//   max_grad_norm = 0         slices are updated as they come. Nobody sees all gradients: there is
 //                             no norm, and one that is infinite is not skipped
 //   compression               gradients are pushed as payloads of a codec, slice by slice, with a
 //                             residual at the worker; servers add up what they decode
