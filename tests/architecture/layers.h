@@ -108,7 +108,7 @@ struct Place {
   std::size_t level;  // 0 is the top
 };
 
-// The place of "lockstep/comm/native/group.h"; nothing when the order does not say. A folder with
+// The place of "lockstep/comm/native/fabric.h"; nothing when the order does not say. A folder with
 // places inside has no other folders: a new one has to be given its level.
 inline std::optional<Place> place_of(std::string_view path) {
   constexpr std::string_view kRoot = "lockstep/";

@@ -1,4 +1,4 @@
-// What the headers of token files look like; token_writer.h draws them.
+// What the headers of token files look like; writer.h draws them.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Written by unicode_tables.py; not to be changed by hand.
+// Written by tables.py; not to be changed by hand.
 #include "lockstep/data/unicode/tables.h"
 
 namespace lockstep::data {

@@ -1,4 +1,4 @@
-// Tables about characters, written by unicode_tables.py; unicode.h is how they are asked.
+// Tables about characters, written by tables.py; unicode.h is how they are asked.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 """Writes unicode_classes.cpp, unicode_lower_case.cpp and unicode_decompositions.cpp: what tokenizers
 ask about characters.
 
-    python3 unicode_tables.py FOLDER
+    python3 tables.py FOLDER
 
 The oracle is Hugging Face's `tokenizers` itself, asked about every code point: its parts are built
 on several libraries with several versions of Unicode, and ids are to be the same as its ids.
@@ -95,7 +95,7 @@ def main():
              "unicode_decompositions.cpp": [mappings("decompositions", decomposed)]}
     for name, tables in files.items():
         with open(f"{sys.argv[1]}/{name}", "w", encoding="ascii") as file:
-            file.write("// Written by unicode_tables.py; not to be changed by hand.\n"
+            file.write("// Written by tables.py; not to be changed by hand.\n"
                        '#include "lockstep/data/unicode/tables.h"\n\n'
                        "namespace lockstep::data {\n\n// clang-format off\n"
                        + "\n".join(tables)

@@ -1,7 +1,7 @@
 // What kind of character a code point is, and what it becomes without case and accents.
 //
 // As Hugging Face's tokenizers have it, with the versions of Unicode that they have it from
-// (unicode_tables.py).
+// (tables.py).
 #pragma once
 
 #include <array>

@@ -138,7 +138,7 @@ struct AttentionKernels {
               const RowWorkspace& workspace);
 };
 
-// Whether attention can be done in tiles (gemm/tiles.h), where there are some.
+// Whether attention can be done in tiles (gemm/tiles/tiles.h), where there are some.
 inline bool fits_squares(const AttentionCall& call) {
   return call.dtype == DType::kBF16 && call.head_size % 32 == 0;
 }

@@ -1,4 +1,4 @@
-// What attention of bf16 does in tiles (gemm/tiles.h). Part of attention's kernels.
+// What attention of bf16 does in tiles (gemm/tiles/tiles.h). Part of attention's kernels.
 //
 // Products are of packed matrices, whose extents are multiples of 32: on the left rows are packed,
 // on the right columns, both in pairs along the depth of the product. Everything has queries in its

@@ -1,4 +1,4 @@
-// Gradients of attention for one key head of one sequence, in tiles: attention_backward.inl with
+// Gradients of attention for one key head of one sequence, in tiles: backward.inl with
 // its products in bf16. Part of attention's kernels.
 //
 //   scores[key][query]   = keys    x  queries       dweights[key][query] = values  x  dout

@@ -1,4 +1,4 @@
-// Attention of one strip of queries in tiles: attention_forward.inl with its products in bf16. Part
+// Attention of one strip of queries in tiles: forward.inl with its products in bf16. Part
 // of attention's kernels.
 #pragma once
 

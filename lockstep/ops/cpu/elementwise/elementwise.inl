@@ -1,4 +1,4 @@
-// The kernels of elementwise_kernels.h for one instruction set.
+// The kernels of kernels.h for one instruction set.
 #pragma once
 
 #include "lockstep/ops/cpu/elementwise/activation.inl"

@@ -1,4 +1,4 @@
-// The kernels of loss_kernels.h for one instruction set.
+// The kernels of kernels.h for one instruction set.
 #pragma once
 
 #include "lockstep/base/simd/math.inl"

@@ -1,4 +1,4 @@
-// The kernels of norm_kernels.h for one instruction set. A row is gone through several times, and
+// The kernels of kernels.h for one instruction set. A row is gone through several times, and
 // stays in the first-level cache meanwhile.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The kernels of optimizer_kernels.h for one instruction set.
+// The kernels of kernels.h for one instruction set.
 //
 // What becomes of an element must not depend on where in a call it stands (an optimizer's state may
 // be cut into shards anywhere), so the order of every product and sum is written out.

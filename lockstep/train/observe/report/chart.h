@@ -1,6 +1,6 @@
 // A chart of curves over steps, drawn as SVG to stand inside a page.
 //
-// Colours, fonts and the room it is given come from the page's style sheet (report_style.h), by the
+// Colours, fonts and the size it is given come from the page's style sheet (style.h), by the
 // classes axis, grid, tick and those of the curves.
 #pragma once
 

@@ -2,7 +2,7 @@
 // computed, one of what it sent, one of what it waited for. Where bars of the first two stand above
 // each other communication is hidden; a bar in the third is what it cost.
 //
-// Colours come from the page's style sheet (report_style.h).
+// Colours come from the page's style sheet (style.h).
 #pragma once
 
 #include <cstdint>

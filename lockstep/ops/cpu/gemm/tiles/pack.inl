@@ -1,4 +1,4 @@
-// Packing into strips of tiles (gemm/tiles.h). Part of a file of kernels (vector.inl).
+// Packing into strips of tiles (tiles.h). Part of a file of kernels (vector.inl).
 #pragma once
 
 #include "lockstep/base/simd/vector.inl"

@@ -1,4 +1,4 @@
-// The table of what is done with tiles (gemm/tiles.h). Part of a file of kernels (vector.inl) that
+// The table of what is done with tiles (tiles.h). Part of a file of kernels (vector.inl) that
 // says how tiles are multiplied.
 #pragma once
 
@@ -71,7 +71,7 @@ void multiply_strips(std::size_t steps, const BFloat16* row_strip, const BFloat1
   work.end();
 }
 
-// What tiles are multiplied with is a Unit (gemm/tile_unit_amx.inl, gemm/tile_unit_emulated.inl):
+// What tiles are multiplied with is a Unit (unit_amx.inl, unit_emulated.inl):
 //
 //   begin(), end()                    as in TileKernels
 //   clear(), load(square, stride)     what the sums start from; a row begins every `stride` floats

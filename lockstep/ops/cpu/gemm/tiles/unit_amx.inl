@@ -1,4 +1,4 @@
-// The tiles of AMX (gemm/tiles.h). Part of a file of kernels (vector.inl).
+// The tiles of AMX (tiles.h). Part of a file of kernels (vector.inl).
 #pragma once
 
 #include <immintrin.h>

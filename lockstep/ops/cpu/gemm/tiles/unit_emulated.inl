@@ -1,4 +1,4 @@
-// Tiles (gemm/tiles.h) in plain loops. Part of a file of kernels (vector.inl).
+// Tiles (tiles.h) in plain loops. Part of a file of kernels (vector.inl).
 #pragma once
 
 #include <algorithm>
