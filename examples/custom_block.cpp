@@ -72,7 +72,7 @@ class GatedMixer : public nn::Block {
                              .residual = {},
                              .y = pass.tensors[kValue]});
     multiply(pass, pass.tensors[kGate], pass.tensors[kValue], pass.tensors[kProduct]);
-    if (!ops::is_given(pass.out.x)) return;  // run anew: only what is kept is wanted
+    if (!ops::is_given(pass.out.x)) return;  // recompute: only what is kept is needed
     pass.ops.run(ops::Linear{.x = pass.tensors[kProduct],
                              .weight = pass.parameters[kOutWeight],
                              .bias = {},

@@ -47,7 +47,7 @@ class Set:
 
 
 class Batch:
-    """So many calls of one pass over one shape, captured where possible."""
+    """A number of calls of one pass over one shape, captured where possible."""
 
     def __init__(self, backward, shape, causal, dtype, calls, stream):
         self.backward, self.causal, self.calls, self.stream = backward, causal, calls, stream

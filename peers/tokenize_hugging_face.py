@@ -24,7 +24,7 @@ KEY = b"lockstep bench tokenize"
 
 
 def documents_of(text):
-    """Pieces that end with a line."""
+    """Parts of the text, each ending at a line end."""
     documents, begin = [], 0
     while begin < len(text):
         line = text.find(b"\n", begin + DOCUMENT_BYTES)
@@ -61,7 +61,7 @@ def serve(subject):
             for line in lines:
                 try:
                     answer = getattr(subject, line.strip())()
-                except Exception as error:  # told to the bench, which goes on without us
+                except Exception as error:  # reported to the bench, which continues without us
                     answer = {"error": f"{type(error).__name__}: {error}"}
                 lines.write(json.dumps(answer) + "\n")
                 lines.flush()

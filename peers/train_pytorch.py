@@ -206,7 +206,7 @@ def serve(subject, name):
                 try:
                     request, *arguments = line.split()
                     answer = getattr(subject, request)(*arguments)
-                except Exception as error:  # told to the bench, which goes on without us
+                except Exception as error:  # reported to the bench, which continues without us
                     answer = {"error": f"{type(error).__name__}: {error}"}
                 lines.write(json.dumps(answer) + "\n")
                 lines.flush()

@@ -1,5 +1,5 @@
 // docs/tour.md: every picture of the page is redrawn by the command that the page names, and has
-// the same bytes. A picture that changes is drawn anew by `./dev tour`.
+// the same bytes. A picture that changes is drawn again by `./dev tour`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
