@@ -145,8 +145,9 @@ TEST_F(BenchDataParallel, BertOverARingLearnsAsOnOneRank) {
 }
 
 TEST_F(BenchDataParallel, ParameterServersAndStragglersAreTimedAndTheirLossesCompared) {
+  // Enough steps that worker 0, which writes the metrics, has some of them however it is scheduled.
   const Outcome outcome = bench(
-      "--case servers --case stragglers --link 1Gbit,100us --batch 2 --steps 20 --text " + text());
+      "--case servers --case stragglers --link 1Gbit,100us --batch 2 --steps 80 --text " + text());
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
   const auto priority = result("setting", "2 servers, priority");
   EXPECT_DOUBLE_EQ(
@@ -155,8 +156,9 @@ TEST_F(BenchDataParallel, ParameterServersAndStragglersAreTimedAndTheirLossesCom
           result("setting", "2 servers, fifo").value("tokens_per_s", 1.0));
   for (const char* setting : {"bsp", "asp", "ssp(4)"}) {
     EXPECT_GT(result("setting", setting).value("steps_per_s", 0.0), 0) << setting;
-    // Of 30 kinds of letters, after a few steps.
-    EXPECT_NEAR(result("setting", setting).value("val_loss", 0.0), 3.0, 1.2) << setting;
+    // Who guesses among 30 kinds of letters has 3.4.
+    EXPECT_GT(result("setting", setting).value("val_loss", 0.0), 0.1) << setting;
+    EXPECT_LT(result("setting", setting).value("val_loss", 9.0), 3.0) << setting;
   }
 }
 
