@@ -10,7 +10,8 @@ Driven by lines over a local socket as train_pytorch.py is, with answers as line
     forward BATCH QUERIES KEYS HEADS KV_HEADS HEAD_SIZE CAUSAL TYPE CALLS    {"seconds": ...}
     backward (the same)                                                     {"seconds": ...}
 
-The seconds are those of one call. {"problem": ...} says why there are none.
+The seconds are those of one call. {"problem": ...} says why there are none, and "note" beside them
+what was done in another way than ours.
 
 By hand, for a look: python3 ops_pytorch.py forward 64 1024 1024 12 12 64 1 bf16 20
 """
@@ -127,8 +128,15 @@ class Subject:
                 return {"problem": str(error).strip().splitlines()[0]}
             self.asked = (backward, words)
         with torch.cuda.stream(self.stream):
-            return {"seconds": self.batch.seconds(), "captured": self.batch.graph is not None,
-                    "repeats_heads": words[3] != words[4] and not self.batch.grouped}
+            return {"seconds": self.batch.seconds(), "note": self.note(words)}
+
+    def note(self, words):
+        notes = []
+        if self.batch.graph is None:
+            notes.append("queues calls one by one, because they could not be captured")
+        if words[3] != words[4] and not self.batch.grouped:
+            notes.append("repeats keys and values, because cuDNN takes no grouped heads here")
+        return "; ".join(notes)
 
     def forward(self, *words):
         return self.time(False, *words)

@@ -168,6 +168,21 @@ TEST(GpuReport, SaysWhyThereIsNoTime) {
   EXPECT_FALSE(json.at(1).contains("speed_up"));
 }
 
+TEST(GpuReport, SaysWhatThePeerDidDifferently) {
+  const Floor ceiling = ceiling_of(4e12, 800e12);
+  OpTime beside{.op = "attention",
+                .dtype = DType::kBF16,
+                .case_name = "1 x 1",
+                .bytes = 1,
+                .samples = {1},
+                .peer_samples = {2}};
+  EXPECT_THAT(gpu_line(beside, ceiling), Not(HasSubstr("peer: ")));
+  beside.peer_note = "repeats keys and values";
+  EXPECT_THAT(gpu_line(beside, ceiling), HasSubstr("  peer: repeats keys and values\n"));
+  const auto json = nlohmann::json::parse(ops_json({beside}, "cuda:0", ceiling));
+  EXPECT_EQ(json.at(0).at("peer_note"), "repeats keys and values");
+}
+
 TEST(GpuReport, WritesBarsAndPeersIntoTheJson) {
   const Floor ceiling = ceiling_of(4e12, 800e12);
   const OpTime time{.op = "attention",

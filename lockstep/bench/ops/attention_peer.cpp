@@ -36,7 +36,9 @@ PeerTime AttentionPeer::time(const ops::AttentionShape& shape, bool backward, st
   const auto line = helper_.ask(request(shape, backward, calls), deadline_in(kBatchTimeout));
   if (!line) return {.problem = helper_.failure()};
   const auto answer = Json::parse(*line, nullptr, false);
-  return {.seconds = answer.value("seconds", 0.0), .problem = answer.value("problem", "")};
+  return {.seconds = answer.value("seconds", 0.0),
+          .note = answer.value("note", ""),
+          .problem = answer.value("problem", "")};
 }
 
 }  // namespace lockstep::bench

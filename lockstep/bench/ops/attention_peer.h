@@ -15,6 +15,7 @@ namespace lockstep::bench {
 // Seconds of a call, or why there are none.
 struct PeerTime {
   double seconds = 0;
+  std::string note;  // what it did differently from us; empty: nothing
   std::string problem;
 };
 
@@ -27,7 +28,7 @@ class AttentionPeer {
   const std::string& version() const { return version_; }  // "cuDNN 9.1, PyTorch 2.9"
   const std::string& failure() const { return helper_.failure(); }
 
-  // A batch of so many calls. The first of a shape makes its tensors and warms up.
+  // A batch of `calls` calls. The first of a shape makes its tensors and warms up.
   PeerTime time(const ops::AttentionShape& shape, bool backward, std::size_t calls);
 
   // The line that it is asked by.

@@ -42,6 +42,7 @@ struct OpTime {
   // On a GPU. A peer that was asked for the same has its samples or a problem.
   double bar_percent = 0;  // of a copy's bytes per second; 0: none
   std::vector<double> peer_samples;
+  std::string peer_note;  // what the peer did differently
   std::string peer_problem;
 
   double median() const;
@@ -55,8 +56,8 @@ struct OpTime {
 // Measures everything, printing each line as it comes; false where an operation is not there.
 bool run_ops(const OpsPlan& plan);
 
-// One operation; an Error of it is its problem. Calls go round between so many sets of tensors that
-// caches cannot hold them.
+// One operation; an Error of it is its problem. Calls go round between sets of tensors that
+// caches cannot hold together.
 OpTime time_op(Ops& ops, const OpDescription& description, DType dtype, const OpsPlan& plan,
                std::size_t more_than_caches);
 

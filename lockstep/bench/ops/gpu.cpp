@@ -118,6 +118,7 @@ OpTime time_large(Ops& ops, const OpDescription& description, const OpCase& one,
       if (ask) {
         const PeerTime theirs = timing.peer->time(*one.attention, backward, timed.calls());
         time.peer_problem = theirs.problem;
+        time.peer_note = theirs.note;
         ask = theirs.problem.empty();
         if (ask) time.peer_samples.push_back(theirs.seconds);
       }

@@ -65,6 +65,9 @@ std::string gpu_line(const OpTime& time, const Floor& ceiling) {
       time.is_compute_bound(ceiling) ? "compute" : "memory", bar_text(time, ceiling),
       peer_text(time), time.case_name);
   if (!time.peer_problem.empty()) text += fmt::format("  peer: {}\n", time.peer_problem);
+  if (has_peer(time) && !time.peer_note.empty()) {
+    text += fmt::format("  peer: {}\n", time.peer_note);
+  }
   return text;
 }
 

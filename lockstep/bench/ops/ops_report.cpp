@@ -77,6 +77,7 @@ std::string ops_json(const std::vector<OpTime>& times, const std::string& implem
         object["peer_median_us"] = quantile(time.peer_samples, 0.5) * kMicroseconds;
         object["speed_up"] = time.speed_up();
       }
+      if (!time.peer_note.empty()) object["peer_note"] = time.peer_note;
       if (!time.peer_problem.empty()) object["peer_problem"] = time.peer_problem;
     }
     array.push_back(std::move(object));
