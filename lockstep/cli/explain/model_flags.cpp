@@ -8,21 +8,10 @@
 #include "lockstep/base/file/file.h"
 #include "lockstep/cli/explain/topics.h"
 #include "lockstep/nn/models/models.h"
+#include "lockstep/train/options/options.h"
 
 namespace lockstep::cli {
 namespace {
-
-DType dtype_of_precision(plan::Precision precision) {
-  switch (precision) {
-    case plan::Precision::kBf16:
-      return DType::kBF16;
-    case plan::Precision::kF16:
-      return DType::kF16;
-    case plan::Precision::kF32:
-      break;
-  }
-  return DType::kF32;
-}
 
 plan::Recompute recompute_from_name(std::string_view text) {
   for (const plan::Recompute recompute : plan::kAllRecompute) {
@@ -64,7 +53,7 @@ nn::Setup ModelFlags::setup() const {
   if (batch < 1 || sequence < 1) {
     fail(ErrorCode::kInvalidArgument, "--batch and --sequence are 1 or more");
   }
-  const DType dtype = dtype_of_precision(plan::precision_from_name(precision));
+  const DType dtype = train::dtype_of(plan::precision_from_name(precision));
   return {.shape = {.batch = batch, .sequence = sequence},
           .dtype = dtype,
           .gradient = dtype,

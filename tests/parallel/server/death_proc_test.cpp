@@ -1,4 +1,5 @@
 // Workers and servers that are killed, as processes.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -198,16 +199,30 @@ TEST(ServerDeath, AServerThatDiesIsNamed) {
   }
 }
 
+// Two workers and a server of its own, of which one will hang.
+Training hanging_training(Consistency consistency, std::chrono::milliseconds timeout) {
+  Training training;
+  training.workers = 2;
+  training.servers.placement = ServerPlacement::kDedicated;
+  training.servers.consistency = consistency;
+  training.servers.staleness = 0;
+  training.timeout = timeout;
+  return training;
+}
+
+// That the rank failed because nothing came from the worker, and names it.
+void expect_named(const Outcome& outcome, std::size_t rank, int worker) {
+  EXPECT_EQ(outcome.codes[rank], kFailed);
+  EXPECT_THAT(outcome.words[rank], HasSubstr("timeout"));
+  EXPECT_THAT(outcome.words[rank], HasSubstr(fmt::format("from worker {} within", worker)));
+  EXPECT_THAT(outcome.words[rank], HasSubstr(fmt::format("ranks {}", worker)));
+}
+
 // With asp worker 0 waits for it at the end of the run, with ssp as soon as it is too far ahead.
 TEST(ServerDeath, AWorkerThatHangsIsNamedWhenTimeIsUp) {
   for (const Consistency consistency : {Consistency::kBsp, Consistency::kAsp, Consistency::kSsp}) {
     SCOPED_TRACE(name(consistency));
-    Training training;
-    training.workers = 2;
-    training.servers.placement = ServerPlacement::kDedicated;
-    training.servers.consistency = consistency;
-    training.servers.staleness = 0;
-    training.timeout = std::chrono::milliseconds(300);
+    const Training training = hanging_training(consistency, std::chrono::milliseconds(300));
     // Worker 1 in its first share, until worker 0 has ended, and its end was noticed; and worker 0
     // does not do all of them before.
     const auto hang = [](int worker, const Share&, Shared& shared) {
@@ -215,11 +230,7 @@ TEST(ServerDeath, AWorkerThatHangsIsNamedWhenTimeIsUp) {
       while (__atomic_load_n(&shared.hangs, __ATOMIC_RELAXED) == 0) ::poll(nullptr, 0, 5);
       while (worker == 1 && ::kill(shared.pids[0], 0) == 0) ::poll(nullptr, 0, 5);
     };
-    const Outcome outcome = run_job(training, hang);
-    EXPECT_EQ(outcome.codes[0], kFailed);
-    EXPECT_THAT(outcome.words[0], HasSubstr("timeout"));
-    EXPECT_THAT(outcome.words[0], HasSubstr("from worker 1 within"));
-    EXPECT_THAT(outcome.words[0], HasSubstr("ranks 1"));
+    expect_named(run_job(training, hang), 0, 1);
   }
 }
 
@@ -228,12 +239,7 @@ TEST(ServerDeath, AWorkerThatHangsIsNamedWhenTimeIsUp) {
 TEST(ServerDeath, AWorkerZeroThatHangsIsNamedWhenTimeIsUp) {
   for (const Consistency consistency : {Consistency::kAsp, Consistency::kSsp}) {
     SCOPED_TRACE(name(consistency));
-    Training training;
-    training.workers = 2;
-    training.servers.placement = ServerPlacement::kDedicated;
-    training.servers.consistency = consistency;
-    training.servers.staleness = 0;
-    training.timeout = std::chrono::milliseconds(500);
+    const Training training = hanging_training(consistency, std::chrono::milliseconds(500));
     // Until the server has ended, and its end was noticed; and worker 1 does not do all shares
     // before.
     const auto hang = [](int worker, const Share&, Shared& shared) {
@@ -241,11 +247,7 @@ TEST(ServerDeath, AWorkerZeroThatHangsIsNamedWhenTimeIsUp) {
       while (__atomic_load_n(&shared.hangs, __ATOMIC_RELAXED) == 0) ::poll(nullptr, 0, 5);
       while (worker == 0 && ::kill(shared.pids[2], 0) == 0) ::poll(nullptr, 0, 5);
     };
-    const Outcome outcome = run_job(training, hang);
-    EXPECT_EQ(outcome.codes[2], kFailed);
-    EXPECT_THAT(outcome.words[2], HasSubstr("timeout"));
-    EXPECT_THAT(outcome.words[2], HasSubstr("from worker 0 within"));
-    EXPECT_THAT(outcome.words[2], HasSubstr("ranks 0"));
+    expect_named(run_job(training, hang), 2, 0);
   }
 }
 
