@@ -153,7 +153,7 @@ std::int64_t tokens_of(const train::SavedModel& saved, const std::string& text) 
 }
 
 std::int64_t positions_for(const GenerateFlags& flags, const train::SavedModel& saved,
-                      std::int64_t length) {
+                           std::int64_t length) {
   return std::min(saved.positions, std::max<std::int64_t>(1, length) + flags.tokens);
 }
 
@@ -234,7 +234,8 @@ int generate(const GenerateFlags& flags) {
   train::GenerateOptions wanted = wanted_of(flags);
   // One more for a token that begins texts.
   nn::Decoder decoder(saved.model, weights.flat(), weights.buffer(),
-                      {.positions = positions_for(flags, saved, tokens_of(saved, prompt) + 1)}, *ops);
+                      {.positions = positions_for(flags, saved, tokens_of(saved, prompt) + 1)},
+                      *ops);
   train::Generator generator(decoder, *saved.tokenizer);
   if (!prompt.empty()) wanted.prompt = generator.prompt(prompt);
   generator.check_prompt(wanted.prompt);

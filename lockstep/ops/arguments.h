@@ -320,7 +320,7 @@ inline constexpr std::int32_t kNoToken = -1;
 // on every device. Then positions rise by one, and lengths by one up to last_length.
 struct Sample {
   Tensor logits;             // [batch, classes]
-  std::int64_t choices = 0;  // the first so many classes are chosen from
+  std::int64_t choices = 0;  // tokens are chosen from the first `choices` classes
   double temperature = 1;    // 0: the likeliest
   std::int64_t top_k = 0;    // 0: all
   double top_p = 1;

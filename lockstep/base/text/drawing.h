@@ -57,7 +57,7 @@ class Drawing {
 
   // Words under the title, or under the note before, in as many lines as they take.
   void note(std::string_view text);
-  // Where the last line of notes stands; a picture goes on below it.
+  // Where the last line of notes stands; the picture continues below it.
   double notes_end() const { return notes_end_; }
   // Squares with words from x on, in one line. Returns where it ends.
   double legend(double x, double y, const std::vector<Key>& keys);
@@ -65,7 +65,7 @@ class Drawing {
   void box(const Area& area, std::string_view style, double radius = 3);
   void line(Point from, Point to, std::string_view style);
   void circle(Point centre, double radius, std::string_view style);
-  // Straight, or bent to the left of its way by so many pixels, with a head at its end.
+  // Straight, or bent to the left of its way by `bend` pixels, with a head at its end.
   void arrow(Point from, Point to, std::string_view colour, double bend = 0,
              std::string_view style = "");
   void text(double x, double y, std::string_view text, std::string_view style = "");

@@ -19,7 +19,7 @@ class CaseTensors {
   Tensors tensors_;
 };
 
-// So many sets of tensors that together they have more bytes than caches hold; 16 at most.
+// As many sets of tensors as together have more bytes than caches hold; 16 at most.
 std::size_t count_of_sets(const OpCase& one, std::size_t more_than_caches);
 std::vector<CaseTensors> make_sets(const OpCase& one, Ops& ops, std::size_t more_than_caches);
 

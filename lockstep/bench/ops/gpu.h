@@ -33,7 +33,7 @@ struct GpuOpsPlan {
 // used, and Error(kAborted) when interrupted.
 bool run_ops_on_gpu(const GpuOpsPlan& plan);
 
-// Both for the ceilings and for whoever wants to know them.
+// What the ceilings are measured with.
 OpCase copy_case(std::size_t bytes);
 OpCase product_case(DType dtype, std::int64_t size);
 

@@ -2,7 +2,7 @@
 //
 // One launch is too short to be timed by itself: queueing it and waiting for it take longer than
 // many an operation. So a batch of calls is captured once, launched as a whole, and waited for, and
-// its time is shared out among its calls. Calls go round between sets of tensors that caches cannot
+// its time is divided by its calls. Calls go round between sets of tensors that caches cannot
 // hold together. An Ops that cannot capture runs the calls of a batch one after the other.
 #pragma once
 

@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::int64_t kFewTokens = 4;  // enough to run every operation
 constexpr double kOpsLeft = 246;
-constexpr double kOpsHead = 106;  // room of the operations' names
+constexpr double kOpsHead = 106;  // for the operations' names
 constexpr double kOpWidth = 31;
 constexpr double kBetweenPasses = 84;
 constexpr double kTensorRow = 25;

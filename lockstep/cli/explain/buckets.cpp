@@ -154,7 +154,7 @@ std::string draw_buckets(const BucketTopic& topic) {
   constexpr double kWidth = 1000;
   const TimeAxis axis{150, kWidth - Drawing::kMargin, std::max(hidden.end(), bare.end()) * 1.01};
   Drawing drawing(
-      kWidth, "DDP: buckets of gradients are reduced while backward goes on",
+      kWidth, "DDP: buckets of gradients are reduced while backward runs",
       "The flat buffer of gradients cut into buckets, and two timelines of a step: with "
       "overlap the all-reduces run beside backward, without it they come after.");
   drawing.note(fmt::format("{}; {} ranks at {:.4g} TFLOP/s each; {}.", describe(topic.flags),

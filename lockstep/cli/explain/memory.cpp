@@ -16,7 +16,7 @@ namespace lockstep::cli {
 namespace {
 
 constexpr double kMapLeft = 96;
-constexpr double kMapHead = 74;  // room of the legend
+constexpr double kMapHead = 74;  // for the legend
 constexpr double kMapHeight = 470;
 constexpr double kMapStep = 68;
 

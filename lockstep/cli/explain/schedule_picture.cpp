@@ -63,8 +63,8 @@ std::string heading_of(const Schedule& schedule) {
 
 // ---- rounds
 
-constexpr double kRoundsLeft = 112;  // room of the rounds' names
-constexpr double kRoundsHead = 76;   // room of the nodes' and ranks' names
+constexpr double kRoundsLeft = 112;  // for the rounds' names
+constexpr double kRoundsHead = 76;   // for the nodes' and ranks' names
 constexpr double kStripHeight = 20;
 constexpr double kBetweenStrips = 62;
 constexpr double kBetweenColumns = 26;
@@ -218,7 +218,7 @@ void draw_ring_message(Drawing& drawing, const Schedule& schedule, const RingPan
   const Drawing::Point middle{(from.x + to.x) / 2, (from.y + to.y) / 2};
   const double inward = std::hypot(centre.x - middle.x, centre.y - middle.y);
   if (inward == 0) return;
-  // Towards the middle of the ring, where there is room; words are wider than high.
+  // Towards the middle of the ring, where there is space; words are wider than high.
   const std::string chunks = name_chunks(schedule, delivery.cells);
   const Drawing::Point inside{(centre.x - middle.x) / inward, (centre.y - middle.y) / inward};
   const double shift =

@@ -16,7 +16,7 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr double kStagesHead = 48;  // room of the legend
+constexpr double kStagesHead = 48;  // for the legend
 constexpr double kStageHeight = 118;
 constexpr double kStageLeft = 196;
 constexpr double kRankWidth = 92;

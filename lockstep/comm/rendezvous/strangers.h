@@ -23,7 +23,7 @@
 namespace lockstep {
 
 struct StrangerLimits {
-  std::size_t most = 256;                    // at a time
+  std::size_t most = 256;                   // at a time
   std::chrono::milliseconds timeout{5000};  // for a proof
 };
 

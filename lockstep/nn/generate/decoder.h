@@ -45,7 +45,7 @@ struct DecoderOptions {
 // How tokens are chosen on the device (ops::Sample).
 struct StepChoice {
   ops::ChoiceOptions options;
-  std::int64_t choices = 0;  // the first so many classes are chosen from
+  std::int64_t choices = 0;  // tokens are chosen from the first `choices` classes
 
   friend bool operator==(const StepChoice&, const StepChoice&) = default;
 };
@@ -108,7 +108,7 @@ class Decoder {
   Tensor prefill(std::span<const std::int32_t> tokens, std::int64_t sequence = 0);
   Tensor step(std::int32_t token) { return prefill({&token, 1}); }
 
-  // Forgets all behind the first so many tokens of a sequence.
+  // Forgets all but the first `position` tokens of a sequence.
   void rewind(std::int64_t position, std::int64_t sequence = 0);
 
   // Memory of the device that steps work with, one element or row for each sequence.

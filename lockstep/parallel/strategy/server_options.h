@@ -33,9 +33,9 @@ enum class SliceSchedule : std::uint8_t {
   kPriority,  // as kWfbp, but of those that are ready the one that forward needs first goes first
 };
 
-std::string_view name(ServerPlacement placement);        // "colocated", "dedicated"
-std::string_view name(Consistency consistency);  // "bsp", "asp", "ssp"
-std::string_view name(SliceSchedule schedule);   // "fifo", "wfbp", "priority"
+std::string_view name(ServerPlacement placement);  // "colocated", "dedicated"
+std::string_view name(Consistency consistency);    // "bsp", "asp", "ssp"
+std::string_view name(SliceSchedule schedule);     // "fifo", "wfbp", "priority"
 
 struct ServerOptions {
   int servers = 1;
