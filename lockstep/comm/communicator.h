@@ -67,8 +67,10 @@ class Communicator {
 
   // The machine of each rank, numbered from 0: ranks with the same number share memory.
   virtual std::vector<int> machines() const = 0;
-  // Bytes of payload that this rank has sent to ranks of other machines over this communicator;
-  // nothing where it is not known (mpi).
+  // Bytes of payload that this rank has sent to other ranks over this communicator: counted where
+  // they went through a channel, else the least that each call takes (comm/least_bytes.h).
+  virtual std::uint64_t bytes_sent() const = 0;
+  // Of these, to ranks of other machines; nothing where it is not known (mpi).
   virtual std::optional<std::uint64_t> bytes_across() const { return std::nullopt; }
 
   // Runs a call to its end. / Starts it; the Work tells when it has ended.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "lockstep/comm/least_bytes.h"
 #include "lockstep/comm/native/hosts.h"
 #include "lockstep/comm/native/texts.h"
 #include "lockstep/comm/shared/collectives.h"
@@ -283,6 +284,7 @@ void GroupCommunicator::execute(const Call& call, std::uint64_t mark) {
   guarded([&] {
     if (selector_->is_fused(call)) {
       shared::run(*group_, call, fingerprint);
+      traffic_->add_shared(least_bytes_sent(call, rank_, size()));
     } else {
       execute_schedule(call, selector_->algorithm(call), fingerprint);
     }

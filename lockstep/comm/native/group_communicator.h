@@ -46,6 +46,7 @@ class GroupCommunicator final : public Communicator {
   int size() const override { return static_cast<int>(members_.size()); }
   std::string_view backend() const override { return fabric_->backend(); }
   std::vector<int> machines() const override { return machines_; }
+  std::uint64_t bytes_sent() const override { return traffic_->sent(); }
   std::optional<std::uint64_t> bytes_across() const override { return traffic_->across(); }
 
   void run(const Call& call) override;

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/least_bytes.h"
 #include "lockstep/comm/native/links.h"
 #include "lockstep/comm/transport/layout.h"
 
@@ -20,16 +21,21 @@ CommOptions with_hosts(CommOptions options, int machines) {
   return options;
 }
 
-Links links_of(const CommOptions& options) {
+Links links_of(const CommOptions& options, int machines) {
   const auto link = options.emulated_link();
-  return link ? emulated_links(*link, true) : assumed_links();
+  return link ? emulated_links(*link, machines > 1) : assumed_links();
+}
+
+// Whether ranks share memory, with nothing emulated between them.
+bool is_fused(const CommOptions& options, int machines) {
+  return machines == 1 && options.emulate.empty() && options.transport != TransportChoice::kTcp;
 }
 
 }  // namespace
 
 PlannedCalls::PlannedCalls(int ranks, int machines, const CommOptions& options)
-    : selector_(dealt_out(ranks, machines), false, with_hosts(options, machines),
-                links_of(options)) {}
+    : selector_(dealt_out(ranks, machines), is_fused(options, machines),
+                with_hosts(options, machines), links_of(options, machines)) {}
 
 LinkBytes PlannedCalls::sent(const Call& call) {
   const std::string algorithm = selector_.algorithm(call);
@@ -43,6 +49,13 @@ LinkBytes PlannedCalls::sent(const Call& call) {
 }
 
 LinkBytes PlannedCalls::count(const Call& call, const std::string& algorithm) const {
+  if (algorithm == kFused) {
+    LinkBytes bytes;
+    for (int rank = 0; rank < selector_.shape().ranks; ++rank) {
+      bytes.inside += least_bytes_sent(call, rank, selector_.shape().ranks);
+    }
+    return bytes;
+  }
   const schedule::Algorithm& chosen = schedule::find_algorithm(call.kind, algorithm);
   schedule::Shape shape = selector_.shape();
   shape.root = call.root;

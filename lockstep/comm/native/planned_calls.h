@@ -1,9 +1,10 @@
 // What ranks will send each other, before there are any: the schedule of a call is data, and so is
 // what decides between schedules.
 //
-// For ranks on machines that comm.emulated_nodes makes up everything is known beforehand: the links
-// are those of comm.emulate, or assumed. Between real machines they are measured when ranks meet,
-// and another algorithm may be chosen than here.
+// For ranks on one machine, or on machines that comm.emulated_nodes makes up, everything is known
+// beforehand: the links are those of comm.emulate, or assumed. Between real machines, and with
+// comm.transport = "tcp", they are measured when ranks meet, and another algorithm may be chosen
+// than here.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,7 @@ struct LinkBytes {
     return *this;
   }
   friend LinkBytes operator+(LinkBytes one, const LinkBytes& other) { return one += other; }
+  std::uint64_t total() const { return inside + across; }
   friend LinkBytes operator*(std::uint64_t times, LinkBytes one) {
     return {times * one.inside, times * one.across};
   }
@@ -36,8 +38,8 @@ struct LinkBytes {
 
 class PlannedCalls {
  public:
-  // Of a communicator of all ranks on `machines`, at least two, that are dealt out as
-  // comm.emulated_nodes does it.
+  // Of a communicator of all ranks on `machines` that are dealt out as comm.emulated_nodes does
+  // it.
   PlannedCalls(int ranks, int machines, const CommOptions& options);
 
   // `call` is that of any rank that gives something; its memory is not looked at. Not for what only

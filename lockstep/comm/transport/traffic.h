@@ -1,4 +1,4 @@
-// What a rank has sent to ranks of other machines.
+// What a rank has sent to others, and what of that to ranks of other machines.
 #pragma once
 
 #include <atomic>
@@ -17,14 +17,20 @@ class Traffic {
 
   // `bytes` of payload go to a rank.
   void add(int rank, std::size_t bytes) {
+    sent_.fetch_add(bytes, std::memory_order_relaxed);
     if (is_far_[static_cast<std::size_t>(rank)]) {
       across_.fetch_add(bytes, std::memory_order_relaxed);
     }
   }
+  // The same to ranks of this machine, through memory that they share.
+  void add_shared(std::uint64_t bytes) { sent_.fetch_add(bytes, std::memory_order_relaxed); }
+
+  std::uint64_t sent() const { return sent_.load(std::memory_order_relaxed); }
   std::uint64_t across() const { return across_.load(std::memory_order_relaxed); }
 
  private:
   std::vector<bool> is_far_;
+  std::atomic<std::uint64_t> sent_{0};
   std::atomic<std::uint64_t> across_{0};
 };
 

@@ -20,6 +20,7 @@ class CountingCommunicator : public Communicator {
   int size() const override { return real_->size(); }
   std::string_view backend() const override { return real_->backend(); }
   std::vector<int> machines() const override { return real_->machines(); }
+  std::uint64_t bytes_sent() const override { return real_->bytes_sent(); }
   void run(const Call& call) override {
     count(call);
     real_->run(call);

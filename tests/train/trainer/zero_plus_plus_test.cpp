@@ -355,6 +355,7 @@ class AllocationCounter : public Communicator {
   int size() const override { return real_->size(); }
   std::string_view backend() const override { return real_->backend(); }
   std::vector<int> machines() const override { return real_->machines(); }
+  std::uint64_t bytes_sent() const override { return real_->bytes_sent(); }
   void run(const Call& call) override { real_->run(call); }
   Work start(const Call& call) override { return real_->start(call); }
   void signal(int peer) override { real_->signal(peer); }

@@ -2,11 +2,13 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "lockstep/comm/communicator.h"
+#include "lockstep/comm/least_bytes.h"
 #include "lockstep/comm/mpi/backend/engine.h"
 #include "lockstep/comm/mpi/backend/environment.h"
 #include "lockstep/comm/mpi/module.h"
@@ -67,6 +69,7 @@ class MpiCommunicator : public Communicator {
   int size() const override { return engine_->size(); }
   std::string_view backend() const override { return "mpi"; }
   std::vector<int> machines() const override { return machines_; }
+  std::uint64_t bytes_sent() const override { return bytes_sent_.load(std::memory_order_relaxed); }
 
   void run(const Call& call) override { start(call).wait(); }
 
@@ -78,6 +81,7 @@ class MpiCommunicator : public Communicator {
            name(call.kind), call.algorithm);
     }
     validate(call, rank(), size());
+    bytes_sent_.fetch_add(least_bytes_sent(call, rank(), size()), std::memory_order_relaxed);
     return work(engine_->start(call));
   }
 
@@ -141,6 +145,7 @@ class MpiCommunicator : public Communicator {
 
   std::shared_ptr<Engine> engine_;
   std::vector<int> machines_;  // of each rank
+  std::atomic<std::uint64_t> bytes_sent_{0};
 };
 
 }  // namespace

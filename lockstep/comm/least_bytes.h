@@ -1,0 +1,20 @@
+// The least that ranks have to send each other for a collective. It stands for what they send where
+// nobody counts that: in shared memory ranks read what others wrote, and MPI does not tell.
+#pragma once
+
+#include <cstdint>
+
+#include "lockstep/comm/call.h"
+
+namespace lockstep {
+
+// Of payload by `rank` of `ranks`. N ranks, block = the data of one rank, S = all of it:
+//   all_reduce                   2 (N-1)/N S
+//   broadcast, reduce            (N-1)/N S: the (N-1) S that have to move, evenly
+//   scatter, gather              (N-1)/N blocks, likewise
+//   all_gather, reduce_scatter   N-1 blocks
+//   all_to_all                   every block but its own
+// Blocks that vary count as they are, of the rank that gives them.
+std::uint64_t least_bytes_sent(const Call& call, int rank, int ranks);
+
+}  // namespace lockstep
