@@ -14,8 +14,8 @@ namespace {
 PlannedCalls& calls_of(const ParallelOptions& options, int workers) {
   const CommOptions& comm = options.comm;
   thread_local std::optional<PlannedCalls> calls;
-  thread_local decltype(std::tuple(workers, options.machines, comm.emulate, comm.algorithms)) made;
-  const std::tuple wanted(workers, options.machines, comm.emulate, comm.algorithms);
+  const std::tuple wanted(workers, options.machines, comm.emulate, comm.transport, comm.algorithms);
+  thread_local std::remove_const_t<decltype(wanted)> made;
   if (!calls || made != wanted) {
     calls.emplace(workers, options.machines, comm);
     made = wanted;
@@ -24,7 +24,7 @@ PlannedCalls& calls_of(const ParallelOptions& options, int workers) {
 }
 
 Traffic traffic_of_zero(const ParallelOptions& options, const WorkerPosition& position,
-                        const nn::MemoryPlan& plan, PlannedCalls* calls) {
+                        const nn::MemoryPlan& plan, PlannedCalls& calls) {
   const nn::Sharding& sharding = plan.sharding;
   const auto micro_batches = static_cast<std::uint64_t>(position.most_micro_batches);
   std::vector<UnitTraffic> units;
@@ -58,7 +58,7 @@ std::optional<Traffic> traffic_of(const ParallelOptions& options, const WorkerPo
       options.compression.compression != Compression::kNone) {
     return std::nullopt;
   }
-  PlannedCalls* const calls = options.machines > 1 ? &calls_of(options, position.workers) : nullptr;
+  PlannedCalls& calls = calls_of(options, position.workers);
   return options.zero > 0 ? traffic_of_zero(options, position, plan, calls)
                           : Ddp::traffic(options, position, plan, calls);
 }

@@ -8,10 +8,13 @@
 namespace lockstep::parallel {
 
 struct SentBytes {
-  std::uint64_t all = 0;  // by one worker, were each to take the shortest way
-  // By all workers together, as they go out. On one machine nothing goes out: they read each
-  // other's memory.
-  LinkBytes links;
+  std::uint64_t all = 0;  // by one worker, the mean
+  LinkBytes links;        // by all workers together
+
+  // Of calls that all workers make.
+  static SentBytes of(const LinkBytes& links, int workers) {
+    return {.all = links.total() / static_cast<std::uint64_t>(workers), .links = links};
+  }
 
   SentBytes& operator+=(const SentBytes& more) {
     all += more.all;
@@ -23,6 +26,14 @@ struct SentBytes {
     return {times * one.all, times * one.links};
   }
 };
+
+// What `source`, a Communicator or what has several, sends while `body` runs.
+template <class Source, class Body>
+std::uint64_t sent_during(const Source& source, Body&& body) {
+  const std::uint64_t before = source.bytes_sent();
+  body();
+  return source.bytes_sent() - before;
+}
 
 // What a worker sends in a step (parallel/traffic.h counts it ahead).
 struct Traffic {

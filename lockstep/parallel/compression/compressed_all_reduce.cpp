@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "lockstep/base/error.h"
+#include "lockstep/parallel/communication/sent_bytes.h"
 #include "lockstep/parallel/compression/convert.h"
 #include "lockstep/parallel/compression/sparse.h"
 
@@ -84,12 +85,6 @@ Data part_of(Data data, std::size_t begin, std::size_t count) {
 std::span<float> floats_of(Data data) { return {reinterpret_cast<float*>(data.bytes), data.count}; }
 
 Data bytes_of(std::span<std::byte> memory) { return {memory.data(), memory.size(), DType::kU8}; }
-
-// Every shard but the own to its owner, then the sums of the own to every other rank.
-std::uint64_t bytes_sent(std::size_t all_shards, std::size_t own_shard, std::size_t own_sums,
-                         std::size_t ranks) {
-  return all_shards - own_shard + (ranks - 1) * own_sums;
-}
 
 }  // namespace
 
@@ -170,11 +165,13 @@ std::uint64_t CompressedAllReduce::run(Data gradients, std::uint64_t seed) {
          lockstep::name(gradients.dtype));
   }
   if (shards_.ranks == 1 || gradients.count == 0) return 0;
-  if (const auto wire = wire_type(compression_, dtype_)) return run_in(*wire, gradients);
-  return one_stage_ ? run_one_stage(gradients, seed) : run_two_stages(gradients, seed);
+  return sent_during(*communicator_, [&] {
+    if (const auto wire = wire_type(compression_, dtype_)) return run_in(*wire, gradients);
+    return one_stage_ ? run_one_stage(gradients, seed) : run_two_stages(gradients, seed);
+  });
 }
 
-std::uint64_t CompressedAllReduce::run_in(DType wire, Data gradients) {
+void CompressedAllReduce::run_in(DType wire, Data gradients) {
   if (wire == dtype_) {
     communicator_->all_reduce(gradients);
   } else {
@@ -183,11 +180,9 @@ std::uint64_t CompressedAllReduce::run_in(DType wire, Data gradients) {
     communicator_->all_reduce(cast);
     convert(cast, gradients);
   }
-  const std::size_t own = shards_.size(own_) * size_of(wire);
-  return bytes_sent(gradients.count * size_of(wire), own, own, shards_.ranks);
 }
 
-std::uint64_t CompressedAllReduce::run_one_stage(Data gradients, std::uint64_t seed) {
+void CompressedAllReduce::run_one_stage(Data gradients, std::uint64_t seed) {
   const bool in_place = dtype_ == DType::kF32;
   const std::span<float> floats = in_place ? floats_of(gradients) : values_;
   const auto payload = [&](std::size_t r) {
@@ -199,10 +194,9 @@ std::uint64_t CompressedAllReduce::run_one_stage(Data gradients, std::uint64_t s
   codec_->decode(payload(0), floats, seed);
   for (std::size_t r = 1; r < shards_.ranks; ++r) codec_->decode_add(payload(r), floats, seed);
   if (!in_place) narrow(floats, gradients);
-  return (shards_.ranks - 1) * payload_sizes_[own_];
 }
 
-std::uint64_t CompressedAllReduce::run_two_stages(Data gradients, std::uint64_t seed) {
+void CompressedAllReduce::run_two_stages(Data gradients, std::uint64_t seed) {
   const std::size_t ranks = shards_.ranks;
   const bool in_place = dtype_ == DType::kF32;
   const auto shard = [&](std::size_t r) {
@@ -249,7 +243,6 @@ std::uint64_t CompressedAllReduce::run_two_stages(Data gradients, std::uint64_t 
     if (!in_place) narrow(floats(r), shard(r));
     offset += sums_sizes_[r];
   }
-  return bytes_sent(sent, own_size, own_payload.size(), ranks);
 }
 
 void CompressedAllReduce::scale_residual(float factor) {

@@ -67,7 +67,7 @@ class CompressedAllReduce {
   void set_momentum(OwnMomentum momentum) { momentum_ = momentum; }
 
   // Gradients become their sum over ranks. `seed` is the same on all ranks and another in every
-  // step. Gives the bytes that this rank put on the wire, were every byte to take the shortest way.
+  // step. Gives the bytes that this rank sent, as the communicator counts them.
   std::uint64_t run(Data gradients, std::uint64_t seed);
 
   // What has not been sent yet: of all elements; their velocities, with topk; and of the sums of
@@ -79,9 +79,9 @@ class CompressedAllReduce {
   void scale_residual(float factor);
 
  private:
-  std::uint64_t run_in(DType wire, Data gradients);
-  std::uint64_t run_one_stage(Data gradients, std::uint64_t seed);
-  std::uint64_t run_two_stages(Data gradients, std::uint64_t seed);
+  void run_in(DType wire, Data gradients);
+  void run_one_stage(Data gradients, std::uint64_t seed);
+  void run_two_stages(Data gradients, std::uint64_t seed);
 
   Communicator* communicator_;
   Compression compression_;

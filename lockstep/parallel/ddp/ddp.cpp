@@ -51,11 +51,6 @@ std::optional<TableRows> table_rows_for(const ParallelOptions& options,
   return TableRows::find(plan, position.workers, position.most_micro_batches > 1);
 }
 
-std::uint64_t bytes_to_send(const Bucket& bucket, DType gradients, int workers) {
-  const auto n = static_cast<std::uint64_t>(workers);
-  return 2 * (n - 1) * bucket.range.elements * size_of(gradients) / n;
-}
-
 Call reduce_call(Data gradients, const std::string& algorithm) {
   Call call = all_reduce(gradients);
   if (algorithm != kAutoAlgorithm) call.algorithm = algorithm;
@@ -102,19 +97,16 @@ std::vector<Request> Ddp::memory(const ParallelOptions& options, const WorkerPos
 }
 
 Traffic Ddp::traffic(const ParallelOptions& options, const WorkerPosition& position,
-                     const nn::MemoryPlan& plan, PlannedCalls* calls) {
+                     const nn::MemoryPlan& plan, PlannedCalls& calls) {
   Traffic traffic;
   const std::string algorithm = all_reduce_algorithm(options, position.workers);
   const DType dtype = plan.setup.gradient;
   for (const Bucket& bucket : buckets(options, position, plan)) {
-    traffic.gradients.all += bytes_to_send(bucket, dtype, position.workers);
-    if (calls == nullptr) continue;
-    traffic.gradients.links +=
-        calls->sent(reduce_call(Data(nullptr, bucket.range.elements, dtype), algorithm));
+    const Call call = reduce_call(Data(nullptr, bucket.range.elements, dtype), algorithm);
+    traffic.gradients += SentBytes::of(calls.sent(call), position.workers);
   }
   if (const auto rows = table_rows_for(options, position, plan)) {
-    traffic.rows.all = rows->bytes_to_send();
-    if (calls != nullptr) traffic.rows.links = rows->links(*calls);
+    traffic.rows = SentBytes::of(rows->links(calls), position.workers);
   }
   return traffic;
 }
@@ -172,7 +164,8 @@ void Ddp::compare_parameters() {
     const Tensor master = stream.states().master;
     hash.add(std::span<const std::byte>(master.data(), master.bytes()));
   }
-  const std::vector<std::string> all = gathered_texts(world_, hash.hex());
+  const std::vector<std::string> all =
+      waits_.during([&] { return gathered_texts(world_, hash.hex()); });
   std::vector<std::size_t> others;
   for (std::size_t i = 1; i < all.size(); ++i) {
     if (all[i] != all[0]) others.push_back(i);
@@ -198,7 +191,7 @@ StepStart Ddp::begin_step(const StepStart& mine) {
     }
   }
   const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to begin"});
-  return agree_to_begin(world_, mine);
+  return agree_to_begin(world_, mine, waits_);
 }
 
 void Ddp::expect_update(const UpdateRequest& request) {
@@ -219,7 +212,6 @@ void Ddp::begin_micro_batch(std::int64_t index, std::int64_t count) {
   is_last_ = index + 1 == count;
   replica_->set_separate_sparse_gradient(is_last_ && table_rows_);
   next_bucket_ = 0;
-  exposed_seconds_ = 0;
 }
 
 void Ddp::leave() noexcept {
@@ -287,14 +279,14 @@ std::uint64_t Ddp::reduce(std::size_t bucket) {
     const auto seed = random_word(static_cast<std::uint64_t>(step_), 0, bucket);
     return scope.sent(compressed_[bucket].run(data, seed));
   }
-  group_->run(reduce_call(data, algorithm_));
-  return scope.sent(bytes_to_send(buckets_[bucket], replica_->setup().gradient, workers()));
+  return scope.sent(sent_during(*group_, [&] { group_->run(reduce_call(data, algorithm_)); }));
 }
 
 std::uint64_t Ddp::exchange_rows() {
   TraceScope scope(trace(), {.lane = TraceLane::kCommunication, .kind = "exchange", .of = "rows"});
-  return scope.sent(table_rows_->exchange(
-      *group_, micro_batches_ > 0 ? replica_->sparse_gradient() : std::nullopt));
+  return scope.sent(sent_during(*group_, [&] {
+    table_rows_->exchange(*group_, micro_batches_ > 0 ? replica_->sparse_gradient() : std::nullopt);
+  }));
 }
 
 // Bucket by bucket where that is to be seen.
@@ -313,7 +305,7 @@ void Ddp::wait_for_buckets() {
     thread_.wait();
   }
   thread_.wait();
-  exposed_seconds_ = seconds_since(begin);
+  waits_.add(seconds_since(begin));
 }
 
 UpdateResult Ddp::traced_update(const UpdateRequest& request) {
@@ -346,8 +338,7 @@ StepSummary Ddp::end_step(const StepEnd& mine) {
   const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to end"});
   const std::uint64_t all = group_->bytes_across().value_or(0);
   const std::uint64_t across = all - std::exchange(bytes_across_before_, all);
-  return agree_to_end(world_, mine, {thread_.take_cost(), exposed_seconds_, across},
-                      most_micro_batches_);
+  return agree_to_end(world_, mine, {thread_.take_cost(), across}, waits_, most_micro_batches_);
 }
 
 }  // namespace lockstep::parallel

@@ -26,6 +26,7 @@
 #include "lockstep/parallel/gradients/tree_sum.h"
 #include "lockstep/parallel/offload/tier_mover.h"
 #include "lockstep/parallel/strategy/options.h"
+#include "lockstep/parallel/strategy/step_waits.h"
 #include "lockstep/parallel/strategy/strategy.h"
 #include "lockstep/parallel/strategy/worker_position.h"
 
@@ -51,9 +52,9 @@ class Ddp : public Strategy {
   static std::vector<Request> memory(const ParallelOptions& options, const WorkerPosition& position,
                                      const nn::MemoryPlan& plan);
 
-  // What is sent in a step, where gradients are not compressed; `calls` on several machines.
+  // What is sent in a step, where gradients are not compressed.
   static Traffic traffic(const ParallelOptions& options, const WorkerPosition& position,
-                         const nn::MemoryPlan& plan, PlannedCalls* calls);
+                         const nn::MemoryPlan& plan, PlannedCalls& calls);
 
   void start(nn::Replica& replica) override;
   std::optional<Share> next(const StepPlan& plan, std::int64_t steps,
@@ -109,7 +110,7 @@ class Ddp : public Strategy {
   std::int64_t micro_batches_ = 0;
   bool is_last_ = false;
   std::size_t next_bucket_ = 0;
-  double exposed_seconds_ = 0;
+  StepWaits waits_;
   std::uint64_t bytes_across_before_ = 0;
   std::int64_t updates_ = 0;  // since the start
 

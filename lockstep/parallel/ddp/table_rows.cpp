@@ -73,8 +73,8 @@ Tensor TableRows::all_rows() const {
           {static_cast<std::int64_t>(rows()), width_}};
 }
 
-std::uint64_t TableRows::exchange(Communicator& workers,
-                                  const std::optional<nn::SparseGradient>& mine) const {
+void TableRows::exchange(Communicator& workers,
+                         const std::optional<nn::SparseGradient>& mine) const {
   const auto gather = [&](Tensor one, const Tensor& all) {
     if (!mine) {
       one = all.slice(workers.rank() * rows_, rows_);
@@ -85,13 +85,6 @@ std::uint64_t TableRows::exchange(Communicator& workers,
   };
   gather(mine ? mine->tokens : Tensor(), all_tokens());
   gather(mine ? mine->rows : Tensor(), all_rows());
-  return bytes_to_send();
-}
-
-std::uint64_t TableRows::bytes_to_send() const {
-  const auto rows = static_cast<std::uint64_t>(rows_);
-  const std::uint64_t row = static_cast<std::uint64_t>(width_) * size_of(dtype_);
-  return (workers_ - 1) * rows * (sizeof(std::int32_t) + row);
 }
 
 LinkBytes TableRows::links(PlannedCalls& calls) const {

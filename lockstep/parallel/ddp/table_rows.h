@@ -37,14 +37,11 @@ class TableRows {
   std::size_t bytes() const;  // that exchange() needs in all
   void set_memory(SymmetricBuffer memory) { memory_ = std::move(memory); }
 
-  std::uint64_t bytes_to_send() const;  // by one worker in a step
-  // By all of them, by the links that it takes.
+  // What all workers send in a step, by the links that it takes.
   LinkBytes links(PlannedCalls& calls) const;
 
   // Of the last backward; nothing: of a worker without a share of the step, whose rows are zero.
-  // Returns the bytes sent.
-  std::uint64_t exchange(Communicator& workers,
-                         const std::optional<nn::SparseGradient>& mine) const;
+  void exchange(Communicator& workers, const std::optional<nn::SparseGradient>& mine) const;
   // Afterwards, when the table's other part has been reduced.
   void add(nn::Replica& replica) const;
 

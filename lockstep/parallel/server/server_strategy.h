@@ -12,6 +12,7 @@
 #include "lockstep/parallel/server/wire/meeting.h"
 #include "lockstep/parallel/server/wire/update_request.h"
 #include "lockstep/parallel/server/worker/worker_link.h"
+#include "lockstep/parallel/strategy/step_waits.h"
 
 namespace lockstep::parallel {
 
@@ -102,7 +103,7 @@ class ServerStrategy final : public Strategy {
   std::vector<Runs> owed_;      // of the table's slices, where these have left early
   Deadline table_pushed_{};     // the same
   std::optional<RoundRequest> requested_;
-  double exposed_seconds_ = 0;
+  StepWaits waits_;
 };
 
 }  // namespace lockstep::parallel

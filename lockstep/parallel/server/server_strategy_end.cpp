@@ -11,9 +11,8 @@ namespace lockstep::parallel {
 StepSummary ServerStrategy::end_step(const StepEnd& mine) {
   const WorkerLink::Cost cost = link_->take_cost();
   StepEnd end = mine;
-  end.cost.compute_seconds -= exposed_seconds_;
   end.cost.communication_seconds = cost.seconds;
-  end.cost.exposed_seconds = exposed_seconds_;
+  end.cost = waits_.cost_of(end.cost);
   end.cost.bytes_sent = cost.bytes;
   end.cost.staleness = cost.staleness;
   if (!is_bsp()) {
@@ -28,7 +27,9 @@ StepSummary ServerStrategy::end_step(const StepEnd& mine) {
   const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to end"});
   link_->ask(small_message({.kind = Kind::kEnd}, encode(end)));
   const std::string answer = link_->answer(Kind::kSummary);
-  return decode_summary(std::as_bytes(std::span(answer)));
+  StepSummary summary = decode_summary(std::as_bytes(std::span(answer)));
+  waits_.add_agreement_to_end(summary.costs);
+  return summary;
 }
 
 void ServerStrategy::collect() {

@@ -17,8 +17,10 @@ std::optional<Share> ServerStrategy::next(const StepPlan& plan, std::int64_t ste
     step_ = steps + 1;
     return share_of(plan, step_, worker(), workers());
   }
-  link_->ask(small_message({.kind = Kind::kTicket}, Packer().add(steps).add(last_step).take()));
-  const std::string answer = link_->answer(Kind::kShare);
+  const std::string answer = waits_.begin_with([&] {
+    link_->ask(small_message({.kind = Kind::kTicket}, Packer().add(steps).add(last_step).take()));
+    return link_->answer(Kind::kShare);
+  });
   Unpacker unpacker(std::as_bytes(std::span(answer)));
   const auto share = unpacker.take<std::int64_t>();
   costs_ = unpacker.list<StepCost>();
@@ -41,8 +43,10 @@ StepStart ServerStrategy::begin_step(const StepStart& mine) {
   if (!is_bsp()) return mine;
   scale_residual(mine.loss_scale);
   const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to begin"});
-  link_->ask(small_message({.kind = Kind::kBegin}, encode(mine)));
-  const std::string answer = link_->answer(Kind::kTotals);
+  const std::string answer = waits_.begin_with([&] {
+    link_->ask(small_message({.kind = Kind::kBegin}, encode(mine)));
+    return link_->answer(Kind::kTotals);
+  });
   StepStart totals = decode_start(std::as_bytes(std::span(answer)));
   totals.loss_scale = mine.loss_scale;
   return totals;
@@ -74,7 +78,6 @@ void ServerStrategy::begin_micro_batch(std::int64_t index, std::int64_t count) {
   if (index > 0) return;
   in_step_ = true;
   added_up_ = false;
-  exposed_seconds_ = 0;
   next_slice_ = 0;
   owed_.clear();
 }
@@ -85,7 +88,7 @@ void ServerStrategy::await_exposed(std::optional<std::size_t> block) {
                          {.lane = TraceLane::kWaiting, .kind = "wait for", .of = "parameters"});
   const auto begin = SteadyClock::now();
   link_->await(block);
-  if (in_step_) exposed_seconds_ += seconds_since(begin);
+  if (in_step_) waits_.add(seconds_since(begin));
 }
 
 void ServerStrategy::before_forward(std::size_t block) {
@@ -137,7 +140,7 @@ void ServerStrategy::await_table() {
   const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "wait for", .of = "table"});
   const auto begin = SteadyClock::now();
   link_->await_taken(table_->first, table_->end, table_pushed_);
-  exposed_seconds_ += seconds_since(begin);
+  waits_.add(seconds_since(begin));
 }
 
 // Of slices from `first` to before `end` that have left early.
@@ -195,9 +198,7 @@ UpdateResult ServerStrategy::await_norm() {
   result.has_norm = layout_.needs_norm();
   if (!result.has_norm) return result;
   const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "wait for", .of = "norm"});
-  const auto begin = SteadyClock::now();
-  const std::string answer = link_->answer(Kind::kNorm);
-  exposed_seconds_ += seconds_since(begin);
+  const std::string answer = waits_.during([&] { return link_->answer(Kind::kNorm); });
   Unpacker unpacker(std::as_bytes(std::span(answer)));
   result.gradient_norm = unpacker.take<double>();
   result.skipped = !std::isfinite(result.gradient_norm);

@@ -7,9 +7,10 @@
 
 namespace lockstep::parallel {
 
-StepStart agree_to_begin(Communicator& world, const StepStart& mine) {
+StepStart agree_to_begin(Communicator& world, const StepStart& mine, StepWaits& waits) {
   const std::array<std::int64_t, 3> numbers{mine.targets, mine.tokens, mine.stops ? 1 : 0};
-  const std::vector<std::int64_t> all = gathered<std::int64_t>(world, numbers);
+  const std::vector<std::int64_t> all =
+      waits.begin_with([&] { return gathered<std::int64_t>(world, numbers); });
   StepStart sum{.loss_scale = mine.loss_scale};
   for (std::size_t i = 0; i < all.size(); i += numbers.size()) {
     sum.targets += all[i];
@@ -20,14 +21,18 @@ StepStart agree_to_begin(Communicator& world, const StepStart& mine) {
 }
 
 StepSummary agree_to_end(Communicator& world, const StepEnd& mine, const StepTraffic& traffic,
-                         std::int64_t most_micro_batches) {
-  constexpr std::size_t kNumbers = 6;
+                         const StepWaits& waits, std::int64_t most_micro_batches) {
+  constexpr std::size_t kNumbers = 7;
+  StepCost cost = mine.cost;
+  cost.communication_seconds = traffic.cost.seconds;
+  cost = waits.cost_of(cost);
   std::vector<double> numbers{static_cast<double>(mine.losses.size()),
-                              mine.cost.compute_seconds - traffic.exposed_seconds,
-                              traffic.cost.seconds,
-                              traffic.exposed_seconds,
+                              cost.compute_seconds,
+                              cost.communication_seconds,
+                              cost.exposed_seconds,
                               static_cast<double>(traffic.cost.bytes),
-                              static_cast<double>(traffic.bytes_across)};
+                              static_cast<double>(traffic.bytes_across),
+                              cost.elapsed_seconds};
   numbers.insert(numbers.end(), mine.losses.begin(), mine.losses.end());
   numbers.resize(kNumbers + static_cast<std::size_t>(most_micro_batches));
   const std::vector<double> all = gathered<double>(world, numbers);
@@ -38,12 +43,14 @@ StepSummary agree_to_end(Communicator& world, const StepEnd& mine, const StepTra
                              .communication_seconds = of[2],
                              .exposed_seconds = of[3],
                              .bytes_sent = static_cast<std::uint64_t>(of[4]),
-                             .bytes_across = static_cast<std::uint64_t>(of[5])});
+                             .bytes_across = static_cast<std::uint64_t>(of[5]),
+                             .elapsed_seconds = of[6]});
     // One after the other, in the order of the micro-batches, whoever did them.
     for (std::size_t k = 0; k < static_cast<std::size_t>(of[0]); ++k) {
       summary.loss += of[kNumbers + k];
     }
   }
+  waits.add_agreement_to_end(summary.costs);
   return summary;
 }
 

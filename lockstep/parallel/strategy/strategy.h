@@ -76,11 +76,11 @@ struct StepCost {
   double compute_seconds = 0;        // from the first micro-batch to the update, without waiting
   double communication_seconds = 0;  // in which something was under way
   double exposed_seconds = 0;        // of these, in which compute waited for it
-  std::uint64_t bytes_sent = 0;
-  std::uint64_t bytes_across =
-      0;                 // of parameters and gradients to other machines, as they went out
-  double staleness = 0;  // updates of others that its gradients did not know of
-  bool known = true;     // false: nothing was heard of that worker, or it is gone
+  std::uint64_t bytes_sent = 0;      // of parameters and gradients, as they went out
+  std::uint64_t bytes_across = 0;    // of these, to other machines
+  double staleness = 0;              // updates of others that its gradients did not know of
+  double elapsed_seconds = 0;        // between the agreements on its beginning and its end
+  bool known = true;                 // false: nothing was heard of that worker, or it is gone
 };
 struct StepEnd {
   std::vector<double> losses;  // the sum of each micro-batch of the share, in order

@@ -46,7 +46,7 @@ std::vector<Request> exchange_memory(const ParallelOptions& options, const Worke
 }
 
 UnitTraffic unit_traffic(const ParallelOptions& options, const WorkerPosition& position,
-                         const nn::MemoryPlan& plan, std::size_t unit, PlannedCalls* calls) {
+                         const nn::MemoryPlan& plan, std::size_t unit, PlannedCalls& calls) {
   const auto grid = planned_grid(options, position);
   return grid ? MachineExchange::traffic(options, *grid, plan, unit, calls)
               : FlatExchange::traffic(options, position.workers, plan, unit, calls);

@@ -33,15 +33,16 @@ class Exchange {
   // Once, before anything is exchanged: takes what memory_of() has requested.
   virtual void start(const nn::MemoryPlan& plan) = 0;
 
-  // `whole` becomes the unit, of everybody's parts. Gives the bytes that this worker sent, were
-  // each to take the shortest way; so does add_up().
-  virtual std::uint64_t gather(std::size_t unit, const Tensor& mine, const Tensor& whole) = 0;
+  // `whole` becomes the unit, of everybody's parts.
+  virtual void gather(std::size_t unit, const Tensor& mine, const Tensor& whole) = 0;
   // Everybody's part becomes the sum of all workers' gradients there.
-  virtual std::uint64_t add_up(std::size_t unit, const Tensor& gradients, const Tensor& mine) = 0;
+  virtual void add_up(std::size_t unit, const Tensor& gradients, const Tensor& mine) = 0;
 
   // Parameters have changed: what was kept of them is of no further use. Not while it works.
   virtual void forget() {}
-  // To other machines, since the beginning, as they went out; 0 where that is not known.
+  // By this worker since the beginning, as Communicator counts them.
+  virtual std::uint64_t bytes_sent() const = 0;
+  // Of these, to other machines; 0 where that is not known.
   virtual std::uint64_t bytes_across() const = 0;
 };
 
@@ -54,15 +55,14 @@ inline constexpr const char* kSecondaryGroup = "secondary";
 std::vector<Request> exchange_memory(const ParallelOptions& options, const WorkerPosition& position,
                                      const nn::MemoryPlan& plan);
 
-// What is sent for a unit, before there are any workers; `calls` of all of them, on several
-// machines.
+// What is sent for a unit, before there are any workers; `calls` of all of them.
 struct UnitTraffic {
   SentBytes gather;
   SentBytes gather_again;  // while parameters are what they were
   SentBytes add_up;
 };
 UnitTraffic unit_traffic(const ParallelOptions& options, const WorkerPosition& position,
-                         const nn::MemoryPlan& plan, std::size_t unit, PlannedCalls* calls);
+                         const nn::MemoryPlan& plan, std::size_t unit, PlannedCalls& calls);
 
 inline Data data_of(const Tensor& tensor) {
   return {tensor.data(), tensor.elements(), tensor.dtype()};

@@ -3,12 +3,6 @@
 namespace lockstep::parallel {
 namespace {
 
-// What is not one's own part.
-std::uint64_t bytes_of_others(int workers, std::size_t elements, DType dtype) {
-  const auto n = static_cast<std::uint64_t>(workers);
-  return (n - 1) * elements * size_of(dtype) / n;
-}
-
 // All workers', of a unit that `owner` holds where whole blocks are dealt out.
 Call gather_call(bool whole_blocks, int owner, Data mine, Data whole) {
   return whole_blocks ? broadcast(whole, owner) : all_gather(mine, whole);
@@ -31,42 +25,35 @@ FlatExchange::FlatExchange(Communicator& world, const ParallelOptions& options)
 
 UnitTraffic FlatExchange::traffic(const ParallelOptions& options, int workers,
                                   const nn::MemoryPlan& plan, std::size_t unit,
-                                  PlannedCalls* calls) {
+                                  PlannedCalls& calls) {
   const std::size_t elements = plan.flat.range(unit).elements;
   const bool whole_blocks = options.partition == nn::Partition::kLayer;
   const std::size_t part = whole_blocks ? elements : elements / static_cast<std::size_t>(workers);
   const int owner = plan.shards.owner(unit);
-  SentBytes gather{.all = bytes_of_others(workers, elements, plan.setup.dtype)};
-  SentBytes add_up{.all = bytes_of_others(workers, elements, plan.setup.gradient)};
-  if (calls != nullptr) {
-    const auto data = [](std::size_t count, DType dtype) { return Data(nullptr, count, dtype); };
-    gather.links = calls->sent(gather_call(whole_blocks, owner, data(part, plan.setup.dtype),
-                                           data(elements, plan.setup.dtype)));
-    add_up.links =
-        calls->sent(add_up_call(options, workers, owner, data(elements, plan.setup.gradient),
-                                data(part, plan.setup.gradient)));
-  }
+  const auto data = [](std::size_t count, DType dtype) { return Data(nullptr, count, dtype); };
+  const SentBytes gather =
+      SentBytes::of(calls.sent(gather_call(whole_blocks, owner, data(part, plan.setup.dtype),
+                                           data(elements, plan.setup.dtype))),
+                    workers);
+  const SentBytes add_up = SentBytes::of(
+      calls.sent(add_up_call(options, workers, owner, data(elements, plan.setup.gradient),
+                             data(part, plan.setup.gradient))),
+      workers);
   return {.gather = gather, .gather_again = gather, .add_up = add_up};
 }
 
-std::uint64_t FlatExchange::bytes_sent(const Tensor& whole) const {
-  return bytes_of_others(group_->size(), whole.elements(), whole.dtype());
-}
-
-std::uint64_t FlatExchange::gather(std::size_t unit, const Tensor& mine, const Tensor& whole) {
+void FlatExchange::gather(std::size_t unit, const Tensor& mine, const Tensor& whole) {
   const int owner = shards_.owner(unit);
   const bool whole_blocks = options_.partition == nn::Partition::kLayer;
   if (whole_blocks && group_->rank() == owner && mine.data() != whole.data()) copy(whole, mine);
   group_->run(gather_call(whole_blocks, owner, data_of(mine), data_of(whole)));
-  return bytes_sent(whole);
 }
 
-std::uint64_t FlatExchange::add_up(std::size_t unit, const Tensor& gradients, const Tensor& mine) {
+void FlatExchange::add_up(std::size_t unit, const Tensor& gradients, const Tensor& mine) {
   const int owner = shards_.owner(unit);
   const bool gets = options_.partition != nn::Partition::kLayer || group_->rank() == owner;
   group_->run(add_up_call(options_, group_->size(), owner, data_of(gradients),
                           gets ? data_of(mine) : Data()));
-  return bytes_sent(gradients);
 }
 
 }  // namespace lockstep::parallel

@@ -13,17 +13,16 @@ class FlatExchange : public Exchange {
   FlatExchange(Communicator& world, const ParallelOptions& options);
 
   static UnitTraffic traffic(const ParallelOptions& options, int workers,
-                             const nn::MemoryPlan& plan, std::size_t unit, PlannedCalls* calls);
+                             const nn::MemoryPlan& plan, std::size_t unit, PlannedCalls& calls);
 
   SymmetricBuffer allocate(std::size_t bytes) override { return group_->allocate(bytes); }
   void start(const nn::MemoryPlan& plan) override { shards_ = plan.shards; }
-  std::uint64_t gather(std::size_t unit, const Tensor& mine, const Tensor& whole) override;
-  std::uint64_t add_up(std::size_t unit, const Tensor& gradients, const Tensor& mine) override;
+  void gather(std::size_t unit, const Tensor& mine, const Tensor& whole) override;
+  void add_up(std::size_t unit, const Tensor& gradients, const Tensor& mine) override;
+  std::uint64_t bytes_sent() const override { return group_->bytes_sent(); }
   std::uint64_t bytes_across() const override { return group_->bytes_across().value_or(0); }
 
  private:
-  std::uint64_t bytes_sent(const Tensor& whole) const;
-
   std::unique_ptr<Communicator> group_;  // the same workers, for the thread of communication
   ParallelOptions options_;
   nn::Shards shards_;

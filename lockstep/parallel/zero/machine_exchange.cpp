@@ -85,7 +85,7 @@ SentBytes sent_of_part(const MachineGrid& grid, std::size_t inside, std::size_t 
   const std::uint64_t crosses = (machines - 1) * across;
   const std::uint64_t stays = (places - 1) * machines * inside;
   const LinkBytes links{.inside = stays, .across = crosses};
-  return {.all = stays + crosses, .links = machines > 1 ? machines * places * links : LinkBytes{}};
+  return {.all = stays + crosses, .links = machines * places * links};
 }
 
 SentBytes sent_to_gather(const MachineGrid& grid, const PartWire& weights, std::size_t part,
@@ -121,7 +121,7 @@ std::vector<Request> MachineExchange::memory(const ParallelOptions& options,
 
 UnitTraffic MachineExchange::traffic(const ParallelOptions& options, const MachineGrid& grid,
                                      const nn::MemoryPlan& plan, std::size_t unit,
-                                     PlannedCalls* calls) {
+                                     PlannedCalls& calls) {
   const PartWire weights(quantization_of_weights(options), plan.setup.dtype);
   const PartWire gradients(options.quantized_gradients, plan.setup.gradient);
   const std::size_t part = part_of(plan, grid, unit);
@@ -159,6 +159,13 @@ std::span<std::byte> MachineExchange::staging(std::size_t first, std::size_t byt
   return {staging_.data() + first, bytes};
 }
 
+std::uint64_t MachineExchange::bytes_sent() const {
+  std::uint64_t bytes = inside_->bytes_sent();
+  if (across_) bytes += across_->bytes_sent();
+  if (flat_) bytes += flat_->bytes_sent();
+  return bytes;
+}
+
 std::uint64_t MachineExchange::bytes_across() const {
   std::uint64_t bytes = 0;
   if (across_) bytes += across_->bytes_across().value_or(0);
@@ -182,12 +189,11 @@ std::span<std::byte> MachineExchange::lane_payloads(std::size_t unit, const Tens
   return lane;
 }
 
-std::uint64_t MachineExchange::gather(std::size_t unit, const Tensor& mine, const Tensor& whole) {
+void MachineExchange::gather(std::size_t unit, const Tensor& mine, const Tensor& whole) {
   const auto machines = static_cast<std::size_t>(grid_.machines);
   const auto places = static_cast<std::size_t>(grid_.places);
   const std::size_t part = mine.elements();
   const std::size_t each = weights_->bytes(part);
-  const std::uint64_t sent = sent_to_gather(grid_, *weights_, part, !has_lane(unit)).all;
   const std::span<std::byte> lane = lane_payloads(unit, mine);
   if (weights_->is_exact()) {
     // A machine's parts lie side by side in the unit.
@@ -195,7 +201,7 @@ std::uint64_t MachineExchange::gather(std::size_t unit, const Tensor& mine, cons
       const Tensor parts = slice(whole, machine * places * part, places * part);
       inside_->all_gather(Data(lane.data() + machine * each, part, mine.dtype()), data_of(parts));
     }
-    return sent;
+    return;
   }
   const std::size_t after_lane = secondary_firsts_.empty() ? rounded_up(lane.size()) : 0;
   const std::span<std::byte> payloads = staging(after_lane, places * lane.size());
@@ -206,16 +212,13 @@ std::uint64_t MachineExchange::gather(std::size_t unit, const Tensor& mine, cons
                        data_of(slice(whole, (machine * places + place) * part, part)));
     }
   }
-  return sent;
 }
 
-std::uint64_t MachineExchange::add_up(std::size_t unit, const Tensor& gradients,
-                                      const Tensor& mine) {
+void MachineExchange::add_up(std::size_t unit, const Tensor& gradients, const Tensor& mine) {
   if (flat_) return flat_->add_up(unit, gradients, mine);
-  const std::uint64_t sent = sent_to_add_up(grid_, *gradients_, mine.dtype(), mine.elements()).all;
   if (!across_) {
     inside_->reduce_scatter(data_of(gradients), data_of(mine));
-    return sent;
+    return;
   }
   const auto machines = static_cast<std::size_t>(grid_.machines);
   const auto places = static_cast<std::size_t>(grid_.places);
@@ -231,7 +234,7 @@ std::uint64_t MachineExchange::add_up(std::size_t unit, const Tensor& gradients,
   const auto own = static_cast<std::size_t>(grid_.machine_of(worker_));
   if (gradients_->is_exact()) {
     across_->reduce_scatter(Data(staging_.data(), machines * part, mine.dtype()), data_of(mine));
-    return sent;
+    return;
   }
   const std::size_t each = gradients_->bytes(part);
   const std::size_t first = rounded_up(machines * part_bytes);
@@ -248,7 +251,6 @@ std::uint64_t MachineExchange::add_up(std::size_t unit, const Tensor& gradients,
     payloads.push_back(incoming.subspan(machine * each, each));
   }
   gradients_->sum(payloads, own, sums_of(own), data_of(mine));
-  return sent;
 }
 
 }  // namespace lockstep::parallel

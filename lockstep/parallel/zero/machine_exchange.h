@@ -42,13 +42,14 @@ class MachineExchange : public Exchange {
   static std::vector<Request> memory(const ParallelOptions& options, const MachineGrid& grid,
                                      const nn::MemoryPlan& plan);
   static UnitTraffic traffic(const ParallelOptions& options, const MachineGrid& grid,
-                             const nn::MemoryPlan& plan, std::size_t unit, PlannedCalls* calls);
+                             const nn::MemoryPlan& plan, std::size_t unit, PlannedCalls& calls);
 
   SymmetricBuffer allocate(std::size_t bytes) override { return inside_->allocate(bytes); }
   void start(const nn::MemoryPlan& plan) override;
-  std::uint64_t gather(std::size_t unit, const Tensor& mine, const Tensor& whole) override;
-  std::uint64_t add_up(std::size_t unit, const Tensor& gradients, const Tensor& mine) override;
+  void gather(std::size_t unit, const Tensor& mine, const Tensor& whole) override;
+  void add_up(std::size_t unit, const Tensor& gradients, const Tensor& mine) override;
   void forget() override { kept_.assign(kept_.size(), false); }
+  std::uint64_t bytes_sent() const override;
   std::uint64_t bytes_across() const override;
 
  private:

@@ -99,10 +99,11 @@ std::vector<double> ShardedNorm::numbers_of_mine(nn::Replica& replica, TierMover
   return sums.take();
 }
 
-double ShardedNorm::take(Communicator& world, nn::Replica& replica, TierMover& mover) const {
+double ShardedNorm::take(Communicator& world, nn::Replica& replica, TierMover& mover,
+                         StepWaits& waits) const {
   std::vector<double> mine = numbers_of_mine(replica, mover);
   mine.resize(most_numbers_);
-  const std::vector<double> all = gathered<double>(world, mine);
+  const std::vector<double> all = waits.during([&] { return gathered<double>(world, mine); });
 
   std::vector<std::vector<double>> chunks(chunks_);
   for (std::size_t worker = 0; worker < pieces_.size(); ++worker) {

@@ -11,6 +11,7 @@
 #include "lockstep/comm/communicator.h"
 #include "lockstep/nn/replica/replica.h"
 #include "lockstep/parallel/offload/tier_mover.h"
+#include "lockstep/parallel/strategy/step_waits.h"
 
 namespace lockstep::parallel {
 
@@ -21,7 +22,8 @@ class ShardedNorm {
 
   // Called by all workers, when everybody's parts are complete. Infinite or NaN where a gradient
   // is.
-  double take(Communicator& world, nn::Replica& replica, TierMover& mover) const;
+  // The time in which all meet is added to `waits`.
+  double take(Communicator& world, nn::Replica& replica, TierMover& mover, StepWaits& waits) const;
 
  private:
   // A worker's part of one chunk.

@@ -62,10 +62,9 @@ std::optional<Share> Zero::next(const StepPlan& plan, std::int64_t steps, std::i
 
 StepStart Zero::begin_step(const StepStart& mine) {
   const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to begin"});
-  exposed_seconds_ = 0;
   thread_.take_cost();  // of what was gathered between steps
   bytes_across_before_ = exchange_->bytes_across();
-  return agree_to_begin(world_, mine);
+  return agree_to_begin(world_, mine, waits_);
 }
 
 void Zero::begin_micro_batch(std::int64_t index, std::int64_t count) {
@@ -103,7 +102,7 @@ void Zero::wait_for(Ticket ticket, const TraceLabel& of) {
   const auto begin = SteadyClock::now();
   const TraceScope scope(trace(), of);
   thread_.wait(later);
-  exposed_seconds_ += seconds_since(begin);
+  waits_.add(seconds_since(begin));
 }
 
 // What the steps before it wrote and read is done with, so memory whose lifetime begins here is
@@ -222,12 +221,14 @@ std::uint64_t Zero::run_add_up(std::size_t block) {
   TraceScope scope(trace(),
                    label(TraceLane::kCommunication, "reduce", block, gradients.elements()));
   if (replica_->gradient_file() == nullptr) {
-    return scope.sent(exchange_->add_up(block, gradients, replica_->mine(block).gradients));
+    return scope.sent(sent_during(
+        *exchange_, [&] { exchange_->add_up(block, gradients, replica_->mine(block).gradients); }));
   }
   // What came before it has left for the file.
   mover_.await(last_arrived_);
   const Tensor mine = replica_->arriving_gradients(block);
-  const std::uint64_t sent = exchange_->add_up(block, gradients, mine);
+  const std::uint64_t sent =
+      sent_during(*exchange_, [&] { exchange_->add_up(block, gradients, mine); });
   if (mine.elements() > 0) last_arrived_ = mover_.store_gradients(block, mine);
   return scope.sent(sent);
 }
@@ -241,7 +242,7 @@ std::uint64_t Zero::run_gather(std::size_t gather) {
     mine = part_in(block, whole);
     mover_.read_parameters(block, mine);
   }
-  return scope.sent(exchange_->gather(block, mine, whole));
+  return scope.sent(sent_during(*exchange_, [&] { exchange_->gather(block, mine, whole); }));
 }
 
 // Stages 1 and 2.
@@ -256,7 +257,8 @@ std::uint64_t Zero::run_gather_parameters(std::size_t block) {
       static_cast<std::int64_t>(replica_->flat().range(block).first),
       static_cast<std::int64_t>(replica_->flat().range(block).elements));
   TraceScope scope(trace(), label(TraceLane::kCommunication, "gather", block, whole.elements()));
-  return scope.sent(exchange_->gather(block, replica_->mine(block).parameters, whole));
+  return scope.sent(sent_during(
+      *exchange_, [&] { exchange_->gather(block, replica_->mine(block).parameters, whole); }));
 }
 
 // Others gather parameters for a forward that this worker has no part in: it gives its own.
@@ -293,7 +295,7 @@ UpdateResult Zero::update(const UpdateRequest& request) {
   if (is_updated) early_.finish();
 
   UpdateResult result;
-  result.gradient_norm = norm_.take(world_, *replica_, mover_) / request.loss_scale;
+  result.gradient_norm = norm_.take(world_, *replica_, mover_, waits_) / request.loss_scale;
   result.skipped = !std::isfinite(result.gradient_norm);
   if (result.skipped) return result;
   {
@@ -313,8 +315,7 @@ UpdateResult Zero::update(const UpdateRequest& request) {
 StepSummary Zero::end_step(const StepEnd& mine) {
   const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to end"});
   const std::uint64_t across = exchange_->bytes_across() - bytes_across_before_;
-  return agree_to_end(world_, mine, {thread_.take_cost(), exposed_seconds_, across},
-                      most_micro_batches_);
+  return agree_to_end(world_, mine, {thread_.take_cost(), across}, waits_, most_micro_batches_);
 }
 
 }  // namespace lockstep::parallel

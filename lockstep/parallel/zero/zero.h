@@ -29,6 +29,7 @@
 #include "lockstep/parallel/offload/early_update.h"
 #include "lockstep/parallel/offload/tier_mover.h"
 #include "lockstep/parallel/strategy/options.h"
+#include "lockstep/parallel/strategy/step_waits.h"
 #include "lockstep/parallel/strategy/strategy.h"
 #include "lockstep/parallel/strategy/worker_position.h"
 #include "lockstep/parallel/zero/exchange.h"
@@ -101,7 +102,7 @@ class Zero : public Strategy {
   std::int64_t micro_batch_ = 0;
   std::int64_t micro_batches_ = 0;
   bool adds_up_ = false;  // this micro-batch's gradients go to their holders
-  double exposed_seconds_ = 0;
+  StepWaits waits_;
   std::uint64_t bytes_across_before_ = 0;
 
   Ticket pushed_ = 0;
