@@ -53,6 +53,7 @@ void add_workers(const WorkerCosts& workers, std::vector<Scalar>& scalars) {
   scalars.push_back({"compute_ms", workers.compute_seconds * 1000});
   scalars.push_back({"communication_ms", workers.communication_seconds * 1000});
   scalars.push_back({"exposed_ms", workers.exposed_seconds * 1000});
+  scalars.push_back({"exposed_max_ms", workers.longest_exposed_seconds * 1000});
   scalars.push_back({"bytes_sent", static_cast<double>(workers.bytes_sent)});
   if (workers.most_stale != 0) {
     scalars.push_back({"staleness", workers.staleness});

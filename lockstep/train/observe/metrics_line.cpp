@@ -41,6 +41,7 @@ std::optional<WorkerCosts> parse_workers(const MetricsJson& line) {
       .compute_seconds = seconds("compute_ms"),
       .communication_seconds = seconds("communication_ms"),
       .exposed_seconds = seconds("exposed_ms"),
+      .longest_exposed_seconds = seconds("exposed_max_ms"),
       .bytes_sent = metric_whole<std::uint64_t>(line, "bytes_sent"),
       .bytes_across = metric_whole<std::uint64_t>(line, "bytes_across"),
       .staleness = metric_number(line, "staleness", 0),
@@ -81,6 +82,7 @@ std::string metrics_line(const StepRecord& record, bool with_loss_scale) {
     add("compute_ms", workers->compute_seconds * kMilliseconds);
     add("communication_ms", workers->communication_seconds * kMilliseconds);
     add("exposed_ms", workers->exposed_seconds * kMilliseconds);
+    add("exposed_max_ms", workers->longest_exposed_seconds * kMilliseconds);
     fmt::format_to(std::back_inserter(line), ",\"bytes_sent\":{}", workers->bytes_sent);
     if (workers->bytes_across > 0) {
       fmt::format_to(std::back_inserter(line), ",\"bytes_across\":{}", workers->bytes_across);

@@ -23,10 +23,12 @@
 //                       of it): from the first micro-batch to the update, without waiting, the mean
 //                       over workers
 //   communication_ms    in which something was being sent or received, the mean over workers
-//   exposed_ms          in which compute waited for it, of the worker that waited longest
-//   bytes_sent          of all workers together, with what servers sent to them
-//   bytes_across        of parameters and gradients from machine to machine, of all workers
-//                       together, as they went out; only where there are several machines
+//   exposed_ms          the part of it in which compute waited for it, the mean over workers
+//   exposed_max_ms      the same of the worker that waited longest
+//   bytes_sent          of parameters and gradients, as they went out, of all workers together,
+//                       with what servers sent to them
+//   bytes_across        the part of it from machine to machine; only where there are several
+//                       machines
 //   staleness           updates of others that gradients did not know of, the mean over workers; 0
 //                       where workers wait for each other
 //   staleness_max       the same of the worker whose gradients knew least

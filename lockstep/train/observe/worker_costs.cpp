@@ -15,7 +15,8 @@ std::optional<WorkerCosts> costs_of_workers(std::span<const parallel::StepCost> 
     if (!one.known) continue;
     all.compute_seconds += one.compute_seconds * share;
     all.communication_seconds += one.communication_seconds * share;
-    all.exposed_seconds = std::max(all.exposed_seconds, one.exposed_seconds);
+    all.exposed_seconds += one.exposed_seconds * share;
+    all.longest_exposed_seconds = std::max(all.longest_exposed_seconds, one.exposed_seconds);
     all.bytes_sent += one.bytes_sent;
     all.bytes_across += one.bytes_across;
     all.staleness += one.staleness * share;

@@ -72,12 +72,14 @@ TEST(MetricsLine, TellsWhereTheTimeOfSeveralWorkersWent) {
   record.workers = {.compute_seconds = 0.5,
                     .communication_seconds = 0.25,
                     .exposed_seconds = 0.125,
+                    .longest_exposed_seconds = 0.375,
                     .bytes_sent = (std::uint64_t{1} << 53) + 1,
                     .slowest_rank = 3,
                     .slowest_seconds = 0.75};
   const std::string line = metrics_line(record, false);
   EXPECT_THAT(line, HasSubstr(",\"compute_ms\":500.0,\"communication_ms\":250.0,"
-                              "\"exposed_ms\":125.0,\"bytes_sent\":9007199254740993,"
+                              "\"exposed_ms\":125.0,\"exposed_max_ms\":375.0,"
+                              "\"bytes_sent\":9007199254740993,"
                               "\"staleness\":0.0,\"staleness_max\":0.0,"
                               "\"slowest_rank\":3,\"slowest_ms\":750.0,"));
   record.workers->staleness = 1.5;
@@ -88,6 +90,7 @@ TEST(MetricsLine, TellsWhereTheTimeOfSeveralWorkersWent) {
   EXPECT_EQ(back->workers->compute_seconds, 0.5);
   EXPECT_EQ(back->workers->communication_seconds, 0.25);
   EXPECT_EQ(back->workers->exposed_seconds, 0.125);
+  EXPECT_EQ(back->workers->longest_exposed_seconds, 0.375);
   EXPECT_EQ(back->workers->bytes_sent, record.workers->bytes_sent);
   EXPECT_EQ(back->workers->staleness, 1.5);
   EXPECT_EQ(back->workers->most_stale, 4);

@@ -203,6 +203,7 @@ TEST_F(ReportFile, TellsWhereTheTimeOfSeveralWorkersWent) {
       taken.workers = {.compute_seconds = 0.15,
                        .communication_seconds = 0.2,
                        .exposed_seconds = 0.05,
+                       .longest_exposed_seconds = 0.3,
                        .bytes_sent = 1 << 20,
                        .slowest_rank = step % 4 == 0 ? 1 : 3,
                        .slowest_seconds = 0.15};
@@ -215,8 +216,10 @@ TEST_F(ReportFile, TellsWhereTheTimeOfSeveralWorkersWent) {
        {"<dt>Workers</dt><dd>4, ddp</dd>", "<h2>Workers</h2>", "communication under way",
         "computing</td><td class=\"number\">3.0s",
         "waiting for ranks</td><td class=\"number\">2.0s",
-        "communication</td><td class=\"number\" colspan=\"2\">4.0s",
-        "exposed of it</td><td class=\"number\" colspan=\"2\">1.0s", "20 MiB", "rank 3, 75%"}) {
+        "communication, mean over ranks</td><td class=\"number\" colspan=\"2\">4.0s",
+        "exposed of it</td><td class=\"number\" colspan=\"2\">1.0s",
+        "exposed at the rank that waited longest</td><td class=\"number\" colspan=\"2\">6.0s",
+        "20 MiB", "rank 3, 75%"}) {
     EXPECT_THAT(page, HasSubstr(part));
   }
   EXPECT_THAT(page, Not(HasSubstr("One step")));

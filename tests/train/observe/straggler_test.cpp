@@ -88,7 +88,8 @@ TEST(WorkerCosts, AreMeansTheLongestWaitAndAllBytes) {
   ASSERT_TRUE(all);
   EXPECT_DOUBLE_EQ(all->compute_seconds, 2);
   EXPECT_DOUBLE_EQ(all->communication_seconds, 1);
-  EXPECT_DOUBLE_EQ(all->exposed_seconds, 0.7);
+  EXPECT_DOUBLE_EQ(all->exposed_seconds, 0.3);
+  EXPECT_DOUBLE_EQ(all->longest_exposed_seconds, 0.7);
   EXPECT_EQ(all->bytes_sent, 60U);
   EXPECT_DOUBLE_EQ(all->staleness, 1);
   EXPECT_DOUBLE_EQ(all->most_stale, 3);
@@ -96,6 +97,19 @@ TEST(WorkerCosts, AreMeansTheLongestWaitAndAllBytes) {
   EXPECT_DOUBLE_EQ(all->slowest_seconds, 4);
   EXPECT_FALSE(costs_of_workers(std::span(costs).first(1), 1));
   EXPECT_FALSE(costs_of_workers({}, 3));
+}
+
+// One rank waits for all of its communication, the other has none: a maximum of one beside a mean
+// of the other would tell of more waiting than there was communication.
+TEST(WorkerCosts, AreExposedForNoLongerThanCommunicationTook) {
+  const std::vector<parallel::StepCost> costs = {
+      {.compute_seconds = 1, .communication_seconds = 32, .exposed_seconds = 32},
+      {.compute_seconds = 1, .communication_seconds = 14, .exposed_seconds = 0}};
+  const auto all = costs_of_workers(costs, 2);
+  ASSERT_TRUE(all);
+  EXPECT_DOUBLE_EQ(all->communication_seconds, 23);
+  EXPECT_LE(all->exposed_seconds, all->communication_seconds);
+  EXPECT_DOUBLE_EQ(all->longest_exposed_seconds, 32);
 }
 
 TEST(WorkerCosts, OfWhoKnowsNobodyElseAreItsOwn) {

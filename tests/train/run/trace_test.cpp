@@ -125,6 +125,10 @@ TEST(Timeline, DrawsTheMiddleStepThatAllRanksHave) {
   EXPECT_DOUBLE_EQ(timeline->seconds, 1e-3);
   EXPECT_NEAR(timeline->communication, 2 * 400e-6, 1e-9);
   EXPECT_NEAR(timeline->exposed, 2 * 100e-6, 1e-9);
+  ranks[0].spans.push_back(span(TraceLane::kWaiting, "agree", "to end", 3'950'000, 4'000'000, 4));
+  const auto agreeing = draw_timeline(ranks);
+  EXPECT_NEAR(agreeing->communication, 2 * 400e-6 + 50e-6, 1e-9);
+  EXPECT_NEAR(agreeing->exposed, 2 * 100e-6 + 50e-6, 1e-9);
   const std::string& svg = timeline->svg;
   for (const char* part :
        {">rank 0<", ">rank 1<", ">compute<", ">communication<", ">waiting<",

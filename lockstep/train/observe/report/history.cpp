@@ -20,6 +20,7 @@ void add_workers(const WorkerCosts& workers, const StepMetrics& metrics, RunHist
   history.waiting_seconds += std::max(0.0, or_zero(metrics.seconds) - workers.compute_seconds);
   history.communication_seconds += workers.communication_seconds;
   history.exposed_seconds += workers.exposed_seconds;
+  history.longest_exposed_seconds += workers.longest_exposed_seconds;
   history.bytes_sent += workers.bytes_sent;
   history.bytes_across += workers.bytes_across;
   history.staleness += workers.staleness;

@@ -41,7 +41,8 @@ struct RunHistory {
   std::int64_t shared_steps = 0;
   double waiting_seconds = 0;           // in which a worker did not compute: means over workers
   double communication_seconds = 0;     // means over workers
-  double exposed_seconds = 0;           // of the worker that waited longest
+  double exposed_seconds = 0;           // of these
+  double longest_exposed_seconds = 0;   // of the worker that waited longest in a step
   std::uint64_t bytes_sent = 0;         // of all
   std::uint64_t bytes_across = 0;       // of these between machines
   double staleness = 0;                 // the sum of steps' means

@@ -59,8 +59,10 @@ std::string rows_beside(const RunHistory& history) {
   }
   if (history.shared_steps == 0) return rows;
   const auto steps = static_cast<double>(history.shared_steps);
-  rows += row("communication", format_duration(history.communication_seconds));
+  rows += row("communication, mean over ranks", format_duration(history.communication_seconds));
   rows += row("exposed of it", format_duration(history.exposed_seconds));
+  rows += row("exposed at the rank that waited longest",
+              format_duration(history.longest_exposed_seconds));
   rows += row("sent by all ranks", format_bytes(static_cast<double>(history.bytes_sent)));
   if (history.bytes_across > 0) {
     rows +=

@@ -268,8 +268,10 @@ std::optional<Timeline> draw_timeline(std::span<const RankTrace> ranks) {
       const auto place = std::ranges::find(kOrder, colour.name) - std::begin(kOrder);
       colours[static_cast<std::size_t>(place)] = colour;
       const double seconds = static_cast<double>(span.end - span.begin) / 1e9;
-      if (span.lane == TraceLane::kCommunication) timeline.communication += seconds;
-      if (span.lane == TraceLane::kWaiting && span.kind == "wait for") timeline.exposed += seconds;
+      const bool waits = span.lane == TraceLane::kWaiting;
+      const bool agrees = waits && span.kind == "agree";  // which nobody else has a span of
+      if (span.lane == TraceLane::kCommunication || agrees) timeline.communication += seconds;
+      if (agrees || (waits && span.kind == "wait for")) timeline.exposed += seconds;
     }
   }
   if (frame.is_empty()) return std::nullopt;
