@@ -1,8 +1,13 @@
 #include "lockstep/train/observe/peak.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <fstream>
+#include <map>
+#include <sstream>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -110,6 +115,54 @@ double measure_peak_flops(Ops& ops, DType dtype) {
       return best;
     }
   }
+}
+
+RankPeak measure_rank_peak(Ops& ops, DType dtype, int threads) {
+  RankPeak peak{.flops = measure_peak_flops(ops, dtype), .threads = threads};
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> peak.processor;
+  if (ops.device() == Device{}) {
+    peak.cpus = CpuSet::of_this_thread();
+  } else {
+    peak.processor += fmt::format("/gpu{}", ops.device().index);
+  }
+  return peak;
+}
+
+std::string RankPeak::text() const {
+  return fmt::format("{} {} {} [{}]", flops, threads, processor, cpus.text());
+}
+
+RankPeak RankPeak::parse(const std::string& text) {
+  RankPeak peak;
+  std::string cpus;
+  std::istringstream(text) >> peak.flops >> peak.threads >> peak.processor >> cpus;
+  peak.cpus = CpuSet::parse(std::string_view(cpus).substr(std::min<std::size_t>(1, cpus.size())));
+  return peak;
+}
+
+double peak_of_ranks(std::span<const RankPeak> ranks) {
+  struct Processor {
+    CpuSet cpus;
+    int wanted = 0;  // cores
+    double sum = 0;
+    double fastest = 0;  // of a core
+  };
+  std::map<std::string, Processor> processors;
+  for (const RankPeak& rank : ranks) {
+    // A rank with more threads than cores has measured what they do on these.
+    const int cores = std::max(1, std::min(rank.threads, rank.cpus.count()));
+    Processor& all = processors[rank.processor];
+    all.cpus.add(rank.cpus);
+    all.wanted += cores;
+    all.sum += rank.flops;
+    all.fastest = std::max(all.fastest, rank.flops / cores);
+  }
+  double flops = 0;
+  for (const auto& [name, all] : processors) {
+    const int cores = std::max(1, all.cpus.count());
+    flops += all.wanted <= cores ? all.sum : all.fastest * cores;
+  }
+  return flops;
 }
 
 }  // namespace lockstep::train

@@ -3,6 +3,10 @@
 // Both functions allocate what they need and free it, and leave the Ops without scratch memory.
 #pragma once
 
+#include <span>
+#include <string>
+
+#include "lockstep/base/system/cpu_set.h"
 #include "lockstep/ops/ops.h"
 
 namespace lockstep::train {
@@ -22,5 +26,23 @@ LinearSeconds time_linear(const LinearShape& shape, Ops& ops);
 // layer is made larger while that takes no time to speak of, up to a width of 2048, which takes
 // some 100 MiB.
 double measure_peak_flops(Ops& ops, DType dtype);
+
+// What one rank measured, and what it shares with others.
+struct RankPeak {
+  double flops = 0;       // per second
+  std::string processor;  // ranks with the same text compute on the same machine or the same GPU
+  CpuSet cpus;            // that it may use; none: a GPU, all of which it takes
+  int threads = 1;
+
+  std::string text() const;
+  static RankPeak parse(const std::string& text);
+};
+// Of this rank.
+RankPeak measure_rank_peak(Ops& ops, DType dtype, int threads);
+
+// FLOPs per second of all ranks together. Ranks that have a core for each thread add up. Where
+// ranks share cores, or a GPU, each had it to itself while it measured: there it is the fastest of
+// them on as many cores as there are.
+double peak_of_ranks(std::span<const RankPeak> ranks);
 
 }  // namespace lockstep::train

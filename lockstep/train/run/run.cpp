@@ -184,8 +184,12 @@ class Run {
     facts.work = work_of_workers();
     facts.step_flops = (plan.flops.forward + plan.flops.backward) * micro_batches;
     // All at once, as they will compute.
-    const double peak = measure_peak_flops(ops_, plan.setup.dtype);
-    for (const double one : group_.numbers(std::span(&peak, 1))) facts.peak_flops += one;
+    const RankPeak peak = measure_rank_peak(ops_, plan.setup.dtype, threads_of(options_.train));
+    std::vector<RankPeak> peaks;
+    for (const std::string& text : group_.texts(peak.text())) {
+      peaks.push_back(RankPeak::parse(text));
+    }
+    facts.peak_flops = peak_of_ranks(peaks);
     reset_peak_resident();  // its memory is none of the run's
     facts.steps = options_.steps;
     facts.first_step = trainer_.state().steps + 1;
