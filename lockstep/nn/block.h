@@ -15,7 +15,8 @@
 //
 //   none        kRestored lives as kKept does.
 //   selective   kRestored lives in forward, and again in backward, where restore() fills it again
-//               from what is kept. A block marks what is cheap to do again.
+//               from what is kept. A block marks what is cheap to do again: results of norms and
+//               of activation functions.
 //   full        kKept and kRestored live in forward, and again in backward, where forward() is run
 //               again from the block's input, with pass.out absent.
 //

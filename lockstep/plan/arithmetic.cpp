@@ -97,6 +97,8 @@ std::string_view name(Recompute recompute) {
       return "selective";
     case Recompute::kFull:
       return "full";
+    case Recompute::kAttention:
+      return "attention";
   }
   return "?";
 }
@@ -104,8 +106,9 @@ std::string_view name(Recompute recompute) {
 double TokenFlops::recomputed(Recompute recompute) const {
   switch (recompute) {
     case Recompute::kNone:
-      return 0;
     case Recompute::kSelective:
+      return 0;
+    case Recompute::kAttention:
       return attention;
     case Recompute::kFull:
       return layers + attention;

@@ -48,12 +48,17 @@ Parameters count_parameters(const ModelShape& shape);
 // How much of a layer's forward is done again in backward instead of being kept.
 enum class Recompute {
   kNone,
-  kSelective,  // the attention core: scores, softmax, dropout, weighted sum
+  kSelective,  // what is cheap: results of norms and of activation functions
   kFull,       // the whole layer, from its input
+  kAttention,  // the attention core: scores, softmax, dropout, weighted sum
 };
+// The modes of a run. Its attention never keeps the core.
 inline constexpr Recompute kAllRecompute[] = {Recompute::kNone, Recompute::kSelective,
                                               Recompute::kFull};
-std::string_view name(Recompute recompute);
+// Those that the formulas of plan/memory.h know: of layers whose attention keeps its core.
+inline constexpr Recompute kFormulaRecompute[] = {Recompute::kNone, Recompute::kAttention,
+                                                  Recompute::kFull};
+std::string_view name(Recompute recompute);  // "none", "selective", "full", "attention"
 
 // Of one token in a sequence of a given length. Doubles: exact up to 2^53.
 struct TokenFlops {
@@ -66,7 +71,8 @@ struct TokenFlops {
   double forward() const { return layers + attention + head; }
   double backward() const { return 2 * forward(); }
   double total() const { return 3 * forward(); }
-  // What comes on top: nothing, the attention term, or one more forward of the layers.
+  // What comes on top: nothing (norms and activation functions are no matrix products), the
+  // attention term, or one more forward of the layers.
   double recomputed(Recompute recompute) const;
 };
 TokenFlops count_flops(const ModelShape& shape, Count sequence);

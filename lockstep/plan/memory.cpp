@@ -115,9 +115,14 @@ Count activation_bytes(const ModelShape& shape, Count sequence, Count batch, Pre
   check(shape);
   const Count value = value_bytes(precision);
   const Count tokens = product({sequence, batch});
+  if (recompute == Recompute::kSelective) {
+    fail(ErrorCode::kInvalidArgument,
+         "no formula has the activations of recompute = \"{}\"; a plan of the run has them",
+         name(recompute));
+  }
   if (recompute == Recompute::kFull) return product({tokens, shape.hidden, value});
   const Count kept = product({tokens, shape.hidden, 16 * value + 2});
-  if (recompute == Recompute::kSelective) return kept;
+  if (recompute == Recompute::kAttention) return kept;
   return sum({kept, product({2 * value + 1, shape.heads, sequence, tokens})});
 }
 

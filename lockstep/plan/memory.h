@@ -20,7 +20,7 @@
 // one byte, a feed-forward of 4h and all heads with their own keys and values, that is
 //
 //   none        s b h (16e + 2 + (2e + 1) a s / h)      e = 2:  s b h (34 + 5 a s / h)
-//   selective   s b h (16e + 2)                                34 s b h
+//   attention   s b h (16e + 2)                                34 s b h
 //   full        s b h e                                        2 s b h, the layer's input
 //
 // For other layers it is an estimate; what a kernel needs besides is not in it.
@@ -72,7 +72,8 @@ Count traffic_multiple(int zero_stage);
 // What a rank sends in a step: that multiple of the N-1 shards of others, in the gradients' type.
 Count traffic_bytes(Count parameters, Precision precision, int zero_stage, Count ranks);
 
-// Kept by one layer for one micro-batch.
+// Kept by one layer for one micro-batch. Error(kInvalidArgument) for a mode that is not one of
+// kFormulaRecompute.
 Count activation_bytes(const ModelShape& shape, Count sequence, Count batch, Precision precision,
                        Recompute recompute);
 // Whether the formula was made for such a layer.

@@ -39,7 +39,8 @@ TEST(Plan, TellsOfGpt3) {
   EXPECT_THAT(outcome.text, HasSubstr("2P  349 GB    349,208,518,656"));
   EXPECT_THAT(outcome.text, HasSubstr("757.8 GPUs, so 758 (95 machines of 8)"));
   EXPECT_THAT(outcome.text, HasSubstr("2,868,903,936"));  // activations of a layer
-  EXPECT_THAT(outcome.text, HasSubstr("fewest ranks that fit 80 GiB"));
+  EXPECT_THAT(outcome.text, HasSubstr("fewest ranks that fit 85.9 GB (85,899,345,920 bytes)"));
+  EXPECT_THAT(outcome.text, Not(HasSubstr("GiB"))) << "two units in one table";
 }
 
 TEST(Plan, PrintsTheGigabytesOfTheZeroPaper) {
@@ -203,7 +204,8 @@ TEST_F(PlanOfARun, ComparesStagesOfZeroForItsWorkers) {
   for (int zero = 1; zero <= 3; ++zero) EXPECT_LT(bytes_of(4, zero), bytes_of(4, zero - 1));
   EXPECT_LT(bytes_of(8, 3), bytes_of(4, 3));
   EXPECT_THAT(run(path_ + " --ranks 4 memory.limit=100GiB").text,
-              HasSubstr("ZeRO stage and recomputation; * fits into 100 GiB"));
+              HasSubstr("ZeRO stage and recomputation; * fits into 107 GB (107,374,182,400 "
+                        "bytes)"));
   EXPECT_EQ(run(path_ + " --ranks 0", true).exit_code, 2);
 
   const auto squeezed = run_json(path_ + " parallel.compression=int8 --ranks 4");

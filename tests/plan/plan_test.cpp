@@ -145,7 +145,8 @@ TEST(Flops, OfGroupedHeadsLeaveOutOnlyKeysAndValues) {
 TEST(Flops, OfRecomputationAreTheAttentionTermOrOneMoreForward) {
   const TokenFlops flops = count_flops(find_model("gpt3-175b"), 2048);
   EXPECT_EQ(flops.recomputed(Recompute::kNone), 0);
-  EXPECT_EQ(flops.recomputed(Recompute::kSelective), flops.attention);
+  EXPECT_EQ(flops.recomputed(Recompute::kAttention), flops.attention);
+  EXPECT_EQ(flops.recomputed(Recompute::kSelective), 0) << "no matrix product";
   EXPECT_EQ(flops.recomputed(Recompute::kFull), flops.forward() - flops.head);
   EXPECT_NEAR(flops.recomputed(Recompute::kFull) / flops.total(), 1.0 / 3, 0.01);
 }
@@ -257,7 +258,8 @@ TEST(Activations, OfALayerFollowTheFormula) {
     return static_cast<double>(activation_bytes(shape, 2048, 3, precision, mode));
   };
   EXPECT_EQ(bytes(Precision::kBf16, Recompute::kNone), s * b * h * (34 + 5 * a * s / h));
-  EXPECT_EQ(bytes(Precision::kF16, Recompute::kSelective), 34 * s * b * h);
+  EXPECT_EQ(bytes(Precision::kF16, Recompute::kAttention), 34 * s * b * h);
+  EXPECT_THROW(bytes(Precision::kF16, Recompute::kSelective), Error) << "what a run recomputes";
   EXPECT_EQ(bytes(Precision::kBf16, Recompute::kFull), 2 * s * b * h);
   EXPECT_EQ(bytes(Precision::kF32, Recompute::kNone), s * b * h * (66 + 9 * a * s / h));
   EXPECT_TRUE(activation_formula_is_exact(shape));

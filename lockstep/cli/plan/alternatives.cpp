@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text/number.h"
 #include "lockstep/base/text/units.h"
+#include "lockstep/cli/plan/budget.h"
 #include "lockstep/cli/text_table.h"
 #include "lockstep/train/memory/choice.h"
 #include "lockstep/train/memory/run_plan.h"
@@ -132,11 +133,10 @@ std::string text(std::span<const Alternative> alternatives, int machines, std::s
          fmt::format("+{:.1f} %", 100 * each.recomputed), each.bytes <= budget ? "*" : ""},
         across_text(each.traffic));
   }
-  return fmt::format(
-      "\none worker by ranks, ZeRO stage and recomputation{}{}\n{}",
-      machines > 1 ? "; across: what all workers send from machine to machine" : "",
-      budget > 0 ? fmt::format("; * fits into {}", format_bytes(static_cast<double>(budget))) : "",
-      table.text());
+  return fmt::format("\none worker by ranks, ZeRO stage and recomputation{}{}\n{}",
+                     machines > 1 ? "; across: what all workers send from machine to machine" : "",
+                     budget > 0 ? fmt::format("; * fits into {}", budget_text(budget)) : "",
+                     table.text());
 }
 
 Json json_of(std::span<const Alternative> alternatives, std::size_t budget) {

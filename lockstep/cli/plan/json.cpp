@@ -83,7 +83,7 @@ Json fewest_ranks_json(const PlanQuestion& question, Count memory) {
 Json activations_json(const PlanQuestion& question, const plan::ModelShape& shape) {
   const plan::TokenFlops flops = plan::count_flops(shape, question.sequence);
   Json modes;
-  for (const Recompute mode : plan::kAllRecompute) {
+  for (const Recompute mode : plan::kFormulaRecompute) {
     modes[std::string(name(mode))] = {
         {"bytes_per_layer", plan::activation_bytes(shape, question.sequence, question.batch,
                                                    question.precision, mode)},

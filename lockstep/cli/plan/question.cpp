@@ -16,7 +16,7 @@ Count activations(const PlanQuestion& question, Recompute recompute) {
 
 std::vector<Recompute> recompute_modes(const PlanQuestion& question) {
   if (!question.shape) return {Recompute::kNone};
-  return {std::begin(plan::kAllRecompute), std::end(plan::kAllRecompute)};
+  return {std::begin(plan::kFormulaRecompute), std::end(plan::kFormulaRecompute)};
 }
 
 bool fits(const PlanQuestion& question, const plan::StateBytes& states, Recompute recompute,

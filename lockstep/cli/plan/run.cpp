@@ -15,6 +15,7 @@
 #include "lockstep/base/text/text.h"
 #include "lockstep/base/text/units.h"
 #include "lockstep/cli/plan/alternatives.h"
+#include "lockstep/cli/plan/budget.h"
 #include "lockstep/cli/plan/question.h"
 #include "lockstep/cli/run_arguments.h"
 #include "lockstep/cli/text_table.h"
@@ -141,9 +142,8 @@ std::string traffic_text(const TrainOptions& options, const MemoryPlan& plan) {
 
 std::string limit_text(std::string_view key, std::size_t limit, std::size_t bytes) {
   if (limit == 0 || bytes > limit) return "";
-  return fmt::format("\nfits into {} = {}, with {} to spare\n", key,
-                     format_bytes(static_cast<double>(limit)),
-                     format_bytes(static_cast<double>(limit - bytes)));
+  return fmt::format("\nfits into {} = {}, with {} to spare\n", key, budget_text(limit),
+                     si_bytes(limit - bytes));
 }
 
 std::string limits_text(const TrainOptions& options, const MemoryPlan& plan) {

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/text/number.h"
 #include "lockstep/base/text/units.h"
+#include "lockstep/cli/plan/budget.h"
 #include "lockstep/cli/plan/question.h"
 #include "lockstep/cli/text_table.h"
 
@@ -74,8 +75,6 @@ std::string states_text(const PlanQuestion& question) {
                      table.text());
 }
 
-std::string budget(Count memory) { return format_bytes(static_cast<double>(memory)); }
-
 std::string with_what(const PlanQuestion& question) {
   return question.shape ? "states and activations, by recompute" : "states alone";
 }
@@ -86,7 +85,7 @@ std::string ranks_text(const PlanQuestion& question) {
                                      "bytes", "sent", "in bytes"};
   std::string title = "\nmodel states of a rank, and what it sends in a step";
   if (question.memory) {
-    title += fmt::format(";\nfits {}: {}", budget(*question.memory), with_what(question));
+    title += fmt::format(";\nfits {}: {}", budget_text(*question.memory), with_what(question));
     for (const Recompute mode : recompute_modes(question)) {
       titles.emplace_back(question.shape ? name(mode) : "fits");
     }
@@ -131,7 +130,7 @@ std::string fewest_ranks_text(const PlanQuestion& question) {
     }
     table.row(std::move(row));
   }
-  return fmt::format("\nfewest ranks that fit {}: {}\n{}", budget(*question.memory),
+  return fmt::format("\nfewest ranks that fit {}: {}\n{}", budget_text(*question.memory),
                      with_what(question), table.text());
 }
 
@@ -155,7 +154,7 @@ std::string activations_text(const PlanQuestion& question) {
   const plan::TokenFlops flops = plan::count_flops(*question.shape, question.sequence);
   TextTable table("lrrrrr");
   table.row({"recompute", "a layer", "bytes", "all layers", "bytes", "FLOPs"});
-  for (const Recompute mode : plan::kAllRecompute) {
+  for (const Recompute mode : plan::kFormulaRecompute) {
     const Count layer = plan::activation_bytes(*question.shape, question.sequence, question.batch,
                                                question.precision, mode);
     const Count all = activations(question, mode);
@@ -163,13 +162,15 @@ std::string activations_text(const PlanQuestion& question) {
                format_count(all),
                fmt::format("+{:.1f} %", 100 * flops.recomputed(mode) / flops.total())});
   }
-  return fmt::format("\nactivations kept for backward, batch {} x {} tokens, {}{}\n{}",
-                     question.batch, question.sequence, name(question.precision),
-                     plan::activation_formula_is_exact(*question.shape)
-                         ? ""
-                         : "\n(the formula is for a feed-forward of 4h without grouped heads: for "
-                           "this model an estimate)",
-                     table.text());
+  return fmt::format(
+      "\nactivations kept for backward, batch {} x {} tokens, {}{}\n{}"
+      "  attention: scores, softmax and weighted sum again; a run never keeps them\n",
+      question.batch, question.sequence, name(question.precision),
+      plan::activation_formula_is_exact(*question.shape)
+          ? ""
+          : "\n(the formula is for a feed-forward of 4h without grouped heads: for "
+            "this model an estimate)",
+      table.text());
 }
 
 std::string flops_text(const PlanQuestion& question) {
