@@ -24,12 +24,12 @@ std::vector<int> parse_numbers(std::string_view flag, std::string_view text, cha
   return numbers;
 }
 
-std::vector<int> parse_ranks(std::string_view text) {
+std::vector<int> parse_ranks(std::string_view text, int most) {
   std::vector<int> ranks;
   for (const int number : parse_numbers("--ranks", text, ',', "4 or 4,8,64")) {
-    if (number > kMostRanks) {
+    if (number > most) {
       fail(ErrorCode::kInvalidArgument, "--ranks is '{}'; {} are too many, up to {} are fine", text,
-           number, kMostRanks);
+           number, most);
     }
     if (std::find(ranks.begin(), ranks.end(), number) == ranks.end()) ranks.push_back(number);
   }

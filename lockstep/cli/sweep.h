@@ -15,7 +15,7 @@ inline constexpr std::size_t kSizeFactor = 8;  // from one size of a range to th
 std::vector<int> parse_numbers(std::string_view flag, std::string_view text, char separator,
                                std::string_view example);
 
-// The value of --ranks: numbers from 1 to kMostRanks, each once, in the order given.
-std::vector<int> parse_ranks(std::string_view text);
+// The value of --ranks: numbers from 1 to `most`, each once, in the order given.
+std::vector<int> parse_ranks(std::string_view text, int most = kMostRanks);
 
 }  // namespace lockstep::cli

@@ -29,6 +29,7 @@ using schedule::Shape;
 
 constexpr int kDefaultExplainRanks[] = {4};
 constexpr int kDefaultCostRanks[] = {4, 8, 12, 64};
+constexpr int kMostPricedRanks = 65536;  // with --cost alone; an algorithm is shown to fewer
 constexpr std::string_view kDefaultSize = "1MiB";
 constexpr std::string_view kDefaultCostSizes = "1Ki,32Ki,1Mi,32Mi,1Gi";
 
@@ -59,6 +60,8 @@ Collective parse_collective(std::string_view text) {
 
 // One shape for each number of ranks that was asked for. Grid and machines imply a number.
 std::vector<Shape> shapes_of(const Options& options) {
+  const bool only_prices = !options.cost.empty() && options.algorithm.empty();
+  const int most = only_prices ? kMostPricedRanks : kMostRanks;
   Shape shape;
   shape.root = options.root;
   if (options.segments && *options.segments < 1) {
@@ -70,19 +73,19 @@ std::vector<Shape> shapes_of(const Options& options) {
   if (!options.machines.empty()) {
     const std::vector<int> sizes = parse_numbers("--machines", options.machines, ',', "4,4");
     for (int machine = 0; machine < std::ssize(sizes); ++machine) {
-      const int size = std::min(sizes[static_cast<std::size_t>(machine)], kMostRanks + 1);
+      const int size = std::min(sizes[static_cast<std::size_t>(machine)], most + 1);
       shape.machines.insert(shape.machines.end(), static_cast<std::size_t>(size), machine);
     }
   }
   std::vector<int> ranks;
   if (!options.ranks.empty()) {
-    ranks = parse_ranks(options.ranks);
+    ranks = parse_ranks(options.ranks, most);
   } else if (!shape.machines.empty()) {
     ranks = {static_cast<int>(shape.machines.size())};
   } else if (!shape.grid.empty()) {
     const long long product =
         std::accumulate(shape.grid.begin(), shape.grid.end(), 1LL, std::multiplies<>());
-    ranks = {static_cast<int>(std::min<long long>(product, kMostRanks + 1))};
+    ranks = {static_cast<int>(std::min<long long>(product, most + 1))};
   } else if (options.cost.empty() || !options.algorithm.empty()) {
     ranks.assign(std::begin(kDefaultExplainRanks), std::end(kDefaultExplainRanks));
   } else {
@@ -90,9 +93,9 @@ std::vector<Shape> shapes_of(const Options& options) {
   }
   std::vector<Shape> shapes;
   for (int n : ranks) {
-    if (n > kMostRanks) {
+    if (n > most) {
       fail(ErrorCode::kInvalidArgument, "{} ranks are more than explain takes; up to {} are fine",
-           n, kMostRanks);
+           n, most);
     }
     shape.ranks = n;
     check_shape(shape);
@@ -221,10 +224,18 @@ std::string explain_footer() {
          "  lockstep explain memory --layers 4 --svg memory.svg  a topic besides collectives\n"
          "  lockstep explain all_reduce --cost 'alpha=5us,bandwidth=100Gbit'\n"
          "  lockstep explain all_reduce --ranks 32 --cost 'inner=nvlink,outer=rdma,"
-         "ranks_per_machine=8'\n\n"
+         "ranks_per_machine=8'\n"
+         "  lockstep explain all_reduce --ranks 16384 --cost 'inner=nvlink,outer=rdma,"
+         "ranks_per_machine=8,nics_per_machine=8'\n\n"
          "--cost takes alpha, bandwidth (between machines), inner_alpha, inner_bandwidth,\n"
          "ranks_per_machine, machines_per_leaf, oversubscription, spine_alpha, gamma (how fast\n"
-         "bytes are combined, like 20GB), and links by name for inner and outer:\n" +
+         "bytes are combined, like 20GB), nics_per_machine, ranks_per_root and root_bandwidth (of "
+         "a\n"
+         "PCIe root that ranks share on the way to NICs; inner_over_roots=1: also inside "
+         "machines),\n"
+         "torus (extents of machines that are joined to their neighbours, like 8x8), hop_alpha, "
+         "and\n"
+         "links by name for inner and outer:\n" +
          links.text();
 }
 

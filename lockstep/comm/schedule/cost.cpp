@@ -1,149 +1,62 @@
 #include "lockstep/comm/schedule/cost.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text/number.h"
+#include "lockstep/comm/schedule/formula.h"
+#include "lockstep/comm/schedule/patterns.h"
 
 namespace lockstep::schedule {
 namespace {
 
-// What one round puts on every port and link, in chunks; index by rank, machine or leaf.
-class Load {
- public:
-  explicit Load(const Topology& topology) : topology_(topology) {
-    const auto ranks = static_cast<std::size_t>(topology.ranks());
-    const auto machines = 1 + static_cast<std::size_t>(*std::max_element(topology.machines.begin(),
-                                                                         topology.machines.end()));
-    const auto leaves =
-        1 + static_cast<std::size_t>(topology.leaf_of(static_cast<int>(machines) - 1));
-    for (auto* per_rank : {&starting_, &accepting_, &inner_out_, &inner_in_, &combined_}) {
-      per_rank->resize(ranks);
+// Rounds of ranks that are written down as programs, some 100 bytes each.
+constexpr double kMostProgramRounds = 4e6;
+// Messages that a pattern may have; on a torus each is followed along its links.
+constexpr double kMostMessages = 1e8;
+constexpr double kMostRoutes = 4e6;
+
+double slowest_of(const std::vector<CostLine>& lines, double bytes) {
+  double slowest = 0;
+  for (const CostLine& line : lines) slowest = std::max(slowest, line.at(bytes));
+  return slowest;
+}
+
+void load_round(const PatternRound& round, const Topology& topology, Load& load) {
+  if (!round.among_all) {
+    for (const Message& message : round.messages) {
+      load.send(message.from, message.to, message.chunks);
+      if (message.combines) load.combine(message.to, message.chunks);
     }
-    for (auto* per_machine : {&outer_out_, &outer_in_}) per_machine->resize(machines);
-    for (auto* per_leaf : {&spine_out_, &spine_in_}) per_leaf->resize(leaves);
-    if (topology.machines_per_leaf > 0) {
-      for (std::size_t leaf = 0; leaf < leaves; ++leaf) {
-        uplinks_.push_back(topology.uplink_bandwidth(static_cast<int>(leaf)));
-      }
+    return;
+  }
+  const Message& each = round.messages.front();
+  if (topology.torus.empty()) return load.send_among_all(each.chunks, each.combines);
+  for (int from = 0; from < topology.ranks(); ++from) {
+    for (int to = 0; to < topology.ranks(); ++to) {
+      if (from == to) continue;
+      load.send(from, to, each.chunks);
+      if (each.combines) load.combine(to, each.chunks);
     }
   }
-
-  void clear() {
-    for (auto* loads : {&starting_, &accepting_, &inner_out_, &inner_in_, &combined_, &outer_out_,
-                        &outer_in_, &spine_out_, &spine_in_}) {
-      std::fill(loads->begin(), loads->end(), 0.0);
-    }
-    messages_.clear();
-  }
-
-  void send(int from, int to, int chunks) {
-    const Way way = way_between(from, to);
-    starting_[way.from] += way.alpha;
-    accepting_[way.to] += way.alpha;
-    if (way.inner) {
-      inner_out_[way.from] += chunks;
-      inner_in_[way.to] += chunks;
-    } else {
-      outer_out_[way.from_machine] += chunks;
-      outer_in_[way.to_machine] += chunks;
-    }
-    if (way.over_spine) {
-      spine_out_[way.from_leaf] += chunks;
-      spine_in_[way.to_leaf] += chunks;
-    }
-    messages_.push_back({from, to});
-  }
-
-  void combine(int rank, int chunks) { combined_[static_cast<std::size_t>(rank)] += chunks; }
-
-  // The lines of which the round's time is the maximum.
-  std::vector<CostLine> lines(double chunk_share) const {
-    std::vector<CostLine> found;
-    for (const auto& [from, to] : messages_) {
-      const Way way = way_between(from, to);
-      double transfer =
-          way.inner ? std::max(inner_out_[way.from], inner_in_[way.to]) / topology_.inner.bandwidth
-                    : std::max(outer_out_[way.from_machine], outer_in_[way.to_machine]) /
-                          topology_.outer.bandwidth;
-      if (way.over_spine) {
-        transfer = std::max({transfer, spine_out_[way.from_leaf] / uplinks_[way.from_leaf],
-                             spine_in_[way.to_leaf] / uplinks_[way.to_leaf]});
-      }
-      const double combining = combined_[way.to] * topology_.gamma;
-      keep_if_above(found, {std::max(starting_[way.from], accepting_[way.to]),
-                            (transfer + combining) * chunk_share});
-    }
-    for (double combined : combined_) {
-      if (combined > 0) keep_if_above(found, {0, combined * topology_.gamma * chunk_share});
-    }
-    return found;
-  }
-
- private:
-  struct Way {
-    std::size_t from, to, from_machine, to_machine, from_leaf, to_leaf;
-    bool inner;
-    bool over_spine;
-    double alpha;
-  };
-
-  Way way_between(int from, int to) const {
-    const int from_machine = topology_.machine_of(from);
-    const int to_machine = topology_.machine_of(to);
-    const int from_leaf = topology_.leaf_of(from_machine);
-    const int to_leaf = topology_.leaf_of(to_machine);
-    const bool inner = from_machine == to_machine;
-    const bool over_spine = from_leaf != to_leaf;
-    const double alpha = inner ? topology_.inner.alpha
-                               : topology_.outer.alpha + (over_spine ? topology_.spine_alpha : 0);
-    const auto index = [](int i) { return static_cast<std::size_t>(i); };
-    return {index(from),
-            index(to),
-            index(from_machine),
-            index(to_machine),
-            index(from_leaf),
-            index(to_leaf),
-            inner,
-            over_spine,
-            alpha};
-  }
-
-  static void keep_if_above(std::vector<CostLine>& lines, CostLine line) {
-    const auto covers = [](const CostLine& a, const CostLine& b) {
-      return a.seconds >= b.seconds && a.seconds_per_byte >= b.seconds_per_byte;
-    };
-    for (const CostLine& other : lines) {
-      if (covers(other, line)) return;
-    }
-    std::erase_if(lines, [&](const CostLine& other) { return covers(line, other); });
-    lines.push_back(line);
-  }
-
-  const Topology& topology_;
-  std::vector<double> starting_, accepting_;  // seconds of start-up
-  std::vector<double> inner_out_, inner_in_, combined_;
-  std::vector<double> outer_out_, outer_in_;
-  std::vector<double> spine_out_, spine_in_;
-  std::vector<double> uplinks_;
-  std::vector<std::pair<int, int>> messages_;
-};
+}
 
 }  // namespace
 
 double Profile::seconds(double bytes) const {
   double total = 0;
-  for (double round : round_seconds(bytes)) total += round;
+  for (std::size_t i = 0; i < rounds.size(); ++i) {
+    total += slowest_of(rounds[i], bytes) * (times.empty() ? 1 : times[i]);
+  }
   return total;
 }
 
 std::vector<double> Profile::round_seconds(double bytes) const {
   std::vector<double> seconds;
   seconds.reserve(rounds.size());
-  for (const std::vector<CostLine>& lines : rounds) {
-    double slowest = 0;
-    for (const CostLine& line : lines) slowest = std::max(slowest, line.at(bytes));
-    seconds.push_back(slowest);
-  }
+  for (const std::vector<CostLine>& lines : rounds) seconds.push_back(slowest_of(lines, bytes));
   return seconds;
 }
 
@@ -173,6 +86,35 @@ Profile profile(const Schedule& schedule, const Topology& topology) {
 
 double cost(const Schedule& schedule, double bytes, const Topology& topology) {
   return profile(schedule, topology).seconds(bytes);
+}
+
+std::optional<Profile> profile_of(const Algorithm& algorithm, const Shape& shape,
+                                  const Topology& topology, std::string& why) {
+  const double ranks = shape.ranks;
+  const double messages = ranks * find_formula(algorithm.collective, algorithm.name).rounds(shape);
+  const Schedule empty{algorithm.collective, algorithm.name, shape, algorithm.chunks(shape), {}};
+  const double share = chunk_share(empty);
+  Profile profile;
+  Load load(topology);
+  const double most = topology.torus.empty() ? kMostMessages : kMostRoutes;
+  double walked = 0;  // messages
+  const bool has_pattern =
+      visit_pattern(algorithm, shape, topology, [&](const PatternRound& round) {
+        const bool is_short = !round.among_all || topology.torus.empty();
+        walked += is_short ? static_cast<double>(round.messages.size()) : ranks * ranks;
+        if (walked > most) return;
+        load.clear();
+        load_round(round, topology, load);
+        profile.rounds.push_back(load.lines(share));
+        profile.times.push_back(round.times);
+      });
+  if (has_pattern && walked <= most) return profile;
+  if (has_pattern || messages > kMostProgramRounds) {
+    why = fmt::format("has {} messages, too many to follow one by one",
+                      format_words(std::max(messages, walked)));
+    return std::nullopt;
+  }
+  return schedule::profile(make_schedule(algorithm, shape), topology);
 }
 
 }  // namespace lockstep::schedule

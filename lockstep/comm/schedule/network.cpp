@@ -1,7 +1,9 @@
 // Networks as people write them.
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <map>
+#include <numeric>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text/text.h"
@@ -21,6 +23,14 @@ int parse_count(std::string_view key, std::string_view text, int least) {
          least);
   }
   return value;
+}
+
+std::vector<int> parse_extents(std::string_view key, std::string_view text) {
+  std::vector<int> extents;
+  for (const std::string_view extent : split_text(text, 'x')) {
+    extents.push_back(parse_count(key, extent, 1));
+  }
+  return extents;
 }
 
 double parse_ratio(std::string_view key, std::string_view text) {
@@ -66,6 +76,8 @@ constexpr Key kKeys[] = {
     {"inner_alpha", [](Network& n, Text, Text v) { n.inner.alpha = parse_seconds(v); }},
     {"inner_bandwidth",
      [](Network& n, Text k, Text v) { n.inner.bandwidth = parse_bandwidth(k, v); }},
+    {"inner_over_roots",
+     [](Network& n, Text k, Text v) { n.inner_over_roots = parse_count(k, v, 0) > 0; }},
     {"ranks_per_machine",
      [](Network& n, Text k, Text v) { n.ranks_per_machine = parse_count(k, v, 1); }},
     {"machines_per_leaf",
@@ -73,6 +85,13 @@ constexpr Key kKeys[] = {
     {"oversubscription",
      [](Network& n, Text k, Text v) { n.oversubscription = parse_ratio(k, v); }},
     {"spine_alpha", [](Network& n, Text, Text v) { n.spine_alpha = parse_seconds(v); }},
+    {"nics_per_machine",
+     [](Network& n, Text k, Text v) { n.nics_per_machine = parse_count(k, v, 1); }},
+    {"ranks_per_root", [](Network& n, Text k, Text v) { n.ranks_per_root = parse_count(k, v, 1); }},
+    {"root_bandwidth",
+     [](Network& n, Text k, Text v) { n.root_bandwidth = parse_bandwidth(k, v); }},
+    {"torus", [](Network& n, Text k, Text v) { n.torus = parse_extents(k, v); }},
+    {"hop_alpha", [](Network& n, Text, Text v) { n.hop_alpha = parse_seconds(v); }},
     {"gamma",
      [](Network& n, Text k, Text v) {
        // Written as the rate at which bytes are combined, or as seconds a byte.
@@ -122,6 +141,23 @@ Network parse_network(std::string_view text) {
     fail(ErrorCode::kInvalidArgument,
          "spine_alpha is about the way between leaf switches; say machines_per_leaf=... too");
   }
+  if (given("ranks_per_root") != given("root_bandwidth")) {
+    fail(ErrorCode::kInvalidArgument,
+         "ranks_per_root and root_bandwidth say together how ranks share a PCIe root; give both");
+  }
+  if (given("inner_over_roots") && !given("ranks_per_root")) {
+    fail(ErrorCode::kInvalidArgument,
+         "inner_over_roots is about PCIe roots; say ranks_per_root=... and root_bandwidth=... too");
+  }
+  if (given("hop_alpha") && !given("torus")) {
+    fail(ErrorCode::kInvalidArgument, "hop_alpha is about the links of a torus; say torus=4x4 too");
+  }
+  for (const std::string_view key : {"machines_per_leaf", "nics_per_machine"}) {
+    if (given("torus") && given(key)) {
+      fail(ErrorCode::kInvalidArgument,
+           "{} is about machines on switches; those of a torus have a link to each neighbour", key);
+    }
+  }
   Network network;
   const auto apply = [&](bool inner) {
     for (const Key& key : kKeys) {
@@ -141,8 +177,24 @@ Topology Network::with_machines(std::vector<int> machines) const {
   for (int& machine : machines) {
     machine = numbers.try_emplace(machine, static_cast<int>(numbers.size())).first->second;
   }
-  return {std::move(machines), inner,       outer, machines_per_leaf,
-          oversubscription,    spine_alpha, gamma};
+  const auto places = std::accumulate(torus.begin(), torus.end(), 1LL, std::multiplies<>());
+  if (!torus.empty() && places != std::ssize(numbers)) {
+    fail(ErrorCode::kInvalidArgument, "torus={} has {} places, but there are {} machines",
+         fmt::join(torus, "x"), places, numbers.size());
+  }
+  return {.machines = std::move(machines),
+          .inner = inner,
+          .outer = outer,
+          .machines_per_leaf = machines_per_leaf,
+          .oversubscription = oversubscription,
+          .spine_alpha = spine_alpha,
+          .gamma = gamma,
+          .nics_per_machine = nics_per_machine,
+          .ranks_per_root = ranks_per_root,
+          .root_bandwidth = root_bandwidth,
+          .inner_over_roots = inner_over_roots,
+          .torus = torus,
+          .hop_alpha = hop_alpha};
 }
 
 Topology Network::with_ranks(int ranks) const {
@@ -163,6 +215,21 @@ std::string describe(const Network& network) {
   } else {
     text += fmt::format("a message inside a machine takes {}, between machines {}",
                         link(network.inner), link(network.outer));
+  }
+  if (network.nics_per_machine > 1) {
+    text += fmt::format("; {} NICs a machine", network.nics_per_machine);
+  }
+  if (network.ranks_per_root > 0) {
+    text += fmt::format("; {} ranks share a PCIe root of {}", network.ranks_per_root,
+                        format_bytes_per_second(network.root_bandwidth));
+    if (network.inner_over_roots) text += ", also inside the machine";
+  }
+  if (!network.torus.empty()) {
+    text += fmt::format("; machines on a torus of {} with such a link to each neighbour",
+                        fmt::join(network.torus, "x"));
+    if (network.hop_alpha > 0) {
+      text += fmt::format(", {} more for each further link", format_seconds(network.hop_alpha));
+    }
   }
   if (network.machines_per_leaf > 0) {
     text += fmt::format("; {} machines a leaf switch, uplinks oversubscribed {}:1",

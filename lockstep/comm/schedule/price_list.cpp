@@ -17,7 +17,12 @@ PriceList::PriceList(Collective collective, const Shape& shape, const Topology& 
       refusals_.push_back({&algorithm, *why});
       continue;
     }
-    entries_.push_back({&algorithm, profile(make_schedule(algorithm, complete), topology)});
+    std::string why;
+    if (auto profile = profile_of(algorithm, complete, topology, why)) {
+      entries_.push_back({&algorithm, std::move(*profile)});
+    } else {
+      refusals_.push_back({&algorithm, why});
+    }
   }
 }
 

@@ -12,12 +12,11 @@ constexpr NamedLink kNamedLinks[] = {
     {"ethernet", "TCP over Ethernet at 25 Gbit/s", {30e-6, 3.125e9}},
 };
 
-int count_machines(const Topology& topology) {
-  if (topology.machines.empty()) return 0;
-  return 1 + *std::max_element(topology.machines.begin(), topology.machines.end());
-}
-
 }  // namespace
+
+int Topology::count_machines() const {
+  return machines.empty() ? 0 : 1 + *std::max_element(machines.begin(), machines.end());
+}
 
 int Topology::leaf_of(int machine) const {
   return machines_per_leaf > 0 ? machine / machines_per_leaf : 0;
@@ -25,8 +24,8 @@ int Topology::leaf_of(int machine) const {
 
 double Topology::uplink_bandwidth(int leaf) const {
   const int first = leaf * machines_per_leaf;
-  const int here = std::min(machines_per_leaf, count_machines(*this) - first);
-  return here * outer.bandwidth / oversubscription;
+  const int here = std::min(machines_per_leaf, count_machines() - first);
+  return here * nics_per_machine * outer.bandwidth / oversubscription;
 }
 
 Topology flat_topology(int ranks, Link link) { return machines_topology(ranks, 1, link, link); }

@@ -1,11 +1,17 @@
 // What ranks are joined by: the network that the cost model prices schedules on.
 //
 //            spine                   Ranks of one machine use the inner link; every rank has a port
-//          /       \                 of its own there. Machines use the outer link; the ranks of a
-//      leaf 0     leaf 1             machine share its one port. Machines hang on leaf switches,
-//      /   \      /   \              whose uplinks to the spine are shared by all their machines.
-//    m0    m1   m2    m3             Every link carries its bandwidth in both directions at once.
-//   0 1   2 3  4 5   6 7
+//          /       \                 of its own there. Machines use the outer link: the ranks of a
+//      leaf 0     leaf 1             machine share its NICs, the first ranks the first NIC. Machines
+//      /   \      /   \              hang on leaf switches, whose uplinks to the spine are shared by
+//    m0    m1   m2    m3             all their machines. Every link carries its bandwidth in both
+//   0 1   2 3  4 5   6 7             directions at once.
+//
+// Between ranks and NICs there may be PCIe roots: the ranks of a root share its bandwidth for what
+// leaves the machine, and where the inner link goes over PCIe too, for what goes to other roots.
+//
+// Machines on a torus have no switches but an outer link to each neighbour. A message takes the
+// shorter way round each extent, the fastest extent first, and loads every link that it crosses.
 #pragma once
 
 #include <span>
@@ -23,14 +29,21 @@ struct Link {
 };
 
 struct Topology {
-  std::vector<int> machines;    // of every rank, numbered from 0 without gaps
-  Link inner;                   // inside a machine
-  Link outer;                   // between machines
-  int machines_per_leaf = 0;    // 0: one switch joins all machines, and there is no spine
-  double oversubscription = 1;  // a leaf's ports to its machines : its uplinks
-  double spine_alpha = 0;       // what the way over the spine adds to a message's start-up
-  double gamma = 0;             // seconds to combine one byte
+  std::vector<int> machines;      // of every rank, numbered from 0 without gaps
+  Link inner;                     // inside a machine
+  Link outer;                     // between machines
+  int machines_per_leaf = 0;      // 0: one switch joins all machines, and there is no spine
+  double oversubscription = 1;    // a leaf's ports to its machines : its uplinks
+  double spine_alpha = 0;         // what the way over the spine adds to a message's start-up
+  double gamma = 0;               // seconds to combine one byte
+  int nics_per_machine = 1;       // each of the outer link's bandwidth
+  int ranks_per_root = 0;         // 0: nothing is shared between ranks and NICs
+  double root_bandwidth = 0;      // bytes per second of a root, in each direction
+  bool inner_over_roots = false;  // whether messages inside a machine cross roots
+  std::vector<int> torus;         // extents, slowest first, of machines; empty: switches
+  double hop_alpha = 0;           // what every link on the way but the first adds to a start-up
 
+  int count_machines() const;
   int ranks() const { return static_cast<int>(machines.size()); }
   int machine_of(int rank) const { return machines[static_cast<std::size_t>(rank)]; }
   int leaf_of(int machine) const;
@@ -54,8 +67,9 @@ std::span<const NamedLink> named_links();
 
 // What "alpha=5us,bandwidth=100Gbit,inner=nvlink,ranks_per_machine=8" says, apart from the ranks.
 // Keys: alpha, bandwidth, inner_alpha, inner_bandwidth, inner, outer (names of links),
-// ranks_per_machine, machines_per_leaf, oversubscription, spine_alpha, gamma. Where no inner link
-// is given it is as the outer one.
+// ranks_per_machine, machines_per_leaf, oversubscription, spine_alpha, gamma, nics_per_machine,
+// ranks_per_root, root_bandwidth, inner_over_roots, torus, hop_alpha. Where no inner link is given
+// it is as the outer one.
 // Throws Error(kInvalidArgument) that names the nearest key.
 struct Network {
   Link inner;
@@ -65,7 +79,14 @@ struct Network {
   double oversubscription = 1;
   double spine_alpha = 0;
   double gamma = 0;
+  int nics_per_machine = 1;
+  int ranks_per_root = 0;
+  double root_bandwidth = 0;
+  bool inner_over_roots = false;
+  std::vector<int> torus;
+  double hop_alpha = 0;
 
+  // Error(kInvalidArgument) where the machines are not those of the torus.
   Topology with_ranks(int ranks) const;
   Topology with_machines(std::vector<int> machines) const;  // of every rank, in any numbering
 };

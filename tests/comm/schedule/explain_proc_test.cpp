@@ -49,6 +49,18 @@ TEST(Explain, ListsEverything) {
   }
 }
 
+TEST(Explain, PricesThousandsOfRanks) {
+  const std::string network =
+      "--cost 'inner=nvlink,outer=rdma,ranks_per_machine=8,nics_per_machine=8'";
+  for (const char* collective : {"all_reduce", "all_to_all", "reduce_scatter", "broadcast"}) {
+    const Outcome outcome = run(fmt::format("{} --ranks 16384 {}", collective, network));
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr("16384 ranks on 2048 machines"));
+    EXPECT_THAT(outcome.text, Not(HasSubstr("without "))) << "an algorithm has no price";
+  }
+  EXPECT_EQ(run("all_reduce --ranks 16385 --cost 'outer=rdma'").exit_code, 0);
+}
+
 TEST(Explain, TellsEveryAlgorithm) {
   for (Collective collective : kScheduledCollectives) {
     for (const Algorithm& algorithm : algorithms(collective)) {
