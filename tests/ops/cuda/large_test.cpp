@@ -88,6 +88,8 @@ std::vector<AttentionOptions> attentions(DType dtype, std::int64_t head_size) {
     add(1, 333, 100, 2, 2, causal);  // causal: some see nothing
     add(1, 1, 700, 4, 2, causal);
     add(3, 130, 64, 2, 2, causal);
+    add(1, 257, 4161, 2, 1, causal);  // many keys
+    add(1, 4161, 4161, 1, 1, causal);
   }
   AttentionOptions dropping{.shape = {2, 200, 200, 3, 3, head_size, true, dtype},
                             .dropout = 0.1,

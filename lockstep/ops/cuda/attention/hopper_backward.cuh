@@ -129,12 +129,8 @@ struct BackwardItem {
 template <class C>
 __device__ __forceinline__ int read_item(std::uint32_t shared, Ring<2>& slots, bool leads,
                                          bool whole_warp) {
-  int item;
   wait(shared + C::kItemFull + 8 * slots.stage(), slots.parity());
-  asm volatile("ld.shared.s32 %0, [%1];"
-               : "=r"(item)
-               : "r"(shared + C::kItems + 4 * slots.stage())
-               : "memory");
+  const int item = load_word(shared + C::kItems + 4 * slots.stage());
   if (whole_warp) __syncwarp();
   if (leads) arrive(shared + C::kItemEmpty + 8 * slots.stage());
   slots.advance();
@@ -149,9 +145,7 @@ __device__ __forceinline__ void load_items(const BackwardArgs& args, std::uint32
   while (true) {
     const auto number = static_cast<int>(atomicAdd(args.next_item, 1u));
     wait(shared + C::kItemEmpty + 8 * slots.stage(), slots.parity() ^ 1);
-    asm volatile("st.shared.s32 [%0], %1;" ::"r"(shared + C::kItems + 4 * slots.stage()),
-                 "r"(number)
-                 : "memory");
+    store_word(shared + C::kItems + 4 * slots.stage(), number);
     arrive(shared + C::kItemFull + 8 * slots.stage());
     slots.advance();
     if (number >= args.items) return;

@@ -10,7 +10,10 @@
 //
 // Only blocks of keys on the diagonal or at the end of the sequence are masked; those above the
 // diagonal are not loaded. Tiles are taken in an order that keeps keys and values of a few heads in
-// the L2 cache and, of these, begins with the tiles that see most keys.
+// the L2 cache and, of these, begins with the tiles that see most keys. Causal tiles differ in
+// length, so a block draws its next tile from a counter when it has loaded the last one; equal
+// counts of tiles would leave up to a fifth of the chip idle. What a tile computes does not depend
+// on the block that draws it.
 #pragma once
 
 #include <cuda.h>
@@ -26,6 +29,7 @@ namespace lockstep::cuda::hopper {
 struct ForwardArgs {
   CUtensorMap q, k, v, out;
   float* log_sum;
+  unsigned* next_tile;  // 0 between launches
   int queries, keys;
   int offset;  // keys - queries
   int causal;
@@ -75,7 +79,8 @@ struct ForwardConfig {
   static constexpr int kVFull = kKEmpty + 8 * kStages;
   static constexpr int kVEmpty = kVFull + 8 * kStages;
   static constexpr int kFresh = kVEmpty + 8 * kStages;
-  static constexpr int kEnd = kFresh + 8;
+  static constexpr int kTile = kFresh + 8;  // the drawn tile
+  static constexpr int kEnd = kTile + 8;
   static constexpr int kSharedBytes = kEnd + 1024;  // room to align
 };
 
@@ -84,6 +89,10 @@ struct ForwardConfig {
 // Named barriers; 0 is __syncthreads().
 constexpr int kOutBarrier = 1;   // + group
 constexpr int kTurnBarrier = 5;  // + group
+
+// Until the largest score of a row has grown by so much, as a power of two, exponentials stay
+// relative to the older one and what is summed needs no scaling.
+constexpr float kUnscaledGrowth = 8;
 
 template <class C>
 struct ForwardTile {
@@ -116,7 +125,10 @@ __device__ __forceinline__ void load_tiles(const ForwardArgs& args, std::uint32_
   prefetch_map(args.v);
   Ring<C::kStages> ring;
   std::uint32_t q_parity = 1;
-  for (int index = blockIdx.x; index < args.tiles; index += gridDim.x, q_parity ^= 1) {
+  int index = blockIdx.x;
+  for (; index < args.tiles; q_parity ^= 1) {
+    // Drawn now and needed behind the loop: the answer takes as long as a load.
+    const unsigned drawn = atomicAdd(args.next_tile, 1u);
     const ForwardTile<C> tile(args, index);
     const int kv_head = tile.head / args.heads_per_kv;
     for (int block = tile.blocks - 1; block >= 0; --block, ring.advance()) {
@@ -133,6 +145,7 @@ __device__ __forceinline__ void load_tiles(const ForwardArgs& args, std::uint32_
       load(args.k, C::kK, C::kKFull, C::kKEmpty);
       if (block == tile.blocks - 1) {
         wait(shared + C::kQEmpty, q_parity);
+        store_word(shared + C::kTile, index);
         arrive_expecting(shared + C::kQFull, C::kQueryBytes);
 #pragma unroll
         for (int i = 0; i < C::kColumnTiles; ++i) {
@@ -142,7 +155,13 @@ __device__ __forceinline__ void load_tiles(const ForwardArgs& args, std::uint32_
       }
       load(args.v, C::kV, C::kVFull, C::kVEmpty);
     }
+    // There are as many draws as tiles, so the last draw leaves the counter to the next launch.
+    if (drawn == static_cast<unsigned>(args.tiles) - 1) *args.next_tile = 0;
+    index = static_cast<int>(drawn + gridDim.x);
   }
+  wait(shared + C::kQEmpty, q_parity);
+  store_word(shared + C::kTile, index);
+  arrive(shared + C::kQFull);
 }
 
 // ---- softmax, in the registers of a product of 64 rows: a thread has parts of two of them
@@ -156,8 +175,8 @@ __device__ __forceinline__ void mask_columns(float (&scores)[kCount], const int 
   }
 }
 
-// Makes scores exponentials relative to the largest so far. `factors` takes what was relative to
-// the largest before to it.
+// Makes scores exponentials relative to `largest`, which is the largest so far or at most
+// 2^kUnscaledGrowth less. `factors` takes what was relative to the one before to it.
 template <int kCount>
 __device__ __forceinline__ void exponentiate(float (&scores)[kCount], float (&largest)[2],
                                              float (&sums)[2], float (&factors)[2],
@@ -172,6 +191,7 @@ __device__ __forceinline__ void exponentiate(float (&scores)[kCount], float (&la
     }
     now = fmaxf(now, __shfl_xor_sync(0xffffffff, now, 1));
     now = fmaxf(now, __shfl_xor_sync(0xffffffff, now, 2));
+    if ((now - largest[row]) * scale_log2 <= kUnscaledGrowth) now = largest[row];
     const float finite = now == -INFINITY ? 0 : now;
     base[row] = finite * scale_log2;
     factors[row] = exp2_approximate((largest[row] - finite) * scale_log2);
@@ -207,7 +227,10 @@ __device__ __forceinline__ void attend(const ForwardArgs& args, std::uint32_t sh
   if constexpr (C::kTurns) {
     if (group == C::kGroups - 1) arrive_threads(kTurnBarrier, 256);
   }
-  for (int index = blockIdx.x; index < args.tiles; index += gridDim.x, q_parity ^= 1) {
+  for (;; q_parity ^= 1) {
+    wait(shared + C::kQFull, q_parity);
+    const int index = __shfl_sync(0xffffffff, load_word(shared + C::kTile), 0);
+    if (index >= args.tiles) break;
     const ForwardTile<C> tile(args, index);
     const int first_query = tile.first_query + 64 * group;
     int block = tile.blocks - 1;
@@ -252,7 +275,6 @@ __device__ __forceinline__ void attend(const ForwardArgs& args, std::uint32_t sh
       exponentiate(scores, largest, sums, factors, args.scale_log2);
     };
 
-    wait(shared + C::kQFull, q_parity);
     wait(shared + C::kKFull + 8 * keys.stage(), keys.parity());
     pin(scores);
     start_products();
@@ -292,8 +314,10 @@ __device__ __forceinline__ void attend(const ForwardArgs& args, std::uint32_t sh
       pin(weights);
       if (leads_warp) arrive(shared + C::kVEmpty + 8 * values.stage());
       values.advance();
+      if (__any_sync(0xffffffff, factors[0] != 1 || factors[1] != 1)) {
 #pragma unroll
-      for (int i = 0; i < C::kHeadSize / 2; ++i) out[i] *= factors[i / 2 % 2];
+        for (int i = 0; i < C::kHeadSize / 2; ++i) out[i] *= factors[i / 2 % 2];
+      }
       round_to<T>(weights, scores);
     }
     if (leads_warp) arrive(shared + C::kQEmpty);

@@ -218,6 +218,15 @@ __device__ __forceinline__ void store_matrices(std::uint32_t to, std::uint32_t a
                : "memory");
 }
 
+__device__ __forceinline__ void store_word(std::uint32_t to, int word) {
+  asm volatile("st.shared.s32 [%0], %1;" ::"r"(to), "r"(word) : "memory");
+}
+__device__ __forceinline__ int load_word(std::uint32_t from) {
+  int word;
+  asm volatile("ld.shared.s32 %0, [%1];" : "=r"(word) : "r"(from) : "memory");
+  return word;
+}
+
 __device__ __forceinline__ void store_floats(std::uint32_t to, float a, float b, float c, float d) {
   asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(a), "f"(b), "f"(c), "f"(d)
                : "memory");
