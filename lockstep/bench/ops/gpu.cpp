@@ -67,10 +67,11 @@ std::unique_ptr<AttentionPeer> start_peer(const GpuOpsPlan& plan, const Interrup
 OpCase copy_case(std::size_t bytes) {
   OpCase one;
   one.name = fmt::format("{} bytes", bytes);
-  const Shape shape{static_cast<std::int64_t>(bytes)};
-  one.fields = {input("from", DType::kU8, shape, indices(256)),
-                output("to", DType::kU8, shape, {})};
-  one.run = [](Ops& ops, const Tensors& t) { ops.in_order([&] { copy(t["to"], t["from"]); }); };
+  const Shape shape{static_cast<std::int64_t>(bytes / size_of(DType::kF32))};
+  one.fields = {input("from", DType::kF32, shape, normal()), output("to", DType::kF32, shape, {})};
+  one.run = [](Ops& ops, const Tensors& t) {
+    ops.run(ops::Cast{.from = t["from"], .to = t["to"]});
+  };
   return one;
 }
 
