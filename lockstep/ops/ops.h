@@ -28,6 +28,7 @@
 
 #include "lockstep/ops/arguments.h"
 #include "lockstep/tensor/device.h"
+#include "lockstep/tensor/moment.h"
 #include "lockstep/tensor/stream.h"
 
 namespace lockstep {
@@ -114,6 +115,9 @@ class Ops {
 
   // Which implementation multiplies the matrices of such a layer, for reports and tests.
   virtual std::string implementation(const LinearShape& shape, LinearPass pass) const = 0;
+  // The algorithms that were chosen by time so far, "PRODUCT: ALGORITHM (how)" in a line each: with
+  // others, results would have other bits.
+  virtual std::string chosen_algorithms() const { return {}; }
 
   // Throws Error(kInvalidArgument) while a step is captured.
   virtual void synchronize() {}
@@ -122,6 +126,8 @@ class Ops {
   // step is captured.
   virtual Event record() { return {}; }
   virtual void wait(const Event& event) { event.wait(); }
+  // When all that is queued so far is done, to measure times; not while a step is captured.
+  virtual Moment moment() { return {}; }
 
   // Calls the task. Its copies and fills take their place among the operations.
   virtual void in_order(const std::function<void()>& task) { task(); }

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-
-#include "lockstep/base/system/clock.h"
+#include <map>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -29,34 +29,39 @@ double attention_flops(const ops::AttentionShape& shape, int products) {
 
 }  // namespace
 
-void TimedOps::start() {
-  times_.clear();
-  writes_ = true;
-}
-
-std::vector<OpTime> TimedOps::stop() {
-  writes_ = false;
+std::vector<OpTime> total_times(const std::vector<OpCall>& calls) {
+  std::map<std::string, OpTime> by_operation;
+  for (const OpCall& call : calls) {
+    OpTime& all = by_operation[call.operation];
+    all.operation = call.operation;
+    ++all.calls;
+    all.seconds += call.end.seconds_since(call.begin);
+    all.flops += call.flops;
+  }
   std::vector<OpTime> times;
-  for (const auto& [_, one] : times_) times.push_back(one);
+  for (const auto& [_, one] : by_operation) times.push_back(one);
   std::stable_sort(times.begin(), times.end(),
                    [](const OpTime& a, const OpTime& b) { return a.seconds > b.seconds; });
   return times;
 }
 
+void TimedOps::start() {
+  calls_.clear();
+  notes_ = true;
+}
+
+std::vector<OpCall> TimedOps::stop() {
+  notes_ = false;
+  return std::exchange(calls_, {});
+}
+
 template <class Call, class KindOf>
 void TimedOps::time(const Call& call, KindOf&& kind) {
-  if (!writes_) return ops_.run(call);
-  ops_.synchronize();
-  const auto begin = SteadyClock::now();
+  if (!notes_) return ops_.run(call);
+  Moment begin = ops_.moment();
   ops_.run(call);
-  ops_.synchronize();
-  const double seconds = seconds_since(begin);
-  const Kind what = kind();
-  OpTime& all = times_[what.operation];
-  all.operation = what.operation;
-  ++all.calls;
-  all.seconds += seconds;
-  all.flops += what.flops;
+  Kind what = kind();
+  calls_.push_back({std::move(what.operation), what.flops, std::move(begin), ops_.moment()});
 }
 
 template <class Call>

@@ -1,16 +1,16 @@
-// Ops that hands every operation on to another, and on request writes down how long each took:
+// Ops that hands every operation on to another, and on request notes when each began and ended:
 // where the time of a step goes.
 //
 //   TimedOps timed(*ops);
 //   timed.start();
 //   trainer.step(batches);         // a trainer that was made with `timed`
-//   for (const OpTime& one : timed.stop()) ...
+//   for (const OpTime& one : total_times(timed.stop())) ...
 //
-// While it writes nothing down it costs a call more per operation. What it times it waits for, so
-// operations that a device would have run beside each other are told one after the other.
+// While it notes nothing it costs a call more per operation. Moments are the device's, so a GPU is
+// not made to wait; but operations are queued one by one, not launched as graphs, and a small one
+// may wait for the host.
 #pragma once
 
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,13 +27,24 @@ struct OpTime {
   double flops = 0;  // of its matrix products, all calls together; 0: it has none
 };
 
+// One call of an operation.
+struct OpCall {
+  std::string operation;
+  double flops = 0;
+  Moment begin;
+  Moment end;
+};
+
+// Of all calls, longest first. Waits until they are done.
+std::vector<OpTime> total_times(const std::vector<OpCall>& calls);
+
 class TimedOps final : public Ops {
  public:
   explicit TimedOps(Ops& ops) : ops_(ops) {}
 
   void start();
-  // What was run since start(), longest first.
-  std::vector<OpTime> stop();
+  // What was run since start().
+  std::vector<OpCall> stop();
 
   std::string name() const override { return ops_.name(); }
   Device device() const override { return ops_.device(); }
@@ -86,15 +97,17 @@ class TimedOps final : public Ops {
   std::string implementation(const LinearShape& shape, LinearPass pass) const override {
     return ops_.implementation(shape, pass);
   }
+  std::string chosen_algorithms() const override { return ops_.chosen_algorithms(); }
   bool differentiates_from_input(ops::Activation activation) const override {
     return ops_.differentiates_from_input(activation);
   }
   void synchronize() override { ops_.synchronize(); }
   Event record() override { return ops_.record(); }
   void wait(const Event& event) override { ops_.wait(event); }
+  Moment moment() override { return ops_.moment(); }
   void in_order(const std::function<void()>& task) override { ops_.in_order(task); }
-  // Times are written down of what runs when it is called.
-  bool can_capture() const override { return !writes_ && ops_.can_capture(); }
+  // Times are noted of what runs when it is called.
+  bool can_capture() const override { return !notes_ && ops_.can_capture(); }
   void begin_capture() override { ops_.begin_capture(); }
   std::unique_ptr<CapturedStep> end_capture() override { return ops_.end_capture(); }
 
@@ -105,15 +118,15 @@ class TimedOps final : public Ops {
     double flops = 0;
   };
 
-  // kind() is asked only while times are written down.
+  // kind() is asked only while times are noted.
   template <class Call, class KindOf>
   void time(const Call& call, KindOf&& kind);
   template <class Call>
   void time_as(const Call& call, std::string_view operation);
 
   Ops& ops_;
-  bool writes_ = false;
-  std::map<std::string, OpTime> times_;
+  bool notes_ = false;
+  std::vector<OpCall> calls_;
 };
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 //     data/            token files made from texts
 //     metrics.jsonl, samples.jsonl, tensorboard/, report.html
 //     trace.json       where train.trace is on
+//     algorithms.txt   those that a GPU chose by time (train/run/algorithm_record.h)
 //     lock             held by the process that trains; says that the folder is a run's
 #pragma once
 

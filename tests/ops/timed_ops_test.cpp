@@ -55,7 +55,7 @@ TEST(TimedOps, RunsWhatItIsGivenAndCountsFromStartToStop) {
   timed.run(linear(y));
   timed.run(linear(y));
   timed.run(ops::Scale{.x = y.tensor(), .factor = 2});
-  const std::vector<OpTime> times = timed.stop();
+  const std::vector<OpTime> times = total_times(timed.stop());
   timed.run(linear(y));  // after stop()
 
   EXPECT_THAT(names(times), UnorderedElementsAre("linear, 5 to 7", "scale"));
@@ -125,7 +125,7 @@ TEST(TimedOps, CountsTheProductsOfAttentionWithWhatIsSeenAlone) {
                                  .v = {v.tensor()},
                                  .out = out.tensor(),
                                  .log_sum = log_sum.tensor()});
-        const OpTime attention = find(timed.stop(), "attention");
+        const OpTime attention = find(total_times(timed.stop()), "attention");
         EXPECT_EQ(attention.flops, 2 * 2 * 2 * 3 * 4 * pairs_of(shape))
             << causal << " " << queries << " " << keys;
       }

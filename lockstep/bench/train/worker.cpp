@@ -43,7 +43,7 @@ void serve_training(const TrainOptions& options) {
       timed.start();
       const train::StepMetrics metrics = trainer.step(batches.all());
       Json operations = Json::array();
-      for (const OpTime& one : timed.stop()) {
+      for (const OpTime& one : total_times(timed.stop())) {
         operations.push_back({{"operation", one.operation},
                               {"calls", one.calls},
                               {"seconds", one.seconds},

@@ -271,6 +271,11 @@ Event CudaOps::record() {
   return record_event(context_.device, stream());
 }
 
+Moment CudaOps::moment() {
+  refuse_while_capturing("take a moment");
+  return record_moment(context_.device, stream());
+}
+
 void CudaOps::wait(const Event& event) {
   refuse_while_capturing("wait for an event");
   use_device(context_.device);

@@ -69,10 +69,12 @@ class CudaOps final : public Ops {
     return activation == ops::Activation::kGeluTanh;
   }
   std::string implementation(const LinearShape& shape, LinearPass pass) const override;
+  std::string chosen_algorithms() const override { return linear_.chosen_algorithms(); }
 
   void synchronize() override;
   Event record() override;
   void wait(const Event& event) override;
+  Moment moment() override;
   void in_order(const std::function<void()>& task) override;
 
   bool can_capture() const override { return true; }

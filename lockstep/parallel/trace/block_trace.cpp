@@ -9,15 +9,30 @@ BlockTrace::BlockTrace(Trace& trace, nn::Replica& replica, nn::BlockListener& ne
   }
 }
 
-void BlockTrace::begin(std::string_view kind, std::size_t block) {
-  scope_.emplace(trace_,
-                 TraceLabel{.lane = TraceLane::kCompute, .kind = kind, .of = names_[block]});
+void BlockTrace::start() {
+  spans_.clear();
+  clock_.emplace(ops_);
 }
 
-void BlockTrace::end() {
+void BlockTrace::finish() {
   ops_.synchronize();
-  scope_.reset();
+  for (const Span& span : spans_) {
+    trace_.add({.lane = TraceLane::kCompute,
+                .kind = std::string(span.kind),
+                .of = names_[span.block],
+                .begin = clock_->nanoseconds(span.begin),
+                .end = clock_->nanoseconds(span.end),
+                .step = trace_.step()});
+  }
+  spans_.clear();
 }
+
+void BlockTrace::begin(std::string_view kind, std::size_t block) {
+  Moment now = ops_.moment();
+  spans_.push_back({kind, block, now, now});
+}
+
+void BlockTrace::end() { spans_.back().end = ops_.moment(); }
 
 void BlockTrace::before_forward(std::size_t block) {
   next_.before_forward(block);
@@ -45,6 +60,17 @@ void BlockTrace::accumulated(std::size_t block, const nn::FlatRange& range) {
 void BlockTrace::after_backward(std::size_t block) {
   end();
   next_.after_backward(block);
+}
+
+void trace_operations(Trace& trace, const DeviceClock& clock, const std::vector<OpCall>& calls) {
+  for (const OpCall& call : calls) {
+    trace.add({.lane = TraceLane::kOperations,
+               .kind = call.operation,
+               .of = {},
+               .begin = clock.nanoseconds(call.begin),
+               .end = clock.nanoseconds(call.end),
+               .step = trace.step()});
+  }
 }
 
 }  // namespace lockstep::parallel

@@ -1,7 +1,9 @@
 // Tells a trace of the blocks that a replica runs, and hands on what it hears.
 //
 // What the next listener does (a strategy that waits for parameters, or hands gradients over) is
-// none of a block's time, but for what it hands over while a block's backward goes on.
+// none of a block's time, but for what it hands over while a block's backward goes on. Times are
+// the device's: the host queues a step without a wait, and finish() adds the spans when their ends
+// have come.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +13,20 @@
 
 #include "lockstep/nn/block_listener.h"
 #include "lockstep/nn/replica/replica.h"
+#include "lockstep/ops/timed_ops.h"
+#include "lockstep/parallel/trace/device_clock.h"
 #include "lockstep/parallel/trace/trace.h"
 
 namespace lockstep::parallel {
 
 class BlockTrace : public nn::BlockListener {
  public:
-  // All outlive it. Waits for every block's work to be done, so that its span is what it took.
+  // All outlive it.
   BlockTrace(Trace& trace, nn::Replica& replica, nn::BlockListener& next);
+
+  // Before the first block of a step, and after its last one. Both wait for the device.
+  void start();
+  void finish();
 
   void before_forward(std::size_t block) override;
   void after_forward(std::size_t block) override;
@@ -28,6 +36,13 @@ class BlockTrace : public nn::BlockListener {
   void after_backward(std::size_t block) override;
 
  private:
+  struct Span {
+    std::string_view kind;
+    std::size_t block;
+    Moment begin;
+    Moment end;
+  };
+
   void begin(std::string_view kind, std::size_t block);
   void end();
 
@@ -35,7 +50,11 @@ class BlockTrace : public nn::BlockListener {
   Ops& ops_;
   nn::BlockListener& next_;
   std::vector<std::string> names_;
-  std::optional<TraceScope> scope_;
+  std::optional<DeviceClock> clock_;
+  std::vector<Span> spans_;  // of this step; the last may be open
 };
+
+// Adds the operations of a step to a trace.
+void trace_operations(Trace& trace, const DeviceClock& clock, const std::vector<OpCall>& calls);
 
 }  // namespace lockstep::parallel

@@ -12,8 +12,8 @@
 namespace lockstep::parallel {
 
 std::string_view name(TraceLane lane) {
-  constexpr std::string_view kNames[kTraceLanes] = {"step",    "compute", "communication",
-                                                    "waiting", "tiers",   "host"};
+  constexpr std::string_view kNames[kTraceLanes] = {"step",  "compute", "communication", "waiting",
+                                                    "tiers", "host",    "operations"};
   return kNames[static_cast<std::size_t>(lane)];
 }
 

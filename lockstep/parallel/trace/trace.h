@@ -28,8 +28,9 @@ enum class TraceLane : std::uint8_t {
   kWaiting,        // in which compute stands still
   kTiers,          // what is copied between tiers, beside compute
   kHost,           // what the host updates, beside compute
+  kOperations,     // the operations of compute, one by one, on a GPU
 };
-inline constexpr std::size_t kTraceLanes = 6;
+inline constexpr std::size_t kTraceLanes = 7;
 std::string_view name(TraceLane lane);  // "step", "compute", "communication", "waiting", ...
 
 struct TraceSpan {

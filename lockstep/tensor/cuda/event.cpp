@@ -45,11 +45,41 @@ class CudaEvent final : public Event::State {
   const std::exception_ptr error_;
 };
 
+class CudaMoment final : public Moment::State {
+ public:
+  explicit CudaMoment(cudaStream_t stream) {
+    check(cudaEventCreate(&event_), "making an event");
+    const cudaError_t status = cudaEventRecord(event_, stream);
+    if (status != cudaSuccess) cudaEventDestroy(event_);
+    check(status, "recording an event");
+  }
+  ~CudaMoment() override { cudaEventDestroy(event_); }
+  CudaMoment(const CudaMoment&) = delete;
+  CudaMoment& operator=(const CudaMoment&) = delete;
+
+  double seconds_since(const Moment::State& earlier) const override {
+    const auto& begin = dynamic_cast<const CudaMoment&>(earlier);
+    check(cudaEventSynchronize(event_), "work on the GPU");
+    check(cudaEventSynchronize(begin.event_), "work on the GPU");
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, begin.event_, event_), "timing work on the GPU");
+    return static_cast<double>(milliseconds) / 1000;
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
 }  // namespace
 
 Event record_event(int device, cudaStream_t stream, std::exception_ptr error) {
   use_device(device);
   return Event(std::make_shared<CudaEvent>(stream, std::move(error)));
+}
+
+Moment record_moment(int device, cudaStream_t stream) {
+  use_device(device);
+  return Moment(std::make_shared<CudaMoment>(stream));
 }
 
 std::exception_ptr wait_for_event(cudaStream_t stream, const Event& event) {

@@ -1,10 +1,11 @@
-// Events of CUDA streams as Event.
+// Events of CUDA streams as Event and as Moment.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <exception>
 
+#include "lockstep/tensor/moment.h"
 #include "lockstep/tensor/stream.h"
 
 namespace lockstep::cuda {
@@ -12,6 +13,9 @@ namespace lockstep::cuda {
 // Stands for all that `stream` of the GPU has queued so far, and for the error of what could not be
 // queued.
 Event record_event(int device, cudaStream_t stream, std::exception_ptr error = nullptr);
+
+// When all that `stream` of the GPU has queued so far is done.
+Moment record_moment(int device, cudaStream_t stream);
 
 // Makes what is queued on `stream` from now on begin after the event, and returns the error that it
 // is known to stand for. The GPU does the waiting for an event of a GPU; for one of the CPU the

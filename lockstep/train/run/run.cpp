@@ -21,6 +21,7 @@
 #include "lockstep/train/dataset/shared_data.h"
 #include "lockstep/train/memory/run_plan.h"
 #include "lockstep/train/observe/peak.h"
+#include "lockstep/train/run/algorithm_record.h"
 #include "lockstep/train/run/at_fault.h"
 #include "lockstep/train/run/audience.h"
 #include "lockstep/train/run/opened_data.h"
@@ -87,7 +88,10 @@ class Run {
         group_(parts.group),
         folder_(parts.opened.folder),
         dataset_(parts.opened.dataset),
-        ops_(parts.ops),
+        timed_(options_.trace && parts.ops.device() != Device{}
+                   ? std::make_unique<TimedOps>(parts.ops)
+                   : nullptr),
+        ops_(timed_ != nullptr ? *timed_ : parts.ops),
         checkpoints_(options_.dir),
         data_(data_fingerprint(dataset_)),
         strategy_(std::move(strategy)),
@@ -105,6 +109,7 @@ class Run {
                  .strategy = *strategy_,
                  .trainer = trainer_}) {
     if (options_.trace) strategy_->trace().keep(options_.trace_steps);
+    if (timed_ != nullptr) trainer_.trace_operations(*timed_);
     group_.check_data(data_);
     check_prompt(options_, dataset_);
     resumed_ = saving_.start();
@@ -114,6 +119,7 @@ class Run {
         changed_ = changed_settings(RunFolder::config_of(options_.dir), resolved_.config());
       if (resumed_) other_data_ = changed_data(checkpoints_.data_of(trainer_.state().steps), data_);
       folder_->write_config(resolved_.config().resolved());
+      algorithms_.emplace(options_.dir);
     });
   }
 
@@ -137,6 +143,7 @@ class Run {
     const bool finished = outcome == RunOutcome::kFinished;
     if (finished && has_steps && !strategy_->in_lockstep() && group_.leads()) finish_shares();
     if (held_) tell_held(finished);
+    store_algorithms();
     saving_.finish();
     if (!saving_.saved()) {
       saving_.save();
@@ -145,7 +152,7 @@ class Run {
     // Not before: however long it takes, nothing is lost.
     if (sample_is_left_) write_sample(trainer_.state().steps);
     if (outcome == RunOutcome::kFinished && was_cut()) outcome = RunOutcome::kInterrupted;
-    if (options_.trace) write_trace();
+    if (options_.trace) trace_ = write_run_trace(group_, *strategy_, options_.dir, audience_);
     if (outcome == RunOutcome::kInterrupted && saving_.saved()) tell_interrupted();
     // Nobody leaves while the leader saves: that would look like a failure.
     if (strategy_->in_lockstep()) group_.barrier();
@@ -269,9 +276,18 @@ class Run {
     // Before the checkpoint: what one holds has been told, even if the process is killed now.
     audience_.step(record);
     check_validation(record);
-    if (is_due(options_.checkpoint.every) && !last) saving_.save();
+    if (is_due(options_.checkpoint.every) && !last) {
+      store_algorithms();
+      saving_.save();
+    }
     sample_is_left_ = last && options_.sample.every > 0;
     if (is_due(options_.sample.every) && !last) write_sample(done);
+  }
+
+  void store_algorithms() {
+    if (!algorithms_) return;
+    const std::string text = algorithms_->store(ops_.chosen_algorithms());
+    if (!text.empty()) audience_.warning(text);
   }
 
   void catch_up(Owed owed) {
@@ -373,17 +389,6 @@ class Run {
     record.validation_seconds = seconds_since(begin);
   }
 
-  // As with a checkpoint: a run does not end for it.
-  void write_trace() {
-    try {
-      trace_ = write_run_trace(group_, *strategy_, options_.dir);
-      audience_.notice(fmt::format("the trace of the last steps is in {}", trace_.string()));
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kSystem) throw;
-      audience_.warning(fmt::format("the trace could not be written: {}", error.what()));
-    }
-  }
-
   void tell_interrupted() const {
     audience_.notice(fmt::format("{}: saved after step {}; the same command continues from there",
                                  stop_.came() ? stop_.name() : "another rank was asked to stop",
@@ -410,6 +415,7 @@ class Run {
   RunGroup group_;
   std::optional<RunFolder>& folder_;
   const Dataset& dataset_;
+  std::unique_ptr<TimedOps> timed_;  // where the trace shows the operations of a GPU
   Ops& ops_;
   CheckpointFolder checkpoints_;
   std::string data_;  // the fingerprint of the dataset
@@ -418,6 +424,7 @@ class Run {
   Trainer& trainer_;
   std::unique_ptr<BatchSource> source_;
   RunSaving saving_;
+  std::optional<AlgorithmRecord> algorithms_;  // where there is a folder
   bool resumed_ = false;
   std::string changed_;     // settings since the last start
   std::string other_data_;  // than that of the checkpoint, for people

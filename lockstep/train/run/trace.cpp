@@ -1,11 +1,14 @@
 #include "lockstep/train/run/trace.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/parallel/communication/gathered.h"
 #include "lockstep/parallel/trace/clock_offset.h"
@@ -41,10 +44,8 @@ void warn_of_missing(std::span<const parallel::RankTrace> ranks, int workers) {
   }
 }
 
-}  // namespace
-
-std::filesystem::path write_run_trace(RunGroup& group, parallel::Strategy& strategy,
-                                      const std::filesystem::path& folder) {
+std::filesystem::path gather_and_write(RunGroup& group, parallel::Strategy& strategy,
+                                       const std::filesystem::path& folder) {
   if (const std::uint64_t lost = strategy.trace().lost(); lost > 0) {
     log_warn("{} spans of train.trace_steps found no room in the trace; ask for fewer steps", lost);
   }
@@ -71,6 +72,24 @@ std::filesystem::path write_run_trace(RunGroup& group, parallel::Strategy& strat
   if (!group.leads()) return {};
   write_trace(trace_path(folder), events);
   return trace_path(folder);
+}
+
+}  // namespace
+
+std::filesystem::path write_run_trace(RunGroup& group, parallel::Strategy& strategy,
+                                      const std::filesystem::path& folder,
+                                      const Audience& audience) {
+  try {
+    const std::filesystem::path file = gather_and_write(group, strategy, folder);
+    if (!file.empty()) {
+      audience.notice(fmt::format("the trace of the last steps is in {}", file.string()));
+    }
+    return file;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kSystem) throw;
+    audience.warning(fmt::format("the trace could not be written: {}", error.what()));
+    return {};
+  }
 }
 
 }  // namespace lockstep::train

@@ -104,7 +104,10 @@ void Trainer::accumulate(std::span<const nn::Batch> micro_batches, const paralle
   micro_batches_.begin_step();
   if (count == 0) strategy_.begin_micro_batch(0, 0);
   // Not before: what else is run, a validation, is no part of a step.
-  if (block_trace_) replica_.set_listener(&*block_trace_);
+  if (block_trace_) {
+    replica_.set_listener(&*block_trace_);
+    block_trace_->start();
+  }
   for (std::int64_t i = 0; i < count; ++i) {
     const auto begin = SteadyClock::now();
     const nn::Batch& batch = micro_batches[static_cast<std::size_t>(i)];
@@ -122,7 +125,10 @@ void Trainer::accumulate(std::span<const nn::Batch> micro_batches, const paralle
       std::this_thread::sleep_for((SteadyClock::now() - begin) * (options_.slow_factor - 1));
     }
   }
-  if (block_trace_) replica_.set_listener(&strategy_);
+  if (block_trace_) {
+    block_trace_->finish();
+    replica_.set_listener(&strategy_);
+  }
 }
 
 StepMetrics Trainer::step(std::span<const nn::Batch> micro_batches) {
@@ -164,10 +170,16 @@ std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batche
                                         .rate = metrics.rate,
                                         .loss_scale = metrics.loss_scale};
   strategy_.expect_update(request);
+  std::optional<parallel::DeviceClock> clock;
+  if (timed_ != nullptr) {
+    clock.emplace(replica_.ops());
+    timed_->start();
+  }
   accumulate(micro_batches, share, all.targets);
   const parallel::UpdateResult result = strategy_.update(request);
   parallel::StepEnd end{.losses = micro_batches_.losses(), .cost = {}};
   end.cost.compute_seconds = seconds_since(compute);
+  if (clock) parallel::trace_operations(strategy_.trace(), *clock, timed_->stop());
   metrics.filed = filed_traffic() - filed;
   metrics.gradient_norm = result.gradient_norm;
   metrics.has_norm = result.has_norm;

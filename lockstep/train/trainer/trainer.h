@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "lockstep/nn/replica/replica.h"
+#include "lockstep/ops/timed_ops.h"
 #include "lockstep/optim/loss_scale.h"
 #include "lockstep/parallel/strategy/strategy.h"
 #include "lockstep/parallel/trace/block_trace.h"
@@ -78,6 +79,10 @@ class Trainer {
   // The micro-batches of the next step, any number of them, by the only worker; started by itself.
   StepMetrics step(std::span<const nn::Batch> micro_batches);
 
+  // Adds the operations of every step to the strategy's trace. `timed` is the Ops that the trainer
+  // was made with.
+  void trace_operations(TimedOps& timed) { timed_ = &timed; }
+
   nn::Replica& replica() { return replica_; }
   // What this worker takes of a tier: never more than options.device_limit on the device.
   const MemoryBudget& device_memory() const { return device_memory_; }
@@ -114,6 +119,7 @@ class Trainer {
   MemoryClaim outside_;
   MemoryClaim host_outside_;
   std::optional<parallel::BlockTrace> block_trace_;  // where the strategy's trace is on
+  TimedOps* timed_ = nullptr;                        // whose operations are traced
   TrainState state_;
 };
 

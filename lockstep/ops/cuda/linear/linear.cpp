@@ -270,6 +270,6 @@ std::string LinearLayers::implementation(const LinearShape& shape, LinearPass pa
                                                           shape.dtype, shape.gradient));
 }
 
-std::string LinearLayers::record() const { return matmuls_->record(); }
+std::string LinearLayers::chosen_algorithms() const { return matmuls_->chosen_algorithms(); }
 
 }  // namespace lockstep::cuda

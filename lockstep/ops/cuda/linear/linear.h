@@ -42,7 +42,7 @@ class LinearLayers {
   // "cublaslt algo 66 tile 23 stages 35 (timed, 463.1 us)"
   std::string implementation(const LinearShape& shape, LinearPass pass) const;
   // What multiplies which matrices, a line each.
-  std::string record() const;
+  std::string chosen_algorithms() const;
 
  private:
   // With call.z, of the tanh kind.

@@ -163,7 +163,7 @@ std::string Matmuls::implementation(const Product& product) const {
   return expected.description();
 }
 
-std::string Matmuls::record() const {
+std::string Matmuls::chosen_algorithms() const {
   std::vector<std::string> lines;
   for (const auto& [key, one] : entries_) {
     lines.push_back(fmt::format("{}: {}\n", text(key), one->description()));

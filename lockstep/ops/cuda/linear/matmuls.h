@@ -44,7 +44,7 @@ class Matmuls {
   // was run.
   std::string implementation(const Product& product) const;
   // A line for every product that was run.
-  std::string record() const;
+  std::string chosen_algorithms() const;
 
  private:
   struct Entry;
