@@ -70,6 +70,7 @@ std::vector<GpuInfo> cuda_devices() {
 }
 
 std::size_t free_cuda_memory(int index) { return cuda::module_for(index).free_bytes(index); }
+std::vector<GpuUser> cuda_memory_users(int index) { return cuda::module_for(index).users(index); }
 DeviceMemory& cuda_memory(int index) { return cuda::module_for(index).memory(index); }
 std::unique_ptr<Stream::Queue> make_cuda_queue(int index) {
   return cuda::module_for(index).make_queue(index);

@@ -42,6 +42,15 @@ std::vector<GpuInfo> cuda_devices();
 // Bytes that nobody uses now. Makes this process a user of the GPU, which takes some memory there.
 std::size_t free_cuda_memory(int index);
 
+// Another process that computes on a GPU.
+struct GpuUser {
+  unsigned pid = 0;
+  std::string name;       // of its program; empty where this process may not see it
+  std::size_t bytes = 0;  // of the GPU's memory; 0 where the driver does not say
+};
+// Most bytes first. Empty where the driver's management library is not there.
+std::vector<GpuUser> cuda_memory_users(int index);
+
 DeviceMemory& cuda_memory(int index);
 std::unique_ptr<Stream::Queue> make_cuda_queue(int index);
 

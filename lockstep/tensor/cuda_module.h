@@ -21,6 +21,7 @@ class CudaModule {
 
   virtual std::vector<GpuInfo> devices() = 0;
   virtual std::size_t free_bytes(int index) = 0;
+  virtual std::vector<GpuUser> users(int index) = 0;
   virtual DeviceMemory& memory(int index) = 0;
   virtual std::unique_ptr<Stream::Queue> make_queue(int index) = 0;
 
@@ -35,7 +36,7 @@ namespace cuda {
 
 // Raised whenever a class or struct that crosses the border changes its layout: CudaModule,
 // GpuInfo, DeviceMemory, Stream, Event, Tensor, Ops and the operations.
-inline constexpr int kModuleVersion = 1;
+inline constexpr int kModuleVersion = 2;
 
 // extern "C" in the module.
 inline constexpr char kVersionSymbol[] = "lockstep_cuda_version";

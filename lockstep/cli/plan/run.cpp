@@ -228,9 +228,10 @@ void plan_run(const RunQuestion& question) {
   const auto ops = train::make_ops(options);
   Answer answer{.budget = question.budget > 0 ? question.budget : options.memory_limit};
   // What the run will keep to; a budget is a question beside it.
-  const std::size_t available = options.memory_limit == 0 && answer.budget > 0
-                                    ? answer.budget
-                                    : train::memory_budget(options, options.batch.workers);
+  const std::size_t available =
+      options.memory_limit == 0 && answer.budget > 0
+          ? answer.budget
+          : train::memory_budget(options, ops->device(), options.batch.workers);
   if (options.memory_auto) {
     const train::MemoryChoice choice =
         train::choose_memory(options, train::open_settings(config), *ops, available);

@@ -4,6 +4,7 @@
 #include "lockstep/tensor/cuda/check.h"
 #include "lockstep/tensor/cuda/devices.h"
 #include "lockstep/tensor/cuda/memory.h"
+#include "lockstep/tensor/cuda/memory_users.h"
 #include "lockstep/tensor/cuda/queue.h"
 #include "lockstep/tensor/cuda_module.h"
 
@@ -22,6 +23,7 @@ class Interface final : public CudaModule {
     check(cudaMemGetInfo(&free, &total), "asking a GPU for its free memory");
     return free;
   }
+  std::vector<GpuUser> users(int index) override { return memory_users(index); }
   DeviceMemory& memory(int index) override { return memory_of_gpu(index); }
   std::unique_ptr<Stream::Queue> make_queue(int index) override { return cuda::make_queue(index); }
 

@@ -127,7 +127,8 @@ std::vector<MemoryChoice> candidates(const TrainOptions& options, const OpenSett
   std::vector<MemoryChoice> all;
   for (const BatchChoice& batch : batches_to_try(options, open.micro_batch)) {
     for (const int zero : stages_to_try(options, open.zero)) {
-      for (const nn::Tiers& tiers : tiers_to_try(options, open.tiers, files)) {
+      const bool open_tiers = open.tiers && ops.device() == Device{};
+      for (const nn::Tiers& tiers : tiers_to_try(options, open_tiers, files)) {
         MemoryChoice choice;
         choice.options = options;
         choice.options.batch = batch;
@@ -163,8 +164,16 @@ void plan_choice(MemoryChoice& choice, const Ops& ops, std::size_t budget) {
 
 }  // namespace
 
-std::size_t memory_budget(const TrainOptions& options, int workers_here) {
+StepRates rates_of(Device device) {
+  if (device.kind == DeviceKind::kCpu) return {};
+  return {.flops = 5e14, .link = 5e10, .host = 5e10, .file = 5e9, .memory = 4e12};
+}
+
+std::size_t memory_budget(const TrainOptions& options, Device device, int workers_here) {
   if (options.memory_limit > 0) return options.memory_limit;
+  if (device.kind == DeviceKind::kCuda) {
+    return gpu_budget(device) / static_cast<std::size_t>(workers_here);
+  }
   return available_memory_bytes() / 10 * 9 / static_cast<std::size_t>(workers_here);
 }
 
@@ -197,7 +206,7 @@ StepCost step_cost(const TrainOptions& options, const Ops& ops) {
       .workers = batch.workers, .worker = 0, .most_micro_batches = batch.accumulation};
   const auto traffic = parallel::traffic_of(options.parallel, position, plan);
   const nn::Setup& setup = plan.setup;
-  StepCost cost;
+  StepCost cost{.rates = rates_of(ops.device())};
   if (options.recompute != RecomputeChoice::kNone) {
     TrainOptions keeps = options;
     keeps.recompute = RecomputeChoice::kNone;

@@ -2,17 +2,17 @@
 //
 // memory.auto chooses among stages of ZeRO, micro-batches that divide the step, recomputation block
 // by block, and where the device has a limit the tiers that states and activations lie in; where
-// nothing of that fits, among all of it with more in files. Of all that fit it takes the one whose
-// step loses least time, reckoned as
+// nothing of that fits, among all of it with more in files. On a GPU tiers are not open. Of all
+// that fit it takes the one whose step loses least time, reckoned as
 //
-//   FLOPs of a worker, those done again included                              / kFlopRate
-//   + bytes that it sends                                                     / kLinkRate
-//   + bytes that go to the host and come back                                 / kHostRate
-//   + bytes that go to files and come back                                    / kFileRate
-//   + a pass over parameters and gradients for each micro-batch, in bytes     / kMemoryRate
+//   FLOPs of a worker, those done again included                              / rates.flops
+//   + bytes that it sends                                                     / rates.link
+//   + bytes that go to the host and come back                                 / rates.host
+//   + bytes that go to files and come back                                    / rates.file
+//   + a pass over parameters and gradients for each micro-batch, in bytes     / rates.memory
 //
-// The rates are those of a worker of some cores by order of magnitude; only their proportions
-// decide. Where two lose the same the lower stage is taken.
+// The rates are those of a worker of some cores, or of a GPU, by order of magnitude; only their
+// proportions decide. Where two lose the same the lower stage is taken.
 #pragma once
 
 #include <cstddef>
@@ -27,15 +27,20 @@
 
 namespace lockstep::train {
 
-inline constexpr double kFlopRate = 1e11;
-inline constexpr double kLinkRate = 5e9;
-inline constexpr double kHostRate = 5e9;
-inline constexpr double kFileRate = 1e9;
-inline constexpr double kMemoryRate = 2e10;
+// Per second.
+struct StepRates {
+  double flops = 1e11;
+  double link = 5e9;
+  double host = 5e9;
+  double file = 1e9;
+  double memory = 2e10;
+};
+StepRates rates_of(Device device);
 
 // Bytes that one worker may take: memory.limit, or where there is none its share of nine tenths of
-// what this machine has free. 0 where nobody knows.
-std::size_t memory_budget(const TrainOptions& options, int workers_here);
+// what this machine has free, and on a GPU what a plan may take there (train/memory/run_plan.h). 0
+// where nobody knows.
+std::size_t memory_budget(const TrainOptions& options, Device device, int workers_here);
 
 // With train.recompute = "auto" and nothing chosen yet: chooses for each block what it does again,
 // the cheapest that fits into the budget, and on the device into options.device_limit
@@ -59,9 +64,10 @@ struct StepCost {
   double moved = 0;                   // bytes to the host and back
   double filed = 0;                   // bytes to files and back
   double passed_over = 0;             // bytes
+  StepRates rates;
   double seconds() const {
-    return flops / kFlopRate + static_cast<double>(sent.value_or(0)) / kLinkRate +
-           moved / kHostRate + filed / kFileRate + passed_over / kMemoryRate;
+    return flops / rates.flops + static_cast<double>(sent.value_or(0)) / rates.link +
+           moved / rates.host + filed / rates.file + passed_over / rates.memory;
   }
 };
 // `options` have their recomputation settled.

@@ -117,6 +117,18 @@ namespace {
 // For what CUDA itself takes once operations run: kernels and graphs.
 constexpr std::size_t kGpuReserve = std::size_t{512} << 20;
 
+// "; process 4711 (python3) holds 71.2 GiB there", and all others; empty where nobody else is
+// known.
+std::string holders_of(Device device) {
+  std::string text;
+  for (const GpuUser& user : cuda_memory_users(device.index)) {
+    text += fmt::format("; process {}{} holds {} there", user.pid,
+                        user.name.empty() ? "" : fmt::format(" ({})", user.name),
+                        user.bytes == 0 ? "memory" : format_bytes(static_cast<double>(user.bytes)));
+  }
+  return text;
+}
+
 // What others hold on a GPU cannot be had.
 void check_gpu_memory(const nn::MemoryPlan& plan, Device device) {
   if (device.kind != DeviceKind::kCuda) return;
@@ -124,15 +136,19 @@ void check_gpu_memory(const nn::MemoryPlan& plan, Device device) {
   const std::size_t needed = plan.bytes(Tier::kDevice);
   if (needed + kGpuReserve <= free) return;
   fail(ErrorCode::kInvalidArgument,
-       "this run takes {} on {}: {}; {} are free there, of which CUDA itself needs {}. Take a "
-       "smaller train.micro_batch_size (the step "
-       "stays the same), train.recompute = \"full\", or end what else uses the GPU (nvidia-smi "
-       "lists it)",
+       "this run takes {} on {}: {}; {} are free there, of which CUDA itself needs {}{}. Take a "
+       "smaller train.micro_batch_size (the step stays the same), train.recompute = \"full\", or "
+       "end what else uses the GPU",
        exactly(needed), name(device), classes_of(plan.by_class(Tier::kDevice)), exactly(free),
-       exactly(kGpuReserve));
+       exactly(kGpuReserve), holders_of(device));
 }
 
 }  // namespace
+
+std::size_t gpu_budget(Device device) {
+  const std::size_t free = free_cuda_memory(device.index);
+  return free > kGpuReserve ? free - kGpuReserve : 1;
+}
 
 void check_limit(const TrainOptions& options, const nn::MemoryPlan& plan, const Ops& ops,
                  int worker) {

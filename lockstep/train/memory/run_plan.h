@@ -19,4 +19,7 @@ nn::MemoryPlan plan_run(const TrainOptions& options, const Ops& ops, int worker 
 void check_limit(const TrainOptions& options, const nn::MemoryPlan& plan, const Ops& ops,
                  int worker = 0);
 
+// Bytes that a plan may take on a GPU: what is free there, without what CUDA itself needs.
+std::size_t gpu_budget(Device device);
+
 }  // namespace lockstep::train

@@ -18,7 +18,6 @@ std::string unserved_by_gpu(const TrainOptions& options) {
     return "parallel.strategy = \"parameter_server\"; servers and their workers use CPUs so far";
   }
   if (options.offload.tiers.any()) return "offload.*; on a GPU all states lie in its memory so far";
-  if (options.memory_auto) return "memory.auto; on a GPU say yourself what is to be saved so far";
   if (options.parallel.reduction == parallel::Reduction::kTree) {
     return "parallel.reduction = \"tree\"; on a GPU use \"fast\"";
   }

@@ -23,10 +23,11 @@ std::string this_machine() {
   return name.data();
 }
 
-std::size_t budget_of_all(const TrainOptions& options, RunGroup& group) {
+std::size_t budget_of_all(const TrainOptions& options, const Ops& ops, RunGroup& group) {
   const std::string here = this_machine();
   const auto workers_here = std::ranges::count(group.texts(here), here);
-  const auto mine = static_cast<double>(memory_budget(options, static_cast<int>(workers_here)));
+  const auto mine =
+      static_cast<double>(memory_budget(options, ops.device(), static_cast<int>(workers_here)));
   return static_cast<std::size_t>(std::ranges::min(group.numbers(std::span(&mine, 1))));
 }
 
@@ -80,7 +81,7 @@ MemoryDecision decide_by_memory(const TrainOptions& options, const OpenSettings&
   if (!options.memory_auto && options.recompute != RecomputeChoice::kAuto) {
     return {.options = options, .text = ""};
   }
-  const std::size_t budget = budget_of_all(options, group);
+  const std::size_t budget = budget_of_all(options, ops, group);
   TrainOptions chosen = options;
   std::string text_of_choice;
   group.together([&] {

@@ -4,11 +4,14 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 #include <memory>
 #include <vector>
 
 #include "lockstep/tensor/device_memory.h"
 #include "lockstep/tensor/host_view.h"
+#include "lockstep/train/memory/choice.h"
+#include "lockstep/train/memory/run_plan.h"
 #include "lockstep/train/trainer/trainer.h"
 #include "tests/nn/tiny_models.h"
 #include "tests/tensor/cuda/gpu.h"
@@ -149,6 +152,53 @@ TEST_F(CudaTraining, UsesThePlannedBytesToTheByte) {
           << name(family) << ", " << name(recompute);
     }
   }
+}
+
+// Every operation lies in its step, after the one before it, and blocks around their operations.
+TEST_F(CudaTraining, ATraceHasTheTimesOfTheGpu) {
+  const auto gpu = make_cuda_ops(0);
+  TimedOps timed(*gpu);
+  Trainer trainer(tiny_options(), timed);
+  parallel::Trace& trace = trainer.strategy().trace();
+  trace.keep(2);
+  trainer.trace_operations(timed);
+  Sequences sequences(4, 7);
+  for (int i = 0; i < 3; ++i) trainer.step(sequences.batches(4));
+  std::map<std::int64_t, parallel::TraceSpan> steps;
+  std::map<std::int64_t, int> forwards, operations;
+  std::int64_t last = 0;
+  constexpr std::int64_t kClocks = 50'000;  // nanoseconds that two clocks may be apart
+  for (const parallel::TraceSpan& span : trace.spans()) {  // by lane: steps come first
+    if (span.lane == parallel::TraceLane::kStep) steps[span.step] = span;
+    if (span.kind == "forward") ++forwards[span.step];
+    if (span.lane != parallel::TraceLane::kOperations) continue;
+    ++operations[span.step];
+    EXPECT_GE(span.begin, steps.at(span.step).begin - kClocks) << span.name();
+    EXPECT_LE(span.end, steps.at(span.step).end + kClocks) << span.name();
+    EXPECT_LE(last, span.begin) << span.name();
+    EXPECT_LE(span.begin, span.end) << span.name();
+    last = span.end;
+  }
+  EXPECT_EQ(steps.size(), 2u);
+  for (const auto& [step, _] : steps) {
+    EXPECT_EQ(forwards[step], static_cast<int>(trainer.replica().model().size()));
+    EXPECT_GT(operations[step], 2 * forwards[step]);
+  }
+}
+
+TEST_F(CudaTraining, RecomputationIsChosenByTheMemoryOfTheGpu) {
+  const auto gpu = make_cuda_ops(0);
+  TrainOptions options = tiny_options();
+  options.recompute = RecomputeChoice::kAuto;
+  const std::size_t budget = memory_budget(options, kGpu, 1);
+  EXPECT_GT(budget, std::size_t{1} << 28);
+  EXPECT_LT(budget, free_cuda_memory(0));
+  TrainOptions roomy = options, tight = options;
+  settle_recompute(roomy, *gpu, budget);
+  EXPECT_EQ(roomy.recompute_of_blocks,
+            std::vector(roomy.recompute_of_blocks.size(), plan::Recompute::kNone));
+  settle_recompute(tight, *gpu, plan_run(roomy, *gpu).bytes() - 1);
+  EXPECT_NE(tight.recompute_of_blocks, roomy.recompute_of_blocks);
 }
 
 TEST_F(CudaTraining, AnInfiniteGradientChangesNothing) {

@@ -170,9 +170,9 @@ TEST_F(MemoryChoices, WhereNothingFitsTheLeastIsTaken) {
 TEST_F(MemoryChoices, ABudgetThatNobodySetIsWhatTheMachineHasFree) {
   TrainOptions options;
   EXPECT_GT(available_memory_bytes(), std::size_t{1} << 20);
-  EXPECT_LT(memory_budget(options, 2), available_memory_bytes());
+  EXPECT_LT(memory_budget(options, Device{}, 2), available_memory_bytes());
   options.memory_limit = 12345;
-  EXPECT_EQ(memory_budget(options, 2), 12345u);
+  EXPECT_EQ(memory_budget(options, Device{}, 2), 12345u);
 }
 
 }  // namespace

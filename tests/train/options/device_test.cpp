@@ -39,7 +39,6 @@ TEST(RunDevice, SettingsThatAGpuDoesNotServeAreRefusedByNameAndLeftToTheCpuByAut
       {"parallel.strategy",
        [](TrainOptions& o) { o.parallel.strategy = parallel::StrategyKind::kParameterServer; }},
       {"offload.*", [](TrainOptions& o) { o.offload.tiers.optimizer = Tier::kHost; }},
-      {"memory.auto", [](TrainOptions& o) { o.memory_auto = true; }},
       {"parallel.reduction",
        [](TrainOptions& o) { o.parallel.reduction = parallel::Reduction::kTree; }}};
   for (const auto& [words, change] : unserved) {
