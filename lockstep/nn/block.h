@@ -81,6 +81,8 @@ struct TensorSpec {
 struct BlockSpec {
   std::vector<ParameterSpec> parameters;
   std::vector<TensorSpec> tensors;
+  // The tensors that it quantizes, each with a scaling of its own (ops::kScaling).
+  std::vector<Float8> scaled = {};
   std::size_t scratch = 0;   // the most that one of its operations needs (Ops::scratch)
   double forward_flops = 0;  // of matrix products; without what recomputation adds
   double backward_flops = 0;
@@ -93,6 +95,7 @@ struct Setup {
   BatchShape shape;
   DType dtype = DType::kF32;     // of activations and of the parameters that are computed with
   DType gradient = DType::kF32;  // of parameters' gradients
+  bool fp8 = false;              // linear layers of blocks multiply in 8 bits, in training
   Recompute recompute = Recompute::kNone;
   // Of each block, where they differ; empty: `recompute` of all. A block is only ever given its own
   // setup and looks at `recompute`.
@@ -102,6 +105,7 @@ struct Setup {
     return {.shape = shape,
             .dtype = dtype,
             .gradient = gradient,
+            .fp8 = fp8,
             .recompute = recompute_of_blocks.empty() ? recompute : recompute_of_blocks.at(block)};
   }
 };
@@ -138,6 +142,10 @@ struct Pass {
   std::span<const Tensor> parameters;
   std::span<const Tensor> gradients;  // of the parameters; in backward
   std::span<const Tensor> tensors;
+  // Of the spec's scaled: f32 [tensors, ops::kScaling] and [tensors].
+  Tensor scaling = {};
+  Tensor amax = {};
+  bool calibrates = false;  // scales that are not known yet are to be found
   Flow in;
   Flow out;       // in forward; absent when forward is run again
   Flow dout;      // in backward; its x may be overwritten, for no one reads it afterwards

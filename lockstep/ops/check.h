@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "lockstep/ops/arguments.h"
+#include "lockstep/ops/float8.h"
 #include "lockstep/tensor/device.h"
 
 namespace lockstep::ops {
@@ -52,6 +53,9 @@ void check(const SumOfSquares& op, const Accepts& accepts = {});
 void check(const AdamSegments& op, const Accepts& accepts = {});
 void check(const ChunkedSumOfSquares& op, const Accepts& accepts = {});
 void check(const ClipScale& op, const Accepts& accepts = {});
+void check(const Quantize& op, const Accepts& accepts = {});
+void check(const ScaledMatmul& op, const Accepts& accepts = {});
+void check(const UpdateScaling& op, const Accepts& accepts = {});
 
 // Throws where an element of `indices` (i32, on the CPU) is not in [0, limit). `what` names it in
 // the error: "embedding: tokens". kNoTarget passes where it is allowed.

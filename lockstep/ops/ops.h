@@ -27,6 +27,7 @@
 #include <string>
 
 #include "lockstep/ops/arguments.h"
+#include "lockstep/ops/float8.h"
 #include "lockstep/tensor/device.h"
 #include "lockstep/tensor/moment.h"
 #include "lockstep/tensor/stream.h"
@@ -45,6 +46,7 @@ struct LinearShape {
   DType gradient = DType::kF32;  // of the weight
   // Where these outputs are a part of a layer's, whose gradient comes in parts: how many it has.
   std::int64_t of_outputs = 0;
+  bool fp8 = false;  // its products are ScaledMatmuls, to results of these types
 };
 
 // Operations that were captured once and are queued again as a whole, with the tensors and the
@@ -87,6 +89,9 @@ class Ops {
   virtual void run(const ops::Adam&) = 0;
   virtual void run(const ops::Sgd&) = 0;
   virtual void run(const ops::SumOfSquares&) = 0;
+  virtual void run(const ops::Quantize&) = 0;
+  virtual void run(const ops::ScaledMatmul&) = 0;
+  virtual void run(const ops::UpdateScaling&) = 0;
   // By default made of the operations above, on the CPU.
   virtual void run(const ops::AdamSegments&);
   virtual void run(const ops::ChunkedSumOfSquares&);

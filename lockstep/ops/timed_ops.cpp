@@ -122,5 +122,14 @@ void TimedOps::run(const ops::ChunkedSumOfSquares& call) { time_as(call, "sum of
 void TimedOps::run(const ops::ClipScale& call) { time_as(call, "clipping"); }
 void TimedOps::run(const ops::DecodeAttention& call) { time_as(call, "attention, one token"); }
 void TimedOps::run(const ops::Sample& call) { time_as(call, "sampling"); }
+void TimedOps::run(const ops::Quantize& call) { time_as(call, "quantize"); }
+void TimedOps::run(const ops::ScaledMatmul& call) {
+  time(call, [&]() -> Kind {
+    const std::int64_t inner = call.a.shape()[1];
+    return {fmt::format("scaled matmul, {} x {} x {}", call.y.shape()[0], call.y.shape()[1], inner),
+            2.0 * static_cast<double>(call.y.elements()) * static_cast<double>(inner)};
+  });
+}
+void TimedOps::run(const ops::UpdateScaling& call) { time_as(call, "update of scales"); }
 
 }  // namespace lockstep

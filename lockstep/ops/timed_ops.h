@@ -78,6 +78,9 @@ class TimedOps final : public Ops {
   void run(const ops::ClipScale& call) override;
   void run(const ops::DecodeAttention& call) override;
   void run(const ops::Sample& call) override;
+  void run(const ops::Quantize& call) override;
+  void run(const ops::ScaledMatmul& call) override;
+  void run(const ops::UpdateScaling& call) override;
 
   std::size_t scratch(const LinearShape& shape) const override { return ops_.scratch(shape); }
   std::size_t scratch(const ops::AttentionShape& shape) const override {

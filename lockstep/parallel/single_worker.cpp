@@ -66,6 +66,7 @@ UpdateResult SingleWorker::update(const UpdateRequest& request) {
   mover_.wait();
   replica_->ops().synchronize();
   finish_tree({0, replica_->flat().elements()});
+  replica_->update_scaling();
   return local_update(*replica_, mover_, request);
 }
 

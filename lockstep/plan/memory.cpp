@@ -44,6 +44,8 @@ std::string_view name(Precision precision) {
       return "f16";
     case Precision::kF32:
       return "f32";
+    case Precision::kFp8:
+      return "fp8";
   }
   return "?";
 }
@@ -52,7 +54,7 @@ Precision precision_from_name(std::string_view text) {
   for (const Precision precision : kAllPrecisions) {
     if (name(precision) == text) return precision;
   }
-  fail(ErrorCode::kInvalidArgument, "there is no precision '{}'; there are bf16, f16 and f32",
+  fail(ErrorCode::kInvalidArgument, "there is no precision '{}'; there are bf16, f16, f32 and fp8",
        text);
 }
 

@@ -36,8 +36,10 @@
 
 namespace lockstep::plan {
 
-enum class Precision { kBf16, kF16, kF32 };
-inline constexpr Precision kAllPrecisions[] = {Precision::kBf16, Precision::kF16, Precision::kF32};
+// kFp8: as bf16, but linear layers of blocks multiply in 8 bits.
+enum class Precision { kBf16, kF16, kF32, kFp8 };
+inline constexpr Precision kAllPrecisions[] = {Precision::kBf16, Precision::kF16, Precision::kF32,
+                                               Precision::kFp8};
 std::string_view name(Precision precision);
 // Throws Error(kInvalidArgument) with what there is.
 Precision precision_from_name(std::string_view text);

@@ -16,6 +16,8 @@ namespace lockstep {
 
 // GPUs of an earlier compute capability have no bf16 and are not used.
 inline constexpr int kLeastCapability = 80;  // 8.0, Ampere
+// From here on a GPU multiplies matrices of 8-bit floating-point numbers (Ada, Hopper).
+inline constexpr int kLeastFloat8Capability = 89;
 
 struct GpuInfo {
   int index = 0;  // of "cuda:0"

@@ -72,6 +72,7 @@ inline const std::vector<Level>& levels() {
       {"ops/cpu/gemm/backend", "ops/cpu/gemm/few_rows", "ops/cpu/gemm/tiles"},
       {"ops/cpu/embedding", "ops/cpu/gemm", "ops/cpu/norm"},
       {"ops/cpu/elementwise", "ops/cpu/loss", "ops/cpu/optimizer"},
+      {"ops/cuda/float8"},
       {"ops/cuda/elementwise", "ops/cuda/embedding", "ops/cuda/loss", "ops/cuda/norm",
        "ops/cuda/optimizer", "ops/cuda/sample"},
       {"ops/cuda/device"},

@@ -20,7 +20,12 @@ using bench::OpDescription;
 
 inline constexpr DType kComputeTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
+// Bytes, which are numbers of 8 bits, as their codes: neighbours are one apart.
 inline std::vector<double> as_doubles(const Tensor& tensor) {
+  if (tensor.dtype() == DType::kU8) {
+    const auto bytes = tensor.as<const std::uint8_t>();
+    return {bytes.begin(), bytes.end()};
+  }
   return ops::with_float_type(tensor.dtype(), [&]<class T>(T) {
     std::vector<double> values;
     for (const T& element : tensor.as<const T>()) values.push_back(ops::to_double(element));

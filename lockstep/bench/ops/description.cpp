@@ -55,8 +55,8 @@ const std::vector<OpDescription>& op_descriptions() {
   static const std::vector<OpDescription> kAll = [] {
     std::vector<OpDescription> all;
     for (const auto& area :
-         {describe_linear(), describe_elementwise(), describe_swiglu(), describe_norm(),
-          describe_embedding(), describe_attention(), describe_decode_attention(),
+         {describe_linear(), describe_elementwise(), describe_swiglu(), describe_float8(),
+          describe_norm(), describe_embedding(), describe_attention(), describe_decode_attention(),
           describe_rotary(), describe_loss(), describe_optimizer()}) {
       all.insert(all.end(), area.begin(), area.end());
     }

@@ -10,6 +10,7 @@ namespace lockstep::bench {
 std::vector<OpDescription> describe_linear();
 std::vector<OpDescription> describe_elementwise();
 std::vector<OpDescription> describe_swiglu();
+std::vector<OpDescription> describe_float8();
 std::vector<OpDescription> describe_norm();
 std::vector<OpDescription> describe_embedding();
 std::vector<OpDescription> describe_attention();

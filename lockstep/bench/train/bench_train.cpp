@@ -95,6 +95,7 @@ std::string not_for_peers(const TrainBench& bench) {
   if (train::solved(bench.options.batch).accumulation != 1)
     return "the peers take one micro-batch a step";
   if (bench.options.model.dropout != 0) return "the peers have no dropout";
+  if (bench.options.precision == plan::Precision::kFp8) return "the peers do not train in FP8";
   return "";
 }
 

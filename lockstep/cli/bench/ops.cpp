@@ -17,8 +17,8 @@ namespace {
 
 constexpr const char* kOpsExamples =
     R"(Shapes are those of GPT-2 124M on 4 x 1024 tokens; optimizers go over all 124M parameters. On a
-GPU they are those of GPT-2 on 64 x 1024 tokens and of a Llama of 2048 columns on 4 x 4096; AdamW
-goes over 124M and 1.5G parameters.
+GPU they are those of GPT-2 on 64 x 1024 tokens and of a Llama of 2048 columns on 4 x 4096; those in
+8 bits are of GPT-2 1558M on 16 x 1024, and AdamW goes over 124M and 1.5G parameters.
 
 Examples:
   lockstep bench ops

@@ -89,7 +89,8 @@ void add_bench_train(CLI::App& bench, int& exit_code) {
       ->capture_default_str();
   command->add_option("--seq", flags->sequence, "tokens of a sequence (as many as the model has)")
       ->check(CLI::Range(1, kMostOfAStep));
-  command->add_option("--precision", flags->precision, "bf16, f16 or f32")->capture_default_str();
+  command->add_option("--precision", flags->precision, "bf16, f16, f32 or fp8")
+      ->capture_default_str();
   command->add_option("--recompute", flags->recompute, "none, selective, full or auto")
       ->capture_default_str();
   command->add_option("--steps", flags->steps, "timed steps of each implementation")

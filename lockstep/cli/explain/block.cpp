@@ -25,7 +25,9 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr std::int64_t kFewTokens = 4;  // enough to run every operation
+// Enough to run every operation, and to multiply in 8 bits.
+constexpr std::int64_t kFewTokens = 4;
+constexpr std::int64_t kFewTokensInFp8 = 16;
 constexpr double kOpsLeft = 246;
 constexpr double kOpsHead = 106;  // for the operations' names
 constexpr double kOpWidth = 31;
@@ -77,7 +79,9 @@ class LayerRun {
   explicit LayerRun(const ModelFlags& flags) : model_(nn::make_model(flags.shape())) {
     real_ = flags.setup();
     small_ = real_;
-    small_.shape = {.batch = 1, .sequence = std::min(kFewTokens, real_.shape.sequence)};
+    small_.shape = {
+        .batch = 1,
+        .sequence = std::min(real_.fp8 ? kFewTokensInFp8 : kFewTokens, real_.shape.sequence)};
     small_.dtype = small_.gradient = DType::kF32;
   }
 
@@ -114,12 +118,15 @@ class LayerRun {
     const Tensor dout = add_flow("gradient of output");
     const Tensor dx = add_flow("gradient of x");
     const nn::Batch batch{.shape = small_.shape};
+    const auto scaled = static_cast<std::int64_t>(spec.scaled.size());
     nn::Pass pass{.ops = ops_,
                   .setup = small_,
                   .batch = batch,
                   .parameters = parameters,
                   .gradients = gradients,
                   .tensors = tensors,
+                  .scaling = make(DType::kF32, {scaled, ops::kScaling}),
+                  .amax = make(DType::kF32, {scaled}),
                   .in = {.x = x},
                   .out = {.x = out},
                   .dout = {},

@@ -38,7 +38,7 @@ void ModelFlags::add_to(CLI::App& command) {
   command.add_option("--layers", layers, "Another number of layers, to draw fewer");
   command.add_option("--batch", batch, "Sequences of a micro-batch")->capture_default_str();
   command.add_option("--sequence", sequence, "Tokens of a sequence")->capture_default_str();
-  command.add_option("--precision", precision, "bf16, f16 or f32")->capture_default_str();
+  command.add_option("--precision", precision, "bf16, f16, f32 or fp8")->capture_default_str();
   command.add_option("--recompute", recompute, "none, selective or full")->capture_default_str();
 }
 
@@ -53,10 +53,12 @@ nn::Setup ModelFlags::setup() const {
   if (batch < 1 || sequence < 1) {
     fail(ErrorCode::kInvalidArgument, "--batch and --sequence are 1 or more");
   }
-  const DType dtype = train::dtype_of(plan::precision_from_name(precision));
+  const plan::Precision chosen = plan::precision_from_name(precision);
+  const DType dtype = train::dtype_of(chosen);
   return {.shape = {.batch = batch, .sequence = sequence},
           .dtype = dtype,
           .gradient = dtype,
+          .fp8 = chosen == plan::Precision::kFp8,
           .recompute = recompute_from_name(recompute)};
 }
 

@@ -95,5 +95,17 @@ void RecordedOps::run(const ops::Rotary& call) {
                 .reads = {call.x.rows},
                 .writes = {call.x.rows}});
 }
+void RecordedOps::run(const ops::Quantize& call) {
+  record(call, {.kind = "quantize",
+                .parameter = call.x,
+                .reads = {call.x, call.z},
+                .writes = {call.y, call.transposed}});
+}
+void RecordedOps::run(const ops::ScaledMatmul& call) {
+  record(call, {.kind = "8-bit product",
+                .parameter = call.y,
+                .reads = {call.a, call.b, call.residual},
+                .writes = {call.y}});
+}
 
 }  // namespace lockstep::cli

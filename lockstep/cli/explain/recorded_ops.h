@@ -43,6 +43,8 @@ class RecordedOps final : public Ops {
   void run(const ops::Attention& call) override;
   void run(const ops::AttentionBackward& call) override;
   void run(const ops::Rotary& call) override;
+  void run(const ops::Quantize& call) override;
+  void run(const ops::ScaledMatmul& call) override;
   // No part of a layer: run, and not written down.
   void run(const ops::Embedding& call) override { ops_->run(call); }
   void run(const ops::EmbeddingBackward& call) override { ops_->run(call); }
@@ -51,6 +53,7 @@ class RecordedOps final : public Ops {
   void run(const ops::Adam& call) override { ops_->run(call); }
   void run(const ops::Sgd& call) override { ops_->run(call); }
   void run(const ops::SumOfSquares& call) override { ops_->run(call); }
+  void run(const ops::UpdateScaling& call) override { ops_->run(call); }
 
   std::size_t scratch(const LinearShape& shape) const override { return ops_->scratch(shape); }
   std::size_t scratch(const ops::AttentionShape& shape) const override {

@@ -138,7 +138,8 @@ void add_explain_zero(CLI::App& explain, int& exit_code) {
   command->add_option("--model", topic->model, "A model by name, as lockstep plan lists them")
       ->capture_default_str();
   command->add_option("-n,--ranks", topic->ranks, "Number of ranks")->capture_default_str();
-  command->add_option("--precision", topic->precision, "bf16, f16 or f32")->capture_default_str();
+  command->add_option("--precision", topic->precision, "bf16, f16, f32 or fp8")
+      ->capture_default_str();
   add_svg_flag(*command, topic->svg);
   command->footer("Example:\n  lockstep explain zero --model gpt2-1558m --ranks 8 --svg zero.svg");
   command->callback([topic, &exit_code] {

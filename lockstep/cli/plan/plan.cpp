@@ -273,7 +273,7 @@ void add_plan(CLI::App& app, int& exit_code) {
     command->add_option(flag, field, help)->group("What to plan");
   };
   asked("--head", flags->head, "tied, own, mlm or pooler (default: the model's)");
-  asked("--precision", flags->precision, "bf16 (default), f16 or f32");
+  asked("--precision", flags->precision, "bf16 (default), f16, f32 or fp8");
   asked("--seq", flags->sequence, "Tokens of a sequence (default: the model's positions)");
   asked("--batch", flags->batch, "Sequences of a micro-batch on one rank (default 1)");
   asked("-n,--ranks", flags->ranks,

@@ -73,7 +73,7 @@ std::string heading(const TrainOptions& options, const MemoryPlan& plan, const O
       train::has_shape(options) ? describe(train::shape_of(options)) : model_text(plan), of_many,
       counted(static_cast<std::size_t>(setup.shape.batch) * accumulation, "sequence"), accumulation,
       accumulation == 1 ? "" : "es", setup.shape.batch, setup.shape.sequence, format_count(tokens),
-      name(setup.dtype), name(setup.gradient), name(options.optimizer.kind),
+      plan::name(options.precision), name(setup.gradient), name(options.optimizer.kind),
       recompute_text(options), ops.name());
 }
 
@@ -172,7 +172,7 @@ std::string json_text(const TrainOptions& options, const MemoryPlan& plan, const
   const double times = train::solved(options.batch).accumulation;
   Json object{{"model", train::model_of(options).name()},
               {"parameters", plan.flat.count()},
-              {"precision", name(plan.setup.dtype)},
+              {"precision", plan::name(options.precision)},
               {"gradients", name(plan.setup.gradient)},
               {"recompute", name(options.recompute)},
               {"recompute_blocks", modes_of(plan)},

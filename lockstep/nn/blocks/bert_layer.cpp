@@ -72,7 +72,7 @@ void BertLayer::backward(const Pass& pass) {
                          .dropout = mlp_dropout,
                          .dbranch = dropped});
   const Tensor dz = mlp_.backward_down(pass, dbranch);
-  mlp_.up().backward(pass, {.dy = dz, .x = middle, .dx = dx, .accumulate = true});
+  mlp_.backward_up(pass, {.dy = dz, .x = middle, .dx = dx, .accumulate = true});
   norm1_.backward(pass, {.dy = dx,
                          .sum = pass.tensors[kSum1],
                          .dresidual = {},

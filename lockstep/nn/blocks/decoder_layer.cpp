@@ -77,7 +77,7 @@ void DecoderLayer::backward(const Pass& pass) {
 
   const Tensor dz =
       mlp_.backward_down(pass, dropped_gradient(pass, mlp_dropout, pass.dout.x, dropped));
-  mlp_.up().backward(pass, {.dy = dz, .x = normed3, .dx = dx});
+  mlp_.backward_up(pass, {.dy = dz, .x = normed3, .dx = dx});
   norm3_.backward(pass, {.dy = dx,
                          .sum = pass.tensors[kSum2],
                          .dresidual = pass.dout.x,

@@ -28,7 +28,9 @@ BlockSpec PreNormLayer<FeedForward>::spec(const Setup& setup, const Ops& ops) co
   Declaration declaration(setup, ops);
   const Shape stream = output(setup);
   const std::int64_t tokens = stream[0];
-  declaration.activation("normed1", stream, Life::kRestored);
+  declaration.activation(
+      "normed1", stream,
+      attention_.packing().keeps_quantized_input(setup) ? Life::kForward : Life::kRestored);
   declaration.activation("sum", stream, Life::kKept);
   declaration.activation("normed2", stream, Life::kRestored);
   declaration.activation("dropped", options_.dropout > 0 ? stream : Shape{0}, Life::kBackward);
@@ -72,7 +74,7 @@ void PreNormLayer<FeedForward>::backward(const Pass& pass) {
 
   const Tensor dmlp = dropped_gradient(pass, dropout(pass, "mlp"), pass.dout.x, dropped);
   const Tensor dz = mlp_.backward_down(pass, dmlp);
-  mlp_.up().backward(pass, {.dy = dz, .x = normed2, .dx = dx});
+  mlp_.backward_up(pass, {.dy = dz, .x = normed2, .dx = dx});
   const ops::Dropout attention_dropout = dropout(pass, "attention");
   const bool drops = attention_dropout.probability > 0;
   norm2_.backward(pass, {.dy = dx,

@@ -95,7 +95,22 @@ class Planner {
                                  .bytes = Tensor::bytes_of(DType::kF64, {sums}),
                                  .first_step = 0,
                                  .last_step = optimizer_step()});
+    add_scaling();
     add_staging();
+  }
+
+  void add_scaling() {
+    const std::int64_t tensors = plan_.scaled_tensors();
+    const auto add_f32 = [&](const char* name, std::int64_t elements) {
+      return add(Tier::kDevice, false,
+                 {.name = name,
+                  .group = "optimizer",
+                  .bytes = Tensor::bytes_of(DType::kF32, {elements}),
+                  .first_step = 0,
+                  .last_step = optimizer_step()});
+    };
+    plan_.scaling = add_f32("scaling", tensors * ops::kScaling);
+    plan_.amax = add_f32("amax", tensors);
   }
 
   void add_optimizer() {
@@ -381,6 +396,10 @@ void check(const Setup& setup) {
     fail(ErrorCode::kInvalidArgument, "models compute in f32, bf16 or f16, not in {}",
          name(setup.dtype));
   }
+  if (setup.fp8 && setup.dtype != DType::kBF16) {
+    fail(ErrorCode::kInvalidArgument, "with fp8 all else is computed in bf16, not in {}",
+         name(setup.dtype));
+  }
   if (setup.gradient != DType::kF32 && setup.gradient != setup.dtype) {
     fail(ErrorCode::kInvalidArgument, "gradients of {} parameters are f32 or {}; {} was asked for",
          name(setup.dtype), name(setup.dtype), name(setup.gradient));
@@ -421,74 +440,6 @@ MemoryPlan plan_memory(const Model& model, const Setup& setup, const Ops& ops,
   plan.host_symmetric_layout = lay_out(plan.host_symmetric_requests);
   plan.file_layout = lay_out(plan.file_requests);
   return plan;
-}
-
-namespace {
-
-// What lies in one tier: one or two layouts, and what others take.
-struct TierParts {
-  const std::vector<Request>& requests;
-  const Layout& layout;
-  const std::vector<Request>& symmetric_requests;
-  const Layout& symmetric_layout;
-  const std::vector<Request>& outside;
-};
-
-TierParts parts_of(const MemoryPlan& plan, Tier tier) {
-  static const std::vector<Request> kNone;
-  static const Layout kEmpty;
-  if (tier == Tier::kFile) return {plan.file_requests, plan.file_layout, kNone, kEmpty, kNone};
-  if (tier == Tier::kHost) {
-    return {plan.host_requests, plan.host_layout, plan.host_symmetric_requests,
-            plan.host_symmetric_layout, plan.host_outside};
-  }
-  return {plan.requests, plan.layout, plan.symmetric_requests, plan.symmetric_layout, plan.outside};
-}
-
-}  // namespace
-
-std::size_t MemoryPlan::bytes(Tier tier) const {
-  const TierParts parts = parts_of(*this, tier);
-  std::size_t all = parts.layout.bytes + parts.symmetric_layout.bytes;
-  for (const Request& request : parts.outside) all += padded_bytes(request);
-  return all;
-}
-
-std::vector<GroupBytes> MemoryPlan::by_class(Tier tier) const {
-  const TierParts parts = parts_of(*this, tier);
-  std::vector<GroupBytes> classes = bytes_by_group(parts.requests, parts.layout.peak_step);
-  const auto add = [&](const GroupBytes& more) {
-    const auto same = std::ranges::find(classes, more.group, &GroupBytes::group);
-    if (same != classes.end()) {
-      same->bytes += more.bytes;
-    } else {
-      classes.push_back(more);
-    }
-  };
-  for (const GroupBytes& group :
-       bytes_by_group(parts.symmetric_requests, parts.symmetric_layout.peak_step)) {
-    add(group);
-  }
-  for (const Request& request : parts.outside) add({request.group, padded_bytes(request)});
-  if (tier == Tier::kDevice) add({kWorkspace, 0});
-  // States are told first, wherever they lie.
-  constexpr std::string_view kFirst[] = {"parameters", "gathered", kGradients, "in flight"};
-  std::ranges::stable_sort(classes, {}, [&](const GroupBytes& each) {
-    return std::ranges::find(kFirst, each.group) - std::begin(kFirst);
-  });
-  classes.push_back({"gaps", parts.layout.bytes - parts.layout.lower_bound +
-                                 parts.symmetric_layout.bytes -
-                                 parts.symmetric_layout.lower_bound});
-  return classes;
-}
-
-std::vector<GroupBytes> MemoryPlan::by_class() const {
-  std::vector<GroupBytes> classes = by_class(Tier::kDevice);
-  for (GroupBytes& group : by_class(Tier::kHost)) {
-    if (group.bytes == 0) continue;
-    classes.push_back({std::string(name(Tier::kHost)) + " " + group.group, group.bytes});
-  }
-  return classes;
 }
 
 }  // namespace lockstep::nn

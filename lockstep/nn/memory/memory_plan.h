@@ -15,7 +15,8 @@
 //   in flight          a block's gradients, where sharded      backward of the first block that
 //                                                            adds to them .. one after its own
 //   optimizer          master copy in f32 where the compute type has 16 bits,     always
-//                      first and second moment, or velocity; sums of squares
+//                      first and second moment, or velocity; sums of squares; with
+//                      Setup::fp8 the scaling of what is quantized
 //   activations NAME   what block NAME keeps or restores                          nn/block.h
 //   hand-over          a block's output               its forward .. backward of the next block
 //                      a gradient of that             backward of the next block .. its own
@@ -152,6 +153,8 @@ struct MemoryPlan {
   BufferPlace second_moment;
   BufferPlace velocity;
   BufferPlace sums_of_squares;
+  BufferPlace scaling;  // of all blocks' BlockSpec::scaled, in order
+  BufferPlace amax;
   // Two pieces of so many elements each, where a flat buffer is in another tier than
   // tiers.update().
   std::size_t staged_elements = 0;
@@ -161,6 +164,9 @@ struct MemoryPlan {
   std::size_t memory_gradient = BlockRequests::kAbsent;
   std::size_t losses = BlockRequests::kAbsent;
   std::size_t memory_maker = BlockRequests::kAbsent;  // a block
+
+  // How many tensors are quantized.
+  std::int64_t scaled_tensors() const;
 
   // Whether parameters come to the device block by block, and gradients leave it so.
   bool gathers_parameters() const {

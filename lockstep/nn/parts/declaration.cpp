@@ -48,6 +48,10 @@ void Declaration::statistic(std::string name, const Shape& shape, Life life) {
   spec_.tensors.push_back({std::move(name), DType::kF32, shape, life});
 }
 
+void Declaration::bytes(std::string name, const Shape& shape, Life life) {
+  spec_.tensors.push_back({std::move(name), DType::kU8, shape, life});
+}
+
 void Declaration::linear(std::int64_t rows, std::int64_t in, std::int64_t out, bool again,
                          std::int64_t times) {
   const LinearShape shape = {

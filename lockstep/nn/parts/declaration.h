@@ -36,6 +36,10 @@ class Declaration {
   // Of the compute type.
   void activation(std::string name, const Shape& shape, Life life);
   void statistic(std::string name, const Shape& shape, Life life);
+  // In 8 bits.
+  void bytes(std::string name, const Shape& shape, Life life);
+  // A tensor that is quantized.
+  void scaled(Float8 format) { spec_.scaled.push_back(format); }
 
   // A linear layer: its scratch memory and FLOPs. `again`: whether a forward that is run again does
   // it too, which it need not where nothing but the block's output comes of it. `times`: how often

@@ -10,15 +10,17 @@ FeedForwardPart::FeedForwardPart(Place& next, const std::string& name,
           {.in = options.hidden,
            .out = options.width,
            .bias = options.biases,
-           .stddev = options.stddev}),
+           .stddev = options.stddev,
+           .quantized = true}),
       down_(next, name + ".down",
             {.in = options.width,
              .out = options.hidden,
              .bias = options.biases,
-             .stddev = options.down_stddev}) {}
+             .stddev = options.down_stddev,
+             .quantized = true}) {}
 
-bool FeedForwardPart::keeps_z(const Pass& pass) {
-  return pass.setup.recompute == Recompute::kSelective;
+bool FeedForwardPart::keeps_z(const Setup& setup) const {
+  return setup.recompute == Recompute::kSelective || up_.trains_in_fp8(setup);
 }
 
 bool FeedForwardPart::from_input(const Pass& pass) const {
@@ -26,17 +28,18 @@ bool FeedForwardPart::from_input(const Pass& pass) const {
 }
 
 void FeedForwardPart::declare(Declaration& declaration, std::int64_t rows, bool again) const {
-  const bool selective = declaration.setup().recompute == Recompute::kSelective;
+  const bool keeps = keeps_z(declaration.setup());
   const Shape wide = {rows, options_.width};
+  declaration.activation(named("z"), keeps ? wide : Shape{0}, Life::kKept);
+  declaration.activation(named("active"), wide, keeps ? Life::kForward : Life::kKept);
+  declaration.activation(named("derivative"), wide, keeps ? Life::kBackward : Life::kKept);
   up_.declare(declaration, rows);
   down_.declare(declaration, rows, again);
-  declaration.activation(named("z"), selective ? wide : Shape{0}, Life::kKept);
-  declaration.activation(named("active"), wide, selective ? Life::kForward : Life::kKept);
-  declaration.activation(named("derivative"), wide, selective ? Life::kBackward : Life::kKept);
 }
 
 void FeedForwardPart::forward_up(const Pass& pass, const Tensor& x) const {
-  const bool keeps = pass.training && keeps_z(pass);
+  if (up_.is_in_fp8(pass)) return up_.forward(pass, x, tensor(pass, kZ));
+  const bool keeps = pass.training && keeps_z(pass.setup);
   // Where forward is run again, only then.
   const bool later = pass.setup.recompute == Recompute::kFull && ops::is_given(pass.out.x);
   const bool derives = pass.training && !keeps && !later;
@@ -49,10 +52,15 @@ void FeedForwardPart::forward_up(const Pass& pass, const Tensor& x) const {
 
 void FeedForwardPart::forward_down(const Pass& pass, const Tensor& y,
                                    const Tensor& residual) const {
+  if (down_.is_in_fp8(pass)) {
+    down_.forward_of_activated(pass, options_.activation, tensor(pass, kZ), y, residual);
+    return;
+  }
   down_.forward(pass, tensor(pass, kActive), y, residual);
 }
 
 void FeedForwardPart::restore(const Pass& pass) const {
+  if (down_.is_in_fp8(pass)) return;
   const Tensor& z = tensor(pass, kZ);
   if (from_input(pass)) {
     pass.ops.run(
@@ -64,22 +72,41 @@ void FeedForwardPart::restore(const Pass& pass) const {
 }
 
 Tensor FeedForwardPart::backward_down(const Pass& pass, const Tensor& dy) const {
+  if (down_.is_in_fp8(pass)) {
+    const Tensor& dactive = tensor(pass, kDerivative);
+    down_.backward(pass, {.dy = dy,
+                          .x = {},
+                          .dx = dactive,
+                          .activation = options_.activation,
+                          .x_of = tensor(pass, kZ)});
+    return dactive;
+  }
+  const bool keeps = keeps_z(pass.setup);
   if (from_input(pass)) {
-    const Tensor& y = tensor(pass, keeps_z(pass) ? kDerivative : kActive);
+    const Tensor& y = tensor(pass, keeps ? kDerivative : kActive);
     down_.backward(pass, {.dy = dy,
                           .x = y,
                           .dx = y,
                           .activation = options_.activation,
-                          .z = tensor(pass, keeps_z(pass) ? kZ : kDerivative)});
+                          .z = tensor(pass, keeps ? kZ : kDerivative)});
     return y;
   }
-  const Tensor& active = tensor(pass, keeps_z(pass) ? kZ : kActive);
+  const Tensor& active = tensor(pass, keeps ? kZ : kActive);
   down_.backward(pass, {.dy = dy, .x = active, .dx = active, .factor = tensor(pass, kDerivative)});
   return active;
 }
 
+void FeedForwardPart::backward_up(const Pass& pass, LinearPart::Backward arguments) const {
+  if (up_.is_in_fp8(pass)) {
+    arguments.activation = options_.activation;
+    arguments.dy_at = tensor(pass, kZ);
+  }
+  up_.backward(pass, arguments);
+}
+
 Tensor FeedForwardPart::spent(const Pass& pass) const {
-  return tensor(pass, from_input(pass) && keeps_z(pass) ? kZ : kDerivative);
+  const bool z = up_.is_in_fp8(pass) || (from_input(pass) && keeps_z(pass.setup));
+  return tensor(pass, z ? kZ : kDerivative);
 }
 
 }  // namespace lockstep::nn

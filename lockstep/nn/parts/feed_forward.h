@@ -8,6 +8,9 @@
 //
 // Operations that differentiate from z (Ops::differentiates_from_input) never store f'(z): its
 // place holds z where nothing is recomputed, and f(z) again with selective recomputation.
+//
+// Layers in 8 bits (linear.h) keep z alone, however much is recomputed: f(z) is made as down() is
+// quantized, and f'(z) multiplies as the gradient of z is.
 #pragma once
 
 #include <cstddef>
@@ -38,10 +41,10 @@ class FeedForwardPart : public Part {
   void forward_up(const Pass& pass, const Tensor& x) const;
   void forward_down(const Pass& pass, const Tensor& y, const Tensor& residual = {}) const;
   void restore(const Pass& pass) const;
-  // From dy to the gradient of z, which it returns; goes on with up() from there.
+  // From dy to the gradient of z, which it returns for backward_up(); in 8 bits to that of f(z).
   Tensor backward_down(const Pass& pass, const Tensor& dy) const;
-  const LinearPart& up() const { return up_; }
-  // Memory [tokens, spent_width()] that is free after backward_down.
+  void backward_up(const Pass& pass, LinearPart::Backward arguments) const;
+  // Memory [tokens, spent_width()] that is free after backward_up.
   Tensor spent(const Pass& pass) const;
   std::int64_t spent_width() const { return options_.width; }
 
@@ -49,7 +52,7 @@ class FeedForwardPart : public Part {
   // The order of the spec.
   enum Saved : std::size_t { kZ, kActive, kDerivative, kTensors };
 
-  static bool keeps_z(const Pass& pass);
+  bool keeps_z(const Setup& setup) const;
   bool from_input(const Pass& pass) const;
 
   FeedForwardOptions options_;

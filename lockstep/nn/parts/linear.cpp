@@ -1,15 +1,86 @@
 #include "lockstep/nn/parts/linear.h"
 
 namespace lockstep::nn {
+namespace {
+
+constexpr Float8 kForwardFormat = Float8::kE4M3;
+constexpr Float8 kGradientFormat = Float8::kE5M2;  // has the range that gradients need
+
+bool is_multiple(std::int64_t extent) { return extent % 16 == 0; }
+
+}  // namespace
+
+bool LinearPart::trains_in_fp8(const Setup& setup) const {
+  return setup.fp8 && options_.quantized && is_multiple(setup.shape.tokens()) &&
+         is_multiple(setup.shape.source_tokens()) && is_multiple(in()) && is_multiple(out());
+}
 
 void LinearPart::declare(Declaration& declaration, std::int64_t rows, bool again) const {
   declaration.weight(named("weight"), options_.out, options_.in, options_.stddev);
   declaration.bias(named("bias"), options_.out, options_.bias);
   declaration.linear(rows, options_.in, options_.out, again);
+  if (!options_.quantized) return;
+  const Setup& setup = declaration.setup();
+  const bool fp8 = trains_in_fp8(setup);
+  const auto bytes = [&](const char* name, std::int64_t first, std::int64_t second, Life life) {
+    declaration.bytes(named(name), fp8 ? Shape{first, second} : Shape{0}, life);
+  };
+  bytes("x8", rows, in(), Life::kForward);
+  bytes("x8t", in(), rows, keeps_transposed(setup) ? Life::kKept : Life::kBackward);
+  bytes("w8", out(), in(), Life::kForward);
+  bytes("w8t", in(), out(), keeps_transposed(setup) ? Life::kKept : Life::kBackward);
+  bytes("dy8", rows, out(), Life::kBackward);
+  bytes("dy8t", out(), rows, Life::kBackward);
+  // Also where this layer is not in 8 bits, so that the places of the others do not shift.
+  if (!setup.fp8) return;
+  for (const Float8 format : {kForwardFormat, kForwardFormat, kGradientFormat}) {
+    declaration.scaled(format);
+  }
+}
+
+void LinearPart::quantize(const Pass& pass, ScaledTensor which, ops::Quantize call,
+                          bool first) const {
+  call.format = which == kOfDY ? kGradientFormat : kForwardFormat;
+  call.scaling = scaling(pass, which);
+  if (first) {
+    call.amax = amax(pass, which);
+    call.calibrates = pass.calibrates;
+  }
+  pass.ops.run(call);
+}
+
+void LinearPart::forward_fp8(const Pass& pass, const ops::Quantize& input, const Tensor& y,
+                             const Tensor& residual) const {
+  ops::Quantize x = input;
+  ops::Quantize weight{.x = parameter(pass, kWeight), .scaling = {}};
+  x.y = tensor(pass, kX);
+  weight.y = tensor(pass, kW);
+  if (keeps_transposed(pass.setup)) {
+    x.transposed = tensor(pass, kXTransposed);
+    weight.transposed = tensor(pass, kWTransposed);
+  }
+  quantize(pass, kOfX, x, true);
+  quantize(pass, kOfWeight, weight, true);
+  pass.ops.run(ops::ScaledMatmul{.a = tensor(pass, kX),
+                                 .b = tensor(pass, kW),
+                                 .a_format = kForwardFormat,
+                                 .b_format = kForwardFormat,
+                                 .a_scaling = scaling(pass, kOfX),
+                                 .b_scaling = scaling(pass, kOfWeight),
+                                 .bias = parameter(pass, kBias),
+                                 .residual = residual,
+                                 .y = y,
+                                 .fast = true});
+}
+
+void LinearPart::forward_of_activated(const Pass& pass, ops::Activation activation, const Tensor& z,
+                                      const Tensor& y, const Tensor& residual) const {
+  forward_fp8(pass, {.x = {}, .z = z, .activation = activation, .scaling = {}}, y, residual);
 }
 
 void LinearPart::forward(const Pass& pass, const Tensor& x, const Tensor& y,
                          const Tensor& residual) const {
+  if (is_in_fp8(pass)) return forward_fp8(pass, {.x = x, .scaling = {}}, y, residual);
   pass.ops.run(ops::Linear{.x = x,
                            .weight = parameter(pass, kWeight),
                            .bias = parameter(pass, kBias),
@@ -39,7 +110,59 @@ void LinearPart::forward(const Pass& pass, const Tensor& x, ops::Activation acti
                                      .z = z});
 }
 
+// All is quantized before dx is made, which may lie on x.
+void LinearPart::backward_fp8(const Pass& pass, const Backward& arguments) const {
+  quantize(pass, kOfDY,
+           {.x = arguments.dy,
+            .z = arguments.dy_at,
+            .activation = arguments.activation,
+            .scaling = {},
+            .y = tensor(pass, kDY),
+            .transposed = tensor(pass, kDYTransposed),
+            .dbias = gradient(pass, kBias)},
+           true);
+  if (!keeps_transposed(pass.setup)) {
+    quantize(pass, kOfX,
+             {.x = arguments.x,
+              .z = arguments.x_of,
+              .activation = arguments.activation,
+              .scaling = {},
+              .transposed = tensor(pass, kXTransposed)},
+             false);
+  }
+  const Tensor& dweight = gradient(pass, kWeight);
+  pass.ops.run(ops::ScaledMatmul{.a = tensor(pass, kDYTransposed),
+                                 .b = tensor(pass, kXTransposed),
+                                 .a_format = kGradientFormat,
+                                 .b_format = kForwardFormat,
+                                 .a_scaling = scaling(pass, kOfDY),
+                                 .b_scaling = scaling(pass, kOfX),
+                                 .residual = dweight,
+                                 .y = dweight});
+  if (!ops::is_given(arguments.dx)) return;
+  if (!keeps_transposed(pass.setup)) {
+    quantize(
+        pass, kOfWeight,
+        {.x = parameter(pass, kWeight), .scaling = {}, .transposed = tensor(pass, kWTransposed)},
+        false);
+  }
+  pass.ops.run(ops::ScaledMatmul{.a = tensor(pass, kDY),
+                                 .b = tensor(pass, kWTransposed),
+                                 .a_format = kGradientFormat,
+                                 .b_format = kForwardFormat,
+                                 .a_scaling = scaling(pass, kOfDY),
+                                 .b_scaling = scaling(pass, kOfWeight),
+                                 .residual = arguments.accumulate ? arguments.dx : Tensor(),
+                                 .y = arguments.dx});
+}
+
 void LinearPart::backward(const Pass& pass, const Backward& arguments) const {
+  if (is_in_fp8(pass)) {
+    backward_fp8(pass, arguments);
+    finished(pass, kWeight);
+    finished(pass, kBias);
+    return;
+  }
   pass.ops.run(ops::LinearBackwardWeight{.dy = arguments.dy,
                                          .x = arguments.x,
                                          .dweight = gradient(pass, kWeight),

@@ -1,4 +1,15 @@
 // One linear layer: y = x weight^T + bias.
+//
+// With Setup::fp8 a layer that may be `quantized` trains in 8 bits. Each of its three products then
+// takes matrices of bytes whose rows are what is summed over, with f32 sums:
+//
+//   y       = x8 w8^T             x8 [rows, in], w8 [out, in]               E4M3
+//   dx      = dy8 (w8^T)^T        dy8 [rows, out] E5M2, w8^T [in, out]      E4M3
+//   dweight = dy8^T (x8^T)^T      dy8^T [out, rows] E5M2, x8^T [in, rows]   E4M3
+//
+// One Quantize makes both forms of a tensor, from its 16 bits. x8^T and w8^T are kept from forward
+// where nothing is recomputed; otherwise backward makes them of x and the weight again, to the same
+// bits, because scales change with the update only. Evaluation and generation compute in 16 bits.
 #pragma once
 
 #include <cstddef>
@@ -12,34 +23,52 @@ struct LinearOptions {
   std::int64_t in = 0;
   std::int64_t out = 0;
   bool bias = true;
-  double stddev = 0.02;  // of the weight at first
+  double stddev = 0.02;    // of the weight at first
+  bool quantized = false;  // where the setup has fp8
 };
 
 class LinearPart : public Part {
  public:
   LinearPart(Place& next, std::string name, const LinearOptions& options)
-      : Part(next, std::move(name), 2, 0), options_(options) {}
+      : Part(next, std::move(name), 2, options.quantized ? std::size_t{kTensors} : 0,
+             options.quantized ? std::size_t{kScaled} : 0),
+        options_(options) {}
 
   std::int64_t in() const { return options_.in; }
   std::int64_t out() const { return options_.out; }
+  // Whether it trains in 8 bits: it may, and all extents are multiples of 16, as GPUs need them.
+  bool trains_in_fp8(const Setup& setup) const;
+  // Whether forward keeps x for backward in 8 bits: nothing in 16 is needed of it then.
+  bool keeps_quantized_input(const Setup& setup) const {
+    return trains_in_fp8(setup) && keeps_transposed(setup);
+  }
+  bool is_in_fp8(const Pass& pass) const { return pass.training && trains_in_fp8(pass.setup); }
 
+  // A layer that may be quantized declares tensors too.
   void declare(Declaration& declaration, std::int64_t rows, bool again = true) const;
 
   void forward(const Pass& pass, const Tensor& x, const Tensor& y,
                const Tensor& residual = {}) const;
   // The outputs from `first` on, as many as y has columns.
   void forward_some(const Pass& pass, const Tensor& x, std::int64_t first, const Tensor& y) const;
+  // In 16 bits.
   void forward(const Pass& pass, const Tensor& x, ops::Activation activation, const Tensor& y,
                const Tensor& derivative, const Tensor& z = {}) const;
+  // In 8 bits: of x = f(z), which is stored nowhere in 16.
+  void forward_of_activated(const Pass& pass, ops::Activation activation, const Tensor& z,
+                            const Tensor& y, const Tensor& residual) const;
 
   struct Backward {
     Tensor dy;
     Tensor x;
     Tensor dx;                // may be x; absent where nobody asks for it
-    Tensor factor = {};       // optional: dx is multiplied by it
+    Tensor factor = {};       // optional, in 16 bits: dx is multiplied by it
     bool accumulate = false;  // adds to dx
     ops::Activation activation = ops::Activation::kGeluTanh;
-    Tensor z = {};  // optional, instead of factor: dx is multiplied by f'(z)
+    Tensor z = {};  // optional, in 16 bits, instead of factor: dx is multiplied by f'(z)
+    // In 8 bits, both optional: x is f(x_of), and absent; dy is yet to be multiplied by f'(dy_at).
+    Tensor x_of = {};
+    Tensor dy_at = {};
   };
   // Adds to the gradients of weight and bias, and makes dx. Once in a block's backward, which has
   // finished with them then.
@@ -48,6 +77,15 @@ class LinearPart : public Part {
  private:
   // The order of the spec.
   enum Parameter : std::size_t { kWeight, kBias };
+  enum Bytes : std::size_t { kX, kXTransposed, kW, kWTransposed, kDY, kDYTransposed, kTensors };
+  enum ScaledTensor : std::size_t { kOfX, kOfWeight, kOfDY, kScaled };
+
+  static bool keeps_transposed(const Setup& setup) { return setup.recompute == Recompute::kNone; }
+  // Quantizes one of the three; the first time in a micro-batch with its amax.
+  void quantize(const Pass& pass, ScaledTensor which, ops::Quantize call, bool first) const;
+  void forward_fp8(const Pass& pass, const ops::Quantize& input, const Tensor& y,
+                   const Tensor& residual) const;
+  void backward_fp8(const Pass& pass, const Backward& arguments) const;
 
   LinearOptions options_;
 };

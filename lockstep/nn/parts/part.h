@@ -19,15 +19,18 @@ namespace lockstep::nn {
 struct Place {
   std::size_t parameter = 0;
   std::size_t tensor = 0;
+  std::size_t scaled = 0;
 };
 
 class Part {
  protected:
   // Takes so many places from `next`. Names begin with `name` and a dot, or with neither.
-  Part(Place& next, std::string name, std::size_t parameters, std::size_t tensors)
+  Part(Place& next, std::string name, std::size_t parameters, std::size_t tensors,
+       std::size_t scaled = 0)
       : place_(next), name_(std::move(name)) {
     next.parameter += parameters;
     next.tensor += tensors;
+    next.scaled += scaled;
   }
   ~Part() = default;
 
@@ -53,6 +56,14 @@ class Part {
   }
   const Tensor& tensor(const Pass& pass, std::size_t index) const {
     return pass.tensors[place_.tensor + index];
+  }
+  // How a tensor that this part quantizes is scaled, and its amax.
+  Tensor scaling(const Pass& pass, std::size_t index) const {
+    return pass.scaling.slice(static_cast<std::int64_t>(place_.scaled + index), 1)
+        .reshaped({ops::kScaling});
+  }
+  Tensor amax(const Pass& pass, std::size_t index) const {
+    return pass.amax.slice(static_cast<std::int64_t>(place_.scaled + index), 1);
   }
 
  private:

@@ -13,12 +13,14 @@ SelfAttentionPart::SelfAttentionPart(Place& next, const std::string& name,
            {.in = options.hidden,
             .out = options.hidden + 2 * options.kv_width(),
             .bias = options.biases,
-            .stddev = options.stddev}),
+            .stddev = options.stddev,
+            .quantized = true}),
       projection_(next, name + ".projection",
                   {.in = options.hidden,
                    .out = options.hidden,
                    .bias = options.biases,
-                   .stddev = options.projection_stddev}) {}
+                   .stddev = options.projection_stddev,
+                   .quantized = true}) {}
 
 ops::AttentionShape SelfAttentionPart::shape(const Setup& setup) const {
   const std::int64_t sequence = sequence_of(setup.shape, options_.side);
@@ -42,8 +44,6 @@ void SelfAttentionPart::declare(Declaration& declaration, std::int64_t spent_wid
   const Setup& setup = declaration.setup();
   const std::int64_t rows = tokens_of(setup.shape, options_.side);
   const ops::AttentionShape attention = shape(setup);
-  qkv_.declare(declaration, rows);
-  projection_.declare(declaration, rows);
   declaration.attention(attention);
   declaration.activation(named("packed"), {rows, packed_width()}, Life::kKept);
   declaration.activation(named("attended"), {rows, options_.hidden}, Life::kKept);
@@ -52,6 +52,8 @@ void SelfAttentionPart::declare(Declaration& declaration, std::int64_t spent_wid
   const bool fits = spent_width >= packed_width();
   declaration.activation(named("dpacked"), fits ? Shape{0} : Shape{rows, packed_width()},
                          Life::kBackward);
+  qkv_.declare(declaration, rows);
+  projection_.declare(declaration, rows);
 }
 
 void SelfAttentionPart::rotate(const Pass& pass, const Tensor& packed, bool backward) const {

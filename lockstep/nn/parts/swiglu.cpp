@@ -9,18 +9,20 @@ SwiGluPart::SwiGluPart(Place& next, const std::string& name, const SwiGluOptions
                {.in = options.hidden,
                 .out = 2 * options.width,
                 .bias = options.biases,
-                .stddev = options.stddev}),
+                .stddev = options.stddev,
+                .quantized = true}),
       down_(next, name + ".down",
             {.in = options.width,
              .out = options.hidden,
              .bias = options.biases,
-             .stddev = options.down_stddev}) {}
+             .stddev = options.down_stddev,
+             .quantized = true}) {}
 
 void SwiGluPart::declare(Declaration& declaration, std::int64_t rows, bool again) const {
-  gate_up_.declare(declaration, rows);
-  down_.declare(declaration, rows, again);
   declaration.activation(named("packed"), {rows, 2 * options_.width}, Life::kKept);
   declaration.activation(named("active"), {rows, options_.width}, Life::kRestored);
+  gate_up_.declare(declaration, rows);
+  down_.declare(declaration, rows, again);
 }
 
 void SwiGluPart::forward_up(const Pass& pass, const Tensor& x) const {

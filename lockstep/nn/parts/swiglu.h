@@ -27,10 +27,11 @@ class SwiGluPart : public Part {
   void forward_up(const Pass& pass, const Tensor& x) const;
   void forward_down(const Pass& pass, const Tensor& y, const Tensor& residual = {}) const;
   void restore(const Pass& pass) const;
-  // From dy to the gradient of the packed gates and ups, which it returns; goes on with up(), both
-  // in one, from there.
+  // From dy to the gradient of the packed gates and ups, which it returns for backward_up().
   Tensor backward_down(const Pass& pass, const Tensor& dy) const;
-  const LinearPart& up() const { return gate_up_; }
+  void backward_up(const Pass& pass, const LinearPart::Backward& arguments) const {
+    gate_up_.backward(pass, arguments);
+  }
   // Memory [tokens, spent_width()] that is free when the gradient of gates and ups is no longer
   // needed.
   Tensor spent(const Pass& pass) const;

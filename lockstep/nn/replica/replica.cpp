@@ -133,6 +133,8 @@ void Replica::make_states() {
       view(sums, DType::kF64,
            {static_cast<std::int64_t>(requests[sums.request].bytes / sizeof(double))});
   losses_ = view(plan_.losses, DType::kF32, {setup.shape.tokens()});
+  scaling_ = view(plan_.scaling, DType::kF32, {plan_.scaled_tensors(), ops::kScaling});
+  amax_ = view(plan_.amax, DType::kF32, {plan_.scaled_tensors()});
 }
 
 FlatRange Replica::my_range(std::size_t block) const {
@@ -215,6 +217,7 @@ void Replica::make_views() {
   const int steps = 2 * static_cast<int>(model_.size());
   views_.resize(model_.size());
   Tensor memory;
+  std::int64_t scaled = 0;
   for (std::size_t i = 0; i < model_.size(); ++i) {
     const BlockSpec& spec = plan_.specs[i];
     const BlockRequests& requests = plan_.blocks[i];
@@ -231,6 +234,11 @@ void Replica::make_views() {
       const TensorSpec& tensor = spec.tensors[t];
       views.forward.push_back(view(requests.forward[t], tensor.dtype, tensor.shape));
       views.backward.push_back(view(requests.backward[t], tensor.dtype, tensor.shape));
+    }
+    if (const auto count = static_cast<std::int64_t>(spec.scaled.size()); count > 0) {
+      views.scaling = scaling_.slice(scaled, count);
+      views.amax = amax_.slice(scaled, count);
+      scaled += count;
     }
     const auto bytes = static_cast<std::int64_t>(spec.scratch);
     views.scratch_forward = view(requests.scratch_forward, DType::kU8, {bytes});
@@ -260,6 +268,7 @@ void Replica::make_views() {
 void Replica::initialise(std::uint64_t seed, int threads) {
   const bool has_master = plan_.setup.dtype != DType::kF32;
   zero_gradients();
+  reset_scaling();
   zero_if_given(states_.parameters);
   StateStream stream(*this, StateAccess::kWrite);
   while (stream.next()) {
@@ -279,6 +288,37 @@ void Replica::initialise(std::uint64_t seed, int threads) {
           }
         });
   }
+}
+
+// No scale is known, and each row knows the range of its format.
+void Replica::reset_scaling() {
+  if (!ops::is_given(scaling_)) return;
+  std::vector<float> rows(scaling_.elements());
+  auto row = rows.begin();
+  for (const BlockSpec& spec : plan_.specs) {
+    for (const Float8 format : spec.scaled) {
+      row[ops::kLargest] = largest(format);
+      row += ops::kScaling;
+    }
+  }
+  copy(scaling_, tensor_of(std::span(rows)));
+  fill_zero(amax_);
+  calibrates_ = true;
+}
+
+void Replica::set_scaling(const Tensor& scaling) {
+  copy(scaling_, scaling);
+  fill_zero(amax_);
+  // A scale that is not 0 was found by a micro-batch, which finds all of them.
+  calibrates_ = true;
+  const auto numbers = scaling.as<const float>();
+  for (std::size_t row = 0; row < numbers.size(); row += ops::kScaling) {
+    if (numbers[row + ops::kScale] != 0) calibrates_ = false;
+  }
+}
+
+void Replica::update_scaling() const {
+  if (ops::is_given(scaling_)) ops_.run(ops::UpdateScaling{.scaling = scaling_, .amax = amax_});
 }
 
 void Replica::zero_gradients() {
@@ -326,6 +366,9 @@ Pass Replica::pass(std::size_t block, const Batch& batch, const MicroBatch& micr
           .parameters = views.parameters,
           .gradients = {},
           .tensors = {},
+          .scaling = views.scaling,
+          .amax = views.amax,
+          .calibrates = calibrates_,
           .in = views.in,
           .out = {},
           .dout = {},
@@ -370,6 +413,7 @@ void Replica::backward(std::size_t block, const Batch& batch, const MicroBatch& 
 
 Tensor Replica::forward_backward(const Batch& given, const MicroBatch& micro_batch) {
   check(given);
+  if (calibrates_) before_change_of_all();
   const Batch batch = upload(given);
   const auto rows = model_.block(0).sparse_gradient(pass(0, batch, micro_batch, true));
   pending_rows_ = rows ? rows->tokens : Tensor();
@@ -377,6 +421,7 @@ Tensor Replica::forward_backward(const Batch& given, const MicroBatch& micro_bat
   // Not before: its bytes were others' in forward.
   ops_.in_order([this] { zero_if_given(memory_gradient_); });
   for (std::size_t i = model_.size(); i-- > 0;) backward(i, batch, micro_batch);
+  calibrates_ = false;
   return losses_;
 }
 

@@ -142,6 +142,14 @@ class Replica {
   // What went to all files and came back so far, but for what others than a StateStream read of
   // states.
   io::TierTraffic filed_traffic() const;
+  // How what blocks quantize is scaled, f32 [tensors, ops::kScaling]; absent without fp8. Changes
+  // with updates, and in the first micro-batch of a run, which finds the first scales.
+  const Tensor& scaling() const { return scaling_; }
+  void set_scaling(const Tensor& scaling);  // on the CPU
+  // Whether the next micro-batch finds the first scales.
+  bool calibrates() const { return calibrates_; }
+  // With an update: takes the amax of its micro-batches into the scaling.
+  void update_scaling() const;
   // f64, for an optimizer: as many as there are blocks, or more.
   Tensor sums_of_squares() const { return sums_of_squares_; }
   // One parameter by its full name, tied or not, and its gradient, of flat buffers that are whole.
@@ -194,6 +202,7 @@ class Replica {
     std::vector<Tensor> backward;
     Tensor scratch_forward;
     Tensor scratch_backward;
+    Tensor scaling, amax;
     Flow in, out, dout, din;
     Flow in_backward;
     Setup setup;
@@ -208,6 +217,7 @@ class Replica {
   void make_views();
   Tensor parameter_at(int step, const FlatParameter* place) const;
   Tensor gradient_at(const FlatParameter* place) const;
+  void reset_scaling();
   void check(const Batch& batch) const;
   void forward(std::size_t block, const Batch& batch, const MicroBatch& micro_batch, bool training,
                const Tensor& logits);
@@ -229,6 +239,9 @@ class Replica {
   std::unique_ptr<io::StagedFile> activation_file_;
   std::unique_ptr<io::StagedFile> gradient_file_;
   Tensor sums_of_squares_;
+  Tensor scaling_;
+  Tensor amax_;
+  bool calibrates_ = false;
   Tensor losses_;
   Tensor memory_gradient_;
   std::vector<BlockViews> views_;

@@ -9,6 +9,7 @@
 #include "lockstep/ops/cpu/norm/norm.h"
 #include "lockstep/ops/cpu/optimizer/optimizer.h"
 #include "lockstep/ops/ops.h"
+#include "lockstep/ops/reference/reference.h"
 
 namespace lockstep {
 namespace {
@@ -58,6 +59,9 @@ class CpuOps final : public Ops {
   void run(const ops::Adam& call) override { cpu::run(cpu_, call); }
   void run(const ops::Sgd& call) override { cpu::run(cpu_, call); }
   void run(const ops::SumOfSquares& call) override { cpu::run(cpu_, call); }
+  void run(const ops::Quantize& call) override { plain(call); }
+  void run(const ops::ScaledMatmul& call) override { plain(call); }
+  void run(const ops::UpdateScaling& call) override { plain(call); }
 
   std::size_t scratch(const LinearShape& shape) const override { return linear_.scratch(shape); }
   std::size_t scratch(const ops::AttentionShape& shape) const override {
@@ -75,6 +79,13 @@ class CpuOps final : public Ops {
   void linear(const Call& call) {
     ops::check(call);
     linear_.run(call, scratch_memory(linear_.scratch(cpu::task_of(call))));
+  }
+
+  // By the loops of the reference: CPUs train in no 8 bits, but tests do.
+  template <class Call>
+  void plain(const Call& call) {
+    ops::check(call);
+    ops::reference::run(call);
   }
 
   cpu::ThreadTeam team_;

@@ -13,6 +13,7 @@
 #include "lockstep/ops/cuda/elementwise/rotary.h"
 #include "lockstep/ops/cuda/elementwise/swiglu.h"
 #include "lockstep/ops/cuda/embedding/embedding.h"
+#include "lockstep/ops/cuda/float8/float8.h"
 #include "lockstep/ops/cuda/graph.h"
 #include "lockstep/ops/cuda/loss/loss.h"
 #include "lockstep/ops/cuda/norm/norm.h"
@@ -213,6 +214,16 @@ void CudaOps::run(const ops::Sample& call) {
   }
   run_checked(call);
 }
+void CudaOps::run(const ops::Quantize& call) {
+  check(call);
+  if (ops::is_given(call.dbias)) {
+    const Shape& shape = ops::quantized_from(call).shape();
+    scratch_memory(with_alignment(quantize_bytes(shape[0], shape[1])));
+  }
+  run_checked(call);
+}
+void CudaOps::run(const ops::ScaledMatmul& call) { check_and_run_linear(call); }
+void CudaOps::run(const ops::UpdateScaling& call) { check_and_run(call); }
 
 std::string CudaOps::implementation(const LinearShape& shape, LinearPass pass) const {
   return linear_.implementation(shape, pass);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "lockstep/ops/arguments.h"
+#include "lockstep/ops/float8.h"
 
 namespace lockstep::ops::reference {
 
@@ -30,5 +31,8 @@ void run(const SquaredError& op);
 void run(const Adam& op);
 void run(const Sgd& op);
 void run(const SumOfSquares& op);
+void run(const Quantize& op);
+void run(const ScaledMatmul& op);
+void run(const UpdateScaling& op);
 
 }  // namespace lockstep::ops::reference

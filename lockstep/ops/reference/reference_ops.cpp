@@ -33,6 +33,9 @@ class ReferenceOps final : public Ops {
   void run(const ops::Adam& op) override { checked(op); }
   void run(const ops::Sgd& op) override { checked(op); }
   void run(const ops::SumOfSquares& op) override { checked(op); }
+  void run(const ops::Quantize& op) override { checked(op); }
+  void run(const ops::ScaledMatmul& op) override { checked(op); }
+  void run(const ops::UpdateScaling& op) override { checked(op); }
 
   std::size_t scratch(const LinearShape&) const override { return 0; }
   std::size_t scratch(const ops::AttentionShape&) const override { return 0; }

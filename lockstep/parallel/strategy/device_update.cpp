@@ -110,6 +110,7 @@ void DeviceUpdate::queue(const optim::OptimizerOptions& options) {
                           .rate = ops::Scalar(numbers_.slice(0, 1)),
                           .gradient_scale = scale},
                          range, segments_of(flat), segments_);
+  replica_.update_scaling();
   ops.in_order(
       [&] { copy(host_.tensor(DType::kF64, {kResults}, kNumbers * sizeof(double)), results_); });
 }

@@ -20,6 +20,8 @@ struct StateKind {
   Tensor nn::States::*in;
 };
 constexpr StateKind kParameters{"", &nn::States::master};
+// The replica's scaling, where it computes in FP8.
+constexpr std::string_view kScalingName = "fp8/scaling";
 constexpr StateKind kOfOptimizers[] = {{"moment/", &nn::States::first_moment},
                                        {"variance/", &nn::States::second_moment},
                                        {"velocity/", &nn::States::velocity}};
@@ -65,6 +67,26 @@ std::vector<StateKind> kinds_of(const nn::Replica& replica) {
 
 std::string name_of(const StateKind& kind, const nn::FlatParameter& parameter) {
   return fmt::format("{}{}", kind.prefix, parameter.name);
+}
+
+Tensor flat_view(const Tensor& tensor) {
+  return tensor.reshaped({static_cast<std::int64_t>(tensor.elements())});
+}
+
+// It is one tensor, which one worker writes.
+bool stores_scaling(const nn::Replica& replica) {
+  return ops::is_given(replica.scaling()) && replica.plan().sharding.worker == 0;
+}
+
+// A checkpoint of another precision, or of a model that quantizes other tensors, has none for us.
+void read_scaling(const io::TensorSource& file, nn::Replica& replica) {
+  const Shape& shape = replica.scaling().shape();
+  const io::TensorEntry* const entry = file.find(kScalingName);
+  if (!ops::is_given(replica.scaling()) || entry == nullptr || entry->shape != shape) return;
+  std::vector<float> numbers(shape.elements());
+  const Tensor scaling = tensor_of(std::span(numbers), shape);
+  file.read(kScalingName, scaling);
+  replica.set_scaling(scaling);
 }
 
 bool is_parameter(std::string_view name) { return name.find('/') == std::string_view::npos; }
@@ -157,6 +179,12 @@ std::vector<io::TensorPart> state_parts(const nn::Replica& replica) {
          .first = held.first,
          .elements = held.filed ? Tensor(nowhere, DType::kF32, {elements}) : held.elements});
   });
+  if (stores_scaling(replica)) {
+    parts.push_back({.name = std::string(kScalingName),
+                     .shape = replica.scaling().shape(),
+                     .first = 0,
+                     .elements = flat_view(replica.scaling())});
+  }
   return parts;
 }
 
@@ -172,6 +200,8 @@ void write_states(const nn::Replica& replica, io::SyncedFile& file,
     if (!held.filed) return file.write(held.elements);
     reader->read(*held.filed, held.range, [&](const Tensor& elements) { file.write(elements); });
   });
+  // Like what an optimizer keeps, it changes when the last block has been read.
+  if (stores_scaling(replica)) file.write(flat_view(replica.scaling()));
   for (; has_read && block < replica.flat().blocks(); ++block) has_read(block);
 }
 
@@ -179,6 +209,7 @@ std::vector<std::size_t> files_of_parts(const io::PartedSafetensors& files,
                                         const nn::Replica& replica) {
   std::vector<std::size_t> found;
   for (const io::TensorPart& part : state_parts(replica)) {
+    if (part.name == kScalingName && files.find(part.name) == nullptr) continue;
     const auto of_part = files.files_of(part.name, part.first, part.elements.elements());
     found.insert(found.end(), of_part.begin(), of_part.end());
   }
@@ -254,6 +285,7 @@ void read_state_tensors(const io::TensorSource& file, nn::Replica& replica, bool
   for (const StateKind& kind : kinds) are_stored.push_back(stored(kind));
   nn::StateStream stream(replica, nn::StateAccess::kWrite);
   read_kinds(file, stream, flat, kinds, are_stored);
+  read_scaling(file, replica);
 }
 
 }  // namespace lockstep::train

@@ -24,14 +24,22 @@ std::string unserved_by_gpu(const TrainOptions& options) {
   return "";
 }
 
-}  // namespace
+constexpr const char* kFp8Needs =
+    "FP8 needs a GPU of compute capability 8.9 or later; use bf16 (train.precision = \"bf16\")";
 
-Device device_of(const TrainOptions& options) {
+// Of the extents of all matrices (nn/parts/linear.h).
+constexpr std::int64_t kFp8Multiple = 16;
+
+int least_capability(const TrainOptions& options) {
+  return options.precision == plan::Precision::kFp8 ? kLeastFloat8Capability : kLeastCapability;
+}
+
+Device chosen_device(const TrainOptions& options) {
   const std::string unserved = unserved_by_gpu(options);
   if (options.device == "auto") {
     if (!unserved.empty() || !cuda_is_available()) return {};
     for (const GpuInfo& gpu : cuda_devices()) {
-      if (gpu.capability >= kLeastCapability) return {DeviceKind::kCuda, gpu.index};
+      if (gpu.capability >= least_capability(options)) return {DeviceKind::kCuda, gpu.index};
     }
     return {};
   }
@@ -40,6 +48,32 @@ Device device_of(const TrainOptions& options) {
     fail(ErrorCode::kUnsupported,
          "run.device = \"{}\" does not support {}, or set run.device = \"cpu\"", options.device,
          unserved);
+  }
+  return device;
+}
+
+}  // namespace
+
+Device device_of(const TrainOptions& options) {
+  const Device device = chosen_device(options);
+  if (options.precision != plan::Precision::kFp8) return device;
+  if (device.kind == DeviceKind::kCpu) {
+    const std::string unserved = unserved_by_gpu(options);
+    const bool because = options.device == "auto" && !unserved.empty();
+    fail(ErrorCode::kUnsupported, "{}{}", kFp8Needs,
+         because ? fmt::format(". A GPU is left aside because of {}", unserved) : "");
+  }
+  for (const GpuInfo& gpu : cuda_devices()) {
+    if (gpu.index != device.index || gpu.capability >= kLeastFloat8Capability) continue;
+    fail(ErrorCode::kUnsupported, "{}; {} has {}.{}", kFp8Needs, name(device), gpu.capability / 10,
+         gpu.capability % 10);
+  }
+  const nn::BatchShape shape = setup_of(options).shape;
+  if (shape.tokens() % kFp8Multiple != 0 || shape.source_tokens() % kFp8Multiple != 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "FP8 needs micro-batches whose tokens are a multiple of {}; train.micro_batch_size * "
+         "train.seq_len is {} * {}",
+         kFp8Multiple, shape.batch, shape.sequence);
   }
   return device;
 }

@@ -181,7 +181,8 @@ void bind(Config& config, TrainOptions& options) {
             {.min = 0})
       .formerly("train.accumulation");
   config.bind("train.precision", options.precision, names_of(plan::kAllPrecisions),
-              "What is computed in; below f32 a master copy of the parameters is kept in f32.");
+              "What is computed in; below f32 a master copy of the parameters is kept in f32. fp8 "
+              "is bf16 with the linear layers of blocks in 8 bits, on a GPU that has them.");
   config
       .bind("train.gradient_dtype", options.gradient_dtype, kGradientNames,
             "The type of gradients: the precision (compute), f32, or auto: f32 only where several "
@@ -456,6 +457,7 @@ nn::Setup setup_of(const TrainOptions& options) {
                     .source_sequence = translates ? sequence : 0},
           .dtype = dtype,
           .gradient = wide ? DType::kF32 : dtype,
+          .fp8 = options.precision == plan::Precision::kFp8,
           .recompute = recomputes_auto ? plan::Recompute::kNone
                                        : static_cast<plan::Recompute>(options.recompute),
           .recompute_of_blocks =
@@ -480,6 +482,7 @@ parallel::WorkerPosition worker_position_of(const TrainOptions& options, int wor
 DType dtype_of(plan::Precision precision) {
   switch (precision) {
     case plan::Precision::kBf16:
+    case plan::Precision::kFp8:
       return DType::kBF16;
     case plan::Precision::kF16:
       return DType::kF16;

@@ -16,7 +16,8 @@ constexpr std::size_t kMostBytes = std::size_t{200} << 20;  // of a field
 constexpr std::int64_t kElements = (1 << 20) + 3;
 
 bool uses_tensor_cores(const std::string& operation) {
-  return operation.starts_with("linear") || operation.starts_with("attention");
+  return operation.starts_with("linear") || operation.starts_with("attention") ||
+         operation == "scaled_matmul";
 }
 
 Ops& cpu_ops() {

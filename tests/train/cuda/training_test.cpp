@@ -15,6 +15,7 @@
 #include "lockstep/train/trainer/trainer.h"
 #include "tests/nn/tiny_models.h"
 #include "tests/tensor/cuda/gpu.h"
+#include "tests/train/trainer/fp8_cases.h"
 #include "tests/train/trainer/random_sequences.h"
 
 namespace lockstep::train {
@@ -140,16 +141,17 @@ TEST_F(CudaTraining, TheSameOptionsGiveTheSameBitsHoweverMuchIsRecomputed) {
 
 TEST_F(CudaTraining, UsesThePlannedBytesToTheByte) {
   for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama, ModelFamily::kBert}) {
-    for (const RecomputeChoice recompute : kModes) {
-      TrainOptions options = tiny_options(Precision::kBf16);
-      options.model.family = family;
-      options.recompute = recompute;
-      const auto gpu = make_cuda_ops(0);
-      const std::size_t before = memory_in_use(kGpu);
-      Trainer trainer(options, *gpu);
-      trainer.start();
-      EXPECT_EQ(memory_in_use(kGpu) - before, trainer.replica().plan().bytes(Tier::kDevice))
-          << name(family) << ", " << name(recompute);
+    for (const Precision precision : {Precision::kBf16, Precision::kFp8}) {
+      for (const RecomputeChoice recompute : kModes) {
+        TrainOptions options = fp8_test::options_of(precision, family);
+        options.recompute = recompute;
+        const auto gpu = make_cuda_ops(0);
+        const std::size_t before = memory_in_use(kGpu);
+        Trainer trainer(options, *gpu);
+        trainer.start();
+        EXPECT_EQ(memory_in_use(kGpu) - before, trainer.replica().plan().bytes(Tier::kDevice))
+            << plan::name(precision) << ", " << name(family) << ", " << name(recompute);
+      }
     }
   }
 }
@@ -199,6 +201,30 @@ TEST_F(CudaTraining, RecomputationIsChosenByTheMemoryOfTheGpu) {
             std::vector(roomy.recompute_of_blocks.size(), plan::Recompute::kNone));
   settle_recompute(tight, *gpu, plan_run(roomy, *gpu).bytes() - 1);
   EXPECT_NE(tight.recompute_of_blocks, roomy.recompute_of_blocks);
+}
+
+TEST_F(CudaTraining, InFp8LearnsAsBf16Does) {
+  const auto gpu = make_cuda_ops(0);
+  for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
+    SCOPED_TRACE(name(family));
+    fp8_test::expect_learns_as_bf16(*gpu, family);
+    fp8_test::expect_the_same_bits(*gpu, family);
+  }
+}
+
+TEST_F(CudaTraining, InFp8ResumesFromACheckpointToTheBit) {
+  fp8_test::expect_resumes_to_the_bit(*make_cuda_ops(0));
+}
+
+TEST_F(CudaTraining, InFp8FollowsThePlainLoopsOfTheCpu) {
+  const auto gpu = make_cuda_ops(0);
+  const auto cpu = make_cpu_ops(2);
+  const TrainOptions options = fp8_test::options_of(Precision::kFp8, ModelFamily::kGpt2);
+  const fp8_test::Trained there = fp8_test::train(*gpu, options, 6);
+  const fp8_test::Trained here = fp8_test::train(*cpu, options, 6);
+  for (std::size_t i = 0; i < here.losses.size(); ++i) {
+    EXPECT_NEAR(there.losses[i], here.losses[i], 0.02 * here.losses[i]) << "step " << i + 1;
+  }
 }
 
 TEST_F(CudaTraining, AnInfiniteGradientChangesNothing) {

@@ -1,10 +1,11 @@
 // Two launches. In the first a block adds up some rows of a band of columns: its 8 warps take a row
 // each, a lane N of the columns, in f32; then the warps' sums are added up, in order, and go to
 // the workspace as one row of partial sums. The rows are cut into as many splits as fill the GPU.
-// The second launch adds the splits' partial sums up, in order, 8 threads to a column. Which sums
-// are made of which follows from the shape and the GPU alone.
+// The second launch adds the splits' partial sums up (partial_sums.h). Which sums are made of which
+// follows from the shape and the GPU alone.
 #include <algorithm>
 
+#include "lockstep/ops/cuda/device/partial_sums.h"
 #include "lockstep/ops/cuda/device/vector.cuh"
 #include "lockstep/ops/cuda/linear/column_sums.h"
 #include "lockstep/tensor/cuda/check.h"
@@ -95,30 +96,6 @@ __global__ void __launch_bounds__(kThreads)
   partials[std::int64_t{blockIdx.y} * columns + band + mine] = sum;
 }
 
-template <class G>
-__global__ void __launch_bounds__(kThreads)
-    add_partials_kernel(const float* partials, std::int64_t splits, std::int64_t columns,
-                        G* dbias) {
-  __shared__ float of_parts[kWarps][32];
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int part = static_cast<int>(threadIdx.x) / 32;
-  const std::int64_t column = std::int64_t{blockIdx.x} * 32 + lane;
-  float sum = 0;
-  if (column < columns) {
-#pragma unroll 4
-    for (std::int64_t split = part; split < splits; split += kWarps) {
-      sum += partials[split * columns + column];
-    }
-  }
-  of_parts[part][lane] = sum;
-  __syncthreads();
-  if (part != 0 || column >= columns) return;
-  float total = 0;
-#pragma unroll
-  for (int p = 0; p < kWarps; ++p) total += of_parts[p][lane];
-  dbias[column] = from_float<G>(to_float(dbias[column]) + total);
-}
-
 template <class T>
 std::int64_t splits_for(std::int64_t rows, std::int64_t columns, int multiprocessors) {
   return splits_of(rows, columns, 32 * kColumns<T>, multiprocessors);
@@ -157,13 +134,7 @@ void add_column_sums(const Context& context, const Tensor& dy, std::int64_t firs
     splits = splits_for<T>(rows, columns, context.multiprocessors);
     launch_sums(context, data_of<const T>(dy) + first, rows, width, columns, splits, partials);
   });
-  with_compute_type(dbias.dtype(), [&](auto tag) {
-    using G = typename decltype(tag)::type;
-    const auto blocks = static_cast<unsigned>(divide_up(static_cast<std::size_t>(columns), 32));
-    add_partials_kernel<G>
-        <<<blocks, kThreads, 0, context.stream>>>(partials, splits, columns, data_of<G>(dbias));
-    check_launch("add_partials");
-  });
+  add_partial_sums(context, partials, splits, dbias);
 }
 
 std::size_t column_sums_bytes(std::int64_t rows, std::int64_t columns, int multiprocessors) {

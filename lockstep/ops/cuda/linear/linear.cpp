@@ -5,11 +5,13 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/ops/cuda/elementwise/elementwise.h"
+#include "lockstep/ops/cuda/float8/float8.h"
 #include "lockstep/ops/cuda/linear/column_sums.h"
 #include "lockstep/ops/cuda/linear/few_rows.h"
 #include "lockstep/ops/cuda/linear/gelu_slopes.h"
 #include "lockstep/ops/cuda/linear/matmuls.h"
 #include "lockstep/ops/cuda/linear/plain_matmul.h"
+#include "lockstep/tensor/cuda.h"
 #include "lockstep/tensor/cuda/check.h"
 
 namespace lockstep::cuda {
@@ -67,6 +69,23 @@ Product backward_weight_product(std::int64_t rows, std::int64_t in, std::int64_t
           .adds = true,
           .input = dtype,
           .output = gradient};
+}
+
+// y^T [columns, rows] = b [columns, inner] a^T [inner, rows], all of 8 bits but y.
+Product float8_product(std::int64_t rows, std::int64_t columns, std::int64_t inner, DType output,
+                       Float8 a_format, Float8 b_format, bool fast) {
+  return {.m = columns,
+          .n = rows,
+          .k = inner,
+          .lda = inner,
+          .ldb = inner,
+          .ldd = columns,
+          .transpose_a = true,
+          .input = DType::kU8,
+          .output = output,
+          .format_a = b_format,
+          .format_b = a_format,
+          .fast = fast};
 }
 
 void align(Product& product, const Operands& operands) {
@@ -150,6 +169,7 @@ bool can_be_aux(const Tensor& z) {
 LinearLayers::LinearLayers(const Context& context)
     : multiprocessors_(context.multiprocessors),
       bytes_per_microsecond_(memory_rate(context.device)),
+      has_float8_(context.capability >= kLeastFloat8Capability),
       matmuls_(std::make_unique<Matmuls>(context)),
       side_(context.device) {}
 
@@ -246,14 +266,52 @@ std::size_t LinearLayers::scratch_with_sums(std::int64_t rows, std::size_t colum
          column_sums_bytes(rows, static_cast<std::int64_t>(columns), multiprocessors_);
 }
 
+void LinearLayers::run(const Context& context, const ops::ScaledMatmul& call) {
+  if (!is_given(call.y)) return;
+  need_workspace(context, Matmuls::kWorkspace);
+  Product product = float8_product(call.y.shape()[0], call.y.shape()[1], call.a.shape()[1],
+                                   call.y.dtype(), call.a_format, call.b_format, call.fast);
+  Operands operands{.a = call.b.data(),
+                    .b = call.a.data(),
+                    .d = call.y.data(),
+                    .scale_a = call.b_scaling.data() + ops::kInverse * sizeof(float),
+                    .scale_b = call.a_scaling.data() + ops::kInverse * sizeof(float)};
+  if (is_given(call.bias)) {
+    product.epilogue = Epilogue::kBias;
+    operands.bias = aligned_bias(context, call.bias);
+  }
+  if (is_given(call.residual)) {
+    product.adds = true;
+    operands.c = call.residual.data();
+  }
+  align(product, operands);
+  const bool can_run = has_float8_ && product.k > 0 && product.k % 16 == 0 &&
+                       product.align_a == 16 && product.align_b == 16 &&
+                       alignment(operands.scale_a) == 16 && alignment(operands.scale_b) == 16;
+  if (can_run && matmuls_->run(context, product, operands)) return;
+  // A bias and a residual together are two of what cuBLASLt may take one of.
+  if (can_run && is_given(call.bias) && is_given(call.residual) &&
+      call.residual.data() != call.y.data()) {
+    product.adds = false;
+    align(product, operands);
+    if (matmuls_->run(context, product, operands)) {
+      cuda::run(context, ops::Add{.a = call.y, .b = call.residual, .y = call.y});
+      return;
+    }
+  }
+  plain_scaled_matmul(context, call);
+}
+
 std::size_t LinearLayers::scratch(const LinearShape& shape) const {
   const auto out = static_cast<std::size_t>(shape.out);
   const std::size_t bias = Matmuls::kWorkspace + out * size_of(DType::kF32);
-  const std::size_t needed = std::max(bias, scratch_with_sums(shape.rows, out));
+  const std::size_t needed =
+      std::max({bias, scratch_with_sums(shape.rows, out), quantize_bytes(shape.rows, shape.out)});
   return (needed + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 std::string LinearLayers::implementation(const LinearShape& shape, LinearPass pass) const {
+  if (shape.fp8) return float8_implementation(shape, pass);
   switch (pass) {
     case LinearPass::kForward:
       if (few_rows_accepts(shape.rows, shape.in, shape.dtype)) return "few rows";
@@ -268,6 +326,23 @@ std::string LinearLayers::implementation(const LinearShape& shape, LinearPass pa
   return matmuls_->implementation(backward_weight_product(shape.rows, shape.in, shape.out,
                                                           std::max(shape.out, shape.of_outputs),
                                                           shape.dtype, shape.gradient));
+}
+
+std::string LinearLayers::float8_implementation(const LinearShape& shape, LinearPass pass) const {
+  const auto of = [&](std::int64_t rows, std::int64_t columns, std::int64_t inner, DType output,
+                      Float8 a_format, bool fast) {
+    return matmuls_->implementation(
+        float8_product(rows, columns, inner, output, a_format, Float8::kE4M3, fast));
+  };
+  switch (pass) {
+    case LinearPass::kForward:
+      return of(shape.rows, shape.out, shape.in, shape.dtype, Float8::kE4M3, true);
+    case LinearPass::kBackwardInput:
+      return of(shape.rows, shape.in, shape.out, shape.dtype, Float8::kE5M2, false);
+    case LinearPass::kBackwardWeight:
+      break;
+  }
+  return of(shape.out, shape.in, shape.rows, shape.gradient, Float8::kE5M2, false);
 }
 
 std::string LinearLayers::chosen_algorithms() const { return matmuls_->chosen_algorithms(); }

@@ -9,6 +9,9 @@
 // that was kept, where that is faster than a pass of their own. (GELU itself does not: cuBLASLt
 // would compute it from z before z is rounded, and what recomputation makes again would have other
 // bits.)
+//
+// Products of 8 bits are cuBLASLt's where the GPU has them, 16 divides the inner extent, and both
+// matrices and their scales begin on 16 bytes; else they take plain loops.
 #pragma once
 
 #include <cstddef>
@@ -36,6 +39,7 @@ class LinearLayers {
   void run(const Context& context, const ops::LinearActivation& call);
   void run(const Context& context, const ops::LinearBackwardInput& call);
   void run(const Context& context, const ops::LinearBackwardWeight& call);
+  void run(const Context& context, const ops::ScaledMatmul& call);
 
   // Bytes of workspace, enough for all passes of such a layer.
   std::size_t scratch(const LinearShape& shape) const;
@@ -51,8 +55,11 @@ class LinearLayers {
   // Bytes for a product and for the column sums beside it.
   std::size_t scratch_with_sums(std::int64_t rows, std::size_t columns) const;
 
+  std::string float8_implementation(const LinearShape& shape, LinearPass pass) const;
+
   int multiprocessors_;
   double bytes_per_microsecond_;
+  bool has_float8_;
   std::unique_ptr<Matmuls> matmuls_;
   SideStream side_;
 };

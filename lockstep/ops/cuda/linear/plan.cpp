@@ -23,6 +23,11 @@ cudaDataType_t type_of(DType dtype) {
   }
 }
 
+cudaDataType_t type_of(DType dtype, const std::optional<Float8>& format) {
+  if (!format) return type_of(dtype);
+  return *format == Float8::kE4M3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
+}
+
 cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
   switch (epilogue) {
     case Epilogue::kNone:
@@ -149,17 +154,22 @@ Plan::Plan(cublasLtHandle_t handle, const Product& product) : handle_(handle), p
     set(&operation_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aligned);
     set(&operation_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, product.ldd);
   }
-  const auto layout = [](cublasLtMatrixLayoutOpaque_t& matrix, DType dtype, std::int64_t rows,
-                         std::int64_t columns, std::int64_t leading) {
-    check(cublasLtMatrixLayoutInit(&matrix, type_of(dtype), static_cast<std::uint64_t>(rows),
+  if (product.format_a) {
+    set(&operation_, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(product.fast));
+    set(&operation_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, aligned);
+    set(&operation_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, aligned);
+  }
+  const auto layout = [](cublasLtMatrixLayoutOpaque_t& matrix, cudaDataType_t type,
+                         std::int64_t rows, std::int64_t columns, std::int64_t leading) {
+    check(cublasLtMatrixLayoutInit(&matrix, type, static_cast<std::uint64_t>(rows),
                                    static_cast<std::uint64_t>(columns), leading),
           "describe a matrix to cuBLASLt");
   };
-  layout(a_, product.input, product.transpose_a ? product.k : product.m,
+  layout(a_, type_of(product.input, product.format_a), product.transpose_a ? product.k : product.m,
          product.transpose_a ? product.m : product.k, product.lda);
-  layout(b_, product.input, product.transpose_b ? product.n : product.k,
+  layout(b_, type_of(product.input, product.format_b), product.transpose_b ? product.n : product.k,
          product.transpose_b ? product.k : product.n, product.ldb);
-  layout(d_, product.output, product.m, product.n, product.ldd);
+  layout(d_, type_of(product.output), product.m, product.n, product.ldd);
 }
 
 bool Plan::allows(const cublasLtMatmulAlgo_t& algo) const {
@@ -235,6 +245,10 @@ cublasStatus_t Plan::launch(const Algorithm& algorithm, const Operands& operands
   }
   if (has_aux(product_.epilogue)) {
     set(&operation_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.aux);
+  }
+  if (product_.format_a) {
+    set(&operation_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, operands.scale_a);
+    set(&operation_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, operands.scale_b);
   }
   const float alpha = 1;
   const float beta = product_.adds ? 1 : 0;

@@ -19,6 +19,19 @@ std::string_view word(Epilogue epilogue) {
   return "?";
 }
 
+unsigned number_of(const std::optional<Float8>& format) {
+  return format ? 1 + static_cast<unsigned>(*format) : 0;
+}
+
+std::string text_of_inputs(const Product& product) {
+  if (!product.format_a) return std::string(name(product.input));
+  const auto word_of = [](const std::optional<Float8>& format) {
+    return format == Float8::kE4M3 ? "e4m3" : "e5m2";
+  };
+  return fmt::format("{}.{}{}", word_of(product.format_a), word_of(product.format_b),
+                     product.fast ? ".fast" : "");
+}
+
 }  // namespace
 
 std::size_t ProductHash::operator()(const Product& product) const {
@@ -40,12 +53,13 @@ std::size_t ProductHash::operator()(const Product& product) const {
     rest = rest * 32 + part;
   }
   mix(rest);
+  mix(number_of(product.format_a) * 8 + number_of(product.format_b) * 2 + unsigned{product.fast});
   return static_cast<std::size_t>(hash);
 }
 
 std::string text(const Product& product) {
   return fmt::format("{}-{} {}{} m{} n{} k{} lda{} ldb{} ldd{} {}{} align {}.{}.{}.{}",
-                     name(product.input), name(product.output), product.transpose_a ? 'T' : 'N',
+                     text_of_inputs(product), name(product.output), product.transpose_a ? 'T' : 'N',
                      product.transpose_b ? 'T' : 'N', product.m, product.n, product.k, product.lda,
                      product.ldb, product.ldd, word(product.epilogue), product.adds ? "+c" : "",
                      product.align_a, product.align_b, product.align_c, product.align_d);

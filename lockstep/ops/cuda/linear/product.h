@@ -6,8 +6,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "lockstep/base/math/float8.h"
 #include "lockstep/tensor/dtype.h"
 
 namespace lockstep::cuda {
@@ -26,8 +28,11 @@ struct Product {
   bool transpose_b = false;
   bool adds = false;  // C is given
   Epilogue epilogue = Epilogue::kNone;
-  DType input = DType::kF32;   // A, B
+  DType input = DType::kF32;   // A, B; u8 where they have formats of 8 bits
   DType output = DType::kF32;  // C, D, bias, aux
+  // Of A and B, both or neither. Their scales come with the operands.
+  std::optional<Float8> format_a = {}, format_b = {};
+  bool fast = false;  // sums of 8-bit products may have fewer bits on the way
   // What the addresses are multiples of, in bytes, up to 16. Bias and aux: always 16.
   std::uint8_t align_a = 16, align_b = 16, align_c = 16, align_d = 16;
 
@@ -48,6 +53,9 @@ struct Operands {
   void* d = nullptr;
   const void* bias = nullptr;
   void* aux = nullptr;
+  // f32 each, with formats of 8 bits: what D is multiplied with for A and B.
+  const void* scale_a = nullptr;
+  const void* scale_b = nullptr;
 };
 
 }  // namespace lockstep::cuda
