@@ -10,6 +10,13 @@ add_test(NAME Install.AConsumerBuildsAgainstTheInstalledPackage
 set_tests_properties(Install.AConsumerBuildsAgainstTheInstalledPackage
   PROPERTIES LABELS proc TIMEOUT 600 RUN_SERIAL ON)
 
+# Sources that must be refused, with a message that says what is allowed.
+add_test(NAME CompileFail.AnAllReduceOfStringsListsTheElementTypes
+  COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 -fsyntax-only -I ${PROJECT_SOURCE_DIR}
+    ${CMAKE_CURRENT_SOURCE_DIR}/comm/compile_fail/all_reduce_of_strings.cpp)
+set_tests_properties(CompileFail.AnAllReduceOfStringsListsTheElementTypes PROPERTIES LABELS unit
+  TIMEOUT 120 PASS_REGULAR_EXPRESSION "deleted.*float, double, Half")
+
 if(TARGET example_all_reduce)
   add_test(NAME Examples.FourRanksSumAVector
     COMMAND lockstep_cli launch -n 4 -- $<TARGET_FILE:example_all_reduce>)

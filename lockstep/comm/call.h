@@ -54,8 +54,17 @@ constexpr bool has_root(Collective c) {
          c == Collective::kReduce;
 }
 
-// A run of elements to read, and one to write. Made from any contiguous range of an element type,
-// or from a pointer, a count and a DType known only at run time.
+// A contiguous range of elements: a vector, an array or a span of float, Half, int32_t, ... A range
+// of anything else, such as a vector<string>, is no argument of a collective: its constructor below
+// is deleted, so that the compiler shows the line that lists the element types.
+template <class R>
+concept ElementRange =
+    std::ranges::contiguous_range<R> && Element<std::remove_cv_t<std::ranges::range_value_t<R>>>;
+template <class R>
+concept OtherRange = std::ranges::contiguous_range<R> && !ElementRange<R>;
+
+// A run of elements to read, and one to write. Made from an ElementRange, or from a pointer, a
+// count and a DType known only at run time.
 struct ConstData {
   const std::byte* bytes = nullptr;
   std::size_t count = 0;
@@ -64,10 +73,12 @@ struct ConstData {
   ConstData() = default;
   ConstData(const void* data, std::size_t count_, DType dtype_)
       : bytes(static_cast<const std::byte*>(data)), count(count_), dtype(dtype_) {}
-  template <std::ranges::contiguous_range R>
+  template <ElementRange R>
   ConstData(const R& range)
       : ConstData(std::ranges::data(range), std::ranges::size(range),
                   dtype_of<std::remove_cv_t<std::ranges::range_value_t<R>>>) {}
+  template <OtherRange R>
+  ConstData(const R&) = delete;  // float, double, Half, BFloat16, int8_t, uint8_t, int32_t, int64_t
 };
 
 struct Data {
@@ -78,11 +89,13 @@ struct Data {
   Data() = default;
   Data(void* data, std::size_t count_, DType dtype_)
       : bytes(static_cast<std::byte*>(data)), count(count_), dtype(dtype_) {}
-  template <std::ranges::contiguous_range R>
+  template <ElementRange R>
   requires(!std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>)
       Data(R&& range)
       : Data(std::ranges::data(range), std::ranges::size(range),
              dtype_of<std::ranges::range_value_t<R>>) {}
+  template <OtherRange R>
+  Data(R&&) = delete;  // float, double, Half, BFloat16, int8_t, uint8_t, int32_t, int64_t
   operator ConstData() const { return {bytes, count, dtype}; }
 };
 

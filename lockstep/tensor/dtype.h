@@ -76,6 +76,13 @@ struct DTypeOf<std::int64_t> {
 template <class T>
 inline constexpr DType dtype_of = DTypeOf<T>::value;
 
+// A C++ type that tensors have and collectives move: float, double, Half, BFloat16, int8_t,
+// uint8_t, int32_t or int64_t.
+template <class T>
+concept Element = requires {
+  DTypeOf<T>::value;
+};
+
 // Calls f with a value-initialised element of dtype's C++ type: with_type(d, [](auto x) { ... }).
 template <class F>
 decltype(auto) with_type(DType dtype, F&& f) {
