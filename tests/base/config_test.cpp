@@ -172,11 +172,12 @@ TEST_F(ConfigTest, WrongTomlTypeNamesPlaceKeyAndWhatWasExpected) {
 
 TEST_F(ConfigTest, WrongValueNamesWhatWasExpected) {
   EXPECT_EQ(set_error("test.workers=65"),
-            "argument: test.workers must be an integer from 1 to 64; it is '65'");
+            "command line: test.workers must be an integer from 1 to 64; it is '65'");
   EXPECT_THAT(set_error("test.workers=4x"), HasSubstr("it is '4x'"));
-  EXPECT_EQ(set_error("test.rate=-1"),
-            "argument: test.rate must be a number like 0.5 or 3e-4, at least 0, at most 10; it is "
-            "'-1'");
+  EXPECT_EQ(
+      set_error("test.rate=-1"),
+      "command line: test.rate must be a number like 0.5 or 3e-4, at least 0, at most 10; it is "
+      "'-1'");
   for (const char* text :
        {"test.rate=nan", "test.rate=inf", "test.rate=1e999", "test.rate=1e-3x", "test.rate="}) {
     EXPECT_THAT(set_error(text), HasSubstr("must be a number")) << text;
@@ -184,9 +185,10 @@ TEST_F(ConfigTest, WrongValueNamesWhatWasExpected) {
   EXPECT_THAT(toml_error("test.rate = '1e-3'"), HasSubstr("must be a number"));
   EXPECT_THAT(set_error("test.window=1Ki"), HasSubstr("at least 4Ki"));
   EXPECT_THAT(set_error("test.window=-1"), HasSubstr("a size like \"512Ki\""));
-  EXPECT_EQ(set_error("test.window=5000.5"),
-            "argument: test.window must be a size like \"512Ki\", at least 4Ki: '5000.5' is not a "
-            "whole number of bytes; write it like 64KiB or 128Mi");
+  EXPECT_EQ(
+      set_error("test.window=5000.5"),
+      "command line: test.window must be a size like \"512Ki\", at least 4Ki: '5000.5' is not a "
+      "whole number of bytes; write it like 64KiB or 128Mi");
   EXPECT_THAT(set_error("test.timeout=0s"), HasSubstr("at least 1ms"));
   EXPECT_THAT(set_error("test.timeout=soon"), HasSubstr("a duration like \"30s\""));
   EXPECT_THAT(set_error("test.timeout=9e30h"), HasSubstr("a duration"));
@@ -198,7 +200,7 @@ TEST_F(ConfigTest, WrongValueNamesWhatWasExpected) {
 
 TEST_F(ConfigTest, UnknownArgumentNamesNearest) {
   EXPECT_EQ(set_error("test.colour=red"),
-            "argument: there is no key 'test.colour' (did you mean test.color?)");
+            "command line: there is no key 'test.colour' (did you mean test.color?)");
   EXPECT_THAT(set_error("test.color"), HasSubstr("key=value"));
 }
 
@@ -257,9 +259,52 @@ TEST_F(ConfigTest, ResolvedSaysWhereValuesCameFrom) {
   config.read_toml("test.workers = 2", "job.toml");
   const Variable color("LOCKSTEP_TEST_COLOR", "red");
   config.read_environment();
-  EXPECT_THAT(config.resolved(), AllOf(HasSubstr("test.workers = 2  # job.toml:1:"),
-                                       HasSubstr("test.color = \"red\"  # LOCKSTEP_TEST_COLOR\n"),
-                                       HasSubstr("test.timeout = \"5min\"\n")));
+  config.set("test.rate=0.5");
+  config.set("test.directory=/data");
+  config.set("test.window=8Ki");
+  options.directory = "/data/run";
+  options.spin = 20us;
+  EXPECT_THAT(config.resolved(),
+              AllOf(HasSubstr("test.workers = 2  # job.toml:1:"),
+                    HasSubstr("test.color = \"red\"  # LOCKSTEP_TEST_COLOR\n"),
+                    HasSubstr("test.rate = 0.5  # command line\n"),
+                    HasSubstr("test.spin = \"20us\"  # derived\n"),
+                    HasSubstr("test.directory = \"/data/run\"  # derived; command line gave "
+                              "\"/data\"\n"),
+                    HasSubstr("test.timeout = \"5min\"  # default\n")));
+  Options others;
+  Config copy;
+  copy.bind("other", others.check, "Other.");
+  EXPECT_THAT(error_of([&] { copy.copy_origins(config); }), HasSubstr("the same keys only"));
+}
+
+TEST_F(ConfigTest, WhatWasGivenIsKnownHoweverTheFieldHasChanged) {
+  EXPECT_EQ(config.given("test.workers"), std::nullopt);
+  config.set("test.workers=4");
+  EXPECT_EQ(config.given("test.workers"), std::nullopt) << "that is the default";
+  EXPECT_TRUE(config.is_set("test.workers"));
+  config.set("test.workers=7");
+  options.workers = 8;
+  ASSERT_TRUE(config.given("test.workers"));
+  EXPECT_EQ(config.given("test.workers")->value, "7");
+  EXPECT_EQ(config.given("test.workers")->origin, "command line");
+}
+
+TEST_F(ConfigTest, NamesWithoutEffectAreAcceptedAndRemembered) {
+  config.ignore("pin_memory");
+  EXPECT_TRUE(config.knows("pin_memory"));
+  EXPECT_TRUE(config.ignored().empty());
+  config.set("pin_memory=true");
+  config.read_toml("pin_memory = false", "job.toml");
+  EXPECT_THAT(config.ignored(), ElementsAre("pin_memory"));
+  EXPECT_THAT(config.describe("pin_memory"), HasSubstr("has no effect"));
+  config.ignore("compile", [](std::string_view text) {
+    return text == "false" ? std::nullopt : std::optional<std::string>(text);
+  });
+  config.set("compile=false");
+  EXPECT_THAT(config.ignored(), ElementsAre("pin_memory"));
+  config.set("compile=true");
+  EXPECT_THAT(config.ignored(), ElementsAre("pin_memory", "compile"));
 }
 
 TEST_F(ConfigTest, DescribesEveryKeyWithItsDefault) {
@@ -269,6 +314,33 @@ TEST_F(ConfigTest, DescribesEveryKeyWithItsDefault) {
                                        HasSubstr("test.spin = \"auto\"  (duration|auto)"),
                                        HasSubstr("test.hosts = []  (list)"),
                                        HasSubstr("test.color = \"green\"  (red|green|blue)")));
+}
+
+TEST_F(ConfigTest, DescribesASectionSorted) {
+  bool other = false;
+  config.bind("alpha.last", other, "Last.");
+  config.alias("num_workers", "test.workers");
+  const std::string all = config.describe();
+  const auto at = [&](std::string_view text) {
+    EXPECT_THAT(all, HasSubstr(std::string(text)));
+    return all.find(text);
+  };
+  EXPECT_LT(at("[alpha]\nalpha.last"), at("\n[test]\ntest.algorithm.all_reduce"));
+  EXPECT_LT(at("\ntest.check"), at("\ntest.color"));
+  EXPECT_LT(at("\ntest.color"), at("\ntest.directory"));
+  EXPECT_EQ(config.describe("test.w").find("alpha"), std::string::npos);
+  EXPECT_THAT(config.describe("test.w"),
+              AllOf(StartsWith("[test]\ntest.window"), HasSubstr("test.workers"),
+                    Not(HasSubstr("test.color"))));
+  EXPECT_THAT(config.describe("num_workers"), StartsWith("[test]\ntest.workers"));
+  EXPECT_THAT(error_of([&] { config.describe("tset.color"); }), HasSubstr("test.color"));
+}
+
+TEST_F(ConfigTest, WhatAKeyIsCalledElsewhereIsUnderstoodInAnySection) {
+  config.bind("test.global", options.reshard, "Global.").formerly("test.before");
+  config.alias("num_workers", "test.workers");
+  EXPECT_THAT(set_error("train.num_workers=3"), HasSubstr("(did you mean test.workers?)"));
+  EXPECT_THAT(set_error("other.before=3"), HasSubstr("(did you mean test.global?)"));
 }
 
 TEST_F(ConfigTest, OtherNamesSetTheirKeys) {
@@ -336,8 +408,8 @@ TEST_F(ConfigTest, AFormerNameSetsItsKeyFromEverySource) {
 TEST_F(ConfigTest, TheKeyIsWrittenAndItsFormerNameIsExplained) {
   config.bind("test.reshard", options.reshard, "Reshards.").formerly("test.keep", opposite);
   config.set("test.keep=false");
-  EXPECT_THAT(config.resolved(),
-              AllOf(HasSubstr("test.reshard = true  # argument\n"), Not(HasSubstr("test.keep"))));
+  EXPECT_THAT(config.resolved(), AllOf(HasSubstr("test.reshard = true  # command line\n"),
+                                       Not(HasSubstr("test.keep"))));
   EXPECT_THAT(config.describe(),
               HasSubstr("test.reshard = false  (bool)\n    Reshards. (formerly test.keep)\n"));
   EXPECT_THAT(set_error("test.keep=perhaps"),

@@ -321,21 +321,32 @@ bool Config::is_alias(std::string_view name) const {
                      [&](const Alias& alias) { return alias.name == name; });
 }
 
-std::string Config::describe() const {
-  std::string text;
-  for (const Key& key : keys_) {
-    text += fmt::format("{} = {}  ({})\n    {}", key.name, key.initial, key.type, key.doc);
-    for (const FormerName& former : key.former) text += fmt::format(" (formerly {})", former.name);
-    text += '\n';
-  }
-  return text;
+const Config::Key& Config::bound(std::string_view key) const {
+  const auto found = std::ranges::find(keys_, key, &Key::name);
+  if (found == keys_.end()) fail(ErrorCode::kInvalidArgument, "there is no setting '{}'", key);
+  return *found;
 }
 
-bool Config::is_set(std::string_view key) const {
-  const auto found =
-      std::find_if(keys_.begin(), keys_.end(), [&](const Key& one) { return one.name == key; });
-  if (found == keys_.end()) fail(ErrorCode::kInvalidArgument, "there is no setting '{}'", key);
-  return !found->origin.empty();
+std::vector<std::string_view> Config::keys() const {
+  std::vector<std::string_view> names;
+  for (const Key& key : keys_) names.push_back(key.name);
+  return names;
+}
+
+bool Config::knows(std::string_view name) const {
+  const auto has = [&](const Key& key) {
+    return key.name == name ||
+           std::ranges::find(key.former, name, &FormerName::name) != key.former.end();
+  };
+  return std::ranges::any_of(keys_, has) || is_alias(name);
+}
+
+bool Config::is_set(std::string_view key) const { return !bound(key).origin.empty(); }
+
+std::optional<Config::Given> Config::given(std::string_view key) const {
+  const Key& found = bound(key);
+  if (found.origin.empty() || found.given == found.initial) return std::nullopt;
+  return Given{found.given, found.origin};
 }
 
 void Config::copy_origins(const Config& other) {
@@ -344,26 +355,12 @@ void Config::copy_origins(const Config& other) {
       fail(ErrorCode::kInvalidArgument, "a Config takes over the origins of the same keys only");
     }
     keys_[i].origin = other.keys_[i].origin;
+    keys_[i].given = other.keys_[i].given;
     keys_[i].given_as = other.keys_[i].given_as;
     keys_[i].given_in = other.keys_[i].given_in;
   }
   sources_ = other.sources_;
-}
-
-std::vector<std::string> Config::values() const {
-  std::vector<std::string> lines;
-  for (const Key& key : keys_) lines.push_back(fmt::format("{} = {}", key.name, key.print()));
-  return lines;
-}
-
-std::string Config::resolved() const {
-  std::string text;
-  for (const Key& key : keys_) {
-    text += fmt::format("{} = {}", key.name, key.print());
-    if (!key.origin.empty()) text += fmt::format("  # {}", key.origin);
-    text += '\n';
-  }
-  return text;
+  ignored_ = other.ignored_;
 }
 
 }  // namespace lockstep

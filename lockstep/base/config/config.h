@@ -29,6 +29,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -103,6 +104,11 @@ class Config {
   // A name that is a key already is left to the key; one that is given several keys goes to all.
   using Translate = std::function<std::optional<std::string>(std::string_view)>;
   void alias(std::string_view other, std::string_view key, Translate translate = {});
+  // A name that is known elsewhere and has no effect here: it is accepted, and ignored() lists it
+  // unless `translate` returns nothing, for a value that asks for nothing.
+  void ignore(std::string_view other, Translate translate = {}) {
+    alias(other, "", std::move(translate));
+  }
 
   // TOML, or JSON where the file's name ends in .json.
   void read_file(const std::string& path);
@@ -114,17 +120,34 @@ class Config {
   void read_environment();
   void set(std::string_view key_and_value);
 
+  std::vector<std::string_view> keys() const;
+  // Whether a key, a former name of one or an alias is called that.
+  bool knows(std::string_view name) const;
   // Whether somebody gave a bound key a value, be it that of the default.
   bool is_set(std::string_view key) const;
+
+  // What a source gave a key.
+  struct Given {
+    std::string value;   // as TOML
+    std::string origin;  // file, line and column; variable; command line
+  };
+  // Nothing where nobody gave it a value, or only that of the default. It stays what was given,
+  // whatever the field has become since.
+  std::optional<Given> given(std::string_view key) const;
+  // The names of ignore() that somebody gave, in order, each once.
+  const std::vector<std::string>& ignored() const { return ignored_; }
 
   // Takes over from another Config, which binds the same keys in the same order, where its values
   // came from. The values themselves are the caller's to copy.
   void copy_origins(const Config& other);
 
-  // Every key with its type, default and documentation, for people.
-  std::string describe() const;
-  // The values in force as TOML that read_file() takes back, each with where it came from unless
-  // it is the default.
+  // The keys whose names begin with `prefix`, with type, default and documentation, for people:
+  // sorted, section by section. Another name of a key describes what it sets. Throws
+  // Error(kInvalidArgument) for a prefix that none has.
+  std::string describe(std::string_view prefix = "") const;
+  // The values in force as TOML that read_file() takes back, each with where it came from:
+  // "default", the file, line and column, the variable, "command line", or "derived" where the
+  // field is no longer what was given.
   std::string resolved() const;
   // "key = value" of every key, without origins.
   std::vector<std::string> values() const;
@@ -154,7 +177,8 @@ class Config {
     std::function<bool(std::string_view)> assign;  // false: not `expected`
     std::function<std::string()> print;            // the value as TOML
     std::string initial;                           // the default as TOML
-    std::string origin;                            // of the value; empty: it is the default
+    std::string origin;                            // of the value; empty: nobody gave one
+    std::string given;                             // the value of that origin as TOML
     std::string given_as;                          // which of its names; empty: an alias
     int given_in = 0;                              // the source, as source_ counts them
   };
@@ -167,7 +191,7 @@ class Config {
 
   struct Alias {
     std::string name;
-    std::string key;
+    std::string key;  // empty: it has no effect
     Translate translate;
   };
 
@@ -182,13 +206,19 @@ class Config {
                              std::string_view origin);
   bool is_alias(std::string_view name) const;
   void assign_alias(std::string_view name, std::string_view text, std::string_view origin);
-  // The key that has or had that name; throws Error(kInvalidArgument) with the nearest one.
+  // The key that has or had that name; throws Error(kInvalidArgument) with the likeliest one.
   NamedKey find(std::string_view name, std::string_view origin);
+  const Key& bound(std::string_view key) const;
+  // " (did you mean X?)" for a name that is none; by what it ends in, then by its letters.
+  std::string suggestion(std::string_view name) const;
+  // Where the value in force came from.
+  static std::string origin_of(const Key& key);
 
   friend class TomlReader;
   friend class JsonReader;
   std::vector<Key> keys_;
   std::vector<Alias> aliases_;
+  std::vector<std::string> ignored_;
   // Counts files and readings of the environment; all key=value strings together are source 0.
   int sources_ = 0;
   int source_ = 0;  // the one being read

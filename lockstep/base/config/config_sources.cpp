@@ -110,17 +110,28 @@ Config::NamedKey Config::find(std::string_view name, std::string_view origin) {
       if (former.name == name) return {&key, &former};
     }
   }
-  // A key without its section is the likelier slip than a misspelt one.
-  std::vector<std::string_view> alike;
-  std::vector<std::string_view> all;
+  fail(ErrorCode::kInvalidArgument, "{}: there is no key '{}'{}", origin, name, suggestion(name));
+}
+
+std::string Config::suggestion(std::string_view name) const {
+  // A key without its section, or in another one, is the likelier slip than a misspelt one; and so
+  // is what the key is called elsewhere: optimizer.lr, train.batch_size.
+  const auto called = [&](std::string_view other) { return last_part(other) == last_part(name); };
+  std::vector<std::string_view> meant;
   for (const Key& key : keys_) {
-    all.push_back(key.name);
-    if (last_part(key.name) == last_part(name)) alike.push_back(key.name);
+    const auto was_called = [&](const FormerName& former) { return called(former.name); };
+    if (called(key.name) || std::ranges::any_of(key.former, was_called)) meant.push_back(key.name);
   }
+  if (meant.size() == 1) return fmt::format(" (did you mean {}?)", meant.front());
+  if (meant.empty()) {
+    const auto alias = std::ranges::find_if(
+        aliases_, [&](const Alias& one) { return !one.key.empty() && called(one.name); });
+    if (alias != aliases_.end()) return fmt::format(" (did you mean {}?)", alias->key);
+  }
+  std::vector<std::string_view> all;
+  for (const Key& key : keys_) all.push_back(key.name);
   for (const Alias& alias : aliases_) all.push_back(alias.name);
-  const bool only_section = alike.size() == 1;
-  fail(ErrorCode::kInvalidArgument, "{}: there is no key '{}'{}", origin, name,
-       only_section ? did_you_mean(alike.front(), alike) : did_you_mean(name, all));
+  return did_you_mean(name, all);
 }
 
 void Config::check_one_name(const Key& key, std::string_view name, int source,
@@ -152,6 +163,7 @@ void Config::assign(const NamedKey& named, std::string_view text, std::string_vi
          key.expected, text, did_you_mean(text, key.choices));
   }
   key.origin = origin;
+  key.given = key.print();
   key.given_as = given_as;
   key.given_in = source_;
 }
@@ -162,6 +174,10 @@ void Config::assign_alias(std::string_view name, std::string_view text, std::str
     if (alias.name != name) continue;
     const auto value = alias.translate ? alias.translate(text) : std::string(text);
     if (!value) continue;
+    if (alias.key.empty()) {
+      if (std::ranges::find(ignored_, name) == ignored_.end()) ignored_.emplace_back(name);
+      continue;
+    }
     const NamedKey named = find(alias.key, known_as);
     named.key->given_as.clear();  // an alias may stand beside the key
     assign(named, *value, known_as);
@@ -234,7 +250,7 @@ void Config::set(std::string_view key_and_value) {
   if (equals == std::string_view::npos) {
     fail(ErrorCode::kInvalidArgument, "'{}' is not of the form key=value", key_and_value);
   }
-  constexpr std::string_view kOrigin = "argument";
+  constexpr std::string_view kOrigin = "command line";
   source_ = 0;
   const std::string_view key = trim(key_and_value.substr(0, equals));
   const std::string_view value = trim(key_and_value.substr(equals + 1));
