@@ -18,6 +18,9 @@ void bind(Config& config, LossScaleOptions& options) {
       .bind("loss_scale.growth_interval", options.growth_interval,
             "Steps without overflow after which the loss scale is doubled.", {.min = 1})
       .formerly("loss_scale.patience");
+  config.bind("loss_scale.min", options.min,
+              "The least loss scale: gradients of f16 that overflow even with it end the run.",
+              {.min = 0x1p-24, .max = 0x1p40});
 }
 
 LossScale after_good_step(LossScale state, const LossScaleOptions& options) {

@@ -15,6 +15,7 @@ namespace lockstep::optim {
 struct LossScaleOptions {
   double initial = 65536;
   int growth_interval = 2000;
+  double min = 0x1p-10;  // gradients that overflow even with it end the run
 };
 
 // Declares the keys loss_scale.*.
@@ -31,5 +32,9 @@ struct LossScale {
 // What a step does to it.
 LossScale after_good_step(LossScale state, const LossScaleOptions& options);
 LossScale after_overflow(LossScale state);
+// Whether an overflow has taken it below the least.
+constexpr bool is_exhausted(const LossScale& state, const LossScaleOptions& options) {
+  return state.scale < options.min;
+}
 
 }  // namespace lockstep::optim

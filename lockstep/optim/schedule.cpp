@@ -37,6 +37,10 @@ void bind(Config& config, ScheduleOptions& options) {
       .bind("schedule.min_lr_ratio", options.min_lr_ratio,
             "The minimum, as a fraction of optimizer.learning_rate.", {.min = 0, .max = 1})
       .formerly("schedule.floor");
+  config.bind("schedule.min_lr", options.min_lr,
+              "The minimum as a learning rate, instead of schedule.min_lr_ratio; 0: the ratio "
+              "counts.",
+              {.min = 0});
 }
 
 void check(const ScheduleOptions& options) {
@@ -47,6 +51,12 @@ void check(const ScheduleOptions& options) {
          "at step schedule.warmup_steps = {}. Train for more steps, or lower schedule.warmup_steps",
          name(options.decay), options.decay_steps, options.warmup_steps);
   }
+  if (options.min_lr > options.learning_rate) {
+    fail(ErrorCode::kInvalidArgument,
+         "schedule.min_lr = {:g} is above optimizer.learning_rate = {:g}, from which the rate "
+         "decays; lower it",
+         options.min_lr, options.learning_rate);
+  }
 }
 
 double learning_rate_at(const ScheduleOptions& options, std::int64_t step) {
@@ -54,12 +64,15 @@ double learning_rate_at(const ScheduleOptions& options, std::int64_t step) {
     return options.learning_rate * static_cast<double>(step) / options.warmup_steps;
   }
   if (options.decay == LearningRateDecay::kConstant) return options.learning_rate;
-  if (step >= options.decay_steps) return options.learning_rate * options.min_lr_ratio;
+  const double minimum =
+      options.min_lr > 0 ? options.min_lr : options.learning_rate * options.min_lr_ratio;
+  if (step >= options.decay_steps) return minimum;
   const double way = static_cast<double>(step - options.warmup_steps) /
                      static_cast<double>(options.decay_steps - options.warmup_steps);
   const double above_minimum = options.decay == LearningRateDecay::kLinear
                                    ? 1 - way
                                    : (1 + std::cos(std::numbers::pi * way)) / 2;
+  if (options.min_lr > 0) return minimum + (options.learning_rate - minimum) * above_minimum;
   return options.learning_rate *
          (options.min_lr_ratio + (1 - options.min_lr_ratio) * above_minimum);
 }

@@ -4,7 +4,7 @@
 //                 |    /      \__     cosine       equal steps to learning_rate; then constant, or
 //                 |   /   \      \_                a line or half a cosine down to
 //                 |  /       \     \____________   min_lr_ratio * learning_rate at decay_steps,
-//                 | /           \__/               where it stays
+//                 | /           \__/               where it stays (min_lr: that minimum itself)
 //                 +-+----+-----------+---------> step
 //                   1  warmup_steps  decay_steps
 #pragma once
@@ -25,12 +25,14 @@ struct ScheduleOptions {
   LearningRateDecay decay = LearningRateDecay::kConstant;
   int decay_steps = 0;        // the step at which a decay ends; needed by every decay but constant
   double min_lr_ratio = 0.1;  // where it ends, as a fraction of learning_rate
+  double min_lr = 0;          // over 0: where it ends, instead of min_lr_ratio
 };
 
 // Declares the keys optimizer.learning_rate and schedule.*.
 void bind(Config& config, ScheduleOptions& options);
 
-// Throws Error(kInvalidArgument) for a decay that would end before the warm-up does.
+// Throws Error(kInvalidArgument) for a decay that would end before the warm-up does, and for a
+// minimum above the learning rate.
 void check(const ScheduleOptions& options);
 
 // The learning rate of step 1, 2, ... A pure function, so that a resumed run continues exactly.

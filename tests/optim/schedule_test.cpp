@@ -58,5 +58,17 @@ TEST(Schedule, ADecayMustEndBehindTheWarmup) {
   EXPECT_THROW(check({.decay = LearningRateDecay::kLinear}), Error);
 }
 
+TEST(Schedule, AMinimumMayBeGivenAsALearningRate) {
+  const ScheduleOptions options{.learning_rate = 2,
+                                .decay = LearningRateDecay::kLinear,
+                                .decay_steps = 10,
+                                .min_lr_ratio = 0.5,
+                                .min_lr = 0.4};
+  EXPECT_DOUBLE_EQ(learning_rate_at(options, 5), 1.2);
+  EXPECT_EQ(learning_rate_at(options, 10), 0.4);
+  EXPECT_NO_THROW(check(options));
+  EXPECT_THROW(check({.learning_rate = 0.1, .min_lr = 0.2}), Error);
+}
+
 }  // namespace
 }  // namespace lockstep::optim

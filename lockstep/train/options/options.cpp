@@ -266,6 +266,13 @@ std::vector<int> divisors_of(int sequences) {
 void check(const TrainOptions& options) {
   parallel::check(options.parallel, options.batch.workers);
   parallel::check(options.offload, options.parallel, worker_position_of(options));
+  if (options.precision == plan::Precision::kF16 &&
+      options.loss_scale.initial < options.loss_scale.min) {
+    fail(ErrorCode::kInvalidArgument,
+         "loss_scale.initial = {:g} is below loss_scale.min = {:g}; raise the first or lower the "
+         "second",
+         options.loss_scale.initial, options.loss_scale.min);
+  }
   if (options.slow_rank >= options.batch.workers) {
     fail(ErrorCode::kInvalidArgument,
          "debug.slow_rank = {}, but the workers of this run are ranks 0 to {}", options.slow_rank,

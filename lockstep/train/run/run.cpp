@@ -345,11 +345,10 @@ class Run {
   // A loss or a gradient that is NaN has changed nothing, but would come again.
   void check_finite(const StepMetrics& metrics, std::span<const nn::Batch> micro_batches,
                     std::uint64_t first_sequence) {
-    constexpr double kLeastScale = 0x1p-10;
     const auto& scale = trainer_.state().loss_scale;
     if (std::isfinite(metrics.loss)) {
       if (!metrics.skipped) return;
-      if (scale && scale->scale > kLeastScale) return;
+      if (scale && !optim::is_exhausted(*scale, options_.train.loss_scale)) return;
     }
     saving_.finish();
     fail_step(at_fault(), metrics, micro_batches, first_sequence);
