@@ -8,42 +8,28 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text/number.h"
+#include "lockstep/base/text/text.h"
 #include "lockstep/train/options/familiar_names_tables.h"
+#include "lockstep/train/options/familiar_names_words.h"
 
 namespace lockstep::train {
 namespace {
 
-using Words = std::optional<std::string>;
-
-bool is_true(std::string_view text) { return text == "true" || text == "1"; }
-
-// A switch that turns a setting to one value, and when off says nothing.
-Config::Translate when_on(std::string value) {
-  return [value = std::move(value)](std::string_view text) {
-    return is_true(text) ? Words(value) : std::nullopt;
-  };
-}
-
-Words unless_auto(std::string_view text) {
-  return text == "auto" ? std::nullopt : Words(std::string(text));
-}
+using familiar::is_true;
+using familiar::lower;
+using familiar::unless_auto;
+using familiar::when_on;
+using familiar::Words;
 
 Config::Translate only(const familiar::OnlyValue& name) {
   return [name](std::string_view text) -> Words {
-    if (text == name.value || text == "auto" || text == name.same) {
+    const std::string given = lower(text);
+    if (given == name.value || given == "auto" || given == name.same) {
       return std::nullopt;
     }
     fail(ErrorCode::kUnsupported, "{} = {} is not supported, only {}: {}", name.other, text,
          name.value, name.why);
   };
-}
-
-std::string lower(std::string_view text) {
-  std::string small(text);
-  for (char& c : small) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return small;
 }
 
 // "adamw_torch", "adamw_torch_fused", "AdamW", "Adam", "SGD"
@@ -117,6 +103,20 @@ void accept_length(Config& config) {
   });
 }
 
+// A run writes event files for TensorBoard, whatever is asked for; nothing else is reported to.
+Words report_to(std::string_view text) {
+  for (const std::string_view one : split_text(text, ',')) {
+    const std::string where = lower(trim(one));
+    if (where.empty() || where == "none" || where == "all" || where == "auto") continue;
+    if (where == "tensorboard") continue;
+    fail(ErrorCode::kUnsupported,
+         "report_to = {} is not supported, only tensorboard or none: a run writes TensorBoard's "
+         "event files and metrics.jsonl into its run.dir",
+         where);
+  }
+  return std::nullopt;
+}
+
 // "[0.9, 0.95]" comes as "0.9,0.95".
 Config::Translate nth_of_list(std::size_t n) {
   return [n](std::string_view text) -> Words {
@@ -179,12 +179,19 @@ void accept_familiar_names(Config& config) {
   }
   accept_length(config);
   for (const std::string_view name : familiar::kNoEffect) {
-    config.alias(name, "train.log_every", [](std::string_view) { return Words(); });
+    config.ignore(name, familiar::asked_for);
   }
   for (const familiar::OnlyValue& name : familiar::kOnlyValues) {
     config.alias(name.other, "train.log_every", only(name));
   }
   config.alias("resume_from_checkpoint", "run.resume", resume);
+  config.alias("report_to", "train.log_every", report_to);
+  config.alias("do_eval", "train.validate_every", [](std::string_view text) {
+    return lower(text) == "false" || text == "0" ? Words("0") : std::nullopt;
+  });
+  for (const std::string_view flag : {"no_cuda", "use_cpu"}) {
+    config.alias(flag, "run.device", when_on("cpu"));
+  }
   for (const char* name : {"eval_strategy", "evaluation_strategy"}) {
     config.alias(name, "train.validate_every", strategy(name));
   }
@@ -223,6 +230,7 @@ void accept_familiar_names(Config& config) {
   config.alias("communication_data_type", "train.gradient_dtype", gradients_in);
   config.alias("data_types.grad_accum_dtype", "train.gradient_dtype", gradients_in);
   config.alias("fp16.initial_scale_power", "loss_scale.initial", power_of_two);
+  familiar::accept_nanogpt_names(config);
 }
 
 }  // namespace lockstep::train

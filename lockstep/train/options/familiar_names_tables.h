@@ -1,5 +1,6 @@
-// The names that Hugging Face's Trainer and DeepSpeed have for settings, where a table says all
-// about them; familiar_names.cpp has those that need a translation.
+// The names that Hugging Face's Trainer, DeepSpeed, nanoGPT and llm.c have for settings, where a
+// table says all about them; familiar_names.cpp and familiar_names_nanogpt.cpp have those that need
+// a translation.
 #pragma once
 
 #include <optional>
@@ -26,12 +27,43 @@ inline constexpr Name kSameMeaning[] = {
     {"learning_rate", "optimizer.learning_rate"},
     {"warmup_ratio", "schedule.warmup_ratio"},
     {"lr_scheduler_kwargs.min_lr_rate", "schedule.min_lr_ratio"},
+    {"lr_scheduler_kwargs.min_lr", "schedule.min_lr"},
     {"weight_decay", "optimizer.weight_decay"},
     {"adam_beta1", "optimizer.beta1"},
     {"adam_beta2", "optimizer.beta2"},
     {"adam_epsilon", "optimizer.epsilon"},
     {"max_grad_norm", "optimizer.max_grad_norm"},
     {"seed", "train.seed"},
+    // nanoGPT and llm.c; familiar_names_nanogpt.cpp has the rest
+    {"out_dir", "run.dir"},
+    {"n_layer", "model.layers"},
+    {"n_head", "model.heads"},
+    {"n_embd", "model.hidden"},
+    {"n_inner", "model.feed_forward"},
+    {"n_positions", "model.positions"},
+    {"vocab_size", "model.vocabulary"},
+    {"model.n_layer", "model.layers"},
+    {"model.n_head", "model.heads"},
+    {"model.n_embd", "model.hidden"},
+    {"model.n_inner", "model.feed_forward"},
+    {"model.n_positions", "model.positions"},
+    {"dropout", "model.dropout"},
+    {"lr", "optimizer.learning_rate"},
+    {"beta1", "optimizer.beta1"},
+    {"beta2", "optimizer.beta2"},
+    {"grad_clip", "optimizer.max_grad_norm"},
+    {"warmup_iters", "schedule.warmup_steps"},
+    {"eval_interval", "train.validate_every"},
+    {"eval_iters", "train.validate_batches"},
+    {"log_interval", "train.log_every"},
+    {"device", "run.device"},
+    {"input_bin", "data.tokens"},
+    {"input_val_bin", "data.validation_tokens"},
+    {"sequence_length", "train.seq_len"},
+    {"val_loss_every", "train.validate_every"},
+    {"val_max_steps", "train.validate_batches"},
+    {"sample_every", "sample.every"},
+    {"zero_stage", "parallel.zero"},
     // sizes of a model, as its config.json and Megatron name them
     {"model.num_layers", "model.layers"},
     {"model.num_hidden_layers", "model.layers"},
@@ -47,8 +79,6 @@ inline constexpr Name kSameMeaning[] = {
     {"save_total_limit", "checkpoint.keep_last"},
     {"eval_steps", "train.validate_every"},
     {"logging_steps", "train.log_every"},
-    // both
-    {"gradient_accumulation_steps", "train.gradient_accumulation_steps"},
     // DeepSpeed
     {"train_batch_size", "train.global_batch_size"},
     {"train_micro_batch_size_per_gpu", "train.micro_batch_size"},
@@ -63,6 +93,7 @@ inline constexpr Name kSameMeaning[] = {
     {"scheduler.params.warmup_max_lr", "optimizer.learning_rate"},
     {"scheduler.params.cos_min_ratio", "schedule.min_lr_ratio"},
     {"fp16.loss_scale_window", "loss_scale.growth_interval"},
+    {"fp16.min_loss_scale", "loss_scale.min"},
     {"zero_optimization.stage", "parallel.zero"},
     {"zero_optimization.overlap_comm", "parallel.overlap"},
     {"ddp_bucket_cap_mb", "parallel.bucket_mb"},
@@ -70,18 +101,13 @@ inline constexpr Name kSameMeaning[] = {
     {"zero_optimization.offload_param.nvme_path", "offload.folder"},
 };
 
-// Whatever they say, the same is learned: what is shown and where, how data is fetched, how memory
-// is handled.
+// Whatever they say, the same is learned: how much is shown, how data is fetched, how memory is
+// handled. A run lists those that it was given and that ask for something.
 inline constexpr std::string_view kNoEffect[] = {
     // Hugging Face's Trainer
-    "do_train",
-    "do_eval",
-    "do_predict",
     "debug",
     "project",
-    "overwrite_output_dir",
     "run_name",
-    "report_to",
     "logging_dir",
     "logging_first_step",
     "logging_strategy",
@@ -116,8 +142,6 @@ inline constexpr std::string_view kNoEffect[] = {
     "ddp_broadcast_buffers",
     "ddp_backend",
     "local_rank",
-    "no_cuda",
-    "use_cpu",
     "tf32",
     "fp16_opt_level",
     "fp16_backend",
@@ -129,12 +153,18 @@ inline constexpr std::string_view kNoEffect[] = {
     "use_cache",
     "full_determinism",
     "gradient_checkpointing_kwargs.use_reentrant",
-    "save_safetensors",
     "save_on_each_node",
     "enable_jit_checkpoint",
     "restore_callback_states_from_checkpoint",
     "hub_strategy",
     "hub_always_push",
+    // nanoGPT and llm.c
+    "wandb_project",
+    "wandb_run_name",
+    "backend",
+    "compile",
+    "tensorcores",
+    "flash",
     // DeepSpeed
     "wall_clock_breakdown",
     "dump_state",
@@ -143,7 +173,6 @@ inline constexpr std::string_view kNoEffect[] = {
     "optimizer.params.torch_adam",
     "fp16.auto_cast",
     "fp16.hysteresis",
-    "fp16.min_loss_scale",
     "zero_optimization.contiguous_gradients",
     "zero_optimization.reduce_scatter",
     "zero_optimization.reduce_bucket_size",
@@ -188,8 +217,6 @@ inline constexpr std::string_view kNoEffect[] = {
     "tensorboard.enabled",
     "tensorboard.output_path",
     "tensorboard.job_name",
-    "wandb.enabled",
-    "csv_monitor.enabled",
 };
 
 // Names that may say one thing alone, which is what is done anyway.
@@ -200,6 +227,20 @@ struct OnlyValue {
   std::string_view why = {};
 };
 inline constexpr OnlyValue kOnlyValues[] = {
+    {"do_train", "true", "1", "lockstep train trains; lockstep generate and inspect use a model"},
+    {"do_predict", "false", "0", "lockstep generate uses a trained model"},
+    {"overwrite_output_dir", "false", "0",
+     "a run.dir is never emptied, it is resumed; remove the folder, or choose another run.dir"},
+    {"save_safetensors", "true", "1", "checkpoints are safetensors"},
+    {"wandb.enabled", "false", "0", "a run writes metrics.jsonl and TensorBoard's event files"},
+    {"csv_monitor.enabled", "false", "0", "a run writes metrics.jsonl, a JSON object a step"},
+    // nanoGPT and llm.c
+    {"eval_only", "false", "0", "lockstep train trains"},
+    {"inference_only", "0", "false", "lockstep train trains; lockstep generate writes texts"},
+    {"overfit_single_batch", "0", "false", "give a data.text that is as short"},
+    {"always_save_checkpoint", "true", "1", "every checkpoint is saved, not only the best"},
+    {"wandb_log", "false", "0", "a run writes metrics.jsonl and TensorBoard's event files"},
+    {"bias", "true", "1", "linear layers and norms of gpt2 have biases, those of llama none"},
     {"push_to_hub", "false", {}, "lockstep export writes what can be uploaded"},
     {"label_smoothing_factor", "0", "0.0", "targets are not smoothed"},
     {"load_best_model_at_end", "false", {}, "a run ends with its last parameters"},

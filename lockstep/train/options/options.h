@@ -3,9 +3,9 @@
 //   [model]
 //   name = "gpt2-124m"        # or family, layers, hidden, heads, ... of your own
 //   [train]
-//   seq = 1024
-//   batch = 32                # sequences of a step
-//   micro_batch = 4           # sequences that are computed at once
+//   seq_len = 1024
+//   global_batch_size = 32    # sequences of a step
+//   micro_batch_size = 4      # sequences that are computed at once
 //   [memory]
 //   limit = "8GiB"
 //

@@ -176,12 +176,11 @@ TEST(TrainOptions, AreReadFromToml) {
     precision = "f16"
     recompute = "selective"
     threads = 3
-    micro_batch = 4
-    seq = 512
+    micro_batch_size = 4
+    seq_len = 512
     [optimizer]
     kind = "sgd"
-    [schedule]
-    rate = 1e-3
+    learning_rate = 1e-3
     [memory]
     limit = "8GiB"
   )",

@@ -11,7 +11,9 @@
 namespace lockstep::train {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 class FamiliarNames : public ::testing::Test {
  protected:
@@ -201,6 +203,112 @@ TEST_F(FamiliarNames, AWarmupBelowOneIsAPartOfTheRun) {
   EXPECT_EQ(options.warmup_ratio, 0.05);
 }
 
+// config/train_shakespeare_char.py, as key=value.
+TEST_F(FamiliarNames, OfNanoGpt) {
+  for (const char* setting : {"out_dir=out-shakespeare-char",
+                              "eval_interval=250",
+                              "eval_iters=200",
+                              "log_interval=10",
+                              "wandb_log=False",
+                              "wandb_project=shakespeare-char",
+                              "dataset=shakespeare_char",
+                              "gradient_accumulation_steps=1",
+                              "batch_size=64",
+                              "block_size=256",
+                              "n_layer=6",
+                              "n_head=6",
+                              "n_embd=384",
+                              "dropout=0.2",
+                              "learning_rate=1e-3",
+                              "max_iters=5000",
+                              "lr_decay_iters=5000",
+                              "min_lr=1e-4",
+                              "beta2=0.99",
+                              "warmup_iters=100",
+                              "grad_clip=0.5",
+                              "device=cpu",
+                              "compile=False",
+                              "dtype=bfloat16",
+                              "init_from=scratch"}) {
+    config.set(setting);
+  }
+  options = completed(options);
+  EXPECT_EQ(options.dir, "out-shakespeare-char");
+  EXPECT_EQ(options.data.tokens, "data/shakespeare_char/train.bin");
+  EXPECT_EQ(options.data.validation_tokens, "data/shakespeare_char/val.bin");
+  EXPECT_EQ(options.train.model.layers, 6);
+  EXPECT_EQ(options.train.model.heads, 6);
+  EXPECT_EQ(options.train.model.hidden, 384);
+  EXPECT_EQ(options.train.model.dropout, 0.2);
+  EXPECT_EQ(options.train.batch.sequences, 64);
+  EXPECT_EQ(options.train.batch.sequence, 256);
+  EXPECT_EQ(options.steps, 5000);
+  EXPECT_EQ(options.validate_every, 250);
+  EXPECT_EQ(options.validate_batches, 200);
+  EXPECT_EQ(options.train.optimizer.max_grad_norm, 0.5);
+  EXPECT_EQ(options.train.optimizer.beta2, 0.99);
+  EXPECT_EQ(options.train.device, "cpu");
+  EXPECT_EQ(options.init_from, "");
+  const optim::ScheduleOptions& schedule = options.train.schedule;
+  EXPECT_EQ(schedule.warmup_steps, 100);
+  EXPECT_EQ(schedule.decay, optim::LearningRateDecay::kCosine);
+  EXPECT_EQ(optim::learning_rate_at(schedule, 5000), 1e-4);
+  EXPECT_THAT(config.ignored(), ElementsAre("wandb_project"));
+}
+
+// A step has batch_size * gradient_accumulation_steps sequences, on any number of ranks.
+TEST_F(FamiliarNames, NanoGptsBatchIsThatOfAllRanks) {
+  for (const bool batch_first : {true, false}) {
+    RunSettings settings;
+    settings.config.set(batch_first ? "batch_size=12" : "gradient_accumulation_steps=40");
+    settings.config.set(batch_first ? "gradient_accumulation_steps=40" : "batch_size=12");
+    settings.options.train.batch.workers = 8;
+    const BatchChoice batch = solved(settings.options.train.batch);
+    EXPECT_EQ(batch.sequences, 480);
+    EXPECT_EQ(batch.micro, 12);
+    EXPECT_EQ(batch.accumulation, 5);
+  }
+  config.set("batch_size=12");
+  EXPECT_EQ(solved(options.train.batch).sequences, 12);
+  EXPECT_EQ(solved(options.train.batch).micro, 12);
+}
+
+TEST_F(FamiliarNames, OfLlmC) {
+  for (const char* setting :
+       {"input_bin=train.bin", "input_val_bin=val.bin", "model=gpt2-124m", "sequence_length=512",
+        "num_iterations=20", "lr=3e-4", "learning_rate_decay_frac=0.1", "val_loss_every=5",
+        "zero_stage=1", "sample_every=7", "tensorcores=1"}) {
+    config.set(setting);
+  }
+  EXPECT_EQ(options.data.tokens, "train.bin");
+  EXPECT_EQ(options.train.model.name, "gpt2-124m");
+  EXPECT_EQ(options.train.batch.sequence, 512);
+  EXPECT_EQ(options.steps, 20);
+  EXPECT_EQ(options.train.schedule.decay, optim::LearningRateDecay::kCosine);
+  EXPECT_EQ(options.train.parallel.zero, 1);
+  EXPECT_EQ(options.sample.every, 7);
+}
+
+TEST_F(FamiliarNames, ThatChangeWhatIsExpectedHaveTheirEffect) {
+  config.set("fp16.min_loss_scale=1");
+  EXPECT_EQ(options.train.loss_scale.min, 1);
+  config.set("use_cpu=true");
+  EXPECT_EQ(options.train.device, "cpu");
+  config.set("do_eval=false");
+  EXPECT_EQ(options.validate_every, 0);
+  config.read_json(R"({"report_to": ["tensorboard"], "do_train": true, "do_predict": false,
+                       "overwrite_output_dir": false})",
+                   "arguments.json");
+  EXPECT_THAT(config.ignored(), IsEmpty());
+}
+
+TEST_F(FamiliarNames, WithoutEffectAreListed) {
+  config.read_json(R"({"dataloader_num_workers": 4, "torch_compile": false, "tf32": true,
+                       "logging_dir": "logs", "dataloader_num_workers": 4})",
+                   "arguments.json");
+  EXPECT_THAT(config.ignored(), ElementsAre("dataloader_num_workers", "logging_dir", "tf32"));
+}
+
 TEST_F(FamiliarNames, ThatMeanNothingHereAreNamed) {
   const auto refusal = [&](const char* setting) {
     try {
@@ -210,6 +318,16 @@ TEST_F(FamiliarNames, ThatMeanNothingHereAreNamed) {
     }
     return std::string();
   };
+  EXPECT_THAT(refusal("overwrite_output_dir=true"), HasSubstr("never emptied"));
+  EXPECT_THAT(refusal("report_to=wandb"), HasSubstr("only tensorboard or none"));
+  EXPECT_THAT(refusal("report_to=tensorboard,wandb"), HasSubstr("report_to = wandb"));
+  EXPECT_THAT(refusal("do_train=false"), HasSubstr("lockstep train trains"));
+  EXPECT_THAT(refusal("do_predict=True"), HasSubstr("lockstep generate"));
+  EXPECT_THAT(refusal("wandb_log=True"), HasSubstr("metrics.jsonl"));
+  EXPECT_THAT(refusal("total_batch_size=524288"), HasSubstr("train.global_batch_size"));
+  EXPECT_THAT(refusal("train.batch_size=8"), HasSubstr("did you mean train.global_batch_size?"));
+  EXPECT_THAT(refusal("optimizer.lr=1e-3"), HasSubstr("did you mean optimizer.learning_rate?"));
+  EXPECT_THAT(refusal("train.max_iters=5"), HasSubstr("did you mean train.steps?"));
   EXPECT_THAT(refusal("hub_token=x"), HasSubstr("there is no key 'hub_token'"));
   EXPECT_THAT(refusal("learning_rat=1"), HasSubstr("did you mean learning_rate?"));
   EXPECT_THAT(refusal("push_to_hub=true"), HasSubstr("only false"));
