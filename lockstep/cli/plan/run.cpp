@@ -255,7 +255,9 @@ void plan_run(const RunQuestion& question) {
         answer.alternatives.empty() ? "" : text(answer.alternatives, machines, answer.budget));
   }
   std::fflush(stdout);
-  for (const std::string& text : train::unused_settings(options, config, *ops)) {
+  train::RunOptions settled = run;
+  settled.train = options;
+  for (const std::string& text : train::unused_settings(settled, config, *ops)) {
     fmt::print(stderr, "warning: {}\n", text);
   }
   const bool chooses = options.memory_auto || options.recompute == train::RecomputeChoice::kAuto;

@@ -30,6 +30,9 @@ struct RunFacts {
   int workers = 1;
   std::string strategy = "alone";  // how they share a step
   std::vector<double> work;        // of each worker in a step; empty: all as much, or not known
+  std::int64_t batch = 0;          // sequences of a step, all workers together; 0: not known
+  std::int64_t micro_batch = 0;    // sequences that a worker computes at once
+  std::int64_t step_tokens = 0;    // of a step, all workers together
   double step_flops = 0;           // of matrix products, without what is recomputed
   double peak_flops = 0;           // FLOP/s of the machine's matrix products, measured; 0: unknown
   std::int64_t steps = 0;          // at which the run ends

@@ -143,6 +143,11 @@ std::string opening_text(const RunFacts& facts) {
   text += '\n';
   if (facts.workers > 1) text += fmt::format("{} workers, {}\n", facts.workers, facts.strategy);
   if (!facts.data.empty()) text += facts.data + '\n';
+  if (facts.batch > 0) {
+    text += fmt::format("a step has {} sequence{} in micro-batches of {}, {} tokens\n",
+                        progress_count(facts.batch), facts.batch == 1 ? "" : "s",
+                        progress_count(facts.micro_batch), progress_count(facts.step_tokens));
+  }
   if (facts.first_step > facts.steps) {
     text += fmt::format("{} steps are done", progress_count(facts.first_step - 1));
   } else if (facts.first_step > 1) {

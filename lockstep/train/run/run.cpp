@@ -177,8 +177,12 @@ class Run {
 
   RunFacts facts() {
     const nn::MemoryPlan& plan = trainer_.replica().plan();
-    const auto micro_batches = static_cast<double>(step_plan(options_.train.batch).micro_batches());
+    const parallel::StepPlan step = step_plan(options_.train.batch);
+    const auto micro_batches = static_cast<double>(step.micro_batches());
     RunFacts facts;
+    facts.batch = step.sequences;
+    facts.micro_batch = step.micro;
+    facts.step_tokens = step.sequences * plan.setup.shape.sequence;
     facts.folder = options_.dir;
     facts.model = trainer_.replica().model().name();
     facts.precision = plan::name(options_.train.precision);
@@ -207,8 +211,12 @@ class Run {
 
   void tell_beginning(const Owed& owed) const {
     for (const std::string& text : unused(options_, dataset_, *source_)) audience_.warning(text);
-    for (const std::string& text : unused_settings(options_.train, resolved_.config(), ops_)) {
+    for (const std::string& text : unused_settings(options_, resolved_.config(), ops_)) {
       audience_.warning(text);
+    }
+    if (const std::string text = batch_of_ranks(options_.train, resolved_.config());
+        !text.empty()) {
+      audience_.notice(text);
     }
     if (!other_data_.empty()) audience_.warning(other_data_);
     if (const std::string why = unused_gpu(options_.train); !why.empty()) audience_.notice(why);

@@ -134,6 +134,15 @@ std::vector<std::string> unused(const RunOptions& options, const Dataset& datase
   return texts;
 }
 
+std::string batch_of_ranks(const TrainOptions& options, const Config& config) {
+  const BatchChoice batch = solved(options.batch);
+  if (batch.workers == 1 || config.given("train.global_batch_size")) return "";
+  return fmt::format(
+      "the batch follows the number of workers: {} x {} = {} sequences a step. With "
+      "train.global_batch_size = {} it is the same for any --ranks",
+      batch.workers, batch.sequences / batch.workers, batch.sequences, batch.sequences);
+}
+
 std::string changed_settings(const std::filesystem::path& file, const Config& now) {
   RunOptions options;
   Config before;

@@ -40,6 +40,9 @@ std::string describe(const data::DataOptions& options, const Dataset& dataset,
 std::vector<std::string> unused(const RunOptions& options, const Dataset& dataset,
                                 const BatchSource& source);
 
+// That the batch is this large for this many workers only, where nobody set it; empty: it is not.
+std::string batch_of_ranks(const TrainOptions& options, const Config& config);
+
 // "train.seed = 2 (was 1)": what decides on a run's result and is not as the file, that of its last
 // start, has it. Empty where all is, and for a file that cannot be read.
 std::string changed_settings(const std::filesystem::path& file, const Config& now);

@@ -203,6 +203,11 @@ TEST(ProgressText, OpensAndCloses) {
   EXPECT_THAT(opening_text(facts), HasSubstr("\nsteps 301 to 5,000, resumed, 1 GiB of memory, "));
   facts.first_step = 5001;
   EXPECT_THAT(opening_text(facts), HasSubstr("\n5,000 steps are done, 1 GiB of memory, "));
+  facts.batch = 1024;
+  facts.micro_batch = 8;
+  facts.step_tokens = 1048576;
+  EXPECT_THAT(opening_text(facts),
+              HasSubstr("\na step has 1,024 sequences in micro-batches of 8, 1,048,576 tokens\n"));
 
   using Reason = RunEnd::Reason;
   EXPECT_EQ(closing_text({Reason::kFinished, "", 3720}, usual()),

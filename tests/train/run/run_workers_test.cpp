@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <string_view>
 
 #include "lockstep/base/file/scratch_folder.h"
 #include "lockstep/comm/native/threads.h"
@@ -18,6 +20,8 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 namespace fs = std::filesystem;
+
+constexpr std::string_view kServers = "parallel.strategy=parameter_server";
 
 struct Listener : RunObserver {
   explicit Listener(std::vector<std::string>& heard) : warnings(heard) {}
@@ -52,12 +56,11 @@ class RunWorkers : public ::testing::Test {
                                          "train.micro_batch_size=1",
                                          "train.precision=f32",
                                          "train.threads=1",
-                                         "schedule.decay_steps=8",
                                          "train.validate_every=0",
                                          "train.validate_batches=1",
-                                         "checkpoint.every=0",
-                                         "parallel.slice_mb=0.01",
-                                         "parallel.bucket_mb=0.01"};
+                                         "checkpoint.every=0"};
+    const bool served = std::ranges::find(more, kServers) != more.end();
+    settings.emplace_back(served ? "parallel.slice_mb=0.01" : "parallel.bucket_mb=0.01");
     settings.insert(settings.end(), more.begin(), more.end());
     const StopSignal stop;
     std::vector<std::string> warnings;
@@ -103,7 +106,7 @@ class RunWorkers : public ::testing::Test {
 
 // The half is saved on the way, the whole is not.
 TEST_F(RunWorkers, WithCompressedGradientsGoOnToTheBit) {
-  const std::string server = "parallel.strategy=parameter_server";
+  const std::string server(kServers);
   const std::vector<std::vector<std::string>> kinds = {
       {"parallel.compression=topk", "parallel.compression_ratio=0.05"},
       {"parallel.compression=onebit", "train.precision=f16"},
@@ -145,7 +148,7 @@ TEST_F(RunWorkers, TellOfEveryStepWhereItsTimeWent) {
     SCOPED_TRACE(kind);
     std::vector<std::string> settings = {"train.steps=8"};
     if (kind != "ddp") {
-      settings.push_back("parallel.strategy=parameter_server");
+      settings.emplace_back(kServers);
       settings.push_back("parallel.consistency=" + kind);
       settings.push_back("parallel.compression=int8");
     }

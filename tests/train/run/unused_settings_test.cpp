@@ -4,37 +4,44 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/parallel/traffic.h"
 #include "lockstep/train/memory/run_plan.h"
 
-namespace lockstep::train::idle_settings_test {
+namespace lockstep::train::unused_settings_test {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+
+// Stands for workers on two nodes, which no setting says.
+constexpr const char* kTwoNodes = "two nodes";
 
 class UnusedSettings : public ::testing::Test {
  protected:
   // Sets all of these, on so many workers.
   void set(int workers, const std::vector<std::string>& settings) {
-    options_ = TrainOptions();
-    config_ = std::make_unique<Config>();
-    bind(*config_, options_);
+    settings_ = RunSettings();
     for (const char* setting :
          {"model.layers=4", "model.hidden=32", "model.heads=2", "model.vocabulary=53",
           "train.seq_len=16", "train.global_batch_size=24", "train.micro_batch_size=1"}) {
-      config_->set(setting);
+      settings_.config.set(setting);
     }
-    for (const std::string& setting : settings) config_->set(setting);
+    for (const std::string& setting : settings) settings_.config.set(setting);
     options_.batch.workers = workers;
   }
-  std::vector<std::string> unused() const { return unused_settings(options_, *config_, *ops_); }
+  std::vector<std::string> unused() const {
+    return unused_settings(settings_.options, settings_.config, *ops_);
+  }
 
   // What a run takes and sends, by which two can be told apart.
   std::string outline(const TrainOptions& options) const {
@@ -47,24 +54,188 @@ class UnusedSettings : public ::testing::Test {
                   "-" + std::to_string(each.last_step) + " ";
         }
       }
-      const auto sent = parallel::traffic_of(options.parallel, worker_position_of(options, worker), plan);
+      const auto sent =
+          parallel::traffic_of(options.parallel, worker_position_of(options, worker), plan);
       if (sent) text += std::to_string(sent->total().all);
     }
     return text;
   }
 
-  TrainOptions options_;
-  std::unique_ptr<Config> config_;
+  RunSettings settings_;
+  TrainOptions& options_ = settings_.options.train;
   const std::unique_ptr<Ops> ops_ = make_reference_ops();
 };
+
+// A key that was given, the settings with which a run of two workers does not read it, and those
+// with which it does.
+struct Case {
+  std::string key;
+  std::string value;
+  std::vector<std::string> unread;
+  std::vector<std::string> read;
+};
+
+std::vector<Case> cases() {
+  const std::string servers = "parallel.strategy=parameter_server";
+  const std::string linear = "model.family=linear";
+  const std::string mpi = "comm.backend=mpi";
+  const std::string zero = "parallel.zero=1";
+  const std::string f16 = "train.precision=f16";
+  const std::string decay = "schedule.decay=cosine";
+  const std::string sample = "sample.every=5";
+  const std::string file = "offload.optimizer=file";
+  return {
+      {"data.tokenizer", "bpe", {"data.table=a.csv"}, {"data.text=a.txt"}},
+      {"data.bpe_vocabulary", "1000", {}, {"data.tokenizer=bpe"}},
+      {"data.validation_fraction", "0.2", {"data.validation_text=b.txt"}, {}},
+      {"data.mask_fraction", "0.2", {}, {"model.family=bert"}},
+      {"model.family", "llama", {"model.name=gpt2-124m"}, {}},
+      {"model.layers", "3", {linear}, {}},
+      {"model.hidden", "48", {linear}, {}},
+      {"model.heads", "4", {linear}, {}},
+      {"model.kv_heads", "1", {"model.family=encoder-decoder"}, {"model.family=llama"}},
+      {"model.feed_forward", "64", {linear}, {}},
+      {"model.vocabulary", "60", {linear}, {}},
+      {"model.positions", "32", {linear}, {}},
+      {"model.features", "3", {}, {linear}},
+      {"model.norm_epsilon", "1e-6", {linear}, {}},
+      {"model.rope_theta", "500", {}, {"model.family=llama"}},
+      {"model.dropout", "0.1", {linear}, {}},
+      {"model.tie_word_embeddings", "true", {"model.family=encoder-decoder"}, {}},
+      {"train.seq_len", "8", {linear}, {}},
+      {"train.gradient_dtype", "f32", {"parallel.reduction=tree"}, {}},
+      {"train.gradient_dtype", "f32", {"train.precision=f32"}, {}},
+      {"train.steps", "7", {"train.epochs=2"}, {}},
+      {"train.validate_every", "7", {"data.validation_fraction=0"}, {}},
+      {"train.validate_batches", "7", {"data.validation_fraction=0"}, {}},
+      {"train.trace_steps", "7", {}, {"train.trace=true"}},
+      {"sample.tokens", "7", {}, {sample}},
+      {"sample.temperature", "0.5", {}, {sample}},
+      {"sample.prompt", "Once", {}, {sample}},
+      {"debug.slow_factor", "2", {}, {"debug.slow_rank=1"}},
+      {"optimizer.beta1", "0.8", {"optimizer.kind=sgd"}, {}},
+      {"optimizer.beta2", "0.8", {"optimizer.kind=sgd"}, {}},
+      {"optimizer.epsilon", "1e-6", {"optimizer.kind=sgd"}, {}},
+      {"optimizer.momentum", "0.5", {}, {"optimizer.kind=sgd"}},
+      {"schedule.warmup_ratio", "0.1", {"schedule.warmup_steps=5"}, {}},
+      {"schedule.decay_steps", "50", {}, {decay}},
+      {"schedule.min_lr_ratio", "0.2", {}, {decay}},
+      {"schedule.min_lr_ratio", "0.2", {decay, "schedule.min_lr=1e-5"}, {decay}},
+      {"schedule.min_lr", "1e-5", {}, {decay}},
+      {"loss_scale.initial", "8", {}, {f16}},
+      {"loss_scale.growth_interval", "8", {}, {f16}},
+      {"loss_scale.min", "8", {}, {f16}},
+      {"parallel.bucket_mb", "8", {servers}, {}},
+      {"parallel.bucket_mb", "8", {zero}, {}},
+      {"parallel.first_bucket_mb", "8", {servers}, {}},
+      {"parallel.algorithm", "ring", {servers}, {}},
+      {"parallel.overlap", "false", {servers}, {zero}},
+      {"parallel.partition", "layer", {}, {zero}},
+      {"parallel.no_sync", "true", {}, {"parallel.zero=2"}},
+      {"parallel.max_unsharded_blocks", "1", {}, {"parallel.zero=3"}},
+      {"parallel.secondary_partition", "true", {"parallel.zero=3"}, {kTwoNodes}},
+      {"parallel.quantized_gradients", "int8", {zero}, {kTwoNodes}},
+      {"parallel.compression_ratio", "0.1", {}, {"parallel.compression=topk"}},
+      {"parallel.compression_ratio", "0.1", {"parallel.compression=int8"}, {}},
+      {"parallel.servers", "2", {}, {servers}},
+      {"parallel.server_placement", "dedicated", {}, {servers}},
+      {"parallel.server_threads", "2", {}, {servers}},
+      {"parallel.consistency", "asp", {}, {servers}},
+      {"parallel.staleness", "2", {}, {servers, "parallel.consistency=ssp"}},
+      {"parallel.staleness", "2", {servers}, {}},
+      {"parallel.schedule", "fifo", {}, {servers}},
+      {"parallel.slice_mb", "2", {}, {servers}},
+      {"parallel.credit_mb", "2", {}, {servers}},
+      {"parallel.check_every", "7", {zero}, {}},
+      {"offload.folder", "/tmp", {}, {file}},
+      {"offload.overlap", "false", {"offload.optimizer=host"}, {file}},
+      {"offload.bandwidth", "1GB/s", {}, {file}},
+      {"comm.transport", "tcp", {mpi}, {}},
+      {"comm.transport", "shm", {"comm.backend=threads"}, {}},
+      {"comm.algorithm.broadcast", "tree", {mpi}, {}},
+      {"comm.algorithm.scatter", "naive", {}, {}},
+      {"comm.algorithm.gather", "naive", {mpi}, {}},
+      {"comm.algorithm.reduce", "naive", {}, {zero, "parallel.partition=layer"}},
+      {"comm.algorithm.all_reduce", "ring", {servers}, {}},
+      {"comm.algorithm.all_reduce", "ring", {"parallel.algorithm=tree"}, {}},
+      {"comm.algorithm.all_reduce", "ring", {zero}, {}},
+      {"comm.algorithm.all_gather", "ring", {mpi}, {}},
+      {"comm.algorithm.reduce_scatter", "ring", {}, {zero}},
+      {"comm.algorithm.all_to_all", "naive", {}, {"parallel.compression=int8"}},
+      {"comm.grid", "2x1", {mpi}, {}},
+      {"comm.window", "8Ki", {mpi}, {}},
+      {"comm.cache_dir", "/tmp/x", {mpi}, {}},
+      {"comm.measure", "false", {mpi}, {}},
+      {"comm.interface", "10.0.0.1", {"comm.backend=threads"}, {}},
+      {"comm.check", "false", {}, {mpi}},
+      {"comm.emulate", "1Gbit,1us", {mpi}, {}},
+      {"comm.emulated_nodes", "2", {mpi}, {}},
+  };
+}
+
+TEST_F(UnusedSettings, EveryKeyIsAlwaysReadOrHasARule) {
+  std::multiset<std::string_view> known(always_read_settings().begin(),
+                                        always_read_settings().end());
+  for (const SettingRule& rule : setting_rules()) known.insert(rule.key);
+  for (const std::string_view key : settings_.config.keys()) {
+    EXPECT_EQ(known.count(key), 1u) << key << ": say in setting_rules.cpp which runs read it";
+  }
+  EXPECT_EQ(known.size(), settings_.config.keys().size()) << "of keys that there are not";
+}
+
+TEST_F(UnusedSettings, EveryRuleReportsItsKeyWhereARunDoesNotReadIt) {
+  std::set<std::string> tried;
+  for (const Case& each : cases()) {
+    const std::string setting = each.key + "=" + each.value;
+    const auto is_reported = [&] {
+      return std::ranges::any_of(unused(), [&](const std::string& text) {
+        return text.starts_with(each.key + " = ") &&
+               text.find(" has no effect: ") != std::string::npos;
+      });
+    };
+    std::vector<std::string> settings = each.unread;
+    settings.push_back(setting);
+    set(2, settings);
+    EXPECT_TRUE(is_reported()) << setting << " " << ::testing::PrintToString(each.unread);
+    settings = each.read;
+    const bool on_two_nodes = std::erase(settings, kTwoNodes) > 0;
+    if (on_two_nodes) settings.emplace_back("parallel.zero=3");
+    settings.push_back(setting);
+    set(2, settings);
+    if (on_two_nodes) options_.parallel.machines = 2;
+    const bool is_never_read = each.key == "comm.algorithm.scatter";
+    EXPECT_EQ(is_reported(), is_never_read)
+        << setting << " " << ::testing::PrintToString(each.read);
+    tried.insert(each.key);
+  }
+  for (const SettingRule& rule : setting_rules()) {
+    EXPECT_TRUE(tried.contains(std::string(rule.key))) << rule.key << " has no case here";
+  }
+}
+
+TEST_F(UnusedSettings, OfARunsOwnFolderWereReportedWhenItBegan) {
+  set(2, {});
+  settings_.options.dir = "runs/a";
+  settings_.config.read_toml("parallel.staleness = 2", "runs/a/config.toml");
+  EXPECT_THAT(unused(), IsEmpty());
+  settings_.config.read_toml("parallel.staleness = 2", "job.toml");
+  EXPECT_THAT(unused(), ElementsAre(HasSubstr("parallel.staleness = 2 has no effect")));
+}
+
+TEST_F(UnusedSettings, NamesOfOtherTrainersWithoutEffectAreListed) {
+  set(1, {"dataloader_num_workers=4", "logging_dir=logs"});
+  EXPECT_THAT(unused(), ElementsAre("dataloader_num_workers, logging_dir of other trainers have no "
+                                    "effect here"));
+}
 
 TEST_F(UnusedSettings, AreThoseOfReductionsWithParameterServers) {
   const std::string servers = "parallel.strategy=parameter_server";
   set(2, {servers});
   EXPECT_THAT(unused(), IsEmpty());
   set(2, {servers, "parallel.overlap=false", "parallel.algorithm=ring"});
-  EXPECT_THAT(unused(), ElementsAre(HasSubstr("parallel.overlap = false has no effect"),
-                                  HasSubstr("parallel.algorithm = \"ring\" has no effect")));
+  EXPECT_THAT(unused(),
+              UnorderedElementsAre(HasSubstr("parallel.overlap = false has no effect"),
+                                   HasSubstr("parallel.algorithm = \"ring\" has no effect")));
   set(2, {"parallel.overlap=false", "parallel.algorithm=ring"});
   EXPECT_THAT(unused(), IsEmpty());
 }
@@ -91,7 +262,7 @@ TEST_F(UnusedSettings, AreThoseWithoutWhichTheRunIsTheSame) {
         plain = options_;
         plain.parallel.max_unsharded_blocks = most - 1;
         expect_unused("max_unsharded_blocks " + std::to_string(most),
-                    outline(plain) == outline(options_));
+                      outline(plain) == outline(options_));
       }
     }
   }
@@ -154,4 +325,4 @@ TEST_F(UnusedSettings, AWindowOfBlocksFromTheHostIsAsWideAsItIsSet) {
 }
 
 }  // namespace
-}  // namespace lockstep::train::idle_settings_test
+}  // namespace lockstep::train::unused_settings_test
