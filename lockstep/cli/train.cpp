@@ -31,8 +31,10 @@ checkpoint there, to the bit; so does `lockstep train RUN_FOLDER`. Ctrl-C, SIGTE
 terminal finish the step, save and exit with 75; a second Ctrl-C stops at once.
 
 With --ranks N the sequences of every step (train.global_batch_size) are split over N workers of
-this machine. On several machines run the same command on each, with --nodes, --node-rank and --rendezvous; or
-start it as ranks by lockstep launch, torchrun, mpirun or srun.
+this machine. Without train.global_batch_size the batch grows with the workers: each has
+train.micro_batch_size * train.gradient_accumulation_steps sequences. On several machines run the
+same command on each, with --nodes, --node-rank and --rendezvous; or start it as ranks by lockstep
+launch, torchrun, mpirun or srun.
 
 Examples:
   lockstep train examples/shakespeare-char.toml
@@ -43,7 +45,9 @@ Examples:
 
 Other trainers' names are understood too: learning_rate, per_device_train_batch_size,
 gradient_accumulation_steps, bf16, ... of Hugging Face's Trainer, train_batch_size,
-optimizer.params.lr, fp16.enabled, ... of DeepSpeed; a configuration may be JSON.)";
+optimizer.params.lr, fp16.enabled, ... of DeepSpeed, n_layer, batch_size, max_iters, ... of nanoGPT
+and llm.c; a configuration may be JSON. A name that would change what you expect and that there is
+no setting for is refused; settings without effect in a run are listed when it starts.)";
 
 train::ProgressOptions progress_options(const train::RunOptions& options) {
   train::ProgressOptions progress;
@@ -175,7 +179,7 @@ int run_train(const std::vector<std::string>& arguments, const LaunchFlags& flag
 void add_train(CLI::App& app, int& exit_code) {
   auto* command = app.add_subcommand("train", "Train a model: from a text file to checkpoints");
   auto arguments = std::make_shared<std::vector<std::string>>();
-  auto help_config = std::make_shared<bool>(false);
+  const auto help_config = std::make_shared<std::string>();
   const auto flags = std::make_shared<LaunchFlags>();
   command->add_option("run", *arguments, "The configuration, or a run's folder; settings on top")
       ->type_name("[CONFIG.toml] [key=value ...]");
@@ -185,15 +189,16 @@ void add_train(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   add_node_flags(*command, *flags);
-  command->add_flag("--help-config", *help_config,
-                    "Print every key with its type, default and meaning");
+  const CLI::Option* helps =
+      command
+          ->add_option("--help-config", *help_config,
+                       "Print the keys that begin so, or all, with type, default and meaning")
+          ->expected(0, 1)
+          ->type_name("[PREFIX]");
   command->footer(kFooter);
-  command->callback([arguments, help_config, flags, &exit_code] {
-    if (*help_config) {
-      train::RunOptions options;
-      Config config;
-      train::bind(config, options);
-      fmt::print("{}", config.describe());
+  command->callback([arguments, help_config, helps, flags, &exit_code] {
+    if (helps->count() > 0) {
+      fmt::print("{}", train::RunSettings().config.describe(*help_config));
       return;
     }
     if (arguments->empty()) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lockstep/base/text/text.h"
+#include "lockstep/train/options/run_options.h"
 
 namespace lockstep::cli {
 namespace {
@@ -26,6 +27,60 @@ std::vector<std::string> flags_of(const CLI::App& app) {
   return names;
 }
 
+// What a flag of other programs is called here, by what it means.
+struct Meaning {
+  std::string_view command;  // "generate "
+  std::string_view flag;
+  std::string_view here;
+};
+constexpr Meaning kMeanings[] = {
+    {"generate ", "--prompt", "--prompt-file FILE, or write the text behind the folder"},
+    {"generate ", "--start", "--prompt-file FILE, or write the text behind the folder"},
+    {"generate ", "--text", "--prompt-file FILE, or write the text behind the folder"},
+    {"generate ", "--model", "the folder itself, as the first word"},
+    {"generate ", "--out-dir", "the folder itself, as the first word"},
+    {"generate ", "--max-tokens", "--tokens"},
+    {"generate ", "--max-new-tokens", "--tokens"},
+    {"generate ", "--max-length", "--tokens"},
+    {"generate ", "--length", "--tokens"},
+    {"generate ", "--num-samples", "--count"},
+    {"generate ", "--num-return-sequences", "--count"},
+    {"generate ", "--batch-size", "--batch"},
+    {"generate ", "--dtype", "--precision"},
+    {"train ", "--config", "the file itself, as the first word"},
+    {"train ", "--resume", "the run's folder, as the first word"},
+    {"train ", "--gpus", "--ranks"},
+    {"train ", "--workers", "--ranks"},
+    {"train ", "--world-size", "--ranks"},
+    {"tokenize ", "--input", "the files themselves, as words"},
+    {"tokenize ", "--vocab-size", "--vocabulary"},
+    {"plan ", "--batch-size", "--batch"},
+    {"plan ", "--seq-len", "--seq"},
+    {"plan ", "--gpu-memory", "--memory"},
+    {"bench train ", "--batch-size", "--batch"},
+    {"bench train ", "--seq-len", "--seq"},
+    {"bench train ", "--dtype", "--precision"},
+    {"launch ", "--np", "--ranks"},
+};
+
+// --batch_size and --batch-size are one.
+std::string dashed(std::string_view flag) {
+  std::string text(flag);
+  std::ranges::replace(text, '_', '-');
+  return text;
+}
+
+// The setting that a flag stands for where settings are words; empty: none.
+std::string as_setting(std::string_view path, std::string_view flag) {
+  if (path != "train " && path != "plan ") return "";
+  const auto begin = flag.find_first_not_of('-');
+  if (begin == std::string_view::npos) return "";
+  std::string key(flag.substr(begin));
+  const train::RunSettings settings;
+  if (!settings.config.knows(key)) std::ranges::replace(key, '-', '_');
+  return settings.config.knows(key) ? key : "";
+}
+
 std::string suggest(std::string_view typed, const std::vector<std::string>& names) {
   return did_you_mean(typed, std::vector<std::string_view>(names.begin(), names.end()));
 }
@@ -34,6 +89,14 @@ std::string suggest(std::string_view typed, const std::vector<std::string>& name
 std::string describe_stray(const CLI::App& app, const std::string& path, const std::string& word) {
   if (word.starts_with('-')) {
     const std::string flag = word.substr(0, word.find('='));
+    for (const Meaning& meaning : kMeanings) {
+      if (meaning.command != path || meaning.flag != dashed(flag)) continue;
+      return fmt::format("there is no flag '{}{}'; use {}", path, flag, meaning.here);
+    }
+    if (const std::string key = as_setting(path, flag); !key.empty()) {
+      return fmt::format("there is no flag '{}{}'; it is a setting, written without dashes: {}=...",
+                         path, flag, key);
+    }
     return fmt::format("there is no flag '{}{}'{}", path, flag, suggest(flag, flags_of(app)));
   }
   const std::vector<std::string> commands = commands_of(app);

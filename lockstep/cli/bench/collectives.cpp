@@ -23,7 +23,7 @@ Examples:
   lockstep bench collectives --peers
   lockstep bench collectives --op all_reduce --ranks 2 --sizes 8..128Mi --peers --json out.json
   lockstep bench collectives --op all --ranks 2,4 --peers --quick
-  lockstep bench collectives --sizes 64Ki,1Mi --algorithm ring --algorithm tree
+  lockstep bench collectives --sizes 64Ki,1Mi --algorithm ring,tree
   lockstep bench collectives --only lockstep-tcp,gloo-ring --peers
 
 size       bytes per rank: the vector of all_reduce and broadcast, the whole output of all_gather,
@@ -149,8 +149,9 @@ void add_bench_collectives(CLI::App& bench, int& exit_code) {
   command->add_flag("--peers", flags->peers, "also run the peers that are installed");
   command
       ->add_option("--algorithm", flags->algorithms,
-                   "also run this library with this algorithm forced; may be repeated")
-      ->type_name("NAME");
+                   "also run this library with this algorithm forced, or a list of them")
+      ->delimiter(',')
+      ->type_name("LIST");
   command->add_option("--only", flags->only, "only these implementations, e.g. lockstep-tcp,mpich")
       ->type_name("LIST");
   command->add_option("--json", flags->json, "write the results as an array of objects")

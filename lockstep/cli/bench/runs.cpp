@@ -9,7 +9,8 @@ namespace lockstep::cli {
 
 void add_runs_options(CLI::App& command, RunsFlags& flags, const RunsHelp& help) {
   bench::DataParallelBench& bench = flags.bench;
-  command.add_option("--case", bench.cases, "one of those below; may be repeated (all)")
+  command.add_option("--case", bench.cases, "one of those below, or a list of them (all)")
+      ->delimiter(',')
       ->type_name("NAME");
   command.add_option("--model", bench.model, "that is timed, by name")->capture_default_str();
   command

@@ -159,8 +159,9 @@ schedule::Network asked_network(const Options& options) {
   return network;
 }
 
-void explain_algorithm(const Options& options, Collective collective, const Shape& shape) {
-  const Algorithm& algorithm = schedule::find_algorithm(collective, options.algorithm);
+void explain_algorithm(const Options& options, std::string_view name, Collective collective,
+                       const Shape& shape) {
+  const Algorithm& algorithm = schedule::find_algorithm(collective, name);
   const schedule::Schedule made = make_asked(algorithm, shape);
   const std::string rounds = explain_rounds(algorithm, made, shown_size(options));
   if (options.svg.empty()) {
@@ -200,8 +201,14 @@ void explain(const Options& options) {
       fail(ErrorCode::kInvalidArgument,
            "--algorithm explains one number of ranks; lists are for --cost alone");
     }
-    explain_algorithm(options, collective, shapes[0]);
-    if (!options.cost.empty()) fmt::print("\n");
+    const std::vector<std::string_view> names = split_text(options.algorithm, ',');
+    if (names.size() > 1 && !options.svg.empty()) {
+      fail(ErrorCode::kInvalidArgument, "--svg draws one algorithm, not {}", options.algorithm);
+    }
+    for (const std::string_view each : names) {
+      explain_algorithm(options, trim(each), collective, shapes[0]);
+      if (each.data() != names.back().data() || !options.cost.empty()) fmt::print("\n");
+    }
   }
   if (!options.cost.empty()) {
     const std::vector<std::size_t> sizes = parse_byte_range(
@@ -219,6 +226,7 @@ std::string explain_footer() {
   return "Examples:\n"
          "  lockstep explain                                     all collectives and algorithms\n"
          "  lockstep explain all_reduce --algorithm ring         one of them, round by round\n"
+         "  lockstep explain all_reduce --algorithm ring,tree    one after the other\n"
          "  lockstep explain all_reduce --algorithm torus_2d --grid 2x4 --svg torus.svg\n"
          "  lockstep explain all_reduce --algorithm hierarchical --machines 3,5\n"
          "  lockstep explain memory --layers 4 --svg memory.svg  a topic besides collectives\n"
@@ -255,7 +263,8 @@ void add_explain(CLI::App& app, int& exit_code) {
     return command->add_option(name, value, what)->check(not_empty());
   };
   add("collective", options->collective, "all_reduce, broadcast, ...");
-  add("-a,--algorithm", options->algorithm, "The algorithm to show; without it, all are listed");
+  add("-a,--algorithm", options->algorithm,
+      "The algorithm to show, or a list, like ring,tree; without it, all are listed");
   add("--cost", options->cost,
       "Price all algorithms on a network, like 'alpha=5us,bandwidth=100Gbit'");
   add("--svg", options->svg, "Draw --algorithm into this file instead of printing it");
