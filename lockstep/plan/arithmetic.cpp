@@ -10,6 +10,11 @@ namespace {
 constexpr Count kTokenTypes = 2;
 constexpr double kSecondsPerDay = 24 * 60 * 60;
 
+// One a layer; in a decoder one more, to the encoder.
+Count attentions(const ModelShape& shape) {
+  return sum({shape.layers, product({2, shape.decoder_layers})});
+}
+
 Count norm(const ModelShape& shape) {
   const bool has_bias = shape.family != Family::kLlama && shape.biases;
   return product({has_bias ? Count{2} : Count{1}, shape.hidden});
@@ -80,10 +85,13 @@ Parameters count_parameters(const ModelShape& shape) {
   parameters.embedding = product({shape.vocabulary, shape.hidden});
   if (shape.learns_positions()) parameters.positions = product({shape.positions, shape.hidden});
   if (shape.family == Family::kBert) parameters.token_types = product({kTokenTypes, shape.hidden});
-  parameters.attention = product({shape.layers, attention(shape)});
-  parameters.feed_forward = product({shape.layers, feed_forward(shape)});
-  // Two a layer and one outside: after the last layer, or BERT's after the embedding.
-  parameters.norms = product({sum({product({2, shape.layers}), 1}), norm(shape)});
+  parameters.attention = product({attentions(shape), attention(shape)});
+  parameters.feed_forward = product({shape.all_layers(), feed_forward(shape)});
+  // One before each attention and feed-forward, and one outside: after the last layer of a stack,
+  // or BERT's after the embedding.
+  const Count stacks = shape.is_encoder_decoder() ? 2 : 1;
+  if (stacks == 2) parameters.positions = product({2, parameters.positions});
+  parameters.norms = product({sum({attentions(shape), shape.all_layers(), stacks}), norm(shape)});
   parameters.head = head(shape);
   parameters.total();  // beyond 64 bits is refused here, not later
   return parameters;
@@ -119,10 +127,11 @@ double TokenFlops::recomputed(Recompute recompute) const {
 TokenFlops count_flops(const ModelShape& shape, Count sequence) {
   check(shape);
   const auto real = [](Count count) { return static_cast<double>(count); };
-  const Count layer = sum({attention_matrices(shape), feed_forward_matrices(shape)});
+  const Count matrices = sum({product({attentions(shape), attention_matrices(shape)}),
+                              product({shape.all_layers(), feed_forward_matrices(shape)})});
   TokenFlops flops;
-  flops.layers = 2 * real(shape.layers) * real(layer);
-  flops.attention = 4 * real(shape.layers) * real(sequence) * real(shape.hidden);
+  flops.layers = 2 * real(matrices);
+  flops.attention = 4 * real(attentions(shape)) * real(sequence) * real(shape.hidden);
   flops.head = 2 * real(head_matrices(shape));
   return flops;
 }

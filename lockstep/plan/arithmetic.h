@@ -14,6 +14,9 @@
 //   backward   4 M + 8 l s h      gradients of inputs and of weights, as much again each
 //   both       6 M + 12 l s h
 //
+// Of an encoder-decoder a token is one of the target together with one of the source, which is as
+// long; a decoder's layer has two attentions.
+//
 // M are the matrices of the layers and the matrix that gives logits, tied or not; embeddings are
 // looked up, biases and norms are no products, and a pooler sees one token of a sequence. The
 // second term is attention itself: scores and the weighted sum of values take 2 s h each per layer,

@@ -128,9 +128,24 @@ Count activation_bytes(const ModelShape& shape, Count sequence, Count batch, Pre
   return sum({kept, product({2 * value + 1, shape.heads, sequence, tokens})});
 }
 
+Count all_activation_bytes(const ModelShape& shape, Count sequence, Count batch,
+                           Precision precision, Recompute recompute) {
+  const Count layer = activation_bytes(shape, sequence, batch, precision, recompute);
+  Count across = 0;  // of a decoder's layer besides
+  if (recompute != Recompute::kFull) {
+    const Count value = value_bytes(precision);
+    const Count tokens = product({sequence, batch});
+    across = product({tokens, shape.hidden, 6 * value + 1});
+    if (recompute == Recompute::kNone) {
+      across = sum({across, product({2 * value + 1, shape.heads, sequence, tokens})});
+    }
+  }
+  return sum({product({shape.all_layers(), layer}), product({shape.decoder_layers, across})});
+}
+
 bool activation_formula_is_exact(const ModelShape& shape) {
-  return shape.family != Family::kLlama && shape.kv_heads == shape.heads &&
-         shape.feed_forward == product({4, shape.hidden});
+  return shape.family != Family::kLlama && !shape.is_encoder_decoder() &&
+         shape.kv_heads == shape.heads && shape.feed_forward == product({4, shape.hidden});
 }
 
 }  // namespace lockstep::plan

@@ -23,6 +23,9 @@
 //   attention   s b h (16e + 2)                                34 s b h
 //   full        s b h e                                        2 s b h, the layer's input
 //
+// The attention of a decoder's layer to the encoder, with its norm, adds s b h (6e + 1) and, with
+// none, (2e + 1) a s to the bracket.
+//
 // For other layers it is an estimate; what a kernel needs besides is not in it.
 #pragma once
 
@@ -74,10 +77,13 @@ Count traffic_multiple(int zero_stage);
 // What a rank sends in a step: that multiple of the N-1 shards of others, in the gradients' type.
 Count traffic_bytes(Count parameters, Precision precision, int zero_stage, Count ranks);
 
-// Kept by one layer for one micro-batch. Error(kInvalidArgument) for a mode that is not one of
-// kFormulaRecompute.
+// Kept by one layer for one micro-batch; of an encoder-decoder by one of its encoder.
+// Error(kInvalidArgument) for a mode that is not one of kFormulaRecompute.
 Count activation_bytes(const ModelShape& shape, Count sequence, Count batch, Precision precision,
                        Recompute recompute);
+// Kept by all layers; source and target are as long.
+Count all_activation_bytes(const ModelShape& shape, Count sequence, Count batch,
+                           Precision precision, Recompute recompute);
 // Whether the formula was made for such a layer.
 bool activation_formula_is_exact(const ModelShape& shape);
 

@@ -14,6 +14,8 @@ namespace {
 constexpr Count kGpt2Vocabulary = 50257;
 constexpr Count kLlamaVocabulary = 32000;
 constexpr Count kBertVocabulary = 30522;
+constexpr Count kTranslationVocabulary = 37000;  // of "Attention is all you need"
+constexpr Count kTranslationPositions = 128;
 
 ModelShape make(std::string name, Family family, Count layers, Count hidden, Count heads,
                 Count positions) {
@@ -79,6 +81,10 @@ std::string_view name(Family family) {
   return "?";
 }
 
+std::string_view family_name(const ModelShape& shape) {
+  return shape.is_encoder_decoder() ? kEncoderDecoderName : name(shape.family);
+}
+
 std::string_view name(Head head) {
   switch (head) {
     case Head::kTied:
@@ -133,6 +139,13 @@ ModelShape usual_shape(Family family) {
       shape.head = Head::kPooler;
       break;
   }
+  return shape;
+}
+
+ModelShape usual_encoder_decoder() {
+  ModelShape shape;
+  shape.vocabulary = kTranslationVocabulary;
+  shape.positions = kTranslationPositions;
   return shape;
 }
 

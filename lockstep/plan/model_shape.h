@@ -9,6 +9,10 @@
 //   bert    learned     layer norm     GELU, two matrices      no; one after the embedding
 //
 // BERT also embeds which of two sentences a token is in (token types).
+//
+// An encoder-decoder is two such stacks of the gpt2 kind, of which the second has an attention to
+// the first in every layer, learned positions each, a norm after each, and one table for all tokens
+// and for the logits. Here it is a shape with decoder_layers.
 #pragma once
 
 #include <span>
@@ -37,7 +41,8 @@ struct ModelShape {
   Count vocabulary = 0;
   Count positions = 0;  // the longest sequence; learned positions are parameters
   Count hidden = 0;
-  Count layers = 0;
+  Count layers = 0;          // of an encoder-decoder: of its encoder
+  Count decoder_layers = 0;  // over 0: an encoder-decoder
   Count heads = 0;
   Count kv_heads = 0;  // fewer than heads: grouped-query attention
   Count feed_forward = 0;
@@ -47,9 +52,14 @@ struct ModelShape {
   // Width of all key heads together, or all value heads.
   Count kv_width() const { return hidden / heads * kv_heads; }
   bool learns_positions() const { return family != Family::kLlama; }
+  bool is_encoder_decoder() const { return decoder_layers > 0; }
+  Count all_layers() const { return layers + decoder_layers; }
 };
 
+inline constexpr std::string_view kEncoderDecoderName = "encoder-decoder";
+
 std::string_view name(Family family);
+std::string_view family_name(const ModelShape& shape);  // "gpt2", ..., "encoder-decoder"
 std::string_view name(Head head);
 // Throw Error(kInvalidArgument) with what there is and what is nearest.
 Family family_from_name(std::string_view text);
@@ -61,6 +71,8 @@ const ModelShape& find_model(std::string_view name);
 
 // What is common in a family; hidden, layers, heads and what hangs on them are 0.
 ModelShape usual_shape(Family family);
+// An encoder-decoder for translation, likewise.
+ModelShape usual_encoder_decoder();
 // 4h; for the three matrices of SwiGLU two thirds of that, rounded up to a multiple of 256.
 Count usual_feed_forward(Family family, Count hidden);
 

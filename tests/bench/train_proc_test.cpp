@@ -150,5 +150,16 @@ TEST_F(BenchTrain, RefusesWithASentence) {
   }
 }
 
+TEST_F(BenchTrain, KnowsTheEncoderDecoder) {
+  const Outcome outcome = bench("--set model.family=encoder-decoder " + json_flag());
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+  ASSERT_EQ(results().size(), 1u) << outcome.text;
+  const nlohmann::json ours = results()[0];
+  EXPECT_EQ(ours["model"], "encoder-decoder");
+  EXPECT_GT(ours["tokens_per_s"], 0);
+  EXPECT_GT(ours["gemm_flops"], 0);
+  EXPECT_LT(ours["last_loss"], ours["first_loss"]);
+}
+
 }  // namespace
 }  // namespace lockstep

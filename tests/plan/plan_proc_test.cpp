@@ -51,6 +51,23 @@ TEST(Plan, PrintsTheGigabytesOfTheZeroPaper) {
   }
 }
 
+TEST(Plan, KnowsTheEncoderDecoder) {
+  const std::string flags = "--family encoder-decoder --layers 6 --hidden 512 --heads 8";
+  const auto counted = run_json(flags + " --ranks 1");
+  EXPECT_EQ(counted["parameters"]["total"], 63'215'616);
+  EXPECT_EQ(counted["shape"]["family"], "encoder-decoder");
+  EXPECT_EQ(counted["shape"]["decoder_layers"], 6);
+  const auto planned = run_json(
+      "model.family=encoder-decoder model.vocabulary=37000 model.layers=6 model.hidden=512 "
+      "model.heads=8 train.seq_len=128 train.micro_batch_size=1");
+  EXPECT_EQ(planned["parameters"], counted["parameters"]["total"]);
+  const Outcome text = run(flags + " --tokens 1e9 --gpu-flops 1e14 --days 1");
+  EXPECT_EQ(text.exit_code, 0);
+  EXPECT_THAT(text.text, AllOf(HasSubstr("family encoder-decoder, 6 + 6 layers"),
+                               HasSubstr("activations kept for backward")));
+  EXPECT_THAT(run(flags + " --kv-heads 2", true).text, HasSubstr("leave --head, --kv-heads"));
+}
+
 TEST(Plan, TakesAModelByItsSizes) {
   const auto own = run_json(
       "--family llama --layers 80 --hidden 8192 --heads 64 --kv-heads 8 --ff 28672 "

@@ -85,9 +85,9 @@ Program pytorch_program(const TrainBench& bench, const std::string& python, cons
 
 // Why PyTorch cannot do the same work; empty: it can.
 std::string not_for_peers(const TrainBench& bench) {
-  const plan::ModelShape shape = train::shape_of(bench.options);
-  const bool is_gpt2 =
-      shape.family == plan::Family::kGpt2 && shape.head == plan::Head::kTied && shape.biases;
+  const plan::ModelShape shape = train::formula_shape_of(bench.options);
+  const bool is_gpt2 = !shape.is_encoder_decoder() && shape.family == plan::Family::kGpt2 &&
+                       shape.head == plan::Head::kTied && shape.biases;
   const bool is_llama = shape.family == plan::Family::kLlama && !shape.biases;
   if (!is_gpt2 && !is_llama) {
     return "the peers train models of the families gpt2 (tied, with biases) and llama";
@@ -243,7 +243,7 @@ bool run_train(const TrainBench& bench) {
     return planned;
   }();
   const int micro_batches = train::solved(bench.options.batch).accumulation;
-  const TrainWork work{.model = train::shape_of(bench.options).name,
+  const TrainWork work{.model = train::formula_shape_of(bench.options).name,
                        .precision = std::string(plan::name(bench.options.precision)),
                        .recompute = std::string(train::name(bench.options.recompute)),
                        .batch = plan.setup.shape.batch * micro_batches,

@@ -16,7 +16,8 @@ std::vector<Product> products_of(const plan::ModelShape& shape, const nn::Setup&
   const std::int64_t wide = to_signed(shape.feed_forward);
   const std::int64_t vocabulary = to_signed(shape.vocabulary);
   const bool gated = shape.family == plan::Family::kLlama;
-  const auto layers = static_cast<double>(shape.layers);
+  const auto layers = static_cast<double>(shape.all_layers());
+  const auto across = static_cast<double>(shape.decoder_layers);
   std::vector<Product> products;
   const auto add = [&](std::int64_t some_rows, std::int64_t in, std::int64_t out, double count) {
     products.push_back({.shape = {.rows = some_rows,
@@ -28,6 +29,10 @@ std::vector<Product> products_of(const plan::ModelShape& shape, const nn::Setup&
   };
   add(tokens, hidden, hidden + 2 * to_signed(shape.kv_width()), layers);
   add(tokens, hidden, hidden, layers + (shape.head == plan::Head::kMaskedLanguage ? 1 : 0));
+  if (across > 0) {  // a decoder's attention to the encoder: queries, keys and values, projection
+    add(tokens, hidden, hidden, 2 * across);
+    add(setup.shape.source_tokens(), hidden, 2 * hidden, across);
+  }
   add(tokens, hidden, gated ? 2 * wide : wide, layers);
   add(tokens, wide, hidden, layers);
   const std::int64_t chunk = nn::rows_per_chunk(tokens, vocabulary, setup.dtype, nn::kLogitBytes);

@@ -16,7 +16,8 @@ struct Product {
   double count = 0;  // how often a micro-batch does it, forward; backward does it twice
 };
 
-// Those of one micro-batch: layers and logits, in the chunks in which they are computed.
+// Those of one micro-batch (source and target of an encoder-decoder are as long): layers and
+// logits, in the chunks in which they are computed.
 std::vector<Product> products_of(const plan::ModelShape& shape, const nn::Setup& setup);
 
 // FLOPs per second over all of them, each timed once forward and once for each gradient, and

@@ -27,7 +27,7 @@ void serve_training(const TrainOptions& options) {
   TimedOps timed(*ops);
   train::Trainer trainer(options, timed);
   const nn::MemoryPlan& plan = trainer.replica().plan();
-  const SyntheticBatches batches(train::shape_of(options), plan.setup.shape,
+  const SyntheticBatches batches(train::formula_shape_of(options), plan.setup.shape,
                                  train::solved(options.batch).accumulation);
   const auto answer = [&](std::string_view request) -> std::string {
     if (request == "step") {
@@ -63,7 +63,7 @@ void serve_training(const TrainOptions& options) {
 
 void serve_products(const TrainOptions& options) {
   const auto ops = train::make_ops(options);
-  const auto products = products_of(train::shape_of(options), train::setup_of(options));
+  const auto products = products_of(train::formula_shape_of(options), train::setup_of(options));
   const auto answer = [&](std::string_view request) -> std::string {
     if (request != "gemm") fail_unknown(request);
     return Json{{"flops_per_second", measure_products(products, *ops)}}.dump();

@@ -24,6 +24,7 @@ Examples:
   lockstep bench train --model gpt2-124m --batch 1 --steps 1 --profile
   lockstep bench train --model gpt2-124m --batch 64 --device cuda --peers
   lockstep bench train --set model.layers=2 --set model.hidden=256 --set model.heads=4 --batch 2
+  lockstep bench train --set model.family=encoder-decoder --batch 16 --seq 128
 
 tokens/s     from the median of the timed steps
 peak         the most memory that the process had in RAM at once during them; on a GPU, there
@@ -56,6 +57,11 @@ void read(train::TrainOptions& options, const std::vector<std::string>& settings
   Config config;
   train::bind(config, options);
   for (const std::string& setting : settings) config.set(setting);
+  // Of synthetic tokens there are as many kinds as is usual.
+  if (train::family_of(options) == train::ModelFamily::kEncoderDecoder &&
+      options.model.vocabulary == 0) {
+    options.model.vocabulary = static_cast<int>(plan::usual_encoder_decoder().vocabulary);
+  }
   check_bench_options(options);
 }
 

@@ -13,11 +13,13 @@ using plan::Count;
 using plan::Recompute;
 
 Json shape_json(const plan::ModelShape& shape) {
-  return {{"family", name(shape.family)}, {"vocabulary", shape.vocabulary},
-          {"positions", shape.positions}, {"hidden", shape.hidden},
-          {"layers", shape.layers},       {"heads", shape.heads},
-          {"kv_heads", shape.kv_heads},   {"feed_forward", shape.feed_forward},
-          {"head", name(shape.head)},     {"biases", shape.biases}};
+  Json json{{"family", family_name(shape)}, {"vocabulary", shape.vocabulary},
+            {"positions", shape.positions}, {"hidden", shape.hidden},
+            {"layers", shape.layers},       {"heads", shape.heads},
+            {"kv_heads", shape.kv_heads},   {"feed_forward", shape.feed_forward},
+            {"head", name(shape.head)},     {"biases", shape.biases}};
+  if (shape.is_encoder_decoder()) json["decoder_layers"] = shape.decoder_layers;
+  return json;
 }
 
 Json parameters_json(const PlanQuestion& question) {

@@ -79,10 +79,14 @@ ModelShape own_shape(const PlanFlags& flags) {
          "a model of your own needs --layers, --hidden and --heads; or name one by --model: {}",
          known_names());
   }
-  ModelShape shape = plan::usual_shape(flags.family.empty() ? plan::Family::kGpt2
-                                                            : plan::family_from_name(flags.family));
+  const bool translates = flags.family == plan::kEncoderDecoderName;
+  ModelShape shape =
+      translates ? plan::usual_encoder_decoder()
+                 : plan::usual_shape(flags.family.empty() ? plan::Family::kGpt2
+                                                          : plan::family_from_name(flags.family));
   shape.name = "own model";
   shape.layers = parse_count("--layers", flags.layers);
+  if (translates) shape.decoder_layers = shape.layers;
   shape.hidden = parse_count("--hidden", flags.hidden);
   shape.heads = parse_count("--heads", flags.heads);
   shape.kv_heads = count_or("--kv-heads", flags.kv_heads, shape.heads);
@@ -120,6 +124,12 @@ std::optional<ModelShape> chosen_shape(const PlanFlags& flags) {
          known_names());
   }
   ModelShape shape = flags.model.empty() ? own_shape(flags) : plan::find_model(flags.model);
+  if (shape.is_encoder_decoder() &&
+      (!flags.head.empty() || !flags.kv_heads.empty() || flags.no_biases)) {
+    fail(ErrorCode::kInvalidArgument,
+         "an encoder-decoder has a tied head, as many key/value heads as heads, and biases; leave "
+         "--head, --kv-heads and --no-biases out");
+  }
   if (!flags.head.empty()) shape.head = plan::head_from_name(flags.head);
   return shape;
 }
@@ -238,7 +248,8 @@ std::string plan_footer() {
       "  lockstep plan --parameters 7.5e9 --ranks 64\n"
       "  lockstep plan --family llama --layers 32 --hidden 4096 --heads 32 --kv-heads 8 "
       "--ff 14336 \\\n"
-      "                --vocabulary 128256 --seq 8192\n\n"
+      "                --vocabulary 128256 --seq 8192\n"
+      "  lockstep plan --family encoder-decoder --layers 6 --hidden 512 --heads 8\n\n"
       "Models: {}\n"
       "Numbers may be written 12, 7.5e9 or 300B; bytes 80GiB or 80GB. The formulas are in\n"
       "docs/plan.md.",
@@ -259,8 +270,8 @@ void add_plan(CLI::App& app, int& exit_code) {
   const auto own = [&](const char* flag, std::string& field, const char* help) {
     command->add_option(flag, field, help)->group("A model of your own");
   };
-  own("--family", flags->family, "gpt2 (default), llama or bert");
-  own("--layers", flags->layers, "Number of layers");
+  own("--family", flags->family, "gpt2 (default), llama, bert or encoder-decoder");
+  own("--layers", flags->layers, "Number of layers; of an encoder-decoder: of either half");
   own("--hidden", flags->hidden, "Hidden size");
   own("--heads", flags->heads, "Attention heads");
   own("--kv-heads", flags->kv_heads, "Key/value heads (default: as many as heads)");

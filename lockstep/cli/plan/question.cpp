@@ -9,9 +9,8 @@ using plan::Recompute;
 
 Count activations(const PlanQuestion& question, Recompute recompute) {
   if (!question.shape) return 0;
-  return plan::product({question.shape->layers,
-                        plan::activation_bytes(*question.shape, question.sequence, question.batch,
-                                               question.precision, recompute)});
+  return plan::all_activation_bytes(*question.shape, question.sequence, question.batch,
+                                    question.precision, recompute);
 }
 
 std::vector<Recompute> recompute_modes(const PlanQuestion& question) {

@@ -230,10 +230,13 @@ std::string training_text(const PlanQuestion& question) {
 std::string describe(const plan::ModelShape& shape) {
   const std::string kv_heads =
       shape.kv_heads == shape.heads ? "" : fmt::format(" ({} for keys and values)", shape.kv_heads);
+  const std::string layers = shape.is_encoder_decoder()
+                                 ? fmt::format("{} + {}", shape.layers, shape.decoder_layers)
+                                 : fmt::to_string(shape.layers);
   return fmt::format(
       "{}: family {}, {} layers, hidden size {}, {} heads{},\n"
       "feed-forward {}, vocabulary {}, {} positions, head {}, {} biases\n",
-      shape.name, name(shape.family), shape.layers, shape.hidden, shape.heads, kv_heads,
+      shape.name, family_name(shape), layers, shape.hidden, shape.heads, kv_heads,
       shape.feed_forward, shape.vocabulary, shape.positions, name(shape.head),
       shape.biases ? "with" : "without");
 }

@@ -397,30 +397,6 @@ plan::ModelShape shape_of(const TrainOptions& options) {
   return shape;
 }
 
-namespace {
-
-nn::Model encoder_decoder_of(const TrainOptions& options, const nn::ModelOptions& model) {
-  const ModelChoice& choice = options.model;
-  if (choice.vocabulary == 0) {
-    fail(ErrorCode::kInvalidArgument,
-         "an encoder-decoder needs model.vocabulary, or data whose tokenizer says it");
-  }
-  nn::EncoderDecoderShape shape;
-  const std::int64_t positions = sequence_of(options);
-  shape.source_vocabulary = choice.vocabulary;
-  shape.target_vocabulary = choice.vocabulary;
-  shape.shared_vocabulary = true;
-  shape.source_positions = positions;
-  shape.target_positions = positions;
-  if (choice.hidden > 0) shape.hidden = choice.hidden;
-  if (choice.heads > 0) shape.heads = choice.heads;
-  shape.feed_forward = choice.feed_forward > 0 ? choice.feed_forward : 4 * shape.hidden;
-  if (choice.layers > 0) shape.encoder_layers = shape.decoder_layers = choice.layers;
-  return nn::make_encoder_decoder(shape, model);
-}
-
-}  // namespace
-
 nn::ModelOptions model_options_of(const TrainOptions& options) {
   nn::ModelOptions model;
   model.dropout = options.model.dropout;
@@ -435,7 +411,7 @@ nn::Model model_of(const TrainOptions& options) {
   const nn::ModelOptions model = model_options_of(options);
   switch (family_of(options)) {
     case ModelFamily::kEncoderDecoder:
-      return encoder_decoder_of(options, model);
+      return nn::make_encoder_decoder(encoder_decoder_shape_of(options), model);
     case ModelFamily::kLinear:
       if (options.model.features == 0) {
         fail(ErrorCode::kInvalidArgument,

@@ -138,6 +138,9 @@ void check(const TrainOptions& options);
 // that is longer than the model's positions.
 bool has_shape(const TrainOptions& options);
 plan::ModelShape shape_of(const TrainOptions& options);
+// The same for the encoder-decoder too, which formulas know and nn::make_model() does not.
+plan::ModelShape formula_shape_of(const TrainOptions& options);
+nn::EncoderDecoderShape encoder_decoder_shape_of(const TrainOptions& options);
 ModelFamily family_of(const TrainOptions& options);
 nn::ModelOptions model_options_of(const TrainOptions& options);
 nn::Model model_of(const TrainOptions& options);
