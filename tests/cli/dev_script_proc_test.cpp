@@ -1,0 +1,68 @@
+// ./dev as people call it, with a cmake and a python3 that write down how they are called.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "tests/cli/shell.h"
+#include "tests/data/temporary_folder.h"
+#include "tests/paths.h"
+
+namespace lockstep::dev_script_test {
+namespace {
+
+namespace fs = std::filesystem;
+using fixtures::TemporaryFolder;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class DevScript : public ::testing::Test {
+ protected:
+  DevScript() {
+    fs::copy_file(in_sources("dev"), folder_ / "dev");
+    put_program("bin/dpkg-query", "echo installed");
+    put_program("bin/apt-get", "exit 0");
+  }
+
+  void put_program(const std::string& name, const std::string& body) const {
+    fs::permissions(folder_.put(name, "#!/bin/sh\n" + body + "\n"), fs::perms::owner_all);
+  }
+
+  testing::Outcome dev(const std::string& arguments) const {
+    return testing::shell("cd " + folder_.path().string() + " && PATH=$PWD/bin:$PATH ./dev " +
+                          arguments + " 2>&1");
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(DevScript, DemoBuildsNoTests) {
+  // Ends the demo where it builds.
+  put_program("bin/cmake", "echo \"cmake $*\"; case $1 in --build) exit 3 ;; esac");
+  const auto outcome = dev("demo");
+  EXPECT_EQ(outcome.exit_code, 3) << outcome.text;
+  EXPECT_THAT(outcome.text, ContainsRegex("cmake --build --preset release -j [0-9]+ "
+                                          "--target lockstep_cli example_all_reduce\n"));
+}
+
+TEST_F(DevScript, BuildBuildsEverything) {
+  put_program("bin/cmake", "echo \"cmake $*\"");
+  const auto outcome = dev("build");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+  EXPECT_THAT(outcome.text, ContainsRegex("cmake --build --preset release -j [0-9]+\n"));
+}
+
+TEST_F(DevScript, PeersLeavesTheIndexToPip) {
+  put_program("bin/python3", "mkdir -p build/peers/bin && cp bin/peer build/peers/bin/python");
+  put_program("bin/peer", "echo \"python $*\"");
+  const auto outcome = dev("peers");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+  EXPECT_THAT(outcome.text, HasSubstr("python -m pip install --quiet torch numpy tokenizers\n"));
+  EXPECT_THAT(outcome.text, Not(HasSubstr("index")));
+  EXPECT_THAT(outcome.text, Not(HasSubstr("://")));
+}
+
+}  // namespace
+}  // namespace lockstep::dev_script_test
