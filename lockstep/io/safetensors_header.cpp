@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <string>
+#include <unordered_set>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -12,7 +13,7 @@ namespace lockstep::io {
 namespace {
 
 using Entry = SafetensorsFile::Entry;
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
 constexpr std::string_view kMetadata = "__metadata__";
 
@@ -30,52 +31,69 @@ constexpr Type kTypes[] = {
     {"F8_E4M3", 8, std::nullopt}, {"F8_E8M0", 8, std::nullopt}, {"F6_E2M3", 6, std::nullopt},
     {"F6_E3M2", 6, std::nullopt}, {"F4", 4, std::nullopt}};
 
-// Reads one header; errors begin with the file and, inside an entry, with its name.
+// Reads one header; errors begin with the file and, inside an entry, with its name. An entry is
+// taken as soon as it is parsed, and never all of the JSON is in memory: a header of 100,000
+// tensors takes time and memory in proportion to its bytes.
 class HeaderParser {
  public:
   HeaderParser(std::string_view source, std::size_t data_bytes)
       : source_(source), data_bytes_(data_bytes) {}
 
   SafetensorsHeader parse(std::string_view text) {
-    const Json json = parse_json(text);
-    SafetensorsHeader header;
-    for (const auto& [key, value] : json.items()) {
-      if (key == kMetadata) {
-        header.metadata = metadata(value);
-      } else {
-        header.entries.push_back(entry(key, value));
-      }
-    }
-    check_cover(header.entries);
-    return header;
-  }
-
- private:
-  template <class... Args>
-  [[noreturn]] void reject(fmt::format_string<Args...> format, Args&&... args) const {
-    fail(ErrorCode::kProtocol, "{} is no safetensors file that can be read: {}", source_,
-         fmt::format(format, std::forward<Args>(args)...));
-  }
-
-  Json parse_json(std::string_view text) const {
-    std::set<std::string> names;
-    std::string twice;
-    const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-      if (event == Json::parse_event_t::key && depth == 1 &&
-          !names.insert(parsed.get<std::string>()).second) {
-        twice = parsed.get<std::string>();
-      }
-      return true;
+    const auto take = [this](int depth, Json::parse_event_t event, Json& parsed) {
+      return keeps(depth, event, parsed);
     };
     Json json;
     try {
-      json = Json::parse(text, watch);
+      json = Json::parse(text, take);
     } catch (const Json::exception& error) {
       reject("its header is no JSON: {}", error.what());
     }
     if (!json.is_object()) reject("its header is no JSON object");
-    if (!twice.empty()) reject("it has '{}' twice", twice);
-    return json;
+    if (!repeated_.empty()) reject("it has '{}' twice", repeated_);
+    check_cover(header_.entries);
+    return std::move(header_);
+  }
+
+ private:
+  using Event = Json::parse_event_t;
+
+  // Called for all that is parsed; false where it is taken and need not be kept.
+  bool keeps(int depth, Event event, Json& parsed) {
+    if (depth == 0) {
+      in_object_ = event == Event::object_start;
+      return true;
+    }
+    if (depth != 1 || !in_object_) return true;
+    switch (event) {
+      case Event::key:
+        name_ = parsed.get<std::string>();
+        if (!names_.insert(name_).second) repeated_ = name_;
+        return true;
+      case Event::object_end:
+      case Event::array_end:
+      case Event::value:
+        add(parsed);
+        return false;
+      case Event::object_start:
+      case Event::array_start:
+        break;
+    }
+    return true;
+  }
+
+  void add(const Json& value) {
+    if (name_ == kMetadata) {
+      header_.metadata = metadata(value);
+    } else {
+      header_.entries.push_back(entry(name_, value));
+    }
+  }
+
+  template <class... Args>
+  [[noreturn]] void reject(fmt::format_string<Args...> format, Args&&... args) const {
+    fail(ErrorCode::kProtocol, "{} is no safetensors file that can be read: {}", source_,
+         fmt::format(format, std::forward<Args>(args)...));
   }
 
   std::map<std::string, std::string, std::less<>> metadata(const Json& value) const {
@@ -173,6 +191,11 @@ class HeaderParser {
 
   std::string_view source_;
   std::size_t data_bytes_;
+  SafetensorsHeader header_;
+  bool in_object_ = false;  // the outermost value is one
+  std::string name_;        // of the entry that is being parsed
+  std::unordered_set<std::string> names_;
+  std::string repeated_;  // a name that came twice
 };
 
 }  // namespace
@@ -183,20 +206,23 @@ SafetensorsHeader parse_header(std::string_view text, std::size_t data_bytes,
 }
 
 std::string format_header(const SafetensorsHeader& header) {
-  Json json = Json::object();
-  if (!header.metadata.empty()) json[kMetadata] = header.metadata;
-  for (const Entry& entry : header.entries) {
-    json[entry.name] = {{"dtype", entry.type},
-                        {"shape", entry.shape.extents()},
-                        {"data_offsets", {entry.begin, entry.begin + entry.bytes}}};
-  }
-  std::string text;
+  std::string text = "{";
+  const auto append = [&text](std::string_view name, const nlohmann::ordered_json& value) {
+    if (text.size() > 1) text += ',';
+    text += Json(name).dump() + ':' + value.dump();
+  };
   try {
-    text = json.dump();
+    if (!header.metadata.empty()) append(kMetadata, header.metadata);
+    for (const Entry& entry : header.entries) {
+      append(entry.name, {{"dtype", entry.type},
+                          {"shape", entry.shape.extents()},
+                          {"data_offsets", {entry.begin, entry.begin + entry.bytes}}});
+    }
   } catch (const Json::exception& error) {
     fail(ErrorCode::kInvalidArgument, "a name or a text of the metadata is no UTF-8: {}",
          error.what());
   }
+  text += '}';
   constexpr std::size_t kMultiple = 8;
   text.resize((text.size() + kMultiple - 1) / kMultiple * kMultiple, ' ');
   std::string size;

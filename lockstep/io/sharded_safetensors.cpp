@@ -12,7 +12,8 @@ namespace lockstep::io {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+// Sorted by name: an ordered_json would look through all names for each new one.
+using Json = nlohmann::json;
 
 constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
