@@ -166,7 +166,10 @@ std::shared_ptr<const data::Tokenizer> tokenizer_of_flags(
       views.push_back(kept.back()->view());
     }
   }
-  return data::choose_tokenizer(flags.tokenizer, static_cast<std::int64_t>(vocabulary), views);
+  auto tokenizer =
+      data::choose_tokenizer(flags.tokenizer, static_cast<std::int64_t>(vocabulary), views);
+  for (const auto& text : kept) text->check_whole();
+  return tokenizer;
 }
 
 void make_folder_of(const fs::path& file) {

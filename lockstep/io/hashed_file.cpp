@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/file/regular_file.h"
 #include "lockstep/tensor/buffer.h"
 
 namespace lockstep::io {
@@ -96,14 +97,11 @@ FileHash hash_of(std::string_view text) {
 }
 
 FileHash hash_of_file(const fs::path& path) {
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) fail_with_errno("open", path);
+  const auto [file, size] = open_regular(path);  // the size is a hint: it is read to its end
   ::posix_fadvise(file.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
   ContentHash hash;
   std::uint64_t bytes = 0;
-  std::error_code none;
-  const std::uint64_t size = fs::file_size(path, none);  // a hint: it is read to its end
-  std::vector<std::byte> block(std::clamp<std::uint64_t>(size, 4096, kBlock / 4));
+  std::vector<std::byte> block(std::clamp<std::size_t>(size, 4096, kBlock / 4));
   for (;;) {
     const ssize_t count = ::read(file.get(), block.data(), block.size());
     if (count < 0 && errno == EINTR) continue;

@@ -1,7 +1,5 @@
 #include "lockstep/io/safetensors.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/file/file.h"
+#include "lockstep/base/file/regular_file.h"
 #include "lockstep/base/text/text.h"
 #include "lockstep/io/safetensors_header.h"
 
@@ -35,21 +34,12 @@ void read_at(int file, const std::filesystem::path& path, std::span<std::byte> t
   }
 }
 
-std::size_t file_bytes(int file, const std::filesystem::path& path) {
-  struct stat status {};
-  if (::fstat(file, &status) != 0) fail_errno(fmt::format("cannot read {}", path.string()), errno);
-  if (!S_ISREG(status.st_mode)) {
-    fail(ErrorCode::kInvalidArgument, "{} is no file", path.string());
-  }
-  return static_cast<std::size_t>(status.st_size);
-}
-
 }  // namespace
 
-SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
-    : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-  if (!file_) fail_errno(fmt::format("cannot open {}", path.string()), errno);
-  const std::size_t bytes = file_bytes(file_.get(), path);
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path) {
+  RegularFile opened = open_regular(path);
+  file_ = std::move(opened.descriptor);
+  const std::size_t bytes = opened.bytes;
   if (bytes < kHeaderSizeBytes) {
     fail(ErrorCode::kProtocol, "{} has {} bytes, too few for a safetensors file", path.string(),
          bytes);

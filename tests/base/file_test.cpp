@@ -8,6 +8,8 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/file/append_file.h"
+#include "lockstep/base/file/mapped_file.h"
 #include "lockstep/base/file/scratch_folder.h"
 
 namespace lockstep {
@@ -79,6 +81,63 @@ TEST_F(WriteFile, CanBeAskedBeforeWhetherItWould) {
   EXPECT_NO_THROW(check_can_write(folder_ / "file"));
   EXPECT_THROW(check_can_write(folder_ / "file" / "new"), Error);
   EXPECT_EQ(entries(), 1u);
+}
+
+template <class Function>
+std::string refusal_of(Function function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+// Without the refusal the first would wait for a writer, and the second read on for ever.
+TEST(ReadFile, RefusesPipesAndDevicesWithoutWaiting) {
+  const ScratchFolder folder;
+  const fs::path pipe = folder.path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_NE(refusal_of([&] { read_file(pipe); }).find("pipe is a pipe"), std::string::npos);
+  EXPECT_NE(refusal_of([] { read_file("/dev/zero"); }).find("/dev/zero is a device"),
+            std::string::npos);
+  EXPECT_NE(refusal_of([&] { read_file(folder.path()); }).find("is a folder"), std::string::npos);
+}
+
+TEST(AppendFile, RefusesAPipeThatNobodyReads) {
+  const ScratchFolder folder;
+  const fs::path pipe = folder.path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_NE(refusal_of([&] { const AppendFile file(pipe); }).find("cannot write"),
+            std::string::npos);
+}
+
+constexpr std::size_t kManyPages = std::size_t{1} << 20;
+
+TEST(MappedFile, OfAFileThatIsCutReadsZerosAndSaysSo) {
+  const ScratchFolder folder;
+  const fs::path path = folder.path() / "a";
+  write_file(path, std::string(kManyPages, 'x'));
+  const MappedFile file(path);
+  EXPECT_NO_THROW(file.check_whole());
+  fs::resize_file(path, 10);
+  EXPECT_EQ(file.text()[5], 'x');
+  EXPECT_EQ(file.text()[kManyPages - 1], '\0');
+  EXPECT_EQ(file.text()[kManyPages / 2], '\0');
+  EXPECT_NE(refusal_of([&] { file.check_whole(); }).find("became shorter"), std::string::npos);
+  // Another mapping, which may get the same place, knows nothing of it.
+  write_file(path, "new");
+  EXPECT_NO_THROW(MappedFile(path).check_whole());
+}
+
+TEST(MappedFile, ThatWatchesTheSizeNoticesEveryByte) {
+  const ScratchFolder folder;
+  const fs::path path = folder.path() / "a";
+  write_file(path, "0123456789");
+  const MappedFile file(path, MappedFile::Watch::kSize);
+  EXPECT_NO_THROW(file.check_whole());
+  fs::resize_file(path, 9);
+  EXPECT_THROW(file.check_whole(), Error);
 }
 
 }  // namespace

@@ -199,6 +199,25 @@ TEST(TokenFiles, ReadingOutOfTheFileOrTheVocabularyNamesThePosition) {
       AllOf(HasSubstr("token 1 of"), HasSubstr("is 4294967295"), HasSubstr("below 128256")));
 }
 
+// Reading a mapped file behind its end would end the process with SIGBUS.
+TEST(TokenFiles, AFileThatIsCutWhileItIsReadIsAnError) {
+  const TemporaryFolder folder;
+  for (const std::size_t tokens : {std::size_t{100}, std::size_t{1} << 20}) {
+    for (const TokenFormat format : kAllFormats) {
+      const auto path = folder / (std::string(name(format)) + ".bin");
+      write(path, {.format = format, .vocabulary = kSmall}, {std::vector<TokenId>(tokens, 7)});
+      const TokenFile file(path);
+      EXPECT_EQ(read_all(file).back(), 7);
+      std::filesystem::resize_file(file.path(), std::filesystem::file_size(file.path()) / 2);
+      EXPECT_THAT(refusal(ErrorCode::kProtocol, [&] { read_all(file); }),
+                  HasSubstr("became shorter"));
+      if (file.documents() == 0) continue;
+      EXPECT_THAT(refusal(ErrorCode::kProtocol, [&] { file.document(0); }),
+                  HasSubstr("became shorter"));
+    }
+  }
+}
+
 TEST(TokenFiles, WhatIsNoTokenFileIsRefused) {
   const TemporaryFolder folder;
   EXPECT_THAT(refusal_to_open(folder.put("empty.bin", "")), HasSubstr("is empty"));

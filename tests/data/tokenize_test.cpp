@@ -132,6 +132,35 @@ TEST(Tokenizing, FoldersWithoutTextsAreLeftOut) {
   }
 }
 
+// Cuts the file before it reads.
+class CutsItsText final : public Tokenizer {
+ public:
+  explicit CutsItsText(std::filesystem::path path) : path_(std::move(path)) {}
+  std::string_view kind() const override { return "cut"; }
+  std::int64_t vocabulary() const override { return 256; }
+  std::optional<TokenId> special(Special) const override { return std::nullopt; }
+  void encode(std::string_view text, std::vector<TokenId>& ids) const override {
+    std::filesystem::resize_file(path_, 10);
+    ids.push_back(static_cast<unsigned char>(text.back()));
+  }
+  void decode(std::span<const TokenId>, std::string&) const override {}
+  std::string json() const override { return "{}"; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+TEST(Tokenizing, ATextThatIsCutMeanwhileIsAnError) {
+  const TemporaryFolder folder;
+  const auto text = folder.put("a.txt", some_text(100'000));
+  try {
+    tokenized(folder, {text}, {}, CutsItsText(text));
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("a.txt became shorter"));
+  }
+}
+
 TEST(Tokenizing, AnyNumberOfThreadsWritesTheSame) {
   const TemporaryFolder folder;
   folder.put("in/large.txt", some_text(3'000'000));

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <iterator>
@@ -166,7 +167,33 @@ TEST_F(Safetensors, WritingRefusesANameThatComesTwice) {
 TEST_F(Safetensors, RefusesFilesThatAreMissingOrNoFiles) {
   EXPECT_THAT(refusal(ErrorCode::kSystem), HasSubstr("No such file"));
   fs::create_directory(path_);
-  EXPECT_THAT(refusal(ErrorCode::kInvalidArgument), HasSubstr("is no file"));
+  EXPECT_THAT(refusal(ErrorCode::kInvalidArgument), HasSubstr("is a folder"));
+  fs::remove(path_);
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_THAT(refusal(ErrorCode::kInvalidArgument), HasSubstr("is a pipe"));
+}
+
+// With time in proportion to the square of their number, writing and reading them would take many
+// minutes, and ctest would end the test.
+TEST_F(Safetensors, HoldsHundredsOfThousandsOfTensors) {
+  constexpr std::size_t kTensors = 400'000;
+  SafetensorsHeader header;
+  for (std::size_t i = 0; i < kTensors; ++i) {
+    const std::string name = "layer." + std::to_string(i);
+    header.entries.push_back({.name = name,
+                              .type = "U8",
+                              .dtype = DType::kU8,
+                              .shape = Shape{1},
+                              .begin = i,
+                              .bytes = 1});
+    header.metadata[name] = "1";
+  }
+  const std::string text = format_header(header).substr(kHeaderSizeBytes);
+  const SafetensorsHeader read = parse_header(text, kTensors, "a file");
+  ASSERT_EQ(read.entries.size(), kTensors);
+  EXPECT_EQ(read.entries[kTensors - 1].name, "layer.399999");
+  EXPECT_EQ(read.entries[kTensors - 1].begin, kTensors - 1);
+  EXPECT_EQ(read.metadata, header.metadata);
 }
 
 TEST_F(Safetensors, RefusesHeadersThatAreNone) {

@@ -311,7 +311,7 @@ TEST_F(PlanOfARun, RefusesWithASentence) {
     std::string arguments;
     const char* said;
   } cases[] = {
-      {"none.toml", "cannot read the configuration file none.toml"},
+      {"none.toml", "the configuration cannot be read: cannot open none.toml: No such file"},
       {path_ + " train.macro_batch=2", "did you mean train.micro_batch_size?"},
       {path_ + " more", "'more' is not of the form key=value"},
       {path_ + " --seq 8", "--seq is for a model that is planned by flags"},

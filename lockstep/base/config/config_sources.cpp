@@ -4,12 +4,11 @@
 
 #include <toml++/toml.h>
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
-#include <sstream>
+#include <string>
 
 #include "lockstep/base/config/config.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/file/file.h"
 #include "lockstep/base/text/text.h"
 
 namespace lockstep {
@@ -186,18 +185,16 @@ void Config::assign_alias(std::string_view name, std::string_view text, std::str
 }
 
 void Config::read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  file.peek();  // a directory opens, but does not read
-  if (file.fail()) {
-    fail(ErrorCode::kInvalidArgument, "cannot read the configuration file {}: {}", path,
-         std::generic_category().message(errno));
+  std::string text;
+  try {
+    text = lockstep::read_file(path);
+  } catch (const Error& error) {
+    fail(ErrorCode::kInvalidArgument, "the configuration cannot be read: {}", error.what());
   }
-  std::ostringstream text;
-  text << file.rdbuf();
   if (path.ends_with(".json")) {
-    read_json(text.str(), path);
+    read_json(text, path);
   } else {
-    read_toml(text.str(), path);
+    read_toml(text, path);
   }
 }
 

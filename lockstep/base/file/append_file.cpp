@@ -12,8 +12,10 @@ namespace lockstep {
 
 AppendFile::AppendFile(std::filesystem::path path)
     : path_(std::move(path)),
-      file_(::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666)) {
+      // A pipe that nobody reads is an error, and not a wait for somebody who does.
+      file_(::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666)) {
   if (!file_) fail_errno(fmt::format("cannot write {}", path_.string()), errno);
+  set_nonblocking(file_.get(), false);
 }
 
 void AppendFile::append(std::string_view record) {

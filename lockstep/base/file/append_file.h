@@ -13,7 +13,7 @@ namespace lockstep {
 class AppendFile {
  public:
   AppendFile() = default;  // none; append() must not be called
-  // Opens the file, or makes an empty one. Throws Error(kSystem).
+  // Opens the file, or makes an empty one. Throws Error(kSystem), also for a pipe without a reader.
   explicit AppendFile(std::filesystem::path path);
 
   // Throws Error(kSystem) where not all of `record` could be written.

@@ -1,7 +1,6 @@
 #include "lockstep/base/file/file.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -9,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/file/fd.h"
+#include "lockstep/base/file/regular_file.h"
 
 namespace lockstep {
 namespace {
@@ -84,13 +84,7 @@ void check_can_write(const fs::path& path) {
 }
 
 std::string read_file(const fs::path& path, std::size_t most) {
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat status {};
-  if (!file || ::fstat(file.get(), &status) != 0) {
-    fail_errno(fmt::format("cannot open {}", path.string()), errno);
-  }
-  if (!S_ISREG(status.st_mode)) fail(ErrorCode::kInvalidArgument, "{} is no file", path.string());
-  const auto bytes = static_cast<std::size_t>(status.st_size);
+  const auto [file, bytes] = open_regular(path);
   if (bytes > most) {
     fail(ErrorCode::kInvalidArgument, "{} has {} bytes; at most {} were expected", path.string(),
          bytes, most);

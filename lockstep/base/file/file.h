@@ -24,8 +24,9 @@ std::filesystem::path unfinished_name(const std::filesystem::path& path);
 // result goes there. Changes nothing.
 void check_can_write(const std::filesystem::path& path);
 
-// All of a file. Throws Error(kSystem) where it cannot be read, and Error(kInvalidArgument) where
-// it is no file, or has more bytes than `most`: what is read whole is small, or is no such file.
+// All of a regular file (regular_file.h). Throws Error(kSystem) where it cannot be read, and
+// Error(kInvalidArgument) where it is no file, or has more bytes than `most`: what is read whole is
+// small, or is no such file.
 std::string read_file(const std::filesystem::path& path, std::size_t most = std::size_t{1} << 30);
 
 }  // namespace lockstep

@@ -3,35 +3,44 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string_view>
-#include <utility>
 
 namespace lockstep {
 
 // A file mapped read-only for as long as the object lives; moving hands the mapping on. Any number
-// of threads may read at once. Should somebody shorten the file meanwhile, reading behind its new
-// end is fatal.
+// of threads may read at once.
+//
+// Somebody may shorten the file meanwhile. What is read behind its new end is then zeros, and
+// check_whole() throws: call it between reading bytes and believing them. For this the first
+// mapping installs a handler of SIGBUS; a SIGBUS that is no mapping's goes to the handler that was
+// there before.
 class MappedFile {
  public:
-  MappedFile() = default;  // no bytes
+  MappedFile();  // no bytes
   // Throws Error(kSystem) where it cannot be opened, and Error(kInvalidArgument) for what is no
   // regular file. An empty file has no bytes.
-  explicit MappedFile(const std::filesystem::path& path);
-  MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
-  MappedFile& operator=(MappedFile&& other) noexcept {
-    std::swap(bytes_, other.bytes_);
-    return *this;
-  }
+  enum class Watch {
+    kPages,  // check_whole() notices where whole pages were asked for that are gone
+    kSize,   // it notices that the file became shorter by any byte, and a descriptor stays open
+  };
+  explicit MappedFile(const std::filesystem::path& path, Watch watch = Watch::kPages);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
   ~MappedFile();
 
   std::span<const std::byte> bytes() const { return bytes_; }
   std::string_view text() const {
     return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()};
   }
+  // Throws Error(kProtocol) where the file is shorter now than when it was mapped.
+  void check_whole() const;
 
  private:
+  struct Mapping;
   std::span<const std::byte> bytes_;
+  std::unique_ptr<Mapping> mapping_;
 };
 
 }  // namespace lockstep

@@ -23,6 +23,7 @@ class MappedText final : public Text {
     path_ = path;
     view_ = file_.text();
   }
+  void check_whole() const override { file_.check_whole(); }
 
  private:
   MappedFile file_;
@@ -121,6 +122,7 @@ std::string text_files_hash(std::span<const TextFile> files) {
     hash.add(fmt::format("{}\n{} {}\n", fs::absolute(file.path).string(), text->view().size(),
                          fs::last_write_time(file.path).time_since_epoch().count()));
     hash.add(text->view());
+    text->check_whole();
   }
   return hash.hex();
 }

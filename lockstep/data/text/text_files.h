@@ -18,6 +18,9 @@ class Text {
   virtual ~Text() = default;
   const std::filesystem::path& path() const { return path_; }
   std::string_view view() const { return view_; }
+  // Throws Error(kProtocol) where the file became shorter meanwhile, and what was read is not what
+  // was there.
+  virtual void check_whole() const {}
 
  protected:
   std::filesystem::path path_;

@@ -43,6 +43,11 @@ struct TokenFile::Mapped {
   MappedFile data;
   MappedFile index;  // Megatron's
   TokenLayout layout;
+
+  void check_whole() const {
+    data.check_whole();
+    index.check_whole();
+  }
 };
 
 TokenFile::TokenFile(const fs::path& path) : mapped_(std::make_unique<Mapped>()) {
@@ -52,9 +57,9 @@ TokenFile::TokenFile(const fs::path& path) : mapped_(std::make_unique<Mapped>())
   mapped_->path = path;
   if (names_a_pair && is_megatron_index(pair.idx)) {
     mapped_->path = pair.bin;
-    mapped_->index = MappedFile(pair.idx);
+    mapped_->index = MappedFile(pair.idx, MappedFile::Watch::kSize);
   }
-  mapped_->data = MappedFile(mapped_->path);
+  mapped_->data = MappedFile(mapped_->path, MappedFile::Watch::kSize);
   mapped_->layout = read_layout(mapped_->data.bytes(), mapped_->index.bytes(), mapped_->path);
 }
 
@@ -75,8 +80,11 @@ TokenFile::Document TokenFile::document(std::uint64_t index) const {
     fail(ErrorCode::kInvalidArgument, "{} has {} documents, and no number {}", path().string(),
          documents(), index);
   }
-  return read_document(mapped_->layout, mapped_->data.bytes(), mapped_->index.bytes(), index,
-                       path());
+  mapped_->check_whole();
+  const Document document =
+      read_document(mapped_->layout, mapped_->data.bytes(), mapped_->index.bytes(), index, path());
+  mapped_->check_whole();
+  return document;
 }
 
 void TokenFile::read(std::uint64_t first, std::span<TokenId> to, std::int64_t limit) const {
@@ -89,6 +97,7 @@ void TokenFile::read(std::uint64_t first, std::span<TokenId> to, std::int64_t li
   const std::byte* from = mapped_->data.bytes().data() + layout.begin + first * layout.width;
   const std::uint32_t largest =
       layout.width == 2 ? widen<std::uint16_t>(from, to) : widen<std::uint32_t>(from, to);
+  mapped_->check_whole();
   if (to.empty() || largest < limit) return;
   const auto wrong = std::find_if(to.begin(), to.end(), [limit](TokenId id) {
     return static_cast<std::uint32_t>(id) >= limit;

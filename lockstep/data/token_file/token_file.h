@@ -8,8 +8,8 @@
 //   megatron   .bin and .idx beside it; either may be named, or the path without ending
 //
 // A file is not believed: sizes that do not fit together throw Error(kProtocol) when it is opened;
-// an id that is out of the vocabulary throws when it is read. Constant: any number of threads may
-// read at once. A file that shrinks under a running program is beyond what can be caught.
+// an id that is out of the vocabulary throws when it is read, and so does all reading of a file
+// that became shorter since it was opened. Constant: any number of threads may read at once.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,7 @@ class TokenFile {
   const std::string& tokenizer_hash() const;
 
   // The tokens first, first + 1, ... Throws Error(kInvalidArgument) beyond the end, and for an id
-  // that is not below `limit`, with its position.
+  // that is not below `limit`, with its position; Error(kProtocol) where the file became shorter.
   void read(std::uint64_t first, std::span<TokenId> to, std::int64_t limit) const;
 
  private:

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <system_error>
 #include <thread>
 
 #include "lockstep/base/error.h"
@@ -69,6 +70,7 @@ class Encoder {
       } else {
         encode(part.content, part, work.ids);
       }
+      part.text->check_whole();
       if (!part.ends_document) continue;
       if (end_of_text_) work.ids.push_back(*end_of_text_);
       work.ends.push_back(work.ids.size());
@@ -80,6 +82,7 @@ class Encoder {
     try {
       tokenizer_.encode(text, ids);
     } catch (const Error& error) {
+      part.text->check_whole();
       const auto begin = part.content.data() - part.text->view().data();
       fail(error.code(), "{}, in what begins at its byte {}: {}", part.text->path().string(), begin,
            error.what());
@@ -96,7 +99,11 @@ class Pipeline {
  public:
   Pipeline(TextPieces& pieces, const Encoder& encoder, std::size_t threads)
       : pieces_(pieces), encoder_(encoder), capacity_(threads * kPiecesAhead) {
-    for (std::size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { serve(); });
+    try {
+      while (threads_.size() < threads) threads_.emplace_back([this] { serve(); });
+    } catch (const std::system_error&) {  // as many as the system gives, if there is one
+      if (threads_.empty()) throw;
+    }
   }
   ~Pipeline() {
     {

@@ -101,6 +101,7 @@ void open_pairs_into(Dataset& dataset, const data::DataOptions& options, const f
                      const OfModel& of_model) {
   const MappedFile file(options.pairs);
   const std::vector<data::TextPair> pairs = data::parse_pairs(file.text(), options.pairs);
+  file.check_whole();
   const std::string_view texts[] = {file.text()};
   const bool open = options.tokenizer.empty();
   dataset.tokenizer = open && of_model ? of_model
@@ -112,11 +113,13 @@ void open_pairs_into(Dataset& dataset, const data::DataOptions& options, const f
     dataset.tokenizer->encode(pair.source, ids.source);
     dataset.tokenizer->encode(pair.target, ids.target);
   }
+  file.check_whole();
 }
 
 void open_table_into(Dataset& dataset, const data::DataOptions& options) {
   const MappedFile file(options.table);
   data::Table table = data::parse_table(file.text(), options.table);
+  file.check_whole();
   // What is held back must not be seen, not even in a mean.
   data::standardize(table,
                     table.rows() - held_back_examples(table.rows(), options.validation_fraction));

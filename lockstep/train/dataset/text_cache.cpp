@@ -1,8 +1,6 @@
 #include "lockstep/train/dataset/text_cache.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
@@ -31,8 +29,11 @@ struct Origin {
 
 // Nothing where it is missing, or not ours.
 Origin read_origin(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::string text;
+  try {
+    text = read_file(path);
+  } catch (const Error&) {
+  }
   const auto json = nlohmann::json::parse(text, nullptr, false);
   const auto field = [&](const char* key) {
     const bool found = json.is_object() && json.contains(key) && json[key].is_string();
@@ -70,7 +71,9 @@ std::shared_ptr<const data::Tokenizer> learn(const TextCache& cache) {
   if (data::is_learned(cache.tokenizer)) add(cache.training);
   // A character that only validation has would have no id.
   if (cache.tokenizer == "character") add(cache.validation);
-  return data::choose_tokenizer(cache.tokenizer, cache.bpe_vocabulary, views);
+  auto tokenizer = data::choose_tokenizer(cache.tokenizer, cache.bpe_vocabulary, views);
+  for (const auto& text : kept) text->check_whole();
+  return tokenizer;
 }
 
 void tokenize_into(const fs::path& path, const std::vector<data::TextFile>& files,
