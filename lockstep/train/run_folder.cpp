@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,13 +34,21 @@ bool is_marked(const fs::path& lock) {
   return file.read(text.data(), static_cast<std::streamsize>(text.size())) && text == kMark;
 }
 
+// Only the owner may read the lock: whoever can open a file can hold it (flock), and would keep the
+// owner from training.
+constexpr mode_t kLockMode = S_IRUSR | S_IWUSR;
+
 // A process may have been killed before it wrote the mark: then nothing else is there yet either.
+// Of a lock that others may not read they know its size. In both cases the names of the files
+// decide.
 bool is_ours(const fs::path& path) {
-  if (is_marked(path / kLock)) return true;
+  const fs::path lock = path / kLock;
+  if (is_marked(lock)) return true;
   std::error_code error;
-  if (!fs::is_regular_file(path / kLock, error) || fs::file_size(path / kLock, error) != 0) {
-    return false;
-  }
+  if (!fs::is_regular_file(lock, error)) return false;
+  const std::uintmax_t bytes = fs::file_size(lock, error);
+  const bool hidden = bytes == kMark.size() && ::access(lock.c_str(), R_OK) != 0;
+  if (bytes != 0 && !hidden) return false;
   for (fs::directory_iterator at(path, error); !error && at != fs::directory_iterator();
        at.increment(error)) {
     const std::string name = at->path().filename().string();
@@ -76,8 +85,10 @@ RunFolder::RunFolder(const fs::path& path) : path_(path) {
   }
   make_run_folder(path);
   const std::string lock = (path / kLock).string();
-  lock_ = UniqueFd(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  lock_ = UniqueFd(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kLockMode));
   if (lock_.get() < 0) fail_errno("cannot write to the run's folder: " + lock, errno);
+  // One that an earlier version made may be open to others; only its owner can change that.
+  [[maybe_unused]] const int changed = ::fchmod(lock_.get(), kLockMode);
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) fail_errno("cannot lock " + lock, errno);
     fail(ErrorCode::kInvalidArgument,
@@ -87,7 +98,9 @@ RunFolder::RunFolder(const fs::path& path) : path_(path) {
   write_mark(lock_.get());
 }
 
-RunFolder::~RunFolder() {
+RunFolder::~RunFolder() { leave(); }
+
+void RunFolder::leave() const noexcept {
   if (!is_new_) return;
   std::error_code ignored;
   fs::remove_all(was_there_ ? data() : path_, ignored);

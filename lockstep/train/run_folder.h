@@ -7,7 +7,8 @@
 //     metrics.jsonl, samples.jsonl, tensorboard/, report.html
 //     trace.json       where train.trace is on
 //     algorithms.txt   those that a GPU chose by time (train/run/algorithm_record.h)
-//     lock             held by the process that trains; says that the folder is a run's
+//     lock             held by the process that trains; says that the folder is a run's. Its owner's
+//                      alone: a user who can open it could hold it
 #pragma once
 
 #include <filesystem>
@@ -32,6 +33,8 @@ class RunFolder {
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path data() const { return data_of(path_); }
   void write_config(std::string_view toml);
+  // What the destructor does; for a process that ends without it. The folder is not used any more.
+  void leave() const noexcept;
 
   // Folders that a run of lockstep made: they may well be kept beside the texts it learns from.
   static data::NoTexts no_texts();

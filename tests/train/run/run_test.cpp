@@ -214,6 +214,17 @@ TEST_F(RunTest, RefusesAFolderWhoseLockIsAnothersOwn) {
   EXPECT_EQ(run(tiny("killed"), {"train.steps=2"}, &recorder), RunOutcome::kFinished);
 }
 
+// flock() asks for no more than a file that can be opened.
+TEST_F(RunTest, OnlyTheOwnerOfARunCanOpenItsLock) {
+  const auto others = fs::perms::group_all | fs::perms::others_all;
+  const fs::path lock = folder / "mine" / "lock";
+  run(tiny("mine"), {"train.steps=1"}, &recorder);
+  EXPECT_EQ(fs::status(lock).permissions() & others, fs::perms::none);
+  fs::permissions(lock, fs::perms::others_read, fs::perm_options::add);  // an earlier version's
+  run(tiny("mine"), {"train.steps=2"}, &recorder);
+  EXPECT_EQ(fs::status(lock).permissions() & others, fs::perms::none);
+}
+
 TEST_F(RunTest, SaysWhatHasChangedAndThatNothingIsLeftToDo) {
   run(tiny("a"), {"train.steps=2"}, &recorder);
   run(tiny("a"), {"train.steps=4", "train.seed=7", "train.log_every=3"}, &recorder);

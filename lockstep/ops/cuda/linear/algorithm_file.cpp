@@ -28,7 +28,7 @@ constexpr std::size_t kMostBytes = std::size_t{1} << 24;
 // Keeps other writers out, as far as the file system can do that: after a second it goes on
 // without, and a line may get lost then.
 UniqueFd lock_beside(const std::filesystem::path& path) {
-  UniqueFd lock(::open((path.string() + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  UniqueFd lock(::open((path.string() + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   for (int attempt = 0; lock && attempt < 50; ++attempt) {
     if (::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
