@@ -1,13 +1,22 @@
-// No fast method finds the smallest layout (the problem is NP-hard), but greedy ones come close:
-// take the requests in some order and put each into a gap between those it meets. Which order is
-// best depends on the requests, so several are tried and the smallest layout is kept.
+// No fast method finds the smallest layout (the problem is NP-hard), but greedy ones come close.
+//
+// A *sweep* walks through the steps and keeps the gaps between the requests that live at the
+// current one, as an allocator does: n log n for n requests. It is done forwards and backwards in
+// time.
+//
+// A *search* takes the requests in some order and puts each into a gap between all those it meets,
+// which takes n squared. Which order is best depends on the requests, so several are tried and the
+// smallest layout is kept. Only few requests are searched; they are also the ones that gain most.
 #include "lockstep/tensor/layout.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <numeric>
+#include <set>
 #include <tuple>
+#include <utility>
 
 #include "lockstep/base/error.h"
 
@@ -18,6 +27,9 @@ using Order = std::vector<std::size_t>;  // indices of requests
 
 // Into which of the gaps that are wide enough.
 enum class Fit { kLowest, kTightest };
+
+// With more requests than this a search would take seconds.
+constexpr std::size_t kMostSearched = 4096;
 
 // How often an order is repaired (see with_top_first): small layouts gain most and cost least.
 int repairs(std::size_t requests) {
@@ -119,6 +131,108 @@ Order with_top_first(std::span<const Request> requests, Order order, const Place
   return order;
 }
 
+// The bytes that are free between those that are taken, and all behind the last of them.
+class Gaps {
+ public:
+  // Takes the tightest gap that is wide enough, of equal ones the lowest. Returns where it begins.
+  std::size_t take(std::size_t bytes) {
+    const auto tightest = by_width_.lower_bound({bytes, 0});
+    if (tightest == by_width_.end()) return std::exchange(end_, end_ + bytes);
+    const auto [width, begin] = *tightest;
+    remove(begin, width);
+    if (width > bytes) add(begin + bytes, width - bytes);
+    return begin;
+  }
+
+  void give_back(std::size_t begin, std::size_t bytes) {
+    const auto behind = widths_.lower_bound(begin);
+    if (behind != widths_.end() && behind->first == begin + bytes) {
+      const std::size_t width = behind->second;
+      remove(begin + bytes, width);
+      bytes += width;
+    }
+    const auto after = widths_.lower_bound(begin);
+    if (after != widths_.begin()) {
+      const auto [before, width] = *std::prev(after);
+      if (before + width == begin) {
+        remove(before, width);
+        begin = before;
+        bytes += width;
+      }
+    }
+    if (begin + bytes == end_) {
+      end_ = begin;
+    } else {
+      add(begin, bytes);
+    }
+  }
+
+ private:
+  void add(std::size_t begin, std::size_t width) {
+    widths_[begin] = width;
+    by_width_.emplace(width, begin);
+  }
+  void remove(std::size_t begin, std::size_t width) {
+    widths_.erase(begin);
+    by_width_.erase({width, begin});
+  }
+
+  std::map<std::size_t, std::size_t> widths_;               // by begin
+  std::set<std::pair<std::size_t, std::size_t>> by_width_;  // width and begin
+  std::size_t end_ = 0;                                     // of the last that is taken
+};
+
+enum class Direction { kForwards, kBackwards };
+
+// The first and the last step of a request as a sweep in that direction meets them.
+std::pair<std::int64_t, std::int64_t> lifetime(const Request& request, Direction direction) {
+  if (direction == Direction::kForwards) return {request.first_step, request.last_step};
+  return {-std::int64_t{request.last_step}, -std::int64_t{request.first_step}};
+}
+
+// Requests that begin together are placed with the longest first: then the layout of nested
+// lifetimes has no gaps, since all that a request meets hold it and end behind it.
+Placement sweep(std::span<const Request> requests, Direction direction) {
+  const Order order = ordered_by(requests, [&](const Request& request) {
+    const auto [first, last] = lifetime(request, direction);
+    return std::tuple(first, -last);
+  });
+  Placement placement;
+  placement.offsets.resize(requests.size());
+  Gaps gaps;
+  std::set<std::pair<std::int64_t, std::size_t>> live;  // last step and index
+  for (const std::size_t index : order) {
+    const auto [first, last] = lifetime(requests[index], direction);
+    const std::size_t bytes = padded_bytes(requests[index]);
+    if (bytes == 0) continue;
+    while (!live.empty() && live.begin()->first < first) {
+      const std::size_t ended = live.begin()->second;
+      gaps.give_back(placement.offsets[ended], padded_bytes(requests[ended]));
+      live.erase(live.begin());
+    }
+    placement.offsets[index] = gaps.take(bytes);
+    placement.bytes = std::max(placement.bytes, placement.offsets[index] + bytes);
+    live.emplace(last, index);
+  }
+  return placement;
+}
+
+// Stops as soon as a placement has no more than `enough` bytes.
+Placement search(std::span<const Request> requests, std::size_t enough, Placement best) {
+  for (const Order& first : orders_to_try(requests)) {
+    for (const Fit fit : {Fit::kLowest, Fit::kTightest}) {
+      Order order = first;
+      for (int repair = 0; repair <= repairs(requests.size()); ++repair) {
+        if (best.bytes <= enough) return best;
+        Placement placement = place(requests, order, fit);
+        order = with_top_first(requests, std::move(order), placement);
+        if (placement.bytes < best.bytes) best = std::move(placement);
+      }
+    }
+  }
+  return best;
+}
+
 void check(std::span<const Request> requests) {
   std::size_t sum = 0;
   for (const Request& request : requests) {
@@ -178,18 +292,13 @@ Layout bound_layout(std::span<const Request> requests) {
 
 Layout plan_layout(std::span<const Request> requests) {
   Layout layout = bound_layout(requests);
-  Placement best;
-  best.bytes = std::numeric_limits<std::size_t>::max();
-  for (const Order& first : orders_to_try(requests)) {
-    for (const Fit fit : {Fit::kLowest, Fit::kTightest}) {
-      Order order = first;
-      for (int repair = 0; repair <= repairs(requests.size()); ++repair) {
-        if (best.bytes == layout.lower_bound) break;
-        Placement placement = place(requests, order, fit);
-        order = with_top_first(requests, std::move(order), placement);
-        if (placement.bytes < best.bytes) best = std::move(placement);
-      }
-    }
+  Placement best = sweep(requests, Direction::kForwards);
+  if (best.bytes > layout.lower_bound) {
+    Placement backwards = sweep(requests, Direction::kBackwards);
+    if (backwards.bytes < best.bytes) best = std::move(backwards);
+  }
+  if (requests.size() <= kMostSearched) {
+    best = search(requests, layout.lower_bound, std::move(best));
   }
   layout.offsets = std::move(best.offsets);
   layout.bytes = best.bytes;

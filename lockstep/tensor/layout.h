@@ -44,8 +44,8 @@ constexpr std::size_t padded_bytes(const Request& request) {
 
 // Depends on nothing but the requests. Where lifetimes are nested (of any two that meet, one lies
 // in the other) the layout has lower_bound bytes; else mostly few per cent more. Takes time of the
-// order of requests squared. Throws Error(kInvalidArgument) for a lifetime that ends before it
-// begins, and for more bytes in all than can be counted.
+// order of n log n for n requests. Throws Error(kInvalidArgument) for a lifetime that ends before
+// it begins, and for more bytes in all than can be counted.
 Layout plan_layout(std::span<const Request> requests);
 
 // The same without places, which take nearly all the time: no offsets, and as many bytes as

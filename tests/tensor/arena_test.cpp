@@ -135,6 +135,38 @@ TEST(Layout, OfRandomLifetimesIsSoundAndTight) {
   }
 }
 
+// What a model of that many layers asks for, about: activations that are saved until backward,
+// workspace, and gradients that go from layer to layer.
+std::vector<Request> requests_of_layers(int layers) {
+  std::vector<Request> requests;
+  for (int layer = 0; layer < layers; ++layer) {
+    const int backward = 2 * layers - 1 - layer;
+    for (std::size_t part = 1; part <= 8; ++part) {
+      requests.push_back(
+          request(1000 * part + 64 * static_cast<std::size_t>(layer % 3), layer, backward));
+    }
+    requests.push_back(request(5000, layer, layer + 1));
+    requests.push_back(request(3000, backward, backward));
+    requests.push_back(request(7000, backward, backward + 1));
+  }
+  return requests;
+}
+
+TEST(Layout, OfManyRequestsIsSoundAndTight) {
+  const std::vector<Request> requests = requests_of_layers(600);
+  const Layout layout = plan_layout(requests);
+  expect_sound(requests, layout);
+  EXPECT_LE(static_cast<double>(layout.bytes), 1.01 * static_cast<double>(layout.lower_bound));
+}
+
+// Time in proportion to the square of their number would be hours, and ctest would end the test.
+TEST(Layout, TakesAMillionRequests) {
+  const std::vector<Request> requests = requests_of_layers(100'000);
+  const Layout layout = plan_layout(requests);
+  EXPECT_EQ(layout.offsets.size(), requests.size());
+  EXPECT_LE(static_cast<double>(layout.bytes), 1.01 * static_cast<double>(layout.lower_bound));
+}
+
 TEST(Layout, TakesLifetimesAtTheEndsOfTheRange) {
   constexpr int kLast = std::numeric_limits<int>::max();
   constexpr int kFirst = std::numeric_limits<int>::min();
