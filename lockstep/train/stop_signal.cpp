@@ -4,7 +4,9 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <string_view>
+#include <utility>
 
 #include "lockstep/base/error.h"
 
@@ -28,6 +30,10 @@ std::string_view words_for_stop;
 std::atomic<int> exit_in_start_up{0};
 std::atomic<bool> tells_in_start_up{false};
 constexpr std::string_view kToldInStartUp = "lockstep: ended before the first step, as asked\n";
+
+// How long code may go on that has not looked at a stop signal, and how often it is looked for.
+constexpr std::chrono::milliseconds kGraceOfStop{400};
+constexpr std::chrono::milliseconds kBetweenLooks{50};
 
 void on_stop_signal(int signal) {
   if (const int code = exit_in_start_up; code != 0) {
@@ -92,5 +98,33 @@ StartUp::StartUp(const StopSignal& signals, int exit_code, bool tells) {
 }
 
 StartUp::~StartUp() { exit_in_start_up = 0; }
+
+StopDeadline::StopDeadline(const StopSignal& signals, int exit_code, std::function<void()> clean_up)
+    : signals_(signals),
+      exit_code_(exit_code),
+      clean_up_(std::move(clean_up)),
+      thread_([this] { watch(); }) {}
+
+StopDeadline::~StopDeadline() {
+  {
+    const std::lock_guard lock(mutex_);
+    has_ended_ = true;
+  }
+  ended_.notify_all();
+  thread_.join();
+}
+
+void StopDeadline::watch() {
+  std::unique_lock lock(mutex_);
+  // A signal's handler can wake nobody.
+  while (!signals_.came()) {
+    if (ended_.wait_for(lock, kBetweenLooks, [this] { return has_ended_; })) return;
+  }
+  if (ended_.wait_for(lock, kGraceOfStop, [this] { return has_ended_; })) return;
+  clean_up_();
+  [[maybe_unused]] const auto written =
+      ::write(STDERR_FILENO, kToldInStartUp.data(), kToldInStartUp.size());
+  ::_exit(exit_code_);
+}
 
 }  // namespace lockstep::train

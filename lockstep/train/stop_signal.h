@@ -6,6 +6,10 @@
 #include <signal.h>
 
 #include <array>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
 
 namespace lockstep::train {
 
@@ -35,6 +39,28 @@ class StartUp {
   ~StartUp();
   StartUp(const StartUp&) = delete;
   StartUp& operator=(const StartUp&) = delete;
+};
+
+// While it lives, the signals of a StopSignal end the process soon, with `exit_code`, even where
+// the code in its scope does not look at came() for long: a thread of its own waits a moment for
+// the scope to end, calls `clean_up`, says so and exits. The scope goes on meanwhile.
+class StopDeadline {
+ public:
+  StopDeadline(const StopSignal& signals, int exit_code, std::function<void()> clean_up);
+  ~StopDeadline();
+  StopDeadline(const StopDeadline&) = delete;
+  StopDeadline& operator=(const StopDeadline&) = delete;
+
+ private:
+  void watch();
+
+  const StopSignal& signals_;
+  int exit_code_;
+  std::function<void()> clean_up_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool has_ended_ = false;
+  std::thread thread_;
 };
 
 }  // namespace lockstep::train

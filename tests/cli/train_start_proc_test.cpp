@@ -3,6 +3,10 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "lockstep/base/net/socket.h"
@@ -40,6 +44,37 @@ TEST_F(TrainStart, ARankThatWaitsForOthersEndsWhenItIsAsked) {
     EXPECT_TRUE(WIFEXITED(status)) << status;
     EXPECT_EQ(WEXITSTATUS(status), 75) << text_of(folder / "log.txt");
     EXPECT_THAT(text_of(folder / "log.txt"), HasSubstr("ended before the first step"));
+  }
+}
+
+// A text that is one word, from which a tokenizer takes minutes to learn: nothing in between looks
+// for signals.
+TEST_F(TrainStart, SigtermEndsARunWithinOneHugeDocument) {
+  {
+    std::string word;
+    for (std::uint32_t i = 0, state = 1; i < (1u << 20); ++i) {
+      state = state * 1664525 + 1013904223;
+      word += static_cast<char>('a' + (state >> 24) % 10);
+    }
+    std::ofstream text(folder / "huge.txt");
+    for (int i = 0; i < 40; ++i) text << word;
+  }
+  for (const std::string ranks : {"", " --ranks 2"}) {
+    std::filesystem::remove(folder / "log.txt");
+    const pid_t run = start(settings(
+        "huge", "data.text=" + (folder / "huge.txt").string() + " data.tokenizer=bpe" + ranks));
+    ASSERT_TRUE(testing::eventually(
+        [&] { return text_of(folder / "log.txt").find("learning a bpe") != std::string::npos; },
+        std::chrono::seconds(60)))
+        << text_of(folder / "log.txt");
+    const auto asked = std::chrono::steady_clock::now();
+    ::kill(run, SIGTERM);
+    const int status = wait_for(run);
+    EXPECT_LT(std::chrono::steady_clock::now() - asked, std::chrono::seconds(10));
+    EXPECT_TRUE(WIFEXITED(status)) << status;
+    EXPECT_EQ(WEXITSTATUS(status), 75) << text_of(folder / "log.txt");
+    EXPECT_THAT(text_of(folder / "log.txt"), HasSubstr("ended before the first step"));
+    EXPECT_FALSE(std::filesystem::exists(folder / "huge")) << "it was new";
   }
 }
 

@@ -15,9 +15,14 @@ DataState word_of_leader(RunGroup& group, DataState mine = DataState::kBusy) {
 }
 
 // `open` of a rank that does not lead; nothing: it needs no data.
-void open_after_leader(RunGroup& group, const std::function<void()>& open) {
+void open_after_leader(RunGroup& group, const StopSignal& stop, const std::function<void()>& open) {
   DataState said = DataState::kBusy;
-  while (said == DataState::kBusy) said = word_of_leader(group);
+  try {
+    while (said == DataState::kBusy) said = word_of_leader(group);
+  } catch (const Error& error) {
+    if (stop.came() && error.code() == ErrorCode::kPeerLost) throw StoppedBeforeTheFirstStep();
+    throw;
+  }
   if (said == DataState::kStopped) throw StoppedBeforeTheFirstStep();
   const bool opens = open && said == DataState::kReady;
   group.together(opens ? open : [] {});
@@ -25,13 +30,15 @@ void open_after_leader(RunGroup& group, const std::function<void()>& open) {
 
 }  // namespace
 
-void await_shared_dataset(RunGroup& group) { open_after_leader(group, {}); }
+void await_shared_dataset(RunGroup& group, const StopSignal& stop) {
+  open_after_leader(group, stop, {});
+}
 
 Dataset open_shared_dataset(RunGroup& group, const StopSignal& stop, const Tell& notice,
                             const std::function<Dataset(const Tell&)>& open) {
   Dataset dataset;
   if (!group.leads()) {
-    open_after_leader(group, [&] { dataset = open([](std::string_view) {}); });
+    open_after_leader(group, stop, [&] { dataset = open([](std::string_view) {}); });
     return dataset;
   }
   std::exception_ptr failure;

@@ -22,7 +22,8 @@ struct OpenedData {
 
   // All ranks of the job, `everybody`, take part, so that none of them waits for longer than it
   // may; servers do so by await_shared_dataset(). Throws StoppedBeforeTheFirstStep where the run is
-  // asked to stop meanwhile, and Error where data or folder cannot be opened.
+  // asked to stop meanwhile, and Error where data or folder cannot be opened. Where what is asked
+  // to stop takes long to notice, the process ends without returning (StopDeadline).
   OpenedData(const RunOptions& options, RunGroup everybody, bool leads, const StopSignal& stop,
              const Audience& audience);
 };

@@ -57,10 +57,11 @@ parallel::StrategyJob strategy_job(const RunOptions& options, const std::string&
 }
 
 // A dedicated parameter server.
-RunOutcome serve(const RunOptions& options, const RunRanks& ranks, Communicator& world) {
+RunOutcome serve(const RunOptions& options, const RunRanks& ranks, Communicator& world,
+                 const StopSignal& stop) {
   RunGroup group(&world);
   try {
-    await_shared_dataset(group);
+    await_shared_dataset(group, stop);
   } catch (const StoppedBeforeTheFirstStep&) {
     return RunOutcome::kInterrupted;
   }
@@ -465,7 +466,7 @@ RunOutcome run_training(const RunSettings& settings,
   if (world != nullptr && parallel::has_own_servers(spread)) {
     const bool serves = parallel::is_server(spread.server, group.rank(), group.size());
     workers = world->split(serves ? 1 : 0, group.rank());
-    if (serves) return serve(planned.options, ranks, *world);
+    if (serves) return serve(planned.options, ranks, *world, stop);
     group = RunGroup(workers.get());
   }
 

@@ -40,7 +40,7 @@ TEST(SharedData, IsAwaitedByARankThatNeedsNone) {
   run_threads(kRanks, [&](Communicator& world) {
     RunGroup group(&world);
     if (world.rank() == kRanks - 1) {
-      await_shared_dataset(group);
+      await_shared_dataset(group, stop);
       EXPECT_TRUE(ready);
       return;
     }
@@ -57,7 +57,7 @@ TEST(SharedData, IsAwaitedByARankThatNeedsNone) {
 // Every rank opens the data but the last, which waits for the others'.
 template <class Open>
 void open_or_await(RunGroup& group, const StopSignal& stop, Open&& open) {
-  if (group.rank() == kRanks - 1) return await_shared_dataset(group);
+  if (group.rank() == kRanks - 1) return await_shared_dataset(group, stop);
   open_shared_dataset(
       group, stop, [](std::string_view) {}, open);
 }
