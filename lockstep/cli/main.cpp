@@ -1,11 +1,11 @@
 #include <fmt/core.h>
 
-#include <new>
 #include <string>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text/printable.h"
 #include "lockstep/cli/command.h"
+#include "lockstep/cli/unexpected.h"
 #include "lockstep/cli/usage_error.h"
 #include "lockstep/launch/blame.h"
 
@@ -20,6 +20,7 @@ void tell(const std::string& error) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  lockstep::cli::end_in_sentences();
   CLI::App app{"lockstep: trains transformer language models on many workers at once"};
   app.require_subcommand(1);
   app.set_version_flag("--version", LOCKSTEP_VERSION);
@@ -49,11 +50,8 @@ int main(int argc, char** argv) {
       fmt::print(stderr, "{}\n", lockstep::blame_line(error.ranks()));
     }
     return error.code() == lockstep::ErrorCode::kInvalidArgument ? kUsageError : 1;
-  } catch (const std::bad_alloc&) {
-    tell("there is not enough memory for this; choose smaller sizes, or free some on this machine");
-    return 1;
   } catch (const std::exception& error) {
-    tell(lockstep::printable(error.what()));
+    tell(lockstep::cli::describe_unexpected(error));
     return 1;
   }
   return exit_code;

@@ -1,5 +1,6 @@
 #include "lockstep/launch/output.h"
 
+#include <fmt/format.h>
 #include <limits.h>
 #include <poll.h>
 #include <sys/stat.h>
@@ -11,6 +12,16 @@
 #include "lockstep/base/system/deadline.h"
 
 namespace lockstep {
+
+namespace {
+
+// A full disk, a quota or a limit of a file's size, or a disk that fails: training goes on without
+// its log.
+bool finds_no_room(int error) {
+  return error == ENOSPC || error == EDQUOT || error == EFBIG || error == EIO;
+}
+
+}  // namespace
 
 void LineCutter::feed(std::string_view bytes, const Emit& emit) {
   while (!bytes.empty()) {
@@ -33,6 +44,11 @@ void LineCutter::finish(const Emit& emit) {
 }
 
 void OutputPort::put_line(std::string_view prefix, std::string_view line) {
+  if (lost_ > 0 && pending_.empty()) {
+    pending_ = fmt::format("{}lockstep: {} lines of output are missing here: they found no room\n",
+                           torn_ ? "\n" : "", lost_);
+    note_end_ = pending_.size();
+  }
   pending_ += prefix;
   pending_ += line;
   pending_ += '\n';
@@ -46,21 +62,35 @@ bool OutputPort::flush() {
     const ssize_t done = ::write(fd_, pending_.data() + written_, count);
     if (done >= 0) {
       written_ += static_cast<std::size_t>(done);
+    } else if (finds_no_room(errno)) {
+      drop();
     } else if (errno != EINTR && errno != EAGAIN) {
       return false;
     }
+    if (note_end_ > 0 && written_ >= note_end_) lost_ = note_end_ = 0;
   }
   if (pending() == 0) discard();
   if (written_ > pending_.size() / 2) {
     pending_.erase(0, written_);
+    note_end_ -= std::min(note_end_, written_);
     written_ = 0;
   }
   return true;
 }
 
+void OutputPort::drop() {
+  const auto rest = pending_.begin() + static_cast<std::ptrdiff_t>(written_);
+  torn_ = written_ > 0 ? pending_[written_ - 1] != '\n' : torn_ && note_end_ > 0;
+  // A note that was not written is written again, with a larger number.
+  const auto lines = pending_.begin() + static_cast<std::ptrdiff_t>(std::max(written_, note_end_));
+  lost_ += static_cast<std::size_t>(std::count(std::max(rest, lines), pending_.end(), '\n'));
+  discard();
+}
+
 void OutputPort::discard() {
   pending_.clear();
   written_ = 0;
+  note_end_ = 0;
 }
 
 bool lead_to_the_same(int fd, int other_fd) {

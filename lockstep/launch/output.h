@@ -24,7 +24,8 @@ class LineCutter {
 };
 
 // Lines on their way to a descriptor that may be slow; never waits. A line goes out in one piece as
-// far as other writers to the same port are concerned.
+// far as other writers to the same port are concerned. Lines that find no room, as on a full disk,
+// are dropped; when there is room again, a line says how many.
 class OutputPort {
  public:
   explicit OutputPort(int fd) : fd_(fd) {}
@@ -33,14 +34,19 @@ class OutputPort {
   void put_line(std::string_view prefix, std::string_view line);
   std::size_t pending() const { return pending_.size() - written_; }
 
-  // Writes as much as goes without waiting; false when nobody reads any more.
+  // Writes as much as goes without waiting; false when nobody reads any more, or ever will.
   bool flush();
   void discard();  // what is pending, because nobody will read it
 
  private:
+  void drop();
+
   int fd_;
   std::string pending_;
   std::size_t written_ = 0;
+  std::size_t lost_ = 0;      // lines that were dropped, and that nobody has been told of
+  std::size_t note_end_ = 0;  // of the line in pending_ that tells of them; 0: there is none
+  bool torn_ = false;         // the last line that was written is not whole
 };
 
 // Two descriptors of one and the same file, pipe or terminal.

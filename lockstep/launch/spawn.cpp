@@ -40,6 +40,7 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);
   ::signal(SIGPIPE, SIG_DFL);
+  ::signal(SIGXFSZ, SIG_DFL);
   ::signal(SIGTTOU, SIG_DFL);
   restore_descriptor_limit();
   if (request.cpus) ::sched_setaffinity(0, sizeof(cpu_set_t), &request.cpus->native());

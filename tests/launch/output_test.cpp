@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -10,6 +11,8 @@
 #include <vector>
 
 #include "lockstep/base/file/fd.h"
+#include "lockstep/base/file/file.h"
+#include "lockstep/base/file/scratch_folder.h"
 
 namespace lockstep {
 namespace {
@@ -69,6 +72,44 @@ TEST(OutputPort, TellsWhenNobodyReads) {
   EXPECT_FALSE(port.flush());
   port.discard();
   EXPECT_TRUE(port.flush());
+}
+
+// A disk that is full, and has room again: a file that may not grow beyond some bytes.
+TEST(OutputPort, DropsLinesThatFindNoRoomAndCountsThem) {
+  ::signal(SIGXFSZ, SIG_IGN);
+  const ScratchFolder folder;
+  const auto path = folder.path() / "log";
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  OutputPort port(file.get());
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit small = before;
+  small.rlim_cur = 10;
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  port.put_line("", "one");
+  port.put_line("", "and two");  // does not fit
+  port.put_line("", "three");
+  EXPECT_TRUE(port.flush());
+  EXPECT_EQ(port.pending(), 0u);
+  port.put_line("", "four");
+  EXPECT_TRUE(port.flush());
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  port.put_line("", "five");
+  port.put_line("", "six");
+  EXPECT_TRUE(port.flush());
+  EXPECT_EQ(read_file(path),
+            "one\nand tw\nlockstep: 3 lines of output are missing here: they found no room\n"
+            "five\nsix\n");
+}
+
+TEST(OutputPort, OfAFullDiskIsNoReaderThatIsGone) {
+  const UniqueFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  OutputPort port(full.get());
+  for (int i = 0; i < 3; ++i) {
+    port.put_line("", "x");
+    EXPECT_TRUE(port.flush());
+    EXPECT_EQ(port.pending(), 0u);
+  }
 }
 
 TEST(OutputPort, KnowsWhenTwoDescriptorsAreOnePipe) {
