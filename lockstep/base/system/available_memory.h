@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 namespace lockstep {
 
-// Bytes that processes can take before the machine swaps, or before the control group of this
-// process (a container's) is at its limit, whichever is less. 0 where the kernel does not tell.
-std::size_t available_memory_bytes();
+// Bytes that processes can take before the machine swaps, or before one of the control groups of
+// this process (a container's, a batch job's) is at its limit, whichever is less. Control groups of
+// versions 1 and 2 are heeded, and those that hold them. 0 where the kernel does not tell. `root`
+// is where /proc and the control groups are looked for.
+std::size_t available_memory_bytes(const std::string& root = "");
 
 }  // namespace lockstep
