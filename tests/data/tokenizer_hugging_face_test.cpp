@@ -51,6 +51,33 @@ TEST(HuggingFaceTokenizers, GiveTheSameTexts) {
   }
 }
 
+// What is exported for tokenizers that the library knows nothing of is the file of the fixture, and
+// with that file the library gives the ids and texts that ours give.
+TEST(HuggingFaceTokenizers, ReadTheExportedByteAndCharacterTokenizers) {
+  std::ifstream file(in_sources("tests/fixtures/exported_tokenizers.json"));
+  const Json exported = Json::parse(file);
+  const auto texts = exported["texts"].get<std::vector<std::string>>();
+  std::string all;
+  for (const std::string& text : texts) all += text;
+  const std::unique_ptr<Tokenizer> ours[] = {make_byte_tokenizer(), make_character_tokenizer(all)};
+  for (const auto& tokenizer : ours) {
+    const Json& theirs = exported[std::string(tokenizer->kind())];
+    EXPECT_EQ(Json::parse(tokenizer->hugging_face_json()), theirs["file"]) << tokenizer->kind();
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      std::vector<TokenId> ids;
+      tokenizer->encode(texts[i], ids);
+      EXPECT_EQ(ids, theirs["ids"][i].get<std::vector<TokenId>>()) << tokenizer->kind();
+      EXPECT_EQ(texts[i], theirs["decoded"][i].get<std::string>()) << tokenizer->kind();
+    }
+  }
+}
+
+TEST(HuggingFaceTokenizers, HaveTokensForBytesThatAreNoUtf8) {
+  const auto tokenizer = make_character_tokenizer("a\xff");
+  const Json vocabulary = Json::parse(tokenizer->hugging_face_json())["model"]["vocab"];
+  EXPECT_EQ(vocabulary, (Json{{"a", 0}, {"<0xFF>", 1}}));
+}
+
 // Theirs goes on with pairs that occur once.
 TEST(HuggingFaceTokenizers, LearnTheSameMerges) {
   const auto texts = fixture()["training"].get<std::vector<std::string>>();

@@ -6,11 +6,13 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/tokenizers/bpe_bytes.h"
 #include "lockstep/data/tokenizers/bpe_pair_map.h"
 #include "lockstep/data/tokenizers/bpe_word_counts.h"
+#include "lockstep/data/tokenizers/hugging_face_json.h"
 #include "lockstep/data/unicode/utf8.h"
 
 namespace lockstep::data {
@@ -184,12 +186,9 @@ class Learner {
 std::string json_of_learned(const LearnedBpe& learned, const std::string& end_of_text) {
   using LearnedJson = nlohmann::ordered_json;
   const auto end_id = learned.tokens.size();
-  // Members of a large ordered object would be searched one by one; this is written by hand.
-  std::string vocabulary;
-  for (std::size_t id = 0; id < end_id; ++id) {
-    vocabulary += fmt::format("{}:{},", LearnedJson(to_visible(learned.tokens[id])).dump(), id);
-  }
-  vocabulary += fmt::format("{}:{}", LearnedJson(end_of_text).dump(), end_id);
+  std::vector<std::string> tokens;
+  for (const std::string& token : learned.tokens) tokens.push_back(to_visible(token));
+  tokens.push_back(end_of_text);
   LearnedJson merges = LearnedJson::array();
   for (const auto& [left, right] : learned.merges) {
     merges.push_back({to_visible(learned.tokens[static_cast<std::size_t>(left)]),
@@ -198,17 +197,11 @@ std::string json_of_learned(const LearnedBpe& learned, const std::string& end_of
   const LearnedJson added{{"id", end_id},    {"content", end_of_text}, {"single_word", false},
                           {"lstrip", false}, {"rstrip", false},        {"normalized", false},
                           {"special", true}};
-  const LearnedJson byte_level{{"type", "ByteLevel"},
-                               {"add_prefix_space", false},
-                               {"trim_offsets", true},
-                               {"use_regex", true}};
-  return fmt::format(
-      R"({{"version":"1.0","truncation":null,"padding":null,"added_tokens":[{}],)"
-      R"("normalizer":null,"pre_tokenizer":{},"post_processor":null,"decoder":{},)"
-      R"("model":{{"type":"BPE","dropout":null,"unk_token":null,)"
-      R"("continuing_subword_prefix":null,"end_of_word_suffix":null,"fuse_unk":false,)"
-      R"("byte_fallback":false,"ignore_merges":false,"vocab":{{{}}},"merges":{}}}}})",
-      added.dump(), byte_level.dump(), byte_level.dump(), vocabulary, merges.dump());
+  const std::string bytes = byte_level_json(true);
+  return hugging_face_json({.added_tokens = "[" + added.dump() + "]",
+                            .pre_tokenizer = bytes,
+                            .decoder = bytes,
+                            .model = bpe_model_json(vocabulary_json(tokens), merges.dump())});
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ class ByteTokenizer : public Tokenizer {
   void encode(std::string_view text, std::vector<TokenId>& ids) const override;
   void decode(std::span<const TokenId> ids, std::string& text) const override;
   std::string json() const override;
+  std::string hugging_face_json() const override;
 };
 
 }  // namespace lockstep::data

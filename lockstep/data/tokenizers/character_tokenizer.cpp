@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/tokenizer/ids.h"
 #include "lockstep/data/tokenizer/json.h"
+#include "lockstep/data/tokenizers/hugging_face_json.h"
 #include "lockstep/data/unicode/utf8.h"
 
 namespace lockstep::data {
@@ -94,6 +95,24 @@ std::string CharacterTokenizer::json() const {
   const nlohmann::ordered_json json{
       {"kind", "character"}, {"code_points", code_points}, {"bytes", bytes}};
   return json.dump();
+}
+
+// Characters as words of a WordLevel model. What has no id has no token for it either, so that it
+// is an error there as well. A byte that is no UTF-8 is written like the bytes of Llama 2.
+std::string CharacterTokenizer::hugging_face_json() const {
+  std::vector<std::string> tokens;
+  for (const char32_t character : characters_) {
+    tokens.push_back(
+        character < kFirstLoneByte
+            ? character_text(character)
+            : fmt::format("<0x{:02X}>", static_cast<unsigned>(character - kFirstLoneByte)));
+  }
+  return data::hugging_face_json(
+      {.pre_tokenizer =
+           R"({"type":"Split","pattern":{"Regex":"[\\s\\S]"},"behavior":"Isolated","invert":false})",
+       .decoder = R"({"type":"Sequence","decoders":[{"type":"ByteFallback"},{"type":"Fuse"}]})",
+       .model = fmt::format(R"({{"type":"WordLevel","vocab":{},"unk_token":"<unk>"}})",
+                            vocabulary_json(tokens))});
 }
 
 std::unique_ptr<Tokenizer> make_character_tokenizer(std::string_view text) {

@@ -23,6 +23,7 @@ class CharacterTokenizer : public Tokenizer {
   void encode(std::string_view text, std::vector<TokenId>& ids) const override;
   void decode(std::span<const TokenId> ids, std::string& text) const override;
   std::string json() const override;
+  std::string hugging_face_json() const override;
 
  private:
   std::vector<char32_t> characters_;

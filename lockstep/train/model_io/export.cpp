@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/file/file.h"
+#include "lockstep/data/tokenizer/tokenizer.h"
 #include "lockstep/io/hashed_file.h"
 #include "lockstep/io/staged_folder.h"
 #include "lockstep/nn/hugging_face/config.h"
@@ -51,17 +52,16 @@ nn::SpecialTokens write_tokenizer(const fs::path& folder, const Checkpoint& chec
     return {};
   }
   result.tokenizer = true;
-  if (!is_hugging_face_tokenizer(text, source)) {
-    io::write_synced(folder / "lockstep_tokenizer.json", text);
-    result.notices.emplace_back(
-        "the tokenizer is of a kind that Hugging Face's library does not have; it is in "
-        "lockstep_tokenizer.json, which `lockstep import` reads");
-    return {};
-  }
-  io::write_synced(folder / "tokenizer.json", text);
+  const std::string theirs = is_hugging_face_tokenizer(text, source)
+                                 ? text
+                                 : data::parse_tokenizer(text, source)->hugging_face_json();
+  // A byte or character tokenizer comes back exactly from our own file; `lockstep import` reads
+  // that.
+  if (theirs != text) io::write_synced(folder / "lockstep_tokenizer.json", text);
+  io::write_synced(folder / "tokenizer.json", theirs);
   io::write_synced(folder / "tokenizer_config.json",
-                   tokenizer_config(text, source, result.shape.positions));
-  return special_tokens(text, source);
+                   tokenizer_config(theirs, source, result.shape.positions));
+  return special_tokens(theirs, source);
 }
 
 }  // namespace

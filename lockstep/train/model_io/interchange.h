@@ -3,7 +3,7 @@
 //   config.json                 nn/hugging_face/config.h
 //   model.safetensors           or several with an index (io/sharded_safetensors.h)
 //   tokenizer.json              as it is; tokenizer_config.json beside it where we write
-//   lockstep_tokenizer.json     a byte or character tokenizer, which transformers does not have
+//   lockstep_tokenizer.json     a byte or character tokenizer as lockstep has it, beside tokenizer.json
 //   generation_config.json      written, not read
 //
 // A folder that is written is there whole or not at all (io/staged_folder.h). One that is there

@@ -172,12 +172,14 @@ TEST_F(InterchangeFolder, ATokenizerPassesThrough) {
   EXPECT_THAT(read_file(ours_ / "tokenizer_config.json"),
               HasSubstr("\"eos_token\": \"<|endoftext|>\""));
   EXPECT_THAT(read_file(ours_ / "config.json"), HasSubstr("\"eos_token_id\": 96"));
-  // One of ours goes under a name that transformers does not read, and comes back.
+  // One of ours goes under a name that transformers does not read, and comes back; beside it is one
+  // that transformers reads.
   fs::remove(theirs_ / "tokenizer.json");
   write_file(theirs_ / "lockstep_tokenizer.json", "{\"kind\": \"byte\"}");
   import_hugging_face(theirs_, run_);
   export_hugging_face(run_, ours_, {}, {});
-  EXPECT_FALSE(fs::exists(ours_ / "tokenizer.json"));
+  EXPECT_EQ(data::load_tokenizer(ours_ / "tokenizer.json")->vocabulary(), 256);
+  EXPECT_THAT(read_file(ours_ / "tokenizer_config.json"), HasSubstr("PreTrainedTokenizerFast"));
   EXPECT_EQ(read_file(ours_ / "lockstep_tokenizer.json"), "{\"kind\": \"byte\"}");
   write_file(theirs_ / "lockstep_tokenizer.json", "{");
   EXPECT_THAT(import_refusal(ErrorCode::kProtocol), HasSubstr("no JSON"));
