@@ -14,6 +14,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/file/file.h"
 #include "lockstep/base/system/cpu_set.h"
+#include "lockstep/base/text/printable.h"
 #include "lockstep/base/text/text.h"
 #include "lockstep/base/text/units.h"
 #include "lockstep/cli/command.h"
@@ -95,7 +96,11 @@ std::string prompt_of(const GenerateFlags& flags) {
       std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()));
 }
 
-bool write_out(std::string_view text) {
+// What a model writes may hold anything: on a terminal, only what moves no cursor.
+bool write_out(std::string_view bytes) {
+  static const bool on_terminal = ::isatty(STDOUT_FILENO) == 1;
+  const std::string shown = on_terminal ? printable(bytes) : std::string();
+  const std::string_view text = on_terminal ? std::string_view(shown) : bytes;
   return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
          std::fflush(stdout) == 0;
 }

@@ -17,10 +17,12 @@
 #include "lockstep/base/file/mapped_file.h"
 #include "lockstep/base/system/cpu_set.h"
 #include "lockstep/base/text/number.h"
+#include "lockstep/base/text/printable.h"
 #include "lockstep/base/text/text.h"
 #include "lockstep/base/text/units.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/text_table.h"
+#include "lockstep/data/token_file/json_lines.h"
 #include "lockstep/data/token_file/tokenize.h"
 #include "lockstep/data/tokenizers/choice.h"
 #include "lockstep/train/run_folder.h"
@@ -33,8 +35,9 @@ namespace fs = std::filesystem;
 constexpr double kSecondsBetweenLines = 0.2;
 
 constexpr const char* kTokenizeExamples =
-    R"(Inputs are files, folders (with all that is in them, by name) and - for standard input. Each
-file is a document; with --jsonl each line, with --blank-lines what stands between blank lines.
+    R"(Inputs are files, folders (with all that is in them, by name) and - for standard input, in
+UTF-8; what is packed by gzip or zstd is unpacked. Each file is a document; with --jsonl each line,
+with --blank-lines what stands between blank lines.
 Behind each document comes the tokenizer's end of text, where it has one. The ids do not depend on
 the number of threads. The tokenizer is written beside the tokens, as tokenizer.json.
 
@@ -42,7 +45,7 @@ Examples:
   lockstep tokenize shakespeare.txt -o data/shakespeare.tokens --tokenizer character
   lockstep tokenize corpus/ -o data/corpus.tokens --tokenizer bpe --vocabulary 8192
   lockstep tokenize web.jsonl --jsonl text -o data/web.tokens --tokenizer gpt2/tokenizer.json
-  zcat *.gz | lockstep tokenize - -o data/train.bin --format nanogpt --tokenizer gpt2/
+  lockstep tokenize corpus/*.txt.gz -o data/train.bin --format nanogpt --tokenizer gpt2/
 
 byte        each byte is a token (the default)
 character   each character of the inputs
@@ -154,21 +157,11 @@ std::shared_ptr<const data::Tokenizer> tokenizer_of_flags(
   const std::uint64_t vocabulary = flags.vocabulary.empty()
                                        ? static_cast<std::uint64_t>(data::BpeTraining{}.vocabulary)
                                        : parse_count("--vocabulary", flags.vocabulary);
-  std::vector<std::shared_ptr<const data::Text>> kept;
-  std::vector<std::string> lines;
-  std::vector<std::string_view> views;
-  if (data::is_learned(flags.tokenizer) && !flags.field.empty()) {
-    lines = data::json_line_texts(files, flags.field);
-    views.assign(lines.begin(), lines.end());
-  } else if (data::is_learned(flags.tokenizer)) {
-    for (const data::TextFile& file : files) {
-      kept.push_back(data::open_text(file));
-      views.push_back(kept.back()->view());
-    }
-  }
+  data::LearningTexts texts;
+  if (data::is_learned(flags.tokenizer)) texts.add(files, flags.field);
   auto tokenizer =
-      data::choose_tokenizer(flags.tokenizer, static_cast<std::int64_t>(vocabulary), views);
-  for (const auto& text : kept) text->check_whole();
+      data::choose_tokenizer(flags.tokenizer, static_cast<std::int64_t>(vocabulary), texts.views());
+  texts.check_whole();
   return tokenizer;
 }
 
@@ -282,6 +275,9 @@ void tokenize_inputs(const TokenizeFlags& flags) {
   training.finish();
   if (validation) validation->finish();
   write_file(tokenizer_path, json);
+  if (summary.findings.any()) {
+    fmt::print(stderr, "lockstep: warning: {}\n", printable(describe(summary.findings)));
+  }
   print_summary(summary, training, validation_writer, *tokenizer);
 }
 

@@ -3,9 +3,14 @@
 namespace lockstep::data {
 
 void bind(Config& config, DataOptions& options) {
-  config.bind("data.text", options.text,
-              "A text file, or a folder of them, to learn from; tokenised on first use. Runs whose "
-              "folders lie in it are left out.");
+  config.bind(
+      "data.text", options.text,
+      "A text file, or a folder of them, to learn from; tokenised on first use. UTF-8, also "
+      "packed by gzip or zstd, or JSON lines with data.field. Runs whose folders lie in it "
+      "are left out.");
+  config.bind("data.field", options.field,
+              "The field that holds the text, where data.text and data.validation_text are JSON "
+              "lines, each a document; empty: they are text.");
   config.bind("data.tokens", options.tokens,
               "A token file to learn from: lockstep's, nanoGPT's, llm.c's or Megatron's.");
   config.bind("data.pairs", options.pairs,

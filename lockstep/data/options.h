@@ -10,6 +10,7 @@ namespace lockstep::data {
 // One of text, tokens, pairs and table is given.
 struct DataOptions {
   std::string text;    // a file or folder of text, tokenised on first use
+  std::string field;   // of text in JSON lines: where it is
   std::string tokens;  // a token file (data/token_file/token_file.h)
   std::string pairs;   // source <tab> target on each line: translation
   std::string table;   // CSV of numbers, the last column is what is learned

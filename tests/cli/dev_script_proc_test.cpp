@@ -22,7 +22,8 @@ class DevScript : public ::testing::Test {
  protected:
   DevScript() {
     fs::copy_file(in_sources("dev"), folder_ / "dev");
-    put_program("bin/dpkg-query", "echo installed");
+    put_program("bin/dpkg-query",
+                "case $1 in -L) exec /usr/bin/dpkg-query \"$@\" ;; esac; echo installed");
     put_program("bin/apt-get", "exit 0");
   }
 
@@ -52,6 +53,26 @@ TEST_F(DevScript, BuildBuildsEverything) {
   const auto outcome = dev("build");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
   EXPECT_THAT(outcome.text, ContainsRegex("cmake --build --preset release -j [0-9]+\n"));
+}
+
+// All that compiling and linking need lies in it, and no link leads out of it.
+TEST_F(DevScript, BundleHoldsWhatUnpacksTexts) {
+#ifndef __x86_64__
+  GTEST_SKIP() << "a bundle is made on an x86-64 machine";
+#endif
+  put_program("bin/git", "exit 0");  // there are no sources here
+  put_program("bin/xz", "exec cat");
+  const auto outcome = dev("bundle");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.text;
+  const fs::path bundled = folder_ / "build/bundle/lockstep/bundled/usr";
+  const fs::path libraries = bundled / "lib/x86_64-linux-gnu";
+  for (const fs::path& file :
+       {bundled / "include/zlib.h", bundled / "include/zstd.h", libraries / "libz.so",
+        libraries / "libz.so.1", libraries / "libzstd.so", libraries / "libzstd.so.1",
+        libraries / "pkgconfig/zlib.pc", libraries / "pkgconfig/libzstd.pc"}) {
+    ASSERT_TRUE(fs::exists(file)) << file;
+    EXPECT_TRUE(fs::canonical(file).string().starts_with(fs::canonical(bundled).string())) << file;
+  }
 }
 
 TEST_F(DevScript, PeersLeavesTheIndexToPip) {

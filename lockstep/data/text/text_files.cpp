@@ -8,6 +8,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/file/content_hash.h"
 #include "lockstep/base/file/mapped_file.h"
+#include "lockstep/data/text/packed_text.h"
+#include "lockstep/data/text/text_kind.h"
 
 namespace lockstep::data {
 namespace {
@@ -24,6 +26,19 @@ class MappedText final : public Text {
     view_ = file_.text();
   }
   void check_whole() const override { file_.check_whole(); }
+
+ private:
+  MappedFile file_;
+};
+
+class UnpackedText final : public Text {
+ public:
+  UnpackedText(const Text& packed, Packing packing)
+      : file_(unpack(packed.view(), packing, packed.path())) {
+    packed.check_whole();
+    path_ = packed.path();
+    view_ = file_.text();
+  }
 
  private:
   MappedFile file_;
@@ -49,6 +64,10 @@ class StandardInputText final : public Text {
  private:
   std::string text_;
 };
+
+std::shared_ptr<const Text> as_it_lies(const TextFile& file) {
+  return file.text ? file.text : std::make_shared<MappedText>(file.path);
+}
 
 bool is_hidden(const fs::path& path) { return path.filename().native().starts_with('.'); }
 
@@ -112,13 +131,26 @@ std::vector<TextFile> list_text_files(std::span<const fs::path> paths, const NoT
 }
 
 std::shared_ptr<const Text> open_text(const TextFile& file) {
-  return file.text ? file.text : std::make_shared<MappedText>(file.path);
+  std::shared_ptr<const Text> text = as_it_lies(file);
+  const Packing packing = packing_of(text->view());
+  if (packing != Packing::kNone) text = std::make_shared<UnpackedText>(*text, packing);
+  refuse_unless_text(text->view(), text->path());
+  return text;
+}
+
+std::vector<TextFile> unpack_texts(std::vector<TextFile> files) {
+  for (TextFile& file : files) {
+    if (packing_of(as_it_lies(file)->view()) == Packing::kNone) continue;
+    file.text = open_text(file);
+    file.bytes = file.text->view().size();
+  }
+  return files;
 }
 
 std::string text_files_hash(std::span<const TextFile> files) {
   ContentHash hash;
   for (const TextFile& file : files) {
-    const std::shared_ptr<const Text> text = open_text(file);
+    const std::shared_ptr<const Text> text = as_it_lies(file);
     hash.add(fmt::format("{}\n{} {}\n", fs::absolute(file.path).string(), text->view().size(),
                          fs::last_write_time(file.path).time_since_epoch().count()));
     hash.add(text->view());

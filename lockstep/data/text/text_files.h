@@ -12,7 +12,8 @@
 
 namespace lockstep::data {
 
-// A text in memory for as long as the object lives: a mapped file, or all of standard input.
+// A text in memory for as long as the object lives: a mapped file, what a packed one holds, or all
+// of standard input.
 class Text {
  public:
   virtual ~Text() = default;
@@ -29,7 +30,7 @@ class Text {
 
 struct TextFile {
   std::filesystem::path path;
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0;           // of the file
   std::shared_ptr<const Text> text;  // of standard input, which can be read only once
 };
 
@@ -47,7 +48,12 @@ struct NoTexts {
 std::vector<TextFile> list_text_files(std::span<const std::filesystem::path> paths,
                                       const NoTexts& none = {});
 
+// What is packed by gzip or zstd comes unpacked (packed_text.h). Throws Error(kInvalidArgument) for
+// what is no text (text_kind.h).
 std::shared_ptr<const Text> open_text(const TextFile& file);
+
+// The same files with the packed ones unpacked, so that `bytes` are those of their texts.
+std::vector<TextFile> unpack_texts(std::vector<TextFile> files);
 
 // One number for names, sizes, times of change and contents of all of these files: equal where none
 // of them has changed.

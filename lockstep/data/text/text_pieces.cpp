@@ -46,7 +46,7 @@ std::size_t safe_cut(std::string_view document, std::size_t from) {
 }
 
 TextPieces::TextPieces(std::vector<TextFile> files, const Setup& setup)
-    : files_(std::move(files)), setup_(setup) {
+    : files_(unpack_texts(std::move(files))), setup_(setup) {
   for (const TextFile& file : files_) bytes_ += file.bytes;
   split_ = bytes_ - static_cast<std::uint64_t>(static_cast<double>(bytes_) * setup.validation);
 }

@@ -5,12 +5,12 @@
 #include <deque>
 #include <exception>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <system_error>
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/token_file/json_lines.h"
 
 namespace lockstep::data {
 namespace {
@@ -22,39 +22,10 @@ struct Work {
   TextPiece piece;
   std::vector<TokenId> ids;
   std::vector<std::size_t> ends;  // of documents, in ids
+  TextFindings findings;
   std::exception_ptr error;
   bool done = false;
 };
-
-// Why a text is no JSON.
-std::string json_problem(std::string_view text) {
-  try {
-    const auto parsed = nlohmann::json::parse(text);
-    return "";
-  } catch (const nlohmann::json::parse_error& error) {
-    // Behind "[json.exception.parse_error.101] parse error at line 1, column 3: ".
-    const std::string_view all = error.what();
-    const std::size_t reason = all.find(": ");
-    return fmt::format("at byte {}: {}", error.byte,
-                       reason == std::string_view::npos ? all : all.substr(reason + 2));
-  }
-}
-
-std::string text_of_json_line(const TextPiece::Part& part, const std::string& field) {
-  const auto object = nlohmann::json::parse(part.content, nullptr, false);
-  const auto complain = [&](const std::string& what) {
-    fail(ErrorCode::kInvalidArgument,
-         "{}:{}: {}, where a JSON object with a text as \"{}\" was "
-         "expected",
-         part.text->path().string(), part.line, what, field);
-  };
-  if (object.is_discarded()) complain(fmt::format("no JSON ({})", json_problem(part.content)));
-  if (!object.is_object()) complain("no object");
-  const auto found = object.find(field);
-  if (found == object.end()) complain(fmt::format("an object without \"{}\"", field));
-  if (!found->is_string()) complain(fmt::format("\"{}\" is no text", field));
-  return found->get<std::string>();
-}
 
 class Encoder {
  public:
@@ -66,9 +37,9 @@ class Encoder {
   void encode(Work& work) const {
     for (const TextPiece::Part& part : work.piece.parts) {
       if (options_.documents == DocumentKind::kJsonLines) {
-        encode(text_of_json_line(part, options_.field), part, work.ids);
+        encode(text_of_json_line(part, options_.field), part, work);
       } else {
-        encode(part.content, part, work.ids);
+        encode(part.content, part, work);
       }
       part.text->check_whole();
       if (!part.ends_document) continue;
@@ -78,12 +49,13 @@ class Encoder {
   }
 
  private:
-  void encode(std::string_view text, const TextPiece::Part& part, std::vector<TokenId>& ids) const {
+  void encode(std::string_view text, const TextPiece::Part& part, Work& work) const {
+    const auto begin = static_cast<std::uint64_t>(part.content.data() - part.text->view().data());
+    add_findings(text, part.text->path(), begin, work.findings);
     try {
-      tokenizer_.encode(text, ids);
+      tokenizer_.encode(text, work.ids);
     } catch (const Error& error) {
       part.text->check_whole();
-      const auto begin = part.content.data() - part.text->view().data();
       fail(error.code(), "{}, in what begins at its byte {}: {}", part.text->path().string(), begin,
            error.what());
     }
@@ -191,16 +163,6 @@ void write(const Work& work, TokenWriter& writer) {
 
 }  // namespace
 
-std::vector<std::string> json_line_texts(std::span<const TextFile> files,
-                                         const std::string& field) {
-  std::vector<std::string> texts;
-  TextPieces pieces({files.begin(), files.end()}, {.documents = DocumentKind::kJsonLines});
-  for (TextPiece piece; pieces.next(piece);) {
-    for (const TextPiece::Part& part : piece.parts) texts.push_back(text_of_json_line(part, field));
-  }
-  return texts;
-}
-
 TokenizeSummary tokenize(std::span<const TextFile> files, const Tokenizer& tokenizer,
                          const TokenizeOptions& options, TokenWriter& training,
                          TokenWriter* validation) {
@@ -216,15 +178,19 @@ TokenizeSummary tokenize(std::span<const TextFile> files, const Tokenizer& token
   if (pieces.bytes() == 0) fail(ErrorCode::kInvalidArgument, "there is no text to tokenise");
   const Encoder encoder(tokenizer, options);
   Pipeline pipeline(pieces, encoder, static_cast<std::size_t>(std::max(options.threads, 1)));
+  TokenizeSummary summary;
   while (const std::optional<Work> work = pipeline.next()) {
     if (work->error) std::rethrow_exception(work->error);
+    add_findings(work->findings, summary.findings);
     write(*work, work->piece.validation ? *validation : training);
     if (options.progress) {
       options.progress(
           {.bytes_done = work->piece.bytes_done, .bytes = pieces.bytes(), .seconds = seconds()});
     }
   }
-  return {.bytes = pieces.bytes(), .seconds = seconds()};
+  summary.bytes = pieces.bytes();
+  summary.seconds = seconds();
+  return summary;
 }
 
 }  // namespace lockstep::data

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/data/text/text_kind.h"
 #include "lockstep/data/text/text_pieces.h"
 #include "lockstep/data/token_file/writer.h"
 #include "lockstep/data/tokenizer/tokenizer.h"
@@ -35,10 +36,8 @@ struct TokenizeOptions {
 struct TokenizeSummary {
   std::uint64_t bytes = 0;  // of text, validation included
   double seconds = 0;
+  TextFindings findings;
 };
-
-// The texts of all lines of JSON in these files; throws as tokenize() does.
-std::vector<std::string> json_line_texts(std::span<const TextFile> files, const std::string& field);
 
 // Does not finish the writers; `validation` may be nullptr where none is asked for. Throws what the
 // tokenizer does, with the file, and Error(kInvalidArgument) for lines that are no JSON with such a

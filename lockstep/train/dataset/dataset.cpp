@@ -30,6 +30,9 @@ void check_one_kind(const data::DataOptions& options) {
     fail(ErrorCode::kInvalidArgument,
          "data.validation_text and data.validation_tokens are both given; leave one out");
   }
+  if (!options.field.empty() && options.text.empty()) {
+    fail(ErrorCode::kInvalidArgument, "data.field goes with data.text in JSON lines");
+  }
   const bool has_stream = !options.text.empty() || !options.tokens.empty();
   if (!has_stream && !(options.validation_text.empty() && options.validation_tokens.empty())) {
     fail(ErrorCode::kInvalidArgument,
@@ -79,7 +82,8 @@ void open_text_into(Dataset& dataset, const data::DataOptions& options, const fs
                   .validation = {},
                   .tokenizer = options.tokenizer.empty() ? "byte" : options.tokenizer,
                   .given = options.tokenizer.empty() ? of_model : nullptr,
-                  .bpe_vocabulary = options.bpe_vocabulary};
+                  .bpe_vocabulary = options.bpe_vocabulary,
+                  .field = options.field};
   if (!options.validation_text.empty()) texts.validation = files_of(options.validation_text);
   CachedTokens tokens = cached_tokens(texts, progress);
   dataset.tokenizer = std::move(tokens.tokenizer);

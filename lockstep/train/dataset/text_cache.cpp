@@ -8,6 +8,7 @@
 #include "lockstep/base/file/file.h"
 #include "lockstep/base/system/cpu_set.h"
 #include "lockstep/base/text/units.h"
+#include "lockstep/data/token_file/json_lines.h"
 #include "lockstep/data/token_file/tokenize.h"
 #include "lockstep/data/tokenizers/choice.h"
 
@@ -20,7 +21,7 @@ constexpr double kSecondsBetweenNews = 1;
 
 // What a cached token file was made of.
 struct Origin {
-  std::string texts;      // text_files_hash()
+  std::string texts;      // text_files_hash(), and the field
   std::string choice;     // the tokenizer that was asked for, with what it was learned from
   std::string tokenizer;  // hash of the one that was used
 
@@ -60,29 +61,24 @@ void make_folder(const fs::path& folder) {
 
 std::shared_ptr<const data::Tokenizer> learn(const TextCache& cache) {
   if (cache.given) return cache.given;
-  std::vector<std::shared_ptr<const data::Text>> kept;
-  std::vector<std::string_view> views;
-  const auto add = [&](const std::vector<data::TextFile>& files) {
-    for (const data::TextFile& file : files) {
-      kept.push_back(data::open_text(file));
-      views.push_back(kept.back()->view());
-    }
-  };
-  if (data::is_learned(cache.tokenizer)) add(cache.training);
+  data::LearningTexts texts;
+  if (data::is_learned(cache.tokenizer)) texts.add(cache.training, cache.field);
   // A character that only validation has would have no id.
-  if (cache.tokenizer == "character") add(cache.validation);
-  auto tokenizer = data::choose_tokenizer(cache.tokenizer, cache.bpe_vocabulary, views);
-  for (const auto& text : kept) text->check_whole();
+  if (cache.tokenizer == "character") texts.add(cache.validation, cache.field);
+  auto tokenizer = data::choose_tokenizer(cache.tokenizer, cache.bpe_vocabulary, texts.views());
+  texts.check_whole();
   return tokenizer;
 }
 
 void tokenize_into(const fs::path& path, const std::vector<data::TextFile>& files,
                    const data::Tokenizer& tokenizer, const std::string& tokenizer_hash,
-                   const TellProgress& tell) {
+                   const std::string& field, const TellProgress& tell) {
   data::TokenWriter writer(
       path, {.vocabulary = tokenizer.vocabulary(), .tokenizer_hash = tokenizer_hash});
   double told = 0;
   data::TokenizeOptions options;
+  if (!field.empty()) options.documents = data::DocumentKind::kJsonLines;
+  options.field = field;
   options.threads = CpuSet::of_this_thread().count();
   options.progress = [&](const data::TokenizeProgress& progress) {
     if (!tell || progress.seconds < told + kSecondsBetweenNews) return;
@@ -92,7 +88,10 @@ void tokenize_into(const fs::path& path, const std::vector<data::TextFile>& file
                      format_bytes(static_cast<double>(progress.bytes)),
                      format_bytes_per_second(done / progress.seconds)));
   };
-  data::tokenize(files, tokenizer, options, writer);
+  const data::TokenizeSummary summary = data::tokenize(files, tokenizer, options, writer);
+  if (tell && summary.findings.any()) {
+    tell(fmt::format("warning: {}", describe(summary.findings)));
+  }
   if (tell) tell(fmt::format("tokenised: {} tokens in {}", writer.tokens(), path.string()));
   writer.finish();
 }
@@ -100,7 +99,7 @@ void tokenize_into(const fs::path& path, const std::vector<data::TextFile>& file
 // The file of these tokens, made again where `found` is not `wanted` or it cannot be read.
 data::TokenFile tokens_of(const fs::path& stem, const std::vector<data::TextFile>& files,
                           const Origin& wanted, const data::Tokenizer& tokenizer,
-                          const TellProgress& tell) {
+                          const std::string& field, const TellProgress& tell) {
   fs::path tokens = stem;
   tokens += ".tokens";
   fs::path origin = stem;
@@ -112,7 +111,7 @@ data::TokenFile tokens_of(const fs::path& stem, const std::vector<data::TextFile
     } catch (const Error&) {  // gone or damaged
     }
   }
-  tokenize_into(tokens, files, tokenizer, wanted.tokenizer, tell);
+  tokenize_into(tokens, files, tokenizer, wanted.tokenizer, field, tell);
   write_origin(origin, wanted);
   return data::TokenFile(tokens);
 }
@@ -131,9 +130,11 @@ void keep_tokenizer(const data::Tokenizer& tokenizer, const fs::path& folder) {
 
 CachedTokens cached_tokens(const TextCache& cache, const TellProgress& progress) {
   make_folder(cache.folder);
-  const std::string training = data::text_files_hash(cache.training);
-  const std::string validation =
-      cache.validation.empty() ? "" : data::text_files_hash(cache.validation);
+  const auto hash_of = [&](const std::vector<data::TextFile>& files) {
+    return data::text_files_hash(files) + (cache.field.empty() ? "" : " field " + cache.field);
+  };
+  const std::string training = hash_of(cache.training);
+  const std::string validation = cache.validation.empty() ? "" : hash_of(cache.validation);
   const bool learned = !cache.given && data::is_learned(cache.tokenizer);
   // Of one that is not learned the hash says enough, wherever it lies.
   std::string choice = learned ? cache.tokenizer : "";
@@ -158,14 +159,15 @@ CachedTokens cached_tokens(const TextCache& cache, const TellProgress& progress)
   }
   const std::string hash = content_hash(tokenizer->json());
 
-  CachedTokens tokens{.tokenizer = tokenizer,
-                      .training = tokens_of(cache.folder / "training", cache.training,
-                                            {training, choice, hash}, *tokenizer, progress),
-                      .validation = nullptr};
+  CachedTokens tokens{
+      .tokenizer = tokenizer,
+      .training = tokens_of(cache.folder / "training", cache.training, {training, choice, hash},
+                            *tokenizer, cache.field, progress),
+      .validation = nullptr};
   if (!cache.validation.empty()) {
     tokens.validation = std::make_unique<data::TokenFile>(
         tokens_of(cache.folder / "validation", cache.validation, {validation, choice, hash},
-                  *tokenizer, progress));
+                  *tokenizer, cache.field, progress));
   }
   return tokens;
 }

@@ -32,6 +32,7 @@ struct TextCache {
   std::string tokenizer;                         // as in DataOptions
   std::shared_ptr<const data::Tokenizer> given;  // taken instead of it; nullptr: none
   int bpe_vocabulary = 0;
+  std::string field;  // that holds the text, where the files are JSON lines; empty: they are text
 };
 
 struct CachedTokens {
