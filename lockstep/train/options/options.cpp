@@ -211,9 +211,9 @@ void bind(Config& config, TrainOptions& options) {
   config.bind(
       "memory.auto", options.memory_auto,
       "Chooses parallel.zero, train.recompute, train.micro_batch_size and offload.*, those of them "
-      "that are not set, so that the run fits into memory.limit, or into what the machine has "
-      "free, and into memory.device_limit, and loses least time; files only where nothing else "
-      "fits.");
+      "that are not set, so that the run fits into memory.limit, or into what the machine and its "
+      "control groups (containers, batch jobs) have free, and into memory.device_limit, and loses "
+      "least time; files only where nothing else fits.");
   config.bind("debug.slow_rank", options.slow_rank,
               "A rank that takes longer to compute, to see what a straggler does; -1: none.",
               {.min = -1});
