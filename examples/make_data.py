@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Makes the data of the examples: numbers.tsv (English <tab> German) and house-prices.csv."""
+"""Makes the data of the examples: numbers.tsv (English <tab> German), house-prices.csv, and
+demo.txt, the prose of docs/ as it is now."""
 import pathlib
 import random
+import re
 
 ENGLISH_ONES = ("zero one two three four five six seven eight nine ten eleven twelve thirteen "
                 "fourteen fifteen sixteen seventeen eighteen nineteen").split()
@@ -31,6 +33,14 @@ def german(n, inside=False):
     return german(n // 100, True) + "hundert" + (german(rest) if rest else "")
 
 
+def prose(page):
+    """A page without its code, tables, pictures and links."""
+    text = re.sub(r"```.*?```\n?", "", page, flags=re.DOTALL)
+    text = "\n".join(line for line in text.split("\n") if not line.startswith(("|", "<", "    ", "![")))
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
 def main():
     folder = pathlib.Path(__file__).parent
     random.seed(1)
@@ -47,6 +57,10 @@ def main():
         price = 40000 + 2600 * size + 9000 * rooms - 900 * age + random.gauss(0, 12000)
         rows.append(f"{size},{rooms},{age},{round(price)}\n")
     (folder / "house-prices.csv").write_text("".join(rows), encoding="utf-8")
+
+    pages = sorted((folder.parent / "docs").glob("*.md"))
+    text = "\n".join(prose(page.read_text(encoding="utf-8")) for page in pages)
+    (folder / "demo.txt").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

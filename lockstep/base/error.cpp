@@ -24,6 +24,8 @@ std::string_view name(ErrorCode code) {
       return "protocol error";
     case ErrorCode::kUnauthorized:
       return "unauthorized";
+    case ErrorCode::kNonFinite:
+      return "not a finite number";
   }
   return "unknown error";
 }

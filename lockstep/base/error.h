@@ -24,7 +24,10 @@ enum class ErrorCode {
   kSystem,           // the operating system refused
   kProtocol,         // a peer or a file sent bytes that make no sense
   kUnauthorized,     // a peer could not prove the token
+  kNonFinite,        // a loss or a gradient is NaN or infinite
 };
+
+inline constexpr ErrorCode kLastErrorCode = ErrorCode::kNonFinite;
 
 std::string_view name(ErrorCode code);
 

@@ -12,6 +12,18 @@
 namespace {
 
 constexpr int kUsageError = 2;
+constexpr int kNonFiniteError = 3;  // a loss or a gradient is NaN or infinite
+
+int exit_code_of(lockstep::ErrorCode code) {
+  switch (code) {
+    case lockstep::ErrorCode::kInvalidArgument:
+      return kUsageError;
+    case lockstep::ErrorCode::kNonFinite:
+      return kNonFiniteError;
+    default:
+      return 1;
+  }
+}
 
 void tell(const std::string& error) {
   fmt::print(stderr, "{}{}\n", lockstep::cli::kErrorPrefix, error);
@@ -49,7 +61,7 @@ int main(int argc, char** argv) {
     if (by_others && !error.ranks().empty()) {
       fmt::print(stderr, "{}\n", lockstep::blame_line(error.ranks()));
     }
-    return error.code() == lockstep::ErrorCode::kInvalidArgument ? kUsageError : 1;
+    return exit_code_of(error.code());
   } catch (const std::exception& error) {
     tell(lockstep::cli::describe_unexpected(error));
     return 1;

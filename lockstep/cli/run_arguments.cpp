@@ -5,6 +5,7 @@
 #include <span>
 
 #include "lockstep/base/error.h"
+#include "lockstep/train/options/data_paths.h"
 #include "lockstep/train/run_folder.h"
 
 namespace lockstep::cli {
@@ -52,6 +53,7 @@ void read_config_of_run(Config& config, const std::filesystem::path& run,
 
 void read_run_arguments(train::RunSettings& settings, const std::vector<std::string>& arguments) {
   auto& [options, config] = settings;
+  train::find_data(options);
   std::size_t first_setting = 0;
   if (!arguments.empty() && arguments.front().find('=') == std::string::npos) {
     const std::filesystem::path path = arguments.front();
@@ -66,8 +68,10 @@ void read_run_arguments(train::RunSettings& settings, const std::vector<std::str
       read_config_of_run(config, path, file);
       options = train::with_open_schedule(options);
       options.dir = path.string();
+      train::find_data(options);  // an older run's may be relative
     } else {
       config.read_file(path.string());
+      train::find_data(options, std::filesystem::absolute(path).parent_path());
     }
     first_setting = 1;
   }
@@ -78,6 +82,7 @@ void read_run_arguments(train::RunSettings& settings, const std::vector<std::str
     if (setting.starts_with("train.steps=")) options.epochs = 0;
   }
   forget_replaced_data(of_file, options.data);
+  train::find_data(options);
 }
 
 }  // namespace lockstep::cli

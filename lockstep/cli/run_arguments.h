@@ -8,9 +8,8 @@
 
 namespace lockstep::cli {
 
-// Reads into `settings`. A run's folder is one with a config.toml of
-// ours; run.dir then is that folder. Paths in a file are as the user wrote them: relative to the
-// working folder.
+// Reads into `settings`. A run's folder is one with a config.toml of ours; run.dir then is that
+// folder. Paths of data are made absolute (train/options/data_paths.h).
 void read_run_arguments(train::RunSettings& settings, const std::vector<std::string>& arguments);
 
 }  // namespace lockstep::cli

@@ -18,6 +18,7 @@
 #include "lockstep/launch/make_world.h"
 #include "lockstep/launch/variables.h"
 #include "lockstep/train/memory/choice.h"
+#include "lockstep/train/options/data_paths.h"
 #include "lockstep/train/run/memory.h"
 #include "lockstep/train/run/resolve.h"
 #include "lockstep/train/run/run.h"
@@ -27,8 +28,12 @@ namespace {
 
 constexpr const char* kFooter =
     R"(A run lives in its folder, run.dir. The same command again continues from the newest
-checkpoint there, to the bit; so does `lockstep train RUN_FOLDER`. Ctrl-C, SIGTERM and a closed
-terminal finish the step, save and exit with 75; a second Ctrl-C stops at once.
+checkpoint there, to the bit; so does `lockstep train RUN_FOLDER`, from any folder. Ctrl-C, SIGTERM
+and a closed terminal finish the step, save and exit with 75; a second Ctrl-C stops at once. A NaN or
+infinite loss exits with 3.
+
+A relative path in a configuration is looked for beside that file, then in the current folder; run.dir
+is relative to the current folder.
 
 With --ranks N the sequences of every step (train.global_batch_size) are split over N workers of
 this machine. Without train.global_batch_size the batch grows with the workers: each has
@@ -52,14 +57,18 @@ no setting for is refused; settings without effect in a run are listed when it s
 train::ProgressOptions progress_options(const train::RunOptions& options) {
   train::ProgressOptions progress;
   progress.every = options.log_every;
-  progress.terminal = ::isatty(STDERR_FILENO) == 1;
+  progress.path = process_environment()(kTerminalVariable).value_or("");
+  progress.terminal = !progress.path.empty() || ::isatty(STDERR_FILENO) == 1;
   return progress;
 }
 
 // As the file that LOCKSTEP_CONFIG names, the environment and the arguments give them.
 train::RunSettings read_settings(const std::vector<std::string>& arguments) {
   train::RunSettings settings;
-  if (const auto path = process_environment()(kConfigVariable)) settings.config.read_file(*path);
+  if (const auto path = process_environment()(kConfigVariable)) {
+    settings.config.read_file(*path);
+    train::find_data(settings.options, std::filesystem::path(*path).parent_path());
+  }
   settings.config.read_environment();
   read_run_arguments(settings, arguments);
   return settings;
@@ -115,6 +124,12 @@ int train_in_processes(const std::vector<std::string>& arguments, int ranks,
       }
       return rank != 0;
     };
+  }
+  if (::isatty(STDERR_FILENO) == 1) {
+    const char* terminal = ::ttyname(STDERR_FILENO);
+    flags.options.live_output = true;
+    flags.options.environment.emplace_back(kTerminalVariable,
+                                           terminal != nullptr ? terminal : "/dev/tty");
   }
   flags.options.command = {std::filesystem::read_symlink("/proc/self/exe").string(), "train"};
   auto& command = flags.options.command;

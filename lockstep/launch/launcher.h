@@ -38,6 +38,9 @@ struct LaunchOptions {
   std::optional<HostPort> rendezvous;  // needed with several nodes; node 0 listens there
   std::chrono::milliseconds join_timeout{300'000};  // for the launchers of the other nodes
   bool prefix_output = true;
+  // Whether a line of standard error that rank 0 rewrites is rewritten here, too. The rank finds
+  // the terminal in kTerminalVariable (launch/variables.h).
+  bool live_output = false;
   bool bind = true;  // every rank to its share of the CPUs
   std::chrono::milliseconds grace{5000};
   std::vector<std::pair<std::string, std::string>> environment;  // for the ranks, besides ours

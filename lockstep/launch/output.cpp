@@ -49,9 +49,16 @@ void OutputPort::put_line(std::string_view prefix, std::string_view line) {
                            torn_ ? "\n" : "", lost_);
     note_end_ = pending_.size();
   }
+  constexpr std::string_view kEraseLine = "\r\x1b[K";
+  if (std::exchange(is_live_, false)) pending_ += kEraseLine;
   pending_ += prefix;
   pending_ += line;
   pending_ += '\n';
+}
+
+void OutputPort::put_live(std::string_view text) {
+  pending_ += text;
+  is_live_ = true;
 }
 
 bool OutputPort::flush() {

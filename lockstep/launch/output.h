@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace lockstep {
 
@@ -18,6 +19,7 @@ class LineCutter {
   void feed(std::string_view bytes, const Emit& emit);
   void finish(const Emit& emit);  // what stands after the last newline
   std::string_view unfinished() const { return line_; }
+  std::string take_unfinished() { return std::exchange(line_, {}); }
 
  private:
   std::string line_;
@@ -32,6 +34,9 @@ class OutputPort {
 
   int fd() const { return fd_; }
   void put_line(std::string_view prefix, std::string_view line);
+  // What a terminal shows until the next line takes its place: text that ends with a carriage
+  // return.
+  void put_live(std::string_view text);
   std::size_t pending() const { return pending_.size() - written_; }
 
   // Writes as much as goes without waiting; false when nobody reads any more, or ever will.
@@ -42,6 +47,7 @@ class OutputPort {
   void drop();
 
   int fd_;
+  bool is_live_ = false;  // what was put last
   std::string pending_;
   std::size_t written_ = 0;
   std::size_t lost_ = 0;      // lines that were dropped, and that nobody has been told of

@@ -83,6 +83,9 @@ bool RankProcess::read_once(Stream& stream) {
     return false;
   }
   stream.lines.feed({chunk.data(), static_cast<std::size_t>(got)}, out);
+  if (stream.sink.is_live && stream.lines.unfinished().ends_with('\r')) {
+    emit_live(stream, stream.lines.take_unfinished());
+  }
   return true;
 }
 
@@ -100,7 +103,15 @@ void RankProcess::finish_lines() {
   }
 }
 
+std::string_view RankProcess::emit_live(const Stream& stream, std::string_view text) {
+  const std::size_t rest = text.rfind('\r') + 1;  // 0: there is none
+  if (!stream.sink.is_live || rest == 0) return text;
+  stream.sink.port->put_live(text.substr(0, rest));
+  return text.substr(rest);
+}
+
 void RankProcess::emit(Stream& stream, std::string_view line) {
+  line = emit_live(stream, line);
   if (stream.is_error) {
     last_words_.emplace_back(line.substr(0, kLongestLastWord));
     if (last_words_.size() > kMostLastWords) last_words_.pop_front();

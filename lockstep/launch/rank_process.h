@@ -26,6 +26,7 @@ class RankProcess {
   struct Sink {
     OutputPort* port;
     std::string prefix;
+    bool is_live = false;  // text that ends with a carriage return goes out at once
   };
   RankProcess(int rank, SpawnRequest request, Sink output, Sink error,
               std::string error_prefix = "");
@@ -71,6 +72,8 @@ class RankProcess {
 
   bool read_once(Stream& stream);  // whether there may be more
   void emit(Stream& stream, std::string_view line);
+  // Up to the last carriage return, where the sink is live; returns the rest.
+  static std::string_view emit_live(const Stream& stream, std::string_view text);
 
   int rank_;
   pid_t pid_ = 0;

@@ -90,9 +90,10 @@ void Supervisor::start_ranks() {
     if (options_.bind) {
       request.cpus = CpuSet::of_this_thread().share(local_rank, options_.ranks_per_node);
     }
+    RankProcess::Sink error = sink_of(*error_port_, rank);
+    error.is_live = options_.live_output && rank == 0;
     ranks_.push_back(std::make_unique<RankProcess>(rank, request, sink_of(output_port_, rank),
-                                                   sink_of(*error_port_, rank),
-                                                   options_.error_prefix));
+                                                   std::move(error), options_.error_prefix));
   }
 }
 

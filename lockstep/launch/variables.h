@@ -18,6 +18,8 @@ inline constexpr const char* kMasterPortVariable = "MASTER_PORT";
 inline constexpr const char* kRendezvousVariable = "LOCKSTEP_RENDEZVOUS";     // HOST:PORT
 inline constexpr const char* kHostedVariable = "LOCKSTEP_RENDEZVOUS_HOSTED";  // 1: by the launcher
 inline constexpr const char* kConfigVariable = "LOCKSTEP_CONFIG";             // a file
+// The terminal on which the launcher shows what rank 0 rewrites; not set where there is none.
+inline constexpr const char* kTerminalVariable = "LOCKSTEP_TERMINAL";
 
 // Where ranks of one node meet and listen.
 inline constexpr const char* kLoopback = "127.0.0.1";

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/file/file.h"
@@ -22,9 +23,9 @@ namespace fs = std::filesystem;
 constexpr const char* kLock = "lock";
 // Other programs have files of that name, too.
 constexpr std::string_view kMark = "This is a run of lockstep; who trains here holds this file.\n";
-constexpr std::string_view kOurs[] = {kLock,        "config.toml",   "checkpoints",
-                                      "data",       "metrics.jsonl", "samples.jsonl",
-                                      "trace.json", "report.html",   "tensorboard"};
+constexpr std::string_view kOurs[] = {kLock,         "config.toml",   "checkpoints",   "data",
+                                      "data.staged", "metrics.jsonl", "samples.jsonl", "trace.json",
+                                      "report.html", "tensorboard"};
 
 bool is_marked(const fs::path& lock) {
   std::error_code none;
@@ -62,6 +63,24 @@ void write_mark(int lock) {
   [[maybe_unused]] const auto written = ::pwrite(lock, kMark.data(), kMark.size(), 0);
 }
 
+// Moves every file of a folder into another, in place of one of its name.
+void move_files(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  if (!fs::is_directory(from, error)) return;
+  std::vector<fs::path> files;
+  for (fs::directory_iterator at(from, error); !error && at != fs::directory_iterator();
+       at.increment(error)) {
+    files.push_back(at->path());
+  }
+  if (!error) fs::create_directories(to, error);
+  for (const fs::path& file : files) {
+    if (!error) fs::rename(file, to / file.filename(), error);
+  }
+  if (!error) fs::remove(from, error);
+  if (error)
+    fail_errno(fmt::format("cannot move {} to {}", from.string(), to.string()), error.value());
+}
+
 void make_run_folder(const fs::path& path) {
   std::error_code error;
   fs::create_directories(path, error);
@@ -95,21 +114,25 @@ RunFolder::RunFolder(const fs::path& path) : path_(path) {
          "another process trains in run.dir = {}; wait for it or choose another folder",
          path.string());
   }
-  write_mark(lock_.get());
+  if (!is_marked(lock)) write_mark(lock_.get());
 }
 
 RunFolder::~RunFolder() { leave(); }
 
 void RunFolder::leave() const noexcept {
-  if (!is_new_) return;
   std::error_code ignored;
+  fs::remove_all(staged_data_of(path_), ignored);
+  if (!is_new_) return;
   fs::remove_all(was_there_ ? data() : path_, ignored);
   fs::remove(path_ / kLock, ignored);
 }
 
+bool RunFolder::is_run(const fs::path& path) { return is_ours(path); }
+
 data::NoTexts RunFolder::no_texts() { return {.name = "the folder of a run", .are_in = is_ours}; }
 
-void RunFolder::write_config(std::string_view toml) {
+void RunFolder::begin(std::string_view toml) {
+  move_files(staged_data_of(path_), data());
   write_file(config_of(path_), toml);
   is_new_ = false;
 }

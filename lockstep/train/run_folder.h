@@ -3,7 +3,7 @@
 //   run/
 //     config.toml      resolved settings, as of the last start
 //     checkpoints/     train/checkpoint/checkpoint.h
-//     data/            token files made from texts
+//     data/            token files made from texts; data.staged/ until the run begins
 //     metrics.jsonl, samples.jsonl, tensorboard/, report.html
 //     trace.json       where train.trace is on
 //     algorithms.txt   those that a GPU chose by time (train/run/algorithm_record.h)
@@ -25,21 +25,29 @@ class RunFolder {
   // that is no folder, and where another process trains in it; Error(kSystem) where it cannot be
   // made or written to.
   explicit RunFolder(const std::filesystem::path& path);
-  // A run that was refused before write_config() leaves nothing behind where nothing was.
+  // A run that was refused before begin() has changed nothing in an earlier run's folder, and
+  // leaves nothing behind where nothing was.
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path data() const { return data_of(path_); }
-  void write_config(std::string_view toml);
+  // The run is not refused any more: keeps its settings, and the data that was made for it.
+  void begin(std::string_view toml);
   // What the destructor does; for a process that ends without it. The folder is not used any more.
   void leave() const noexcept;
 
-  // Folders that a run of lockstep made: they may well be kept beside the texts it learns from.
+  // Whether a run of lockstep made that folder.
+  static bool is_run(const std::filesystem::path& path);
+  // Such folders: they may well be kept beside the texts it learns from.
   static data::NoTexts no_texts();
 
   static std::filesystem::path data_of(const std::filesystem::path& run) { return run / "data"; }
+  // What is made for a run goes there until it begins.
+  static std::filesystem::path staged_data_of(const std::filesystem::path& run) {
+    return run / "data.staged";
+  }
   static std::filesystem::path config_of(const std::filesystem::path& run) {
     return run / "config.toml";
   }

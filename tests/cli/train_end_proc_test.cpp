@@ -133,14 +133,14 @@ TEST_F(TrainEnd, InTheLastSampleHasSavedAndMakesItWithTheNextStart) {
   }
 }
 
-TEST_F(TrainEnd, WithoutANumberIsAFailureAndNoMistakeOfItsUser) {
+TEST_F(TrainEnd, WithALossThatIsNaNHasAnExitStatusOfItsOwn) {
   const std::string rate = "train.steps=1 optimizer.max_grad_norm=0 optimizer.learning_rate=1e37 ";
   int number = 0;
   for (const std::string kind : {"", "--ranks 2", "parallel.zero=3 --ranks 3"}) {
     SCOPED_TRACE(kind);
     const std::string dir = fmt::format("run{}", number++);
     const Outcome run = run_lockstep("train " + settings(dir, rate + kind));
-    EXPECT_EQ(run.exit_code, 1) << run.text;
+    EXPECT_EQ(run.exit_code, 3) << run.text;
     EXPECT_THAT(run.text, AllOf(HasSubstr("validation after step 1 has a loss of"),
                                 HasSubstr("block "), Not(HasSubstr("finished"))));
     EXPECT_FALSE(fs::exists(folder / dir / "checkpoints" / "step-00000001"));

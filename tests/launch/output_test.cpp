@@ -74,6 +74,21 @@ TEST(OutputPort, TellsWhenNobodyReads) {
   EXPECT_TRUE(port.flush());
 }
 
+// The line that is there until the next one takes its place.
+TEST(OutputPort, ALineTakesThePlaceOfLiveText) {
+  Pipe pipe = make_pipe();
+  OutputPort port(pipe.write_end.get());
+  port.put_live("\rstep 1\x1b[K\r");
+  port.put_live("\rstep 2\x1b[K\r");
+  port.put_line("[1] ", "a");
+  port.put_line("[1] ", "b");
+  ASSERT_TRUE(port.flush());
+  char text[100];
+  const ssize_t count = ::read(pipe.read_end.get(), text, sizeof text);
+  EXPECT_EQ(std::string(text, static_cast<std::size_t>(count)),
+            "\rstep 1\x1b[K\r\rstep 2\x1b[K\r\r\x1b[K[1] a\n[1] b\n");
+}
+
 // A disk that is full, and has room again: a file that may not grow beyond some bytes.
 TEST(OutputPort, DropsLinesThatFindNoRoomAndCountsThem) {
   ::signal(SIGXFSZ, SIG_IGN);

@@ -9,13 +9,17 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/file/file.h"
 #include "lockstep/base/text/number.h"
 #include "lockstep/base/text/printable.h"
+#include "lockstep/base/text/text.h"
 #include "lockstep/base/text/units.h"
 #include "lockstep/cli/plan/question.h"
 #include "lockstep/cli/text_table.h"
 #include "lockstep/train/checkpoint/checkpoint.h"
 #include "lockstep/train/model_io/stored_model.h"
+#include "lockstep/train/observe/metrics_file.h"
+#include "lockstep/train/run_folder.h"
 
 namespace lockstep::cli {
 namespace {
@@ -114,15 +118,33 @@ void print_checkpoint(const train::Checkpoint& checkpoint, const InspectOptions&
   if (options.config) fmt::print("\nconfig.toml\n{}", checkpoint.config);
 }
 
+// One that has saved nothing so far.
+void print_begun_run(const fs::path& run, const InspectOptions& options) {
+  fmt::print("the run in {} has saved no checkpoint yet\n", run.string());
+  std::int64_t steps = 0;
+  train::read_metrics(run, [&](const train::StepRecord& one) { steps = one.metrics.step; });
+  fmt::print("{} done\n", counted(static_cast<std::uint64_t>(steps), "step"));
+  std::error_code none;
+  const fs::path config = train::RunFolder::config_of(run);
+  if (!fs::exists(config, none)) return;
+  const std::string text = read_file(config);
+  fmt::print("{}", model_text({.folder = run, .state = {}, .config = text, .tokenizer = {}}));
+  if (options.config) fmt::print("\nconfig.toml\n{}", text);
+}
+
 }  // namespace
 
 bool inspect_checkpoint(const fs::path& path, const InspectOptions& options) {
   std::error_code none;
-  if (!fs::is_directory(path / "checkpoints", none)) {
+  if (!fs::is_directory(path / "checkpoints", none) && !train::RunFolder::is_run(path)) {
     print_checkpoint(train::open_checkpoint(path, {}), options);
     return true;
   }
   const train::CheckpointFolder folder(path);
+  if (folder.steps().empty()) {
+    print_begun_run(path, options);
+    return true;
+  }
   TextTable table("rrl");
   table.row({"step", "bytes", ""});
   std::optional<train::Checkpoint> newest;

@@ -12,6 +12,7 @@
 #include "lockstep/cli/inspect/tokens.h"
 #include "lockstep/data/token_file/formats.h"
 #include "lockstep/train/observe/report/run_picture.h"
+#include "lockstep/train/run_folder.h"
 
 namespace lockstep::cli {
 namespace {
@@ -35,7 +36,8 @@ bool inspect_folder(const fs::path& path, const InspectOptions& options) {
     std::error_code none;
     return fs::exists(path / name, none);
   };
-  if (has("checkpoints") || has("manifest.json") || has("states.safetensors")) {
+  const bool is_run = has("checkpoints") || train::RunFolder::is_run(path);
+  if (is_run || has("manifest.json") || has("states.safetensors")) {
     return inspect_checkpoint(path, options);
   }
   if (has("config.json") || has("model.safetensors") || has("model.safetensors.index.json")) {
@@ -43,8 +45,8 @@ bool inspect_folder(const fs::path& path, const InspectOptions& options) {
     return true;
   }
   fail(ErrorCode::kInvalidArgument,
-       "{} is no folder that lockstep knows: a run has checkpoints/ in it, a checkpoint "
-       "manifest.json, a model of Hugging Face transformers config.json",
+       "{} is no folder that lockstep knows: a run has config.toml and checkpoints/ in it, a "
+       "checkpoint manifest.json, a model of Hugging Face transformers config.json",
        path.string());
 }
 

@@ -23,6 +23,8 @@ std::shared_ptr<const Tokenizer> character_tokenizer(std::span<const std::string
 
 }  // namespace
 
+bool is_tokenizer_name(std::string_view choice) { return choice == "byte" || is_learned(choice); }
+
 bool is_learned(std::string_view choice) { return choice == "character" || choice == "bpe"; }
 
 std::shared_ptr<const Tokenizer> choose_tokenizer(std::string_view choice,

@@ -11,6 +11,9 @@
 
 namespace lockstep::data {
 
+// "byte", "character" and "bpe"; anything else is a path.
+bool is_tokenizer_name(std::string_view choice);
+
 // Whether it is made from the texts that it shall be for: "character" and "bpe".
 bool is_learned(std::string_view choice);
 

@@ -1,12 +1,15 @@
 #include "lockstep/train/checkpoint/check.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/file/fd.h"
 #include "lockstep/base/file/file.h"
 #include "lockstep/io/hashed_file.h"
 #include "lockstep/train/checkpoint/manifest.h"
@@ -39,6 +42,27 @@ std::string read_checked(const fs::path& folder, const Manifest& manifest, std::
 void check_is_there(const fs::path& file) {
   std::error_code none;
   if (!fs::exists(file, none)) reject_damaged(file, "it is missing");
+}
+
+// Whether this process may read a file or folder. What it may not read is not damaged.
+void check_is_permitted(const fs::path& path) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() >= 0 || (errno != EACCES && errno != EPERM)) return;
+  const std::string problem = std::generic_category().message(errno);
+  fail(ErrorCode::kSystem,
+       "{} cannot be read: {}. It may well be whole: let this user read it, or move it away to use "
+       "an earlier checkpoint",
+       path.string(), problem);
+}
+
+void check_all_is_permitted(const fs::path& folder) {
+  check_is_permitted(folder);
+  check_is_permitted(folder / kManifestFile);
+  std::error_code none;
+  for (fs::directory_iterator at(folder, none); !none && at != fs::directory_iterator();
+       at.increment(none)) {
+    check_is_permitted(at->path());
+  }
 }
 
 // All but the content of its states.
@@ -138,6 +162,7 @@ void reject_damaged(const fs::path& file, std::string_view why) {
 CheckedCheckpoint check_checkpoint(const fs::path& folder, std::optional<std::int64_t> step,
                                    const CheckpointReaders& readers) {
   RunGroup group = readers.group;
+  group.together([&] { check_all_is_permitted(folder); });
   Checkpoint checkpoint;
   const auto opened = group.outcomes([&] { checkpoint = open_files(folder, step); });
   if (opened[0]) {

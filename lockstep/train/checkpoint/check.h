@@ -29,8 +29,9 @@ struct CheckedCheckpoint {
 
 // Reads and compares every byte: a worker those of the files that it will read, and those of its
 // share of all files. What is wrong at any worker is wrong for all. Throws Error(kUnsupported) for
-// a version that this build does not know, and Error(kInvalidArgument) where the leader has a
-// checkpoint and another worker does not, or has another one: names rank and file.
+// a version that this build does not know, Error(kSystem) for files that this user may not read,
+// and Error(kInvalidArgument) where the leader has a checkpoint and another worker does not, or has
+// another one: names rank and file.
 CheckedCheckpoint check_checkpoint(const std::filesystem::path& folder,
                                    std::optional<std::int64_t> step,
                                    const CheckpointReaders& readers);

@@ -97,14 +97,16 @@ void CheckpointFolder::save(const nn::Replica& replica, const CheckpointExtras& 
                             const CheckpointOptions& keep) {
   UnfinishedCheckpoint checkpoint(*this, extras.state.steps);
   const io::FileHash hash = checkpoint.write(replica);
-  checkpoint.commit(extras, keep, std::span(&hash, 1));
+  checkpoint.commit(extras, std::span(&hash, 1));
+  remove_old(extras.state.steps, keep);
 }
 
 void CheckpointFolder::save(const nn::FlatParameters& flat, const nn::States& states,
                             const CheckpointExtras& extras, const CheckpointOptions& keep) {
   UnfinishedCheckpoint checkpoint(*this, extras.state.steps);
   const io::FileHash hash = checkpoint.write(io::safetensors_parts(state_tensors(flat, states)));
-  checkpoint.commit(extras, keep, std::span(&hash, 1));
+  checkpoint.commit(extras, std::span(&hash, 1));
+  remove_old(extras.state.steps, keep);
 }
 
 void CheckpointFolder::remove_old(std::int64_t newest, const CheckpointOptions& keep) const {
@@ -156,7 +158,9 @@ void CheckpointFolder::save_by_all(const nn::Replica& replica, const CheckpointE
   std::vector<io::FileHash> hashes;
   for (const std::string& text : group.texts(packed(mine))) hashes.push_back(unpacked_hash(text));
   group.together([&] {
-    if (group.leads()) checkpoint.commit(extras, keep, hashes);
+    if (!group.leads()) return;
+    checkpoint.commit(extras, hashes);
+    remove_old(extras.state.steps, keep);
   });
 }
 

@@ -88,6 +88,9 @@ class CheckpointFolder {
   // Whether that can be done: throws Error(kInvalidArgument) at all of them where one does not see
   // what the leader makes in the folder.
   void check_seen_by_all(RunGroup group) const;
+  // Removes what `keep` does not hold on to among the checkpoints of `newest` steps and less.
+  // Throws Error(kSystem).
+  void remove_old(std::int64_t newest, const CheckpointOptions& keep) const;
 
   // Fills the replica from the newest checkpoint that is whole: every file's hash is checked before
   // anything is used. States that the optimizer keeps and a checkpoint before the first update
@@ -111,7 +114,6 @@ class CheckpointFolder {
   // The leader makes a folder that becomes `target`; where that is for this worker.
   std::filesystem::path stage_by_all(const std::filesystem::path& target, RunGroup group,
                                      std::optional<io::StagedFolder>& staged) const;
-  void remove_old(std::int64_t newest, const CheckpointOptions& keep) const;
 
   std::filesystem::path run_;
 };

@@ -96,7 +96,7 @@ void SaveUnderWay::write_alone() {
 void SaveUnderWay::commit(const std::vector<io::FileHash>& states) {
   std::optional<io::FileHash> residuals;
   if (residuals_) residuals = residuals_->finish();
-  checkpoint_->commit(job_.extras, job_.keep, states, residuals);
+  checkpoint_->commit(job_.extras, states, residuals);
   seconds_ = seconds_since(begin_);
 }
 

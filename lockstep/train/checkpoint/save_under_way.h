@@ -39,14 +39,13 @@ struct SaveOutcome {
 
 class SaveUnderWay {
  public:
-  // All but the last two outlive it.
+  // All but the last outlive it.
   struct Job {
     nn::Replica& replica;
     parallel::Strategy& strategy;
     const CheckpointFolder& folder;
     RunGroup group;
     CheckpointExtras extras;
-    CheckpointOptions keep;
   };
   // After a step: begins. Throws Error(kSystem) where nothing can be written, at all workers that
   // shard their states or have residuals; and what the communicator throws.

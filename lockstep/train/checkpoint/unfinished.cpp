@@ -14,9 +14,7 @@ namespace fs = std::filesystem;
 
 UnfinishedCheckpoint::UnfinishedCheckpoint(const CheckpointFolder& folder, std::int64_t step,
                                            RunGroup group)
-    : folder_(folder),
-      step_(step),
-      rank_(group.rank()),
+    : rank_(group.rank()),
       workers_(group.size()),
       path_(folder.stage_by_all(folder.path(step), group, staged_)) {
   group.together([&] { check_is_seen(path_, ErrorCode::kSystem); });
@@ -38,7 +36,7 @@ io::FileHash UnfinishedCheckpoint::write(const io::SafetensorsParts& states) con
   return io::write_synced(my_file(), states.header, states.data);
 }
 
-void UnfinishedCheckpoint::commit(const CheckpointExtras& extras, const CheckpointOptions& keep,
+void UnfinishedCheckpoint::commit(const CheckpointExtras& extras,
                                   std::span<const io::FileHash> states,
                                   const std::optional<io::FileHash>& residuals) {
   Manifest manifest{.state = extras.state, .files = {}, .data = extras.data};
@@ -54,7 +52,6 @@ void UnfinishedCheckpoint::commit(const CheckpointExtras& extras, const Checkpoi
   if (residuals) manifest.files[std::string(kResidualsFile)] = *residuals;
   io::write_synced(path_ / kManifestFile, format_manifest(manifest));
   staged_.value().commit();
-  folder_.remove_old(step_, keep);
 }
 
 void check_is_seen(const fs::path& folder, ErrorCode code) {

@@ -3,7 +3,7 @@
 //
 //   UnfinishedCheckpoint checkpoint(folder, step, group);     all workers: the leader makes it
 //   hash = checkpoint.write(replica);                         each its own, in any thread
-//   checkpoint.commit(extras, keep, hashes of all);           the leader, in any thread
+//   checkpoint.commit(extras, hashes of all);                 the leader, in any thread
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class UnfinishedCheckpoint {
  public:
   // By a `group` that shards its states, each of which writes a file; else by one worker.
   // Removes what killed processes left. Throws Error(kSystem), at all of the group where one does
-  // not see the folder. `folder` outlives it.
+  // not see the folder.
   UnfinishedCheckpoint(const CheckpointFolder& folder, std::int64_t step,
                        RunGroup group = RunGroup(nullptr));
 
@@ -41,17 +41,15 @@ class UnfinishedCheckpoint {
   // The same of tensors that belong to no replica.
   io::FileHash write(const io::SafetensorsParts& states) const;
 
-  // Writes what is missing and puts it in its place, then removes what `keep` does not hold on to.
-  // `states` are the files of all workers; `residuals` were written already. Throws Error(kSystem).
-  void commit(const CheckpointExtras& extras, const CheckpointOptions& keep,
-              std::span<const io::FileHash> states,
+  // Writes what is missing and puts it in its place. `states` are the files of all workers;
+  // `residuals` were written already. Earlier checkpoints stay: CheckpointFolder::remove_old().
+  // Throws Error(kSystem).
+  void commit(const CheckpointExtras& extras, std::span<const io::FileHash> states,
               const std::optional<io::FileHash>& residuals = std::nullopt);
 
  private:
   std::filesystem::path my_file() const;
 
-  const CheckpointFolder& folder_;
-  std::int64_t step_;
   int rank_;
   int workers_;
   std::optional<io::StagedFolder> staged_;  // the leader's, which takes it away

@@ -17,6 +17,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/data/options.h"
@@ -56,12 +57,21 @@ struct Dataset {
   std::int64_t vocabulary() const;
 };
 
-// Text is tokenised into `cache` (a folder, made where missing) once, and again only when text or
-// tokenizer have changed; the tokenizer that was used is kept there as tokenizer.json. `progress`
-// hears of long work. `of_model` is what the model's parameters were learned with, if anything: it
-// is used where the options leave the tokenizer open. Throws Error(kInvalidArgument) where not
-// exactly one kind of data is given, or there is none in it; names the file.
-Dataset open_dataset(const data::DataOptions& options, const std::filesystem::path& cache,
+// Where the token files of texts are kept, with the tokenizer that made them as tokenizer.json.
+struct CacheFolders {
+  std::vector<std::filesystem::path> found_in;  // looked into, in this order
+  std::filesystem::path made_in;                // new ones go there; made where missing
+
+  CacheFolders(std::filesystem::path one) : found_in{one}, made_in(std::move(one)) {}
+  CacheFolders(std::vector<std::filesystem::path> found, std::filesystem::path made)
+      : found_in(std::move(found)), made_in(std::move(made)) {}
+};
+
+// Text is tokenised into `cache` once, and again only when text or tokenizer have changed.
+// `progress` hears of long work. `of_model` is what the model's parameters were learned with, if
+// anything: it is used where the options leave the tokenizer open. Throws Error(kInvalidArgument)
+// where not exactly one kind of data is given, or there is none in it; names the file.
+Dataset open_dataset(const data::DataOptions& options, const CacheFolders& cache,
                      const std::function<void(std::string_view)>& progress = {},
                      const std::shared_ptr<const data::Tokenizer>& of_model = nullptr);
 
@@ -76,8 +86,14 @@ class BatchSource {
  public:
   virtual ~BatchSource() = default;
 
-  // Sequences of training that make one epoch, and micro-batches of validation (0: none).
+  // Sequences of training that make one epoch.
   virtual std::uint64_t sequences() const = 0;
+  // Sequences that are held back for validation, and how many of them it takes: all, or the first
+  // ones up to a limit.
+  virtual std::uint64_t held_back() const = 0;
+  virtual std::uint64_t validated() const = 0;
+  virtual void limit_validation(std::uint64_t sequences) = 0;
+  // Micro-batches of those that it takes; 0: none.
   virtual std::uint64_t validation_batches() const = 0;
   // What of the data is not used and why, for people; empty: all is.
   virtual std::string left_out() const { return ""; }

@@ -9,6 +9,7 @@
 #include "lockstep/train/dataset/batch_source.h"
 #include "lockstep/train/dataset/sequence_source.h"
 #include "lockstep/train/dataset/text_cache.h"
+#include "lockstep/train/options/data_paths.h"
 #include "lockstep/train/run_folder.h"
 
 namespace lockstep::train {
@@ -39,6 +40,26 @@ void check_one_kind(const data::DataOptions& options) {
          "data.validation_text and data.validation_tokens go with data.text and data.tokens; of "
          "pairs and tables data.validation_fraction is held back");
   }
+}
+
+// Throws Error(kInvalidArgument) for a file or folder that is not there.
+void check_data_is_there(std::string_view key, const std::string& path) {
+  if (path.empty() || is_data_there(path)) return;
+  const bool relative = fs::path(path).is_relative();
+  fail(ErrorCode::kInvalidArgument, "{0} = {1}: there is nothing of that name{2}. Give {0}=PATH",
+       key, path,
+       relative ? fmt::format(" in {}, nor beside a configuration that names it",
+                              fs::current_path().string())
+                : "");
+}
+
+void check_all_is_there(const data::DataOptions& options) {
+  check_data_is_there("data.text", options.text);
+  check_data_is_there("data.tokens", options.tokens);
+  check_data_is_there("data.pairs", options.pairs);
+  check_data_is_there("data.table", options.table);
+  check_data_is_there("data.validation_text", options.validation_text);
+  check_data_is_there("data.validation_tokens", options.validation_tokens);
 }
 
 std::vector<data::TextFile> files_of(const std::string& path) {
@@ -75,9 +96,9 @@ void check_same_tokenizer(const data::TokenFile& file, const data::Tokenizer& to
   }
 }
 
-void open_text_into(Dataset& dataset, const data::DataOptions& options, const fs::path& cache,
+void open_text_into(Dataset& dataset, const data::DataOptions& options, const CacheFolders& cache,
                     const TellProgress& progress, const OfModel& of_model) {
-  TextCache texts{.folder = cache,
+  TextCache texts{.folders = cache,
                   .training = files_of(options.text),
                   .validation = {},
                   .tokenizer = options.tokenizer.empty() ? "byte" : options.tokenizer,
@@ -101,7 +122,7 @@ void open_tokens_into(Dataset& dataset, const data::DataOptions& options, const 
   dataset.tokenizer = tokenizer_beside(options.tokenizer, *dataset.training, of_model);
 }
 
-void open_pairs_into(Dataset& dataset, const data::DataOptions& options, const fs::path& cache,
+void open_pairs_into(Dataset& dataset, const data::DataOptions& options, const CacheFolders& cache,
                      const OfModel& of_model) {
   const MappedFile file(options.pairs);
   const std::vector<data::TextPair> pairs = data::parse_pairs(file.text(), options.pairs);
@@ -139,10 +160,11 @@ std::int64_t Dataset::vocabulary() const {
   return std::max(training ? training->vocabulary() : 0, validation ? validation->vocabulary() : 0);
 }
 
-Dataset open_dataset(const data::DataOptions& options, const fs::path& cache,
+Dataset open_dataset(const data::DataOptions& options, const CacheFolders& cache,
                      const TellProgress& progress,
                      const std::shared_ptr<const data::Tokenizer>& of_model) {
   check_one_kind(options);
+  check_all_is_there(options);
   Dataset dataset;
   dataset.validation_fraction = options.validation_fraction;
   dataset.mask_fraction = options.mask_fraction;

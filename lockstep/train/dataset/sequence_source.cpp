@@ -1,5 +1,7 @@
 #include "lockstep/train/dataset/sequence_source.h"
 
+#include <algorithm>
+
 #include "lockstep/base/error.h"
 #include "lockstep/base/system/available_memory.h"
 #include "lockstep/base/text/units.h"
@@ -85,9 +87,11 @@ SequenceFields BatchMemory::sequence(std::int64_t index) {
 SequenceSource::SequenceSource(const nn::BatchShape& shape, const SequenceWidths& widths)
     : batch_(shape.batch), training_(shape, widths), validation_(shape, widths) {}
 
+std::uint64_t SequenceSource::validated() const { return std::min(limit_, validation_sequences()); }
+
 std::uint64_t SequenceSource::validation_batches() const {
   const auto batch = static_cast<std::uint64_t>(batch_);
-  return (validation_sequences() + batch - 1) / batch;
+  return (validated() + batch - 1) / batch;
 }
 
 std::span<const nn::Batch> SequenceSource::training(std::uint64_t first, int micro_batches) {
@@ -110,7 +114,7 @@ nn::Batch SequenceSource::validation(std::uint64_t index) {
   for (std::int64_t i = 0; i < batch_; ++i) {
     const std::uint64_t sequence =
         index * static_cast<std::uint64_t>(batch_) + static_cast<std::uint64_t>(i);
-    if (sequence < validation_sequences()) fill_validation(validation_.sequence(i), sequence);
+    if (sequence < validated()) fill_validation(validation_.sequence(i), sequence);
   }
   return validation_.batches()[0];
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -63,18 +64,22 @@ class SequenceSource : public BatchSource {
  public:
   SequenceSource(const nn::BatchShape& shape, const SequenceWidths& widths);
 
+  std::uint64_t held_back() const final { return validation_sequences(); }
+  std::uint64_t validated() const final;
+  void limit_validation(std::uint64_t sequences) final { limit_ = sequences; }
   std::uint64_t validation_batches() const final;
   std::span<const nn::Batch> training(std::uint64_t first, int micro_batches) final;
   nn::Batch validation(std::uint64_t index) final;
 
  protected:
-  // Sequences that are held back; the last micro-batch of them is filled up with blank sequences.
+  // Sequences that are held back; the last micro-batch is filled up with blank sequences.
   virtual std::uint64_t validation_sequences() const = 0;
   virtual void fill_training(const SequenceFields& fields, std::uint64_t sequence) = 0;
   virtual void fill_validation(const SequenceFields& fields, std::uint64_t sequence) = 0;
 
  private:
   std::int64_t batch_;
+  std::uint64_t limit_ = std::numeric_limits<std::uint64_t>::max();  // of validation
   BatchMemory training_;
   BatchMemory validation_;
 };

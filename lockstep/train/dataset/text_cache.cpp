@@ -7,6 +7,7 @@
 #include "lockstep/base/file/content_hash.h"
 #include "lockstep/base/file/file.h"
 #include "lockstep/base/system/cpu_set.h"
+#include "lockstep/base/text/number.h"
 #include "lockstep/base/text/units.h"
 #include "lockstep/data/token_file/json_lines.h"
 #include "lockstep/data/token_file/tokenize.h"
@@ -92,44 +93,63 @@ void tokenize_into(const fs::path& path, const std::vector<data::TextFile>& file
   if (tell && summary.findings.any()) {
     tell(fmt::format("warning: {}", describe(summary.findings)));
   }
-  if (tell) tell(fmt::format("tokenised: {} tokens in {}", writer.tokens(), path.string()));
+  if (tell) tell(fmt::format("tokenised: {} tokens", format_count(writer.tokens())));
   writer.finish();
 }
 
-// The file of these tokens, made again where `found` is not `wanted` or it cannot be read.
-data::TokenFile tokens_of(const fs::path& stem, const std::vector<data::TextFile>& files,
-                          const Origin& wanted, const data::Tokenizer& tokenizer,
-                          const std::string& field, const TellProgress& tell) {
-  fs::path tokens = stem;
-  tokens += ".tokens";
-  fs::path origin = stem;
-  origin += ".json";
-  if (read_origin(origin) == wanted) {
+fs::path with_ending(fs::path stem, std::string_view ending) { return stem += ending; }
+
+// The file of these tokens, made again where no folder has one that was made of `wanted` and can be
+// read.
+data::TokenFile tokens_of(std::string_view name, const CacheFolders& folders,
+                          const std::vector<data::TextFile>& files, const Origin& wanted,
+                          const data::Tokenizer& tokenizer, const std::string& field,
+                          const TellProgress& tell) {
+  for (const fs::path& folder : folders.found_in) {
+    if (read_origin(with_ending(folder / name, ".json")) != wanted) continue;
     try {
-      data::TokenFile file(tokens);
+      data::TokenFile file(with_ending(folder / name, ".tokens"));
       if (file.tokenizer_hash() == wanted.tokenizer) return file;
     } catch (const Error&) {  // gone or damaged
     }
   }
+  make_folder(folders.made_in);
+  const fs::path tokens = with_ending(folders.made_in / name, ".tokens");
   tokenize_into(tokens, files, tokenizer, wanted.tokenizer, field, tell);
-  write_origin(origin, wanted);
+  write_origin(with_ending(folders.made_in / name, ".json"), wanted);
   return data::TokenFile(tokens);
+}
+
+// That was learned from the same texts before; nullptr: none.
+std::shared_ptr<const data::Tokenizer> learned_before(const CacheFolders& folders,
+                                                      const std::string& choice) {
+  for (const fs::path& folder : folders.found_in) {
+    const Origin before = read_origin(folder / "training.json");
+    if (before.choice != choice) continue;
+    try {
+      auto tokenizer = data::load_tokenizer(path_of_tokenizer(folder));
+      if (content_hash(tokenizer->json()) == before.tokenizer) return tokenizer;
+    } catch (const Error&) {  // gone or damaged
+    }
+  }
+  return nullptr;
 }
 
 }  // namespace
 
-void keep_tokenizer(const data::Tokenizer& tokenizer, const fs::path& folder) {
-  const fs::path path = path_of_tokenizer(folder);
+void keep_tokenizer(const data::Tokenizer& tokenizer, const CacheFolders& folders) {
   const std::string json = tokenizer.json();
-  std::error_code none;
-  // Another worker of the run may be reading it.
-  if (fs::is_regular_file(path, none) && read_file(path) == json) return;
-  make_folder(folder);
-  write_file(path, json);
+  for (const fs::path& folder : folders.found_in) {
+    const fs::path path = path_of_tokenizer(folder);
+    std::error_code none;
+    // Another worker of the run may be reading it.
+    if (fs::is_regular_file(path, none) && read_file(path) == json) return;
+  }
+  make_folder(folders.made_in);
+  write_file(path_of_tokenizer(folders.made_in), json);
 }
 
 CachedTokens cached_tokens(const TextCache& cache, const TellProgress& progress) {
-  make_folder(cache.folder);
   const auto hash_of = [&](const std::vector<data::TextFile>& files) {
     return data::text_files_hash(files) + (cache.field.empty() ? "" : " field " + cache.field);
   };
@@ -141,32 +161,26 @@ CachedTokens cached_tokens(const TextCache& cache, const TellProgress& progress)
   if (choice == "bpe") choice += fmt::format(" {} {}", cache.bpe_vocabulary, training);
   if (choice == "character") choice += fmt::format(" {} {}", training, validation);
 
-  const Origin before = read_origin(cache.folder / "training.json");
   std::shared_ptr<const data::Tokenizer> tokenizer;
-  if (learned && before.choice == choice) {
-    try {
-      tokenizer = data::load_tokenizer(path_of_tokenizer(cache.folder));
-    } catch (const Error&) {  // gone or damaged
-    }
-    if (tokenizer && content_hash(tokenizer->json()) != before.tokenizer) tokenizer = nullptr;
-  }
+  if (learned) tokenizer = learned_before(cache.folders, choice);
   if (!tokenizer) {
+    if (learned) make_folder(cache.folders.made_in);
     if (progress && learned) {
       progress(fmt::format("learning a {} tokenizer", cache.tokenizer));
     }
     tokenizer = learn(cache);
-    keep_tokenizer(*tokenizer, cache.folder);
+    keep_tokenizer(*tokenizer, cache.folders);
   }
   const std::string hash = content_hash(tokenizer->json());
 
   CachedTokens tokens{
       .tokenizer = tokenizer,
-      .training = tokens_of(cache.folder / "training", cache.training, {training, choice, hash},
+      .training = tokens_of("training", cache.folders, cache.training, {training, choice, hash},
                             *tokenizer, cache.field, progress),
       .validation = nullptr};
   if (!cache.validation.empty()) {
     tokens.validation = std::make_unique<data::TokenFile>(
-        tokens_of(cache.folder / "validation", cache.validation, {validation, choice, hash},
+        tokens_of("validation", cache.folders, cache.validation, {validation, choice, hash},
                   *tokenizer, cache.field, progress));
   }
   return tokens;

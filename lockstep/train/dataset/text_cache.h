@@ -1,4 +1,5 @@
-// Texts of a run as token files, made once and kept in a folder:
+// Texts of a run as token files, made once and kept in a folder (train/dataset/batch_source.h says
+// in which of several):
 //
 //   <cache>/training.tokens   and validation.tokens, where there is a text for it
 //   <cache>/training.json     what the tokens were made of; and validation.json
@@ -19,6 +20,7 @@
 #include "lockstep/data/text/text_files.h"
 #include "lockstep/data/token_file/token_file.h"
 #include "lockstep/data/tokenizer/tokenizer.h"
+#include "lockstep/train/dataset/batch_source.h"
 
 namespace lockstep::train {
 
@@ -26,7 +28,7 @@ using TellProgress = std::function<void(std::string_view)>;
 
 // The texts of a run, and which tokenizer it asked for.
 struct TextCache {
-  std::filesystem::path folder;
+  CacheFolders folders;
   std::vector<data::TextFile> training;
   std::vector<data::TextFile> validation;        // empty: none of its own
   std::string tokenizer;                         // as in DataOptions
@@ -41,10 +43,12 @@ struct CachedTokens {
   std::unique_ptr<data::TokenFile> validation;  // nullptr: none of its own
 };
 
-// Throws Error(kSystem) where the folder cannot be made or written to, before any work.
+// Throws Error(kSystem) where something is to be made and its folder cannot be made or written to,
+// before any work.
 CachedTokens cached_tokens(const TextCache& cache, const TellProgress& progress);
 
-// Puts it into the folder, which is made where missing, as tokenizer.json.
-void keep_tokenizer(const data::Tokenizer& tokenizer, const std::filesystem::path& folder);
+// Puts it into CacheFolders::made_in, which is made where missing, as tokenizer.json; unless one of
+// the folders has it already.
+void keep_tokenizer(const data::Tokenizer& tokenizer, const CacheFolders& folders);
 
 }  // namespace lockstep::train

@@ -1,8 +1,9 @@
 // Who watches a run: lines of metrics, event files, the progress line, the report.
 //
 // The loop tells every observer the same things in the same order: begin, then step by step, then
-// end. An observer that cannot write throws Error(kSystem) at begin(); later it warns once and goes
-// silent, for a run is worth more than what is written about it. One thread.
+// end; notices and warnings may come before the beginning. An observer whose run never began is not
+// told of an end. An observer that cannot write throws Error(kSystem) at begin(); later it warns
+// once and goes silent, for a run is worth more than what is written about it. One thread.
 #pragma once
 
 #include <cstdint>
@@ -63,6 +64,13 @@ struct RunEnd {
   std::filesystem::path trace = {};  // that was written (train/observe/trace_file.h); empty: none
 };
 
+// Of a validation that goes on.
+struct ValidationProgress {
+  std::int64_t step = 0;   // after which it is taken
+  std::uint64_t done = 0;  // micro-batches, as the next
+  std::uint64_t all = 0;
+};
+
 class RunObserver {
  public:
   virtual ~RunObserver() = default;
@@ -70,6 +78,8 @@ class RunObserver {
   // Once for each step; but a resumed run that takes a validation which its last process was asked
   // to end in tells of that step, the one before first_step, again: now with its loss.
   virtual void step(const StepRecord& record) = 0;
+  // Every now and then in a validation, before its first micro-batch included.
+  virtual void validating(const ValidationProgress&) {}
   // A text that the model wrote after a step.
   virtual void sample(std::int64_t step, const std::string& text) = 0;
   // Anything a person should know: a checkpoint was saved, a file was damaged.
@@ -85,13 +95,14 @@ std::unique_ptr<RunObserver> make_metrics_file();
 std::unique_ptr<RunObserver> make_sample_file();
 // TensorBoard's event file, in <folder>/tensorboard.
 std::unique_ptr<RunObserver> make_event_file();
-// report.html, self-contained, written at the end from metrics.jsonl and samples.jsonl (so that it
-// tells of all of the run, what came before a resume included) and what was seen since.
+// report.html, self-contained, of all of the run, what came before a resume included: written at
+// the beginning, twice a minute as long as it goes on, and at the end.
 std::unique_ptr<RunObserver> make_report();
 
 struct ProgressOptions {
   bool terminal = false;    // one line that is rewritten; else plain lines
   int columns = 0;          // of the terminal; 0: it is asked for every line
+  std::string path = {};    // of the terminal; empty: it is standard error
   std::int64_t every = 10;  // steps between plain lines
 };
 // Writes to standard error.

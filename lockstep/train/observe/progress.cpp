@@ -1,13 +1,16 @@
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "lockstep/base/file/fd.h"
 #include "lockstep/base/system/clock.h"
 #include "lockstep/base/text/printable.h"
 #include "lockstep/train/observe/observer.h"
@@ -17,7 +20,9 @@ namespace lockstep::train {
 namespace {
 
 constexpr int kUsualColumns = 80;
+constexpr int kAnyColumns = std::numeric_limits<int>::max();
 constexpr auto kBetweenDrawings = std::chrono::milliseconds(100);
+constexpr auto kBetweenValidationLines = std::chrono::seconds(10);
 constexpr std::string_view kEraseToEnd = "\x1b[K";
 
 // In one piece, so that lines of others come before or after it. Where nobody listens there is
@@ -37,6 +42,7 @@ class PlainProgress : public RunObserver {
   void begin(const RunFacts& facts) override {
     meter_.emplace(facts);
     last_.reset();
+    steps_ = facts.steps;
     tell(opening_text(facts));
   }
   void step(const StepRecord& record) override {
@@ -44,6 +50,14 @@ class PlainProgress : public RunObserver {
     last_ = meter_->add(record);
     const bool turn = options_.every > 0 && last_->step % options_.every == 0;
     show(first || turn || last_->step == last_->steps, record.validation_loss.has_value());
+  }
+  // A short one shows nothing.
+  void validating(const ValidationProgress& progress) override {
+    const auto now = SteadyClock::now();
+    if (progress.done == 0) told_of_validation_ = now;
+    if (now - told_of_validation_ < kBetweenValidationLines) return;
+    told_of_validation_ = now;
+    tell(validation_line(progress, steps_, kAnyColumns) + '\n');
   }
   void sample(std::int64_t step, const std::string& text) override {
     tell(sample_text(step, text));
@@ -66,16 +80,32 @@ class PlainProgress : public RunObserver {
   ProgressOptions options_;
   std::optional<ProgressMeter> meter_;
   std::optional<Progress> last_;
+  std::int64_t steps_ = 0;
+
+ private:
+  SteadyClock::time_point told_of_validation_;
 };
 
 // Keeps one line below all that is told. Between two drawings the cursor stands at its first
 // column, so that what others write to the terminal takes its place instead of being hung onto it.
 class LiveProgress : public PlainProgress {
  public:
-  using PlainProgress::PlainProgress;
+  explicit LiveProgress(const ProgressOptions& options) : PlainProgress(options) {
+    if (options.path.empty()) return;
+    terminal_ = UniqueFd(::open(options.path.c_str(), O_RDONLY | O_NOCTTY | O_CLOEXEC));
+  }
 
+  void step(const StepRecord& record) override {
+    validation_.reset();
+    PlainProgress::step(record);
+  }
+  void validating(const ValidationProgress& progress) override {
+    validation_ = progress;
+    draw_if_due(progress.done == 0);
+  }
   void end(const RunEnd& end) override {
     std::string text;
+    validation_.reset();
     if (last_ && last_in_sight_) text = drawing() + '\n';
     last_in_sight_ = false;
     write_to_person(text + closing_text(end, last_));
@@ -99,27 +129,36 @@ class LiveProgress : public PlainProgress {
       last_in_sight_ = false;
       return;
     }
+    draw_if_due(last_->step == last_->steps);
+  }
+
+ private:
+  void draw_if_due(bool at_once) {
     const auto now = SteadyClock::now();
-    const bool due = !last_in_sight_ || now - drawn_ >= kBetweenDrawings;
-    if (!due && last_->step != last_->steps) return;
+    if (!at_once && last_in_sight_ && now - drawn_ < kBetweenDrawings) return;
     drawn_ = now;
     last_in_sight_ = true;
     write_to_person(drawing() + '\r');
   }
-
- private:
   std::string drawing() const {
     // A character in the last column makes some terminals begin a line.
-    return fmt::format("\r{}{}", progress_line(*last_, columns() - 1), kEraseToEnd);
+    const int width = columns() - 1;
+    return fmt::format(
+        "\r{}{}",
+        validation_ ? validation_line(*validation_, steps_, width) : progress_line(*last_, width),
+        kEraseToEnd);
   }
   int columns() const {
     if (options_.columns > 0) return options_.columns;
     winsize size = {};
-    const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    const int fd = terminal_ ? terminal_.get() : STDERR_FILENO;
+    const bool known = ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
     return known ? size.ws_col : kUsualColumns;
   }
 
+  UniqueFd terminal_;  // where it is not standard error
   bool last_in_sight_ = false;
+  std::optional<ValidationProgress> validation_;  // that goes on
   SteadyClock::time_point drawn_;
 };
 

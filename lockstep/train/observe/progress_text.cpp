@@ -133,6 +133,16 @@ std::string progress_line(const Progress& progress, int columns) {
   return line.substr(0, width);
 }
 
+std::string validation_line(const ValidationProgress& progress, std::int64_t steps, int columns) {
+  const std::string all = progress_count(steps);
+  const double part = static_cast<double>(progress.done) /
+                      static_cast<double>(std::max<std::uint64_t>(progress.all, 1));
+  return fmt::format("step {:>{}}/{}  validating {:.0f}%, {} of {} micro-batches",
+                     progress_count(progress.step), all.size(), all, 100 * part,
+                     format_count(progress.done), format_count(progress.all))
+      .substr(0, static_cast<std::size_t>(std::max(columns, 0)));
+}
+
 std::string opening_text(const RunFacts& facts) {
   std::string text = fmt::format("{}, {} parameters in {}\n{}", facts.model,
                                  format_words(static_cast<double>(facts.parameters)),

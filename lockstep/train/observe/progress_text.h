@@ -57,6 +57,9 @@ std::string progress_line(const Progress& progress);
 // step and loss are too long.
 std::string progress_line(const Progress& progress, int columns);
 
+// "step 250/5,000  validating 37%, 148 of 400 micro-batches", cut to `columns`.
+std::string validation_line(const ValidationProgress& progress, std::int64_t steps, int columns);
+
 // Lines with their ends: what begins, what ended (`last` is the last step, if there was any), a
 // sample, indented. Why a run failed is said by whoever catches the error.
 std::string opening_text(const RunFacts& facts);

@@ -36,8 +36,9 @@ void bind(Config& config, RunOptions& options) {
   config.bind("train.validate_every", options.validate_every,
               "Steps between validations; 0: only at the end.", {.min = 0});
   config.bind("train.validate_batches", options.validate_batches,
-              "Batches of a validation, each as large as that of a step; 0: all there are.",
-              {.min = 0});
+              "Batches of a validation, each as large as that of a step; 0: all that is held back; "
+              "-1: as many as cost 5 % of the steps between two validations.",
+              {.min = kOpenBatches});
   config.bind("train.log_every", options.log_every,
               "Steps between progress lines where the output is not a terminal.", {.min = 1});
   config.bind("train.trace", options.trace,

@@ -19,6 +19,11 @@ struct SampleOptions {
   std::string prompt;  // empty: the end-of-text token, or a line break
 };
 
+// Of train.validate_batches: as many as cost little beside the steps between two validations
+// (train/run/validation.h), and all there are.
+inline constexpr int kOpenBatches = -1;
+inline constexpr int kAllBatches = 0;
+
 struct RunOptions {
   TrainOptions train;
   data::DataOptions data;
@@ -32,7 +37,7 @@ struct RunOptions {
   double epochs = 0;        // over 0: instead of steps
   double warmup_ratio = 0;  // of steps, where schedule.warmup_steps is 0
   int validate_every = 250;
-  int validate_batches = 0;  // as large as a step; 0: all
+  int validate_batches = kOpenBatches;  // of a validation, as large as a step
   int log_every = 10;
   bool trace = false;
   int trace_steps = 20;

@@ -15,9 +15,6 @@
 namespace lockstep::train {
 namespace {
 
-// Of a loss that is NaN or infinite.
-constexpr ErrorCode kCannotContinue = ErrorCode::kUnsupported;
-
 // -nan is nan.
 double without_sign(double value) { return std::isnan(value) ? std::abs(value) : value; }
 
@@ -74,7 +71,7 @@ void fail_step(RunAtFault run, const StepMetrics& metrics, std::span<const nn::B
                      parallel::EarlyUpdate::can_be(run.replica.plan(), run.options.optimizer);
   // With a finite loss the gradient alone is at fault.
   const std::int64_t bad = std::isfinite(metrics.loss) ? metrics.step : metrics.step - 1;
-  fail(kCannotContinue,
+  fail(ErrorCode::kNonFinite,
        "step {} has a loss of {} and a gradient norm of {}: {}. The parameters {} as they were "
        "before the step; {}. {}",
        metrics.step, without_sign(metrics.loss), without_sign(metrics.gradient_norm), culprit,
@@ -87,7 +84,7 @@ void fail_validation(RunAtFault run, std::int64_t step, double loss,
   const std::string culprit = culprit_of(run, micro_batches,
                                          {.seed = static_cast<std::uint64_t>(run.options.seed),
                                           .step = static_cast<std::uint64_t>(step)});
-  fail(kCannotContinue,
+  fail(ErrorCode::kNonFinite,
        "the validation after step {} has a loss of {}: {}. The parameters are those of that step; "
        "{}. {}",
        step, without_sign(loss), culprit, way_back(run.checkpoints, step),

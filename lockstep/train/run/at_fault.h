@@ -24,7 +24,7 @@ struct RunAtFault {
 };
 
 // All workers call these, each with its micro-batches; where they do not wait for each other the
-// one that has found it. Both throw Error(kUnsupported): what was asked for is no mistake.
+// one that has found it. Both throw Error(kNonFinite).
 //
 // Of a step, whose first sequence of this worker is `first_sequence` among all of the step.
 [[noreturn]] void fail_step(RunAtFault run, const StepMetrics& metrics,

@@ -1,4 +1,4 @@
-// All observers of a run as one.
+// All observers of a run as one. An observer hears of the end only if it has begun.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,14 @@ class Audience {
   explicit Audience(std::span<const std::unique_ptr<RunObserver>> observers)
       : observers_(observers) {}
 
-  void begin(const RunFacts& facts) const {
-    for (const auto& one : observers_) one->begin(facts);
+  void begin(const RunFacts& facts) {
+    for (const auto& one : observers_) {
+      one->begin(facts);
+      ++begun_;
+    }
+  }
+  void validating(const ValidationProgress& progress) const {
+    for (const auto& one : observers_) one->validating(progress);
   }
   void step(const StepRecord& record) const {
     for (const auto& one : observers_) one->step(record);
@@ -30,11 +36,12 @@ class Audience {
     for (const auto& one : observers_) one->warning(text);
   }
   void end(const RunEnd& end) const {
-    for (const auto& one : observers_) one->end(end);
+    for (const auto& one : observers_.first(begun_)) one->end(end);
   }
 
  private:
   std::span<const std::unique_ptr<RunObserver>> observers_;
+  std::size_t begun_ = 0;
 };
 
 }  // namespace lockstep::train

@@ -9,6 +9,18 @@
 
 namespace lockstep::train {
 
+namespace {
+
+// The leader's data is staged until the run begins. The others find it there; one that does not see
+// the leader's folder makes its own.
+CacheFolders cache_of(const std::filesystem::path& run, bool leads) {
+  const std::filesystem::path staged = RunFolder::staged_data_of(run);
+  const std::filesystem::path data = RunFolder::data_of(run);
+  return {{staged, data}, leads ? staged : data};
+}
+
+}  // namespace
+
 OpenedData::OpenedData(const RunOptions& options, RunGroup everybody, bool leads,
                        const StopSignal& stop, const Audience& audience)
     : dataset(open_shared_dataset(
@@ -20,8 +32,7 @@ OpenedData::OpenedData(const RunOptions& options, RunGroup everybody, bool leads
               if (folder) folder->leave();
             });
             model_tokenizer = tokenizer_of_start(options);
-            return open_dataset(options.data, RunFolder::data_of(options.dir), tell,
-                                model_tokenizer);
+            return open_dataset(options.data, cache_of(options.dir, leads), tell, model_tokenizer);
           })) {}
 
 }  // namespace lockstep::train

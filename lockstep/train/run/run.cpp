@@ -20,10 +20,11 @@
 #include "lockstep/train/dataset/fingerprint.h"
 #include "lockstep/train/dataset/shared_data.h"
 #include "lockstep/train/memory/run_plan.h"
-#include "lockstep/train/observe/peak.h"
 #include "lockstep/train/run/algorithm_record.h"
 #include "lockstep/train/run/at_fault.h"
 #include "lockstep/train/run/audience.h"
+#include "lockstep/train/run/changed_settings.h"
+#include "lockstep/train/run/facts.h"
 #include "lockstep/train/run/opened_data.h"
 #include "lockstep/train/run/owed.h"
 #include "lockstep/train/run/resolve.h"
@@ -76,7 +77,7 @@ class Run {
     const ResolvedRun& resolved;
     OpenedData& opened;
     Ops& ops;
-    const Audience& audience;
+    Audience& audience;
     const StopSignal& stop;
     RunGroup group;
   };
@@ -109,6 +110,7 @@ class Run {
                  .model_tokenizer = parts.opened.model_tokenizer,
                  .strategy = *strategy_,
                  .trainer = trainer_}) {
+    source_->limit_validation(validated_sequences(options_));
     if (options_.trace) strategy_->trace().keep(options_.trace_steps);
     if (timed_ != nullptr) trainer_.trace_operations(*timed_);
     group_.check_data(data_);
@@ -116,22 +118,30 @@ class Run {
     resumed_ = saving_.start();
     group_.together([&] {
       if (!folder_) return;
-      if (resumed_)
-        changed_ = changed_settings(RunFolder::config_of(options_.dir), resolved_.config());
-      if (resumed_) other_data_ = changed_data(checkpoints_.data_of(trainer_.state().steps), data_);
-      folder_->write_config(resolved_.config().resolved());
       algorithms_.emplace(options_.dir);
+      if (!resumed_) return;
+      changed_ = changed_settings(RunFolder::config_of(options_.dir), resolved_.config());
+      other_data_ = changed_data(checkpoints_.data_of(trainer_.state().steps), data_);
     });
   }
 
   RunOutcome go() {
-    audience_.begin(facts());
     Owed owed;
     if (resumed_ && (strategy_->in_lockstep() || trainer_.state().steps == options_.steps)) {
       owed = owed_after(trainer_.state().steps, options_, dataset_, *source_, group_);
     }
-    tell_beginning(owed);
-    catch_up(std::move(owed));
+    const bool idle =
+        resumed_ && trainer_.state().steps >= options_.steps && !owed.validation && !owed.sample;
+    if (idle) {
+      tell_idle();
+    } else {
+      group_.together([&] {
+        if (folder_) folder_->begin(resolved_.config().resolved());
+      });
+      audience_.begin(facts());
+      tell_beginning(owed);
+      catch_up(std::move(owed));
+    }
     const parallel::StepPlan plan = step_plan(options_.train.batch);
     RunOutcome outcome = RunOutcome::kFinished;
     const bool has_steps = trainer_.state().steps < options_.steps;
@@ -153,7 +163,9 @@ class Run {
     // Not before: however long it takes, nothing is lost.
     if (sample_is_left_) write_sample(trainer_.state().steps);
     if (outcome == RunOutcome::kFinished && was_cut()) outcome = RunOutcome::kInterrupted;
-    if (options_.trace) trace_ = write_run_trace(group_, *strategy_, options_.dir, audience_);
+    if (options_.trace && !idle) {
+      trace_ = write_run_trace(group_, *strategy_, options_.dir, audience_);
+    }
     if (outcome == RunOutcome::kInterrupted && saving_.saved()) tell_interrupted();
     // Nobody leaves while the leader saves: that would look like a failure.
     if (strategy_->in_lockstep()) group_.barrier();
@@ -177,37 +189,13 @@ class Run {
   }
 
   RunFacts facts() {
-    const nn::MemoryPlan& plan = trainer_.replica().plan();
-    const parallel::StepPlan step = step_plan(options_.train.batch);
-    const auto micro_batches = static_cast<double>(step.micro_batches());
-    RunFacts facts;
-    facts.batch = step.sequences;
-    facts.micro_batch = step.micro;
-    facts.step_tokens = step.sequences * plan.setup.shape.sequence;
-    facts.folder = options_.dir;
-    facts.model = trainer_.replica().model().name();
-    facts.precision = plan::name(options_.train.precision);
-    facts.hardware = ops_.name();
-    facts.config = resolved_.config().resolved();
-    facts.data = describe(options_.data, dataset_, *source_);
-    facts.parameters = plan.flat.count();
-    facts.workers = group_.size();
-    facts.strategy = strategy_->name();
-    facts.work = work_of_workers();
-    facts.step_flops = (plan.flops.forward + plan.flops.backward) * micro_batches;
-    // All at once, as they will compute.
-    const RankPeak peak = measure_rank_peak(ops_, plan.setup.dtype, threads_of(options_.train));
-    std::vector<RankPeak> peaks;
-    for (const std::string& text : group_.texts(peak.text())) {
-      peaks.push_back(RankPeak::parse(text));
-    }
-    facts.peak_flops = peak_of_ranks(peaks);
-    reset_peak_resident();  // its memory is none of the run's
-    facts.steps = options_.steps;
-    facts.first_step = trainer_.state().steps + 1;
-    facts.memory = class_lines(plan);
-    facts.memory_bytes = plan.bytes();
-    return facts;
+    return run_facts({.resolved = resolved_,
+                      .trainer = trainer_,
+                      .strategy = *strategy_,
+                      .dataset = dataset_,
+                      .source = *source_,
+                      .ops = ops_,
+                      .group = group_});
   }
 
   void tell_beginning(const Owed& owed) const {
@@ -228,24 +216,17 @@ class Run {
     if (owed.validation || owed.sample) {
       audience_.notice(fmt::format("continues after step {}, whose {} is still missing", done,
                                    owed.validation ? "validation" : "sample"));
-    } else if (done > 0 && done >= options_.steps) {
-      audience_.notice(
-          fmt::format("train.steps = {} are done, so there is nothing to do. With more train.steps "
-                      "it continues after step {}",
-                      options_.steps, done));
     } else if (resumed_) {
       audience_.notice(fmt::format("continues after step {}", done));
     }
   }
 
-  // Micro-batches of a step.
-  std::vector<double> work_of_workers() const {
-    std::vector<double> work;
-    for (int i = 0; strategy_->in_lockstep() && i < group_.size(); ++i) {
-      const auto share = parallel::share_of(step_plan(options_.train.batch), 1, i, group_.size());
-      work.push_back(static_cast<double>(share.micro_batches));
-    }
-    return work;
+  // Nothing begins, so nothing in the folder changes.
+  void tell_idle() const {
+    audience_.notice(
+        fmt::format("train.steps = {} are done, so there is nothing to do. With more train.steps "
+                    "it continues after step {}",
+                    options_.steps, trainer_.state().steps));
   }
 
   // Whether it was done: not where a worker was asked to end.
@@ -265,6 +246,7 @@ class Run {
     saving_.look();
     check_finite(record.metrics, micro_batches,
                  static_cast<std::uint64_t>(share.first_micro_batch * plan.micro));
+    saving_.found_finite(record.metrics.step - 1);
     if (strategy_->in_lockstep()) {
       tell(record, record.metrics.step - 1, record.metrics.step == options_.steps);
     } else if (group_.leads()) {
@@ -365,7 +347,8 @@ class Run {
 
   // What gives NaN on data that is held back is not saved.
   void check_validation(const StepRecord& record) {
-    if (!record.validation_loss || std::isfinite(*record.validation_loss)) return;
+    if (!record.validation_loss) return;
+    if (std::isfinite(*record.validation_loss)) return saving_.found_finite(record.metrics.step);
     saving_.finish();
     std::vector<nn::Batch> first;  // of this worker
     const auto judge = static_cast<std::uint64_t>(strategy_->in_lockstep() ? group_.rank() : 0);
@@ -389,9 +372,11 @@ class Run {
     if (!shared && !group_.leads()) return;
     log_debug("validates after step {}", record.metrics.step);
     RunGroup judges = shared ? group_ : RunGroup(nullptr);
-    const std::int64_t each = step_plan(options_.train.batch).micro_batches();
-    const Validation taken = validation_loss(trainer_.replica(), *strategy_, *source_, judges,
-                                             options_.validate_batches * each, stop_);
+    const auto tell = [&](std::uint64_t done, std::uint64_t all) {
+      audience_.validating({.step = record.metrics.step, .done = done, .all = all});
+    };
+    const Validation taken =
+        validation_loss(trainer_.replica(), *strategy_, *source_, judges, stop_, tell);
     record.validation_loss = taken.loss;
     cut_ = cut_ || taken.cut;
     record.validation_seconds = seconds_since(begin);
@@ -418,7 +403,7 @@ class Run {
 
   const ResolvedRun& resolved_;
   const RunOptions& options_;  // its
-  const Audience& audience_;
+  Audience& audience_;
   const StopSignal& stop_;
   RunGroup group_;
   std::optional<RunFolder>& folder_;
@@ -470,7 +455,7 @@ RunOutcome run_training(const RunSettings& settings,
     group = RunGroup(workers.get());
   }
 
-  const Audience audience(observers);
+  Audience audience(observers);
   std::optional<OpenedData> opened;
   try {
     opened.emplace(planned.options, RunGroup(world), group.leads(), stop, audience);

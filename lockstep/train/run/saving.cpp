@@ -8,8 +8,10 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/system/clock.h"
+#include "lockstep/train/checkpoint/manifest.h"
 #include "lockstep/train/checkpoint/residual_exchange.h"
 #include "lockstep/train/model_io/model_of_start.h"
+#include "lockstep/train/run/changed_settings.h"
 #include "lockstep/train/run/start.h"
 
 namespace lockstep::train {
@@ -33,6 +35,7 @@ bool RunSaving::start() {
   parts_.trainer.start();
   if (state) restore_residuals(state->steps);
   saved_ = state.has_value();
+  if (state) replaces_ = state->steps;
   return saved_;
 }
 
@@ -63,7 +66,7 @@ std::optional<TrainState> RunSaving::restore(RunGroup readers) const {
   });
   if (readers.size() > 1) parts_.checkpoints.check_seen_by_all(readers);
   nn::Replica& replica = parts_.trainer.replica();
-  auto state = parts_.checkpoints.restore(replica, warn, readers);
+  auto state = restore_states(replica, warn, readers);
   if (!state && !options.init_from.empty()) {
     load_parameters(options.train, options.init_from, replica, warn, readers);
   }
@@ -72,6 +75,23 @@ std::optional<TrainState> RunSaving::restore(RunGroup readers) const {
     if (!other.empty()) warn(other);
   }
   return state;
+}
+
+std::optional<TrainState> RunSaving::restore_states(nn::Replica& replica, const Warn& warn,
+                                                    RunGroup readers) const {
+  try {
+    return parts_.checkpoints.restore(replica, warn, readers);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInvalidArgument) throw;
+    const std::string changed =
+        changed_model(stored_text(parts_.options.dir, kConfigFile), parts_.config);
+    if (changed.empty()) throw;
+    fail(
+        ErrorCode::kInvalidArgument,
+        "the run in run.dir = {} has another model: {}. Set the model as it was, or choose another "
+        "run.dir",
+        parts_.options.dir, changed);
+  }
 }
 
 void RunSaving::save() {
@@ -93,6 +113,7 @@ void RunSaving::begin() {
   const auto begin = SteadyClock::now();
   const parallel::TraceScope scope(parts_.strategy.trace(),
                                    {.lane = parallel::TraceLane::kCompute, .kind = "checkpoint"});
+  finish_removal();
   parts_.strategy.collect();
   step_ = parts_.trainer.state().steps;
   is_current_ = true;
@@ -102,8 +123,7 @@ void RunSaving::begin() {
                                                          .strategy = parts_.strategy,
                                                          .folder = parts_.checkpoints,
                                                          .group = parts_.group,
-                                                         .extras = extras(),
-                                                         .keep = parts_.options.checkpoint});
+                                                         .extras = extras()});
   } catch (const Error& error) {
     if (is_of_ranks(error.code())) throw;
     saved_ = false;
@@ -149,7 +169,36 @@ void RunSaving::conclude(const SaveOutcome& outcome) {
   stalled_ += under_way_->take_waited();
   under_way_.reset();
   saved_ = is_current_ && !outcome.failure;
-  if (outcome.failure) tell_failure(step_, *outcome.failure);
+  if (outcome.failure) {
+    tell_failure(step_, *outcome.failure);
+  } else {
+    replaces_ = step_;
+    remove_replaced();
+  }
+}
+
+void RunSaving::found_finite(std::int64_t step) {
+  finite_ = step;
+  remove_replaced();
+}
+
+void RunSaving::remove_replaced() {
+  if (!replaces_ || finite_ < *replaces_) return;
+  const std::int64_t newest = *std::exchange(replaces_, std::nullopt);
+  if (!parts_.group.leads()) return;
+  finish_removal();
+  removal_.emplace(
+      [this, newest] { parts_.checkpoints.remove_old(newest, parts_.options.checkpoint); });
+}
+
+void RunSaving::finish_removal() {
+  if (!removal_) return;
+  removal_->wait();
+  if (const auto& failure = removal_->failure()) {
+    parts_.audience.warning(
+        fmt::format("an earlier checkpoint could not be removed: {}", failure->what()));
+  }
+  removal_.reset();
 }
 
 void RunSaving::tell_failure(std::int64_t step, std::string_view why) {
@@ -160,7 +209,8 @@ void RunSaving::tell_failure(std::int64_t step, std::string_view why) {
                     : fmt::format("The checkpoint of step {} is unchanged", steps.front())));
 }
 
-void RunSaving::check_saved() const {
+void RunSaving::check_saved() {
+  finish_removal();
   if (saved_ || !parts_.group.leads()) return;
   const auto steps = parts_.checkpoints.steps();
   fail(ErrorCode::kSystem,

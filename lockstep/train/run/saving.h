@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "lockstep/data/tokenizer/tokenizer.h"
+#include "lockstep/train/background_job.h"
 #include "lockstep/train/checkpoint/checkpoint.h"
 #include "lockstep/train/checkpoint/save_under_way.h"
 #include "lockstep/train/dataset/batch_source.h"
@@ -54,12 +55,15 @@ class RunSaving {
   void look();
   // Waits for that.
   void finish();
+  // The parameters after `step` steps have given a finite loss. Only then are checkpoints removed
+  // that those of `step` and less replace: one whose loss turns out NaN replaces none.
+  void found_finite(std::int64_t step);
   // A step was done since.
   void changed() { saved_ = is_current_ = false; }
   // Whether what is now has been saved; when finish() was called.
   bool saved() const { return saved_; }
   // Throws where the last save failed: what is not saved in the end is lost, however well it went.
-  void check_saved() const;
+  void check_saved();
 
   // All of these since they were last asked for. In which no step went on, update's waiting
   // included:
@@ -72,11 +76,15 @@ class RunSaving {
  private:
   bool shares_states() const { return parts_.trainer.replica().plan().sharding.any(); }
   std::optional<TrainState> restore(RunGroup readers) const;
+  std::optional<TrainState> restore_states(nn::Replica& replica, const Warn& warn,
+                                           RunGroup readers) const;
   void restore_residuals(std::int64_t step);
   void begin();
   void conclude(const SaveOutcome& outcome);
   CheckpointExtras extras();
   void tell_failure(std::int64_t step, std::string_view why);
+  void remove_replaced();
+  void finish_removal();
 
   Parts parts_;
   std::unique_ptr<SaveUnderWay> under_way_;
@@ -84,8 +92,11 @@ class RunSaving {
   bool is_current_ = false;  // it is of what is now
   bool saved_ = false;       // what is now
   bool told_of_waiting_ = false;
-  std::string tokenizer_;  // of all checkpoints, made with the first
-  double stalled_ = 0;     // seconds, as the next
+  std::int64_t finite_ = -1;              // the last step whose parameters gave a finite loss
+  std::optional<std::int64_t> replaces_;  // the newest checkpoint, while earlier ones wait for it
+  std::optional<BackgroundJob> removal_;  // the leader's
+  std::string tokenizer_;                 // of all checkpoints, made with the first
+  double stalled_ = 0;                    // seconds, as the next
   double background_ = 0;
 };
 

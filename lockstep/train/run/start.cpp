@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <bit>
 
 #include "lockstep/base/error.h"
@@ -65,6 +64,21 @@ std::unique_ptr<BatchSource> make_source(const TrainOptions& options, const Data
                                      .seed = static_cast<std::uint64_t>(options.seed)});
 }
 
+namespace {
+
+// "1,743 held back, a validation takes 450 of them (25.8 %)"
+std::string describe_validation(const BatchSource& source) {
+  const std::uint64_t all = source.held_back();
+  const std::uint64_t taken = source.validated();
+  if (all == 0) return "none held back";
+  std::string text = fmt::format("{} held back, a validation takes ", format_count(all));
+  if (taken == all) return text + "all of them";
+  return text + fmt::format("{} of them ({:.2g} %)", format_count(taken),
+                            100 * static_cast<double>(taken) / static_cast<double>(all));
+}
+
+}  // namespace
+
 std::string describe(const data::DataOptions& options, const Dataset& dataset,
                      const BatchSource& source) {
   const std::string path = !options.text.empty()     ? options.text
@@ -79,9 +93,8 @@ std::string describe(const data::DataOptions& options, const Dataset& dataset,
     text +=
         fmt::format("{} kinds, ", format_count(static_cast<std::uint64_t>(dataset.vocabulary())));
   }
-  return text + fmt::format("{} sequences an epoch, {} micro-batches held back",
-                            format_count(source.sequences()),
-                            format_count(source.validation_batches()));
+  return text + fmt::format("{} sequences an epoch, {}", format_count(source.sequences()),
+                            describe_validation(source));
 }
 
 namespace {
@@ -141,41 +154,6 @@ std::string batch_of_ranks(const TrainOptions& options, const Config& config) {
       "the batch follows the number of workers: {} x {} = {} sequences a step. With "
       "train.global_batch_size = {} it is the same for any --ranks",
       batch.workers, batch.sequences / batch.workers, batch.sequences, batch.sequences);
-}
-
-std::string changed_settings(const std::filesystem::path& file, const Config& now) {
-  RunOptions options;
-  Config before;
-  bind(before, options);
-  try {
-    before.read_file(file.string());
-  } catch (const Error&) {
-    return "";
-  }
-  constexpr std::string_view kDecide[] = {"data.",
-                                          "model.",
-                                          "optimizer.",
-                                          "schedule.",
-                                          "loss_scale.",
-                                          "train.seq_len ",
-                                          "train.global_batch_size ",
-                                          "train.precision ",
-                                          "train.seed "};
-  const auto decides = [&](std::string_view setting) {
-    return std::any_of(std::begin(kDecide), std::end(kDecide),
-                       [&](std::string_view start) { return setting.starts_with(start); });
-  };
-  const std::vector<std::string> was = before.values();
-  const std::vector<std::string> is = now.values();
-  std::string changed;
-  for (std::size_t i = 0; i < is.size(); ++i) {
-    if (was[i] == is[i] || !decides(is[i])) continue;
-    constexpr std::string_view kEquals = " = ";
-    const auto value = was[i].find(kEquals) + kEquals.size();
-    changed +=
-        fmt::format("{}{} (was {})", changed.empty() ? "" : ", ", is[i], was[i].substr(value));
-  }
-  return changed;
 }
 
 std::string changed_data(const std::string& was, const std::string& is) {

@@ -43,10 +43,6 @@ std::vector<std::string> unused(const RunOptions& options, const Dataset& datase
 // That the batch is this large for this many workers only, where nobody set it; empty: it is not.
 std::string batch_of_ranks(const TrainOptions& options, const Config& config);
 
-// "train.seed = 2 (was 1)": what decides on a run's result and is not as the file, that of its last
-// start, has it. Empty where all is, and for a file that cannot be read.
-std::string changed_settings(const std::filesystem::path& file, const Config& now);
-
 // What a person should know where the data of a checkpoint was another than that of now, by their
 // fingerprints (train/dataset/fingerprint.h). Empty where it was the same, or is not known.
 std::string changed_data(const std::string& was, const std::string& is);

@@ -1,6 +1,8 @@
 #include "lockstep/train/run/validation.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <vector>
 
 namespace lockstep::train {
@@ -15,10 +17,22 @@ bool one_stops(RunGroup& group, const StopSignal& stop) {
 
 }  // namespace
 
+std::uint64_t validated_sequences(const RunOptions& options) {
+  const auto batch = static_cast<double>(step_plan(options.train.batch).sequences);
+  if (options.validate_batches == kAllBatches) return std::numeric_limits<std::uint64_t>::max();
+  double sequences = options.validate_batches * batch;
+  if (options.validate_batches == kOpenBatches) {
+    constexpr double kForwardShare = 1.0 / 3;  // of a step: backward takes twice as long
+    const int between = options.validate_every > 0 ? std::min(options.validate_every, options.steps)
+                                                   : options.steps;
+    sequences = std::floor(kValidationShare / kForwardShare * between * batch);
+  }
+  return static_cast<std::uint64_t>(std::max(sequences, 1.0));
+}
+
 Validation validation_loss(nn::Replica& replica, parallel::Strategy& strategy, BatchSource& source,
-                           RunGroup& group, std::int64_t most, const StopSignal& stop) {
-  std::uint64_t batches = source.validation_batches();
-  if (most > 0) batches = std::min(batches, static_cast<std::uint64_t>(most));
+                           RunGroup& group, const StopSignal& stop, const TellValidation& tell) {
+  const std::uint64_t batches = source.validation_batches();
   const auto workers = static_cast<std::uint64_t>(group.size());
   const bool at_once = replica.plan().sharding.parameters;
   // Of each its losses and its targets; and last whether this worker stopped.
@@ -28,6 +42,7 @@ Validation validation_loss(nn::Replica& replica, parallel::Strategy& strategy, B
   for (std::uint64_t first = 0; first < batches; first += workers) {
     stopped = at_once ? one_stops(group, stop) : stop.came();
     if (stopped) break;
+    if (group.leads()) tell(first, batches);
     const std::uint64_t i = first + static_cast<std::uint64_t>(group.rank());
     if (i >= batches) {
       strategy.stand_in_for_forward();

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "lockstep/nn/replica/replica.h"
 #include "lockstep/parallel/strategy/strategy.h"
 #include "lockstep/train/dataset/batch_source.h"
+#include "lockstep/train/options/run_options.h"
 #include "lockstep/train/stop_signal.h"
 #include "lockstep/train/trainer/run_group.h"
 
@@ -17,7 +19,17 @@ struct Validation {
   bool cut = false;            // since a worker was asked to end
 };
 
-// The mean loss over the first `most` micro-batches of validation, over all where it is 0. They are
+// How many of the sequences that are held back a validation takes, by train.validate_batches. Where
+// it is left open a validation costs kValidationShare of the FLOPs of the steps between two of
+// them, but takes one sequence at least. It depends on settings alone, so that a run can be
+// repeated.
+inline constexpr double kValidationShare = 0.05;
+std::uint64_t validated_sequences(const RunOptions& options);
+
+// Hears how many micro-batches of how many are done, before the first one included; at the leader.
+using TellValidation = std::function<void(std::uint64_t done, std::uint64_t all)>;
+
+// The mean loss over all micro-batches of validation that the source has. They are
 // dealt out to the workers of the group, which all call this, and their losses added up in the
 // order of the micro-batches: so it is the same for any number of workers, and so is whether one of
 // them cut it short.
@@ -25,6 +37,6 @@ struct Validation {
 // Where the workers of `strategy` shard parameters, all of them do a forward at the same time,
 // or stand in for one.
 Validation validation_loss(nn::Replica& replica, parallel::Strategy& strategy, BatchSource& source,
-                           RunGroup& group, std::int64_t most, const StopSignal& stop);
+                           RunGroup& group, const StopSignal& stop, const TellValidation& tell);
 
 }  // namespace lockstep::train

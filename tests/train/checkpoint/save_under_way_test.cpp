@@ -75,7 +75,7 @@ TEST(StateReading, HasUpdatesFollowTheFileBlockByBlock) {
         watched.reading.has_read(block);
         if (block + 1 < blocks) watched.came_to[block + 1].acquire();
       });
-      checkpoint.commit(extras, {}, std::span(&hash, 1));
+      checkpoint.commit(extras, std::span(&hash, 1));
     });
     trainer.step(batches);
     writer.join();
@@ -134,8 +134,7 @@ class SaveUnderWayTest : public ::testing::Test {
             .strategy = trainer.strategy(),
             .folder = folder_,
             .group = group,
-            .extras = {.state = trainer.state(), .config = "[model]\n", .tokenizer = ""},
-            .keep = {}};
+            .extras = {.state = trainer.state(), .config = "[model]\n", .tokenizer = ""}};
   }
 
   std::vector<std::string> names() const {

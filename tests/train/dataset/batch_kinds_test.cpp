@@ -255,7 +255,8 @@ data::DataOptions table_options(const TemporaryFolder& folder, std::string_view 
 TEST(TableRows, AreScaledToMeanZeroAndDeviationOne) {
   const TemporaryFolder folder;
   const Dataset dataset = open_dataset(
-      table_options(folder, "\"size\",same,price\n1, 7,\"10\"\n+2,7,2e1\r\n\n3,7,30\n"), "unused");
+      table_options(folder, "\"size\",same,price\n1, 7,\"10\"\n+2,7,2e1\r\n\n3,7,30\n"),
+      std::filesystem::path("unused"));
   EXPECT_EQ(dataset.features, 2);
   const float far = std::sqrt(1.5f);
   EXPECT_THAT(dataset.table, ::testing::Pointwise(::testing::FloatNear(1e-6f),
@@ -270,8 +271,8 @@ TEST(TableRows, AreScaledToMeanZeroAndDeviationOne) {
 
 TEST(TableRows, HeldBackRowsDoNotScaleTheOthers) {
   const TemporaryFolder folder;
-  const Dataset dataset =
-      open_dataset(table_options(folder, "0,0\n2,2\n0,0\n1000,1000\n", 0.25), "unused");
+  const Dataset dataset = open_dataset(table_options(folder, "0,0\n2,2\n0,0\n1000,1000\n", 0.25),
+                                       std::filesystem::path("unused"));
   const auto source = make_batch_source(dataset, source_setup(Objective::kRegress, 2, 1));
   EXPECT_EQ(source->sequences(), 3u);
   ASSERT_EQ(source->validation_batches(), 1u);

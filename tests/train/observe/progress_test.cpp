@@ -306,6 +306,24 @@ TEST_F(ProgressObserver, ALastStepThatWasValidatedStandsOnATerminalOnce) {
   EXPECT_EQ(lines[lines.size() - 2], "finished at step 20 of 20 after 5.0s");
 }
 
+TEST_F(ProgressObserver, ShowsHowFarAValidationIs) {
+  ::testing::internal::CaptureStderr();
+  const auto observer = make_progress({.terminal = true, .columns = 60});
+  observer->begin(facts());
+  observer->validating({.step = 1, .done = 0, .all = 400});  // before the step is told of
+  auto lines = seen(::testing::internal::GetCapturedStderr());
+  EXPECT_EQ(lines.back(), "step  1/20  validating 0%, 0 of 400 micro-batches");
+  ::testing::internal::CaptureStderr();
+  observer->step(record(1));
+  observer->validating({.step = 2, .done = 0, .all = 400});
+  observer->end({.seconds = 5});
+  lines = seen(::testing::internal::GetCapturedStderr());
+  EXPECT_EQ(lines[lines.size() - 2], "finished at step 1 of 20 after 5.0s");
+  EXPECT_THAT(lines[lines.size() - 3], HasSubstr("step  1/20  loss"));
+  EXPECT_EQ(validation_line({.step = 5, .done = 148, .all = 400}, 5000, 30),
+            "step     5/5,000  validating 3");
+}
+
 TEST_F(ProgressObserver, WhatOthersWriteDoesNotHangOnTheLine) {
   ::testing::internal::CaptureStderr();
   const auto observer = make_progress({.terminal = true, .columns = 30});

@@ -26,6 +26,7 @@ class RecordedRun : public ::testing::Test {
   struct Recorder : RunObserver {
     std::map<std::int64_t, double> losses;
     std::map<std::int64_t, double> validation;
+    std::uint64_t validation_micro_batches = 0;
     std::vector<std::string> samples;
     std::vector<std::string> warnings;
     std::vector<std::string> notices;
@@ -38,6 +39,9 @@ class RecordedRun : public ::testing::Test {
       losses[record.metrics.step] = record.metrics.loss;
       if (record.validation_loss) validation[record.metrics.step] = *record.validation_loss;
       at_step(record.metrics.step);
+    }
+    void validating(const ValidationProgress& progress) override {
+      validation_micro_batches = progress.all;
     }
     void sample(std::int64_t, const std::string& text) override { samples.push_back(text); }
     void notice(const std::string& text) override { notices.push_back(text); }

@@ -50,7 +50,7 @@ std::unique_ptr<Error> decode_fault(std::span<const std::byte> payload) {
   Unpacker unpacker(payload);
   const auto code = unpacker.take<std::uint32_t>();
   if (code == kNoFault) return nullptr;
-  if (code > static_cast<std::uint32_t>(ErrorCode::kUnauthorized)) {
+  if (code > static_cast<std::uint32_t>(kLastErrorCode)) {
     fail(ErrorCode::kProtocol, "a peer told of an error of unknown kind {}", code);
   }
   std::vector<int> ranks = unpacker.list<int>();

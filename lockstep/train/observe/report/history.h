@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 
+#include "lockstep/train/observe/observer.h"
 #include "lockstep/train/observe/report/curve.h"
 
 namespace lockstep::train {
@@ -62,8 +63,23 @@ struct RunHistory {
   bool scaled = false;  // whether a loss scale was ever other than 1
 };
 
-// Of a run of `steps` steps, the last process of which began with `first_step`.
-RunHistory read_history(const std::filesystem::path& folder, std::int64_t steps,
-                        std::int64_t first_step);
+// Adds up a history step by step.
+class HistoryBuilder {
+ public:
+  // Of a run of `steps` steps, the last process of which began with `first_step`.
+  HistoryBuilder(std::int64_t steps, std::int64_t first_step);
+
+  void add(const StepRecord& record);
+  const RunHistory& history() const { return history_; }
+
+ private:
+  RunHistory history_;
+  FadingMean mean_;
+  std::int64_t first_step_;
+};
+
+// All steps that the metrics of the run have.
+HistoryBuilder read_history(const std::filesystem::path& folder, std::int64_t steps,
+                            std::int64_t first_step);
 
 }  // namespace lockstep::train

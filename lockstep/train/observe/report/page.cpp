@@ -29,9 +29,10 @@ std::string page_count(std::int64_t count) {
   return format_count(static_cast<std::uint64_t>(std::max<std::int64_t>(count, 0)));
 }
 
-std::string_view state_of(const RunEnd& end) {
+std::string_view state_of(const Report& report) {
+  if (report.running) return "running";
   constexpr std::string_view kStates[] = {"finished", "interrupted", "failed"};
-  return kStates[static_cast<std::size_t>(end.reason)];
+  return kStates[static_cast<std::size_t>(report.end.reason)];
 }
 
 std::string moment(std::time_t time) {
@@ -44,8 +45,8 @@ std::string head_of(const Report& report) {
   std::string page = fmt::format(
       "<header><h1>{}</h1><span class=\"state {}\">{}</span></header>\n"
       "<p class=\"when\">{} to {}</p>\n",
-      page_text(report.facts.model), state_of(report.end), state_of(report.end),
-      moment(report.began), moment(report.ended));
+      page_text(report.facts.model), state_of(report), state_of(report), moment(report.began),
+      moment(report.ended));
   if (!report.end.message.empty()) {
     page += fmt::format("<p class=\"failure\">{}</p>\n", page_text(report.end.message));
   }
@@ -162,7 +163,7 @@ std::string report_page(const Report& report) {
              "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
              "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
              "<title>{} ({})</title>\n<style>{}</style>\n</head>\n<body>\n<main>\n",
-             page_text(report.facts.model), state_of(report.end), report_style()) +
+             page_text(report.facts.model), state_of(report), report_style()) +
          head_of(report) + tiles_of(report) + "<div class=\"cards\">\n" + facts_of(report) +
          figure_sections(report.history) + timeline_section(report.trace) + time_section(report) +
          memory_section(report) + samples_of(report.samples) + folded("Messages", messages) +

@@ -15,7 +15,8 @@ namespace lockstep::train {
 
 struct Report {
   RunFacts facts;
-  RunEnd end;
+  bool running = false;  // as of `ended`
+  RunEnd end;            // where it is running: the seconds so far
   // Of this process.
   std::time_t began = 0;
   std::time_t ended = 0;

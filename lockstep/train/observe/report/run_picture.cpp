@@ -53,8 +53,8 @@ double height_of(std::string_view svg) {
 
 std::string draw_run(const std::filesystem::path& folder) {
   // How far steps are smoothed depends on how many there are.
-  const std::int64_t steps = read_history(folder, 1, 1).last_step;
-  const RunHistory history = read_history(folder, steps, 1);
+  const std::int64_t steps = read_history(folder, 1, 1).history().last_step;
+  const RunHistory history = read_history(folder, steps, 1).history();
   if (history.steps == 0) {
     fail(ErrorCode::kInvalidArgument, "{} has no recorded steps in metrics.jsonl", folder.string());
   }

@@ -41,7 +41,7 @@ h1 { margin: 0; font-size: 26px; line-height: 1.25; font-weight: 650; letter-spa
 h2 { margin: 0; font-size: 15px; font-weight: 600; }
 header { display: flex; flex-wrap: wrap; align-items: center; gap: 8px 14px; }
 .state { padding: 1px 10px; border: 1px solid; border-radius: 99px; font-size: 13px; }
-.finished { color: var(--good); } .interrupted { color: var(--warn); } .failed { color: var(--bad); }
+.finished, .running { color: var(--good); } .interrupted { color: var(--warn); } .failed { color: var(--bad); }
 .when { margin: 4px 0 0; color: var(--quiet); font-size: 14px; }
 .failure { margin: 20px 0 0; padding: 12px 16px; border-left: 3px solid var(--bad);
   background: var(--card); white-space: pre-wrap; overflow-wrap: anywhere; }
