@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <numeric>
 
 #include "lockstep/base/error.h"
@@ -69,20 +70,19 @@ Program Writer::finish(int rounds) && {
 }
 
 Region Accumulator::current(Range chunks) const {
-  const bool written = in_output_[static_cast<std::size_t>(chunks.first)];
-  for (int c = chunks.first; c < chunks.end(); ++c) {
-    if (in_output_[static_cast<std::size_t>(c)] != written) {
-      fail(ErrorCode::kInvalidArgument,
-           "chunks {} to {} lie partly in input and partly in output; a generator must move them "
-           "apart",
-           chunks.first, chunks.end() - 1);
-    }
+  const unsigned char* const first = in_output_.data() + chunks.first;
+  const bool written = *first != 0;
+  if (std::memchr(first, written ? 0 : 1, static_cast<std::size_t>(chunks.count)) != nullptr) {
+    fail(ErrorCode::kInvalidArgument,
+         "chunks {} to {} lie partly in input and partly in output; a generator must move them "
+         "apart",
+         chunks.first, chunks.end() - 1);
   }
   return written ? output(chunks) : input(chunks);
 }
 
 void Accumulator::mark(Range chunks) {
-  std::fill_n(in_output_.begin() + chunks.first, chunks.count, true);
+  std::fill_n(in_output_.begin() + chunks.first, chunks.count, 1);
 }
 
 void Accumulator::send(int round, int peer, Range chunks) {
@@ -101,11 +101,18 @@ void Accumulator::reduce(int round, int peer, Range chunks) {
 
 Program Accumulator::finish(int rounds) && {
   const int chunks = static_cast<int>(in_output_.size());
-  for (int c = 0; c < chunks;) {
-    int end = c;
-    while (end < chunks && !in_output_[static_cast<std::size_t>(end)]) ++end;
-    if (end > c) writer_.copy(0, input({c, end - c}), output({c, end - c}));
-    c = end + 1;
+  // The next chunk from `c` on that has been written, or has not.
+  const auto next = [&](int c, int written) {
+    const auto left = static_cast<std::size_t>(chunks - c);
+    const void* const found = std::memchr(in_output_.data() + c, written, left);
+    return found == nullptr
+               ? chunks
+               : static_cast<int>(static_cast<const unsigned char*>(found) - in_output_.data());
+  };
+  for (int c = next(0, 0); c < chunks;) {
+    const int end = next(c, 1);
+    writer_.copy(0, input({c, end - c}), output({c, end - c}));
+    c = end < chunks ? next(end, 0) : chunks;
   }
   return std::move(writer_).finish(rounds);
 }

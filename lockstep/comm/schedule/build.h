@@ -80,7 +80,7 @@ class Accumulator {
   void mark(Range chunks);
 
   Writer writer_;
-  std::vector<bool> in_output_;
+  std::vector<unsigned char> in_output_;  // by chunk, 0 or 1: looked through by the block
 };
 
 // sum = x0 op x1 op ... op x(N-1), folded in the order of ranks, so that every rank that does it

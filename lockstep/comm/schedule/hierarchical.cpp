@@ -14,9 +14,20 @@ int machine_of(const Shape& shape, int rank) {
   return shape.machines.empty() ? 0 : shape.machines[static_cast<std::size_t>(rank)];
 }
 
+// Whether the ranks of each machine follow each other, as they mostly do. Every rank of thousands
+// asks, so the short ways below matter.
+bool are_in_order(const Shape& shape) { return std::ranges::is_sorted(shape.machines); }
+
 Group ranks_on_machine_of(const Shape& shape, int rank) {
   Group group;
-  for (int other = 0; other < shape.ranks; ++other) {
+  int first = 0;
+  int end = shape.ranks;
+  if (!shape.machines.empty() && are_in_order(shape)) {
+    const auto here = std::ranges::equal_range(shape.machines, machine_of(shape, rank));
+    first = static_cast<int>(here.begin() - shape.machines.begin());
+    end = static_cast<int>(here.end() - shape.machines.begin());
+  }
+  for (int other = first; other < end; ++other) {
     if (machine_of(shape, other) != machine_of(shape, rank)) continue;
     if (other == rank) group.index = group.size();
     group.ranks.push_back(other);
@@ -29,8 +40,13 @@ Group ranks_on_machine_of(const Shape& shape, int rank) {
 Machines machines_of(const Shape& shape) {
   Machines machines;
   std::map<int, int> sizes;
+  int in_a_row = 0;
+  const bool in_order = are_in_order(shape);
   for (int rank = 0; rank < shape.ranks; ++rank) {
-    const int size = ++sizes[machine_of(shape, rank)];
+    const int machine = machine_of(shape, rank);
+    const bool goes_on = rank > 0 && machine == machine_of(shape, rank - 1);
+    in_a_row = goes_on ? in_a_row + 1 : 1;
+    const int size = in_order ? in_a_row : ++sizes[machine];
     if (size == 1) machines.leaders.push_back(rank);
     machines.largest = std::max(machines.largest, size);
   }

@@ -67,6 +67,8 @@ Load::Way Load::way_between(int from, int to) const {
   const int to_leaf = topology_.leaf_of(to_machine);
   Way way{.from = place(from),
           .to = place(to),
+          .from_machine = from_machine,
+          .to_machine = to_machine,
           .from_nic = nic_[place(from)],
           .to_nic = nic_[place(to)],
           .from_root = root_[place(from)],
@@ -119,15 +121,13 @@ void Load::clear() {
       std::fill(loads->begin(), loads->end(), 0.0);
     }
   }
-  for (const auto& [from, to] : messages_) {
-    const Way way = way_between(from, to);
+  for (const Way& way : messages_) {
     starting_[way.from] = accepting_[way.to] = 0;
     inner_out_[way.from] = inner_in_[way.to] = 0;
     outer_out_[way.from_nic] = outer_in_[way.to_nic] = 0;
     root_out_[way.from_root] = root_in_[way.to_root] = 0;
     spine_out_[way.from_leaf] = spine_in_[way.to_leaf] = 0;
-    walk(topology_.machine_of(from), topology_.machine_of(to),
-         [&](std::size_t link) { links_[link] = 0; });
+    walk(way.from_machine, way.to_machine, [&](std::size_t link) { links_[link] = 0; });
   }
   for (const int rank : combining_) combined_[place(rank)] = 0;
   messages_.clear();
@@ -146,8 +146,7 @@ void Load::send(int from, int to, double chunks) {
     outer_out_[way.from_nic] += chunks;
     outer_in_[way.to_nic] += chunks;
   } else {
-    walk(topology_.machine_of(from), topology_.machine_of(to),
-         [&](std::size_t link) { links_[link] += chunks; });
+    walk(way.from_machine, way.to_machine, [&](std::size_t link) { links_[link] += chunks; });
   }
   if (way.over_roots) {
     root_out_[way.from_root] += chunks;
@@ -157,7 +156,7 @@ void Load::send(int from, int to, double chunks) {
     spine_out_[way.from_leaf] += chunks;
     spine_in_[way.to_leaf] += chunks;
   }
-  messages_.push_back({from, to});
+  messages_.push_back(way);
 }
 
 void Load::combine(int rank, double chunks) {
@@ -221,12 +220,12 @@ void Load::choose_examples() {
   }
   for (const int from : chosen) {
     for (const int to : chosen) {
-      if (from != to) messages_.push_back({from, to});
+      if (from != to) messages_.push_back(way_between(from, to));
     }
   }
 }
 
-double Load::seconds_per_chunk(const Way& way, int from, int to) const {
+double Load::seconds_per_chunk(const Way& way) const {
   double seconds = 0;
   if (way.inner) {
     seconds = std::max(inner_out_[way.from], inner_in_[way.to]) / topology_.inner.bandwidth;
@@ -234,7 +233,7 @@ double Load::seconds_per_chunk(const Way& way, int from, int to) const {
     seconds = std::max(outer_out_[way.from_nic], outer_in_[way.to_nic]) / topology_.outer.bandwidth;
   } else {
     double most = 0;
-    walk(topology_.machine_of(from), topology_.machine_of(to),
+    walk(way.from_machine, way.to_machine,
          [&](std::size_t link) { most = std::max(most, links_[link]); });
     seconds = most / topology_.outer.bandwidth;
   }
@@ -251,11 +250,10 @@ double Load::seconds_per_chunk(const Way& way, int from, int to) const {
 
 std::vector<CostLine> Load::lines(double chunk_share) const {
   std::vector<CostLine> found;
-  for (const auto& [from, to] : messages_) {
-    const Way way = way_between(from, to);
+  for (const Way& way : messages_) {
     const double combining = combined_[way.to] * topology_.gamma;
     keep_if_above(found, {std::max(starting_[way.from], accepting_[way.to]),
-                          (seconds_per_chunk(way, from, to) + combining) * chunk_share});
+                          (seconds_per_chunk(way) + combining) * chunk_share});
   }
   for (const int rank : combining_) {
     keep_if_above(found, {0, combined_[place(rank)] * topology_.gamma * chunk_share});

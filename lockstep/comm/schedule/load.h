@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <utility>
 #include <vector>
 
 #include "lockstep/comm/schedule/topology.h"
@@ -33,6 +32,7 @@ class Load {
   // What a message crosses, as places in the loads below.
   struct Way {
     std::size_t from, to;
+    int from_machine, to_machine;
     std::size_t from_nic, to_nic;
     std::size_t from_root, to_root;
     std::size_t from_leaf, to_leaf;
@@ -42,7 +42,7 @@ class Load {
     double alpha;
   };
   Way way_between(int from, int to) const;
-  double seconds_per_chunk(const Way& way, int from, int to) const;
+  double seconds_per_chunk(const Way& way) const;
   // Calls visit(link) for the links of a torus on the way from machine to machine.
   template <class Visit>
   void walk(int from, int to, Visit&& visit) const;
@@ -63,9 +63,9 @@ class Load {
   std::vector<double> root_out_, root_in_;
   std::vector<double> spine_out_, spine_in_;
   std::vector<double> links_;
-  std::vector<std::pair<int, int>> messages_;  // those that lines() looks at
-  std::vector<int> combining_;                 // ranks
-  bool is_full_ = false;                       // more was loaded than messages_ tell
+  std::vector<Way> messages_;   // those that lines() looks at
+  std::vector<int> combining_;  // ranks
+  bool is_full_ = false;        // more was loaded than messages_ tell
 };
 
 }  // namespace lockstep::schedule

@@ -2,10 +2,10 @@
 //
 //            spine                   Ranks of one machine use the inner link; every rank has a port
 //          /       \                 of its own there. Machines use the outer link: the ranks of a
-//      leaf 0     leaf 1             machine share its NICs, the first ranks the first NIC. Machines
-//      /   \      /   \              hang on leaf switches, whose uplinks to the spine are shared by
-//    m0    m1   m2    m3             all their machines. Every link carries its bandwidth in both
-//   0 1   2 3  4 5   6 7             directions at once.
+//      leaf 0     leaf 1             machine share its NICs, the first ranks the first.
+//      /   \      /   \              Machines hang on leaf switches, whose uplinks to the spine
+//    m0    m1   m2    m3             all their machines share. Every link carries its bandwidth in
+//   0 1   2 3  4 5   6 7             both directions at once.
 //
 // Between ranks and NICs there may be PCIe roots: the ranks of a root share its bandwidth for what
 // leaves the machine, and where the inner link goes over PCIe too, for what goes to other roots.
