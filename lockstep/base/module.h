@@ -18,7 +18,7 @@ struct ModuleSpec {
   std::string_view name;          // "MPI": the module's, in errors
   std::string_view file;          // "liblockstep_mpi.so"
   const char* variable;           // "LOCKSTEP_MPI_MODULE"
-  std::string_view how_to_build;  // the end of "there is no MPI module; "
+  std::string_view how_to_build;  // follows "the MPI module was not found; "
   std::string_view libraries;     // the end of "it needs libmpi.so.40, which is not here; "
   // An extern "C" int() of the module: a module of another version is refused, not trusted.
   const char* version_symbol;

@@ -53,7 +53,7 @@ class HeaderParser {
  private:
   template <class... Args>
   [[noreturn]] void reject(fmt::format_string<Args...> format, Args&&... args) const {
-    fail(ErrorCode::kProtocol, "{} is no safetensors file that can be read: {}", source_,
+    fail(ErrorCode::kProtocol, "{} is not a valid safetensors file: {}", source_,
          fmt::format(format, std::forward<Args>(args)...));
   }
 
@@ -71,18 +71,18 @@ class HeaderParser {
     try {
       json = Json::parse(text, watch);
     } catch (const Json::exception& error) {
-      reject("its header is no JSON: {}", error.what());
+      reject("its header is not valid JSON: {}", error.what());
     }
-    if (!json.is_object()) reject("its header is no JSON object");
+    if (!json.is_object()) reject("its header is not a JSON object");
     if (!twice.empty()) reject("it has '{}' twice", twice);
     return json;
   }
 
   std::map<std::string, std::string, std::less<>> metadata(const Json& value) const {
     std::map<std::string, std::string, std::less<>> texts;
-    if (!value.is_object()) reject("{} is no object", kMetadata);
+    if (!value.is_object()) reject("{} is not an object", kMetadata);
     for (const auto& [key, text] : value.items()) {
-      if (!text.is_string()) reject("'{}' of {} is no string", key, kMetadata);
+      if (!text.is_string()) reject("'{}' of {} is not a string", key, kMetadata);
       texts[key] = text.get<std::string>();
     }
     return texts;
@@ -109,7 +109,7 @@ class HeaderParser {
     for (const Json& extent : array(value, name, "shape")) {
       const std::size_t one = count(extent, name, "shape");
       if (one > static_cast<std::size_t>(INT64_MAX)) {
-        reject("shape of '{}' holds {}", name, one);
+        reject("the shape of '{}' holds {}, which is out of range", name, one);
       }
       extents.push_back(static_cast<std::int64_t>(one));
     }
@@ -194,7 +194,7 @@ std::string format_header(const SafetensorsHeader& header) {
   try {
     text = json.dump();
   } catch (const Json::exception& error) {
-    fail(ErrorCode::kInvalidArgument, "a name or a text of the metadata is no UTF-8: {}",
+    fail(ErrorCode::kInvalidArgument, "a name or a value of the metadata is not valid UTF-8: {}",
          error.what());
   }
   constexpr std::size_t kMultiple = 8;

@@ -198,7 +198,7 @@ TEST_F(ConfigTest, WrongValueNamesWhatWasExpected) {
 
 TEST_F(ConfigTest, UnknownArgumentNamesNearest) {
   EXPECT_EQ(set_error("test.colour=red"),
-            "argument: there is no key 'test.colour' (did you mean test.color?)");
+            "argument: unknown key 'test.colour' (did you mean test.color?)");
   EXPECT_THAT(set_error("test.color"), HasSubstr("key=value"));
 }
 
@@ -309,7 +309,7 @@ TEST_F(ConfigTest, ReadsJsonAsItReadsToml) {
   }
   for (const char* text : {"", "{", "{\"test\": {\"workers\": 7,}}"}) {
     EXPECT_THAT(error_of([&] { config.read_json(text, "job.json"); }),
-                AllOf(HasSubstr("job.json is no JSON"), HasSubstr("at line 1, column ")));
+                AllOf(HasSubstr("job.json is not valid JSON"), HasSubstr("at line 1, column ")));
   }
   EXPECT_THAT(error_of([&] { config.read_json(R"({"test": {"workers": 1e999}})", "job.json"); }),
               AllOf(HasSubstr("job.json has a number beyond"), HasSubstr("1e999")));

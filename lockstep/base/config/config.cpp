@@ -334,7 +334,7 @@ std::string Config::describe() const {
 bool Config::is_set(std::string_view key) const {
   const auto found =
       std::find_if(keys_.begin(), keys_.end(), [&](const Key& one) { return one.name == key; });
-  if (found == keys_.end()) fail(ErrorCode::kInvalidArgument, "there is no setting '{}'", key);
+  if (found == keys_.end()) fail(ErrorCode::kInvalidArgument, "unknown setting '{}'", key);
   return !found->origin.empty();
 }
 

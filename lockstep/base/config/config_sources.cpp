@@ -119,7 +119,7 @@ Config::NamedKey Config::find(std::string_view name, std::string_view origin) {
   }
   for (const Alias& alias : aliases_) all.push_back(alias.name);
   const bool only_section = alike.size() == 1;
-  fail(ErrorCode::kInvalidArgument, "{}: there is no key '{}'{}", origin, name,
+  fail(ErrorCode::kInvalidArgument, "{}: unknown key '{}'{}", origin, name,
        only_section ? did_you_mean(alike.front(), alike) : did_you_mean(name, all));
 }
 
@@ -128,7 +128,7 @@ void Config::check_one_name(const Key& key, std::string_view name, int source,
   if (key.origin.empty() || key.given_as.empty() || key.given_in != source) return;
   if (key.given_as == name) return;
   fail(ErrorCode::kInvalidArgument,
-       "{}: {} and {} are the same setting, and both are given. Keep {}, the present name", origin,
+       "{}: {} and {} are the same setting, and both are given. Keep {}, the current name", origin,
        key.given_as, name, key.name);
 }
 

@@ -89,7 +89,8 @@ std::string read_file(const fs::path& path, std::size_t most) {
   if (!file || ::fstat(file.get(), &status) != 0) {
     fail_errno(fmt::format("cannot open {}", path.string()), errno);
   }
-  if (!S_ISREG(status.st_mode)) fail(ErrorCode::kInvalidArgument, "{} is no file", path.string());
+  if (!S_ISREG(status.st_mode))
+    fail(ErrorCode::kInvalidArgument, "{} is not a regular file", path.string());
   const auto bytes = static_cast<std::size_t>(status.st_size);
   if (bytes > most) {
     fail(ErrorCode::kInvalidArgument, "{} has {} bytes; at most {} were expected", path.string(),

@@ -21,7 +21,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   }
   if (!S_ISREG(status.st_mode)) {
     fail(ErrorCode::kInvalidArgument, "{} is {}, where a file was expected", path.string(),
-         S_ISDIR(status.st_mode) ? "a folder" : "no regular file");
+         S_ISDIR(status.st_mode) ? "a folder" : "not a regular file");
   }
   const auto size = static_cast<std::size_t>(status.st_size);
   if (size == 0) return;

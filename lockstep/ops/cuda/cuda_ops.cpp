@@ -42,7 +42,7 @@ int attribute(cudaDeviceAttr which, int device) {
 
 double* allocate_partials() {
   void* data = nullptr;
-  check(cudaMalloc(&data, Context::kPartials * sizeof(double)), "allocating room for sums");
+  check(cudaMalloc(&data, Context::kPartials * sizeof(double)), "allocating memory for sums");
   return static_cast<double*>(data);
 }
 
@@ -208,7 +208,7 @@ void CudaOps::run(const ops::DecodeAttention& call) {
 void CudaOps::run(const ops::Sample& call) {
   check(call);
   if (call.logits.shape()[0] > Context::kPartials) {
-    fail(ErrorCode::kUnsupported, "sample: a GPU chooses up to {} tokens at once, not {}",
+    fail(ErrorCode::kUnsupported, "sample: a GPU samples at most {} tokens at once, not {}",
          Context::kPartials, call.logits.shape()[0]);
   }
   run_checked(call);
@@ -302,8 +302,8 @@ void CudaOps::begin_capture() {
 
 std::unique_ptr<CapturedStep> CudaOps::end_capture() {
   if (capture_ == nullptr || capturing_thread_ != std::this_thread::get_id()) {
-    fail(ErrorCode::kInvalidArgument, "{} captures no step of this thread; begin_capture() first",
-         name_);
+    fail(ErrorCode::kInvalidArgument,
+         "{} is not capturing a step on this thread; call begin_capture() first", name_);
   }
   capture_.reset();
   cudaGraph_t graph = nullptr;

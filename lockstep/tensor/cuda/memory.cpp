@@ -144,8 +144,8 @@ std::byte* allocate_pinned(std::size_t bytes) {
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     fail(ErrorCode::kSystem,
-         "no room for {} bytes of pinned memory on the CPU; choose a setting that needs less, or "
-         "raise what this process may lock (ulimit -l)",
+         "not enough pinned host memory for {} bytes; choose settings that need less, or raise the "
+         "limit of locked memory (ulimit -l)",
          bytes);
   }
   check(status, "allocating pinned memory");
