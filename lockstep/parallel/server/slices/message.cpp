@@ -33,8 +33,8 @@ std::string_view Unpacker::cut(std::uint64_t count) {
 
 void Unpacker::fail_short() {
   fail(ErrorCode::kProtocol,
-       "a message between workers and parameter servers has another length "
-       "than its contents; do all ranks run the same version?");
+       "a message between workers and parameter servers has not the length of its contents; do all "
+       "ranks run the same version?");
 }
 
 std::string encode_fault(const Error* error) {
@@ -51,7 +51,7 @@ std::unique_ptr<Error> decode_fault(std::span<const std::byte> payload) {
   const auto code = unpacker.take<std::uint32_t>();
   if (code == kNoFault) return nullptr;
   if (code > static_cast<std::uint32_t>(ErrorCode::kUnauthorized)) {
-    fail(ErrorCode::kProtocol, "a peer told of an error of unknown kind {}", code);
+    fail(ErrorCode::kProtocol, "a peer reported an error of unknown kind {}", code);
   }
   std::vector<int> ranks = unpacker.list<int>();
   std::string text(unpacker.text());

@@ -29,7 +29,7 @@ struct RoundRequest {
     unpacker.finish();
     if (request.updates < 0 || !std::isfinite(request.rate) || !(request.loss_scale > 0)) {
       fail(ErrorCode::kProtocol,
-           "an update was asked for after {} others, with rate {} and loss scale {}",
+           "an update was asked for after {} others, with learning rate {} and loss scale {}",
            request.updates, request.rate, request.loss_scale);
     }
     return request;
