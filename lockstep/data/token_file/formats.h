@@ -13,7 +13,7 @@
 
 namespace lockstep::data {
 
-static_assert(std::endian::native == std::endian::little, "ids are read as they lie");
+static_assert(std::endian::native == std::endian::little, "ids are read in host byte order");
 
 inline constexpr std::int64_t kLargestVocabulary = std::int64_t{1} << 31;
 inline constexpr std::int64_t kLargestVocabularyOfTwoBytes = 1 << 16;

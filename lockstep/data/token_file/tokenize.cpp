@@ -51,7 +51,7 @@ std::string text_of_json_line(const TextPiece::Part& part, const std::string& fi
   if (!object.is_object()) complain("no object");
   const auto found = object.find(field);
   if (found == object.end()) complain(fmt::format("an object without \"{}\"", field));
-  if (!found->is_string()) complain(fmt::format("\"{}\" is no text", field));
+  if (!found->is_string()) complain(fmt::format("\"{}\" is not a string", field));
   return found->get<std::string>();
 }
 
@@ -206,7 +206,7 @@ TokenizeSummary tokenize(std::span<const TextFile> files, const Tokenizer& token
                      .cut_documents = options.documents != DocumentKind::kJsonLines &&
                                       cuts_words_at_lines(tokenizer),
                      .validation = validation != nullptr ? options.validation : 0});
-  if (pieces.bytes() == 0) fail(ErrorCode::kInvalidArgument, "there is no text to tokenise");
+  if (pieces.bytes() == 0) fail(ErrorCode::kInvalidArgument, "the inputs have no text to tokenize");
   const Encoder encoder(tokenizer, options);
   Pipeline pipeline(pieces, encoder, static_cast<std::size_t>(std::max(options.threads, 1)));
   while (const std::optional<Work> work = pipeline.next()) {

@@ -90,7 +90,7 @@ void tokenize_into(const fs::path& path, const std::vector<data::TextFile>& file
                      format_bytes_per_second(done / progress.seconds)));
   };
   data::tokenize(files, tokenizer, options, writer);
-  if (tell) tell(fmt::format("tokenised: {} tokens in {}", writer.tokens(), path.string()));
+  if (tell) tell(fmt::format("tokenized: {} tokens in {}", writer.tokens(), path.string()));
   writer.finish();
 }
 

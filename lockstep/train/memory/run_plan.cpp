@@ -124,10 +124,9 @@ void check_gpu_memory(const nn::MemoryPlan& plan, Device device) {
   const std::size_t needed = plan.bytes(Tier::kDevice);
   if (needed + kGpuReserve <= free) return;
   fail(ErrorCode::kInvalidArgument,
-       "this run takes {} on {}: {}; {} are free there, of which CUDA itself needs {}. Take a "
-       "smaller train.micro_batch_size (the step "
-       "stays the same), train.recompute = \"full\", or end what else uses the GPU (nvidia-smi "
-       "lists it)",
+       "this run needs {} on {}: {}; {} are free there, of which CUDA itself needs {}. Choose a "
+       "smaller train.micro_batch_size (the step stays the same), train.recompute = \"full\", or "
+       "stop other programs on the GPU (nvidia-smi lists them)",
        exactly(needed), name(device), classes_of(plan.by_class(Tier::kDevice)), exactly(free),
        exactly(kGpuReserve));
 }
@@ -153,18 +152,16 @@ void check_limit(const TrainOptions& options, const nn::MemoryPlan& plan, const 
     advice = fmt::format("the nearest setting that fits is {}, which takes {}", how, takes(run));
   } else {
     advice = fmt::format(
-        "nothing fits that the tiers of offload.*, parallel.zero, train.recompute, "
-        "train.micro_batch_size and "
-        "train.gradient_dtype can change; {} is {}{}{}{}",
-        limit > 0 && options.device_limit > 0 ? "what is over by least"
-                                              : "the least it can do with",
-        takes(run), how.empty() ? "" : ", with ", how, with_more_workers(options, run, ops));
+        "no choice of offload.*, parallel.zero, train.recompute, train.micro_batch_size and "
+        "train.gradient_dtype fits; {} is {}{}{}{}",
+        limit > 0 && options.device_limit > 0 ? "the closest" : "the least", takes(run),
+        how.empty() ? "" : ", with ", how, with_more_workers(options, run, ops));
   }
   const std::string over =
       fits ? fmt::format("{} on the device, over memory.device_limit = {}", exactly(on_device),
                          exactly(options.device_limit))
            : fmt::format("{}, over memory.limit = {}", exactly(plan.bytes()), exactly(limit));
-  fail(ErrorCode::kInvalidArgument, "this run takes {}: {}; {}", over,
+  fail(ErrorCode::kInvalidArgument, "this run needs {}: {}; {}", over,
        classes_of(fits ? plan.by_class(Tier::kDevice) : plan.by_class()), advice);
 }
 

@@ -214,8 +214,8 @@ class Run {
                                    owed.validation ? "validation" : "sample"));
     } else if (done > 0 && done >= options_.steps) {
       audience_.notice(
-          fmt::format("train.steps = {} are done, so there is nothing to do. With more train.steps "
-                      "it continues after step {}",
+          fmt::format("train.steps = {} are done, so there is nothing to do. Raise train.steps to "
+                      "continue after step {}",
                       options_.steps, done));
     } else if (resumed_) {
       audience_.notice(fmt::format("continues after step {}", done));

@@ -11,7 +11,7 @@ namespace {
 std::string why_not_held(const TrainOptions& options) {
   const int zero = options.parallel.zero;
   if (zero < 2) {
-    return fmt::format("with parallel.zero = {} gradients are not sharded; it is for 2 and 3",
+    return fmt::format("gradients are not sharded with parallel.zero = {}; it applies to 2 and 3",
                        zero);
   }
   if (solved(options.batch).accumulation == 1) return "a worker has one micro-batch a step";
@@ -31,11 +31,11 @@ std::string why_not_gathered(const TrainOptions& options, const Ops& ops) {
   const int most = options.parallel.max_unsharded_blocks;
   const std::vector<nn::Gather> gathers = gathers_with(options, most, ops);
   if (gathers.empty()) {
-    return "no parameters are gathered; it is for parallel.zero = 3 and offload.parameters";
+    return "no parameters are gathered; it applies to parallel.zero = 3 and offload.parameters";
   }
   for (int fewer = 1; fewer < most; ++fewer) {
     if (gathers_with(options, fewer, ops) != gathers) continue;
-    return fmt::format("blocks come one step ahead, so that no more than {} are there at once",
+    return fmt::format("blocks are gathered one step ahead, so at most {} are unsharded at once",
                        fewer);
   }
   return "";
@@ -52,9 +52,9 @@ std::vector<std::string> unused_settings(const TrainOptions& options, const Conf
   const parallel::ParallelOptions& spread = options.parallel;
   if (spread.strategy == parallel::StrategyKind::kParameterServer) {
     const std::string why =
-        "parameter servers reduce nothing; it is for parallel.strategy = \"ddp\"";
+        "parameter servers call no all-reduce; it applies to parallel.strategy = \"ddp\"";
     if (!spread.overlap)
-      add("parallel.overlap = false", why + ", as parallel.schedule is for these");
+      add("parallel.overlap = false", why + ", and parallel.schedule to parameter servers");
     if (spread.algorithm != parallel::ParallelOptions().algorithm) {
       add(fmt::format("parallel.algorithm = \"{}\"", spread.algorithm), why);
     }
@@ -64,7 +64,7 @@ std::vector<std::string> unused_settings(const TrainOptions& options, const Conf
     if (config.is_set("parallel.partition") && spread.partition == nn::Partition::kLayer &&
         spread.zero == 0) {
       add("parallel.partition = \"layer\"",
-          "with parallel.zero = 0 nothing is sharded; it is for 1, 2 and 3");
+          "nothing is sharded with parallel.zero = 0; it applies to 1, 2 and 3");
     }
     if (config.is_set("parallel.no_sync") && spread.no_sync) {
       add("parallel.no_sync = true", why_not_held(options));

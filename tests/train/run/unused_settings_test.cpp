@@ -47,7 +47,8 @@ class UnusedSettings : public ::testing::Test {
                   "-" + std::to_string(each.last_step) + " ";
         }
       }
-      const auto sent = parallel::traffic_of(options.parallel, worker_position_of(options, worker), plan);
+      const auto sent =
+          parallel::traffic_of(options.parallel, worker_position_of(options, worker), plan);
       if (sent) text += std::to_string(sent->total().all);
     }
     return text;
@@ -64,7 +65,7 @@ TEST_F(UnusedSettings, AreThoseOfReductionsWithParameterServers) {
   EXPECT_THAT(unused(), IsEmpty());
   set(2, {servers, "parallel.overlap=false", "parallel.algorithm=ring"});
   EXPECT_THAT(unused(), ElementsAre(HasSubstr("parallel.overlap = false has no effect"),
-                                  HasSubstr("parallel.algorithm = \"ring\" has no effect")));
+                                    HasSubstr("parallel.algorithm = \"ring\" has no effect")));
   set(2, {"parallel.overlap=false", "parallel.algorithm=ring"});
   EXPECT_THAT(unused(), IsEmpty());
 }
@@ -91,7 +92,7 @@ TEST_F(UnusedSettings, AreThoseWithoutWhichTheRunIsTheSame) {
         plain = options_;
         plain.parallel.max_unsharded_blocks = most - 1;
         expect_unused("max_unsharded_blocks " + std::to_string(most),
-                    outline(plain) == outline(options_));
+                      outline(plain) == outline(options_));
       }
     }
   }
@@ -105,9 +106,9 @@ TEST_F(UnusedSettings, SayWhyAndWhatTheyAreFor) {
                             "nothing is sharded"),
                   HasSubstr("parallel.no_sync = true has no effect: with parallel.zero = 0"),
                   HasSubstr("parallel.max_unsharded_blocks = 1 has no effect: no parameters are "
-                            "gathered; it is for parallel.zero = 3 and offload.parameters")));
+                            "gathered; it applies to parallel.zero = 3 and offload.parameters")));
   set(4, {"parallel.zero=3", "parallel.max_unsharded_blocks=9"});
-  EXPECT_THAT(unused(), ElementsAre(HasSubstr("blocks come one step ahead, so that no more than")));
+  EXPECT_THAT(unused(), ElementsAre(HasSubstr("blocks are gathered one step ahead, so at most")));
   set(4, {"parallel.zero=3", "parallel.no_sync=true", "train.micro_batch_size=6"});
   EXPECT_THAT(unused(), ElementsAre(HasSubstr("one micro-batch a step")));
   set(4, {"parallel.zero=3", "parallel.no_sync=true", "parallel.reduction=tree"});
