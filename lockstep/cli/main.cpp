@@ -50,7 +50,7 @@ int main(int argc, char** argv) {
     }
     return error.code() == lockstep::ErrorCode::kInvalidArgument ? kUsageError : 1;
   } catch (const std::bad_alloc&) {
-    tell("there is not enough memory for this; choose smaller sizes, or free some on this machine");
+    tell("not enough memory; choose smaller sizes, or free some memory on this machine");
     return 1;
   } catch (const std::exception& error) {
     tell(lockstep::printable(error.what()));

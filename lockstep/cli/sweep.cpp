@@ -28,8 +28,8 @@ std::vector<int> parse_ranks(std::string_view text) {
   std::vector<int> ranks;
   for (const int number : parse_numbers("--ranks", text, ',', "4 or 4,8,64")) {
     if (number > kMostRanks) {
-      fail(ErrorCode::kInvalidArgument, "--ranks is '{}'; {} are too many, up to {} are fine", text,
-           number, kMostRanks);
+      fail(ErrorCode::kInvalidArgument,
+           "--ranks is '{}'; {} are too many, at most {} are supported", text, number, kMostRanks);
     }
     if (std::find(ranks.begin(), ranks.end(), number) == ranks.end()) ranks.push_back(number);
   }

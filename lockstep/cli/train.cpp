@@ -26,8 +26,8 @@ namespace lockstep::cli {
 namespace {
 
 constexpr const char* kFooter =
-    R"(A run lives in its folder, run.dir. The same command again continues from the newest
-checkpoint there, to the bit; so does `lockstep train RUN_FOLDER`. Ctrl-C, SIGTERM and a closed
+    R"(A run is kept in its folder, run.dir. The same command again continues from the newest
+checkpoint there, bit for bit; so does `lockstep train RUN_FOLDER`. Ctrl-C, SIGTERM and a closed
 terminal finish the step, save and exit with 75; a second Ctrl-C stops at once.
 
 With --ranks N the sequences of every step (train.global_batch_size) are split over N workers of
@@ -148,8 +148,8 @@ int run_train(const std::vector<std::string>& arguments, const LaunchFlags& flag
   if (world.origin == kNothingSet && ranks > 1) {
     if (settings.options.comm.backend == Backend::kMpi) {
       fail(ErrorCode::kInvalidArgument,
-           "--ranks {0} starts ranks that MPI knows nothing of; with comm.backend = \"mpi\" write "
-           "mpirun -n {0} lockstep train ..., without --ranks",
+           "--ranks {0} starts ranks without MPI; with comm.backend = \"mpi\" write mpirun -n {0} "
+           "lockstep train ..., without --ranks",
            ranks);
     }
     // What the ranks would refuse is refused once, before they start.

@@ -79,12 +79,12 @@ TEST_F(InterchangeCommands, BringAModelInAndOutBitForBit) {
 
 TEST_F(InterchangeCommands, SayWhatIsWrongWithTheirArguments) {
   const std::string theirs = path("theirs");
-  expect_refusal("import " + path("none") + " " + path("run"), 2, "there is no folder");
+  expect_refusal("import " + path("none") + " " + path("run"), 2, "does not exist");
   expect_refusal("import " + theirs, 2, "required");
-  expect_refusal("export " + path("none") + " " + path("ours"), 2, "there is no folder");
+  expect_refusal("export " + path("none") + " " + path("ours"), 2, "does not exist");
   expect_refusal("export " + theirs + " " + path("ours"), 2, "neither the folder of a run");
-  expect_refusal("inspect " + path("none"), 2, "there is no");
-  expect_refusal("inspect " + folder_.path().string(), 2, "no folder that lockstep knows");
+  expect_refusal("inspect " + path("none"), 2, "does not exist");
+  expect_refusal("inspect " + folder_.path().string(), 2, "is not the folder of a run");
   expect_refusal("import " + theirs + " " + theirs, 2, "did not write");
   ASSERT_EQ(import().exit_code, 0);
   expect_refusal("export " + path("run") + " " + path("ours") + " --dtype f64", 2, "--dtype f64");
@@ -123,9 +123,9 @@ TEST_F(InterchangeCommands, DoNotBelieveFiles) {
           "cannot be the model's");
   refused("config.json", changed("gelu_new", "relu"), 1, "activation_function");
   const std::string tensors = read_file(theirs_ / "model.safetensors");
-  refused("model.safetensors", tensors.substr(0, tensors.size() - 1), 1, "no safetensors file");
+  refused("model.safetensors", tensors.substr(0, tensors.size() - 1), 1, "not a safetensors file");
   refused("model.safetensors", std::string(8, '\xff') + tensors.substr(8), 1,
-          "no safetensors file");
+          "not a safetensors file");
   refused("model.safetensors", "", 1, "too few");
 }
 

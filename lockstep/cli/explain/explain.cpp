@@ -53,7 +53,7 @@ Collective parse_collective(std::string_view text) {
     if (name(collective) == text) return collective;
     names.push_back(name(collective));
   }
-  fail(ErrorCode::kInvalidArgument, "there is no collective '{}'{}; there are {}", text,
+  fail(ErrorCode::kInvalidArgument, "unknown collective '{}'{}; expected one of {}", text,
        did_you_mean(text, names), fmt::join(names, ", "));
 }
 
@@ -91,8 +91,8 @@ std::vector<Shape> shapes_of(const Options& options) {
   std::vector<Shape> shapes;
   for (int n : ranks) {
     if (n > kMostRanks) {
-      fail(ErrorCode::kInvalidArgument, "{} ranks are more than explain takes; up to {} are fine",
-           n, kMostRanks);
+      fail(ErrorCode::kInvalidArgument,
+           "{} ranks are too many for explain; at most {} are supported", n, kMostRanks);
     }
     shape.ranks = n;
     check_shape(shape);
@@ -143,14 +143,15 @@ schedule::Network asked_network(const Options& options) {
   const schedule::Network network = schedule::parse_network(options.cost);
   if (!options.machines.empty() && network.ranks_per_machine > 1) {
     fail(ErrorCode::kInvalidArgument,
-         "--machines {} and ranks_per_machine={} both say which ranks share a machine; give one",
+         "--machines {} and ranks_per_machine={} both say which ranks share a node; give one of "
+         "them",
          options.machines, network.ranks_per_machine);
   }
   if (options.machines.empty() && network.ranks_per_machine == 1 &&
       network.inner != network.outer) {
     fail(ErrorCode::kInvalidArgument,
-         "'{}' has a link inside machines, but every rank is on a machine of its own; say "
-         "ranks_per_machine=8 in it, or --machines 4,4",
+         "'{}' has a link inside nodes, but every rank is on its own node; add ranks_per_machine=8 "
+         "to it, or --machines 4,4",
          options.cost);
   }
   return network;
@@ -173,7 +174,7 @@ void explain(const Options& options) {
   if (options.collective.empty()) {
     if (!options.algorithm.empty() || !options.cost.empty() || !options.svg.empty() ||
         !options.of_shape.empty()) {
-      fail(ErrorCode::kInvalidArgument, "say which collective, like lockstep explain all_reduce");
+      fail(ErrorCode::kInvalidArgument, "name a collective, like lockstep explain all_reduce");
     }
     return list_everything();
   }
@@ -213,18 +214,16 @@ std::string explain_footer() {
     links.row({std::string(named.name), std::string(named.what),
                fmt::format("alpha {}", format_seconds(named.link.alpha))});
   }
-  return "Examples:\n"
-         "  lockstep explain                                     all collectives and algorithms\n"
-         "  lockstep explain all_reduce --algorithm ring         one of them, round by round\n"
-         "  lockstep explain all_reduce --algorithm torus_2d --grid 2x4 --svg torus.svg\n"
-         "  lockstep explain all_reduce --algorithm hierarchical --machines 3,5\n"
-         "  lockstep explain memory --layers 4 --svg memory.svg  a topic besides collectives\n"
-         "  lockstep explain all_reduce --cost 'alpha=5us,bandwidth=100Gbit'\n"
-         "  lockstep explain all_reduce --ranks 32 --cost 'inner=nvlink,outer=rdma,"
-         "ranks_per_machine=8'\n\n"
-         "--cost takes alpha, bandwidth (between machines), inner_alpha, inner_bandwidth,\n"
-         "ranks_per_machine, machines_per_leaf, oversubscription, spine_alpha, gamma (how fast\n"
-         "bytes are combined, like 20GB), and links by name for inner and outer:\n" +
+  return "Examples:\n  lockstep explain                                     all collectives and "
+         "algorithms\n  lockstep explain all_reduce --algorithm ring         one of them, round by "
+         "round\n  lockstep explain all_reduce --algorithm torus_2d --grid 2x4 --svg torus.svg\n  "
+         "lockstep explain all_reduce --algorithm hierarchical --machines 3,5\n  lockstep explain "
+         "memory --layers 4 --svg memory.svg  a topic besides collectives\n  lockstep explain "
+         "all_reduce --cost 'alpha=5us,bandwidth=100Gbit'\n  lockstep explain all_reduce --ranks "
+         "32 --cost 'inner=nvlink,outer=rdma,ranks_per_machine=8'\n\n--cost takes alpha, bandwidth "
+         "(between nodes), inner_alpha, inner_bandwidth,\nranks_per_machine, machines_per_leaf, "
+         "oversubscription, spine_alpha, gamma (how fast\nbytes are combined, like 20GB), and "
+         "links by name for inner and outer:\n" +
          links.text();
 }
 
@@ -255,10 +254,10 @@ void add_explain(CLI::App& app, int& exit_code) {
       add("--size", options->size,
           "Bytes of the vector (default 1MiB); with --cost several, like 1Ki..1Gi"),
       add("--grid", options->grid, "Extents of a torus or mesh, like 4x2"),
-      add("--machines", options->machines, "Ranks on each machine, like 4,4"),
+      add("--machines", options->machines, "Ranks on each node, like 4,4"),
       command->add_option("--root", options->root, "Root of broadcast, reduce, gather and scatter"),
       command->add_option("--segments", options->segments,
-                          "Pieces that chain and double_binary_tree send one behind the other")};
+                          "Segments that chain and double_binary_tree pipeline")};
   command->footer(explain_footer());
   add_explain_block(*command, exit_code);
   add_explain_memory(*command, exit_code);

@@ -198,7 +198,7 @@ std::string answer_line(const PlanQuestion& question, std::string_view what, dou
   if (question.days) {
     const double gpus = plan::gpus_needed(flops, *question.days, question.flops_per_gpu);
     const Count whole = plan::whole_gpus(gpus);
-    text += fmt::format("    in {:g} days at {}/s each: {:.1f} GPUs, so {} ({} machines of {})\n",
+    text += fmt::format("    in {:g} days at {}/s each: {:.1f} GPUs, so {} ({} nodes of {})\n",
                         *question.days, flop(question.flops_per_gpu), gpus, format_count(whole),
                         format_count(plan::divide_up(whole, kGpusPerMachine)), kGpusPerMachine);
   }
