@@ -12,9 +12,10 @@
 //   config.read_environment();
 //   config.set("comm.timeout=30s");
 //
-// A key that does not exist or a value of the wrong type throws Error(kInvalidArgument). It says
-// where the value stood (file, line and column; variable; argument), what was expected, and for a
-// key the nearest that exists. The fields read before it keep their new values.
+// A key that does not exist or a value of the wrong type throws Error(kInvalidArgument). The
+// message has the origin of the value (file, line and column; variable; argument), what was
+// expected, and for a key the nearest existing one. The fields read before it keep their new
+// values.
 //
 // Bound fields must outlive the Config and stay in place. Not thread-safe.
 #pragma once
@@ -44,17 +45,17 @@ class Config {
  public:
   using Duration = std::chrono::nanoseconds;
 
-  // The value of a key for a value of its former name, both as text. Text that it does not know it
-  // returns unchanged, so that the key's own error reports it.
+  // Converts a value of a former name to a value of the key, both as text. Returns unknown text
+  // unchanged, so that the error of the key reports it.
   using Convert = std::function<std::string(std::string_view)>;
 
   // What bind() returns: the key just bound, to add its former names to.
   class Declaration {
    public:
     // `name` stays valid wherever the key is: in files, in the environment and in key=value
-    // strings. Giving the key and a former name in one source is an error. The key's name is the
-    // one that is written and shown; describe() adds the former ones. Throws
-    // Error(kInvalidArgument) for a name that is taken.
+    // strings. A source that gives both the key and a former name is an error. Output always uses
+    // the key's own name; describe() lists the former ones. Throws Error(kInvalidArgument) for a
+    // name that is taken.
     //
     //   config.bind("optimizer.learning_rate", ...).formerly("schedule.rate");
     Declaration& formerly(std::string_view name, Convert convert = {});
@@ -66,8 +67,9 @@ class Config {
     std::size_t key_;
   };
 
-  // Binds a field to a key; its present value is the default. Throws Error(kInvalidArgument) for a
-  // key that is taken, be it as an environment variable. Text and TOML forms by type:
+  // Binds a field to a key; the field's current value is the default. Throws
+  // Error(kInvalidArgument) for a key whose name or environment variable is taken. Text and TOML
+  // forms by type:
   //   bool      true or false                        (as text also 1 and 0)
   //   int       42
   //   number    0.5, 3e-4, 2                         (finite)
@@ -98,9 +100,9 @@ class Config {
         [&field](std::size_t index) { field = static_cast<Enum>(index); }, doc);
   }
 
-  // Another name under which a bound key is known elsewhere. Its value, as text, becomes that of
-  // the key; `translate` gives what stands for it there, or nothing to leave the key as it is.
-  // A name that is a key already is left to the key; one that is given several keys goes to all.
+  // Accepts another trainer's name for a bound key. `translate` turns the value given under that
+  // name into the value of the key, or returns nothing to leave the key unchanged. A name that is
+  // already a key stays that key; a name that is bound to several keys sets all of them.
   using Translate = std::function<std::optional<std::string>(std::string_view)>;
   void alias(std::string_view other, std::string_view key, Translate translate = {});
 
@@ -114,17 +116,17 @@ class Config {
   void read_environment();
   void set(std::string_view key_and_value);
 
-  // Whether somebody gave a bound key a value, be it that of the default.
+  // Whether a bound key was given a value, even if it equals the default.
   bool is_set(std::string_view key) const;
 
-  // Takes over from another Config, which binds the same keys in the same order, where its values
-  // came from. The values themselves are the caller's to copy.
+  // Copies the origins of values from another Config that binds the same keys in the same order.
+  // The caller copies the values themselves.
   void copy_origins(const Config& other);
 
-  // Every key with its type, default and documentation, for people.
+  // A readable list of all keys with their types, defaults and documentation.
   std::string describe() const;
-  // The values in force as TOML that read_file() takes back, each with where it came from unless
-  // it is the default.
+  // The current values as TOML that read_file() accepts, each with its origin unless it is the
+  // default.
   std::string resolved() const;
   // "key = value" of every key, without origins.
   std::vector<std::string> values() const;
@@ -132,7 +134,7 @@ class Config {
   static std::string environment_name(std::string_view key);
 
  private:
-  // Which TOML value, other than a string, may stand for a key.
+  // The TOML type, besides string, that a key accepts.
   enum class Literal { kNone, kBool, kInteger, kNumber, kList };
 
   struct FormerName {
@@ -155,14 +157,14 @@ class Config {
     std::function<std::string()> print;            // the value as TOML
     std::string initial;                           // the default as TOML
     std::string origin;                            // of the value; empty: it is the default
-    std::string given_as;                          // which of its names; empty: an alias
-    int given_in = 0;                              // the source, as source_ counts them
+    std::string given_as;                          // the name it was given by; empty: an alias
+    int given_in = 0;                              // the number of the source (see source_)
   };
 
   // A key by one of its names.
   struct NamedKey {
     Key* key;
-    const FormerName* former;  // nullptr: by its present name
+    const FormerName* former;  // nullptr: by its current name
   };
 
   struct Alias {
@@ -177,12 +179,13 @@ class Config {
                           std::function<std::size_t()> get, std::function<void(std::size_t)> put,
                           std::string_view doc);
   void assign(const NamedKey& named, std::string_view text, std::string_view origin);
-  // Throws Error(kInvalidArgument) where this source has given the key by another name.
+  // Throws Error(kInvalidArgument) if this source has already set the key by another name.
   static void check_one_name(const Key& key, std::string_view name, int source,
                              std::string_view origin);
   bool is_alias(std::string_view name) const;
   void assign_alias(std::string_view name, std::string_view text, std::string_view origin);
-  // The key that has or had that name; throws Error(kInvalidArgument) with the nearest one.
+  // The key with that name or former name. Throws Error(kInvalidArgument) that suggests the nearest
+  // one.
   NamedKey find(std::string_view name, std::string_view origin);
 
   friend class TomlReader;
@@ -194,7 +197,7 @@ class Config {
   int source_ = 0;  // the one being read
 };
 
-// A Convert for a key whose sense is the opposite of its former name's: true is false.
+// A Convert for a key that means the opposite of its former name: swaps true and false.
 std::string opposite(std::string_view text);
 
 // A Convert for a choice whose values have new names.

@@ -1,4 +1,4 @@
-// The bytes of a file, read where they lie.
+// A read-only memory mapping of a file.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,12 @@
 
 namespace lockstep {
 
-// A file mapped read-only for as long as the object lives; moving hands the mapping on. Any number
-// of threads may read at once. Should somebody shorten the file meanwhile, reading behind its new
-// end is fatal.
+// Maps a file for the lifetime of the object. Any number of threads may read at once. If the file
+// is truncated meanwhile, reading past its new end is fatal (SIGBUS).
 class MappedFile {
  public:
   MappedFile() = default;  // no bytes
-  // Throws Error(kSystem) where it cannot be opened, and Error(kInvalidArgument) for what is no
+  // Throws Error(kSystem) if it cannot be opened, and Error(kInvalidArgument) if it is not a
   // regular file. An empty file has no bytes.
   explicit MappedFile(const std::filesystem::path& path);
   MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}

@@ -1,12 +1,12 @@
-// How much memory this machine can still give.
+// The free memory of this machine.
 #pragma once
 
 #include <cstddef>
 
 namespace lockstep {
 
-// Bytes that processes can take before the machine swaps, or before the control group of this
-// process (a container's) is at its limit, whichever is less. 0 where the kernel does not tell.
+// Bytes that can be allocated before the machine swaps, or before this process's control group (its
+// container) reaches its limit, whichever is less. 0 if the kernel does not report it.
 std::size_t available_memory_bytes();
 
 }  // namespace lockstep

@@ -9,13 +9,12 @@
 
 namespace lockstep::cuda {
 
-// Stands for all that `stream` of the GPU has queued so far, and for the error of what could not be
-// queued.
+// An event for all work that `stream` has queued so far, and for the error of work that could not
+// be queued.
 Event record_event(int device, cudaStream_t stream, std::exception_ptr error = nullptr);
 
-// Makes what is queued on `stream` from now on begin after the event, and returns the error that it
-// is known to stand for. The GPU does the waiting for an event of a GPU; for one of the CPU the
-// caller does, for nothing else could.
+// Makes later work on `stream` start after the event, and returns the event's error as far as it is
+// known. The GPU waits for an event of a GPU; the caller waits for an event of the CPU.
 std::exception_ptr wait_for_event(cudaStream_t stream, const Event& event);
 
 }  // namespace lockstep::cuda
