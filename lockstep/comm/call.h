@@ -1,5 +1,5 @@
-// A Call describes one operation on a communicator, whole, before anything moves: what is done, on
-// which bytes, of which type. Builders below make them; Communicator::run and ::start take them.
+// A Call describes one operation on a communicator completely: what is done, on which bytes, of
+// which type. The builders below make Calls; Communicator::run() and start() execute them.
 //
 // Sizes are counted in elements, never in bytes. `in` and `out` are either the same memory (in
 // place) or do not overlap at all.
@@ -54,8 +54,8 @@ constexpr bool has_root(Collective c) {
          c == Collective::kReduce;
 }
 
-// A run of elements to read, and one to write. Made from any contiguous range of an element type,
-// or from a pointer, a count and a DType known only at run time.
+// Elements to read (ConstData) and to write (Data). Constructed from a contiguous range of an
+// element type, or from a pointer, a count and a DType.
 struct ConstData {
   const std::byte* bytes = nullptr;
   std::size_t count = 0;
@@ -93,7 +93,7 @@ struct Call {
   ReduceOp op;           // of reductions
   int root = 0;          // of rooted collectives
   int peer = -1;         // of send and receive
-  bool varying = false;  // a v-variant: `counts` (and `out_counts`) say the blocks' sizes
+  bool varying = false;  // a v-variant: `counts` (and `out_counts`) are the sizes of blocks
   std::vector<std::size_t> counts;      // scatter_v, gather_v, all_gather_v: the same on all ranks;
                                         // all_to_all_v: what this rank sends to each
   std::vector<std::size_t> out_counts;  // all_to_all_v: what this rank gets from each
@@ -137,14 +137,14 @@ Call send(ConstData in, int peer);
 Call receive(Data out, int peer);
 Call copy(ConstData in, Data out);  // inside this rank
 
-// The element type of the call: of the side that every rank gives.
+// The element type of the call.
 DType dtype_of_call(const Call& call);
 
-// Throws Error(kInvalidArgument) unless the call makes sense for `rank` of `size` ranks: roots and
-// peers in range, types and counts that fit together, no partial overlap.
+// Throws Error(kInvalidArgument) unless the call is valid for `rank` of `size` ranks: roots and
+// peers in range, matching types and counts, no partial overlap.
 void validate(const Call& call, int rank, int size);
 
-// "all_reduce of 1024 f32, sum": how errors and the flight recorder speak of a call.
+// "all_reduce of 1024 f32, sum": the text of a call in errors and in the flight recorder.
 std::string describe(const Call& call);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// Closed forms: what an algorithm costs, known without running it. The functions are exact for
-// every shape; the verifier's counts are checked against them.
+// Closed forms of the costs of algorithms. The functions are exact for every shape; tests compare
+// them with the verifier's counts.
 #pragma once
 
 #include <string_view>

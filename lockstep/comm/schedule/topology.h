@@ -1,10 +1,10 @@
-// What ranks are joined by: the network that the cost model prices schedules on.
+// The network for which the cost model estimates schedules.
 //
-//            spine                   Ranks of one machine use the inner link; every rank has a port
-//          /       \                 of its own there. Machines use the outer link; the ranks of a
-//      leaf 0     leaf 1             machine share its one port. Machines hang on leaf switches,
-//      /   \      /   \              whose uplinks to the spine are shared by all their machines.
-//    m0    m1   m2    m3             Every link carries its bandwidth in both directions at once.
+//            spine                   Ranks of one node use the inner link; every rank has its own
+//          /       \                 port there. Nodes use the outer link; the ranks of a node
+//      leaf 0     leaf 1             share its one port. Nodes are connected to leaf switches,
+//      /   \      /   \              whose uplinks to the spine are shared by all their nodes.
+//    n0    n1   n2    n3             Every link carries its bandwidth in both directions at once.
 //   0 1   2 3  4 5   6 7
 #pragma once
 
@@ -24,11 +24,11 @@ struct Link {
 
 struct Topology {
   std::vector<int> machines;    // of every rank, numbered from 0 without gaps
-  Link inner;                   // inside a machine
-  Link outer;                   // between machines
-  int machines_per_leaf = 0;    // 0: one switch joins all machines, and there is no spine
-  double oversubscription = 1;  // a leaf's ports to its machines : its uplinks
-  double spine_alpha = 0;       // what the way over the spine adds to a message's start-up
+  Link inner;                   // inside a node
+  Link outer;                   // between nodes
+  int machines_per_leaf = 0;    // 0: one switch connects all nodes, without a spine
+  double oversubscription = 1;  // bandwidth of a leaf's ports : of its uplinks
+  double spine_alpha = 0;       // added to the start-up of a message over the spine
   double gamma = 0;             // seconds to combine one byte
 
   int ranks() const { return static_cast<int>(machines.size()); }
@@ -37,14 +37,14 @@ struct Topology {
   double uplink_bandwidth(int leaf) const;
 };
 
-// Every rank a machine of its own, all joined alike.
+// Every rank on its own node, with the same link between all.
 Topology flat_topology(int ranks, Link link);
 
-// Ranks in order on machines of `ranks_per_machine`, the last one perhaps smaller.
+// Ranks in order on nodes of `ranks_per_machine`; the last node may be smaller.
 Topology machines_topology(int ranks, int ranks_per_machine, Link inner, Link outer);
 
-// Links of the field by name: round figures from their makers' data sheets, start-up times as
-// collective libraries commonly see them.
+// Common links by name: bandwidths from data sheets, and start-up times that are typical for
+// collective libraries.
 struct NamedLink {
   std::string_view name;
   std::string_view what;
@@ -54,9 +54,8 @@ std::span<const NamedLink> named_links();
 
 // What "alpha=5us,bandwidth=100Gbit,inner=nvlink,ranks_per_machine=8" says, apart from the ranks.
 // Keys: alpha, bandwidth, inner_alpha, inner_bandwidth, inner, outer (names of links),
-// ranks_per_machine, machines_per_leaf, oversubscription, spine_alpha, gamma. Where no inner link
-// is given it is as the outer one.
-// Throws Error(kInvalidArgument) that names the nearest key.
+// ranks_per_machine, machines_per_leaf, oversubscription, spine_alpha, gamma. Without an inner
+// link, the outer one is used. Throws Error(kInvalidArgument) that suggests the nearest key.
 struct Network {
   Link inner;
   Link outer;
