@@ -1,7 +1,7 @@
-// Tells a trace of the blocks that a replica runs, and hands on what it hears.
+// Records the blocks that a replica runs in a trace, and forwards the events.
 //
-// What the next listener does (a strategy that waits for parameters, or hands gradients over) is
-// none of a block's time, but for what it hands over while a block's backward goes on.
+// The time of the next listener (a strategy that waits for parameters or reduces gradients) does
+// not count as the block's, except for calls during a block's backward.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,8 @@ namespace lockstep::parallel {
 
 class BlockTrace : public nn::BlockListener {
  public:
-  // All outlive it. Waits for every block's work to be done, so that its span is what it took.
+  // All arguments must outlive it. Synchronizes after every block, so that its span is its real
+  // time.
   BlockTrace(Trace& trace, nn::Replica& replica, nn::BlockListener& next);
 
   void before_forward(std::size_t block) override;
