@@ -1,4 +1,4 @@
-// The folder of a run: made or taken over, and held for as long as this process trains in it.
+// The folder of a run, created or reused, and locked while this process trains in it.
 //
 //   run/
 //     config.toml      resolved settings, as of the last start
@@ -19,11 +19,11 @@ namespace lockstep::train {
 
 class RunFolder {
  public:
-  // Throws Error(kInvalidArgument) for a folder that has files but is none of ours, for something
-  // that is no folder, and where another process trains in it; Error(kSystem) where it cannot be
-  // made or written to.
+  // Throws Error(kInvalidArgument) for a folder with files that lockstep did not write, for
+  // something that is not a folder, and if another process trains in it; Error(kSystem) if it
+  // cannot be created or written.
   explicit RunFolder(const std::filesystem::path& path);
-  // A run that was refused before write_config() leaves nothing behind where nothing was.
+  // Without write_config(), removes a folder that did not exist before.
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
@@ -32,7 +32,7 @@ class RunFolder {
   std::filesystem::path data() const { return data_of(path_); }
   void write_config(std::string_view toml);
 
-  // Folders that a run of lockstep made: they may well be kept beside the texts it learns from.
+  // Recognizes run folders, which may be inside a folder of training text.
   static data::NoTexts no_texts();
 
   static std::filesystem::path data_of(const std::filesystem::path& run) { return run / "data"; }

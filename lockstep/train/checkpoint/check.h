@@ -1,5 +1,5 @@
-// Whether a checkpoint is whole (train/checkpoint/checkpoint.h), as one process finds it or all
-// workers do that will each read a part of it.
+// Checks that a checkpoint (train/checkpoint/checkpoint.h) is complete and undamaged, by one
+// process or by all workers together.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,24 @@
 
 namespace lockstep::train {
 
-// Who opens it, and for what.
+// The readers of a checkpoint.
 struct CheckpointReaders {
-  RunGroup group{nullptr};               // all of them do, at once
-  const nn::Replica* replica = nullptr;  // each reads what this one holds; nullptr: everything
+  RunGroup group{nullptr};  // all workers, together
+  const nn::Replica* replica =
+      nullptr;  // each worker reads the shards of this replica; nullptr: everything
   Warn warn;
 };
 
-// One of the two is there.
+// Exactly one of the two is set.
 struct CheckedCheckpoint {
   std::optional<Checkpoint> checkpoint;
   std::optional<Error> damage;
 };
 
-// Reads and compares every byte: a worker those of the files that it will read, and those of its
-// share of all files. What is wrong at any worker is wrong for all. Throws Error(kUnsupported) for
-// a version that this build does not know, and Error(kInvalidArgument) where the leader has a
-// checkpoint and another worker does not, or has another one: names rank and file.
+// Reads every byte and compares hashes: each worker checks the files that it will read and its
+// share of all files. Damage found by any worker counts for all. Throws Error(kUnsupported) for an
+// unknown version, and Error(kInvalidArgument), with rank and file, if another worker does not see
+// the checkpoint of the leader.
 CheckedCheckpoint check_checkpoint(const std::filesystem::path& folder,
                                    std::optional<std::int64_t> step,
                                    const CheckpointReaders& readers);

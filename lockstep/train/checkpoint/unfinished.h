@@ -1,5 +1,4 @@
-// A checkpoint that is being made: a folder under another name, which becomes one of the run's or
-// goes away again.
+// A checkpoint that is being written: a staging folder that is renamed on commit, or removed.
 //
 //   UnfinishedCheckpoint checkpoint(folder, step, group);     all workers: the leader makes it
 //   hash = checkpoint.write(replica);                         each its own, in any thread
@@ -25,9 +24,9 @@ namespace lockstep::train {
 
 class UnfinishedCheckpoint {
  public:
-  // By a `group` that shards its states, each of which writes a file; else by one worker.
-  // Removes what killed processes left. Throws Error(kSystem), at all of the group where one does
-  // not see the folder. `folder` outlives it.
+  // Made by a `group` with sharded states, each of which writes a file; else by one worker. Removes
+  // leftovers of killed processes. Throws Error(kSystem), on all of the group if one does not see
+  // the folder. `folder` must outlive it.
   UnfinishedCheckpoint(const CheckpointFolder& folder, std::int64_t step,
                        RunGroup group = RunGroup(nullptr));
 
@@ -41,8 +40,9 @@ class UnfinishedCheckpoint {
   // The same of tensors that belong to no replica.
   io::FileHash write(const io::SafetensorsParts& states) const;
 
-  // Writes what is missing and puts it in its place, then removes what `keep` does not hold on to.
-  // `states` are the files of all workers; `residuals` were written already. Throws Error(kSystem).
+  // Writes the remaining files, renames the folder, then removes earlier checkpoints that `keep`
+  // does not keep. `states` are the files of all workers; `residuals` were written already. Throws
+  // Error(kSystem).
   void commit(const CheckpointExtras& extras, const CheckpointOptions& keep,
               std::span<const io::FileHash> states,
               const std::optional<io::FileHash>& residuals = std::nullopt);
@@ -54,11 +54,11 @@ class UnfinishedCheckpoint {
   std::int64_t step_;
   int rank_;
   int workers_;
-  std::optional<io::StagedFolder> staged_;  // the leader's, which takes it away
+  std::optional<io::StagedFolder> staged_;  // of the leader, which removes it
   std::filesystem::path path_;
 };
 
-// Whether a folder that the leader has just made is there for this worker: else Error(code).
+// Throws Error(code) if this worker does not see a folder that the leader has just made.
 void check_is_seen(const std::filesystem::path& folder, ErrorCode code);
 
 // A hash as text for other workers, and back. The latter throws Error(kProtocol).

@@ -1,13 +1,13 @@
-// What a run learns from, by the step.
+// The training and validation batches of a run.
 //
 //   Dataset dataset = open_dataset(options.data, run_folder);     // tokenises on first use
 //   auto source = make_batch_source(dataset, {objective, shape, vocabulary, seed});
 //   trainer.step(source->training(step * sequences_per_step, micro_batches));
 //
 // Sequences of a run are numbered 0, 1, ... through all of its steps. What sequence i holds is a
-// pure function of the data, the seed and i: in each epoch every window of the data comes once, in
-// an order of that epoch's own; masks likewise. So a run that comes back reads what it would have,
-// and any number of ranks that share a step's sequences see the same global batch.
+// pure function of the data, the seed and i: in each epoch every window of the data is used once,
+// in a different order; the same holds for masks. So a resumed run reads the same data, and any
+// number of ranks has the same global batch.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ enum class Objective : std::uint8_t {
 struct Dataset {
   std::shared_ptr<const data::Tokenizer> tokenizer;  // nullptr: token files without one, tables
   std::optional<data::TokenFile> training;
-  std::optional<data::TokenFile> validation;  // absent: the end of training is held back
+  std::optional<data::TokenFile> validation;  // absent: the end of the training data is held back
   // Of data.pairs: ids of both sides, in order.
   struct Pair {
     std::vector<data::TokenId> source;
@@ -52,15 +52,15 @@ struct Dataset {
   double validation_fraction = 0;
   double mask_fraction = 0.15;
 
-  // What a model must have at least: the tokenizer's, else the file's; 0 where neither says.
+  // The minimal vocabulary of a model: the tokenizer's, else the file's; 0 if unknown.
   std::int64_t vocabulary() const;
 };
 
-// Text is tokenised into `cache` (a folder, made where missing) once, and again only when text or
-// tokenizer have changed; the tokenizer that was used is kept there as tokenizer.json. `progress`
-// hears of long work. `of_model` is what the model's parameters were learned with, if anything: it
-// is used where the options leave the tokenizer open. Throws Error(kInvalidArgument) where not
-// exactly one kind of data is given, or there is none in it; names the file.
+// Tokenizes text into `cache` (a folder, created if missing) once, and again only if text or
+// tokenizer have changed; the tokenizer is kept there as tokenizer.json. `progress` is called
+// during long work. `of_model` is the tokenizer of the model's parameters, if any, and is used if
+// the options name none. Throws Error(kInvalidArgument), with the file, unless exactly one kind of
+// data is given, or if it is empty.
 Dataset open_dataset(const data::DataOptions& options, const std::filesystem::path& cache,
                      const std::function<void(std::string_view)>& progress = {},
                      const std::shared_ptr<const data::Tokenizer>& of_model = nullptr);
@@ -79,7 +79,7 @@ class BatchSource {
   // Sequences of training that make one epoch, and micro-batches of validation (0: none).
   virtual std::uint64_t sequences() const = 0;
   virtual std::uint64_t validation_batches() const = 0;
-  // What of the data is not used and why, for people; empty: all is.
+  // A sentence about unused data, for the user; empty: all data is used.
   virtual std::string left_out() const { return ""; }
 
   // Micro-batches of the sequences first, first + 1, ... They hold until the next call.
@@ -89,8 +89,8 @@ class BatchSource {
 };
 
 // Keeps a reference to `dataset`. Throws Error(kInvalidArgument) where the data is too short for
-// one sequence, where the objective needs what the data has not (a mask token), or where tokenizer
-// and vocabulary disagree.
+// one sequence, if the objective needs something that the data lacks (a mask token), or if the
+// vocabulary is too small.
 std::unique_ptr<BatchSource> make_batch_source(const Dataset& dataset, const SourceSetup& setup);
 
 }  // namespace lockstep::train

@@ -1,4 +1,4 @@
-// The data of a run as all of its workers open it.
+// Opens the data of a run on all workers.
 #pragma once
 
 #include <functional>
@@ -10,16 +10,16 @@
 
 namespace lockstep::train {
 
-// Thrown on every worker where the run is to stop while its data is made ready: there is nothing to
-// save yet.
+// Thrown on every worker if the run is stopped while its data is prepared: there is nothing to save
+// yet.
 struct StoppedBeforeTheFirstStep {};
 
 using Tell = std::function<void(std::string_view)>;
 
-// The leader opens it first: what it makes of a text the others find. That can take hours, so as
-// often as `open` tells of its progress the others hear from the leader, and nobody waits for
-// longer than comm.timeout allows. `notice` hears of the leader's progress. Where one of them
-// cannot open it all throw what RunGroup::together() says.
+// The leader opens the data first; the others then find its token files. That can take hours, so
+// the leader sends a message at each progress report of `open`, and no worker runs into
+// comm.timeout. `notice` is called with the leader's progress. If one of them cannot open the data,
+// all throw as in RunGroup::together().
 Dataset open_shared_dataset(RunGroup& group, const StopSignal& stop, const Tell& notice,
                             const std::function<Dataset(const Tell&)>& open);
 

@@ -43,7 +43,7 @@ struct CachedTokens {
 // Throws Error(kSystem) where the folder cannot be made or written to, before any work.
 CachedTokens cached_tokens(const TextCache& cache, const TellProgress& progress);
 
-// Puts it into the folder, which is made where missing, as tokenizer.json.
+// Writes it to tokenizer.json in the folder, which is created if missing.
 void keep_tokenizer(const data::Tokenizer& tokenizer, const std::filesystem::path& folder);
 
 }  // namespace lockstep::train

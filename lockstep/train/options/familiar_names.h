@@ -8,8 +8,8 @@
 
 namespace lockstep::train {
 
-// After the keys are bound. What there is no key for here (logging folders, pinned memory) is left
-// unknown, so that it is named instead of silently dropped.
+// Call it after the keys are bound. Names without a counterpart stay unknown, so that they are an
+// error and never ignored.
 void accept_familiar_names(Config& config);
 
 }  // namespace lockstep::train

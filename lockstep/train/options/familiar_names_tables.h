@@ -70,8 +70,7 @@ inline constexpr Name kSameMeaning[] = {
     {"zero_optimization.offload_param.nvme_path", "offload.folder"},
 };
 
-// Whatever they say, the same is learned: what is shown and where, how data is fetched, how memory
-// is handled.
+// Names without an effect on training: logging, data loading, memory handling.
 inline constexpr std::string_view kNoEffect[] = {
     // Hugging Face's Trainer
     "do_train",
@@ -192,7 +191,7 @@ inline constexpr std::string_view kNoEffect[] = {
     "csv_monitor.enabled",
 };
 
-// Names that may say one thing alone, which is what is done anyway.
+// Names with a single supported value, which is what lockstep does anyway.
 struct OnlyValue {
   std::string_view other;
   std::string_view value;                     // for people

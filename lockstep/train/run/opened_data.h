@@ -1,5 +1,5 @@
-// What a worker opens before its run can be resolved (train/run/resolve.h): its data, and at the
-// leader the run's folder.
+// What a worker opens before its settings can be resolved (train/run/resolve.h): its data, and on
+// the leader the run's folder.
 #pragma once
 
 #include <memory>
@@ -20,9 +20,9 @@ struct OpenedData {
   std::shared_ptr<const data::Tokenizer> model_tokenizer;  // of the parameters it starts with
   Dataset dataset;
 
-  // All ranks of the job, `everybody`, take part, so that none of them waits for longer than it
-  // may; servers do so by await_shared_dataset(). Throws StoppedBeforeTheFirstStep where the run is
-  // asked to stop meanwhile, and Error where data or folder cannot be opened.
+  // All ranks of the job, `everybody`, take part, so that none of them times out; servers call
+  // await_shared_dataset(). Throws StoppedBeforeTheFirstStep where the run is asked to stop
+  // meanwhile, and Error where data or folder cannot be opened.
   OpenedData(const RunOptions& options, RunGroup everybody, bool leads, const StopSignal& stop,
              const Audience& audience);
 };

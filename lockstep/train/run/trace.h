@@ -1,4 +1,4 @@
-// Brings the traces of a run's workers together in its folder.
+// Collects the traces of a run's workers in its folder.
 #pragma once
 
 #include <filesystem>
@@ -9,9 +9,8 @@
 namespace lockstep::train {
 
 // Called by all workers when their last step is done. The leader writes all of them into trace.json
-// and returns where that is; the others return nothing. Where workers do not go in lockstep some
-// may be gone: it is of those that are still there. Throws Error(kSystem) where the file cannot be
-// written; then all have been heard.
+// and returns where that is; the others return nothing. With asp and ssp, workers that have died
+// are missing. Throws Error(kSystem) if the file cannot be written, after all traces were received.
 std::filesystem::path write_run_trace(RunGroup& group, parallel::Strategy& strategy,
                                       const std::filesystem::path& folder);
 

@@ -1,4 +1,4 @@
-// Settings that somebody gave a value and that change nothing.
+// Finds settings that were given and have no effect.
 #pragma once
 
 #include <string>
@@ -9,10 +9,9 @@
 
 namespace lockstep::train {
 
-// Those of parallel.* that shape what workers shard, where there are several workers and they
-// shard nothing of the kind, or already do so; a sentence each, for people. `config` is bound
-// to `options`, which are settled. Nothing of what depends on a stage that memory.auto chose, and
-// nothing for one worker: the same settings may be run with any number.
+// A sentence for each unused setting of parallel.* about sharding. `config` is bound to `options`,
+// which are resolved. Settings that depend on a stage chosen by memory.auto are not reported, nor
+// any for one worker: the same settings may be used with any number.
 std::vector<std::string> unused_settings(const TrainOptions& options, const Config& config,
                                          const Ops& ops);
 

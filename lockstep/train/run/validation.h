@@ -1,4 +1,4 @@
-// What a model makes of data that it has not learned from.
+// The validation loss.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,15 @@
 namespace lockstep::train {
 
 struct Validation {
-  std::optional<double> loss;  // nothing where there is no target, and where it was cut short
-  bool cut = false;            // since a worker was asked to end
+  std::optional<double> loss;  // nothing without targets, and if it was stopped
+  bool cut = false;            // a worker was asked to stop
 };
 
 // The mean loss over the first `most` micro-batches of validation, over all where it is 0. They are
-// dealt out to the workers of the group, which all call this, and their losses added up in the
-// order of the micro-batches: so it is the same for any number of workers, and so is whether one of
-// them cut it short.
+// distributed over the workers of the group, which all call this, and their losses are summed in
+// the order of the micro-batches, so the result does not depend on the number of workers.
 //
-// Where the workers of `strategy` shard parameters, all of them do a forward at the same time,
-// or stand in for one.
+// With sharded parameters all workers run a forward at the same time, or stand in for one.
 Validation validation_loss(nn::Replica& replica, parallel::Strategy& strategy, BatchSource& source,
                            RunGroup& group, std::int64_t most, const StopSignal& stop);
 
