@@ -1,4 +1,4 @@
-// What is wrong with a command line, in the words that all of lockstep's errors have.
+// Error messages for invalid command lines.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace lockstep::cli {
 
-// One sentence about what the parser met: a command or flag that there is not, with the nearest;
-// a command that is missing; else the parser's own words. Then where to read more.
+// One sentence about the error: an unknown command or flag, with the nearest one; a missing
+// command; else the parser's message. Then where to read more.
 std::string describe_usage_error(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace lockstep::cli

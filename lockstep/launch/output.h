@@ -1,4 +1,4 @@
-// What the ranks write, brought together line by line.
+// Merges the output of ranks line by line.
 #pragma once
 
 #include <cstddef>
@@ -16,15 +16,15 @@ class LineCutter {
   static constexpr std::size_t kLongestLine = 256 << 10;
 
   void feed(std::string_view bytes, const Emit& emit);
-  void finish(const Emit& emit);  // what stands after the last newline
+  void finish(const Emit& emit);  // emits what follows the last newline
   std::string_view unfinished() const { return line_; }
 
  private:
   std::string line_;
 };
 
-// Lines on their way to a descriptor that may be slow; never waits. A line goes out in one piece as
-// far as other writers to the same port are concerned.
+// Writes lines to a descriptor that may be slow, without waiting. Lines of several writers to the
+// same port do not mix.
 class OutputPort {
  public:
   explicit OutputPort(int fd) : fd_(fd) {}
@@ -33,9 +33,9 @@ class OutputPort {
   void put_line(std::string_view prefix, std::string_view line);
   std::size_t pending() const { return pending_.size() - written_; }
 
-  // Writes as much as goes without waiting; false when nobody reads any more.
+  // Writes as much as possible without waiting; false if the reader has closed it.
   bool flush();
-  void discard();  // what is pending, because nobody will read it
+  void discard();  // drops pending output
 
  private:
   int fd_;

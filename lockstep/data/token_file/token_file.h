@@ -1,15 +1,15 @@
-// Token ids on disk, mapped into memory and read where they lie.
+// Memory-mapped files of token ids.
 //
-// Formats are told apart by what the files hold:
+// The format is detected from the content:
 //
 //   lockstep   .tokens: a header that knows vocabulary and documents (data/token_file/writer.h)
 //   nanogpt    .bin: nothing but u16 ids
 //   llm.c      .bin: 1024 bytes of header, then u16 ids (version 1) or u32 ids (version 7)
 //   megatron   .bin and .idx beside it; either may be named, or the path without ending
 //
-// A file is not believed: sizes that do not fit together throw Error(kProtocol) when it is opened;
-// an id that is out of the vocabulary throws when it is read. Constant: any number of threads may
-// read at once. A file that shrinks under a running program is beyond what can be caught.
+// Files are validated: inconsistent sizes throw Error(kProtocol) when a file is opened; an id
+// outside the vocabulary throws when it is read. Thread-safe. Truncating a file while it is in use
+// is fatal (SIGBUS).
 #pragma once
 
 #include <cstdint>
