@@ -1,13 +1,12 @@
-// Ops that hands every operation on to another, and on request writes down how long each took:
-// where the time of a step goes.
+// An Ops that forwards every operation to another, and on request records how long each took.
 //
 //   TimedOps timed(*ops);
 //   timed.start();
 //   trainer.step(batches);         // a trainer that was made with `timed`
 //   for (const OpTime& one : timed.stop()) ...
 //
-// While it writes nothing down it costs a call more per operation. What it times it waits for, so
-// operations that a device would have run beside each other are told one after the other.
+// Without recording it costs one more call per operation. It synchronizes after every timed
+// operation, so operations that a device would overlap are timed one after the other.
 #pragma once
 
 #include <map>
@@ -19,7 +18,7 @@
 
 namespace lockstep {
 
-// All calls of one operation, or of one of its shapes where the shape says how fast it can be.
+// All calls of one operation, or of one of its shapes if the speed depends on the shape.
 struct OpTime {
   std::string operation;  // "norm", "linear, 768 to 3072"
   std::int64_t calls = 0;
@@ -93,19 +92,19 @@ class TimedOps final : public Ops {
   Event record() override { return ops_.record(); }
   void wait(const Event& event) override { ops_.wait(event); }
   void in_order(const std::function<void()>& task) override { ops_.in_order(task); }
-  // Times are written down of what runs when it is called.
+  // Captured operations cannot be timed.
   bool can_capture() const override { return !writes_ && ops_.can_capture(); }
   void begin_capture() override { ops_.begin_capture(); }
   std::unique_ptr<CapturedStep> end_capture() override { return ops_.end_capture(); }
 
  private:
-  // What a call is called, and the FLOPs of its products.
+  // The name of a call, and the FLOPs of its products.
   struct Kind {
     std::string operation;
     double flops = 0;
   };
 
-  // kind() is asked only while times are written down.
+  // kind() is called only while recording.
   template <class Call, class KindOf>
   void time(const Call& call, KindOf&& kind);
   template <class Call>
