@@ -244,10 +244,10 @@ void CudaOps::use_scratch(const Tensor& memory) {
   }
   Ops::use_scratch(memory);
   void* start = memory.data();
-  std::size_t room = memory.bytes();
-  const bool has_room = start != nullptr && std::align(kWorkspaceAlignment, 1, start, room);
-  context_.workspace = has_room ? static_cast<std::byte*>(start) : nullptr;
-  context_.workspace_bytes = has_room ? room : 0;
+  std::size_t bytes = memory.bytes();
+  const bool fits = start != nullptr && std::align(kWorkspaceAlignment, 1, start, bytes);
+  context_.workspace = fits ? static_cast<std::byte*>(start) : nullptr;
+  context_.workspace_bytes = fits ? bytes : 0;
 }
 
 // ---- order
