@@ -19,9 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kLock = "lock";
-// Other programs have files of that name, too.
-constexpr std::string_view kMark =
-    "This is a run of lockstep; the training process locks this file.\n";
+// Other programs have files of that name, too. Folders of earlier versions hold this very text.
+constexpr std::string_view kMark = "This is a run of lockstep; who trains here holds this file.\n";
 constexpr std::string_view kOurs[] = {kLock,        "config.toml",   "checkpoints",
                                       "data",       "metrics.jsonl", "samples.jsonl",
                                       "trace.json", "report.html",   "tensorboard"};

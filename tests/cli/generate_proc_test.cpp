@@ -154,10 +154,10 @@ TEST_F(Generate, TranslatesWhatItLearnedLineByLine) {
   EXPECT_EQ(drawn, text_of(run + " two --temperature 5 --count 4 --seed 3"));
   EXPECT_NE(drawn, "zwei\nzwei\nzwei\nzwei\n");
   EXPECT_THAT(generate(run + " oneoneon").text, HasSubstr("trained to read up to 7"));
-  EXPECT_THAT(generate(run + " '' </dev/null").text, HasSubstr("nothing to translate"));
+  EXPECT_THAT(generate(run + " '' </dev/null").text, HasSubstr("the text to translate is empty"));
   const Outcome exported = run_lockstep("export " + run + " " + (folder_ / "out").string());
   EXPECT_EQ(exported.exit_code, 1);
-  EXPECT_THAT(exported.text, HasSubstr("family encoder-decoder, and cannot be exported"));
+  EXPECT_THAT(exported.text, HasSubstr("family encoder-decoder, which cannot be exported"));
 }
 
 TEST_F(Generate, RefusesWhatCannotBe) {

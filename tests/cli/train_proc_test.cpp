@@ -265,7 +265,7 @@ TEST_F(TrainCommand, SaysWhatIsWrong) {
   for (const char* family : {"linear", "encoder-decoder"}) {
     const std::string text = refusal(settings("a", std::string("model.family=") + family));
     EXPECT_THAT(text, HasSubstr("has none. Give data."));
-    EXPECT_THAT(text, Not(HasSubstr("tokenised")));
+    EXPECT_THAT(text, Not(HasSubstr("tokenized")));
   }
 }
 

@@ -166,7 +166,7 @@ TEST(TokenFiles, AWriterSaysWhatItCannotWrite) {
   EXPECT_THAT(refusal(kArgument, write_to("a.bin", TokenFormat::kNanoGpt, kLarge)),
               HasSubstr("ids of 2 bytes"));
   EXPECT_THAT(refusal(kArgument, write_to("a.tokens", TokenFormat::kNanoGpt, 10)),
-              HasSubstr("ends in .bin"));
+              HasSubstr("must end in .bin"));
   EXPECT_THAT(refusal(kArgument, write_to("a.tokens", TokenFormat::kLockstep, 0)),
               HasSubstr("vocabulary of 0"));
   EXPECT_THAT(refusal(ErrorCode::kSystem, write_to("no/a.tokens", TokenFormat::kLockstep, 10)),

@@ -293,7 +293,7 @@ TEST(MemoryPlan, RefusesSetupsThatCannotBe) {
   EXPECT_THAT(refusal(setup, Tiny::kGpt2), HasSubstr("not f16"));
   setup = tiny_setup(Tiny::kLinear);
   setup.shape.sequence = 2;
-  EXPECT_THAT(refusal(setup, Tiny::kLinear), HasSubstr("one by one"));
+  EXPECT_THAT(refusal(setup, Tiny::kLinear), HasSubstr("sequences of length 1"));
   setup = tiny_setup(Tiny::kGpt2);
   EXPECT_THAT(refusal(setup, Tiny::kEncoderDecoder), HasSubstr("source"));
 }

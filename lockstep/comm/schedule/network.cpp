@@ -157,7 +157,7 @@ std::string describe(const Network& network) {
   };
   std::string text;
   if (network.ranks_per_machine > 1) {
-    text = fmt::format("{} ranks a machine; ", network.ranks_per_machine);
+    text = fmt::format("{} ranks a node; ", network.ranks_per_machine);
   }
   if (network.inner == network.outer) {
     text += fmt::format("a message takes {}", link(network.outer));

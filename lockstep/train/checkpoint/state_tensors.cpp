@@ -16,13 +16,14 @@ namespace {
 
 // A kind of state: what stands before the names of its tensors, and where it is in nn::States.
 struct StateKind {
-  std::string_view prefix;
+  std::string_view prefix;  // of names in files; earlier checkpoints have the same
+  std::string_view text;    // in messages
   Tensor nn::States::*in;
 };
-constexpr StateKind kParameters{"", &nn::States::master};
-constexpr StateKind kOfOptimizers[] = {{"moment/", &nn::States::first_moment},
-                                       {"variance/", &nn::States::second_moment},
-                                       {"velocity/", &nn::States::velocity}};
+constexpr StateKind kParameters{"", "parameters", &nn::States::master};
+constexpr StateKind kOfOptimizers[] = {{"moment/", "first moment", &nn::States::first_moment},
+                                       {"variance/", "second moment", &nn::States::second_moment},
+                                       {"velocity/", "velocity", &nn::States::velocity}};
 
 // Which flat buffer of the replica's file it is, if any.
 std::optional<std::size_t> filed_index(const nn::Replica& replica, const StateKind& kind) {
@@ -243,12 +244,11 @@ void read_state_tensors(const io::TensorSource& file, nn::Replica& replica, bool
   for (const StateKind& kind : kOfOptimizers) {
     const bool is_held = ops::is_given(replica.states().*kind.in) || filed_index(replica, kind);
     if (fresh || stored(kind) == is_held) continue;
-    const std::string_view what = kind.prefix.substr(0, kind.prefix.size() - 1);
     fail(ErrorCode::kInvalidArgument,
          "the checkpoint was saved {} the optimizer's {}, but this run continues {}. Use the "
          "optimizer.* keys of its config.toml, or start a new run from its parameters with "
          "run.init_from",
-         stored(kind) ? "with" : "without", what, stored(kind) ? "without it" : "with it");
+         stored(kind) ? "with" : "without", kind.text, stored(kind) ? "without it" : "with it");
   }
   const std::vector<StateKind> kinds = kinds_of(replica);
   std::vector<bool> are_stored;

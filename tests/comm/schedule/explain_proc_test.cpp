@@ -142,7 +142,7 @@ TEST(Explain, PrintsTheCrossoversOfTheDocs) {
 TEST(Explain, PricesAllAlgorithms) {
   const Outcome outcome = run("broadcast --ranks 4,8 --size 1Ki..64Ki --cost outer=ethernet");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
-  EXPECT_THAT(outcome.text, HasSubstr("8 ranks on 8 machines"));
+  EXPECT_THAT(outcome.text, HasSubstr("8 ranks on 8 nodes"));
   EXPECT_THAT(outcome.text, HasSubstr("1 KiB"));
   EXPECT_THAT(outcome.text, HasSubstr("64 KiB"));
   EXPECT_THAT(outcome.text, HasSubstr("the cheapest, from small to large vectors"));
@@ -150,7 +150,7 @@ TEST(Explain, PricesAllAlgorithms) {
 
 TEST(Explain, TakesMachinesAndGridsAsTheNumberOfRanks) {
   EXPECT_THAT(run("all_reduce --algorithm hierarchical --machines 2,3").text,
-              HasSubstr("hierarchical, 5 ranks on 2 machines led by 0, 2\n"));
+              HasSubstr("hierarchical, 5 ranks on 2 nodes led by 0, 2\n"));
   EXPECT_THAT(run("all_reduce --algorithm mesh_2d --grid 2x3").text,
               HasSubstr("mesh_2d, 6 ranks, a grid of 2x3\n"));
 }
@@ -167,12 +167,12 @@ TEST(Explain, PricesWhatMachinesAndGridsSay) {
   const Outcome machines = run("all_reduce --machines 4,4" + network);
   EXPECT_THAT(machines.text, HasSubstr("a message inside a node takes 2 us + bytes / (450 GB/s), "
                                        "between nodes 5.00 us + bytes / (25 GB/s)"));
-  EXPECT_THAT(machines.text, HasSubstr("8 ranks on 2 machines"));
+  EXPECT_THAT(machines.text, HasSubstr("8 ranks on 2 nodes"));
   EXPECT_THAT(run("all_reduce --grid 2x4 --cost outer=rdma").text,
               HasSubstr("without torus_3d: it needs a grid of 3 extents"));
   expect_refusal("explain all_reduce --ranks 8" + network, "ranks_per_machine=8");
   expect_refusal("explain all_reduce --machines 4,4" + network + ",ranks_per_machine=2",
-                 "both say which ranks share a machine");
+                 "both say which ranks share a node");
 }
 
 TEST(Explain, SaysWhatIsWrongAndWhatIsNear) {
@@ -209,8 +209,8 @@ TEST(Explain, PricesEveryNumberOfRanksOnce) {
 }
 
 TEST(CommandLine, NamesTheWordThatIsWrongAndTheNearest) {
-  expect_refusal("", "say which command: explain, launch, bench");
-  expect_refusal("bench", "say which bench command: collectives");
+  expect_refusal("", "a command is missing; expected one of explain, launch, bench");
+  expect_refusal("bench", "a bench command is missing; expected one of collectives");
   expect_refusal("bogus", "unknown command 'bogus'; expected one of explain, launch, bench");
   expect_refusal("lanch -n 2 true", "unknown command 'lanch' (did you mean launch?)");
   expect_refusal("bench foo",

@@ -325,7 +325,7 @@ TEST_F(Checkpoints, OfAnotherModelOrOptimizerAreRefusedByWhatDiffers) {
   EXPECT_THAT(why(options), HasSubstr("it has no 'layer.1."));
   options = small_run(Precision::kF32);
   options.optimizer.kind = optim::OptimizerKind::kSgd;
-  EXPECT_THAT(why(options), HasSubstr("with the optimizer's moment"));
+  EXPECT_THAT(why(options), HasSubstr("with the optimizer's first moment"));
 
   options = small_run(Precision::kF32);
   options.model.layers = 2;

@@ -116,7 +116,7 @@ TEST(HuggingFaceNames, AFileOfOtherSizesIsRefused) {
     nn::load_hugging_face(fixture.file, plan::Family::kGpt2, trainer.replica(), "parameter.");
     FAIL() << "nothing was thrown";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("cannot be the model's 'layer."));
+    EXPECT_THAT(error.what(), HasSubstr("does not match the model's 'layer."));
     EXPECT_THAT(error.what(), HasSubstr("check that the model's sizes are those of the file"));
   }
 }

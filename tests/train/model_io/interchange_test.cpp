@@ -305,7 +305,7 @@ TEST(HuggingFaceConfig, WhatLockstepDoesNotHaveIsRefusedByName) {
         << one.is;
   }
   EXPECT_THAT(refusal(ErrorCode::kProtocol, [] { nn::parse_hugging_face_config("[]", "it"); }),
-              HasSubstr("no JSON object"));
+              HasSubstr("not a JSON object"));
 }
 
 TEST(HuggingFaceConfig, OlderFilesSayTheBaseOfRotaryPositionsElsewhere) {
