@@ -67,8 +67,8 @@ std::string states_text(const PlanQuestion& question) {
   row("parameters", each.parameters, all.parameters);
   row("gradients", each.gradients, all.gradients);
   row("master copy", each.master, all.master);
-  row("moment", each.first_moment, all.first_moment);
-  row("variance", each.second_moment, all.second_moment);
+  row("first moment", each.first_moment, all.first_moment);
+  row("second moment", each.second_moment, all.second_moment);
   row("optimizer", each.optimizer(), all.optimizer());
   row("all", each.total(), all.total());
   return fmt::format("\nmodel states, {} with Adam: bytes\n{}", name(question.precision),
