@@ -182,7 +182,7 @@ def main():
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--family", choices=["gpt2", "llama"], default="gpt2")
     parser.add_argument("--precision", choices=list(TYPES), default="f32")
-    parser.add_argument("--texts", type=int, default=0, help="without a bench: write so many")
+    parser.add_argument("--texts", type=int, default=0, help="without a bench: number of texts")
     for flag, default in {"batch": 1, "prompt": 16, "tokens": 128, "threads": 1, "layers": 12, "hidden": 768,
                           "heads": 12, "kv-heads": 12, "feed-forward": 3072, "vocabulary": 50257,
                           "positions": 1024}.items():

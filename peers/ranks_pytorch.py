@@ -58,7 +58,7 @@ def run(make_subject, description):
     sizes = arguments(description)
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if sizes.batch % ranks != 0:
-        sys.exit(f"{sizes.batch} sequences do not fall evenly onto {ranks} ranks")
+        sys.exit(f"{sizes.batch} sequences cannot be split evenly over {ranks} ranks")
     keep_to_a_core(int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"]))
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)

@@ -71,7 +71,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tokenizer", required=True)
     parser.add_argument("--text", required=True)
-    parser.add_argument("--rounds", type=int, default=0, help="without a bench: so many")
+    parser.add_argument("--rounds", type=int, default=0, help="without a bench: number of rounds")
     flags = parser.parse_args()
     subject = Subject(flags.tokenizer, flags.text)
     if flags.rounds == 0:

@@ -221,7 +221,7 @@ def main():
                         help="whether the head is the token table; GPT-2's always is")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--precision", choices=list(TYPES), default="f32")
-    parser.add_argument("--steps", type=int, default=0, help="without a bench: take so many")
+    parser.add_argument("--steps", type=int, default=0, help="without a bench: number of steps")
     for flag, default in {"batch": 4, "sequence": 1024, "threads": 1, "layers": 12, "hidden": 768,
                           "heads": 12, "kv-heads": 0, "feed-forward": 0, "vocabulary": 50257,
                           "positions": 1024}.items():

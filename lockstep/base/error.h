@@ -1,6 +1,6 @@
-// The one exception type of lockstep, for what ends an operation or the run.
+// The only exception type of lockstep.
 //
-// A message talks to a person: what was expected, what came, which rank, what to do next.
+// A message tells the user what was expected, what happened, on which rank, and what to do next.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,14 +15,14 @@
 namespace lockstep {
 
 enum class ErrorCode {
-  kInvalidArgument,  // the caller asked for something that cannot be
+  kInvalidArgument,  // the caller asked for something impossible
   kMismatch,         // ranks disagree about the operation they are in
   kPeerLost,         // a rank died or left while it was needed
   kTimeout,          // a deadline passed; ranks() names who was missing
   kAborted,          // a rank called abort()
-  kUnsupported,      // this build, machine or shape cannot do it
+  kUnsupported,      // not supported by this build, machine or shape
   kSystem,           // the operating system refused
-  kProtocol,         // a peer or a file sent bytes that make no sense
+  kProtocol,         // malformed bytes from a peer or a file
   kUnauthorized,     // a peer could not prove the token
   kNonFinite,        // a loss or a gradient is NaN or infinite
 };
@@ -58,7 +58,7 @@ struct LocatedFormat {
   std::source_location where;
 };
 
-// throw Error(code, formatted message), remembering the line that called.
+// Throws Error(code, formatted message) with the caller's source location.
 template <class... Args>
 [[noreturn]] void fail(ErrorCode code, LocatedFormat<std::type_identity_t<Args>...> format,
                        Args&&... args) {

@@ -1,8 +1,8 @@
-// What lockstep says on stderr while it runs.
+// Log messages on stderr.
 //
 // One line per message: time, level, rank if it is known, text. LOCKSTEP_LOG=debug|info|warn|error
-// sets the least level that is shown; without it that is warn. Any thread may log; a message below
-// the level costs one load and is not formatted.
+// sets the lowest level that is shown; the default is warn. Any thread may log; a message below the
+// level costs one load and is not formatted.
 #pragma once
 
 #include <fmt/core.h>
@@ -18,10 +18,10 @@ enum class LogLevel { kDebug, kInfo, kWarn, kError };
 void set_log_level(LogLevel level);
 bool log_enabled(LogLevel level);
 
-// From now on every line of this process says the rank; a negative one removes it.
+// Adds the rank to every later line of this process; a negative rank removes it.
 void set_log_rank(int rank);
 
-// Writes the line, whatever the level in force.
+// Writes the line regardless of the current level.
 void write_log(LogLevel level, std::string_view message);
 
 template <class... Args>

@@ -40,7 +40,7 @@ path find_file(const ModuleSpec& spec) {
     tried += fmt::format("\n  {}", candidate.string());
   }
   fail(ErrorCode::kUnsupported,
-       "there is no {} module; {}, or name the module in {}. Looked for:{}", spec.name,
+       "the {} module was not found; {}, or set {} to its path. Searched:{}", spec.name,
        spec.how_to_build, spec.variable, tried);
 }
 
@@ -63,7 +63,7 @@ void check_whole(const ModuleSpec& spec, const path& file) {
   const std::uintmax_t bytes = std::filesystem::file_size(file, unreadable);
   const std::uintmax_t sections = std::uintmax_t{header.e_shnum} * header.e_shentsize;
   if (unreadable || (header.e_shoff <= bytes && sections <= bytes - header.e_shoff)) return;
-  fail(ErrorCode::kUnsupported, "the {} module {} is cut off: it has {} bytes; build it again",
+  fail(ErrorCode::kUnsupported, "the {} module {} is truncated: it has {} bytes; build it again",
        spec.name, file.string(), bytes);
 }
 
@@ -77,7 +77,7 @@ Module::Module(const ModuleSpec& spec) : name_(spec.name), file_(find_file(spec)
     const auto missing = missing_library(why);
     if (missing && *missing != file_.native()) {
       fail(ErrorCode::kUnsupported,
-           "the {} module {} could not be loaded: it needs {}, which is not here; {}", name_,
+           "the {} module {} could not be loaded: it needs {}, which is not installed; {}", name_,
            file_.string(), *missing, spec.libraries);
     }
     fail(ErrorCode::kUnsupported, "the {} module could not be loaded: {}", name_, why);

@@ -76,7 +76,7 @@ std::optional<Accepted> accept_at(const MeetingPoint& meeting) {
     ucred peer{};
     socklen_t length = sizeof peer;
     if (::getsockopt(socket->get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
-      fail_errno("cannot tell who connects to the bench", errno);
+      fail_errno("cannot read the credentials of a connection to the bench", errno);
     }
     if (peer.uid == ::geteuid()) return Accepted{Connection(std::move(*socket)), peer.pid};
   }

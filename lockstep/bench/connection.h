@@ -16,7 +16,7 @@ class Connection {
 
   int fd() const { return socket_.get(); }
 
-  // Error(kPeerLost) when the other side is gone.
+  // Throws Error(kPeerLost) if the peer is lost.
   void send_line(std::string_view line);
 
   // Sleeps until a line has come; nothing once the other side has closed.
@@ -32,8 +32,7 @@ class Connection {
   std::string buffer_;
 };
 
-// Where workers find their bench: an abstract Unix socket, so nothing is left behind, under a name
-// that nobody can guess.
+// The socket of a bench for its workers: an abstract Unix socket with a random name.
 struct MeetingPoint {
   UniqueFd socket;
   std::string name;
@@ -43,7 +42,7 @@ MeetingPoint open_meeting_point();
 Connection connect_to(std::string_view name);
 
 // The next connection of a process of this user; nothing when none is waiting. Processes of other
-// users are turned away.
+// users are rejected.
 struct Accepted {
   Connection connection;
   int pid;

@@ -8,7 +8,8 @@
 
 namespace lockstep::bench {
 
-// While it lives the signals do nothing but make fd() readable. Make it before any thread.
+// During its lifetime the signals only make fd() readable. Construct it before any thread is
+// started.
 class Interrupt {
  public:
   Interrupt();

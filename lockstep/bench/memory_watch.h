@@ -1,10 +1,10 @@
-// How much memory the ranks of a job take, whoever's job it is, seen from outside.
+// Measures the memory of a job's ranks from outside, of lockstep or of a peer.
 //
 // A rank is a process below this one that was started with the variable RANK, and is not below
-// another: so launchers, and what a rank starts itself, do not count. Of every rank the kernel is
-// asked for its proportional set size (PSS) again and again: of a page that several ranks have
-// mapped each has its share, and all ranks' together are what the job takes of the machine. Asking
-// holds a process up for as long as its pages are counted, so a run that is watched is not timed.
+// another: so launchers, and what a rank starts itself, do not count. It samples the proportional
+// set size (PSS) of every rank: a page that several ranks map is divided between them, so the sum
+// over ranks is the memory of the job. Sampling stops a process while its pages are counted, so a
+// watched run is not timed.
 #pragma once
 
 #include <sys/types.h>
@@ -22,10 +22,10 @@ class MemoryWatch {
   // Looks for `ranks` of them until all are found.
   explicit MemoryWatch(int ranks, std::chrono::milliseconds period = std::chrono::milliseconds(20));
 
-  // At the moment at which all ranks together had most. (The most of each by itself would say
-  // nothing: one whose neighbours have ended has all of the pages that it shared with them.)
+  // At the time of the largest sum over ranks. (The peak of a single rank would be misleading:
+  // after others have ended, it has all the pages it shared with them.)
   struct Peak {
-    std::size_t all_bytes = 0;      // 0: nothing was seen
+    std::size_t all_bytes = 0;      // 0: no samples
     std::size_t fullest_bytes = 0;  // of the rank that had most then
     std::size_t samples = 0;        // in which there was a rank
   };

@@ -1,4 +1,4 @@
-// A program that the bench has started, its output kept for when it fails.
+// A program started by the bench, with its last output.
 #pragma once
 
 #include <sys/types.h>
@@ -17,8 +17,7 @@ struct Program {
   std::vector<std::pair<std::string, std::string>> environment;  // on top of ours
 };
 
-// Runs in a process group of its own; is asked to end (SIGTERM) when this process dies, whatever
-// way. Ending it is the destructor's work at the latest.
+// Runs in its own process group and gets SIGTERM when this process dies. The destructor ends it.
 class Process {
  public:
   explicit Process(const Program& program);
@@ -29,7 +28,7 @@ class Process {
   // Readable once the process has ended.
   int ended_fd() const { return watch_.get(); }
   bool wait_until(Deadline deadline);
-  // SIGTERM, then, for those who will not hear, SIGKILL to the whole group.
+  // SIGTERM, then SIGKILL, to the whole group.
   void end();
 
   // "exit code 3", "SIGSEGV"; only after it has ended.

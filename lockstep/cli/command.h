@@ -8,7 +8,7 @@
 
 namespace lockstep::cli {
 
-// Before what a command says when it fails.
+// The prefix of error messages.
 inline constexpr const char* kErrorPrefix = "lockstep: ";
 
 // The exit code of a command that was interrupted, as shells have it.

@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kExportFooter =
     R"(Writes config.json, generation_config.json, model.safetensors and, where the run has one, the
-tokenizer. The folder is there whole or not at all.
+tokenizer. The folder is written completely or not at all.
 
 Examples:
   lockstep export runs/first my-model
@@ -34,7 +34,7 @@ train::ExportOptions export_options(const ExportFlags& flags) {
   train::ExportOptions options;
   const auto dtype = dtype_from_name(flags.dtype);
   if (!dtype || (*dtype != DType::kF32 && *dtype != DType::kBF16 && *dtype != DType::kF16)) {
-    fail(ErrorCode::kInvalidArgument, "--dtype {}: f32, bf16 or f16 was expected", flags.dtype);
+    fail(ErrorCode::kInvalidArgument, "--dtype is {}; expected f32, bf16 or f16", flags.dtype);
   }
   options.dtype = *dtype;
   try {
@@ -42,7 +42,8 @@ train::ExportOptions export_options(const ExportFlags& flags) {
   } catch (const Error& error) {
     fail(error.code(), "--shard-size: {}", error.what());
   }
-  if (options.shard_bytes == 0) fail(ErrorCode::kInvalidArgument, "--shard-size is 0");
+  if (options.shard_bytes == 0)
+    fail(ErrorCode::kInvalidArgument, "--shard-size is 0; it must be more");
   return options;
 }
 

@@ -31,9 +31,9 @@ constexpr const char* kGenerateExamples =
     R"(MODEL is the folder of a run (its newest checkpoint), of a checkpoint, or of a model of Hugging
 Face transformers with config.json, model.safetensors and tokenizer.json.
 
-The prompt is PROMPT, or a file, or what comes on standard input (-), less its last line break.
-Without any the model begins a text of its own. The text goes to standard output as it is written,
-how fast that was to standard error. The same seed gives the same text.
+The prompt is PROMPT, a file, or standard input (-), without its last line break. Without a prompt
+the model begins a new text. The text goes to standard output as it is generated, the speed to
+standard error. The same seed gives the same text.
 
 Examples:
   lockstep generate run "Once upon a time"
@@ -43,14 +43,14 @@ Examples:
   echo "The answer is" | lockstep generate gpt2/ --temperature 0
 
 A model of the encoder-decoder family translates the prompt instead, line by line; without
---temperature into what is likeliest.
+--temperature it takes the most probable translation.
 
-With --prompts every line of a file is a prompt of its own. --batch of them are continued together,
-which takes little longer than one. Each text is written when its batch is done, between lines "---",
-and is the one that its prompt gives alone.
+With --prompts every line of a file is a prompt. --batch of them are continued together, which takes
+little longer than one. Texts are printed when their batch is done, separated by lines "---". A text
+does not depend on the other prompts of its batch.
 
-The text ends where the model ends it, or after --tokens. Where the model's positions are used up it
-forgets the older half of the text and goes on with the newer one.)";
+The text ends where the model ends it, or after --tokens. When the model's positions are used up it
+drops the older half of the text and continues with the newer half.)";
 
 struct GenerateFlags {
   std::string model;
@@ -75,7 +75,7 @@ DType precision_of(const std::string& text) {
   if (text == "f32") return DType::kF32;
   if (text == "bf16") return DType::kBF16;
   if (text == "f16") return DType::kF16;
-  fail(ErrorCode::kInvalidArgument, "--precision is '{}'; it is one of {}", text,
+  fail(ErrorCode::kInvalidArgument, "--precision is '{}'; expected one of {}", text,
        fmt::join(kPrecisions, ", "));
 }
 
@@ -229,8 +229,8 @@ int generate(const GenerateFlags& flags) {
   const train::SavedModel saved = train::open_model(flags.model, warn);
   if (saved.tokenizer == nullptr) {
     fail(ErrorCode::kInvalidArgument,
-         "{} has no tokenizer.json, so there is no text to be made of its tokens; put the "
-         "tokenizer's file there",
+         "{} has no tokenizer.json, so its tokens cannot be turned into text; put the tokenizer's "
+         "file there",
          saved.origin);
   }
   const nn::Weights weights = train::load_weights(saved, dtype, *ops);
@@ -277,38 +277,43 @@ void add_generate(CLI::App& app, int& exit_code) {
       command->add_option("--prompt-file", flags->prompt_file, "a file with the text to continue")
           ->excludes(prompt)
           ->type_name("FILE");
-  command->add_option("--prompts", flags->prompts, "a file with a text to continue in every line")
+  command->add_option("--prompts", flags->prompts, "a file with a prompt on every line")
       ->excludes(prompt)
       ->excludes(file)
       ->type_name("FILE");
-  command->add_option("--batch", flags->batch, "texts of --prompts that are continued together")
+  command->add_option("--batch", flags->batch, "prompts of --prompts that are continued together")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 12))
       ->capture_default_str();
-  command->add_option("--tokens", flags->tokens, "new tokens at most")
+  command->add_option("--tokens", flags->tokens, "the most new tokens of a text")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
       ->capture_default_str();
-  CLI::Option* temperature = command
-                                 ->add_option("--temperature", flags->sampling.temperature,
-                                              "how daring: 0 always takes the likeliest token")
-                                 ->capture_default_str();
-  command->add_option("--top-k", flags->sampling.top_k, "only the so many likeliest tokens; 0: all")
+  CLI::Option* temperature =
+      command
+          ->add_option("--temperature", flags->sampling.temperature,
+                       "sampling temperature; 0 always takes the most probable token")
+          ->capture_default_str();
+  command
+      ->add_option("--top-k", flags->sampling.top_k,
+                   "sample from the K most probable tokens; 0: all")
       ->capture_default_str();
   command
       ->add_option("--top-p", flags->sampling.top_p,
-                   "only the likeliest tokens that have this probability together")
+                   "sample from the most probable tokens whose probabilities sum to P")
       ->capture_default_str();
-  command->add_option("--seed", flags->sampling.seed, "of the choices; the next text has the next")
+  command
+      ->add_option("--seed", flags->sampling.seed,
+                   "seed of the sampling; each further text uses the next seed")
       ->capture_default_str();
   command->add_option("--precision", flags->precision, "bf16, f16 or f32")->capture_default_str();
   command
       ->add_option("--device", flags->device, "cpu, cuda, cuda:1, or auto: a GPU if there is one")
       ->capture_default_str();
-  command->add_option("--threads", flags->threads, "to compute with (all allowed cores)")
+  command->add_option("--threads", flags->threads, "threads to compute with (all allowed cores)")
       ->check(CLI::Range(0, 1 << 16));
-  command->add_option("--count", flags->count, "how many texts")
+  command->add_option("--count", flags->count, "number of texts")
       ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str();
-  command->add_flag("--past-end", flags->past_end, "go on behind the end of a text");
+  command->add_flag("--past-end", flags->past_end, "continue after the model ends the text");
   command->callback([flags, prompt, temperature, &exit_code] {
     flags->has_prompt = prompt->count() > 0;
     flags->has_temperature = temperature->count() > 0;

@@ -15,7 +15,7 @@ namespace lockstep::cli {
 namespace {
 
 constexpr const char* kInfoFooter =
-    R"(A run takes a GPU by itself where one can be used (run.device = "auto").
+    R"(A run uses a GPU by default where one can be used (run.device = "auto").
 
 Examples:
   lockstep info
@@ -47,7 +47,7 @@ void print_gpus() {
 
 void add_info(CLI::App& app, int& exit_code) {
   CLI::App* command =
-      app.add_subcommand("info", "Show what there is to compute with: CPUs, GPUs, libraries");
+      app.add_subcommand("info", "Show the CPUs, GPUs and libraries that can be used");
   command->footer(kInfoFooter);
   command->callback([&exit_code] {
     fmt::print("lockstep  {}\n", LOCKSTEP_VERSION);

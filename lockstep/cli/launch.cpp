@@ -37,7 +37,8 @@ void add_launch(CLI::App& app, int& exit_code) {
   add_node_flags(*command, *flags);
   command->add_option("--env", flags->environment, "NAME=value for the ranks; may be repeated")
       ->allow_extra_args(false);
-  command->add_option("--config", flags->config, "A file that the ranks find in LOCKSTEP_CONFIG");
+  command->add_option("--config", flags->config,
+                      "A file whose name the ranks get in LOCKSTEP_CONFIG");
   command->add_flag("--no-bind", flags->no_bind,
                     "Let ranks use all CPUs; otherwise each is bound to its share of them");
   command->add_flag("--no-prefix", flags->no_prefix, "Do not write [rank] before each line");

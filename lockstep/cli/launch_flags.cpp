@@ -23,19 +23,19 @@ std::chrono::milliseconds milliseconds_of(const std::string& text) {
 void add_node_flags(CLI::App& command, LaunchFlags& flags) {
   LaunchOptions& options = flags.options;
   // The other names are torchrun's.
-  command
-      .add_option("--nodes,--nnodes", options.nodes, "Machines in the job; run a launcher on each")
+  command.add_option("--nodes,--nnodes", options.nodes, "Nodes in the job; run a launcher on each")
       ->capture_default_str();
-  command.add_option("--node-rank,--node_rank", options.node_rank, "Which of them this is, from 0")
+  command
+      .add_option("--node-rank,--node_rank", options.node_rank, "The number of this node, from 0")
       ->capture_default_str();
   command.add_option("--rendezvous,--rdzv-endpoint,--rdzv_endpoint", flags.rendezvous,
-                     "HOST:PORT of node 0, where the ranks meet (one machine: loopback, any port)");
+                     "HOST:PORT of node 0, where the ranks meet (one node: loopback, any port)");
   command.add_option("--join-timeout", flags.join_timeout, "How long to wait for other nodes")
       ->capture_default_str();
   command
       .add_option("--grace", flags.grace,
-                  "After a failure, how long the other ranks have to end by themselves, and "
-                  "then after SIGTERM")
+                  "After a failure, how long the other ranks have to end on their own, and again "
+                  "after SIGTERM")
       ->capture_default_str();
 }
 

@@ -1,4 +1,4 @@
-// How a job is started, as flags that `lockstep launch` and `lockstep train` share.
+// The flags of jobs, shared by `lockstep launch` and `lockstep train`.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -23,7 +23,7 @@ struct LaunchFlags {
 // --nodes, --node-rank, --rendezvous, --join-timeout, --grace. `flags` outlives the command.
 void add_node_flags(CLI::App& command, LaunchFlags& flags);
 
-// Throws Error(kInvalidArgument) for values that make no sense.
+// Throws Error(kInvalidArgument) for invalid values.
 LaunchOptions resolve(const LaunchFlags& flags);
 
 // Runs the job to its end; the exit code. Must be called while the process has one thread.

@@ -1,4 +1,4 @@
-// What commands that go over several sizes and numbers of ranks have in common.
+// Flags of commands with several sizes and numbers of ranks.
 #pragma once
 
 #include <cstddef>

@@ -77,7 +77,7 @@ data::TokenFormat token_format(const std::string& text) {
     if (name(format) == text) return format;
     names.push_back(name(format));
   }
-  fail(ErrorCode::kInvalidArgument, "there is no format '{}'{}; there are {}", text,
+  fail(ErrorCode::kInvalidArgument, "unknown format '{}'{}; expected one of {}", text,
        did_you_mean(text, names), fmt::join(names, ", "));
 }
 
@@ -138,12 +138,11 @@ std::vector<data::TextFile> files_of_inputs(const TokenizeFlags& flags, data::To
     }
   }
   if (!left_out.empty()) {
-    fmt::print(stderr, "left out, for tokens and their tokenizer are no text: {}\n",
+    fmt::print(stderr, "skipped, because they hold tokens or a tokenizer: {}\n",
                fmt::join(left_out, ", "));
   }
   if (files.empty()) {
-    fail(ErrorCode::kInvalidArgument, "there is no text in {}: nothing but tokens",
-         fmt::join(flags.inputs, ", "));
+    fail(ErrorCode::kInvalidArgument, "{} has no text, only tokens", fmt::join(flags.inputs, ", "));
   }
   return files;
 }
@@ -152,7 +151,7 @@ std::shared_ptr<const data::Tokenizer> tokenizer_of_flags(
     const TokenizeFlags& flags, const std::vector<data::TextFile>& files) {
   if (!flags.vocabulary.empty() && flags.tokenizer != "bpe") {
     fail(ErrorCode::kInvalidArgument,
-         "--vocabulary is of a bpe that is learned: it goes with --tokenizer bpe");
+         "--vocabulary is the size of a learned bpe; it needs --tokenizer bpe");
   }
   const std::uint64_t vocabulary = flags.vocabulary.empty()
                                        ? static_cast<std::uint64_t>(data::BpeTraining{}.vocabulary)
@@ -191,8 +190,8 @@ fs::path path_for_tokenizer(const fs::path& output, const std::string& json) {
   const MappedFile there(path);
   if (there.text() == json || was_made_by(output, content_hash(there.text()))) return path;
   fail(ErrorCode::kInvalidArgument,
-       "{} is another tokenizer than the one to be kept beside {}; put the tokens into a folder of "
-       "their own, or remove it",
+       "{} is a different tokenizer from the one that would be saved beside {}; write the tokens "
+       "to another folder, or remove it",
        path.string(), output.string());
 }
 
@@ -295,17 +294,17 @@ void add_tokenize(CLI::App& app, int& exit_code) {
       ->type_name("OUT");
   command->add_option("--tokenizer", flags->tokenizer, "byte, character, bpe or a path")
       ->capture_default_str();
-  command->add_option("--vocabulary", flags->vocabulary, "ids of a bpe that is learned (8192)");
+  command->add_option("--vocabulary", flags->vocabulary, "vocabulary size of a learned bpe (8192)");
   command->add_option("--jsonl", flags->field, "inputs are JSON lines with the text in this field")
       ->type_name("FIELD");
-  command->add_flag("--blank-lines", flags->blank_lines, "blank lines part documents");
+  command->add_flag("--blank-lines", flags->blank_lines, "blank lines separate documents");
   command->add_option("--format", flags->format, "lockstep, nanogpt, llm.c or megatron")
       ->capture_default_str();
-  command->add_option("--threads", flags->threads, "threads that tokenise (all allowed cores)")
+  command->add_option("--threads", flags->threads, "threads to tokenize with (all allowed cores)")
       ->check(CLI::Range(1, 4096));
   command
       ->add_option("--validation", flags->validation,
-                   "the part at the end that goes to OUT.validation.*, like 0.1")
+                   "the fraction at the end that goes to OUT.validation.*, like 0.1")
       ->check(CLI::Range(0.0, 0.9));
   command->callback([flags, &exit_code] {
     tokenize_inputs(*flags);

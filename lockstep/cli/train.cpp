@@ -167,8 +167,8 @@ int run_train(const std::vector<std::string>& arguments, const LaunchFlags& flag
   if (world.origin == kNothingSet && ranks > 1) {
     if (settings.options.comm.backend == Backend::kMpi) {
       fail(ErrorCode::kInvalidArgument,
-           "--ranks {0} starts ranks that MPI knows nothing of; with comm.backend = \"mpi\" write "
-           "mpirun -n {0} lockstep train ..., without --ranks",
+           "--ranks {0} starts ranks without MPI; with comm.backend = \"mpi\" write mpirun -n {0} "
+           "lockstep train ..., without --ranks",
            ranks);
     }
     // What the ranks would refuse is refused once, before they start.

@@ -104,10 +104,9 @@ std::string describe_stray(const CLI::App& app, const std::string& path, const s
   const auto options = app.get_options();
   const bool takes_words = std::ranges::any_of(options, &CLI::Option::get_positional);
   if (commands.empty() || takes_words)
-    return fmt::format("{}takes no more words, but came '{}'", path, word);
-  return fmt::format("there is no command '{}{}'{}; there {} {}", path, word,
-                     suggest(word, commands), commands.size() == 1 ? "is" : "are",
-                     fmt::join(commands, ", "));
+    return fmt::format("{}takes no more arguments, but got '{}'", path, word);
+  return fmt::format("unknown command '{}{}'{}; expected {}{}", path, word, suggest(word, commands),
+                     commands.size() == 1 ? "" : "one of ", fmt::join(commands, ", "));
 }
 
 }  // namespace
@@ -135,9 +134,10 @@ std::string describe_usage_error(const CLI::App& app, const CLI::ParseError& err
   if (!stray.empty()) {
     what = stray;
   } else if (may_be_stray && at->get_require_subcommand_min() > 0) {
-    what = fmt::format("say which {}command: {}", path, fmt::join(commands_of(*at), ", "));
+    what = fmt::format("a {}command is missing; expected one of {}", path,
+                       fmt::join(commands_of(*at), ", "));
   }
-  return fmt::format("{}\nlockstep {}--help tells more", what, path);
+  return fmt::format("{}\nSee lockstep {}--help", what, path);
 }
 
 }  // namespace lockstep::cli

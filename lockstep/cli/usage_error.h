@@ -1,4 +1,4 @@
-// What is wrong with a command line, in the words that all of lockstep's errors have.
+// Error messages for invalid command lines.
 #pragma once
 
 #include <string>

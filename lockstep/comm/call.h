@@ -1,5 +1,5 @@
-// A Call describes one operation on a communicator, whole, before anything moves: what is done, on
-// which bytes, of which type. Builders below make them; Communicator::run and ::start take them.
+// A Call describes one operation on a communicator completely: what is done, on which bytes, of
+// which type. The builders below make Calls; Communicator::run() and start() execute them.
 //
 // Sizes are counted in elements, never in bytes. `in` and `out` are either the same memory (in
 // place) or do not overlap at all.
@@ -106,7 +106,7 @@ struct Call {
   ReduceOp op;           // of reductions
   int root = 0;          // of rooted collectives
   int peer = -1;         // of send and receive
-  bool varying = false;  // a v-variant: `counts` (and `out_counts`) say the blocks' sizes
+  bool varying = false;  // a v-variant: `counts` (and `out_counts`) are the sizes of blocks
   std::vector<std::size_t> counts;      // scatter_v, gather_v, all_gather_v: the same on all ranks;
                                         // all_to_all_v: what this rank sends to each
   std::vector<std::size_t> out_counts;  // all_to_all_v: what this rank gets from each
@@ -150,14 +150,14 @@ Call send(ConstData in, int peer);
 Call receive(Data out, int peer);
 Call copy(ConstData in, Data out);  // inside this rank
 
-// The element type of the call: of the side that every rank gives.
+// The element type of the call.
 DType dtype_of_call(const Call& call);
 
-// Throws Error(kInvalidArgument) unless the call makes sense for `rank` of `size` ranks: roots and
-// peers in range, types and counts that fit together, no partial overlap.
+// Throws Error(kInvalidArgument) unless the call is valid for `rank` of `size` ranks: roots and
+// peers in range, matching types and counts, no partial overlap.
 void validate(const Call& call, int rank, int size);
 
-// "all_reduce of 1024 f32, sum": how errors and the flight recorder speak of a call.
+// "all_reduce of 1024 f32, sum": the text of a call in errors and in the flight recorder.
 std::string describe(const Call& call);
 
 }  // namespace lockstep

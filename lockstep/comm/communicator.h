@@ -1,12 +1,12 @@
 // A Communicator is a group of ranks that act together.
 //
-// Every collective is called by all ranks of the group, in the same order, with matching
-// arguments; ranks that disagree get Error(kMismatch), never a hang or a wrong result. (Ranks that
-// disagree on who is the root of an operation may hear of it from their next call. Where there is
-// none, one of them logs it when it closes the communicator, and its process exits with 1.) Every
-// wait has a deadline (Error(kTimeout) names the missing ranks); a rank that dies is reported to
-// all others as Error(kPeerLost). After any of these the communicator is of no further use: every
-// later call throws the same error.
+// Every collective is called by all ranks of the group, in the same order, with matching arguments;
+// ranks that disagree get Error(kMismatch), never a hang or a wrong result. (Ranks that disagree on
+// the root of an operation may get the error from their next call. Without a next call, one of them
+// logs it when it closes the communicator, and its process exits with 1.) Every wait has a deadline
+// (Error(kTimeout) names the missing ranks); a rank that dies is reported to all others as
+// Error(kPeerLost). After any of these errors the communicator is unusable: every later call throws
+// the same error.
 //
 // Calls run in the order in which they were made. One thread may use a communicator at a time;
 // abort() and the methods of Work may be called from any thread. Messages between two ranks are
@@ -27,8 +27,8 @@
 
 namespace lockstep {
 
-// Memory that the other ranks of the same machine can see, so that collectives on it need no
-// copies. Allocated and freed by all ranks of a communicator alike; must not outlive it.
+// Symmetric memory: the other ranks of the same node map it, so collectives on it need no copies.
+// All ranks of a communicator allocate and free it together. It must not outlive the communicator.
 class SymmetricBuffer {
  public:
   SymmetricBuffer() = default;
@@ -48,7 +48,7 @@ class SymmetricBuffer {
   std::size_t bytes_ = 0;
 };
 
-// What selection decided for a call, and on which figures.
+// The algorithm that was selected for a call, and the estimated costs.
 struct Choice {
   std::string algorithm;
   std::string why;
@@ -65,25 +65,25 @@ class Communicator {
   virtual int size() const = 0;
   virtual std::string_view backend() const = 0;  // "native", "threads", "mpi"
 
-  // The machine of each rank, numbered from 0: ranks with the same number share memory.
+  // The node of each rank, numbered from 0: ranks with the same number share memory.
   virtual std::vector<int> machines() const = 0;
-  // Bytes of payload that this rank has sent to other ranks over this communicator: counted where
-  // they went through a channel, else the least that each call takes (comm/least_bytes.h).
+  // Bytes of payload that this rank has sent to other ranks over this communicator: counted if they
+  // went through a channel, else the minimum of each call (comm/least_bytes.h).
   virtual std::uint64_t bytes_sent() const = 0;
-  // Of these, to ranks of other machines; nothing where it is not known (mpi).
+  // Of these, to ranks of other nodes; nothing if it is not known (mpi).
   virtual std::optional<std::uint64_t> bytes_across() const { return std::nullopt; }
 
-  // Runs a call to its end. / Starts it; the Work tells when it has ended.
+  // Runs a call to its end. / Starts it; use the Work to wait for its end.
   virtual void run(const Call& call) = 0;
   virtual Work start(const Call& call) = 0;
 
-  // Raises a flag at `peer`. / Waits for one more flag from `peer` than was waited for before.
-  // What was written to symmetric memory before signal() can be seen after the matching wait.
+  // Sends a signal to `peer`. / Waits for the next signal from `peer`. Writes to symmetric memory
+  // before signal() are visible after the matching wait.
   virtual void signal(int peer) = 0;
   virtual void wait_signal(int peer) = 0;
 
-  // Ranks with the same color form a new group, ordered by (key, old rank). A negative color
-  // takes part and gets nothing (null).
+  // Ranks with the same color form a new group, ordered by (key, old rank). A rank with a negative
+  // color takes part and gets null.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
   // Zeroed, page-aligned memory; all ranks ask for the same number of bytes.

@@ -1,5 +1,5 @@
-// The first error of a communicator. Once it is there, every operation of that communicator ends
-// with it. Any thread may report or look; looking is one relaxed load.
+// The first error of a communicator. After it is reported, every operation of the communicator ends
+// with it. Thread-safe; a check is one relaxed load.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@ namespace lockstep {
 
 class Fault {
  public:
-  // Keeps the error unless there is one already; says whether it was kept.
+  // Keeps the error unless one was reported before; returns whether it was kept.
   bool report(const Error& error) {
     const std::lock_guard lock(mutex_);
     if (error_) return false;
@@ -31,7 +31,7 @@ class Fault {
     return error_;
   }
 
-  // Waits for an error to be reported; says whether there is one.
+  // Waits for an error; returns whether one was reported.
   bool wait_for(std::chrono::nanoseconds timeout) const {
     std::unique_lock lock(mutex_);
     return reported_.wait_for(lock, timeout, [&] { return error_.has_value(); });

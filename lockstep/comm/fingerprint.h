@@ -14,7 +14,7 @@
 namespace lockstep {
 
 struct Fingerprint {
-  std::uint64_t sequence = 0;  // how many operations of this kind of ordering came before
+  std::uint64_t sequence = 0;  // the number of the operation
   std::uint64_t count = 0;     // elements, as the kind counts them (0 where blocks vary)
   std::uint64_t extra = 0;     // hash of block sizes, a forced algorithm, a user's reduction
   std::int32_t root = 0;
@@ -26,7 +26,7 @@ struct Fingerprint {
   friend bool operator==(const Fingerprint&, const Fingerprint&) = default;
 };
 
-// As `extra`, says that an all_gather is the beginning of a split.
+// The value of `extra` for the all_gather that begins a split.
 inline constexpr std::uint64_t kSplitMark = 0x73706c6974;
 
 Fingerprint fingerprint_of(const Call& call, std::uint64_t sequence);

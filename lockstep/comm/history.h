@@ -1,5 +1,5 @@
-// The fingerprints of a rank's last operations on one communicator, by number: what it can still
-// say when another rank turns out to have called something else.
+// The fingerprints of a rank's last operations on one communicator, by number. Used to report which
+// operation differs from another rank's.
 #pragma once
 
 #include <array>
@@ -20,10 +20,10 @@ class History {
     operations_[last_ % kKept] = operation;
   }
 
-  // Its number is 0 where there was none yet.
+  // The last operation; its number is 0 if there was none.
   const Fingerprint& last() const { return operations_[last_ % kKept]; }
 
-  // Null where it is not yet called, or forgotten.
+  // Null if the operation has not started or is no longer kept.
   const Fingerprint* find(std::uint64_t sequence) const {
     const Fingerprint& kept = operations_[sequence % kKept];
     return sequence != 0 && kept.sequence == sequence ? &kept : nullptr;

@@ -67,34 +67,35 @@ std::optional<LinkEmulation> CommOptions::emulated_link() const {
 }
 
 void bind(Config& config, CommOptions& options) {
-  config.bind("comm.timeout", options.timeout,
-              "How long any wait may last before it is an error that names the missing ranks.",
-              kShortestTimeout);
+  config.bind(
+      "comm.timeout", options.timeout,
+      "How long a rank waits for others before it fails with the names of the missing ranks.",
+      kShortestTimeout);
   config.bind("comm.transport", options.transport, kTransportNames,
-              "How ranks exchange bytes; auto is shared memory inside a machine and TCP across.");
+              "How ranks exchange bytes; auto: shared memory inside a node and TCP between nodes.");
   config.bind("comm.backend", options.backend, kBackendNames,
-              "Who moves the data: lockstep itself between processes or threads, or an MPI.");
+              "What moves the data: lockstep between processes (native) or threads, or MPI.");
   for (std::size_t i = 0; i < options.algorithms.size(); ++i) {
     const std::string_view collective = name(kScheduledCollectives[i]);
-    config.bind(fmt::format("comm.algorithm.{}", collective), options.algorithms[i],
-                fmt::format("The algorithm of {}; auto picks by measured figures.", collective));
+    config.bind(
+        fmt::format("comm.algorithm.{}", collective), options.algorithms[i],
+        fmt::format("The algorithm of {}; auto: the fastest by measured latency and bandwidth.",
+                    collective));
   }
   config.bind("comm.grid", options.grid,
               "The grid of torus and mesh algorithms, the slowest extent first, like 8x6; empty: "
-              "the one that sends least between machines.");
+              "the one that sends least between nodes.");
   config.bind("comm.window", options.window,
-              "Bytes of staging in each slot between two ranks that share a machine.",
-              kWindowRange);
+              "Bytes of a staging slot between two ranks of one node.", kWindowRange);
   config.bind("comm.cache_dir", options.cache_dir,
-              "Where measured figures of links are kept; empty keeps none.");
+              "The file that keeps measured links; empty: they are not kept.");
   config.bind("comm.measure", options.measure,
               "Whether to measure the delay and bandwidth of links at start when not yet known.");
   config.bind("comm.recorder_dir", options.recorder_dir,
               "Where the flight recorder's dumps go on an error; empty: to stderr only.");
-  config.bind(
-      "comm.interface", options.interface,
-      "The address on which other machines reach this rank; empty: loopback, or the address "
-      "that leads to the rendezvous where that is on another machine.");
+  config.bind("comm.interface", options.interface,
+              "The address at which other nodes reach this rank; empty: loopback, or the address "
+              "of the interface that leads to the rendezvous where that is on another node.");
   config.bind(
       "comm.check", options.check,
       "Whether the MPI backend compares fingerprints of every operation; the others always do.");

@@ -1,8 +1,8 @@
-// How communicators behave: every setting of the library's communication, with its default.
+// The settings of communication, comm.*, with their defaults.
 //
-// Each field is a key of the configuration, `comm.` before its name (comm.timeout), a variable of
-// the environment (LOCKSTEP_COMM_TIMEOUT), and a line of a TOML file. base/config/config.h says how
-// they are read; options.cpp documents each key in a sentence.
+// Each field is a configuration key (comm.timeout) and an environment variable
+// (LOCKSTEP_COMM_TIMEOUT). See base/config/config.h for how they are read and options.cpp for the
+// documentation of each key.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@
 
 namespace lockstep {
 
-// How ranks exchange bytes; kAuto is shared memory inside a machine and TCP across.
+// How ranks exchange bytes; kAuto: shared memory inside a node and TCP between nodes.
 enum class TransportChoice : std::uint8_t { kAuto, kShm, kTcp };
 enum class Backend : std::uint8_t { kNative, kThreads, kMpi };
 
@@ -30,7 +30,7 @@ std::string_view name(Backend backend);            // "native", "threads", "mpi"
 
 inline constexpr std::string_view kAutoAlgorithm = "auto";
 
-// XDG_CACHE_HOME/lockstep, or ~/.cache/lockstep; empty where there is no home.
+// XDG_CACHE_HOME/lockstep, or ~/.cache/lockstep; empty without a home directory.
 std::string default_cache_dir();
 
 struct CommOptions {
@@ -53,21 +53,22 @@ struct CommOptions {
 
   // "auto" or a forced algorithm; collectives without schedules are always "auto".
   std::string_view algorithm(Collective collective) const;
-  // The extents of `grid`, slowest first; none where it is empty. Error(kInvalidArgument) shows its
-  // form.
+  // The extents of `grid`, slowest first; empty if `grid` is. Throws Error(kInvalidArgument) for a
+  // malformed one.
   std::vector<int> grid_extents() const;
-  // What `emulate` says; nothing where it is empty. Error(kInvalidArgument) shows its form.
+  // The parsed `emulate`; nothing if it is empty. Throws Error(kInvalidArgument) for a malformed
+  // one.
   std::optional<LinkEmulation> emulated_link() const;
 };
 
-// Which of `nodes` emulated nodes a rank is on: as even as can be, in order.
+// The emulated node of a rank: ranks are split in order, as evenly as possible.
 constexpr int emulated_node(int rank, int ranks, int nodes) { return rank * nodes / ranks; }
 
 // Declares the keys of CommOptions; `options` must outlive `config` and stay in place.
 void bind(Config& config, CommOptions& options);
 
 // The defaults, then the file that LOCKSTEP_CONFIG names if it is set, then the environment. The
-// names of algorithms are checked where a communicator is made of them (comm/native/selection.h).
+// names of algorithms are checked when a communicator is made (comm/native/selection.h).
 CommOptions comm_options();
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// What flight recorders tell when a communicator breaks, whoever keeps them.
+// Output of flight recorders after an error.
 #pragma once
 
 #include <optional>
@@ -6,12 +6,12 @@
 
 namespace lockstep {
 
-// Of an operation that started, and perhaps ended, so many seconds ago:
-// "took 12 us, ended 3 ms ago", or "started 2 s ago, not ended".
+// Text for an operation that started, and perhaps ended, that many seconds ago: "took 12 us, ended
+// 3 ms ago", or "started 2 s ago, not ended".
 std::string describe_times(double started, std::optional<double> ended);
 
-// Says it in the log, and writes it to `path` unless that is empty; where it cannot be written the
-// log says so. Never throws.
+// Logs the text, and writes it to `path` unless that is empty; a failure to write is logged. Never
+// throws.
 void dump_record(const std::string& text, const std::string& path);
 
 }  // namespace lockstep

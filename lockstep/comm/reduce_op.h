@@ -1,4 +1,4 @@
-// How two contributions become one.
+// Reduction operations.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// A reduction supplied by the user. It must be associative and commutative, and alike on all ranks.
+// A reduction supplied by the user. It must be associative, commutative and the same on all ranks.
 struct UserReduction {
   // accumulator[i] = combine(accumulator[i], operand[i]) for i < count.
   using Combine = void (*)(void* accumulator, const void* operand, std::size_t count, DType dtype,
@@ -20,9 +20,9 @@ struct UserReduction {
   void* context = nullptr;
 };
 
-// sum, prod, min, max as the types have them (integers wrap around). mean is the sum divided by
-// the number of ranks, for integers rounded towards zero. A NaN operand makes the result of min
-// and max a NaN. 16-bit floats are combined in 32 bits.
+// sum, prod, min and max in the element type (integers wrap around). mean is the sum divided by the
+// number of ranks, for integers rounded towards zero. A NaN operand makes the result of min and max
+// a NaN. 16-bit floats are combined in 32 bits.
 struct ReduceOp {
   enum Kind : std::uint8_t { kSum, kProd, kMin, kMax, kMean, kUser };
   Kind kind = kSum;

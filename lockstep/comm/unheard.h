@@ -1,12 +1,12 @@
-// Errors that come to light when nobody is left to throw them at.
+// Errors that are found when no caller is left to throw them to.
 #pragma once
 
 #include "lockstep/base/error.h"
 
 namespace lockstep {
 
-// Of a communicator that is being closed: logs the error, and makes this process exit with 1 where
-// main() would return 0.
+// Reports an error found while a communicator is being closed: logs it, and makes this process exit
+// with 1 if main() returns 0.
 void report_unheard(const Error& error);
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
-// A Work is an operation under way. Copies refer to the same operation.
+// A handle of an operation that was started. Copies refer to the same operation.
 //
-// Dropping a Work does not stop the operation; its buffers must live until it is done.
-// Any thread may ask; an error that happened in the background is thrown by wait().
+// Dropping a Work does not stop the operation; its buffers must live until it is done. Thread-safe.
+// wait() throws the error of the operation.
 #pragma once
 
 #include <chrono>
@@ -18,15 +18,16 @@ class Work {
   class State {
    public:
     virtual ~State() = default;
-    // Waits until the operation has ended, well or not, or `until` has come; says whether it ended.
+    // Waits until the operation has ended, successfully or not, or until `until`; returns whether
+    // it ended.
     virtual bool wait_until(std::chrono::steady_clock::time_point until) = 0;
-    // The error of an operation that ended badly.
+    // The error of an operation that failed.
     virtual std::optional<Error> error() const = 0;
   };
 
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
-  // True once the operation has ended, well or not. Never blocks.
+  // True once the operation has ended, successfully or not. Never blocks.
   bool done() const { return state_->wait_until(std::chrono::steady_clock::time_point::min()); }
 
   // Waits for the end (the communicator's own deadline bounds it); throws the operation's error.
@@ -35,7 +36,7 @@ class Work {
     if (auto error = state_->error()) throw *error;
   }
 
-  // Like wait(), but gives up after `timeout` and says false: the operation goes on.
+  // Like wait(), but returns false after `timeout`; the operation continues.
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds timeout) const {
     if (!state_->wait_until(std::chrono::steady_clock::now() + timeout)) return false;
     if (auto error = state_->error()) throw *error;

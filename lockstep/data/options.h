@@ -1,4 +1,4 @@
-// What a run learns from: the keys data.*.
+// The settings of data: the keys data.*.
 #pragma once
 
 #include <string>
@@ -13,14 +13,14 @@ struct DataOptions {
   std::string field;   // of text in JSON lines: where it is
   std::string tokens;  // a token file (data/token_file/token_file.h)
   std::string pairs;   // source <tab> target on each line: translation
-  std::string table;   // CSV of numbers, the last column is what is learned
+  std::string table;   // CSV of numbers; the last column is the target
   // "byte", "character", "bpe" (learned from the text), or a tokenizer.json or a folder with one.
   std::string tokenizer;
   int bpe_vocabulary = 8192;      // of a bpe that is learned
-  std::string validation_tokens;  // a token file of its own; else a part of the data is held back
+  std::string validation_tokens;  // a separate token file; else a part of the data is held back
   std::string validation_text;
   double validation_fraction = 0.1;  // the end of the data is held back; 0: none
-  double mask_fraction = 0.15;       // of the tokens that a masked model is asked for
+  double mask_fraction = 0.15;       // of the tokens that a masked model has to predict
 };
 
 void bind(Config& config, DataOptions& options);

@@ -1,5 +1,4 @@
-// Files that are on the disk when they are said to be, and whose content can be told from a damaged
-// one.
+// Files that are synced to the disk and hashed, so that damage can be detected.
 //
 // Hashes are those of base/file/content_hash.h, as `xxh128sum` prints them.
 #pragma once
@@ -26,9 +25,8 @@ FileHash hash_of(std::string_view text);
 // Reads the whole file. Throws Error(kSystem) where that cannot be done.
 FileHash hash_of_file(const std::filesystem::path& path);
 
-// A new file that is hashed while it is written, and taken away again unless it is finished. All of
-// it throws Error(kSystem) where it cannot be done, the constructor also where there is such a file
-// already.
+// A new file that is hashed while it is written, and removed unless finish() is called. All
+// functions throw Error(kSystem) on failure, the constructor also if the file exists.
 class SyncedFile {
  public:
   explicit SyncedFile(const std::filesystem::path& path);
@@ -37,9 +35,9 @@ class SyncedFile {
   SyncedFile& operator=(const SyncedFile&) = delete;
 
   void write(std::string_view text);
-  // Its bytes, from any device, without a copy of all of them.
+  // Writes the bytes of a tensor on any device, in pieces.
   void write(const Tensor& tensor);
-  // Returns when the content is on the disk; the name is after sync_folder().
+  // Returns when the content is on the disk; sync_folder() syncs the name.
   FileHash finish();
 
  private:
@@ -57,7 +55,7 @@ class SyncedFile {
 FileHash write_synced(const std::filesystem::path& path, std::string_view text,
                       std::span<const Tensor> tensors = {});
 
-// Brings names that were made, renamed and removed in a folder to the disk.
+// Syncs created, renamed and removed names of a folder to the disk.
 void sync_folder(const std::filesystem::path& folder);
 
 }  // namespace lockstep::io

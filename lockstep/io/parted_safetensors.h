@@ -1,12 +1,12 @@
-// Tensors that lie in parts, in several files.
+// Tensors that are divided between several files.
 //
-// A part has elements that follow each other, counted row by row. In its file it has one dimension,
-// a name that says which elements, and the whole shape among the metadata:
+// A part is a range of elements in row-major order. In its file it has one dimension, a name that
+// says which elements, and the whole shape among the metadata:
 //
 //   "up.weight[1024:2048]"     the elements 1024 to 2047 of "up.weight"
 //   {"up.weight": "64,32"}     metadata: of 64 rows of 32
 //
-// What is whole in one file has its own name and shape there, as anywhere.
+// A tensor that is complete in one file has its plain name and shape.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@
 
 namespace lockstep::io {
 
-// What one file holds of a tensor.
+// The part of a tensor in one file.
 struct TensorPart {
   std::string name;  // of the whole
   Shape shape;       // of the whole
@@ -33,8 +33,8 @@ struct TensorPart {
 // One such file.
 SafetensorsParts parted_safetensors(std::span<const TensorPart> parts);
 
-// Files of a folder as one, with whole tensors. Files are not believed: throws Error(kProtocol)
-// where the parts of a tensor do not make it up, each element once.
+// Several files as one source of whole tensors. Throws Error(kProtocol) unless the parts of every
+// tensor cover each element exactly once.
 class PartedSafetensors : public TensorSource {
  public:
   PartedSafetensors(const std::filesystem::path& folder, std::span<const std::string> files);
@@ -44,7 +44,7 @@ class PartedSafetensors : public TensorSource {
   const TensorEntry* find(std::string_view name) const override;
   void read_part(std::string_view name, std::size_t first, const Tensor& to) const override;
 
-  // Which of the files, by their index, hold any of so many elements of a tensor.
+  // The indices of the files that hold any of these elements of a tensor.
   std::vector<std::size_t> files_of(std::string_view name, std::size_t first,
                                     std::size_t elements) const;
 

@@ -16,7 +16,7 @@
 namespace lockstep::io {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "elements are read as they lie");
+static_assert(std::endian::native == std::endian::little, "elements are read in host byte order");
 
 // All bytes of `to` from an offset on; throws where the file ends before.
 void read_at(int file, const std::filesystem::path& path, std::span<std::byte> to,
@@ -48,8 +48,8 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path
   read_at(file_.get(), path, std::as_writable_bytes(std::span(&header_bytes, 1)), 0);
   if (header_bytes > kLargestHeader || header_bytes > bytes - kHeaderSizeBytes) {
     fail(ErrorCode::kProtocol,
-         "{} is no safetensors file: it begins with a header of {} bytes, but a header has at most "
-         "{} and this file {} in all",
+         "{} is not a safetensors file: its header would have {} bytes, but headers have at most "
+         "{} and the whole file has {}",
          path.string(), header_bytes, kLargestHeader, bytes);
   }
   std::string text(header_bytes, '\0');

@@ -1,4 +1,4 @@
-// Files of named tensors, in the format that the field exchanges models in.
+// Reads and writes safetensors files.
 //
 //   +----------+----------------------------+------------------------------------+
 //   | 8 bytes  | header: JSON, N bytes      | data                               |
@@ -9,9 +9,9 @@
 //
 // Offsets count from the start of the data. The key "__metadata__" holds texts by name.
 //
-// Whoever wrote it, a file is not believed: what does not fit together (truncated, overlapping,
-// holes, sizes that are not those of shape and type, a header that is no such JSON) throws
-// Error(kProtocol) with the file and the tensor when it is opened, before anything is read.
+// Files are validated: opening an invalid one (truncated, overlapping, with holes, with sizes that
+// do not match shape and type, or with an invalid header) throws Error(kProtocol) with the file and
+// the tensor, before anything is read.
 #pragma once
 
 #include <cstddef>
@@ -38,20 +38,19 @@ struct TensorEntry {
   std::size_t bytes = 0;
 };
 
-// Tensors by name, of one file or of many. They are read when they are asked for, into memory that
-// the caller chooses. Reading may be done by several threads at once.
+// Tensors by name, of one file or many, read on demand into the caller's memory. Thread-safe.
 class TensorSource {
  public:
   virtual ~TensorSource() = default;
 
-  // What errors call it.
+  // Its name in errors.
   virtual std::string text() const = 0;
   virtual std::vector<std::string_view> names() const = 0;
-  // nullptr where there is none of that name.
+  // nullptr if there is none of that name.
   virtual const TensorEntry* find(std::string_view name) const = 0;
-  // Fills `to`, which has the tensor's type, with as many of its elements, counted row by row, as
-  // it has, the one numbered `first` in front. Throws Error(kInvalidArgument) where the tensor is
-  // of another type or has no such elements, and Error(kUnsupported) for an entry without a dtype.
+  // Fills `to` with elements of the tensor from `first` on, in row-major order. Throws
+  // Error(kInvalidArgument) if the type differs or the elements do not exist, and
+  // Error(kUnsupported) for an entry without a dtype.
   virtual void read_part(std::string_view name, std::size_t first, const Tensor& to) const = 0;
 
   // All of a tensor, of which `to` has the type and the number of elements; shapes may differ.
@@ -101,9 +100,9 @@ struct NamedTensor {
   Tensor tensor;  // on the CPU
 };
 
-// Such a file as what is written: the header, then the data of the tensors in this order. The data
-// begins with the widest elements, so that all of them are aligned in the file. Throws
-// Error(kInvalidArgument) for a name that comes twice.
+// The parts of a file to write: the header, then the data of the tensors in this order. The widest
+// elements come first, so that all are aligned in the file. Throws Error(kInvalidArgument) for a
+// duplicate name.
 struct SafetensorsParts {
   std::string header;
   std::vector<Tensor> data;
@@ -111,7 +110,7 @@ struct SafetensorsParts {
 SafetensorsParts safetensors_parts(std::span<const NamedTensor> tensors,
                                    const std::map<std::string, std::string>& metadata = {});
 
-// Puts the tensors into a file, in place of what was there, or changes nothing (base/file/file.h).
+// Writes the tensors to a file, atomically (base/file/file.h).
 void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
                        const std::map<std::string, std::string>& metadata = {});
 

@@ -47,7 +47,7 @@ class HeaderParser {
     try {
       json = Json::parse(text, take);
     } catch (const Json::exception& error) {
-      reject("its header is no JSON: {}", error.what());
+      reject("its header is not valid JSON: {}", error.what());
     }
     if (!json.is_object()) reject("its header is no JSON object");
     if (!repeated_.empty()) reject("it has '{}' twice", repeated_);
@@ -98,9 +98,9 @@ class HeaderParser {
 
   std::map<std::string, std::string, std::less<>> metadata(const Json& value) const {
     std::map<std::string, std::string, std::less<>> texts;
-    if (!value.is_object()) reject("{} is no object", kMetadata);
+    if (!value.is_object()) reject("{} is not an object", kMetadata);
     for (const auto& [key, text] : value.items()) {
-      if (!text.is_string()) reject("'{}' of {} is no string", key, kMetadata);
+      if (!text.is_string()) reject("'{}' of {} is not a string", key, kMetadata);
       texts[key] = text.get<std::string>();
     }
     return texts;
@@ -127,7 +127,7 @@ class HeaderParser {
     for (const Json& extent : array(value, name, "shape")) {
       const std::size_t one = count(extent, name, "shape");
       if (one > static_cast<std::size_t>(INT64_MAX)) {
-        reject("shape of '{}' holds {}", name, one);
+        reject("the shape of '{}' holds {}, which is out of range", name, one);
       }
       extents.push_back(static_cast<std::int64_t>(one));
     }
@@ -219,7 +219,7 @@ std::string format_header(const SafetensorsHeader& header) {
                           {"data_offsets", {entry.begin, entry.begin + entry.bytes}}});
     }
   } catch (const Json::exception& error) {
-    fail(ErrorCode::kInvalidArgument, "a name or a text of the metadata is no UTF-8: {}",
+    fail(ErrorCode::kInvalidArgument, "a name or a value of the metadata is not valid UTF-8: {}",
          error.what());
   }
   text += '}';

@@ -13,7 +13,7 @@
 namespace lockstep::io {
 
 inline constexpr std::size_t kHeaderSizeBytes = 8;
-// What the format allows; a larger number is taken for a file of another kind.
+// The limit of the format; a larger number means that it is not a safetensors file.
 inline constexpr std::size_t kLargestHeader = 100'000'000;
 
 struct SafetensorsHeader {
@@ -21,7 +21,7 @@ struct SafetensorsHeader {
   std::map<std::string, std::string, std::less<>> metadata;
 };
 
-// `data_bytes` is what the file has behind the header, `source` what errors call it. Throws
+// `data_bytes` is the size of the data after the header, `source` the name in errors. Throws
 // Error(kProtocol) unless the entries cover exactly those bytes.
 SafetensorsHeader parse_header(std::string_view text, std::size_t data_bytes,
                                std::string_view source);

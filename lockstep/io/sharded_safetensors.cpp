@@ -22,7 +22,7 @@ constexpr const char* kIndex = "model.safetensors.index.json";
 const std::map<std::string, std::string, std::less<>> kFormatMetadata = {{"format", "pt"}};
 
 [[noreturn]] void reject_index(const fs::path& index, std::string_view why) {
-  fail(ErrorCode::kProtocol, "{} is no index that can be read: {}", index.string(), why);
+  fail(ErrorCode::kProtocol, "{} is not a valid index: {}", index.string(), why);
 }
 
 // Tensor and file, as the index has them.
@@ -38,10 +38,11 @@ std::map<std::string, std::string> read_index(const fs::path& index) {
     reject_index(index, "it has no object 'weight_map'");
   }
   for (const auto& [name, file] : json["weight_map"].items()) {
-    if (!file.is_string()) reject_index(index, fmt::format("the file of '{}' is no string", name));
+    if (!file.is_string())
+      reject_index(index, fmt::format("the file of '{}' is not a string", name));
     const fs::path path(file.get<std::string>());
     if (path.empty() || path.filename() != path || path == "." || path == "..") {
-      reject_index(index, fmt::format("'{}' is said to be in '{}', which is no file of this folder",
+      reject_index(index, fmt::format("it places '{}' in '{}', which is not a file of this folder",
                                       name, path.string()));
     }
     files[name] = path.string();
@@ -110,7 +111,7 @@ void ShardedSafetensors::open_shards(const fs::path& index) {
     }
     if (shard->find(name) == nullptr) {
       reject_index(index,
-                   fmt::format("'{}' is said to be in {}, which has no such tensor", name, file));
+                   fmt::format("it places '{}' in {}, which has no such tensor", name, file));
     }
     by_name_[name] = shard;
   }

@@ -1,4 +1,4 @@
-// A model's tensors in a folder: in model.safetensors, or dealt out to several files.
+// A model's tensors in a folder: in model.safetensors, or divided between several files.
 //
 //   model.safetensors.index.json     {"metadata": {"total_size": bytes of all tensors},
 //   model-00001-of-00002.safetensors  "weight_map": {name of a tensor: name of its file}}
@@ -20,9 +20,9 @@
 
 namespace lockstep::io {
 
-// The files of a folder as one. Files are not believed: throws Error(kProtocol) for an index that
-// makes no sense, names what is no plain file of the folder, or promises tensors that its files
-// lack; and Error(kInvalidArgument) where the folder has neither an index nor model.safetensors.
+// The files of a folder as one source. Throws Error(kProtocol) for an invalid index, one that names
+// something other than a plain file of the folder, or tensors that its files lack; and
+// Error(kInvalidArgument) if the folder has neither an index nor model.safetensors.
 class ShardedSafetensors : public TensorSource {
  public:
   explicit ShardedSafetensors(const std::filesystem::path& folder);
@@ -40,7 +40,7 @@ class ShardedSafetensors : public TensorSource {
   std::map<std::string, const SafetensorsFile*, std::less<>> by_name_;
 };
 
-// A tensor that is made when it is its turn to be written.
+// A tensor that is computed just before it is written.
 struct PendingTensor {
   std::string name;
   DType dtype = DType::kF32;

@@ -98,7 +98,7 @@ StagedFile::Slot& StagedFile::take_oldest() {
 void StagedFile::store(std::size_t item, const Tensor& from) {
   check(item, 0, from);
   if (from.bytes() != layout_.items[item]) {
-    fail(ErrorCode::kInvalidArgument, "item {} of a file has {} bytes, and {} came for it", item,
+    fail(ErrorCode::kInvalidArgument, "item {} of a file has {} bytes, but got {}", item,
          layout_.items[item], from.bytes());
   }
   std::vector<Run> runs;

@@ -1,5 +1,5 @@
-// Items of any size, at any address and on any device, in a file (io/tier_file.h): they go there
-// and come back by way of staging memory, a piece at a time.
+// Items of any size, address and device in a file (io/tier_file.h), transferred in pieces through
+// staging memory.
 //
 //   StagedFile file({.folder = "/scratch", .what = "activations"}, {.items = {5'000'000, 17}});
 //   file.store(0, kept);        // `kept` may be reused on return; not all of it is written yet
@@ -13,8 +13,7 @@
 //   slot 1            | copy 1 | write 1 ...      slot 1   | read 1          | copy 1 | read 5 ...
 //   slot 2                     | copy 2 | ...     slot 2   | read 2                   | copy 2 ...
 //
-// What was read last stays in its slot: parts of an item that are asked for one after the other
-// are read once.
+// The last read piece stays in its slot, so consecutive parts of an item are read once.
 //
 // One thread at a time.
 #pragma once
@@ -33,14 +32,14 @@ class StagedFile {
  public:
   struct Layout {
     std::vector<std::size_t> items;  // bytes of each
-    bool overlaps = true;            // else one slot: all is waited for
+    bool overlaps = true;            // else one slot, without overlap
 
     // The longest piece, in whole pages.
     std::size_t piece_bytes() const;
     std::size_t slots() const { return overlaps ? 4 : 1; }
-    // What the slots take of memory.
+    // The memory of the slots.
     std::size_t staging_bytes() const { return slots() * piece_bytes(); }
-    // What lies in the file, with what fills it up.
+    // The size of the file, with padding.
     std::size_t file_bytes() const;
     std::vector<std::size_t> block_bytes() const;  // of the file
   };
@@ -55,8 +54,8 @@ class StagedFile {
   // Throws what TierFile and Buffer throw.
   StagedFile(const TierFileOptions& options, Layout layout);
 
-  // All of an item. Throws Error(kInvalidArgument) where `from` is not of its size, and what
-  // TierFile throws, of this or of an earlier one.
+  // Stores a whole item. Throws Error(kInvalidArgument) if `from` has another size, and what
+  // TierFile throws for this or an earlier transfer.
   void store(std::size_t item, const Tensor& from);
   // Throws Error(kInvalidArgument) where an item has no such bytes, and what TierFile throws.
   void fetch(std::span<const Part> parts);
@@ -93,7 +92,7 @@ class StagedFile {
   std::vector<Slot> slots_;
   std::uint64_t uses_ = 0;
   Buffer staging_;
-  TierFile file_;  // last, to be done with the memory before that goes
+  TierFile file_;  // declared last: transfers end before the memory is freed
 };
 
 }  // namespace lockstep::io

@@ -1,11 +1,11 @@
-// A folder that is there whole or not at all, whatever ends the process.
+// A folder that appears complete or not at all, even if the process is killed.
 //
 //   StagedFolder staged("runs/a/checkpoints/step-00001000");
 //   write_synced(staged.path() / "one", ...);       // .step-00001000.4711-0.staged
 //   staged.commit();                                // step-00001000
 //
-// Until it is committed it has a name of its own beside its place, and the process holds a lock on
-// it. So what is found under such a name without a lock was left by a process that was killed.
+// Until it is committed it has a temporary name beside the target, and the process holds a lock on
+// it. So a folder with such a name and without a lock was left by a killed process.
 #pragma once
 
 #include <filesystem>
@@ -17,17 +17,17 @@ namespace lockstep::io {
 
 class StagedFolder {
  public:
-  // The folder that `target` will stand in exists. Throws Error(kSystem).
+  // The parent folder of `target` must exist. Throws Error(kSystem).
   explicit StagedFolder(const std::filesystem::path& target);
-  // Takes away what was not committed.
+  // Removes the folder unless it was committed.
   ~StagedFolder();
   StagedFolder(const StagedFolder&) = delete;
   StagedFolder& operator=(const StagedFolder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
 
-  // Puts it in place of what is at the target, which is then removed. Names are on the disk when it
-  // returns; files are where they were written so (io/hashed_file.h). Throws Error(kSystem).
+  // Replaces what is at the target. Names are on the disk on return; files are, too, if they were
+  // synced (io/hashed_file.h). Throws Error(kSystem).
   void commit();
 
  private:
@@ -41,11 +41,11 @@ class StagedFolder {
 
 bool is_staged_name(std::string_view name);
 
-// Removes what killed processes left in a folder; what cannot be removed stays. Where a file system
-// has no locks on folders, all of it stays.
+// Removes what killed processes left in a folder, as far as possible. Does nothing on file systems
+// without locks on folders.
 void remove_stale(const std::filesystem::path& parent);
 
-// Removes a folder, which is there whole until it is gone. Throws Error(kSystem).
+// Removes a folder atomically: it is renamed first. Throws Error(kSystem).
 void remove_folder(const std::filesystem::path& folder);
 
 }  // namespace lockstep::io

@@ -41,7 +41,8 @@ TierFile::TierFile(TierFileOptions options, std::span<const std::size_t> block_b
   std::error_code none;
   if (!fs::is_directory(options_.folder, none)) {
     fail(ErrorCode::kInvalidArgument,
-         "{} go to a file in '{}', which is no folder; make it, or name another in offload.folder",
+         "{} are offloaded to a file in '{}', which is not a folder; create it, or set "
+         "offload.folder to another",
          options_.what, options_.folder.string());
   }
   if (options_.bytes_per_second > 0) pace_.emplace(options_.bytes_per_second);
@@ -57,11 +58,11 @@ void TierFile::choose_engine() {
   if (options_.engine != TierEngine::kThreads) engine_ = make_uring_engine();
   if (engine_ != nullptr) return;
   if (options_.engine == TierEngine::kUring) {
-    fail(ErrorCode::kUnsupported, "this system refuses io_uring; threads can do without it");
+    fail(ErrorCode::kUnsupported, "this system does not allow io_uring; use threads instead");
   }
   static std::atomic<bool> told = false;
   if (options_.engine == TierEngine::kAny && !told.exchange(true)) {
-    log_info("io_uring is refused by this system; threads read and write the file tier");
+    log_info("this system does not allow io_uring; threads read and write the file tier");
   }
   engine_ = make_thread_engine();
 }
@@ -95,8 +96,8 @@ void TierFile::take_space(std::size_t bytes) {
   if (bytes == 0) return;
   const auto refuse = [&](int error) {
     fail(ErrorCode::kSystem,
-         "{} need a file of {} in {}{}, which cannot be made: {}. Name a folder with more room in "
-         "offload.folder, or keep less in the file tier",
+         "{} need a file of {} in {}{}, which cannot be made: {}. Set offload.folder to a folder "
+         "with more free space, or offload less to files",
          options_.what, format_bytes(static_cast<double>(bytes)), options_.folder.string(),
          space_text(options_.folder), std::generic_category().message(error));
   };
@@ -187,9 +188,8 @@ void TierFile::conclude(const Block& block, const Transfer& ended,
   if (ended.error == 0) {
     if (ended.writes || short_hash(memory.first(block.bytes)) == block.hash) return;
     fail(ErrorCode::kProtocol,
-         "{} came back from the disk other than it was written: the disk, or memory, is damaged. "
-         "Nothing was computed with it; go on from the last checkpoint with another folder in "
-         "offload.folder",
+         "{} was damaged on disk: what was read differs from what was written. It was not used. "
+         "Continue from the last checkpoint with offload.folder on another disk",
          text(block));
   }
   const std::string why = ended.error == Transfer::kFileEnded
@@ -197,11 +197,11 @@ void TierFile::conclude(const Block& block, const Transfer& ended,
                               : std::generic_category().message(ended.error);
   const bool is_full = ended.error == ENOSPC || ended.error == EDQUOT || ended.error == EFBIG;
   fail(ErrorCode::kSystem,
-       "cannot {} {}: {}{}. {}, or name another folder in offload.folder, and "
-       "go on from the last checkpoint",
+       "cannot {} {}: {}{}. {}, or set offload.folder to another folder, and continue from the "
+       "last checkpoint",
        ended.writes ? "write" : "read", text(block), why,
        is_full ? space_text(options_.folder) : "",
-       is_full ? "Make room there" : "Look after that disk");
+       is_full ? "Free some space there" : "Check that disk");
 }
 
 void TierFile::read_now(std::size_t index, std::span<std::byte> memory) const {

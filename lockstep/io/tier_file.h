@@ -1,4 +1,4 @@
-// Blocks of bytes in a file instead of in memory: the tier for states that memory has no room for.
+// Blocks of bytes in a file: the file tier, for states that do not fit into memory.
 //
 //   const std::size_t sizes[] = {12345, 4096};
 //   TierFile file({.folder = "/scratch", .what = "optimizer states"}, sizes);
@@ -8,11 +8,10 @@
 //   file.wait(written);                         // the memory may be used again
 //   file.wait(file.read(0, {memory.data(), memory.bytes()}));
 //
-// It has its whole size on the disk from the start, so a disk that is too full is told then, and no
-// name, so nothing is left of it however the process ends. Transfers go past the page cache (direct
-// I/O) where the file system lets them, and are carried out by io_uring or threads
-// (io/transfer.h). Every block's hash is kept in memory, and a block that comes back other than it
-// went is an error, never a number to compute with.
+// The file is allocated completely at the start, so a full disk is detected then, and has no name,
+// so nothing is left of it however the process ends. Transfers use direct I/O if the file system
+// supports it, and io_uring or threads (io/transfer.h). Every block's hash is kept in memory, so a
+// damaged block is an error and is never used.
 //
 // One thread at a time.
 #pragma once
@@ -36,7 +35,7 @@
 namespace lockstep::io {
 
 enum class TierEngine : std::uint8_t {
-  kAny,  // io_uring, or threads where it is refused
+  kAny,  // io_uring, or threads if it is not allowed
   kUring,
   kThreads,
 };
@@ -45,11 +44,11 @@ struct TierFileOptions {
   std::filesystem::path folder;
   std::string what;  // "optimizer states", for errors
   TierEngine engine = TierEngine::kAny;
-  bool direct = true;           // past the page cache, where that can be done
-  double bytes_per_second = 0;  // of a slower disk, reads and writes together; 0: this one's
+  bool direct = true;           // bypasses the page cache, if possible
+  double bytes_per_second = 0;  // an emulated limit for reads and writes together; 0: none
 };
 
-// What went through a file so far.
+// The transfers of a file so far.
 struct TierTraffic {
   std::uint64_t read_bytes = 0;
   std::uint64_t written_bytes = 0;
@@ -68,18 +67,18 @@ struct TierTraffic {
 
 class TierFile {
  public:
-  // Memory of a block begins at such a multiple and is such a multiple long (tensor/buffer.h gives
-  // such memory), and blocks in the file too.
+  // The alignment of the address and size of a block's memory (tensor/buffer.h provides it), and of
+  // blocks in the file.
   static constexpr std::size_t kAlignment = 4096;
   static constexpr std::size_t padded_bytes(std::size_t bytes) {
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
 
-  // Throws Error(kSystem), with the bytes needed and those free, where the folder has no room or
-  // cannot be written to; Error(kInvalidArgument) where there is no such folder; and
-  // Error(kUnsupported) for io_uring, if asked for and refused.
+  // Throws Error(kSystem), with the bytes needed and those free, if the folder is full or cannot be
+  // written; Error(kInvalidArgument) if it does not exist; and Error(kUnsupported) if io_uring is
+  // requested and not allowed.
   TierFile(TierFileOptions options, std::span<const std::size_t> block_bytes);
-  // Waits for what is under way.
+  // Waits for running transfers.
   ~TierFile();
   TierFile(const TierFile&) = delete;
   TierFile& operator=(const TierFile&) = delete;
@@ -91,17 +90,16 @@ class TierFile {
   bool is_direct() const { return direct_; }
 
   using Ticket = std::uint64_t;  // from 1
-  // Begin a transfer of a whole block, behind an earlier one of the same block. `memory` has
-  // padded_bytes(bytes(block)) and is the transfer's until that was waited for. write() makes what
-  // lies behind the block's bytes zero. Reading a block that was never written throws
-  // Error(kInvalidArgument).
+  // Starts a transfer of a whole block, after earlier ones of the same block. `memory` has
+  // padded_bytes(bytes(block)) and must not be used until wait(). write() zeroes the padding.
+  // Reading a block that was never written throws Error(kInvalidArgument).
   Ticket read(std::size_t block, std::span<std::byte> memory);
   Ticket write(std::size_t block, std::span<std::byte> memory);
-  // Throws Error(kSystem) where the transfer failed (a full disk, a broken one, a file cut short),
-  // and Error(kProtocol) for a block that was read but is not what was written. Does nothing for
-  // one that was waited for.
+  // Throws Error(kSystem) if the transfer failed (a full disk, a broken disk, a truncated file),
+  // and Error(kProtocol) if a block differs from what was written. Does nothing if it was awaited
+  // before.
   void wait(Ticket ticket);
-  // All that is under way.
+  // Waits for all transfers.
   void wait();
   // Reads a block by the calling thread, which may be another one while none of its transfers is
   // under way. Throws what wait() throws.
@@ -117,7 +115,7 @@ class TierFile {
     std::size_t bytes = 0;
     std::uint64_t hash = 0;  // of what was written last
     bool is_written = false;
-    Ticket last = 0;  // 0: nothing is under way
+    Ticket last = 0;  // 0: no transfer is running
   };
   struct UnderWay {
     Transfer transfer;
@@ -131,7 +129,7 @@ class TierFile {
   void choose_engine();
   Ticket start(std::size_t block, std::span<std::byte> memory, bool writes);
   void check(const Block& block, std::span<std::byte> memory, bool writes) const;
-  // Throws where a transfer failed or brought something else.
+  // Throws if a transfer failed or read something else.
   void conclude(const Block& block, const Transfer& ended, std::span<std::byte> memory) const;
   std::string text(const Block& block) const;
 

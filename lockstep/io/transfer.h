@@ -1,9 +1,8 @@
-// Bytes on their way between memory and a file, several at a time: how that is done.
+// Asynchronous transfers between memory and a file.
 //
 // A *transfer* brings a range of a file into memory or back. An *engine* carries transfers out
-// while its caller does other things. There are two: io_uring, where the kernel does it by itself,
-// and threads that wait in pread() and pwrite(), where io_uring is refused (an old kernel, a
-// container that forbids it).
+// while its caller does other things. There are two: io_uring, and threads with pread() and
+// pwrite() if io_uring is not allowed (an old kernel, a container).
 #pragma once
 
 #include <cstddef>
@@ -16,7 +15,7 @@ namespace lockstep::io {
 struct Transfer {
   int file = -1;
   bool writes = false;
-  // What is left of it.
+  // The rest of the transfer.
   std::byte* memory = nullptr;
   std::size_t bytes = 0;
   std::uint64_t offset = 0;
@@ -27,17 +26,16 @@ struct Transfer {
   static constexpr int kFileEnded = -1;
 };
 
-// One thread at a time. A transfer that was started stays where it is, and so does its memory,
-// until it is finished; before the engine goes, all are.
+// One thread at a time. A started transfer and its memory must stay in place until it is finished;
+// all must be finished before the engine is destroyed.
 class TransferEngine {
  public:
   virtual ~TransferEngine() = default;
   virtual std::string_view name() const = 0;  // "io_uring", "threads"
 
-  // Returns as soon as it is under way. With many under way it may wait for one of them first.
+  // Starts a transfer. With many running it may first wait for one of them.
   virtual void start(Transfer& transfer) = 0;
-  // Waits until it is done, well or with an error. What came short is gone on with, and what a
-  // signal broke off is done again.
+  // Waits until it has ended, successfully or not. Short and interrupted transfers are continued.
   virtual void finish(Transfer& transfer) = 0;
 };
 

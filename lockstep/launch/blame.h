@@ -1,5 +1,5 @@
-// How a rank that ends because of others tells its launcher which: by the last line of its standard
-// error, behind its error, "  at fault: rank 0" or "  at fault: ranks 0, 2".
+// How a rank that ends because of others names them to its launcher: by the last line of its
+// standard error, behind its error, "  at fault: rank 0" or "  at fault: ranks 0, 2".
 #pragma once
 
 #include <span>

@@ -37,7 +37,7 @@ pid_t parent_of(const std::filesystem::path& process) {
 
 void adopt_orphans() {
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) {
-    fail_errno("cannot become the parent of orphaned processes", errno);
+    fail_errno("cannot adopt orphaned processes (PR_SET_CHILD_SUBREAPER)", errno);
   }
 }
 

@@ -1,4 +1,4 @@
-// When to become firmer with ranks that should end.
+// The escalation of signals to ranks that should end.
 #pragma once
 
 #include <signal.h>

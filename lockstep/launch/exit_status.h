@@ -5,13 +5,12 @@
 
 namespace lockstep {
 
-// What a rank exits with that was interrupted, has saved its work and can go on from there:
-// EX_TEMPFAIL of sysexits.h.
+// The exit code of a rank that was interrupted and has saved its work: EX_TEMPFAIL of sysexits.h.
 inline constexpr int kToBeContinued = 75;
 
 std::string signal_name(int signal);  // "SIGKILL"
 
-// What waitpid() told about a process that has ended.
+// The status of an ended process from waitpid().
 struct ExitStatus {
   int wait_status = 0;
 

@@ -1,4 +1,4 @@
-// A job must not outlive its launcher, even one that is killed with SIGKILL.
+// Ends a job with its launcher, even if the launcher is killed with SIGKILL.
 //
 // The launcher is two processes. The *guardian* is the one the user started. The *supervisor*, its
 // child, starts the ranks and does all the work. Each adopts orphans and cleans up after the other:
@@ -22,7 +22,7 @@
 namespace lockstep {
 
 struct Guarded {
-  // In the guardian, after the supervisor has ended: the exit code of the whole.
+  // In the guardian, after the supervisor has ended: the exit code of the job.
   std::optional<int> exit_code;
   // In the supervisor: ends (POLLHUP) when the guardian dies.
   UniqueFd lifeline;

@@ -1,16 +1,15 @@
-// Starts the ranks of one node, looks after them, and tells how the job ended.
+// Starts and supervises the ranks of one node, and reports how the job ended.
 //
-// When a rank fails, it is named at once, with its last words; the others have a grace period to
-// notice and end by themselves, then get SIGTERM, and after another grace period SIGKILL. The first
-// failure of the job, on whatever node, is the culprit; its exit code becomes the launcher's. With
-// several nodes, all launchers wait for the end of the whole job and tell the same.
+// When a rank fails, it is reported at once, with its last output; the others have a grace period
+// to end on their own, then get SIGTERM, and after another grace period SIGKILL. The first failure
+// of the job, on any node, is the culprit; its exit code becomes the launcher's. With several
+// nodes, all launchers wait for the end of the whole job and report the same.
 //
-// A rank whose loss the job tolerates is named as well, but the others go on, and the exit code is
-// theirs; not where it ended because of a rank that the job needs, by its last word
-// (launch/blame.h). Such a rank is not the culprit: the one that it names is. Ranks that exit with
-// 75 after a signal to any node have saved their work: so do the launchers then, unless a rank
-// failed, and until one does, those whose loss is not tolerated have the time that they need for
-// it.
+// A rank whose loss the job tolerates is reported as well, but the others continue, and the exit
+// code is theirs; unless it ended because of a rank that the job needs, according to its last line
+// (launch/blame.h): then that rank is the culprit. Ranks that exit with 75 after a signal to any
+// node have saved their work; the launchers then exit with 75, too, unless a rank failed. Ranks
+// that the job needs are not killed while they save.
 //
 // SIGINT, SIGTERM and SIGHUP are passed on to the process groups of the ranks, of all nodes,
 // SIGUSR1 and SIGUSR2 to this node's ranks alone; a second SIGINT kills these at once and ends the
@@ -44,15 +43,15 @@ struct LaunchOptions {
   bool bind = true;  // every rank to its share of the CPUs
   std::chrono::milliseconds grace{5000};
   std::vector<std::pair<std::string, std::string>> environment;  // for the ranks, besides ours
-  // How the line begins by which ranks tell why they fail, as their last but for indented ones;
-  // empty: it is not known. Where several fail alike it is told once.
+  // The prefix of the line with which ranks report why they fail, as their last line except for
+  // indented ones; empty: unknown. An error that several ranks share is printed once.
   std::string error_prefix;
-  // Whether the job goes on without a rank that failed; nothing set: it never does.
+  // Whether the job continues without a failed rank; unset: never.
   std::function<bool(int rank)> tolerates_loss_of;
 };
 
 // In the supervisor of guardian.h: runs the job to its end and returns the exit code. Throws Error
-// for what kept the job from starting.
+// if the job cannot start.
 int launch(const LaunchOptions& options, UniqueFd lifeline);
 
 }  // namespace lockstep

@@ -71,7 +71,7 @@ std::unique_ptr<Communicator> make_native_world(const World& world, const CommOp
 
 [[noreturn]] void fail_mpi_decides(std::string_view key, std::string_view value) {
   fail(ErrorCode::kUnsupported,
-       "{} = \"{}\" cannot be had with comm.backend = \"mpi\": MPI chooses its algorithms and "
+       "{} = \"{}\" is not supported with comm.backend = \"mpi\": MPI chooses its algorithms and "
        "transports itself; leave it out, or use comm.backend = \"native\"",
        key, value);
 }
@@ -92,9 +92,9 @@ std::unique_ptr<Communicator> make_mpi_world(const World& world, const CommOptio
   const bool alike = world.rank == mpi->rank() && world.size == mpi->size();
   if (!alike && world.origin != kNothingSet) {
     fail(ErrorCode::kInvalidArgument,
-         "the launcher says that this process is rank {} of {} (told by {}), but to MPI it is rank "
-         "{} of {}; with comm.backend = \"mpi\" start the program by mpirun alone (mpirun -n {} "
-         "PROGRAM), or use comm.backend = \"native\"",
+         "the launcher says that this process is rank {} of {} (from {}), but MPI says that it is "
+         "rank {} of {}; with comm.backend = \"mpi\" start the program by mpirun alone (mpirun -n "
+         "{} PROGRAM), or use comm.backend = \"native\"",
          world.rank, world.size, world.origin, mpi->rank(), mpi->size(),
          std::max(world.size, mpi->size()));
   }

@@ -47,14 +47,14 @@ void check(const LaunchOptions& options) {
   }
   if (options.nodes > 1 && (!options.rendezvous || options.rendezvous->port == 0)) {
     fail(ErrorCode::kInvalidArgument,
-         "several nodes need a place to meet: pass --rendezvous HOST:PORT, the same on all nodes, "
-         "where HOST is node 0 as the others reach it and PORT is free there");
+         "several nodes need a rendezvous address: pass --rendezvous HOST:PORT, the same on all "
+         "nodes, where HOST is node 0 as the others reach it and PORT is free there");
   }
   const auto ours = place_variables(options, NodeSetup{}, 0);
   for (const auto& [name, value] : options.environment) {
     if (!ours.contains(name)) continue;
     fail(ErrorCode::kInvalidArgument,
-         "--env {0}=... would be lost: the launcher sets {0} itself, to tell each rank its place",
+         "--env {0}=... has no effect: the launcher sets {0} for each rank itself. Leave it out",
          name);
   }
 }
@@ -74,11 +74,10 @@ std::unique_ptr<NodeLink> link_nodes(const LaunchOptions& options, const NodeSet
                                       options.nodes, facts, deadline_in(options.join_timeout));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kUnauthorized) throw;
-    fail(
-        ErrorCode::kUnauthorized,
-        "node {} and node 0 do not agree on a token: {}. Copy node 0's ~/.config/lockstep/token to "
-        "this machine (mode 600), or name a file that both have with {}",
-        options.node_rank, error.what(), kTokenFileVariable);
+    fail(ErrorCode::kUnauthorized,
+         "node {} and node 0 have different tokens: {}. Copy node 0's ~/.config/lockstep/token to "
+         "this machine (mode 600), or name a file that both have with {}",
+         options.node_rank, error.what(), kTokenFileVariable);
   }
 }
 
@@ -88,7 +87,7 @@ void compare_nodes(const LaunchOptions& options, NodeSetup& setup) {
     int ranks = 0;
     int master_port = 0;
     if (std::sscanf(setup.link->blobs()[node].c_str(), "%d %d", &ranks, &master_port) != 2) {
-      fail(ErrorCode::kProtocol, "node {} told nonsense about itself", node);
+      fail(ErrorCode::kProtocol, "node {} sent a malformed description of itself", node);
     }
     if (ranks != options.ranks_per_node) {
       fail(ErrorCode::kMismatch,

@@ -20,11 +20,11 @@ struct NodeSetup {
   HostPort master;                           // MASTER_ADDR and MASTER_PORT for other libraries
 };
 
-// A job on one node gets a token of its own; several nodes must find the same one (find_token).
-// Waits for the launchers of all nodes; throws Error.
+// A job on one node gets a new token; several nodes must find the same one (find_token). Waits for
+// the launchers of all nodes; throws Error.
 NodeSetup set_up_node(const LaunchOptions& options);
 
-// "NAME=value" for all of this process's environment, the options' and what tells a rank its place.
+// "NAME=value" for all of this process's environment, the options' and the variables of a rank.
 std::vector<std::string> rank_environment(const LaunchOptions& options, const NodeSetup& setup,
                                           int local_rank);
 

@@ -1,4 +1,4 @@
-// What the ranks write, brought together line by line.
+// Merges the output of ranks line by line.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ class LineCutter {
   static constexpr std::size_t kLongestLine = 256 << 10;
 
   void feed(std::string_view bytes, const Emit& emit);
-  void finish(const Emit& emit);  // what stands after the last newline
+  void finish(const Emit& emit);  // emits what follows the last newline
   std::string_view unfinished() const { return line_; }
   std::string take_unfinished() { return std::exchange(line_, {}); }
 
@@ -41,7 +41,7 @@ class OutputPort {
 
   // Writes as much as goes without waiting; false when nobody reads any more, or ever will.
   bool flush();
-  void discard();  // what is pending, because nobody will read it
+  void discard();  // drops pending output
 
  private:
   void drop();

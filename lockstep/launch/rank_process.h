@@ -20,9 +20,9 @@ class RankProcess {
  public:
   static constexpr std::size_t kMostLastWords = 10;  // lines
 
-  // Starts the process; its output goes to the ports, every line behind the port's prefix. A line
-  // of its standard error that begins with `error_prefix`, unless that is empty, is its error, with
-  // indented ones behind it, as long as no other follows; it is kept back for that long.
+  // Starts the process; its output goes to the ports, every line after the port's prefix. A line of
+  // its standard error with `error_prefix` (unless that is empty), and indented lines after it, are
+  // its error if no other line follows; they are held back until then.
   struct Sink {
     OutputPort* port;
     std::string prefix;
@@ -38,26 +38,26 @@ class RankProcess {
   void set_status(ExitStatus status) { status_ = status; }
   std::string describe() const;  // "rank 2 (pid 123) was killed by SIGKILL"
 
-  // Sends a signal to the process, or to it and all in its process group; not after its end. One
-  // that asks to end reaches those that are stopped, too: they continue.
+  // Sends a signal to the process, or to it and all in its process group; not after its end.
+  // Stopped processes are continued, so that they receive a request to end.
   void signal_process(int signal) const;
   void signal_group(int signal) const;
   bool is_stopped() const;  // by SIGSTOP, say
 
-  // The streams that have not ended, to be polled for POLLIN. A stream whose port is clogged is
-  // left out, so that a rank that writes faster than the terminal waits like any other writer.
+  // The streams that have not ended, to be polled for POLLIN. A stream whose port is full is left
+  // out, so that a rank that writes faster than the terminal has to wait.
   std::vector<int> readable_fds() const;
   void read_from(int fd);
-  // Reads what is in both pipes now. / Hands out what stands after the last newline.
+  // Reads what is in both pipes now. / Emits what follows the last newline.
   void drain();
   void finish_lines();
 
-  // What it has said last, if that is an error. / Hands it out now, or never.
+  // Its last output, if that is an error. / Prints it, or drops it.
   const std::optional<std::string>& error() const { return error_; }
   void tell_error();
   void drop_error() { error_.reset(); }
 
-  // Other ranks because of which it ended, by its own last word (launch/blame.h).
+  // The ranks that it blames in its last line (launch/blame.h).
   std::vector<int> blamed() const;
   // The last lines of its standard error, including one that is unfinished.
   std::vector<std::string> last_words() const;

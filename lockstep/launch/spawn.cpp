@@ -62,7 +62,7 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
 std::string find_program(const std::string& name, const EnvironmentLookup& environment) {
   if (name.find('/') != std::string::npos) {
     if (::access(name.c_str(), F_OK) != 0) {
-      throw CommandError{fmt::format("cannot run '{}': there is no such file", name), kNotFound};
+      throw CommandError{fmt::format("cannot run '{}': no such file", name), kNotFound};
     }
     if (!is_executable_file(name)) {
       throw CommandError{fmt::format("cannot run '{}': it is not an executable file", name),

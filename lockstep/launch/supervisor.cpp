@@ -154,7 +154,7 @@ void Supervisor::flush_ports() {
 }
 
 void Supervisor::handle_reader_gone() {
-  fail_here(fmt::format("nobody reads the output{} any more", on_this_node()),
+  fail_here(fmt::format("the reader of the output{} has closed it", on_this_node()),
             kSignalBase + SIGPIPE);
   for (const auto& rank : ranks_) rank->signal_group(SIGTERM);
 }
@@ -281,7 +281,7 @@ void Supervisor::handle_end(RankProcess& rank) {
     report_interruption();
   } else if (is_tolerated(rank)) {
     report_end(rank);
-    say(fmt::format("the job goes on without rank {}", rank.rank()));
+    say(fmt::format("the job continues without rank {}", rank.rank()));
   } else {
     report_failure(rank);
   }
@@ -304,14 +304,14 @@ void Supervisor::report_end(RankProcess& rank) {
   const bool told_above = !repeats_an_error(rank) && has_error;
   say(rank.describe());
   if (told_above) return;
-  say(words.empty() ? "it wrote nothing to standard error" : "its last words were");
+  say(words.empty() ? "it wrote nothing to standard error" : "its last output was");
   for (const std::string& line : words) say("  | " + line);
 }
 
 void Supervisor::report_failure(RankProcess& rank) {
   report_end(rank);
   if (!all_ranks_ended()) {
-    say(fmt::format("the other ranks have {:g} s to end by themselves",
+    say(fmt::format("the other ranks have {:g} s to end on their own",
                     std::chrono::duration<double>(options_.grace).count()));
   }
   fail_here(culprit_text(rank), rank.status()->code());

@@ -1,4 +1,4 @@
-// The loop that looks after the ranks of one node while they run; launcher.h says what it promises.
+// The event loop that supervises the ranks of one node; see launcher.h for its behaviour.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ class Supervisor {
   Supervisor(const LaunchOptions& options, NodeSetup& setup, UniqueFd lifeline);
   ~Supervisor();
 
-  // Starts the ranks and stays until the job is over; the exit code.
+  // Runs the job to its end and returns the exit code.
   int run();
 
  private:
@@ -38,13 +38,13 @@ class Supervisor {
   void judge();
   void report_if_ended();
   void handle_end(RankProcess& rank);
-  // Whether the job goes on without it: not where it ended because of a rank that the job needs.
+  // Whether the job continues without it: not if it ended because of a rank that the job needs.
   bool is_tolerated(const RankProcess& rank) const;
-  bool waits_for_needed_rank() const;  // whether one runs that the job cannot go on without
+  bool waits_for_needed_rank() const;  // whether a rank that the job needs is running
   void report_failure(RankProcess& rank);
   std::string culprit_text(const RankProcess& rank) const;
   void report_end(RankProcess& rank);
-  // Whether its error, if it has one, was told by another rank before; else it is told.
+  // Whether another rank has reported the same error before; otherwise prints its error, if any.
   bool repeats_an_error(RankProcess& rank);
   void tell_followers();
   void fail_here(std::string text, int exit_code);
@@ -71,13 +71,13 @@ class Supervisor {
   std::string interruption_;            // the words for it
   int asked_here_by_ = 0;               // the signal that this node was sent
   bool kills_ranks_ = false;            // it was asked twice
-  bool to_be_continued_ = false;        // a rank has stopped in good order, as asked
+  bool to_be_continued_ = false;        // a rank has stopped and saved, as requested
   std::vector<RankProcess*> unjudged_;  // failed, but perhaps because of another
   Deadline judged_by_ = kNoDeadline;    // when to stop hoping for that one to end
   Verdict verdict_;
   bool announced_ = false;
   std::vector<const RankProcess*> followers_;  // failed after the culprit
-  std::vector<int> repeaters_;                 // of these, with an error that was told before
+  std::vector<int> repeaters_;                 // of these, with an error that was printed before
   std::set<std::string> told_errors_;
 };
 

@@ -1,4 +1,4 @@
-// The environment variables by which a launcher tells a rank its place.
+// The environment variables that a launcher sets for a rank.
 #pragma once
 
 namespace lockstep {

@@ -96,8 +96,7 @@ void Verdict::hear_of_leaving(int node) {
   const bool has_reported = ended_nodes_.contains(node) || failed_nodes_.contains(node);
   if (has_reported && !is_missed) return;
   if (suspect_ && node == 0) convict(*suspect_);
-  convict(
-      {fmt::format("node {} has gone: its launcher died, or its machine cannot be reached", node)});
+  convict({fmt::format("lost node {}: its launcher died, or it cannot be reached", node)});
 }
 
 void Verdict::settle_if_stopped() {

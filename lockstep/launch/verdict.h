@@ -1,10 +1,10 @@
-// What ended the job.
+// Finds the cause of the end of a job.
 //
 // Many ranks fail when one does. The *culprit* is the first failure that was reported; with several
-// nodes, the launchers tell each other through a NodeLink, all hear all reports in the same order,
-// and so all name the same culprit. What this node saw first is its *suspect* until then. Where no
-// rank failed but some have stopped because a node was asked to, that is to blame once all nodes
-// have said how their ranks ended.
+// nodes, launchers exchange reports through a NodeLink, which delivers them in the same order to
+// all, so all name the same culprit. Until then, the first failure on this node is its *suspect*.
+// If no rank failed but some have stopped because a node was asked to, that request is the cause,
+// once all nodes have reported.
 #pragma once
 
 #include <optional>
@@ -22,9 +22,9 @@ class Verdict {
   struct Culprit {
     std::string text;  // "rank 3 on node 1 (pid 12) exited with code 7"
     int exit_code = 1;
-    bool is_stop = false;  // nobody failed: ranks have stopped as they were asked, to be continued
+    bool is_stop = false;  // no rank failed: ranks have stopped and saved, as requested
   };
-  // Somebody asked a node to stop.
+  // A request to stop a node.
   struct StopRequest {
     int signal = 0;
     std::string text;  // "interrupted on node 1 by SIGINT"
@@ -42,7 +42,7 @@ class Verdict {
 
   // The first one of all nodes.
   const std::optional<StopRequest>& stop_request() const { return stop_request_; }
-  // Whether anything has gone wrong that we know of.
+  // Whether a failure is known.
   bool is_failure() const { return suspect_ || culprit_; }
   // Set once it is settled.
   const std::optional<Culprit>& culprit() const { return culprit_; }
@@ -53,7 +53,7 @@ class Verdict {
   int fd() const { return link_ != nullptr ? link_->fd() : -1; }
   void hear();
 
-  // When to stop hoping for the other nodes' opinion. / Stops hoping, if it is time.
+  // When to stop waiting for the other nodes. / Settles the culprit, if it is time.
   Deadline settled_by() const { return settled_by_; }
   void settle_if_due();
 

@@ -52,8 +52,7 @@ std::optional<int> read_number(const EnvironmentLookup& environment, const char*
 
 void check_place(int index, int count, std::string_view what, std::string_view origin) {
   if (count < 1 || index < 0 || index >= count) {
-    fail(ErrorCode::kInvalidArgument,
-         "{} {} of {} (told by {}) cannot be; they count from 0 to one less than their number",
+    fail(ErrorCode::kInvalidArgument, "{} {} of {} (from {}) is out of range; numbers start at 0",
          what, index, count, origin);
   }
 }
@@ -210,14 +209,14 @@ void find_rendezvous(const WorldOverrides& overrides, const EnvironmentLookup& e
     host_origin = "first host of Slurm's list";
   } else if (world.node_count > 1) {
     fail(ErrorCode::kInvalidArgument,
-         "{} ranks on {} machines need a place to meet; set {} to HOST:PORT, where HOST is the "
-         "machine of rank 0",
+         "{} ranks on {} nodes need a rendezvous address; set {} to HOST:PORT, where HOST is the "
+         "node of rank 0",
          world.size, world.node_count, kRendezvousVariable);
   }
   if (!derived) {
     fail(ErrorCode::kInvalidArgument,
-         "{} ranks need a place to meet; set {} and {}, set {} to HOST:PORT, or start the program "
-         "with 'lockstep launch'",
+         "{} ranks need a rendezvous address; set {} and {}, set {} to HOST:PORT, or start the "
+         "program with 'lockstep launch'",
          world.size, kMasterAddressVariable, kMasterPortVariable, kRendezvousVariable);
   }
   world.rendezvous = {meeting_host, derived->port};

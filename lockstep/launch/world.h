@@ -1,4 +1,4 @@
-// Which rank this process is, of how many, and where the ranks of the job meet.
+// The rank of this process, the number of ranks, and the rendezvous of the job.
 //
 // Found in this order; the first that says anything decides:
 //   1. what the caller overrides (flags)
@@ -23,20 +23,20 @@
 
 namespace lockstep {
 
-// World::origin where nobody told.
+// World::origin if nothing is set.
 inline constexpr char kNothingSet[] = "nothing set";
 
 struct World {
   int rank = 0;
   int size = 1;
-  int local_rank = 0;  // among the ranks of this machine
+  int local_rank = 0;  // among the ranks of this node
   int local_size = 1;
-  int node_rank = 0;  // this machine among the machines
+  int node_rank = 0;  // the number of this node
   int node_count = 1;
   HostPort rendezvous;  // empty host: there is none, and none is needed for a world of one
   // True when the launcher serves the rendezvous; otherwise rank 0 has to.
   bool rendezvous_is_hosted = false;
-  // Who told: "flags", "RANK and WORLD_SIZE", "Open MPI", ...
+  // The source: "flags", "RANK and WORLD_SIZE", "Open MPI", ...
   std::string origin = "the caller";
   std::string rendezvous_origin;  // "LOCKSTEP_RENDEZVOUS", "MASTER_ADDR and MASTER_PORT", ...
 };
@@ -45,7 +45,7 @@ struct WorldOverrides {
   std::optional<int> rank;
   std::optional<int> size;
   std::optional<HostPort> rendezvous;
-  // False: something else, MPI, brings the ranks together, and no meeting place is looked for.
+  // False: MPI connects the ranks, and no rendezvous is needed.
   bool ranks_meet = true;
 };
 

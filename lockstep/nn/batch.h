@@ -1,6 +1,6 @@
-// One micro-batch, as a model takes it. Which fields a model reads is its own affair: a language
-// model tokens and targets, BERT also types and key_mask, an encoder-decoder also source and
-// source_mask, a linear model inputs and outputs.
+// The input of a model: one micro-batch. Models read different fields: a language model tokens and
+// targets, BERT also types and key_mask, an encoder-decoder also source and source_mask, a linear
+// model inputs and outputs.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct BatchShape {
 struct Batch {
   BatchShape shape;
   Tensor tokens;       // i32 [batch, sequence]
-  Tensor targets;      // i32 [batch, sequence]; ops::kNoTarget where none is asked for
+  Tensor targets;      // i32 [batch, sequence]; ops::kNoTarget: no target
   Tensor types;        // i32 [batch, sequence]
   Tensor key_mask;     // u8 [batch, sequence]; 0 where a token is padding
   Tensor source;       // i32 [batch, source_sequence]

@@ -1,11 +1,10 @@
-// The unit of everything: a model is a list of Blocks (embedding, layers, head), each with an
-// explicit forward and backward. Sharding gathers and frees per block, recomputation re-runs a
-// block, offload moves a block's states, a pipeline stage is a run of blocks. None of them knows
-// what a transformer is, and a block knows none of them.
+// A model is a list of Blocks (embedding, layers, head), each with an explicit forward and
+// backward. Sharding gathers and frees per block, recomputation re-runs a block, offload moves a
+// block's states, a pipeline stage is a run of blocks. None of these depends on the kind of block,
+// and a block depends on none of them.
 //
 // A block owns no memory. It declares what it needs as shapes (spec()), before any memory exists;
-// whoever runs it lays everything out, and hands views over in a Pass. What a block declares, by
-// lifetime:
+// the caller plans the memory and passes views in a Pass. What a block declares, by lifetime:
 //
 //   forward 0   forward 1   ...   backward 1   backward 0
 //   [============= kKept of 0 ==================]
@@ -41,8 +40,8 @@ namespace lockstep::nn {
 
 using plan::Recompute;
 
-// How a parameter begins: normal numbers of that standard deviation around that mean; constant at
-// 0.
+// The initial values of a parameter: a normal distribution with this mean and standard deviation;
+// constant if `stddev` is 0.
 struct Initial {
   double mean = 0;
   double stddev = 0;
@@ -53,10 +52,10 @@ struct ParameterSpec {
   std::string name;  // within the block: "attention.qkv.weight"
   Shape shape;
   Initial initial;
-  bool decays = true;  // weight decay pulls it; biases and norms are left alone
-  // The full name of a parameter of an earlier block that this is a view of; empty: its own.
+  bool decays = true;  // has weight decay; biases and norms do not
+  // The full name of the parameter of an earlier block that this is tied to; empty: not tied.
   std::string tied_to;
-  // Whether backward, and what is made again before it, look at its values.
+  // Whether backward, or recomputation before it, reads its values.
   bool backward_reads = true;
   // How many rows a sparse gradient of it has, which sparse_gradient() returns; 0: it is dense.
   std::int64_t sparse_rows = 0;
@@ -65,7 +64,7 @@ struct ParameterSpec {
 
 enum class Life : std::uint8_t {
   kKept,      // from forward to backward
-  kRestored,  // as kKept, but may be made again from what is kept
+  kRestored,  // like kKept, but may be recomputed from kept tensors
   kForward,   // within forward
   kBackward,  // within backward
 };
@@ -90,15 +89,15 @@ struct BlockSpec {
   friend bool operator==(const BlockSpec&, const BlockSpec&) = default;
 };
 
-// What holds for a whole run.
+// Settings that hold for a whole run.
 struct Setup {
   BatchShape shape;
-  DType dtype = DType::kF32;     // of activations and of the parameters that are computed with
+  DType dtype = DType::kF32;     // of activations and parameters
   DType gradient = DType::kF32;  // of parameters' gradients
   bool fp8 = false;              // linear layers of blocks multiply in 8 bits, in training
   Recompute recompute = Recompute::kNone;
-  // Of each block, where they differ; empty: `recompute` of all. A block is only ever given its own
-  // setup and looks at `recompute`.
+  // Modes of the blocks, if they differ; empty: `recompute` for all. A block gets its own Setup and
+  // reads only `recompute`.
   std::vector<Recompute> recompute_of_blocks = {};
 
   Setup of(std::size_t block) const {
@@ -110,15 +109,15 @@ struct Setup {
   }
 };
 
-// What blocks hand to each other: the rows of the residual stream, and in a decoder the encoder's
-// result, which every block hands on as it is. Gradients of x are overwritten; those of memory are
-// added up by the blocks that read it, beginning at zero.
+// What flows between blocks: the residual stream, and in a decoder the encoder's output, which
+// every block passes on unchanged. Gradients of x are overwritten; gradients of memory start at
+// zero and are accumulated by the blocks that read it.
 struct Flow {
   Tensor x;
   Tensor memory;
 };
 
-// Hears from a block in backward what it has finished with (Pass::finished, Pass::accumulated).
+// Is called by a block in backward (Pass::finished, Pass::accumulated).
 class FinishedListener {
  public:
   virtual void finished(std::size_t parameter) = 0;
@@ -128,7 +127,7 @@ class FinishedListener {
   ~FinishedListener() = default;
 };
 
-// All that a block works with in one forward or backward. The spans follow the order of its spec.
+// The arguments of one forward or backward. The spans are in the order of the block's spec.
 struct Pass {
   Ops& ops;
   const Setup& setup;
@@ -148,16 +147,15 @@ struct Pass {
   bool calibrates = false;  // scales that are not known yet are to be found
   Flow in;
   Flow out;       // in forward; absent when forward is run again
-  Flow dout;      // in backward; its x may be overwritten, for no one reads it afterwards
+  Flow dout;      // in backward; its x may be overwritten, because it is not read afterwards
   Flow din;       // in backward
   Tensor losses;  // f32 [tokens]: written by the last block
   Tensor logits;  // optional: the last block writes them too, [tokens, classes] of the compute type
   FinishedListener* listener = nullptr;  // in backward
 
-  // Backward has finished with a parameter, by its index in the spec: what it will still queue
-  // neither adds to its gradient nor reads its value. So that can be exchanged and updated while
-  // backward goes on with the others. At most once for each; what nothing was said of is finished
-  // when backward returns.
+  // Backward has finished with a parameter, by its index in the spec: later operations neither add
+  // to its gradient nor read its value. So it can be reduced and updated during the rest of
+  // backward. At most once for each; the others are finished when backward returns.
   void finished(std::size_t parameter) const {
     if (listener != nullptr) listener->finished(parameter);
   }
@@ -170,7 +168,7 @@ struct Pass {
 
 class Decoding;
 
-// The gradient of a parameter of which few rows take part: rows[i] is added to row tokens[i].
+// A gradient with few nonzero rows: rows[i] is added to row tokens[i].
 struct SparseGradient {
   std::size_t parameter = 0;  // in the order of the spec
   Tensor tokens;              // i32 [tokens]
@@ -182,11 +180,11 @@ class Block {
   virtual ~Block() = default;
 
   virtual std::string name() const = 0;  // unique in its model: "layer.3"
-  // The name that the seed of its random numbers is made of.
+  // The name from which the seed of its random numbers is derived.
   virtual std::string draws_as() const { return name(); }
-  // The shape of out.x; absent ([0]) for the last block, which makes losses.
+  // The shape of out.x; [0] for the last block, which computes losses.
   virtual Shape output(const Setup& setup) const = 0;
-  // The shape of out.memory for the one block that makes it: a pass hands it to all blocks behind.
+  // The shape of out.memory for the one block that makes it; all later blocks can read it.
   virtual Shape memory(const Setup& /*setup*/) const { return {0}; }
   // Pure: equal setups give equal specs.
   virtual BlockSpec spec(const Setup& setup, const Ops& ops) const = 0;
@@ -195,8 +193,8 @@ class Block {
   // Fills the kRestored tensors from the kept ones and the input. Only called in backward with
   // selective recomputation.
   virtual void restore(const Pass& pass) = 0;
-  // A last block may leave its work to backward when `training`, and compute loss and gradients in
-  // one go: losses are read after its backward.
+  // When `training`, the last block may compute loss and gradients together in backward: losses are
+  // read after its backward.
   virtual void backward(const Pass& pass) = 0;
 
   // The sparse part of a gradient that backward skipped because pass.separate_sparse_gradient was
@@ -205,10 +203,10 @@ class Block {
     return std::nullopt;
   }
 
-  // Numbers that it reads of every item of Batch::inputs; 0: it reads tokens.
+  // The width of Batch::inputs that it reads; 0: it reads tokens.
   virtual std::int64_t features() const { return 0; }
 
-  // How it takes part in generating text (nn/generate/decoding.h), or nullptr where it cannot.
+  // Its implementation of text generation (nn/generate/decoding.h); nullptr if it has none.
   virtual const Decoding* decoding() const { return nullptr; }
 };
 

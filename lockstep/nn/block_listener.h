@@ -1,6 +1,6 @@
-// Hears when a replica enters and leaves a block: the seam of every strategy
-// (nn/replica/replica.h). What a block's pass writes has been queued when after_... is called, and
-// is there after Ops::synchronize().
+// Callbacks before and after each block of a replica; strategies implement them
+// (nn/replica/replica.h). When after_... is called, the block's operations are queued; their
+// results are complete after Ops::synchronize().
 #pragma once
 
 #include <cstddef>
@@ -16,17 +16,16 @@ class BlockListener {
   virtual void after_forward(std::size_t /*block*/) {}
   // Around recomputation and backward together.
   virtual void before_backward(std::size_t /*block*/) {}
-  // Between these two, as backward goes: it has finished with the parameters of this block's range
+  // Called between these two: backward has finished with the parameters of this block's range
   // (nn/parameters/flat_parameters.h) up to element `end` of the flat buffer. Their gradients are
-  // complete, as far as this micro-batch goes, and their values are not read any more. `end` grows
-  // from call to call. A block that does not say what it has finished with (Pass::finished) is not
-  // told of here.
+  // final for this micro-batch, and their values are not read any more. `end` grows from call to
+  // call. Only for blocks that call Pass::finished.
   virtual void finished_up_to(std::size_t /*block*/, std::size_t /*end*/) {}
-  // Likewise, for a gradient that is large and made in parts, as that of logits is: this block adds
-  // no more to these elements of the flat buffer, but may still read their values. From the start
-  // of a parameter on, be it tied to another block's; the range grows from call to call.
+  // The same for a large gradient that is made in parts, like that of logits: this block adds no
+  // more to these elements of the flat buffer, but may still read their values. The range starts at
+  // a parameter, which may be tied to another block's, and grows from call to call.
   virtual void accumulated(std::size_t /*block*/, const FlatRange& /*range*/) {}
-  // What finished_up_to() says holds for all of this block's range.
+  // Backward has finished with this block's whole range.
   virtual void after_backward(std::size_t /*block*/) {}
 };
 

@@ -46,7 +46,7 @@ Batch DeviceBatch::upload(Ops& ops, const Batch& batch) const {
       if (is_number && !reads_numbers_) continue;
       if (from.bytes() > stride_) {
         fail(ErrorCode::kInvalidArgument,
-             "a field of a micro-batch has {} bytes, and there is room for {} on {}", from.bytes(),
+             "a field of a micro-batch has {} bytes, but only {} are allocated on {}", from.bytes(),
              stride_, name(memory_.device()));
       }
       const Tensor to = memory_.tensor(from.dtype(), from.shape(), i * stride_);

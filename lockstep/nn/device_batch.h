@@ -1,7 +1,7 @@
-// Where a micro-batch lies for a device that does not read the host's memory.
+// A micro-batch in the memory of a device that does not read host memory.
 //
-// Every field has a fixed place, so that operations that were captured once read the batch that was
-// uploaded last. On the CPU nothing is copied: the batch itself is read.
+// Every field has a fixed address, so that captured operations read the last uploaded batch. On the
+// CPU nothing is copied.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +21,10 @@ class DeviceBatch {
   DeviceBatch() = default;
   DeviceBatch(const BatchShape& shape, std::int64_t features, Device device);
 
-  // f64 [2] beside it, for numbers that change from micro-batch to micro-batch.
+  // f64 [2], for numbers that change with each micro-batch.
   Tensor numbers() const;
-  // The batch on the device of `ops`, in order with its operations; fields that are not given stay
-  // so, and inputs and outputs where the model does not read them. Holds until the next call.
+  // Copies the batch to the device of `ops`, in order with its operations; absent fields stay
+  // absent. Valid until the next call.
   Batch upload(Ops& ops, const Batch& batch) const;
 
  private:

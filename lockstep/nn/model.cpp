@@ -27,7 +27,7 @@ Model::Model(std::string name, std::vector<std::unique_ptr<Block>> blocks)
 std::vector<BlockSpec> specs_of(const Model& model, const Setup& setup, const Ops& ops) {
   if (!setup.recompute_of_blocks.empty() && setup.recompute_of_blocks.size() != model.size()) {
     fail(ErrorCode::kInvalidArgument,
-         "the setup says of {} blocks what they do again; the model '{}' has {}",
+         "the setup has recompute modes for {} blocks, but the model '{}' has {}",
          setup.recompute_of_blocks.size(), model.name(), model.size());
   }
   std::vector<BlockSpec> specs;

@@ -1,4 +1,4 @@
-// An ordered list of Blocks under a name: all that the layers above know of a model.
+// A model: a named, ordered list of Blocks.
 //
 // The first block reads the batch, each other one what the block before it handed on, and the last
 // makes the losses. A parameter's full name is "<block>.<parameter>": "layer.3.mlp.up.weight".
@@ -27,9 +27,9 @@ class Model {
   std::vector<std::unique_ptr<Block>> blocks_;
 };
 
-// What every block declares, in order. Throws Error(kInvalidArgument) where the setup does not fit
-// a block (a sequence longer than its positions) or is that of another number of blocks, where a
-// block in the middle hands nothing on, and where the last one does.
+// What every block declares, in order. Throws Error(kInvalidArgument) if the setup does not fit a
+// block (a sequence longer than its positions) or has another number of blocks, if a block other
+// than the last has no output, and if the last one has one.
 std::vector<BlockSpec> specs_of(const Model& model, const Setup& setup, const Ops& ops);
 
 }  // namespace lockstep::nn

@@ -1,4 +1,4 @@
-// What each operation takes, as plain structs of tensor views; ops/ops.h says how they are run.
+// The arguments of each operation, as plain structs of tensor views; ops/ops.h runs them.
 //
 // Words and letters:
 //
@@ -12,9 +12,8 @@
 // and have the type of the parameter or f32; those of activations overwrite, unless a field says
 // `accumulate`. An output may lie on an input only where its comment says so.
 //
-// A tensor without elements, which is what a field is by default, is one that is not given; the
-// comment says `optional`. Sums run in f32 or wider whatever the type; a result is rounded once,
-// when it is stored.
+// A tensor without elements, the default of a field, is not given; the comment says `optional`.
+// Sums run in f32 or wider whatever the type; a result is rounded once, when it is stored.
 //
 // The reference also computes in f64, for checks of gradients by finite differences: all that is of
 // the compute type is f64 then, and so are statistics and an attention's probabilities.
@@ -285,7 +284,7 @@ struct Rotary {
   std::int64_t heads = 0;
   std::int64_t head_size = 0;  // even
   std::int64_t sequence = 0;
-  std::int64_t first_position = 0;  // where rows go on behind others, as in generating text
+  std::int64_t first_position = 0;  // for rows that continue others, as in text generation
   float theta = 10000;
   bool backward = false;
 };
@@ -316,12 +315,12 @@ struct DecodeAttention {
 // throws Error(kInvalidArgument) instead.
 inline constexpr std::int32_t kNoToken = -1;
 
-// tokens[i] = the choice by logits[i], as Sampler makes it (ops/sampler.h): to the token the same
-// on every device. Then positions rise by one, and lengths by one up to last_length.
+// tokens[i] = the token that Sampler (ops/sampler.h) draws from logits[i], the same on every
+// device. Then positions increase by one, and lengths by one up to last_length.
 struct Sample {
   Tensor logits;             // [batch, classes]
   std::int64_t choices = 0;  // tokens are chosen from the first `choices` classes
-  double temperature = 1;    // 0: the likeliest
+  double temperature = 1;    // 0: the most probable token
   std::int64_t top_k = 0;    // 0: all
   double top_p = 1;
   Tensor seeds;      // i64 [batch]: the bits of a seed for each sequence
@@ -378,8 +377,8 @@ struct Adam {
   Scalar gradient_scale = 1;
 };
 
-// Adam over segments of flat buffers as one operation: to the bit what an Adam of each would do.
-// Elements outside all segments stay as they are. adam.decay is that of the segments that decay.
+// Adam over segments of flat buffers as one operation, with the same bits as an Adam of each.
+// Elements outside all segments do not change. adam.decay is that of the segments that decay.
 struct AdamSegment {
   std::int64_t first = 0;
   std::int64_t elements = 0;
@@ -412,8 +411,9 @@ struct Sgd {
 };
 
 // result = the sum of squares of x; infinite or NaN where an element is. Or the sums of runs of 64
-// elements, the last one maybe shorter: sum_of_runs() makes of them what the operation makes of x,
-// to the bit, where x has up to kMost elements. So can be added up by several what one would.
+// elements, the last one maybe shorter: sum_of_runs() computes the result of the operation from
+// them, with the same bits, if x has up to kMost elements. So several workers can compute what one
+// would.
 struct SumOfSquares {
   static constexpr std::size_t kRun = 64;
   static constexpr std::size_t kMost = std::size_t{1} << 20;
@@ -424,19 +424,19 @@ struct SumOfSquares {
 constexpr std::size_t run_count(std::size_t elements) {
   return (elements + SumOfSquares::kRun - 1) / SumOfSquares::kRun;
 }
-// Runs are added up in spans of so many, and these in order.
+// Runs are summed in spans of this many, and spans in order.
 inline constexpr std::size_t kSpanRuns = 64;
 double sum_of_runs(std::span<const double> runs);
 
-// The sums of squares of stretches of `chunk_elements`, the last one maybe shorter: to the bit what
-// a SumOfSquares of each gives.
+// The sums of squares of chunks of `chunk_elements`, the last one maybe shorter, with the same bits
+// as a SumOfSquares of each.
 struct ChunkedSumOfSquares {
   Tensor x;
   std::int64_t chunk_elements = 0;  // up to SumOfSquares::kMost
   Tensor results;                   // f64 [chunks]
 };
 
-// What gradients are multiplied with, from the sums of squares of their chunks.
+// The factor of gradients, from the sums of squares of their chunks.
 //   norm = sqrt(the sum of squares) / loss_scale
 //   scale = (limit / norm where there is a limit and the norm is larger, else 1) / loss_scale,
 //           NaN where the norm is not finite

@@ -1,11 +1,10 @@
 // The checks that every implementation of Ops makes before it writes anything: shapes, types,
-// devices, ranges of numbers, and memory that may not be shared. check(x) returns where x is as
-// ops/arguments.h asks for, and throws Error(kInvalidArgument) otherwise:
+// devices, ranges of numbers, and memory that may not be shared. check(x) throws
+// Error(kInvalidArgument) unless x is as ops/arguments.h requires:
 //
 //   linear: weight is [768, 3072] f32, expected [*, 768] bf16 as x is
 //
-// What only the elements tell, an index outside its table, is checked by check_indices where the
-// elements are read.
+// Indices outside their table are found by check_indices where the elements are read.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@
 
 namespace lockstep::ops {
 
-// What an implementation takes.
+// What an implementation supports.
 struct Accepts {
   Device device;     // where all tensors lie
   bool f64 = false;  // as a compute type
@@ -61,7 +60,7 @@ void check(const UpdateScaling& op, const Accepts& accepts = {});
 // the error: "embedding: tokens". kNoTarget passes where it is allowed.
 void check_indices(const Tensor& indices, std::int64_t limit, std::string_view what,
                    bool allow_no_target = false);
-// What it throws, for whoever reads the elements elsewhere.
+// Throws that error, for code that reads the elements elsewhere.
 [[noreturn]] void fail_index(std::string_view what, std::int64_t position, std::int32_t index,
                              std::int64_t limit, bool allow_no_target);
 

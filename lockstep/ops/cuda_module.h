@@ -1,4 +1,5 @@
-// What liblockstep_cuda.so exports of operations; tensor/cuda_module.h has the rest.
+// The operations that liblockstep_cuda.so exports; tensor/cuda_module.h has the rest of its
+// interface.
 #pragma once
 
 #include "lockstep/ops/ops.h"

@@ -185,7 +185,7 @@ void Ops::run(const ops::Sample& call) {
 std::byte* Ops::scratch_memory(std::size_t needed) const {
   if (scratch_.bytes() < needed) {
     fail(ErrorCode::kInvalidArgument,
-         "an operation needs {} bytes of scratch memory and was given {}; use_scratch() takes them",
+         "an operation needs {} bytes of workspace, but has {}; give it more with use_scratch()",
          needed, scratch_.bytes());
   }
   return scratch_.data();

@@ -1,22 +1,20 @@
-// The contract of every operation, and the seam to devices: whoever computes (reference/, cpu/,
-// cuda/) implements Ops; nn/ and everything above knows nothing else.
+// Ops is the interface of all operations. reference/, cpu/ and cuda/ implement it; nn/ and the
+// layers above use nothing else.
 //
 //   ops.run(Linear{.x = x, .weight = w, .bias = b, .y = y});
 //
-// What an operation means stands at its struct (ops/arguments.h). Every run() checks shapes, types
+// Operations are documented at their structs (ops/arguments.h). Every run() checks shapes, types
 // and devices first and throws Error(kInvalidArgument) before anything is written. Results depend
 // on the inputs and on the number of threads, never on timing. Operations begin in the order of the
 // calls, and each sees what those before it wrote; the caller sees it after synchronize().
 //
-// Some operations need a workspace. scratch() says how much, from shapes alone, so that a plan
-// can be made before any memory exists; use_scratch() hands it over, and an operation that finds
-// less than it needs throws Error(kInvalidArgument). No operation allocates memory of the size of
-// its tensors.
+// Some operations need a workspace. scratch() returns its size from shapes alone, so that memory
+// can be planned; use_scratch() provides it, and an operation with too little workspace throws
+// Error(kInvalidArgument). No operation allocates memory of the size of its tensors.
 //
-// A GPU works beside the caller: run() returns when the operation is queued. An index outside its
-// table is told by synchronize() then, in the words that the CPU has for it. Copies and fills
-// (tensor/tensor.h) outside of streams wait for the operations of their GPU; in_order() puts them
-// among the operations, without waiting.
+// A GPU is asynchronous: run() returns when the operation is queued. synchronize() then throws the
+// error of an index outside its table. Copies and fills (tensor/tensor.h) outside of streams wait
+// for the operations of their GPU; in_order() queues them among the operations, without waiting.
 //
 // An Ops belongs to one thread at a time.
 #pragma once
@@ -44,13 +42,13 @@ struct LinearShape {
   std::int64_t out = 0;
   DType dtype = DType::kF32;
   DType gradient = DType::kF32;  // of the weight
-  // Where these outputs are a part of a layer's, whose gradient comes in parts: how many it has.
+  // If the gradient of a layer is computed in parts of its outputs: the number of all outputs.
   std::int64_t of_outputs = 0;
   bool fp8 = false;  // its products are ScaledMatmuls, to results of these types
 };
 
-// Operations that were captured once and are queued again as a whole, with the tensors and the
-// numbers that they had. The Ops that captured them, the tensors and the scratch memory outlive it.
+// Captured operations that can be queued again as a whole, with the same tensors and numbers. The
+// Ops, the tensors and the scratch memory must outlive it.
 class CapturedStep {
  public:
   virtual ~CapturedStep() = default;
@@ -106,16 +104,16 @@ class Ops {
   // Of DecodeAttention over a cache of shape.keys positions, with shape.batch sequences.
   virtual std::size_t decode_attention_scratch(const ops::AttentionShape& shape) const;
   virtual std::size_t norm_scratch(std::int64_t rows, std::int64_t width) const = 0;  // backward
-  // Of the backward of rows so wide from a table of so many classes.
+  // For the backward of rows of this width and a table of this many entries.
   virtual std::size_t embedding_scratch(std::int64_t /*rows*/, std::int64_t /*width*/,
                                         std::int64_t /*classes*/) const {
     return 0;
   }
-  // Memory on device(), as u8, that stays valid until another is handed over.
+  // Sets the workspace, u8 on device(), which must stay valid until the next call.
   virtual void use_scratch(const Tensor& memory) { scratch_ = memory; }
 
-  // Whether LinearBackwardInput takes the input z of an activation, which is then kept instead of
-  // its derivative.
+  // Whether LinearBackwardInput accepts the input z of an activation, which is then kept instead of
+  // the derivative.
   virtual bool differentiates_from_input(ops::Activation /*activation*/) const { return false; }
 
   // Which implementation multiplies the matrices of such a layer, for reports and tests.
@@ -127,20 +125,20 @@ class Ops {
   // Throws Error(kInvalidArgument) while a step is captured.
   virtual void synchronize() {}
 
-  // An event for all that is queued so far, and operations from now on after an event; not while a
-  // step is captured.
+  // An event for all queued operations. / Makes later operations wait for an event. Not during a
+  // capture.
   virtual Event record() { return {}; }
   virtual void wait(const Event& event) { event.wait(); }
   // When all that is queued so far is done, to measure times; not while a step is captured.
   virtual Moment moment() { return {}; }
 
-  // Calls the task. Its copies and fills take their place among the operations.
+  // Calls the task; its copies and fills are queued in order with the operations.
   virtual void in_order(const std::function<void()>& task) { task(); }
 
-  // What is run between begin_capture() and end_capture() by one thread is not done but kept, and
-  // done by every launch() of the result. Where something throws in between, end_capture() is
-  // called all the same; it throws then, or what it gives is of no use. Throws Error(kUnsupported)
-  // where can_capture() is false.
+  // Operations between begin_capture() and end_capture() on one thread are not run but captured;
+  // every launch() of the result runs them. If something throws in between, end_capture() must
+  // still be called; it throws then, or its result must not be used. Throws Error(kUnsupported) if
+  // can_capture() is false.
   virtual bool can_capture() const { return false; }
   virtual void begin_capture();
   virtual std::unique_ptr<CapturedStep> end_capture();
@@ -156,7 +154,7 @@ class Ops {
 // Captures what `work` runs. Throws what it throws.
 std::unique_ptr<CapturedStep> capture(Ops& ops, const std::function<void()>& work);
 
-// Plain loops that one can read, in one thread; the oracle of all others.
+// Plain single-threaded loops: the reference for all others.
 std::unique_ptr<Ops> make_reference_ops();
 
 // Fast, with a fixed number of threads (the caller is one of them).

@@ -28,25 +28,24 @@ std::size_t likeliest(std::span<const float> logits) {
 void check_choice(const ChoiceOptions& options) {
   if (!(options.temperature >= 0) || std::isinf(options.temperature)) {
     fail(ErrorCode::kInvalidArgument,
-         "a temperature of {} was asked for; it is 0 (always the likeliest token) or more",
+         "the temperature is {}; it must be 0 (always the most probable token) or more",
          options.temperature);
   }
   if (options.top_k < 0) {
     fail(ErrorCode::kInvalidArgument,
-         "top-k of {} was asked for; it is 0 (all tokens) or a number of tokens", options.top_k);
+         "top-k is {}; it must be 0 (all tokens) or a number of tokens", options.top_k);
   }
   if (!(options.top_p > 0 && options.top_p <= 1)) {
-    fail(ErrorCode::kInvalidArgument,
-         "top-p of {} was asked for; it is a probability over 0 and up to 1 (all tokens)",
+    fail(ErrorCode::kInvalidArgument, "top-p is {}; it must be above 0 and at most 1 (all tokens)",
          options.top_p);
   }
 }
 
 void fail_choice(std::size_t logits, bool all_are_minus_infinity) {
   fail(ErrorCode::kInvalidArgument,
-       "no token can be chosen by these {} logits: {}; the model's parameters are damaged, or its "
+       "cannot sample a token from these {} logits: {}; the model's parameters are damaged, or its "
        "training diverged",
-       logits, all_are_minus_infinity ? "all are -infinity" : "some are infinite or no numbers");
+       logits, all_are_minus_infinity ? "all are -infinity" : "some are infinite or NaN");
 }
 
 double uniform_of(std::uint64_t seed, std::uint64_t position) {

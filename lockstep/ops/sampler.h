@@ -1,13 +1,12 @@
-// Which token comes next, by the logits of all of them: what ops::Sample computes.
+// Samples the next token from logits: the computation of ops::Sample.
 //
-// The choice goes in this order: logits are divided by the temperature; of the tokens the `top_k`
-// likeliest stay, and of these the fewest likeliest whose probabilities add up to `top_p`; one of
-// them is drawn by its probability. Equally likely ones count as likelier the smaller their number.
-// A draw is a pure function of seed, position and logits.
+// In this order: logits are divided by the temperature; the `top_k` most probable tokens are kept,
+// and of these the smallest set whose probabilities sum to `top_p`; one of them is drawn. Ties go
+// to the smaller token id. A draw is a pure function of seed, position and logits.
 //
 // A token's weight, its probability times a common factor, is a whole multiple of 2^-40 of the
-// likeliest one's. Sums of weights are sums of integers then, exact in any order, so a GPU that
-// adds in parallel chooses what the CPU chooses.
+// largest weight. Sums of weights are sums of integers then, exact in any order, so a GPU that adds
+// in parallel chooses what the CPU chooses.
 #pragma once
 
 #include <cmath>
@@ -25,7 +24,7 @@
 namespace lockstep::ops {
 
 struct ChoiceOptions {
-  double temperature = 1;  // 0: always the likeliest token
+  double temperature = 1;  // 0: always the most probable token
   std::int64_t top_k = 0;  // 0: all
   double top_p = 1;        // over 0
 
@@ -34,7 +33,7 @@ struct ChoiceOptions {
 
 // Throws Error(kInvalidArgument) for options out of their range.
 void check_choice(const ChoiceOptions& options);
-// Throws Error(kInvalidArgument) that says why none of so many logits can be chosen.
+// Throws Error(kInvalidArgument) that says why no token can be sampled from these logits.
 [[noreturn]] void fail_choice(std::size_t logits, bool all_are_minus_infinity);
 
 // In units of 2^-40; `factor` is 1 / temperature.
@@ -50,7 +49,8 @@ LOCKSTEP_ANY_DEVICE inline std::uint64_t weight_of(float logit, float largest, d
 // In [0, 1), a multiple of 2^-53.
 double uniform_of(std::uint64_t seed, std::uint64_t position);
 
-// What of `total` a draw hits: the chosen token is the first whose sum with those before is larger.
+// The position of a draw in `total`: the drawn token is the first whose cumulative weight is
+// larger.
 LOCKSTEP_ANY_DEVICE inline std::uint64_t place_of(double uniform, std::uint64_t total) {
   const auto place = static_cast<std::uint64_t>(uniform * static_cast<double>(total));
   return place < total ? place : total - 1;

@@ -19,7 +19,7 @@
 
 namespace lockstep {
 
-// All calls of one operation, or of one of its shapes where the shape says how fast it can be.
+// All calls of one operation, or of one of its shapes if the speed depends on the shape.
 struct OpTime {
   std::string operation;  // "norm", "linear, 768 to 3072"
   std::int64_t calls = 0;
@@ -115,7 +115,7 @@ class TimedOps final : public Ops {
   std::unique_ptr<CapturedStep> end_capture() override { return ops_.end_capture(); }
 
  private:
-  // What a call is called, and the FLOPs of its products.
+  // The name of a call, and the FLOPs of its products.
   struct Kind {
     std::string operation;
     double flops = 0;

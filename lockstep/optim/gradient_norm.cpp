@@ -9,8 +9,9 @@ namespace lockstep::optim {
 
 double gradient_norm(Ops& ops, std::span<const Tensor> ranges, const Tensor& sums) {
   if (sums.dtype() != DType::kF64 || sums.elements() < ranges.size()) {
-    fail(ErrorCode::kInvalidArgument, "the norm of {} ranges needs as many f64; there are {} of {}",
-         ranges.size(), sums.elements(), name(sums.dtype()));
+    fail(ErrorCode::kInvalidArgument,
+         "the norm of {} ranges needs a workspace of one f64 for each; got {} of {}", ranges.size(),
+         sums.elements(), name(sums.dtype()));
   }
   const auto count = static_cast<std::int64_t>(ranges.size());
   const Tensor flat = sums.reshaped({static_cast<std::int64_t>(sums.elements())});

@@ -12,7 +12,7 @@ constexpr double kSmallest = 0x1p-60;
 }  // namespace
 
 void bind(Config& config, LossScaleOptions& options) {
-  config.bind("loss_scale.initial", options.initial, "The loss scale that f16 begins with.",
+  config.bind("loss_scale.initial", options.initial, "The initial loss scale of f16.",
               {.min = 0x1p-24, .max = 0x1p40});
   config
       .bind("loss_scale.growth_interval", options.growth_interval,

@@ -1,9 +1,9 @@
-// Dynamic loss scaling: keeps gradients of 16-bit floats (f16) within what they can hold.
+// Dynamic loss scaling: keeps f16 gradients within the range of f16.
 //
 // Small gradients vanish in f16, large ones overflow. So the loss, and with it every gradient, is
-// multiplied with a scale that is as large as it can be: a step whose gradients overflow is left
-// out and halves the scale; after `growth_interval` good steps in a row it is doubled. bf16 and f32
-// have room enough and a scale of 1.
+// multiplied by a scale that is as large as possible: a step whose gradients overflow is skipped
+// and halves the scale; `growth_interval` good steps in a row double it. bf16 and f32 have enough
+// range and a scale of 1.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct LossScaleOptions {
 // Declares the keys loss_scale.*.
 void bind(Config& config, LossScaleOptions& options);
 
-// All that a checkpoint has to store. Scales are powers of two times the initial one.
+// The state, which a checkpoint stores. Scales are powers of two times the initial one.
 struct LossScale {
   double scale = 1;
   std::int64_t good_steps = 0;  // since the last overflow or doubling

@@ -36,24 +36,26 @@ PartSettings settings_of_part(const OptimizerOptions& options, const UpdateStep&
 std::string_view name(OptimizerKind kind) { return kKindNames[static_cast<std::size_t>(kind)]; }
 
 void bind(Config& config, OptimizerOptions& options) {
-  config.bind("optimizer.kind", options.kind, kKindNames,
-              "adamw (weight decay beside the gradient), adam (inside it), or sgd.");
-  config.bind("optimizer.beta1", options.beta1, "How much of Adam's moment stays at a step.",
+  config.bind(
+      "optimizer.kind", options.kind, kKindNames,
+      "adamw (decoupled weight decay), adam (weight decay is added to the gradient), or sgd.");
+  config.bind("optimizer.beta1", options.beta1, "Adam's decay rate of the first moment.",
               {.min = 0, .max = kBelowOne});
-  config.bind("optimizer.beta2", options.beta2, "How much of Adam's variance stays at a step.",
+  config.bind("optimizer.beta2", options.beta2, "Adam's decay rate of the second moment.",
               {.min = 0, .max = kBelowOne});
   config.bind("optimizer.epsilon", options.epsilon,
-              "What Adam adds to the root of the variance it divides by.", {.min = 0});
+              "What Adam adds to the root of the second moment before dividing by it.", {.min = 0});
   config.bind("optimizer.momentum", options.momentum,
-              "How much of SGD's velocity stays at a step; 0 keeps none.",
+              "The momentum of SGD; 0: plain SGD, without velocities.",
               {.min = 0, .max = kBelowOne});
   config
       .bind("optimizer.weight_decay", options.weight_decay,
-            "Weight decay of matrices and embeddings; biases and norms are left alone.", {.min = 0})
+            "Weight decay of matrices and embeddings; biases and norms are not decayed.",
+            {.min = 0})
       .formerly("optimizer.decay");
   config
       .bind("optimizer.max_grad_norm", options.max_grad_norm,
-            "Gradients are scaled down to this norm of all of them together; 0: never.", {.min = 0})
+            "Gradients are clipped to this global norm; 0: never.", {.min = 0})
       .formerly("optimizer.clip");
 }
 

@@ -23,11 +23,11 @@ void bind(Config& config, ScheduleOptions& options) {
       .formerly("schedule.rate");
   config
       .bind("schedule.warmup_steps", options.warmup_steps,
-            "Steps in which the learning rate rises evenly from zero.", {.min = 0})
+            "Steps of warm-up, in which the learning rate rises linearly from zero.", {.min = 0})
       .formerly("schedule.warmup");
   config
       .bind("schedule.decay", options.decay, kDecayNames,
-            "How the learning rate goes down after the warm-up.")
+            "How the learning rate decreases after the warm-up.")
       .formerly("schedule.decline");
   config
       .bind("schedule.decay_steps", options.decay_steps,

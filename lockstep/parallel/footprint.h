@@ -1,5 +1,4 @@
-// What a worker holds of a model and takes besides, before there are any workers: what a memory
-// plan has to know of a strategy.
+// The memory that a strategy needs on a worker, for memory plans.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +12,9 @@
 
 namespace lockstep::parallel {
 
-// Adds what a worker's strategy takes, a server beside it included, to what the plan has outside,
-// in the group kCommunicationGroup and those of parallel/zero/exchange.h. `plan` was made with that
-// sharding.
+// Adds the memory of a worker's strategy, including a colocated server, to the plan's outside
+// memory, in the group kCommunicationGroup and those of parallel/zero/exchange.h. `plan` must have
+// been made with that sharding.
 void add_memory(const ParallelOptions& options, const optim::OptimizerOptions& optimizer,
                 const WorkerPosition& position, nn::MemoryPlan& plan);
 

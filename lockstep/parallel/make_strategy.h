@@ -1,4 +1,4 @@
-// The strategy that the settings ask for.
+// Makes the strategy that the settings select.
 #pragma once
 
 #include <memory>
@@ -16,13 +16,13 @@ struct StrategyJob {
   ParallelOptions options;
   optim::OptimizerOptions optimizer;
   CommOptions comm;
-  std::string host;                     // where other machines reach this rank; empty: nowhere
-  std::int64_t most_micro_batches = 1;  // of one worker's share of a step
+  std::string host;                     // the address for other nodes; empty: none
+  std::int64_t most_micro_batches = 1;  // the most in one worker's share of a step
 };
 
-// `job.options` have passed check(). Called by all ranks of `world` at the same time, which
-// outlives it; nullptr: one worker. Ranks that are servers and nothing else call serve_strategy(),
-// which returns when the workers have left.
+// `job.options` must have passed check(). Called by all ranks of `world` together, which must
+// outlive it; nullptr: one worker. Ranks that are dedicated servers call serve_strategy(), which
+// returns when the workers have left.
 std::unique_ptr<Strategy> make_strategy(const StrategyJob& job, Communicator* world);
 void serve_strategy(const StrategyJob& job, Communicator& world);
 

@@ -12,7 +12,7 @@ namespace lockstep::parallel {
 
 class SingleWorker : public Strategy {
  public:
-  // `most_micro_batches` of a step.
+  // `most_micro_batches`: the most in a step.
   explicit SingleWorker(Reduction reduction = Reduction::kFast,
                         std::int64_t most_micro_batches = 1);
 
@@ -45,7 +45,7 @@ class SingleWorker : public Strategy {
   bool is_last_ = false;            // micro-batch
   TierMover mover_;
   std::optional<DeviceUpdate> device_update_;
-  EarlyUpdate early_;  // last, to end before what its tasks use
+  EarlyUpdate early_;  // declared last, to end before what its tasks use
 };
 
 }  // namespace lockstep::parallel

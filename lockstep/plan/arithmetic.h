@@ -48,7 +48,7 @@ struct Parameters {
 // Throws as check() does, and when a count is beyond 64 bits.
 Parameters count_parameters(const ModelShape& shape);
 
-// How much of a layer's forward is done again in backward instead of being kept.
+// How much of a layer's forward backward recomputes instead of keeping it.
 enum class Recompute {
   kNone,
   kSelective,  // what is cheap: results of norms and of activation functions

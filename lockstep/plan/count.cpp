@@ -7,7 +7,8 @@ namespace {
 
 [[noreturn]] void too_large() {
   fail(ErrorCode::kInvalidArgument,
-       "the sizes of this model multiply to more than 2^64; check them, one has too many digits");
+       "the sizes of this model multiply to more than 2^64; check whether one of them has too many "
+       "digits");
 }
 
 }  // namespace

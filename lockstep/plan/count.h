@@ -1,4 +1,4 @@
-// Whole numbers of parameters and bytes, exact or refused.
+// Exact whole numbers of parameters and bytes, with overflow checks.
 #pragma once
 
 #include <cstdint>

@@ -9,8 +9,7 @@ namespace {
 
 void check_stage(int zero_stage) {
   if (zero_stage < 0 || zero_stage >= kZeroStages) {
-    fail(ErrorCode::kInvalidArgument, "there is no ZeRO stage {}; there are 0, 1, 2 and 3",
-         zero_stage);
+    fail(ErrorCode::kInvalidArgument, "unknown ZeRO stage {}; expected 0, 1, 2 or 3", zero_stage);
   }
 }
 
@@ -71,7 +70,7 @@ StateBytes bytes_per_parameter(Precision precision) {
 StateBytes state_bytes(Count parameters, Precision precision, int zero_stage, Count ranks) {
   check_stage(zero_stage);
   if (ranks == 0)
-    fail(ErrorCode::kInvalidArgument, "0 ranks hold nothing; there must be 1 or more");
+    fail(ErrorCode::kInvalidArgument, "the number of ranks is 0; it must be 1 or more");
   const Count shard = divide_up(parameters, ranks);
   const Count optimizer_elements = zero_stage >= 1 ? shard : parameters;
   const StateBytes each = bytes_per_parameter(precision);
@@ -107,7 +106,7 @@ Count traffic_multiple(int zero_stage) {
 
 Count traffic_bytes(Count parameters, Precision precision, int zero_stage, Count ranks) {
   if (ranks == 0)
-    fail(ErrorCode::kInvalidArgument, "0 ranks send nothing; there must be 1 or more");
+    fail(ErrorCode::kInvalidArgument, "the number of ranks is 0; it must be 1 or more");
   return product({traffic_multiple(zero_stage), bytes_per_parameter(precision).gradients, ranks - 1,
                   divide_up(parameters, ranks)});
 }

@@ -44,7 +44,7 @@ enum class Precision { kBf16, kF16, kF32, kFp8 };
 inline constexpr Precision kAllPrecisions[] = {Precision::kBf16, Precision::kF16, Precision::kF32,
                                                Precision::kFp8};
 std::string_view name(Precision precision);
-// Throws Error(kInvalidArgument) with what there is.
+// Throws Error(kInvalidArgument) with the valid names.
 Precision precision_from_name(std::string_view text);
 
 inline constexpr int kZeroStages = 4;  // 0, which shards nothing, to 3
@@ -67,14 +67,15 @@ StateBytes state_bytes(Count parameters, Precision precision, int zero_stage, Co
 // "16P", "4P + 12P/N"
 std::string state_formula(Precision precision, int zero_stage);
 
-// How many ranks it takes until the states of each are at most `budget` bytes; nothing when no
-// number does, since what is not sharded is too large already.
+// The fewest ranks with which the states of each are at most `budget` bytes; nothing if the
+// unsharded part is already too large.
 std::optional<Count> fewest_ranks(Count parameters, Precision precision, int zero_stage,
                                   Count budget);
 
 // 2, 2, 2 and 3 times P.
 Count traffic_multiple(int zero_stage);
-// What a rank sends in a step: that multiple of the N-1 shards of others, in the gradients' type.
+// The bytes that a rank sends in a step: that multiple of the N-1 shards of others, in the type of
+// gradients.
 Count traffic_bytes(Count parameters, Precision precision, int zero_stage, Count ranks);
 
 // Kept by one layer for one micro-batch; of an encoder-decoder by one of its encoder.

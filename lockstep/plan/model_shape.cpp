@@ -53,7 +53,7 @@ std::vector<ModelShape> make_known_models() {
 [[noreturn]] void fail_unknown(std::string_view what, std::string_view text,
                                std::span<const std::string_view> known) {
   const std::string_view near = nearest(text, known);
-  fail(ErrorCode::kInvalidArgument, "there is no {} '{}'{}; there are {}", what, text,
+  fail(ErrorCode::kInvalidArgument, "unknown {} '{}'{}; expected one of {}", what, text,
        near.empty() ? "" : fmt::format(" (did you mean {}?)", near), fmt::join(known, ", "));
 }
 
@@ -169,20 +169,20 @@ void check(const ModelShape& shape) {
                {"feed-forward width", shape.feed_forward}};
   for (const auto& size : sizes) {
     if (size.value == 0) {
-      fail(ErrorCode::kInvalidArgument, "the {} of the model is 0; it has to be 1 or more",
+      fail(ErrorCode::kInvalidArgument, "the {} of the model is 0; it must be 1 or more",
            size.what);
     }
   }
   if (shape.hidden % shape.heads != 0) {
     fail(ErrorCode::kInvalidArgument,
-         "a hidden size of {} cannot be split into {} heads of equal width; take a number of heads "
-         "that divides it",
+         "a hidden size of {} cannot be split into {} heads of equal width; choose a number of "
+         "heads that divides it",
          shape.hidden, shape.heads);
   }
   if (shape.family == Family::kLlama && shape.hidden / shape.heads % 2 != 0) {
     fail(ErrorCode::kInvalidArgument,
-         "a hidden size of {} in {} heads makes heads of width {}, but Llama turns pairs of their "
-         "elements by position; take sizes whose heads have an even width",
+         "a hidden size of {} in {} heads makes heads of width {}, but rotary positions need heads "
+         "of even width; choose sizes with an even head width",
          shape.hidden, shape.heads, shape.hidden / shape.heads);
   }
   if (shape.heads % shape.kv_heads != 0) {

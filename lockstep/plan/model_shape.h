@@ -1,4 +1,4 @@
-// What a transformer looks like: the few numbers that its parameters, FLOPs and bytes follow from.
+// The shape of a transformer: the sizes that determine its parameters, FLOPs and bytes.
 //
 // All families are a token embedding, `layers` times attention and feed-forward with residuals, and
 // a head; they differ in the parts around that:
@@ -26,7 +26,7 @@ namespace lockstep::plan {
 enum class Family { kGpt2, kLlama, kBert };
 inline constexpr Family kAllFamilies[] = {Family::kGpt2, Family::kLlama, Family::kBert};
 
-// What turns the last layer's output into a result.
+// The head of a model.
 enum class Head {
   kTied,            // logits by the token embedding's own matrix: no parameters
   kOwn,             // logits by a matrix of its own, vocabulary x hidden
@@ -61,7 +61,7 @@ inline constexpr std::string_view kEncoderDecoderName = "encoder-decoder";
 std::string_view name(Family family);
 std::string_view family_name(const ModelShape& shape);  // "gpt2", ..., "encoder-decoder"
 std::string_view name(Head head);
-// Throw Error(kInvalidArgument) with what there is and what is nearest.
+// Throw Error(kInvalidArgument) with the valid names and the nearest.
 Family family_from_name(std::string_view text);
 Head head_from_name(std::string_view text);
 
@@ -69,7 +69,7 @@ Head head_from_name(std::string_view text);
 std::span<const ModelShape> known_models();
 const ModelShape& find_model(std::string_view name);
 
-// What is common in a family; hidden, layers, heads and what hangs on them are 0.
+// The defaults of a family; hidden, layers, heads and what depends on them are 0.
 ModelShape usual_shape(Family family);
 // An encoder-decoder for translation, likewise.
 ModelShape usual_encoder_decoder();

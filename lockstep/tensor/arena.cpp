@@ -40,7 +40,7 @@ Arena::Arena(std::vector<Request> requests, Device device)
 
 const Request& Arena::at(std::size_t request) const {
   if (request >= requests_.size()) {
-    fail(ErrorCode::kInvalidArgument, "request {} was asked for, but the arena has {}", request,
+    fail(ErrorCode::kInvalidArgument, "request {} does not exist; the arena has {}", request,
          requests_.size());
   }
   return requests_[request];

@@ -1,6 +1,6 @@
-// One block of memory on a device, laid out by lifetime (tensor/layout.h): the plan is the
-// allocator. It takes exactly the bytes of its layout, once; handing out costs nothing, and what a
-// request holds before its first step and after its last belongs to others.
+// One block of device memory, laid out by lifetime (tensor/layout.h). It is allocated once, with
+// exactly the bytes of its layout; getting a tensor from it costs nothing. Outside its lifetime,
+// other requests use the bytes of a request.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ class Arena {
  public:
   Arena() = default;  // no requests, no bytes
   // Throws Error(kInvalidArgument) where `layout` was not planned for the requests, and what Buffer
-  // throws where there is no room.
+  // throws if memory is short.
   Arena(std::vector<Request> requests, Layout layout, Device device = {},
         MemoryBudget* budget = nullptr);
   // Plans the layout.
@@ -30,9 +30,9 @@ class Arena {
 
   // The memory of a request as a tensor, which may be smaller than the request. Throws
   // Error(kInvalidArgument) where it would be larger, or where there is no such request. Valid as
-  // long as the Arena (moves aside).
+  // long as the Arena, also after a move.
   Tensor tensor(std::size_t request, DType dtype, const Shape& shape) const;
-  // All its bytes, as u8.
+  // All bytes of a request, as u8.
   Tensor whole(std::size_t request) const;
 
  private:

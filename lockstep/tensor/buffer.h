@@ -1,8 +1,8 @@
-// Bytes on a device, owned: they are freed with the Buffer, and moving hands them on.
+// Owned bytes on a device. The destructor frees them.
 //
-// The start is aligned to 64 bytes, from 4 KiB on to that much (as direct I/O wants it), and that
-// of large buffers on the CPU to 2 MiB with huge pages advised. What the bytes hold at first is
-// undefined. memory_in_use() counts them (tensor/device_memory.h).
+// Buffers are aligned to 64 bytes, those of 4 KiB and more to 4 KiB (for direct I/O), and large
+// ones on the CPU to 2 MiB, with huge pages advised. The bytes are not initialized. memory_in_use()
+// counts them (tensor/device_memory.h).
 #pragma once
 
 #include <cstddef>
@@ -20,9 +20,9 @@ class Buffer {
   static constexpr std::size_t kPage = 4096;
 
   Buffer() = default;  // no bytes
-  // Throws Error(kSystem) where there is no room and Error(kUnsupported) where there is no such
-  // device. No bytes need no room, and have no address. Where a budget is given they are taken from
-  // it too, and it outlives the Buffer.
+  // Throws Error(kSystem) if memory is short and Error(kUnsupported) if the device does not exist.
+  // Zero bytes are not allocated and have no address. The bytes also count against `budget`, if
+  // given, which must outlive the Buffer.
   explicit Buffer(std::size_t bytes, Device device = {}, MemoryBudget* budget = nullptr);
   ~Buffer();
   Buffer(Buffer&& other) noexcept;
@@ -34,8 +34,8 @@ class Buffer {
   std::size_t bytes() const { return bytes_; }
   Device device() const { return device_; }
 
-  // A view of the bytes from `offset` on, valid as long as the Buffer (moves aside). Throws
-  // Error(kInvalidArgument) where it would end behind them.
+  // A view of the bytes from `offset` on, valid as long as the Buffer, also after a move. Throws
+  // Error(kInvalidArgument) if it would end past them.
   Tensor tensor(DType dtype, const Shape& shape, std::size_t offset = 0) const;
 
  private:

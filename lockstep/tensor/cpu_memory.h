@@ -1,7 +1,7 @@
 // Main memory as a DeviceMemory.
 //
-// From 2 MiB on an allocation is a mapping of its own at a multiple of 2 MiB, for which huge pages
-// are advised; it goes back to the system as soon as it is freed.
+// Allocations of 2 MiB and more are separate mappings at a multiple of 2 MiB, with huge pages
+// advised. Freeing one returns it to the system at once.
 #pragma once
 
 #include "lockstep/tensor/device_memory.h"

@@ -1,4 +1,4 @@
-// What the CPU does for a Stream: a thread that calls its tasks in order.
+// A Stream of the CPU: a thread that calls its tasks in order.
 #pragma once
 
 #include <memory>

@@ -29,7 +29,7 @@ CudaModule& interface() {
 }
 
 [[noreturn]] void refuse(int index, std::string_view why) {
-  fail(ErrorCode::kUnsupported, "{} was asked for, but {}", name(Device{DeviceKind::kCuda, index}),
+  fail(ErrorCode::kUnsupported, "{} is not available: {}", name(Device{DeviceKind::kCuda, index}),
        why);
 }
 

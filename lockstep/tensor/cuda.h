@@ -1,6 +1,6 @@
-// NVIDIA GPUs, as this library sees them. It knows no CUDA itself: whatever touches a GPU lies in a
-// module, liblockstep_cuda.so (base/module.h), which is loaded by the first call that needs it. So
-// one build runs on machines with and without GPUs, and a machine without says why it has none.
+// NVIDIA GPUs. This library does not link CUDA: everything that touches a GPU is in a module,
+// liblockstep_cuda.so (base/module.h), which is loaded on first use. So one build runs on machines
+// with and without GPUs, and errors say why a GPU cannot be used.
 #pragma once
 
 #include <cstddef>
@@ -25,23 +25,22 @@ struct GpuInfo {
   int capability = 0;  // 90 for 9.0
   int multiprocessors = 0;
   std::size_t total_bytes = 0;
-  std::string driver;   // the CUDA version that the driver can do, "13.0"
+  std::string driver;   // the CUDA version that the driver supports, "13.0"
   std::string runtime;  // that of the module
   std::string cublas_lt;
 };
 
-// Why no GPU can be used, as a sentence without its end; empty where at least one can.
+// Why no GPU can be used, as a sentence without a full stop; empty if one can be used.
 std::string why_no_cuda();
 inline bool cuda_is_available() { return why_no_cuda().empty(); }
 
-// All GPUs that CUDA shows to this process, also those that are too old; none where there is no
-// module or no driver. Takes no memory on them.
+// All GPUs that CUDA shows to this process, also those that are too old; empty without the module
+// or a driver. Allocates no GPU memory.
 std::vector<GpuInfo> cuda_devices();
 
-// What the functions below throw for a GPU that cannot be used: Error(kUnsupported) that names it
-// and says why.
+// The functions below throw Error(kUnsupported) for a GPU that cannot be used, with the reason.
 
-// Bytes that nobody uses now. Makes this process a user of the GPU, which takes some memory there.
+// The free bytes. Creates a context on the GPU, which takes some memory there.
 std::size_t free_cuda_memory(int index);
 
 // Another process that computes on a GPU.
@@ -56,8 +55,8 @@ std::vector<GpuUser> cuda_memory_users(int index);
 DeviceMemory& cuda_memory(int index);
 std::unique_ptr<Stream::Queue> make_cuda_queue(int index);
 
-// Memory of the CPU that stays where it is, so that a GPU reads and writes it by itself: copies
-// from and to it run at full speed and beside everything else. Not counted by memory_in_use().
+// Page-locked host memory: copies between it and a GPU run at full speed and asynchronously. Not
+// counted by memory_in_use().
 class PinnedBuffer {
  public:
   PinnedBuffer() = default;  // no bytes
@@ -70,8 +69,7 @@ class PinnedBuffer {
 
   std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
-  // A view of the bytes from `offset` on. Throws Error(kInvalidArgument) where it would end behind
-  // them.
+  // A view of the bytes from `offset` on. Throws Error(kInvalidArgument) if it would end past them.
   Tensor tensor(DType dtype, const Shape& shape, std::size_t offset = 0) const;
 
  private:

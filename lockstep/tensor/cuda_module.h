@@ -1,4 +1,4 @@
-// What liblockstep_cuda.so and the library agree on.
+// The interface between liblockstep_cuda.so and the library.
 #pragma once
 
 #include <memory>
@@ -10,12 +10,12 @@
 
 namespace lockstep {
 
-// The side of the module that holds memory and streams. Functions with an index expect a GPU that
-// problem_of(index) says nothing about.
+// The module's memory and streams. Functions with an index need a GPU whose problem_of(index) is
+// empty.
 class CudaModule {
  public:
-  // Why no GPU can be used, or not this one, to follow "cuda:0 was asked for, but "; empty where it
-  // can.
+  // Why no GPU, or not this one, can be used; follows "cuda:0 is not available: ". Empty if it can
+  // be used.
   virtual std::string problem() = 0;
   virtual std::string problem_of(int index) = 0;
 
@@ -43,9 +43,9 @@ inline constexpr char kVersionSymbol[] = "lockstep_cuda_version";
 inline constexpr char kInterfaceSymbol[] = "lockstep_cuda_interface";
 using InterfaceFunction = CudaModule*();
 
-// The module, loaded; throws Error(kUnsupported) where there is none.
+// Loads the module. Throws Error(kUnsupported) if there is none.
 const Module& module();
-// Its interface; throws Error(kUnsupported) where that GPU cannot be used.
+// The module's interface. Throws Error(kUnsupported) if that GPU cannot be used.
 CudaModule& module_for(int index);
 
 }  // namespace cuda

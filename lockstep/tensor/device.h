@@ -1,4 +1,4 @@
-// Where memory lies and work runs.
+// A device: where memory is and where work runs.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ struct Device {
 
 std::string name(Device device);  // "cpu", "cuda:0"
 
-// Takes what name() gives, and "cuda" for the first CUDA device. Throws Error(kInvalidArgument) for
-// anything else; whether the device exists is found out by using it.
+// Accepts what name() returns, and "cuda" for the first CUDA device. Throws Error(kInvalidArgument)
+// for anything else. Does not check whether the device exists.
 Device parse_device(std::string_view text);
 
 }  // namespace lockstep

@@ -22,8 +22,8 @@ std::byte* DeviceMemory::allocate(std::size_t bytes, std::size_t alignment) {
   const std::lock_guard lock(mutex_);
   if (data == nullptr) {
     fail(ErrorCode::kSystem,
-         "no room for {} on {}, where this process already uses {}; choose a setting that needs "
-         "less memory, or free some on this machine",
+         "not enough memory for {} on {}, where this process already uses {}; choose settings that "
+         "need less memory, or free some on this machine",
          both_ways(bytes), name(device_), both_ways(in_use_));
   }
   in_use_ += bytes;
@@ -55,7 +55,7 @@ void DeviceMemory::reset_peak() {
 DeviceMemory& memory_of(Device device) {
   if (device.kind == DeviceKind::kCuda) return cuda_memory(device.index);
   if (device.index != 0) {
-    fail(ErrorCode::kUnsupported, "there is one cpu, of index 0; index {} was asked for",
+    fail(ErrorCode::kUnsupported, "the only CPU device is cpu:0; cpu:{} does not exist",
          device.index);
   }
   return cpu_memory();

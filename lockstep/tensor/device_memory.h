@@ -1,7 +1,7 @@
-// The memory of one device: the seam between what holds tensors and what a device does with bytes.
+// The memory of one device: allocation, copies and fills.
 //
-// Every allocation is counted here, to the byte asked for, so that what a plan predicts can be
-// compared with what a run uses. All functions may be called by any thread.
+// Every allocation is counted to the byte, so that a plan can be compared with what a run uses.
+// Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -17,15 +17,15 @@ class DeviceMemory {
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
-  // One byte or more at a multiple of `alignment` (a power of two up to 4096), not initialised.
-  // Throws Error(kSystem) where there is no room, saying what was asked for and what is in use.
+  // Allocates at least one byte at a multiple of `alignment` (a power of two up to 4096), not
+  // initialized. Throws Error(kSystem) with the requested and the used bytes if memory is short.
   std::byte* allocate(std::size_t bytes, std::size_t alignment);
-  // Takes back what allocate(bytes, ...) gave.
+  // Frees what allocate(bytes, ...) returned.
   void free(std::byte* data, std::size_t bytes) noexcept;
 
-  // One end lies on this device, the other on it, the CPU, or another of its kind; they may
-  // overlap. The bytes have arrived on return, or, called in a task of a Stream, before its next
-  // task begins.
+  // One side is on this device, the other on it, on the CPU or on another device of its kind. They
+  // may overlap. The copy is complete on return or, in a task of a Stream, before the next task
+  // begins.
   virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
   virtual void fill_zero(std::byte* data, std::size_t bytes) = 0;
 
@@ -37,7 +37,7 @@ class DeviceMemory {
   ~DeviceMemory() = default;  // lives as long as the process
 
  private:
-  // nullptr where there is no room.
+  // nullptr if memory is short.
   virtual std::byte* take(std::size_t bytes, std::size_t alignment) = 0;
   virtual void give_back(std::byte* data, std::size_t bytes) noexcept = 0;
 
@@ -50,8 +50,8 @@ class DeviceMemory {
 // Throws Error(kUnsupported) for a device that this build or this machine does not have.
 DeviceMemory& memory_of(Device device);
 
-// Bytes held by the Buffers of this process on a device, and the most there were at once since the
-// start or the last reset (which makes the present use the peak).
+// Bytes that the Buffers of this process hold on a device, and the peak since the start or the last
+// reset (which sets the peak to the current use).
 std::size_t memory_in_use(Device device);
 std::size_t peak_memory(Device device);
 void reset_peak_memory(Device device);

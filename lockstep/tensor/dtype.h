@@ -1,4 +1,4 @@
-// The element types that tensors have and collectives move.
+// The element types of tensors and collectives.
 #pragma once
 
 #include <cstddef>

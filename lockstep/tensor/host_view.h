@@ -1,5 +1,5 @@
-// A tensor's elements where the CPU can read them: the tensor itself where it lies on the CPU, or a
-// copy of it. What is still queued for the tensor has to be done (Ops::synchronize()).
+// A tensor's elements on the CPU: the tensor itself if it is there, else a copy. Work that is
+// queued for the tensor must be finished (Ops::synchronize()).
 //
 //   const HostView view(losses);
 //   for (float loss : view.as<float>()) ...

@@ -238,14 +238,13 @@ void check(std::span<const Request> requests) {
   for (const Request& request : requests) {
     if (request.last_step < request.first_step) {
       fail(ErrorCode::kInvalidArgument,
-           "'{}' is asked for from step {} to step {}, which is before", request.name,
+           "'{}' is requested from step {} to step {}, which is earlier", request.name,
            request.first_step, request.last_step);
     }
     constexpr std::size_t kMost = std::numeric_limits<std::ptrdiff_t>::max();
     if (request.bytes > kMost - Layout::kAlignment || padded_bytes(request) > kMost - sum) {
-      fail(ErrorCode::kInvalidArgument,
-           "with the {} bytes of '{}' more are asked for than any memory has", request.bytes,
-           request.name);
+      fail(ErrorCode::kInvalidArgument, "the requests up to the {} bytes of '{}' exceed any memory",
+           request.bytes, request.name);
     }
     sum += padded_bytes(request);
   }

@@ -1,8 +1,8 @@
-// Many pieces of memory in one block, laid out by lifetime.
+// Places many requests for memory in one block, by lifetime.
 //
 // The work of a rank is a static schedule of numbered steps. A *request* asks for bytes that are
 // needed from its first step to its last, both included; its *lifetime* is that range. Two requests
-// may lie on the same bytes exactly when their lifetimes do not meet:
+// may share bytes exactly when their lifetimes do not overlap:
 //
 //   offset
 //     |   +--------- saved ---------+
@@ -33,8 +33,8 @@ struct Layout {
 
   std::vector<std::size_t> offsets;  // one per request
   std::size_t bytes = 0;             // the end of the last
-  std::size_t lower_bound = 0;       // the most that live at one step: no layout is smaller
-  int peak_step = 0;                 // the first step at which so many live
+  std::size_t lower_bound = 0;       // the most bytes alive at one step: no layout is smaller
+  int peak_step = 0;                 // the first step with that many bytes alive
 };
 
 // The padded size of a request: its bytes rounded up to the alignment.
@@ -48,8 +48,7 @@ constexpr std::size_t padded_bytes(const Request& request) {
 // it begins, and for more bytes in all than can be counted.
 Layout plan_layout(std::span<const Request> requests);
 
-// The same without places, which take nearly all the time: no offsets, and as many bytes as
-// lower_bound. Throws the same.
+// Like plan_layout(), but without offsets, which take nearly all the time; `bytes` is lower_bound.
 Layout bound_layout(std::span<const Request> requests);
 
 struct GroupBytes {
@@ -57,8 +56,8 @@ struct GroupBytes {
   std::size_t bytes = 0;
 };
 
-// The bytes, padded, that the requests of each group take at a step, groups in order of first
-// appearance, also those with none. At the layout's peak_step they add up to its lower_bound.
+// The padded bytes of each group at a step. Groups are in order of first appearance, including
+// empty ones. At the layout's peak_step they sum to its lower_bound.
 std::vector<GroupBytes> bytes_by_group(std::span<const Request> requests, int step);
 
 }  // namespace lockstep

@@ -11,8 +11,8 @@ void MemoryBudget::take(std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   if (limit_ > 0 && (in_use_ > limit_ || bytes > limit_ - in_use_)) {
     fail(ErrorCode::kSystem,
-         "{} more bytes of the {} tier were asked for, where {} are in use and the limit is {}; "
-         "raise the limit, or move more of the run to another tier (offload.*)",
+         "cannot allocate {} more bytes of the {} tier: {} are in use and the limit is {}; raise "
+         "the limit, or move more of the run to another tier (offload.*)",
          bytes, name_, in_use_, limit_);
   }
   in_use_ += bytes;

@@ -1,6 +1,6 @@
-// What one holder takes of memory, counted by itself, and refused beyond a limit. Workers that are
-// threads of one process have one budget each; and on a machine without a GPU the device tier has
-// one and the host tier another, though both are main memory.
+// Counts the memory of one holder and enforces a limit. Workers that are threads of one process
+// have separate budgets. Without a GPU, the device tier and the host tier have separate budgets,
+// though both are main memory.
 #pragma once
 
 #include <cstddef>
@@ -10,16 +10,16 @@
 
 namespace lockstep {
 
-// Any thread may use it.
+// Thread-safe.
 class MemoryBudget {
  public:
-  // `name` is what errors call it. `limit` in bytes; 0: none.
+  // `name` appears in errors. `limit` is in bytes; 0: none.
   explicit MemoryBudget(std::string_view name, std::size_t limit = 0)
       : name_(name), limit_(limit) {}
   MemoryBudget(const MemoryBudget&) = delete;
   MemoryBudget& operator=(const MemoryBudget&) = delete;
 
-  // Throws Error(kSystem) where the limit would be passed: then nothing is taken.
+  // Throws Error(kSystem), and takes nothing, if the limit would be exceeded.
   void take(std::size_t bytes);
   void give_back(std::size_t bytes) noexcept;
 
@@ -35,12 +35,13 @@ class MemoryBudget {
   std::size_t peak_ = 0;
 };
 
-// Bytes of a budget for as long as this lives: a Buffer's, or memory of another origin (what
-// workers of a machine share).
+// Takes bytes of a budget for its lifetime: those of a Buffer, or of other memory (symmetric
+// memory).
 class MemoryClaim {
  public:
   MemoryClaim() = default;
-  // No budget: nothing is counted. It outlives the claim. Throws what take() throws.
+  // Without a budget nothing is counted. The budget must outlive the claim. Throws what take()
+  // throws.
   MemoryClaim(MemoryBudget* budget, std::size_t bytes);
   ~MemoryClaim();
   MemoryClaim(MemoryClaim&& other) noexcept;

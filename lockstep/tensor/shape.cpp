@@ -51,8 +51,8 @@ Shape::Shape(std::span<const std::int64_t> extents) {
 std::int64_t Shape::operator[](int dimension) const {
   if (dimension < 0 || dimension >= dimensions_) {
     fail(ErrorCode::kInvalidArgument,
-         "dimension {} of the shape {} was asked for, which has {} (counted from 0)", dimension,
-         text(), dimensions_);
+         "dimension {} of the shape {} does not exist; it has {} dimensions, counted from 0",
+         dimension, text(), dimensions_);
   }
   return extents_[static_cast<std::size_t>(dimension)];
 }

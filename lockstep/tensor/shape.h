@@ -1,7 +1,7 @@
 // The extents of a dense tensor, slowest dimension first, kept inside the object.
 //
-// A Shape that exists can be counted: negative extents, more than six dimensions, and a number of
-// elements beyond 2^63 - 1 are refused with Error(kInvalidArgument) when it is made.
+// The constructor throws Error(kInvalidArgument) for negative extents, more than six dimensions,
+// and more than 2^63 - 1 elements.
 #pragma once
 
 #include <array>
@@ -35,7 +35,7 @@ class Shape {
   friend bool operator==(const Shape&, const Shape&) = default;
 
  private:
-  std::array<std::int64_t, kMaxDimensions> extents_{};  // zero behind the last dimension
+  std::array<std::int64_t, kMaxDimensions> extents_{};  // zero after the last dimension
   int dimensions_ = 0;
   std::size_t elements_ = 1;
 };

@@ -1,22 +1,21 @@
-// Work in order on a device, beside the thread that asks for it, so that overlap is written once
-// for every device.
+// An ordered queue of work on a device, asynchronous to the calling thread. It makes overlap
+// independent of the device.
 //
 //   stream.run([=] { ... });             a task, begun after those before it have ended
 //   Event gathered = stream.record();    everything queued so far
 //   other.wait(gathered);                later tasks of `other` begin after that
 //   stream.synchronize();                the caller waits for everything queued so far
 //
-// On the CPU a stream has a thread of its own that calls the tasks. A device that queues work by
-// itself calls a task at once, and the task queues its work there; so a task reads and writes only
-// what streams order, and does not wait for a stream.
+// On the CPU a stream has its own thread, which calls the tasks. On a device with queues a task is
+// called at once and queues its work there. So a task may access only memory that streams order,
+// and must not wait for a stream.
 //
 // An Event stands for what was queued before it, so streams that wait for each other's events
-// cannot lock each other up.
+// cannot deadlock.
 //
-// When a task throws, those behind it in the stream are skipped, as they would work on what it left
-// unfinished; so are those of a stream that waits for an event behind it. synchronize() rethrows
-// the error, after which the stream takes new work. An error that nobody asks for is dropped with
-// its stream.
+// When a task throws, later tasks of the stream are skipped, and so are tasks of streams that wait
+// for a later event. synchronize() rethrows the error; after that the stream accepts new work.
+// Without synchronize() the error is dropped with the stream.
 //
 // A Stream may be used by any thread; tasks queued by one thread keep their order.
 #pragma once
@@ -32,16 +31,16 @@ namespace lockstep {
 
 class Event {
  public:
-  // How a device knows that an event has come.
+  // The device's part of an event.
   class State {
    public:
     virtual ~State() = default;
     virtual bool done() const = 0;
-    // Waits; then the error of the work that the event stands for, or null.
+    // Waits, and returns the error of the event's work, or null.
     virtual std::exception_ptr await() const = 0;
   };
 
-  Event() = default;  // stands for nothing, which is done
+  Event() = default;  // an event of no work, which has happened
   explicit Event(std::shared_ptr<const State> state) : state_(std::move(state)) {}
 
   bool done() const { return state_ == nullptr || state_->done(); }
@@ -49,7 +48,7 @@ class Event {
   // The calling thread waits; rethrows the error of the work.
   void wait() const;
 
-  // For the device whose event it is; nullptr where it stands for nothing.
+  // For the device that made the event; nullptr for an event of no work.
   const State* state() const { return state_.get(); }
 
  private:
@@ -58,7 +57,7 @@ class Event {
 
 class Stream {
  public:
-  // What a device does for a stream; the functions of Stream say what they mean.
+  // The device's part of a stream; see the functions of Stream.
   class Queue {
    public:
     virtual ~Queue() = default;

@@ -34,8 +34,8 @@ Tensor::Tensor(std::byte* data, DType dtype, const Shape& shape, Device device)
   }
   if (reinterpret_cast<std::uintptr_t>(data) % size_of(dtype) != 0) {
     fail(ErrorCode::kInvalidArgument,
-         "a {} tensor of shape {} starts {} bytes behind a multiple of {}, the size of its "
-         "elements; start it at one",
+         "a {} tensor of shape {} is misaligned: it starts {} bytes after a multiple of {}, the "
+         "size of its elements",
          name(dtype), shape.text(), reinterpret_cast<std::uintptr_t>(data) % size_of(dtype),
          size_of(dtype));
   }
@@ -43,8 +43,8 @@ Tensor::Tensor(std::byte* data, DType dtype, const Shape& shape, Device device)
 
 void Tensor::check_readable_as(DType wanted) const {
   if (dtype_ != wanted) {
-    fail(ErrorCode::kInvalidArgument, "elements of {} were asked for, but the tensor is {}",
-         name(wanted), describe(*this));
+    fail(ErrorCode::kInvalidArgument, "cannot read elements of {}: the tensor is {}", name(wanted),
+         describe(*this));
   }
   if (device_.kind != DeviceKind::kCpu) {
     fail(ErrorCode::kInvalidArgument,
@@ -99,7 +99,8 @@ void fill_zero(const Tensor& tensor) {
 void copy(const Tensor& to, const Tensor& from) {
   if (to.dtype() != from.dtype() || to.elements() != from.elements()) {
     fail(ErrorCode::kInvalidArgument,
-         "a copy takes as many elements of the same type: from {} ({} elements) to {} ({})",
+         "a copy needs the same type and number of elements on both sides: from {} ({} elements) "
+         "to {} ({})",
          describe(from), from.elements(), describe(to), to.elements());
   }
   const Device acting = from.device().kind == DeviceKind::kCpu ? to.device() : from.device();

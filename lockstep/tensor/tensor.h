@@ -1,6 +1,6 @@
-// A dense view of elements that someone else owns (a Buffer, an Arena, symmetric memory): the last
-// dimension is contiguous and nothing lies between rows. Copying a Tensor copies the view. Like a
-// pointer, a const Tensor may be written through.
+// A dense, contiguous view of elements that something else owns (a Buffer, an Arena, symmetric
+// memory). Copying a Tensor copies the view. As with a pointer, the elements of a const Tensor may
+// be written.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ namespace lockstep {
 class Tensor {
  public:
   Tensor() = default;  // f32, of shape [0]
-  // Throws Error(kInvalidArgument) for elements without an address or at one that is not a multiple
-  // of their size, and for more bytes than memory can have.
+  // Throws Error(kInvalidArgument) for a null or misaligned address, and if the number of bytes
+  // overflows.
   Tensor(std::byte* data, DType dtype, const Shape& shape, Device device = {});
 
   std::byte* data() const { return data_; }
@@ -28,22 +28,23 @@ class Tensor {
   std::size_t elements() const { return shape_.elements(); }
   std::size_t bytes() const { return elements() * size_of(dtype_); }
 
-  // All elements, as<float>() or as<const float>(). Throws Error(kInvalidArgument) where they are
-  // of another type or do not lie on the CPU.
+  // All elements, as<float>() or as<const float>(). Throws Error(kInvalidArgument) if they have
+  // another type or are not on the CPU.
   template <class T>
   std::span<T> as() const {
     check_readable_as(dtype_of<std::remove_const_t<T>>);
     return {reinterpret_cast<T*>(data_), elements()};
   }
 
-  // The same elements in another shape of as many.
+  // The same elements in another shape with the same number of elements.
   Tensor reshaped(const Shape& shape) const;
-  // `count` entries of dimension 0 from `first` on; the dimension stays, also with one or none.
+  // `count` entries of dimension 0 from `first` on; the dimension is kept, also for one entry or
+  // none.
   Tensor slice(std::int64_t first, std::int64_t count) const;
   // One entry of dimension 0, without that dimension.
   Tensor row(std::int64_t index) const;
 
-  // What such a tensor takes; throws Error(kInvalidArgument) where no memory has as many bytes.
+  // The bytes of such a tensor. Throws Error(kInvalidArgument) on overflow.
   static std::size_t bytes_of(DType dtype, const Shape& shape);
 
  private:
@@ -56,7 +57,7 @@ class Tensor {
   Device device_;
 };
 
-// A view of a span on the CPU, as one dimension or as any shape of as many elements.
+// A view of a span on the CPU, in one dimension or in a shape with the same number of elements.
 template <class T>
 Tensor tensor_of(std::span<T> elements) {
   return {reinterpret_cast<std::byte*>(elements.data()), dtype_of<T>,
@@ -67,7 +68,7 @@ Tensor tensor_of(std::span<T> elements, const Shape& shape) {
   return tensor_of(elements).reshaped(shape);
 }
 
-// Done on return, or, called in a task of a Stream, in order with its tasks.
+// Complete on return or, in a task of a Stream, in order with its tasks.
 void fill_zero(const Tensor& tensor);
 // From any device to any; dtype and number of elements are the same, shapes may differ. The two may
 // overlap. Throws Error(kInvalidArgument) before anything is written.

@@ -1,5 +1,4 @@
-// Where memory can lie besides the device that computes: each tier is larger and farther than the
-// one before.
+// Memory tiers: each is larger and slower than the previous one.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +7,7 @@
 namespace lockstep {
 
 enum class Tier : std::uint8_t {
-  kDevice,  // computed with
+  kDevice,  // the memory of the device that computes
   kHost,    // main memory
   kFile,    // a file on a disk
 };

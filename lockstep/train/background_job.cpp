@@ -21,7 +21,7 @@ BackgroundJob::BackgroundJob(std::function<void()> work) {
       done_.store(true, std::memory_order_release);
     });
   } catch (const std::system_error& error) {
-    failure_ = Error(ErrorCode::kSystem, fmt::format("no thread can be started: {}", error.what()));
+    failure_ = Error(ErrorCode::kSystem, fmt::format("cannot start a thread: {}", error.what()));
     done_.store(true, std::memory_order_release);
   }
 }

@@ -1,4 +1,4 @@
-// Work in a thread of its own, whose end somebody else looks for.
+// Work on a background thread, whose end can be polled.
 #pragma once
 
 #include <atomic>
@@ -12,18 +12,18 @@ namespace lockstep::train {
 
 class BackgroundJob {
  public:
-  // Begins at once; or has failed, where no thread can be started.
+  // Starts at once; if no thread can be started, it has failed.
   explicit BackgroundJob(std::function<void()> work);
   // Waits for its end.
   ~BackgroundJob() { wait(); }
   BackgroundJob(const BackgroundJob&) = delete;
   BackgroundJob& operator=(const BackgroundJob&) = delete;
 
-  // Whether it has ended; costs nothing.
+  // Whether it has ended; one load.
   bool done() const { return done_.load(std::memory_order_acquire); }
-  // When it has: what the work threw, nothing where it went well.
+  // After the end: the error of the work, if any.
   const std::optional<Error>& failure() const { return failure_; }
-  // Returns when it has. By one thread.
+  // Waits for its end. One thread at a time.
   void wait();
 
  private:

@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kLock = "lock";
-// Other programs have files of that name, too.
+// Other programs have files of that name, too. Folders of earlier versions hold this very text.
 constexpr std::string_view kMark = "This is a run of lockstep; who trains here holds this file.\n";
 constexpr std::string_view kOurs[] = {kLock,         "config.toml",   "checkpoints",   "data",
                                       "data.staged", "metrics.jsonl", "samples.jsonl", "trace.json",
@@ -86,7 +86,7 @@ void make_run_folder(const fs::path& path) {
   fs::create_directories(path, error);
   if (error || !fs::is_directory(path)) {
     fail(ErrorCode::kSystem, "cannot make the run's folder run.dir = {}: {}", path.string(),
-         error ? error.message() : "there is a file of that name");
+         error ? error.message() : "a file of that name exists");
   }
 }
 
@@ -99,7 +99,7 @@ RunFolder::RunFolder(const fs::path& path) : path_(path) {
   is_new_ = !was_there_ || fs::is_empty(path, error);
   if (!is_new_ && !is_ours(path)) {
     fail(ErrorCode::kInvalidArgument,
-         "run.dir = {} holds files that no run of lockstep has written; choose another folder",
+         "run.dir = {} holds files that lockstep did not write; choose another folder",
          path.string());
   }
   make_run_folder(path);
@@ -111,7 +111,7 @@ RunFolder::RunFolder(const fs::path& path) : path_(path) {
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) fail_errno("cannot lock " + lock, errno);
     fail(ErrorCode::kInvalidArgument,
-         "another process trains in run.dir = {}; wait for it or choose another folder",
+         "another process is training in run.dir = {}; wait for it, or choose another folder",
          path.string());
   }
   if (!is_marked(lock)) write_mark(lock_.get());

@@ -1,4 +1,4 @@
-// The folder of a run: made or taken over, and held for as long as this process trains in it.
+// The folder of a run, created or reused, and locked while this process trains in it.
 //
 //   run/
 //     config.toml      resolved settings, as of the last start
@@ -21,9 +21,9 @@ namespace lockstep::train {
 
 class RunFolder {
  public:
-  // Throws Error(kInvalidArgument) for a folder that has files but is none of ours, for something
-  // that is no folder, and where another process trains in it; Error(kSystem) where it cannot be
-  // made or written to.
+  // Throws Error(kInvalidArgument) for a folder with files that lockstep did not write, for
+  // something that is not a folder, and if another process trains in it; Error(kSystem) if it
+  // cannot be created or written.
   explicit RunFolder(const std::filesystem::path& path);
   // A run that was refused before begin() has changed nothing in an earlier run's folder, and
   // leaves nothing behind where nothing was.

@@ -1,6 +1,6 @@
-// Ctrl-C and SIGTERM as a wish: a run finishes its step, saves, and ends. So does one whose
-// terminal is closed (SIGHUP, unless nohup ignores it) or whose output nobody reads any more
-// (SIGPIPE). A second Ctrl-C ends the process at once.
+// Graceful stop on Ctrl-C and SIGTERM: a run finishes its step, saves, and ends. The same for a
+// closed terminal (SIGHUP, unless ignored by nohup) and a closed output pipe (SIGPIPE). A second
+// Ctrl-C ends the process at once.
 #pragma once
 
 #include <signal.h>
@@ -13,8 +13,8 @@
 
 namespace lockstep::train {
 
-// While it lives the signals do nothing but make came() true; with `tells` the first one also says
-// on standard error what will happen, for a step can take long. One at a time in a process.
+// During its lifetime the signals only set came(); with `tells` the first one also prints what will
+// happen. One per process at a time.
 class StopSignal {
  public:
   explicit StopSignal(bool tells = false);
@@ -31,8 +31,8 @@ class StopSignal {
   std::array<struct sigaction, kSignals.size()> before_;
 };
 
-// While it lives, the signals of a StopSignal end the process at once, with `exit_code`, whatever
-// it waits for: nothing has begun that could be saved. With `tells` the process says so.
+// During its lifetime the signals of a StopSignal end the process at once with `exit_code`, because
+// there is nothing to save yet. With `tells` the process prints that.
 class StartUp {
  public:
   StartUp(const StopSignal& signals, int exit_code, bool tells);

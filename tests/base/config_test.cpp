@@ -379,11 +379,12 @@ TEST_F(ConfigTest, ReadsJsonAsItReadsToml) {
   EXPECT_THAT(error_of([&] { config.read_json(R"({"test": {"workers": "7"}})", "job.json"); }),
               HasSubstr("must be an integer"));
   for (const char* text : {"[1]", "7"}) {
-    EXPECT_THAT(error_of([&] { config.read_json(text, "job.json"); }), HasSubstr("no JSON object"));
+    EXPECT_THAT(error_of([&] { config.read_json(text, "job.json"); }),
+                HasSubstr("expected a JSON object"));
   }
   for (const char* text : {"", "{", "{\"test\": {\"workers\": 7,}}"}) {
     EXPECT_THAT(error_of([&] { config.read_json(text, "job.json"); }),
-                AllOf(HasSubstr("job.json is no JSON"), HasSubstr("at line 1, column ")));
+                AllOf(HasSubstr("job.json is not valid JSON"), HasSubstr("at line 1, column ")));
   }
   EXPECT_THAT(error_of([&] { config.read_json(R"({"test": {"workers": 1e999}})", "job.json"); }),
               AllOf(HasSubstr("job.json has a number beyond"), HasSubstr("1e999")));

@@ -54,12 +54,11 @@ class ModuleLoading : public ::testing::Test {
 };
 
 TEST_F(ModuleLoading, IsNotThere) {
-  EXPECT_THAT(refusal(spec()),
-              AllOf(HasSubstr("there is no TEST module; build it, or name the module in "
-                              "LOCKSTEP_TEST_MODULE. Looked for:"),
-                    HasSubstr("/lib/lockstep/liblockstep_no_such_module.so")));
+  EXPECT_THAT(refusal(spec()), AllOf(HasSubstr("the TEST module was not found; build it, or set "
+                                               "LOCKSTEP_TEST_MODULE to its path. Searched:"),
+                                     HasSubstr("/lib/lockstep/liblockstep_no_such_module.so")));
   use("/no/such/file.so");
-  EXPECT_THAT(refusal(spec()), HasSubstr("Looked for:\n  /no/such/file.so"));
+  EXPECT_THAT(refusal(spec()), HasSubstr("Searched:\n  /no/such/file.so"));
 }
 
 TEST_F(ModuleLoading, IsTheFileThatTheVariableNames) {
@@ -82,7 +81,7 @@ TEST_F(ModuleLoading, ThatIsCutOffIsRefused) {
   use(cut);
   for (const std::size_t bytes : {std::size_t{64}, std::size_t{1000}, whole.size() / 2}) {
     write_file(cut, std::string_view(whole).substr(0, bytes));
-    EXPECT_THAT(refusal(spec()), HasSubstr("is cut off: it has " + std::to_string(bytes)));
+    EXPECT_THAT(refusal(spec()), HasSubstr("is truncated: it has " + std::to_string(bytes)));
   }
   for (const std::size_t bytes : {0, 3, 63}) {
     write_file(cut, std::string_view(whole).substr(0, bytes));

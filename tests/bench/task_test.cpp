@@ -101,7 +101,7 @@ std::vector<std::string> names(const std::vector<Implementation>& all) {
 TEST(CollectivesPlan, AnAlgorithmThatNoOpHasIsRefused) {
   EXPECT_THAT(why_not({.algorithms = {"rign"}}), HasSubstr("did you mean ring?"));
   EXPECT_THAT(why_not({.ops = {Collective::kAllToAll}, .algorithms = {"ring"}}),
-              HasSubstr("all_to_all has no 'ring'; there are fused, direct, pairwise"));
+              HasSubstr("all_to_all has no 'ring'; expected one of fused, direct, pairwise"));
 }
 
 TEST(CollectivesPlan, AnAlgorithmTakesPartWhereItsOpHasIt) {

@@ -131,12 +131,12 @@ TEST_F(BenchTrain, RefusesWithASentence) {
   const struct {
     const char* flags;
     const char* said;
-  } cases[] = {{"--model gpt2-124m", "has its sizes already"},
+  } cases[] = {{"--model gpt2-124m", "already has its sizes"},
                {"--precision f64", "precision must be one of"},
                {"--set model.layer=3", "did you mean model.layers?"},
                {"--set memory.limit=1KiB", "over memory.limit"},
                {"--set memory.auto=true", "memory.auto chooses for a run"},
-               {"--set offload.parameters=file", "goes with offload.optimizer = \"file\""},
+               {"--set offload.parameters=file", "needs offload.optimizer = \"file\""},
                {"--set offload.optimizer=file --set offload.bandwidth=fast", "offload.bandwidth"},
                {"--set parallel.strategy=parameter_server --set offload.optimizer=host",
                 "servers hold the states"},

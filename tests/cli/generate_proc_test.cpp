@@ -154,10 +154,10 @@ TEST_F(Generate, TranslatesWhatItLearnedLineByLine) {
   EXPECT_EQ(drawn, text_of(run + " two --temperature 5 --count 4 --seed 3"));
   EXPECT_NE(drawn, "zwei\nzwei\nzwei\nzwei\n");
   EXPECT_THAT(generate(run + " oneoneon").text, HasSubstr("trained to read up to 7"));
-  EXPECT_THAT(generate(run + " '' </dev/null").text, HasSubstr("nothing to translate"));
+  EXPECT_THAT(generate(run + " '' </dev/null").text, HasSubstr("the text to translate is empty"));
   const Outcome exported = run_lockstep("export " + run + " " + (folder_ / "out").string());
   EXPECT_EQ(exported.exit_code, 1);
-  EXPECT_THAT(exported.text, HasSubstr("family encoder-decoder, and cannot be exported"));
+  EXPECT_THAT(exported.text, HasSubstr("family encoder-decoder, which cannot be exported"));
 }
 
 TEST_F(Generate, RefusesWhatCannotBe) {
@@ -166,14 +166,14 @@ TEST_F(Generate, RefusesWhatCannotBe) {
     EXPECT_EQ(outcome.exit_code, 2) << arguments << "\n" << outcome.text;
     EXPECT_THAT(outcome.text, HasSubstr(why));
   };
-  refused((folder_ / "nothing").string() + " a", "is no folder");
-  refused(run().string() + " a --temperature -1", "temperature of -1");
-  refused(run().string() + " a --top-p 2", "top-p of 2");
+  refused((folder_ / "nothing").string() + " a", "is not a folder");
+  refused(run().string() + " a --temperature -1", "temperature is -1");
+  refused(run().string() + " a --top-p 2", "top-p is 2");
   refused(run().string() + " a --precision f8", "--precision is 'f8'");
   refused(run().string() + " a --prompt-file x", "--prompt-file");
   refused(run().string() + " XYZ", "X");  // no letter of its tokenizer
   const std::string too_long(32, 'a');
-  refused(run().string() + " " + too_long, "leaves no room to continue");
+  refused(run().string() + " " + too_long, "fills the context");
   EXPECT_THAT(generate(run().string() + " " + too_long).text, Not(HasSubstr(too_long)));
   refused(run().string() + " --tokens 3 </dev/null", "give a prompt");
 }

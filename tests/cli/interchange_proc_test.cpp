@@ -79,15 +79,16 @@ TEST_F(InterchangeCommands, BringAModelInAndOutBitForBit) {
 
 TEST_F(InterchangeCommands, SayWhatIsWrongWithTheirArguments) {
   const std::string theirs = path("theirs");
-  expect_refusal("import " + path("none") + " " + path("run"), 2, "there is no folder");
+  expect_refusal("import " + path("none") + " " + path("run"), 2, "does not exist");
   expect_refusal("import " + theirs, 2, "required");
-  expect_refusal("export " + path("none") + " " + path("ours"), 2, "there is no folder");
+  expect_refusal("export " + path("none") + " " + path("ours"), 2, "does not exist");
   expect_refusal("export " + theirs + " " + path("ours"), 2, "neither the folder of a run");
-  expect_refusal("inspect " + path("none"), 2, "there is no");
-  expect_refusal("inspect " + folder_.path().string(), 2, "no folder that lockstep knows");
+  expect_refusal("inspect " + path("none"), 2, "does not exist");
+  expect_refusal("inspect " + folder_.path().string(), 2, "is not the folder of a run");
   expect_refusal("import " + theirs + " " + theirs, 2, "did not write");
   ASSERT_EQ(import().exit_code, 0);
-  expect_refusal("export " + path("run") + " " + path("ours") + " --dtype f64", 2, "--dtype f64");
+  expect_refusal("export " + path("run") + " " + path("ours") + " --dtype f64", 2,
+                 "--dtype is f64");
   expect_refusal("export " + path("run") + " " + path("ours") + " --shard-size much", 2,
                  "--shard-size");
   expect_refusal("export " + path("run") + " " + theirs, 2, "did not write");
@@ -113,19 +114,20 @@ TEST_F(InterchangeCommands, DoNotBelieveFiles) {
     std::string text = config;
     return text.replace(text.find(was), was.size(), is);
   };
-  refused("config.json", "", 1, "no JSON");
+  refused("config.json", "", 1, "not valid JSON");
   refused("config.json", changed("\"n_embd\": 32", "\"n_embd\": [32]"), 2, "n_embd");
-  refused("config.json", changed("\"n_embd\": 32", "\"n_embd\": 64"), 2, "cannot be the model's");
+  refused("config.json", changed("\"n_embd\": 32", "\"n_embd\": 64"), 2,
+          "does not match the model's");
   refused("config.json", changed("\"n_layer\": 2", "\"n_layer\": 3"), 2, "transformer.h.2");
   refused("config.json", changed("\"n_layer\": 2", "\"n_layer\": 1"), 1, "transformer.h.1");
   refused("config.json", changed("\"n_layer\": 2", "\"n_layer\": 2000000000"), 2, "only");
   refused("config.json", changed("\"vocab_size\": 97", "\"vocab_size\": 2147483647"), 2,
-          "cannot be the model's");
+          "does not match the model's");
   refused("config.json", changed("gelu_new", "relu"), 1, "activation_function");
   const std::string tensors = read_file(theirs_ / "model.safetensors");
-  refused("model.safetensors", tensors.substr(0, tensors.size() - 1), 1, "no safetensors file");
+  refused("model.safetensors", tensors.substr(0, tensors.size() - 1), 1, "truncated");
   refused("model.safetensors", std::string(8, '\xff') + tensors.substr(8), 1,
-          "no safetensors file");
+          "not a safetensors file");
   refused("model.safetensors", "", 1, "too few");
 }
 

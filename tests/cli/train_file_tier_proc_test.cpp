@@ -83,7 +83,7 @@ TEST_F(TrainFileTier, StopsWhenItsDiskFailsAndGoesOnFromTheLastCheckpoint) {
   EXPECT_THAT(text_of(folder / "log.txt"),
               AllOf(HasSubstr("of the file of the optimizer's states in "),
                     AnyOf(HasSubstr("the file ends before it"),
-                          HasSubstr("came back from the disk other than it was written")),
+                          HasSubstr("what was read differs from what was written")),
                     HasSubstr("last checkpoint")));
 
   expect_goes_on(filed("run", ""), schedule);
@@ -106,7 +106,7 @@ TEST_F(TrainFileTier, StopsWhenTheDiskOfActivationsFails) {
   EXPECT_THAT(text_of(folder / "log.txt"),
               AllOf(HasSubstr("of the file of what blocks keep for backward in "),
                     AnyOf(HasSubstr("the file ends before it"),
-                          HasSubstr("came back from the disk other than it was written")),
+                          HasSubstr("what was read differs from what was written")),
                     HasSubstr("last checkpoint")));
   expect_goes_on(kept_in_file("run", ""), schedule);
 }

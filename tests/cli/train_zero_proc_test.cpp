@@ -174,7 +174,7 @@ TEST_F(TrainZero, QuantisedBetweenMachinesGoesOnToTheBitAndSaysWhatCrossed) {
 
   const Outcome uneven = train(settings("uneven", "--ranks 3 comm.emulated_nodes=2 " + plus_plus));
   EXPECT_NE(uneven.exit_code, 0);
-  EXPECT_THAT(uneven.text, HasSubstr("as many ranks on every machine"));
+  EXPECT_THAT(uneven.text, HasSubstr("the same number of ranks on every node"));
 }
 
 }  // namespace

@@ -166,12 +166,13 @@ TEST(TokenFiles, AWriterSaysWhatItCannotWrite) {
   EXPECT_THAT(refusal(kArgument, write_to("a.bin", TokenFormat::kNanoGpt, kLarge)),
               HasSubstr("ids of 2 bytes"));
   EXPECT_THAT(refusal(kArgument, write_to("a.tokens", TokenFormat::kNanoGpt, 10)),
-              HasSubstr("ends in .bin"));
+              HasSubstr("must end in .bin"));
   EXPECT_THAT(refusal(kArgument, write_to("a.tokens", TokenFormat::kLockstep, 0)),
               HasSubstr("vocabulary of 0"));
   EXPECT_THAT(refusal(ErrorCode::kSystem, write_to("no/a.tokens", TokenFormat::kLockstep, 10)),
               AllOf(HasSubstr("cannot write"), HasSubstr("no/a.tokens")));
-  EXPECT_THAT(refusal(kArgument, write_to(".", TokenFormat::kLockstep, 10)), HasSubstr("no file"));
+  EXPECT_THAT(refusal(kArgument, write_to(".", TokenFormat::kLockstep, 10)),
+              HasSubstr("not a regular file"));
   EXPECT_THAT(folder.names(), IsEmpty());
 }
 
@@ -291,7 +292,7 @@ TEST(TokenFiles, AMegatronIndexThatLiesIsRefused) {
   EXPECT_THAT(changed(34 + 8 + 8, std::int64_t{-2}), HasSubstr("sequence 1 lies at byte -2"));
   EXPECT_THAT(changed(34 + 8 + 8, std::int64_t{3}), HasSubstr("sequence 1 lies at byte 3"));
   folder.put("bad.idx", index);
-  EXPECT_THAT(refusal_to_open(folder.put("bad.bin", ids + "x")), HasSubstr("no whole number"));
+  EXPECT_THAT(refusal_to_open(folder.put("bad.bin", ids + "x")), HasSubstr("not a whole number"));
   folder.put("bad.idx", with(index, 34 + 24 + 8, std::int64_t{3}));
   const TokenFile file(folder.put("bad.bin", ids));
   EXPECT_THAT(refusal(ErrorCode::kProtocol, [&] { file.document(0); }), HasSubstr("begins at 3"));

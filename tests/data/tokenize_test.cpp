@@ -265,7 +265,7 @@ TEST(Tokenizing, LinesOfJsonHaveTheTextInAField) {
   EXPECT_THAT(refusal("{\"text\": \"a\""), HasSubstr("unexpected end of input"));
   EXPECT_THAT(refusal("[1]"), AllOf(HasSubstr("b.jsonl:1:"), HasSubstr("no object")));
   EXPECT_THAT(refusal("{\"Text\": \"a\"}"), HasSubstr("without \"text\""));
-  EXPECT_THAT(refusal("{\"text\": 5}"), HasSubstr("is no text"));
+  EXPECT_THAT(refusal("{\"text\": 5}"), HasSubstr("is not a string"));
 }
 
 TEST(Tokenizing, TheEndGoesToValidationAtALineBreak) {

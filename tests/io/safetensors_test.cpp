@@ -200,14 +200,15 @@ TEST_F(Safetensors, RefusesHeadersThatAreNone) {
   put("1234567");
   EXPECT_THAT(refusal(), HasSubstr("has 7 bytes, too few"));
   put(std::string(8, '\0'));
-  EXPECT_THAT(refusal(), HasSubstr("its header is no JSON"));
+  EXPECT_THAT(refusal(), HasSubstr("its header is not valid JSON"));
   put(std::string(8, '\xff') + "{}");
   EXPECT_THAT(refusal(), HasSubstr("a header of 18446744073709551615 bytes"));
   put(std::string("\x03\0\0\0\0\0\0\0{}", 10));
-  EXPECT_THAT(refusal(), HasSubstr("a header of 3 bytes, but a header has at most 100000000"));
+  EXPECT_THAT(refusal(),
+              HasSubstr("its header would have 3 bytes, but headers have at most 100000000"));
   for (const char* text : {"{", "[]", "7", "null", "{\"a\":}", "\xff\xfe", "{}{}"}) {
     put(text, 0);
-    EXPECT_THAT(refusal(), HasSubstr("its header is no JSON")) << text;
+    EXPECT_THAT(refusal(), HasSubstr("its header is not valid JSON")) << text;
   }
 }
 
@@ -245,8 +246,8 @@ TEST_F(Safetensors, RefusesEntriesThatMakeNoSense) {
       {R"({"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},)"
        R"("a":{"dtype":"I32","shape":[4],"data_offsets":[0,16]}})",
        "it has 'a' twice"},
-      {R"({"__metadata__":[]})", "__metadata__ is no object"},
-      {R"({"__metadata__":{"k":1}})", "'k' of __metadata__ is no string"},
+      {R"({"__metadata__":[]})", "__metadata__ is not an object"},
+      {R"({"__metadata__":{"k":1}})", "'k' of __metadata__ is not a string"},
   };
   for (const auto& one : cases) {
     put(one.header, 16);

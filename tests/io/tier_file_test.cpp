@@ -63,7 +63,7 @@ class TierFileOf : public ::testing::TestWithParam<Way> {
  protected:
   void SetUp() override {
     if (std::get<0>(GetParam()) == TierEngine::kUring && make_uring_engine() == nullptr) {
-      GTEST_SKIP() << "this system refuses io_uring";
+      GTEST_SKIP() << "this system does not allow io_uring";
     }
   }
   TierFileOptions options(double bytes_per_second = 0) const {
@@ -250,7 +250,7 @@ TEST(TierFile, RefusesAFolderThereIsNot) {
   const ScratchFolder scratch;
   EXPECT_THAT(message_of([&] { TierFile({.folder = scratch.path() / "none", .what = "a"}, {}); },
                          ErrorCode::kInvalidArgument),
-              AllOf(HasSubstr("none', which is no folder"), HasSubstr("offload.folder")));
+              AllOf(HasSubstr("none', which is not a folder"), HasSubstr("offload.folder")));
 }
 
 TEST(TierFile, RefusesMemoryThatDirectTransfersCannotTakeAndBlocksNeverWritten) {

@@ -72,7 +72,7 @@ TEST(ErrorsOfRanks, ThatAllShareAreToldOnce) {
     EXPECT_EQ(told.lines.at(0), "oh: no room");
     EXPECT_THAT(told.lines.at(1),
                 MatchesRegex("lockstep: rank [0-3] .pid [0-9]+. exited with code 4"));
-    EXPECT_THAT(told.lines, Each(Not(AnyOf(HasSubstr("last words"), HasSubstr("then rank")))));
+    EXPECT_THAT(told.lines, Each(Not(AnyOf(HasSubstr("last output"), HasSubstr("then rank")))));
     if (ranks == 1) continue;
     EXPECT_THAT(told.lines,
                 Contains(MatchesRegex("lockstep: ranks? [0-3, ]+ ended with the same error")));
@@ -120,7 +120,7 @@ TEST(ErrorsOfRanks, EndAJobThatCouldDoWithoutSomeOfThem) {
   const Told told = job(3, "echo 'oh: nothing to read' >&2; exit 2", true);
   EXPECT_EQ(told.exit_code, 2);
   EXPECT_EQ(told.count("oh: nothing to read"), 1u);
-  EXPECT_THAT(told.lines, Each(Not(HasSubstr("goes on"))));
+  EXPECT_THAT(told.lines, Each(Not(HasSubstr("continues"))));
   EXPECT_THAT(told.lines.back(), HasSubstr("the job failed: rank 0 "));
   // Lost one after the other for the same reason, each has its report.
   const Told lost =
@@ -131,7 +131,7 @@ TEST(ErrorsOfRanks, EndAJobThatCouldDoWithoutSomeOfThem) {
   EXPECT_EQ(lost.exit_code, 0);
   EXPECT_EQ(lost.count("oh: gone"), 1u);
   EXPECT_EQ(lost.count("lockstep:   | oh: gone"), 1u);
-  EXPECT_EQ(lost.count("lockstep: the job goes on without rank 2"), 1u);
+  EXPECT_EQ(lost.count("lockstep: the job continues without rank 2"), 1u);
 }
 
 }  // namespace

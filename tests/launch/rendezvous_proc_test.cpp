@@ -127,7 +127,7 @@ TEST_F(Nodes, NoticeALauncherThatDied) {
     ASSERT_TRUE(eventually([&] { return dying->has_file("ready"); }));
     kill_launcher(*dying);
     EXPECT_EQ(other->wait(), 1);
-    EXPECT_THAT(other->err(), HasSubstr(fmt::format("node {} has gone", victim)));
+    EXPECT_THAT(other->err(), HasSubstr(fmt::format("lost node {}", victim)));
     EXPECT_TRUE(other->leaves_nobody());
   }
 }
@@ -216,7 +216,7 @@ TEST_F(Nodes, DoNotWaitForALauncherThatDiedAfterItsRanksStopped) {
   kill_launcher(*zero);
   one->touch("go");
   EXPECT_EQ(one->wait(), 1) << one->err();
-  EXPECT_THAT(one->err(), HasSubstr("node 0 has gone"));
+  EXPECT_THAT(one->err(), HasSubstr("lost node 0"));
 }
 
 // That code means something only where somebody asked.
@@ -233,7 +233,7 @@ TEST_F(Nodes, WithDifferentTokensAreToldHowToAgree) {
   auto zero = start(0, {"true"});
   auto one = start(1, {"true"}, {"LOCKSTEP_TOKEN=" + token_text(mint_token())});
   EXPECT_EQ(one->wait(), 1);
-  EXPECT_THAT(one->err(), HasSubstr("do not agree on a token"));
+  EXPECT_THAT(one->err(), HasSubstr("have different tokens"));
   EXPECT_TRUE(eventually([&] { return zero->err().find("did not prove") != std::string::npos; }));
 }
 

@@ -248,13 +248,13 @@ TEST(World, RefusesToForceWhatMpiChooses) {
     CommOptions options;
     options.algorithms[i] = "fused";
     EXPECT_THAT(mpi_refusal(options),
-                HasSubstr(fmt::format("comm.algorithm.{} = \"fused\" cannot be had",
+                HasSubstr(fmt::format("comm.algorithm.{} = \"fused\" is not supported",
                                       name(kScheduledCollectives[i]))));
     EXPECT_THAT(mpi_refusal(options), HasSubstr("MPI chooses its algorithms"));
   }
   CommOptions options;
   options.transport = TransportChoice::kTcp;
-  EXPECT_THAT(mpi_refusal(options), HasSubstr("comm.transport = \"tcp\" cannot be had"));
+  EXPECT_THAT(mpi_refusal(options), HasSubstr("comm.transport = \"tcp\" is not supported"));
 }
 
 }  // namespace

@@ -175,7 +175,7 @@ TEST(Decoder, SaysWhenTheContextIsFullAndKeepsWhatItRead) {
   const std::vector<std::int32_t> prompt = {1, 2, 3};
   decoder.prefill(prompt);
   EXPECT_NE(failure_of(ErrorCode::kInvalidArgument, [&] { decoder.prefill(prompt); })
-                .find("3 tokens came behind 3, and there is room for 5"),
+                .find("3 tokens after the first 3 exceed its 5 positions"),
             std::string::npos);
   failure_of(ErrorCode::kInvalidArgument, [&] { decoder.prefill({}); });
   failure_of(ErrorCode::kInvalidArgument, [&] { decoder.step(kVocabulary); });

@@ -160,9 +160,9 @@ ParameterSpec parameter(std::string name, Shape shape, std::string tied_to = {})
 TEST(FlatParameters, RefuseWhatCannotBe) {
   EXPECT_THAT(refusal_of({parameter("w", {2}), parameter("w", {2})}, {}), HasSubstr("'a.w'"));
   EXPECT_THAT(refusal_of({}, {parameter("w", {2}, "a.w")}),
-              HasSubstr("no parameter of an earlier"));
+              HasSubstr("not a parameter of an earlier"));
   EXPECT_THAT(refusal_of({}, {parameter("v", {2}), parameter("w", {2}, "b.v")}),
-              HasSubstr("no parameter of an earlier"));
+              HasSubstr("not a parameter of an earlier"));
   EXPECT_THAT(refusal_of({parameter("w", {3})}, {parameter("w", {2}, "a.w")}), HasSubstr("[3]"));
   EXPECT_THAT(refusal_of({}, {}, "a"), HasSubstr("a name of its own"));
   EXPECT_EQ(refusal_of({parameter("w", {2})}, {parameter("w", {2}, "a.w")}), "nothing was thrown");

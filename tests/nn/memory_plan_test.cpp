@@ -290,10 +290,10 @@ TEST(MemoryPlan, RefusesSetupsThatCannotBe) {
   EXPECT_THAT(refusal(setup, Tiny::kGpt2), HasSubstr("not in i32"));
   setup = tiny_setup(Tiny::kGpt2, DType::kBF16);
   setup.gradient = DType::kF16;
-  EXPECT_THAT(refusal(setup, Tiny::kGpt2), HasSubstr("f16 was asked for"));
+  EXPECT_THAT(refusal(setup, Tiny::kGpt2), HasSubstr("not f16"));
   setup = tiny_setup(Tiny::kLinear);
   setup.shape.sequence = 2;
-  EXPECT_THAT(refusal(setup, Tiny::kLinear), HasSubstr("one by one"));
+  EXPECT_THAT(refusal(setup, Tiny::kLinear), HasSubstr("sequences of length 1"));
   setup = tiny_setup(Tiny::kGpt2);
   EXPECT_THAT(refusal(setup, Tiny::kEncoderDecoder), HasSubstr("source"));
 }

@@ -371,9 +371,9 @@ TEST(Replica, RefusesBatchesThatAreNotItsOwn) {
   EXPECT_THAT(refusal(Tiny::kGpt2, [](Batch& batch) { batch.targets = {}; }),
               HasSubstr("block 'head' reads the batch's targets"));
   EXPECT_THAT(refusal(Tiny::kGpt2, [](Batch& batch) { batch.targets = batch.targets.slice(0, 1); }),
-              HasSubstr("i32 [1, 7] came"));
+              HasSubstr("got i32 [1, 7]"));
   EXPECT_THAT(refusal(Tiny::kGpt2, [](Batch& batch) { batch.tokens = batch.key_mask; }),
-              HasSubstr("u8 [2, 7] came"));
+              HasSubstr("got u8 [2, 7]"));
   EXPECT_THAT(
       refusal(Tiny::kGpt2, [](Batch& batch) { batch.tokens.as<std::int32_t>()[3] = kVocabulary; }),
       HasSubstr("37"));

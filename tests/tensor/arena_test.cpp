@@ -180,7 +180,7 @@ TEST(Layout, TakesLifetimesAtTheEndsOfTheRange) {
 
 TEST(Layout, RefusesWhatCannotBe) {
   EXPECT_THAT(refusal_of([] { plan_layout(std::vector{request(1, 3, 2)}); }),
-              HasSubstr("'r3_2' is asked for from step 3 to step 2, which is before"));
+              HasSubstr("'r3_2' is requested from step 3 to step 2, which is earlier"));
   const std::vector<Request> huge = {request(std::size_t{1} << 62, 0, 0),
                                      request(std::size_t{1} << 62, 1, 1)};
   EXPECT_THAT(refusal_of([&] { plan_layout(huge); }), HasSubstr("than any memory has"));
@@ -240,7 +240,7 @@ TEST(Arena, RefusesMoreThanWasRequested) {
   EXPECT_THAT(refusal_of([&] { arena.tensor(0, DType::kF32, {11}); }),
               HasSubstr("'r0_1' was planned with 40 bytes, but as f32 of shape [11] it needs 44"));
   EXPECT_THAT(refusal_of([&] { arena.tensor(2, DType::kF32, {1}); }),
-              HasSubstr("request 2 was asked for, but the arena has 2"));
+              HasSubstr("request 2 does not exist; the arena has 2"));
   EXPECT_THAT(refusal_of([&] { arena.whole(9); }), HasSubstr("request 9"));
 }
 
@@ -395,7 +395,7 @@ TEST(Stream, OfAGpuThatIsNotThereSaysWhy) {
     FAIL() << "nothing was thrown";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
-    EXPECT_THAT(error.what(), HasSubstr("was asked for, but "));
+    EXPECT_THAT(error.what(), HasSubstr("is not available: "));
   }
 }
 

@@ -90,7 +90,7 @@ TEST(Device, AGpuThatIsNotThereSaysWhy) {
                           +[] { memory_in_use(kNoSuchGpu); }}) {
     const Error error = error_of(use);
     EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
-    EXPECT_THAT(error.what(), HasSubstr("cuda:63 was asked for, but "));
+    EXPECT_THAT(error.what(), HasSubstr("cuda:63 is not available: "));
   }
   EXPECT_EQ(error_of([] {
               Buffer(1, Device{DeviceKind::kCpu, 1});
@@ -192,7 +192,7 @@ TEST(Buffer, HandsOutTensorsThatFit) {
                         "100"));
   EXPECT_THAT(refusal_of([&] { buffer.tensor(DType::kU8, {0}, 101); }), HasSubstr("at byte 101"));
   EXPECT_THAT(refusal_of([&] { buffer.tensor(DType::kF64, {1}, 4); }),
-              HasSubstr("4 bytes behind a multiple of 8"));
+              HasSubstr("4 bytes after a multiple of 8"));
 }
 
 class Numbers : public ::testing::Test {
@@ -207,7 +207,7 @@ TEST_F(Numbers, AreReadAsTheirTypeOnly) {
   EXPECT_EQ(tensor_.as<float>().data(), values_.data());
   EXPECT_EQ(tensor_.as<const float>().size(), 24u);
   EXPECT_THAT(refusal_of([&] { tensor_.as<BFloat16>(); }),
-              HasSubstr("elements of bf16 were asked for, but the tensor is f32 [4, 3, 2] on cpu"));
+              HasSubstr("cannot read elements of bf16: the tensor is f32 [4, 3, 2] on cpu"));
   const Tensor far(tensor_.data(), DType::kF32, {24}, kCuda1);
   EXPECT_THAT(refusal_of([&] { far.as<float>(); }), HasSubstr("f32 [24] on cuda:1; copy it"));
 }

@@ -12,9 +12,10 @@
 //   config.read_environment();
 //   config.set("comm.timeout=30s");
 //
-// A key that does not exist or a value of the wrong type throws Error(kInvalidArgument). It says
-// where the value stood (file, line and column; variable; argument), what was expected, and for a
-// key the nearest that exists. The fields read before it keep their new values.
+// A key that does not exist or a value of the wrong type throws Error(kInvalidArgument). The
+// message has the origin of the value (file, line and column; variable; argument), what was
+// expected, and for a key the nearest existing one. The fields read before it keep their new
+// values.
 //
 // Bound fields must outlive the Config and stay in place. Not thread-safe.
 #pragma once
@@ -45,17 +46,17 @@ class Config {
  public:
   using Duration = std::chrono::nanoseconds;
 
-  // The value of a key for a value of its former name, both as text. Text that it does not know it
-  // returns unchanged, so that the key's own error reports it.
+  // Converts a value of a former name to a value of the key, both as text. Returns unknown text
+  // unchanged, so that the error of the key reports it.
   using Convert = std::function<std::string(std::string_view)>;
 
   // What bind() returns: the key just bound, to add its former names to.
   class Declaration {
    public:
     // `name` stays valid wherever the key is: in files, in the environment and in key=value
-    // strings. Giving the key and a former name in one source is an error. The key's name is the
-    // one that is written and shown; describe() adds the former ones. Throws
-    // Error(kInvalidArgument) for a name that is taken.
+    // strings. A source that gives both the key and a former name is an error. Output always uses
+    // the key's own name; describe() lists the former ones. Throws Error(kInvalidArgument) for a
+    // name that is taken.
     //
     //   config.bind("optimizer.learning_rate", ...).formerly("schedule.rate");
     Declaration& formerly(std::string_view name, Convert convert = {});
@@ -67,8 +68,9 @@ class Config {
     std::size_t key_;
   };
 
-  // Binds a field to a key; its present value is the default. Throws Error(kInvalidArgument) for a
-  // key that is taken, be it as an environment variable. Text and TOML forms by type:
+  // Binds a field to a key; the field's current value is the default. Throws
+  // Error(kInvalidArgument) for a key whose name or environment variable is taken. Text and TOML
+  // forms by type:
   //   bool      true or false                        (as text also 1 and 0)
   //   int       42
   //   number    0.5, 3e-4, 2                         (finite)
@@ -99,9 +101,9 @@ class Config {
         [&field](std::size_t index) { field = static_cast<Enum>(index); }, doc);
   }
 
-  // Another name under which a bound key is known elsewhere. Its value, as text, becomes that of
-  // the key; `translate` gives what stands for it there, or nothing to leave the key as it is.
-  // A name that is a key already is left to the key; one that is given several keys goes to all.
+  // Accepts another trainer's name for a bound key. `translate` turns the value given under that
+  // name into the value of the key, or returns nothing to leave the key unchanged. A name that is
+  // already a key stays that key; a name that is bound to several keys sets all of them.
   using Translate = std::function<std::optional<std::string>(std::string_view)>;
   void alias(std::string_view other, std::string_view key, Translate translate = {});
   // A name that is known elsewhere and has no effect here: it is accepted, and ignored() lists it
@@ -155,7 +157,7 @@ class Config {
   static std::string environment_name(std::string_view key);
 
  private:
-  // Which TOML value, other than a string, may stand for a key.
+  // The TOML type, besides string, that a key accepts.
   enum class Literal { kNone, kBool, kInteger, kNumber, kList };
 
   struct FormerName {
@@ -186,7 +188,7 @@ class Config {
   // A key by one of its names.
   struct NamedKey {
     Key* key;
-    const FormerName* former;  // nullptr: by its present name
+    const FormerName* former;  // nullptr: by its current name
   };
 
   struct Alias {
@@ -201,7 +203,7 @@ class Config {
                           std::function<std::size_t()> get, std::function<void(std::size_t)> put,
                           std::string_view doc);
   void assign(const NamedKey& named, std::string_view text, std::string_view origin);
-  // Throws Error(kInvalidArgument) where this source has given the key by another name.
+  // Throws Error(kInvalidArgument) if this source has already set the key by another name.
   static void check_one_name(const Key& key, std::string_view name, int source,
                              std::string_view origin);
   bool is_alias(std::string_view name) const;
@@ -224,7 +226,7 @@ class Config {
   int source_ = 0;  // the one being read
 };
 
-// A Convert for a key whose sense is the opposite of its former name's: true is false.
+// A Convert for a key that means the opposite of its former name: swaps true and false.
 std::string opposite(std::string_view text);
 
 // A Convert for a choice whose values have new names.

@@ -60,13 +60,13 @@ void Config::read_json(std::string_view text, std::string_view source) {
   try {
     json = nlohmann::json::parse(text, nullptr, true, true);
   } catch (const nlohmann::json::parse_error& error) {
-    fail(ErrorCode::kInvalidArgument, "{} is no JSON: {}", source, error.what());
+    fail(ErrorCode::kInvalidArgument, "{} is not valid JSON: {}", source, error.what());
   } catch (const nlohmann::json::out_of_range& error) {
     fail(ErrorCode::kInvalidArgument, "{} has a number beyond what a double holds: {}", source,
          error.what());
   }
   if (!json.is_object()) {
-    fail(ErrorCode::kInvalidArgument, "{}: this is no JSON object", source);
+    fail(ErrorCode::kInvalidArgument, "{}: expected a JSON object", source);
   }
   source_ = ++sources_;
   JsonReader(*this, source).read(json, "");

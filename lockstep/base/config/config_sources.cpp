@@ -138,7 +138,7 @@ void Config::check_one_name(const Key& key, std::string_view name, int source,
   if (key.origin.empty() || key.given_as.empty() || key.given_in != source) return;
   if (key.given_as == name) return;
   fail(ErrorCode::kInvalidArgument,
-       "{}: {} and {} are the same setting, and both are given. Keep {}, the present name", origin,
+       "{}: {} and {} are the same setting, and both are given. Keep {}, the current name", origin,
        key.given_as, name, key.name);
 }
 

@@ -1,4 +1,4 @@
-// Environment variables, behind a seam that tests can stand in for.
+// Environment variables, behind an interface that tests can replace.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@ namespace lockstep {
 // The value of a variable; nothing when it is unset. An empty value counts as unset.
 using EnvironmentLookup = std::function<std::optional<std::string>(const std::string& name)>;
 
-// That of this process.
+// Reads the environment of this process.
 EnvironmentLookup process_environment();
 
 }  // namespace lockstep

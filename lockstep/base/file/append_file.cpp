@@ -27,7 +27,7 @@ void AppendFile::append(std::string_view record) {
   // The rest would come as a second piece; files are cut short only where there is no more room.
   if (static_cast<std::size_t>(written) < record.size()) {
     fail(ErrorCode::kSystem,
-         "cannot write to {}: only {} of {} bytes found room; is the disk full?", path_.string(),
+         "cannot write to {}: only {} of {} bytes were written; is the disk full?", path_.string(),
          written, record.size());
   }
 }

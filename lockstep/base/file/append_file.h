@@ -8,15 +8,15 @@
 
 namespace lockstep {
 
-// Every record goes to the end of the file in one call of the system, whoever else writes there: a
-// reader, or a crash, finds whole records and at most one torn one at the end. One thread.
+// Appends each record with one system call, so records of several writers do not mix: a reader, or
+// a crash, finds whole records and at most one incomplete record at the end. Not thread-safe.
 class AppendFile {
  public:
   AppendFile() = default;  // none; append() must not be called
   // Opens the file, or makes an empty one. Throws Error(kSystem), also for a pipe without a reader.
   explicit AppendFile(std::filesystem::path path);
 
-  // Throws Error(kSystem) where not all of `record` could be written.
+  // Throws Error(kSystem) if `record` could not be written completely.
   void append(std::string_view record);
 
   explicit operator bool() const { return static_cast<bool>(file_); }

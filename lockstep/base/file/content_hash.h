@@ -1,5 +1,5 @@
-// A number that stands for a content: XXH3 of 128 bits, as 32 hexadecimal digits. Against damage
-// and confusion, not against malice.
+// A 128-bit XXH3 hash of a content, as 32 hexadecimal digits. Detects damage and mix-ups; it is not
+// cryptographic.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// Of many pieces, as if they were one.
+// Hashes many pieces as if they were concatenated.
 class ContentHash {
  public:
   ContentHash();
@@ -30,7 +30,7 @@ class ContentHash {
 
 std::string content_hash(std::string_view text);
 
-// 64 bits of XXH3, for what stays in this process.
+// 64 bits of XXH3, for hashes that do not leave this process.
 std::uint64_t short_hash(std::span<const std::byte> bytes);
 
 }  // namespace lockstep

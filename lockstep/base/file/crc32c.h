@@ -1,4 +1,4 @@
-// CRC-32C, Castagnoli's, as iSCSI, ext4 and TensorFlow's records have it.
+// CRC-32C (Castagnoli), as in iSCSI, ext4 and TensorFlow's record files.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-// About half a gigabyte a second: for short records, not for weights.
+// Runs at about 0.5 GB/s: use it for short records, not for weights.
 std::uint32_t crc32c(std::string_view bytes);
 
 }  // namespace lockstep

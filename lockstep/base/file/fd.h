@@ -1,11 +1,11 @@
-// A file descriptor with an owner.
+// Owning file descriptors.
 #pragma once
 
 #include <utility>
 
 namespace lockstep {
 
-// Closes its descriptor when it goes. An empty one holds -1.
+// Closes its descriptor on destruction. An empty one holds -1.
 class UniqueFd {
  public:
   UniqueFd() = default;

@@ -1,4 +1,4 @@
-// Files written whole or not at all, and read whole.
+// Writes files atomically, and reads whole files.
 #pragma once
 
 #include <cstddef>
@@ -9,19 +9,19 @@
 
 namespace lockstep {
 
-// Puts `text` into the file at `path`, in place of what was there. A reader, or a crash, finds the
-// old file or the new one, never a part of either: the text goes under another name first. What is
-// no regular file (a device, a pipe) is written to as it is; a symbolic link stays one.
-// Throws Error(kSystem) when it cannot be done, and then nothing has changed.
+// Replaces the file at `path` by `text`, atomically: the text is written under another name and
+// renamed. A reader, or a crash, finds the old file or the new one, never a part of either. A
+// device or a pipe is written to directly; a symbolic link stays one. Throws Error(kSystem) on
+// failure, and then nothing has changed.
 void write_file(const std::filesystem::path& path, std::string_view text);
-// The same of many pieces, one after the other, without first putting them together in memory.
+// Like write_file(), with the concatenation of `pieces`, which are not joined in memory.
 void write_file(const std::filesystem::path& path, std::span<const std::string_view> pieces);
 
-// A name beside `path` for what is to take its place: no other writer has it.
+// A unique temporary name in the folder of `path`.
 std::filesystem::path unfinished_name(const std::filesystem::path& path);
 
-// Throws what write_file() would where its file cannot be made: to be asked before long work whose
-// result goes there. Changes nothing.
+// Throws what write_file() would throw if the file cannot be created. Call it before long work
+// whose result goes there. Changes nothing.
 void check_can_write(const std::filesystem::path& path);
 
 // All of a regular file (regular_file.h). Throws Error(kSystem) where it cannot be read, and

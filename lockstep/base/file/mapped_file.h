@@ -1,4 +1,4 @@
-// The bytes of a file, read where they lie.
+// A read-only memory mapping of a file.
 #pragma once
 
 #include <cstddef>

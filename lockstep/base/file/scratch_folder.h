@@ -1,4 +1,4 @@
-// A folder for what nobody needs later: new and empty, and gone with all that is in it at the end.
+// A new, empty temporary folder, removed with its content on destruction.
 #pragma once
 
 #include <filesystem>
@@ -7,7 +7,7 @@ namespace lockstep {
 
 class ScratchFolder {
  public:
-  // Where temporary files go (TMPDIR). Throws Error(kSystem).
+  // Creates the folder in TMPDIR. Throws Error(kSystem).
   ScratchFolder();
   ~ScratchFolder();
   ScratchFolder(const ScratchFolder&) = delete;

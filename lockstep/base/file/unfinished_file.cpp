@@ -26,7 +26,7 @@ UnfinishedFile::UnfinishedFile(const fs::path& path) : target_(path) {
   if (fs::is_symlink(path, none)) target_ = fs::weakly_canonical(path, none);
   const fs::file_status status = fs::status(target_, none);
   if (fs::exists(status) && !fs::is_regular_file(status)) {
-    fail(ErrorCode::kInvalidArgument, "{} is there and is no file; it would be written over",
+    fail(ErrorCode::kInvalidArgument, "{} exists and is not a regular file; it is not overwritten",
          target_.string());
   }
   other_name_ = unfinished_name(target_);

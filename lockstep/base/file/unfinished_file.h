@@ -1,4 +1,4 @@
-// A file that grows piece by piece and appears whole or not at all.
+// A file that is written in pieces and appears complete or not at all.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@
 
 namespace lockstep {
 
-// Until finish() the file has no name, where the file system can do that, and then not even a
-// killed process leaves anything behind; elsewhere it has another name, and goes with the object.
-// What was at `path` stays until finish() puts the new file in its place. A symbolic link stays
-// one. All of it throws Error(kSystem) that names the path, as when there is no more room.
+// Until finish() the file has no name (O_TMPFILE), so a killed process leaves nothing behind. On
+// file systems without O_TMPFILE it has a temporary name, and the destructor removes it. finish()
+// replaces what is at `path`; a symbolic link stays one. All functions throw Error(kSystem) with
+// the path, for example when the disk is full.
 class UnfinishedFile {
  public:
-  // Throws Error(kInvalidArgument) where `path` is there and is no regular file.
+  // Throws Error(kInvalidArgument) if `path` exists and is not a regular file.
   explicit UnfinishedFile(const std::filesystem::path& path);
   UnfinishedFile(UnfinishedFile&&) = delete;
   ~UnfinishedFile();

@@ -1,8 +1,8 @@
-// Random numbers without state: a number is a pure function of a seed and of its place.
+// Counter-based random numbers: a number is a pure function of a seed and a position.
 //
-// So every worker can make the numbers of its own part, in any order and on any number of threads,
-// a recomputed block meets the same dropout mask, and a run that comes back goes on as if it had
-// never stopped. There is nothing to save but the seed.
+// So every worker can make the numbers of its own shard, in any order and on any number of threads.
+// A recomputed block gets the same dropout mask, and a resumed run continues as if it had never
+// stopped. Only the seed has to be saved.
 //
 // The function is Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy
 // as 1, 2, 3" (2011): ten rounds of multiplications that turn a counter of 128 bits into 128 random
@@ -49,7 +49,7 @@ constexpr std::uint32_t random_word(std::uint64_t seed, std::uint64_t step,
   return random_block(seed, step, position / 4)[position % 4];
 }
 
-// In [0, 1): a multiple of 2^-24, every one of which is a float.
+// A multiple of 2^-24 in [0, 1), which a float holds exactly.
 constexpr float to_uniform(std::uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
 
 // Two independent numbers of mean 0 and variance 1, at most 5.77 from 0, by Box and Muller. They
@@ -79,8 +79,8 @@ inline float normal_at(std::uint64_t seed, std::uint64_t step, std::uint64_t pos
   return normal_block(seed, step, position / 4)[position % 4];
 }
 
-// A mask: an element stays where its word is below the limit of the probability to keep it. A
-// probability of 0 or less keeps none, of 1 or more all; between, it is met to 2^-32.
+// A dropout mask keeps an element if its random word is below keep_limit(probability). A
+// probability of 0 or less keeps none, of 1 or more all; others are exact to 2^-32.
 constexpr std::uint64_t keep_limit(double probability) {
   constexpr std::uint64_t kAll = std::uint64_t{1} << 32;
   if (!(probability > 0)) return 0;

@@ -1,4 +1,4 @@
-// The two 16-bit floating-point types. They store; arithmetic happens in float.
+// The two 16-bit floating-point types. They are for storage; arithmetic is done in float.
 #pragma once
 
 #include <bit>

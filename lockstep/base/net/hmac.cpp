@@ -33,7 +33,7 @@ void fill_random(std::span<std::byte> bytes) {
     if (got > 0) {
       bytes = bytes.subspan(static_cast<std::size_t>(got));
     } else if (errno != EINTR) {
-      fail_errno("the kernel gives no random bytes", errno);
+      fail_errno("cannot get random bytes from the kernel", errno);
     }
   }
 }

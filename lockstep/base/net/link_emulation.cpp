@@ -81,12 +81,12 @@ nanoseconds LinkEmulation::passage_time(std::size_t bytes) const {
 
 LinkEmulation parse_link_emulation(std::string_view text) {
   const std::vector<std::string_view> parts = split_text(text, ',');
-  if (parts.size() > 2) fail_form(text, "it has more than two parts");
+  if (parts.size() > 2) fail_form(text, "it has more than two values");
   const double rate = parse_part(text, parts[0], parse_bytes_per_second);
   const double delay = parts.size() > 1 ? parse_part(text, parts[1], parse_seconds) : 0;
-  if (!(rate >= kSlowest)) fail_form(text, "less than 1 Kbit a second would take for ever");
-  if (!(rate <= kFastest)) fail_form(text, "no machine moves that many bytes");
-  if (!(delay <= kLongestDelay)) fail_form(text, "a delay of more than a minute is no link's");
+  if (!(rate >= kSlowest)) fail_form(text, "a bandwidth must be at least 1 Kbit a second");
+  if (!(rate <= kFastest)) fail_form(text, "the bandwidth is too large");
+  if (!(delay <= kLongestDelay)) fail_form(text, "a delay is at most one minute");
   return {rate, nanoseconds(std::llround(delay * kNanoseconds))};
 }
 

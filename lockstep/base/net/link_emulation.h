@@ -1,20 +1,20 @@
-// Slow links made up on a fast machine: how fast they are, and the clockwork that keeps to it.
+// Emulation of slow links on a fast machine: their speed, and the bookkeeping of their time.
 //
-// The model: every rank (or server) has one full-duplex NIC. What it sends, to all peers
-// together, leaves at `bytes_per_second` at most; what it receives, from all together, comes in at
-// that at most; and every byte comes in `delay` after it went out. So a NIC is two LinkPaces, one
-// for each direction, and between two NICs a piece of `n` bytes goes like this:
+// The model: every rank (or server) has one full-duplex NIC. It sends at most `bytes_per_second` to
+// all peers together, receives at most that from all together, and every byte arrives `delay` after
+// it was sent. So a NIC is two LinkPaces, one for each direction. A piece of `n` bytes travels
+// between two NICs like this:
 //
 //   sender     gone = egress.book(n, now)                    its last byte has left
 //              first = gone - passage_time(n) + delay        its first byte comes to the other NIC
 //   receiver   arrived = ingress.book(n, first)              its last byte has come in
 //
-// Nobody may see the piece before `arrived`. The receiver books what has come first, first. Pieces
-// are best small (64 KiB), as each is seen as a whole.
+// The receiver must not use the piece before `arrived`. It books pieces in the order of their
+// arrival. Pieces should be small (64 KiB), because each becomes visible as a whole.
 //
-// Nothing here waits, and nothing reads a clock: who has to wait sleeps until the time it was told.
-// Times are of the steady clock, which all processes of one machine share; hence `first` may be
-// sent along with the bytes.
+// Nothing here waits or reads a clock: the caller sleeps until the returned time. Times are of the
+// steady clock, which all processes of one machine share, so `first` may be sent along with the
+// bytes.
 #pragma once
 
 #include <atomic>
@@ -34,33 +34,33 @@ struct LinkEmulation {
   std::chrono::nanoseconds passage_time(std::size_t bytes) const;
 };
 
-// "1Gbit,100us", "10Gbit" (no delay), "12.5GB/s,1ms": a rate and a time as base/text/units.h has
-// them. Error(kInvalidArgument) that quotes the text and shows the form when it is another, when
-// the rate is below 1 Kbit, or when the delay is over a minute.
+// "1Gbit,100us", "10Gbit" (no delay), "12.5GB/s,1ms": a rate and a time in the forms of
+// base/text/units.h. Throws Error(kInvalidArgument), with the text and the expected form, for other
+// text, a rate below 1 Kbit or a delay above a minute.
 LinkEmulation parse_link_emulation(std::string_view text);
-// As it is parsed: "1Gbit,100us", "10Gbit".
+// Text that parse_link_emulation() accepts: "1Gbit,100us", "10Gbit".
 std::string to_text(const LinkEmulation& link);
 
-// One direction of a NIC. Any thread may call, and any process that has the line's memory.
+// One direction of a NIC. Thread-safe, also between processes that share the line's memory.
 class LinkPace {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // What has been booked. A line of zeroes is free; it may lie in memory that processes share.
+  // The bookings of a direction. All zeroes: free. May be in memory that processes share.
   struct Line {
-    std::atomic<std::uint32_t> holder;  // 0: nobody writes it now
+    std::atomic<std::uint32_t> holder;  // a spin lock; 0: free
     Time free;                          // whole nanoseconds, rounded down ...
-    double fraction;                    // ... and what is missing of the next
+    double fraction;                    // ... and the fraction of the next
   };
 
   explicit LinkPace(double bytes_per_second) : bytes_per_second_(bytes_per_second) {}
-  // On a line that others book on, too, and that outlives it.
+  // Uses a line that others may book on, too. The line must outlive this object.
   LinkPace(double bytes_per_second, Line& line)
       : bytes_per_second_(bytes_per_second), shared_(&line) {}
 
-  // Lets `bytes` pass behind all that is booked already, and not before `ready_at`; returns when
-  // the last of them has passed: max(ready_at, free_at()) + bytes / rate. Nanoseconds are rounded
-  // up, but never pile up: a thousand small bookings take as long as one of their sum.
+  // Books `bytes` after all earlier bookings and not before `ready_at`. Returns the time at which
+  // the last byte has passed: max(ready_at, free_at()) + bytes / rate. Rounding to nanoseconds does
+  // not accumulate: a thousand small bookings take as long as one of their sum.
   Time book(std::size_t bytes, Time ready_at);
 
   // When all that is booked has passed.

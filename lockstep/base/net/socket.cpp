@@ -153,7 +153,8 @@ Listener listen_tcp(const HostPort& address, int backlog) {
   }
   if (error == EADDRNOTAVAIL) {
     fail(ErrorCode::kSystem,
-         "cannot listen on {}: '{}' is no address of this machine; name one that is, or 127.0.0.1",
+         "cannot listen on {}: '{}' is not an address of this machine; use one that is, or "
+         "127.0.0.1",
          format_host_port(address), address.host);
   }
   fail_errno("cannot listen on " + format_host_port(address), error);
@@ -169,7 +170,7 @@ UniqueFd connect_tcp(const HostPort& address, Deadline deadline, Retry retry) {
   while (true) {
     if (UniqueFd fd = attempt_connect(address, deadline, why)) return fd;
     if (has_passed(deadline)) {
-      fail(ErrorCode::kTimeout, "could not connect to {} in time; the last attempt met: {}",
+      fail(ErrorCode::kTimeout, "could not connect to {} in time; the last attempt failed: {}",
            format_host_port(address), why);
     }
     if (retry == Retry::kNo) {
@@ -284,8 +285,7 @@ std::string local_host_towards(const HostPort& address) {
     if (fd && ::connect(fd.get(), at->ai_addr, at->ai_addrlen) == 0) return local_host(fd.get());
     why = text_of(errno);
   }
-  fail(ErrorCode::kSystem, "there is no way from this machine to {}: {}", format_host_port(address),
-       why);
+  fail(ErrorCode::kSystem, "no route from this machine to {}: {}", format_host_port(address), why);
 }
 
 std::string local_host(int fd) {

@@ -19,7 +19,7 @@ namespace lockstep {
 
 struct Listener {
   UniqueFd fd;
-  HostPort address;  // as asked for, with the port that was bound
+  HostPort address;  // the requested address, with the port that was bound
 };
 
 // Port 0 lets the system choose one. A port in use is Error(kSystem) that says what to do.
@@ -27,13 +27,13 @@ Listener listen_tcp(const HostPort& address, int backlog = 1024);
 
 enum class Retry { kNo, kUntilDeadline };
 
-// With kUntilDeadline, a server that is not there yet (refused, unreachable, unknown name) is
-// tried again until the deadline; the error then tells what the last attempt met. That it is still
-// being tried, and why, is logged once after two seconds.
+// With kUntilDeadline, a server that cannot be reached yet (refused, unreachable, unknown name) is
+// retried until the deadline. The error then has the reason of the last failure. After two seconds
+// one log line says that it is still being tried, and why.
 UniqueFd connect_tcp(const HostPort& address, Deadline deadline, Retry retry = Retry::kNo);
 
-// The next connection of a listening socket of any kind. / The same without waiting: nothing when
-// there is none, or when the one there was has already left.
+// Accepts the next connection of a listening socket of any kind. / The same without waiting:
+// nothing if there is no connection, or if the peer has already closed it.
 UniqueFd accept_connection(int listener, Deadline deadline);
 std::optional<UniqueFd> try_accept(int listener);
 
@@ -48,8 +48,8 @@ void set_nodelay(int fd);
 // Makes the kernel drop an idle connection (reads and writes then fail) when the other machine has
 // not answered for `timeout`.
 void set_keepalive(int fd, std::chrono::milliseconds timeout);
-// The same, also while data is waiting to be sent. That ends a connection to a process that is
-// paused and whose buffer is full, too: it is for connections that carry little.
+// Like set_keepalive(), also while data is waiting to be sent. It also ends a connection to a
+// paused process whose buffer is full, so use it for connections with little traffic.
 void set_peer_timeout(int fd, std::chrono::milliseconds timeout);
 bool is_tcp(int fd);
 
@@ -57,7 +57,7 @@ bool is_tcp(int fd);
 std::string peer_name(int fd);
 // The address of this end of a connection: how the other machine can name this one.
 std::string local_host(int fd);
-// The address of this machine from which the way to `address` starts. Sends nothing.
+// The address of this machine that a connection to `address` would use. Sends nothing.
 std::string local_host_towards(const HostPort& address);
 
 }  // namespace lockstep

@@ -16,7 +16,7 @@
 
 namespace lockstep {
 
-// A name that nobody has, and that nobody guesses.
+// A random name that is unused and cannot be guessed.
 std::string random_unix_name();
 
 // A name is 1 to 107 bytes long. Error(kSystem) when it is taken.
@@ -27,7 +27,7 @@ UniqueFd connect_unix_abstract(std::string_view name, Deadline deadline);
 
 // The descriptors travel with the first byte, so `data` must not be empty. The receiver gets
 // descriptors of its own, which close on exec; it must ask for exactly as many bytes as were sent
-// with them, and Error(kProtocol) tells when more than `most_fds` came.
+// with them, and gets Error(kProtocol) for more than `most_fds` descriptors.
 inline constexpr std::size_t kMostFdsPerMessage = 64;
 void send_with_fds(int socket, std::span<const std::byte> data, std::span<const int> fds,
                    Deadline deadline);

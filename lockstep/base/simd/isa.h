@@ -30,8 +30,9 @@ std::string available_isa_names();  // "avx512, avx2, scalar"
 // The one of this name; Error(kUnsupported) where this CPU does not have it.
 Isa find_isa(std::string_view name);
 
-// What reductions, codecs and operations run: the best one, or the one that LOCKSTEP_KERNELS names.
-// The first call throws Error(kUnsupported) when this CPU lacks that. Any thread may call it.
+// The instruction set that reductions, codecs and operations use: the best one, or the one that
+// LOCKSTEP_KERNELS names. The first call throws Error(kUnsupported) if this CPU does not have it.
+// Thread-safe.
 Isa chosen_isa();
 
 // Chooses another one of available_isas(), for tests and benchmarks. Not thread-safe; operations

@@ -1,4 +1,4 @@
-// How much memory this machine can still give.
+// The free memory of this machine.
 #pragma once
 
 #include <cstddef>

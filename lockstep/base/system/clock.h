@@ -1,4 +1,4 @@
-// The cheapest clock there is: a counter of the CPU that runs at one speed on all cores.
+// The cheapest clock: a CPU counter that runs at the same speed on all cores.
 #pragma once
 
 #include <chrono>

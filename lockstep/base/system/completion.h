@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// `E` is how an error is kept; a default one stands for none. Any thread may call.
+// `E` is the type of the error; a default-constructed one means none. Thread-safe.
 template <class E>
 class Completion {
  public:
@@ -24,8 +24,8 @@ class Completion {
     changed_.notify_all();
   }
 
-  // Waits for the end, or until the time has come: max() waits for as long as it takes, min() does
-  // not wait. Says whether it has ended.
+  // Waits for the end or until `until`: max() waits without a limit, min() does not wait. Returns
+  // whether it has ended.
   bool wait_until(TimePoint until = TimePoint::max()) const {
     std::unique_lock lock(mutex_);
     if (until == TimePoint::max()) {
@@ -41,7 +41,7 @@ class Completion {
     const std::lock_guard lock(mutex_);
     return error_;
   }
-  // Like error(), but it becomes the caller's alone.
+  // Like error(), but moves the error to the caller.
   E take_error() {
     const std::lock_guard lock(mutex_);
     return std::exchange(error_, E());

@@ -12,7 +12,7 @@ namespace lockstep {
 class CpuSet {
  public:
   CpuSet() { CPU_ZERO(&set_); }
-  // Those that the calling thread may use.
+  // The CPUs that the calling thread may use.
   static CpuSet of_this_thread();
 
   int count() const { return CPU_COUNT(&set_); }
@@ -25,12 +25,11 @@ class CpuSet {
   }
   friend bool operator==(const CpuSet& a, const CpuSet& b) { return CPU_EQUAL(&a.set_, &b.set_); }
 
-  // Part `index` of `parts`: a run of these CPUs, apart from the other parts and of almost equal
-  // size. Where there are fewer CPUs than parts, one CPU that as many parts share as any other.
-  // Nothing where one part would have all.
+  // Part `index` of `parts` disjoint ranges of these CPUs of almost equal size. With fewer CPUs
+  // than parts, one CPU, shared evenly between parts. Nothing if there is only one part.
   std::optional<CpuSet> share(int index, int parts) const;
 
-  // "0,2,3"; parsing ignores what is no number of a CPU.
+  // "0,2,3"; parsing ignores anything that is not the number of a CPU.
   std::string text() const;
   static CpuSet parse(std::string_view text);
 

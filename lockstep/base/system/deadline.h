@@ -1,4 +1,4 @@
-// A moment after which waiting is an error.
+// The time after which waiting is an error.
 #pragma once
 
 #include <chrono>
@@ -15,11 +15,12 @@ inline Deadline deadline_in(std::chrono::nanoseconds timeout) {
 
 inline bool has_passed(Deadline deadline) { return std::chrono::steady_clock::now() >= deadline; }
 
-// What is left, as poll() wants it: rounded up to milliseconds, 0 when over, -1 for kNoDeadline.
+// The remaining time as an argument of poll(): rounded up to milliseconds, 0 after the deadline, -1
+// for kNoDeadline.
 int poll_milliseconds(Deadline deadline);
 
-// Waits until `events` (of poll) happen on `fd`; false when the deadline came first. Errors and
-// hang-ups of the descriptor count as events: the read or write that follows will tell.
+// Waits until `events` (of poll) happen on `fd`; false if the deadline passed first. Errors and
+// hang-ups of the descriptor count as events: the next read or write reports them.
 bool wait_for_fd(int fd, short events, Deadline deadline);
 
 }  // namespace lockstep

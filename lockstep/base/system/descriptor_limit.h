@@ -1,5 +1,5 @@
-// How many descriptors this process may have open. The kernel's soft limit is often far below the
-// hard one, and every process may raise it up to there.
+// The limit of open descriptors of this process. The soft limit is often far below the hard limit,
+// and a process may raise it up to that.
 #pragma once
 
 #include <cstddef>
@@ -7,15 +7,15 @@
 
 namespace lockstep {
 
-// Raises the soft limit to the hard one; the limit from now on. Any number of calls.
+// Raises the soft limit to the hard one and returns it. May be called repeatedly.
 std::size_t raise_descriptor_limit();
 
-// Gives a child, between fork and exec, the limit that this process was started with: a program may
-// still use select(), which breaks with many descriptors.
+// Restores, in a child between fork and exec, the limit that this process was started with: a
+// program may use select(), which fails for high descriptors.
 void restore_descriptor_limit();
 
-// Raises the limit, and throws Error(kSystem) where less than `needed` can be had. `who` needs
-// them, for the message: "rank 3 of 256".
+// Raises the limit. Throws Error(kSystem) if fewer than `needed` are allowed. `who` names the user
+// in the message: "rank 3 of 256".
 void expect_descriptors(std::size_t needed, std::string_view who);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// How much memory a process has in RAM.
+// The resident memory of a process.
 #pragma once
 
 #include <sys/types.h>
@@ -8,15 +8,14 @@
 
 namespace lockstep {
 
-// The most that this process has had at once, all of it counted: VmHWM. Bytes; 0 where the kernel
-// does not tell.
+// The peak resident memory of this process in bytes (VmHWM); 0 if the kernel does not report it.
 std::size_t peak_resident_bytes();
-// Counts from the present size on. Does nothing where the kernel cannot.
+// Resets the peak to the current size. Does nothing if the kernel does not support it.
 void reset_peak_resident();
 
-// What a process has now, in RAM or swapped out: of a page that several have mapped its share of it
-// (PSS), so that the numbers of processes may be added up. None: it has ended, or the kernel does
-// not tell.
+// The proportional set size (PSS) of a process plus what is swapped out: a page that n processes
+// map counts 1/n, so processes can be summed. Nothing if it has ended, or if the kernel does not
+// report it.
 std::optional<std::size_t> proportional_bytes(pid_t process);
 
 }  // namespace lockstep

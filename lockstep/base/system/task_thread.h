@@ -1,5 +1,4 @@
-// A thread that runs tasks one after the other, in the order in which they came. It starts with the
-// first task.
+// A thread that runs tasks in the order in which they were pushed. It starts with the first task.
 #pragma once
 
 #include <condition_variable>
@@ -18,7 +17,7 @@ class TaskThread {
   TaskThread(const TaskThread&) = delete;
   TaskThread& operator=(const TaskThread&) = delete;
 
-  // Any thread may call it, a task too. What a task captured is destroyed before the next one
+  // Thread-safe; a task may call it, too. What a task captured is destroyed before the next one
   // begins. A task that throws ends the process.
   void push(std::function<void()> task);
 

@@ -50,34 +50,34 @@ class Drawing {
 
   static constexpr double kMargin = 24;
 
-  // Begins with the title; viewers that read aloud also have the description.
+  // `description` is for screen readers.
   Drawing(double width, std::string title, std::string description);
 
   double width() const { return width_; }
 
-  // Words under the title, or under the note before, in as many lines as they take.
+  // Adds wrapped text below the title or the previous note.
   void note(std::string_view text);
-  // Where the last line of notes stands; the picture continues below it.
+  // The y coordinate below the last note.
   double notes_end() const { return notes_end_; }
-  // Squares with words from x on, in one line. Returns where it ends.
+  // Draws the entries in one line from x on. Returns the x coordinate of the end.
   double legend(double x, double y, const std::vector<Key>& keys);
 
   void box(const Area& area, std::string_view style, double radius = 3);
   void line(Point from, Point to, std::string_view style);
   void circle(Point centre, double radius, std::string_view style);
-  // Straight, or bent to the left of its way by `bend` pixels, with a head at its end.
+  // An arrow, straight or bent to the left by `bend` pixels.
   void arrow(Point from, Point to, std::string_view colour, double bend = 0,
              std::string_view style = "");
   void text(double x, double y, std::string_view text, std::string_view style = "");
-  // In the middle of an area, where it fits; false: it does not, and nothing was written.
+  // Writes text in the middle of an area if it fits; returns whether it did.
   bool label(const Area& area, std::string_view text, std::string_view style);
-  // Turned, so that many stand beside each other: it ends at the point, coming from below left.
+  // Rotated text that ends at the point, so that labels of narrow columns do not overlap.
   void slanted(double x, double y, std::string_view text, std::string_view style = "");
-  // SVG as it is, and the rules it needs besides, with colours as var(--blue).
+  // Adds raw SVG, and style rules for it, with colours as var(--blue).
   void markup(std::string_view svg) { body_ += svg; }
   void rules(std::string_view style) { rules_ += style; }
 
-  // How wide words are at most, in a size of the letters; viewers choose the font.
+  // An upper bound of the width of text at a font size; viewers choose the font.
   static double text_width(std::string_view text, double size = 13);
 
   // The whole file.

@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-// `text` as it has to be written between tags, or between quotes of either kind in an attribute.
+// Escapes `text` for use between tags and in quoted attributes.
 std::string escape_markup(std::string_view text);
 
 }  // namespace lockstep

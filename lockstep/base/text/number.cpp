@@ -54,8 +54,8 @@ double parse_number(std::string_view what, std::string_view text) {
          "{}: '{}' is not a number above zero; write it like 12, 7.5e9 or 300B", what, text);
   }
   if (value < kSmallestNumber || value > kLargestNumber) {
-    fail(ErrorCode::kInvalidArgument, "{}: '{}' is beyond all measure; write it like 12 or 7.5e9",
-         what, text);
+    fail(ErrorCode::kInvalidArgument, "{}: '{}' is too large; write it like 12 or 7.5e9", what,
+         text);
   }
   return value;
 }

@@ -1,6 +1,6 @@
-// Numbers of things as people write and read them.
+// Parses and formats counts.
 //
-// "12", "7.5e9", "300B": a number, and a decimal suffix if you like: K, M, G or B (10^9), T, P.
+// "12", "7.5e9", "300B": a number with an optional decimal suffix: K, M, G or B (10^9), T, P.
 // Parsing throws Error(kInvalidArgument) that begins with `what` (say, the flag), quotes the text
 // and shows an example.
 #pragma once
@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// From 10^-30 to 10^30, so that a few of them can be multiplied and divided without a care.
+// From 10^-30 to 10^30, so that products and quotients of a few stay in range.
 double parse_number(std::string_view what, std::string_view text);
 // Whole, from 1 up to 10^15.
 std::uint64_t parse_count(std::string_view what, std::string_view text);
@@ -21,7 +21,7 @@ std::string format_words(double number);        // "124 million", "7.5 billion"
 // Decimal prefixes, one decimal below 100: "31.4 GB", "120 GB", "315 ZFLOP".
 std::string format_si(double value, std::string_view unit);
 
-// The double that is written as shortly as the float: 1e-05 for 1e-5f, not 9.99999974738e-06.
+// The double with the shortest decimal text of the float: 1e-05 for 1e-5f, not 9.99999974738e-06.
 double as_written(float value);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Text of unknown origin made fit to be shown.
+// Makes text of unknown origin safe to print.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 namespace lockstep {
 
 // `text` as UTF-8 that a terminal or a page can show: every control character but tab and line
-// feed, and every byte that is no UTF-8, becomes U+FFFD (a carriage return before a line feed goes
-// away). What comes out moves no cursor, sets no colour and breaks no encoding.
+// feed, and every byte that is not valid UTF-8, becomes U+FFFD (a carriage return before a line
+// feed is removed). The result contains no escape sequences.
 std::string printable(std::string_view text);
 
 }  // namespace lockstep

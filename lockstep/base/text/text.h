@@ -12,8 +12,7 @@ namespace lockstep {
 // The candidate with the fewest edits to `typed`; empty when none is near.
 std::string_view nearest(std::string_view typed, std::span<const std::string_view> candidates);
 
-// " (did you mean X?)" with the nearest candidate, to stand behind the word that was typed; empty
-// when none is near.
+// " (did you mean X?)" with the nearest candidate, to append to a message; empty when none is near.
 std::string did_you_mean(std::string_view typed, std::span<const std::string_view> candidates);
 
 // "1 rank", "4 ranks"

@@ -1,4 +1,4 @@
-// Sizes, times and rates as people write them.
+// Parses and formats sizes, times and rates.
 //
 // Bytes: "8", "64KiB", "1.73 Gi", "10kB" (binary with i; B may be left out), down to whole bytes.
 // Time: "5us", "1.5ms", "30s", "5min". Rates: "100Gbit" (bits per second, decimal), "12.5GB" or

@@ -5,9 +5,9 @@
 
 namespace lockstep::bench {
 
-// Prints as it goes; true when every result of this library was correct. Peers that fail or are
-// wrong are reported, and do not count as rivals. Throws Error before anything is started when the
-// plan cannot be settled or the results could not be written.
+// Prints results as they are measured; true if every result of this library was correct. Peers that
+// fail or are wrong are reported and not compared with. Throws Error before anything is started if
+// the plan is invalid or the results cannot be written.
 bool run_collectives(CollectivesPlan plan);
 
 }  // namespace lockstep::bench

@@ -1,4 +1,4 @@
-// This library as a subject of its own bench: any Communicator, in symmetric or private memory.
+// Benches this library: any Communicator, in symmetric or private memory.
 #pragma once
 
 #include <memory>

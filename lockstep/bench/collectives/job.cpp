@@ -31,7 +31,7 @@ bool wait_readable(std::vector<pollfd>& handles, Deadline deadline) {
 
 // Each line marked, so that nobody takes it for ours.
 std::string in_quotes(std::string_view words) {
-  if (words.empty()) return ", and said nothing";
+  if (words.empty()) return ", without output";
   std::string text;
   for (const std::string_view line : split_text(words, '\n')) text += fmt::format("\n  | {}", line);
   return text;

@@ -2,7 +2,7 @@
 // tasks.
 //
 // A job that fails (a rank ends, answers with an error, or does not answer in time) is ended and
-// stays failed; the bench goes on without it.
+// stays failed; the bench continues without it.
 #pragma once
 
 #include <memory>
@@ -36,7 +36,7 @@ class Job {
 
   const std::string& name() const { return name_; }
   bool ready() const;  // all ranks have connected
-  // Why the job is of no more use: a line, then its last words. Empty while it is of use.
+  // Why the job has failed: a line, then its last output. Empty while it works.
   const std::string& failure() const { return failure_; }
 
   // Gives the task to all ranks and waits for all replies, in the order of ranks; nothing when the

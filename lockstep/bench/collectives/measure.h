@@ -1,5 +1,5 @@
-// Implementations take turns at one piece of work, so that whatever disturbs the machine disturbs
-// all of them alike.
+// Measures implementations by turns on the same work, so that disturbances of the machine affect
+// all of them equally.
 #pragma once
 
 #include <chrono>
@@ -17,14 +17,15 @@
 
 namespace lockstep::bench {
 
-// How long to look. Each implementation gets `turns` turns per piece of work, and in all of them
+// How long to measure. Each implementation gets `turns` turns per piece of work, and in all of them
 // together about `seconds` of time (filling and checking included) within the bounds on calls.
 struct Effort {
   int turns = 5;
   double seconds = 0.3;
-  int fewest_calls = 3;               // per turn
-  int most_calls = 400;               // per turn
-  std::chrono::seconds deadline{60};  // of a turn; who takes longer is taken for hung
+  int fewest_calls = 3;  // per turn
+  int most_calls = 400;  // per turn
+  std::chrono::seconds deadline{
+      60};  // of a turn; an implementation that takes longer is considered hung
 };
 
 // What one implementation achieved on one piece of work.

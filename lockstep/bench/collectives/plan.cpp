@@ -34,7 +34,7 @@ void check_algorithm(const CollectivesPlan& plan, const std::string& wanted) {
     ops.push_back(name(op));
     for (const std::string_view one : algorithm_names(op)) add_new(names, one);
   }
-  fail(ErrorCode::kInvalidArgument, "--algorithm: {} has no '{}'{}; there are {}",
+  fail(ErrorCode::kInvalidArgument, "--algorithm: {} has no '{}'{}; expected one of {}",
        fmt::join(ops, ", "), wanted, did_you_mean(wanted, names), fmt::join(names, ", "));
 }
 
@@ -71,9 +71,9 @@ void check_only(const CollectivesPlan& plan, const std::string& wanted) {
          "--algorithm {}",
          wanted, wanted.substr(kOwn.size()));
   }
-  fail(ErrorCode::kInvalidArgument, "--only: there is no implementation '{}'{}; there are {}{}",
+  fail(ErrorCode::kInvalidArgument, "--only: unknown implementation '{}'{}; expected one of {}{}",
        wanted, did_you_mean(wanted, names), fmt::join(names, ", "),
-       plan.peers ? "" : ", and with --peers those of others");
+       plan.peers ? "" : ", or with --peers one of the peers");
 }
 
 }  // namespace
@@ -100,15 +100,15 @@ std::vector<std::string> settle(CollectivesPlan& plan) {
     const auto names = algorithm_names(op);
     for (const std::string& algorithm : plan.algorithms) {
       if (has(names, algorithm)) continue;
-      left_out.push_back(fmt::format("{} has no algorithm '{}'; there are {}", name(op), algorithm,
-                                     fmt::join(names, ", ")));
+      left_out.push_back(fmt::format("{} has no algorithm '{}'; expected one of {}", name(op),
+                                     algorithm, fmt::join(names, ", ")));
     }
   }
   const std::vector<Collective> asked = plan.ops;
   std::erase_if(plan.ops, [&](Collective op) { return contenders(plan, op).empty(); });
   for (const Collective op : asked) {
     if (has(plan.ops, op)) continue;
-    left_out.push_back(fmt::format("nobody in --only does {}", name(op)));
+    left_out.push_back(fmt::format("no implementation in --only has {}", name(op)));
   }
   if (plan.ops.empty()) {
     fail(ErrorCode::kInvalidArgument, "nothing is left to measure: {}", fmt::join(left_out, "; "));

@@ -1,4 +1,4 @@
-// What a bench of collectives is to measure, and who takes part in what.
+// The plan of a bench of collectives.
 #pragma once
 
 #include <filesystem>
@@ -28,9 +28,9 @@ struct CollectivesPlan {
 // algorithm the op does not have is not among them.
 std::vector<Implementation> contenders(const CollectivesPlan& plan, Collective op);
 
-// Refuses what would measure nothing, before anything is started: an algorithm that none of the ops
-// has, an implementation in `only` that there is not. Ops that are left without contenders leave
-// the plan. Returns a sentence for each algorithm and op that is left out.
+// Validates the plan before anything is started: throws for an algorithm that no op has, and for an
+// unknown implementation in `only`. Removes ops without implementations. Returns a sentence for
+// each algorithm and op that is left out.
 std::vector<std::string> settle(CollectivesPlan& plan);
 
 }  // namespace lockstep::bench

@@ -1,4 +1,4 @@
-// What a bench of collectives tells: a table for people, an array of objects for programs.
+// The report of a bench of collectives: a table, and an array of JSON objects.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// What a bench asks of an implementation: some timed calls of one collective, and what comes back.
+// The tasks of a bench: timed calls of one collective, and their replies.
 //
 // The size S of a collective is the one nccl-tests use, in bytes per rank, N ranks:
 //
@@ -57,14 +57,14 @@ std::size_t whole_bytes(Collective op, DType dtype, int ranks, std::size_t bytes
 
 double bus_factor(Collective op, int ranks);
 
-// What one rank says about a task it has done.
+// The reply of one rank to a task.
 struct Reply {
   std::vector<double> seconds;  // of each timed call
   double wall_seconds = 0;      // of the whole task, with filling and checking
   std::string wrong;            // the first wrong element, in words; empty: all were right
   std::string unsupported;      // why the implementation cannot do this at all; nothing was run
   std::string error;            // what stopped it; the worker ends after this
-  std::string algorithm;        // what was chosen and why, as far as the implementation tells
+  std::string algorithm;        // the chosen algorithm and why, if the implementation reports it
   std::string why;
 };
 

@@ -1,4 +1,4 @@
-// The same loop around every implementation under test.
+// The worker loop, the same for every implementation under test.
 //
 // A worker is one rank of a job. It blocks in read() on its connection to the bench until a task
 // comes, so that idle jobs cost nothing. For each call of a task it fills the input, passes the

@@ -1,4 +1,4 @@
-// `lockstep bench data-parallel`: what data parallel training costs and gains.
+// `lockstep bench data-parallel`: the cost and gain of data-parallel training.
 //
 // Every number comes from runs of `lockstep train`, each a process started as a user would, and
 // from what they write about themselves: metrics.jsonl, event files, traces, checkpoints. A *case*
@@ -37,8 +37,8 @@ std::vector<std::string_view> data_parallel_cases();
 
 // Runs, prints a table for each case as it is done, writes the JSON. False where a run of ours
 // failed; bars that are not met are results, not failures. Throws Error(kAborted) when interrupted,
-// after printing what the case under way has found by then, and Error(kInvalidArgument) for
-// settings that cannot be.
+// after printing the results of the current case so far, and Error(kInvalidArgument) for invalid
+// settings.
 bool run_data_parallel(const DataParallelBench& bench);
 
 }  // namespace lockstep::bench

@@ -13,7 +13,7 @@ CaseReport run_scaling(Session& session);
 CaseReport run_overlap(Session& session);
 // How large the buckets should be.
 CaseReport run_buckets(Session& session);
-// In which order pieces travel to parameter servers, and how many servers it takes.
+// The order in which slices are sent to parameter servers, and the number of servers.
 CaseReport run_servers(Session& session);
 // One worker of four is slow: lockstep, bounded and unbounded staleness.
 CaseReport run_stragglers(Session& session);

@@ -46,7 +46,7 @@ Row codec_row(Session& session, Compression compression) {
   if (bytes > 0) {
     row.numbers.emplace_back("bytes_sent", bytes);
   } else {
-    row.problem = "the metrics of the run do not tell what was sent (bytes_sent)";
+    row.problem = "the metrics of the run have no bytes_sent";
   }
   if (const auto loss = trained.validation_loss()) row.numbers.emplace_back("val_loss", *loss);
   return row;

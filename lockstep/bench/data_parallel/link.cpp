@@ -54,11 +54,11 @@ Session::LinkedStep Session::time_linked_step() {
       {with(linked_model(), {"train.trace=true"}), kRanks}, look);
   if (!trained.problem.empty()) step.problem = trained.problem;
   if (step.problem.empty() && step.backward == 0) {
-    step.problem = "the trace of the run tells of no backward";
+    step.problem = "the trace of the run has no backward";
   }
   const auto& costs = trained.steps.empty() ? std::nullopt : trained.steps.back().ranks;
   if (step.problem.empty() && (!costs || costs->bytes_sent == 0)) {
-    step.problem = "the metrics of the run do not tell what was sent (bytes_sent)";
+    step.problem = "the metrics of the run have no bytes_sent";
   }
   if (!step.problem.empty()) return step;
   // Of an all-reduce among two every NIC sends, and receives, half of what both send.

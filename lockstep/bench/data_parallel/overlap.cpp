@@ -25,7 +25,7 @@ Bar overlap_bar(const CaseReport& report, const char* setting, Bar::Side side, d
           .side = side,
           .bound = bound,
           .value = std::nullopt,
-          .why_not = "a run failed, or does not tell of compute and communication"};
+          .why_not = "a run failed, or did not record compute and communication"};
   const auto step = report.number(setting, "step_s");
   const auto least = least_step(report);
   if (step && least && *least > 0) bar.value = *step / *least;

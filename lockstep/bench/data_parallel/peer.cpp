@@ -93,7 +93,7 @@ Trained read_peer(const fs::path& result) {
   std::ifstream file(result);
   const auto json = nlohmann::json::parse(file, nullptr, false);
   if (!json.is_object() || !json.contains("seconds") || !json["seconds"].is_array()) {
-    trained.problem = "the peer has left no result";
+    trained.problem = "the peer wrote no result";
     return trained;
   }
   for (const auto& seconds : json["seconds"]) {
@@ -124,10 +124,10 @@ Trained train_peer(const Session& session, const std::string& python,
 
 std::string why_not(const Session& session, const train::RunOptions& options) {
   if (train::family_of(options.train) != train::ModelFamily::kGpt2) {
-    return "PyTorch's side knows the family gpt2 alone";
+    return "the PyTorch peer supports the family gpt2 only";
   }
   if (options.train.batch.sequences % session.bench().ranks != 0) {
-    return fmt::format("{} sequences do not fall evenly onto {} ranks",
+    return fmt::format("{} sequences cannot be split evenly over {} ranks",
                        options.train.batch.sequences, session.bench().ranks);
   }
   return "";

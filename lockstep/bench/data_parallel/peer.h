@@ -1,4 +1,4 @@
-// PyTorch over Gloo, as a rival of our ranks.
+// PyTorch over Gloo as a peer.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// What a case has found, as a table for people and as JSON for programs.
+// The results of a case, as a table and as JSON.
 #pragma once
 
 #include <cstdint>

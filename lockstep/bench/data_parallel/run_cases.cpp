@@ -17,7 +17,7 @@ void check_cases(const std::vector<std::string>& chosen, std::span<const NamedCa
   const std::vector<std::string_view> names = names_of(cases);
   for (const std::string& name : chosen) {
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
-    fail(ErrorCode::kInvalidArgument, "--case: there is no case {}{}; there are {}", name,
+    fail(ErrorCode::kInvalidArgument, "--case: unknown case {}{}; expected one of {}", name,
          did_you_mean(name, names), fmt::join(names, ", "));
   }
 }

@@ -226,7 +226,7 @@ void Session::by_turns(std::span<Turn> turns) {
 }
 
 void Session::weigh(std::span<Turn> turns) {
-  fmt::print(stderr, "lockstep: once more, to watch the memory of ranks\n");
+  fmt::print(stderr, "lockstep: one more run, to measure the memory of ranks\n");
   for (Turn& turn : turns) {
     if (!turn.problem.empty() || interrupted_) continue;
     MemoryWatch watch(bench_.ranks);

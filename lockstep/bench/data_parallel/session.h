@@ -1,4 +1,4 @@
-// What the cases of one bench share: models, data, the link, and turns.
+// The shared state of a bench's cases: models, data, the link, and turns.
 #pragma once
 
 #include <filesystem>
@@ -20,7 +20,7 @@
 
 namespace lockstep::bench::data_parallel {
 
-// Of each run, that are not timed: in them memory is touched for the first time.
+// The first steps of each run are not timed: they touch memory for the first time.
 inline constexpr std::size_t kFirstSteps = 2;
 
 // An emulated link on which reducing the gradients of two ranks takes as long as backward.
@@ -56,8 +56,8 @@ class Session {
   const Interrupt& interrupt() const { return interrupt_; }
 
   // The language model whose steps are timed, on made-up tokens, one thread a rank: steps of
-  // `batch` sequences of `sequence` tokens, or what the bench was told. Of settings the last
-  // counts, and the bench's stand behind those of a case.
+  // `batch` sequences of `sequence` tokens, or the bench's own sizes. The last of equal settings
+  // counts, and the bench's come after those of a case.
   std::vector<std::string> timed_model(int batch, int sequence);
   // The same for the steps that are taken over an emulated link: few tokens, much to send; but so
   // many that the update is a small part of a step, once link() has been asked for.
@@ -73,8 +73,8 @@ class Session {
   static std::vector<std::string> with(std::vector<std::string> settings,
                                        const std::vector<std::string>& more);
 
-  // Does it, with a line to stderr before and after. A signal does not throw: the run that it ends,
-  // and all after it, have it as their problem, so that a case can still tell what it has.
+  // Runs `train` with a line on stderr before and after. A signal does not throw: it is the problem
+  // of the current run and all later ones, so that a case can still report its results.
   Trained told(std::string_view name, std::string_view setting,
                const std::function<Trained()>& once);
   // One run, in a folder that `look` may read before it goes.
@@ -83,8 +83,7 @@ class Session {
               const Look& look = {});
   Turn turn(std::string_view name, std::string setting, Training training);
   void by_turns(std::span<Turn> turns);
-  // One more run of each, whose memory is watched (bench/memory_watch.h) and whose times count for
-  // nothing.
+  // One more run of each, to measure memory (bench/memory_watch.h); its times are not used.
   void weigh(std::span<Turn> turns);
   // What ended the bench, if something did.
   const std::optional<Error>& interrupted() const { return interrupted_; }

@@ -62,8 +62,8 @@ Row straggler_row(Session& session, const Consistency& consistency) {
   if (!row.problem.empty()) return row;
   const auto rate = steps_per_second(stamps);
   if (!rate) {
-    row.problem =
-        fmt::format("{} lines of metrics are too few to tell a speed; more --steps", stamps.size());
+    row.problem = fmt::format("{} lines of metrics are too few to measure a speed; raise --steps",
+                              stamps.size());
     return row;
   }
   row.numbers.emplace_back("steps_per_s", *rate);

@@ -68,7 +68,7 @@ Trained run_training(const fs::path& command, const Training& training, const fs
   trained.problem = problem_of(process);
   if (trained.problem.empty()) trained.steps = read_steps(folder);
   if (trained.problem.empty() && trained.steps.empty()) {
-    trained.problem = "the run has left no metrics: " + process.last_words();
+    trained.problem = "the run wrote no metrics: " + process.last_words();
   }
   return trained;
 }

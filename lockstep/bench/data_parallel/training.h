@@ -1,4 +1,4 @@
-// One run of `lockstep train` as a process of its own, and what it wrote about itself.
+// Runs `lockstep train` as a process and reads its results.
 #pragma once
 
 #include <cstdint>
@@ -26,15 +26,15 @@ struct TrainedStep {
   std::optional<double> validation_loss;
   double tokens = 0;
   double seconds = 0;                       // with waiting for the batch
-  double stalled_seconds = 0;               // in which a checkpoint kept it waiting, before it
+  double stalled_seconds = 0;               // during which it waited for a checkpoint
   double background_seconds = 0;            // of a checkpoint beside steps that ended before it
-  double memory_bytes = 0;                  // the most that rank 0 has had in RAM; 0: not told
-  std::optional<train::WorkerCosts> ranks;  // none: one rank, or the program does not tell
+  double memory_bytes = 0;                  // the peak resident memory of rank 0; 0: unknown
+  std::optional<train::WorkerCosts> ranks;  // none: one rank, or not reported
 };
 
 struct Trained {
   std::vector<TrainedStep> steps;
-  std::string problem;  // how it ended and its last words; empty: all is well
+  std::string problem;  // how it ended and its last output; empty: success
 
   std::optional<double> validation_loss() const;  // the last there was
 };
@@ -46,11 +46,11 @@ Trained run_training(const std::filesystem::path& command, const Training& train
 
 // Waits until it has ended. Throws when interrupted.
 void wait_for(Process& process, const Interrupt& interrupt);
-// "exit code 1: its last words"; empty: it went well.
+// "exit code 1: its last output"; empty: success.
 std::string problem_of(const Process& process);
 
-// When a run's steps were told of, in seconds since 1970, by its event files in order. With
-// asynchronous workers the steps are those that rank 0 had a part in.
+// The times of a run's steps, in seconds since 1970, from its event files. With asp and ssp, of the
+// steps in which rank 0 took part.
 struct StepStamp {
   std::int64_t step = 0;
   double time = 0;

@@ -162,8 +162,8 @@ bool run_generate(const GenerateBench& bench) {
   const plan::ModelShape shape = train::shape_of(bench.options);
   if (bench.prompt + bench.tokens > static_cast<std::int64_t>(shape.positions)) {
     fail(ErrorCode::kInvalidArgument,
-         "a prompt of {} and {} new tokens are more than the {} positions of {}; take fewer",
-         bench.prompt, bench.tokens, shape.positions, shape.name);
+         "a prompt of {} and {} new tokens exceed the {} positions of {}; use fewer", bench.prompt,
+         bench.tokens, shape.positions, shape.name);
   }
   const Interrupt interrupt;
   const DType dtype = train::dtype_of(bench.options.precision);

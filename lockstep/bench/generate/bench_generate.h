@@ -1,5 +1,5 @@
 // `lockstep bench generate`: texts of random tokens continued by a model of random weights, a batch
-// at a time, ours and PyTorch's by turns, each in a process of its own as in bench/train.
+// at a time, ours and PyTorch's by turns, each in its own process, as in bench/train.
 #pragma once
 
 #include <filesystem>

@@ -78,7 +78,7 @@ void serve_generation(const train::TrainOptions& options, std::int64_t batch, st
       return Json{{"peak_bytes", peak}, {"planned_bytes", weights.bytes() + decoder.plan().bytes()}}
           .dump();
     }
-    fail(ErrorCode::kInvalidArgument, "there is no request '{}'", request);
+    fail(ErrorCode::kInvalidArgument, "unknown request '{}'", request);
   };
   serve_helper(Json{{"version", ops->name()}}.dump(), answer);
 }

@@ -1,4 +1,4 @@
-// `lockstep bench offload`: what it costs that states, or activations, lie in a file.
+// `lockstep bench offload`: the cost of states or activations in a file.
 //
 // Moving B bytes a step at bandwidth bw, one after the other with computing for T seconds, leaves
 // of the speed

@@ -1,4 +1,4 @@
-// Cases of attention, for whoever wants more of them than the descriptions have.
+// More cases of attention than the descriptions have.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,8 +15,8 @@ struct AttentionOptions {
   ops::AttentionShape shape;
   bool mask = false;
   double dropout = 0;
-  // Queries, keys and values in the columns of one tensor, with so many columns of nobody's before
-  // the keys; otherwise each has its own.
+  // Queries, keys and values in the columns of one tensor, with unused columns before the keys;
+  // otherwise separate tensors.
   bool packed = false;
   bool probabilities = false;
   std::int64_t gap = 3;

@@ -29,7 +29,7 @@ enum class Role {
   kUpdated,  // is read and written
 };
 
-// How the elements of a field begin. Those of outputs are nobody's business.
+// The initial elements of a field; irrelevant for outputs.
 struct Fill {
   enum class Kind { kNormal, kUniform, kWide, kIndices, kTargets, kMask };
   Kind kind = Kind::kNormal;

@@ -1,4 +1,4 @@
-// Short words to write descriptions with.
+// Helpers to write descriptions.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// How the tensors of a case begin.
+// Fills the tensors of a case.
 #pragma once
 
 #include <cstdint>

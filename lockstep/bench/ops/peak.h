@@ -1,5 +1,4 @@
-// The rate at which this machine multiplies and adds when nothing keeps it from it: the floor of
-// whatever multiplies matrices.
+// The peak multiply-add rate of this machine from registers: the limit of matrix products.
 #pragma once
 
 #include <string>

@@ -1,8 +1,8 @@
 // `lockstep bench train`: steps of training on synthetic tokens, ours and PyTorch's by turns.
 //
-// Every implementation is a process that makes its model, takes steps until nothing is new to it
-// (the first compiles), and then takes one step whenever it is its turn. What disturbs the machine
-// disturbs all alike. Between turns it sleeps.
+// Every implementation is a process that makes its model, takes warm-up steps (the first compiles),
+// and then one step in each of its turns, so that disturbances of the machine affect all equally.
+// Between turns it sleeps.
 #pragma once
 
 #include <filesystem>

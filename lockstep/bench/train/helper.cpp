@@ -18,7 +18,7 @@ namespace {
 
 // Each line marked, so that nobody takes it for ours.
 std::string in_quotes(std::string_view words) {
-  if (words.empty()) return ", and said nothing";
+  if (words.empty()) return ", without output";
   std::string text;
   for (const std::string_view line : split_text(words, '\n')) text += fmt::format("\n  | {}", line);
   return text;
@@ -27,7 +27,7 @@ std::string in_quotes(std::string_view words) {
 // What a line says went wrong; empty where it is an answer.
 std::string error_in(const std::string& line) {
   const auto json = nlohmann::json::parse(line, nullptr, false);
-  if (!json.is_object()) return fmt::format("an answer that is no JSON object: {}", line);
+  if (!json.is_object()) return fmt::format("an answer that is not a JSON object: {}", line);
   return json.value("error", "");
 }
 

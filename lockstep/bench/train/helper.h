@@ -1,7 +1,7 @@
-// A process of the training bench that is asked by lines and answers by lines, and sleeps between.
+// A process of the training bench that answers requests line by line.
 //
-// One that ends, answers with an error or does not answer in time is ended and stays failed; the
-// bench goes on without it.
+// A helper that ends, answers with an error or times out is ended and stays failed; the bench
+// continues without it.
 #pragma once
 
 #include <functional>
@@ -26,7 +26,7 @@ class Helper {
   const std::string& name() const { return name_; }
   // A JSON object.
   const std::string& greeting() const { return greeting_; }
-  // Why it is of no more use: a line, then its last words. Empty while it is of use.
+  // Why it has failed: a line, then its last output. Empty while it works.
   const std::string& failure() const { return failure_; }
 
   // The answer, a JSON object; nothing when it failed. Throws only when interrupted.

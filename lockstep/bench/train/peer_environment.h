@@ -7,7 +7,7 @@
 
 namespace lockstep::bench {
 
-// So many threads, and an allocator that keeps what it has had, where there is one.
+// Sets the number of threads, and a caching allocator if one is installed.
 std::vector<std::pair<std::string, std::string>> peer_environment(int threads);
 
 }  // namespace lockstep::bench

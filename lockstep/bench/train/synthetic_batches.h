@@ -1,4 +1,4 @@
-// Batches of random tokens, to train on for the time it takes.
+// Batches of random tokens, for timing.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@ using Json = nlohmann::json;
 using train::TrainOptions;
 
 [[noreturn]] void fail_unknown(std::string_view request) {
-  fail(ErrorCode::kInvalidArgument, "there is no request '{}'", request);
+  fail(ErrorCode::kInvalidArgument, "unknown request '{}'", request);
 }
 
 }  // namespace

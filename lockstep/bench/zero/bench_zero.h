@@ -1,4 +1,4 @@
-// `lockstep bench zero`: what it costs and gains that workers shard their states.
+// `lockstep bench zero`: the cost and gain of sharded states.
 //
 // Made of cases as `lockstep bench data-parallel` is (bench/data_parallel/bench_data_parallel.h),
 // by runs of `lockstep train` and what these write about themselves. Memory is the most that rank 0

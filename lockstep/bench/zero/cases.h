@@ -11,7 +11,7 @@ namespace lockstep::bench::zero {
 data_parallel::CaseReport run_stages(data_parallel::Session& session);
 // Stage 3 against PyTorch's FSDP2.
 data_parallel::CaseReport run_fsdp(data_parallel::Session& session);
-// How long checkpoints keep a run waiting that are written beside its steps, or between them.
+// The stall of a run by checkpoints that are written in the background, or between steps.
 data_parallel::CaseReport run_saves(data_parallel::Session& session);
 
 // What the cases have in common: steps, in words; a setting of a stage; columns with memory.

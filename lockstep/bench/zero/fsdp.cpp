@@ -50,7 +50,7 @@ CaseReport run_fsdp(Session& session) {
              .side = Bar::Side::kAtMost,
              .bound = kMemoryBar,
              .value = std::nullopt,
-             .why_not = peers && !weighed ? "the kernel told nothing of it" : why_not};
+             .why_not = peers && !weighed ? "the kernel did not report it" : why_not};
   Bar speed{.claim = "tokens/s of " + ours + " / FSDP2 at its best",
             .side = Bar::Side::kAtLeast,
             .bound = kSpeedBar,

@@ -66,8 +66,8 @@ CaseReport run_saves(Session& session) {
                     .columns = {{"step_s", "step", Unit::kSeconds},
                                 {"stall_s", "stall of a save", Unit::kSeconds},
                                 {"background_s", "beside steps", Unit::kSeconds},
-                                {"with_all_s", "step, saves shared out", Unit::kSeconds}}};
-  const std::string beside = "written beside steps";
+                                {"with_all_s", "step, sharded saves", Unit::kSeconds}}};
+  const std::string beside = "written during steps";
   const std::string between = "written between steps";
   const int ranks = session.bench().ranks;
   const auto turn = [&](const std::string& name, int every, bool overlap) {

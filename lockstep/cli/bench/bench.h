@@ -19,8 +19,8 @@ void add_bench_zero(CLI::App& bench, int& exit_code);
 void add_bench_tokenize(CLI::App& bench, int& exit_code);
 void add_bench_offload(CLI::App& bench, int& exit_code);
 
-// Of a bench that trains by itself: throws for what a run would refuse, and for memory.auto, which
-// it does not choose by.
+// For benches that train: throws for settings that a run would reject, and for memory.auto, which
+// benches do not support.
 void check_bench_options(const train::TrainOptions& options);
 
 }  // namespace lockstep::cli

@@ -58,7 +58,7 @@ std::vector<Collective> parse_ops(const std::string& text) {
   std::vector<Collective> ops;
   for (const std::string_view word : split_text(text, ',')) {
     if (std::find(known.begin(), known.end(), word) == known.end()) {
-      fail(ErrorCode::kInvalidArgument, "--op: '{}' is not benched{}; there are {} and all", word,
+      fail(ErrorCode::kInvalidArgument, "--op: unknown collective '{}'{}; expected {} or all", word,
            did_you_mean(word, known), fmt::join(known, ", "));
     }
     ops.push_back(*collective_from_name(word));
@@ -73,7 +73,7 @@ std::vector<DType> parse_dtypes(const std::string& text) {
     if (!dtype) {
       std::vector<std::string_view> known;
       for (const DType one : kAllDTypes) known.push_back(name(one));
-      fail(ErrorCode::kInvalidArgument, "--dtype: there is no type '{}'{}; there are {}", word,
+      fail(ErrorCode::kInvalidArgument, "--dtype: unknown type '{}'{}; expected one of {}", word,
            did_you_mean(word, known), fmt::join(known, ", "));
     }
     dtypes.push_back(*dtype);
@@ -165,9 +165,9 @@ void add_bench_collectives(CLI::App& bench, int& exit_code) {
       ->type_name("TIME");
   command
       ->add_option("--deadline", flags->deadline,
-                   "an implementation that needs longer for a turn is taken for hung (60s)")
+                   "an implementation that takes longer for a turn is considered hung (60s)")
       ->type_name("TIME");
-  command->add_flag("--quick", flags->quick, "a rough look: 3 turns in 60ms");
+  command->add_flag("--quick", flags->quick, "a quick measurement: 3 turns in 60ms");
   command
       ->add_option("--peers-folder", flags->peers_folder,
                    "where the peers' workers are (peers beside this program)")

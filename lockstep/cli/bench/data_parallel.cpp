@@ -40,7 +40,7 @@ PyTorch is looked for in --python, LOCKSTEP_PYTHON, build/peers (./dev peers) an
 void add_bench_data_parallel(CLI::App& bench, int& exit_code) {
   const auto flags = std::make_shared<RunsFlags>();
   CLI::App* command =
-      bench.add_subcommand("data-parallel", "Measure what data parallel training costs and gains");
+      bench.add_subcommand("data-parallel", "Measure the cost and gain of data-parallel training");
   command->footer(kDataParallelExamples);
   add_runs_options(
       *command, *flags,

@@ -14,8 +14,8 @@ namespace lockstep::cli {
 namespace {
 
 constexpr const char* kGenerateBenchExamples =
-    R"(Continues a random prompt with random weights, --batch texts at a time, always with the likeliest
-token. With --peers also PyTorch, each in a process of its own, by turns: on a CPU a lean loop with
+    R"(Continues a random prompt with random weights, --batch texts at a time, always with the
+most probable token. With --peers also PyTorch, each in a process of its own, by turns: on a CPU a lean loop with
 a cache of keys and values, eager and compiled (one text of GPT-2), and transformers' generate(); on
 a GPU generate() with a static cache and compiled steps.
 

@@ -63,9 +63,8 @@ std::vector<bench::OpDescription> parse_operations(const std::vector<std::string
       if (word == "all") return all;
       const auto found = std::find(known.begin(), known.end(), word);
       if (found == known.end()) {
-        fail(ErrorCode::kInvalidArgument,
-             "--op: there is no operation '{}'{}; there are {} and all", word,
-             did_you_mean(word, known), fmt::join(known, ", "));
+        fail(ErrorCode::kInvalidArgument, "--op: unknown operation '{}'{}; expected {} or all",
+             word, did_you_mean(word, known), fmt::join(known, ", "));
       }
       chosen.push_back(all[static_cast<std::size_t>(found - known.begin())]);
     }
@@ -81,7 +80,7 @@ std::vector<DType> parse_compute_types(const std::string& text) {
   for (const std::string_view word : split_text(text, ',')) {
     if (std::find(known.begin(), known.end(), word) == known.end()) {
       fail(ErrorCode::kInvalidArgument,
-           "--dtype: operations do not compute in '{}'{}; they do in {}", word,
+           "--dtype: operations do not support '{}'{}; expected one of {}", word,
            did_you_mean(word, known), fmt::join(known, ", "));
     }
     dtypes.push_back(*dtype_from_name(word));
@@ -106,7 +105,7 @@ bench::OpsPlan make_ops_plan(const OpsFlags& flags) {
 
 bench::GpuOpsPlan make_gpu_plan(const OpsFlags& flags, Device device) {
   if (flags.threads != 0) {
-    fail(ErrorCode::kInvalidArgument, "--threads: a GPU has none; leave it out");
+    fail(ErrorCode::kInvalidArgument, "--threads has no meaning on a GPU; leave it out");
   }
   bench::GpuOpsPlan plan;
   plan.device = device;
@@ -134,7 +133,7 @@ void add_bench_ops(CLI::App& bench, int& exit_code) {
       ->type_name("NAME");
   command->add_option("--dtype", flags->dtypes, "f32, bf16, f16, or a list (f32; on a GPU bf16)");
   command->add_option("--device", flags->device, "cpu, cuda, or cuda:1")->capture_default_str();
-  command->add_option("--threads", flags->threads, "as many as there are CPUs where not said")
+  command->add_option("--threads", flags->threads, "threads to compute with (all CPUs)")
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
   command->add_option("--min-time", flags->min_time, "time for each operation and type (500ms)")

@@ -1,4 +1,4 @@
-// What the benches beside a peer in Python have in common on the command line.
+// Common flags of benches with a Python peer.
 #pragma once
 
 #include <filesystem>
@@ -34,7 +34,7 @@ void set_peers(const PeerFlags& flags, Bench& bench) {
   bench.peers_folder = peers_folder_of(flags);
 }
 
-// The exit code of a bench: 0 where it says true; says so when it was interrupted.
+// Runs a bench and returns its exit code: 0 if it returned true. Reports an interruption.
 int run_bench(const std::function<bool()>& bench);
 
 }  // namespace lockstep::cli

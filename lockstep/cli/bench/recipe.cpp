@@ -50,7 +50,8 @@ void add_bench_recipe(CLI::App& bench, int& exit_code) {
     set_peers(flags->peers, flags->bench);
     if (flags->bench.threads == 0) flags->bench.threads = CpuSet::of_this_thread().count();
     if (!std::filesystem::is_regular_file(flags->bench.text)) {
-      fail(ErrorCode::kInvalidArgument, "--text: there is no file {}", flags->bench.text.string());
+      fail(ErrorCode::kInvalidArgument, "--text: the file {} does not exist",
+           flags->bench.text.string());
     }
     exit_code = run_bench([&] { return bench::run_recipe(flags->bench); });
   });

@@ -36,7 +36,7 @@ void set_runs(RunsFlags& flags) {
   for (const auto& [flag, path] :
        {std::pair{"--text", flags.bench.text}, std::pair{"--lockstep", flags.bench.command}}) {
     if (!path.empty() && !std::filesystem::is_regular_file(path)) {
-      fail(ErrorCode::kInvalidArgument, "{}: there is no file {}", flag, path.string());
+      fail(ErrorCode::kInvalidArgument, "{}: the file {} does not exist", flag, path.string());
     }
   }
 }

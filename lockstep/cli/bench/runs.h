@@ -1,4 +1,4 @@
-// What the benches by runs of lockstep train have in common on the command line.
+// Common flags of benches that start runs of lockstep train.
 #pragma once
 
 #include <string>
@@ -27,7 +27,7 @@ struct RunsHelp {
 // --case, --model, --set, --ranks, --batch, --seq, --steps, --runs, --lockstep, and those of peers.
 void add_runs_options(CLI::App& command, RunsFlags& flags, const RunsHelp& help);
 
-// Makes flags.bench whole. Throws where a file that was named is not there.
+// Completes flags.bench. Throws if a named file does not exist.
 void set_runs(RunsFlags& flags);
 
 }  // namespace lockstep::cli

@@ -106,7 +106,7 @@ void add_bench_train(CLI::App& bench, int& exit_code) {
       ->check(CLI::Range(1, kMostThreads));
   command->add_option("--device", flags->device, "cpu, cuda, cuda:1, or auto")
       ->capture_default_str();
-  command->add_flag("--profile", flags->profile, "one more step of ours, told by its operations");
+  command->add_flag("--profile", flags->profile, "one more step of ours, timed by operation");
   add_peer_options(*command, flags->peers, "PyTorch, eager and compiled", "PyTorch");
   command
       ->add_option("--modes", flags->modes,

@@ -12,7 +12,7 @@ constexpr const char* kZeroExamples =
     R"(Every number comes from runs of lockstep train that this command starts. Cases, each with the bars
 that it has to reach:
 
-  stages   data parallelism that shares out nothing, and ZeRO's stages 1 to 3
+  stages   plain data parallelism, and ZeRO's stages 1 to 3
   fsdp     stage 3 beside PyTorch's FSDP2 over Gloo (with --peers): memory of a rank, of shared
            pages its share (in one more run of each), and tokens/s
   saves    checkpoints that are written beside steps or between them: how long the run waits.
@@ -29,11 +29,10 @@ PyTorch is looked for in --python, LOCKSTEP_PYTHON, build/peers (./dev peers) an
 
 void add_bench_zero(CLI::App& bench, int& exit_code) {
   const auto flags = std::make_shared<RunsFlags>();
-  CLI::App* command =
-      bench.add_subcommand("zero", "Measure what sharing out states costs and gains");
+  CLI::App* command = bench.add_subcommand("zero", "Measure the cost and gain of sharded states");
   command->footer(kZeroExamples);
   add_runs_options(*command, *flags,
-                   {.ranks = "that share out their states",
+                   {.ranks = "workers that shard their states",
                     .batch = "sequences of a step (8)",
                     .sequence = "tokens of each (512)",
                     .steps = "of each run (8, of saves 13; the first two of each are dropped)",

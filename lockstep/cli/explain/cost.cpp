@@ -69,7 +69,7 @@ std::string explain_cost(Collective collective, std::span<const Shape> shapes,
     const int last = *std::max_element(topology.machines.begin(), topology.machines.end());
     const auto machines = static_cast<std::size_t>(last) + 1;
     const std::string ranks = counted(static_cast<std::size_t>(shape.ranks), "rank");
-    text += fmt::format("\n{} on {}\n{}{}", ranks, counted(machines, "machine"),
+    text += fmt::format("\n{} on {}\n{}{}", ranks, counted(machines, "node"),
                         price_table(list, sizes), left_out(list));
     crossovers.row({ranks, reigns_of(list)});
   }

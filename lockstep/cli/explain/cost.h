@@ -1,4 +1,4 @@
-// All algorithms of a collective priced side by side.
+// Compares the estimated costs of all algorithms of a collective.
 #pragma once
 
 #include <span>

@@ -54,7 +54,7 @@ Collective parse_collective(std::string_view text) {
     if (name(collective) == text) return collective;
     names.push_back(name(collective));
   }
-  fail(ErrorCode::kInvalidArgument, "there is no collective '{}'{}; there are {}", text,
+  fail(ErrorCode::kInvalidArgument, "unknown collective '{}'{}; expected one of {}", text,
        did_you_mean(text, names), fmt::join(names, ", "));
 }
 
@@ -146,14 +146,15 @@ schedule::Network asked_network(const Options& options) {
   const schedule::Network network = schedule::parse_network(options.cost);
   if (!options.machines.empty() && network.ranks_per_machine > 1) {
     fail(ErrorCode::kInvalidArgument,
-         "--machines {} and ranks_per_machine={} both say which ranks share a machine; give one",
+         "--machines {} and ranks_per_machine={} both say which ranks share a node; give one of "
+         "them",
          options.machines, network.ranks_per_machine);
   }
   if (options.machines.empty() && network.ranks_per_machine == 1 &&
       network.inner != network.outer) {
     fail(ErrorCode::kInvalidArgument,
-         "'{}' has a link inside machines, but every rank is on a machine of its own; say "
-         "ranks_per_machine=8 in it, or --machines 4,4",
+         "'{}' has a link inside nodes, but every rank is on its own node; add ranks_per_machine=8 "
+         "to it, or --machines 4,4",
          options.cost);
   }
   return network;
@@ -177,7 +178,7 @@ void explain(const Options& options) {
   if (options.collective.empty()) {
     if (!options.algorithm.empty() || !options.cost.empty() || !options.svg.empty() ||
         !options.of_shape.empty()) {
-      fail(ErrorCode::kInvalidArgument, "say which collective, like lockstep explain all_reduce");
+      fail(ErrorCode::kInvalidArgument, "name a collective, like lockstep explain all_reduce");
     }
     return list_everything();
   }
@@ -275,10 +276,10 @@ void add_explain(CLI::App& app, int& exit_code) {
       add("--size", options->size,
           "Bytes of the vector (default 1MiB); with --cost several, like 1Ki..1Gi"),
       add("--grid", options->grid, "Extents of a torus or mesh, like 4x2"),
-      add("--machines", options->machines, "Ranks on each machine, like 4,4"),
+      add("--machines", options->machines, "Ranks on each node, like 4,4"),
       command->add_option("--root", options->root, "Root of broadcast, reduce, gather and scatter"),
       command->add_option("--segments", options->segments,
-                          "Pieces that chain and double_binary_tree send one behind the other")};
+                          "Segments that chain and double_binary_tree pipeline")};
   command->footer(explain_footer());
   add_explain_block(*command, exit_code);
   add_explain_memory(*command, exit_code);

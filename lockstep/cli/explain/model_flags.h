@@ -25,7 +25,7 @@ struct ModelFlags {
   // Declares the flags; the struct outlives the command.
   void add_to(CLI::App& command);
 
-  // These throw Error(kInvalidArgument) for what there is not.
+  // These throw Error(kInvalidArgument) for unknown values.
   plan::ModelShape shape() const;
   nn::Setup setup() const;
   nn::MemoryPlan plan(const nn::Sharding& sharding = {}) const;

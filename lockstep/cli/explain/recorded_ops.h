@@ -1,5 +1,5 @@
-// Ops that hands every operation to ops/reference and writes down what it read and wrote, for a
-// picture of what a block does.
+// An Ops that runs every operation by ops/reference and records what it read and wrote, to draw
+// what a block does.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ class RecordedOps final : public Ops {
  public:
   RecordedOps() : ops_(make_reference_ops()) {}
 
-  // What was run since it was last taken.
+  // The operations since the last call.
   std::vector<RecordedOp> take() { return std::exchange(recorded_, {}); }
 
   std::string name() const override { return ops_->name(); }

@@ -160,7 +160,7 @@ std::string place_of_ranks(const schedule::Algorithm& algorithm, const schedule:
   }
   if (algorithm.name == "hierarchical") {
     const std::vector<int> leaders = schedule::machines_of(shape).leaders;
-    return fmt::format(" on {} led by {}", counted(leaders.size(), "machine"),
+    return fmt::format(" on {} led by {}", counted(leaders.size(), "node"),
                        fmt::join(leaders, ", "));
   }
   return "";

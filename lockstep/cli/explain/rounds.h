@@ -1,4 +1,4 @@
-// A schedule told round by round.
+// Explains a schedule round by round.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace lockstep::cli {
 
-// What the algorithm is, who sends what to whom in every round and what everyone has after it, and
-// totals for a vector of `bytes` beside their closed forms. Verifies the schedule on the way.
+// Describes the algorithm, the messages of every round, what every rank has after it, and totals
+// for a vector of `bytes` with their closed forms. Also verifies the schedule.
 std::string explain_rounds(const schedule::Algorithm& algorithm, const schedule::Schedule& schedule,
                            double bytes);
 

@@ -122,7 +122,7 @@ std::string draw_rounds(const Schedule& schedule) {
                   "Ranks side by side; time runs down. Each strip is what a rank has of the vector "
                   "after a round, each arrow a message.");
   drawing.note(totals_note(schedule));
-  if (!schedule.shape.machines.empty()) drawing.note("Thick arrows cross from node to node.");
+  if (!schedule.shape.machines.empty()) drawing.note("Thick arrows go from node to node.");
   add_cell_rules(drawing);
   const double top =
       drawing.notes_end() + (schedule.shape.machines.empty() ? kRoundsHead - 28 : kRoundsHead);
@@ -284,7 +284,7 @@ std::string draw_ring(const Schedule& schedule) {
 ScheduleView schedule_view_from_name(std::string_view text) {
   const auto found = std::ranges::find(kViewNames, text);
   if (found == kViewNames.end()) {
-    fail(ErrorCode::kInvalidArgument, "there is no view '{}'{}; there are {}", text,
+    fail(ErrorCode::kInvalidArgument, "unknown view '{}'{}; expected one of {}", text,
          did_you_mean(text, kViewNames), fmt::join(kViewNames, ", "));
   }
   return static_cast<ScheduleView>(found - kViewNames.begin());

@@ -1,4 +1,4 @@
-// How explanations speak of chunks, blocks and contributions.
+// Names of chunks, blocks and contributions in explanations.
 #pragma once
 
 #include <string>

@@ -108,7 +108,7 @@ std::string tensors_text(const io::TensorSource& file) {
                fmt::format("{:.5g}", numbers.norm), fmt::format("{:.5g}", numbers.largest)});
   }
   return fmt::format("\n{} parameters{}\n{}", format_count(parameters),
-                     kept ? ", and what the optimizer keeps of them" : "", table.text());
+                     kept ? ", and the optimizer's states" : "", table.text());
 }
 
 void print_checkpoint(const train::Checkpoint& checkpoint, const InspectOptions& options) {

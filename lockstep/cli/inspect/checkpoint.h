@@ -1,4 +1,4 @@
-// What lockstep inspect says of models on disk.
+// lockstep inspect of runs, checkpoints and models.
 #pragma once
 
 #include <filesystem>
@@ -9,7 +9,7 @@ struct InspectOptions {
   bool config = false;  // print the configuration, too
 };
 
-// A run's folder or one checkpoint. False where something of it is damaged, which is said.
+// Inspects a run's folder or one checkpoint. Reports damage and returns false for it.
 bool inspect_checkpoint(const std::filesystem::path& path, const InspectOptions& options);
 
 // Each prints what there is, or throws what opening it throws.

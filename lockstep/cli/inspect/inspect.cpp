@@ -20,8 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kInspectFooter =
-    R"(Of a run or a checkpoint every byte is read and compared with the hashes it was saved with; what
-is damaged is named, and the exit code is 1.
+    R"(Reads every byte of a run or a checkpoint and compares it with the saved hashes. Damaged files are
+listed, and the exit code is 1.
 
 Examples:
   lockstep inspect runs/first
@@ -55,7 +55,7 @@ bool inspect(const fs::path& path, const InspectOptions& options) {
   if (fs::is_directory(path, none)) return inspect_folder(path, options);
   // The two files of a Megatron dataset go by what their names have in common.
   if (!fs::exists(path, none) && !fs::exists(data::megatron_paths(path).idx, none)) {
-    fail(ErrorCode::kInvalidArgument, "there is no {}", path.string());
+    fail(ErrorCode::kInvalidArgument, "{} does not exist", path.string());
   }
   if (path.extension() == ".safetensors") {
     inspect_safetensors(path);
@@ -81,7 +81,7 @@ void add_inspect(CLI::App& app, int& exit_code) {
   command->add_flag("--config", options->config, "Print the configuration, too");
   command
       ->add_option("--svg", *svg,
-                   "Only draw a run into this file: its loss, and one step where it was traced")
+                   "Only draw a run into this file: its loss, and one step if it was traced")
       ->type_name("FILE");
   command->footer(kInspectFooter);
   command->callback([path, options, svg, &exit_code] {

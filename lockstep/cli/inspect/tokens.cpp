@@ -54,7 +54,7 @@ Beside tokenizer_of(const TokenFile& file) {
                     format_count(static_cast<std::uint64_t>(tokenizer->vocabulary())));
     if (file.tokenizer_hash().empty()) {
       return {std::move(tokenizer),
-              description + ", beside the file; it does not say which made it"};
+              description + ", beside the file; the file does not name its tokenizer"};
     }
     if (file.tokenizer_hash() == content_hash(tokenizer->json())) {
       return {std::move(tokenizer), description};

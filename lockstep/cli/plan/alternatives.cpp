@@ -134,7 +134,7 @@ std::string text(std::span<const Alternative> alternatives, int machines, std::s
         across_text(each.traffic));
   }
   return fmt::format("\none worker by ranks, ZeRO stage and recomputation{}{}\n{}",
-                     machines > 1 ? "; across: what all workers send from machine to machine" : "",
+                     machines > 1 ? "; across: what all workers send between nodes" : "",
                      budget > 0 ? fmt::format("; * fits into {}", budget_text(budget)) : "",
                      table.text());
 }

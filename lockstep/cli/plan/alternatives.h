@@ -1,5 +1,5 @@
-// One worker of a run at every stage of ZeRO, with every recomputation, among any number of ranks:
-// what it takes and sends.
+// The memory and traffic of one worker at every ZeRO stage, with every recompute mode, on any
+// number of ranks.
 #pragma once
 
 #include <cstddef>
@@ -15,17 +15,17 @@
 
 namespace lockstep::cli {
 
-// The classes of a plan, few enough for a row.
+// The classes of a plan, summarized for a row.
 struct PlanParts {
   std::size_t parameters = 0;
   std::size_t gradients = 0;
   std::size_t optimizer = 0;
-  std::size_t activations = 0;  // with what blocks hand to each other
+  std::size_t activations = 0;  // with the outputs of blocks
   std::size_t buffers = 0;      // the rest: gathered, in flight, communication, workspace, gaps
 };
 PlanParts parts_of(const nn::MemoryPlan& plan);
 
-// What a worker of such a run sends in a step; nothing where that is not known before.
+// What a worker sends in a step; nothing if it cannot be predicted.
 std::optional<parallel::Traffic> traffic_of(const train::TrainOptions& options,
                                             const nn::MemoryPlan& plan);
 nlohmann::ordered_json json_of(const std::optional<parallel::Traffic>& traffic);
@@ -40,9 +40,9 @@ struct Alternative {
   double recomputed = 0;  // of the FLOPs of a step without it
 };
 
-// Each with the micro-batches of `planned` and as many of them, on `machines` unless there is one
-// worker; those whose settings go together. ZeRO++ is left out at the stages that have none of it.
-// Where there is a budget also the cheapest recomputation that fits it ("auto").
+// All valid combinations, each with the micro-batches of `planned`, on `machines` nodes unless
+// there is one worker. ZeRO++ settings are dropped at stages without it. With a budget also the
+// cheapest recomputation that fits ("auto").
 std::vector<Alternative> plan_alternatives(const train::TrainOptions& planned,
                                            std::span<const int> ranks, int machines,
                                            std::size_t budget, const Ops& ops);

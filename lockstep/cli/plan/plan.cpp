@@ -106,21 +106,21 @@ std::optional<ModelShape> chosen_shape(const PlanFlags& flags) {
     if (own || !flags.model.empty() || !flags.head.empty() || !flags.sequence.empty() ||
         !flags.batch.empty()) {
       fail(ErrorCode::kInvalidArgument,
-           "--parameters is for when only the count is known; leave it out where --model or flags "
-           "like --layers, --seq and --batch describe the model");
+           "--parameters is for a model of which only the count is known; leave it out with "
+           "--model and with flags like --layers, --seq and --batch");
     }
     return std::nullopt;
   }
   if (!flags.model.empty() && own) {
     fail(ErrorCode::kInvalidArgument,
-         "--model {} has its shape already; leave --model out to describe your own by --layers, "
-         "--hidden, --heads and so on (with --model go --seq, --batch and --head)",
+         "--model {} already has its sizes; leave --model out to describe a model by --layers, "
+         "--hidden, --heads and so on (only --seq, --batch and --head go with --model)",
          flags.model);
   }
   if (flags.model.empty() && !own) {
     fail(ErrorCode::kInvalidArgument,
-         "say which model: --model with one of {}; or --layers, --hidden and --heads of your own; "
-         "or --parameters with their count",
+         "no model is given: use --model with one of {}; or --layers, --hidden and --heads; or "
+         "--parameters with their count",
          known_names());
   }
   ModelShape shape = flags.model.empty() ? own_shape(flags) : plan::find_model(flags.model);
@@ -150,7 +150,7 @@ std::vector<Count> parse_ranks(const std::string& text) {
 // 0: it was not given.
 Count memory_of(const PlanFlags& flags) {
   if (!flags.memory.empty() && !flags.budget.empty()) {
-    fail(ErrorCode::kInvalidArgument, "--memory and --budget are one; leave one of them out");
+    fail(ErrorCode::kInvalidArgument, "--memory and --budget mean the same; leave one of them out");
   }
   const std::string& text = flags.memory.empty() ? flags.budget : flags.memory;
   if (text.empty()) return 0;
@@ -175,8 +175,8 @@ void read_training(const PlanFlags& flags, PlanQuestion& question) {
   const bool asks = question.days || question.gpus;
   if ((asks || flops_per_gpu) && !(asks && flops_per_gpu && question.tokens)) {
     fail(ErrorCode::kInvalidArgument,
-         "GPUs and days follow from --tokens, --gpu-flops and one of --days and --gpus together, "
-         "like --tokens 300e9 --gpu-flops 160e12 --days 30");
+         "training time needs --tokens, --gpu-flops and one of --days and --gpus, like --tokens "
+         "300e9 --gpu-flops 160e12 --days 30");
   }
 }
 
@@ -225,7 +225,7 @@ void check_alone(const CLI::App& command) {
       continue;
     }
     fail(ErrorCode::kInvalidArgument,
-         "{} is for a model that is planned by flags; a run has key=value settings, like "
+         "{} applies to a model that is described by flags; a run takes key=value settings, like "
          "train.micro_batch_size=4",
          name);
   }
@@ -290,14 +290,14 @@ void add_plan(CLI::App& app, int& exit_code) {
   asked("-n,--ranks", flags->ranks,
         "Ranks that ZeRO shards over (default 1,8,64); of a run: its workers");
   asked("--memory", flags->memory, "Bytes that a rank may use, like 80GiB: marks what fits");
-  asked("--budget", flags->budget, "The same");
+  asked("--budget", flags->budget, "Same as --memory");
   const auto training = [&](const char* flag, std::string& field, const char* help) {
     command->add_option(flag, field, help)->group("Training time");
   };
   training("--tokens", flags->tokens, "Tokens to train on, like 300e9");
   training("--gpu-flops", flags->gpu_flops, "FLOPs per second that a GPU sustains, like 160e12");
-  training("--days", flags->days, "Asks how many GPUs finish in so many days");
-  training("--gpus", flags->gpus, "Asks how many days so many GPUs take");
+  training("--days", flags->days, "Compute how many GPUs finish in this many days");
+  training("--gpus", flags->gpus, "Compute how many days this many GPUs take");
   command->add_flag("--json", flags->json, "Print one JSON object instead");
   command->footer(plan_footer());
   command->callback([flags, command, &exit_code] {

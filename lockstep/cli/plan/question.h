@@ -1,4 +1,4 @@
-// What `lockstep plan` was asked, and its answer as text and as JSON.
+// The question of `lockstep plan`, and its answer as text and JSON.
 #pragma once
 
 #include <optional>
@@ -27,10 +27,10 @@ struct PlanQuestion {
 plan::Count activations(const PlanQuestion& question, plan::Recompute recompute);
 // The ways to recompute that make a difference: all three, or without a shape only kNone.
 std::vector<plan::Recompute> recompute_modes(const PlanQuestion& question);
-// Whether the states and the activations together stay within so many bytes.
+// Whether states and activations together fit into that many bytes.
 bool fits(const PlanQuestion& question, const plan::StateBytes& states, plan::Recompute recompute,
           plan::Count memory);
-// Ranks at which they begin to.
+// The fewest ranks with which they fit.
 std::optional<plan::Count> fewest_ranks(const PlanQuestion& question, int zero_stage,
                                         plan::Recompute recompute, plan::Count memory);
 

@@ -114,12 +114,13 @@ std::string traffic_text(const TrainOptions& options, const MemoryPlan& plan) {
   if (options.batch.workers == 1) return "";
   const auto traffic = traffic_of(options, plan);
   if (!traffic) {
-    return "\nwhat a worker sends in a step, compressed or served, only the run tells\n";
+    return "\nbytes that a worker sends in a step: unknown before the run with compression or "
+           "parameter servers\n";
   }
   TextTable table("lrrrr");
   const int machines = options.parallel.machines;
   if (machines > 1) {
-    table.row({"", "", "a worker", "all of them inside machines", "from machine to machine"});
+    table.row({"", "", "a worker", "all of them inside nodes", "between nodes"});
   }
   const auto row = [&](std::string part, const parallel::SentBytes& sent) {
     if (sent.all == 0) return;
@@ -136,7 +137,7 @@ std::string traffic_text(const TrainOptions& options, const MemoryPlan& plan) {
   row("rows of the table", traffic->rows);
   row("all", traffic->total());
   return machines > 1
-             ? fmt::format("\nworkers on {} machines send in a step\n{}", machines, table.text())
+             ? fmt::format("\nworkers on {} nodes send in a step\n{}", machines, table.text())
              : "\na worker sends in a step\n" + table.text();
 }
 

@@ -67,8 +67,8 @@ std::string states_text(const PlanQuestion& question) {
   row("parameters", each.parameters, all.parameters);
   row("gradients", each.gradients, all.gradients);
   row("master copy", each.master, all.master);
-  row("moment", each.first_moment, all.first_moment);
-  row("variance", each.second_moment, all.second_moment);
+  row("first moment", each.first_moment, all.first_moment);
+  row("second moment", each.second_moment, all.second_moment);
   row("optimizer", each.optimizer(), all.optimizer());
   row("all", each.total(), all.total());
   return fmt::format("\nmodel states, {} with Adam: bytes\n{}", name(question.precision),
@@ -198,7 +198,7 @@ std::string answer_line(const PlanQuestion& question, std::string_view what, dou
   if (question.days) {
     const double gpus = plan::gpus_needed(flops, *question.days, question.flops_per_gpu);
     const Count whole = plan::whole_gpus(gpus);
-    text += fmt::format("    in {:g} days at {}/s each: {:.1f} GPUs, so {} ({} machines of {})\n",
+    text += fmt::format("    in {:g} days at {}/s each: {:.1f} GPUs, so {} ({} nodes of {})\n",
                         *question.days, flop(question.flops_per_gpu), gpus, format_count(whole),
                         format_count(plan::divide_up(whole, kGpusPerMachine)), kGpusPerMachine);
   }

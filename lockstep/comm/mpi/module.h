@@ -1,12 +1,12 @@
-// What liblockstep_mpi.so and the library agree on.
+// The interface between liblockstep_mpi.so and the library.
 #pragma once
 
 #include "lockstep/comm/mpi/mpi.h"
 
 namespace lockstep::mpi {
 
-// Raised whenever Communicator, Work, Call or MpiOptions change their layout: a module of another
-// build is refused, not trusted.
+// Incremented whenever Communicator, Work, Call or MpiOptions change their layout: a module of
+// another version is rejected.
 inline constexpr int kModuleVersion = 3;
 inline constexpr char kModuleFile[] = "liblockstep_mpi.so";
 

@@ -1,23 +1,21 @@
-// The Communicator of C16 over an installed MPI: `mpirun -n 4 program` works.
+// A Communicator over an installed MPI: `mpirun -n 4 program` works.
 //
-// The MPI side is a module of its own, liblockstep_mpi.so, loaded only when it is asked for, so
-// that programs neither link nor start an MPI they do not use. It is looked for at
-// LOCKSTEP_MPI_MODULE (a file), then beside the executable and in the folder above it, then where
-// this library is installed. Its errors are lockstep::Error like everyone's.
+// The MPI part is a separate module, liblockstep_mpi.so, loaded on first use (base/module.h), so
+// programs do not link an MPI that they do not use.
 //
 // What differs from the other implementations:
 //  - Reductions run in MPI's own order: every rank gets the same bits, but not always those of
 //    another implementation or number of ranks. f16 and bf16 are rounded at every hop, and a mean
-//    divides after the sum, which may by then have overflowed.
-//  - Memory from allocate() is plain: page-aligned, zeroed, private to the rank.
-//  - Neither algorithms nor the transport can be forced; MPI selects its own.
-//  - Operations advance while some thread is in a call of the communicator or of a Work.
-//  - abort() and other failures reach a rank when it next waits or asks. A failed operation may
-//    still write to its buffers: keep them until the process ends, which it then does without
-//    MPI_Finalize, and mpirun says so. A rank that dies takes the job with it, as mpirun has it.
-//  - The flight recorder of a rank is its own: where it fails it tells its last operations, and
-//    not those of ranks that the error is about.
-//  - Elements a block of gather, scatter, all_gather, reduce_scatter and all_to_all: below 2^31.
+//    divides after the sum, which may by then have overflowed. - Memory from allocate() is plain:
+//    page-aligned, zeroed, private to the rank. - Neither algorithms nor the transport can be
+//    forced; MPI selects its own. - Operations advance while some thread is in a call of the
+//    communicator or of a Work. - abort() and other failures reach a rank at its next wait or
+//    query. A failed operation may
+//    still write to its buffers: keep them until the process ends. It then ends without
+//    MPI_Finalize, and mpirun reports that. mpirun ends the job when a rank dies.
+//  - A rank that fails dumps only its own flight recorder, not those of the ranks at fault.
+//  - A block of gather, scatter, all_gather, reduce_scatter and all_to_all has fewer than 2^31
+//    elements.
 #pragma once
 
 #include <chrono>
@@ -30,10 +28,10 @@
 namespace lockstep {
 
 struct MpiOptions {
-  // Bounds every wait.
+  // The limit of every wait.
   std::chrono::nanoseconds deadline = std::chrono::minutes(5);
-  // Ranks compare what they are about to do before they do it, which costs a small all_gather a
-  // call. Without, ranks that disagree get whatever MPI makes of it. The same on all ranks.
+  // Ranks compare every call before it starts, which costs a small all_gather per call. Without it,
+  // the result of mismatched calls is undefined. Must be the same on all ranks.
   bool check = true;
   // The most elements given to MPI in one piece.
   int largest_piece = INT_MAX;

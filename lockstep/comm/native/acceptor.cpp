@@ -46,7 +46,7 @@ Acceptor::Acceptor(const Token& token, int connections)
     : strangers_(token, kContext, sizeof(Hello),
                  {.most = kMostStrangers + static_cast<std::size_t>(connections)},
                  [](std::string_view peer, std::string_view why) {
-                   log_info("turned away a connection from {}: {}", peer, why);
+                   log_info("rejected a connection from {}: {}", peer, why);
                  }),
       wake_(make_pipe()),
       thread_([this] { serve(); }) {}

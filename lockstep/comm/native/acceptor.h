@@ -1,6 +1,6 @@
-// Where other ranks connect: accepts connections on its listeners, lets in those that prove the
-// token, and hands each to whoever waits for it. A connection that proves nothing, in time, is
-// dropped and keeps nobody waiting.
+// Accepts connections of other ranks on its listeners and hands each one that proves the token to
+// the caller that awaits it. A connection that does not prove the token in time is dropped and
+// delays no other.
 #pragma once
 
 #include <condition_variable>
@@ -20,7 +20,7 @@ namespace lockstep {
 
 enum class Purpose : std::uint32_t { kControl, kCollective, kPointToPoint };
 
-// What a connection is for; the first thing said on it after both sides have proved themselves.
+// The purpose of a connection; its first message after the handshake.
 struct Hello {
   std::uint64_t tag = 0;  // of the communicator
   std::int32_t from = -1;
@@ -30,19 +30,19 @@ struct Hello {
 
 struct Visitor {
   UniqueFd socket;
-  bool same_machine = false;  // came through a listener that only this machine can reach
+  bool same_machine = false;  // accepted by a listener that only this machine can reach
 };
 
 class Acceptor {
  public:
-  // `connections` that may come at the same time.
+  // `connections`: how many may arrive at the same time.
   Acceptor(const Token& token, int connections);
   ~Acceptor();
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
 
   void open(UniqueFd listener, bool same_machine);
-  // The connection announced by `hello`; Error(kTimeout) names the rank that did not come.
+  // The connection announced by `hello`; Throws Error(kTimeout) with the rank that did not connect.
   Visitor await(const Hello& hello, Deadline deadline);
 
  private:
@@ -54,18 +54,18 @@ class Acceptor {
   void serve();
   void admit(Strangers::Admitted admitted);
 
-  Strangers strangers_;  // the thread's own
+  Strangers strangers_;  // used by the thread only
   Pipe wake_;            // a byte: another listener; its end: stop
-  std::mutex mutex_;     // of all below
+  std::mutex mutex_;     // guards all below
   std::condition_variable arrived_;
   std::map<Hello, Visitor> visitors_;
   std::vector<OpenListener> listeners_;
   std::thread thread_;
 };
 
-// The connecting side: proves the token on a connection that `connect` makes and says what it is
-// for. Tried again until the deadline where the other side leaves before the proof; what `connect`
-// throws is thrown.
+// The connecting side: proves the token on a connection that `connect` makes, and sends the Hello.
+// Retries until the deadline if the other side closes before the proof; errors of `connect` are
+// thrown.
 UniqueFd connect_as(const Hello& hello, const std::function<UniqueFd()>& connect,
                     const Token& token, Deadline deadline);
 

@@ -1,4 +1,4 @@
-// Keeps messages moving over any mixture of rings and sockets. Threads may share one.
+// Drives messages over any mixture of rings and sockets. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -11,11 +11,11 @@
 
 namespace lockstep {
 
-// Who looks on while messages wait. Either may be empty.
+// Callbacks during waits. Either may be empty.
 struct Watch {
-  // Called now and then during long waits with the peers that are waited for; throws to end it.
+  // Called from time to time during long waits, with the awaited peers; throws to end the wait.
   std::function<void(std::chrono::nanoseconds waited, const std::vector<int>& awaited)> look;
-  // Who is to blame when these peers did not come in time.
+  // The ranks at fault when these peers did not answer in time.
   std::function<std::vector<int>(const std::vector<int>& awaited)> blame;
 };
 

@@ -64,7 +64,7 @@ void ControlPlane::send(int to, const Frame& frame, int fd) {
                   std::span(&fd, fd >= 0 ? 1u : 0u), deadline_in(kSendTimeout));
   } catch (const Error& error) {
     // The peer has gone or is stuck; its own connection tells everyone.
-    log_debug("no message to rank {}: {}", to, error.what());
+    log_debug("cannot send a message to rank {}: {}", to, error.what());
   }
 }
 

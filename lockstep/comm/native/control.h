@@ -1,8 +1,8 @@
 // The control plane of a rank: a connection to every other rank of the world, and a thread that
-// listens on them. It carries faults, signals, goodbyes and descriptors of shared memory, and its
-// connections' ends tell of deaths.
+// listens on them. It carries faults, signals, goodbyes and descriptors of shared memory, and the
+// end of a connection signals a death.
 //
-// A rank whose connection ends without a goodbye is dead; every communicator hears of it at once.
+// A rank whose connection ends without a goodbye is dead; all communicators are notified at once.
 #pragma once
 
 #include <array>
@@ -33,14 +33,14 @@ class ControlPlane {
 
   // `links` by world rank; the one of `rank` itself is empty.
   ControlPlane(int rank, std::vector<Link> links);
-  // Says goodbye, and hears what has already arrived.
+  // Sends goodbyes, and handles what has already arrived.
   ~ControlPlane();
   ControlPlane(const ControlPlane&) = delete;
   ControlPlane& operator=(const ControlPlane&) = delete;
 
   void enroll(std::uint64_t tag, std::shared_ptr<Inbox> inbox);
-  // Tells those `far` the last of this rank's operations. The inbox stays until they have done so,
-  // too: what they say is compared whenever it comes.
+  // Sends the last operation of this rank to the ranks in `far`. The inbox stays until they have
+  // sent theirs, which are compared when they arrive.
   void withdraw(std::uint64_t tag, std::span<const int> far, const History& operations);
 
   void send_fault(std::uint64_t tag, int to, const Error& error);
@@ -53,7 +53,7 @@ class ControlPlane {
     UniqueFd fd;
     std::size_t bytes = 0;
   };
-  // What `from` sends for (tag, serial); an error when it dies or does not come in time.
+  // The memory that `from` sends for (tag, serial). Throws if it dies or does not send it in time.
   Memory await_memory(std::uint64_t tag, std::uint64_t serial, int from, Deadline deadline);
 
  private:
@@ -68,18 +68,18 @@ class ControlPlane {
   bool receive(int from);
   void handle(int from, const Frame& frame, UniqueFd fd);
   void report_gone(int from);
-  // In the words of a communicator with these members.
+  // The error with rank numbers of a communicator with these members.
   Error death_of(int rank, const std::vector<int>& members) const;
 
   int rank_;
   std::vector<Link> links_;
   std::vector<std::unique_ptr<std::mutex>> send_mutexes_;
-  Pipe wake_;  // its end tells the listener to stop
+  Pipe wake_;  // closing it stops the listener
 
-  std::mutex mutex_;  // of all below
+  std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
   std::map<std::uint64_t, std::shared_ptr<Inbox>> inboxes_;
-  std::map<std::uint64_t, Error> early_faults_;  // for communicators not enrolled yet
+  std::map<std::uint64_t, Error> early_faults_;  // of communicators that are not enrolled yet
   std::vector<std::pair<std::uint64_t, int>> early_signals_;
   std::map<std::tuple<std::uint64_t, std::uint64_t, int>, Memory> memory_;
   std::set<int> dead_;

@@ -1,8 +1,7 @@
-// A Fabric is what lies under the communicators of one rank: how it shares memory with the ranks of
-// its machine, how it reaches the others, and how news of faults travels. Communicators of the same
-// rank share one.
+// The connections of one rank, which all its communicators share: memory shared with ranks of its
+// node, channels to other nodes, and notifications of faults.
 //
-// Ranks are those of the world. A `tag` names one communicator; its members all know it.
+// Ranks are world ranks. A `tag` identifies a communicator on all its members.
 #pragma once
 
 #include <atomic>
@@ -26,17 +25,17 @@
 
 namespace lockstep {
 
-// What a rank that has waited for a while tells the others.
+// What a rank sends the others after it has waited for a while.
 struct Status {
   Fingerprint operation;
   std::vector<int> awaited;    // members
-  std::uint64_t question = 0;  // of Inbox::ask(): who gets it answers
+  std::uint64_t question = 0;  // of Inbox::ask(); the receiver answers it
 };
 
-// Where news for one communicator arrives.
+// The incoming notifications of one communicator.
 struct Inbox {
   Fault fault;
-  std::vector<int> members;  // world ranks; what faults call rank i is members[i]
+  std::vector<int> members;  // world ranks; rank i in errors is members[i]
 
   // Signals from members on other machines, counted by member.
   void add_signal(int world_rank);
@@ -47,22 +46,22 @@ struct Inbox {
   void put_status(int world_rank, Status status);
   std::map<int, Status> statuses() const;
 
-  // The number of this rank's last operation: what it answers to those who ask.
+  // The number of this rank's last operation, which answers questions.
   std::atomic<std::uint64_t> started{0};
-  // A new question to the others, for a status; answers to those before it no longer count.
+  // Starts a new question for the status of others; answers to earlier questions are ignored.
   std::uint64_t ask();
   void put_answer(int world_rank, std::uint64_t question, std::uint64_t operation);
-  // The answers by member. Ends as soon as all others have answered or parted, or there is a fault;
-  // who is stopped never answers, so it takes at most `timeout`.
+  // The answers by member. Returns when all others have answered or closed the communicator, at a
+  // fault, or after `timeout` (a stopped process never answers).
   std::map<int, std::uint64_t> await_answers(std::chrono::nanoseconds timeout);
 
   // A member has closed the communicator; its last operation counts as a status. / This rank,
-  // number `rank` of the members, has closed it; these were its operations. Those `far` have parted
-  // or will yet. Both return an operation of a member that differs, once this rank has closed it;
-  // the first only.
+  // number `rank` of the members, has closed it after these operations; the members in `far` have
+  // closed it or will. After this rank has closed it, both return the first disagreement with a
+  // member.
   std::optional<Error> part(int world_rank, const Fingerprint& last);
   std::optional<Error> close(int rank, std::span<const int> far, const History& operations);
-  // Closed, and all who were to part have.
+  // This rank and all members in `far` have closed the communicator.
   bool settled() const;
 
  private:
@@ -80,7 +79,7 @@ struct Inbox {
     int rank;
     std::vector<int> far;  // members
     History operations;
-    bool told = false;  // of a disagreement; once is enough
+    bool told = false;  // a disagreement was returned
   };
   std::unique_ptr<Closed> closed_;
 };
@@ -93,22 +92,23 @@ class Fabric {
 
   virtual std::string_view backend() const = 0;
   virtual int rank() const = 0;
-  // The machine of every rank of the world, numbered from 0. Ranks with the same number share
-  // memory, and have proved it.
+  // The node of every rank of the world, numbered from 0. Ranks with the same number have been
+  // verified to share memory.
   virtual const std::vector<int>& machines() const = 0;
-  // Those that a rank of this machine may use.
+  // The CPUs that a rank of this node may use.
   virtual CpuSet cpus(int rank) const = 0;
-  // The machines by name, the same from run to run: under it measured figures are remembered.
+  // A name of the set of nodes, the same from run to run; measured links are cached under it.
   virtual std::string network() const = 0;
 
-  // Zeroed memory that all `ranks` (of one machine, this one among them) see as one.
+  // Zeroed memory that all `ranks` (of one node, including this one) share.
   virtual SharedMemory share(std::uint64_t tag, std::span<const int> ranks, std::size_t bytes) = 0;
-  // Zeroed memory of each of `ranks`, as this one sees it; exchange `serial` of the communicator.
+  // Maps zeroed memory of each of `ranks` into this process; `serial` numbers the exchanges of a
+  // communicator.
   virtual std::vector<SharedMemory> exchange(std::uint64_t tag, std::uint64_t serial,
                                              std::span<const int> ranks, std::size_t bytes) = 0;
 
-  // Channels to ranks on other machines, in two steps with an exchange of texts between: invite()
-  // says how others can reach this rank, connect() reaches the peers that sent invitations.
+  // Channels to ranks on other nodes, made in two steps with an exchange of texts between them:
+  // invite() returns how to reach this rank, connect() connects to the peers that sent invitations.
   virtual std::string invite(std::uint64_t tag) = 0;
   struct Channels {
     std::unique_ptr<transport::Channel> collective;
@@ -117,16 +117,16 @@ class Fabric {
   virtual std::map<int, Channels> connect(std::uint64_t tag, std::span<const int> peers,
                                           const std::map<int, std::string>& invitations) = 0;
 
-  // News of this communicator is to arrive in `inbox`, until withdrawn.
+  // Delivers notifications of this communicator to `inbox`, until withdraw().
   virtual void enroll(std::uint64_t tag, std::shared_ptr<Inbox> inbox) = 0;
-  // This rank closes the communicator and tells those `far`, the members it shares no memory with,
-  // the last of its operations. They compare it with theirs as it does with what they tell; whoever
-  // closed first does so as long as the fabric lives. Waits for nobody.
+  // Closes the communicator on this rank and sends its last operation to `far`, the members that
+  // share no memory with it. Both sides compare; the side that closed first compares as long as the
+  // fabric exists. Does not wait.
   virtual void withdraw(std::uint64_t tag, std::span<const int> far, const History& operations) = 0;
-  // Tells the other members of a communicator that it is broken.
+  // Sends the error to the other members of a communicator.
   virtual void spread(std::uint64_t tag, std::span<const int> members, const Error& error) = 0;
   virtual void spread(std::uint64_t tag, std::span<const int> members, const Status& status) = 0;
-  // Raises a signal at a rank of another machine.
+  // Sends a signal to a rank of another node.
   virtual void signal(std::uint64_t tag, int peer) = 0;
 };
 

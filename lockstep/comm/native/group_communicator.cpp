@@ -70,11 +70,10 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64
   }
   const auto local_count = static_cast<int>(locals_.size());
   if (nic_ != nullptr && local_count < size()) {
-    fail(
-        ErrorCode::kUnsupported,
-        "comm.emulate = \"{}\" makes links between ranks of one machine, but these are on several; "
-        "leave it empty, or start all ranks on one",
-        options_.emulate);
+    fail(ErrorCode::kUnsupported,
+         "comm.emulate = \"{}\" emulates links between ranks of one machine, but these are on "
+         "several; leave it empty, or start all ranks on one machine",
+         options_.emulate);
   }
   // Whether all members share memory, with nothing emulated between them.
   const bool is_apart =

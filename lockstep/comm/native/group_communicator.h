@@ -1,9 +1,9 @@
 // The Communicator of the native and the threads backends, over a Fabric.
 //
-// Where all its ranks share one machine it works in shared memory (comm/shared/); otherwise, or
-// when an algorithm is forced, it runs schedules over channels (comm/transport/). With comm.emulate
-// all goes by schedules, over paced channels through shared memory; with comm.emulated_nodes
-// besides, what goes from one emulated machine to another.
+// If all its ranks share one node it works in shared memory (comm/shared/); otherwise, or when an
+// algorithm is forced, it runs schedules over channels (comm/transport/). With comm.emulate all
+// calls run schedules over paced channels in shared memory; with comm.emulated_nodes in addition,
+// only what goes from one emulated node to another.
 #pragma once
 
 #include <functional>
@@ -34,9 +34,8 @@ class GroupCommunicator final : public Communicator {
   // Gives `mine` to all members and returns everyone's, by member.
   using ExchangeTexts = std::function<std::vector<std::string>(const std::string& mine)>;
 
-  // `members` are world ranks in order; this rank is one of them. What is split off has the links
-  // and the NIC of its parent; without a parent, links are found out if selection has to
-  // know them.
+  // `members` are world ranks in order; this rank is one of them. A split communicator has the
+  // links and the NIC of its parent; without a parent, links are measured if selection needs them.
   GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64_t tag, std::vector<int> members,
                     const CommOptions& options, const ExchangeTexts& exchange,
                     const GroupCommunicator* parent = nullptr);
@@ -60,7 +59,7 @@ class GroupCommunicator final : public Communicator {
 
  private:
   struct Peer {      // one other member
-    int local = -1;  // its number on this machine; -1: elsewhere
+    int local = -1;  // its number on this node; -1: on another node
     std::unique_ptr<transport::Channel> collective;
     std::unique_ptr<transport::Channel> point_to_point;
     std::uint64_t sent = 0;
@@ -81,7 +80,7 @@ class GroupCommunicator final : public Communicator {
   // Whether a member is reached over an emulated link.
   bool is_paced(int member) const;
 
-  // `mark`, unless 0, is what the fingerprint has as its extra.
+  // `mark`, unless 0, is the `extra` of the fingerprint.
   void execute(const Call& call, std::uint64_t mark = 0);
   void execute_schedule(const Call& call, const std::string& algorithm,
                         const Fingerprint& fingerprint);
@@ -94,7 +93,7 @@ class GroupCommunicator final : public Communicator {
   void guarded(Body&& body);
   [[noreturn]] void break_down(const Error& error);
   void dump(const Error& error) const;
-  // Waits for the end of all that was started.
+  // Waits for the end of all started operations.
   void finish();
 
   std::shared_ptr<Fabric> fabric_;
@@ -106,7 +105,7 @@ class GroupCommunicator final : public Communicator {
   std::vector<int> machines_;  // of members, perhaps emulated
   std::unique_ptr<transport::Traffic> traffic_;
   std::shared_ptr<Inbox> inbox_;
-  std::vector<int> locals_;  // members on this machine, as world ranks
+  std::vector<int> locals_;  // members on this node, as world ranks
   SharedMemory segment_memory_;
   std::shared_ptr<shared::Group> group_;  // also held by symmetric memory
   History history_;
@@ -120,7 +119,7 @@ class GroupCommunicator final : public Communicator {
   std::uint64_t splits_ = 0;
   std::uint32_t allocations_ = 0;
   std::atomic<bool> dumped_{false};
-  // What runs on threads ends before what it uses.
+  // Declared last: threads end before the members they use.
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank; null for this one
   TaskQueue collectives_;
 };

@@ -25,14 +25,15 @@ std::vector<int> seen_machines(const Fabric& fabric, const CommOptions& options)
   if (options.emulated_nodes == 1 || machines.size() == 1) return machines;
   if (!on_one_machine(machines)) {
     fail(ErrorCode::kUnsupported,
-         "comm.emulated_nodes = {} makes up machines for ranks of one, but these are on several; "
-         "leave it out, or start all ranks on one",
+         "comm.emulated_nodes = {} emulates nodes on one machine, but these ranks are on several; "
+         "leave it out, or start all ranks on one machine",
          options.emulated_nodes);
   }
   const auto ranks = static_cast<int>(machines.size());
   if (options.emulated_nodes > ranks) {
     fail(ErrorCode::kInvalidArgument,
-         "comm.emulated_nodes = {} makes up machines, and each needs a rank; there are {}",
+         "comm.emulated_nodes = {} needs at least one rank for each emulated node, but there are "
+         "{} ranks",
          options.emulated_nodes, ranks);
   }
   for (int rank = 0; rank < ranks; ++rank) {
@@ -51,7 +52,7 @@ std::shared_ptr<transport::EmulatedNic> make_nic(Fabric& fabric, const CommOptio
     log_warn(
         "links are emulated (comm.emulate = \"{}\"): every {} has a NIC of {} and every "
         "message takes {} more; times and choices are those of such links, not of this machine",
-        options.emulate, has_hosts ? "emulated machine" : "rank",
+        options.emulate, has_hosts ? "emulated node" : "rank",
         format_bytes_per_second(link->bytes_per_second),
         format_seconds(std::chrono::duration<double>(link->delay).count()));
   }

@@ -1,7 +1,7 @@
-// Emulated machines: comm.emulated_nodes deals out the ranks of one machine, in order, to several
-// that are made up. Ranks of the same one share memory as ever; between two of them everything goes
-// by messages, over the emulated link of comm.emulate where there is one. Its NIC is the
-// machine's: all its ranks share it.
+// Emulated nodes: comm.emulated_nodes splits the ranks of one machine, in order, into several
+// emulated nodes. Ranks of one emulated node share memory; between two of them everything goes by
+// messages, over the emulated link of comm.emulate if it is set. All ranks of an emulated node
+// share its NIC.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@
 
 namespace lockstep {
 
-// The machine of every rank of the world, as communicators are to see it: the emulated one where
-// there are any. Error for ranks on several machines already (kUnsupported), and for more emulated
-// ones than ranks (kInvalidArgument).
+// The node of every rank of the world for communicators: the emulated node if nodes are emulated.
+// Throws Error(kUnsupported) if the ranks are on several machines, and Error(kInvalidArgument) for
+// more emulated nodes than ranks.
 std::vector<int> seen_machines(const Fabric& fabric, const CommOptions& options);
 
-// The NIC of this rank, or of its emulated machine; null where links are not emulated.
-// Called by all ranks of the world alike; `tag` is one that no communicator has.
+// The NIC of this rank, or of its emulated node; null if links are not emulated. Called by all
+// ranks of the world; `tag` must not be that of a communicator.
 std::shared_ptr<transport::EmulatedNic> make_nic(Fabric& fabric, const CommOptions& options,
                                                  std::uint64_t tag);
 

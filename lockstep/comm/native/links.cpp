@@ -191,7 +191,7 @@ void remember(const std::string& network, const Pairs& pairs, const Links& links
     entry["gamma"] = links.gamma;
     write_file(path, fmt::format("{}\n", cache.dump(2)));
   } catch (const std::exception& error) {
-    log_warn("the measured links are not remembered: {}", error.what());
+    log_warn("the measured links could not be saved: {}", error.what());
   }
 }
 
@@ -219,8 +219,8 @@ void check_emulation(const CommOptions& options) {
                                : fmt::format("comm.emulated_nodes = {}", options.emulated_nodes);
   const auto refuse = [&](std::string_view key, std::string_view value, std::string_view instead) {
     fail(ErrorCode::kUnsupported,
-         "{} cannot be had with {} = \"{}\": emulated links are lockstep's own and lead through "
-         "memory; {}, or leave it out",
+         "{} is not supported with {} = \"{}\": emulated links exist only in lockstep's "
+         "shared-memory transport; {}, or leave it out",
          what, key, value, instead);
   };
   if (options.backend == Backend::kMpi) {

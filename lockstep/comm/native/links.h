@@ -1,4 +1,4 @@
-// What the links between ranks can do, measured between real ranks and remembered per network.
+// Latency and bandwidth of the links between ranks, measured once and cached per network.
 #pragma once
 
 #include <string>
@@ -11,28 +11,28 @@
 namespace lockstep {
 
 struct Links {
-  schedule::Link inner;  // rank to rank inside a machine, through rings in shared memory
-  schedule::Link outer;  // rank to rank over TCP
+  schedule::Link inner;  // between ranks of a node, through rings in shared memory
+  schedule::Link outer;  // between ranks over TCP
   double gamma = 0;      // seconds to combine one byte
   std::string
       source;  // "measured", "remembered", "assumed", "emulated"; for the explanation of a choice
 };
 
-// Round figures for when nothing may be measured: comm.measure = false.
+// Typical figures, for comm.measure = false.
 Links assumed_links();
 
-// Those of comm.emulate, which all ranks know without measuring: between all of them, or, where
-// there are emulated machines, between those.
+// The links of comm.emulate, which need no measurement: between all ranks, or between emulated
+// nodes if there are any.
 Links emulated_links(const LinkEmulation& link, bool has_hosts);
 
-// Error for a comm.emulate that is not of its form (kInvalidArgument) or that the other options
-// leave no way to have (kUnsupported). To be called before ranks meet.
+// Throws for a malformed comm.emulate (kInvalidArgument) or one that other options rule out
+// (kUnsupported). Call it before the rendezvous.
 void check_emulation(const CommOptions& options);
 
-// Called by all ranks of the world together, once, before any call is selected by cost. Rank 0
-// looks up `network` in the cache of the options; where it is not there, pairs of ranks time
-// messages and rank 0 remembers the result. `machines` of all ranks; with `all_tcp` ranks of the
-// same machine are joined by TCP, too. All ranks return the same figures.
+// Called once by all ranks of the world together, before any call is selected by cost. Rank 0 looks
+// up `network` in the cache; if it is not there, pairs of ranks time messages and rank 0 caches the
+// result. `machines` are the nodes of all ranks; with `all_tcp`, ranks of one node also use TCP.
+// All ranks return the same figures.
 Links find_links(Communicator& world, const std::vector<int>& machines, bool all_tcp,
                  const std::string& network, const CommOptions& options);
 

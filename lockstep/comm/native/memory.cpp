@@ -37,7 +37,7 @@ UniqueFd make_memory_file(std::size_t bytes) {
 
 SharedMemory map_file(int fd, std::size_t bytes) {
   struct stat status {};
-  if (::fstat(fd, &status) != 0) fail_errno("cannot look at shared memory", errno);
+  if (::fstat(fd, &status) != 0) fail_errno("cannot read the size of shared memory", errno);
   if (static_cast<std::size_t>(status.st_size) != bytes) {
     fail(ErrorCode::kProtocol, "shared memory has {} bytes where {} were expected", status.st_size,
          bytes);

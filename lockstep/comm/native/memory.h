@@ -8,10 +8,10 @@
 
 namespace lockstep {
 
-// Zeroed pages that this process alone sees.
+// Zeroed private pages.
 SharedMemory map_private(std::size_t bytes);
 
-// An anonymous file of zeroes; nothing of it appears in the file system.
+// An anonymous file of zeroes (memfd).
 UniqueFd make_memory_file(std::size_t bytes);
 // Error(kProtocol) when the file is not `bytes` long.
 SharedMemory map_file(int fd, std::size_t bytes);

@@ -35,7 +35,7 @@ struct Contact {
   static Contact parse(const std::string& text, int rank) {
     const std::vector<std::string_view> lines = split_text(text, '\n');
     if (lines.size() != 3) {
-      fail(ErrorCode::kProtocol, "rank {} introduced itself with {} lines instead of 3", rank,
+      fail(ErrorCode::kProtocol, "rank {} sent a description of {} lines instead of 3", rank,
            lines.size());
     }
     return {parse_host_port(lines[0]), std::string(lines[1]), std::string(lines[2])};
@@ -243,8 +243,7 @@ class NativeFabric final : public Fabric {
       names.push_back(info.machine);
     }
     network_ = fmt::format("{}", fmt::join(names, ", "));
-    log_info("rank {} of {}: {} machine{}", rank_, size_, known.size(),
-             known.size() == 1 ? "" : "s");
+    log_info("rank {} of {}: {} node{}", rank_, size_, known.size(), known.size() == 1 ? "" : "s");
   }
 
   int rank_;

@@ -1,8 +1,8 @@
-// The Fabric of ranks that are processes, on one machine or on several.
+// The Fabric of ranks that are processes, on one node or several.
 //
-// Two ranks share a machine if one can reach the other through a local socket under a random name
-// and pass it memory; host names prove nothing and are not asked. Every connection is proved with
-// the job's token in both directions before anything on it is believed.
+// Two ranks are on one node if one can connect to the other through a local socket with a random
+// name and pass it memory; host names are not used. Both sides of every connection prove the job's
+// token before anything else.
 #pragma once
 
 #include <functional>
@@ -21,8 +21,8 @@ struct NativeWorld {
   int rank = 0;
   int size = 1;
   Token token;
-  std::string listen_host = "127.0.0.1";  // where other machines reach this rank
-  // Deposits a text under a key and returns all ranks' texts for it.
+  std::string listen_host = "127.0.0.1";  // the address for other nodes
+  // Exchanges texts: deposits `mine` under a key and returns the texts of all ranks.
   std::function<std::vector<std::string>(std::string_view key, const std::string& mine)> exchange;
 };
 

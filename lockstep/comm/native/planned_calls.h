@@ -1,10 +1,9 @@
-// What ranks will send each other, before there are any: the schedule of a call is data, and so is
-// what decides between schedules.
+// Predicts what ranks will send each other, without starting any: the schedule of a call, and the
+// selection between schedules, can be computed in advance.
 //
-// For ranks on one machine, or on machines that comm.emulated_nodes makes up, everything is known
-// beforehand: the links are those of comm.emulate, or assumed. Between real machines, and with
-// comm.transport = "tcp", they are measured when ranks meet, and another algorithm may be chosen
-// than here.
+// On one node and on emulated nodes the prediction is exact: the links are those of comm.emulate,
+// or assumed. Links between real nodes, and with comm.transport = "tcp", are measured at start, and
+// a run may choose another algorithm than predicted here.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +17,10 @@
 
 namespace lockstep {
 
-// Payload of all ranks together, by the link that it takes.
+// Payload of all ranks together, by link.
 struct LinkBytes {
-  std::uint64_t inside = 0;  // from rank to rank of one machine
-  std::uint64_t across = 0;  // from machine to machine
+  std::uint64_t inside = 0;  // between ranks of one node
+  std::uint64_t across = 0;  // between nodes
 
   LinkBytes& operator+=(const LinkBytes& more) {
     inside += more.inside;
@@ -38,12 +37,11 @@ struct LinkBytes {
 
 class PlannedCalls {
  public:
-  // Of a communicator of all ranks on `machines` that are dealt out as comm.emulated_nodes does
-  // it.
+  // For a communicator of all ranks on `machines` nodes, split as by comm.emulated_nodes.
   PlannedCalls(int ranks, int machines, const CommOptions& options);
 
-  // `call` is that of any rank that gives something; its memory is not looked at. Not for what only
-  // pairs of ranks know: sends, receives and all_to_all_v.
+  // `call` is the call of any rank with an input; its memory is not read. Not for sends, receives
+  // and all_to_all_v, whose sizes only pairs of ranks know.
   LinkBytes sent(const Call& call);
 
  private:

@@ -1,6 +1,6 @@
-// The flight recorder: the last operations of a rank, in memory that the other ranks of its
-// machine can read after its death. Collectives stand in one ring; messages and signals, which run
-// beside them and on several threads, in another.
+// The flight recorder: the last operations of a rank, in memory that the other ranks of its node
+// can read after its death. Collectives are in one ring; messages and signals, which run
+// concurrently on several threads, in another.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-// A message or a signal, as the recorder keeps it.
+// A recorded message or signal.
 struct MessageNote {
   shared::MessageKind kind = shared::MessageKind::kSend;
   int peer = 0;
@@ -27,7 +27,7 @@ class Recorder {
  public:
   explicit Recorder(shared::Area& area) : area_(area) {}
 
-  // A collective starts; the record is finished with end(). One thread at a time.
+  // Records the start of a collective; end() finishes the record. One thread at a time.
   shared::Record& begin(const Fingerprint& fingerprint) {
     shared::Record& record = area_.records[next_++ % shared::kRecords];
     record.started = ticks();
@@ -37,7 +37,7 @@ class Recorder {
   }
   static void end(shared::Record& record) { record.ended = ticks(); }
 
-  // A message or signal starts, on any thread; what comes back finishes it with end_message().
+  // Records the start of a message or signal, on any thread; pass the result to end_message().
   std::uint64_t begin_message(const MessageNote& note);
   void end_message(std::uint64_t serial);
 
@@ -53,9 +53,9 @@ class Recorder {
 //   receive 3: 1024 f32 from rank 2: started 2 s ago, not ended
 std::string recorded_operations(const shared::Area& area, int most);
 
-// Says in the log what broke the communicator, and the last operations of this rank and of those
-// the error is about, as far as their areas can be seen from here: `areas` by rank. The same text
-// goes to `path`, unless that is empty; where it cannot be written the log says so.
+// Logs the error, and the last operations of this rank and of the ranks of the error whose areas
+// this process maps (`areas` by rank). Writes the same text to `path` unless that is empty; a
+// failure to write is logged.
 void dump_recorders(const Error& error, int rank, int size,
                     const std::map<int, const shared::Area*>& areas, const std::string& path);
 

@@ -70,7 +70,7 @@ void check_algorithms(const CommOptions& options) {
     if (std::find(names.begin(), names.end(), wanted) != names.end()) continue;
     const std::string key = fmt::format("comm.algorithm.{}", name(collective));
     fail(ErrorCode::kInvalidArgument,
-         "{} ({}) is '{}'{}, which is no algorithm of {}; there are {}", key,
+         "{} ({}) is '{}'{}, which is not an algorithm of {}; expected one of {}", key,
          Config::environment_name(key), wanted, did_you_mean(wanted, names), name(collective),
          fmt::join(names, ", "));
   }
@@ -151,8 +151,8 @@ std::string Selector::algorithm(const Call& call) const {
   if (const std::string_view name = forced(call); !name.empty()) {
     if (name == kFused) {
       fail(ErrorCode::kUnsupported,
-           "{} by {}: it needs all ranks on one machine, links that are not emulated and blocks "
-           "that all ranks know; leave the algorithm to selection",
+           "{} by {}: it needs all ranks on one node, links that are not emulated and block sizes "
+           "that all ranks know; set the algorithm to auto",
            describe(call), kFused);
     }
     return std::string(name);
@@ -165,9 +165,8 @@ std::string Selector::algorithm(const Call& call) const {
 Choice Selector::choose(const Call& call) const {
   const std::string chosen = algorithm(call);
   if (chosen == kFused) {
-    return {chosen, shape_.ranks == 1
-                        ? "there is one rank"
-                        : fmt::format("all {} ranks share one machine", shape_.ranks)};
+    return {chosen, shape_.ranks == 1 ? "there is one rank"
+                                      : fmt::format("all {} ranks share one node", shape_.ranks)};
   }
   if (!forced(call).empty()) return {chosen, "forced"};
   const auto prices = ranking(call);

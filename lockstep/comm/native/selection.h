@@ -1,5 +1,5 @@
-// Which algorithm serves a call: what the caller or the configuration forces, else shared memory
-// where all ranks share a machine, else the cheapest schedule for the links there are.
+// Selects the algorithm of a call: the one that the caller or the configuration forces, else shared
+// memory if all ranks share a node, else the schedule with the lowest estimated cost on the links.
 #pragma once
 
 #include <array>
@@ -19,25 +19,26 @@ namespace lockstep {
 // The name under which the shared-memory collectives can be forced.
 inline constexpr std::string_view kFused = "fused";
 
-// What may be forced for a collective: kFused, then its schedules, the plainest first.
+// The algorithms that may be forced for a collective: kFused, then its schedules, the simplest
+// first.
 std::vector<std::string_view> algorithm_names(Collective collective);
 
-// Error(kInvalidArgument) for a comm.algorithm that is neither auto nor one of these, with the
-// nearest. To be called before ranks meet, so that a misspelt name costs nobody a wait.
+// Throws Error(kInvalidArgument), with the nearest name, for a comm.algorithm that is neither auto
+// nor one of these. Call it before the rendezvous, so that a misspelt name fails at once.
 void check_algorithms(const CommOptions& options);
 
-// Error(kInvalidArgument) for a comm.grid that does not have all ranks of the world. In smaller
-// groups the grid is chosen by their machines.
+// Throws Error(kInvalidArgument) for a comm.grid that does not cover all ranks of the world. In
+// smaller groups the grid is chosen by their nodes.
 void check_grid(const CommOptions& options, int ranks);
 
 class Selector {
  public:
-  // `machines` of the members; `fused` whether all of them share memory.
+  // `machines` are the nodes of the members; `fused`: all of them share memory.
   Selector(std::vector<int> machines, bool fused, const CommOptions& options, const Links& links);
 
-  // Whether the call goes through shared memory; choose() would name kFused.
+  // Whether the call uses the shared-memory collectives (kFused).
   bool is_fused(const Call& call) const;
-  // The algorithm alone, / and with the figures that speak for it.
+  // The algorithm alone, / and with the estimated costs.
   std::string algorithm(const Call& call) const;
   Choice choose(const Call& call) const;
 
@@ -51,12 +52,12 @@ class Selector {
   schedule::Shape shape_;
   bool fused_;
   bool several_per_machine_ = false;
-  bool flat_ = false;  // every rank is joined to every other by the outer link
+  bool flat_ = false;  // all pairs of ranks use the outer link
   CommOptions options_;
   Links links_;
   schedule::Topology topology_;
   std::array<bool, kCollectives> fused_by_default_{};  // by collective
-  // Filled as calls come up.
+  // Filled on first use.
   mutable std::map<Collective, schedule::PriceList> prices_;
   mutable std::map<std::pair<Collective, double>, std::string> chosen_;  // by vector size
 };

@@ -1,6 +1,6 @@
-// What a rank does while a schedule keeps it waiting. It often waits for one that itself waits, so
-// it tells the others its operation and whom it waits for, compares what they say of theirs, and at
-// the deadline can tell who is to blame.
+// Finds the ranks that stall a schedule. A rank often waits for one that itself waits. So a waiting
+// rank sends the others its operation and the ranks it waits for, compares theirs, and at the
+// deadline knows the ranks at fault.
 #pragma once
 
 #include <chrono>
@@ -16,14 +16,15 @@ namespace lockstep {
 // Used by the thread that runs the operations.
 class StallMonitor {
  public:
-  // `rank` is this one's among the members of the inbox; `history` is its own. Both stay in place.
+  // `rank` is this rank's number among the members of the inbox; `history` has its operations. Both
+  // references must stay valid.
   StallMonitor(Fabric& fabric, std::uint64_t tag, int rank, Inbox& inbox, const History& history)
       : fabric_(fabric), tag_(tag), rank_(rank), inbox_(inbox), history_(history) {}
 
-  // Throws Error(kMismatch) when another rank says that it called something else.
+  // Throws Error(kMismatch) if another rank reports a different operation.
   void look(std::chrono::nanoseconds waited, const std::vector<int>& awaited);
-  // Those who have not come to the operation, and those of the awaited ranks, and of the ranks
-  // these wait for, that wait for nobody.
+  // The ranks at fault: those that have not started the operation, and those among the awaited
+  // ranks, and the ranks they wait for in turn, that wait for no rank.
   std::vector<int> blame(const std::vector<int>& awaited);
 
  private:

@@ -1,4 +1,4 @@
-// Work done in order by a thread of its own, which starts with the first task.
+// Runs tasks in order on its own thread, which starts with the first task.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ class TaskQueue {
 
   Work submit(std::function<void()> task);
 
-  // Runs the task on the calling thread when nothing is queued, else after all that is.
+  // Runs the task on the calling thread if nothing is queued, else after the queued tasks.
   template <class Task>
   void run(Task&& task) {
     if (idle()) {
@@ -37,7 +37,7 @@ class TaskQueue {
   bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
 
   std::atomic<int> pending_{0};
-  TaskThread thread_;  // last, to end before what its tasks use
+  TaskThread thread_;  // declared last, to end before what its tasks use
 };
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Texts of any length from every rank to every rank.
+// An all-gather of texts of any length.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// Called by all ranks together; gives `mine` to all and returns everyone's, by rank.
+// Called by all ranks together. Returns the texts of all ranks, by rank.
 std::vector<std::string> exchange_texts(Communicator& communicator, const std::string& mine);
 
 }  // namespace lockstep

@@ -38,13 +38,12 @@ Deadline asking_time(Deadline deadline) {
   }
   const std::string_view noun = group == Group::kRanks ? "rank" : "node";
   const bool one = missing->size() == 1;
-  throw Error(
-      ErrorCode::kTimeout,
-      fmt::format("{}{} {} of {} did not come to the rendezvous in time; look at {} output, "
-                  "and whether {} started",
-                  noun, one ? "" : "s", join_ranks(*missing), size, one ? "its" : "their",
-                  one ? "it was" : "all were"),
-      *missing);
+  throw Error(ErrorCode::kTimeout,
+              fmt::format("{}{} {} of {} did not reach the rendezvous in time; check {} output, "
+                          "and whether {} started",
+                          noun, one ? "" : "s", join_ranks(*missing), size, one ? "its" : "their",
+                          one ? "it was" : "all were"),
+              *missing);
 }
 
 }  // namespace
@@ -92,7 +91,7 @@ std::vector<std::string> exchange_on(Client& client, Group group, std::string_vi
         break;
       case Kind::kBlob:
         if (frame.small_number() != static_cast<int>(blobs.size())) {
-          fail(ErrorCode::kProtocol, "the rendezvous server answered out of order");
+          fail(ErrorCode::kProtocol, "the rendezvous server sent an answer out of order");
         }
         blobs.emplace_back(frame.text());
         break;

@@ -17,7 +17,7 @@ struct Client {
   FrameBuffer incoming;
 };
 
-// Connects, waiting for a server that is not there yet, and proves the token.
+// Connects, waiting for the server to start, and proves the token.
 Client connect_to_server(const HostPort& server, const Token& token, Deadline deadline);
 
 // See exchange() in rendezvous.h.

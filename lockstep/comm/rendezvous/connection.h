@@ -1,4 +1,4 @@
-// One client of the rendezvous server that has proved the token, as the server sees it.
+// The server's side of a client that has proved the token.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace lockstep::rendezvous {
 
-// Nothing here waits.
+// Never blocks.
 class Connection {
  public:
   Connection(UniqueFd fd, std::string peer) : fd_(std::move(fd)), peer_(std::move(peer)) {}
@@ -18,15 +18,15 @@ class Connection {
   int fd() const { return fd_.get(); }
   const std::string& peer() const { return peer_; }
 
-  // Reads what is there; false when the peer has gone.
+  // Reads what has arrived; false if the peer has closed the connection.
   bool read() { return incoming_.fill_from(fd()); }
-  // The next whole frame. Error(kProtocol) for nonsense.
+  // The next whole frame. Throws Error(kProtocol) for a malformed one.
   std::optional<std::string> next_frame() { return incoming_.next(); }
 
   void push(std::shared_ptr<const std::string> frames) { outgoing_.push(std::move(frames)); }
   void push(std::string frame) { outgoing_.push(std::move(frame)); }
   bool has_output() const { return !outgoing_.empty(); }
-  // Writes what the socket takes; false when the peer has gone.
+  // Writes what the socket accepts; false if the peer has closed the connection.
   bool write() { return outgoing_.flush_to(fd_.get()); }
 
  private:

@@ -10,17 +10,18 @@ std::optional<Gathered> Gatherings::add(ClientId client, Deposit deposit) {
   }
   if (deposit.size != size_) {
     fail(ErrorCode::kMismatch,
-         "this job has {} {}s, but {} {} was started as one of {}; start all of them alike", size_,
-         noun_, noun_, deposit.member, deposit.size);
+         "this job has {} {}s, but {} {} was started as one of {}; start all of them with the same "
+         "number",
+         size_, noun_, noun_, deposit.member, deposit.size);
   }
   if (deposit.member < 0 || deposit.member >= size_) {
-    fail(ErrorCode::kMismatch, "there is no {} {} in a job of {}; they count from 0", noun_,
+    fail(ErrorCode::kMismatch, "{} {} does not exist in a job of {}; numbers start at 0", noun_,
          deposit.member, size_);
   }
   Gathering& gathering = by_key_[deposit.key];
   if (gathering.contains(deposit.member)) {
     fail(ErrorCode::kMismatch,
-         "{} {} is already there; another process was started with the same number", noun_,
+         "{} {} has already joined; another process was started with the same number", noun_,
          deposit.member);
   }
   gathering.emplace(deposit.member, Present{client, std::move(deposit.blob)});

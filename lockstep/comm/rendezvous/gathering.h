@@ -1,7 +1,7 @@
-// What the rendezvous server knows about exchanges, without the network.
+// The state of exchanges in the rendezvous server, without the network.
 //
-// A gathering collects one blob from each of `size` members under a key and is over once all are
-// there. Clients are known by numbers that the server gives them.
+// A gathering collects one blob from each of `size` members under a key and is complete when all
+// have arrived. The server numbers its clients.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct Deposit {
   std::string blob;
 };
 
-// A gathering that is over.
+// A complete gathering.
 struct Gathered {
   std::vector<ClientId> clients;             // in the order of members
   std::shared_ptr<const std::string> reply;  // the kBlob frames that every one of them gets
@@ -33,15 +33,15 @@ struct Gathered {
 
 class Gatherings {
  public:
-  // `noun` is what errors call a member: "rank" or "node".
+  // `noun` is the word for a member in errors: "rank" or "node".
   Gatherings(std::string_view noun, int size) : noun_(noun), size_(size) {}
 
-  // Adds a client's deposit; when it was the last, the gathering is over and forgotten, so that
-  // its key may be used again. Throws Error(kMismatch) for a member that cannot be, is already
-  // there, or believes in another size. A client has at most one deposit at a time.
+  // Adds a client's deposit; the last one completes the gathering, and its key may be used again.
+  // Throws Error(kMismatch) for a member that is out of range, has already joined, or has another
+  // size. A client has at most one deposit at a time.
   std::optional<Gathered> add(ClientId client, Deposit deposit);
 
-  // Ends the gathering that `client` waits in, if any, because the client has gone.
+  // Ends the gathering of a lost client, if it waits in one.
   struct Broken {
     int member = 0;
     std::vector<ClientId> others;

@@ -115,9 +115,10 @@ void prove_to_server(int fd, const Token& token, std::string_view context, Deadl
   }
   const Mac expected = proof(token, kServerRole, server_nonce, client_nonce, context);
   if (!equal_in_constant_time(verdict, expected)) {
-    fail(ErrorCode::kUnauthorized,
-         "{} could not prove that it holds this job's token; do not trust what listens there",
-         peer);
+    fail(
+        ErrorCode::kUnauthorized,
+        "{} could not prove that it holds this job's token; another program may be listening there",
+        peer);
   }
 }
 

@@ -1,7 +1,7 @@
-// How two ends of a fresh connection prove to each other that they hold the same token.
+// The handshake in which both ends of a new connection prove that they have the same token.
 //
-// The server is the end that accepted. Three messages of fixed size, so that nothing a stranger
-// sends is ever taken for a length:
+// The server is the end that accepted. Three messages of fixed size, so that no length from an
+// unknown peer is used:
 //
 //   server -> client   challenge  8 bytes "lockstp1", 32 bytes server nonce
 //   client -> server   answer     32 bytes client nonce, 32 bytes MAC of the client
@@ -9,10 +9,9 @@
 //
 //   MAC = HMAC-SHA256(token, role, both nonces, context)
 //
-// Both nonces are fresh and stand in both MACs, so an old proof fits no new connection; the role
-// stands in them, so a proof cannot be sent back to its maker; the context (what the connection is
-// for: purpose, job, ranks) stands in them, so a proof for one purpose is none for another. The
-// server says nothing about the token before the client has proved that it has it.
+// Both MACs contain both fresh nonces, so an old proof cannot be replayed; the role, so a proof
+// cannot be reflected; and the context (purpose, job, ranks), so a proof is valid for one purpose
+// only. The server reveals nothing about the token before the client has proved that it has it.
 #pragma once
 
 #include <array>
@@ -32,15 +31,15 @@ namespace lockstep {
 
 inline constexpr std::size_t kLongestContext = 64;
 
-// Blocking, on a connected socket. A peer with another token or context, or one that speaks another
-// protocol, is Error(kUnauthorized); one that leaves is Error(kPeerLost), and one that is silent
-// Error(kTimeout).
+// Blocking, on a connected socket. Throws Error(kUnauthorized) for a peer with another token,
+// context or protocol, Error(kPeerLost) if it closes the connection, and Error(kTimeout) if it does
+// not answer.
 void prove_to_server(int fd, const Token& token, std::string_view context, Deadline deadline);
 void prove_to_client(int fd, const Token& token, std::string_view context, Deadline deadline);
 
-// A connection that `connect` makes, with the token proved. A server that strangers flood may take
-// one of us for one of them and leave before the proof: then, until the deadline, another
-// connection is made. What `connect` throws is thrown.
+// Makes a connection with `connect` and proves the token. A server that is flooded by unknown
+// clients may drop a valid one before its proof; then another connection is made, until the
+// deadline. Errors of `connect` are thrown.
 UniqueFd connect_and_prove(const std::function<UniqueFd()>& connect, const Token& token,
                            std::string_view context, Deadline deadline);
 
@@ -51,14 +50,14 @@ using Answer = std::array<std::byte, kNonceBytes + sizeof(Mac)>;
 using Verdict = Mac;
 inline constexpr Verdict kRefused{};
 
-// The server's side without the I/O, for servers that serve many at once.
+// The server's side without I/O, for servers with many clients.
 class ServerHandshake {
  public:
   ServerHandshake(const Token& token, std::string_view context);
 
   const Challenge& challenge() const { return challenge_; }
 
-  // What to send back; nothing when the answer proves nothing.
+  // The verdict to send; nothing if the answer does not prove the token.
   std::optional<Verdict> judge(const Answer& answer) const;
 
  private:

@@ -1,5 +1,4 @@
-// What ties the launchers of a job's nodes together: each hears what the others tell, and when one
-// has gone.
+// The connection between the launchers of a job's nodes: broadcasts texts, and reports lost nodes.
 #pragma once
 
 #include <string>
@@ -14,23 +13,23 @@ class NodeLink {
  public:
   struct News {
     int node = 0;
-    bool left = false;  // the node's launcher has ended its link, or is dead
-    std::string text;   // what it told, when it has not left
+    bool left = false;  // the node's launcher has closed its link, or is dead
+    std::string text;   // its text, unless it has left
   };
 
-  // Waits until the launchers of all nodes have come; blobs()[k] is what node k brought.
-  // Errors as exchange() in rendezvous.h.
+  // Waits until the launchers of all nodes have joined; blobs()[k] is the blob of node k. Errors:
+  // see exchange() in rendezvous.h.
   NodeLink(const HostPort& server, const Token& token, int node, int nodes, std::string_view blob,
            Deadline deadline);
 
   const std::vector<std::string>& blobs() const { return blobs_; }
 
-  // Tells all nodes. The teller hears it too, and then knows that the server has passed it on.
-  // All nodes hear all that is told in the same order.
+  // Sends a text to all nodes, including this one, which thereby knows that the server has
+  // delivered it. All nodes receive all texts in the same order.
   void tell(std::string_view text, Deadline deadline);
 
-  // To be polled for POLLIN. / What has come, without waiting. When the server itself has gone, the
-  // news is that its node, 0, has left, once.
+  // The descriptor to poll for POLLIN. / Receives what has arrived, without waiting. If the server
+  // is lost, reports once that its node, 0, has left.
   int fd() const { return client_.fd.get(); }
   std::vector<News> news();
 

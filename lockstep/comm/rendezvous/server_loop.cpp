@@ -132,7 +132,7 @@ void ServerLoop::obey(ClientId id, const std::string& bytes) {
     default:
       break;
   }
-  fail(ErrorCode::kProtocol, "it sent a message that makes no sense here");
+  fail(ErrorCode::kProtocol, "it sent an unexpected message");
 }
 
 void ServerLoop::deposit(ClientId id, FrameReader& frame) {
@@ -176,11 +176,11 @@ void ServerLoop::remove(ClientId id) {
   for (auto* group : {&ranks_, &nodes_}) {
     const auto broken = group->withdraw(id);
     if (!broken) continue;
-    const Error error(ErrorCode::kPeerLost,
-                      fmt::format("{} {} left the rendezvous before all had come; look at its "
-                                  "output",
-                                  group == &ranks_ ? "rank" : "node", broken->member),
-                      {broken->member});
+    const Error error(
+        ErrorCode::kPeerLost,
+        fmt::format("{} {} left the rendezvous before all had arrived; check its output",
+                    group == &ranks_ ? "rank" : "node", broken->member),
+        {broken->member});
     for (const ClientId other : broken->others) refuse(other, error);
   }
   if (const auto node = node_of_.extract(id)) {

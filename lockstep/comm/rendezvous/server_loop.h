@@ -1,4 +1,4 @@
-// The thread inside RendezvousServer: one poll() over all clients, none of which it waits for.
+// The thread of RendezvousServer: one poll() over all clients; it never blocks on one of them.
 #pragma once
 
 #include <atomic>
@@ -49,13 +49,13 @@ class ServerLoop {
   ClientId next_id_ = 0;
   Gatherings ranks_;
   Gatherings nodes_;
-  std::map<ClientId, int> node_of_;  // clients whose exchange among the nodes is over
+  std::map<ClientId, int> node_of_;  // clients that have joined as nodes
   std::atomic<std::size_t> dropped_ = 0;
   std::size_t unmentioned_ = 0;
   std::string last_drop_;
   Deadline next_notice_ = Deadline::min();
-  bool stopping_ = false;  // the thread's own: it is told through wake_
-  std::jthread thread_;    // last: it uses all of the above
+  bool stopping_ = false;  // used by the thread; set through wake_
+  std::jthread thread_;    // declared last: it uses all of the above
 };
 
 }  // namespace lockstep::rendezvous

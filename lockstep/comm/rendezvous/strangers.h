@@ -1,7 +1,6 @@
-// Connections that have not proved the token yet, as a server holds them: in one poll(), none of
-// them waited for. Whoever has the token gets in, however many others knock: where there are too
-// many strangers, or no descriptors left, the oldest must go. One of us may be among them, so
-// clients try again (connect_and_prove()).
+// A server's connections that have not proved the token yet (strangers), in one poll() without
+// blocking. With too many strangers, or without free descriptors, the oldest is dropped. A valid
+// client may be among them, so clients retry (connect_and_prove()).
 #pragma once
 
 #include <poll.h>
@@ -30,7 +29,7 @@ struct StrangerLimits {
 // Used by one thread.
 class Strangers {
  public:
-  // A stranger who has proved the token and said what a client says first.
+  // A stranger that has proved the token and sent its greeting.
   struct Admitted {
     UniqueFd fd;
     std::string peer;  // its address, for messages
@@ -39,21 +38,23 @@ class Strangers {
   };
   using Dropped = std::function<void(std::string_view peer, std::string_view why)>;
 
-  // Behind its proof every client sends `greeting_bytes`. `dropped` hears of all who do not get in.
+  // After its proof every client sends `greeting_bytes`. `dropped` is called for every dropped
+  // stranger.
   Strangers(const Token& token, std::string_view context, std::size_t greeting_bytes,
             StrangerLimits limits, Dropped dropped);
   ~Strangers();
 
-  // Takes in those who wait at a listener; not while accepts() is false.
+  // Accepts pending connections of a listener; not while accepts() is false.
   void accept_from(int listener);
-  // False for a moment after the process ran out of descriptors.
+  // False for a short time after the process ran out of descriptors.
   bool accepts() const { return has_passed(accept_again_); }
 
-  // What to poll for. / What came of it: `entries` are those that add_polls() added, in order.
+  // Adds what to poll for. / Handles the result: `entries` are those that add_polls() added, in
+  // order.
   void add_polls(std::vector<pollfd>& entries) const;
   std::vector<Admitted> serve(std::span<const pollfd> entries);
   void drop_late();
-  // When drop_late() or accept_from() has something to do again.
+  // When drop_late() or accept_from() has to be called next.
   Deadline next_moment() const;
 
   void clear();
@@ -61,7 +62,7 @@ class Strangers {
  private:
   struct Stranger;
 
-  bool read(Stranger& stranger);  // whether it may be admitted; throws where it must go
+  bool read(Stranger& stranger);  // whether it is admitted; throws if it must be dropped
   bool drop_oldest(std::string_view why);
 
   Token token_;

@@ -74,8 +74,8 @@ fs::path default_token_file(const EnvironmentLookup& environment) {
     return fs::path(*config) / "lockstep/token";
   if (const auto home = environment("HOME")) return fs::path(*home) / ".config/lockstep/token";
   fail(ErrorCode::kUnauthorized,
-       "there is no token: {} and {} are unset, and so is HOME, where one would be kept; set {} to "
-       "the name of a file that holds the output of 'openssl rand -hex 32'",
+       "no token was found: {}, {} and HOME are unset; set {} to the name of a file that holds the "
+       "output of 'openssl rand -hex 32'",
        kTokenVariable, kTokenFileVariable, kTokenFileVariable);
 }
 

@@ -1,4 +1,4 @@
-// The secret that the processes of a job share.
+// The shared secret of a job.
 //
 // It travels in the environment (LOCKSTEP_TOKEN) or in a file that only its owner can read, never
 // on a command line, in a log or over a connection.
@@ -28,8 +28,8 @@ std::string token_text(const Token& token);
 Token parse_token(std::string_view text, std::string_view origin);
 
 // The token of LOCKSTEP_TOKEN; else of the file LOCKSTEP_TOKEN_FILE; else of lockstep/token in
-// XDG_CONFIG_HOME or ~/.config, which is made, with a fresh token, when it is missing. A file that
-// others can read, or that belongs to someone else, is refused.
+// XDG_CONFIG_HOME or ~/.config, which is created with a new token if it is missing. A file that
+// others can read, or that has another owner, is rejected.
 Token find_token(const EnvironmentLookup& environment = process_environment());
 
 }  // namespace lockstep

@@ -81,7 +81,8 @@ std::uint32_t FrameReader::number() { return get_number(take(kLengthBytes).data(
 int FrameReader::small_number() {
   const std::uint32_t value = number();
   if (value > static_cast<std::uint32_t>(std::numeric_limits<int>::max())) {
-    fail(ErrorCode::kProtocol, "a rendezvous message has {} where a small number belongs", value);
+    fail(ErrorCode::kProtocol, "a rendezvous message has {} where a small number was expected",
+         value);
   }
   return static_cast<int>(value);
 }
@@ -116,7 +117,7 @@ std::optional<std::string> FrameBuffer::next() {
   if (bytes_.size() < kLengthBytes) return std::nullopt;
   const std::size_t length = get_number(bytes_.data());
   if (length == 0 || length > kLongestFrame) {
-    fail(ErrorCode::kProtocol, "a rendezvous message claims to have {} bytes; 1 to {} can be",
+    fail(ErrorCode::kProtocol, "a rendezvous message claims to have {} bytes; expected 1 to {}",
          length, kLongestFrame);
   }
   if (bytes_.size() - kLengthBytes < length) return std::nullopt;

@@ -1,7 +1,7 @@
 // The bytes that the rendezvous server and its clients exchange after the handshake.
 //
-// A frame is a length of 4 bytes, then that many bytes: one that tells the kind, then the fields
-// of that kind. Numbers have 4 bytes, the lowest first; a text is its length and its bytes.
+// A frame is a length of 4 bytes and that many bytes: one byte for the kind, then its fields.
+// Numbers are 4 bytes, little-endian; a text is its length and its bytes.
 //
 //   client -> server
 //     kDeposit     group, key, member, size, blob   take part in the exchange `key`
@@ -31,7 +31,7 @@ namespace lockstep::rendezvous {
 
 inline constexpr std::size_t kLongestFrame = 64 << 10;
 inline constexpr std::string_view kContext = "lockstep rendezvous 1";
-inline constexpr std::chrono::seconds kPeerTimeout{15};  // with a machine that does not answer
+inline constexpr std::chrono::seconds kPeerTimeout{15};  // for a machine that does not answer
 
 enum class Kind : std::uint8_t {
   kDeposit = 1,
@@ -44,10 +44,10 @@ enum class Kind : std::uint8_t {
   kLeft,
 };
 
-// Who exchanges: the ranks of the job, or the launchers of its nodes.
+// The members of an exchange: the ranks of the job, or the launchers of its nodes.
 enum class Group : std::uint32_t { kRanks, kNodes };
 
-// Builds one frame; Error(kInvalidArgument) when it gets too long.
+// Builds one frame. Throws Error(kInvalidArgument) if it gets too long.
 class FrameWriter {
  public:
   explicit FrameWriter(Kind kind);
@@ -60,7 +60,7 @@ class FrameWriter {
   std::string bytes_;
 };
 
-// Reads one frame, without its length. Error(kProtocol) when fields and frame do not fit together.
+// Reads one frame, without its length. Throws Error(kProtocol) for a malformed frame.
 class FrameReader {
  public:
   explicit FrameReader(std::string_view frame);
@@ -77,28 +77,29 @@ class FrameReader {
   std::string_view rest_;
 };
 
-// Cuts what arrives on a socket into frames.
+// Splits the bytes of a socket into frames.
 class FrameBuffer {
  public:
-  // Reads once, without waiting; false when the peer has gone.
+  // Reads once, without waiting; false if the peer has closed the connection.
   bool fill_from(int fd);
-  // The next whole frame, without its length. Error(kProtocol) for a length that cannot be.
+  // The next whole frame, without its length. Throws Error(kProtocol) for an invalid length.
   std::optional<std::string> next();
 
  private:
   std::string bytes_;
 };
 
-// Waits for the next frame; nothing when the deadline came, Error(kPeerLost) when the peer left.
+// Waits for the next frame; nothing at the deadline. Throws Error(kPeerLost) if the peer closes the
+// connection.
 std::optional<std::string> receive_frame(int fd, FrameBuffer& buffer, Deadline deadline);
 
-// Bytes on their way out of a socket that may be slow. Many queues can share the same bytes.
+// Outgoing bytes of a socket that may be slow. Several queues can share the same bytes.
 class OutQueue {
  public:
   void push(std::shared_ptr<const std::string> bytes);
   void push(std::string bytes) { push(std::make_shared<const std::string>(std::move(bytes))); }
   bool empty() const { return parts_.empty(); }
-  // Writes what the socket takes without waiting; false when the peer has gone.
+  // Writes without waiting; false if the peer has closed the connection.
   bool flush_to(int fd);
 
  private:

@@ -1,4 +1,4 @@
-// The bricks that generators are made of.
+// Helpers of generators.
 #pragma once
 
 #include <vector>
@@ -25,7 +25,7 @@ Region input(Range chunks);
 Region output(Range chunks);
 Region scratch(Range slots);
 
-// Ranks that act together in a phase, and the place of the rank whose program is written.
+// The ranks of a phase, and the index of the rank whose program is written.
 struct Group {
   std::vector<int> ranks;
   int index = 0;
@@ -50,7 +50,7 @@ class Writer {
   // New slots, with the sizes of the given chunks.
   Range add_scratch(Range chunks);
 
-  // The program, filled up with empty rounds to `rounds`; in each round the sends come first, the
+  // The program, padded with empty rounds to `rounds`; in each round the sends come first, the
   // other steps stay in the order written.
   Program finish(int rounds) &&;
 
@@ -60,8 +60,8 @@ class Writer {
   Program program_;
 };
 
-// A Writer for all_reduce that knows of every chunk whether this rank's value of it still is its
-// input or has been written to output. So nothing is copied before it is combined.
+// A Writer for all_reduce that tracks for every chunk whether this rank's value is still its input
+// or was written to output. So nothing is copied before it is combined.
 //
 // In each round, write the sends before the receives.
 class Accumulator {

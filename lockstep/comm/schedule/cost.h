@@ -1,4 +1,4 @@
-// The cost model: what a schedule takes on a topology, in seconds.
+// The cost model: the time of a schedule on a topology, in seconds.
 //
 // A round takes as long as its slowest message; a schedule takes the sum of its rounds. A message
 // takes its start-up and its transfer:

@@ -1,5 +1,5 @@
-// Closed forms: what an algorithm costs, known without running it. The functions are exact for
-// every shape; the verifier's counts are checked against them.
+// Closed forms of the costs of algorithms. The functions are exact for every shape; tests compare
+// them with the verifier's counts.
 #pragma once
 
 #include <string_view>
@@ -11,8 +11,7 @@ namespace lockstep::schedule {
 // The letters of the texts.
 inline constexpr std::string_view kFormulaLetters =
     "N ranks, S the vector, k segments, p the largest power of two up to N, h the height of a tree "
-    "(log2 N, rounded down for odd N, up for even N), M machines of up to m ranks, a x b x c a "
-    "grid";
+    "(log2 N, rounded down for odd N, up for even N), M nodes of up to m ranks, a x b x c a grid";
 
 struct Formula {
   Collective collective;

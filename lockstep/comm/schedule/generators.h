@@ -1,8 +1,8 @@
-// Every generator of the library, for the registry and for each other; callers go through
-// find_algorithm(). A generator is a pure function of (shape, rank).
+// All generators of schedules. Callers use find_algorithm(). A generator is a pure function of
+// (shape, rank).
 //
-// No generated program writes in a round what it sends in that round, not even in place: so sends
-// may read the memory of the caller while receives go on.
+// No generated program writes in a round what it sends in that round, not even in place, so sends
+// may read the caller's memory during receives.
 #pragma once
 
 #include <optional>
@@ -48,7 +48,7 @@ Program reduce_scatter_tree(const Shape& shape, int rank);
 Program all_to_all_direct(const Shape& shape, int rank);
 Program all_to_all_pairwise(const Shape& shape, int rank);
 
-// How many chunks those cut the vector into that do not use 1 or N.
+// Chunks of the vector, for generators that do not use 1 or N.
 int bidirectional_ring_chunks(const Shape& shape);
 int double_binary_tree_chunks(const Shape& shape);
 int hierarchical_chunks(const Shape& shape);
@@ -57,12 +57,12 @@ int chain_segments(const Shape& shape);
 std::optional<std::string> refuses_grid_2d(const Shape& shape);
 std::optional<std::string> refuses_grid_3d(const Shape& shape);
 
-// What closed forms need to know about a shape.
+// Properties of shapes for closed forms.
 std::vector<int> grid_of(const Shape& shape, int extents);  // the given grid or the best one
 int double_binary_tree_height(int ranks);                   // edges from a root to the deepest leaf
 struct Machines {
   std::vector<int> leaders;  // the first rank of each
-  int largest = 0;           // ranks on the machine with the most
+  int largest = 0;           // ranks on the largest node
 };
 Machines machines_of(const Shape& shape);
 

@@ -11,8 +11,8 @@
 
 namespace lockstep::schedule {
 
-// Which ranks are paired first, where the messages are longest:
-// far, half of all ranks apart (halves are runs of ranks), or near, neighbours (even and odd ones).
+// Which ranks are paired at the first level, where messages are longest: far ones, half of all
+// ranks apart (halves are consecutive ranks), or neighbours (halves are even and odd ranks).
 enum class Pairing { kFar, kNear };
 
 // One level as one rank sees it. Parts are numbered by place: the order in which the ranks stand

@@ -26,7 +26,7 @@ void check_shape(const Shape& shape) {
     fail(ErrorCode::kInvalidArgument, "a vector cannot be cut into {} segments", shape.segments);
   }
   if (!shape.machines.empty() && std::ssize(shape.machines) != shape.ranks) {
-    fail(ErrorCode::kInvalidArgument, "the machines of {} ranks were given for {} ranks",
+    fail(ErrorCode::kInvalidArgument, "the nodes of {} ranks were given for {} ranks",
          shape.machines.size(), shape.ranks);
   }
 }

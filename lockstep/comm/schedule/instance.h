@@ -1,5 +1,5 @@
-// A Schedule is an algorithm made concrete for a shape: the programs of all ranks, and what its
-// chunks are. Verifier, cost model and drawings work on it.
+// An algorithm for one shape: the programs of all ranks and their chunks. The verifier, the cost
+// model and the drawings use it.
 #pragma once
 
 #include <string_view>
@@ -18,17 +18,16 @@ struct Schedule {
   std::vector<Program> programs;  // by rank
 };
 
-// Throws Error(kInvalidArgument) for a shape that makes no sense (no ranks, a root that is none of
-// them, machines that do not fit) and Error(kUnsupported) where the algorithm refuses it.
+// Throws Error(kInvalidArgument) for an invalid shape (no ranks, a root out of range, nodes that do
+// not match) and Error(kUnsupported) if the algorithm does not support it.
 Schedule make_schedule(const Algorithm& algorithm, const Shape& shape);
 void check_shape(const Shape& shape);
 
 // Chunks have numbers from 0 to this.
 int chunk_numbers(const Schedule& schedule);
 
-// The part of the vector that is one chunk. The vector is what one rank gives or gets where it is
-// whole: all blocks of scatter, gather, all_gather and reduce_scatter; a rank's input of
-// all_to_all.
+// The fraction of the vector in one chunk. The vector is the whole input or output of one rank: all
+// blocks of scatter, gather, all_gather and reduce_scatter; a rank's input of all_to_all.
 double chunk_share(const Schedule& schedule);
 
 bool in_input(const Schedule& schedule, int rank, int chunk);

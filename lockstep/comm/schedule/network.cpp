@@ -38,7 +38,7 @@ double parse_ratio(std::string_view key, std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || !(value >= 1) || value > 1e6) {
     fail(ErrorCode::kInvalidArgument,
-         "{}={} should be a number from 1 up: how much more the leaf's machines can send than its "
+         "{}={} should be a number from 1 up: how much more the leaf's nodes can send than its "
          "uplinks can carry",
          key, text);
   }
@@ -47,7 +47,7 @@ double parse_ratio(std::string_view key, std::string_view text) {
 
 double parse_bandwidth(std::string_view key, std::string_view text) {
   const double rate = parse_bytes_per_second(text);
-  if (rate <= 0) fail(ErrorCode::kInvalidArgument, "{}={} would never move a byte", key, text);
+  if (rate <= 0) fail(ErrorCode::kInvalidArgument, "{}={} must be more than 0", key, text);
   return rate;
 }
 
@@ -57,7 +57,7 @@ Link parse_link(std::string_view key, std::string_view text) {
     if (named.name == text) return named.link;
     names.push_back(named.name);
   }
-  fail(ErrorCode::kInvalidArgument, "{}={} names no link{}; there are {}", key, text,
+  fail(ErrorCode::kInvalidArgument, "{}={} is not a known link{}; expected one of {}", key, text,
        did_you_mean(text, names), fmt::join(names, ", "));
 }
 
@@ -112,7 +112,7 @@ std::map<std::string_view, std::string_view> parse_pairs(std::string_view text) 
     }
     const std::string_view key = trim(pair.substr(0, equals));
     if (std::find(names.begin(), names.end(), key) == names.end()) {
-      fail(ErrorCode::kInvalidArgument, "a network has no '{}'{}; there are {}", key,
+      fail(ErrorCode::kInvalidArgument, "unknown network parameter '{}'{}; expected one of {}", key,
            did_you_mean(key, names), fmt::join(names, ", "));
     }
     if (!values.emplace(key, trim(pair.substr(equals + 1))).second) {
@@ -129,17 +129,18 @@ Network parse_network(std::string_view text) {
   const auto given = [&](std::string_view key) { return values.count(key) > 0; };
   if (!given("outer") && !(given("alpha") && given("bandwidth"))) {
     fail(ErrorCode::kInvalidArgument,
-         "'{}' does not say how machines are joined; give alpha and bandwidth, like {}, or a link "
-         "by name, like outer=rdma",
+         "'{}' does not describe the link between nodes; give alpha and bandwidth, like {}, or a "
+         "named link, like outer=rdma",
          text, kExample);
   }
   if (given("oversubscription") && !given("machines_per_leaf")) {
-    fail(ErrorCode::kInvalidArgument,
-         "oversubscription is about the uplinks of leaf switches; say machines_per_leaf=... too");
+    fail(
+        ErrorCode::kInvalidArgument,
+        "oversubscription describes the uplinks of leaf switches; give machines_per_leaf=..., too");
   }
   if (given("spine_alpha") && !given("machines_per_leaf")) {
     fail(ErrorCode::kInvalidArgument,
-         "spine_alpha is about the way between leaf switches; say machines_per_leaf=... too");
+         "spine_alpha is the delay between leaf switches; give machines_per_leaf=..., too");
   }
   if (given("ranks_per_root") != given("root_bandwidth")) {
     fail(ErrorCode::kInvalidArgument,
@@ -208,13 +209,13 @@ std::string describe(const Network& network) {
   };
   std::string text;
   if (network.ranks_per_machine > 1) {
-    text = fmt::format("{} ranks a machine; ", network.ranks_per_machine);
+    text = fmt::format("{} ranks a node; ", network.ranks_per_machine);
   }
   if (network.inner == network.outer) {
     text += fmt::format("a message takes {}", link(network.outer));
   } else {
-    text += fmt::format("a message inside a machine takes {}, between machines {}",
-                        link(network.inner), link(network.outer));
+    text += fmt::format("a message inside a node takes {}, between nodes {}", link(network.inner),
+                        link(network.outer));
   }
   if (network.nics_per_machine > 1) {
     text += fmt::format("; {} NICs a machine", network.nics_per_machine);
@@ -232,7 +233,7 @@ std::string describe(const Network& network) {
     }
   }
   if (network.machines_per_leaf > 0) {
-    text += fmt::format("; {} machines a leaf switch, uplinks oversubscribed {}:1",
+    text += fmt::format("; {} nodes per leaf switch, uplinks oversubscribed {}:1",
                         network.machines_per_leaf, network.oversubscription);
     if (network.spine_alpha > 0) {
       text += fmt::format(", {} more over the spine", format_seconds(network.spine_alpha));

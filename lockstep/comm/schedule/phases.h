@@ -9,12 +9,13 @@ namespace lockstep::schedule {
 
 using Phase = int (*)(Accumulator& vector, int round, const Group& group, Range range);
 
-// A ring: everyone talks to the next only. Afterwards index i has part i combined / everyone has
+// A ring: every rank sends only to the next. Afterwards index i has part i combined / everyone has
 // all parts. n-1 rounds each.
 int ring_reduce_scatter(Accumulator& vector, int round, const Group& ring, Range range);
 int ring_all_gather(Accumulator& vector, int round, const Group& ring, Range range);
 
-// A line: neighbours only, and the two ends are none. n-1 rounds each, in both directions at once.
+// A line: messages only between neighbours; the two ends are not neighbours. n-1 rounds each, in
+// both directions at once.
 int line_reduce_scatter(Accumulator& vector, int round, const Group& line, Range range);
 int line_all_gather(Accumulator& vector, int round, const Group& line, Range range);
 

@@ -1,4 +1,4 @@
-// All algorithms of a collective side by side: which is the cheapest, and from which size on.
+// Estimated costs of all algorithms of a collective: which is the cheapest at which size.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ struct Price {
   double seconds = 0;
 };
 
-// All algorithms of a collective that take the shape, the cheapest first; those that cost the same
-// in the order of the registry. Where shape.machines is empty, the topology's are used.
+// All algorithms of a collective that support the shape, the cheapest first, ties in the order of
+// the registry. If shape.machines is empty, the topology's are used.
 std::vector<Price> cheapest(Collective collective, double bytes, const Shape& shape,
                             const Topology& topology);
 
@@ -30,7 +30,7 @@ class PriceList {
   };
   const std::vector<Entry>& entries() const { return entries_; }
 
-  // Algorithms that do not take the shape, and why.
+  // Algorithms that do not support the shape, and why.
   struct Refusal {
     const Algorithm* algorithm = nullptr;
     std::string why;

@@ -1,4 +1,4 @@
-// A set of ranks: whose contributions a value has.
+// A set of ranks, for the contributions in a value.
 #pragma once
 
 #include <cstdint>

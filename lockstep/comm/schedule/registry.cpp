@@ -43,7 +43,7 @@ constexpr Algorithm kAllReduces[] = {
      "Pairs swap halves of the vector, then quarters, and so on; then everything back by doubling.",
      per_rank, all_reduce_rabenseifner, never},
     {kAllReduce, "hierarchical",
-     "Reduce inside each machine to its first rank, all_reduce between those, broadcast inside.",
+     "Reduce inside each node to its first rank, all_reduce between those, broadcast inside.",
      hierarchical_chunks, all_reduce_hierarchical, never},
     {kAllReduce, "torus_2d",
      "Ranks on a grid: reduce-scatter along rows, all_reduce along columns, all-gather along rows.",
@@ -158,8 +158,8 @@ const Algorithm& find_algorithm(Collective collective, std::string_view wanted) 
   if (names.empty()) {
     fail(ErrorCode::kInvalidArgument, "{} has no algorithms to choose from", name(collective));
   }
-  fail(ErrorCode::kInvalidArgument, "{} has no algorithm '{}'{}; there are {}", name(collective),
-       wanted, did_you_mean(wanted, names), fmt::join(names, ", "));
+  fail(ErrorCode::kInvalidArgument, "{} has no algorithm '{}'{}; expected one of {}",
+       name(collective), wanted, did_you_mean(wanted, names), fmt::join(names, ", "));
 }
 
 }  // namespace lockstep::schedule

@@ -1,4 +1,4 @@
-// An algorithm is a schedule, and a schedule is data.
+// Collective algorithms as data: schedules.
 //
 // Words. The *vector* is what a collective works on. It is cut into *chunks*, numbered from 0; a
 // chunk is the unit that algorithms move. A *block* is what belongs to one rank; where a
@@ -79,10 +79,10 @@ struct Program {
   std::vector<int> scratch;  // slot -> the chunk whose size it has
 };
 
-// What a generator has to know. `machines[r]` is the machine of rank r (empty: one machine);
-// `grid` the extents of a mesh or torus, slowest first (empty: the one that crosses least between
-// machines, then the most even one: grid.cpp); `segments` how finely pipelined algorithms cut (0:
-// the generator's default).
+// The input of a generator. `machines[r]` is the node of rank r (empty: one node); `grid` the
+// extents of a mesh or torus, slowest first (empty: the one that sends least between nodes, then
+// the most even one: grid.cpp); `segments` the number of pipeline segments (0: the generator's
+// default).
 struct Shape {
   int ranks = 1;
   int root = 0;
@@ -91,7 +91,7 @@ struct Shape {
   std::vector<int> grid;
 };
 
-// A named way to do a collective.
+// A named algorithm of a collective.
 struct Algorithm {
   Collective collective;
   std::string_view name;     // "ring", "rabenseifner", ...
@@ -100,14 +100,14 @@ struct Algorithm {
   int (*chunks)(const Shape& shape);
   // A pure function; called only for shapes that are not refused.
   Program (*program)(const Shape& shape, int rank);
-  // Why the algorithm cannot serve this shape and what would work; nothing: it can.
+  // Why the algorithm does not support this shape, and what would work; nothing if it does.
   std::optional<std::string> (*refuses)(const Shape& shape);
 };
 
-// All algorithms of a collective, the plainest first. (A barrier is an all_reduce of nothing.)
+// All algorithms of a collective, the simplest first. (A barrier is an all_reduce of nothing.)
 std::span<const Algorithm> algorithms(Collective collective);
 
-// The algorithm of that name; Error(kInvalidArgument) lists the names there are and the nearest.
+// The algorithm of that name; Throws Error(kInvalidArgument) with all names and the nearest.
 const Algorithm& find_algorithm(Collective collective, std::string_view name);
 
 }  // namespace lockstep::schedule

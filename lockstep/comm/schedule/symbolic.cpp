@@ -114,7 +114,7 @@ std::vector<Cell> SymbolicRun::read(const Place& place, const Region& region) co
 void SymbolicRun::write(const Place& place, const Region& region, const std::vector<Cell>& cells) {
   if (region.space == Space::kInput) fault(place, "it writes to input, which is read-only");
   if (region.count != std::ssize(cells)) {
-    fault(place, fmt::format("it has room for {} chunks, but {} come", region.count, cells.size()));
+    fault(place, fmt::format("it holds {} chunks, but {} arrive", region.count, cells.size()));
   }
   for (int i = 0; i < region.count; ++i) {
     const int index = region.first + i;
@@ -124,8 +124,8 @@ void SymbolicRun::write(const Place& place, const Region& region, const std::vec
       fault(place, fmt::format("{} does not exist", describe(Region{region.space, index, 1})));
     const int expected = declared_chunk(place.rank, region.space, index);
     if (!same_size(schedule_, expected, incoming.chunk)) {
-      fault(place, fmt::format("chunk {} does not fit where there is room for chunk {}",
-                               incoming.chunk, expected));
+      fault(place,
+            fmt::format("chunk {} is written to the place of chunk {}", incoming.chunk, expected));
     }
     *cell = incoming;
   }
@@ -192,7 +192,7 @@ void SymbolicRun::collect_sends(int round) {
       const Place place{rank, round, i};
       const bool is_local = step.kind == StepKind::kCopy || step.kind == StepKind::kReduce;
       if (!is_local && (step.peer < 0 || step.peer >= schedule_.shape.ranks || step.peer == rank)) {
-        fault(place, fmt::format("rank {} is no peer of rank {}", step.peer, rank));
+        fault(place, fmt::format("rank {} is not a peer of rank {}", step.peer, rank));
       }
       if (step.kind != StepKind::kSend) continue;
       if (!in_flight_.try_emplace({rank, step.peer}, read(place, step.source)).second) {

@@ -1,6 +1,6 @@
 // Runs a schedule on symbols instead of numbers: a cell of memory holds a chunk's number and the
-// set of ranks whose contributions are in it. Every step that makes no sense throws
-// Error(kInvalidArgument) that names rank, round and step.
+// set of ranks whose contributions are in it. An invalid step throws Error(kInvalidArgument) with
+// rank, round and step.
 //
 // What is caught: a region that does not exist, reading what was never written, combining two
 // different chunks or one contribution twice, writing to input, a send without its receive or the
@@ -46,7 +46,7 @@ class SymbolicRun {
   // The messages of the round that was run last, by receiver.
   const std::vector<Delivery>& deliveries() const { return deliveries_; }
 
-  // What `rank` has of `chunk`, wherever it has it: the cell with the most contributions.
+  // The cell of `rank` with the most contributions to `chunk`, in any space.
   const Cell& best(int rank, int chunk) const;
 
  private:

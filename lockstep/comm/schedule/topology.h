@@ -1,4 +1,4 @@
-// What ranks are joined by: the network that the cost model prices schedules on.
+// The network for which the cost model estimates schedules.
 //
 //            spine                   Ranks of one machine use the inner link; every rank has a port
 //          /       \                 of its own there. Machines use the outer link: the ranks of a
@@ -50,14 +50,14 @@ struct Topology {
   double uplink_bandwidth(int leaf) const;
 };
 
-// Every rank a machine of its own, all joined alike.
+// Every rank on its own node, with the same link between all.
 Topology flat_topology(int ranks, Link link);
 
-// Ranks in order on machines of `ranks_per_machine`, the last one perhaps smaller.
+// Ranks in order on nodes of `ranks_per_machine`; the last node may be smaller.
 Topology machines_topology(int ranks, int ranks_per_machine, Link inner, Link outer);
 
-// Links of the field by name: round figures from their makers' data sheets, start-up times as
-// collective libraries commonly see them.
+// Common links by name: bandwidths from data sheets, and start-up times that are typical for
+// collective libraries.
 struct NamedLink {
   std::string_view name;
   std::string_view what;

@@ -1,4 +1,4 @@
-// The verifier proves that a schedule computes its collective, and counts what it costs.
+// The verifier: proves that a schedule computes its collective, and counts its messages.
 #pragma once
 
 #include <vector>
@@ -21,7 +21,7 @@ struct Traffic {
   double chunk_share = 1;          // the part of the vector that is one chunk
   std::vector<RankTraffic> ranks;  // by rank
 
-  // In vectors: multiply with the vector's bytes.
+  // In vectors: multiply by the bytes of the vector.
   double sent_by(int rank) const;
   double sent_by_busiest() const;
   double sent_in_all() const;
@@ -29,9 +29,9 @@ struct Traffic {
 
 Traffic count_traffic(const Schedule& schedule);
 
-// Executes the schedule symbolically; throws as symbolic.h says at the first step that makes no
-// sense, or when a result is missing at the end. all_to_all is only defined out of place: the
-// executor copies its input where it is called in place.
+// Executes the schedule symbolically. Throws, as in symbolic.h, at the first invalid step, or if a
+// result is missing at the end. all_to_all is only defined out of place: the executor copies its
+// input where it is called in place.
 Traffic verify(const Schedule& schedule, Placement placement);
 
 }  // namespace lockstep::schedule

@@ -1,4 +1,4 @@
-// Where in the buffers of a call what lies for which rank.
+// Which part of the buffers of a call belongs to which rank.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ inline Range part_of(std::size_t count, int parts, int index) {
   return {std::min(count, grains * i / n * kGrain), std::min(count, grains * (i + 1) / n * kGrain)};
 }
 
-// A validated call, seen by rank `me_` of `n_` ranks that share a machine.
+// The layout of a validated call for rank `me_` of `n_` ranks on one node.
 class CallLayout {
  protected:
   CallLayout(const Call& call, const Fingerprint& fingerprint, int me, int ranks)
@@ -85,9 +85,8 @@ class CallLayout {
            call_.kind == Collective::kAllToAll;
   }
 
-  // What a rank copies for others is its input without the block that is its own, and without a gap
-  // there: which bytes of such a copy are used, of this rank's, and of another rank j's by this
-  // one.
+  // A rank stages for others its input without its own block, without a gap. These functions return
+  // the staged bytes that others read of this rank, and those that this rank reads of rank j.
   PayloadBytes bytes_for_others() const {
     if (!gives(me_)) return {};
     return {0, input_bytes(me_) - (blocked() ? block(me_).size() * element_ : 0)};
@@ -98,7 +97,7 @@ class CallLayout {
     const std::size_t left_out = j < me_ ? block(j).size() : 0;
     return {(mine.begin - left_out) * element_, (mine.end - left_out) * element_};
   }
-  // What of another's whole input is for this rank.
+  // The part of another rank's input that is for this rank.
   const std::byte* my_part(const std::byte* input) const {
     return blocked() ? input + block(me_).begin * element_ : input;
   }

@@ -1,4 +1,4 @@
-// Collectives among ranks that all share one machine. One pass over memory where possible:
+// Collectives between ranks of one node, with one pass over memory where possible:
 //
 //   inline     up to kInlineBytes, 1 or 4 KiB: the payload travels in the post
 //   symmetric  the buffers themselves can be seen: rank r reads slice r of all inputs, reduces in
@@ -20,7 +20,7 @@
 
 namespace lockstep::shared {
 
-// Whether these paths serve the call; the others go by schedule.
+// Whether these paths support the call; other calls run a schedule.
 bool serves(const Call& call);
 
 // The largest payload that goes one-shot among `ranks` ranks. Above it the second synchronisation

@@ -1,11 +1,10 @@
-// The ranks of one communicator that share a machine, and the protocol by which they take part in
-// operations together.
+// The ranks of one communicator on one node, and the protocol of their operations.
 //
 // An operation starts with a *post*: every rank writes its sequence number, its fingerprint and
-// perhaps its payload where the others look for it. Posts are double-buffered: a rank writes post
-// k only when all have written post k-1, for by then nobody reads post k-2 any more. Longer
-// operations go on in *phases*: a rank arrives at the end of a phase by counting up, and waits for
-// the others' counts. Every rank takes part in the same number of phases of an operation.
+// perhaps its payload where the others look for it. Posts are double-buffered: a rank writes post k
+// only after all have written post k-1, because then no rank still reads post k-2. Longer
+// operations have *phases*: at the end of a phase a rank increments its counter and waits for the
+// counters of the others. Every rank takes part in the same number of phases of an operation.
 //
 // A Group is used by one thread at a time.
 #pragma once
@@ -32,8 +31,8 @@ struct PayloadBytes {
 
 class Group {
  public:
-  // `me` counts among the local ranks; `ranks[i]` is what the communicator calls local rank i, and
-  // `shares_cpu[i]` whether it may run where this one does.
+  // `me` is the number of this rank among the local ranks; `ranks[i]` is the communicator's rank of
+  // local rank i, and `shares_cpu[i]` whether it may run on a CPU of this rank.
   Group(Segment segment, int me, std::vector<int> ranks, std::vector<bool> shares_cpu,
         WaitPolicy wait_policy, std::chrono::nanoseconds timeout, Fault& fault);
 
@@ -48,21 +47,21 @@ class Group {
   Post& begin(const Fingerprint& fingerprint);
   void publish(Post& post, PayloadBytes written = {});
 
-  // The post of local rank j for the current operation, once it is there; some bytes of its payload
-  // will be read. Throws Error(kMismatch) when j is in another operation. Posts that an operation
-  // did not ask for are compared by the begin() of the next.
+  // Waits for the post of local rank j for the current operation; `to_read` are the bytes of its
+  // payload that will be read. Throws Error(kMismatch) when j is in another operation. Posts that
+  // an operation did not await are compared by the next begin().
   const Post& await_post(int j, PayloadBytes to_read = {});
   void await_all_posts();
-  // Says that every other rank has posted: await_post() was called for each, or by another rank
-  // that has let this one go.
+  // Notes that every other rank has posted: await_post() was called for each, or by another rank
+  // that this one waited for.
   void note_all_posts();
 
-  // Throws Error(kMismatch) when a rank is seen in another operation; waits for nobody.
+  // Throws Error(kMismatch) if a rank has posted another operation. Does not wait.
   void compare_posts() const;
 
-  // Says that this rank has finished a phase; returns the count to await.
+  // Marks the end of a phase of this rank; returns the count to await.
   std::uint64_t arrive();
-  // Waits until local rank j, or all, have arrived as often.
+  // Waits until local rank j, or all, have reached that count.
   void await(int j, std::uint64_t phase);
   void await_all(std::uint64_t phase);
   void sync() { await_all(arrive()); }
@@ -71,13 +70,14 @@ class Group {
   // another operation, or when `waited` exceeds the deadline. Called by every long wait.
   void check(std::chrono::nanoseconds waited);
 
-  // Symmetric memory: `bases[j]` is where this process sees local rank j's part of an allocation.
+  // Symmetric memory: `bases[j]` is the address of local rank j's part of an allocation in this
+  // process.
   void add_allocation(std::uint32_t id, std::vector<std::byte*> bases, std::size_t bytes);
   void remove_allocation(std::uint32_t id);
   Place find(const void* data, std::size_t bytes) const;
   std::byte* at(int j, const Place& place) const;
 
-  // Tells the others that this rank will take part in nothing more.
+  // Announces that this rank takes part in no further operation.
   void leave();
 
  private:
@@ -93,12 +93,13 @@ class Group {
     return segment_.area(j).posts[sequence % 2].sequence.load(std::memory_order_acquire) >=
            sequence;
   }
-  // Whether no local rank is behind that may run where this one does; behind(i) says so of rank i.
+  // Whether no local rank that shares a CPU with this one is behind; behind(i) says whether rank i
+  // is.
   template <class Behind>
   bool keeps_cpu(Behind&& behind) const;
   std::vector<int> laggards() const;
   void ring_all();
-  const Post& compared(int j) const;  // the post of j, which is there, or Error(kMismatch)
+  const Post& compared(int j) const;  // the post of j, which has arrived; throws Error(kMismatch)
   [[noreturn]] void fail_mismatch(int j) const;
 
   Segment segment_;
@@ -113,7 +114,7 @@ class Group {
   std::uint64_t hash_ = 0;        // of its fingerprint
   PayloadBytes written_[2];       // of the payloads of its two posts, when they were last used
   std::uint64_t all_posted_ = 0;  // every rank is known to have posted this far
-  bool last_is_read_ = true;      // most likely, this rank's post of the operation before
+  bool last_is_read_ = true;      // whether this rank's previous post was probably read
   std::uint64_t phase_ = 0;       // phases this rank has finished
   std::uint64_t awaited_ = 0;     // phases this rank waits for
   std::map<std::uint32_t, Allocation> allocations_;

@@ -1,4 +1,4 @@
-// The memory that the ranks of one communicator on one machine share to find each other's data.
+// The shared memory of the ranks of one communicator on one node.
 //
 // Layout, for n local ranks (each part on a line of its own, so that no two writers share one):
 //
@@ -26,9 +26,9 @@ namespace lockstep::shared {
 
 inline constexpr std::size_t kLine = 128;  // two lines: prefetchers fetch them in pairs
 inline constexpr int kMaxLocalRanks = 256;
-// Payload that travels in a post, as much as is faster than meeting twice. Measured with 2
-// ranks on a Xeon, where meeting is dear: 2 and 4 KiB take half to three quarters of the time. On a
-// Neoverse N1 they take up to twice as long.
+// The largest payload inside a post: up to this size it is faster than a second synchronization.
+// Measured with 2 ranks: on a Xeon, where synchronization is expensive, 2 and 4 KiB take half to
+// three quarters of the time; on a Neoverse N1 they take up to twice as long.
 #if defined(__x86_64__)
 inline constexpr std::size_t kInlineBytes = 4096;
 #else
@@ -41,20 +41,20 @@ inline constexpr std::size_t kRingBytes = std::size_t{256} * 1024;
 inline constexpr int kRecords = 64;
 inline constexpr int kMessageRecords = 64;
 
-// Where an owner sleeps: `sleepers` of its threads wait for `rung` to change.
+// Wakes the owner: `sleepers` of its threads wait for `rung` to change.
 struct alignas(kLine) Doorbell {
   std::atomic<std::uint32_t> sleepers;
   std::atomic<std::uint32_t> rung;
 };
 
-// A place in symmetric memory: which allocation, and how far in. Allocation 0 means: private.
+// A place in symmetric memory: an allocation and an offset. Allocation 0: private memory.
 struct Place {
   std::uint32_t allocation = 0;
   std::uint64_t offset = 0;
 };
 
-// What a rank tells the others when it starts an operation. Sequence, hash and the first bytes of
-// the payload share a line, so that a small operation is one line from rank to rank.
+// What a rank publishes when it starts an operation. Sequence, hash and the first bytes of the
+// payload share a cache line, so a small operation moves one line between ranks.
 struct alignas(kLine) Post {
   std::atomic<std::uint64_t> sequence;
   std::uint64_t hash;
@@ -63,8 +63,8 @@ struct alignas(kLine) Post {
     struct {
       Place in;
       Place out;
-      bool readable;  // the others can read this rank's input where it lies, or it has none
-      bool writable;  // the others can write to its output where it lies, or need not
+      bool readable;  // other ranks can read this rank's input in place, or it has none
+      bool writable;  // other ranks can write its output in place, or need not
       bool staged;    // this rank's input is in its one-shot slot
     } offer;
   };
@@ -81,10 +81,10 @@ struct Record {
 enum class MessageKind : std::uint8_t { kSend, kReceive, kSignal, kWaitSignal };
 
 // One message or signal of the flight recorder. Several threads write such records, hence the
-// atomics; where a message lasts so long that its record is used again, the two may mix, and the
-// worst that comes of it is a wrong line in a report.
+// atomics. If a message lasts so long that its record is reused, the two may mix; the only effect
+// is a wrong line in a report.
 struct MessageRecord {
-  std::atomic<std::uint64_t> serial;  // which of this rank's it is, from 1
+  std::atomic<std::uint64_t> serial;  // the number of the message, from 1
   std::atomic<std::uint64_t> started;
   std::atomic<std::uint64_t> ended;
   std::atomic<std::uint64_t> number;  // among those of its kind with that peer
@@ -94,8 +94,8 @@ struct MessageRecord {
   std::atomic<DType> dtype;
 };
 
-// Whether the owner of an area takes part: it does, has closed its communicator, or has closed it
-// because it was broken, in which case news of why is on its way to everyone.
+// The state of an area's owner: it takes part, has closed its communicator, or has closed it after
+// an error, which is being sent to all ranks.
 enum class Presence : std::uint32_t { kHere, kLeft, kLeftBroken };
 
 struct alignas(4096) Area {

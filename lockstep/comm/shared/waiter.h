@@ -1,6 +1,6 @@
-// How a rank waits for another rank of its machine: spin while every rank has a CPU of its own, or
-// while those that share this one are known to wait as well; else yield some tens of times; then
-// sleep until the doorbell is rung. While it waits it notices faults and deadlines.
+// How a rank waits for another rank of its node. It spins while every rank has its own CPU, or
+// while the ranks that share its CPU are known to wait as well. Otherwise it yields some tens of
+// times and then sleeps until its doorbell is rung. Long waits check for errors and deadlines.
 #pragma once
 
 #include <chrono>
@@ -16,13 +16,13 @@ namespace lockstep::shared {
 
 // How long to spin and to yield before sleeping.
 struct WaitPolicy {
-  int spins;     // looks with a CPU pause between them
-  int yields;    // looks with a yield to other processes between them
+  int spins;     // checks with a CPU pause between them
+  int yields;    // checks with a yield to other processes between them
   bool crowded;  // ranks share CPUs: every wait may cost a switch
 };
-// For waits that are long anyway.
+// For waits that are always long.
 inline constexpr WaitPolicy kSleepAtOnce{.spins = 0, .yields = 0, .crowded = true};
-// For `ranks` ranks that have `cpus` CPUs together.
+// The policy for `ranks` ranks on `cpus` CPUs.
 WaitPolicy wait_policy_for(int ranks, int cpus);
 
 // A non-owning reference to a function, valid for the call it is passed to.
@@ -46,22 +46,22 @@ class FunctionRef<R(Args...)> {
 
 class Waiter {
  public:
-  // `check` is called every now and then during a long wait and throws to end it; it gets the time
-  // the wait has taken so far.
+  // `check` is called from time to time during a long wait, with the time waited so far; it throws
+  // to end the wait.
   using Check = std::function<void(std::chrono::nanoseconds waited)>;
 
   Waiter(Doorbell& doorbell, WaitPolicy wait_policy, Check check)
       : doorbell_(doorbell), wait_policy_(wait_policy), check_(std::move(check)) {}
 
-  // Returns once ready() is true. Whoever makes it true must ring this waiter's doorbell
+  // Returns once ready() is true. The thread that makes it true must ring this waiter's doorbell
   // afterwards.
   template <class Ready>
   void until(Ready&& ready) {
     until(ready, [] { return kNoDeadline; });
   }
 
-  // The same where the time alone may make it true: due() says, after a ready() that was not, when
-  // to look again unless the doorbell is rung before.
+  // The same for a condition that time alone may make true: after ready() returned false, due() is
+  // the time of the next check, unless the doorbell is rung before.
   template <class Ready, class Due>
   void until(Ready&& ready, Due&& due) {
     if (ready() || (!wait_policy_.crowded && spin(ready))) return;
@@ -69,8 +69,8 @@ class Waiter {
         ready, due, [] { return false; }, false);
   }
 
-  // The same for one who knows when those that share its CPU wait as well: keeps_cpu() says so, and
-  // once true it stays true.
+  // The same, with spinning while keeps_cpu() is true: the ranks that share this CPU wait as well.
+  // Once true, it stays true.
   template <class Ready, class KeepsCpu>
   void until_beside(Ready&& ready, KeepsCpu&& keeps_cpu) {
     if (ready()) return;
@@ -81,7 +81,7 @@ class Waiter {
   }
 
  private:
-  // Whether it became ready.
+  // Returns whether it became ready.
   template <class Ready>
   bool spin(Ready& ready) {
     for (int i = 0; i < wait_policy_.spins; ++i) {

@@ -1,5 +1,5 @@
-// A Channel is a stream of bytes to and from one peer. Nothing blocks: calls do what can be done
-// now. A peer that is gone shows as Error(kPeerLost).
+// A Channel is a stream of bytes to and from one peer. Calls never block. Throws Error(kPeerLost)
+// when the peer is lost.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,11 @@ class Channel {
  public:
   virtual ~Channel() = default;
 
-  // Takes bytes from the front of the parts, as one stream; returns how many were taken.
+  // Writes the parts as one stream; returns how many bytes were accepted.
   virtual std::size_t write(std::span<const std::span<const std::byte>> parts) = 0;
 
-  // Copies what has arrived into `into`; returns how many bytes. By peek() and consume(), unless
-  // there is a shorter way.
+  // Copies what has arrived into `into`; returns how many bytes. Uses peek() and consume() by
+  // default.
   virtual std::size_t read(std::span<std::byte> into);
 
   // Bytes that have arrived, in place and contiguous; consume() frees the first of them. A run of
@@ -26,12 +26,12 @@ class Channel {
   virtual std::span<const std::byte> peek() = 0;
   virtual void consume(std::size_t bytes) = 0;
 
-  // When to try again although the peer does nothing; said after a write(), or after a read() or
-  // peek(), that moved nothing. kNoDeadline: only the peer can help.
+  // When to try again even if the peer does nothing; valid after a write(), or a read() or peek(),
+  // that moved nothing. kNoDeadline: only the peer can make progress.
   virtual Deadline write_due() const { return kNoDeadline; }
   virtual Deadline read_due() const { return kNoDeadline; }
 
-  // What poll() can wait on; -1 where the peer rings this rank's doorbell instead.
+  // The descriptor to poll; -1 if the peer rings this rank's doorbell instead.
   virtual int fd() const { return -1; }
 };
 

@@ -1,8 +1,8 @@
 // Runs one rank's program of a schedule over channels.
 //
 // A message is a header, the payload, and padding to 16 bytes. The header repeats the operation's
-// fingerprint and the payload's size: the receiver knows both already and only compares, so no
-// length from outside is ever believed, and ranks that disagree find out.
+// fingerprint and the payload's size: the receiver knows both and compares them, so it never trusts
+// a received length, and a mismatch is detected.
 //
 // What is received goes straight to its place, or is reduced there as it arrives, unless the round
 // still sends from that place; then it waits in a buffer until the sends are done.
@@ -25,7 +25,7 @@
 
 namespace lockstep::transport {
 
-// A program with what the executor finds out about it once: which receives must wait in a buffer.
+// A program, and which of its receives must wait in a buffer.
 struct Prepared {
   schedule::Program program;
   int chunks = 1;
@@ -35,8 +35,8 @@ Prepared prepare(schedule::Program program, int chunks);
 
 class Executor {
  public:
-  // `channels[r]` leads to rank r (null for this rank itself); `history` is this rank's own, and
-  // what is sent is added to `traffic`.
+  // `channels[r]` connects to rank r (null for this rank); `history` has this rank's operations;
+  // sent bytes are added to `traffic`.
   Executor(int rank, std::vector<Channel*> channels, Progress& progress, const History& history,
            Traffic& traffic)
       : rank_(rank),

@@ -1,4 +1,4 @@
-// Where the chunks of a schedule lie in memory for one call of one rank.
+// The memory of the chunks of a schedule for one call of one rank.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@ namespace lockstep::transport {
 
 class Layout {
  public:
-  // `chunks` is Algorithm::chunks of the shape; `input` stands in for call.in where the caller has
-  // made a copy of it.
+  // `chunks` is Algorithm::chunks of the shape; `input` replaces call.in if the caller has copied
+  // it.
   Layout(const Call& call, const std::byte* input, int rank, int ranks, int chunks,
          const std::vector<int>& scratch);
 
@@ -27,7 +27,7 @@ class Layout {
   std::size_t chunk_bytes(int chunk) const;
   std::size_t offset(schedule::Space space, int chunk) const;
 
-  // A run of consecutive chunk numbers that lies in memory without gaps.
+  // Chunks that are contiguous in memory.
   struct Run {
     int first = 0;                     // chunk number of the first
     int step = 1;                      // between neighbours' chunk numbers

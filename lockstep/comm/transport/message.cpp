@@ -52,7 +52,7 @@ void IncomingMessage::check_header() const {
   if (header_.hash == expected_.hash && header_.bytes == expected_.bytes) return;
   if (header_.hash != hash(header_.fingerprint)) {
     throw Error(ErrorCode::kProtocol,
-                fmt::format("rank {} sent bytes that are no message header", peer_), {peer_});
+                fmt::format("rank {} sent bytes that are not a message header", peer_), {peer_});
   }
   if (header_.hash == expected_.hash) {
     throw Error(

@@ -1,5 +1,5 @@
-// Messages over a Channel, a step at a time: each object moves its message on as far as the
-// channel allows and remembers where it stopped.
+// Messages over a Channel. progress() moves a message as far as the channel allows, and the next
+// call continues there.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ class OutgoingMessage {
  public:
   OutgoingMessage(Channel& channel, int peer, const Fingerprint& fingerprint,
                   std::span<const std::byte> payload);
-  // Says whether any byte moved.
+  // Returns whether any byte moved.
   bool progress();
   bool done() const { return sent_ == total_; }
   Deadline due() const { return channel_->write_due(); }
@@ -44,7 +44,7 @@ class OutgoingMessage {
 struct Landing {
   std::byte* target = nullptr;
   std::size_t bytes = 0;
-  // Where not null: target = operand op what arrives, element by element.
+  // If not null: target = operand op the received elements.
   const std::byte* operand = nullptr;
   DType dtype = DType::kF32;
   ReduceOp op;
@@ -52,11 +52,11 @@ struct Landing {
 
 class IncomingMessage {
  public:
-  // `history`, if there is one, holds this rank's operations: a peer that is still in an earlier
-  // one is compared with what this rank called then.
+  // `history`, if there is one, holds this rank's operations: if the peer is still in an earlier
+  // one, that is compared.
   IncomingMessage(Channel& channel, int rank, int peer, const Fingerprint& expected,
                   const Landing& landing, const History* history = nullptr);
-  // Says whether any byte moved. Throws Error(kMismatch) when the peer sends something else.
+  // Returns whether any byte moved. Throws Error(kMismatch) when the peer sends something else.
   bool progress();
   bool done() const {
     return header_read_ == sizeof(MessageHeader) && read_ == landing_.bytes && padding_ == 0;
@@ -82,8 +82,7 @@ class IncomingMessage {
   std::size_t padding_;
 };
 
-// What keeps messages moving: tries, and between fruitless tries waits in the way that fits the
-// channels, noticing faults and deadlines.
+// Drives messages: waits for the channels between attempts, and checks for errors and deadlines.
 class Progress {
  public:
   virtual ~Progress() = default;

@@ -1,7 +1,7 @@
-// A Channel through rings that keeps to an emulated link: comm.emulate.
+// A Channel through rings with the speed of an emulated link (comm.emulate).
 //
-// The stream is cut into *pieces*. A piece lies in the ring as a header, which says how long it is
-// and when its first byte comes to the receiver's NIC, and its bytes:
+// The stream is cut into *pieces*. In the ring a piece is a header, with its length and the time at
+// which its first byte reaches the receiver's NIC, and its bytes:
 //
 //   sender     books the piece on its NIC as it puts it into the ring. It is at most a little
 //              ahead of its NIC, as a socket's buffer would be; then it has to wait.
@@ -9,10 +9,10 @@
 //              link fills the ring. Once the first byte's time has come it books the piece on its
 //              own NIC; nobody sees a byte of it before the time at which the last has come in.
 //
-// Nothing here waits: write_due() and read_due() say when another try is worth it.
+// Nothing here waits: write_due() and read_due() say when to try again.
 //
 // As with any Channel, one thread may write while another reads. All channels of a rank, of all its
-// communicators, share its NIC (with comm.emulated_nodes those of a whole emulated machine).
+// communicators, share its NIC (with comm.emulated_nodes, those of a whole emulated node).
 #pragma once
 
 #include <cstddef>
@@ -29,11 +29,11 @@
 
 namespace lockstep::transport {
 
-// The NIC of one rank, or of all that have its lines.
+// The NIC of one rank, or of all ranks that share its lines.
 struct EmulatedNic {
   explicit EmulatedNic(const LinkEmulation& emulation)
       : link(emulation), egress(link.bytes_per_second), ingress(link.bytes_per_second) {}
-  // On lines that lie in `shared_memory`.
+  // Uses lines in `shared_memory`.
   EmulatedNic(const LinkEmulation& emulation, LinkPace::Line& out, LinkPace::Line& in,
               std::shared_ptr<void> shared_memory)
       : link(emulation),
@@ -61,25 +61,25 @@ class PacedChannel : public Channel {
   using Time = LinkPace::Time;
   struct Piece {
     std::vector<std::byte> bytes;
-    Time first;  // when its first byte comes to the NIC
+    Time first;  // when its first byte reaches the NIC
   };
 
   void take_from_ring();
 
   RingChannel ring_;
   std::shared_ptr<EmulatedNic> nic_;
-  std::size_t piece_bytes_;  // of the longest piece
-  std::size_t most_held_;    // bytes; beyond, pieces stay in the ring
+  std::size_t piece_bytes_;  // the longest piece
+  std::size_t most_held_;    // bytes; further pieces stay in the ring
 
-  // Of the writing thread.
+  // Used by the writing thread.
   Deadline write_due_ = kNoDeadline;
 
-  // Of the reading thread.
+  // Used by the reading thread.
   std::deque<Piece> pieces_;
   std::size_t held_ = 0;                       // bytes of all pieces
-  bool booked_ = false;                        // the front piece, ...
-  Time arrived_{};                             // ... which then comes in at this time,
-  bool here_ = false;                          // has come in,
+  bool booked_ = false;                        // the front piece is booked,
+  Time arrived_{};                             // arrives at this time,
+  bool here_ = false;                          // has arrived,
   std::size_t consumed_ = 0;                   // and was read this far
   std::vector<std::vector<std::byte>> spare_;  // memory of pieces that were read
 };

@@ -8,7 +8,7 @@ namespace lockstep::transport {
 
 class RingChannel : public Channel {
  public:
-  // `doorbell` is the peer's: rung after writing and after making room.
+  // `doorbell` is the peer's; it is rung after writing and after reading.
   RingChannel(shared::Ring& to_peer, shared::Ring& from_peer, shared::Doorbell& doorbell)
       : out_(to_peer), in_(from_peer), doorbell_(doorbell) {}
 
@@ -16,7 +16,7 @@ class RingChannel : public Channel {
   std::span<const std::byte> peek() override;
   void consume(std::size_t bytes) override;
 
-  // Bytes that write() would take now.
+  // Bytes that write() would accept now.
   std::size_t free_bytes() const;
 
  private:

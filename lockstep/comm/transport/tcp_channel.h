@@ -11,7 +11,7 @@ namespace lockstep::transport {
 
 class TcpChannel : public Channel {
  public:
-  // `peer` is what errors call the other end.
+  // `peer` is the rank of the other end, for errors.
   TcpChannel(UniqueFd socket, int peer);
 
   std::size_t write(std::span<const std::span<const std::byte>> parts) override;
@@ -26,7 +26,7 @@ class TcpChannel : public Channel {
 
   UniqueFd socket_;
   int peer_;
-  std::vector<std::byte> buffer_;  // bytes [begin_, end_) have arrived and were not consumed
+  std::vector<std::byte> buffer_;  // bytes [begin_, end_) were received and not consumed
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
 };

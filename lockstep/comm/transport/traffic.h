@@ -1,4 +1,4 @@
-// What a rank has sent to others, and what of that to ranks of other machines.
+// Counts the bytes that a rank has sent, and those of them to other nodes.
 #pragma once
 
 #include <atomic>
@@ -9,13 +9,13 @@
 
 namespace lockstep::transport {
 
-// One thread sends at a time; any may ask.
+// One thread adds at a time; any thread may read.
 class Traffic {
  public:
-  // By rank: whether it is on another machine.
+  // `is_far[r]`: whether rank r is on another node.
   explicit Traffic(std::vector<bool> is_far) : is_far_(std::move(is_far)) {}
 
-  // `bytes` of payload go to a rank.
+  // Counts `bytes` of payload sent to a rank.
   void add(int rank, std::size_t bytes) {
     sent_.fetch_add(bytes, std::memory_order_relaxed);
     if (is_far_[static_cast<std::size_t>(rank)]) {

@@ -31,14 +31,14 @@ std::vector<TextPair> parse_pairs(std::string_view text, std::string_view name) 
     const std::size_t tab = line.find('\t');
     if (tab == std::string_view::npos) {
       fail(ErrorCode::kInvalidArgument,
-           "{}:{}: there is no tab, where source, tab and target were expected", name, number);
+           "{}:{}: expected source, tab and target, but the line has no tab", name, number);
     }
     const std::string_view behind = line.substr(tab + 1);
     pairs.push_back(
         {.source = side_of(line.substr(0, tab), "source", name, number),
          .target = side_of(behind.substr(0, behind.find('\t')), "target", name, number)});
   }
-  if (pairs.empty()) fail(ErrorCode::kInvalidArgument, "there are no pairs in {}", name);
+  if (pairs.empty()) fail(ErrorCode::kInvalidArgument, "{} has no pairs", name);
   return pairs;
 }
 

@@ -1,4 +1,4 @@
-// Sentences and their translations: lines of source, tab, target.
+// Reads sentences and their translations: lines of source, tab, target.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ struct TextPair {
 // it, and where there are no pairs at all.
 std::vector<TextPair> parse_pairs(std::string_view text, std::string_view name);
 
-// The tokens around a translation. Where the tokenizer has none for it they are ids of their own
-// behind its vocabulary, so that any tokenizer can translate.
+// The tokens around a translation. If the tokenizer has no such tokens, they are new ids after its
+// vocabulary, so any tokenizer can be used.
 struct TranslationTokens {
   TokenId begin = 0;            // what a target begins with: <s>, [CLS]
   TokenId end = 0;              // what source and target end with: </s>, [SEP]

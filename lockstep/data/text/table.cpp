@@ -50,12 +50,12 @@ Table parse_table(std::string_view text, std::string_view name) {
     if (first) table.columns = cells.size();
     if (table.columns < 2) {
       fail(ErrorCode::kInvalidArgument,
-           "{}:{}: there is one column; at least one of features and, last, one of outputs were "
-           "expected, with commas between",
+           "{}:{}: expected at least one column of features and, last, one of outputs, separated "
+           "by commas, but there is one column",
            name, number);
     }
     if (cells.size() != table.columns) {
-      fail(ErrorCode::kInvalidArgument, "{}:{}: there are {} cells, where the rows before have {}",
+      fail(ErrorCode::kInvalidArgument, "{}:{}: the row has {} cells, but earlier rows have {}",
            name, number, cells.size(), table.columns);
     }
     if (first && !has_a_number(cells)) continue;
@@ -63,13 +63,13 @@ Table parse_table(std::string_view text, std::string_view name) {
       const std::string_view cell = without_quotes(cells[i]);
       const std::optional<double> value = number_in(cell);
       if (!value) {
-        fail(ErrorCode::kInvalidArgument, "{}:{}: cell {} is '{}', where a number was expected",
-             name, number, i + 1, printable(cell));
+        fail(ErrorCode::kInvalidArgument, "{}:{}: cell {} is '{}'; expected a number", name, number,
+             i + 1, printable(cell));
       }
       table.cells.push_back(*value);
     }
   }
-  if (table.rows() == 0) fail(ErrorCode::kInvalidArgument, "there are no rows in {}", name);
+  if (table.rows() == 0) fail(ErrorCode::kInvalidArgument, "{} has no rows", name);
   return table;
 }
 

@@ -1,4 +1,4 @@
-// Numbers in rows: CSV whose last column is what the others tell.
+// Reads CSV tables of numbers; the last column is the target.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@ struct Table {
 // where there are no rows.
 Table parse_table(std::string_view text, std::string_view name);
 
-// Moves and scales every column to mean 0 and deviation 1, as the first `rows` have them; a column
-// that is the same everywhere becomes 0.
+// Scales every column to mean 0 and standard deviation 1 over the first `rows`; a constant column
+// becomes 0.
 void standardize(Table& table, std::size_t rows);
 
 }  // namespace lockstep::data

@@ -75,8 +75,8 @@ bool is_hidden(const fs::path& path) { return path.filename().native().starts_wi
 void add_folder(const fs::path& folder, const NoTexts& none, std::vector<TextFile>& files) {
   const auto is_left_out = [&](const fs::path& path) { return none.are_in && none.are_in(path); };
   if (is_left_out(folder)) {
-    fail(ErrorCode::kInvalidArgument, "{} is {}: what is in it is no text to learn from",
-         folder.string(), none.name);
+    fail(ErrorCode::kInvalidArgument, "{} is {}; its files are not training text", folder.string(),
+         none.name);
   }
   const std::size_t before = files.size();
   fs::path at = folder;
@@ -113,8 +113,8 @@ std::vector<TextFile> list_text_files(std::span<const fs::path> paths, const NoT
       } else if (fs::is_regular_file(status)) {
         files.push_back({path, fs::file_size(path), nullptr});
       } else {
-        fail(ErrorCode::kInvalidArgument, "{} is no file or folder of text{}", path.string(),
-             fs::exists(status) ? "" : ": there is nothing of that name");
+        fail(ErrorCode::kInvalidArgument, "{} is not a text file or folder{}", path.string(),
+             fs::exists(status) ? "" : ": it does not exist");
       }
     } catch (const fs::filesystem_error& failure) {
       fail_errno(fmt::format("cannot read {}", path.string()), failure.code().value());
@@ -124,7 +124,7 @@ std::vector<TextFile> list_text_files(std::span<const fs::path> paths, const NoT
                   [](const TextFile& file) { return file.bytes == 0; })) {
     std::vector<std::string> names;
     for (const fs::path& path : paths) names.push_back(path.string());
-    fail(ErrorCode::kInvalidArgument, "there is no text in {}: {}", fmt::join(names, ", "),
+    fail(ErrorCode::kInvalidArgument, "{} has no text: {}", fmt::join(names, ", "),
          files.empty() ? "no files" : "all files are empty");
   }
   return files;

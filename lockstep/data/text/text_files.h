@@ -1,4 +1,4 @@
-// The texts that a path stands for.
+// Lists and reads text files.
 #pragma once
 
 #include <cstdint>
@@ -34,17 +34,15 @@ struct TextFile {
   std::shared_ptr<const Text> text;  // of standard input, which can be read only once
 };
 
-// Folders that hold no texts whatever is in them, and what a person calls them: "a run's folder".
+// Folders that are skipped, and their name in messages: "a run's folder".
 struct NoTexts {
   std::string name;
   std::function<bool(const std::filesystem::path& folder)> are_in;
 };
 
-// Files as they are, standard input for "-", and of folders all files in them and in their folders,
-// by name in the order of bytes. Hidden ones (.name) in folders are left out, and folders that
-// `none` names. Standard input is read to its end. Throws Error(kInvalidArgument) for a path that
-// is none of these or that `none` names, and where there is not a single byte of text in all of
-// them.
+// The files of `paths`: files, standard input ("-", read to its end), and folders recursively,
+// sorted by name. Hidden files (.name) in folders and folders of `none` are skipped. Throws
+// Error(kInvalidArgument) for other paths, for paths of `none`, and if there is no text at all.
 std::vector<TextFile> list_text_files(std::span<const std::filesystem::path> paths,
                                       const NoTexts& none = {});
 

@@ -1,4 +1,4 @@
-// Texts, cut into pieces that threads can turn into tokens independently of each other.
+// Cuts texts into pieces that can be tokenized independently.
 //
 // A *document* is a whole file, what stands between blank lines, or a line of JSON. Documents are
 // tokenised each by itself. A *piece* is some small documents, or a part of a large one. A large

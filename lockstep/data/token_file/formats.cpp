@@ -78,7 +78,7 @@ TokenLayout read_llm_c(Bytes bytes, const std::filesystem::path& path) {
   }
   const auto header = number_at<LlmCHeader>(bytes, 0);
   if (header.magic == LlmCHeader::kMagicOfEvaluation) {
-    reject(path, "holds questions of an evaluation in llm.c's format, no tokens to learn from");
+    reject(path, "holds evaluation questions in llm.c's format, not training tokens");
   }
   const bool wide = header.magic == LlmCHeader::kMagicOfFourBytes;
   const int version = wide ? LlmCHeader::kVersionOfFourBytes : LlmCHeader::kVersionOfTwoBytes;
@@ -108,7 +108,7 @@ struct MegatronIndex {
 
 MegatronIndex read_index(Bytes index, const std::filesystem::path& path) {
   if (index.size() < kMegatronHeaderBytes || !begins_with(index, kMegatronMagic)) {
-    reject(path, "has an .idx beside it that is no index of Megatron");
+    reject(path, "has an .idx beside it that is not a Megatron index");
   }
   if (const auto version = number_at<std::uint64_t>(index, 9); version != kMegatronVersion) {
     reject(path, "has an index of version {}, where {} was expected", version, kMegatronVersion);
@@ -150,7 +150,8 @@ TokenLayout read_megatron(Bytes bytes, Bytes index, const std::filesystem::path&
   }
   TokenLayout layout{.format = TokenFormat::kMegatron, .width = type == kMegatronU16 ? 2 : 4};
   if (bytes.size() % layout.width != 0) {
-    reject(path, "has {} bytes, no whole number of tokens of {} bytes", bytes.size(), layout.width);
+    reject(path, "has {} bytes, which is not a whole number of tokens of {} bytes", bytes.size(),
+           layout.width);
   }
   layout.tokens = bytes.size() / layout.width;
   layout.documents = parts.indices > 0 ? parts.indices - 1 : 0;
@@ -171,9 +172,8 @@ TokenLayout read_megatron(Bytes bytes, Bytes index, const std::filesystem::path&
 TokenLayout read_raw(Bytes bytes, const std::filesystem::path& path) {
   if (path.extension() != ".bin") {
     reject(path,
-           "is no token file that lockstep knows: it begins like none, and plain ids of 2 bytes "
-           "are in a .bin; texts are given as data.text, or turned into tokens by lockstep "
-           "tokenize");
+           "is not a token file of a known format, and plain 2-byte ids need a name ending in "
+           ".bin; give text as data.text, or convert it with lockstep tokenize");
   }
   if (bytes.size() % 2 != 0) {
     reject(path, "has an odd number of bytes, {}, where ids of 2 bytes were expected",

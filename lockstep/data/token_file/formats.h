@@ -1,4 +1,4 @@
-// What the headers of token files look like; writer.h draws them.
+// The headers of token files; writer.h draws them.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace lockstep::data {
 
-static_assert(std::endian::native == std::endian::little, "ids are read as they lie");
+static_assert(std::endian::native == std::endian::little, "ids are read in host byte order");
 
 inline constexpr std::int64_t kLargestVocabulary = std::int64_t{1} << 31;
 inline constexpr std::int64_t kLargestVocabularyOfTwoBytes = 1 << 16;
@@ -63,7 +63,7 @@ struct MegatronPaths {
 };
 MegatronPaths megatron_paths(const std::filesystem::path& path);
 
-// Where things lie in a file, once its header has been believed.
+// The layout of a validated file.
 struct TokenLayout {
   TokenFormat format = TokenFormat::kLockstep;
   std::size_t begin = 0;  // of the ids, in bytes
@@ -75,11 +75,11 @@ struct TokenLayout {
 };
 
 bool begins_with(std::span<const std::byte> bytes, std::span<const char> magic);
-// `index` holds the .idx of a Megatron dataset and is empty for the others. Throws Error(kProtocol)
-// that begins with `path` for what does not fit together.
+// `index` holds the .idx of a Megatron dataset and is empty for the others. Throws
+// Error(kProtocol), with `path`, for an invalid file.
 TokenLayout read_layout(std::span<const std::byte> bytes, std::span<const std::byte> index,
                         const std::filesystem::path& path);
-// Throws Error(kProtocol) where the file lies about this document, which is one of its documents.
+// Throws Error(kProtocol) if the bounds of this document are invalid.
 TokenFile::Document read_document(const TokenLayout& layout, std::span<const std::byte> bytes,
                                   std::span<const std::byte> index, std::uint64_t number,
                                   const std::filesystem::path& path);

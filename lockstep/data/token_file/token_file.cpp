@@ -77,8 +77,8 @@ const std::string& TokenFile::tokenizer_hash() const { return mapped_->layout.to
 
 TokenFile::Document TokenFile::document(std::uint64_t index) const {
   if (index >= documents()) {
-    fail(ErrorCode::kInvalidArgument, "{} has {} documents, and no number {}", path().string(),
-         documents(), index);
+    fail(ErrorCode::kInvalidArgument, "{} has {} documents; document {} does not exist",
+         path().string(), documents(), index);
   }
   mapped_->check_whole();
   const Document document =
@@ -90,7 +90,7 @@ TokenFile::Document TokenFile::document(std::uint64_t index) const {
 void TokenFile::read(std::uint64_t first, std::span<TokenId> to, std::int64_t limit) const {
   const TokenLayout& layout = mapped_->layout;
   if (first > layout.tokens || to.size() > layout.tokens - first) {
-    fail(ErrorCode::kInvalidArgument, "{} has {} tokens; {} from {} on were asked for",
+    fail(ErrorCode::kInvalidArgument, "{} has {} tokens; cannot read {} from {} on",
          path().string(), layout.tokens, to.size(), first);
   }
   if (layout.vocabulary > 0) limit = std::min(limit, layout.vocabulary);

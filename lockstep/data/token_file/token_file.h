@@ -1,6 +1,6 @@
-// Token ids on disk, mapped into memory and read where they lie.
+// Memory-mapped files of token ids.
 //
-// Formats are told apart by what the files hold:
+// The format is detected from the content:
 //
 //   lockstep   .tokens: a header that knows vocabulary and documents (data/token_file/writer.h)
 //   nanogpt    .bin: nothing but u16 ids

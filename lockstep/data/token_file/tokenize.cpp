@@ -175,7 +175,7 @@ TokenizeSummary tokenize(std::span<const TextFile> files, const Tokenizer& token
                      .cut_documents = options.documents != DocumentKind::kJsonLines &&
                                       cuts_words_at_lines(tokenizer),
                      .validation = validation != nullptr ? options.validation : 0});
-  if (pieces.bytes() == 0) fail(ErrorCode::kInvalidArgument, "there is no text to tokenise");
+  if (pieces.bytes() == 0) fail(ErrorCode::kInvalidArgument, "the inputs have no text to tokenize");
   const Encoder encoder(tokenizer, options);
   Pipeline pipeline(pieces, encoder, static_cast<std::size_t>(std::max(options.threads, 1)));
   TokenizeSummary summary;

@@ -1,8 +1,8 @@
-// Texts into token files, by many threads.
+// Tokenizes texts into token files with many threads.
 //
 // The ids are those that one thread would make of each document by itself, whatever the number of
-// threads; text_pieces.h says how documents are found and cut. Behind each document comes the
-// tokenizer's end of text, where it has one.
+// threads; text_pieces.h says how documents are found and cut. The tokenizer's end of text, if it
+// has one, follows each document.
 #pragma once
 
 #include <cstdint>

@@ -44,8 +44,7 @@ std::uint64_t feistel(std::uint64_t value, int half_bits, std::uint64_t key, std
 std::uint64_t shuffled(std::uint64_t index, std::uint64_t count, std::uint64_t key,
                        std::uint64_t round) {
   if (index >= count) {
-    fail(ErrorCode::kInvalidArgument, "{} is none of the {} numbers that are shuffled", index,
-         count);
+    fail(ErrorCode::kInvalidArgument, "index {} is outside a shuffle of {} numbers", index, count);
   }
   if (count == 1) return 0;
   const int half_bits = (std::bit_width(count - 1) + 1) / 2;
@@ -58,7 +57,8 @@ std::uint64_t shuffled(std::uint64_t index, std::uint64_t count, std::uint64_t k
 WindowOrder::WindowOrder(std::uint64_t positions, std::uint64_t length, std::uint64_t seed)
     : positions_(positions), length_(length), windows_(0), seed_(seed), start_(0), stride_(0) {
   if (length == 0 || positions < length) {
-    fail(ErrorCode::kInvalidArgument, "{} positions hold no window of {}", positions, length);
+    fail(ErrorCode::kInvalidArgument, "{} positions are too few for a window of {}", positions,
+         length);
   }
   windows_ = positions / length;
   start_ = random_bits(seed, Purpose::kStart, 0) % positions;

@@ -11,8 +11,8 @@
 // way that what one epoch leaves out the next one has: any two epochs that follow each other cover
 // all positions. The windows of an epoch come in an order of its own, each exactly once.
 //
-// Nothing is drawn and remembered: the place of a sequence is a function of seed and number, which
-// any worker can ask for at any time.
+// There is no state: the position of a sequence is a function of seed and number, which any worker
+// can compute.
 #pragma once
 
 #include <cstdint>

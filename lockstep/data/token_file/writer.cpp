@@ -35,9 +35,7 @@ int check_setup(const fs::path& path, const TokenWriterSetup& setup) {
          path.string(), setup.vocabulary);
   }
   if (setup.format == TokenFormat::kNanoGpt && path.extension() != ".bin") {
-    fail(ErrorCode::kInvalidArgument,
-         "{}: a file of nanogpt's format is known by its name, which "
-         "ends in .bin",
+    fail(ErrorCode::kInvalidArgument, "{}: the name of a file in nanogpt's format must end in .bin",
          path.string());
   }
   return width;
@@ -100,7 +98,8 @@ struct TokenWriter::Writing {
     if (!setup.tokenizer_hash.empty()) {
       const auto hash = from_hex(setup.tokenizer_hash);
       if (!hash || hash->size() != header.tokenizer.size()) {
-        fail(ErrorCode::kInvalidArgument, "'{}' is no hash of a tokenizer", setup.tokenizer_hash);
+        fail(ErrorCode::kInvalidArgument, "'{}' is not the hash of a tokenizer",
+             setup.tokenizer_hash);
       }
       std::copy(hash->begin(), hash->end(), header.tokenizer.begin());
     }

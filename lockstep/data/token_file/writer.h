@@ -47,8 +47,8 @@ struct TokenWriterSetup {
 std::vector<std::filesystem::path> token_paths(const std::filesystem::path& path,
                                                TokenFormat format);
 
-// The file appears when finish() returns; without it, nothing does, and what was there stays. Every
-// call throws Error(kSystem) where the disk does not take it.
+// The file appears when finish() returns; without it an existing file is unchanged. Every call
+// throws Error(kSystem) on write errors.
 class TokenWriter {
  public:
   // Throws Error(kInvalidArgument) where the format cannot hold such ids.

@@ -1,4 +1,4 @@
-// Added tokens: texts that are found first, before anything else is done to what stands between.
+// Added tokens: texts that are matched before normalization and splitting.
 //
 // Of those that begin at the same place the longest wins. Most are special ("<|endoftext|>").
 #pragma once

@@ -34,7 +34,7 @@ void TokenDecoder::add(const JsonPart& part) {
     stripped_blanks_ += static_cast<std::size_t>(part.at("start").whole(0, 1 << 20));
   } else if (type != "Fuse") {
     part.unsupported(
-        "there is no decoder '{}' for tokens of characters; lockstep has Replace, ByteFallback, "
+        "unknown decoder '{}' for tokens of characters; lockstep supports Replace, ByteFallback, "
         "Fuse, Strip, Metaspace and Sequence",
         type);
   }

@@ -1,4 +1,4 @@
-// Checks of ids that somebody hands in.
+// Checks ids given by a caller.
 #pragma once
 
 #include <cstdint>

@@ -32,7 +32,7 @@ Json parse_shallow(std::string_view text, std::string_view source) {
   try {
     return Json::parse(text, watch);
   } catch (const Json::exception& error) {
-    fail(ErrorCode::kProtocol, "{} is no JSON: {}", source, error.what());
+    fail(ErrorCode::kProtocol, "{} is not valid JSON: {}", source, error.what());
   }
 }
 
@@ -41,7 +41,7 @@ Json parse_shallow(std::string_view text, std::string_view source) {
 JsonFile::JsonFile(std::string_view json, std::string_view source)
     : source_(source), value_(std::make_shared<const Json>(parse_shallow(json, source))) {
   if (!json_of(value_.get()).is_object()) {
-    fail(ErrorCode::kProtocol, "{} holds no JSON object", source);
+    fail(ErrorCode::kProtocol, "{} does not hold a JSON object", source);
   }
 }
 
@@ -51,14 +51,14 @@ bool JsonPart::is_text() const { return json_of(value_).is_string(); }
 
 std::string_view JsonPart::text() const {
   const Json& value = json_of(value_);
-  if (!value.is_string()) reject("{} stands where a string was expected", shown_json(value));
+  if (!value.is_string()) reject("expected a string, got {}", shown_json(value));
   return value.get_ref<const std::string&>();
 }
 
 bool JsonPart::flag() const {
   const Json& value = json_of(value_);
   if (!value.is_boolean()) {
-    reject("{} stands where true or false was expected", shown_json(value));
+    reject("expected true or false, got {}", shown_json(value));
   }
   return value.get<bool>();
 }
@@ -71,15 +71,14 @@ std::int64_t JsonPart::whole(std::int64_t least, std::int64_t most) const {
   };
   if (!value.is_number_integer() || too_large() || value.get<std::int64_t>() < least ||
       value.get<std::int64_t>() > most) {
-    reject("{} stands where a whole number from {} to {} was expected", shown_json(value), least,
-           most);
+    reject("expected a whole number from {} to {}, got {}", least, most, shown_json(value));
   }
   return value.get<std::int64_t>();
 }
 
 std::size_t JsonPart::members() const {
   const Json& value = json_of(value_);
-  if (!value.is_object()) reject("{} stands where an object was expected", shown_json(value));
+  if (!value.is_object()) reject("expected an object, got {}", shown_json(value));
   return value.size();
 }
 
@@ -113,7 +112,7 @@ void JsonPart::for_each_member(
 
 std::size_t JsonPart::size() const {
   const Json& value = json_of(value_);
-  if (!value.is_array()) reject("{} stands where an array was expected", shown_json(value));
+  if (!value.is_array()) reject("expected an array, got {}", shown_json(value));
   return value.size();
 }
 

@@ -1,4 +1,4 @@
-// What the readers of tokenizer.json share: members of JSON objects with errors that say where.
+// JSON access for the readers of tokenizer.json, with the path in errors.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace lockstep::data {
 
-// Ids from 0 up to it may stand in a file: far beyond every vocabulary there is, and small enough
-// for tables of that size.
+// The largest id in a file: far beyond every real vocabulary, and small enough for tables of that
+// size.
 inline constexpr TokenId kLargestTokenId = (1 << 24) - 1;
 
-// A value inside a file, and the way to it: "tokenizer.json: model.merges[3]". What does not fit
-// throws Error(kProtocol) that begins with the way. Valid while its JsonFile is.
+// A value in a file and its path: "tokenizer.json: model.merges[3]". An unexpected value throws
+// Error(kProtocol) with the path. Valid while its JsonFile is.
 class JsonPart {
  public:
   const std::string& place() const { return place_; }

@@ -106,9 +106,8 @@ void Normalizer::add(const JsonPart& part) {
                        .lowercase = lowercase});
   } else {
     part.unsupported(
-        "there is no normalizer '{}'; lockstep has Prepend, Replace, Lowercase, NFD, "
-        "BertNormalizer "
-        "and Sequence",
+        "unknown normalizer '{}'; lockstep supports Prepend, Replace, Lowercase, NFD, "
+        "BertNormalizer and Sequence",
         type);
   }
 }

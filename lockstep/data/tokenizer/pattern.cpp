@@ -93,8 +93,8 @@ Pattern::Pattern(std::string_view regular_expression, std::string place)
                           PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
                           &at, context.get()));
   if (!code) {
-    fail(ErrorCode::kProtocol, "{}: it is no regular expression: {} (at character {} of it)",
-         place_, pcre2_message(error), at);
+    fail(ErrorCode::kProtocol, "{}: invalid regular expression: {} (at character {} of it)", place_,
+         pcre2_message(error), at);
   }
   // Where it cannot be compiled to machine code it is interpreted.
   pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);

@@ -26,7 +26,7 @@ void PreTokenizer::split(std::string_view text, bool is_first, Pieces& pieces) c
 void PreTokenizer::add(const JsonPart& part) {
   const std::string_view type = part.at("type").text();
   if (byte_level_) {
-    part.unsupported("'{}' stands behind ByteLevel, which has to be the last of a sequence", type);
+    part.unsupported("'{}' follows ByteLevel, which must be the last of a sequence", type);
   }
   if (type == "Sequence") {
     const JsonPart list = part.at("pretokenizers");
@@ -51,7 +51,7 @@ void PreTokenizer::add(const JsonPart& part) {
     steps_.push_back(make_bert_splitter());
   } else {
     part.unsupported(
-        "there is no pre-tokenizer '{}'; lockstep has ByteLevel, Split, Digits, Metaspace, "
+        "unknown pre-tokenizer '{}'; lockstep supports ByteLevel, Split, Digits, Metaspace, "
         "BertPreTokenizer and Sequence",
         type);
   }

@@ -183,12 +183,12 @@ std::shared_ptr<const Splitter> make_pattern_splitter(const JsonPart& part) {
   const JsonPart named = part.at("behavior");
   const auto* behavior = std::find_if(kBehaviors.begin(), kBehaviors.end(),
                                       [&](const auto& one) { return one.first == named.text(); });
-  if (behavior == kBehaviors.end()) named.unsupported("there is no behavior '{}'", named.text());
+  if (behavior == kBehaviors.end()) named.unsupported("unknown behavior '{}'", named.text());
   const bool invert = part.flag_or("invert", false);
   const JsonPart pattern = part.at("pattern");
   if (pattern.has("String")) {
     const JsonPart text = pattern.at("String");
-    if (text.text().empty()) text.reject("an empty text cuts nowhere");
+    if (text.text().empty()) text.reject("an empty pattern cannot split a text");
     return std::make_shared<PatternSplitter>(Pattern::literal(text.text(), text.place()),
                                              behavior->second, invert);
   }
@@ -223,7 +223,7 @@ std::shared_ptr<const Splitter> make_metaspace(const JsonPart& part) {
   } else if (scheme == "never") {
     prepend = Prepend::kNever;
   } else if (scheme != "always") {
-    part.at("prepend_scheme").reject("'{}' is none of first, never and always", scheme);
+    part.at("prepend_scheme").reject("'{}' is not first, never or always", scheme);
   }
   return std::make_shared<Metaspace>(std::string(replacement.text()), prepend,
                                      part.flag_or("split", true));

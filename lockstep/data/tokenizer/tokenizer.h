@@ -1,11 +1,11 @@
-// Texts as numbers: what turns bytes into token ids, and ids back into the same bytes.
+// Tokenizers: convert text to token ids and back.
 //
 //   byte        an id for each of the 256 bytes; any bytes come back exactly
 //   character   an id for each character (Unicode code point) of the text it was made from
 //   bpe         byte-level pair encoding as GPT-2 and Llama 3 have it; any bytes come back exactly
 //   wordpiece   BERT's; texts come back up to case, accents and white space, as it throws them away
 //
-// A Tokenizer is constant: any number of threads may use one at once.
+// A Tokenizer is immutable and thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ class Tokenizer {
   // Appends the bytes of `ids`. Throws Error(kInvalidArgument) for an id that is out of range.
   virtual void decode(std::span<const TokenId> ids, std::string& text) const = 0;
 
-  // What parse_tokenizer() makes an equal tokenizer of. For bpe and wordpiece it is a
+  // Text from which parse_tokenizer() makes an equal tokenizer. For bpe and wordpiece it is a
   // tokenizer.json that Hugging Face's library reads as well.
   virtual std::string json() const = 0;
   // A tokenizer.json that Hugging Face's library makes an equal tokenizer of. Bytes that are no UTF-8
@@ -70,7 +70,7 @@ struct BpeTraining {
 std::unique_ptr<Tokenizer> train_bpe_tokenizer(std::span<const std::string_view> texts,
                                                const BpeTraining& training);
 
-// `source` is what errors call the text. Throws Error(kProtocol) for what is malformed, and
+// `source` names the text in errors. Throws Error(kProtocol) for malformed text, and
 // Error(kUnsupported) for a kind of tokenizer that lockstep does not have; both say which part.
 std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view json, std::string_view source);
 // From a file, or from the tokenizer.json in a folder.

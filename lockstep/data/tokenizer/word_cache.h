@@ -1,8 +1,8 @@
-// Remembers the ids of words, since the same words come again and again.
+// A cache of the ids of words.
 //
 // Two tables of fixed size, one for short words of few ids, which are most, and one for longer
-// ones. A word has one place in its table and takes it from whoever is there, so that nothing is
-// ever allocated, nothing grows, and rare words do not pile up. For one thread at a time.
+// ones. A word has one slot in its table and replaces what is there, so nothing is allocated. One
+// thread at a time.
 #pragma once
 
 #include <algorithm>
@@ -78,7 +78,7 @@ class WordCache {
   struct ShortSlot {
     Key key;
     TokenId ids[kShortIds];
-    std::uint8_t bytes = 0;  // 0: nobody is there
+    std::uint8_t bytes = 0;  // 0: empty
     std::uint8_t count = 0;
   };
   static_assert(sizeof(ShortSlot) == 32);

@@ -1,4 +1,4 @@
-// BERT's way of making texts alike before they are cut.
+// BERT's normalizer.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Working memory that the threads which use one tokenizer lend each other.
+// A pool of workspaces for the threads that use one tokenizer.
 //
 // A call takes a workspace for itself and gives it back; there are never more of them than calls at
 // one time.

@@ -22,7 +22,7 @@ std::pair<std::string_view, std::string_view> halves_of(const JsonPart& merge) {
   const std::string_view text = merge.text();
   const std::size_t blank = text.find(' ');
   if (blank == std::string_view::npos || text.find(' ', blank + 1) != std::string_view::npos) {
-    merge.reject("'{}' is no merge: two tokens with one blank between them were expected", text);
+    merge.reject("'{}' is not a merge; expected two tokens separated by one space", text);
   }
   return {text.substr(0, blank), text.substr(blank + 1)};
 }
@@ -149,10 +149,9 @@ std::size_t BpeModel::independent_front(std::string_view text) const {
 }
 
 void BpeModel::fail_unknown(std::string_view what) const {
-  fail(
-      ErrorCode::kInvalidArgument,
-      "{} of the text is not in the tokenizer's vocabulary, which has no token for what is unknown",
-      what);
+  fail(ErrorCode::kInvalidArgument,
+       "{} of the text is not in the tokenizer's vocabulary, which has no token for unknown text",
+       what);
 }
 
 void BpeModel::encode_characters(std::string_view word, std::vector<TokenId>& ids) const {

@@ -216,8 +216,8 @@ std::unique_ptr<Tokenizer> train_bpe_tokenizer(std::span<const std::string_view>
   constexpr std::int64_t kMost = 1 << 22;
   if (training.vocabulary < kLeast || training.vocabulary > kMost) {
     fail(ErrorCode::kInvalidArgument,
-         "a BPE of {} tokens cannot be learned: it has {} at least, the 256 bytes and the end of a "
-         "text, and {} at most",
+         "cannot learn a BPE of {} tokens: it has at least {}, the 256 bytes and the end of a "
+         "text, and at most {}",
          training.vocabulary, kLeast, kMost);
   }
   if (training.end_of_text.empty() ||

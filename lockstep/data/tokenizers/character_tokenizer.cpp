@@ -35,7 +35,7 @@ std::string shown_character(char32_t character, std::string_view text) {
   if (character < CharacterTokenizer::kFirstLoneByte) {
     return fmt::format("the character '{}' (U+{:04X})", text, static_cast<unsigned>(character));
   }
-  return fmt::format("the byte 0x{:02X}, which is no UTF-8,",
+  return fmt::format("the byte 0x{:02X}, which is not valid UTF-8,",
                      static_cast<unsigned>(character - CharacterTokenizer::kFirstLoneByte));
 }
 

@@ -36,7 +36,7 @@ std::shared_ptr<const Tokenizer> choose_tokenizer(std::string_view choice,
   if (std::error_code none; !std::filesystem::exists(choice, none)) {
     constexpr std::string_view kNames[] = {"byte", "character", "bpe"};
     fail(ErrorCode::kInvalidArgument,
-         "there is no tokenizer '{}'{}: give byte, character, bpe, or the path of a tokenizer.json",
+         "unknown tokenizer '{}'{}; give byte, character, bpe, or the path of a tokenizer.json",
          choice, did_you_mean(choice, kNames));
   }
   return load_tokenizer(choice);

@@ -19,13 +19,13 @@ std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view json, std::string_vi
     const std::string_view kind = root.at("kind").text();
     if (kind == "byte") return make_byte_tokenizer();
     if (kind == "character") return parse_character_tokenizer(root);
-    root.unsupported("tokenizers of the kind '{}' are unknown; byte and character are", kind);
+    root.unsupported("unknown kind of tokenizer '{}'; expected byte or character", kind);
   }
   const JsonPart model = root.at("model");
   const std::string_view type = model.text_or("type", model.has("merges") ? "BPE" : "WordPiece");
   if (type == "BPE") return std::make_unique<BpeTokenizer>(root, json);
   if (type == "WordPiece") return std::make_unique<WordPieceTokenizer>(root, json);
-  model.unsupported("there is no model of the type '{}'; lockstep has BPE and WordPiece", type);
+  model.unsupported("unknown model type '{}'; lockstep supports BPE and WordPiece", type);
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {

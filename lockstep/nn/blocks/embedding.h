@@ -1,4 +1,4 @@
-// The first block of most models: rows from token numbers, positions and types.
+// The first block of most models: embeds tokens, positions and types.
 #pragma once
 
 #include <optional>
@@ -21,7 +21,7 @@ class Embedding : public Block, private Decoding {
   void restore(const Pass&) override {}
   void backward(const Pass& pass) override;
   std::optional<SparseGradient> sparse_gradient(const Pass& pass) const override;
-  // Where tokens and positions are all that it reads.
+  // Only if it reads nothing but tokens and positions.
   const Decoding* decoding() const override;
 
  private:

@@ -1,5 +1,6 @@
-// The norm behind BERT's tables, with dropout after it. It is a block of its own because its
-// backward reads the gain, and would have workers gather the tables too if they were one block.
+// The norm after BERT's embeddings, followed by dropout. It is a separate block because its
+// backward reads the gain: in one block with the embeddings, workers would have to gather these for
+// backward, too.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +13,8 @@ namespace lockstep::nn {
 
 class EmbeddingNorm : public Block {
  public:
-  // Of the block `embedding`: parameters are called "<embedding>.norm.gain" and so on, and random
-  // numbers are those that the embedding would draw.
+  // For the block `embedding`: parameters are named "<embedding>.norm.gain" and so on, and random
+  // numbers are those of the embedding.
   EmbeddingNorm(std::string embedding, const NormOptions& norm, double dropout);
 
   std::string name() const override { return embedding_ + "." + kNorm; }

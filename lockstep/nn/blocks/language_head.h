@@ -1,7 +1,7 @@
 // The head of a language model: a norm, logits, and their cross-entropy with the targets.
 //
-// In training all its work is done in backward: losses and gradients in one go, with logits that
-// live for a chunk of rows only (nn/parts/classifier.h).
+// In training all its work is done in backward: losses and gradients together, with logits for one
+// chunk of tokens at a time (nn/parts/classifier.h).
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace lockstep::nn {
 
-// The targets as i32 [tokens]. Throws Error(kInvalidArgument) where they are of another shape, or
-// are missing although losses or nothing else is wanted.
+// The targets as i32 [tokens]. Throws Error(kInvalidArgument) if they have another shape, or are
+// missing although losses are needed.
 Tensor targets_of(const Pass& pass, std::string_view block);
 
 class LanguageHead : public Block, private Decoding {

@@ -23,8 +23,7 @@ LinearRegression::LinearRegression(std::string name, std::int64_t features)
 
 BlockSpec LinearRegression::spec(const Setup& setup, const Ops& ops) const {
   if (setup.shape.sequence != 1) {
-    fail(ErrorCode::kInvalidArgument,
-         "a linear model takes items one by one; a sequence of {} was asked for instead of 1",
+    fail(ErrorCode::kInvalidArgument, "a linear model needs sequences of length 1; got {}",
          setup.shape.sequence);
   }
   Declaration declaration(setup, ops);

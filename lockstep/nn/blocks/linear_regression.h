@@ -1,5 +1,5 @@
-// The whole of a linear model: y = weight x + bias of the batch's inputs, and the squared error to
-// its outputs. It is the only block of its model, and its sequences have one row.
+// A linear model in one block: y = weight x + bias of the batch's inputs, and the squared error to
+// its outputs. Its sequences have length 1.
 #pragma once
 
 #include <cstddef>

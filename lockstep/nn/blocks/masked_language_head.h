@@ -29,7 +29,7 @@ class MaskedLanguageHead : public Block {
   // The order of the spec.
   enum Saved : std::size_t { kActive, kDerivative, kNormed, kTensors };
 
-  // Up to what the classifier takes.
+  // Computes the input of the classifier.
   void transform(const Pass& pass) const;
 
   std::string name_;

@@ -1,5 +1,5 @@
-// The sequences of a decoder continued on its device: tokens are chosen there and feed the next
-// step there, and the host reads them some steps later.
+// Generates text with a decoder on its device: tokens are sampled there and are the input of the
+// next step; the host reads them some steps later.
 //
 //   decoder.prefill(prompt);
 //   Continuation text(decoder, {.options = sampling.choice(), .choices = classes});
@@ -9,8 +9,8 @@
 //     std::span<const std::int32_t> tokens = text.take(wanted);  // one of each sequence
 //   }
 //
-// On a CPU a step is computed when it is queued. The decoder belongs to the continuation as long as
-// that lives.
+// On a CPU a step is computed when it is queued. Nothing else may use the decoder during the
+// lifetime of the continuation.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@ namespace lockstep::nn {
 
 class Continuation {
  public:
-  // Rounds of tokens that a GPU is given at once. What is queued behind the end of a text is lost,
-  // so it is few; two would do to keep the GPU busy.
+  // Rounds of tokens that are queued on a GPU. Steps after the end of a text are wasted, so it is
+  // small; two suffice to keep the GPU busy.
   static constexpr std::size_t kAhead = 4;
 
   // Throws Error(kInvalidArgument) for options out of their range.
@@ -38,7 +38,7 @@ class Continuation {
   Continuation(const Continuation&) = delete;
   Continuation& operator=(const Continuation&) = delete;
 
-  // How many rounds are worth queueing before the first is taken.
+  // How many rounds to queue before the first is taken.
   std::size_t ahead() const { return on_cpu_ ? 1 : kAhead; }
 
   // Chooses the token behind what the decoder has read of a sequence. `text_position` is its place

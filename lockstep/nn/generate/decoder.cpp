@@ -14,11 +14,10 @@ const Decoding& decoding_of(const Model& model, std::size_t index) {
   const Block& block = model.block(index);
   const Decoding* decoding = block.decoding();
   if (decoding != nullptr) return *decoding;
-  fail(
-      ErrorCode::kUnsupported,
-      "the model '{}' cannot generate text: its block '{}' reads more than the tokens before; take "
-      "a model of family gpt2 or llama",
-      model.name(), block.name());
+  fail(ErrorCode::kUnsupported,
+       "the model '{}' cannot generate text: its block '{}' reads more than the preceding tokens; "
+       "use a model of family gpt2 or llama",
+       model.name(), block.name());
 }
 
 std::int64_t power_of_two_below(std::int64_t count) {
@@ -129,7 +128,7 @@ DecoderPlan plan_decoder(const Model& model, DType dtype, const DecoderOptions& 
                          const Ops& ops) {
   if (options.positions < 1 || options.rows < 1 || options.batch < 1) {
     fail(ErrorCode::kInvalidArgument,
-         "a decoder needs 1 or more positions, rows and sequences; {}, {} and {} were asked for",
+         "a decoder needs at least 1 position, row and sequence; got {}, {} and {}",
          options.positions, options.rows, options.batch);
   }
   DecoderPlan plan;
@@ -163,7 +162,7 @@ Decoder::Decoder(const Model& model, const FlatParameters& flat, const Tensor& p
     : Decoder(model, parameters.dtype(), options, ops) {
   if (flat.blocks() != model.size() || flat.elements() != parameters.elements()) {
     fail(ErrorCode::kInvalidArgument,
-         "a flat buffer of {} parameters came for the model '{}', whose parameters take {}",
+         "got a flat buffer of {} parameters for the model '{}', which has {}",
          parameters.elements(), model.name(), flat.elements());
   }
   const Setup piece = DecodeSetup{.dtype = parameters.dtype()}.piece();
@@ -190,8 +189,8 @@ Decoder::Decoder(const Replica& replica, const DecoderOptions& options,
 
 std::size_t Decoder::index(std::int64_t sequence) const {
   if (sequence < 0 || sequence >= batch()) {
-    fail(ErrorCode::kInvalidArgument, "there is no sequence {} in a decoder of {}", sequence,
-         batch());
+    fail(ErrorCode::kInvalidArgument, "sequence {} does not exist in a decoder of {} sequences",
+         sequence, batch());
   }
   return static_cast<std::size_t>(sequence);
 }
@@ -307,12 +306,12 @@ Tensor Decoder::prefill(std::span<const std::int32_t> tokens, std::int64_t seque
   std::int64_t& position = positions_[index(sequence)];
   const auto count = static_cast<std::int64_t>(tokens.size());
   if (count == 0) {
-    fail(ErrorCode::kInvalidArgument, "no tokens came to be continued; one or more are needed");
+    fail(ErrorCode::kInvalidArgument, "the prompt is empty; give at least one token");
   }
   if (count > positions() - position) {
     fail(ErrorCode::kInvalidArgument,
-         "the context is full: {} tokens came behind {}, and there is room for {} in all; take a "
-         "shorter prompt or fewer new tokens",
+         "the context is full: {} tokens after the first {} exceed its {} positions; use a shorter "
+         "prompt or fewer new tokens",
          count, position, positions());
   }
   const std::int64_t before = position;
@@ -339,7 +338,7 @@ void Decoder::rewind(std::int64_t position, std::int64_t sequence) {
   std::int64_t& read = positions_[index(sequence)];
   if (position < 0 || position > read) {
     fail(ErrorCode::kInvalidArgument,
-         "a decoder that has read {} tokens cannot go back to behind token {}", read, position);
+         "a decoder that has read {} tokens cannot be truncated to {} tokens", read, position);
   }
   read = position;
 }

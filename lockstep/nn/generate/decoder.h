@@ -1,23 +1,22 @@
-// A model that continues a text: it reads tokens and says what may come next.
+// Inference of a language model with a key/value cache: reads tokens and returns the logits of the
+// next one.
 //
 //   Weights weights(model, DType::kBF16, ops);
 //   Decoder decoder(model, weights.flat(), weights.buffer(), {.positions = 1024}, ops);
 //   Tensor logits = decoder.prefill(prompt);
 //   logits = decoder.step(chosen);
 //
-// It may hold several sequences, each with a cache of its own. They are read one by one in pieces,
-// and all together in steps of one token each: queue_step() takes the tokens from memory of the
-// device and leaves logits there, so that steps can be queued without the host seeing any of them
-// (nn/generate/continuation.h). Where the device can capture operations, a step is captured once
-// and then launched as a whole.
+// It may hold several sequences, each with its own cache. Prompts are read one by one, and then all
+// sequences together in steps of one token each: queue_step() reads tokens from device memory and
+// leaves logits there, so that steps can be queued without the host (nn/generate/continuation.h).
+// If the device can capture operations, a step is captured once and launched as a whole.
 //
-// Keys and values of what was read stay in a cache, so a step costs one pass over the parameters,
-// however long the text. A prompt is read in pieces of many rows, which cost little more than one:
-// of the most that a power of two allows, so that there are few shapes to make kernels and memory
-// for. Of its logits only the last row is computed.
+// Keys and values stay in the cache, so a step costs one pass over the parameters, however long the
+// text. A prompt is read in pieces of many tokens, which cost little more than one; their sizes are
+// powers of two, so that there are few shapes. Only the logits of the last token are computed.
 //
-// It takes DecoderPlan::bytes() once, at construction; the parameters are the caller's and are read
-// where they lie, so a decoder over a replica sees each step of training. One thread at a time.
+// It allocates DecoderPlan::bytes() once, at construction. The caller owns the parameters, which
+// are read in place, so a decoder over a replica follows its training. One thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +36,7 @@
 namespace lockstep::nn {
 
 struct DecoderOptions {
-  std::int64_t positions = 0;  // that the cache has room for: prompt and continuation together
+  std::int64_t positions = 0;  // the size of the cache: prompt and continuation together
   std::int64_t rows = 256;     // of a prompt that are read at once, at most; rounded down to 2^n
   std::int64_t batch = 1;      // sequences
 };
@@ -50,7 +49,7 @@ struct StepChoice {
   friend bool operator==(const StepChoice&, const StepChoice&) = default;
 };
 
-// Where everything lies that a decoder has of its own.
+// The memory plan of a decoder.
 struct DecoderPlan {
   static constexpr std::size_t kAbsent = static_cast<std::size_t>(-1);
   struct BlockPlaces {
@@ -76,8 +75,8 @@ struct DecoderPlan {
   std::size_t cache_bytes() const;
 };
 
-// Throws Error(kUnsupported) that names the block which cannot decode, and Error(kInvalidArgument)
-// where the model has not as many positions.
+// Throws Error(kUnsupported) with the block that cannot decode, and Error(kInvalidArgument) if the
+// model has fewer positions.
 DecoderPlan plan_decoder(const Model& model, DType dtype, const DecoderOptions& options,
                          const Ops& ops);
 
@@ -87,9 +86,9 @@ class Decoder {
   // decoder.
   Decoder(const Model& model, const FlatParameters& flat, const Tensor& parameters,
           const DecoderOptions& options, Ops& ops);
-  // Over the parameters of a replica, without copying them. Where these are gathered, from other
-  // workers or another tier, each pass over the model is one forward of the replica to its
-  // listener; `before_pass` is called before each, so that the others can take part.
+  // Uses the parameters of a replica, without a copy. If these are gathered from other workers or
+  // another tier, each pass over the model calls the replica's listener like a forward;
+  // `before_pass` is called before each, so that other workers can take part.
   Decoder(const Replica& replica, const DecoderOptions& options,
           std::function<void()> before_pass = {});
 
@@ -101,17 +100,16 @@ class Decoder {
   const DecoderPlan& plan() const { return plan_; }
   Ops& ops() const { return ops_; }
 
-  // Reads tokens of a sequence behind those that were read. Returns the logits of what follows the
-  // last, f32 [classes], on the device; they hold until the next call. Throws
-  // Error(kInvalidArgument) for no token, for one that is outside the vocabulary, and for more than
-  // there is room for; what was read before stays.
+  // Appends tokens to a sequence. Returns the logits of the token after the last, f32 [classes], on
+  // the device, valid until the next call. Throws Error(kInvalidArgument) for no token, a token
+  // outside the vocabulary, and more tokens than positions; the sequence is then unchanged.
   Tensor prefill(std::span<const std::int32_t> tokens, std::int64_t sequence = 0);
   Tensor step(std::int32_t token) { return prefill({&token, 1}); }
 
   // Forgets all but the first `position` tokens of a sequence.
   void rewind(std::int64_t position, std::int64_t sequence = 0);
 
-  // Memory of the device that steps work with, one element or row for each sequence.
+  // Device memory of steps, with one element or row for each sequence.
   struct StepMemory {
     Tensor tokens;          // i32: what the next step reads
     Tensor lengths;         // i32: how many tokens came before; rises with ops::Sample
@@ -120,13 +118,11 @@ class Decoder {
     Tensor logits;          // [batch, classes] of the compute type: what prefill and steps leave
   };
   const StepMemory& step_memory() const { return step_; }
-  // Queues the choice of the token behind what was read of a sequence: from its logits into
-  // step_memory().tokens.
+  // Queues the sampling of a sequence's next token from its logits into step_memory().tokens.
   void queue_choice(const StepChoice& choice, std::int64_t sequence);
   // Queues the reading of step_memory().tokens at lengths, and the choice of all next tokens. The
-  // caller sees to it that no sequence that counts is full, and that lengths are those of
-  // position() before the first step; a full one that does not count reads and writes its last
-  // position.
+  // caller must ensure that no sequence in use is full, and that lengths equal position() before
+  // the first step; a full sequence that is not in use reads and writes its last position.
   void queue_step(const StepChoice& choice);
 
  private:
@@ -140,7 +136,7 @@ class Decoder {
 
   Decoder(const Model& model, DType dtype, const DecoderOptions& options, Ops& ops);
   std::size_t index(std::int64_t sequence) const;
-  // Views for a piece of so many rows of a sequence, or for a step.
+  // Makes the views for a piece of a sequence, or for a step.
   void make_views(const DecodeSetup& setup, std::int64_t sequence);
   void read(std::span<const std::int32_t> tokens, std::int64_t sequence);
   // Of `count` sequences from the first on. Lengths rise only where a step has read the tokens.
@@ -158,14 +154,14 @@ class Decoder {
   DecodeSetup viewed_;
   std::int64_t viewed_sequence_ = 0;
   Setup piece_;
-  std::vector<std::int32_t> ids_;  // on their way to tokens_
+  std::vector<std::int32_t> ids_;  // staging of tokens_
   Tensor tokens_, wide_logits_;
   StepMemory step_;
   std::vector<std::int64_t> positions_;
   std::unique_ptr<CapturedStep> captured_;  // a step with:
   StepChoice captured_choice_;
   int steps_run_ = 0;
-  const Replica* gathers_ = nullptr;  // that is told of each block
+  const Replica* gathers_ = nullptr;  // whose listener is called for each block
   std::function<void()> before_pass_;
 };
 

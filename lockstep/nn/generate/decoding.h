@@ -1,9 +1,10 @@
-// What a block can do besides training: go on with a text from where it left off.
+// The interface of blocks for text generation.
 //
 // A text is read in pieces of one or more tokens (a prompt, then what is generated, token by
 // token). What later tokens need of earlier ones, the keys and values of attention, stays in a
-// cache that holds so many positions. A block declares its cache and its working memory as shapes,
-// as it does for training (nn/block.h), and nn/generate/decoder.h lays them out and runs it.
+// cache of a fixed number of positions. A block declares its cache and its working memory as
+// shapes, as it does for training (nn/block.h), and nn/generate/decoder.h lays them out and runs
+// it.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +19,12 @@ namespace lockstep::nn {
 
 struct DecodeSetup {
   std::int64_t rows = 1;       // tokens of one sequence that are read at once
-  std::int64_t positions = 1;  // that the cache has room for, of each sequence
+  std::int64_t positions = 1;  // of the cache, for each sequence
   std::int64_t batch = 1;      // sequences
   bool steps = false;          // one token of every sequence is read instead
   DType dtype = DType::kF32;
 
-  // As a block of training sees a piece of the text.
+  // The Setup of a piece of the text.
   Setup piece() const {
     const BatchShape step{.batch = batch, .sequence = 1};
     return {.shape = steps ? step : BatchShape{.batch = 1, .sequence = rows}, .dtype = dtype};
@@ -41,7 +42,7 @@ struct DecodeSpec {
 // training, and its tensors and parameters are in the order of the specs.
 struct DecodePass {
   const Pass& pass;
-  std::int64_t position = 0;      // of a piece's first token: so many came before
+  std::int64_t position = 0;      // of a piece's first token: the number of earlier tokens
   std::span<const Tensor> cache;  // of a piece: that of its sequence, [positions, ...]
   Tensor lengths;  // of steps: i32 [batch] on the device, how many tokens came before each
 
@@ -50,7 +51,7 @@ struct DecodePass {
 
 class Decoding {
  public:
-  // Throws Error(kInvalidArgument) where the block has not as many positions.
+  // Throws Error(kInvalidArgument) if the block has fewer positions.
   virtual DecodeSpec decode_spec(const DecodeSetup& setup, const Ops& ops) const = 0;
   // Reads pass.in (the first block: the batch's tokens) and the cache up to `position`, adds to the
   // cache, and writes pass.out. The last block writes pass.logits: those of the last row of a
@@ -61,7 +62,7 @@ class Decoding {
   ~Decoding() = default;
 };
 
-// What a block's forward needs, as working memory.
+// The memory of a block's forward as a DecodeSpec.
 inline DecodeSpec forward_of(BlockSpec spec) {
   DecodeSpec decode;
   decode.tensors = std::move(spec.tensors);

@@ -1,10 +1,9 @@
-// Which token comes next, by the logits of all of them: ops::Sampler with a seed of its own.
+// Samples the next token from logits: ops::Sampler with a seed.
 //
-// The choice goes in this order: logits are divided by the temperature; of the tokens the `top_k`
-// likeliest stay, and of these the fewest likeliest whose probabilities add up to `top_p`; one of
-// them is drawn by its probability. Equally likely ones count as likelier the smaller their number.
-// A draw is a pure function of seed, position and logits, so a text can be generated again, or from
-// its middle on.
+// In this order: logits are divided by the temperature; the `top_k` most probable tokens are kept,
+// and of these the smallest set whose probabilities sum to `top_p`; one of them is drawn. Ties go
+// to the smaller token id. A draw is a pure function of seed, position and logits, so a text can be
+// reproduced, also from its middle.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +14,7 @@
 namespace lockstep::nn {
 
 struct SamplingOptions {
-  double temperature = 1;  // 0: always the likeliest token
+  double temperature = 1;  // 0: always the most probable token
   std::int64_t top_k = 0;  // 0: all
   double top_p = 1;        // over 0
   std::uint64_t seed = 0;

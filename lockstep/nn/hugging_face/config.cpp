@@ -79,7 +79,7 @@ class Keys {
     if (flag_or(key, value) != value) refuse(key, fmt::format("only {}", value));
   }
   [[noreturn]] void refuse(const char* key, std::string_view what) const {
-    fail(ErrorCode::kUnsupported, "{} has \"{}\": {}, of which lockstep has {}", source_, key,
+    fail(ErrorCode::kUnsupported, "{} has \"{}\": {}, but lockstep supports {}", source_, key,
          json_[key].dump(), what);
   }
   std::string_view source() const { return source_; }
@@ -106,8 +106,8 @@ Family family_of(const Keys& keys) {
     return plan::family_from_name(type);
   }
   fail(ErrorCode::kUnsupported,
-       "{} is that of a model '{}'; lockstep has GPT2LMHeadModel, LlamaForCausalLM and "
-       "BertForMaskedLM",
+       "{} describes a '{}', which lockstep does not support; it supports GPT2LMHeadModel, "
+       "LlamaForCausalLM and BertForMaskedLM",
        keys.source(), architecture.empty() ? type : architecture);
 }
 
@@ -182,7 +182,8 @@ void read_llama(const Keys& keys, HuggingFaceConfig& config) {
   read_rotary(keys, config);
   if (keys.number_or("attention_dropout", 0, 0, 1) > 0) {
     config.notices.emplace_back(
-        "attention_dropout is left out: it is of attention alone, model.dropout of all branches");
+        "attention_dropout is ignored: it applies to attention alone, but model.dropout to all "
+        "branches");
   }
 }
 
@@ -214,9 +215,9 @@ HuggingFaceConfig parse_hugging_face_config(std::string_view text, std::string_v
   try {
     json = Json::parse(text);
   } catch (const Json::exception& error) {
-    fail(ErrorCode::kProtocol, "{} is no JSON: {}", source, error.what());
+    fail(ErrorCode::kProtocol, "{} is not valid JSON: {}", source, error.what());
   }
-  if (!json.is_object()) fail(ErrorCode::kProtocol, "{} is no JSON object", source);
+  if (!json.is_object()) fail(ErrorCode::kProtocol, "{} is not a JSON object", source);
   const Keys keys(json, source);
   const Family family = family_of(keys);
   HuggingFaceConfig config;

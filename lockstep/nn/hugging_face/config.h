@@ -1,8 +1,8 @@
 // config.json of Hugging Face transformers and what lockstep has for it.
 //
-// GPT2LMHeadModel, LlamaForCausalLM and BertForMaskedLM are known. What a model of ours cannot be
-// (another activation, scaled rotary positions, biases of attention in Llama, ...) is refused by
-// the name of its key: read without it, the model would compute something else.
+// GPT2LMHeadModel, LlamaForCausalLM and BertForMaskedLM are known. An unsupported setting (another
+// activation, scaled rotary positions, attention biases in Llama, ...) is an error that names its
+// key, because the model would compute something else without it.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ struct HuggingFaceConfig {
   std::vector<std::string> notices;  // settings of training that have no counterpart
 };
 
-// `source` is what errors call the text. Throws Error(kProtocol) for what is no such JSON,
-// Error(kInvalidArgument) for a value of the wrong type or sizes that do not fit together, and
+// `source` names the text in errors. Throws Error(kProtocol) for invalid JSON,
+// Error(kInvalidArgument) for a value of the wrong type or sizes that contradict each other, and
 // Error(kUnsupported) for a model that lockstep does not have.
 HuggingFaceConfig parse_hugging_face_config(std::string_view json, std::string_view source);
 

@@ -98,8 +98,8 @@ Parts parts_of(const io::TensorSource& file, Family family, std::string_view pre
   }
   if (!fits || rows != ours[0]) {
     fail(ErrorCode::kInvalidArgument,
-         "{} in {} cannot be the model's '{}' of {}{}; are the sizes of the model those of the "
-         "file?",
+         "{} in {} does not match the model's '{}' of {}{}; check that the model's sizes are those "
+         "of the file",
          fmt::join(shapes, ", "), file.text(), parameter.name, ours.text(),
          source.transposed ? ", transposed" : "");
   }
@@ -154,8 +154,7 @@ void check_is_model(const io::TensorSource& file, Family family, const FlatParam
   constexpr std::size_t kShown = 3;
   const std::size_t shown = std::min(unknown.size(), kShown);
   fail(ErrorCode::kUnsupported,
-       "{} has {} that a model of family {} has no place for, and would compute something else "
-       "without: {}{}",
+       "{} has {} that a model of family {} does not have, so that the result would differ: {}{}",
        file.text(), counted(unknown.size(), "tensor"), plan::name(family),
        fmt::join(unknown.begin(), unknown.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
        unknown.size() > shown ? ", ..." : "");

@@ -14,20 +14,20 @@
 namespace lockstep::nn {
 
 // Fills a flat buffer of f32 (nn/parameters/flat_parameters.h) with the tensors of a file, of f32,
-// bf16 or f16, whose names stand behind `prefix`. Throws Error(kInvalidArgument) for a tensor that
-// is missing or has another shape.
+// bf16 or f16, whose names start with `prefix`. Throws Error(kInvalidArgument) for a tensor that is
+// missing or has another shape.
 void read_hugging_face(const io::TensorSource& file, plan::Family family,
                        const FlatParameters& flat, const Tensor& buffer,
                        std::string_view prefix = "");
 
-// The parameters of a replica, master copy and rounded: what it holds of them, for which no more of
-// the file is read than that, or of a matrix that is stored the other way round all of it.
+// Loads the parameters of a replica, master copy and rounded. Only this worker's shards are read
+// from the file, except for transposed matrices, which are read completely.
 void load_hugging_face(const io::TensorSource& file, plan::Family family, Replica& replica,
                        std::string_view prefix = "");
 
-// Whether the file is that of the model, before anything is read. Throws what read_hugging_face()
-// would, and Error(kUnsupported) where the file has tensors that none of the parameters is made of,
-// but for those that a model is complete without.
+// Checks that the file matches the model, before anything is read. Throws what read_hugging_face()
+// would, and Error(kUnsupported) if the file has tensors that the model does not use, except those
+// that are not parameters.
 void check_is_model(const io::TensorSource& file, plan::Family family, const FlatParameters& flat);
 
 // Writes the parameters, f32 by their names in `parameters`, into model.safetensors of a folder or,

@@ -1,4 +1,4 @@
-// What tensors are called in Hugging Face transformers, and how ours are made of them.
+// The names of tensors in Hugging Face transformers, and how our parameters are made of them.
 //
 // Ours differ in three ways. Weights are [out, in] always, where GPT-2's there are [in, out].
 // Queries, keys and values are one matrix, and so are the gates and ups of SwiGLU: the rows of one
@@ -22,8 +22,8 @@ struct ForeignTensors {
 // them. Throws Error(kInvalidArgument) for a name that the family does not have.
 ForeignTensors hugging_face_tensors(plan::Family family, std::string_view parameter);
 
-// Under which names files have one of these, the usual first: without the name of the model in
-// front ("h.0..." instead of "transformer.h.0..."), and as older files call it.
+// The names of a tensor in files, the usual one first: also without the model's prefix ("h.0..."
+// instead of "transformer.h.0..."), and as in older files.
 std::vector<std::string> names_in_files(plan::Family family, std::string_view name);
 
 // Whether a model is complete without this tensor of its file.

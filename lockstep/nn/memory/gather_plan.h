@@ -1,17 +1,18 @@
-// When the parameters of blocks are gathered that workers hold parts of.
+// Plans when sharded parameters are gathered.
 //
-// A step of the schedule (nn/memory/memory_plan.h) reads some units. Each is gathered while the
-// step before runs, as long as no more than so many are there at once, else when its own step
-// begins; and it goes when the next step does not read it.
+// A step of the schedule (nn/memory/memory_plan.h) reads some units. Each is gathered during the
+// step before, unless that would exceed max_unsharded_blocks, else when its own step begins; it is
+// freed when the next step does not read it.
 //
 //   step           0        1        2        3        4        5
 //   reads          e        0        1        h e      h e      1
 //   there          e 0      0 1      1 e      e h      e h      1 ...      two at once
 //
-// So what the last forward reads stays for the first backward, the *turn*, and what no backward
-// reads comes once. As ZeRO's authors count, every unit comes twice, for forward and for backward:
-// then one that came once until the turn goes there and comes again, and one that no backward reads
-// comes for that of its own block. (Here e came for step 0 and for step 3, and stays; h goes.)
+// So a unit that both the last forward and the first backward read is gathered once, and one that
+// no backward reads is gathered once, too. With reshard_after_forward every unit is gathered twice,
+// for forward and for backward, as the ZeRO paper counts: a unit that was gathered only once before
+// the first backward is freed and gathered again there, and one that no backward reads is gathered
+// for its own block's. (Here e was gathered for step 0 and step 3, and stays; h is resharded.)
 #pragma once
 
 #include <cstddef>
@@ -28,7 +29,7 @@ struct Gather {
 };
 
 struct GatherRules {
-  int max_unsharded_blocks = 2;  // at once; a step that reads more gets them
+  int max_unsharded_blocks = 2;  // at once; a step that reads more gets all of them
   bool reshard_after_forward = false;
 };
 

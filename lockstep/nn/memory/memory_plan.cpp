@@ -350,7 +350,7 @@ class Planner {
         fail(ErrorCode::kInvalidArgument, "block '{}' of the model '{}' makes a memory {}",
              block.name(), model_.name(),
              i + 1 == blocks_ ? "that no block reads; it is the last"
-                              : "although an earlier block did; there is room for one");
+                              : "although an earlier block did; a model may have one memory");
       }
       plan_.memory_maker = index;
       plan_.memory =
@@ -385,8 +385,8 @@ void check(const Setup& setup) {
   const BatchShape& shape = setup.shape;
   if (shape.batch < 1 || shape.sequence < 1 || shape.source_sequence < 0) {
     fail(ErrorCode::kInvalidArgument,
-         "a micro-batch of {} sequences of {} tokens (source: {}) cannot be; there must be one or "
-         "more",
+         "a micro-batch of {} sequences of {} tokens (source: {}) is empty; each of them must be 1 "
+         "or more",
          shape.batch, shape.sequence, shape.source_sequence);
   }
   const auto computes = [](DType dtype) {
@@ -401,7 +401,7 @@ void check(const Setup& setup) {
          name(setup.dtype));
   }
   if (setup.gradient != DType::kF32 && setup.gradient != setup.dtype) {
-    fail(ErrorCode::kInvalidArgument, "gradients of {} parameters are f32 or {}; {} was asked for",
+    fail(ErrorCode::kInvalidArgument, "gradients of {} parameters must be f32 or {}, not {}",
          name(setup.dtype), name(setup.dtype), name(setup.gradient));
   }
 }

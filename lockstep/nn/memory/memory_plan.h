@@ -1,4 +1,4 @@
-// Every byte of a replica, before there is any: the plan is the allocator.
+// The memory plan of a replica: every byte, computed before anything is allocated.
 //
 // One step of training is a static schedule. With L blocks it has these numbered steps, and each
 // piece of memory a lifetime among them (tensor/layout.h):
@@ -28,9 +28,9 @@
 // A sharded flat buffer is as long as a shard (nn/parameters/sharding.h). What other workers read,
 // to reduce or to gather it, lies in symmetric memory, which is laid out by itself.
 //
-// What lies in another tier than the device (nn/parameters/tiers.h) is laid out there, per tier by
-// itself. On the device remain of it: of parameters what is gathered (nothing where they are
-// computed with in place), of gradients those in flight, and
+// What is in another tier than the device (nn/parameters/tiers.h) has a separate layout for each
+// tier. On the device it still needs: gathered parameters (none if they are used in place),
+// gradients in flight, and
 //
 //   activations, a block's output   until one step after they were made, and again from one step
 //                                   before they are read; where that leaves a step in between
@@ -61,7 +61,7 @@
 
 namespace lockstep::nn {
 
-// What an optimizer keeps of each parameter besides its f32 value.
+// The optimizer states of each parameter besides its f32 value.
 enum class OptimizerState : std::uint8_t {
   kNone,      // plain SGD
   kVelocity,  // SGD with momentum
@@ -96,14 +96,14 @@ struct BufferPlace {
   Tier tier = Tier::kDevice;
 };
 
-// Something on the device that is elsewhere between two steps. Its requests are of the device, of
-// the host, and of the device again; in a file it is an item of that.
+// A tensor that is offloaded between two steps. It has requests on the device, on the host and on
+// the device again; in a file it is an item.
 struct Absence {
   std::size_t before = BlockRequests::kAbsent;
   std::size_t away = BlockRequests::kAbsent;
   std::size_t after = BlockRequests::kAbsent;
-  int made = 0;    // the step that makes it; it is gone when the second after that begins
-  int needed = 0;  // the step that reads it; it may come back when the one before that begins
+  int made = 0;    // the step that makes it; it has left the device two steps later
+  int needed = 0;  // the step that reads it; it may return one step before
 };
 
 struct MemoryPlan {
@@ -119,7 +119,7 @@ struct MemoryPlan {
 
   std::vector<Request> requests;
   Layout layout;
-  // What lies in symmetric memory, which the strategy provides.
+  // Symmetric memory, which the strategy provides.
   std::vector<Request> symmetric_requests;
   Layout symmetric_layout;
   // The same on the host. Its symmetric memory follows that of the device.
@@ -127,15 +127,15 @@ struct MemoryPlan {
   Layout host_layout;
   std::vector<Request> host_symmetric_requests;
   Layout host_symmetric_layout;
-  // What lies in files.
+  // Requests in files.
   std::vector<Request> file_requests;
   Layout file_layout;
-  // The optimizer's states, and parameters; without flat buffers where they lie elsewhere.
+  // The file of optimizer states and parameters; empty if they are not in a file.
   FlatFile::Layout state_file;
-  // What each absence takes away, and this worker's part of each block's gradients.
+  // The files of offloaded activations and of this worker's gradients of each block.
   io::StagedFile::Layout activation_file;
   io::StagedFile::Layout gradient_file;
-  // What others take for the same worker: lives as long as the replica.
+  // Memory of others for the same worker (strategy, mover), as long as the replica.
   std::vector<Request> outside;
   std::vector<Request> host_outside;
 
@@ -176,23 +176,23 @@ struct MemoryPlan {
     return sharding.gradients || tiers.gradients != Tier::kDevice;
   }
 
-  // What a worker takes in a tier, to the byte: what a replica allocates, what is provided, what is
-  // outside. / The same in memory, on the device and the host.
+  // The exact bytes of a worker in a tier: allocated by the replica, provided to it, and outside. /
+  // The sum over device and host.
   std::size_t bytes(Tier tier) const;
   std::size_t bytes() const { return bytes(Tier::kDevice) + bytes(Tier::kHost); }
   // Symmetric memory that the strategy has to provide.
   std::size_t symmetric_bytes() const {
     return symmetric_layout.bytes + host_symmetric_layout.bytes;
   }
-  // The classes at the step where most is alive, in the order above, and last "gaps": what the
-  // layouts lose between lifetimes. They add up to bytes(tier).
+  // The classes at the peak step, in the order above, and last "gaps": the bytes that the layouts
+  // lose. They sum to bytes(tier).
   std::vector<GroupBytes> by_class(Tier tier) const;
-  // Of device and host, the latter's with "host " before their names. They add up to bytes().
+  // Classes of device and host, the latter with "host " before their names. They sum to bytes().
   std::vector<GroupBytes> by_class() const;
 };
 
-// Whether a plan says where everything lies. Without places it is made in a fraction of the time,
-// and its bytes are those that no layout is under: mostly as many, or few per cent less.
+// Whether a plan has offsets. Without offsets it is made in a fraction of the time, and its bytes
+// are a lower bound: usually exact, or a few per cent less.
 enum class Places : std::uint8_t { kFound, kNone };
 
 // Throws what specs_of() and FlatParameters throw.
@@ -200,15 +200,14 @@ MemoryPlan plan_memory(const Model& model, const Setup& setup, const Ops& ops,
                        OptimizerState optimizer, const Sharding& sharding = {},
                        const Tiers& tiers = {}, Places places = Places::kFound);
 
-// A line of a table for a person: a class, or the activations of neighbouring layers that are
-// alike.
+// A line of a table: a class, or the activations of consecutive equal layers.
 struct ClassLine {
   std::string name;       // "gradients", "activations layer.0 .. layer.11"
   std::size_t count = 1;  // of layers
   std::size_t each = 0;   // bytes
   std::size_t bytes() const { return count * each; }
 };
-// by_class(), with like layers in one line.
+// by_class(), with equal layers in one line.
 std::vector<ClassLine> class_lines(const MemoryPlan& plan);
 
 // The table: classes with their bytes, and the FLOPs of a micro-batch.

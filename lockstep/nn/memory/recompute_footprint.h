@@ -1,5 +1,5 @@
-// What the blocks of a plan take with each way to recompute, and what that costs: enough to tell
-// without a layout how much lives at once.
+// The memory and cost of blocks in each recompute mode: enough to compute the peak without a
+// layout.
 #pragma once
 
 #include <array>
@@ -15,15 +15,16 @@ template <class T>
 using PerMode = std::array<T, std::size(plan::kAllRecompute)>;
 inline std::size_t index_of(Recompute mode) { return static_cast<std::size_t>(mode); }
 
-// What an element that is written again without a product costs, by order of magnitude: measured on
-// layers of width 768, selective recomputation took the time of 50 to 190 FLOPs for each.
+// The cost in FLOPs of an element that is recomputed without a matrix product, by order of
+// magnitude: on layers of width 768, selective recomputation took the time of 50 to 190 FLOPs per
+// element.
 inline constexpr double kElementFlops = 100;
 
-// What recomputation costs a micro-batch in each block of a plan, against `none`, the same plan
-// where nothing is done again.
+// The cost of recomputation per micro-batch in each block of a plan, compared with `none`, the same
+// plan without recomputation.
 std::vector<double> recompute_costs(const MemoryPlan& plan, const MemoryPlan& none);
 
-// What a block has on the device with a mode.
+// The device memory of a block in a mode.
 struct Footprint {
   std::size_t kept = 0;      // from its forward to its backward
   std::size_t forward = 0;   // in its forward
@@ -41,17 +42,17 @@ struct Footprint {
 
 class Footprints {
  public:
-  // Plans that differ in nothing but that all their blocks have one mode.
+  // `plans` differ only in the mode, which is the same for all blocks of a plan.
   explicit Footprints(const PerMode<MemoryPlan>& plans);
 
   std::size_t blocks() const { return of_.size(); }
   const PerMode<Footprint>& of(std::size_t block) const { return of_[block]; }
 
-  // On the device. No layout of a choice is smaller, and mostly it is as large.
+  // The peak on the device: a lower bound of the layout of a choice, and usually exact.
   std::size_t most_alive(const std::vector<Recompute>& choice) const;
-  // No choice has less than this.
+  // The minimum over all choices.
   std::size_t least_alive() const;
-  // What lies in other tiers at least.
+  // A lower bound of the bytes in other tiers.
   std::size_t elsewhere() const { return elsewhere_; }
 
  private:
@@ -61,7 +62,7 @@ class Footprints {
   void read(const MemoryPlan& plan, const MemoryPlan& none, std::size_t mode);
 
   std::vector<PerMode<Footprint>> of_;
-  std::vector<std::size_t> base_;        // of each step: what is there whatever is chosen
+  std::vector<std::size_t> base_;        // of each step: bytes that do not depend on the choice
   std::size_t elsewhere_on_device_ = 0;  // not laid out with it
   std::size_t elsewhere_ = 0;            // in other tiers
 };

@@ -135,15 +135,15 @@ std::unique_ptr<Block> make_head(const ModelShape& shape, const ModelOptions& op
 void check_layers(std::int64_t layers) {
   if (layers >= 0 && layers <= kMostLayers) return;
   fail(ErrorCode::kInvalidArgument,
-       "a model of {} layers was asked for, and one has at most {}; check the number", layers,
+       "a model of {} layers is too deep: at most {} are supported; check the number", layers,
        kMostLayers);
 }
 
 void check_parameters(plan::Count parameters) {
   if (parameters <= kMostParameters) return;
   fail(ErrorCode::kInvalidArgument,
-       "these sizes make a model of {} parameters, and one has at most {}; check them, one has too "
-       "many digits",
+       "these sizes make a model of {} parameters, but at most {} are supported; check whether one "
+       "of them has too many digits",
        format_count(parameters), format_count(kMostParameters));
 }
 
@@ -209,7 +209,7 @@ Model make_encoder_decoder(const EncoderDecoderShape& shape, const ModelOptions&
   }
   if (shape.shared_vocabulary && shape.source_vocabulary != shape.target_vocabulary) {
     fail(ErrorCode::kInvalidArgument,
-         "a shared vocabulary has one size; {} source and {} target tokens were asked for",
+         "a shared vocabulary has one size; got {} source and {} target tokens",
          shape.source_vocabulary, shape.target_vocabulary);
   }
   check_layers(shape.encoder_layers);

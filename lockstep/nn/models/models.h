@@ -1,4 +1,4 @@
-// Models from the few numbers that describe them.
+// Makes models from their sizes.
 //
 // A model of a plan::ModelShape has exactly plan::count_parameters() parameters. Its blocks are
 // "embedding" (and "embedding.norm" in BERT), "layer.0" ... and "head".
@@ -12,8 +12,8 @@
 
 namespace lockstep::nn {
 
-// What is more is no model but a slip of the pen: ten times the deepest that were ever trained, and
-// a thousand times the largest. Below, all that a step needs can be laid out and counted.
+// Larger sizes are probably typing errors: these limits are ten times the deepest and a thousand
+// times the largest models ever trained. Below them, memory can be planned without overflow.
 inline constexpr std::int64_t kMostLayers = 10'000;
 inline constexpr std::uint64_t kMostParameters = std::uint64_t{1} << 50;
 
@@ -34,8 +34,8 @@ void check_size(const plan::ModelShape& shape);
 // trained with (a pooler makes no losses; see trainable()).
 Model make_model(const plan::ModelShape& shape, const ModelOptions& options = {});
 
-// The shape with the head its family is trained with, where its own cannot be: BERT as published
-// ends in a pooler, and learns with the masked-language head.
+// The shape with a head that can be trained: published BERT ends in a pooler and is trained with
+// the masked-language head.
 plan::ModelShape trainable(plan::ModelShape shape);
 
 // A transformer with encoder and decoder, for translation. Layers are pre-norm with a norm after

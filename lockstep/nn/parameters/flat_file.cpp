@@ -80,7 +80,7 @@ FlatFileStream::FlatFileStream(FlatFile& file, std::vector<BufferAccess> access)
       end_(file.chunks_.size()),
       under_way_(file.layout_.slots()) {
   if (access_.size() != file.layout_.buffers.size()) {
-    fail(ErrorCode::kInvalidArgument, "{} rows lie in the file, and access to {} was asked for",
+    fail(ErrorCode::kInvalidArgument, "the file has {} buffers, but access was given for {}",
          file.layout_.buffers.size(), access_.size());
   }
 }

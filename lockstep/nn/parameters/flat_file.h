@@ -1,10 +1,9 @@
-// Flat buffers of nn/parameters/flat_parameters.h that lie in a file, and passing over them a chunk
-// at a time.
+// Flat buffers (nn/parameters/flat_parameters.h) in a file, processed in chunks.
 //
-// Of every block's part the file has *chunks* of some elements, one block's after the other's from
-// block 0 on, which is the order of updates. A chunk has a range of each flat buffer. A *stream*
-// brings chunk after chunk into memory and what was changed back, into *slots* that hold one chunk
-// each: while one is worked with, the next comes and the last goes.
+// The file has *chunks* of each block's shard, in the order of blocks, which is the order of
+// updates. A chunk has a range of each flat buffer. A *stream* reads chunk after chunk into *slots*
+// in memory and writes changed ones back: while one is in use, the next is read and the previous
+// one is written.
 //
 //   slot 0   | read 0 | work 0 | write 0    | read 3 | ...
 //   slot 1            | read 1 | work 1 | write 1    | ...
@@ -33,12 +32,12 @@ class FlatFile {
     std::vector<FlatRange> parts;  // one of each block, in the whole flat buffer
     std::vector<DType> buffers;
     std::size_t chunk_elements = 0;  // at most
-    bool overlaps = true;            // else one slot: all is waited for
+    bool overlaps = true;            // else one slot, without overlap
 
     std::size_t slots() const { return overlaps ? 3 : 1; }
-    // What the slots take of memory.
+    // The memory of the slots.
     std::size_t staging_bytes() const;
-    // What lies in the file, with what fills it up.
+    // The size of the file, with padding.
     std::size_t file_bytes() const;
     std::vector<FlatChunk> chunks() const;
     std::vector<std::size_t> block_bytes() const;  // of the file
@@ -62,16 +61,16 @@ class FlatFile {
   Layout layout_;
   std::vector<FlatChunk> chunks_;
   Buffer staging_;
-  io::TierFile file_;  // last, to be done with the memory before that goes
+  io::TierFile file_;  // declared last: transfers end before the memory is freed
 };
 
-// What a stream does with a flat buffer of every chunk.
+// How a stream accesses a flat buffer.
 struct BufferAccess {
   bool reads = false;
   bool writes = false;  // all of it, where it does not read
 };
 
-// One pass over a file; there is one at a time. Throws what io::TierFile throws.
+// One pass over a file; only one at a time. Throws what io::TierFile throws.
 //
 //   FlatFileStream stream(file, {{.reads = true, .writes = true}});
 //   while (const FlatChunk* chunk = stream.next()) work_with(*chunk, stream.buffer(0));
@@ -80,15 +79,15 @@ class FlatFileStream {
   // Over the chunks of all blocks, or of one. `access` has one for each flat buffer.
   FlatFileStream(FlatFile& file, std::vector<BufferAccess> access);
   FlatFileStream(FlatFile& file, std::vector<BufferAccess> access, std::size_t block);
-  // Waits for what is under way. What the caller was still at is not written.
+  // Waits for running transfers. The current chunk is not written.
   ~FlatFileStream();
   FlatFileStream(const FlatFileStream&) = delete;
   FlatFileStream& operator=(const FlatFileStream&) = delete;
 
-  // Writes what was worked with, if any; the next one. nullptr: it was the last, and all that was
-  // written is in the file.
+  // Writes the current chunk and returns the next one; nullptr after the last, when everything is
+  // in the file.
   const FlatChunk* next();
-  // Of that chunk; absent where the flat buffer is left alone.
+  // The flat buffer of the current chunk; absent if it is not accessed.
   Tensor buffer(std::size_t buffer) const;
 
  private:
@@ -106,26 +105,25 @@ class FlatFileStream {
   std::vector<std::vector<io::TierFile::Ticket>> under_way_;  // of each slot
 };
 
-// Reads chunks beside a stream, by another thread and with memory of its own, while the stream does
-// not change them.
+// Reads chunks on another thread, with its own memory, while a stream does not change them.
 class FlatFileReader {
  public:
   explicit FlatFileReader(const FlatFile& file);
-  // Calls f with the elements of a range of a flat buffer, in order, a chunk's at a time. The range
-  // lies in one block's part. What it has of a flat buffer from the last call it does not read
-  // again. Throws what io::TierFile throws.
+  // Calls f with the elements of a range of a flat buffer, in order, chunk by chunk. The range is
+  // in one block's shard. The last chunk of each flat buffer is cached. Throws what io::TierFile
+  // throws.
   void read(std::size_t buffer, FlatRange range, const std::function<void(const Tensor&)>& f);
-  // What it has may have changed.
+  // Drops cached chunks, which may have changed.
   void forget();
   // What it read so far.
   const io::TierTraffic& traffic() const { return traffic_; }
-  // What it takes of memory for a flat buffer, from the first read of it on.
+  // Its memory for a flat buffer, allocated at the first read.
   static std::size_t bytes(const FlatFile::Layout& layout, std::size_t buffer);
 
  private:
   const FlatFile& file_;
   std::vector<Buffer> memory_;      // for a chunk of each flat buffer
-  std::vector<std::size_t> there_;  // which one it has
+  std::vector<std::size_t> there_;  // the cached chunk of each
   io::TierTraffic traffic_;
 };
 

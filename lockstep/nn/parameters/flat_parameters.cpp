@@ -53,7 +53,8 @@ FlatParameters::FlatParameters(const Model& model, std::span<const BlockSpec> sp
       const auto owner = names_.find(spec.tied_to);
       if (owner == names_.end() || parameters_[owner->second].block >= block) {
         fail(ErrorCode::kInvalidArgument,
-             "'{}' is tied to '{}', which is no parameter of an earlier block", name, spec.tied_to);
+             "'{}' is tied to '{}', which is not a parameter of an earlier block", name,
+             spec.tied_to);
       }
       if (parameters_[owner->second].shape != spec.shape) {
         fail(ErrorCode::kInvalidArgument, "'{}' is {} and is tied to '{}', which is {}", name,
@@ -97,8 +98,7 @@ const FlatParameter& FlatParameters::find(std::string_view name) const {
   if (found == names_.end()) {
     std::vector<std::string_view> known;
     for (const auto& [each, index] : names_) known.push_back(each);
-    fail(ErrorCode::kInvalidArgument, "there is no parameter '{}'{}", name,
-         did_you_mean(name, known));
+    fail(ErrorCode::kInvalidArgument, "unknown parameter '{}'{}", name, did_you_mean(name, known));
   }
   return parameters_[found->second];
 }

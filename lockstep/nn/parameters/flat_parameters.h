@@ -1,23 +1,22 @@
-// Where every parameter of a model lies in one flat buffer of elements.
+// The layout of all parameters of a model in one flat buffer.
 //
 // Parameters, their gradients and each state of an optimizer have the same positions, each in a
 // tensor of its own type; so a position counts elements, not bytes. Every block has one contiguous
-// range, and ranges stand in the order in which backward finishes them: that of the last block
-// first. Buckets of gradients, shards and checkpoints are views of such flat buffers.
+// range, in the order in which backward finishes them: the last block first. Buckets of gradients,
+// shards and checkpoints are views of such flat buffers.
 //
 //   | head           | layer.1        | layer.0        | embedding    |
 //                    ^              ^
 //                    | decays | not |      two runs in each range
 //
-// In a range the parameters that weight decay pulls come first, then the others, so that an
-// optimizer passes over a block in two calls; within either run the last declared is first, which
-// backward usually finishes with first. Every
-// parameter begins at a multiple of 32 elements, which is 64 bytes or more in every type. What lies
-// between them is zero and stays it: its gradients are zero. So is what fills a block's range up to
-// a multiple of more elements, where workers share it out.
+// In a range, parameters with weight decay come first, then the others, so that an optimizer needs
+// two calls per block; within both runs the last declared parameter is first, because backward
+// usually finishes it first. Every parameter begins at a multiple of 32 elements, which is 64 bytes
+// or more in every type. The padding between them is zero and stays zero, because its gradients are
+// zero. The same holds for the padding of a block's range for sharding.
 //
-// A tied parameter is a view of its owner and has no place of its own: its gradient is complete
-// when the owner's block has finished backward. A parameter without elements is left out.
+// A tied parameter is a view of its owner and has no elements of its own: its gradient is final
+// when the owner's block has finished backward. Parameters without elements are left out.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +34,7 @@ namespace lockstep::nn {
 
 struct FlatRange {
   std::size_t first = 0;
-  std::size_t elements = 0;  // with what lies between parameters
+  std::size_t elements = 0;  // with padding
   std::size_t end() const { return first + elements; }
   friend bool operator==(const FlatRange&, const FlatRange&) = default;
 };
@@ -68,7 +67,7 @@ class FlatParameters {
   // Those with a place, in the order of their offsets.
   std::span<const FlatParameter> all() const { return parameters_; }
   std::size_t elements() const { return elements_; }  // of the flat buffer
-  std::size_t count() const { return count_; }        // without what lies between: P
+  std::size_t count() const { return count_; }        // without padding: P
 
   std::size_t blocks() const { return ranges_.size(); }
   FlatRange range(std::size_t block) const { return ranges_.at(block); }
@@ -78,8 +77,8 @@ class FlatParameters {
   std::vector<FlatRun> runs(std::size_t block) const;
 
   // The place of a block's parameter, by its index in the spec, or by its full name; that of the
-  // owner where it is tied. place() gives nullptr for one without elements; find() throws
-  // Error(kInvalidArgument) for a name there is not, with the nearest one.
+  // owner where it is tied. place() returns nullptr for one without elements; find() throws
+  // Error(kInvalidArgument), with the nearest name, for an unknown one.
   const FlatParameter* place(std::size_t block, std::size_t index) const;
   const FlatParameter& find(std::string_view name) const;
 

@@ -1,4 +1,4 @@
-// The values that parameters begin with.
+// The initial values of parameters.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Seeds for different purposes out of one: every parameter, block and dropout has its own.
+// Derives seeds: every parameter, block and dropout has its own.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,8 @@
-// Who holds which part of a model's states (nn/parameters/flat_parameters.h).
+// The sharding of a model's states over workers (nn/parameters/flat_parameters.h).
 //
-// Workers that train one model may shard what each of them would hold: the optimizer's states,
-// the gradients, the parameters, in this order of what it costs. Of a flat buffer that is shared
-// out a worker holds its *part* of every block's range, one block's after the other's, as the
-// ranges stand in the flat buffer:
+// Workers may shard the optimizer states, the gradients and the parameters, in this order of cost.
+// Of a sharded flat buffer a worker holds its *part* (shard) of every block's range, in the order
+// of the flat buffer:
 //
 //   buffer    | head        | layer.1     | layer.0     |      tensor: equal parts of each block
 //   worker 0  | h0   | l1.0 | l0.0 |
@@ -12,8 +11,8 @@
 //   worker 0  | layer.1     |                                  layer: whole blocks, as evenly as
 //   worker 1  | head        | layer.0     |                    they can be dealt out
 //
-// What is sharded but computed with is whole for a while: a *unit*, one block's parameters
-// gathered from all, or its gradients before they are added up.
+// A *unit* is an unsharded block: its parameters gathered from all workers, or its gradients before
+// they are reduced.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +37,7 @@ struct Sharding {
   // Of units of parameters (nn/memory/gather_plan.h).
   int max_unsharded_blocks = 2;
   bool reshard_after_forward = false;
-  // Whether gradients lie in symmetric memory, so that other workers can reduce them.
+  // Whether gradients are in symmetric memory.
   bool symmetric = false;
 
   bool any() const { return optimizer || gradients || parameters; }
@@ -48,22 +47,22 @@ class Shards {
  public:
   // Parts begin at multiples of this many elements, in their block and in a flat buffer of parts.
   static constexpr std::size_t kAlignment = 64;
-  // What a block's range has to be a multiple of for a sharding.
+  // The multiple to which a block's range is padded for a sharding.
   static std::size_t block_multiple(const Sharding& sharding);
 
   Shards() = default;
   // `flat` has ranges of such multiples.
   Shards(const FlatParameters& flat, const Sharding& sharding);
 
-  // The part of a worker, in the whole flat buffer; without elements where it has none.
+  // The part of a worker, in the whole flat buffer; may be empty.
   FlatRange of(std::size_t block, int worker) const;
   FlatRange mine(std::size_t block) const { return of(block, sharding_.worker); }
   // The same in the flat buffer of this worker's parts.
   FlatRange mine_among_parts(std::size_t block) const;
-  // Who has all of a block where whole ones are dealt out.
+  // The owner of a block with Partition::kLayer.
   int owner(std::size_t block) const { return owners_.at(block); }
 
-  // Of a flat buffer of parts, which is as long at all workers.
+  // The size of a flat buffer of parts, the same on all workers.
   std::size_t elements() const { return elements_; }
 
  private:

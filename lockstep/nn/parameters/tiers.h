@@ -1,12 +1,12 @@
-// In which tier the parts of a replica lie (nn/memory/memory_plan.h).
+// The tiers of a replica's states (nn/memory/memory_plan.h).
 //
-// What lies elsewhere than on the device is there only while it is worked with. Parameters come
-// block by block, as those do that workers shard (nn/memory/gather_plan.h); gradients are on
-// the device from the first backward that adds to them to one after their own; what a block keeps
-// for its backward leaves after its forward and comes back before its backward. The optimizer works
-// where its states are. What lies in files goes by way of staging on the host.
+// Offloaded tensors are on the device only while they are used. Parameters are fetched block by
+// block, like sharded ones (nn/memory/gather_plan.h); gradients are on the device from the first
+// backward that adds to them until one step after their own; kept activations leave after a block's
+// forward and return before its backward. The optimizer runs in the tier of its states. Files go
+// through staging on the host.
 //
-// Where what computes reads the host's memory itself, parameters there need not come at all.
+// If the device can read host memory, parameters there need not be copied.
 #pragma once
 
 #include "lockstep/tensor/tier.h"
@@ -18,10 +18,9 @@ struct Tiers {
   Tier gradients = Tier::kDevice;
   Tier parameters = Tier::kDevice;
   Tier activations = Tier::kDevice;
-  // What lies in files comes and goes while other parts of it are worked with, and updates go on
-  // beside backward where they can.
+  // Transfers to and from files overlap with compute, and updates with backward where possible.
   bool overlaps = true;
-  // Parameters on the host are computed with where they lie.
+  // Parameters on the host are used in place.
   bool in_place = false;
 
   bool any() const {
@@ -32,7 +31,7 @@ struct Tiers {
     return optimizer == Tier::kFile || gradients == Tier::kFile || parameters == Tier::kFile ||
            activations == Tier::kFile;
   }
-  // Where the optimizer computes: a file has no arithmetic, what lies there comes to the host.
+  // Where the optimizer computes: on the host for states in files.
   Tier update() const { return optimizer == Tier::kDevice ? Tier::kDevice : Tier::kHost; }
   friend bool operator==(const Tiers&, const Tiers&) = default;
 };

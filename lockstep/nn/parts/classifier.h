@@ -1,7 +1,7 @@
-// Logits and their cross-entropy, a chunk of rows at a time: neither all logits nor a probability
-// is ever stored. In a chunk logits are made, turned into their gradient where they lie, and used
-// up by the products that need it. The last chunk completes the gradient of the weight, which is
-// made part by part: they can be on their way to other workers while the rest is computed.
+// Logits and their cross-entropy, a chunk of rows at a time: neither all logits nor probabilities
+// are ever stored. In a chunk, logits are computed, replaced by their gradient and used by the
+// products that need it. The last chunk completes the gradient of the weight in parts, which can be
+// reduced while the rest is computed.
 //
 // The weight is [classes, hidden], its own or tied to an embedding's.
 #pragma once
@@ -26,13 +26,12 @@ struct ClassifierOptions {
   std::int64_t chunk_bytes = kLogitBytes;
 };
 
-// How many rows of logits are held at once: so many that a chunk has about `chunk_bytes`, but no
-// fewer than kLeastRows, cut evenly.
+// The rows of logits in a chunk: about `chunk_bytes`, at least kLeastRows, of equal sizes.
 inline constexpr std::int64_t kLeastRows = 64;
 std::int64_t rows_per_chunk(std::int64_t rows, std::int64_t classes, DType dtype,
                             std::int64_t chunk_bytes);
 
-// Classes whose gradient is made at once where it comes in parts: about so many, cut evenly.
+// About the number of classes in a part of the gradient; parts have equal sizes.
 inline constexpr std::int64_t kPartClasses = 4096;
 std::int64_t classes_per_part(std::int64_t classes);
 

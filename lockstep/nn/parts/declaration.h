@@ -1,8 +1,8 @@
-// How a block of ours writes its spec: parameters and tensors one after the other, products with
-// their scratch memory and FLOPs.
+// Builds a BlockSpec: parameters and tensors in order, and matrix products with their scratch
+// memory and FLOPs.
 //
-// What a block leaves out (a bias, a statistic that its norm does not have) is declared without
-// elements, so that the places of the others do not shift.
+// Absent parameters and tensors (a bias, a statistic of a norm) are declared without elements, so
+// that indices do not change.
 #pragma once
 
 #include <string>
@@ -22,7 +22,7 @@ class Declaration {
 
   // A matrix [out, in] of normal numbers.
   void weight(std::string name, std::int64_t out, std::int64_t in, double stddev);
-  // The same, of which backward adds to so many rows.
+  // The same with a sparse gradient of `sparse_rows` rows.
   void table(std::string name, std::int64_t entries, std::int64_t width, double stddev,
              std::int64_t rows);
   // Zeros; no elements where it is not `given`.
@@ -30,7 +30,7 @@ class Declaration {
   // Ones.
   void gain(std::string name, std::int64_t width);
   void tied_weight(std::string name, std::int64_t out, std::int64_t in, std::string owner);
-  // Backward does not look at the values of the parameter that was declared last.
+  // Backward does not read the parameter that was declared last.
   void read_in_forward_only() { spec_.parameters.back().backward_reads = false; }
 
   // Of the compute type.
@@ -41,9 +41,9 @@ class Declaration {
   // A tensor that is quantized.
   void scaled(Float8 format) { spec_.scaled.push_back(format); }
 
-  // A linear layer: its scratch memory and FLOPs. `again`: whether a forward that is run again does
-  // it too, which it need not where nothing but the block's output comes of it. `times`: how often
-  // the block runs it, one after the other.
+  // A linear layer: its scratch memory and FLOPs. `again`: whether a recomputed forward runs it,
+  // which is not needed if only the block's output depends on it. `times`: how often the block runs
+  // it.
   void linear(std::int64_t rows, std::int64_t in, std::int64_t out, bool again = true,
               std::int64_t times = 1);
   // Scratch memory for the gradient of a part of a linear layer's outputs.

@@ -33,10 +33,10 @@ const Tensor& checked(const Tensor& field, std::string_view field_name, std::str
                       DType dtype, const Shape& shape) {
   if (field.dtype() == dtype && field.shape() == shape) return field;
   if (!ops::is_given(field)) {
-    fail(ErrorCode::kInvalidArgument, "block '{}' reads the batch's {}, {} {}, which are not given",
+    fail(ErrorCode::kInvalidArgument, "block '{}' needs the batch's {}, {} {}, which are missing",
          block, field_name, name(dtype), shape.text());
   }
-  fail(ErrorCode::kInvalidArgument, "block '{}' reads the batch's {} as {} {}; {} {} came", block,
+  fail(ErrorCode::kInvalidArgument, "block '{}' expects the batch's {} as {} {}; got {} {}", block,
        field_name, name(dtype), shape.text(), name(field.dtype()), field.shape().text());
 }
 

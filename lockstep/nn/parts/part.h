@@ -1,5 +1,5 @@
-// A part is a piece that several blocks are built of: a norm, attention, a feed-forward network. It
-// declares its parameters and tensors, and finds them again in a Pass.
+// A building block of several Blocks: a norm, attention, a feed-forward network. It declares its
+// parameters and tensors and accesses them in a Pass.
 //
 // A block makes its parts in the order in which it declares them. Each takes the next places in the
 // block's spec; so Part::parameter(pass, 0) is the first parameter that this part declared.
@@ -88,9 +88,8 @@ inline const Tensor& mask_of(const Batch& batch, Side side) {
 // The first elements of memory whose content is no longer needed, as a tensor of its type.
 Tensor reused(const Tensor& spent, const Shape& shape);
 
-// A dropout of a tensor of which each sequence has so many elements: the same one in forward, in
-// backward and when forward is run again, another for every purpose, step and sequence. Nothing
-// outside training.
+// The dropout of a tensor with that many elements per sequence: the same in forward, recomputation
+// and backward, different for every purpose, step and sequence. None outside training.
 ops::Dropout dropout_of(const Pass& pass, std::string_view purpose, double probability,
                         std::int64_t elements_per_sequence);
 

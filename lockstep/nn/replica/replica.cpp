@@ -345,8 +345,8 @@ void Replica::check(const Batch& batch) const {
     return;
   }
   fail(ErrorCode::kInvalidArgument,
-       "a micro-batch of {} sequences of {} tokens (source: {}) came to a replica that was planned "
-       "for {} of {} (source: {}); all micro-batches of a run have one shape",
+       "got a micro-batch of {} sequences of {} tokens (source: {}), but the replica was planned "
+       "for {} of {} (source: {}); all micro-batches of a run must have the same shape",
        came.batch, came.sequence, came.source_sequence, want.batch, want.sequence,
        want.source_sequence);
 }

@@ -1,4 +1,4 @@
-// One copy of a model with all its memory, and the running of its blocks.
+// A replica: a model with all its memory. It runs the blocks.
 //
 //   Model model = make_model(plan::find_model("gpt2-124m"));
 //   MemoryPlan plan = plan_memory(model, setup, ops, OptimizerState::kMoments);
@@ -7,10 +7,9 @@
 //   replica.zero_gradients();
 //   Tensor losses = replica.forward_backward(batch, {.step = 1, .loss_factor = 1.f / targets});
 //
-// It takes plan.layout.bytes on the device and plan.host_layout.bytes on the host once, at
-// construction, and nothing more but the memory it is given. What the plan has in other tiers than
-// the device is moved by a listener (parallel/offload/tier_mover.h).
-// Gradients add up over micro-batches until zero_gradients(). What a call computed is there after
+// It allocates plan.layout.bytes on the device and plan.host_layout.bytes on the host once, at
+// construction. A listener moves offloaded tensors (parallel/offload/tier_mover.h). Gradients
+// accumulate over micro-batches until zero_gradients(). Results are complete after
 // Ops::synchronize(). One thread at a time.
 #pragma once
 
@@ -30,7 +29,7 @@
 
 namespace lockstep::nn {
 
-// What a micro-batch is within its step.
+// The position of a micro-batch in its step.
 struct MicroBatch {
   std::uint64_t seed = 0;  // of dropout
   ops::Scalar step = 0;
@@ -38,41 +37,40 @@ struct MicroBatch {
   ops::Scalar loss_factor = 1;       // gradients are those of loss_factor * the sum of losses
 };
 
-// Flat buffers of nn/parameters/flat_parameters.h, or the same range of each; absent where there is
+// Flat buffers of nn/parameters/flat_parameters.h, or the same range of each; absent if there is
 // none. A sharded one has the shards of one worker (nn/parameters/sharding.h).
 struct States {
   Tensor parameters;  // of the compute type
   Tensor gradients;
-  Tensor master;  // f32: what an optimizer updates; the parameters themselves where they are f32
-  Tensor first_moment;   // f32
+  Tensor master;        // f32: what an optimizer updates; the parameters themselves if they are f32
+  Tensor first_moment;  // f32
   Tensor second_moment;  // f32
   Tensor velocity;       // f32
 
   States slice(FlatRange range) const;
 };
 
-// What a worker holds of one parameter.
+// A worker's shard of one parameter.
 struct StatePart {
   std::size_t first = 0;  // of its elements
   States states;          // absent where it holds nothing of it
 };
 
-// Memory that a replica is given, and what counts the memory it takes. All outlive it.
+// Memory that is provided to a replica, and the budgets of what it allocates. All must outlive it.
 struct ReplicaMemory {
   // Symmetric memory: MemoryPlan::symmetric_bytes(), first those of the device.
   std::span<std::byte> symmetric = {};
   MemoryBudget* device = nullptr;
   MemoryBudget* host = nullptr;
-  // Where what lies in files goes. Nobody counts the bytes of the staging for it: the plan has them
-  // outside.
+  // The options of the file tier. The plan counts its staging as outside memory.
   io::TierFileOptions file = {};
 };
 
 class Replica {
  public:
   // `ops` outlives the replica. Throws Error(kInvalidArgument) where the plan was not made for
-  // model and ops, or where memory.symmetric has fewer bytes than planned; and what Arena throws
-  // where there is no room.
+  // model and ops, or where memory.symmetric has fewer bytes than planned; and what Arena throws if
+  // memory is short.
   Replica(Model model, MemoryPlan plan, Ops& ops, const ReplicaMemory& memory = {});
 
   const Model& model() const { return model_; }
@@ -82,21 +80,20 @@ class Replica {
   Ops& ops() const { return ops_; }
 
   // Sets every parameter to its initial value, a pure function of the seed, its full name and the
-  // position in it; sets gradients and the optimizer's states to zero. Of what workers shard
-  // it is this one's parts.
+  // position in it; sets gradients and the optimizer's states to zero. With sharding, only this
+  // worker's shards.
   void initialise(std::uint64_t seed, int threads = 1);
-  // Those in a file are left: whoever moves them starts again.
+  // Gradients in a file are not zeroed: the mover starts again.
   void zero_gradients();
-  // Makes the parameters what the master copy says: all of them where flat buffers are whole, or
-  // this worker's parts.
+  // Rounds the master copy to the parameters: all of them, or this worker's shards.
   void round_parameters();
 
   // Forward and backward of one micro-batch. Returns its losses, f32 [tokens], which hold until the
   // next call. Throws Error(kInvalidArgument) for a batch that is not of the setup's shape or lacks
   // what the model reads.
   Tensor forward_backward(const Batch& batch, const MicroBatch& micro_batch = {});
-  // The batch where the operations read it: copied to their device unless it lies there. Holds
-  // until the next call of this, forward_backward() or evaluate().
+  // Copies the batch to the device of the operations, unless it is there. Valid until the next
+  // upload(), forward_backward() or evaluate().
   Batch upload(const Batch& batch);
   // f64 [2] on a device that is not the CPU: for a MicroBatch's step and loss_factor.
   Tensor step_numbers() const { return device_batch_.numbers(); }
@@ -109,38 +106,37 @@ class Replica {
 
   // All flat buffers; a block's range is states().slice(flat().range(block)) where they are whole.
   const States& states() const { return states_; }
-  // This worker's part of a block: all of it where nothing is sharded. In the whole flat buffer,
-  // and in every flat buffer there is.
+  // This worker's shard of a block, or all of it without sharding: its range in the whole flat
+  // buffer, and its states.
   FlatRange my_range(std::size_t block) const;
   States mine(std::size_t block) const;
   StatePart part_of(const FlatParameter& parameter) const;
-  // Unsharded blocks of flat buffers that are sharded or elsewhere: where a gather of the plan
-  // brings one to, and a block's gradients. The latter are a part of the flat buffer where that is
-  // whole; where that lies in another tier, backward writes them elsewhere.
+  // Unsharded blocks of sharded or offloaded flat buffers: the target of a gather of the plan, and
+  // the gradients of a block, which are a range of the flat buffer if that is unsharded and on the
+  // device.
   Tensor gathered(std::size_t gather) const;
   Tensor gradients_of(std::size_t block) const;
   Tensor gradients_written(std::size_t block) const;
-  // Where this worker's part of a block's gradients comes to on its way to a file.
+  // The staging of this worker's gradients of a block before they go to a file.
   Tensor arriving_gradients(std::size_t block) const;
-  // Of an absence of the plan, as bytes: on the device when it was made, away (absent in a file),
-  // and on the device when it is read.
+  // The memory of an absence of the plan, as bytes: on the device when it is made, on the host
+  // (absent for a file), and on the device when it is read.
   struct AbsenceViews {
     Tensor before, away, after;
   };
   AbsenceViews absence(std::size_t index) const;
-  // Chunks of flat buffers on their way to where the optimizer computes; absent where none are.
+  // Staging of flat buffers for the tier where the optimizer computes; absent if it is not needed.
   Tensor staged_gradients() const;
   Tensor staged_parameters() const;
-  // What of the optimizer's states lies in a file, in the order of its flat buffers, which states()
-  // are then without (nn/replica/state_stream.h passes over them); nullptr where nothing does.
+  // The file of optimizer states; states() then lacks these flat buffers (use
+  // nn/replica/state_stream.h). nullptr if nothing is in a file.
   FlatFile* state_file() const { return state_file_.get(); }
   std::span<Tensor States::*const> filed_states() const { return filed_states_; }
-  // What blocks keep, an item for each absence of the plan, and this worker's parts of gradients,
-  // one for each block; nullptr where they lie elsewhere. Whoever moves them works with these.
+  // The files of activations, with an item for each absence of the plan, and of this worker's
+  // gradients, with one for each block; nullptr if they are not in files. For the mover.
   io::StagedFile* activation_file() const { return activation_file_.get(); }
   io::StagedFile* gradient_file() const { return gradient_file_.get(); }
-  // What went to all files and came back so far, but for what others than a StateStream read of
-  // states.
+  // Bytes written to and read from all files so far, except for states read without a StateStream.
   io::TierTraffic filed_traffic() const;
   // How what blocks quantize is scaled, f32 [tensors, ops::kScaling]; absent without fp8. Changes
   // with updates, and in the first micro-batch of a run, which finds the first scales.
@@ -156,8 +152,8 @@ class Replica {
   Tensor parameter(std::string_view name) const;
   Tensor gradient(std::string_view name) const;
 
-  // For whoever runs the blocks' forward by itself, one after the other: what a block reads there,
-  // once the listener was told that it begins, until it was told that it ended.
+  // The parameters of a block in forward, for callers that run forward themselves: valid between
+  // the listener's before_forward() and after_forward().
   std::span<const Tensor> parameters_in_forward(std::size_t block) const {
     return views_.at(block).parameters;
   }
@@ -168,8 +164,8 @@ class Replica {
     if (listener_ != nullptr) listener_->after_forward(block);
   }
 
-  // What a block handed on in the last forward, while no later block's memory lies there: to be
-  // looked at by a listener in after_forward(). Absent for the last block.
+  // The output of a block in the last forward; valid in a listener's after_forward(), before later
+  // blocks reuse the memory. Absent for the last block.
   Tensor output(std::size_t block) const { return views_.at(block).out.x; }
 
   // The rows that the sparse gradient of the first block will touch in the forward_backward() under
@@ -181,13 +177,13 @@ class Replica {
   // What backward skipped in the last forward_backward(); holds until the next one.
   const std::optional<SparseGradient>& sparse_gradient() const { return sparse_gradient_; }
 
-  // Hears of every block from now on; nullptr: nobody does. Not owned.
+  // Sets the listener of blocks; nullptr: none. Not owned.
   void set_listener(BlockListener* listener) { listener_ = listener; }
 
-  // Who reads the states beside the steps from now on; nullptr: nobody does. Not owned.
+  // Sets the reader that reads states during steps; nullptr: none. Not owned.
   void set_reader(StateReader* reader) { reader_ = reader; }
-  // Whoever changes the master copy of a block, or what an optimizer keeps of it, says so before:
-  // it returns when that has been read. The same of all blocks.
+  // Call it before changing the master copy or the optimizer states of a block, or of all: returns
+  // when the reader has read them.
   void before_change(std::size_t block) const {
     if (reader_ != nullptr) reader_->before_change(block);
   }
@@ -254,7 +250,7 @@ class Replica {
 
 // The sum of losses, in order and in f64, after Ops::synchronize().
 double sum_of(const Tensor& losses);
-// How many tokens have a target, or items an output: what a mean loss is divided by.
+// The number of tokens with a target, or of items: the divisor of a mean loss.
 std::int64_t count_targets(const Batch& batch);
 
 }  // namespace lockstep::nn

@@ -1,4 +1,4 @@
-// Somebody who reads a replica's states while steps go on: a checkpoint on its way to the disk.
+// Reads a replica's states during steps: a checkpoint that is being written.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@ namespace lockstep::nn {
 class StateReader {
  public:
   virtual ~StateReader() = default;
-  // Returns when the states of a block that a checkpoint holds (the master copy, and what an
-  // optimizer keeps) may change. Called by whoever updates them.
+  // Returns when the states of a block (the master copy and the optimizer states) may change.
+  // Called before an update.
   virtual void before_change(std::size_t block) = 0;
 };
 

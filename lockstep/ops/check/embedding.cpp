@@ -25,17 +25,18 @@ struct Tables {
 void check_tables(const FieldCheck& fields, const Names& names, const Tables& op, Types allowed) {
   const std::int64_t width = op.rows.shape()[1];
   if (names.needs_tokens || is_given(op.tokens_table)) {
-    fields.expect({names.tokens, op.tokens_table}, {kAny, width}, allowed, "for rows so wide");
+    fields.expect({names.tokens, op.tokens_table}, {kAny, width}, allowed,
+                  "to match the width of the rows");
   }
   if (is_given(op.positions_table)) {
     fields.expect({names.positions, op.positions_table}, {kAny, width}, allowed,
-                  "for rows so wide");
+                  "to match the width of the rows");
     fields.number(op.sequence > 0 && op.sequence <= op.positions_table.shape()[0], "sequence",
-                  static_cast<double>(op.sequence),
-                  "1 or more, and no more than the positions' table has");
+                  static_cast<double>(op.sequence), "from 1 to the rows of the positions' table");
   }
   if (is_given(op.types_table)) {
-    fields.expect({names.types, op.types_table}, {kAny, width}, allowed, "for rows so wide");
+    fields.expect({names.types, op.types_table}, {kAny, width}, allowed,
+                  "to match the width of the rows");
     fields.expect({"types", op.types}, {op.rows.shape()[0]}, {DType::kI32}, "as tokens is");
   } else {
     fields.absent({"types", op.types}, "without their table");

@@ -1,5 +1,5 @@
-// What the checks of all operations are made of. A FieldCheck knows the operation it checks, so
-// that its errors name it; nothing is allocated unless a check fails.
+// Helpers for the checks of operations. A FieldCheck knows its operation, so that errors name it;
+// nothing is allocated unless a check fails.
 #pragma once
 
 #include <cstdint>

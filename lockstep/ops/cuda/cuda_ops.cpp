@@ -43,7 +43,7 @@ int attribute(cudaDeviceAttr which, int device) {
 
 double* allocate_partials() {
   void* data = nullptr;
-  check(cudaMalloc(&data, Context::kPartials * sizeof(double)), "allocating room for sums");
+  check(cudaMalloc(&data, Context::kPartials * sizeof(double)), "allocating memory for sums");
   return static_cast<double*>(data);
 }
 
@@ -209,7 +209,7 @@ void CudaOps::run(const ops::DecodeAttention& call) {
 void CudaOps::run(const ops::Sample& call) {
   check(call);
   if (call.logits.shape()[0] > Context::kPartials) {
-    fail(ErrorCode::kUnsupported, "sample: a GPU chooses up to {} tokens at once, not {}",
+    fail(ErrorCode::kUnsupported, "sample: a GPU samples at most {} tokens at once, not {}",
          Context::kPartials, call.logits.shape()[0]);
   }
   run_checked(call);
@@ -255,10 +255,10 @@ void CudaOps::use_scratch(const Tensor& memory) {
   }
   Ops::use_scratch(memory);
   void* start = memory.data();
-  std::size_t room = memory.bytes();
-  const bool has_room = start != nullptr && std::align(kWorkspaceAlignment, 1, start, room);
-  context_.workspace = has_room ? static_cast<std::byte*>(start) : nullptr;
-  context_.workspace_bytes = has_room ? room : 0;
+  std::size_t bytes = memory.bytes();
+  const bool fits = start != nullptr && std::align(kWorkspaceAlignment, 1, start, bytes);
+  context_.workspace = fits ? static_cast<std::byte*>(start) : nullptr;
+  context_.workspace_bytes = fits ? bytes : 0;
 }
 
 // ---- order
@@ -318,8 +318,8 @@ void CudaOps::begin_capture() {
 
 std::unique_ptr<CapturedStep> CudaOps::end_capture() {
   if (capture_ == nullptr || capturing_thread_ != std::this_thread::get_id()) {
-    fail(ErrorCode::kInvalidArgument, "{} captures no step of this thread; begin_capture() first",
-         name_);
+    fail(ErrorCode::kInvalidArgument,
+         "{} is not capturing a step on this thread; call begin_capture() first", name_);
   }
   capture_.reset();
   cudaGraph_t graph = nullptr;

@@ -96,7 +96,7 @@ void FaultWords::check(unsigned long long word, const Expectations& expected,
   const auto found = std::ranges::find_if(expected, is_wrong_for);
   if (found == expected.end()) {
     fail(ErrorCode::kInvalidArgument,
-         "an operation on the GPU met the index {} in row {}, which is outside of its table", index,
+         "an operation on the GPU got the index {} in row {}, which is outside its table", index,
          row);
   }
   ops::fail_index(found->what, row, index, found->limit, allow_no_target);

@@ -1,5 +1,5 @@
-// Every operation as plain loops: sums in double, one rounding at the end, nothing clever. The
-// arguments have been checked.
+// Every operation as plain loops: sums in double, one rounding at the end. The arguments have been
+// checked.
 #pragma once
 
 #include "lockstep/ops/arguments.h"

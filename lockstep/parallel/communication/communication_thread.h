@@ -1,4 +1,4 @@
-// Communication beside compute: tasks that are done in order by a thread of their own.
+// A thread that runs communication tasks in order, concurrently with compute.
 #pragma once
 
 #include <condition_variable>
@@ -13,23 +13,23 @@ namespace lockstep::parallel {
 
 class CommunicationThread {
  public:
-  // Returns the bytes that it sent.
+  // Returns the number of bytes sent.
   using Task = std::function<std::uint64_t()>;
 
-  // Runs after all that were pushed before. Once one has thrown, later ones are left out.
+  // Runs after all earlier tasks. After a task has thrown, later ones are skipped.
   void push(Task task);
-  // How many are not done.
+  // The number of unfinished tasks.
   std::size_t under_way();
-  // Until all are done, or all but `others`. Throws what a task threw.
+  // Waits until at most `others` tasks are unfinished. Rethrows the error of a task.
   void wait(std::size_t others = 0);
-  // The same, whatever they threw.
+  // The same, but ignores errors.
   void settle() noexcept;
 
   struct Cost {
-    double seconds = 0;  // in which a task ran
+    double seconds = 0;  // during which a task ran
     std::uint64_t bytes = 0;
   };
-  // Since it was last asked for.
+  // The cost since the last call.
   Cost take_cost();
 
  private:
@@ -40,7 +40,7 @@ class CommunicationThread {
   std::size_t under_way_ = 0;
   Cost cost_;
   std::exception_ptr error_;
-  TaskThread thread_;  // last, to end before what its tasks use
+  TaskThread thread_;  // declared last, to end before what its tasks use
 };
 
 }  // namespace lockstep::parallel

@@ -1,4 +1,4 @@
-// What every worker has, at every worker.
+// All-gathers of values and texts.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace lockstep::parallel {
 
-// As many elements of each, one worker's after the other's.
+// Gathers the same number of elements from each worker, in the order of workers.
 template <class T>
 std::vector<T> gathered(Communicator& world, std::span<const T> mine) {
   std::vector<T> all(mine.size() * static_cast<std::size_t>(world.size()));
@@ -19,7 +19,7 @@ std::vector<T> gathered(Communicator& world, std::span<const T> mine) {
   return all;
 }
 
-// A text of any length of each.
+// Gathers a text of any length from each worker.
 std::vector<std::string> gathered_texts(Communicator& world, std::string_view mine);
 // The same at `root` alone; the others get none.
 std::vector<std::string> gathered_texts_at(int root, Communicator& world, std::string_view mine);

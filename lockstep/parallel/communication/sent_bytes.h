@@ -1,4 +1,4 @@
-// Bytes that workers send.
+// Counts of bytes that workers send.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct SentBytes {
   }
 };
 
-// What `source`, a Communicator or what has several, sends while `body` runs.
+// The bytes that `source`, a Communicator or an object with several, sends while `body` runs.
 template <class Source, class Body>
 std::uint64_t sent_during(const Source& source, Body&& body) {
   const std::uint64_t before = source.bytes_sent();
@@ -35,11 +35,11 @@ std::uint64_t sent_during(const Source& source, Body&& body) {
   return source.bytes_sent() - before;
 }
 
-// What a worker sends in a step (parallel/traffic.h counts it ahead).
+// What a worker sends in a step (parallel/traffic.h predicts it).
 struct Traffic {
   SentBytes gradients;
   SentBytes parameters;
-  SentBytes rows;  // of a table of tokens (parallel/ddp/table_rows.h)
+  SentBytes rows;  // of a token embedding (parallel/ddp/table_rows.h)
 
   SentBytes total() const { return gradients + parameters + rows; }
 };

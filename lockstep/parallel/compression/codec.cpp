@@ -13,7 +13,8 @@ void Codec::encode(std::span<const float> values, std::span<float> residual,
                    std::span<std::byte> payload, std::span<std::byte> scratch,
                    std::uint64_t seed) const {
   if (!residual.empty() && residual.size() != values.size()) {
-    fail(ErrorCode::kInvalidArgument, "{}: {} values came with a residual of {} elements", name(),
+    fail(ErrorCode::kInvalidArgument,
+         "{}: got {} values with a residual of {} elements; they must be equal", name(),
          values.size(), residual.size());
   }
   if (payload.size() != bytes(values.size())) {
@@ -23,8 +24,7 @@ void Codec::encode(std::span<const float> values, std::span<float> residual,
   if (scratch.size() < scratch_bytes(values.size()) ||
       reinterpret_cast<std::uintptr_t>(scratch.data()) % alignof(float) != 0) {
     fail(ErrorCode::kInvalidArgument,
-         "{}: to encode {} elements takes a scratch of {} bytes on an address for floats; {} bytes "
-         "came",
+         "{}: encoding {} elements needs a workspace of {} bytes, aligned for floats; got {} bytes",
          name(), values.size(), scratch_bytes(values.size()), scratch.size());
   }
   if (values.empty()) return;
@@ -58,7 +58,7 @@ void Codec::clear_sent_checked(const std::byte*, std::span<float> values, std::u
 void Codec::check_payload(std::size_t given, std::size_t elements) const {
   if (given == bytes(elements)) return;
   fail(ErrorCode::kProtocol,
-       "{}: a payload of {} elements has {} bytes, but {} came; do all ranks have the same "
+       "{}: a payload of {} elements has {} bytes, but got {}; do all ranks have the same "
        "parallel.compression and parallel.compression_ratio?",
        name(), elements, bytes(elements), given);
 }
@@ -78,7 +78,7 @@ std::unique_ptr<Codec> make_codec(const CompressionOptions& options) {
     case Compression::kRandomk:
       return std::make_unique<RandomkCodec>(options.ratio);
   }
-  fail(ErrorCode::kInvalidArgument, "there is no codec of number {}",
+  fail(ErrorCode::kInvalidArgument, "unknown codec number {}",
        static_cast<int>(options.compression));
 }
 

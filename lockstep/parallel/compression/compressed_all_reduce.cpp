@@ -71,7 +71,9 @@ StagingParts staging_of_two_stages(const Codec& codec, const Codec& of_sums,
 }
 
 BucketShards checked_shards(std::size_t elements, DType gradients, int ranks) {
-  if (ranks < 1) fail(ErrorCode::kInvalidArgument, "a bucket of {} ranks was asked for", ranks);
+  if (ranks < 1)
+    fail(ErrorCode::kInvalidArgument, "a compressed all-reduce needs at least one rank; got {}",
+         ranks);
   if (!is_gradient_type(gradients)) {
     fail(ErrorCode::kInvalidArgument,
          "a compressed all-reduce takes gradients of f32, bf16 or f16, not of {}", name(gradients));
@@ -123,8 +125,8 @@ CompressedAllReduce::CompressedAllReduce(Communicator& communicator,
   if (residual.size() != needed.residual_elements || staging.size() < needed.staging_bytes ||
       reinterpret_cast<std::uintptr_t>(staging.data()) % alignof(float) != 0) {
     fail(ErrorCode::kInvalidArgument,
-         "an all-reduce of {} {} in {} over {} ranks takes a residual of {} floats and a staging "
-         "of {} bytes on an address for floats; {} floats and {} bytes came",
+         "an all-reduce of {} {} in {} over {} ranks needs a residual of {} floats and a staging "
+         "buffer of {} bytes, aligned for floats; got {} floats and {} bytes",
          elements, lockstep::name(gradients), codec_->name(), communicator.size(),
          needed.residual_elements, needed.staging_bytes, residual.size(), staging.size());
   }

@@ -1,9 +1,8 @@
-// The all-reduce of one bucket of gradients with payloads of a codec on the wire: every rank's
-// gradients become their sum over all ranks, the same bits everywhere.
+// The all-reduce of one bucket of gradients, compressed by a codec: every rank's gradients become
+// their sum over all ranks, with the same bits on all ranks.
 //
-// With codecs that have scales or choose elements, sums of payloads are no payloads. So the
-// bucket's elements are cut into one *shard* per rank, the rank being its *owner*, and there are
-// two stages, here for rank 1 of 3:
+// Payloads with scales or selected elements cannot be summed. So the bucket is cut into one *shard*
+// per rank, which is its *owner*, and there are two stages, here for rank 1 of 3:
 //
 //      gradients        [ shard 0 | shard 1 | shard 2 ]
 //      encoded          [    p0   |    p1   |    p2   ]   residual of the whole bucket
@@ -13,21 +12,20 @@
 //      all-gather       [    q0   |    q1   |    q2   ]
 //      decoded          [  sum 0  |  sum 1  |  sum 2  ]   the owner, too, takes what q1 says
 //
-// So a rank sends (N - 1) / N times the payloads of the bucket and of its sums for any number of
-// ranks. "none" and "bf16" need no scales: they are an all-reduce of floats of the gradients' type
-// or of bf16.
+// So with any number of ranks, a rank sends (N - 1) / N of the bucket's payloads, once for
+// gradients and once for sums. "none" and "bf16" need no scales: they are an all-reduce in the
+// gradients' type or in bf16.
 //
-// With topk those of sums have more elements (sparse.h), so that among a few ranks it takes fewer
-// bytes to do without them: every rank sends one payload of the whole bucket, chosen among all of
-// its elements, to every other, and all add up what came in the order of ranks. What is encoded
-// are averages of each rank's gradients: own_momentum.h.
+// With topk, payloads of sums have more elements (sparse.h), so with a few ranks one stage sends
+// fewer bytes: every rank sends one payload of the whole bucket to every other, and all sum them in
+// the order of ranks. topk encodes averages of each rank's gradients (own_momentum.h).
 //
-// With one rank nothing is done: there is no wire to save, so nothing is lost either.
+// With one rank nothing is done, and nothing is lost.
 //
-// One thread at a time may use an object, and no other may use the communicator meanwhile; run()
-// blocks, and may do so in a thread beside those that compute. All ranks run the same buckets in
-// the same order. After an error the communicator, and so the object, is of no further use; a rank
-// that refuses a payload should abort() it, or the others wait until their deadline.
+// One thread at a time may use an object, and no other thread may use the communicator meanwhile;
+// run() blocks. All ranks run the same buckets in the same order. After an error the communicator
+// and the object are unusable; a rank that rejects a payload should abort() it, or the others wait
+// until their deadline.
 #pragma once
 
 #include <cstddef>
@@ -45,8 +43,8 @@ namespace lockstep::parallel {
 
 class CompressedAllReduce {
  public:
-  // What a bucket takes on every rank. The residual is kept from step to step; the staging is used
-  // during run() alone, so buckets may share that of the largest.
+  // The memory of a bucket on every rank. The residual is kept from step to step; the staging
+  // buffer is used only during run(), so buckets may share the largest.
   struct Memory {
     std::size_t residual_elements = 0;
     std::size_t staging_bytes = 0;
@@ -56,23 +54,23 @@ class CompressedAllReduce {
   static Memory memory(std::size_t elements, DType gradients, int ranks,
                        const CompressionOptions& options);
 
-  // The staging has to lie on an address for floats (Error(kInvalidArgument)); in memory from
-  // Communicator::allocate() it moves without copies inside a machine. The residual becomes zero.
+  // The staging buffer must be aligned for floats (Error(kInvalidArgument)); if it is symmetric
+  // memory (Communicator::allocate()), ranks of a node need no copies. The residual is set to zero.
   // The communicator and both spans must outlive the object. Gradients are f32, bf16 or f16.
   CompressedAllReduce(Communicator& communicator, const CompressionOptions& options,
                       std::size_t elements, DType gradients, std::span<float> residual,
                       std::span<std::byte> staging);
 
-  // With topk: how gradients are averaged from now on. Without it they are encoded as they are.
+  // With topk: how gradients are averaged. Otherwise they are encoded directly.
   void set_momentum(OwnMomentum momentum) { momentum_ = momentum; }
 
-  // Gradients become their sum over ranks. `seed` is the same on all ranks and another in every
-  // step. Gives the bytes that this rank sent, as the communicator counts them.
+  // Replaces gradients by their sum over ranks. `seed` is the same on all ranks and different in
+  // every step. Returns the bytes that this rank sent, as counted by the communicator.
   std::uint64_t run(Data gradients, std::uint64_t seed);
 
-  // What has not been sent yet: of all elements; their velocities, with topk; and of the sums of
-  // this rank's shard, where there are two stages. To be saved and restored with a checkpoint, and
-  // to be scaled with the gradients when the loss scale changes.
+  // The residuals: of all elements; the velocities, with topk; and of the sums of this rank's
+  // shard, with two stages. They are part of a checkpoint, and must be scaled when the loss scale
+  // changes.
   std::span<float> residual() const { return residual_; }
   std::span<float> velocity() const { return velocity_; }
   std::span<float> residual_of_sums() const { return residual_of_sums_; }
@@ -98,9 +96,9 @@ class CompressedAllReduce {
   std::vector<std::size_t> payload_sizes_;  // by shard; or by rank, of the whole bucket
   std::vector<std::size_t> sums_sizes_;     // of payloads of sums, by shard
   std::vector<std::size_t> own_sizes_;      // of this rank's shard, by rank
-  // Parts of the staging.
-  std::span<float> values_;        // of what is encoded at once, where gradients are not f32
-  std::span<std::byte> scratch_;   // of the codecs
+  // Parts of the staging buffer.
+  std::span<float> values_;       // f32 copies of what is encoded at once, if gradients are not f32
+  std::span<std::byte> scratch_;  // of the codecs
   std::span<std::byte> payloads_;  // of all shards: of gradients, then of sums; or of all ranks
   std::span<std::byte> incoming_;  // payloads of this rank's shard from all ranks
 };

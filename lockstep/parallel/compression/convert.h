@@ -1,4 +1,4 @@
-// Gradients from one of the types that training has to another.
+// Conversion of gradients between types.
 #pragma once
 
 #include <span>
@@ -7,7 +7,7 @@
 
 namespace lockstep::parallel {
 
-// Whether gradients may have it: f32, bf16 or f16.
+// Whether gradients may have this type: f32, bf16 or f16.
 bool is_gradient_type(DType dtype);
 
 // out = from; sizes are the same.

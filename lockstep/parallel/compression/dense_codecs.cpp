@@ -55,7 +55,7 @@ BlockCodec::BlockCodec(Compression format) : format_(format) {
       kernels_ = kernels.onebit;
       return;
     default:
-      fail(ErrorCode::kInvalidArgument, "{} is no format of blocks", parallel::name(format));
+      fail(ErrorCode::kInvalidArgument, "{} is not a block format", parallel::name(format));
   }
 }
 
@@ -81,8 +81,8 @@ void BlockCodec::check_exponents(const std::byte* payload, std::size_t elements)
         std::to_integer<std::uint8_t>(payload[first / kBlock * block_bytes_(kBlock)]);
     if (exponent < kLeastF16Exponent || exponent > kMostF16Exponent) {
       fail(ErrorCode::kProtocol,
-           "f16: the block of elements {} and following has exponent {}, which none has: the "
-           "payload was changed on its way or was made by something else",
+           "f16: the block of elements {} and following has exponent {}, which is not valid: the "
+           "payload was damaged on its way, or something else wrote it",
            first, exponent);
     }
   }

@@ -1,4 +1,4 @@
-// Codecs that say something about every element.
+// Codecs that encode every element.
 #pragma once
 
 #include "lockstep/parallel/compression/codec.h"
@@ -19,7 +19,7 @@ class PlainCodec : public Codec {
                       std::uint64_t seed) const override;
 };
 
-// Blocks of kBlock elements, one after another, each with a scale of its own (kernels.h):
+// Blocks of kBlock elements, each with its own scale (kernels.h):
 //   bf16    rounded to nearest even
 //   f16     the same, after a power of two that keeps the largest of the block in range
 //   int8    127 steps to the largest magnitude of the block, to the nearest

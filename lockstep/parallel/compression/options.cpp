@@ -14,12 +14,11 @@ std::string_view name(Compression compression) {
 }
 
 void bind(Config& config, CompressionOptions& options) {
-  config.bind(
-      "parallel.compression", options.compression, kCompressionNames,
-      "How gradients are written on the wire. All but none lose something; int8, int4, onebit, "
-      "topk and randomk keep what they lost and send it later.");
+  config.bind("parallel.compression", options.compression, kCompressionNames,
+              "How gradients are compressed before they are sent. All but none are lossy; int8, "
+              "int4, onebit, topk and randomk keep the error and send it later (error feedback).");
   config.bind("parallel.compression_ratio", options.ratio,
-              "The share of elements that topk and randomk send.", kRatioRange);
+              "The fraction of elements that topk and randomk send.", kRatioRange);
 }
 
 }  // namespace lockstep::parallel

@@ -1,7 +1,7 @@
-// How gradients are written on the wire: settings of data parallel training.
+// The settings of gradient compression.
 //
 // Keys are `parallel.compression` and `parallel.compression_ratio`; base/config/config.h says how
-// they are read. docs/data-parallel.md says what each codec costs and when to choose it.
+// they are read. See docs/data-parallel.md for the cost of each codec and when to use it.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ std::string_view name(Compression compression);  // "none", "bf16", ...
 
 struct CompressionOptions {
   Compression compression = Compression::kNone;
-  double ratio = 0.01;  // of elements, that topk and randomk send
+  double ratio = 0.01;  // the fraction of elements that topk and randomk send
 };
 
 // Declares the keys of CompressionOptions; `options` must outlive `config` and stay in place.

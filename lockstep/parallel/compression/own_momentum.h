@@ -1,4 +1,4 @@
-// Momentum and clipping where few elements of a gradient arrive: topk.
+// Momentum and clipping for topk, where few elements of a gradient arrive.
 //
 // An optimizer with momentum (Adam's moment, SGD's velocity) goes by an average of the last
 // gradients. With error feedback an element arrives once in a while, as the sum of all that was
@@ -55,7 +55,7 @@ struct OwnMomentum {
   OwnClip* clip = nullptr;  // where gradients have not been clipped before
 };
 
-// Whether workers that compress take the momentum themselves.
+// Whether workers apply the momentum before compression.
 constexpr bool takes_own_momentum(Compression compression) {
   return compression == Compression::kTopk;
 }

@@ -1,10 +1,10 @@
-// "randomk": k elements at random, k = ratio * elements, as they are.
+// "randomk": k random elements, k = ratio * elements, unrounded.
 //
 // The elements are cut into k nearly equal strata, and one of each is drawn by the seed
-// (base/math/counter_rng.h). Whoever knows the seed knows the positions, so a payload is k floats
-// and nothing else; and ranks of one seed send the same elements, so that their sum has no others.
+// (base/math/counter_rng.h). The seed determines the positions, so a payload is just k floats; and
+// ranks with the same seed send the same elements, so their sum has no others.
 //
-// Where any element, drawn or not, is infinite or NaN, all of the payload is NaN.
+// If any element, drawn or not, is infinite or NaN, the whole payload is NaN.
 #pragma once
 
 #include "lockstep/parallel/compression/codec.h"

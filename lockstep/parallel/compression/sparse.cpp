@@ -24,8 +24,8 @@ CompressionOptions options_of_sums(CompressionOptions options, std::size_t ranks
 double checked_ratio(double ratio, std::string_view codec) {
   if (ratio > 0 && ratio <= 1) return ratio;
   fail(ErrorCode::kInvalidArgument,
-       "{}: parallel.compression_ratio is the share of elements to send, above 0 and up to 1, not "
-       "{}",
+       "{}: parallel.compression_ratio is the fraction of elements to send, above 0 and at most 1; "
+       "got {}",
        codec, ratio);
 }
 

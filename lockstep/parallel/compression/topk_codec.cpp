@@ -42,7 +42,7 @@ Parts<Byte> parts_of(Byte* payload, std::size_t elements, std::size_t kept) {
 
 [[noreturn]] void refuse(std::size_t segment, std::string_view why) {
   fail(ErrorCode::kProtocol,
-       "topk: segment {} of a payload {}; it was changed on its way or was made by something else",
+       "topk: segment {} of a payload {}; it was damaged on its way, or something else wrote it",
        segment, why);
 }
 
@@ -60,7 +60,7 @@ void check_parts(const Parts<const std::byte>& parts, std::size_t elements, std:
       least = position + std::size_t{1};
     }
   }
-  if (index != kept) refuse(segments_of(elements) - 1, "ends before all elements have come");
+  if (index != kept) refuse(segments_of(elements) - 1, "ends before the last element");
 }
 
 // f(position, value) for each element that was sent.

@@ -172,8 +172,8 @@ void Ddp::compare_parameters() {
   }
   if (others.empty()) return;
   fail(ErrorCode::kMismatch,
-       "the parameters of rank{} {} are no longer those of rank 0 after {} updates; memory or a "
-       "kernel is at fault there, and the last checkpoint is worth more than this run",
+       "the parameters of rank{} {} differ from those of rank 0 after {} updates: its memory or a "
+       "kernel is faulty. Stop this run and continue from the last checkpoint",
        others.size() > 1 ? "s" : "", fmt::join(others, ", "), updates_);
 }
 

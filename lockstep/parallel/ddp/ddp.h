@@ -1,13 +1,12 @@
-// Distributed data parallel: every worker has the whole model and its own part of each step; their
-// gradients are added up, and all update alike, so that they stay equal to the bit.
+// Distributed data parallel: every worker has the whole model and its own share of each step.
+// Gradients are all-reduced and all workers make the same update, so replicas stay bitwise equal.
 //
-// Gradients lie in one flat buffer, in the order in which backward completes them, in memory that
-// the workers of a machine share. They are reduced bucket by bucket (parallel/ddp/buckets.h) by a
-// thread of communication while backward goes on; update() waits for what is not done then: that
-// wait is the exposed communication. With several micro-batches a step only the last one's backward
-// synchronises. A bucket leaves when backward adds no more to what is in it, be it in the middle of
-// a block; gradients that leave the device (parallel/offload/tier_mover.h) do so as whole
-// blocks.
+// Gradients are in one flat buffer in symmetric memory, in the order in which backward completes
+// them. A communication thread reduces them bucket by bucket (parallel/ddp/buckets.h) during
+// backward; update() waits for the rest, and that wait is the exposed communication. With several
+// micro-batches a step, only the backward of the last one reduces. A bucket is reduced when
+// backward adds no more to it, even in the middle of a block; offloaded gradients
+// (parallel/offload/tier_mover.h) move as whole blocks.
 //
 //   compute        | forward 0 1 2 | backward 2   | backward 1   | backward 0   | wait | update
 //   communication                         | of 2      | 2, 1 |   | of 1  | of 0   |
@@ -34,9 +33,9 @@ namespace lockstep::parallel {
 
 class Ddp : public Strategy {
  public:
-  // Called by all workers of `world`, which outlives it. `most_micro_batches` of one worker's
-  // share. Throws Error(kInvalidArgument) for an algorithm that does not add up in the order of the
-  // reduction.
+  // Called by all workers of `world`, which must outlive it. `most_micro_batches` is the most in
+  // one worker's share. Throws Error(kInvalidArgument) for an algorithm that does not sum in the
+  // order of the reduction.
   Ddp(Communicator& world, const ParallelOptions& options, std::int64_t most_micro_batches);
 
   std::string_view name() const override { return "ddp"; }
@@ -44,15 +43,15 @@ class Ddp : public Strategy {
   int workers() const override { return world_.size(); }
   std::span<std::byte> symmetric_memory(std::size_t bytes) override;
 
-  // Which gradients are reduced together, in the order in which they leave.
+  // The buckets, in the order in which they are reduced.
   static std::vector<Bucket> buckets(const ParallelOptions& options, const WorkerPosition& position,
                                      const nn::MemoryPlan& plan);
 
-  // What it takes besides the tree.
+  // The memory it needs, without that of the tree.
   static std::vector<Request> memory(const ParallelOptions& options, const WorkerPosition& position,
                                      const nn::MemoryPlan& plan);
 
-  // What is sent in a step, where gradients are not compressed.
+  // What is sent in a step, without compression.
   static Traffic traffic(const ParallelOptions& options, const WorkerPosition& position,
                          const nn::MemoryPlan& plan, PlannedCalls& calls);
 
@@ -92,13 +91,13 @@ class Ddp : public Strategy {
   ParallelOptions options_;
   std::int64_t most_micro_batches_;
   std::string algorithm_;
-  std::unique_ptr<Communicator> group_;  // the same workers, for the thread of communication
+  std::unique_ptr<Communicator> group_;  // the same workers, for the communication thread
   SymmetricBuffer memory_;
   nn::Replica* replica_ = nullptr;
   TreeSum tree_;
   std::vector<Bucket> buckets_;
   std::optional<TableRows> table_rows_;
-  // Where gradients are compressed: a reducer for each bucket, and what they work in.
+  // With compression: a reducer for each bucket, and their memory.
   std::vector<CompressedAllReduce> compressed_;
   std::vector<float> residuals_;
   SymmetricBuffer staging_;
@@ -115,7 +114,7 @@ class Ddp : public Strategy {
   std::int64_t updates_ = 0;  // since the start
 
   TierMover mover_;
-  CommunicationThread thread_;  // last, to end before what its tasks use
+  CommunicationThread thread_;  // declared last, to end before what its tasks use
 };
 
 }  // namespace lockstep::parallel

@@ -1,10 +1,10 @@
-// The gradient of a table of tokens, in two parts.
+// Reduces the gradient of the token embedding in two parts.
 //
-// The table of a language model is often used twice: to embed tokens by the first block, and to
-// make logits by the last one. Backward begins with the last block, whose part of the gradient has
-// all rows, and ends with the first one, whose part has the rows of the tokens of the batch. So the
-// large part can be reduced early, while backward goes on, and of the small one only those rows
-// travel, from every worker to every other; all add them in the same order.
+// A tied embedding is used twice: the first block embeds tokens and the last block computes logits.
+// Backward starts with the last block, whose part of the gradient is dense, and ends with the first
+// one, whose part is sparse: it has only the rows of the batch's tokens. So the dense part is
+// reduced early, during backward, and the sparse part is exchanged as rows between all workers, who
+// add them in the same order.
 #pragma once
 
 #include <cstddef>
@@ -20,29 +20,30 @@ namespace lockstep::parallel {
 
 class TableRows {
  public:
-  // Nothing where the first block of the plan has no such table, or where its rows of all workers
-  // are not much less than the table. `accumulates`: whether other micro-batches come before the
-  // one whose rows are exchanged.
+  // Nothing if the first block of the plan has no such table, or if the rows of all workers are not
+  // much less than the table. `accumulates`: whether other micro-batches precede the one whose rows
+  // are exchanged.
   static std::optional<TableRows> find(const nn::MemoryPlan& plan, int workers, bool accumulates);
 
   const nn::FlatParameter& table() const { return table_; }
-  // The block whose backward completes the other part, which has all rows; nothing: there is none.
+  // The block whose backward completes the dense part; nothing if there is none.
   std::optional<std::size_t> complete_after() const { return complete_after_; }
 
-  // Where a table's own part of the flat buffer of gradients lies in the order of completion. The
-  // last block completes what is tied to it part by part (BlockListener::accumulated), before what
-  // it owns.
+  // The segments of the flat buffer of gradients in the order of completion, with the table. The
+  // last block completes what is tied to it in parts (BlockListener::accumulated), before its own
+  // parameters.
   std::vector<Segment> segments(const nn::FlatParameters& flat) const;
 
-  std::size_t bytes() const;  // that exchange() needs in all
+  std::size_t bytes() const;  // the memory that exchange() needs
   void set_memory(SymmetricBuffer memory) { memory_ = std::move(memory); }
 
-  // What all workers send in a step, by the links that it takes.
+  // What all workers send in a step, by link.
   LinkBytes links(PlannedCalls& calls) const;
 
-  // Of the last backward; nothing: of a worker without a share of the step, whose rows are zero.
+  // Exchanges the rows of the last backward; nothing: this worker has no share of the step, and its
+  // rows are zero.
   void exchange(Communicator& workers, const std::optional<nn::SparseGradient>& mine) const;
-  // Afterwards, when the table's other part has been reduced.
+  // Adds the exchanged rows, after the dense part has been reduced.
   void add(nn::Replica& replica) const;
 
  private:

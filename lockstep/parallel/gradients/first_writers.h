@@ -1,4 +1,4 @@
-// Which backward is the first to add to a block's gradients.
+// Which block's backward is the first to add to the gradients of a block.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,7 @@
 
 namespace lockstep::parallel {
 
-// Of each block's: the last block that works with its parameters, which is another one where they
-// are tied.
+// For each block: the last block that uses its parameters, which is another one if they are tied.
 std::vector<std::size_t> first_writers(const nn::MemoryPlan& plan);
 
 }  // namespace lockstep::parallel

@@ -36,7 +36,7 @@ std::vector<double> sums_of_chunks(Ops& ops, const Tensor& buffer,
 std::vector<double> sums_of_chunks(Ops& ops, const std::function<Tensor(nn::FlatRange)>& read,
                                    std::span<const nn::FlatRange> chunks, const Tensor& workspace) {
   if (!chunks.empty() && (workspace.dtype() != DType::kF64 || workspace.elements() == 0)) {
-    fail(ErrorCode::kInvalidArgument, "sums of squares need a workspace of f64; there is {} of {}",
+    fail(ErrorCode::kInvalidArgument, "sums of squares need a workspace of f64; got {} of {}",
          workspace.elements(), name(workspace.dtype()));
   }
   std::vector<double> sums(chunks.size());

@@ -1,9 +1,9 @@
-// A norm of all gradients that does not depend on who holds which part of them.
+// A global gradient norm that does not depend on how gradients are sharded.
 //
 // Every block's range of the flat buffer is cut, from its start, into *chunks* of 65536 elements
-// (the last one shorter). The squares of a chunk are added up by one operation, and the sums of
-// chunks in the order of the flat buffer, in f64. So whoever holds whole chunks can add them up and
-// tell the sums, and the norm has the same bits with one worker, with shards and with parameter
+// (the last one shorter). One operation sums the squares of a chunk, and the sums of chunks are
+// added in the order of the flat buffer, in f64. So each worker can sum the chunks it holds and
+// share the sums, and the norm has the same bits with one worker, with shards and with parameter
 // servers.
 #pragma once
 
@@ -21,22 +21,21 @@ inline constexpr std::size_t kChunkElements = 65536;
 
 // The chunks of the flat buffer, in order.
 std::vector<nn::FlatRange> gradient_chunks(const nn::FlatParameters& flat);
-// Of one range that begins where a chunk does; and how many there are.
+// The chunks of one range that begins at a chunk, and their number.
 std::vector<nn::FlatRange> chunks_of(nn::FlatRange range);
 constexpr std::size_t chunk_count(std::size_t elements) {
   return (elements + kChunkElements - 1) / kChunkElements;
 }
 
-// The sum of squares of each chunk of `buffer`, which the chunks are ranges of. `workspace` is f64
-// and on the device of the flat buffer; more than one number of it means fewer waits. Waits for the
-// operations before it.
+// The sum of squares of each chunk of `buffer`. `workspace` is f64 on the device of the flat
+// buffer; a larger one means fewer waits. Waits for the operations before it.
 std::vector<double> sums_of_chunks(Ops& ops, const Tensor& buffer,
                                    std::span<const nn::FlatRange> chunks, const Tensor& workspace);
-// The same of a flat buffer that read() gives a chunk of.
+// The same for a flat buffer whose chunks read() returns.
 std::vector<double> sums_of_chunks(Ops& ops, const std::function<Tensor(nn::FlatRange)>& read,
                                    std::span<const nn::FlatRange> chunks, const Tensor& workspace);
 
-// The root of their sum, added up in order. Infinite or NaN where a gradient is.
+// The root of their sum, added in order. Infinite or NaN if a gradient is.
 double norm_of_chunks(std::span<const double> sums);
 
 // Both for a whole flat buffer of gradients.

@@ -1,13 +1,12 @@
-// The update of blocks whose gradients are complete, on the host while backward goes on with the
-// others.
+// Updates blocks on the host as soon as their gradients are final, during backward of the others.
 //
 //   compute      | ... | backward 2 | backward 1        | backward 0        |
 //   mover        |                  | store gradients 2 | store gradients 1 | store gradients 0
 //   host                                                | update 2          | update 1 | update 0
 //
-// That can be where the optimizer's states lie on the host and nothing has to be known of all
-// gradients first: they are not clipped, and no loss scale may turn out too large. A block whose
-// gradients are infinite or NaN is not updated, nor is any after it; those before it were.
+// This needs optimizer states on the host, and no decision that depends on all gradients: no
+// clipping and no loss scale. A block with infinite or NaN gradients is not updated, nor is any
+// block after it; earlier blocks have been updated.
 #pragma once
 
 #include <functional>
@@ -23,22 +22,22 @@ namespace lockstep::parallel {
 
 class EarlyUpdate {
  public:
-  // Whether such a run updates early.
+  // Whether a run can update early.
   static bool can_be(const nn::MemoryPlan& plan, const optim::OptimizerOptions& optimizer);
 
-  // All outlive its work.
+  // All arguments must outlive it.
   void start(nn::Replica& replica, TierMover& mover, Trace& trace);
-  // Of the step that begins; its settings outlive it.
+  // The request of the step that begins; its settings must outlive the step.
   void expect(const UpdateRequest& request);
   bool is_on() const { return request_.has_value(); }
 
-  // This worker's part of a block's gradients is complete, in its flat buffer, when `ready`
-  // returns. One thread at a time.
+  // Queues the update of a block. Its gradients on this worker are final, in the flat buffer, when
+  // `ready` returns. One thread at a time.
   void push(std::size_t block, std::function<void()> ready = {});
-  // Until all that were pushed are updated; the step is over then. Throws what a task threw.
+  // Waits until all pushed blocks are updated and ends the step. Rethrows the error of a task.
   void finish();
-  // The norm of this worker's parts, as parallel/gradients/gradient_chunks.h adds it up where they
-  // are all.
+  // The norm of this worker's gradients, with the bits of parallel/gradients/gradient_chunks.h if
+  // they are not sharded.
   double norm() const;
   void settle() noexcept { thread_.settle(); }
 
@@ -53,7 +52,7 @@ class EarlyUpdate {
   std::vector<std::vector<double>> sums_;  // of the chunks of each block
   std::optional<UpdateRequest> request_;
   bool finite_ = true;
-  CommunicationThread thread_;  // last, to end before what its tasks use
+  CommunicationThread thread_;  // declared last, to end before what its tasks use
 };
 
 }  // namespace lockstep::parallel

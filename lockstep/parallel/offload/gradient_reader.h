@@ -1,4 +1,4 @@
-// This worker's part of a block's gradients to be read a little at a time, wherever it lies.
+// Reads this worker's gradients of a block in small ranges, from any tier.
 #pragma once
 
 #include <cstddef>
@@ -10,18 +10,19 @@ namespace lockstep::parallel {
 
 class GradientReader {
  public:
-  // Of those in a file, by the thread that updates; `ops` works with what is read. All outlive it.
+  // Used by the thread that updates; `ops` computes with what is read. All arguments must outlive
+  // it.
   GradientReader(nn::Replica& replica, Ops& ops, TierMover& mover)
       : replica_(replica), ops_(ops), mover_(mover) {}
 
-  // A range of the part. Those in a file hold until the next call, are no more than
-  // MemoryPlan::staged_elements, and lie where the optimizer computes.
+  // A range of the gradients. From a file, it is valid until the next call, has at most
+  // MemoryPlan::staged_elements, and is in the tier where the optimizer computes.
   Tensor read(std::size_t block, nn::FlatRange range) {
     const auto count = static_cast<std::int64_t>(range.elements);
     if (replica_.gradient_file() == nullptr) {
       return replica_.mine(block).gradients.slice(static_cast<std::int64_t>(range.first), count);
     }
-    ops_.synchronize();  // what was read before is worked with
+    ops_.synchronize();  // what was read before may still be in use
     const Tensor to = replica_.staged_gradients().row(0).slice(0, count);
     mover_.await(mover_.fetch_gradients(block, range.first, to));
     return to;

@@ -1,8 +1,8 @@
-// An optimizer's step over a whole replica whose gradients are complete.
+// The optimizer step of a replica whose gradients are final.
 //
 // It is computed in the tier of the optimizer's states (nn/parameters/tiers.h). Gradients and
-// parameters that lie in another one come and go piece by piece, the next piece while one is
-// computed:
+// parameters in another tier are copied piece by piece, the next piece during the update of the
+// current one:
 //
 //   compute   |           | update 0    | update 1             | update 2 ...
 //   mover     | fetch 0   | fetch 1     | store 0, fetch 2     | store 1, ...
@@ -16,18 +16,18 @@
 
 namespace lockstep::parallel {
 
-// Takes the norm of all gradients, clips, moves the master copy and rounds the parameters. Changes
-// nothing where a gradient is infinite or NaN. Done on return.
+// Computes the global norm, clips, updates the master copy and rounds the parameters. Changes
+// nothing if a gradient is infinite or NaN. Complete on return.
 UpdateResult local_update(nn::Replica& replica, TierMover& mover, const UpdateRequest& request);
 
-// The sum of squares of each chunk (parallel/gradients/gradient_chunks.h) of this worker's part of
-// a block's gradients, wherever they lie. `workspace` as there.
+// The sum of squares of each chunk (parallel/gradients/gradient_chunks.h) of this worker's
+// gradients of a block, in any tier. `workspace`: see there.
 std::vector<double> sums_of_mine(nn::Replica& replica, Ops& ops, TierMover& mover,
                                  std::size_t block, const Tensor& workspace);
 
-// The second half for this worker's part of one block, where the norm is known: moves the master
-// copy and rounds the parameters, by the replica's operations or others of the tier where it is
-// computed. Done after Ops::synchronize().
+// The second half for this worker's shard of one block, once the norm is known: updates the master
+// copy and rounds the parameters, with `ops` of the tier where the update is computed. Complete
+// after Ops::synchronize().
 void update_mine(nn::Replica& replica, Ops& ops, TierMover& mover, std::size_t block,
                  const UpdateRequest& request, double gradient_norm);
 

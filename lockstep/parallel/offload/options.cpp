@@ -21,8 +21,8 @@ void check_filed_gradients(const ParallelOptions& options, const WorkerPosition&
   if (position.workers == 1 || sharding_of(options, position).gradients) return;
   if (options.zero < 2) {
     fail(ErrorCode::kUnsupported,
-         "at parallel.zero = {} {} workers reduce whole gradients in memory; with "
-         "parallel.zero = 2 or 3 each has its part in a file of its own, or use "
+         "with parallel.zero = {} each of {} workers needs whole gradients in memory. Set "
+         "parallel.zero = 2 or 3, where each worker keeps its shard in its own file, or use "
          "offload.gradients = \"host\"",
          options.zero, position.workers);
   }
@@ -42,9 +42,9 @@ void check_in_place(const nn::Tiers& tiers, const ParallelOptions& options,
   }
   if (position.workers > 1 && options.zero == 3) {
     fail(ErrorCode::kInvalidArgument,
-         "offload.in_place computes with a block's parameters where they lie, but with "
-         "parallel.zero = 3 each of {} workers holds a part of them, and they are gathered on the "
-         "device; use a lower stage, or leave it out",
+         "offload.in_place uses a block's parameters where they are stored, but with parallel.zero "
+         "= 3 each of {} workers holds a shard of them and gathers them on the device; use a lower "
+         "stage, or leave it out",
          position.workers);
   }
 }
@@ -64,15 +64,15 @@ void check(const OffloadOptions& offload, const ParallelOptions& options,
   }
   if (tiers.parameters == Tier::kFile && tiers.optimizer != Tier::kFile) {
     fail(ErrorCode::kInvalidArgument,
-         "offload.parameters = \"file\" goes with offload.optimizer = \"file\": an update writes "
-         "both together");
+         "offload.parameters = \"file\" needs offload.optimizer = \"file\", because an update "
+         "writes both together");
   }
   if (tiers.parameters == Tier::kFile && position.workers > 1 &&
       (options.zero == 1 || options.zero == 2)) {
     fail(ErrorCode::kUnsupported,
-         "at parallel.zero = {} every worker has all parameters in memory, where the others' come "
-         "to after an update; with parallel.zero = 3 each has its part in a file of its own, or "
-         "use offload.parameters = \"host\"",
+         "with parallel.zero = {} every worker gathers all parameters in memory after an update. "
+         "Set parallel.zero = 3, where each worker keeps its shard in its own file, or use "
+         "offload.parameters = \"host\"",
          options.zero);
   }
   if (tiers.gradients == Tier::kFile) check_filed_gradients(options, position);
@@ -90,7 +90,7 @@ io::TierFileOptions OffloadOptions::file() const {
     fail(error.code(), "offload.bandwidth: {}", error.what());
   }
   if (options.bytes_per_second <= 0) {
-    fail(ErrorCode::kInvalidArgument, "offload.bandwidth = \"{}\": nothing would ever arrive",
+    fail(ErrorCode::kInvalidArgument, "offload.bandwidth = \"{}\": it must be more than 0",
          bandwidth);
   }
   return options;
@@ -98,28 +98,28 @@ io::TierFileOptions OffloadOptions::file() const {
 
 void bind(Config& config, OffloadOptions& options) {
   config.bind("offload.optimizer", options.tiers.optimizer, kTierNames,
-              "Where the optimizer's states lie and the update is computed: device, host (main "
-              "memory), or file (in offload.folder; computed on the host).");
+              "Where the optimizer's states are stored and the update is computed: device, host "
+              "(main memory), or file (in offload.folder; computed on the host).");
   config.bind("offload.gradients", options.tiers.gradients, kTierNames,
-              "Where gradients lie once a block's backward has made them: device, host, or file, "
-              "with several workers at parallel.zero = 2 and 3.");
+              "Where gradients are stored after a block's backward: device, host, or file. With "
+              "several workers, file needs parallel.zero = 2 or 3.");
   config.bind(
       "offload.parameters", options.tiers.parameters, kTierNames,
-      "Where the parameters lie that are computed with; they come to the device block by "
-      "block, parallel.max_unsharded_blocks at once. In a file with the optimizer's states.");
+      "Where parameters are stored: device, host, or file (needs offload.optimizer = file). They "
+      "are copied to the device block by block, parallel.max_unsharded_blocks at once.");
   config.bind("offload.in_place", options.tiers.in_place,
-              "Compute with parameters on the host where they lie, instead of bringing them to the "
-              "device: no room for them there, and every use of them reads the host's memory.");
+              "Read parameters directly from host memory instead of copying them to the device: "
+              "saves device memory, but every use reads host memory.");
   config.bind("offload.activations", options.tiers.activations, kTierNames,
-              "Where blocks keep what their backward needs: device, host or file.");
+              "Where the activations that backward needs are stored: device, host or file.");
   config.bind("offload.folder", options.folder,
-              "A folder on a fast disk for what lies in files; empty: in the run's folder.");
-  config.bind("offload.overlap", options.tiers.overlaps,
-              "Bring the next part of what lies in a file, and take the last away, while one is "
-              "worked with.");
+              "The folder for offloaded files, on a fast disk; empty: in the run's folder.");
+  config.bind(
+      "offload.overlap", options.tiers.overlaps,
+      "Read the next part of an offloaded file and write the previous one during computation.");
   config.bind("offload.bandwidth", options.bandwidth,
-              "Pretend that the disk moves no more than this, reads and writes together, like "
-              "\"500MB/s\"; empty: as fast as it is.");
+              "Limit the disk to this bandwidth, reads and writes together, like \"500MB/s\"; "
+              "empty: as fast as it is.");
 }
 
 }  // namespace lockstep::parallel

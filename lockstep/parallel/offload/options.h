@@ -1,4 +1,4 @@
-// What lies elsewhere than on the device: the keys offload.*.
+// The settings of offload: the keys offload.*.
 #pragma once
 
 #include <string>
@@ -13,14 +13,14 @@ namespace lockstep::parallel {
 
 struct OffloadOptions {
   nn::Tiers tiers;
-  std::string folder;     // of the file tier; empty: that of temporary files
-  std::string bandwidth;  // of a slower disk; empty: this one's
+  std::string folder;     // of the file tier; empty: the folder of temporary files
+  std::string bandwidth;  // an emulated limit; empty: none
 
-  // What of it a replica takes. Throws Error(kInvalidArgument) for a bandwidth that is none.
+  // The options of the file tier. Throws Error(kInvalidArgument) for an invalid bandwidth.
   io::TierFileOptions file() const;
 };
 
-// Throws Error(kInvalidArgument) or Error(kUnsupported) for settings that do not fit together.
+// Throws Error(kInvalidArgument) or Error(kUnsupported) for settings that contradict each other.
 void check(const OffloadOptions& offload, const ParallelOptions& options,
            const WorkerPosition& position);
 

@@ -1,6 +1,6 @@
 // Data parallel training with parameter servers: workers push gradients to servers, which run the
-// optimizer, and pull parameters. parallel/strategy/server_options.h has the settings, and who is a
-// server.
+// optimizer, and pull parameters. parallel/strategy/server_options.h has the settings and the
+// placement of servers.
 //
 //   bsp                       the bits of one worker with the same steps (sums over workers by the
 //                             tree of parallel/server/slices/worker_sum.h, in f32)
@@ -14,15 +14,15 @@
 //                             residual at the worker; servers add up what they decode
 //                             (parallel/server/slices/wire_format.h)
 //
-// What travels when, with the schedule kPriority (N blocks, each of one slice):
+// The schedule kPriority (N blocks, each of one slice):
 //
 //   compute   | backward N-1 | ... | backward 0 || forward 0 | forward 1 | ...
 //   push                     | N-1 | ...  | 0 | 1 |              0 overtakes what has not left
 //   pull                           | N-1 | ...| 0 | 1 | 2 ...    forward i waits for block i alone
 //
-// Transport: TCP of its own, on the loopback unless told otherwise, and rings inside a machine
-// (parallel/server/wire/pipe.h), proved by the job's token in both directions. Where
-// CommOptions::emulate says so, each worker and each server has a slow NIC.
+// Transport: separate TCP connections, on the loopback by default, and rings inside a node
+// (parallel/server/wire/pipe.h); both sides prove the job's token. With CommOptions::emulate, each
+// worker and each server has an emulated NIC.
 #pragma once
 
 #include <functional>
@@ -45,22 +45,22 @@ struct ParameterServerJob {
   optim::OptimizerOptions optimizer;
   CommOptions comm;  // timeout, interface, emulate
   CompressionOptions compression;
-  std::string host;  // where other machines reach this rank; empty: comm.interface, else none
-  Reduction reduction = Reduction::kFast;  // of the micro-batches of one worker's share
+  std::string host;  // the address for other nodes; empty: comm.interface, else none
+  Reduction reduction = Reduction::kFast;  // the order in which a worker sums its micro-batches
   std::int64_t most_micro_batches = 1;     // of one worker's share
-  // Operations for a server: of as many threads as it is asked for, in the server's thread.
+  // Makes the operations of a server, with that many threads, on the server's thread.
   std::function<std::unique_ptr<Ops>(int threads)> make_ops = make_cpu_ops;
 };
 
-// Both are called by all ranks of `world` at the same time, and use it no longer than that: on
-// workers the first, which starts the server beside it where there is one; on ranks that are
-// servers the second, which returns when all workers have left. Errors are those of Communicator;
-// kPeerLost names the worker or server that is gone. From a worker that leaves (in whatever way)
-// servers need a moment, so the strategy must be destroyed also after an error.
+// All ranks of `world` call these together; `world` is not used after they return. Workers call the
+// first, which also starts a colocated server; dedicated servers call the second, which returns
+// when all workers have left. Errors are those of Communicator; kPeerLost names the lost worker or
+// server. The strategy must be destroyed also after an error: it tells the servers that the worker
+// leaves.
 std::unique_ptr<Strategy> make_parameter_server(const ParameterServerJob& job, Communicator& world);
 void serve(const ParameterServerJob& job, Communicator& world);
 
-// What a worker takes, and the server beside it where there is one.
+// The memory of a worker, including its colocated server.
 std::vector<Request> server_memory(const ParameterServerJob& job, const nn::MemoryPlan& plan,
                                    const WorkerPosition& position);
 

@@ -9,7 +9,7 @@ namespace {
 
 Error left_in_a_step(int worker) {
   return {ErrorCode::kPeerLost,
-          fmt::format("worker {} (rank {}) has left in the middle of a step", worker, worker),
+          fmt::format("worker {} (rank {}) left in the middle of a step", worker, worker),
           {worker}};
 }
 
@@ -101,12 +101,13 @@ void ServerStrategy::leave() noexcept {
 void ServerStrategy::start(nn::Replica& replica) {
   if (!is_bsp() && replica.setup().dtype == DType::kF16) {
     fail(ErrorCode::kUnsupported,
-         "f16 scales its loss by what all workers see in a step, which parallel.consistency = "
-         "\"{}\" has not; train in bf16 or f32, or set parallel.consistency = \"bsp\"",
+         "f16 adapts its loss scale to the overflows of all workers in a step, and "
+         "parallel.consistency = \"{}\" has no common step; train in bf16 or f32, or set "
+         "parallel.consistency = \"bsp\"",
          parallel::name(job_.options.consistency));
   }
   if (replica.ops().device() != Device{}) {
-    fail(ErrorCode::kUnsupported, "parameter servers serve replicas in the memory of a CPU only");
+    fail(ErrorCode::kUnsupported, "parameter servers support replicas in CPU memory only");
   }
   if (job_.reduction == Reduction::kTree) {
     tree_ = TreeSum(replica.flat().elements(), job_.most_micro_batches);

@@ -1,4 +1,4 @@
-// The worker's side of parallel/server/parameter_server.h.
+// The strategy of a worker with parameter servers (parallel/server/parameter_server.h).
 #pragma once
 
 #include <exception>
@@ -16,19 +16,19 @@
 
 namespace lockstep::parallel {
 
-// What servers are told of a model.
+// The description of the model for servers.
 ServedLayout layout_for(const ParameterServerJob& job, const nn::MemoryPlan& plan);
 
-// The slices of a table of tokens that leave before backward has come to it, and whose rows of the
+// The slices of a token embedding that are pushed before backward reaches it; the rows of the
 // batch's tokens follow (parallel/server/slices/runs.h).
 struct EarlyTable {
   std::size_t first = 0;   // of the slices
-  std::size_t end = 0;     // behind the last
+  std::size_t end = 0;     // one past the last
   std::size_t after = 0;   // the block whose backward they wait for
   std::size_t offset = 0;  // of the table in the flat buffer
   std::size_t width = 0;   // of its rows
 };
-// Nothing where there is none, or where it would not be worth it.
+// Nothing if there is none, or if it would not pay off.
 std::optional<EarlyTable> early_table(const ParameterServerJob& job, const nn::MemoryPlan& plan,
                                       const ServedLayout& layout, int workers);
 
@@ -81,26 +81,26 @@ class ServerStrategy final : public Strategy {
 
   ParameterServerJob job_;
   std::unique_ptr<Meeting> meeting_;
-  std::thread server_;  // beside this worker
+  std::thread server_;  // the colocated server
   std::unique_ptr<WorkerLink> link_;
   nn::Replica* replica_ = nullptr;
   ServedLayout layout_;
   std::optional<EarlyTable> table_;
   TreeSum tree_;
 
-  std::uint64_t round_ = 0;      // that was pushed last
-  double residual_scale_ = 1;    // the loss scale that is in the residual
-  bool has_master_ = false;      // collected parameters, in the place of what servers send of them
-  std::vector<StepCost> costs_;  // asp and ssp: the last that was heard of each worker
+  std::uint64_t round_ = 0;    // the last round that was pushed
+  double residual_scale_ = 1;  // the loss scale of the residual
+  bool has_master_ = false;    // the parameters are collected master copies, not what servers send
+  std::vector<StepCost> costs_;  // asp and ssp: the last cost reported by each worker
   // Of this step.
   std::int64_t step_ = 0;
   bool in_step_ = false;  // from its first micro-batch to its update
   std::int64_t micro_batches_ = 0;
   std::int64_t micro_batch_ = 0;
   bool zeroed_ = false;
-  bool added_up_ = false;       // the tree is in all gradients already
+  bool added_up_ = false;       // the tree sum is in the gradients
   std::size_t next_slice_ = 0;  // the first that is not pushed yet
-  std::vector<Runs> owed_;      // of the table's slices, where these have left early
+  std::vector<Runs> owed_;      // of the table's slices, if they were pushed early
   Deadline table_pushed_{};     // the same
   std::optional<RoundRequest> requested_;
   StepWaits waits_;

@@ -179,7 +179,8 @@ UpdateResult ServerStrategy::update(const UpdateRequest& request) {
   if (!requested_) send_request(request, 1);
   if (requested_->rate != request.rate || requested_->updates != request.updates ||
       requested_->loss_scale != request.loss_scale) {
-    fail(ErrorCode::kInvalidArgument, "update() is asked for another update than was expected");
+    fail(ErrorCode::kInvalidArgument,
+         "update() was called for a different update than expect_update() announced");
   }
   if (micro_batches_ == 0) {
     await_exposed(std::nullopt);

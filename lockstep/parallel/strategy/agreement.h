@@ -1,5 +1,4 @@
-// What workers in lockstep tell each other at the beginning and at the end of a step. Called by all
-// of them.
+// The exchange between workers at the beginning and the end of a step. Called by all of them.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +10,15 @@
 
 namespace lockstep::parallel {
 
-// The sum of what all bring; whether one of them stops.
+// The sum over all workers, and whether one of them stops.
 StepStart agree_to_begin(Communicator& world, const StepStart& mine, StepWaits& waits);
 
-// What a worker's step cost besides compute.
+// The communication of a worker's step.
 struct StepTraffic {
   CommunicationThread::Cost cost;
   std::uint64_t bytes_across = 0;
 };
-// `most_micro_batches` of one worker's share.
+// `most_micro_batches`: the most in one worker's share.
 StepSummary agree_to_end(Communicator& world, const StepEnd& mine, const StepTraffic& traffic,
                          const StepWaits& waits, std::int64_t most_micro_batches);
 

@@ -1,10 +1,10 @@
-// The optimizer's step of a single worker on a device that works beside the host: the norm of all
-// gradients, clipping and the update are queued in one go, and the host waits once, at their end.
+// The optimizer step of a single worker on an asynchronous device: the global norm, clipping and
+// the update are queued together, and the host waits once, at the end.
 //
-// Nothing of it depends on a number that the host reads in between: the clipping factor stays on
-// the device, and where a gradient is not finite it is NaN, at which the update changes nothing.
-// The numbers of a step (learning rate, number of the update, loss scale) lie in device memory, so
-// the operations are captured once and launched again for every step.
+// The host reads no number in between: the clipping factor stays on the device. If a gradient is
+// not finite the factor is NaN, and the update changes nothing. The numbers of a step (learning
+// rate, number of the update, loss scale) are in device memory, so the operations are captured once
+// and launched for every step.
 #pragma once
 
 #include <cstddef>
@@ -19,12 +19,12 @@ namespace lockstep::parallel {
 
 class DeviceUpdate {
  public:
-  // Whether a replica is updated this way: all its states lie on a device that is not the CPU.
+  // Whether a replica is updated this way: all its states are on a device other than the CPU.
   static bool serves(const nn::MemoryPlan& plan);
-  // What it takes there; 0 where it does not serve.
+  // The device memory it needs; 0 if it is not used.
   static std::size_t bytes(const nn::MemoryPlan& plan);
 
-  // The replica outlives it.
+  // The replica must outlive it.
   explicit DeviceUpdate(nn::Replica& replica);
 
   // Waits for all operations of the replica.

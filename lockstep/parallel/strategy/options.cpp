@@ -24,21 +24,21 @@ void check_zero_plus_plus(const ParallelOptions& options) {
       options.secondary_partition || options.quantized_weights != Quantization::kNone;
   if (options.zero < (of_parameters ? 3 : 1)) {
     fail(ErrorCode::kInvalidArgument,
-         "{} is about {} that workers share out; with parallel.zero = {} they share out none. Set "
-         "parallel.zero = 3, or leave it out",
+         "{} applies to sharded {}, but parallel.zero = {} does not shard them. Set parallel.zero "
+         "= 3, or leave it out",
          setting, of_parameters ? "parameters" : "gradients", options.zero);
   }
   if (options.partition == nn::Partition::kLayer) {
     fail(ErrorCode::kUnsupported,
-         "{} cannot be had with parallel.partition = \"layer\": it takes an equal part of every "
-         "block at every worker. Use parallel.partition = \"tensor\"",
+         "{} is not supported with parallel.partition = \"layer\": it needs an equal shard of "
+         "every block on every worker. Use parallel.partition = \"tensor\"",
          setting);
   }
   const bool quantises = options.quantized_weights != Quantization::kNone ||
                          options.quantized_gradients != Quantization::kNone;
   if (quantises && options.reduction == Reduction::kTree) {
     fail(ErrorCode::kInvalidArgument,
-         "parallel.reduction = \"tree\" gives the same bits for any number of workers, but {} does "
+         "parallel.reduction = \"tree\" gives the same bits on any number of workers, but {} does "
          "not; leave one of them out",
          setting);
   }
@@ -55,20 +55,20 @@ void check_zero(const ParallelOptions& options) {
   if (options.zero == 0) return;
   if (options.strategy != StrategyKind::kDdp) {
     fail(ErrorCode::kInvalidArgument,
-         "parallel.zero = {} shares out the states of workers that all-reduce; with "
-         "parallel.strategy = \"{}\" servers hold them. Leave one of them out",
+         "parallel.zero = {} shards the states of workers that all-reduce, but with "
+         "parallel.strategy = \"{}\" servers hold the states. Leave one of them out",
          options.zero, name(options.strategy));
   }
   if (options.algorithm != kAutoAlgorithm) {
     fail(ErrorCode::kInvalidArgument,
-         "parallel.algorithm = \"{}\" is one of all-reduce, which parallel.zero = {} does without; "
-         "leave one of them out",
+         "parallel.algorithm = \"{}\" is an all-reduce algorithm, but parallel.zero = {} calls no "
+         "all-reduce on gradients; leave one of them out",
          options.algorithm, options.zero);
   }
   if (options.compression.compression != Compression::kNone) {
     fail(ErrorCode::kUnsupported,
-         "parallel.compression = \"{}\" cannot be had with parallel.zero = {}; leave one of them "
-         "out",
+         "parallel.compression = \"{}\" is not supported with parallel.zero = {}; leave one of "
+         "them out",
          name(options.compression.compression), options.zero);
   }
 }
@@ -89,7 +89,7 @@ void check_backend(const ParallelOptions& options, int workers) {
   const std::string setting = forcing_setting(options, workers);
   if (setting.empty()) return;
   fail(ErrorCode::kUnsupported,
-       "{} cannot be had with comm.backend = \"mpi\" and {} workers: MPI chooses its algorithms "
+       "{} is not supported with comm.backend = \"mpi\" and {} workers: MPI chooses its algorithms "
        "itself. Use comm.backend = \"native\", or leave it out",
        setting, workers);
 }
@@ -120,8 +120,8 @@ std::string zero_plus_plus(const ParallelOptions& options) {
 
 void fail_spread(const ParallelOptions& options) {
   fail(ErrorCode::kUnsupported,
-       "{} takes as many ranks on every machine, numbered one machine's after the other's; these "
-       "are spread otherwise. Start as many on each, or leave it out",
+       "{} needs the same number of ranks on every node, with the ranks of a node numbered "
+       "consecutively. Start the same number on each node, or leave it out",
        zero_plus_plus(options));
 }
 
@@ -133,7 +133,7 @@ std::string all_reduce_algorithm(const ParallelOptions& options, int workers) {
   if (options.reduction == Reduction::kFast) return options.algorithm;
   if (options.compression.compression != Compression::kNone) {
     fail(ErrorCode::kInvalidArgument,
-         "parallel.reduction = \"tree\" gives the same bits for any number of workers, but "
+         "parallel.reduction = \"tree\" gives the same bits on any number of workers, but "
          "parallel.compression = \"{}\" does not; leave one of them out",
          name(options.compression.compression));
   }
@@ -141,8 +141,8 @@ std::string all_reduce_algorithm(const ParallelOptions& options, int workers) {
     return std::string(workers > 2 ? kTreeAlgorithms[0] : kAutoAlgorithm);
   if (std::ranges::find(kTreeAlgorithms, options.algorithm) == std::end(kTreeAlgorithms)) {
     fail(ErrorCode::kInvalidArgument,
-         "parallel.algorithm = \"{}\" does not add up in the order of parallel.reduction = "
-         "\"tree\"; use {}, or leave it \"auto\"",
+         "parallel.algorithm = \"{}\" does not sum in the order of parallel.reduction = \"tree\"; "
+         "use {}, or leave it \"auto\"",
          options.algorithm, fmt::join(kTreeAlgorithms, " or "));
   }
   return options.algorithm;
@@ -164,44 +164,41 @@ void check(const ParallelOptions& options, int workers) {
 
 void bind(Config& config, ParallelOptions& options) {
   config.bind("parallel.strategy", options.strategy, kStrategyNames,
-              "How workers share a run: ddp (all-reduce of gradients) or parameter_server.");
+              "How workers combine gradients: ddp (all-reduce) or parameter_server.");
   config.bind("parallel.reduction", options.reduction, kReductionNames,
-              "The order in which gradients are added up. fast: as it comes out fastest; tree: one "
-              "fixed tree over the micro-batches of a step, so that 1, 2, 4 and 8 workers give the "
-              "same bits (gradients are f32 then).");
+              "The order in which gradients are summed. fast: whichever order is fastest; tree: "
+              "one fixed tree over the micro-batches of a step, so that 1, 2, 4 and 8 workers give "
+              "the same bits (gradients are f32 then).");
   config.bind("parallel.bucket_mb", options.bucket_mb,
-              "Gradients are reduced in buckets of so many MB (2^20 bytes) while backward goes on.",
+              "Size of a gradient bucket in MB (2^20 bytes). A bucket is reduced as soon as "
+              "backward has filled it.",
               {.min = 0.001, .max = 1048576});
   config.bind("parallel.first_bucket_mb", options.first_bucket_mb,
-              "The same for the first bucket, which should be on its way early.",
+              "Size of the first bucket in MB. A small one starts communication early.",
               {.min = 0.001, .max = 1048576});
-  config.bind(
-      "parallel.algorithm", options.algorithm,
-      "The all-reduce algorithm of gradients, as in lockstep bench collectives; auto: chosen "
-      "by size and topology.");
+  config.bind("parallel.algorithm", options.algorithm,
+              "The all-reduce algorithm for gradients, named as in lockstep bench collectives; "
+              "auto: chosen by size and topology.");
   config.bind("parallel.overlap", options.overlap,
-              "Whether gradients are reduced while backward goes on, or after it.");
+              "Whether gradients are reduced during backward (true) or after it (false).");
   config.bind("parallel.zero", options.zero,
-              "What workers hold 1/N of instead of all: 1 the optimizer's states, 2 the gradients "
-              "too, 3 the parameters too; 0: nothing.",
+              "The ZeRO stage. 0: nothing is sharded; 1: optimizer states; 2: gradients, too; 3: "
+              "parameters, too.",
               {.min = 0, .max = 3});
-  config.bind(
-      "parallel.partition", options.partition, nn::kPartitionNames,
-      "How it is shared out: tensor (an equal part of every block) or layer (whole blocks).");
+  config.bind("parallel.partition", options.partition, nn::kPartitionNames,
+              "What a shard is: an equal part of every block (tensor), or whole blocks (layer).");
   config
-      .bind(
-          "parallel.max_unsharded_blocks", options.max_unsharded_blocks,
-          "With zero = 3 or offload.parameters, how many blocks' parameters are unsharded at once "
-          "at most: they come one step ahead.",
-          {.min = 1})
+      .bind("parallel.max_unsharded_blocks", options.max_unsharded_blocks,
+            "With zero = 3 or offload.parameters, how many blocks may be unsharded at once. Blocks "
+            "are gathered ahead of their use.",
+            {.min = 1})
       .formerly("parallel.most_gathered");
   config
-      .bind(
-          "parallel.reshard_after_forward", options.reshard_after_forward,
-          "With zero = 3, whether the last block's parameters are resharded after its forward and "
-          "gathered again for its backward, which comes next. true: a step gathers every block "
-          "twice, those too whose backward does not read them, and sends three times the "
-          "parameters, as ZeRO's paper counts.")
+      .bind("parallel.reshard_after_forward", options.reshard_after_forward,
+            "With zero = 3, whether the last block's parameters are resharded after its forward "
+            "and gathered again for its backward, which comes next. true: a step gathers every "
+            "block twice, even those whose backward does not read parameters, and sends three "
+            "times the parameters, as the ZeRO paper counts.")
       .formerly("parallel.keep_at_turn", opposite);
   config
       .bind("parallel.no_sync", options.no_sync,
@@ -224,7 +221,7 @@ void bind(Config& config, ParallelOptions& options) {
   config
       .bind("parallel.quantized_gradients", options.quantized_gradients, kQuantizationNames,
             "With zero, how gradients that a node has summed are sent to other nodes: as they are "
-            "(none), or in such blocks of integers.")
+            "(none), or in blocks of integers as in parallel.quantized_weights.")
       .formerly("parallel.reduce_gradients", exact_is_none);
   bind(config, options.compression);
   bind(config, options.server);

@@ -1,4 +1,4 @@
-// How a run is spread over workers: the keys parallel.*.
+// The settings of data parallelism: the keys parallel.*.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,13 @@
 namespace lockstep::parallel {
 
 enum class StrategyKind : std::uint8_t { kDdp, kParameterServer };
-// The order in which gradients are added up.
+// The order in which gradients are summed.
 enum class Reduction : std::uint8_t {
-  kFast,  // whatever is fastest; the same in every run with as many workers
+  kFast,  // the fastest order; the same in every run with the same number of workers
   kTree,  // one fixed tree over the micro-batches of a step: the same with 1, 2, 4, 8 ... workers
 };
 
-// How parts of a model are written on their way between workers (parallel/zero/part_wire.h).
+// How shards are encoded when they are sent (parallel/zero/part_wire.h).
 enum class Quantization : std::uint8_t {
   kNone,
   kInt8,  // blocks of integers of 8 bits with a scale each; kInt4: of 4
@@ -39,7 +39,7 @@ struct ParallelOptions {
   double first_bucket_mb = 1;
   std::string algorithm = "auto";  // of all-reduce
   bool overlap = true;
-  int zero = 0;  // stage: what workers share out; 0: nothing
+  int zero = 0;  // the ZeRO stage; 0: nothing is sharded
   nn::Partition partition = nn::Partition::kTensor;
   int max_unsharded_blocks = 2;
   bool reshard_after_forward = false;  // the last block's parameters, whose backward comes next
@@ -51,34 +51,32 @@ struct ParallelOptions {
   ServerOptions server;
   int check_every = 100;  // steps between comparisons of all workers' parameters; 0: never
 
-  // No settings: the machines that workers are on, and what their communicator is told, which
-  // whoever starts them knows.
+  // Not settings: the number of nodes and the settings of the communicator, set by the code that
+  // starts workers.
   int machines = 1;
   CommOptions comm;
 };
 
-// Whether the last ranks of a job are servers and nothing else.
+// Whether the last ranks of a job are dedicated servers.
 inline bool has_own_servers(const ParallelOptions& options) {
   return options.strategy == StrategyKind::kParameterServer &&
          options.server.placement == ServerPlacement::kDedicated;
 }
 
-// How many of a job's ranks are workers. Throws Error(kInvalidArgument) where servers leave none.
+// The number of workers in a job. Throws Error(kInvalidArgument) if servers leave none.
 int workers_of(const ParallelOptions& options, int ranks);
 
-// The first setting of ZeRO++ that is not as it is by default, as text; empty: none.
+// The first setting of ZeRO++ that differs from its default, as text; empty: none.
 std::string zero_plus_plus(const ParallelOptions& options);
-// That it cannot be had with workers spread over machines as they are.
+// Throws the error for ZeRO++ with an unsupported placement of workers on nodes.
 [[noreturn]] void fail_spread(const ParallelOptions& options);
 
-// What gradients are all-reduced with: "auto" or an algorithm's name. Throws
-// Error(kInvalidArgument) for one that does not add up in the order of the reduction, and for
-// compressed gradients where that has to be the tree.
+// The all-reduce algorithm of gradients: "auto" or a name. Throws Error(kInvalidArgument) for one
+// that does not sum in the order of the reduction, and for compressed gradients with the tree.
 std::string all_reduce_algorithm(const ParallelOptions& options, int workers);
 
-// Throws Error(kInvalidArgument) for settings that do not fit together or the number of workers,
-// and Error(kUnsupported) for those that force an algorithm where comm.backend leaves the choice to
-// MPI.
+// Throws Error(kInvalidArgument) for settings that contradict each other or the number of workers,
+// and Error(kUnsupported) for settings that force an algorithm with MPI.
 void check(const ParallelOptions& options, int workers);
 
 // Declares the keys; `options` must outlive `config` and stay in place.

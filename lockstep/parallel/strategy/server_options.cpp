@@ -25,7 +25,8 @@ std::string_view name(SliceSchedule schedule) {
 }
 
 void bind(Config& config, ServerOptions& options) {
-  config.bind("parallel.servers", options.servers, "Parameter servers that share the parameters.",
+  config.bind("parallel.servers", options.servers,
+              "Number of parameter servers. Each holds a part of the parameters.",
               {.min = 1, .max = 65536});
   config
       .bind("parallel.server_placement", options.placement, kPlacementNames,
@@ -34,28 +35,27 @@ void bind(Config& config, ServerOptions& options) {
       .formerly("parallel.server_place",
                 renamed_values({{"beside", "colocated"}, {"own", "dedicated"}}));
   config.bind("parallel.server_threads", options.server_threads,
-              "Threads of the optimizer in each parameter server.", {.min = 1, .max = 1024});
-  config.bind(
-      "parallel.consistency", options.consistency, kConsistencyNames,
-      "How far workers of a parameter server may drift apart. bsp: not at all; asp: as far "
-      "as they like; ssp: parallel.staleness steps. In asp and ssp every worker makes updates "
-      "of its own, by settings of the optimizer that are scaled to its share of a step.");
+              "Threads that each parameter server uses for the optimizer.",
+              {.min = 1, .max = 1024});
+  config.bind("parallel.consistency", options.consistency, kConsistencyNames,
+              "How far workers may drift apart. bsp: not at all; asp: without a limit; ssp: by "
+              "parallel.staleness steps. In asp and ssp every worker makes its own updates, with "
+              "optimizer settings scaled to its share of a step.");
   config.bind("parallel.staleness", options.staleness,
-              "With ssp, the steps that a worker's next share may lie ahead of the oldest one that "
-              "another worker is still at.",
-              {.min = 0});
-  config.bind("parallel.schedule", options.schedule, kScheduleNames,
-              "When slices travel to and from parameter servers. fifo: after backward; wfbp: as "
-              "backward makes them; priority: the same, those first that forward needs first.");
+              "With ssp, how many steps a worker may be ahead of the slowest worker.", {.min = 0});
+  config.bind(
+      "parallel.schedule", options.schedule, kScheduleNames,
+      "When slices are sent to and from parameter servers. fifo: after backward; wfbp: as soon as "
+      "backward has made them; priority: like wfbp, but slices that forward needs first go first.");
   config
       .bind("parallel.slice_mb", options.slice_mb,
-            "Parameters travel in slices of at most this many MB (2^20 bytes, as f32), and of at "
-            "most a 256th of the model.",
+            "The largest slice in MB (2^20 bytes, as f32). A slice is also at most 1/256 of the "
+            "model.",
             kMegabytes)
       .formerly("parallel.piece_mb");
   config.bind("parallel.credit_mb", options.credit_mb,
-              "How many MB (2^20 bytes) of gradients may be on their way to one parameter server: "
-              "what cannot be overtaken any more by a slice that is needed earlier.",
+              "How many MB (2^20 bytes) of gradients may be in flight to one parameter server. A "
+              "more urgent slice cannot overtake what is in flight.",
               kMegabytes);
 }
 

@@ -1,8 +1,8 @@
-// How a run uses parameter servers: the keys parallel.* of that strategy, and who is a server.
+// The settings of parameter servers (keys parallel.*), and the placement of servers.
 //
 // Workers compute gradients; servers hold the parameters, each some *slices* of the flat buffer
-// (parallel/server/slices/slices.h), add gradients up and run the optimizer. Servers are threads
-// beside the first workers, or processes of their own: then the last ranks of the job.
+// (parallel/server/slices/slices.h), sum gradients and run the optimizer. Colocated servers are
+// threads of the first workers; dedicated servers are the last ranks of the job.
 //
 //   "colocated", 4 ranks, 2 servers   rank 0 worker + server 0, 1 worker + server 1, 2, 3
 //   "dedicated", 4 ranks, 2 servers   rank 0, 1 workers; rank 2 server 0, rank 3 server 1
@@ -22,15 +22,15 @@ enum class ServerPlacement : std::uint8_t { kColocated, kDedicated };
 // How far workers may drift apart.
 enum class Consistency : std::uint8_t {
   kBsp,  // all gradients of a step make one update; the result is that of one worker
-  kAsp,  // every worker's gradients make an update of their own, and nobody waits for others
-  kSsp,  // as kAsp, but nobody begins a share that lies too many steps ahead of one under way
+  kAsp,  // every worker's gradients are a separate update; no worker waits for others
+  kSsp,  // like kAsp, but no worker starts a share too many steps ahead of a running one
 };
 
-// When slices travel.
+// When slices are sent.
 enum class SliceSchedule : std::uint8_t {
-  kFifo,      // after backward, in the order in which it made them; back when all have gone
+  kFifo,      // after backward, in the order in which it made them; pulled when all are pushed
   kWfbp,      // as soon as backward has finished with them, in that order
-  kPriority,  // as kWfbp, but of those that are ready the one that forward needs first goes first
+  kPriority,  // like kWfbp, but of the ready slices the one that forward needs first is sent first
 };
 
 std::string_view name(ServerPlacement placement);  // "colocated", "dedicated"
@@ -45,19 +45,18 @@ struct ServerOptions {
   int staleness = 4;  // steps, in kSsp
   SliceSchedule schedule = SliceSchedule::kPriority;
   double slice_mb = 4;
-  double credit_mb = 8;  // on its way to one server, at most; one slice always may be
+  double credit_mb = 8;  // the most in flight to one server; one slice is always allowed
 };
 
 // Declares the keys; `options` must outlive `config` and stay in place.
 void bind(Config& config, ServerOptions& options);
 
-// Who is what in a job of so many ranks. The functions throw Error(kInvalidArgument) where there
-// are not ranks enough for the servers.
+// The roles in a job of `ranks` ranks. Throw Error(kInvalidArgument) if there are too few ranks.
 int worker_count(const ServerOptions& options, int ranks);
-bool is_server(const ServerOptions& options, int rank, int ranks);  // and nothing else
+bool is_server(const ServerOptions& options, int rank, int ranks);  // a dedicated one
 int rank_of_server(const ServerOptions& options, int server, int ranks);
 
-// What all ranks must have alike, to be compared.
+// The settings that must be the same on all ranks, as text to compare.
 std::string describe(const ServerOptions& options);
 
 }  // namespace lockstep::parallel

@@ -1,4 +1,4 @@
-// Which states the workers of a run shard, from its settings alone.
+// The sharding of states that the settings imply.
 #pragma once
 
 #include "lockstep/nn/parameters/sharding.h"
@@ -7,7 +7,7 @@
 
 namespace lockstep::parallel {
 
-// Which states are sharded among workers, and which lie in symmetric memory.
+// Which states are sharded over workers, and which are in symmetric memory.
 nn::Sharding sharding_of(const ParallelOptions& options, const WorkerPosition& position);
 
 }  // namespace lockstep::parallel

@@ -1,5 +1,5 @@
-// How the workers of a run share its steps. A trainer tells its strategy what happens; models know
-// nothing of it.
+// A Strategy distributes the steps of a run over workers. The trainer calls it at each stage;
+// models do not depend on it.
 //
 //   strategy.start(replica);                          all workers begin alike
 //   while (auto share = strategy.next(...)) {         which sequences are this worker's
@@ -15,8 +15,8 @@
 //   strategy.leave();                                 before the replica goes
 //
 // Everything but the block events is called by all workers in the same order, unless the strategy
-// is not in_lockstep(). Errors: what Communicator throws (a worker that
-// is gone, a deadline), and Error(kMismatch) for workers whose parameters are no longer equal.
+// is not in_lockstep(). Errors are those of Communicator (a lost worker, a deadline), and
+// Error(kMismatch) for workers whose parameters differ.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,9 @@ namespace lockstep::parallel {
 
 class TierMover;
 
-// How the sequences of a step fall into micro-batches and these onto workers: in order, each worker
-// a run of them, the first ones one more where they do not come out even.
+// How the sequences of a step are divided into micro-batches, and these over workers: in order,
+// consecutive micro-batches for each worker, one more for the first ones if they do not divide
+// evenly.
 struct StepPlan {
   std::int64_t sequences = 1;  // of a step, of all workers together
   std::int64_t micro = 1;      // of a micro-batch; divides the sequences
@@ -51,47 +52,47 @@ struct Share {
 };
 Share share_of(const StepPlan& plan, std::int64_t step, int worker, int workers);
 
-// What one worker brings to a step, and all of them.
+// The input of one worker to a step, or the sum over all.
 struct StepStart {
   std::int64_t targets = 0;
   std::int64_t tokens = 0;
-  double loss_scale = 1;  // gradients are those of so many times the loss
-  bool stops = false;     // this worker was asked to end / one of them was: none begins the step
+  double loss_scale = 1;  // the factor of the loss, and so of gradients
+  bool stops = false;  // this worker was asked to stop / one of them was, and none begins the step
 };
 
 struct UpdateRequest {
   const optim::OptimizerOptions& optimizer;
-  std::int64_t updates = 0;  // that were made before this one
+  std::int64_t updates = 0;  // updates made before this one
   double rate = 0;
   double loss_scale = 1;  // as at the start of the step
 };
 struct UpdateResult {
   double gradient_norm = 0;  // before clipping, without the loss scale
-  bool has_norm = true;      // false: nobody took it, since nothing depends on it
+  bool has_norm = true;      // false: it was not computed
   bool skipped = false;      // a gradient was infinite or NaN: nothing has changed
 };
 
-// Where the time of a worker's step went, and what it sent.
+// The time of a worker's step, and what it sent.
 struct StepCost {
   double compute_seconds = 0;        // from the first micro-batch to the update, without waiting
-  double communication_seconds = 0;  // in which something was under way
-  double exposed_seconds = 0;        // of these, in which compute waited for it
-  std::uint64_t bytes_sent = 0;      // of parameters and gradients, as they went out
-  std::uint64_t bytes_across = 0;    // of these, to other machines
-  double staleness = 0;              // updates of others that its gradients did not know of
+  double communication_seconds = 0;  // during which communication was running
+  double exposed_seconds = 0;        // of these, while compute waited
+  std::uint64_t bytes_sent = 0;      // of parameters and gradients, as actually sent
+  std::uint64_t bytes_across = 0;    // of these, to other nodes
+  double staleness = 0;              // updates of others that its gradients did not see
   double elapsed_seconds = 0;        // between the agreements on its beginning and its end
-  bool known = true;                 // false: nothing was heard of that worker, or it is gone
+  bool known = true;                 // false: that worker sent nothing, or is lost
 };
 struct StepEnd {
   std::vector<double> losses;  // the sum of each micro-batch of the share, in order
-  StepCost cost;  // compute_seconds with all waiting; the rest is the strategy's to say
+  StepCost cost;  // compute_seconds including all waits; the strategy fills in the rest
 };
 struct StepSummary {
   double loss = 0;              // the sum over all micro-batches of the step
   std::vector<StepCost> costs;  // of each worker
 };
 
-// A part of what error feedback (parallel/compression/codec.h) has kept back of gradients.
+// A part of the residuals of error feedback (parallel/compression/codec.h).
 struct Residual {
   enum class Kind : std::uint8_t {
     kGradients,  // of this worker's own: every worker has one of each element
@@ -112,58 +113,57 @@ class Strategy : public nn::BlockListener {
   // Whether all workers do the same step at the same time.
   virtual bool in_lockstep() const { return true; }
 
-  // Before there is a replica: the symmetric memory for it, which stays in place.
-  // parallel/footprint.h says how much that is, and what else a strategy takes.
+  // Called before the replica is made: allocates its symmetric memory, which stays in place.
+  // parallel/footprint.h has its size, and the other memory of a strategy.
   virtual std::span<std::byte> symmetric_memory(std::size_t /*bytes*/) { return {}; }
 
-  // Once, when worker 0's replica holds what the run begins with: everybody's does then.
+  // Called once, when worker 0's replica has its initial values: copies them to all workers.
   virtual void start(nn::Replica& replica) = 0;
 
-  // The share of this worker in the step after `steps` finished ones; nothing: the run is over for
-  // it.
+  // The share of this worker in the step after `steps` finished ones; nothing: the run has ended
+  // for it.
   virtual std::optional<Share> next(const StepPlan& plan, std::int64_t steps,
                                     std::int64_t last_step) = 0;
-  // This worker does not do the share that it has, nor others: it was asked to end. Where workers
-  // are not in_lockstep() somebody else does; but with worker 0 the run ends for all.
+  // This worker was asked to stop: it does not do its share, nor later ones. If workers are not
+  // in_lockstep() another worker does it; but if worker 0 stops, the run ends for all.
   virtual void stop() {}
   virtual StepStart begin_step(const StepStart& mine) = 0;
-  // What update() of this step will be asked, if that is known before its first micro-batch: some
-  // can then update early what backward has completed.
+  // Announces the arguments of this step's update(), if they are known before the first
+  // micro-batch: a strategy can then update early what backward has completed.
   virtual void expect_update(const UpdateRequest& /*request*/) {}
-  // Of `count` in this share; gradients are zeroed as they have to be. A share without any is told
-  // of by begin_micro_batch(0, 0) alone.
+  // Begins a micro-batch of `count` in this share, and zeroes gradients as needed. A share without
+  // micro-batches calls begin_micro_batch(0, 0) once.
   virtual void begin_micro_batch(std::int64_t index, std::int64_t count) = 0;
   virtual UpdateResult update(const UpdateRequest& request) = 0;
   virtual StepSummary end_step(const StepEnd& mine) = 0;
 
-  // For a forward of others, a validation's, that this worker has no part in: where their
-  // parameters are sharded it gives its own.
+  // Takes part in a forward of others (a validation) without computing: provides this worker's
+  // shards of parameters.
   virtual void stand_in_for_forward() {}
   // The same for a whole micro-batch of others, numbered as in begin_micro_batch().
   virtual void stand_in_for_micro_batch(std::int64_t /*index*/) {}
 
-  // Brings everything that a checkpoint holds to worker 0's replica.
+  // Collects everything that a checkpoint holds in worker 0's replica.
   virtual void collect() {}
-  // What a checkpoint holds besides: this worker's residuals, without the loss scale, to be read or
-  // written between two steps. None where nothing is kept back, and where workers are not
-  // in_lockstep(): there no moment belongs to all of them.
+  // This worker's residuals for a checkpoint, without the loss scale, to be read or written between
+  // two steps. Empty without error feedback, and if workers are not in_lockstep(), because they
+  // have no common step.
   virtual std::vector<Residual> residuals() { return {}; }
 
-  // Where workers are not in_lockstep(): what each did when, at worker 0, ranks in order and on one
-  // clock; nothing at the others. All call it that get to the end of the run, or were stopped.
-  // Who dies is left out.
+  // If workers are not in_lockstep(): the traces of all ranks, in order and on one clock, at worker
+  // 0; empty at the others. Called by all workers that reach the end of the run or were stopped;
+  // dead ones are missing.
   virtual std::vector<RankTrace> gather_traces() { return {}; }
 
-  // Before the replica of start() goes, however the run ends: what went on beside compute has
-  // ended, and nothing touches the replica any more. Nothing but the destructor follows, or this
-  // once more.
+  // Called before the replica is destroyed, however the run ends: finishes background work, and the
+  // replica is not used afterwards. Only the destructor, or leave() again, may follow.
   virtual void leave() noexcept {}
 
-  // What moves between tiers; nullptr where nothing does.
+  // The mover between tiers; nullptr if nothing is offloaded.
   virtual TierMover* mover() { return nullptr; }
 
-  // What this worker does when; off unless somebody has it keep(). Steps and blocks are the
-  // trainer's to tell, communication and waiting for it the strategy's.
+  // The trace of this worker; off unless keep() was called. The trainer records steps and blocks,
+  // the strategy communication and waits.
   Trace& trace() { return trace_; }
 
  private:

@@ -1,4 +1,4 @@
-// Tells a trace of the blocks that a replica runs, and hands on what it hears.
+// Records the blocks that a replica runs in a trace, and forwards the events.
 //
 // What the next listener does (a strategy that waits for parameters, or hands gradients over) is
 // none of a block's time, but for what it hands over while a block's backward goes on. Times are

@@ -1,14 +1,14 @@
-// One clock for all workers: what each has to add to its own to read rank 0's.
+// A common clock: the offset from each worker's clock to rank 0's.
 //
-// Processes of one machine read the same steady clock, and nothing is estimated. Across machines a
-// worker asks rank 0 for its time, several times, and believes the answer that came back fastest:
+// Processes of one machine share the steady clock, and the offset is exact. Between machines a
+// worker asks rank 0 for its time several times and uses the answer with the shortest round trip:
 //
 //   worker   asks at a              b  reads t
 //                     \           /                offset = t - (a + b) / 2
 //   rank 0             says t ___/
 //
-// The error is half of what the fastest round trip took at most. Clocks drift by some ten
-// microseconds a second: the offset is of now.
+// The error is at most half of the shortest round trip. Clocks drift by about ten microseconds a
+// second, so the offset is valid only for a short time.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +26,11 @@ using ClockReading = std::function<std::int64_t()>;  // nanoseconds
 
 // The estimate between clocks of any kind. Called by all ranks.
 std::int64_t estimated_clock_offset(Communicator& world, const ClockReading& clock);
-// The same at the one who asks; `ask` gets the time of the other clock from where that is.
+// The same on the asking side; `ask` returns the time of the other clock.
 std::int64_t estimated_clock_offset(const ClockReading& ask, const ClockReading& clock);
 
-// What tells the steady clock of this process from others: the boot that it counts from, and the
-// namespace that may shift it. Empty: not known.
+// An identifier of the steady clock of this process: the boot id and the time namespace. Empty:
+// unknown.
 std::string identity_of_clock();
 
 }  // namespace lockstep::parallel

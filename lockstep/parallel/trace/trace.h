@@ -1,10 +1,10 @@
-// What a worker does when: spans of time on lanes, told by the threads that spend it.
+// A trace of a worker: spans of time on lanes.
 //
 //   const TraceScope scope(
 //       trace, {.lane = TraceLane::kWaiting, .kind = "wait for", .of = "bucket"});
 //
-// records the time from here to the end of the block. A trace that is off costs a branch. Of one
-// that is on the last steps are kept, and of these at most kMostSpans: the oldest go first.
+// records the time from here to the end of the block. A disabled trace costs a branch. An enabled
+// one keeps the last steps, with at most kMostSpans spans; the oldest are dropped first.
 //
 // Spans of one lane do not overlap: a lane belongs to one thread at a time.
 #pragma once
@@ -35,7 +35,7 @@ std::string_view name(TraceLane lane);  // "step", "compute", "communication", "
 
 struct TraceSpan {
   TraceLane lane = TraceLane::kCompute;
-  std::string kind;        // "forward": the same word for the same kind of work
+  std::string kind;        // "forward": the kind of work
   std::string of;          // "layer.3"; empty: there is only one of it
   std::int64_t begin = 0;  // nanoseconds of the worker's steady clock
   std::int64_t end = 0;
@@ -46,7 +46,7 @@ struct TraceSpan {
   std::string name() const { return of.empty() ? kind : kind + ' ' + of; }
 };
 
-// Of one rank among others, whose times are of the same clock.
+// The trace of one rank; the times of all ranks are of the same clock.
 struct RankTrace {
   int rank = 0;
   std::vector<TraceSpan> spans;
@@ -55,16 +55,16 @@ struct RankTrace {
 // Nanoseconds of the steady clock.
 std::int64_t trace_now();
 
-// Any thread may add spans; keep() and begin_step() are for one.
+// Any thread may add spans; keep() and begin_step() are for one thread.
 class Trace {
  public:
   static constexpr std::size_t kMostSpans = std::size_t{1} << 18;
 
-  // Records from now on, and keeps the last `steps` steps. Before another thread uses it.
+  // Starts recording; keeps the last `steps` steps. Call it before other threads use the trace.
   void keep(std::int64_t steps, std::size_t most_spans = kMostSpans);
   bool on() const { return steps_ > 0; }
 
-  // What begins from now on is part of this step. Ignored where it is off.
+  // Later spans belong to this step. Ignored if the trace is off.
   void begin_step(std::int64_t step);
   std::int64_t step() const { return step_.load(std::memory_order_relaxed); }
 
@@ -72,7 +72,7 @@ class Trace {
 
   // By lane, and in the order in which they began.
   std::vector<TraceSpan> spans() const;
-  // Of steps that would have been kept: for these there was no room.
+  // The number of spans of kept steps that were dropped because of kMostSpans.
   std::uint64_t lost() const;
 
  private:
@@ -84,17 +84,17 @@ class Trace {
   std::uint64_t lost_ = 0;
 };
 
-// What a span is called; read when the scope begins.
+// The name of a span; read when the scope begins.
 struct TraceLabel {
   TraceLane lane = TraceLane::kCompute;
   std::string_view kind = {};
   std::string_view of = {};
-  std::int64_t index = -1;  // behind `of`, where there are several
+  std::int64_t index = -1;  // a number after `of`, if there are several
   std::uint64_t bytes = 0;
   std::uint64_t elements = 0;
 };
 
-// A span from construction to destruction. The trace outlives it.
+// A span from construction to destruction. The trace must outlive it.
 class TraceScope {
  public:
   TraceScope(Trace& trace, const TraceLabel& label) : trace_(trace) {
@@ -106,7 +106,7 @@ class TraceScope {
   TraceScope(const TraceScope&) = delete;
   TraceScope& operator=(const TraceScope&) = delete;
 
-  // Where they are not known before; returns them.
+  // Sets the bytes of the span afterwards; returns them.
   std::uint64_t sent(std::uint64_t bytes) {
     if (span_) span_->bytes = bytes;
     return bytes;

@@ -32,9 +32,8 @@ std::unique_ptr<Exchange> make_exchange(Communicator& world, const ParallelOptio
     return std::make_unique<FlatExchange>(world, options);
   }
   if (grid->machines != options.machines) {
-    fail(ErrorCode::kInvalidArgument,
-         "the run was planned for {} machines, but its ranks are on {}", options.machines,
-         grid->machines);
+    fail(ErrorCode::kInvalidArgument, "the run was planned for {} nodes, but its ranks are on {}",
+         options.machines, grid->machines);
   }
   return std::make_unique<MachineExchange>(world, options, *grid);
 }

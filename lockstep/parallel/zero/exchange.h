@@ -1,9 +1,9 @@
-// How workers that shard states bring a block's parameters together and add up its gradients.
-// A block here is a *unit* (nn/parameters/sharding.h), and everybody holds a *part* of it.
+// How workers with sharded states gather the parameters of a block and reduce-scatter its
+// gradients. A block here is a *unit* (nn/parameters/sharding.h), and every worker holds a *part*
+// (shard) of it.
 //
-// Two ways. All workers at once, as collectives do it (FlatExchange); or where workers are on
-// several machines, and where what is sent is quantised, inside machines and across them
-// (MachineExchange).
+// Two ways: collectives over all workers (FlatExchange); or, with several nodes or quantization, in
+// two stages, inside nodes and between them (MachineExchange).
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@
 
 namespace lockstep::parallel {
 
-// Called by all workers alike, in the same order; one thread at a time. Errors are those of a
+// Called by all workers in the same order; one thread at a time. Errors are those of a
 // Communicator.
 class Exchange {
  public:
@@ -28,37 +28,38 @@ class Exchange {
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
-  // Memory in which it works without copies; the replica's own.
+  // Allocates symmetric memory for the replica, in which it works without copies.
   virtual SymmetricBuffer allocate(std::size_t bytes) = 0;
-  // Once, before anything is exchanged: takes what memory_of() has requested.
+  // Called once, before anything is exchanged: allocates what exchange_memory() requests.
   virtual void start(const nn::MemoryPlan& plan) = 0;
 
-  // `whole` becomes the unit, of everybody's parts.
+  // Gathers a unit from the parts of all workers into `whole`.
   virtual void gather(std::size_t unit, const Tensor& mine, const Tensor& whole) = 0;
-  // Everybody's part becomes the sum of all workers' gradients there.
+  // Reduce-scatters the gradients of a unit: `mine` becomes the sum of all workers' gradients of
+  // this part.
   virtual void add_up(std::size_t unit, const Tensor& gradients, const Tensor& mine) = 0;
 
-  // Parameters have changed: what was kept of them is of no further use. Not while it works.
+  // Parameters have changed: drops kept copies. Not during an exchange.
   virtual void forget() {}
-  // By this worker since the beginning, as Communicator counts them.
+  // Bytes sent by this worker since the start, as counted by Communicator.
   virtual std::uint64_t bytes_sent() const = 0;
-  // Of these, to other machines; 0 where that is not known.
+  // Of these, to other nodes; 0 if unknown.
   virtual std::uint64_t bytes_across() const = 0;
 };
 
-// Called by all workers of `world` at the same time, which outlives it. Error(kUnsupported) where
-// workers are not spread over machines as the options need it.
+// Called by all workers of `world` together, which must outlive it. Throws Error(kUnsupported) if
+// the options do not support the placement of workers on nodes.
 std::unique_ptr<Exchange> make_exchange(Communicator& world, const ParallelOptions& options);
 
-// What an exchange takes of a worker's memory: the group kCommunicationGroup, and kSecondaryGroup.
+// The memory of an exchange, in the groups kCommunicationGroup and kSecondaryGroup.
 inline constexpr const char* kSecondaryGroup = "secondary";
 std::vector<Request> exchange_memory(const ParallelOptions& options, const WorkerPosition& position,
                                      const nn::MemoryPlan& plan);
 
-// What is sent for a unit, before there are any workers; `calls` of all of them.
+// Predicts what is sent for a unit; `calls` of all workers.
 struct UnitTraffic {
   SentBytes gather;
-  SentBytes gather_again;  // while parameters are what they were
+  SentBytes gather_again;  // while parameters are unchanged
   SentBytes add_up;
 };
 UnitTraffic unit_traffic(const ParallelOptions& options, const WorkerPosition& position,

@@ -1,5 +1,6 @@
-// All workers at once: all-gather and reduce-scatter of parts, or where whole blocks are dealt out
-// the owner's broadcast and a reduce to it. The bits of parallel/ddp/ddp.h.
+// Collectives over all workers: all-gather and reduce-scatter of parts, or with parallel.partition
+// = "layer" a broadcast from the owner and a reduce to it. The bits are those of
+// parallel/ddp/ddp.h.
 #pragma once
 
 #include <memory>
@@ -23,7 +24,7 @@ class FlatExchange : public Exchange {
   std::uint64_t bytes_across() const override { return group_->bytes_across().value_or(0); }
 
  private:
-  std::unique_ptr<Communicator> group_;  // the same workers, for the thread of communication
+  std::unique_ptr<Communicator> group_;  // the same workers, for the communication thread
   ParallelOptions options_;
   nn::Shards shards_;
 };

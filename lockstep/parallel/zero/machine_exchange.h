@@ -1,7 +1,8 @@
-// Inside machines and across them (parallel/communication/machines.h), so that what crosses is as
-// little as can be, and with integers on the way (parallel/zero/part_wire.h) less still: ZeRO++.
+// Two-stage exchange, inside nodes and between them (parallel/communication/machines.h), so that as
+// little as possible crosses between nodes, and less with quantization (parallel/zero/part_wire.h):
+// ZeRO++.
 //
-// Gather. Here for worker 1 of 2 machines with 2 workers, whose lane is 1 3; p are payloads:
+// Gather, here for worker 1 of 2 nodes with 2 workers, whose lane is 1 3; p are payloads:
 //
 //   unit          [ part 0 | part 1 | part 2 | part 3 ]
 //   encoded                  p1
@@ -9,21 +10,20 @@
 //   inside        [ p0 p2 | p1 p3 ]                        all-gather of the machine
 //   decoded       [ part 0 | part 1 | part 2 | part 3 ]    one's own, too, for all to have the same
 //
-// The secondary partition (parallel.secondary_partition) keeps what came across: of every unit a
-// machine has all payloads, each worker those of its lane. Until parameters change, gathers of that
-// unit begin there, and nothing crosses.
+// The secondary partition (parallel.secondary_partition) keeps what crossed: a node has all
+// payloads of every unit, each worker those of its lane. Until parameters change, later gathers of
+// the unit start from them, and nothing crosses.
 //
-// Add up. The machine's sums of a lane's parts come to its worker, who writes those of other
-// machines' workers as payloads and sends each to its holder. Whoever holds a part decodes what
-// came and adds up in f32, once: nothing is quantised twice, and one's own machine's sum not at
-// all.
+// Reduce-scatter. A worker gets its node's sums of the parts of its lane, encodes those of other
+// nodes as payloads and sends each to its owner. The owner decodes them and sums in f32, once:
+// nothing is quantized twice, and the sum of its own node is not quantized.
 //
 //   gradients     [ g0 | g1 | g2 | g3 ]
 //   inside        [ s1 | s3 ]                              two reduce-scatters of the machine
 //   across        s3 -> 3 as a payload, that of the other machine's s1 comes; exact: as they are
 //   sum           [ sum 1 ]
 //
-// Per unit of S bytes a machine of H sends S (H - 1) / H, or the payloads of that.
+// For a unit of S bytes, each of H nodes sends S (H - 1) / H, or the payloads of that.
 #pragma once
 
 #include <memory>
@@ -53,23 +53,23 @@ class MachineExchange : public Exchange {
   std::uint64_t bytes_across() const override;
 
  private:
-  // Whether this worker's machine has what its lane's payloads of a unit are.
+  // Whether this worker keeps its lane's payloads of a unit.
   bool has_lane(std::size_t unit) const { return !secondary_firsts_.empty() && kept_[unit]; }
-  // The payloads of this worker's lane, in the order of machines.
+  // The payloads of this worker's lane, in the order of nodes.
   std::span<std::byte> lane_payloads(std::size_t unit, const Tensor& mine);
   std::span<std::byte> staging(std::size_t first, std::size_t bytes) const;
 
   ParallelOptions options_;
   MachineGrid grid_;
   int worker_;
-  std::unique_ptr<Communicator> inside_;  // the workers of this machine
-  std::unique_ptr<Communicator> across_;  // of this worker's lane; null where there is one machine
+  std::unique_ptr<Communicator> inside_;  // the workers of this node
+  std::unique_ptr<Communicator> across_;  // of this worker's lane; null on one node
   std::unique_ptr<FlatExchange> flat_;    // for sums in the order of the tree; else null
   std::unique_ptr<PartWire> weights_;
   std::unique_ptr<PartWire> gradients_;
   SymmetricBuffer staging_;
   SymmetricBuffer secondary_;
-  std::vector<std::size_t> secondary_firsts_;  // of units, in bytes; empty: nothing is kept
+  std::vector<std::size_t> secondary_firsts_;  // offsets of units, in bytes; empty: nothing is kept
   std::vector<bool> kept_;                     // units
 };
 

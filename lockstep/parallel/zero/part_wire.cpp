@@ -38,14 +38,14 @@ std::unique_ptr<Codec> codec_of(Quantization quantization) {
     case Quantization::kInt4:
       return std::make_unique<BlockCodec>(Compression::kInt4);
   }
-  fail(ErrorCode::kInvalidArgument, "there is no exactness of number {}",
+  fail(ErrorCode::kInvalidArgument, "unknown quantization number {}",
        static_cast<int>(quantization));
 }
 
 void check_sizes(std::size_t payload, std::size_t bytes, std::size_t elements) {
   if (payload == bytes) return;
-  fail(ErrorCode::kInvalidArgument, "a part of {} elements is written in {} bytes, not in {}",
-       elements, bytes, payload);
+  fail(ErrorCode::kInvalidArgument, "a shard of {} elements is sent as {} bytes, not {}", elements,
+       bytes, payload);
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
-// How a part of parameters or gradients is written on its way to other workers: as it is, or in
-// blocks of integers with a scale each (compression/dense_codecs.h), which all who read them decode
-// to the same bits.
+// The encoding of a part of parameters or gradients between workers: unchanged, or in blocks of
+// integers with a scale each (compression/dense_codecs.h), which all workers decode to the same
+// bits.
 //
-// It works in pieces that stay in the cache, so that no part is ever whole in f32.
+// It works in pieces that fit into the cache, so no part is ever completely in f32.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@ class PartWire {
   void encode(ConstData part, std::span<std::byte> payload) const;
   void decode(std::span<const std::byte> payload, Data part) const;
 
-  // out = the sum of all payloads in their order, taken in f32 and rounded once. Instead of payload
-  // `own` that part itself is added, which nobody had to write.
+  // out = the sum of all payloads in order, in f32, rounded once. Instead of payload `own`, the
+  // unencoded part itself is added.
   void sum(std::span<const std::span<const std::byte>> payloads, std::size_t own,
            ConstData own_part, Data out) const;
 

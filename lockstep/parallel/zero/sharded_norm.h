@@ -1,8 +1,8 @@
-// The norm of all gradients, added up by workers that hold parts of them: to the bit what
-// parallel/gradients/gradient_chunks.h makes of the whole flat buffer.
+// The global norm of sharded gradients, with the same bits as parallel/gradients/gradient_chunks.h
+// for the whole flat buffer.
 //
-// A chunk that lies in one worker's part is added up there. Of a chunk that parts cut, each worker
-// tells the sums of its runs (ops::SumOfSquares), and all add these up in their order.
+// A chunk that is on one worker is summed there. For a chunk that is divided between workers, each
+// worker sends the sums of its runs (ops::SumOfSquares), and all add these in order.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +20,8 @@ class ShardedNorm {
   ShardedNorm() = default;
   ShardedNorm(const nn::FlatParameters& flat, const nn::Shards& shards, int workers, int worker);
 
-  // Called by all workers, when everybody's parts are complete. Infinite or NaN where a gradient
-  // is.
-  // The time in which all meet is added to `waits`.
+  // Called by all workers when all gradients are final. Infinite or NaN if a gradient is. The time
+  // of the exchange is added to `waits`.
   double take(Communicator& world, nn::Replica& replica, TierMover& mover, StepWaits& waits) const;
 
  private:

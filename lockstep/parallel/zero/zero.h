@@ -1,22 +1,21 @@
-// ZeRO: data parallelism in which workers shard what each of them would hold.
+// ZeRO: data parallelism with sharded states.
 //
 //   stage   a worker holds 1/N of                        bytes a parameter, 16 bits    sent a step
 //   1       the optimizer's states                       4 + 12/N                      2 P
 //   2       and the gradients                            2 + 14/N                      2 P
 //   3       and the parameters                           16/N                          3 P
 //
-// Every block's gradients are added up and handed to their holders by a thread of communication
-// while backward goes on. A worker updates its parts. At stages 1 and 2 the parameters are then
-// gathered from all; at stage 3 they are gathered block by block, for forward and again for
-// backward, by the plan's schedule (nn/memory/gather_plan.h), and are gone in between:
+// A communication thread reduce-scatters every block's gradients during backward. A worker updates
+// its shards. At stages 1 and 2 all parameters are then gathered; at stage 3 they are gathered
+// block by block, for forward and again for backward, by the plan's schedule
+// (nn/memory/gather_plan.h), and freed in between:
 //
 //   compute        | forward 0 | forward 1 | forward 2 | ...  | backward 2 | backward 1 | ...
 //   communication  | gather 1  | gather 2  | gather 3  |      | gather 1   | add up 2, gather 0
 //
-// With several micro-batches a step gradients go to their holders after each of them, which keeps
-// memory small; or they are held, which sends less (parallel.no_sync). The bits are those of
-// parallel/ddp/ddp.h, unless what is sent is quantised (parallel/zero/exchange.h says how it is
-// sent).
+// With several micro-batches a step, gradients are reduce-scattered after each, which saves memory,
+// or only after the last, which sends less (parallel.no_sync). The bits are those of
+// parallel/ddp/ddp.h, unless quantization is on (parallel/zero/exchange.h).
 #pragma once
 
 #include <memory>
@@ -39,8 +38,8 @@ namespace lockstep::parallel {
 
 class Zero : public Strategy {
  public:
-  // Called by all workers of `world`, which outlives it. `most_micro_batches` of one worker's
-  // share.
+  // Called by all workers of `world`, which must outlive it. `most_micro_batches` is the most in
+  // one worker's share.
   Zero(Communicator& world, const ParallelOptions& options, std::int64_t most_micro_batches);
 
   std::string_view name() const override { return "zero"; }
@@ -49,8 +48,8 @@ class Zero : public Strategy {
   std::span<std::byte> symmetric_memory(std::size_t bytes) override;
 
   void start(nn::Replica& replica) override;
-  // All workers push the same tasks in the same order, so those that this one pushed come to an
-  // end, or fail where another worker is gone.
+  // All workers push the same tasks in the same order, so the tasks of this one end, or fail if
+  // another worker is lost.
   void leave() noexcept override;
   TierMover* mover() override { return &mover_; }
   std::optional<Share> next(const StepPlan& plan, std::int64_t steps,
@@ -68,7 +67,7 @@ class Zero : public Strategy {
   StepSummary end_step(const StepEnd& mine) override;
 
  private:
-  // Tasks of the thread of communication are counted from 1; 0: none.
+  // Tasks of the communication thread are numbered from 1; 0: none.
   using Ticket = std::uint64_t;
 
   std::size_t backward_step(std::size_t block) const;
@@ -91,7 +90,7 @@ class Zero : public Strategy {
   Communicator& world_;
   ParallelOptions options_;
   std::int64_t most_micro_batches_;
-  std::unique_ptr<Exchange> exchange_;  // for the thread of communication
+  std::unique_ptr<Exchange> exchange_;  // used by the communication thread
   SymmetricBuffer memory_;
   nn::Replica* replica_ = nullptr;
   ShardedNorm norm_;
@@ -101,7 +100,7 @@ class Zero : public Strategy {
   // Of this step.
   std::int64_t micro_batch_ = 0;
   std::int64_t micro_batches_ = 0;
-  bool adds_up_ = false;  // this micro-batch's gradients go to their holders
+  bool adds_up_ = false;  // this micro-batch's gradients are reduce-scattered
   StepWaits waits_;
   std::uint64_t bytes_across_before_ = 0;
 
@@ -110,9 +109,9 @@ class Zero : public Strategy {
   std::vector<Ticket> added_up_;  // of each block
   Ticket last_added_up_ = 0;
   TierMover mover_;
-  TierMover::Ticket last_arrived_ = 0;  // of gradients on their way to a file
+  TierMover::Ticket last_arrived_ = 0;  // of gradients that are written to a file
   EarlyUpdate early_;
-  CommunicationThread thread_;  // last, to end before what its tasks use
+  CommunicationThread thread_;  // declared last, to end before what its tasks use
 };
 
 }  // namespace lockstep::parallel

@@ -5,8 +5,7 @@
 
 namespace lockstep::cuda {
 
-// Throws Error(kSystem) that names what was done and what CUDA says. `what` as in "copy to the
-// GPU".
+// Throws Error(kSystem) with `what`, like "copy to the GPU", and CUDA's message.
 void check(cudaError_t status, const char* what);
 // After a launch: throws where the kernel of that name could not be started.
 void check_launch(const char* kernel);

@@ -1,8 +1,8 @@
 // Which CUDA stream the calling thread's copies, fills and operations go to.
 //
-// A task of a Stream, and what an Ops captures, set it for as long as they last. Where it is not
-// set, a copy waits for what the Ops of the GPU have queued, and the caller for the copy: so plain
-// copies see and are seen as on the CPU, at the price of waiting; tasks of streams do not wait.
+// Tasks of a Stream, and a capture of an Ops, set it while they run. If it is not set, a copy waits
+// for what the Ops of the GPU have queued, and the caller waits for the copy: plain copies are
+// ordered as on the CPU, at the price of waiting. Tasks of streams do not wait.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,13 +11,13 @@ namespace lockstep::cuda {
 
 class CurrentStream {
  public:
-  // Sets it until this is destroyed, by the same thread.
+  // Sets the current stream until destruction, which must be on the same thread.
   CurrentStream(cudaStream_t stream, const void* owner);
   ~CurrentStream();
   CurrentStream(const CurrentStream&) = delete;
   CurrentStream& operator=(const CurrentStream&) = delete;
 
-  // The innermost one's; nullptr where none is set.
+  // The innermost one; nullptr if none is set.
   static cudaStream_t get();
   // Whether this thread is in a task of this owner, at any depth.
   static bool is_inside(const void* owner);
@@ -28,10 +28,10 @@ class CurrentStream {
   const CurrentStream* outer_;
 };
 
-// A stream that plain copies of a GPU wait for: an Ops' own.
+// The stream of an Ops, for which plain copies of the GPU wait.
 class OperationStream {
  public:
-  explicit OperationStream(int device);  // makes the stream
+  explicit OperationStream(int device);  // creates the stream
   ~OperationStream();                    // finishes what is queued
   OperationStream(const OperationStream&) = delete;
   OperationStream& operator=(const OperationStream&) = delete;
@@ -40,7 +40,7 @@ class OperationStream {
   // While it captures, nothing can wait for it.
   void set_capturing(bool capturing);
 
-  // Makes `stream`, of any thread, wait for what all of the GPU's have queued.
+  // Makes `stream`, of any thread, wait for what all OperationStreams of the GPU have queued.
   static void let_wait(int device, cudaStream_t stream);
 
  private:

@@ -1,4 +1,4 @@
-// The GPUs of this machine, looked at once.
+// The GPUs of this machine, detected once.
 #pragma once
 
 #include <string>
@@ -10,18 +10,18 @@ namespace lockstep::cuda {
 
 struct Devices {
   std::vector<GpuInfo> all;
-  std::string problem;  // why none can be used; empty where one can
+  std::string problem;  // why no GPU can be used; empty if one can
 };
 
 const Devices& devices();
-// Why this one cannot be used; empty where it can.
+// Why this GPU cannot be used; empty if it can.
 std::string problem_of(int index);
 
 // "13.0" of 13000.
 std::string version_text(int version);
 
-// Makes it the one that the calling thread's next CUDA calls are about. Never set back: going back
-// to a GPU that nobody uses would take memory there.
+// Makes it the current device of the calling thread. It is never reset: switching back to an unused
+// GPU would allocate memory there.
 void use_device(int index);
 
 }  // namespace lockstep::cuda

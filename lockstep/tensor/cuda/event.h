@@ -10,8 +10,8 @@
 
 namespace lockstep::cuda {
 
-// Stands for all that `stream` of the GPU has queued so far, and for the error of what could not be
-// queued.
+// An event for all work that `stream` has queued so far, and for the error of work that could not
+// be queued.
 Event record_event(int device, cudaStream_t stream, std::exception_ptr error = nullptr);
 
 // When all that `stream` of the GPU has queued so far is done.

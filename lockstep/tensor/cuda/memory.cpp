@@ -25,7 +25,7 @@ bool is_aligned(const void* data, std::size_t alignment) {
   return reinterpret_cast<std::uintptr_t>(data) % alignment == 0;
 }
 
-// nullptr where there is no room.
+// nullptr if memory is short.
 void* allocate_or_null(std::size_t bytes) {
   void* data = nullptr;
   const cudaError_t status = cudaMalloc(&data, bytes);
@@ -86,10 +86,10 @@ class CudaMemory final : public DeviceMemory {
     void* data = allocate_or_null(bytes);
     if (data == nullptr || is_aligned(data, alignment)) return static_cast<std::byte*>(data);
     check(cudaFree(data), "freeing memory of the GPU");
-    std::size_t room = bytes + alignment;
-    data = allocate_or_null(room);
+    std::size_t padded = bytes + alignment;
+    data = allocate_or_null(padded);
     void* start = data;
-    if (data == nullptr || std::align(alignment, bytes, start, room) == nullptr) return nullptr;
+    if (data == nullptr || std::align(alignment, bytes, start, padded) == nullptr) return nullptr;
     const std::lock_guard lock(mutex_);
     begins_[start] = data;
     return static_cast<std::byte*>(start);
@@ -144,8 +144,8 @@ std::byte* allocate_pinned(std::size_t bytes) {
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     fail(ErrorCode::kSystem,
-         "no room for {} bytes of pinned memory on the CPU; choose a setting that needs less, or "
-         "raise what this process may lock (ulimit -l)",
+         "not enough pinned host memory for {} bytes; choose settings that need less, or raise the "
+         "limit of locked memory (ulimit -l)",
          bytes);
   }
   check(status, "allocating pinned memory");

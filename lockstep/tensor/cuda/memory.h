@@ -1,4 +1,4 @@
-// The memory of a GPU as DeviceMemory, and memory of the CPU that GPUs reach by themselves.
+// The memory of a GPU as DeviceMemory, and pinned host memory.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace lockstep::cuda {
 
-// Of a GPU that can be used.
+// The GPU must be usable (problem_of() is empty).
 DeviceMemory& memory_of_gpu(int device);
 
 std::byte* allocate_pinned(std::size_t bytes);

@@ -25,8 +25,8 @@ void check_hash(const fs::path& file, const io::FileHash& found, const io::FileH
     reject_damaged(file, fmt::format("it has {} bytes instead of {}", found.bytes, expected.bytes));
   }
   if (found != expected) {
-    reject_damaged(
-        file, fmt::format("its hash is {}, that of what was saved {}", found.hash, expected.hash));
+    reject_damaged(file,
+                   fmt::format("its hash is {}, but {} was saved", found.hash, expected.hash));
   }
 }
 
@@ -131,8 +131,8 @@ void check_states(const Checkpoint& checkpoint, const CheckpointReaders& readers
 }
 
 constexpr std::string_view kSharedStorage =
-    "Where workers share out their states each of them reads its own: put the folder on storage "
-    "that all of them see, under the path that each is given";
+    "With sharded states every rank reads its own shard: put the folder on storage that all ranks "
+    "share, under the same path";
 
 // Where the leader found it well.
 void check_others_have_it(const std::vector<std::optional<Error>>& opened, const fs::path& folder) {
@@ -148,8 +148,8 @@ void check_others_have_the_same(const std::vector<std::string>& ids, const fs::p
   for (std::size_t rank = 1; rank < ids.size(); ++rank) {
     if (ids[rank] == ids[0]) continue;
     fail(ErrorCode::kInvalidArgument,
-         "the checkpoint {} of rank {} is another than that of rank 0: their {} differ. {}",
-         folder.string(), rank, kManifestFile, kSharedStorage);
+         "the checkpoint {} of rank {} is not that of rank 0: their {} differ. {}", folder.string(),
+         rank, kManifestFile, kSharedStorage);
   }
 }
 

@@ -1,5 +1,5 @@
-// Whether a checkpoint is whole (train/checkpoint/checkpoint.h), as one process finds it or all
-// workers do that will each read a part of it.
+// Checks that a checkpoint (train/checkpoint/checkpoint.h) is complete and undamaged, by one
+// process or by all workers together.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,15 @@
 
 namespace lockstep::train {
 
-// Who opens it, and for what.
+// The readers of a checkpoint.
 struct CheckpointReaders {
-  RunGroup group{nullptr};               // all of them do, at once
-  const nn::Replica* replica = nullptr;  // each reads what this one holds; nullptr: everything
+  RunGroup group{nullptr};  // all workers, together
+  const nn::Replica* replica =
+      nullptr;  // each worker reads the shards of this replica; nullptr: everything
   Warn warn;
 };
 
-// One of the two is there.
+// Exactly one of the two is set.
 struct CheckedCheckpoint {
   std::optional<Checkpoint> checkpoint;
   std::optional<Error> damage;

@@ -69,13 +69,13 @@ CheckpointFolder::CheckpointFolder(fs::path run) : run_(std::move(run)) {
   const fs::path folder = run_ / kCheckpoints;
   std::error_code none;
   if (fs::exists(folder, none) && !is_folder(folder)) {
-    fail(ErrorCode::kInvalidArgument, "{} is no folder; take another folder for the run",
+    fail(ErrorCode::kInvalidArgument, "{} is not a folder; choose another folder for the run",
          folder.string());
   }
   for (const std::string& name : names_in(folder)) {
     if (step_of(name) || io::is_staged_name(name)) continue;
     fail(ErrorCode::kInvalidArgument,
-         "{} holds '{}', which no run of lockstep wrote; take another folder for the run",
+         "{} holds '{}', which lockstep did not write; choose another folder for the run",
          folder.string(), name);
   }
 }

@@ -31,12 +31,12 @@ constexpr std::string_view kStatesEnding = ".safetensors";
 std::string_view checked_body(std::string_view text, std::string_view source) {
   const std::size_t tail = kBeforeHash.size() + kHashDigits + kBehindHash.size();
   if (text.size() < tail || !text.ends_with(kBehindHash))
-    reject_manifest(source, "its end is missing");
+    reject_manifest(source, "it is truncated");
   const std::string_view body = text.substr(0, text.size() - tail);
   const std::string_view end = text.substr(body.size());
   const std::string hash = io::hash_of(body).hash;
   if (!end.starts_with(kBeforeHash) || end.substr(kBeforeHash.size(), kHashDigits) != hash) {
-    reject_manifest(source, "its hash is not that of its content");
+    reject_manifest(source, "its hash does not match its content");
   }
   return body;
 }
@@ -53,8 +53,9 @@ void check_states_files(const Manifest& manifest, std::int64_t version, std::str
     const std::string expected = states_file_of(i, workers);
     const std::string& found = files[static_cast<std::size_t>(i)];
     if (found == expected) continue;
-    reject_manifest(source, fmt::format("of states it lists {}, and '{}' where '{}' was expected",
-                                        counted(files.size(), "file"), found, expected));
+    reject_manifest(source,
+                    fmt::format("it lists {} states files, with '{}' where '{}' was expected",
+                                counted(files.size(), "file"), found, expected));
   }
 }
 
@@ -116,7 +117,7 @@ Manifest parse_manifest(std::string_view text, std::string_view source) {
     reject_manifest(source, error.what());
   }
   if (member<std::string>(json, "format", source) != kFormat) {
-    reject_manifest(source, "it is that of something else than a checkpoint");
+    reject_manifest(source, "it is not the manifest of a checkpoint");
   }
   const auto version = member<std::int64_t>(json, "version", source);
   if (version != kVersion && version != kVersionOfWorkers) {
@@ -150,7 +151,7 @@ Manifest parse_manifest(std::string_view text, std::string_view source) {
   const optim::LossScale loss_scale = manifest.state.loss_scale.value_or(optim::LossScale());
   if (manifest.state.updates < 0 || manifest.state.steps < manifest.state.updates ||
       loss_scale.good_steps < 0 || !std::isfinite(loss_scale.scale) || loss_scale.scale <= 0) {
-    reject_manifest(source, "its numbers make no sense");
+    reject_manifest(source, "its numbers are out of range");
   }
   return manifest;
 }

@@ -1,5 +1,4 @@
-// manifest.json of a checkpoint (train/checkpoint/checkpoint.h): what belongs to it, and how to
-// tell that it is whole.
+// manifest.json of a checkpoint (train/checkpoint/checkpoint.h): its files and their hashes.
 //
 //   {
 //     "format": "lockstep checkpoint",
@@ -15,11 +14,10 @@
 //     "xxh3_128": "32 hexadecimal digits"
 //   }
 //
-// Where every worker wrote its own file of states the version is 2, which lockstep did not know
-// before there were such files.
+// The version is 2 if every worker wrote its own states file, which older versions of lockstep
+// cannot read.
 //
-// The last hash is that of the text before it, so that no byte of the manifest itself can change
-// unseen.
+// The last hash is that of the text before it, so damage to the manifest itself is detected.
 #pragma once
 
 #include <map>
@@ -54,8 +52,8 @@ std::vector<std::string> states_files(const Manifest& manifest);
 
 std::string format_manifest(const Manifest& manifest);
 
-// `source` is what errors call the text. Throws Error(kProtocol) for what is damaged, and
-// Error(kUnsupported) for a version that this build does not know.
+// `source` names the text in errors. Throws Error(kProtocol) for damage, and Error(kUnsupported)
+// for an unknown version.
 Manifest parse_manifest(std::string_view text, std::string_view source);
 
 }  // namespace lockstep::train

@@ -44,7 +44,7 @@ std::optional<Checkpoint> newest_whole(const CheckpointFolder& folder,
     if (checked.checkpoint) return std::move(checked.checkpoint);
     const char* why = checked.damage->what();
     if (readers.warn) {
-      readers.warn(fmt::format("passing over the checkpoint of step {}: {}", step, why));
+      readers.warn(fmt::format("skipping the damaged checkpoint of step {}: {}", step, why));
     }
     reasons += fmt::format("\n  step {}: {}", step, why);
   }
@@ -56,7 +56,7 @@ std::optional<Checkpoint> newest_whole(const CheckpointFolder& folder,
 bool is_checkpoint(const fs::path& path) {
   std::error_code none;
   if (!fs::is_directory(path, none)) {
-    fail(ErrorCode::kInvalidArgument, "there is no folder {}", path.string());
+    fail(ErrorCode::kInvalidArgument, "the folder {} does not exist", path.string());
   }
   if (fs::exists(path / kManifestFile, none)) return true;
   for (const auto& entry : fs::directory_iterator(path, none)) {
@@ -90,7 +90,7 @@ Checkpoint open_by(const fs::path& path, const CheckpointReaders& readers) {
   }
   if (group.leads()) io::remove_stale(path / kCheckpoints);
   std::optional<Checkpoint> found = newest_whole(
-      *run, readers, "there is no model to read; put a copy of one back, or name another folder");
+      *run, readers, "no model can be read; restore a copy of one, or name another folder");
   if (!found) {
     fail(ErrorCode::kInvalidArgument, "the run in {} has saved no checkpoint yet", path.string());
   }
@@ -105,7 +105,7 @@ std::optional<TrainState> CheckpointFolder::restore(nn::Replica& replica, const 
   const CheckpointReaders readers{.group = group, .replica = &replica, .warn = warn};
   const std::optional<Checkpoint> checkpoint = newest_whole(
       *this, readers,
-      "beginning anew would throw the run away; put a copy of one back, or take another folder");
+      "starting again would discard the run; restore a copy of one, or choose another run.dir");
   if (!checkpoint) return std::nullopt;
   group.together([&] {
     read_state_tensors(*open_states(*checkpoint), replica, checkpoint->state.updates == 0);

@@ -10,11 +10,11 @@ namespace lockstep::train {
 namespace fs = std::filesystem;
 
 void check_replaceable(const fs::path& path, const std::function<bool(std::string_view)>& is_ours) {
-  if (path.empty()) fail(ErrorCode::kInvalidArgument, "the folder to write is not named");
+  if (path.empty()) fail(ErrorCode::kInvalidArgument, "the name of the folder to write is empty");
   std::error_code error;
   const fs::file_status status = fs::symlink_status(path, error);
   if (fs::exists(status) && !fs::is_directory(status)) {
-    fail(ErrorCode::kInvalidArgument, "{} is no folder; name another", path.string());
+    fail(ErrorCode::kInvalidArgument, "{} is not a folder; name another", path.string());
   }
   if (!fs::exists(status)) {
     fs::create_directories(fs::absolute(path).lexically_normal().parent_path(), error);

@@ -1,4 +1,4 @@
-// A folder that a command is told to write: may it?
+// Checks whether a command may write a folder.
 #pragma once
 
 #include <filesystem>
@@ -7,9 +7,9 @@
 
 namespace lockstep::train {
 
-// Makes the folders above `path`. Throws Error(kInvalidArgument) where something is at `path` that
-// is no folder, or a folder with a file whose name `is_ours` does not know, and Error(kSystem)
-// where the folders cannot be made.
+// Makes the folders above `path`. Throws Error(kInvalidArgument) if `path` exists and is not a
+// folder, or contains a file that is not `is_ours`, and Error(kSystem) if the folders cannot be
+// created.
 void check_replaceable(const std::filesystem::path& path,
                        const std::function<bool(std::string_view name)>& is_ours);
 

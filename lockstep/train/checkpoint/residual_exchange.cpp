@@ -194,8 +194,8 @@ void ResidualExchange::restore(const std::optional<std::filesystem::path>& path,
   if (!any()) {
     if (path)
       tell(
-          "gradients are no longer compressed with error feedback: what the checkpoint's "
-          "workers had not sent yet of theirs is dropped");
+          "gradients are no longer compressed with error feedback: the residuals of the checkpoint "
+          "are dropped");
     return;
   }
   std::optional<io::SafetensorsFile> file;
@@ -203,7 +203,7 @@ void ResidualExchange::restore(const std::optional<std::filesystem::path>& path,
   if (path) {
     file.emplace(*path);
     stored = residuals_in(*file, elements_);
-    if (!stored) tell(fmt::format("{} is of another model, and is dropped", path->string()));
+    if (!stored) tell(fmt::format("{} belongs to another model and is ignored", path->string()));
   }
   const bool alike = stored && stored->workers == workers_ && stored->velocity == has_velocity_ &&
                      stored->sums == has_sums_;
@@ -228,11 +228,10 @@ void ResidualExchange::restore(const std::optional<std::filesystem::path>& path,
     return;
   }
   if (group_.leads()) {
-    tell(
-        fmt::format("the checkpoint was saved by {} workers: what they had not sent yet of their "
-                    "gradients is shared out among {}{}",
-                    stored->workers, workers_,
-                    stored->velocity && !has_velocity_ ? "; their averages are dropped" : ""));
+    tell(fmt::format(
+        "the checkpoint was saved by {} workers: their residuals are distributed over {}{}",
+        stored->workers, workers_,
+        stored->velocity && !has_velocity_ ? "; their velocities are dropped" : ""));
   }
   std::vector<float> sum(std::min(kChunk, elements_));
   for (std::size_t first = 0; first < elements_; first += kChunk) {

@@ -1,19 +1,19 @@
-// The residuals of compressed gradients (parallel::Residual) between the workers, which have them,
-// and a checkpoint, which the leader writes.
+// Saves and restores the residuals of compressed gradients (parallel::Residual): workers have them,
+// and the leader writes the checkpoint.
 //
-// A *buffer* is one float for each element of the flat buffer of parameters: one of each worker, of
-// its own gradients; another of each, of their average, where workers take the momentum themselves;
-// and where strategies sum in two stages one more, of the sums, of which every worker has some
-// ranges. Flat buffers travel in chunks of 4 MB straight between the workers' memory and the file,
-// so nobody needs room for more than a chunk. residuals.safetensors holds them as tensors of f32:
+// A *buffer* is one float for each element of the flat buffer of parameters: one per worker for its
+// gradients; another per worker for their velocity, with topk; and with two stages one for the
+// sums, of which every worker has some ranges. Buffers are transferred in chunks of 4 MB between
+// the workers' memory and the file, so no worker needs memory for more than a chunk.
+// residuals.safetensors holds them as tensors of f32:
 //
 //   worker.<w>.<first>    a chunk of the flat buffer of worker w, from element <first> on
 //   velocity.<w>.<first>  the same of its average
 //   sums.<first>          the same of the sums
 //
-// A run that goes on with as many workers gives each its flat buffer again. With another number, or
-// where the strategy is another one, nothing is lost either: each worker gets an equal share of the
-// sum of all flat buffers, and of the sum of all averages.
+// A run that continues with the same number of workers restores each buffer. With another number of
+// workers, or another strategy, nothing is lost either: each worker gets an equal share of the sum
+// of all residuals, and of the sum of all velocities.
 //
 // All workers make one, after the same step, and call the same methods; with one worker there is
 // nothing to do. Errors are those of Communicator.
@@ -41,16 +41,16 @@ class ResidualExchange {
   // Whether there are residuals; the same at all workers.
   bool any() const { return !parts_.empty(); }
 
-  // The leader's: writes the file, which is to be finished: then it is on the disk. What the others
-  // have is taken from them whether that succeeds or not. / The others': gives it.
+  // Leader: writes the file, which the caller finishes; the residuals of the others are received
+  // whether or not that succeeds. / Others: send theirs.
   std::unique_ptr<io::SyncedFile> write(const std::filesystem::path& file);
   void give();
-  // After a write() that was not come to, so that the others' give() ends. Gives at all workers
-  // what the leader says.
+  // Ends the others' give() if write() was not reached. Returns the leader's `saved` on all
+  // workers.
   bool settle(bool saved);
 
-  // Fills the residuals from a file that the leader has: nothing at the others, and where there is
-  // none. `tell` hears, at the leader, of what could not be done to the bit.
+  // Restores the residuals from a file of the leader; nothing on other workers, or if there is
+  // none. `tell` is called on the leader if they could not be restored exactly.
   void restore(const std::optional<std::filesystem::path>& file,
                const std::function<void(const std::string&)>& tell);
 

@@ -37,7 +37,7 @@ SaveUnderWay::SaveUnderWay(Job job) : job_(std::move(job)), reading_(job_.strate
   is_agreed_ = shares_states() || residuals.any();
   if (shares_states()) {
     if (residuals.any()) {
-      fail(ErrorCode::kUnsupported, "residuals are not kept where workers share out their states");
+      fail(ErrorCode::kUnsupported, "residuals are not saved with sharded states");
     }
     checkpoint_.emplace(job_.folder, job_.extras.state.steps, job_.group);
   } else if (residuals.any()) {

@@ -1,17 +1,16 @@
-// One checkpoint of a run, from the moment it is due until every worker knows what became of it.
+// One running save of a checkpoint, until every worker knows its outcome.
 //
-// A worker that writes has a thread for it, which reads the states from where they lie while steps
-// go on (train/checkpoint/state_reading.h). Where each worker writes what it holds the leader
-// completes the checkpoint when all files are on the disk:
+// A thread of each writing worker reads the states in place while training continues
+// (train/checkpoint/state_reading.h). With sharded states the leader commits the checkpoint when
+// all files are on the disk:
 //
 //   worker 0   | make the folder | write mine            | commit      | told to all
 //   worker 1   | hear of it      | write mine     |                    |
 //   steps         k | k+1             | k+2       | k+3               | k+4
 //
-// What workers have to tell each other goes between steps, through the run's own group: look() and
-// wait() are called by all of them in the same order. Where the leader alone writes nothing is sent
-// but what gradients' residuals need, which are taken before the first step goes on: it changes
-// them.
+// Workers communicate between steps through the run's group: all of them call look() and wait() in
+// the same order. If only the leader writes, only residuals are sent, before the next step, which
+// changes them.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +32,8 @@
 namespace lockstep::train {
 
 struct SaveOutcome {
-  std::optional<std::string> failure;  // why it is not there
-  double seconds = 0;                  // until the last byte of it was on the disk
+  std::optional<std::string> failure;  // why it failed
+  double seconds = 0;                  // until its last byte was on the disk
 };
 
 class SaveUnderWay {
@@ -47,19 +46,19 @@ class SaveUnderWay {
     RunGroup group;
     CheckpointExtras extras;
   };
-  // After a step: begins. Throws Error(kSystem) where nothing can be written, at all workers that
-  // shard their states or have residuals; and what the communicator throws.
+  // Starts a save after a step. Throws Error(kSystem) if nothing can be written, on all workers
+  // with sharded states or residuals; and what the communicator throws.
   explicit SaveUnderWay(Job job);
-  // Waits for what this worker does. What the leader writes alone is then there; where the others
-  // have not told it of theirs, nothing is.
+  // Waits for this worker's thread. A checkpoint that the leader writes alone is then complete; a
+  // sharded one is not, unless all workers have reported.
   ~SaveUnderWay();
   SaveUnderWay(const SaveUnderWay&) = delete;
   SaveUnderWay& operator=(const SaveUnderWay&) = delete;
 
-  // What became of it, the same at all workers that have a part in it; nothing: it goes on.
+  // The outcome, the same on all workers that take part; nothing: it is still running.
   std::optional<SaveOutcome> look();
   SaveOutcome wait();
-  // That updates have waited for it, since it was last asked for.
+  // The seconds that updates have waited for it since the last call.
   double take_waited() { return reading_.take_waited(); }
 
  private:
@@ -72,8 +71,8 @@ class SaveUnderWay {
   SaveOutcome outcome(std::optional<std::string> failure) const;
 
   Job job_;
-  bool is_agreed_ = false;  // workers tell each other
-  bool commits_ = false;    // all files are there
+  bool is_agreed_ = false;  // workers exchange outcomes
+  bool commits_ = false;    // all files are written
   StateReading reading_;
   std::optional<UnfinishedCheckpoint> checkpoint_;  // of those who write
   std::unique_ptr<io::SyncedFile> residuals_;

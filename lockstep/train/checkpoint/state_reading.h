@@ -1,8 +1,8 @@
-// How far the states of a replica have been read into a file, and whoever is to change them waits.
+// Tracks how far a save has read the states of a replica; updates wait for it.
 //
-// A save reads them from where they lie, block by block, in the order in which updates change
-// them, while the next step computes: forward and backward leave them alone. So nothing is copied,
-// and an update waits only where it has caught up:
+// A save reads the states in place, block by block, in the order of updates, while the next step
+// runs forward and backward, which do not change them. So nothing is copied, and an update waits
+// only if it catches up:
 //
 //   training   | forward       | backward                 | update 0, 1, 2, ...
 //   the save   | read 0 | read 1 | read 2 | ...   | sync, commit
@@ -20,20 +20,20 @@ namespace lockstep::train {
 
 class StateReading final : public nn::StateReader {
  public:
-  // A trace that hears of waiting, and outlives it.
+  // Waits are recorded in `trace`, which must outlive it.
   explicit StateReading(parallel::Trace& trace) : trace_(trace) {}
 
-  // By the thread that reads: all blocks up to this one have been read. Throws Error(kAborted)
+  // Called by the reading thread: all blocks up to this one have been read. Throws Error(kAborted)
   // after give_up().
   void has_read(std::size_t block);
-  // Nothing is read any more, whether all has been or it failed.
+  // The save has ended, successfully or not.
   void end();
 
-  // By whoever updates, beside others or not.
+  // Called before an update, by any thread.
   void before_change(std::size_t block) override;
-  // What is read is of no use any more.
+  // Cancels the save.
   void give_up();
-  // That it has waited since it was last asked for.
+  // The seconds waited since the last call.
   double take_waited();
 
  private:
@@ -44,7 +44,7 @@ class StateReading final : public nn::StateReader {
   bool ended_ = false;
   bool given_up_ = false;
   const std::thread::id trains_ = std::this_thread::get_id();
-  double waited_ = 0;  // seconds; by the thread that trains, not by one beside it
+  double waited_ = 0;  // seconds, of the training thread only
 };
 
 }  // namespace lockstep::train

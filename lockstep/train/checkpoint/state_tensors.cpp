@@ -16,7 +16,8 @@ namespace {
 
 // A kind of state: what stands before the names of its tensors, and where it is in nn::States.
 struct StateKind {
-  std::string_view prefix;
+  std::string_view prefix;  // of names in files; earlier checkpoints have the same
+  std::string_view text;    // in messages
   Tensor nn::States::*in;
 };
 constexpr StateKind kParameters{"", &nn::States::master};
@@ -102,8 +103,8 @@ class Differences {
     if (count_ == 0) return;
     const std::string more = count_ > kShown ? fmt::format("; and {} more", count_ - kShown) : "";
     fail(ErrorCode::kInvalidArgument,
-         "the checkpoint is that of another model: {}{}. Its config.toml has the model.* keys that "
-         "belong to it",
+         "the checkpoint belongs to another model: {}{}. Its config.toml has the model.* keys that "
+         "match it",
          fmt::join(texts_, "; "), more);
   }
 
@@ -229,7 +230,7 @@ void check_same_parameters(const io::TensorSource& file, const nn::FlatParameter
     }
     ++common;
     if (entry->shape != parameter.shape) {
-      differences.add("its '{}' is {}, the model's {}", parameter.name, entry->shape.text(),
+      differences.add("its '{}' is {}, but the model's is {}", parameter.name, entry->shape.text(),
                       parameter.shape.text());
     } else if (entry->dtype != DType::kF32) {
       differences.add("its '{}' is of type {} instead of F32", parameter.name, entry->type);
@@ -274,11 +275,11 @@ void read_state_tensors(const io::TensorSource& file, nn::Replica& replica, bool
   for (const StateKind& kind : kOfOptimizers) {
     const bool is_held = ops::is_given(replica.states().*kind.in) || filed_index(replica, kind);
     if (fresh || stored(kind) == is_held) continue;
-    const std::string_view what = kind.prefix.substr(0, kind.prefix.size() - 1);
     fail(ErrorCode::kInvalidArgument,
-         "the checkpoint was saved {} the optimizer's {}, and this run goes on {}; go on with the "
-         "optimizer.* keys of its config.toml, or begin a new run with its parameters",
-         stored(kind) ? "with" : "without", what, stored(kind) ? "without it" : "with it");
+         "the checkpoint was saved {} the optimizer's {}, but this run continues {}. Use the "
+         "optimizer.* keys of its config.toml, or start a new run from its parameters with "
+         "run.init_from",
+         stored(kind) ? "with" : "without", kind.text, stored(kind) ? "without it" : "with it");
   }
   const std::vector<StateKind> kinds = kinds_of(replica);
   std::vector<bool> are_stored;

@@ -58,8 +58,8 @@ void check_is_seen(const fs::path& folder, ErrorCode code) {
   std::error_code none;
   if (fs::is_directory(folder, none)) return;
   fail(code,
-       "{} is not there, though rank 0 has just made it. Where workers share out their states, "
-       "run.dir is on storage that all of them see",
+       "{} does not exist on this rank, though rank 0 has just created it. Sharded states need a "
+       "run.dir on storage that all ranks share",
        folder.string());
 }
 
@@ -70,7 +70,7 @@ io::FileHash unpacked_hash(std::string_view text) {
   const std::size_t space = std::min(text.find(' '), text.size());
   const auto [end, error] = std::from_chars(text.data(), text.data() + space, hash.bytes);
   if (error != std::errc() || space == text.size()) {
-    fail(ErrorCode::kProtocol, "'{}' is no size and hash of a file of states", text);
+    fail(ErrorCode::kProtocol, "'{}' is not the size and hash of a states file", text);
   }
   hash.hash = text.substr(space + 1);
   return hash;

@@ -1,5 +1,4 @@
-// A checkpoint that is being made: a folder under another name, which becomes one of the run's or
-// goes away again.
+// A checkpoint that is being written: a staging folder that is renamed on commit, or removed.
 //
 //   UnfinishedCheckpoint checkpoint(folder, step, group);     all workers: the leader makes it
 //   hash = checkpoint.write(replica);                         each its own, in any thread
@@ -52,11 +51,11 @@ class UnfinishedCheckpoint {
 
   int rank_;
   int workers_;
-  std::optional<io::StagedFolder> staged_;  // the leader's, which takes it away
+  std::optional<io::StagedFolder> staged_;  // of the leader, which removes it
   std::filesystem::path path_;
 };
 
-// Whether a folder that the leader has just made is there for this worker: else Error(code).
+// Throws Error(code) if this worker does not see a folder that the leader has just made.
 void check_is_seen(const std::filesystem::path& folder, ErrorCode code);
 
 // A hash as text for other workers, and back. The latter throws Error(kProtocol).

@@ -7,13 +7,13 @@ namespace lockstep::train {
 
 std::unique_ptr<BatchSource> make_batch_source(const Dataset& dataset, const SourceSetup& setup) {
   if (setup.shape.batch < 1 || setup.shape.sequence < 1) {
-    fail(ErrorCode::kInvalidArgument, "a micro-batch of {} sequences of {} holds nothing",
+    fail(ErrorCode::kInvalidArgument, "a micro-batch of {} sequences of {} tokens is empty",
          setup.shape.batch, setup.shape.sequence);
   }
   if (setup.objective != Objective::kRegress && dataset.vocabulary() > setup.vocabulary) {
     fail(ErrorCode::kInvalidArgument,
-         "the data has token ids below {}, but the model only {}; set model.vocabulary to at least "
-         "{}, or use the model's own tokenizer",
+         "the data has {} token ids, but the model only {}; set model.vocabulary to at least {}, "
+         "or use the model's own tokenizer",
          dataset.vocabulary(), setup.vocabulary, dataset.vocabulary());
   }
   switch (setup.objective) {
@@ -26,7 +26,7 @@ std::unique_ptr<BatchSource> make_batch_source(const Dataset& dataset, const Sou
     case Objective::kRegress:
       return make_table_source(dataset, setup);
   }
-  fail(ErrorCode::kInvalidArgument, "there is no objective of number {}",
+  fail(ErrorCode::kInvalidArgument, "unknown objective number {}",
        static_cast<int>(setup.objective));
 }
 

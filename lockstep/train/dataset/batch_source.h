@@ -1,13 +1,13 @@
-// What a run learns from, by the step.
+// The training and validation batches of a run.
 //
 //   Dataset dataset = open_dataset(options.data, run_folder);     // tokenises on first use
 //   auto source = make_batch_source(dataset, {objective, shape, vocabulary, seed});
 //   trainer.step(source->training(step * sequences_per_step, micro_batches));
 //
 // Sequences of a run are numbered 0, 1, ... through all of its steps. What sequence i holds is a
-// pure function of the data, the seed and i: in each epoch every window of the data comes once, in
-// an order of that epoch's own; masks likewise. So a run that comes back reads what it would have,
-// and any number of ranks that share a step's sequences see the same global batch.
+// pure function of the data, the seed and i: in each epoch every window of the data is used once,
+// in a different order; the same holds for masks. So a resumed run reads the same data, and any
+// number of ranks has the same global batch.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ enum class Objective : std::uint8_t {
 struct Dataset {
   std::shared_ptr<const data::Tokenizer> tokenizer;  // nullptr: token files without one, tables
   std::optional<data::TokenFile> training;
-  std::optional<data::TokenFile> validation;  // absent: the end of training is held back
+  std::optional<data::TokenFile> validation;  // absent: the end of the training data is held back
   // Of data.pairs: ids of both sides, in order.
   struct Pair {
     std::vector<data::TokenId> source;
@@ -53,7 +53,7 @@ struct Dataset {
   double validation_fraction = 0;
   double mask_fraction = 0.15;
 
-  // What a model must have at least: the tokenizer's, else the file's; 0 where neither says.
+  // The minimal vocabulary of a model: the tokenizer's, else the file's; 0 if unknown.
   std::int64_t vocabulary() const;
 };
 
@@ -95,7 +95,7 @@ class BatchSource {
   virtual void limit_validation(std::uint64_t sequences) = 0;
   // Micro-batches of those that it takes; 0: none.
   virtual std::uint64_t validation_batches() const = 0;
-  // What of the data is not used and why, for people; empty: all is.
+  // A sentence about unused data, for the user; empty: all data is used.
   virtual std::string left_out() const { return ""; }
 
   // Micro-batches of the sequences first, first + 1, ... They hold until the next call.
@@ -105,8 +105,8 @@ class BatchSource {
 };
 
 // Keeps a reference to `dataset`. Throws Error(kInvalidArgument) where the data is too short for
-// one sequence, where the objective needs what the data has not (a mask token), or where tokenizer
-// and vocabulary disagree.
+// one sequence, if the objective needs something that the data lacks (a mask token), or if the
+// vocabulary is too small.
 std::unique_ptr<BatchSource> make_batch_source(const Dataset& dataset, const SourceSetup& setup);
 
 }  // namespace lockstep::train

@@ -25,7 +25,7 @@ void check_one_kind(const data::DataOptions& options) {
     fail(ErrorCode::kInvalidArgument,
          "{}: give one of data.text (a file or folder), data.tokens (a token file), data.pairs "
          "(for translation) and data.table (CSV)",
-         given == 0 ? "there is nothing to learn from" : "there are several kinds of data");
+         given == 0 ? "the run has no data" : "several kinds of data are given");
   }
   if (!options.validation_text.empty() && !options.validation_tokens.empty()) {
     fail(ErrorCode::kInvalidArgument,
@@ -37,8 +37,8 @@ void check_one_kind(const data::DataOptions& options) {
   const bool has_stream = !options.text.empty() || !options.tokens.empty();
   if (!has_stream && !(options.validation_text.empty() && options.validation_tokens.empty())) {
     fail(ErrorCode::kInvalidArgument,
-         "data.validation_text and data.validation_tokens go with data.text and data.tokens; of "
-         "pairs and tables data.validation_fraction is held back");
+         "data.validation_text and data.validation_tokens apply to data.text and data.tokens; for "
+         "pairs and tables use data.validation_fraction");
   }
 }
 
@@ -75,8 +75,8 @@ std::shared_ptr<const data::Tokenizer> tokenizer_beside(const std::string& choic
                                                         const OfModel& of_model) {
   if (data::is_learned(choice)) {
     fail(ErrorCode::kInvalidArgument,
-         "data.tokenizer = \"{}\" is learned from text, and {} holds tokens already; name the "
-         "tokenizer.json that they were made with",
+         "data.tokenizer = \"{}\" is learned from text, but {} already holds tokens; give the "
+         "tokenizer.json that made them",
          choice, file.path().string());
   }
   if (!choice.empty()) return data::choose_tokenizer(choice, 0, {});
@@ -90,8 +90,8 @@ void check_same_tokenizer(const data::TokenFile& file, const data::Tokenizer& to
       !file.tokenizer_hash().empty() && file.tokenizer_hash() != content_hash(tokenizer.json());
   if (other_hash || file.vocabulary() > tokenizer.vocabulary()) {
     fail(ErrorCode::kInvalidArgument,
-         "{} was made with another tokenizer (its ids are below {}) than the {} of {} ids that is "
-         "used; name its own as data.tokenizer",
+         "{} was made with another tokenizer (its ids are below {}) than the configured {} of {} "
+         "ids; set data.tokenizer to its own",
          file.path().string(), file.vocabulary(), tokenizer.kind(), tokenizer.vocabulary());
   }
 }
@@ -115,8 +115,7 @@ void open_text_into(Dataset& dataset, const data::DataOptions& options, const Ca
 void open_tokens_into(Dataset& dataset, const data::DataOptions& options, const OfModel& of_model) {
   if (!options.validation_text.empty()) {
     fail(ErrorCode::kInvalidArgument,
-         "data.validation_text goes with data.text; beside data.tokens give "
-         "data.validation_tokens");
+         "data.validation_text applies to data.text; with data.tokens give data.validation_tokens");
   }
   dataset.training.emplace(options.tokens);
   dataset.tokenizer = tokenizer_beside(options.tokenizer, *dataset.training, of_model);

@@ -1,4 +1,4 @@
-// What tells the data of one run from that of another, or from what it was before.
+// A fingerprint of the data of a run.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace lockstep::train {
 
-// How much there is and a hash: of token files that of pages all over them, first and last
-// included, and of all where there are few; of pairs and tables of all. In words for people, which
-// checkpoints keep: another text for the same data would be taken for other data. The same wherever
-// the files lie, in whatever format, and for any micro-batch.
+// The amount of data and a hash: for token files, a hash of sampled pages including the first and
+// the last (of all pages in small files); for pairs and tables, of everything. It is readable text,
+// which checkpoints keep and compare, so its wording must not change. It does not depend on the
+// path, the format or the micro-batch.
 std::string data_fingerprint(const Dataset& dataset);
 
 }  // namespace lockstep::train

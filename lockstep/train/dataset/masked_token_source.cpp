@@ -33,8 +33,7 @@ constexpr Special kAllSpecials[] = {Special::kEndOfText, Special::kBegin, Specia
 const data::Tokenizer& tokenizer_of(const Dataset& dataset) {
   if (!dataset.tokenizer) {
     fail(ErrorCode::kInvalidArgument,
-         "the model learns from hidden tokens, and only a tokenizer says which token hides them; "
-         "give data.tokenizer");
+         "a masked model needs the mask token of a tokenizer; give data.tokenizer");
   }
   return *dataset.tokenizer;
 }
@@ -44,9 +43,9 @@ TokenId mask_of(const data::Tokenizer& tokenizer, std::int64_t vocabulary) {
   if (const auto mask = tokenizer.special(Special::kMask)) return *mask;
   if (tokenizer.vocabulary() >= vocabulary) {
     fail(ErrorCode::kInvalidArgument,
-         "the model learns from hidden tokens, but the {} tokenizer has no mask token, and the "
-         "model's vocabulary of {} has no id left to be one; use a tokenizer like BERT's, or "
-         "model.vocabulary = {}",
+         "a masked model needs a mask token, but the {} tokenizer has none, and the model's "
+         "vocabulary of {} has no free id; use a tokenizer like BERT's, or set model.vocabulary = "
+         "{}",
          tokenizer.kind(), vocabulary, tokenizer.vocabulary() + 1);
   }
   return static_cast<TokenId>(tokenizer.vocabulary());
@@ -75,7 +74,7 @@ class MaskedTokenSource final : public SequenceSource {
       if (const auto id = tokenizer_.special(special)) specials_.insert(*id);
     }
     if (tokenizer_.vocabulary() <= static_cast<std::int64_t>(specials_.size()) + 1) {
-      fail(ErrorCode::kInvalidArgument, "the tokenizer has no two tokens that stand for text");
+      fail(ErrorCode::kInvalidArgument, "the tokenizer has fewer than two tokens for text");
     }
   }
 
@@ -108,7 +107,7 @@ class MaskedTokenSource final : public SequenceSource {
     const std::int64_t length = sequence - (framed ? 2 : 0);
     if (length < 1) {
       fail(ErrorCode::kInvalidArgument,
-           "a sequence of {} has no room for a token between [CLS] and [SEP]", sequence);
+           "a sequence of {} is too short for a token between [CLS] and [SEP]", sequence);
     }
     return static_cast<std::uint64_t>(length);
   }

@@ -28,7 +28,7 @@ void check_memory(int micro_batches, std::int64_t sequences, double bytes) {
   const auto free = static_cast<double>(available_memory_bytes());
   if (free == 0 || bytes <= free) return;
   fail(ErrorCode::kInvalidArgument,
-       "a step of {} micro-batches of {} sequences takes {} for its data alone, and this machine "
+       "a step of {} micro-batches of {} sequences needs {} for its data alone, but this machine "
        "has {} free; choose a smaller train.global_batch_size or train.gradient_accumulation_steps",
        micro_batches, sequences, format_bytes(bytes), format_bytes(free));
 }
@@ -96,7 +96,8 @@ std::uint64_t SequenceSource::validation_batches() const {
 
 std::span<const nn::Batch> SequenceSource::training(std::uint64_t first, int micro_batches) {
   if (micro_batches < 1) {
-    fail(ErrorCode::kInvalidArgument, "{} micro-batches were asked for", micro_batches);
+    fail(ErrorCode::kInvalidArgument, "the number of micro-batches is {}; it must be 1 or more",
+         micro_batches);
   }
   training_.reset(micro_batches);
   for (std::int64_t i = 0; i < micro_batches * batch_; ++i) {
@@ -107,7 +108,7 @@ std::span<const nn::Batch> SequenceSource::training(std::uint64_t first, int mic
 
 nn::Batch SequenceSource::validation(std::uint64_t index) {
   if (index >= validation_batches()) {
-    fail(ErrorCode::kInvalidArgument, "there are {} micro-batches of validation, and no number {}",
+    fail(ErrorCode::kInvalidArgument, "validation has {} micro-batches; number {} does not exist",
          validation_batches(), index);
   }
   validation_.reset(1);

@@ -1,4 +1,4 @@
-// What all sources of batches share: memory for micro-batches, filled one sequence at a time.
+// The base of all batch sources: memory for micro-batches, filled one sequence at a time.
 #pragma once
 
 #include <cstdint>

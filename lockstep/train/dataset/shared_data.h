@@ -1,4 +1,4 @@
-// The data of a run as all of its workers open it.
+// Opens the data of a run on all workers.
 #pragma once
 
 #include <functional>
@@ -10,8 +10,8 @@
 
 namespace lockstep::train {
 
-// Thrown on every worker where the run is to stop while its data is made ready: there is nothing to
-// save yet.
+// Thrown on every worker if the run is stopped while its data is prepared: there is nothing to save
+// yet.
 struct StoppedBeforeTheFirstStep {};
 
 using Tell = std::function<void(std::string_view)>;

@@ -12,7 +12,7 @@ namespace {
 
 std::uint64_t rows_of(const Dataset& dataset) {
   if (dataset.table.empty() || dataset.features < 1) {
-    fail(ErrorCode::kInvalidArgument, "the model learns from numbers: give data.table");
+    fail(ErrorCode::kInvalidArgument, "the model trains on numbers; give data.table");
   }
   return dataset.table.size() / static_cast<std::uint64_t>(dataset.features + 1);
 }

@@ -6,8 +6,7 @@ namespace lockstep::train {
 
 TokenStreams token_streams(const Dataset& dataset, std::uint64_t least) {
   if (!dataset.training) {
-    fail(ErrorCode::kInvalidArgument,
-         "the model learns from tokens: give data.text or data.tokens");
+    fail(ErrorCode::kInvalidArgument, "the model trains on tokens; give data.text or data.tokens");
   }
   const data::TokenFile& file = *dataset.training;
   TokenStreams streams;
@@ -24,7 +23,7 @@ TokenStreams token_streams(const Dataset& dataset, std::uint64_t least) {
   }
   if (streams.training.tokens < least) {
     fail(ErrorCode::kInvalidArgument,
-         "{} has {} tokens{}, and a sequence takes {}; give more data or a smaller train.seq_len",
+         "{} has {} tokens{}, but a sequence needs {}; give more data or a smaller train.seq_len",
          file.path().string(), file.size(),
          held_back > 0 ? fmt::format(", {} of them held back for validation", held_back) : "",
          least);

@@ -1,4 +1,4 @@
-// Part of a token file: what training reads of it, or what is held back.
+// The parts of a token file for training and validation.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct TokenStreams {
   TokenStream validation;  // without tokens: none
 };
 
-// Throws Error(kInvalidArgument) where the dataset has no tokens, or training has fewer than
-// `least`. Validation that has fewer is none.
+// Throws Error(kInvalidArgument) if the dataset has no tokens, or fewer than `least` for training.
+// Without `least` tokens, validation is empty.
 TokenStreams token_streams(const Dataset& dataset, std::uint64_t least);
 
 }  // namespace lockstep::train

@@ -33,7 +33,7 @@ Json parse(std::string_view text, std::string_view source) {
   try {
     return Json::parse(text);
   } catch (const Json::exception& error) {
-    fail(ErrorCode::kProtocol, "{} is no JSON: {}", source, error.what());
+    fail(ErrorCode::kProtocol, "{} is not valid JSON: {}", source, error.what());
   }
 }
 

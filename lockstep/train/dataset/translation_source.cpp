@@ -45,8 +45,8 @@ class TranslationSource final : public SequenceSource {
     std::size_t longest = 0;
     for (const Dataset::Pair& pair : all_pairs_) longest = std::max(longest, tokens_of(pair));
     return fmt::format(
-        "{} of {} pairs are left out: with the token that ends it a side of them is longer than "
-        "the {} tokens of a sequence (the longest takes {}); a larger train.seq_len takes them in",
+        "{} of {} pairs are skipped: with the end token one side is longer than the {} tokens of a "
+        "sequence (the longest has {}); a larger train.seq_len includes them",
         format_count(missing), format_count(all_pairs_.size()), sequence_, longest);
   }
 
@@ -69,7 +69,7 @@ class TranslationSource final : public SequenceSource {
   static std::vector<const Dataset::Pair*> pairs_that_fit(const Dataset& dataset,
                                                           const nn::BatchShape& shape) {
     if (dataset.pairs.empty() || !dataset.tokenizer) {
-      fail(ErrorCode::kInvalidArgument, "the model translates: give data.pairs");
+      fail(ErrorCode::kInvalidArgument, "the model trains on translation pairs; give data.pairs");
     }
     std::vector<const Dataset::Pair*> pairs;
     std::size_t shortest = ~std::size_t{0};
@@ -92,7 +92,7 @@ class TranslationSource final : public SequenceSource {
   static void check(const std::vector<data::TokenId>& ids, std::int64_t vocabulary) {
     for (const data::TokenId id : ids) {
       if (id >= 0 && id < vocabulary) continue;
-      fail(ErrorCode::kInvalidArgument, "a pair has the token {}, but the model has {} ids", id,
+      fail(ErrorCode::kInvalidArgument, "a pair has the token id {}, but the model has {} ids", id,
            vocabulary);
     }
   }

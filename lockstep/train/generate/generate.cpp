@@ -16,7 +16,7 @@ Generator::Generator(nn::Decoder& decoder, const data::Tokenizer& tokenizer)
     : decoder_(decoder), tokenizer_(tokenizer) {
   if (tokenizer.vocabulary() > decoder.classes()) {
     fail(ErrorCode::kInvalidArgument,
-         "the tokenizer has {} tokens and the model {}; take the tokenizer that the model was "
+         "the tokenizer has {} tokens and the model {}; use the tokenizer that the model was "
          "trained with",
          tokenizer.vocabulary(), decoder.classes());
   }
@@ -37,8 +37,7 @@ std::vector<data::TokenId> Generator::beginning() const {
     if (const auto token = tokenizer_.special(which)) return {*token};
   }
   fail(ErrorCode::kInvalidArgument,
-       "there is nothing to continue: a {} tokenizer has no token that texts begin with; give a "
-       "prompt",
+       "the prompt is empty, and a {} tokenizer has no token that begins a text; give a prompt",
        tokenizer_.kind());
 }
 
@@ -49,9 +48,8 @@ bool Generator::ends_text(data::TokenId token) const {
 void Generator::check_prompt(std::span<const data::TokenId> prompt) const {
   if (static_cast<std::int64_t>(prompt.size()) < decoder_.positions()) return;
   fail(ErrorCode::kInvalidArgument,
-       "the prompt has {} tokens and leaves no room to continue it: the context holds {}; take a "
-       "shorter prompt",
-       prompt.size(), decoder_.positions());
+       "the prompt has {} tokens and fills the context of {}; give a shorter prompt", prompt.size(),
+       decoder_.positions());
 }
 
 // The texts that are being written, round by round: a round is a token of each.
@@ -228,7 +226,7 @@ std::vector<Generation> Generator::run_all(const std::vector<std::vector<data::T
                                            const ListenToAll& listen) {
   if (static_cast<std::int64_t>(prompts.size()) > decoder_.batch()) {
     fail(ErrorCode::kInvalidArgument,
-         "{} prompts came for a decoder of {} sequences; take a larger batch or fewer prompts",
+         "got {} prompts for a decoder of {} sequences; use a larger batch or fewer prompts",
          prompts.size(), decoder_.batch());
   }
   if (prompts.empty()) return {};

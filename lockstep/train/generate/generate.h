@@ -1,11 +1,11 @@
-// Texts that a model writes: a prompt, continued token by token.
+// Text generation: continues a prompt token by token.
 //
 //   Generator generator(decoder, tokenizer);
 //   Generation made = generator.run({.prompt = "Once upon", .max_new_tokens = 100},
 //                                   [](std::string_view piece) { std::cout << piece; });
 //
-// The decoder may be over parameters of its own or over those of a replica that is being trained;
-// then between two steps. The same options and parameters give the same text.
+// The decoder may have its own parameters, or those of a replica that is being trained (between two
+// steps). The same options and parameters give the same text.
 //
 // Several texts are written together, as many as the decoder has sequences: a step reads the
 // parameters once for all of them. Each is the text that run() writes of its prompt alone; on a GPU
@@ -30,7 +30,7 @@ struct GenerateOptions {
   std::int64_t max_new_tokens = 256;
   nn::SamplingOptions sampling;
   bool stop_at_end_of_text = true;
-  // Where the context is full: forget the older half of the text and go on, instead of ending.
+  // When the context is full: drop the older half of the text and continue, instead of ending.
   bool slides = false;
 };
 
@@ -38,8 +38,8 @@ struct Generation {
   enum class End : std::uint8_t {
     kTokens,     // as many as were asked for
     kEndOfText,  // the model ended the text
-    kContext,    // there is no room for more
-    kStopped,    // the listener did not want more
+    kContext,    // the context is full
+    kStopped,    // the listener returned false
   };
   std::vector<data::TokenId> tokens;  // the new ones, without an end of text
   std::string text;                   // theirs
@@ -50,7 +50,7 @@ struct Generation {
 
 class Generator {
  public:
-  // Hears every piece of new text as soon as it is sure, in whole characters; false: no more.
+  // Called with every piece of new text, in whole characters; return false to stop.
   using Listen = std::function<bool(std::string_view piece)>;
 
   // Both outlive the generator. Throws Error(kInvalidArgument) where the tokenizer has more tokens
@@ -61,12 +61,12 @@ class Generator {
   // tokenizer has one.
   std::vector<data::TokenId> prompt(std::string_view text) const;
 
-  // Throws Error(kInvalidArgument) for a prompt that leaves no room for one more token.
+  // Throws Error(kInvalidArgument) for a prompt that fills the context.
   void check_prompt(std::span<const data::TokenId> prompt) const;
   // Throws what check_prompt() throws.
   Generation run(const GenerateOptions& options, const Listen& listen = {});
 
-  // Hears pieces of every text, with the text's index; false: no more of that text.
+  // Called with pieces of every text and the text's index; return false to stop that text.
   using ListenToAll = std::function<bool(std::size_t text, std::string_view piece)>;
   // The texts of `prompts`, at most as many as the decoder has sequences, all with the same other
   // options (options.prompt is not read). Throws what check_prompt() throws, and

@@ -58,11 +58,11 @@ void Translator::fill_source(std::string_view source) {
   tokenizer_->encode(source, ids);
   batch_.reset(1);
   const SequenceFields fields = batch_.sequence(0);
-  if (ids.empty()) fail(ErrorCode::kInvalidArgument, "there is nothing to translate; give a text");
+  if (ids.empty()) fail(ErrorCode::kInvalidArgument, "the text to translate is empty");
   if (ids.size() >= fields.source.size()) {
     fail(ErrorCode::kInvalidArgument,
          "the text has {} tokens, and the model was trained to read up to {} (train.seq_len = {}); "
-         "take a shorter one",
+         "give a shorter one",
          ids.size(), fields.source.size() - 1, fields.source.size());
   }
   const auto behind = std::ranges::copy(ids, fields.source.begin()).out;

@@ -1,11 +1,11 @@
-// Sentences in another language, as a model of the encoder-decoder family writes them.
+// Translation with a model of the encoder-decoder family.
 //
 //   if (const auto translator = open_translator("run", plan::Precision::kF32, ops, warn)) {
 //     std::cout << translator->run("twenty-three").text;
 //   }
 //
-// A token of the translation is a forward of both sentences, as training has it: there is no cache.
-// Sentences are as long as those of the run's training (train.seq_len) at most.
+// Each token of the translation takes a full forward of both sentences: there is no cache.
+// Sentences have at most train.seq_len tokens of the run.
 #pragma once
 
 #include <filesystem>
@@ -36,7 +36,7 @@ class Translator {
 
  private:
   void fill_source(std::string_view source);
-  // Of what follows so many tokens of the translation; those that have no text cannot.
+  // The logits after `count` tokens of the translation; tokens without text are excluded.
   std::vector<float> logits_after(std::int64_t count);
 
   std::unique_ptr<data::Tokenizer> tokenizer_;

@@ -287,19 +287,20 @@ std::string text(const MemoryChoice& choice, std::size_t budget) {
     said += fmt::format(", {} of {} on the device", bytes(choice.device_bytes),
                         bytes(options.device_limit));
   }
-  if (!choice.fits) return said + ", which is too much; nothing that may be chosen comes closer";
-  said += fmt::format("; a worker's step does {}, {:.1f} % of it again",
+  if (!choice.fits)
+    return said + ", which does not fit; no setting that may be chosen comes closer";
+  said += fmt::format("; a worker's step computes {}, of which {:.1f} % is recomputed",
                       format_si(cost.flops, "FLOP"), 100 * cost.recomputed / cost.flops);
   if (cost.sent) {
     said += fmt::format(", and sends {}", format_si(static_cast<double>(*cost.sent), "B"));
   }
   if (cost.moved > 0) {
-    said += fmt::format(", {} go to the host and back", format_si(cost.moved, "B"));
+    said += fmt::format(", {} move to the host and back", format_si(cost.moved, "B"));
   }
   if (cost.filed > 0) {
-    said += fmt::format(", {} go to files and back", format_si(cost.filed, "B"));
+    said += fmt::format(", {} move to files and back", format_si(cost.filed, "B"));
   }
-  return choice.is_quickest ? said : said + "; what would lose less time does not fit";
+  return choice.is_quickest ? said : said + "; faster settings do not fit";
 }
 
 }  // namespace lockstep::train

@@ -1,4 +1,4 @@
-// Settings that are chosen by the memory there is.
+// Chooses settings by the available memory (memory.auto, train.recompute = "auto").
 //
 // memory.auto chooses among stages of ZeRO, micro-batches that divide the step, recomputation block
 // by block, and where the device has a limit the tiers that states and activations lie in; where
@@ -42,21 +42,20 @@ StepRates rates_of(Device device);
 // where nobody knows.
 std::size_t memory_budget(const TrainOptions& options, Device device, int workers_here);
 
-// With train.recompute = "auto" and nothing chosen yet: chooses for each block what it does again,
-// the cheapest that fits into the budget, and on the device into options.device_limit
-// (nn/memory/recompute_search.h); or what takes least where nothing does: then check_budget()
-// refuses. Nothing is done again where there is neither (0). Workers of a run that are given the
-// same budget choose the same.
+// With train.recompute = "auto" and nothing chosen yet: chooses the recompute mode of each block,
+// the cheapest that fits into the budget and options.device_limit (nn/memory/recompute_search.h);
+// or the smallest if none fits: then check_budget() throws. Without limits (0) nothing is
+// recomputed. Workers of a run that are given the same budget choose the same.
 void settle_recompute(TrainOptions& options, const Ops& ops, std::size_t budget);
 
-// Throws as check_limit() (train/memory/run_plan.h) does, with the budget for the limit where
-// options have none: what was chosen for a machine has to fit there.
+// Throws as check_limit() (train/memory/run_plan.h) does, with the budget as the limit if options
+// have none.
 void check_budget(const TrainOptions& options, const Ops& ops, std::size_t budget);
 
-// What nobody has set.
+// The settings that are not set.
 OpenSettings open_settings(const Config& config);
 
-// A worker's step by the reckoning above.
+// The estimated cost of a worker's step, as above.
 struct StepCost {
   double flops = 0;                   // in all
   double recomputed = 0;              // of these
@@ -73,17 +72,17 @@ struct StepCost {
 // `options` have their recomputation settled.
 StepCost step_cost(const TrainOptions& options, const Ops& ops);
 
-// Settings that go together, and what they take.
+// A choice of settings and its memory.
 struct MemoryChoice {
   TrainOptions options;
-  bool fits = false;         // false: nothing does; these come closest (train/memory/smaller_run.h)
-  bool is_quickest = false;  // nothing that would take less time was passed over
+  bool fits = false;         // false: nothing fits; these come closest (train/memory/smaller_run.h)
+  bool is_quickest = false;  // no faster choice was rejected
   std::size_t bytes = 0;
   std::size_t device_bytes = 0;  // of these, on the device
   StepCost cost;
 };
-// Chooses what is open; the type of gradients never is. Throws what check() of
-// train/options/options.h throws where nothing goes together.
+// Chooses the open settings, but never the type of gradients. Throws what check() of
+// train/options/options.h throws if no combination is valid.
 MemoryChoice choose_memory(const TrainOptions& options, const OpenSettings& open, const Ops& ops,
                            std::size_t budget);
 

@@ -169,18 +169,16 @@ void check_limit(const TrainOptions& options, const nn::MemoryPlan& plan, const 
     advice = fmt::format("the nearest setting that fits is {}, which takes {}", how, takes(run));
   } else {
     advice = fmt::format(
-        "nothing fits that the tiers of offload.*, parallel.zero, train.recompute, "
-        "train.micro_batch_size and "
-        "train.gradient_dtype can change; {} is {}{}{}{}",
-        limit > 0 && options.device_limit > 0 ? "what is over by least"
-                                              : "the least it can do with",
-        takes(run), how.empty() ? "" : ", with ", how, with_more_workers(options, run, ops));
+        "no choice of offload.*, parallel.zero, train.recompute, train.micro_batch_size and "
+        "train.gradient_dtype fits; {} is {}{}{}{}",
+        limit > 0 && options.device_limit > 0 ? "the closest" : "the least", takes(run),
+        how.empty() ? "" : ", with ", how, with_more_workers(options, run, ops));
   }
   const std::string over =
       fits ? fmt::format("{} on the device, over memory.device_limit = {}", exactly(on_device),
                          exactly(options.device_limit))
            : fmt::format("{}, over memory.limit = {}", exactly(plan.bytes()), exactly(limit));
-  fail(ErrorCode::kInvalidArgument, "this run takes {}: {}; {}", over,
+  fail(ErrorCode::kInvalidArgument, "this run needs {}: {}; {}", over,
        classes_of(fits ? plan.by_class(Tier::kDevice) : plan.by_class()), advice);
 }
 

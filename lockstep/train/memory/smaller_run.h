@@ -1,6 +1,6 @@
-// Settings of the same training that take less memory.
+// Finds settings of the same training that need less memory.
 //
-// What may be set otherwise, and in which order that is tried:
+// What may change, and in which order it is tried:
 //
 //   tiers        as they are; on the host where the device has a limit; back on the device where
 //                all of memory has one. One part, then two, ...; the optimizer first, then
@@ -11,10 +11,9 @@
 //   gradients    the present type, then that of the compute type
 //   files        all of this once more, with parts in files, where all of memory has a limit
 //
-// The first line changes fastest. Each of these that goes together is a *setting*. That nothing
-// fits is told only where none of them does: they are thousands, but its flat buffers alone, or a
-// plan without places (nn/memory/memory_plan.h), tell that a setting is too large, and what is too
-// large with the smallest micro-batch is so with larger ones.
+// The first line changes fastest. Each valid combination is a *setting*. There are thousands of
+// them, but flat buffers alone, or a plan without offsets (nn/memory/memory_plan.h), show that most
+// are too large; and what is too large with the smallest micro-batch is too large with larger ones.
 #pragma once
 
 #include <array>
@@ -30,7 +29,7 @@ namespace lockstep::train {
 inline constexpr std::array kTierParts{&nn::Tiers::optimizer, &nn::Tiers::gradients,
                                        &nn::Tiers::parameters, &nn::Tiers::activations};
 
-// What may be set otherwise.
+// What may change.
 struct OpenSettings {
   bool zero = true;
   bool recompute = true;
@@ -56,20 +55,19 @@ TrainOptions with(TrainOptions options, const SmallerRun& change);
 // The same step in micro-batches of the present size and of every smaller one that divides it.
 std::vector<BatchChoice> micro_batches(const BatchChoice& batch);
 
-// Whether a run with these would not be refused for settings that exclude each other.
+// Whether the settings are valid together.
 bool goes_together(const TrainOptions& options);
 
 // Whether a part lies in a file in `tiers` that does not in `present`.
 bool has_more_files(const nn::Tiers& present, const nn::Tiers& tiers);
 
-// False: these do not fit into `limit` bytes (0: any) and on the device into options.device_limit,
-// whatever an open recomputation chooses. Takes a fraction of a plan's time.
+// False: these do not fit into `limit` bytes (0: any) and options.device_limit with any
+// recomputation. Takes a fraction of the time of a plan.
 bool may_fit(const TrainOptions& options, const Ops& ops, std::size_t limit, int worker = 0);
 
 // The first setting, in the order above, that fits into `limit` bytes (0: any) and on the device
-// into options.device_limit. Where none does: the one that is over them by the fewest bytes, both
-// together; of equal ones that which takes least. So with one limit nothing takes less of what it
-// limits. Throws what check() throws where nothing goes together.
+// into options.device_limit. If none does: the one that exceeds both by the fewest bytes in sum; of
+// equal ones the smallest. Throws what check() throws if no combination is valid.
 SmallerRun nearest_run(const TrainOptions& options, const Ops& ops, std::size_t limit,
                        int worker = 0, const OpenSettings& open = {});
 

@@ -48,7 +48,7 @@ nn::SpecialTokens write_tokenizer(const fs::path& folder, const Checkpoint& chec
   const std::string& text = checkpoint.tokenizer;
   const std::string source = (checkpoint.folder / kTokenizerFile).string();
   if (text.empty()) {
-    result.notices.emplace_back("the run has no tokenizer, so the folder has none");
+    result.notices.emplace_back("the run has no tokenizer, so the folder is written without one");
     return {};
   }
   result.tokenizer = true;
@@ -73,8 +73,8 @@ Interchanged export_hugging_face(const fs::path& run_or_checkpoint, const fs::pa
   const TrainOptions run = stored_options(checkpoint);
   if (!has_shape(run)) {
     fail(ErrorCode::kUnsupported,
-         "{} is a model of family {}, and cannot be exported: only those of {}, {} and {} have "
-         "their like in Hugging Face transformers",
+         "{} is a model of family {}, which cannot be exported: Hugging Face transformers has "
+         "models only for {}, {} and {}",
          run_or_checkpoint.string(), name(family_of(run)), name(ModelFamily::kGpt2),
          name(ModelFamily::kLlama), name(ModelFamily::kBert));
   }

@@ -32,7 +32,7 @@ bool is_there(const fs::path& path) {
 void check_is_hugging_face(const fs::path& folder) {
   std::error_code none;
   if (!fs::is_directory(folder, none)) {
-    fail(ErrorCode::kInvalidArgument, "there is no folder {}", folder.string());
+    fail(ErrorCode::kInvalidArgument, "the folder {} does not exist", folder.string());
   }
   const bool tensors =
       is_there(folder / "model.safetensors") || is_there(folder / "model.safetensors.index.json");
@@ -47,7 +47,7 @@ void check_is_hugging_face(const fs::path& folder) {
   }
   if (!is_there(folder / "config.json")) {
     fail(ErrorCode::kInvalidArgument,
-         "{} is no folder of Hugging Face transformers: it has no config.json", folder.string());
+         "{} is not a Hugging Face model folder: it has no config.json", folder.string());
   }
 }
 
@@ -59,8 +59,8 @@ std::string read_tokenizer(const fs::path& folder, std::vector<std::string>& not
     return text;
   }
   notices.push_back(fmt::format(
-      "{} has no tokenizer.json, so the model comes without a tokenizer; Hugging Face's library "
-      "writes one: AutoTokenizer.from_pretrained(...).save_pretrained(...)",
+      "{} has no tokenizer.json, so the model is imported without a tokenizer; Hugging Face's "
+      "library writes one: AutoTokenizer.from_pretrained(...).save_pretrained(...)",
       folder.string()));
   return "";
 }
@@ -72,10 +72,10 @@ void note_tokenizer(const std::string& text, const fs::path& from, const plan::M
   try {
     tokenizer = data::parse_tokenizer(text, tokenizer_file_in(from).string());
   } catch (const Error& error) {
-    notices.push_back(fmt::format(
-        "the tokenizer is kept, but lockstep cannot use it, so that generate and data.text need "
-        "another: {}",
-        error.what()));
+    notices.push_back(
+        fmt::format("the tokenizer is kept, but lockstep does not support it; generate and "
+                    "data.text need another: {}",
+                    error.what()));
     return;
   }
   if (static_cast<plan::Count>(tokenizer->vocabulary()) <= shape.vocabulary) return;

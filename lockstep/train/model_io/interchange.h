@@ -6,8 +6,8 @@
 //   lockstep_tokenizer.json     a byte or character tokenizer as lockstep has it, beside tokenizer.json
 //   generation_config.json      written, not read
 //
-// A folder that is written is there whole or not at all (io/staged_folder.h). One that is there
-// already is replaced where it is empty or holds nothing but what the same command wrote there.
+// A folder is written completely or not at all (io/staged_folder.h). An existing one is replaced
+// only if it is empty or holds only files of the same command.
 #pragma once
 
 #include <cstddef>
@@ -26,10 +26,10 @@ struct Interchanged {
   plan::ModelShape shape;
   std::uint64_t parameters = 0;
   bool tokenizer = false;
-  std::vector<std::string> notices;  // what a person should know
+  std::vector<std::string> notices;  // for the user
 };
 
-// Makes the folder of a run with a checkpoint of step 0, which every command takes. Throws
+// Makes the folder of a run with a checkpoint of step 0, which every command accepts. Throws
 // Error(kInvalidArgument) or Error(kUnsupported) for a model that cannot be read, and says what to
 // do about files of pickled tensors, which are not read.
 Interchanged import_hugging_face(const std::filesystem::path& from,

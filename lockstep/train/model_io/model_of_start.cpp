@@ -88,9 +88,9 @@ void check_same_tokenizer(const RunOptions& options, const data::Tokenizer& of_m
                           const data::Tokenizer& of_data) {
   if (of_model.json() == of_data.json()) return;
   fail(ErrorCode::kInvalidArgument,
-       "the run in run.dir = {} was begun with another tokenizer ({}) than its data has now ({}), "
-       "so that ids would mean other things; leave data.tokenizer out to use the run's own, or "
-       "take another run.dir, with run.init_from = {} where its parameters are wanted all the same",
+       "the run in run.dir = {} was started with another tokenizer ({}) than its data has now "
+       "({}), so the same ids would mean different tokens. Leave data.tokenizer out to use the "
+       "run's own, or choose another run.dir, with run.init_from = {} to start from its parameters",
        options.dir, described(of_model), described(of_data), options.dir);
 }
 
@@ -98,8 +98,9 @@ std::string other_tokenizer(const RunOptions& options, const data::Tokenizer& of
                             const data::Tokenizer& of_data) {
   if (of_model.json() == of_data.json()) return "";
   return fmt::format(
-      "the parameters of run.init_from = {} were learned with another tokenizer ({}) than the data "
-      "has ({}): ids mean other things now; leave data.tokenizer out to use the model's own",
+      "the parameters of run.init_from = {} were trained with another tokenizer ({}) than the data "
+      "has ({}), so the same ids mean different tokens. Leave data.tokenizer out to use the "
+      "model's own",
       options.init_from, described(of_model), described(of_data));
 }
 

@@ -1,5 +1,5 @@
-// What a run begins with besides its settings: the newest checkpoint of its folder, else
-// run.init_from.
+// The model and the tokenizer that a run starts with: of the newest checkpoint in its folder, else
+// of run.init_from.
 #pragma once
 
 #include <filesystem>
@@ -22,11 +22,11 @@ ModelChoice model_of_start(const RunOptions& options);
 // where it cannot be read and the data needs it.
 std::shared_ptr<const data::Tokenizer> tokenizer_of_start(const RunOptions& options);
 
-// Ids of another tokenizer mean other things. Throws Error(kInvalidArgument) where the run was
-// begun with another one than its data has now.
+// Throws Error(kInvalidArgument) if the run was started with another tokenizer than its data has
+// now.
 void check_same_tokenizer(const RunOptions& options, const data::Tokenizer& of_model,
                           const data::Tokenizer& of_data);
-// What a person should know of parameters from elsewhere; empty: nothing.
+// A warning if the parameters have another tokenizer; empty: none.
 std::string other_tokenizer(const RunOptions& options, const data::Tokenizer& of_model,
                             const data::Tokenizer& of_data);
 

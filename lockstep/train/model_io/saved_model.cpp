@@ -48,7 +48,7 @@ SavedModel open_own(const fs::path& path, const Warn& warn) {
   bind(config, options);
   config.read_toml(checkpoint.config, source);
   if (!has_shape(options.train)) {
-    fail(ErrorCode::kUnsupported, "{} is a model of family {}, which does not continue texts",
+    fail(ErrorCode::kUnsupported, "{} is a model of family {}, which cannot generate text",
          path.string(), name(family_of(options.train)));
   }
   SavedModel saved{.origin = checkpoint.folder.string(),
@@ -71,9 +71,10 @@ SavedModel open_own(const fs::path& path, const Warn& warn) {
 
 SavedModel open_model(const fs::path& path, const Warn& warn) {
   if (!fs::is_directory(path)) {
-    fail(ErrorCode::kInvalidArgument,
-         "{} is no folder; give the folder of a run, of a checkpoint, or of a Hugging Face model",
-         path.string());
+    fail(
+        ErrorCode::kInvalidArgument,
+        "{} is not a folder; give the folder of a run, of a checkpoint, or of a Hugging Face model",
+        path.string());
   }
   return is_foreign(path) ? open_foreign(path) : open_own(path, warn);
 }

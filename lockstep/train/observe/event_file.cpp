@@ -105,7 +105,7 @@ class EventFile : public RunObserver {
     try {
       file_.append(scalars_record(seconds_since_1970(), metrics.step, scalars));
     } catch (const Error& error) {
-      log_warn("{}; the run goes on without event files from step {} on", error.what(),
+      log_warn("{}; the run continues without event files from step {} on", error.what(),
                metrics.step);
       file_ = AppendFile();
     }

@@ -34,7 +34,7 @@ class MetricsFile : public RunObserver {
       if (record.metrics.step < first_step_) return replace(record.metrics.step, line);
       file_.append(line);
     } catch (const Error& error) {
-      log_warn("{}; the run goes on without its metrics from step {} on", error.what(),
+      log_warn("{}; the run continues without metrics from step {} on", error.what(),
                record.metrics.step);
       file_ = AppendFile();
     }

@@ -1,4 +1,4 @@
-// Where metrics.jsonl is, and what is read from it.
+// Reads metrics.jsonl.
 #pragma once
 
 #include <filesystem>
@@ -10,8 +10,7 @@ namespace lockstep::train {
 
 std::filesystem::path metrics_path(const std::filesystem::path& folder);
 
-// Visits every step that the file tells of, in the file's order; lines that cannot be read are left
-// out. None where there is no such file.
+// Visits every step in the file, in order; unreadable lines are skipped. None if there is no file.
 void read_metrics(const std::filesystem::path& folder,
                   const std::function<void(const StepRecord&)>& visit);
 

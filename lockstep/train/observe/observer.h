@@ -1,4 +1,4 @@
-// Who watches a run: lines of metrics, event files, the progress line, the report.
+// Observers of a run: metrics, event files, the progress line, the report.
 //
 // The loop tells every observer the same things in the same order: begin, then step by step, then
 // end; notices and warnings may come before the beginning. An observer whose run never began is not
@@ -52,7 +52,7 @@ struct StepRecord {
   double checkpoint_seconds =
       0;  // in which a checkpoint kept the run waiting, since the step before
   double validation_seconds = 0;  // after the step
-  // Of checkpoints that were written while steps went on, and are there since the step before.
+  // Of checkpoints written in the background that completed since the step before.
   double background_seconds = 0;
 };
 
@@ -75,21 +75,21 @@ class RunObserver {
  public:
   virtual ~RunObserver() = default;
   virtual void begin(const RunFacts& facts) = 0;
-  // Once for each step; but a resumed run that takes a validation which its last process was asked
-  // to end in tells of that step, the one before first_step, again: now with its loss.
+  // Once for each step. Exception: if the previous process was stopped during a validation, a
+  // resumed run repeats that step (first_step - 1), now with its validation loss.
   virtual void step(const StepRecord& record) = 0;
   // Every now and then in a validation, before its first micro-batch included.
   virtual void validating(const ValidationProgress&) {}
   // A text that the model wrote after a step.
   virtual void sample(std::int64_t step, const std::string& text) = 0;
-  // Anything a person should know: a checkpoint was saved, a file was damaged.
+  // A message for the user: a checkpoint was saved, a file was damaged.
   virtual void notice(const std::string& text) = 0;
   virtual void warning(const std::string& text) = 0;
   virtual void end(const RunEnd& end) = 0;
 };
 
-// metrics.jsonl in the run's folder: a JSON object a line. Lines of steps that a resumed run will
-// do again, and a torn last line, are taken out first, so that every step stands there once.
+// metrics.jsonl in the run's folder: a JSON object a line. Lines of steps that a resumed run
+// repeats, and an incomplete last line, are removed first, so every step appears once.
 std::unique_ptr<RunObserver> make_metrics_file();
 // samples.jsonl in the run's folder, in the same way: {"step":500,"text":"..."}.
 std::unique_ptr<RunObserver> make_sample_file();

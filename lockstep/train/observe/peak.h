@@ -1,4 +1,4 @@
-// How fast this machine multiplies matrices: what the rate of a whole step is held against.
+// Measures the matrix-product rate of this machine, to compare the rate of a step with.
 //
 // Both functions allocate what they need and free it, and leave the Ops without scratch memory.
 #pragma once
@@ -22,9 +22,8 @@ struct LinearSeconds {
 };
 LinearSeconds time_linear(const LinearShape& shape, Ops& ops);
 
-// FLOPs per second of the fastest pass of a large square layer, in a few tenths of a second: the
-// layer is made larger while that takes no time to speak of, up to a width of 2048, which takes
-// some 100 MiB.
+// FLOPs per second of the fastest pass of a large square layer. Takes a few tenths of a second: the
+// layer grows while it is too fast to measure, up to a width of 2048 (about 100 MiB).
 double measure_peak_flops(Ops& ops, DType dtype);
 
 // What one rank measured, and what it shares with others.

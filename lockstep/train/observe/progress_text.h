@@ -1,4 +1,4 @@
-// What a person reads while a run goes on, as text; where it goes is progress.cpp's matter.
+// The text of progress lines; progress.cpp prints it.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace lockstep::train {
 
-// What a line tells.
+// The content of a progress line.
 struct Progress {
   std::int64_t step = 0;
   std::int64_t steps = 0;
@@ -19,7 +19,7 @@ struct Progress {
   std::optional<double> validation_loss;  // the last that was taken
   double rate = 0;
   std::optional<double> gradient_norm;
-  double tokens_per_second = 0;  // this and the next of late, data included
+  double tokens_per_second = 0;  // this and the next recent, including data
   double flops_per_second = 0;   // 0: unknown, as the next
   double peak_flops = 0;
   std::uint64_t memory_bytes = 0;
@@ -29,7 +29,7 @@ struct Progress {
   double most_stale = 0;               // of the worker that was most so
 };
 
-// Follows a run. Rates are of the last seconds: what happened long ago counts less and less.
+// Tracks a run. Rates are exponential averages of the last seconds.
 class ProgressMeter {
  public:
   explicit ProgressMeter(const RunFacts& facts);
@@ -42,7 +42,7 @@ class ProgressMeter {
   double step_flops_ = 0;
   Progress progress_;
   StragglerWatch straggler_;
-  // Sums in which steps fade out.
+  // Exponentially decaying sums.
   double steps_ = 0;
   double tokens_ = 0;
   double seconds_ = 0;
@@ -53,15 +53,14 @@ class ProgressMeter {
 
 // "step 120/500  loss 3.2143  ...  3m 10s left"
 std::string progress_line(const Progress& progress);
-// The same without what is of least interest, so that it takes `columns` at most; cut where even
-// step and loss are too long.
+// The same, shortened to `columns` by leaving out the least important fields.
 std::string progress_line(const Progress& progress, int columns);
 
 // "step 250/5,000  validating 37%, 148 of 400 micro-batches", cut to `columns`.
 std::string validation_line(const ValidationProgress& progress, std::int64_t steps, int columns);
 
 // Lines with their ends: what begins, what ended (`last` is the last step, if there was any), a
-// sample, indented. Why a run failed is said by whoever catches the error.
+// sample, indented. The caller prints why a run failed.
 std::string opening_text(const RunFacts& facts);
 std::string closing_text(const RunEnd& end, const std::optional<Progress>& last);
 std::string sample_text(std::int64_t step, const std::string& text);

@@ -51,7 +51,7 @@ class SampleFile : public RunObserver {
       if (!file_) file_ = AppendFile(path_);
       file_.append(sample_line(step, text));
     } catch (const Error& error) {
-      log_warn("{}; samples are not kept from step {} on", error.what(), step);
+      log_warn("{}; samples are not saved from step {} on", error.what(), step);
       failed_ = true;
     }
   }

@@ -1,5 +1,4 @@
-// What samples.jsonl tells: texts that the model wrote while it was trained, by all processes that
-// worked on the run.
+// Reads samples.jsonl: texts that the model generated during training, in all processes of the run.
 #pragma once
 
 #include <cstdint>

@@ -34,7 +34,7 @@ void keep_steps_before(std::int64_t first_step, const std::filesystem::path& pat
     }
   }
   if (unreadable > 0) {
-    log_warn("took {} lines that cannot be read out of {}", unreadable, path.string());
+    log_warn("removed {} unreadable lines from {}", unreadable, path.string());
   }
   if (changed) write_file(path, kept);
 }

@@ -1,5 +1,5 @@
-// Finds the worker that holds the others up: the same one was slower than the others, by more than
-// a fifth of what their median took, in most of the last steps.
+// Finds a straggler: a worker that was more than 20 % slower than the median of the others in most
+// of the last steps.
 #pragma once
 
 #include <cstddef>
@@ -23,13 +23,13 @@ class StragglerWatch {
   static constexpr std::size_t kWindow = 20;  // steps
   static constexpr double kSlower = 1.2;      // times the others' median
 
-  // `work` is how much each worker has to do in a step, in any unit; empty: all as much. A worker
-  // that has more of it and takes longer is none the slower.
+  // `work` is the amount of work of each worker in a step, in any unit; empty: equal. Times are
+  // divided by it.
   explicit StragglerWatch(std::vector<double> work = {});
 
   // After each step. Workers that have done nothing in it are left out.
   void add(std::span<const parallel::StepCost> costs);
-  // Who it is now.
+  // The current straggler, if any.
   std::optional<Straggler> straggler() const;
 
  private:

@@ -55,7 +55,7 @@ std::int64_t nanoseconds_at(const TraceJson& event, const char* key) {
 TraceSpan span_of(const TraceJson& event) {
   const TraceJson& args = event.at("args");
   const auto lane = event.at("tid").get<std::size_t>();
-  if (lane >= kTraceLanes) fail(ErrorCode::kInvalidArgument, "it has a lane {}", lane);
+  if (lane >= kTraceLanes) fail(ErrorCode::kInvalidArgument, "it has an unknown lane {}", lane);
   TraceSpan span{.lane = static_cast<TraceLane>(lane),
                  .kind = event.at("cat").get<std::string>(),
                  .of = {},
@@ -114,7 +114,7 @@ std::vector<RankTrace> read_trace(const std::filesystem::path& path) {
       if (event.at("ph") == "X") of.spans.push_back(span_of(event));
     }
   } catch (const TraceJson::exception& error) {
-    fail(ErrorCode::kInvalidArgument, "{} is no trace of lockstep: {}", path.string(),
+    fail(ErrorCode::kInvalidArgument, "{} is not a lockstep trace: {}", path.string(),
          error.what());
   }
   std::vector<RankTrace> all;

@@ -30,11 +30,11 @@ std::filesystem::path trace_path(const std::filesystem::path& folder);  // trace
 // One rank's events, each a line, with commas between them. `shift` is added to all times.
 std::string trace_events(int rank, std::span<const parallel::TraceSpan> spans, std::int64_t shift);
 
-// Of the events of each rank; whole or not at all.
+// Writes the events of all ranks, atomically.
 void write_trace(const std::filesystem::path& path, std::span<const std::string> events_of_ranks);
 
-// Back from the file, ranks in order. Throws Error(kInvalidArgument) for a file that is no such
-// trace, and what read_file() throws.
+// Reads the file, ranks in order. Throws Error(kInvalidArgument) for another file, and what
+// read_file() throws.
 std::vector<RankTrace> read_trace(const std::filesystem::path& path);
 
 }  // namespace lockstep::train

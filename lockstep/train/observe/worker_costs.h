@@ -1,4 +1,4 @@
-// A step's costs of all workers, as a few numbers that tell where its time went.
+// A summary of all workers' costs of a step.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@ namespace lockstep::train {
 
 struct WorkerCosts {
   double compute_seconds = 0;          // the mean over workers, as the next two
-  double communication_seconds = 0;    // in which something was under way
-  double exposed_seconds = 0;          // the part of it in which compute waited for it
+  double communication_seconds = 0;    // during which communication was running
+  double exposed_seconds = 0;          // of these, while compute waited
   double longest_exposed_seconds = 0;  // the same of the worker that waited longest
   std::uint64_t bytes_sent = 0;        // of all workers
-  std::uint64_t bytes_across = 0;      // of these between machines, as they went out
+  std::uint64_t bytes_across = 0;      // of these between nodes, as actually sent
   double staleness = 0;                // the mean
-  double most_stale = 0;               // of the worker that was most so
-  int slowest_rank = -1;               // that computed longest, the first of them; -1: not known
-  double slowest_seconds = 0;          // which took it so long
+  double most_stale = 0;               // the maximum over workers
+  int slowest_rank = -1;               // the rank that computed longest; -1: unknown
+  double slowest_seconds = 0;          // its compute time
 };
 
-// Of a run of so many workers; nothing where there is one. Where workers do not wait for each other
-// these are the costs of each one's last share; of whom nothing is known is left out, and where one
-// alone is known nobody is slowest.
+// For a run of `workers` workers; nothing for one. With asp and ssp these are the costs of each
+// worker's last share. Workers without known costs are left out; with only one known, no worker is
+// the slowest.
 std::optional<WorkerCosts> costs_of_workers(std::span<const parallel::StepCost> costs, int workers);
 
 }  // namespace lockstep::train

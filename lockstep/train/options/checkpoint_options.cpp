@@ -7,9 +7,9 @@ void bind(Config& config, CheckpointOptions& options) {
               "Steps between checkpoints; 0: only at the end, and when the run is interrupted.",
               {.min = 0});
   config.bind("checkpoint.keep_last", options.keep_last,
-              "How many checkpoints, the newest ones, are kept.", {.min = 1});
+              "How many of the newest checkpoints are kept.", {.min = 1});
   config.bind("checkpoint.keep_every", options.keep_every,
-              "Checkpoints of steps that this divides are never removed; 0: none.", {.min = 0});
+              "Checkpoints at multiples of this step are never removed; 0: none.", {.min = 0});
   config
       .bind("checkpoint.async_save", options.async_save,
             "Write checkpoints while training continues; the run waits for its last one.")

@@ -12,14 +12,14 @@ namespace {
 // What a GPU does not do yet; empty: it does all of it.
 std::string unserved_by_gpu(const TrainOptions& options) {
   if (options.batch.workers > 1) {
-    return fmt::format("{} workers; a GPU serves one so far", options.batch.workers);
+    return fmt::format("{} workers; use one worker", options.batch.workers);
   }
   if (options.parallel.strategy == parallel::StrategyKind::kParameterServer) {
-    return "parallel.strategy = \"parameter_server\"; servers and their workers use CPUs so far";
+    return "parallel.strategy = \"parameter_server\"; use \"ddp\"";
   }
   if (options.offload.tiers.any()) return "offload.*; on a GPU all states lie in its memory so far";
   if (options.parallel.reduction == parallel::Reduction::kTree) {
-    return "parallel.reduction = \"tree\"; on a GPU use \"fast\"";
+    return "parallel.reduction = \"tree\"; use \"fast\"";
   }
   return "";
 }

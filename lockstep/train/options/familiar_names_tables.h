@@ -219,7 +219,7 @@ inline constexpr std::string_view kNoEffect[] = {
     "tensorboard.job_name",
 };
 
-// Names that may say one thing alone, which is what is done anyway.
+// Names with a single supported value, which is what lockstep does anyway.
 struct OnlyValue {
   std::string_view other;
   std::string_view value;                     // for people
@@ -251,24 +251,27 @@ inline constexpr OnlyValue kOnlyValues[] = {
      "memory.auto = true finds a train.micro_batch_size that fits"},
     {"average_tokens_across_devices", "true", "1", "a loss is the mean over all targets of a step"},
     {"train_sampling_strategy", "random", {}, "an epoch has every sequence once, in random order"},
-    {"past_index", "-1", {}, "models hand nothing on from step to step"},
-    {"group_by_length", "false", {}, "sequences have one length"},
-    {"ignore_data_skip", "false", {}, "a run that is resumed reads what it would have read"},
+    {"past_index", "-1", {}, "models have no state between steps"},
+    {"group_by_length", "false", {}, "all sequences have the same length"},
+    {"ignore_data_skip",
+     "false",
+     {},
+     "a resumed run reads the data that it would have read without the interruption"},
     {"eval_on_start", "false", {}, "the first validation comes after train.validate_every steps"},
     {"eval_delay", "0", "0.0", "the first validation comes after train.validate_every steps"},
-    {"adafactor", "false", {}, "optimizer.kind has adamw, adam and sgd"},
-    {"fsdp", "\"\"", "", "parallel.zero = 3 is what full_shard asks for"},
+    {"adafactor", "false", {}, "optimizer.kind is adamw, adam or sgd"},
+    {"fsdp", "\"\"", "", "use parallel.zero = 3 for full_shard"},
     {"deepspeed", "\"\"", "", "give that file itself: lockstep train FILE.json key=value ..."},
     {"scheduler.params.warmup_min_lr", "0", "0.0", "the warm-up begins at zero"},
     {"scheduler.params.warmup_min_ratio", "0", "0.0", "the warm-up begins at zero"},
-    {"scheduler.params.warmup_type", "linear", {}, "the warm-up rises evenly"},
-    {"scheduler.params.last_batch_iteration", "-1", {}, "a run that is resumed knows its step"},
-    {"optimizer.params.adam_w_mode", "true", "1", "optimizer.type = \"Adam\" is the other one"},
-    {"fp16.loss_scale", "0", "0.0", "the loss scale finds its own way"},
-    {"prescale_gradients", "false", "0", "gradients are divided once they are added up"},
-    {"gradient_predivide_factor", "1", "1.0", "gradients are divided once they are added up"},
-    {"sparse_gradients", "false", "0", "gradients of embeddings are whole tables"},
-    {"zero_optimization.offload_optimizer.ratio", "1", "1.0", "all of it is moved, or nothing"},
+    {"scheduler.params.warmup_type", "linear", {}, "the warm-up is linear"},
+    {"scheduler.params.last_batch_iteration", "-1", {}, "a resumed run continues at its step"},
+    {"optimizer.params.adam_w_mode", "true", "1", "use optimizer.type = \"Adam\" for false"},
+    {"fp16.loss_scale", "0", "0.0", "the loss scale is dynamic"},
+    {"prescale_gradients", "false", "0", "gradients are divided after the reduction"},
+    {"gradient_predivide_factor", "1", "1.0", "gradients are divided after the reduction"},
+    {"sparse_gradients", "false", "0", "gradients of embeddings are dense"},
+    {"zero_optimization.offload_optimizer.ratio", "1", "1.0", "offload is all or nothing"},
 };
 
 }  // namespace lockstep::train::familiar

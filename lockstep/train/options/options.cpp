@@ -40,17 +40,17 @@ void bind(Config& config, ModelChoice& model) {
   const auto size = [&](std::string_view key, int& field, std::string_view doc) {
     config.bind(key, field, doc, {.min = 0});
   };
-  config.bind("model.layers", model.layers, "How many layers.",
+  config.bind("model.layers", model.layers, "The number of layers.",
               {.min = 0, .max = static_cast<int>(nn::kMostLayers)});
   size("model.hidden", model.hidden, "The hidden size.");
   size("model.heads", model.heads, "Attention heads.");
   size("model.kv_heads", model.kv_heads, "Key/value heads; 0: as many as heads.");
   size("model.feed_forward", model.feed_forward,
-       "The feed-forward width; 0: 4 times hidden, in llama about 8/3.");
+       "The feed-forward width; 0: 4 times the hidden size, in llama about 8/3.");
   size("model.vocabulary", model.vocabulary,
-       "Tokens there are; 0: as many as the data has, or the family's.");
+       "The vocabulary size; 0: that of the data, or the family's.");
   size("model.positions", model.positions,
-       "The longest sequence; 0: train.seq_len where it is given, or the family's.");
+       "The longest sequence; 0: train.seq_len if set, else the family's.");
   size("model.features", model.features,
        "Inputs of an item, in the linear family; 0: as many as the data has.");
   config
@@ -63,13 +63,12 @@ void bind(Config& config, ModelChoice& model) {
             {.min = 1})
       .formerly("model.theta");
   config.bind("model.dropout", model.dropout,
-              "The probability with which elements of embeddings, attention and residual branches "
-              "are dropped in training.",
+              "The dropout probability of embeddings, attention and residual branches.",
               {.min = 0, .max = 0.99});
   config
       .bind("model.tie_word_embeddings", model.tie_word_embeddings, kTieNames,
-            "Whether logits are made with the token embedding's table (true) or with one of their "
-            "own (false); auto: false in llama, else true.")
+            "Whether the output layer shares its weights with the token embedding; auto: false in "
+            "llama, else true.")
       .formerly("model.logits", renamed_values({{"tied", "true"}, {"own", "false"}}));
 }
 
@@ -90,7 +89,7 @@ plan::ModelShape with_logits(plan::ModelShape shape, TieChoice tie) {
   if (tie == TieChoice::kUntied && !has_choice) {
     fail(ErrorCode::kInvalidArgument,
          "model.tie_word_embeddings = \"false\" does not go with model.family = \"bert\", whose "
-         "logits are always made with the token embedding. Leave it out");
+         "output layer always shares the token embedding. Leave it out");
   }
   if (tie != TieChoice::kAuto && has_choice) {
     shape.head = tie == TieChoice::kTied ? plan::Head::kTied : plan::Head::kOwn;
@@ -112,10 +111,9 @@ void check_countable(std::int64_t sequences, std::int64_t tokens, plan::Count wi
   };
   if (!is_too_much()) return;
   fail(ErrorCode::kInvalidArgument,
-       "a micro-batch of {} sequences of {} tokens has a tensor {} wide in this model, and that is "
-       "more than can be counted; check train.micro_batch_size, train.global_batch_size, "
-       "train.seq_len and the sizes of "
-       "the model: one has too many digits",
+       "a micro-batch of {} sequences of {} tokens has a tensor of width {} in this model, with "
+       "too many elements to count; check train.micro_batch_size, train.global_batch_size, "
+       "train.seq_len and the sizes of the model: one may have too many digits",
        sequences, tokens, width);
 }
 
@@ -185,29 +183,29 @@ void bind(Config& config, TrainOptions& options) {
               "is bf16 with the linear layers of blocks in 8 bits, on a GPU that has them.");
   config
       .bind("train.gradient_dtype", options.gradient_dtype, kGradientNames,
-            "The type of gradients: the precision (compute), f32, or auto: f32 only where several "
-            "micro-batches are accumulated.")
+            "The type of gradients: that of train.precision (compute), f32, or auto: f32 where "
+            "several micro-batches are accumulated, else compute.")
       .formerly("train.gradients");
   config.bind("train.recompute", options.recompute, kRecomputeNames,
-              "What backward does again instead of keeping it; auto: block by block the least that "
-              "fits into memory.limit, or into what the machine has free.");
+              "What backward recomputes instead of keeping it; auto: as little as fits into "
+              "memory.limit, or into the free memory, chosen per block.");
   parallel::bind(config, options.parallel);
   parallel::bind(config, options.offload);
   optim::bind(config, options.optimizer);
   optim::bind(config, options.schedule);
   optim::bind(config, options.loss_scale);
   config.bind("run.device", options.device,
-              "Where a worker computes: cpu, cuda, cuda:1, or auto: a GPU where there is one that "
-              "can be used.");
+              "Where a worker computes: cpu, cuda, cuda:1, or auto: a GPU if one can be used.");
   config.bind("train.threads", options.threads,
               "Threads that compute; 0: one for each allowed core.", {.min = 0, .max = 4096});
-  config.bind("train.seed", options.seed, "Of initial parameters, data order and dropout.",
-              {.min = 0});
-  config.bind("memory.limit", options.memory_limit,
-              "A run that needs more bytes than this is refused before it starts; 0: no limit.");
+  config.bind("train.seed", options.seed,
+              "Seed of the initial parameters, the data order and dropout.", {.min = 0});
+  config.bind(
+      "memory.limit", options.memory_limit,
+      "The most bytes that a run may need; a larger one is refused before it starts. 0: no limit.");
   config.bind("memory.device_limit", options.device_limit,
-              "The same for what lies on the device, a worker's (offload.* moves it elsewhere): a "
-              "worker gets no more bytes there than this; 0: no limit.");
+              "The most bytes that a worker may use on its device (offload.* moves bytes "
+              "elsewhere); 0: no limit.");
   config.bind(
       "memory.auto", options.memory_auto,
       "Chooses parallel.zero, train.recompute, train.micro_batch_size and offload.*, those of them "
@@ -215,10 +213,9 @@ void bind(Config& config, TrainOptions& options) {
       "control groups (containers, batch jobs) have free, and into memory.device_limit, and loses "
       "least time; files only where nothing else fits.");
   config.bind("debug.slow_rank", options.slow_rank,
-              "A rank that takes longer to compute, to see what a straggler does; -1: none.",
-              {.min = -1});
-  config.bind("debug.slow_factor", options.slow_factor, "How many times as long it takes.",
-              {.min = 1, .max = 1000});
+              "A rank that computes more slowly, to study stragglers; -1: none.", {.min = -1});
+  config.bind("debug.slow_factor", options.slow_factor,
+              "How many times as long debug.slow_rank takes.", {.min = 1, .max = 1000});
 }
 
 std::string_view name(ModelFamily family) { return kFamilyNames[static_cast<std::size_t>(family)]; }
@@ -296,7 +293,7 @@ BatchChoice solved(BatchChoice batch) {
   const int workers = batch.workers;
   if (batch.sequences > 0 && batch.sequences < workers) {
     refuse(
-        fmt::format("some would have nothing to do; start {} or fewer, or set "
+        fmt::format("some ranks would have no work; start {} or fewer, or set "
                     "train.global_batch_size = {} or more",
                     batch.sequences, workers));
   }
@@ -305,8 +302,8 @@ BatchChoice solved(BatchChoice batch) {
       const std::int64_t parts = std::int64_t{batch.accumulation} * workers;
       if (batch.sequences % parts != 0) {
         refuse(
-            fmt::format("the sequences cannot be dealt out evenly; train.global_batch_size must be "
-                        "a multiple of {}",
+            fmt::format("the sequences cannot be split evenly; train.global_batch_size must be a "
+                        "multiple of {}",
                         parts));
       }
       batch.micro = static_cast<int>(batch.sequences / parts);
@@ -322,21 +319,20 @@ BatchChoice solved(BatchChoice batch) {
   }
   const int micro_batches = batch.sequences / batch.micro;
   if (batch.sequences > 0 && micro_batches < workers) {
-    refuse("some would have nothing to do; a smaller micro-batch makes more of them");
+    refuse("some ranks would have no micro-batch; choose a smaller train.micro_batch_size");
   }
   if (batch.accumulation == 0)
     batch.accumulation = std::max((micro_batches + workers - 1) / workers, 1);
   const std::int64_t product = std::int64_t{batch.micro} * batch.accumulation * workers;
   if (product > std::numeric_limits<int>::max()) {
-    refuse(fmt::format("that are {} sequences, more than a step may have", product));
+    refuse(fmt::format("a step would have {} sequences, which is too many", product));
   }
   if (batch.sequences == 0) batch.sequences = static_cast<int>(product);
   if (batch.sequences > product ||
       batch.sequences <= product - std::int64_t{batch.micro} * workers) {
     refuse(
         fmt::format("with this micro-batch and accumulation a step has {}{} sequences; set "
-                    "train.global_batch_size so, or "
-                    "leave one of the three out",
+                    "train.global_batch_size to match, or leave one of the three out",
                     workers > 1 ? "up to " : "", product));
   }
   return batch;
@@ -361,7 +357,7 @@ plan::ModelShape shape_of(const TrainOptions& options) {
   const bool sized = describes_sizes(choice);
   if (!choice.name.empty() && sized) {
     fail(ErrorCode::kInvalidArgument,
-         "model.name = \"{}\" has its sizes already; leave it out to describe a model by "
+         "model.name = \"{}\" already has its sizes; leave it out to describe a model by "
          "model.layers, model.hidden, model.heads and so on",
          choice.name);
   }
@@ -377,8 +373,8 @@ plan::ModelShape shape_of(const TrainOptions& options) {
   }
   if (choice.layers == 0 || choice.hidden == 0 || choice.heads == 0) {
     fail(ErrorCode::kInvalidArgument,
-         "say which model: model.name with one of {}; or model.layers, model.hidden and "
-         "model.heads of your own",
+         "no model is given: set model.name to one of {}; or set model.layers, model.hidden and "
+         "model.heads",
          known_models());
   }
   const plan::Family family = plan::family_from_name(name(choice.family));
@@ -414,8 +410,7 @@ nn::Model model_of(const TrainOptions& options) {
       return nn::make_encoder_decoder(encoder_decoder_shape_of(options), model);
     case ModelFamily::kLinear:
       if (options.model.features == 0) {
-        fail(ErrorCode::kInvalidArgument,
-             "a linear model needs model.features, or data that says how many there are");
+        fail(ErrorCode::kInvalidArgument, "a linear model needs model.features, or data.table");
       }
       return nn::make_linear_model(options.model.features);
     default:

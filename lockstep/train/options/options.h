@@ -9,7 +9,7 @@
 //   [memory]
 //   limit = "8GiB"
 //
-// base/config/config.h says how they are read; options.cpp documents each key in a sentence.
+// base/config/config.h reads them; options.cpp documents each key.
 #pragma once
 
 #include <cstddef>
@@ -43,14 +43,14 @@ enum class ModelFamily : std::uint8_t {
 std::string_view name(ModelFamily family);  // "gpt2", ..., "encoder-decoder", "linear"
 ModelFamily model_family(plan::Family family);
 
-// The table that logits are made with.
+// The weights of the output layer.
 enum class TieChoice : std::uint8_t {
-  kAuto,    // what is usual in the family
-  kTied,    // the token embedding's
-  kUntied,  // one of their own
+  kAuto,    // the default of the family
+  kTied,    // shared with the token embedding
+  kUntied,  // separate
 };
 
-// A model by name, or by its sizes; 0 is what is usual in the family.
+// A model by name, or by its sizes; 0: the default of the family.
 struct ModelChoice {
   std::string name;
   ModelFamily family = ModelFamily::kGpt2;
@@ -68,9 +68,9 @@ struct ModelChoice {
   TieChoice tie_word_embeddings = TieChoice::kAuto;
 };
 
-// sequences = micro * accumulation * workers: any two of the first three say the third, one alone
-// is computed at once by every worker, and 0 is what is not said. Where workers do not share the
-// micro-batches of a step evenly, the first ones have one more, and accumulation is theirs.
+// sequences = micro * accumulation * workers. 0: not set. Any two of the first three determine the
+// third; with one alone, every worker has one micro-batch. If the micro-batches do not divide
+// evenly, the first workers have one more, and accumulation is theirs.
 struct BatchChoice {
   int sequence = 0;   // tokens; 0: as long as the model has positions
   int sequences = 0;  // of a step, all workers together
@@ -78,7 +78,7 @@ struct BatchChoice {
   int accumulation = 0;  // of a worker
   int workers = 1;       // how many there are; not a setting
 };
-// With all said. Throws Error(kInvalidArgument) where they do not fit together.
+// With all values filled in. Throws Error(kInvalidArgument) if they contradict each other.
 BatchChoice solved(BatchChoice batch);
 // The micro-batches that a step of so many sequences can be cut into, the largest first.
 std::vector<int> divisors_of(int sequences);
@@ -86,13 +86,13 @@ parallel::StepPlan step_plan(const BatchChoice& batch);
 
 // The type that gradients are kept in.
 enum class GradientChoice : std::uint8_t {
-  kAuto,     // as kCompute with one micro-batch a step; as kF32 where several are added up
+  kAuto,     // like kCompute with one micro-batch a step; like kF32 with several
   kCompute,  // the precision's
   kF32,
 };
 std::string_view name(GradientChoice gradients);  // "auto", "compute", "f32"
 
-// What backward does again instead of keeping it.
+// What backward recomputes.
 enum class RecomputeChoice : std::uint8_t {
   kNone,  // this and the next two as in plan::Recompute, all blocks alike
   kSelective,
@@ -106,9 +106,9 @@ struct TrainOptions {
   BatchChoice batch;
   plan::Precision precision = plan::Precision::kBf16;
   GradientChoice gradient_dtype = GradientChoice::kAuto;
-  // What it saves is a seventh of a run's memory, what it costs a few hundredths of the time.
+  // Saves about a seventh of a run's memory for a few per cent of the time.
   RecomputeChoice recompute = RecomputeChoice::kSelective;
-  // By kAuto, for each block: what was chosen, nothing before; not a setting.
+  // The modes that kAuto chose for each block; empty before. Not a setting.
   std::vector<plan::Recompute> recompute_of_blocks;
   parallel::ParallelOptions parallel;
   parallel::OffloadOptions offload;
@@ -119,8 +119,8 @@ struct TrainOptions {
   int threads = 0;                     // 0: one for each core this process may use
   int seed = 1;
   std::size_t memory_limit = 0;  // bytes; 0: none
-  std::size_t device_limit = 0;  // the same for what lies on the device
-  bool memory_auto = false;      // what is left open is chosen so that the run fits
+  std::size_t device_limit = 0;  // the same for the device
+  bool memory_auto = false;      // settings that are not set are chosen so that the run fits
   int slow_rank = -1;            // takes slow_factor times as long to compute; -1: none does
   double slow_factor = 3;
 };
@@ -128,8 +128,8 @@ struct TrainOptions {
 // Declares the keys; `options` must outlive `config` and stay in place.
 void bind(Config& config, TrainOptions& options);
 
-// Throws what parallel::check() throws for settings that do not go together or with the number of
-// workers, and Error(kInvalidArgument) for a debug.slow_rank that is none of them.
+// Throws what parallel::check() throws for settings that contradict each other or the number of
+// workers, and Error(kInvalidArgument) for a debug.slow_rank out of range.
 void check(const TrainOptions& options);
 
 // What follows from the options. shape_of() throws Error(kInvalidArgument) for a model that is not
@@ -147,13 +147,14 @@ nn::Model model_of(const TrainOptions& options);
 nn::Setup setup_of(const TrainOptions& options);
 nn::OptimizerState optimizer_state_of(const TrainOptions& options);
 int threads_of(const TrainOptions& options);
-// The device that a worker computes on. Throws Error(kInvalidArgument) for a name that is none, and
-// Error(kUnsupported) for settings that a GPU was asked for and does not serve; auto takes the CPU
-// for those.
+// The device that a worker computes on. Throws Error(kInvalidArgument) for an invalid name, and
+// Error(kUnsupported) for settings that a requested GPU does not support; auto uses the CPU for
+// those.
 Device device_of(const TrainOptions& options);
-// Throws what the first use of that device would throw, before anything is made for the run.
+// Throws what the first use of that device would throw. Call it before anything is created for the
+// run.
 void check_device(const TrainOptions& options);
-// Why auto leaves a GPU aside that could be used; empty: it does not.
+// Why auto does not use an available GPU; empty: it does.
 std::string unused_gpu(const TrainOptions& options);
 // The operations of that device. Throws what make_ops() throws.
 std::unique_ptr<Ops> make_ops(const TrainOptions& options);

@@ -13,8 +13,8 @@ namespace lockstep::train {
 
 void bind(Config& config, RunOptions& options) {
   config.bind("run.dir", options.dir,
-              "The folder of the run: its checkpoints, metrics and report. A run that was "
-              "interrupted there is resumed.");
+              "The folder of the run: its checkpoints, metrics and report. An interrupted run in "
+              "it is resumed.");
   config.bind(
       "run.resume", options.resume,
       "Whether to continue from the newest checkpoint in run.dir; false: a run.dir that has "
@@ -28,10 +28,10 @@ void bind(Config& config, RunOptions& options) {
   bind(config, options.train);
   config.bind("train.steps", options.steps, "Steps of the whole run.", {.min = 1});
   config.bind("train.epochs", options.epochs,
-              "Passes over the training data, instead of train.steps; 0: train.steps counts.",
+              "Passes over the training data, instead of train.steps; 0: use train.steps.",
               {.min = 0, .max = 1e9});
   config.bind("schedule.warmup_ratio", options.warmup_ratio,
-              "The warm-up as a part of the whole run, where schedule.warmup_steps is 0.",
+              "The warm-up as a fraction of the run, where schedule.warmup_steps is 0.",
               {.min = 0, .max = 1});
   config.bind("train.validate_every", options.validate_every,
               "Steps between validations; 0: only at the end.", {.min = 0});
@@ -45,13 +45,14 @@ void bind(Config& config, RunOptions& options) {
               "Whether to record what every rank computes, sends and waits for: trace.json in "
               "run.dir, for Perfetto, and a timeline in the report.");
   config.bind("train.trace_steps", options.trace_steps,
-              "How many steps, the last ones, the trace holds.", {.min = 1});
+              "How many of the last steps the trace holds.", {.min = 1});
   config.bind("sample.every", options.sample.every,
-              "Steps between samples, texts that the model writes; 0: none.", {.min = 0});
+              "Steps between samples of generated text; 0: none.", {.min = 0});
   config.bind("sample.tokens", options.sample.tokens, "Tokens of a sample.", {.min = 1});
   config.bind("sample.temperature", options.sample.temperature,
-              "The sampling temperature; 0: always the likeliest token.", {.min = 0, .max = 100});
-  config.bind("sample.prompt", options.sample.prompt, "How a sample begins.");
+              "The sampling temperature; 0: always the most probable token.",
+              {.min = 0, .max = 100});
+  config.bind("sample.prompt", options.sample.prompt, "The prompt of a sample.");
   bind(config, options.checkpoint);
   lockstep::bind(config, options.comm);
   accept_familiar_names(config);
@@ -93,8 +94,8 @@ void check_data(const RunOptions& options) {
   for (const auto& other : others) {
     if (other.value.empty()) continue;
     fail(ErrorCode::kInvalidArgument,
-         "model.family = \"{}\" learns from {}, and {} = {} has none. Give {} instead",
-         name(family), of_numbers ? "numbers" : "translations", other.key, other.value,
+         "model.family = \"{}\" trains on {}, but {} = {} has none. Give {} instead", name(family),
+         of_numbers ? "numbers" : "translations", other.key, other.value,
          of_numbers ? "data.table, a CSV file," : "data.pairs");
   }
 }

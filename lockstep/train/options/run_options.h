@@ -1,5 +1,5 @@
 // All settings of `lockstep train`: of the training itself (train/options/options.h), of the data,
-// of what is saved and shown. describe() of the bound Config is its manual.
+// of saving and of output. describe() of the bound Config documents them.
 #pragma once
 
 #include <string>
@@ -62,20 +62,19 @@ struct RunSettings {
   }
 };
 
-// The functions below return what was given with some of what it leaves open filled in.
-// train/run/resolve.h says which setting is decided where.
+// The functions below return the options with some open settings filled in. See train/run/resolve.h
+// for which setting is decided where.
 
 // What follows from other settings: the warm-up from its share of the run, the step at which a
 // decaying learning rate reaches its minimum (both of a run of epochs: with_steps()), what a worker
-// does of a step. Throws Error(kInvalidArgument) for settings that do not go together.
+// does of a step. Throws Error(kInvalidArgument) for settings that contradict each other.
 RunOptions completed(RunOptions options);
 
 // A run of train.epochs, where an epoch has `sequences`: as many train.steps.
 RunOptions with_steps(RunOptions options, std::uint64_t sequences);
 
-// The opposite of completed(), for settings that a run's folder has: the step at which the learning
-// rate reaches its minimum is open again where it followed from the length of the run, so that a
-// run that is made longer decays for longer.
+// The opposite of completed(), for the settings of a run's folder: schedule.decay_steps is open
+// again if it followed from the length of the run, so that a longer run decays for longer.
 RunOptions with_open_schedule(RunOptions options);
 
 }  // namespace lockstep::train

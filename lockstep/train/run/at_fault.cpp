@@ -43,8 +43,8 @@ std::string way_back(const CheckpointFolder& checkpoints, std::int64_t bad) {
   std::vector<std::string> spoiled;
   for (auto step = steps.begin(); step != good; ++step) spoiled.push_back(path(*step));
   return fmt::format(
-      "later checkpoints hold such parameters, and the run would fail again from there: remove {}, "
-      "and the run {}",
+      "later checkpoints hold non-finite parameters, and the run would fail again from them: "
+      "remove {}, and the run {}",
       fmt::join(spoiled, " and "),
       good == steps.end()
           ? "starts from scratch"
@@ -75,7 +75,7 @@ void fail_step(RunAtFault run, const StepMetrics& metrics, std::span<const nn::B
        "step {} has a loss of {} and a gradient norm of {}: {}. The parameters {} as they were "
        "before the step; {}. {}",
        metrics.step, without_sign(metrics.loss), without_sign(metrics.gradient_norm), culprit,
-       early ? "of blocks that were updated beside backward are not" : "are",
+       early ? "of blocks that were updated during backward are not" : "are",
        way_back(run.checkpoints, bad), what_may_help(run.options));
 }
 

@@ -1,5 +1,5 @@
-// How a run ends whose loss or gradient is NaN: with the block that gave it, the last good
-// checkpoint and how to go back to it, and what may help.
+// The error of a run whose loss or gradient is not finite: with the block that caused it, the last
+// good checkpoint and how to return to it, and what may help.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace lockstep::train {
 
-// All of it outlives a call; no save is under way.
+// All must outlive the call; no save may be running.
 struct RunAtFault {
   nn::Replica& replica;
   parallel::Strategy& strategy;

@@ -1,4 +1,4 @@
-// What a run chooses by the memory there is, alike at all its workers.
+// Chooses settings by the available memory, the same on all workers.
 #pragma once
 
 #include <string>
@@ -18,9 +18,9 @@ struct MemoryDecision {
 MemoryDecision decide_by_memory(const TrainOptions& options, const OpenSettings& open,
                                 const Ops& ops, RunGroup group);
 
-// Before ranks are started, so that one error is printed and not one of each rank: throws as
-// check_limit() (train/memory/run_plan.h) does where worker 0 would be over a limit even with one
-// thread. Does nothing where there is no limit, or where the model is known only with its data.
+// Called before ranks are started, so that one error is printed and not one per rank: throws like
+// check_limit() (train/memory/run_plan.h) if worker 0 would exceed a limit even with one thread.
+// Does nothing without a limit, or if the model depends on the data.
 void check_memory_before(const TrainOptions& options, const OpenSettings& open);
 
 }  // namespace lockstep::train

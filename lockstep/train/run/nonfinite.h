@@ -1,4 +1,4 @@
-// Where a number that is none came from.
+// Finds the source of NaN and infinities.
 #pragma once
 
 #include <span>
@@ -10,12 +10,12 @@
 
 namespace lockstep::train {
 
-// Runs the micro-batches again and looks behind every block: at its parameters, at what it hands
-// on, then at the gradients that it gives. Says in words which is the first that is infinite or no
-// number: "block layer.3 hands on infinities or NaN"; nothing where none is. Gradients are lost.
+// Runs the micro-batches again and checks every block: its parameters, its output, then its
+// gradients. Describes the first non-finite one: "block layer.3 hands on infinities or NaN"; empty
+// if there is none. Overwrites gradients.
 //
-// Where the workers of `strategy` shard parameters or gradients, all of them do a micro-batch
-// at the same time, or stand in for one, until one of the `group` has found something.
+// With sharded parameters or gradients, all workers run a micro-batch at the same time, or stand in
+// for one, until one of the `group` has found something.
 std::string first_nonfinite(nn::Replica& replica, parallel::Strategy& strategy, RunGroup& group,
                             std::span<const nn::Batch> micro_batches, const nn::MicroBatch& first);
 

@@ -1,5 +1,5 @@
-// What a worker opens before its run can be resolved (train/run/resolve.h): its data, and at the
-// leader the run's folder.
+// What a worker opens before its settings can be resolved (train/run/resolve.h): its data, and on
+// the leader the run's folder.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// What was due after the last step that a run has done and is not in its files, for a process was
-// asked to end while it was at it, or killed.
+// What is still due after the last step of a run: a validation or sample that an earlier process
+// did not finish because it was stopped or killed.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace lockstep::train {
 struct Owed {
   bool validation = false;
   bool sample = false;
-  StepRecord record;  // of the step, as the leader told of it; only where a validation is owed
+  StepRecord record;  // of the step, from the leader; only if a validation is due
 };
 
 // After `done` steps. The leader's files tell; all workers of the group call it.

@@ -1,4 +1,4 @@
-// From the settings that a user gives to those that a run uses.
+// Turns the settings that a user gives into those that a run uses.
 //
 //   RunSettings    as file, environment and command line give them: a 0, an "auto" or an empty
 //       |          text means "decide for me"

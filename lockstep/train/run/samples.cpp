@@ -14,10 +14,10 @@
 namespace lockstep::train {
 
 std::string cannot_sample(const RunOptions& options, const Dataset& dataset) {
-  if (objective_of(options.train) != Objective::kNextToken) return "the model continues no texts";
-  if (!dataset.tokenizer) return "the tokens come without a tokenizer";
+  if (objective_of(options.train) != Objective::kNextToken) return "the model cannot generate text";
+  if (!dataset.tokenizer) return "the tokens have no tokenizer";
   if (options.train.offload.tiers.parameters == Tier::kFile) {
-    return "the parameters lie in a file (`lockstep generate` takes a checkpoint)";
+    return "the parameters are offloaded to a file (use `lockstep generate` on a checkpoint)";
   }
   return "";
 }

@@ -1,4 +1,4 @@
-// Texts that a model writes while it is trained, as sample.* has it.
+// Generates samples during training (sample.*).
 #pragma once
 
 #include <optional>
@@ -20,10 +20,9 @@ std::string cannot_sample(const RunOptions& options, const Dataset& dataset);
 // not when the first sample is due.
 void check_prompt(const RunOptions& options, const Dataset& dataset);
 
-// The leader writes one; the others return at once. Where workers shard the parameters they all
-// call it, and each gives its own for every pass over the model: nobody ever has all of them.
-// Nothing at the others, and where the leader was asked to end before it was done; or, where they
-// shard the parameters, any of them.
+// The leader generates one; the others return at once. With sharded parameters all workers call it
+// and provide their shards for every pass over the model. Returns nothing on the others, and if the
+// leader (with sharded parameters: any worker) was asked to stop.
 std::optional<std::string> sample_text(nn::Replica& replica, parallel::Strategy& strategy,
                                        RunGroup group, const data::Tokenizer& tokenizer,
                                        const RunOptions& options, const StopSignal& stop);

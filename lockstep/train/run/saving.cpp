@@ -205,7 +205,7 @@ void RunSaving::tell_failure(std::int64_t step, std::string_view why) {
   const auto steps = parts_.checkpoints.steps();
   parts_.audience.warning(fmt::format(
       "the checkpoint of step {} could not be saved: {}. {}", step, why,
-      steps.empty() ? "There is no earlier one"
+      steps.empty() ? "No earlier checkpoint exists"
                     : fmt::format("The checkpoint of step {} is unchanged", steps.front())));
 }
 
@@ -214,8 +214,8 @@ void RunSaving::check_saved() {
   if (saved_ || !parts_.group.leads()) return;
   const auto steps = parts_.checkpoints.steps();
   fail(ErrorCode::kSystem,
-       "step {} is done but could not be saved in {}. Make room there and start the run again: it "
-       "{}",
+       "step {} is done but could not be saved in {}. Free some space there and start the run "
+       "again: it {}",
        parts_.trainer.state().steps, parts_.options.dir,
        steps.empty() ? "starts from scratch"
                      : fmt::format("continues after step {}", steps.front()));

@@ -1,6 +1,5 @@
-// How a run begins with what an earlier one left, and leaves what the next can go on from: its
-// checkpoints, of one worker or of all that shard their states, with what error feedback has
-// kept back. Called by all workers.
+// Restores and saves the checkpoints of a run, of one worker or of all with sharded states,
+// including residuals. Called by all workers.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +22,7 @@ namespace lockstep::train {
 
 class RunSaving {
  public:
-  // What a run consists of; all of it outlives this.
+  // The parts of a run; all must outlive this.
   struct Parts {
     const RunOptions& options;
     const Config& config;
@@ -37,8 +36,8 @@ class RunSaving {
     Trainer& trainer;
   };
   explicit RunSaving(const Parts& parts) : parts_(parts) {}
-  // Where a save is under way, since the run ends by an error, the strategy leaves: its threads may
-  // wait for what is being read.
+  // If a save is running, because the run ends with an error, the strategy leaves first: its
+  // threads may wait for the save.
   ~RunSaving();
   RunSaving(const RunSaving&) = delete;
   RunSaving& operator=(const RunSaving&) = delete;
@@ -47,11 +46,11 @@ class RunSaving {
   // was a checkpoint.
   bool start();
 
-  // Begins to save what is now; waits for an earlier one that is still being written, and with
-  // checkpoint.async_save = false for this one. A full disk does not end a run: what was saved
-  // before is still there.
+  // Starts a save of the current state; waits for an earlier one that is still being written, and
+  // with checkpoint.async_save = false for this one. A full disk does not end a run: earlier
+  // checkpoints stay.
   void save();
-  // After each step: whether the one that was begun has come to its end.
+  // Called after each step: polls the running save.
   void look();
   // Waits for that.
   void finish();
@@ -60,17 +59,16 @@ class RunSaving {
   void found_finite(std::int64_t step);
   // A step was done since.
   void changed() { saved_ = is_current_ = false; }
-  // Whether what is now has been saved; when finish() was called.
+  // Whether the current state is saved; valid after finish().
   bool saved() const { return saved_; }
   // Throws where the last save failed: what is not saved in the end is lost, however well it went.
   void check_saved();
 
-  // All of these since they were last asked for. In which no step went on, update's waiting
-  // included:
+  // Seconds since the last call. During which training was stalled, including waits of updates:
   double take_stalled();
-  // Of these, what updates waited, which is a part of their steps:
+  // Of these, the waits of updates, which are part of their steps:
   double take_waited();
-  // Of saves that came to their end, from their begin, where steps went on meanwhile.
+  // The durations of completed background saves.
   double take_background();
 
  private:

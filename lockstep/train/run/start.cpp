@@ -110,8 +110,9 @@ std::string tree_is_uneven(const TrainOptions& options) {
   };
   if (is_power(workers) && all % workers == 0 && is_power(all / workers)) return "";
   return fmt::format(
-      "parallel.reduction = \"tree\" gives the same bits where the number of workers and the "
-      "micro-batches of each are powers of two; {} micro-batches for {} give bits of their own",
+      "parallel.reduction = \"tree\" gives the same bits on other numbers of workers only where "
+      "workers and micro-batches per worker are powers of two; this run has {} micro-batches for "
+      "{}",
       all, workers == 1 ? "one worker" : fmt::format("{} workers", workers));
 }
 
@@ -141,7 +142,7 @@ std::vector<std::string> unused(const RunOptions& options, const Dataset& datase
   }
   const std::string no_samples = cannot_sample(options, dataset);
   if (options.sample.every > 0 && !no_samples.empty()) {
-    texts.push_back(fmt::format("sample.every = {}, but {}: there will be no samples",
+    texts.push_back(fmt::format("sample.every = {}, but {}: the run writes no samples",
                                 options.sample.every, no_samples));
   }
   return texts;
@@ -169,12 +170,12 @@ void load_parameters(const TrainOptions& options, const std::filesystem::path& f
                      nn::Replica& replica, const Warn& warn, RunGroup group) {
   const bool foreign = is_foreign(from);
   const std::vector<std::string> kinds =
-      group.texts(foreign ? "is a folder of Hugging Face transformers" : "is no such folder");
+      group.texts(foreign ? "is a folder of Hugging Face transformers" : "is not one");
   for (std::size_t rank = 1; rank < kinds.size(); ++rank) {
     if (kinds[rank] == kinds[0]) continue;
     fail(ErrorCode::kInvalidArgument,
-         "run.init_from = {}: at rank {} it {}, at rank 0 it {}. Where workers share out their "
-         "states each reads its own parameters: give all of them the same folder",
+         "run.init_from = {}: at rank {} it {}, at rank 0 it {}. With sharded states every rank "
+         "reads its own shard: give all ranks the same folder",
          from.string(), rank, kinds[rank], kinds[0]);
   }
   if (!foreign) return load_checkpoint(from, replica, warn, group);

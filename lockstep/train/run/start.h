@@ -20,10 +20,10 @@ Objective objective_of(const TrainOptions& options);
 // Of the model; 0 where it has none.
 std::int64_t vocabulary_of(const TrainOptions& options);
 
-// With model.vocabulary and model.features from the data where they are open.
+// Fills in open model.vocabulary and model.features from the data.
 TrainOptions with_data(TrainOptions options, const Dataset& dataset);
-// The same for a run that is planned and not begun: reads the data where it is given and knows what
-// is open, and keeps nothing of it.
+// The same for a run that is only planned: reads the data if it is given and needed, and keeps
+// nothing of it.
 TrainOptions with_data(TrainOptions options, const data::DataOptions& data);
 
 // The batches of a run, of that shape.
@@ -34,17 +34,17 @@ std::unique_ptr<BatchSource> make_source(const TrainOptions& options, const Data
 std::string describe(const data::DataOptions& options, const Dataset& dataset,
                      const BatchSource& source);
 
-// What of the data and of the settings will not be used, for people: pairs that are too long, ids
-// of the model that no token has, a learning rate that is not reached, a tree of gradients that
-// other numbers of workers do not have, samples that cannot be.
+// Warnings about unused data and settings: pairs that are too long, token ids that no token has, a
+// learning rate that is not reached, a tree that is not reproducible on other numbers of workers,
+// samples that are not possible.
 std::vector<std::string> unused(const RunOptions& options, const Dataset& dataset,
                                 const BatchSource& source);
 
 // That the batch is this large for this many workers only, where nobody set it; empty: it is not.
 std::string batch_of_ranks(const TrainOptions& options, const Config& config);
 
-// What a person should know where the data of a checkpoint was another than that of now, by their
-// fingerprints (train/dataset/fingerprint.h). Empty where it was the same, or is not known.
+// A warning if the data of a checkpoint differs from the current data, by their fingerprints
+// (train/dataset/fingerprint.h). Empty if it is the same or unknown.
 std::string changed_data(const std::string& was, const std::string& is);
 
 // The parameters of a run's folder, a checkpoint, or a folder of Hugging Face transformers: what

@@ -40,14 +40,14 @@ std::filesystem::path write_ranks(const std::filesystem::path& folder,
 void warn_of_missing(std::span<const parallel::RankTrace> ranks, int workers) {
   for (int rank = 0; rank < workers; ++rank) {
     if (std::ranges::count(ranks, rank, &parallel::RankTrace::rank) > 0) continue;
-    log_warn("rank {} was gone or late: the trace is without it", rank);
+    log_warn("rank {} did not send its trace in time: the trace is without it", rank);
   }
 }
 
 std::filesystem::path gather_and_write(RunGroup& group, parallel::Strategy& strategy,
                                        const std::filesystem::path& folder) {
   if (const std::uint64_t lost = strategy.trace().lost(); lost > 0) {
-    log_warn("{} spans of train.trace_steps found no room in the trace; ask for fewer steps", lost);
+    log_warn("the trace is full and lacks {} spans; lower train.trace_steps", lost);
   }
   if (!strategy.in_lockstep()) {
     const std::vector<parallel::RankTrace> ranks = strategy.gather_traces();

@@ -1,4 +1,4 @@
-// Brings the traces of a run's workers together in its folder.
+// Collects the traces of a run's workers in its folder.
 #pragma once
 
 #include <filesystem>

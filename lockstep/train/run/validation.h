@@ -1,4 +1,4 @@
-// What a model makes of data that it has not learned from.
+// The validation loss.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 namespace lockstep::train {
 
 struct Validation {
-  std::optional<double> loss;  // nothing where there is no target, and where it was cut short
-  bool cut = false;            // since a worker was asked to end
+  std::optional<double> loss;  // nothing without targets, and if it was stopped
+  bool cut = false;            // a worker was asked to stop
 };
 
 // How many of the sequences that are held back a validation takes, by train.validate_batches. Where
@@ -34,8 +34,7 @@ using TellValidation = std::function<void(std::uint64_t done, std::uint64_t all)
 // order of the micro-batches: so it is the same for any number of workers, and so is whether one of
 // them cut it short.
 //
-// Where the workers of `strategy` shard parameters, all of them do a forward at the same time,
-// or stand in for one.
+// With sharded parameters all workers run a forward at the same time, or stand in for one.
 Validation validation_loss(nn::Replica& replica, parallel::Strategy& strategy, BatchSource& source,
                            RunGroup& group, const StopSignal& stop, const TellValidation& tell);
 

@@ -1,9 +1,9 @@
-// Runs the micro-batches of a step and brings their losses back.
+// Runs the micro-batches of a step and collects their losses.
 //
-// On the CPU a micro-batch is done when run() returns. A GPU works beside the host: run() queues
-// the micro-batch and the way back of its losses, and losses() waits for all of them, or finds them
-// there where somebody has waited. The operations of a micro-batch are captured when they run for
-// the second time, and launched as one graph from then on.
+// On the CPU a micro-batch is done when run() returns. A GPU is asynchronous: run() queues the
+// micro-batch and the copy of its losses, and losses() waits for all of them. The operations of a
+// micro-batch are captured when they run for the second time, and launched as one graph from then
+// on.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@ namespace lockstep::train {
 
 class MicroBatches {
  public:
-  // The replica outlives it. `draws`: the model draws random numbers, so that a captured
-  // micro-batch serves its own position in a step alone.
+  // The replica must outlive it. `draws`: the model draws random numbers, so a captured micro-batch
+  // is valid only for its position in a step.
   MicroBatches(nn::Replica& replica, bool draws) : replica_(replica), draws_(draws) {}
 
   void begin_step() { count_ = 0; }
-  // `may_capture`: nobody has to hear of its blocks.
+  // `may_capture`: no listener needs the block events.
   void run(const nn::Batch& batch, const nn::MicroBatch& micro_batch, bool may_capture);
   // The sum of losses of each since begin_step().
   std::vector<double> losses();

@@ -49,7 +49,7 @@ std::string difference(const std::string& here, const std::string& there, std::s
                                 theirs[i].substr(value == std::string::npos ? 0 : value + 3),
                                 rank));
   }
-  if (found.empty()) return fmt::format("rank {} knows other settings than rank 0", rank);
+  if (found.empty()) return fmt::format("rank {} has other keys than rank 0", rank);
   if (found.size() > kMost) {
     const std::size_t more = found.size() - kMost;
     found.resize(kMost);

@@ -1,5 +1,5 @@
-// The workers of a run and what they have to agree on. Worker 0 leads: it has the run's folder, its
-// checkpoints and its audience.
+// The workers of a run and their agreements. Worker 0 is the leader: it has the run's folder, its
+// checkpoints and its observers.
 //
 // Everything here is called by all workers in the same order; with one worker nothing is sent.
 #pragma once
@@ -17,7 +17,7 @@
 
 namespace lockstep::train {
 
-// Whether an error ends a run: ranks that are gone, or at odds.
+// Whether an error ends a run: lost or disagreeing ranks.
 inline bool is_of_ranks(ErrorCode code) {
   return code == ErrorCode::kPeerLost || code == ErrorCode::kTimeout ||
          code == ErrorCode::kAborted || code == ErrorCode::kMismatch;
@@ -34,8 +34,8 @@ class RunGroup {
   Communicator* world() const { return world_; }
 
   void barrier();
-  // Throws Error(kMismatch) at all of them where their settings differ, other than in what may be a
-  // machine's own (paths, threads), with the settings and the ranks that differ from rank 0's.
+  // Throws Error(kMismatch) on all workers, with the settings and ranks that differ from rank 0, if
+  // settings differ, except for paths and threads.
   void check_settings(const Config& config);
   // The same for what was found in the data.
   void check_data(std::string_view fingerprint);
@@ -45,10 +45,10 @@ class RunGroup {
   std::vector<std::string> texts(const std::string& mine);
   std::vector<double> numbers(std::span<const double> mine);  // one worker's after the other's
 
-  // Does at every worker what needs no other worker. Where it throws at one of them all throw an
-  // Error of that code, which names the rank.
+  // Runs local work on every worker. If it throws on one of them, all throw an Error of that code
+  // with the rank.
   void together(const std::function<void()>& work);
-  // The same without throwing: what each worker's said, nothing where it went well.
+  // The same without throwing: the error of each worker, if any.
   std::vector<std::optional<Error>> outcomes(const std::function<void()>& work);
 
  private:

@@ -1,17 +1,16 @@
-// One worker that trains: a replica, and what a step does with it. How workers share a step is its
-// strategy's (parallel/strategy/strategy.h).
+// The trainer of one worker: a replica and its training step. Its strategy distributes steps over
+// workers (parallel/strategy/strategy.h).
 //
 //   Trainer trainer(options, ops);
 //   for (...) print(trainer.step(micro_batches));
 //
-// A step adds up the gradients of its micro-batches, brings them down to the clipped norm, moves
-// the f32 parameters, and rounds the copy that is computed with. Where a gradient is infinite or no
-// number the step changes nothing but the loss scale, and is reported as skipped. A step of one
-// micro-batch of 8 sequences and one of 4 micro-batches of 2 are the same training: the loss is the
-// mean over all targets of the step.
+// A step accumulates the gradients of its micro-batches, clips them, updates the f32 parameters,
+// and rounds the copy that the model uses. If a gradient is infinite or NaN the step changes only
+// the loss scale and is reported as skipped. A step of one micro-batch of 8 sequences and one of 4
+// micro-batches of 2 are the same training: the loss is the mean over all targets of the step.
 //
-// Memory is taken once, at construction, as planned; a run over options.memory_limit or
-// options.device_limit is refused before that. One thread at a time.
+// Memory is allocated once, at construction, as planned; the constructor throws before that if the
+// plan exceeds options.memory_limit or options.device_limit. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +29,7 @@
 
 namespace lockstep::train {
 
-// All that changes from step to step besides the flat buffers of nn::States: what a checkpoint
-// stores.
+// The state that a checkpoint stores besides the flat buffers of nn::States.
 struct TrainState {
   std::int64_t steps = 0;                      // begun, skipped ones included
   std::int64_t updates = 0;                    // of the parameters
@@ -42,7 +40,7 @@ struct StepMetrics {
   std::int64_t step = 0;     // 1 is the first
   double loss = 0;           // the mean over all targets
   double gradient_norm = 0;  // before clipping, without the loss scale
-  bool has_norm = true;      // false: nobody took it
+  bool has_norm = true;      // false: it was not computed
   double rate = 0;           // the learning rate
   double loss_scale = 1;     // of this step
   bool skipped = false;
@@ -56,8 +54,8 @@ struct StepMetrics {
 
 class Trainer {
  public:
-  // Plans, checks the limit, takes the memory, and sets the initial parameters. Recomputation that
-  // is to be chosen and is not yet is by memory.limit. `ops` and `strategy` outlive it.
+  // Plans, checks the limits, allocates, and sets the initial parameters. An open train.recompute =
+  // "auto" is chosen by memory.limit. `ops` and `strategy` must outlive it.
   Trainer(const TrainOptions& options, Ops& ops, parallel::Strategy& strategy);
   // The only worker of its run.
   Trainer(const TrainOptions& options, Ops& ops);
@@ -66,8 +64,8 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  // When the replica holds what the run begins with, and before the first step: all workers' do
-  // then.
+  // Called when the replica has its initial values, before the first step: copies them to all
+  // workers.
   void start();
 
   // This worker's micro-batches of the step that `share` is part of; of the planned shape. Nothing
@@ -90,8 +88,8 @@ class Trainer {
   parallel::Strategy& strategy() { return strategy_; }
   const TrainOptions& options() const { return options_; }
   const TrainState& state() const { return state_; }
-  // Of a run in any precision: where only one of the two scales its loss, this one begins with the
-  // scale that it would begin with.
+  // Accepts the state of a run in any precision: if only one of the two scales its loss, the
+  // initial scale is used.
   void set_state(const TrainState& state);
 
  private:
@@ -99,10 +97,10 @@ class Trainer {
   Trainer(const TrainOptions& options, Ops& ops, parallel::Strategy& strategy,
           std::unique_ptr<parallel::Strategy>&& own);
   void begin_micro_batch(std::int64_t index, std::int64_t count);
-  // Their losses are then on their way.
+  // Their losses are then being copied.
   void accumulate(std::span<const nn::Batch> micro_batches, const parallel::Share& share,
                   std::int64_t targets);
-  // What went to files and came back so far.
+  // Bytes written to and read from files so far.
   io::TierTraffic filed_traffic() const;
   // 1 where the loss is not scaled.
   double loss_scale() const { return state_.loss_scale ? state_.loss_scale->scale : 1; }

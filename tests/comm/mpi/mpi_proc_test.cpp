@@ -240,7 +240,8 @@ TEST(DISABLED_Rank, World) {
 
   World swapped = told;
   swapped.rank = 1 - told.rank;
-  EXPECT_THAT(refusal(swapped), HasSubstr(fmt::format("but to MPI it is rank {} of 2", told.rank)));
+  EXPECT_THAT(refusal(swapped),
+              HasSubstr(fmt::format("but MPI says that it is rank {} of 2", told.rank)));
 
   for (const char* variable :
        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE"}) {
@@ -253,9 +254,10 @@ TEST(DISABLED_Rank, World) {
 TEST(DISABLED_Rank, NotByMpirun) {
   const World world = find_world();
   const std::string sentence = refusal(world);
-  EXPECT_THAT(sentence, HasSubstr(fmt::format("rank {} of 2 (told by RANK and WORLD_SIZE), but to "
-                                              "MPI it is rank 0 of 1",
-                                              world.rank)));
+  EXPECT_THAT(sentence,
+              HasSubstr(fmt::format(
+                  "rank {} of 2 (from RANK and WORLD_SIZE), but MPI says that it is rank 0 of 1",
+                  world.rank)));
   EXPECT_THAT(sentence, HasSubstr("mpirun -n 2"));
   EXPECT_THAT(sentence, HasSubstr("comm.backend = \"native\""));
 }

@@ -108,7 +108,7 @@ TEST_F(RendezvousTest, ATimeoutNamesWhoIsMissing) {
   auto zero = come(server, 0, 4);
   const Error error = error_of(come(server, 2, 4, "bootstrap", 1s));
   EXPECT_EQ(error.code(), ErrorCode::kTimeout);
-  EXPECT_THAT(error.what(), HasSubstr("ranks 1 and 3 of 4 did not come to the rendezvous in time"));
+  EXPECT_THAT(error.what(), HasSubstr("ranks 1 and 3 of 4 did not reach the rendezvous in time"));
   EXPECT_THAT(error.ranks(), ElementsAre(1, 3));
   // The one that gave up is gone, so rank 0 need not wait for its own deadline.
   const Error follower = error_of(std::move(zero));
@@ -129,7 +129,7 @@ TEST_F(RendezvousTest, ADuplicateOrWrongSizeIsRefusedAndHarmless) {
   }();
   const Error duplicate = error_of(std::move(first_is_loser ? first : second));
   EXPECT_EQ(duplicate.code(), ErrorCode::kMismatch);
-  EXPECT_THAT(duplicate.what(), HasSubstr("rank 0 is already there"));
+  EXPECT_THAT(duplicate.what(), HasSubstr("rank 0 has already joined"));
   const Error stray = error_of(come(server, 1, 3));
   EXPECT_EQ(stray.code(), ErrorCode::kMismatch);
   EXPECT_THAT(stray.what(), HasSubstr("2 ranks"));

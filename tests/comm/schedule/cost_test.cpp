@@ -284,7 +284,7 @@ TEST(Network, ExplainsWhatItCannotRead) {
   EXPECT_THAT(message("outer=rdma,ranks_per_machine=0"), HasSubstr("from 1 up"));
   EXPECT_THAT(message("outer=rdma,oversubscription=2"), HasSubstr("machines_per_leaf"));
   EXPECT_THAT(message("outer=rdma,spine_alpha=2us"), HasSubstr("machines_per_leaf"));
-  EXPECT_THAT(message("alpha=5us,bandwidth=0GB"), HasSubstr("never move a byte"));
+  EXPECT_THAT(message("alpha=5us,bandwidth=0GB"), HasSubstr("must be more than 0"));
 }
 
 }  // namespace

@@ -154,7 +154,7 @@ TEST(Explain, PrintsTheCrossoversOfTheDocs) {
 TEST(Explain, PricesAllAlgorithms) {
   const Outcome outcome = run("broadcast --ranks 4,8 --size 1Ki..64Ki --cost outer=ethernet");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
-  EXPECT_THAT(outcome.text, HasSubstr("8 ranks on 8 machines"));
+  EXPECT_THAT(outcome.text, HasSubstr("8 ranks on 8 nodes"));
   EXPECT_THAT(outcome.text, HasSubstr("1 KiB"));
   EXPECT_THAT(outcome.text, HasSubstr("64 KiB"));
   EXPECT_THAT(outcome.text, HasSubstr("the cheapest, from small to large vectors"));
@@ -162,7 +162,7 @@ TEST(Explain, PricesAllAlgorithms) {
 
 TEST(Explain, TakesMachinesAndGridsAsTheNumberOfRanks) {
   EXPECT_THAT(run("all_reduce --algorithm hierarchical --machines 2,3").text,
-              HasSubstr("hierarchical, 5 ranks on 2 machines led by 0, 2\n"));
+              HasSubstr("hierarchical, 5 ranks on 2 nodes led by 0, 2\n"));
   EXPECT_THAT(run("all_reduce --algorithm mesh_2d --grid 2x3").text,
               HasSubstr("mesh_2d, 6 ranks, a grid of 2x3\n"));
 }
@@ -177,14 +177,14 @@ TEST(Explain, SaysWhichGridAndMachinesAnAlgorithmGoesBy) {
 TEST(Explain, PricesWhatMachinesAndGridsSay) {
   const std::string network = " --cost inner=nvlink,outer=rdma";
   const Outcome machines = run("all_reduce --machines 4,4" + network);
-  EXPECT_THAT(machines.text, HasSubstr("a message inside a machine takes 2 us + bytes / (450 GB/s),"
-                                       " between machines 5.00 us + bytes / (25 GB/s)"));
-  EXPECT_THAT(machines.text, HasSubstr("8 ranks on 2 machines"));
+  EXPECT_THAT(machines.text, HasSubstr("a message inside a node takes 2 us + bytes / (450 GB/s), "
+                                       "between nodes 5.00 us + bytes / (25 GB/s)"));
+  EXPECT_THAT(machines.text, HasSubstr("8 ranks on 2 nodes"));
   EXPECT_THAT(run("all_reduce --grid 2x4 --cost outer=rdma").text,
               HasSubstr("without torus_3d: it needs a grid of 3 extents"));
   expect_refusal("explain all_reduce --ranks 8" + network, "ranks_per_machine=8");
   expect_refusal("explain all_reduce --machines 4,4" + network + ",ranks_per_machine=2",
-                 "both say which ranks share a machine");
+                 "both say which ranks share a node");
 }
 
 TEST(Explain, SaysWhatIsWrongAndWhatIsNear) {
@@ -200,8 +200,8 @@ TEST(Explain, SaysWhatIsWrongAndWhatIsNear) {
   refused("all_reduce -a ring -n 9999", "up to 1024");
   refused("all_reduce --svg x.svg", "choose it by --algorithm");
   refused("broadcast -a flat --root 4", "root 4 is not one of the ranks 0 to 3");
-  refused("--cost outer=rdma", "say which collective");
-  refused("--ranks 4", "say which collective");
+  refused("--cost outer=rdma", "name a collective");
+  refused("--ranks 4", "name a collective");
   refused("all_reduce --cost ''", "--cost: the value is empty");
   refused("all_reduce --ranks 4", "--ranks needs --algorithm");
   refused("all_reduce -a ring --ranks 0", "whole numbers from 1 up");
@@ -221,13 +221,14 @@ TEST(Explain, PricesEveryNumberOfRanksOnce) {
 }
 
 TEST(CommandLine, NamesTheWordThatIsWrongAndTheNearest) {
-  expect_refusal("", "say which command: explain, launch, bench");
-  expect_refusal("bench", "say which bench command: collectives");
-  expect_refusal("bogus", "there is no command 'bogus'; there are explain, launch, bench");
-  expect_refusal("lanch -n 2 true", "there is no command 'lanch' (did you mean launch?)");
-  expect_refusal("bench foo", "there is no command 'bench foo'; there are collectives, ops, train");
-  expect_refusal("launch -n 2 --bogus -- true", "there is no flag 'launch --bogus'");
-  expect_refusal("explain all_reduce broadcast", "came 'broadcast'");
+  expect_refusal("", "a command is missing; expected one of explain, launch, bench");
+  expect_refusal("bench", "a bench command is missing; expected one of collectives");
+  expect_refusal("bogus", "unknown command 'bogus'; expected one of explain, launch, bench");
+  expect_refusal("lanch -n 2 true", "unknown command 'lanch' (did you mean launch?)");
+  expect_refusal("bench foo",
+                 "unknown command 'bench foo'; expected one of collectives, ops, train");
+  expect_refusal("launch -n 2 --bogus -- true", "unknown flag 'launch --bogus'");
+  expect_refusal("explain all_reduce broadcast", "got 'broadcast'");
 }
 
 TEST(CommandLine, ABenchThatCannotBeIsRefusedBeforeItStarts) {

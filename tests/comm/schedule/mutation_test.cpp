@@ -153,7 +153,7 @@ TEST(Verifier, SaysWhatIsWrong) {
 
   Schedule self = make(Collective::kAllGather, "direct", 2);
   steps(self, 0, 0)[0].peer = 0;
-  EXPECT_THAT(fault_of(self), HasSubstr("rank 0 is no peer of rank 0"));
+  EXPECT_THAT(fault_of(self), HasSubstr("rank 0 is not a peer of rank 0"));
 }
 
 // Sound out of place, wrong in place: the first message overwrites the input that is needed later.

@@ -132,7 +132,7 @@ TEST_F(ForgedTopk, WithTooManyElementsIsRefused) {
 
 TEST_F(ForgedTopk, WithTooFewElementsIsRefused) {
   put<std::uint32_t>(sizeof(std::uint32_t), 3);
-  expect_refused("ends before all elements have come");
+  expect_refused("ends before the last element");
 }
 
 TEST_F(ForgedTopk, WithAPositionOutsideIsRefused) {

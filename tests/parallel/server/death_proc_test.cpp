@@ -147,12 +147,12 @@ TEST(ServerDeath, AWorkerThatDiesIsNamedWithBsp) {
     for (const int rank : {0, 1}) {
       EXPECT_EQ(outcome.codes[static_cast<std::size_t>(rank)], kFailed);
       const std::string& words = outcome.words[static_cast<std::size_t>(rank)];
-      EXPECT_THAT(words, HasSubstr("worker 2 (rank 2) is gone"));
+      EXPECT_THAT(words, HasSubstr("lost the connection to worker 2 (rank 2)"));
       EXPECT_THAT(words, HasSubstr("ranks 2"));
     }
     if (place == ServerPlacement::kDedicated) {
       EXPECT_EQ(outcome.codes[3], kFailed);
-      EXPECT_THAT(outcome.words[3], HasSubstr("worker 2 (rank 2) is gone"));
+      EXPECT_THAT(outcome.words[3], HasSubstr("lost the connection to worker 2 (rank 2)"));
     }
   }
 }
@@ -189,7 +189,8 @@ TEST(ServerDeath, AServerThatDiesIsNamed) {
           run_job(training, [&](int worker, const Share& share, Shared& shared) {
             if (worker == 0 && share.step >= 2) ::kill(shared.pids[2 + victim], SIGKILL);
           });
-      const std::string named = fmt::format("server {} (rank {}) is gone", victim, 2 + victim);
+      const std::string named =
+          fmt::format("server {} (rank {}): its process died", victim, 2 + victim);
       EXPECT_EQ(outcome.codes[static_cast<std::size_t>(2 + victim)], kKilled);
       for (const std::size_t rank : {0u, 1u, 3u - static_cast<unsigned>(victim)}) {
         EXPECT_EQ(outcome.codes[rank], kFailed) << rank;

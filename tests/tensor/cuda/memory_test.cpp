@@ -59,7 +59,7 @@ TEST(Cuda, IsThereOrSaysWhyNot) {
   if (!cuda_is_available()) {
     const Error error = error_of([] { cuda_memory(0); });
     EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
-    EXPECT_THAT(error.what(), StartsWith("cuda:0 was asked for, but "));
+    EXPECT_THAT(error.what(), StartsWith("cuda:0 is not available: "));
     EXPECT_THAT(error.what(), HasSubstr(why_no_cuda()));
   } else {
     EXPECT_FALSE(cuda_devices().empty());

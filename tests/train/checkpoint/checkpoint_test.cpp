@@ -257,7 +257,7 @@ TEST_F(Checkpoints, FallBackLoudlyToTheOneBefore) {
   ASSERT_TRUE(run.restore(run_));
   EXPECT_EQ(run.bits(), earlier);
   EXPECT_EQ(run.trainer.state().steps, 1);
-  EXPECT_THAT(run.warnings, ElementsAre(HasSubstr("passing over the checkpoint of step 2")));
+  EXPECT_THAT(run.warnings, ElementsAre(HasSubstr("skipping the damaged checkpoint of step 2")));
 
   run.steps(1);
   run.save(run_);  // in place of the damaged one
@@ -271,7 +271,7 @@ TEST_F(Checkpoints, FallBackLoudlyToTheOneBefore) {
     FAIL() << "a run whose every checkpoint is damaged began anew";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kProtocol);
-    EXPECT_THAT(error.what(), HasSubstr("throw the run away"));
+    EXPECT_THAT(error.what(), HasSubstr("discard the run"));
   }
   // Who only reads throws nothing away.
   try {
@@ -279,7 +279,7 @@ TEST_F(Checkpoints, FallBackLoudlyToTheOneBefore) {
     FAIL() << "a damaged checkpoint was opened";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kProtocol);
-    EXPECT_THAT(error.what(), HasSubstr("there is no model to read; put a copy of one back"));
+    EXPECT_THAT(error.what(), HasSubstr("no model can be read; restore a copy of one"));
   }
 }
 
@@ -325,7 +325,7 @@ TEST_F(Checkpoints, OfAnotherModelOrOptimizerAreRefusedByWhatDiffers) {
   EXPECT_THAT(why(options), HasSubstr("it has no 'layer.1."));
   options = small_run(Precision::kF32);
   options.optimizer.kind = optim::OptimizerKind::kSgd;
-  EXPECT_THAT(why(options), HasSubstr("with the optimizer's moment"));
+  EXPECT_THAT(why(options), HasSubstr("with the optimizer's first moment"));
 
   options = small_run(Precision::kF32);
   options.model.layers = 2;
@@ -355,7 +355,7 @@ TEST_F(Checkpoints, LeaveForeignFoldersAlone) {
     EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
     EXPECT_THAT(error.what(), HasSubstr("holds 'step-12'"));
   }
-  EXPECT_THAT(refusal(folder_ / "none", ErrorCode::kInvalidArgument), HasSubstr("no folder"));
+  EXPECT_THAT(refusal(folder_ / "none", ErrorCode::kInvalidArgument), HasSubstr("not a folder"));
   EXPECT_THAT(refusal(folder_, ErrorCode::kInvalidArgument), HasSubstr("neither"));
   fs::remove(run_ / "checkpoints" / "step-12");
   EXPECT_THAT(refusal(run_, ErrorCode::kInvalidArgument), HasSubstr("no checkpoint yet"));

@@ -143,7 +143,7 @@ TEST(ResidualExchange, AFailedWriteLeavesNobodyWaitingAndIsKnownToAll) {
       ResidualExchange exchange(group, keeper, kElements);
       if (!group.leads()) exchange.give();
       if (group.leads() && tries) {
-        EXPECT_THROW(exchange.write(folder.path() / "no folder" / "file"), Error);
+        EXPECT_THROW(exchange.write(folder.path() / "not a folder" / "file"), Error);
       }
       EXPECT_FALSE(exchange.settle(!group.leads()));
     });

@@ -314,7 +314,7 @@ TEST_F(SharedCheckpoints, ThatOneWorkerDoesNotSeeAreRefusedAtAll) {
       refusals(3, ErrorCode::kInvalidArgument,
                [&](Communicator& world) { own(world).check_seen_by_all(RunGroup(&world)); }),
       Each(AllOf(HasSubstr("rank 1: "), HasSubstr(other.string()),
-                 HasSubstr("storage that all of them see"))));
+                 HasSubstr("storage that all ranks share"))));
   EXPECT_THAT(names_in(run_ / "checkpoints"), ElementsAre());
 
   const Way way{.workers = 3, .stage = 3};

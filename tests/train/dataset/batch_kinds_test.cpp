@@ -140,12 +140,12 @@ TEST(MaskedToken, NeedsATokenizerAndAnIdForTheMask) {
   dataset.tokenizer = data::make_byte_tokenizer();
   SourceSetup bytes = setup;
   bytes.vocabulary = 256;
-  EXPECT_THAT(refusal_of_source(dataset, bytes), HasSubstr("no mask token"));
+  EXPECT_THAT(refusal_of_source(dataset, bytes), HasSubstr("has no free id"));
   bytes.vocabulary = 257;
   EXPECT_NO_THROW(make_batch_source(dataset, bytes)) << "the mask is the id behind the last byte";
   dataset.tokenizer = std::make_shared<WordNumbers>();
   EXPECT_THAT(refusal_of_source(dataset, source_setup(Objective::kMaskedToken, 2, 2)),
-              HasSubstr("no room"));
+              HasSubstr("is too short"));
 }
 
 data::DataOptions pairs_options(const TemporaryFolder& folder, std::string_view text,
@@ -207,7 +207,7 @@ TEST(Translation, SaysHowManyPairsAreTooLong) {
     return make_batch_source(dataset, setup)->left_out();
   };
   EXPECT_THAT(left_out(4), AllOf(HasSubstr("2 of 3 pairs"), HasSubstr("the 4 tokens"),
-                                 HasSubstr("the longest takes 8")));
+                                 HasSubstr("the longest has 8")));
   EXPECT_THAT(left_out(5), HasSubstr("1 of 3 pairs"));
   EXPECT_EQ(left_out(8), "");
 }

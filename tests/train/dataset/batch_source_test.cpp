@@ -163,7 +163,7 @@ TEST(OpenDataset, RefusesWhatIsNoData) {
   const TemporaryFolder folder;
   const auto cache = folder / "cache";
   data::DataOptions options;
-  EXPECT_THAT(refusal_of_data(options, cache), HasSubstr("nothing to learn from"));
+  EXPECT_THAT(refusal_of_data(options, cache), HasSubstr("the run has no data"));
   options.text = folder / "none.txt";
   EXPECT_THAT(refusal_of_data(options, cache), HasSubstr("none.txt"));
   options.text = folder.put("empty.txt", "");

@@ -164,7 +164,7 @@ TEST_F(MemoryChoices, WhereNothingFitsTheLeastIsTaken) {
   EXPECT_FALSE(choice.fits);
   EXPECT_EQ(choice.options.parallel.zero, 3);
   EXPECT_EQ(solved(choice.options.batch).micro, 1);
-  EXPECT_THAT(text(choice, 1000), HasSubstr("too much"));
+  EXPECT_THAT(text(choice, 1000), HasSubstr("does not fit"));
 }
 
 TEST_F(MemoryChoices, ABudgetThatNobodySetIsWhatTheMachineHasFree) {

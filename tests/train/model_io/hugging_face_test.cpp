@@ -116,8 +116,8 @@ TEST(HuggingFaceNames, AFileOfOtherSizesIsRefused) {
     nn::load_hugging_face(fixture.file, plan::Family::kGpt2, trainer.replica(), "parameter.");
     FAIL() << "nothing was thrown";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("cannot be the model's 'layer."));
-    EXPECT_THAT(error.what(), HasSubstr("are the sizes of the model those of the file?"));
+    EXPECT_THAT(error.what(), HasSubstr("does not match the model's 'layer."));
+    EXPECT_THAT(error.what(), HasSubstr("check that the model's sizes are those of the file"));
   }
 }
 

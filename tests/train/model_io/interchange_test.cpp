@@ -205,7 +205,7 @@ TEST_F(InterchangeFolder, OnlyWhatIsEmptyOrOursIsReplaced) {
   write_file(folder_.path() / "file", "");
   EXPECT_THAT(refusal(ErrorCode::kInvalidArgument,
                       [&] { import_hugging_face(theirs_, folder_.path() / "file"); }),
-              HasSubstr("is no folder"));
+              HasSubstr("is not a folder"));
 }
 
 TEST_F(InterchangeFolder, NamesThatFilesHaveHadAndTensorsThatNobodyNeedsAreKnown) {
@@ -253,10 +253,11 @@ TEST_F(InterchangeFolder, AnIndexIsNotBelieved) {
     write_file(theirs_ / "model.safetensors.index.json", text);
     return import_refusal(ErrorCode::kProtocol);
   };
-  EXPECT_THAT(with_index("["), HasSubstr("no index"));
+  EXPECT_THAT(with_index("["), HasSubstr("not a valid index"));
   EXPECT_THAT(with_index("{}"), HasSubstr("weight_map"));
   EXPECT_THAT(with_index(R"({"weight_map": {"a": 3}})"), HasSubstr("no string"));
-  EXPECT_THAT(with_index(R"({"weight_map": {"a": "../x"}})"), HasSubstr("no file of this folder"));
+  EXPECT_THAT(with_index(R"({"weight_map": {"a": "../x"}})"),
+              HasSubstr("not a file of this folder"));
   EXPECT_THAT(with_index(R"({"weight_map": {"a": "model-00001-of-00001.safetensors"}})"),
               HasSubstr("no such tensor"));
   fs::remove(theirs_ / "model.safetensors.index.json");
@@ -306,7 +307,7 @@ TEST(HuggingFaceConfig, WhatLockstepDoesNotHaveIsRefusedByName) {
         << one.is;
   }
   EXPECT_THAT(refusal(ErrorCode::kProtocol, [] { nn::parse_hugging_face_config("[]", "it"); }),
-              HasSubstr("no JSON object"));
+              HasSubstr("not a JSON object"));
 }
 
 TEST(HuggingFaceConfig, OlderFilesSayTheBaseOfRotaryPositionsElsewhere) {

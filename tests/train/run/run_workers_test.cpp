@@ -137,10 +137,11 @@ TEST_F(RunWorkers, OfAnotherNumberShareOutWhatWasNotSent) {
   std::vector<std::string> settings = {"parallel.compression=topk", "train.steps=4"};
   run("run", 2, settings);
   settings.back() = "train.steps=8";
-  EXPECT_THAT(run("run", 4, settings), Contains(HasSubstr("shared out among 4")));
+  EXPECT_THAT(run("run", 4, settings), Contains(HasSubstr("distributed over 4")));
   EXPECT_EQ(losses("run").size(), 8u);
   settings = {"parallel.compression=none", "train.steps=9"};
-  EXPECT_THAT(run("run", 4, settings), Contains(HasSubstr("is dropped")));
+  EXPECT_THAT(run("run", 4, settings),
+              Contains(HasSubstr("the residuals of the checkpoint are dropped")));
 }
 
 TEST_F(RunWorkers, TellOfEveryStepWhereItsTimeWent) {

@@ -276,9 +276,9 @@ TEST_F(UnusedSettings, SayWhyAndWhatTheyAreFor) {
                             "nothing is sharded"),
                   HasSubstr("parallel.no_sync = true has no effect: with parallel.zero = 0"),
                   HasSubstr("parallel.max_unsharded_blocks = 1 has no effect: no parameters are "
-                            "gathered; it is for parallel.zero = 3 and offload.parameters")));
+                            "gathered; it applies to parallel.zero = 3 and offload.parameters")));
   set(4, {"parallel.zero=3", "parallel.max_unsharded_blocks=9"});
-  EXPECT_THAT(unused(), ElementsAre(HasSubstr("blocks come one step ahead, so that no more than")));
+  EXPECT_THAT(unused(), ElementsAre(HasSubstr("blocks are gathered one step ahead, so at most")));
   set(4, {"parallel.zero=3", "parallel.no_sync=true", "train.micro_batch_size=6"});
   EXPECT_THAT(unused(), ElementsAre(HasSubstr("one micro-batch a step")));
   set(4, {"parallel.zero=3", "parallel.no_sync=true", "parallel.reduction=tree"});

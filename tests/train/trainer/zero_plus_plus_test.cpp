@@ -427,12 +427,12 @@ TEST(ZeroPlusPlus, IsRefusedWhereItDoesNotGoWithTheRest) {
   options.zero = 2;
   options.quantized_weights = Quantization::kInt8;
   EXPECT_THAT(refused(options, 4),
-              HasSubstr("parallel.quantized_weights = \"int8\" is about parameters"));
+              HasSubstr("parallel.quantized_weights = \"int8\" applies to sharded parameters"));
   options.zero = 3;
   EXPECT_NO_THROW(parallel::check(options, 4));
   options.machines = 2;
   EXPECT_NO_THROW(parallel::check(options, 4));
-  EXPECT_THAT(refused(options, 3), HasSubstr("as many ranks on every machine"));
+  EXPECT_THAT(refused(options, 3), HasSubstr("the same number of ranks on every node"));
   options.reduction = parallel::Reduction::kTree;
   EXPECT_THAT(refused(options, 4), HasSubstr("tree"));
   options.reduction = parallel::Reduction::kFast;

@@ -1,4 +1,4 @@
-// Short messages between ranks beside their operations: that one has failed, and who is there.
+// Control messages between ranks, besides their operations: failures and roll calls.
 #pragma once
 
 #include <mpi.h>
@@ -17,8 +17,8 @@ inline constexpr int kControlTag = 3;
 
 struct ControlMessage {
   enum class Kind : std::int32_t {
-    kFailed,    // the group is of no further use; code, ranks and text say why
-    kRollCall,  // who is there? answered with:
+    kFailed,    // the group is unusable; code, ranks and text have the reason
+    kRollCall,  // answered with kPresent:
     kPresent,   // collectives started so far
   };
   static constexpr int kMostRanks = 64;
@@ -34,7 +34,7 @@ struct ControlMessage {
 ControlMessage failure_message(const Error& error);
 Error error_of(const ControlMessage& message);
 
-// One rank's end. Not thread-safe.
+// The channel of one rank. Not thread-safe.
 class ControlChannel {
  public:
   ControlChannel(MPI_Comm comm, int rank, int size);
@@ -42,7 +42,7 @@ class ControlChannel {
   void send(int to, ControlMessage message);
   void send_to_all(const ControlMessage& message);
   std::optional<ControlMessage> receive();  // if one has come
-  void signal(int to);                      // an empty message, with a tag of its own
+  void signal(int to);                      // an empty message with a separate tag
   // Ends the channel: nothing more will be received.
   void close();
 

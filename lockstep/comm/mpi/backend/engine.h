@@ -13,9 +13,10 @@ namespace lockstep::mpi {
 
 class Engine {
  public:
-  // Takes over `base`, a communicator that nobody else uses. Called by all its ranks.
+  // Takes ownership of `base`, which nothing else uses. Called by all its ranks.
   Engine(MPI_Comm base, const MpiOptions& options);
-  // Ends what is under way and frees everything, or leaves it where the group has failed.
+  // Finishes running operations and frees everything; after a failure of the group it frees
+  // nothing.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -31,8 +32,8 @@ class Engine {
   std::shared_ptr<Operation> start_wait_signal(int peer);
   void signal(int peer);
 
-  // Advances all operations; waits until `operation` has ended or `until` has come. Says whether
-  // it ended.
+  // Advances all operations; waits until `operation` has ended or until `until`. Returns whether it
+  // ended.
   bool wait_until(const Operation& operation, Clock::time_point until);
   std::optional<Error> error(const Operation& operation);
 
@@ -40,7 +41,7 @@ class Engine {
   void abort(const Error& error);
 
  private:
-  // Who knows of a failure: every rank by itself, this one first, or another one that told us.
+  // Which ranks know of a failure: all of them, this one first, or another one that sent it.
   enum class Known { kToAll, kHere, kThere };
 
   struct RollCall {
@@ -52,7 +53,7 @@ class Engine {
   void drain();
   std::shared_ptr<Operation> add(const Call& call, int peer, std::string text);
   void begin_check(Operation& operation);
-  // These never throw: what goes wrong fails the group.
+  // These never throw: an error fails the group.
   void advance();
   void advance_all();
   void advance_one(Operation& operation);
@@ -82,10 +83,10 @@ class Engine {
   Recorder recorder_;
   std::optional<RollCall> roll_call_;
   std::optional<Error> failure_;
-  bool abandoned_ = false;  // MPI may wait for this group for ever
+  bool abandoned_ = false;  // MPI may wait for this group forever
 };
 
-// MPI goes on using the memory of what it was not done with.
+// MPI keeps using the memory of unfinished operations.
 void keep_for_good(std::shared_ptr<Operation> operation);
 
 }  // namespace lockstep::mpi

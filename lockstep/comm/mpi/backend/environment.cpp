@@ -58,7 +58,7 @@ void initialize() {
   }
   if (level < MPI_THREAD_SERIALIZED) {
     fail(ErrorCode::kUnsupported,
-         "MPI gives thread level {} where MPI_THREAD_SERIALIZED ({}) is needed; a program that "
+         "MPI provides thread level {} where MPI_THREAD_SERIALIZED ({}) is needed; a program that "
          "initialises MPI itself has to ask for it with MPI_Init_thread",
          level, static_cast<int>(MPI_THREAD_SERIALIZED));
   }

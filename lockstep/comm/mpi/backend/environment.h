@@ -1,4 +1,4 @@
-// MPI as a whole: started once a process, entered by one thread at a time, ended at exit.
+// The MPI library: initialized once per process, called by one thread at a time, finalized at exit.
 #pragma once
 
 #include <mpi.h>
@@ -10,17 +10,18 @@
 
 namespace lockstep::mpi {
 
-// Initialises MPI if nobody has and checks that it fits this job. May be called again.
+// Initializes MPI unless it is initialized, and checks that it matches this job. May be called
+// again.
 void initialize();
 
-// From now on MPI_Finalize at exit would wait for operations that will never end: leave it out.
+// Skips MPI_Finalize at exit, because it would wait for operations that never end.
 void leave_unfinalized();
 
-// Held around every call of MPI and around the state that goes with it; MPI is asked for no more
-// than MPI_THREAD_SERIALIZED.
+// Guards every call of MPI and the state that goes with it: MPI is initialized with
+// MPI_THREAD_SERIALIZED.
 std::mutex& mutex();
 
-// Throws Error(kSystem) with MPI's own words unless `result` is MPI_SUCCESS.
+// Throws Error(kSystem) with MPI's error text unless `result` is MPI_SUCCESS.
 void expect(int result, std::string_view what);
 
 MPI_Datatype datatype(DType dtype);

@@ -1,4 +1,4 @@
-// What a rank is about to do, small enough to show to all others first.
+// The description of an operation, which ranks compare before they start it.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@
 
 namespace lockstep::mpi {
 
-// Collective steps that are no Call.
+// Collective steps without a Call.
 enum class Special : std::uint8_t { kNone, kSplit, kAllocate };
 
-// Travels as bytes; all of it is the same on all ranks that agree.
+// Sent as bytes; equal on all ranks that agree.
 struct Fingerprint {
   std::uint64_t sequence = 0;
   std::uint64_t count = 0;        // elements; bytes of an allocation
@@ -25,7 +25,7 @@ struct Fingerprint {
   bool varying = false;
   DType dtype = DType::kF32;
   ReduceOp::Kind op = ReduceOp::kSum;
-  char user_op[39] = {};  // its name, cut short where it is longer
+  char user_op[39] = {};  // its name, truncated
   friend bool operator==(const Fingerprint&, const Fingerprint&) = default;
 };
 
@@ -37,8 +37,8 @@ Fingerprint fingerprint(Special special, std::size_t bytes, std::uint64_t sequen
 // "all_reduce of 1024 f32, sum"
 std::string describe(const Fingerprint& fingerprint);
 
-// Nothing when all agree; else Error(kMismatch) that names who called what, the same on all ranks.
-// all[r] is what rank r is about to do.
+// Nothing if all agree; else Error(kMismatch) with the calls of the ranks, the same on all ranks.
+// all[r] is the fingerprint of rank r.
 std::optional<Error> compare(std::span<const Fingerprint> all);
 
 // The same for the block sizes of all_to_all_v: ranks * 2 * ranks numbers, what each rank sends to

@@ -1,13 +1,13 @@
-// One operation on its way through its stages:
+// The stages of one operation:
 //
 //   collective      checking -> (comparing sizes) -> ready -> moving -> ended
 //   receive         checking (the sender's header) -> ready -> moving -> ended
 //   send            moving -> ended
 //   wait_signal     moving -> ended
 //
-// Checking shows every rank what all are about to do. Without checks an operation starts out
-// ready. It moves once those before it in its lane do: MPI matches calls by their order, so that
-// has to be alike on all ranks, whichever check ends first.
+// Checking compares the fingerprints of all ranks. Without checks an operation starts as ready. It
+// moves after the operations before it in its lane: MPI matches calls by their order, which must be
+// the same on all ranks, whichever check ends first.
 #pragma once
 
 #include <mpi.h>
@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 
 enum class Stage { kChecking, kComparingSizes, kReady, kMoving, kEnded };
 
-// What a send says ahead of its data.
+// What a send transmits before its data.
 struct Header {
   std::uint64_t count = 0;
   std::uint64_t dtype = 0;

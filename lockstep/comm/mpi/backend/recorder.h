@@ -1,5 +1,5 @@
-// The flight recorder of one rank under MPI: its last operations, for when the group fails. MPI
-// shows no rank another one's memory, so each tells of its own.
+// The flight recorder of one rank under MPI: its last operations, reported when the group fails. A
+// rank cannot read another rank's memory, so each reports its own.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ namespace lockstep::mpi {
 
 class Recorder {
  public:
-  // An operation starts; what comes back finishes it with end().
+  // Records the start of an operation; pass the result to end().
   std::uint64_t begin(std::string text) {
     records_[next_ % records_.size()] = {next_, std::move(text), Clock::now(), std::nullopt};
     return next_++;

@@ -1,8 +1,8 @@
-// A ReduceOp as MPI takes it: an MPI_Op and the datatype to use it with.
+// A ReduceOp as an MPI_Op and the datatype to use it with.
 //
-// MPI's own operations serve where they mean what ours do. The others (16-bit floats, min and max
-// of floats with their NaNs, the user's) go through combine(): MPI calls back with nothing but the
-// datatype, so that carries what to do as an attribute.
+// MPI's own operations are used where they have the same result. The others (16-bit floats, min and
+// max of floats because of NaNs, user reductions) use combine(): MPI's callback gets only the
+// datatype, so an attribute of the datatype says what to do.
 #pragma once
 
 #include <mpi.h>

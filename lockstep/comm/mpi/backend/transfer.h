@@ -1,4 +1,4 @@
-// The part of an operation in which MPI moves its data.
+// The data movement of an operation by MPI.
 #pragma once
 
 #include <mpi.h>
@@ -25,18 +25,18 @@ inline constexpr int kPayloadTag = 1;
 // Throws Error(kUnsupported) for blocks of more elements than MPI counts.
 void expect_countable(const Call& call, int ranks);
 
-// Starts MPI's nonblocking calls for a validated Call; finish() does what is left when they are
-// done. Its memory is used by MPI until then.
+// Starts MPI's nonblocking calls for a validated Call; finish() completes the call after they are
+// done. MPI uses its memory until then.
 class Transfer {
  public:
   Transfer(const Call& call, const Group& group);
-  // Refers to itself from within MPI.
+  // MPI holds pointers to it.
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
 
   bool done();  // asks MPI
   void finish();
-  // Takes back what can be: receives that nothing has come for.
+  // Cancels receives that have not matched a message.
   void cancel();
   bool has_requests() const { return !requests_.empty(); }
 

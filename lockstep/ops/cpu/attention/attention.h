@@ -1,6 +1,6 @@
-// Attention in blocks of queries and keys: softmax goes along the keys with a running maximum and
-// sum, and backward computes the probabilities again from the kept log-sum-exp, so that no matrix
-// of queries x keys ever exists.
+// Attention in blocks of queries and keys: online softmax along the keys with a running maximum and
+// sum; backward recomputes the probabilities from the kept log-sum-exp. So no matrix of queries x
+// keys ever exists.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What attention's kernels are given: plain pointers and numbers. Internal to attention.
+// The arguments of attention's kernels: plain pointers and numbers. Internal to attention.
 //
 //   tile    up to kAttentionBlock queries of one head, the unit that meets a block of keys
 //   block   up to kAttentionBlock keys of one key head
@@ -53,8 +53,8 @@ struct AttentionCall {
   HeadRows dout, dq, dk, dv;       // backward
 };
 
-// Part `part` of `parts` of things that cost more and more, or less and less: they are dealt out
-// like cards, to and fro.
+// Part `part` of `parts` of items whose cost rises or falls: items are assigned back and forth, to
+// balance the load.
 struct Dealt {
   std::size_t parts = 1;
   std::size_t part = 0;

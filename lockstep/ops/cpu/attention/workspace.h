@@ -8,8 +8,8 @@
 
 namespace lockstep::cpu {
 
-// Tiles of a strip: as many as make widened keys worth their while, but not so many that there are
-// too few strips for the threads.
+// Tiles of a strip: enough to amortize widening the keys, but few enough to give all threads
+// strips.
 std::size_t tiles_per_strip(const ops::AttentionShape& shape, int threads);
 
 // The scratch memory of all threads, forward and backward: linear in queries and keys.

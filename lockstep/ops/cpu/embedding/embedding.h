@@ -1,4 +1,4 @@
-// Looking rows up in tables, and adding gradients up into them.
+// Embedding lookup and its backward.
 #pragma once
 
 #include "lockstep/ops/arguments.h"

@@ -31,7 +31,7 @@ struct RowsToAdd {
   const std::uint32_t* rows;
   std::size_t row_count;
   std::size_t columns;
-  float* sums;  // room for `columns`
+  float* sums;  // a workspace of `columns`
   void* gradient;
 };
 

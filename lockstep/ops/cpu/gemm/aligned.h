@@ -1,4 +1,5 @@
-// Scratch memory may begin anywhere: who needs it aligned asks for kAlignment - 1 bytes more.
+// Scratch memory may have any alignment: code that needs alignment requests kAlignment - 1 more
+// bytes.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Who can multiply matrices: an ordered list, of which the first that accepts a product does it.
+// Implementations of matrix products: an ordered list; the first that accepts a product runs it.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,10 @@ class Implementation {
  public:
   virtual ~Implementation() = default;
 
-  // Whether it multiplies such matrices fast, on this CPU.
+  // Whether it is fast for such matrices on this CPU.
   virtual bool accepts(const ProductShape& shape) = 0;
 
-  // The rest is asked only of products that it accepts.
+  // The other functions are called only for accepted products.
   virtual std::string name(const ProductShape& shape) = 0;  // "packed, neon"
   virtual std::size_t scratch(const ProductShape& shape) = 0;
   virtual void run(const Product& product, std::byte* scratch) = 0;

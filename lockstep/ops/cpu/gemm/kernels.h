@@ -82,7 +82,7 @@ struct Kernels {
                               const Ahead& ahead) = nullptr;
   TypeKernels f32, bf16, f16;
 
-  // For a tile of which so many columns are used.
+  // For a tile with `used` columns.
   Multiply multiply(std::size_t used) const { return multiply_vectors[(used - 1) / lanes]; }
 
   const TypeKernels& of(DType dtype) const {

@@ -15,11 +15,11 @@
 // while it is multiplied by strips of columns; each pair of strips makes a tile of sums, which wait
 // until the last block finishes them. Where there is one block, floats are finished in registers.
 //
-// Lines are taken by whoever is free, fewer and fewer towards the end (down to a strip where the
-// shared ones all stay in the second cache), so that nobody waits for a core that other programs
-// use too. Blocks follow from the depth alone and sums run in order of depth: results do not depend
-// on who takes a line, nor on the number of threads, nor on the instruction set where that can fuse
-// a product with a sum.
+// Idle threads take lines dynamically, fewer towards the end (down to a strip if the shared ones
+// all stay in the second cache), so that no thread waits for a core that other programs use. Blocks
+// follow from the depth alone and sums run in order of depth: results do not depend on which thread
+// takes a line, nor on the number of threads, nor on the instruction set where that can fuse a
+// product with a sum.
 //
 // Depth beyond Blocks::kMostStage blocks is gone through in stages, and the tiles of all lines wait
 // in memory for the last one. A shared side that is too large is gone through in panels.

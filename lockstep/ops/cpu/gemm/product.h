@@ -1,5 +1,4 @@
-// A matrix product and what is done to it before it is stored, the one form in which linear layers
-// ask for their work:
+// A matrix product with fused operations on its result, as linear layers use it:
 //
 //   output[i, j] = finish(sum over p of a[i, p] b[p, j])
 #pragma once
@@ -20,8 +19,8 @@ struct Matrix {
   std::size_t column_stride = 1;
 };
 
-// What becomes of a sum, in this order; null where it does not happen. All have the type of the
-// output; [m, n] ones are dense.
+// The operations on a sum, in this order; null: skipped. All have the type of the output; [m, n]
+// ones are dense.
 struct Finish {
   const std::byte* bias = nullptr;    // [n], added
   const std::byte* added = nullptr;   // [m, n]; may be the output
@@ -33,7 +32,7 @@ struct Finish {
   std::byte* z = nullptr;
 };
 
-// What is known of a product before there is memory.
+// The shape of a product.
 struct ProductShape {
   std::size_t m = 0;
   std::size_t n = 0;

@@ -33,8 +33,8 @@ class LinearLayers {
 
   std::size_t scratch(const LinearTask& task) const;
   std::size_t scratch(const LinearShape& shape) const;  // for all passes
-  // Who multiplies the matrices; where what is fused to them makes a difference, the last choice
-  // among all.
+  // The implementation that multiplies the matrices; if it depends on the fused operations, the
+  // last choice.
   std::string implementation(const LinearTask& task) const;
 
  private:

@@ -1,4 +1,4 @@
-// What every kernel of the CPU works with.
+// The context of all CPU kernels.
 #pragma once
 
 #include "lockstep/base/simd/isa.h"

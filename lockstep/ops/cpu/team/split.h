@@ -1,4 +1,4 @@
-// Work that falls into pieces of which each can be done by any thread: elements, rows, columns.
+// Divides work over threads by elements, rows or columns.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace lockstep::cpu {
 
-// Less memory than this is gone through faster than other threads can be told to help.
+// Below this size one thread is faster than waking the others.
 inline constexpr std::size_t kBytesWorthSplitting = std::size_t{32} << 10;
 
 // f(range) for the shares of all threads (ThreadTeam::share), or for everything at once on the

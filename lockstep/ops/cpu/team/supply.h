@@ -1,5 +1,5 @@
-// Work that is done by whoever is free, so that nobody waits for a core that is slower than others
-// because another program uses it too. For work whose results are the same bits whoever does it.
+// Dynamic distribution of work over threads, so that no thread waits for a core that another
+// program slows down. For work whose bits do not depend on the thread.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace lockstep::cpu {
 
-// Lines from which threads take, a multiple of `grain` at a time: as many as they ask for, and
-// fewer when few are left, so that all end together although some are slower.
+// Lines that threads take in multiples of `grain`: as many as they request, and fewer towards the
+// end, so that all threads end together.
 class Supply {
  public:
   Supply(const Range& all, int threads, std::size_t grain)

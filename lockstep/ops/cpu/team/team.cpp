@@ -72,8 +72,7 @@ struct ThreadTeam::State {
 
 ThreadTeam::ThreadTeam(int threads) : size_(threads), state_(std::make_unique<State>()) {
   if (threads < 1) {
-    fail(ErrorCode::kInvalidArgument, "a team needs 1 thread or more, and was asked for {}",
-         threads);
+    fail(ErrorCode::kInvalidArgument, "a thread team needs at least 1 thread; got {}", threads);
   }
   state_->errors.resize(static_cast<std::size_t>(threads));
   for (int thread = 1; thread < threads; ++thread) {

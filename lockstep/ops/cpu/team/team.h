@@ -1,11 +1,10 @@
-// The threads of one rank's kernels: a fixed number that work as one.
+// The thread team of one rank's kernels, of fixed size.
 //
 // run(f) calls f(0), f(1), ... f(size() - 1), one on each thread (0 on the caller's), and returns
-// when all have returned; what they wrote is then visible to the caller. Which part of the work a
-// thread does follows from its number alone, or its results do not tell who did it (supply.h), so
-// they never depend on timing. Threads wait for
-// work spinning for a moment, then asleep. An exception of any f is rethrown, that of the lowest
-// thread first.
+// when all have returned; what they wrote is then visible to the caller. The work of a thread
+// follows from its number alone, or the bits do not depend on the thread (supply.h), so results
+// never depend on timing. Threads spin for a short time before they sleep. An exception of any f is
+// rethrown, that of the lowest thread first.
 //
 // Used by one thread at a time; run() does not nest.
 #pragma once

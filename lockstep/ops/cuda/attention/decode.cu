@@ -6,7 +6,7 @@
 #include "lockstep/ops/cuda/device/overlap.cuh"
 #include "lockstep/ops/cuda/device/reduce.cuh"
 #include "lockstep/ops/cuda/device/vector.cuh"
-#include "lockstep/ops/cuda/elementwise/turns.cuh"
+#include "lockstep/ops/cuda/elementwise/rotary_angles.cuh"
 
 namespace lockstep::cuda::attention {
 namespace {
@@ -66,7 +66,7 @@ template <int kLanes, int kRows>
 struct Shared {
   static constexpr int kTeams = kThreads / kLanes;
   static constexpr int kWidth = kLanes * kPiece;
-  float2 turns[kWidth / 2];
+  float2 rotations[kWidth / 2];
   float q[kRows][kWidth];
   float k[kWidth];  // of the newest token
   float v[kWidth];
@@ -100,16 +100,16 @@ __device__ __forceinline__ void load_token(const Call<T>& call, Shared<kLanes, k
     return;
   }
   for (int i = static_cast<int>(threadIdx.x); i < half; i += kThreads) {
-    shared.turns[i] =
-        cosine_and_sine(static_cast<double>(length) * turn_frequency(call.theta, i, half));
+    shared.rotations[i] =
+        cosine_and_sine(static_cast<double>(length) * rotary_frequency(call.theta, i, half));
   }
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < (rows + 1) * half; i += kThreads) {
     const int row = i / half, pair = i % half;
-    const float2 turn = shared.turns[pair];
+    const float2 rotation = shared.rotations[pair];
     const float a = to_float(source(row)[pair]), b = to_float(source(row)[pair + half]);
-    target(row)[pair] = to_float(from_float<T>(a * turn.x - b * turn.y));
-    target(row)[pair + half] = to_float(from_float<T>(a * turn.y + b * turn.x));
+    target(row)[pair] = to_float(from_float<T>(a * rotation.x - b * rotation.y));
+    target(row)[pair + half] = to_float(from_float<T>(a * rotation.y + b * rotation.x));
   }
   __syncthreads();
 }
@@ -127,8 +127,8 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(Call<T> call) {
   const int rows = min(kRows, call.group - first_row);
   const int length = call.lengths[sequence];
   if (length < 0 || length >= call.positions) {
-    const bool tells = threadIdx.x == 0 && part == 0 && blockIdx.y == 0;
-    if (tells) atomicMin(&call.faults->type, fault(sequence, length));
+    const bool reports = threadIdx.x == 0 && part == 0 && blockIdx.y == 0;
+    if (reports) atomicMin(&call.faults->type, fault(sequence, length));
     return;
   }
   const int keys = length + 1;

@@ -1,10 +1,10 @@
 // Tiles of rows in shared memory, and their products by tensor cores (mma.h, device.cuh).
 //
-// A tile holds rows of kHeadSize elements, each with 8 elements of room behind: so the 16 bytes
-// that ldmatrix reads of eight consecutive rows lie in eight different groups of banks. A warp owns
-// kM times 16 rows. Its sums of rows by columns are float[kM][columns / 8][4]: for each piece of 16
-// by 8 the fragment C. Two such pieces side by side are the fragment A of a product over their
-// columns: that is how probabilities go into the second product without leaving their lane.
+// A tile holds rows of kHeadSize elements, each padded by 8 elements: so the 16 bytes that ldmatrix
+// reads of eight consecutive rows lie in eight different groups of banks. A warp owns kM times 16
+// rows. Its sums of rows by columns are float[kM][columns / 8][4]: for each piece of 16 by 8 the
+// fragment C. Two such pieces side by side are the fragment A of a product over their columns: that
+// is how probabilities go into the second product without leaving their lane.
 #pragma once
 
 #include <cstdint>
@@ -144,12 +144,12 @@ __device__ __forceinline__ void multiply_columns(float (&sums)[kM][kHeadSize / 8
 }
 
 // The warp's sums, each row times its factor, to the `rows` of its rows that exist; by way of
-// `room`, the warp's own rows of a tile that nobody else reads, so that memory is written 16 bytes
-// at a time.
+// `staging`, the warp's own rows of a tile that no other warp reads, so that memory is written 16
+// bytes at a time.
 template <int kHeadSize, int kM, class T>
 __device__ __forceinline__ void store_rows(T* to, std::int64_t stride, int rows, int head_size,
                                            const float (&sums)[kM][kHeadSize / 8][4],
-                                           const float (&factors)[kM][2], T* room) {
+                                           const float (&factors)[kM][2], T* staging) {
   constexpr int kRow = kStride<kHeadSize>;
   __syncwarp();
 #pragma unroll
@@ -158,7 +158,7 @@ __device__ __forceinline__ void store_rows(T* to, std::int64_t stride, int rows,
     for (int j = 0; j < kHeadSize / 8; ++j) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        T* at = room + (16 * i + 8 * half + lane_row()) * kRow + 8 * j + lane_column();
+        T* at = staging + (16 * i + 8 * half + lane_row()) * kRow + 8 * j + lane_column();
         *reinterpret_cast<std::uint32_t*>(at) =
             pack(sums[i][j][2 * half] * factors[i][half],
                  sums[i][j][2 * half + 1] * factors[i][half], T{});
@@ -172,7 +172,7 @@ __device__ __forceinline__ void store_rows(T* to, std::int64_t stride, int rows,
     const int row = (at + lane_of()) / kPieces, column = (at + lane_of()) % kPieces * 8;
     if (row >= rows || column >= head_size) continue;
     *reinterpret_cast<uint4*>(to + row * stride + column) =
-        *reinterpret_cast<const uint4*>(room + row * kRow + column);
+        *reinterpret_cast<const uint4*>(staging + row * kRow + column);
   }
 }
 

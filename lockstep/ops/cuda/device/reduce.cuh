@@ -27,25 +27,25 @@ __device__ __forceinline__ float warp_max(float x) {
   return x;
 }
 
-// All threads of the block call these, whose number is a multiple of 32; `room` is shared memory
-// for one T per warp. They begin with a barrier, so that the same room serves again and again.
+// All threads of the block call these, whose number is a multiple of 32; `partials` is shared
+// memory for one T per warp. They begin with a barrier, so `partials` can be reused at once.
 template <class T>
-__device__ __forceinline__ T block_sum(T x, T* room) {
+__device__ __forceinline__ T block_sum(T x, T* partials) {
   const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
   x = warp_sum(x);
   __syncthreads();
-  if (lane == 0) room[warp] = x;
+  if (lane == 0) partials[warp] = x;
   __syncthreads();
-  return warp_sum(lane < warps ? room[lane] : T{});
+  return warp_sum(lane < warps ? partials[lane] : T{});
 }
 
-__device__ __forceinline__ float block_max(float x, float* room) {
+__device__ __forceinline__ float block_max(float x, float* partials) {
   const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
   x = warp_max(x);
   __syncthreads();
-  if (lane == 0) room[warp] = x;
+  if (lane == 0) partials[warp] = x;
   __syncthreads();
-  return warp_max(room[lane < warps ? lane : 0]);
+  return warp_max(partials[lane < warps ? lane : 0]);
 }
 
 }  // namespace lockstep::cuda

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "lockstep/ops/cuda/device/vector.cuh"
-#include "lockstep/ops/cuda/elementwise/turns.cuh"
+#include "lockstep/ops/cuda/elementwise/rotary_angles.cuh"
 #include "lockstep/tensor/cuda/check.h"
 
 namespace lockstep::cuda {
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kThreads) rotary_kernel(T* x, Shape shape) {
   const auto rows = static_cast<int>(min(std::int64_t{shape.rows_each}, shape.rows - first_row));
 
   for (int i = thread; i < half; i += kThreads) {
-    frequencies[i] = turn_frequency(shape.theta, i, half);
+    frequencies[i] = rotary_frequency(shape.theta, i, half);
   }
   __syncthreads();
   const std::int64_t first_place = first_row % shape.sequence;
@@ -112,10 +112,10 @@ void run(const Context& context, const ops::Rotary& call) {
   // Many rows to a block save frequencies; few rows go to many blocks. Sines and cosines stay below
   // the shared memory that every kernel may have.
   const auto half = static_cast<std::size_t>(shape.half);
-  const std::int64_t room = static_cast<std::int64_t>(32 * 1024 / (half * sizeof(float2)));
+  const std::int64_t fitting_rows = static_cast<std::int64_t>(32 * 1024 / (half * sizeof(float2)));
   const std::int64_t spread = shape.rows / (4 * std::max(context.multiprocessors, 1));
   shape.rows_each =
-      static_cast<int>(std::clamp<std::int64_t>(std::min(room, spread), 1, kMostRows));
+      static_cast<int>(std::clamp<std::int64_t>(std::min(fitting_rows, spread), 1, kMostRows));
   const std::size_t shared =
       half * (sizeof(double) + static_cast<std::size_t>(shape.rows_each) * sizeof(float2));
   const auto blocks = static_cast<unsigned>(

@@ -189,26 +189,26 @@ void launch(const Context& context, const Sums<T, Gradient>& call) {
 }
 
 // The workspace in pieces that begin at multiples of 256 bytes.
-struct Room {
-  OrderRoom order;
+struct BackwardWorkspace {
+  OrderWorkspace order;
   float* parts;
   std::size_t bytes;
 };
-Room room_for(std::byte* memory, std::size_t rows, std::size_t width) {
+BackwardWorkspace workspace_for(std::byte* memory, std::size_t rows, std::size_t width) {
   std::size_t used = 0;
   const auto take = [&]<class E>(E*& to, std::size_t elements) {
     to = memory == nullptr ? nullptr : reinterpret_cast<E*>(memory + used);
     used += divide_up(elements * sizeof(E), 256) * 256;
   };
-  Room room{};
+  BackwardWorkspace workspace{};
   for (int i = 0; i < 2; ++i) {
-    take(room.order.keys[i], rows);
-    take(room.order.rows[i], rows);
+    take(workspace.order.keys[i], rows);
+    take(workspace.order.rows[i], rows);
   }
-  take(room.order.counts, order_counts(rows));
-  take(room.parts, divide_up(rows, window_of(rows)) * 2 * width);
-  room.bytes = used;
-  return room;
+  take(workspace.order.counts, order_counts(rows));
+  take(workspace.parts, divide_up(rows, window_of(rows)) * 2 * width);
+  workspace.bytes = used;
+  return workspace;
 }
 
 template <class T, class Gradient>
@@ -246,15 +246,15 @@ void add_to(const Context& context, const Tensor& dy, const Tensor& table, const
 }  // namespace
 
 std::size_t embedding_scratch(std::int64_t rows, std::int64_t width) {
-  return room_for(nullptr, static_cast<std::size_t>(rows), static_cast<std::size_t>(width)).bytes;
+  return workspace_for(nullptr, static_cast<std::size_t>(rows), static_cast<std::size_t>(width)).bytes;
 }
 
 void run(const Context& context, const ops::EmbeddingBackward& call) {
   if (call.dy.elements() == 0) return;
   const auto rows = static_cast<std::size_t>(call.dy.shape()[0]);
   const auto width = static_cast<std::size_t>(call.dy.shape()[1]);
-  const Room room = room_for(context.workspace, rows, width);
-  if (context.workspace_bytes < room.bytes) {
+  const BackwardWorkspace workspace = workspace_for(context.workspace, rows, width);
+  if (context.workspace_bytes < workspace.bytes) {
     check(cudaErrorMemoryAllocation, "embedding_backward without enough workspace");
   }
   if (call.dropout.probability > 0) {
@@ -262,19 +262,19 @@ void run(const Context& context, const ops::EmbeddingBackward& call) {
   }
   if (ops::is_given(call.dtokens_table)) {
     const RowOrder order =
-        order_by_index(context, room.order, data_of<const std::int32_t>(call.tokens), rows,
+        order_by_index(context, workspace.order, data_of<const std::int32_t>(call.tokens), rows,
                        call.dtokens_table.shape()[0], &context.faults->token);
-    add_to(context, call.dy, call.dtokens_table, order, room.parts);
+    add_to(context, call.dy, call.dtokens_table, order, workspace.parts);
   }
   if (ops::is_given(call.dpositions_table)) {
-    const RowOrder order = order_by_position(context, room.order, rows, call.sequence);
-    add_to(context, call.dy, call.dpositions_table, order, room.parts);
+    const RowOrder order = order_by_position(context, workspace.order, rows, call.sequence);
+    add_to(context, call.dy, call.dpositions_table, order, workspace.parts);
   }
   if (ops::is_given(call.dtypes_table)) {
     const RowOrder order =
-        order_by_index(context, room.order, data_of<const std::int32_t>(call.types), rows,
+        order_by_index(context, workspace.order, data_of<const std::int32_t>(call.types), rows,
                        call.dtypes_table.shape()[0], &context.faults->type);
-    add_to(context, call.dy, call.dtypes_table, order, room.parts);
+    add_to(context, call.dy, call.dtypes_table, order, workspace.parts);
   }
 }
 

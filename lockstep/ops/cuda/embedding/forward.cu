@@ -36,11 +36,11 @@ struct Summands {
 };
 
 template <class T>
-__device__ __forceinline__ Summands<T> summands(const Rows<T>& call, std::int64_t row, bool tells) {
+__device__ __forceinline__ Summands<T> summands(const Rows<T>& call, std::int64_t row, bool reports) {
   const auto width = static_cast<std::size_t>(call.width);
   const std::int32_t token = call.tokens[row];
   bool wrong = token < 0 || token >= call.classes;
-  if (wrong && tells) atomicMin(&call.faults->token, fault(row, token));
+  if (wrong && reports) atomicMin(&call.faults->token, fault(row, token));
   Summands<T> result{call.tokens_table + static_cast<std::size_t>(token) * width, nullptr, nullptr};
   if (call.positions_table != nullptr) {
     const std::int64_t position = row % call.sequence;
@@ -49,7 +49,7 @@ __device__ __forceinline__ Summands<T> summands(const Rows<T>& call, std::int64_
   if (call.types_table != nullptr) {
     const std::int32_t type = call.types[row];
     const bool wrong_type = type < 0 || type >= call.type_count;
-    if (wrong_type && tells) atomicMin(&call.faults->type, fault(row, type));
+    if (wrong_type && reports) atomicMin(&call.faults->type, fault(row, type));
     wrong = wrong || wrong_type;
     result.type = call.types_table + static_cast<std::size_t>(type) * width;
   }

@@ -17,22 +17,23 @@ struct RowOrder {
   const std::uint32_t* rows;
 };
 
-// Where lists are made: two of them, which a sort takes in turn, and its counters.
-struct OrderRoom {
+// The workspace of a sort: two lists, used alternately, and counters.
+struct OrderWorkspace {
   std::uint32_t* keys[2];
   std::uint32_t* rows[2];
   std::uint32_t* counts;
 };
 
-// How many counters a sort of so many rows needs.
+// The number of counters of a sort of `rows` rows.
 std::size_t order_counts(std::size_t rows);
 
 // By indices that lie on the device. One outside [0, entries) goes to `fault_word`.
-RowOrder order_by_index(const Context& context, const OrderRoom& room, const std::int32_t* indices,
-                        std::size_t rows, std::int64_t entries, unsigned long long* fault_word);
+RowOrder order_by_index(const Context& context, const OrderWorkspace& workspace,
+                        const std::int32_t* indices, std::size_t rows, std::int64_t entries,
+                        unsigned long long* fault_word);
 
 // By row % sequence.
-RowOrder order_by_position(const Context& context, const OrderRoom& room, std::size_t rows,
-                           std::int64_t sequence);
+RowOrder order_by_position(const Context& context, const OrderWorkspace& workspace,
+                           std::size_t rows, std::int64_t sequence);
 
 }  // namespace lockstep::cuda

@@ -82,8 +82,8 @@ __global__ void __launch_bounds__(1024) cross_entropy_kernel(Logits<T> call) {
   constexpr int N = kPerVector<T>;
   extern __shared__ uint4 kept_memory[];
   auto* kept = reinterpret_cast<Pack<T, N>*>(kept_memory);
-  __shared__ float room[32];
-  __shared__ double double_room[32];
+  __shared__ float partials[32];
+  __shared__ double double_partials[32];
   const auto thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const std::int64_t row = blockIdx.x;
   const RowParts<T> parts(call.logits + static_cast<std::size_t>(row) * std::size_t(call.classes),
@@ -137,9 +137,9 @@ __global__ void __launch_bounds__(1024) cross_entropy_kernel(Logits<T> call) {
       }
     }
   }
-  const float most = block_max(largest, room);
+  const float most = block_max(largest, partials);
   const double total =
-      block_sum(static_cast<double>(sum * exponential<T>(largest - most)), double_room);
+      block_sum(static_cast<double>(sum * exponential<T>(largest - most)), double_partials);
   const double distance = static_cast<double>(of_target) - static_cast<double>(most);
   if (thread == 0) call.losses[row] = static_cast<float>(log(total) - distance);
   if (!call.gradient) return;
@@ -172,7 +172,7 @@ template <class T, int N>
 __global__ void __launch_bounds__(256)
     squared_error_kernel(const T* x, const T* target, float* losses, T* dx, ScalarArg factor,
                          int width) {
-  __shared__ float room[32];
+  __shared__ float partials[32];
   const std::size_t first = std::size_t{blockIdx.x} * static_cast<std::size_t>(width);
   const float twice = 2 * static_cast<float>(factor.get());
   float sum = 0;
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(256)
     }
     if (dx != nullptr) store_floats(dx + first + i, gradient);
   }
-  sum = block_sum(sum, room);
+  sum = block_sum(sum, partials);
   if (threadIdx.x == 0) losses[blockIdx.x] = sum;
 }
 
@@ -206,10 +206,10 @@ void run(const Context& context, const ops::CrossEntropy& call) {
     const std::size_t vectors = classes / kPerVector<T>;
     // What the kernel has in shared memory beside the row, rounded up.
     constexpr std::size_t kOther = 1024;
-    const std::size_t room = std::max(context.shared_memory, 2 * kOther) - kOther;
-    const std::size_t kept = call.gradient ? std::min(vectors, room / 16) : 0;
+    const std::size_t available = std::max(context.shared_memory, 2 * kOther) - kOther;
+    const std::size_t kept = call.gradient ? std::min(vectors, available / 16) : 0;
     // Two blocks of a multiprocessor, one of which computes while the other loads, or a large one.
-    const bool alone = kept * 16 > room / 2 - kOther;
+    const bool alone = kept * 16 > available / 2 - kOther;
     const int threads = threads_for(vectors, 4, alone ? 1024 : 512);
     if (kept * 16 > 48 * 1024 - kOther) {
       check(

@@ -116,7 +116,7 @@ std::size_t run_typed(const Context& context, const ops::NormBackward& call, flo
                              .sum = data_of<const T>(call.sum),
                              .gain = data_of<const T>(call.gain),
                              .mean = data_of<const float>(call.mean),
-                             .deviation = data_of<const float>(call.rstd),
+                             .rstd = data_of<const float>(call.rstd),
                              .dresidual = data_of<const T>(call.dresidual),
                              .dsum = data_of<T>(call.dsum),
                              .dbranch = data_of<T>(call.dbranch),

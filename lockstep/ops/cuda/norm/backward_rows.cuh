@@ -1,6 +1,6 @@
 // The kernels that go through the rows of a norm's backward (norm/backward.cu says how).
 //
-// With n = (sum - mean) deviation and g = dy gain, the gradient of the sum is deviation (g -
+// With n = (sum - mean) rstd and g = dy gain, the gradient of the sum is rstd (g -
 // average(g) - n average(g n)); an RMS norm lacks the first average.
 #pragma once
 
@@ -17,7 +17,7 @@ struct Rows {
   const T* sum;
   const T* gain;
   const float* mean;  // null for an RMS norm
-  const float* deviation;
+  const float* rstd;
   const T* dresidual;  // may be null
   T* dsum;             // may be dy or dresidual
   T* dbranch;          // may be null
@@ -36,13 +36,13 @@ struct Averages {
 // The gradient of N elements of the sum, from dy, the sum and the gain of these.
 template <int N>
 __device__ __forceinline__ Floats<N> through_norm(const Floats<N>& dy, const Floats<N>& sum,
-                                                  const Floats<N>& gain, float mean,
-                                                  float deviation, const Averages& average) {
+                                                  const Floats<N>& gain, float mean, float rstd,
+                                                  const Averages& average) {
   Floats<N> result;
 #pragma unroll
   for (int e = 0; e < N; ++e) {
-    const float n = (sum[e] - mean) * deviation;
-    result[e] = (dy[e] * gain[e] - average.g - n * average.gn) * deviation;
+    const float n = (sum[e] - mean) * rstd;
+    result[e] = (dy[e] * gain[e] - average.g - n * average.gn) * rstd;
   }
   return result;
 }
@@ -86,7 +86,7 @@ struct Share {
   // What is loaded of a row.
   struct Row {
     Pack<T, N> dys[kPacks], sums[kPacks], residuals[kPacks];
-    float mean, deviation;
+    float mean, rstd;
   };
 
   float dgain[kColumns] = {};
@@ -116,7 +116,7 @@ struct Share {
       }
     }
     loaded.mean = call.mean != nullptr ? call.mean[row] : 0.0f;
-    loaded.deviation = call.deviation[row];
+    loaded.rstd = call.rstd[row];
     return loaded;
   }
 
@@ -126,7 +126,7 @@ struct Share {
                                       std::int64_t row, Row loaded, int thread, Total&& total) {
     const int width = call.width;
     const std::size_t first = static_cast<std::size_t>(row) * static_cast<std::size_t>(width);
-    const float mean = loaded.mean, deviation = loaded.deviation;
+    const float mean = loaded.mean, rstd = loaded.rstd;
     float2 sums_of_g = {0, 0};
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
@@ -136,7 +136,7 @@ struct Share {
         const Floats<N> gain = load_floats<N>(call.gain + at);
 #pragma unroll
         for (int e = 0; e < N; ++e) {
-          const float n = (sum[e] - mean) * deviation;
+          const float n = (sum[e] - mean) * rstd;
           const float g = dy[e] * gain[e];
           sums_of_g.x += g;
           sums_of_g.y += g * n;
@@ -157,7 +157,7 @@ struct Share {
         renew(loaded.dys[p]);
         renew(loaded.sums[p]);
         Floats<N> gradient = through_norm(to_floats(loaded.dys[p]), to_floats(loaded.sums[p]),
-                                          load_floats<N>(call.gain + at), mean, deviation, average);
+                                          load_floats<N>(call.gain + at), mean, rstd, average);
         if (call.dresidual != nullptr) {
           if (!kEarly) loaded.residuals[p] = load_pack<N>(call.dresidual + first + at);
           const Floats<N> residual = to_floats(loaded.residuals[p]);
@@ -232,27 +232,27 @@ __global__ void __launch_bounds__(kThreads, kColumns == 8 ? 1024 / kThreads : 1)
   using Own = Share<T, kDrops, kThreads, kColumns>;
   constexpr int N = kPerVector<T>;
   constexpr bool kAhead = kColumns * sizeof(T) <= 16;
-  // Two rooms in turn, so that one barrier a row is enough.
-  __shared__ float2 room[2][kThreads / 32];
+  // Two buffers alternately, so that one barrier a row is enough.
+  __shared__ float2 warp_sums[2][kThreads / 32];
   const int thread = static_cast<int>(threadIdx.x);
   const DropoutArg dropout = ready_dropout(call);
   Own share;
-  int turn = 0;
+  int buffer = 0;
   const auto total = [&](float2 x) {
     x = make_float2(warp_sum(x.x), warp_sum(x.y));
-    if (thread % 32 == 0) room[turn][thread / 32] = x;
+    if (thread % 32 == 0) warp_sums[buffer][thread / 32] = x;
     __syncthreads();
     float2 sum = {0, 0};
 #pragma unroll
     for (int w = 0; w < kThreads / 32; ++w) {
-      sum.x += room[turn][w].x;
-      sum.y += room[turn][w].y;
+      sum.x += warp_sums[buffer][w].x;
+      sum.y += warp_sums[buffer][w].y;
     }
     return sum;
   };
   typename Own::Row next;
   if (kAhead && blockIdx.x < call.rows) next = Own::load(call, blockIdx.x, thread);
-  for (std::int64_t row = blockIdx.x; row < call.rows; row += gridDim.x, turn ^= 1) {
+  for (std::int64_t row = blockIdx.x; row < call.rows; row += gridDim.x, buffer ^= 1) {
     const typename Own::Row loaded = kAhead ? next : Own::load(call, row, thread);
     if (kAhead && row + gridDim.x < call.rows) {
       next = Own::load(call, row + gridDim.x, thread);
@@ -280,7 +280,7 @@ constexpr int kAnyThreads = 256;
 
 template <class T, bool kDrops>
 __global__ void __launch_bounds__(kAnyThreads) any_rows_kernel(Rows<T, kDrops> call) {
-  __shared__ float room[32];
+  __shared__ float warp_sums[32];
   const int thread = static_cast<int>(threadIdx.x);
   const int width = call.width;
   const DropoutArg dropout = ready_dropout(call);
@@ -293,25 +293,25 @@ __global__ void __launch_bounds__(kAnyThreads) any_rows_kernel(Rows<T, kDrops> c
   for (std::int64_t row = blockIdx.x; row < call.rows; row += gridDim.x) {
     const std::size_t first = static_cast<std::size_t>(row) * static_cast<std::size_t>(width);
     const float mean = call.mean != nullptr ? call.mean[row] : 0.0f;
-    const float deviation = call.deviation[row];
+    const float rstd = call.rstd[row];
     float sum_of_g = 0, sum_of_gn = 0;
     for (int i = thread; i < width; i += kAnyThreads) {
       const float dy = to_float(call.dy[first + i]);
-      const float n = (to_float(call.sum[first + i]) - mean) * deviation;
+      const float n = (to_float(call.sum[first + i]) - mean) * rstd;
       const float g = dy * to_float(call.gain[i]);
       sum_of_g += g;
       sum_of_gn += g * n;
       dgain[i] += dy * n;
       if (call.biased) dbias[i] += dy;
     }
-    sum_of_g = block_sum(sum_of_g, room);
-    sum_of_gn = block_sum(sum_of_gn, room);
+    sum_of_g = block_sum(sum_of_g, warp_sums);
+    sum_of_gn = block_sum(sum_of_gn, warp_sums);
     const auto columns = static_cast<float>(width);
     const Averages average{call.mean != nullptr ? sum_of_g / columns : 0.0f, sum_of_gn / columns};
     for (int i = thread; i < width; i += kAnyThreads) {
       Floats<1> gradient =
           through_norm(load_floats<1>(call.dy + first + i), load_floats<1>(call.sum + first + i),
-                       load_floats<1>(call.gain + i), mean, deviation, average);
+                       load_floats<1>(call.gain + i), mean, rstd, average);
       if (call.dresidual != nullptr) gradient[0] += to_float(call.dresidual[first + i]);
       store_gradients(call, dropout, first + static_cast<std::size_t>(i), gradient);
     }

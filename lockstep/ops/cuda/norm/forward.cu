@@ -29,13 +29,13 @@ struct Rows {
   const T* bias;  // may be null
   T* y;
   float* mean;  // null for an RMS norm, which takes 0 for it
-  float* deviation;
+  float* rstd;
   std::int64_t rows;
   int width;
   float epsilon;
 };
 
-__device__ __forceinline__ float deviation_of(float squares, int width, float epsilon) {
+__device__ __forceinline__ float rstd_of(float squares, int width, float epsilon) {
   return 1.0f / sqrtf(squares / static_cast<float>(width) + epsilon);
 }
 
@@ -64,14 +64,14 @@ __global__ void __launch_bounds__(kGroup == 32 ? kWarpBlock : kGroup) norm_kerne
   constexpr int N = kPerVector<T>;
   constexpr int kPacks = kColumns / N;
   constexpr bool kByWarp = kGroup == 32;
-  __shared__ float room[32];
+  __shared__ float partials[32];
   start_next();
   wait_for_previous();
   const auto total = [&](float x) {
     if constexpr (kByWarp) {
       return warp_sum(x);
     } else {
-      return block_sum(x, room);
+      return block_sum(x, partials);
     }
   };
 
@@ -136,10 +136,10 @@ __global__ void __launch_bounds__(kGroup == 32 ? kWarpBlock : kGroup) norm_kerne
       for (int e = 0; e < N; ++e) squares += (x[e] - mean) * (x[e] - mean);
     }
   }
-  const float deviation = deviation_of(total(squares), width, call.epsilon);
+  const float rstd = rstd_of(total(squares), width, call.epsilon);
   if (thread == 0) {
     if (call.mean != nullptr) call.mean[row] = mean;
-    call.deviation[row] = deviation;
+    call.rstd[row] = rstd;
   }
 
 #pragma unroll
@@ -151,10 +151,10 @@ __global__ void __launch_bounds__(kGroup == 32 ? kWarpBlock : kGroup) norm_kerne
       if (call.bias != nullptr) {
         const Floats<N> bias = to_floats(biases[p]);
 #pragma unroll
-        for (int e = 0; e < N; ++e) y[e] = (x[e] - mean) * deviation * gain[e] + bias[e];
+        for (int e = 0; e < N; ++e) y[e] = (x[e] - mean) * rstd * gain[e] + bias[e];
       } else {
 #pragma unroll
-        for (int e = 0; e < N; ++e) y[e] = (x[e] - mean) * deviation * gain[e];
+        for (int e = 0; e < N; ++e) y[e] = (x[e] - mean) * rstd * gain[e];
       }
       store_floats(call.y + first + column(p), y);
     }
@@ -166,7 +166,7 @@ constexpr int kAnyThreads = 256;
 // Any width and any address, a row by a block. A thread reads again only what it wrote itself.
 template <class T, Branch kBranch>
 __global__ void __launch_bounds__(kAnyThreads) norm_any_kernel(Rows<T> call) {
-  __shared__ float room[32];
+  __shared__ float partials[32];
   const int thread = static_cast<int>(threadIdx.x);
   const std::int64_t row = blockIdx.x;
   const int width = call.width;
@@ -184,20 +184,20 @@ __global__ void __launch_bounds__(kAnyThreads) norm_any_kernel(Rows<T> call) {
     all += to_floats(x)[0];
   }
   float mean = 0;
-  if (call.mean != nullptr) mean = block_sum(all, room) / static_cast<float>(width);
+  if (call.mean != nullptr) mean = block_sum(all, partials) / static_cast<float>(width);
   float squares = 0;
   for (int i = thread; i < width; i += kAnyThreads) {
     const float x = to_float(sum[first + i]) - mean;
     squares += x * x;
   }
-  const float deviation = deviation_of(block_sum(squares, room), width, call.epsilon);
+  const float rstd = rstd_of(block_sum(squares, partials), width, call.epsilon);
   if (thread == 0) {
     if (call.mean != nullptr) call.mean[row] = mean;
-    call.deviation[row] = deviation;
+    call.rstd[row] = rstd;
   }
   for (int i = thread; i < width; i += kAnyThreads) {
     const float bias = call.bias != nullptr ? to_float(call.bias[i]) : 0.0f;
-    const float normed = (to_float(sum[first + i]) - mean) * deviation;
+    const float normed = (to_float(sum[first + i]) - mean) * rstd;
     call.y[first + i] = from_float<T>(normed * to_float(call.gain[i]) + bias);
   }
 }
@@ -259,7 +259,7 @@ void run(const Context& context, const ops::Norm& call) {
                        .bias = data_of<const T>(call.bias),
                        .y = data_of<T>(call.y),
                        .mean = data_of<float>(call.mean),
-                       .deviation = data_of<float>(call.rstd),
+                       .rstd = data_of<float>(call.rstd),
                        .rows = call.x.shape()[0],
                        .width = static_cast<int>(call.x.shape()[1]),
                        .epsilon = call.epsilon};

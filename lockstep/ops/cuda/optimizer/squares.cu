@@ -104,15 +104,15 @@ __device__ __forceinline__ void sum_runs(const T* x, std::size_t begin, std::siz
 template <class T>
 __global__ void __launch_bounds__(kWarps * 32)
     run_sums(const T* x, std::size_t elements, std::size_t run_count, double* results) {
-  __shared__ double room[kWarps][kSpanRuns];
+  __shared__ double partials[kWarps][kSpanRuns];
   const auto warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const std::size_t span = std::size_t{blockIdx.x} * kWarps + warp;
   if (span * kSpan >= elements) return;
-  sum_runs(x, span * kSpan, elements, room[warp]);
+  sum_runs(x, span * kSpan, elements, partials[warp]);
 #pragma unroll
   for (unsigned i = 0; i < kSpanRuns; i += 32) {
     const std::size_t run = span * kSpanRuns + i + lane;
-    if (run < run_count) results[run] = room[warp][i + lane];
+    if (run < run_count) results[run] = partials[warp][i + lane];
   }
 }
 
@@ -121,7 +121,7 @@ template <class T>
 __global__ void __launch_bounds__(kWarps * 32)
     span_sums(const T* x, std::size_t elements, std::size_t chunk_elements,
               std::uint32_t spans_each, std::size_t span_count, double* spans) {
-  __shared__ double room[kWarps][kSpanRuns];
+  __shared__ double partials[kWarps][kSpanRuns];
   const auto warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const std::size_t index = std::size_t{blockIdx.x} * kWarps + warp;
   if (index >= span_count) return;
@@ -130,9 +130,9 @@ __global__ void __launch_bounds__(kWarps * 32)
   const std::size_t begin = chunk * chunk_elements + (index - chunk * spans_each) * kSpan;
   double sum = 0;
   if (begin < chunk_end) {
-    sum_runs(x, begin, chunk_end, room[warp]);
+    sum_runs(x, begin, chunk_end, partials[warp]);
 #pragma unroll 16
-    for (int i = 0; i < kSpanRuns; ++i) sum += room[warp][i];
+    for (int i = 0; i < kSpanRuns; ++i) sum += partials[warp][i];
   }
   if (lane == 0) spans[index] = sum;
 }
@@ -144,7 +144,7 @@ template <class T>
 __global__ void __launch_bounds__(kChunkWarps * 32)
     whole_chunk_sums(const T* x, std::size_t elements, std::size_t chunk_elements,
                      double* results) {
-  __shared__ double room[kChunkWarps][kSpanRuns];
+  __shared__ double partials[kChunkWarps][kSpanRuns];
   __shared__ double spans[kChunkWarps];
   const auto warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const std::size_t chunk = blockIdx.x;
@@ -152,9 +152,9 @@ __global__ void __launch_bounds__(kChunkWarps * 32)
   const std::size_t begin = chunk * chunk_elements + warp * kSpan;
   double sum = 0;
   if (begin < chunk_end) {
-    sum_runs(x, begin, chunk_end, room[warp]);
+    sum_runs(x, begin, chunk_end, partials[warp]);
 #pragma unroll 16
-    for (int i = 0; i < kSpanRuns; ++i) sum += room[warp][i];
+    for (int i = 0; i < kSpanRuns; ++i) sum += partials[warp][i];
   }
   if (lane == 0) spans[warp] = sum;
   __syncthreads();

@@ -58,17 +58,17 @@ __device__ __forceinline__ float logit_of(std::uint32_t key) {
 
 __device__ __forceinline__ Word word_max(Word a, Word b) { return a > b ? a : b; }
 
-// The same in every thread; `room` has a word for each warp.
-__device__ __forceinline__ Word block_max(Word x, Word* room) {
+// The same in every thread; `partials` has a word for each warp.
+__device__ __forceinline__ Word block_max(Word x, Word* partials) {
   const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
 #pragma unroll
   for (int apart = 16; apart > 0; apart /= 2) {
     x = word_max(x, __shfl_xor_sync(kAllLanes, x, apart));
   }
   __syncthreads();
-  if (lane == 0) room[warp] = x;
+  if (lane == 0) partials[warp] = x;
   __syncthreads();
-  x = room[lane < warps ? lane : 0];
+  x = partials[lane < warps ? lane : 0];
 #pragma unroll
   for (int apart = 16; apart > 0; apart /= 2) {
     x = word_max(x, __shfl_xor_sync(kAllLanes, x, apart));
@@ -79,7 +79,7 @@ __device__ __forceinline__ Word block_max(Word x, Word* room) {
 // Key and token, so that of equal keys the first token is largest.
 template <class T>
 __global__ void __launch_bounds__(kBestThreads) best_kernel(Call<T> call) {
-  __shared__ Word room[kBestThreads / 32];
+  __shared__ Word partials[kBestThreads / 32];
   start_next();
   wait_for_previous();
   const T* row = call.logits + static_cast<std::int64_t>(blockIdx.y) * call.classes;
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kBestThreads) best_kernel(Call<T> call) {
     const Word pair = Word{key_of(logit)} << 32 | ~static_cast<std::uint32_t>(i);
     best = word_max(best, sound ? pair : kUnsound);
   }
-  best = block_max(best, room);
+  best = block_max(best, partials);
   if (threadIdx.x == 0) call.best[blockIdx.y * gridDim.x + blockIdx.x] = best;
 }
 
@@ -106,7 +106,7 @@ class Row {
  public:
   struct Shared {
     Word digits[kDigits];
-    Word room[kThreads / 32];
+    Word partials[kThreads / 32];
     std::uint32_t key;
     Word before;
     int token;
@@ -155,7 +155,7 @@ class Row {
       const std::uint32_t one = key(i);
       if (one >= floor) mine += measure(one);
     }
-    return block_sum(mine, shared_.room);
+    return block_sum(mine, shared_.partials);
   }
 
   // The first token whose sum of measure(key), with all tokens before it, is larger than `place`.
@@ -228,9 +228,9 @@ class Row {
       if (lane >= apart) sum += other;
     }
     __syncthreads();
-    if (lane == 31) shared_.room[warp] = sum;
+    if (lane == 31) shared_.partials[warp] = sum;
     __syncthreads();
-    for (unsigned w = 0; w < warp; ++w) sum += shared_.room[w];
+    for (unsigned w = 0; w < warp; ++w) sum += shared_.partials[w];
     return sum - mine;
   }
 
@@ -291,7 +291,7 @@ __global__ void __launch_bounds__(kThreads) choose_kernel(Call<T> call) {
   const auto sequence = static_cast<std::int64_t>(blockIdx.x);
   const auto thread = static_cast<int>(threadIdx.x);
   const Word* found = call.best + sequence * call.parts;
-  const Word best = block_max(thread < call.parts ? found[thread] : Word{0}, shared.room);
+  const Word best = block_max(thread < call.parts ? found[thread] : Word{0}, shared.partials);
   const auto key = static_cast<std::uint32_t>(best >> 32);
   const bool sound = best != kUnsound && logit_of(key) > -INFINITY;
   std::int32_t token = ops::kNoToken;

@@ -1,7 +1,7 @@
 // The hot loops of the codecs, compiled for several instruction sets. Internal to compression/.
 //
-// They are written once, in kernels.inl, as loops that the compiler makes vectors of. All sets give
-// the same bits: nothing is fused, and sums are made in one fixed order.
+// They are written once, in kernels.inl, as loops that the compiler vectorizes. All instruction
+// sets give the same bits: no operations are fused, and sums have a fixed order.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace lockstep::parallel {
 // Elements that share a scale.
 inline constexpr std::size_t kBlock = 128;
 
-// What one block of `count` <= kBlock elements takes in a payload; kernels.inl draws the layouts.
+// The bytes of a block of `count` <= kBlock elements in a payload; kernels.inl draws the layouts.
 // Blocks follow one another without gaps.
 constexpr std::size_t bf16_block_bytes(std::size_t count) { return 2 * count; }
 constexpr std::size_t f16_block_bytes(std::size_t count) { return 1 + 2 * count; }
@@ -25,11 +25,11 @@ constexpr std::size_t int4_block_bytes(std::size_t count) {
 }
 constexpr std::size_t onebit_block_bytes(std::size_t) { return 4 + kBlock / 8; }
 
-// The exponents that a block of f16 may have.
+// The valid exponents of a block of f16.
 inline constexpr std::uint8_t kLeastF16Exponent = 15;
 inline constexpr std::uint8_t kMostF16Exponent = 254;
 
-// The magnitude of a float as an integer: larger ones are larger, infinity and NaN largest.
+// The magnitude of a float as an integer with the same order; infinity and NaN are largest.
 using Magnitude = std::int32_t;
 inline constexpr Magnitude kInfiniteMagnitude = 0x7f800000;
 
@@ -41,15 +41,15 @@ struct Candidates {
   std::size_t capacity;
 };
 
-// Candidates are looked for in runs of this many elements; there must be room for one more run.
+// Candidates are searched in runs of this many elements; the list needs space for one more run.
 inline constexpr std::size_t kRun = 32;
 
 struct CompressionKernels {
-  // Of values + residual, block by block; the residual becomes what the payload does not say, and
-  // never anything but finite. It may be null: then the values alone are encoded.
+  // Encodes values + residual block by block; the residual becomes the encoding error and is always
+  // finite. A null residual means none.
   using Encode = void (*)(const float* values, float* residual, std::byte* payload,
                           std::size_t elements);
-  // `out` becomes, or with `add` grows by, what the payload says.
+  // Decodes a payload into `out`, or with `add` adds it to `out`.
   using Decode = void (*)(const std::byte* payload, float* out, std::size_t elements, bool add);
   struct BlockFormat {
     Encode encode;
@@ -57,16 +57,16 @@ struct CompressionKernels {
   };
   BlockFormat bf16, f16, int8, int4, onebit;
 
-  // residual += values (where it is not null); the largest magnitude of the sums.
+  // residual += values (if it is not null); returns the largest magnitude of the sums.
   Magnitude (*add)(const float* values, float* residual, std::size_t elements);
 
-  // The same from element `first` on, and candidates above `threshold` are appended until there is
-  // no room for a run. Gives the element to go on with; `largest` grows to the largest magnitude.
+  // The same from element `first` on; appends candidates above `threshold` until the list has no
+  // space for a run. Returns the element to continue with, and updates `largest`.
   std::size_t (*collect)(const float* values, float* residual, std::size_t first,
                          std::size_t elements, Magnitude threshold, Candidates& candidates,
                          Magnitude& largest);
 
-  // Halves without scales, as tensors have them; rounded to nearest even.
+  // f16 without scales; rounded to nearest even.
   void (*widen_halves)(const std::byte* halves, float* out, std::size_t elements);
   void (*narrow_to_halves)(const float* values, std::byte* halves, std::size_t elements);
 
@@ -77,7 +77,7 @@ struct CompressionKernels {
   // The sum of squares, in f64.
   double (*squares)(const float* values, std::size_t elements);
 
-  // What is not finite becomes 0.
+  // Sets non-finite values to 0.
   void (*clear_non_finite)(float* values, std::size_t elements);
 };
 

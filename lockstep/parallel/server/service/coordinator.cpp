@@ -32,8 +32,8 @@ void Coordinator::take(int worker, const Header& header, std::span<const std::by
   } else if (!in_step && header.kind == Kind::kTrace) {
     take_trace(worker, payload);
   } else {
-    fail(ErrorCode::kProtocol, "worker {} sent a '{}', which has no meaning with {}", worker,
-         name(header.kind), name(options_.consistency));
+    fail(ErrorCode::kProtocol, "worker {} sent a message '{}', which does not exist with {}",
+         worker, name(header.kind), name(options_.consistency));
   }
 }
 
@@ -50,8 +50,7 @@ void Coordinator::gather(int worker, const Header& header, std::span<const std::
   if (*question_ != header.kind) {
     throw Error(
         ErrorCode::kMismatch,
-        fmt::format("workers have come apart: worker {} is at the {} of a step where others "
-                    "are at its {}",
+        fmt::format("workers disagree: worker {} is at the {} of a step where others are at its {}",
                     worker, name(header.kind), name(*question_)),
         {worker});
   }
@@ -73,8 +72,8 @@ void Coordinator::compare_hashes() {
   }
   if (!others.empty()) {
     throw Error(ErrorCode::kMismatch,
-                fmt::format("the run begins with other parameters on {} of {} workers than on "
-                            "worker 0: what the servers sent did not arrive as it was",
+                fmt::format("the initial parameters of {} of {} workers differ from those of "
+                            "worker 0: what the servers sent was damaged on its way",
                             others.size(), workers_),
                 others);
   }
@@ -156,7 +155,7 @@ void Coordinator::take_sums(int server, const Header& header, std::span<const st
     std::size_t& at = used[static_cast<std::size_t>(slice.server)];
     for (std::size_t left = chunk_count(slice.range.elements); left > 0; --left) {
       if (at == of_server.size()) {
-        fail(ErrorCode::kProtocol, "server {} sent {} sums of squares, and should have sent more",
+        fail(ErrorCode::kProtocol, "server {} sent only {} sums of squares; more were expected",
              slice.server, of_server.size());
       }
       in_order.push_back(of_server[at++]);
@@ -181,8 +180,9 @@ void Coordinator::ticket(int worker, std::span<const std::byte> payload) {
   unpacker.finish();
   const std::int64_t most = std::numeric_limits<std::int64_t>::max() / workers_;
   if (steps < 0 || last < 0 || steps > most || last > most) {
-    fail(ErrorCode::kProtocol, "worker {} wants a share of a run of {} steps, {} of them done",
-         worker, last, steps);
+    fail(ErrorCode::kProtocol,
+         "worker {} asks for a share of a run of {} steps, of which {} are done", worker, last,
+         steps);
   }
   if (!started_) {
     next_share_ = steps * workers_;
@@ -195,7 +195,7 @@ void Coordinator::ticket(int worker, std::span<const std::byte> payload) {
   }
   started_ = true;
   if (under_way_.contains(worker) || std::ranges::count(idle_, worker, &Idle::worker) > 0) {
-    fail(ErrorCode::kProtocol, "worker {} wants a share and has one", worker);
+    fail(ErrorCode::kProtocol, "worker {} asks for a share while it has one", worker);
   }
   idle_.push_back({worker, std::chrono::steady_clock::now()});
   hand_out();
@@ -203,7 +203,7 @@ void Coordinator::ticket(int worker, std::span<const std::byte> payload) {
 
 void Coordinator::finish_share(int worker, std::span<const std::byte> payload) {
   if (under_way_.erase(worker) == 0) {
-    fail(ErrorCode::kProtocol, "worker {} has finished a share that it did not have", worker);
+    fail(ErrorCode::kProtocol, "worker {} finished a share that it did not have", worker);
   }
   costs_[static_cast<std::size_t>(worker)] = decode_cost(payload);
 }
@@ -275,7 +275,7 @@ void Coordinator::tell_time(int worker) {
 // Worker 0's link keeps what comes for it until it asks, by a trace of its own.
 void Coordinator::take_trace(int worker, std::span<const std::byte> payload) {
   if (!traced_.insert(worker).second) {
-    fail(ErrorCode::kProtocol, "worker {} told twice what it did when", worker);
+    fail(ErrorCode::kProtocol, "worker {} sent its trace twice", worker);
   }
   if (worker == 0) {
     traces_since_ = std::chrono::steady_clock::now();

@@ -1,12 +1,12 @@
-// What server 0 does besides its slices: everything that workers settle among all of them.
+// The coordinator, part of server 0: everything that involves all workers.
 //
-// bsp: what workers bring to a step and how it went, from all before any goes on; the norm of all
-// gradients from all servers' sums of squares. asp and ssp: who does which share. *Share* i of the
-// run is the part of place i % workers in step i / workers + 1; they are handed out in order to
-// whoever has nothing to do, so a slow worker does fewer. With ssp a share waits until it lies at
-// most `staleness` steps ahead of every one that is under way. What a worker had not finished when
-// it died is handed out again. With a share goes what the last one of each worker took. What
-// workers did when goes through here to worker 0, since they come to their ends at their own times.
+// bsp: collects the start and the end of a step from all workers before any continues, and the
+// gradient norm from all servers' sums of squares. asp and ssp: assigns shares. *Share* i of the
+// run is the part with index i % workers of step i / workers + 1; shares are assigned in order to
+// idle workers, so a slow worker does fewer. With ssp a share waits until it is at most `staleness`
+// steps ahead of every running one. The unfinished share of a dead worker is assigned again. A
+// share carries the last costs of all workers. Traces of workers also pass through here to worker
+// 0, because workers end at different times.
 #pragma once
 
 #include <map>
@@ -27,18 +27,18 @@ class Coordinator {
  public:
   Coordinator(const ServerOptions& options, int workers, ServerWire& wire);
 
-  // A message of a worker's control connection. Error(kProtocol) for nonsense.
+  // Handles a message of a worker's control connection. Throws Error(kProtocol) for an invalid one.
   void take(int worker, const Header& header, std::span<const std::byte> payload);
   void take_sums(int server, const Header& header, std::span<const std::byte> payload,
                  const ServedLayout& layout);
-  // A worker has left or is dead, where the others can go on without it.
+  // A worker has left or died, and the others continue without it.
   void without(int worker);
 
-  // When worker 0 gets the traces that have come, without those of workers that are late.
+  // When worker 0 gets the traces that have arrived, without those of late workers.
   Deadline traces_deadline(std::chrono::nanoseconds timeout) const;
   void end_traces();
 
-  // When the others have waited too long for a worker, and for whom.
+  // When the wait for a worker times out, and which workers are missing.
   Deadline deadline(std::chrono::nanoseconds timeout) const;
   std::vector<int> missing() const;
   bool is_waiting() const { return since_ != kNoDeadline; }
@@ -69,7 +69,7 @@ class Coordinator {
     Deadline since;
   };
 
-  // bsp, and the check at the start: one question at a time, the same from all.
+  // bsp, and the check at the start: one question at a time, the same from all workers.
   std::optional<Kind> question_;
   std::map<int, std::string> answers_;  // by worker
   Deadline since_ = kNoDeadline;
@@ -81,20 +81,20 @@ class Coordinator {
   // asp and ssp
   bool started_ = false;
   std::int64_t next_share_ = 0;
-  std::int64_t end_ = 0;             // one behind the last share
-  std::set<std::int64_t> returned_;  // by the dead, to be handed out again
+  std::int64_t end_ = 0;             // one past the last share
+  std::set<std::int64_t> returned_;  // shares of dead workers, to be assigned again
   struct UnderWay {
     std::int64_t share = 0;
     Deadline since;
   };
   std::map<int, UnderWay> under_way_;     // by worker
   std::vector<Idle> idle_;                // in order
-  bool over_ = false;                     // worker 0 does no more shares, hence nobody
+  bool over_ = false;                     // worker 0 has stopped, so no more shares are assigned
   std::vector<StepCost> costs_;           // of each worker's last share
   std::set<int> gone_;                    // workers
-  Deadline last_gone_ = Deadline::min();  // since the last of them is
-  std::set<int> traced_;                  // workers that have told what they did
-  Deadline traces_since_ = kNoDeadline;   // worker 0 waits for the others'
+  Deadline last_gone_ = Deadline::min();  // when the last of them was lost
+  std::set<int> traced_;                  // workers that have sent their trace
+  Deadline traces_since_ = kNoDeadline;   // since worker 0 waits for the traces
 };
 
 }  // namespace lockstep::parallel

@@ -65,8 +65,9 @@ std::span<std::byte> Server::place(int connection, const Header& header) {
     return slices().place(peer.number, header);
   }
   if (header.bytes > kMostSmall) {
-    fail(ErrorCode::kProtocol, "a '{}' of {} bytes came from rank {}", name(header.kind),
-         header.bytes, rank_of(peer));
+    fail(ErrorCode::kProtocol,
+         "received a message '{}' of {} bytes from rank {}, which is not its size",
+         name(header.kind), header.bytes, rank_of(peer));
   }
   peer.small.resize(header.bytes);
   return peer.small;
@@ -97,7 +98,8 @@ void Server::take(int connection, const Header& header, std::span<std::byte> pay
 }
 
 SliceService& Server::slices() {
-  if (!slices_) fail(ErrorCode::kProtocol, "a worker sent a slice before worker 0 told of them");
+  if (!slices_)
+    fail(ErrorCode::kProtocol, "a worker sent a slice before worker 0 sent the layout of slices");
   return *slices_;
 }
 
@@ -105,7 +107,9 @@ void Server::take_data(int worker, const Header& header, std::span<std::byte> pa
   switch (header.kind) {
     case Kind::kLayout:
       if (worker != 0 || slices_) {
-        fail(ErrorCode::kProtocol, "worker {} told of slices out of turn", worker);
+        fail(ErrorCode::kProtocol,
+             "worker {} sent the layout of slices, which only worker 0 sends, and only once",
+             worker);
       }
       slices_ = std::make_unique<SliceService>(options_, decode_layout(payload, map_.servers),
                                                number_, map_.workers, ops_, *this);
@@ -138,7 +142,9 @@ void Server::take_data(int worker, const Header& header, std::span<std::byte> pa
     case Kind::kCollect:
       return slices().collect(worker, header);
     default:
-      fail(ErrorCode::kProtocol, "worker {} sent a '{}' to a server", worker, name(header.kind));
+      fail(ErrorCode::kProtocol,
+           "worker {} sent a server a message '{}', which workers do not send", worker,
+           name(header.kind));
   }
 }
 
@@ -148,8 +154,9 @@ void Server::take_server(int server, const Header& header, std::span<std::byte> 
   } else if (header.kind == Kind::kVerdict && number_ != 0) {
     slices().verdict(header);
   } else {
-    fail(ErrorCode::kProtocol, "server {} sent a '{}' to server {}", server, name(header.kind),
-         number_);
+    fail(ErrorCode::kProtocol,
+         "server {} sent a message '{}' to server {}, which servers do not send", server,
+         name(header.kind), number_);
   }
 }
 

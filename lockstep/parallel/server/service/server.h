@@ -1,10 +1,10 @@
-// One parameter server: the loop of its thread.
+// One parameter server: the event loop of its thread.
 //
 // It serves until all workers have said goodbye. A worker that dies ends the run in bsp, and in asp
-// and ssp if it is worker 0, which keeps the run's checkpoints; otherwise the others go on without
-// it. When worker 0 has left, the others have the timeout to do so too; when only worker 0 is left,
-// it must give a sign of life within the timeout. What ends the run is told
-// to everybody who is still there, and thrown by run().
+// and ssp if it is worker 0, which saves the checkpoints; otherwise the others continue without it.
+// After worker 0 has left, the others must leave within the timeout; while only worker 0 is left,
+// it must send heartbeats within the timeout. The error that ends the run is sent to all remaining
+// peers, and run() throws it.
 #pragma once
 
 #include <memory>
@@ -31,7 +31,7 @@ class Server final : public ConnectionLoop::Receiver, public ServerWire {
   struct Peer {
     Role role;
     int number;                    // of the worker or server
-    std::vector<std::byte> small;  // payloads that have no place of their own
+    std::vector<std::byte> small;  // small payloads
   };
 
   std::span<std::byte> place(int connection, const Header& header) override;
@@ -66,14 +66,14 @@ class Server final : public ConnectionLoop::Receiver, public ServerWire {
   std::vector<Peer> peers_;    // by connection
   std::vector<int> data_;      // connections by worker
   std::vector<int> control_;   // the same
-  std::vector<int> servers_;   // connections by server: at server 0 all others, else that one
-  std::vector<bool> here_;     // workers
-  std::optional<int> leaver_;  // one that is not any more
-  Deadline over_since_ = kNoDeadline;               // worker 0 has left
-  Deadline heard_leader_ = Deadline::clock::now();  // the last word of worker 0 to server 0
-  bool leaving_ = false;                            // all are gone
-  std::vector<std::pair<int, std::string>> early_;  // workers that were ready before worker 0 told
-                                                    // of the layout
+  std::vector<int> servers_;   // connections by server: on server 0 to all others, else to server 0
+  std::vector<bool> here_;     // the workers that take part
+  std::optional<int> leaver_;  // a worker that has left
+  Deadline over_since_ = kNoDeadline;               // since worker 0 has left
+  Deadline heard_leader_ = Deadline::clock::now();  // the last message of worker 0 to server 0
+  bool leaving_ = false;                            // all workers have left
+  // Workers that were ready before worker 0 sent the layout.
+  std::vector<std::pair<int, std::string>> early_;
   std::unique_ptr<SliceService> slices_;
   std::unique_ptr<Coordinator> coordinator_;  // of server 0
 };

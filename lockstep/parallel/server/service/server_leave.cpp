@@ -37,19 +37,21 @@ void Server::lost(int connection) {
   const int rank = rank_of(peer);
   if (leaving_) return;
   if (peer.role == Role::kServer) {
-    throw Error(ErrorCode::kPeerLost,
-                fmt::format("parameter {} is gone: its process died, or its machine cannot be "
-                            "reached; the run can go on from its last checkpoint",
-                            map_.server_text(peer.number)),
-                {rank});
+    throw Error(
+        ErrorCode::kPeerLost,
+        fmt::format("lost the connection to parameter {}: its process died, or its node cannot be "
+                    "reached. Start the run again to continue from its last checkpoint",
+                    map_.server_text(peer.number)),
+        {rank});
   }
   if (!here_[static_cast<std::size_t>(peer.number)]) return;
   if (options_.consistency == Consistency::kBsp || peer.number == 0) {
-    throw Error(ErrorCode::kPeerLost,
-                fmt::format("worker {} (rank {}) is gone: its process died, or its machine cannot "
-                            "be reached; the run can go on from its last checkpoint",
-                            peer.number, rank),
-                {rank});
+    throw Error(
+        ErrorCode::kPeerLost,
+        fmt::format("lost the connection to worker {} (rank {}): its process died, or its node "
+                    "cannot be reached. Start the run again to continue from its last checkpoint",
+                    peer.number, rank),
+        {rank});
   }
   worker_left(peer.number, true);
 }
@@ -61,7 +63,7 @@ void Server::worker_left(int worker, bool died) {
   loop_.close(data_[static_cast<std::size_t>(worker)]);
   if (number_ == 0) loop_.close(control_[static_cast<std::size_t>(worker)]);
   if (died && number_ == 0) {
-    log_warn("worker {} is gone; the other {} go on without it", worker,
+    log_warn("lost worker {}; the other {} continue without it", worker,
              std::ranges::count(here_, true));
   }
   if (!coordinator_) return;
@@ -76,7 +78,8 @@ void Server::worker_left(int worker, bool died) {
 void Server::check_nobody_left() {
   if (!leaver_ || options_.consistency != Consistency::kBsp) return;
   throw Error(ErrorCode::kPeerLost,
-              fmt::format("worker {} (rank {}) has left the run, which the others go on with",
+              fmt::format("worker {} (rank {}) left the run before its end, and with "
+                          "parallel.consistency = \"bsp\" the others cannot continue without it",
                           *leaver_, *leaver_),
               {*leaver_});
 }
@@ -106,22 +109,23 @@ void Server::check_deadlines() {
     }
     slices_->restart_wait();  // for other servers, which will say if they miss a worker
   }
-  if (has_passed(silence_deadline())) fail_late({0}, "sign of life");
+  if (has_passed(silence_deadline())) fail_late({0}, "heartbeat");
   if (!coordinator_) return;
   if (has_passed(coordinator_->traces_deadline(timeout_))) coordinator_->end_traces();
   if (has_passed(coordinator_->deadline(timeout_))) {
-    fail_late(coordinator_->missing(), "word of a step");
+    fail_late(coordinator_->missing(), "report of a step");
   }
 }
 
 void Server::fail_late(std::vector<int> workers, std::string_view what) const {
   std::string named;
   for (const int worker : workers) named += fmt::format(" {}", worker);
-  throw Error(ErrorCode::kTimeout,
-              fmt::format("no {} came from worker{} within {:g} s (comm.timeout), while others "
-                          "wait",
-                          what, named, std::chrono::duration<double>(timeout_).count()),
-              std::move(workers));
+  throw Error(
+      ErrorCode::kTimeout,
+      fmt::format(
+          "received no {} from worker{} within {:g} s (comm.timeout), while other workers wait",
+          what, named, std::chrono::duration<double>(timeout_).count()),
+      std::move(workers));
 }
 
 void Server::fail_run(const Error& error) {

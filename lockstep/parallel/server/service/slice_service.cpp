@@ -27,7 +27,7 @@ SliceService::SliceService(const ServerOptions& options, ServedLayout layout, in
 
 SliceService::SliceState& SliceService::state_of(const Header& header) {
   if (!store_.is_mine(header.slice)) {
-    fail(ErrorCode::kProtocol, "a '{}' is about slice {}, which is not of server {}",
+    fail(ErrorCode::kProtocol, "a message '{}' names slice {}, which server {} does not hold",
          name(header.kind), header.slice, server_);
   }
   return slices_[header.slice];
@@ -46,14 +46,14 @@ std::span<std::byte> SliceService::place(int worker, const Header& header) {
   } else {
     const std::size_t kind = state_kind(header.number);
     if (worker != 0 || states_left_ == 0 || kind >= kStateKinds) {
-      fail(ErrorCode::kProtocol, "worker {} sent state {} of slice {} unasked", worker, kind,
-           header.slice);
+      fail(ErrorCode::kProtocol, "worker {} sent state {} of slice {} without a request", worker,
+           kind, header.slice);
     }
     const Tensor sent = store_.state(static_cast<StateKind>(kind), header.slice);
     place = {sent.data(), sent.bytes()};
   }
   if (place.size() != header.bytes) {
-    fail(ErrorCode::kProtocol, "slice {} came from worker {} with {} bytes; it has {}",
+    fail(ErrorCode::kProtocol, "received slice {} from worker {} with {} bytes; expected {}",
          header.slice, worker, header.bytes, place.size());
   }
   return place;
@@ -73,11 +73,12 @@ void SliceService::take_state(const Header& header) {
 
 void SliceService::ready(int worker, const std::string& hash) {
   if (hash != hash_of(layout_)) {
-    throw Error(ErrorCode::kMismatch,
-                fmt::format("worker {} has another model, precision, optimizer, compression or "
-                            "cut into slices than worker 0; all workers need the same settings",
-                            worker),
-                {worker});
+    throw Error(
+        ErrorCode::kMismatch,
+        fmt::format("worker {} has a different model, precision, optimizer, compression or "
+                    "division into slices from worker 0; all workers need the same settings",
+                    worker),
+        {worker});
   }
   ready_[index(worker)] = true;
   if (states_left_ > 0) return;
@@ -112,8 +113,8 @@ Tensor SliceService::landed(int worker, const Header& header) {
     return store_.landed(header.slice, worker, static_cast<std::int64_t>(header.number));
   } catch (const Error& error) {
     throw Error(error.code(),
-                fmt::format("what worker {} (rank {}) pushed of slice {} cannot be read: {}",
-                            worker, worker, header.slice, error.what()),
+                fmt::format("cannot decode what worker {} (rank {}) pushed of slice {}: {}", worker,
+                            worker, header.slice, error.what()),
                 {worker});
   }
 }
@@ -150,7 +151,8 @@ void SliceService::owe(int worker, const Header& header, std::span<const std::by
   unpacker.finish();
   if (!adds_up() || layout_.compression.compression != Compression::kNone || runs.empty() ||
       !state.owed.emplace(worker, std::move(runs)).second) {
-    fail(ErrorCode::kProtocol, "worker {} owes rows of slice {} out of turn", worker, header.slice);
+    fail(ErrorCode::kProtocol, "worker {} announced rows of slice {} out of order", worker,
+         header.slice);
   }
 }
 
@@ -159,8 +161,9 @@ void SliceService::rows(int worker, const Header& header, std::span<const std::b
   const auto owed = state.owed.find(worker);
   if (owed == state.owed.end() || header.round != current_ ||
       state.pushed[index(worker)] != current_) {
-    fail(ErrorCode::kProtocol, "worker {} sent rows of slice {} for round {} unasked, in round {}",
-         worker, header.slice, header.round, current_);
+    fail(ErrorCode::kProtocol,
+         "worker {} sent rows of slice {} for round {} without a request, in round {}", worker,
+         header.slice, header.round, current_);
   }
   store_.replace(header.slice, worker, owed->second, payload);
   state.owed.erase(owed);

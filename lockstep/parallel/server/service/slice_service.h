@@ -1,16 +1,15 @@
-// What a server does with its slices: takes gradients, updates, hands parameters out.
+// The slices of a server: receives gradients, updates, sends parameters.
 //
-// bsp. A slice waits until all workers' gradients of the round have come; they are added up in a
-// fixed tree, and the slice is updated. Where the update needs the norm of all gradients, sums of
-// squares go to server 0 first, and its verdict is waited for. asp and ssp: every push is an update
-// at once.
+// bsp: a slice waits until the gradients of all workers for the round have arrived; they are summed
+// in a fixed tree, and the slice is updated. If the update needs the global norm, sums of squares
+// go to server 0 first, and the server waits for its verdict. asp and ssp: every push is an update.
 //
-// bsp, where a worker owes runs of a slice (parallel/server/slices/runs.h): the slice is updated
-// but for these and sent back when all workers' gradients are here, and the runs when they have
-// come; with a norm all of it waits for them.
+// bsp, if a worker has announced runs of a slice (parallel/server/slices/runs.h): the rest of the
+// slice is updated and sent back when all gradients have arrived, and the runs when they have
+// arrived; with a norm, everything waits for the runs.
 //
-// Long work (adding up, updating) is done slice by slice in work(), between which the server
-// looks after its connections. Everything a peer says is checked: Error(kProtocol).
+// Long work (sums, updates) is done slice by slice in work(); between slices the server handles its
+// connections. All messages are checked: Error(kProtocol).
 #pragma once
 
 #include <deque>
@@ -35,11 +34,11 @@ class SliceService {
 
   const ServedLayout& layout() const { return layout_; }
 
-  // Where the payload of kState, kPush and kRows goes.
+  // The memory for the payload of kState, kPush and kRows.
   std::span<std::byte> place(int worker, const Header& header);
 
   void take_state(const Header& header);
-  // The worker's layout is this one, by its hash: it gets all parameters once they are here.
+  // The worker has the layout with this hash: it gets all parameters once they have arrived.
   void ready(int worker, const std::string& hash);
   void request(int worker, const Header& header, std::span<const std::byte> payload);
   void push(int worker, const Header& header);
@@ -53,7 +52,7 @@ class SliceService {
   bool has_work() const { return !work_.empty(); }
   void work();
 
-  // bsp: when the round under way has lasted too long, and whose gradients are missing.
+  // bsp: when the current round times out, and which workers' gradients are missing.
   Deadline deadline(std::chrono::nanoseconds timeout) const;
   std::vector<int> missing() const;
   void restart_wait() { since_ = std::chrono::steady_clock::now(); }
@@ -63,11 +62,11 @@ class SliceService {
     std::uint64_t version = 0;          // updates; with bsp, rounds
     std::vector<std::uint64_t> pushed;  // by worker: its last round
     std::vector<std::uint64_t> seen;    // asp: by worker: the version it has
-    int came = 0;                       // bsp: workers whose gradients of the round are here
+    int came = 0;                       // bsp: workers whose gradients of the round have arrived
     bool squared = false;               // bsp, where a norm is needed
     bool queued = false;                // in work_
-    std::map<int, Runs> owed;           // bsp: by worker: what comes again
-    std::optional<Runs> apart;          // bsp: updated but for these
+    std::map<int, Runs> owed;           // bsp: by worker: the announced runs
+    std::optional<Runs> apart;          // bsp: all but these are updated
   };
   struct Round {
     RoundRequest request;
@@ -100,9 +99,9 @@ class SliceService {
   int workers_;
   ServerWire& wire_;
   SliceStore store_;
-  std::vector<SliceState> slices_;  // by number among all; those of others stay empty
+  std::vector<SliceState> slices_;  // by number; those of other servers stay empty
 
-  std::size_t states_left_ = 0;               // that worker 0 has not sent yet
+  std::size_t states_left_ = 0;               // states that worker 0 has not sent yet
   std::vector<bool> ready_;                   // workers that have asked for all parameters
   std::vector<std::vector<std::byte>> rows_;  // by worker: where they land
 
@@ -110,14 +109,14 @@ class SliceService {
   std::uint64_t worked_ = 0;
 
   // bsp
-  std::uint64_t current_ = 1;  // the round under way
+  std::uint64_t current_ = 1;  // the current round
   std::map<std::uint64_t, Round> rounds_;
-  std::size_t updated_ = 0;  // slices of the round under way
+  std::size_t updated_ = 0;  // slices of the current round
   std::size_t squared_ = 0;  // the same, where a norm is needed
-  bool reported_ = false;    // their squares, to server 0
+  bool reported_ = false;    // whether the squares were sent to server 0
   std::map<std::size_t, std::vector<double>> squares_;
   std::optional<double> gradient_scale_;  // by the verdict
-  Deadline since_ = kNoDeadline;          // the first of the round's gradients came
+  Deadline since_ = kNoDeadline;          // since the first gradients of the round arrived
 
   // asp and ssp
   // By worker and round. That of its next round may come while slices of the last one are on their

@@ -33,12 +33,13 @@ void SliceService::request(int worker, const Header& header, std::span<const std
   }
   if (asked.requests == 0) asked.request = request;
   if (asked.request != request) {
-    throw Error(ErrorCode::kMismatch,
-                fmt::format("workers disagree about update {}: worker {} asks for rate {} and loss "
-                            "scale {}, another for {} and {}; all workers need the same settings",
-                            header.round, worker, request.rate, request.loss_scale,
-                            asked.request.rate, asked.request.loss_scale),
-                {worker});
+    throw Error(
+        ErrorCode::kMismatch,
+        fmt::format("workers disagree about update {}: worker {} asks for learning rate {} and "
+                    "loss scale {}, another for {} and {}; all workers need the same settings",
+                    header.round, worker, request.rate, request.loss_scale, asked.request.rate,
+                    asked.request.loss_scale),
+        {worker});
   }
   asked.requested[index(worker)] = true;
   if (++asked.requests == workers_ && header.round == current_) go_on();
@@ -94,7 +95,7 @@ void SliceService::report_squares() {
 void SliceService::verdict(const Header& header) {
   if (!adds_up() || header.round != current_ || gradient_scale_ ||
       squared_ < store_.slices().size()) {
-    fail(ErrorCode::kProtocol, "the norm of round {} came in round {}", header.round, current_);
+    fail(ErrorCode::kProtocol, "received the norm of round {} in round {}", header.round, current_);
   }
   const double loss_scale = round(current_).request.loss_scale;
   gradient_scale_ = optim::clip_factor(header.number, layout_.optimizer.max_grad_norm) / loss_scale;

@@ -33,8 +33,8 @@ std::string_view Unpacker::cut(std::uint64_t count) {
 
 void Unpacker::fail_short() {
   fail(ErrorCode::kProtocol,
-       "a message between workers and parameter servers has another length "
-       "than its contents; do all ranks run the same version?");
+       "a message between workers and parameter servers has not the length of its contents; do all "
+       "ranks run the same version?");
 }
 
 std::string encode_fault(const Error* error) {

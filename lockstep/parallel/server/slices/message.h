@@ -1,8 +1,8 @@
-// What workers and parameter servers say to each other, after both have proved the job's token.
+// The messages between workers and parameter servers, after both have proved the job's token.
 //
-// A message is a header of 32 bytes and a payload of as many bytes as it says. Every worker has a
-// *data* connection to each server and a *control* connection to server 0, where small questions
-// overtake what is large; every other server has a connection to server 0.
+// A message is a header of 32 bytes and a payload. Every worker has a *data* connection to each
+// server and a *control* connection to server 0, so that small messages do not wait behind large
+// ones; every other server has a connection to server 0.
 //
 //   worker -> server, data                          server -> worker, data
 //     kLayout      slices, types, optimizer           kParameters  a slice, updated
@@ -87,7 +87,7 @@ enum class Kind : std::uint32_t {
   kGoodbye,
   kFailed,
 };
-std::string_view name(Kind kind);  // "push"; "unknown" for what is none
+std::string_view name(Kind kind);  // "push"; "unknown" for an invalid kind
 
 struct Header {
   Kind kind = Kind::kGoodbye;
@@ -102,13 +102,13 @@ static_assert(sizeof(Header) == 32 && std::is_trivially_copyable_v<Header>);
 // The states that an optimizer keeps of a slice.
 enum class StateKind : std::uint8_t { kMaster, kFirstMoment, kSecondMoment, kVelocity };
 inline constexpr std::size_t kStateKinds = 4;
-// The kind that a header's number names; kStateKinds for none.
+// The kind with the number in a header; kStateKinds if it is invalid.
 inline std::size_t state_kind(double number) {
   return number >= 0 && number < kStateKinds ? static_cast<std::size_t>(number) : kStateKinds;
 }
 
-// Bytes of the largest payload that is not a slice's: a trace, whose spans are at most so many
-// (parallel/trace/trace.h) and take a hundred bytes or so.
+// The largest payload besides slices, in bytes: a trace, with a limited number of spans
+// (parallel/trace/trace.h) of about a hundred bytes.
 inline constexpr std::size_t kMostSmall = std::size_t{64} << 20;
 
 // Messages of a lower number overtake those of a higher one; equals keep their order.
@@ -118,11 +118,11 @@ inline constexpr Priority kUrgent = 0;
 struct OutMessage {
   Header header;
   std::span<const std::byte> payload;  // stays in place until it is sent
-  std::shared_ptr<const void> owner;   // keeps it there, where nothing else does
+  std::shared_ptr<const void> owner;   // keeps the payload alive, if needed
   Priority priority = kUrgent;
 };
 
-// A message with a small payload of its own.
+// A message that owns its small payload.
 OutMessage small_message(Header header, std::string payload = {});
 
 // Small payloads: plain values one after the other.
@@ -148,7 +148,7 @@ class Packer {
   std::string bytes_;
 };
 
-// Error(kProtocol) where there is less than is asked for, or more at the end.
+// Throws Error(kProtocol) if the payload is too short or too long.
 class Unpacker {
  public:
   explicit Unpacker(std::span<const std::byte> bytes)
@@ -180,7 +180,7 @@ class Unpacker {
   std::string_view rest_;
 };
 
-// An error as a payload; nothing is an error of its own.
+// An error as a payload; nullptr: no error.
 std::string encode_fault(const Error* error);
 std::unique_ptr<Error> decode_fault(std::span<const std::byte> payload);
 

@@ -106,8 +106,7 @@ Runs decode_runs(std::span<const std::uint64_t> numbers, std::size_t elements) {
     least = first + count + 1;
   }
   if (!sound) {
-    fail(ErrorCode::kProtocol, "what was told of rows to come is none of a slice of {} elements",
-         elements);
+    fail(ErrorCode::kProtocol, "the announced rows do not fit a slice of {} elements", elements);
   }
   return runs;
 }

@@ -11,7 +11,7 @@ namespace {
 DType take_dtype(Unpacker& unpacker) {
   const auto dtype = static_cast<DType>(unpacker.take<std::uint8_t>());
   if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16) {
-    fail(ErrorCode::kProtocol, "parameters and gradients are f32, bf16 or f16, not of type {}",
+    fail(ErrorCode::kProtocol, "parameters and gradients must be f32, bf16 or f16, not type {}",
          static_cast<int>(dtype));
   }
   return dtype;
@@ -21,8 +21,7 @@ CompressionOptions take_compression(Unpacker& unpacker) {
   const auto number = unpacker.take<std::uint8_t>();
   const auto ratio = unpacker.take<double>();
   if (number > static_cast<std::uint8_t>(Compression::kRandomk) || !(ratio > 0 && ratio <= 1)) {
-    fail(ErrorCode::kProtocol, "there is no compression number {} with a ratio of {}", number,
-         ratio);
+    fail(ErrorCode::kProtocol, "unknown compression number {} with a ratio of {}", number, ratio);
   }
   return {.compression = static_cast<Compression>(number), .ratio = ratio};
 }
@@ -68,7 +67,7 @@ ServedLayout decode_layout(std::span<const std::byte> bytes, int servers) {
   layout.compression = take_compression(unpacker);
   const auto kind = unpacker.take<std::uint8_t>();
   if (kind > static_cast<std::uint8_t>(optim::OptimizerKind::kSgd)) {
-    fail(ErrorCode::kProtocol, "there is no optimizer number {}", kind);
+    fail(ErrorCode::kProtocol, "unknown optimizer number {}", kind);
   }
   layout.optimizer.kind = static_cast<optim::OptimizerKind>(kind);
   for (double* field : {&layout.optimizer.beta1, &layout.optimizer.beta2, &layout.optimizer.epsilon,
@@ -76,7 +75,7 @@ ServedLayout decode_layout(std::span<const std::byte> bytes, int servers) {
                         &layout.optimizer.max_grad_norm}) {
     *field = unpacker.take<double>();
     if (!std::isfinite(*field) || *field < 0) {
-      fail(ErrorCode::kProtocol, "a setting of the optimizer is {}", *field);
+      fail(ErrorCode::kProtocol, "a setting of the optimizer is {}, which is out of range", *field);
     }
   }
   layout.slices = decode_slices(unpacker.text(), servers);

@@ -1,4 +1,4 @@
-// What servers, which have no model, are told of the parameters they hold.
+// The description of the parameters for servers, which have no model.
 #pragma once
 
 #include <string>
@@ -16,28 +16,28 @@ namespace lockstep::parallel {
 
 struct ServedLayout {
   std::vector<Slice> slices;       // of all servers
-  DType parameter = DType::kF32;   // what workers compute with
-  DType gradient = DType::kF32;    // what they compute
-  CompressionOptions compression;  // of what they push
+  DType parameter = DType::kF32;   // the type of parameters on workers
+  DType gradient = DType::kF32;    // the type of gradients
+  CompressionOptions compression;  // of pushed gradients
   optim::OptimizerOptions optimizer;
 
-  // Whether an update needs the norm of all gradients first: to clip them, or to see whether one is
-  // infinite where losses are scaled.
+  // Whether an update needs the global norm first: to clip gradients, or to detect overflow with a
+  // loss scale.
   bool needs_norm() const { return optimizer.max_grad_norm > 0 || parameter == DType::kF16; }
   bool has(StateKind kind) const;
 };
 
-// Error(kProtocol) for what makes no sense.
+// Decoding throws Error(kProtocol) for invalid bytes.
 std::string encode_layout(const ServedLayout& layout);
 ServedLayout decode_layout(std::span<const std::byte> bytes, int servers);
 
-// Two layouts are the same where their hashes are.
+// Layouts are equal if their hashes are.
 std::string hash_of(const ServedLayout& layout);
 
-// Of messages with a slice, either way.
+// The priority of messages with a slice, in both directions.
 Priority priority_of(const Slice& slice, SliceSchedule schedule);
 
-// What a server takes: its slices' states, room for gradients, and room for what is sent.
+// The memory of a server: the states of its slices, and buffers for received and sent data.
 std::size_t server_bytes(const ServedLayout& layout, const ServerOptions& options, int server,
                          int workers);
 

@@ -1,4 +1,4 @@
-// The memory of a server: states of its slices, and room for the gradients that come.
+// The memory of a server: the states of its slices, and buffers for received gradients.
 //
 //   states     master, and first and second moment or velocity, in f32; the rounded parameters
 //   where
@@ -31,7 +31,7 @@ class SliceStore {
  public:
   SliceStore(const ServedLayout& layout, Consistency consistency, int server, int workers,
              Ops& ops);
-  // What it takes, to the byte.
+  // The exact bytes it allocates.
   static std::size_t bytes(const ServedLayout& layout, Consistency consistency, int server,
                            int workers);
 
@@ -39,26 +39,27 @@ class SliceStore {
   std::span<const std::size_t> slices() const { return mine_; }
   bool is_mine(std::size_t slice) const;
 
-  Tensor state(StateKind kind, std::size_t slice) const;  // absent where there is none
-  // What is sent to workers of the parameters.
+  Tensor state(StateKind kind,
+               std::size_t slice) const;  // absent if the optimizer has no such state
+  // The parameters of a slice as they are sent to workers.
   std::span<const std::byte> pulled(std::size_t slice) const;
-  // Makes that what the master copy says.
+  // Updates pulled() from the master copy.
   void round_parameters(std::size_t slice);
 
-  // Where a worker's gradients of a slice are to be received; when they are there, which gives them
-  // as numbers, until something else lands: what a worker pushed in a step. With bsp, zero() in
-  // their stead. Error(kProtocol) for a payload that is none.
+  // The memory to receive a worker's gradients of a slice into. / Decodes what was received; valid
+  // until the next receive. / With bsp: zero gradients instead. Throws Error(kProtocol) for an
+  // invalid payload.
   std::span<std::byte> receiving(std::size_t slice, int worker) const;
   Tensor landed(std::size_t slice, int worker, std::int64_t step);
   void zero(std::size_t slice, int worker);
-  // bsp: sums of squares of the chunks of all workers' gradients together.
+  // bsp: sums of squares of the chunks of the summed gradients.
   std::vector<double> squares(std::size_t slice);
-  // The optimizer, by these gradients of all of a slice; with bsp, by the sum of all workers' in
-  // those runs of it.
+  // Updates a slice with these gradients; with bsp, updates runs of it with the sum of all workers'
+  // gradients.
   void update(std::size_t slice, const optim::UpdateStep& step, const Tensor& gradient);
   void update_by_sum(std::size_t slice, const optim::UpdateStep& step, const Runs& runs);
-  // bsp, where nothing is compressed: runs of a worker's gradients again, one behind the other, as
-  // long as the runs are together; and runs of the parameters, the same, for workers.
+  // bsp without compression: replaces runs of a worker's gradients by contiguous `values`; and
+  // returns runs of the parameters, contiguous, for workers.
   void replace(std::size_t slice, int worker, const Runs& runs, std::span<const std::byte> values);
   void copy_parameters(std::size_t slice, const Runs& runs, std::span<std::byte> to) const;
 

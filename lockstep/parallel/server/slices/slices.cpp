@@ -67,19 +67,20 @@ std::string encode_slices(std::span<const Slice> slices) {
 
 std::vector<Slice> decode_slices(std::string_view bytes, int servers) {
   const auto nonsense = [](std::string_view what) {
-    fail(ErrorCode::kProtocol, "worker 0 described slices of parameters that cannot be: {}", what);
+    fail(ErrorCode::kProtocol, "worker 0 sent an invalid layout of slices: {}", what);
   };
-  if (bytes.size() % sizeof(Record) != 0) nonsense("their description ends in the middle of one");
+  if (bytes.size() % sizeof(Record) != 0) nonsense("it ends in the middle of a slice");
   std::vector<Slice> slices;
   std::size_t end = 0;
   for (; !bytes.empty(); bytes.remove_prefix(sizeof(Record))) {
     Record record;
     std::memcpy(record.data(), bytes.data(), sizeof record);
     const auto [first, elements, decaying, block, server] = record;
-    if (first != end) nonsense("one does not begin where the one before it ends");
-    if (elements == 0 || elements > kMostElements - end) nonsense("one has an impossible size");
-    if (decaying > elements) nonsense("more of one decays than it has");
-    if (server >= static_cast<std::uint64_t>(servers)) nonsense("one has a server there is not");
+    if (first != end) nonsense("a slice does not begin where the one before it ends");
+    if (elements == 0 || elements > kMostElements - end) nonsense("a slice has an impossible size");
+    if (decaying > elements) nonsense("a slice has more decayed elements than elements");
+    if (server >= static_cast<std::uint64_t>(servers))
+      nonsense("a slice names a server that does not exist");
     slices.push_back({{first, elements}, decaying, block, static_cast<int>(server)});
     end += elements;
   }

@@ -1,4 +1,4 @@
-// Which slices of a worker are out: on their way to a server, there, or on their way back.
+// Tracks the slices of a worker that are out: pushed and not yet back.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ class SlicesOut {
 
   std::size_t slices() const { return out_.size(); }
   bool is_out(std::size_t slice) const { return out_[slice]; }
-  // How many of a block are out, or of all.
+  // The number of slices that are out, of a block or of all.
   std::size_t count(std::optional<std::size_t> block) const {
     return block ? of_block_[*block] : count_;
   }
@@ -39,7 +39,7 @@ class SlicesOut {
     if (--count_ == 0) seconds_ += seconds_since(since_);
   }
 
-  // In which any slice was out, since the last call.
+  // The seconds during which any slice was out, since the last call.
   double take_seconds() {
     if (count_ > 0) {
       seconds_ += seconds_since(since_);

@@ -1,4 +1,4 @@
-// How the elements of a slice are written between workers and servers.
+// The encoding of slices between workers and servers.
 //
 //                  compression    f32 gradients     16-bit gradients   parameters come back
 //                  none           as they are       as they are        as workers compute with them
@@ -7,8 +7,8 @@
 //                  others         payloads of the codec, with error    as they are
 //                                 feedback at the worker
 //
-// Parameters are never compressed further than to 16 bits: what is lost of a gradient comes with a
-// later one, but a parameter that is wrong makes every gradient wrong that is computed with it.
+// Parameters are never compressed below 16 bits: error feedback corrects a gradient later, but a
+// wrong parameter makes all gradients computed with it wrong.
 #pragma once
 
 #include <cstddef>
@@ -24,16 +24,16 @@ class WireFormat {
  public:
   explicit WireFormat(const ServedLayout& layout);
 
-  // What writes them; nothing: they travel as they are.
+  // The codec of gradients; nullptr: they are sent unchanged.
   const Codec* gradients() const { return gradients_.get(); }
   const Codec* parameters() const { return parameters_.get(); }
   bool has_residual() const { return gradients_ && gradients_->needs_residual(); }
 
-  // Of the payload of a push, and of the answer to it.
+  // The bytes of the payload of a push, and of its answer.
   std::size_t pushed_bytes(std::size_t elements) const;
   std::size_t pulled_bytes(std::size_t elements) const;
 
-  // What random choices of a slice's codec come from: those who push it in a step agree.
+  // The seed of the codec for a slice: the same on all workers in a step.
   static std::uint64_t seed(std::int64_t step, std::size_t slice);
 
  private:

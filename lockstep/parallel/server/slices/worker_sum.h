@@ -2,8 +2,8 @@
 //
 //   ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7))
 //
-// in which of an odd number the left half has one more. These are the bits of an all-reduce by
-// recursive doubling among 2, 4, 8 ... ranks, and those of a serial sum over two.
+// For an odd number the left half has one more. The bits are those of an all-reduce by recursive
+// doubling over 2, 4, 8 ... ranks, and of a serial sum over two.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace lockstep::parallel {
 
-// `sum` of `inputs`, each of as many elements of that type (f32, bf16 or f16), added up in f32. At
-// least one input, none of which is `sum`.
+// sum = the sum of `inputs` in f32. All have the same number of elements of `dtype` (f32, bf16 or
+// f16). At least one input; none may be `sum`.
 void sum_of_workers(std::span<const std::byte* const> inputs, DType dtype, std::span<float> sum);
 
 }  // namespace lockstep::parallel

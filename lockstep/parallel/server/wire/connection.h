@@ -1,6 +1,6 @@
-// One pipe between a worker and a parameter server: messages out by priority, messages in
-// straight to their place. Nothing here waits; a connection loop
-// (parallel/server/wire/connection_loop.h) says when to go on.
+// One connection between a worker and a parameter server: sends messages by priority, and receives
+// messages directly into their memory. Never blocks; a ConnectionLoop
+// (parallel/server/wire/connection_loop.h) drives it.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,7 @@ class Connection {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // With a NIC, which must outlive it, all is cut into chunks that keep the NIC's pace.
+  // With an emulated NIC, which must outlive it, data is sent in chunks at the NIC's speed.
   explicit Connection(SlicePipe pipe, EmulatedNic* nic = nullptr)
       : pipe_(std::move(pipe)), nic_(nic) {}
 
@@ -31,25 +31,25 @@ class Connection {
 
   // ---- out
 
-  // `number` orders messages of equal priority, also among connections.
+  // `number` orders messages of equal priority, also between connections.
   void post(OutMessage message, std::uint64_t number, Time now);
   bool has_more() const { return is_sending() || !queue_.empty(); }
   using Urgency = std::pair<Priority, std::uint64_t>;
-  // Of what waits or is on its way, the most important; only with has_more().
+  // The most urgent message that is queued or being sent; only if has_more().
   Urgency first() const;
-  // What is given to the pipe or to the line cannot be overtaken. Sends on: all there is, or with
-  // a NIC a chunk. False: the pipe takes no more now. One that is broken takes everything; the
-  // reading side hears of it.
+  // Sends everything, or with a NIC one chunk. What was given to the pipe cannot be overtaken.
+  // False: the pipe accepts no more now. A broken pipe discards everything; the reading side
+  // reports the loss.
   bool send();
   std::uint64_t bytes_sent() const { return bytes_sent_; }
 
   // ---- in
 
   enum class Progress {
-    kNothing,  // there is no more to read now
+    kNothing,  // nothing more to read now
     kSome,
-    kHeader,  // a header has come: give_place() must say where the payload goes
-    kWhole,   // a message has come: header(), payload(), and from when on it may be seen
+    kHeader,  // a header has arrived: call give_place() with the memory for the payload
+    kWhole,   // a message is complete: header(), payload(), and when it may be used
     kClosed,
   };
   Progress receive();
@@ -58,7 +58,7 @@ class Connection {
   std::span<std::byte> payload() const { return payload_; }
   Time seen_at() const { return seen_at_; }
   void next_message();  // after a whole one has been handled
-  // Reads what is there to no purpose; false when the connection is closed.
+  // Reads and discards; false if the connection is closed.
   bool drain();
 
  private:
@@ -80,7 +80,7 @@ class Connection {
   bool sending_ = false;
   Waiting current_;
   std::size_t sent_ = 0;   // of the current message, header included
-  std::size_t limit_ = 0;  // so far it may be sent now
+  std::size_t limit_ = 0;  // the byte up to which it may be sent now
   ChunkHeader prefix_;
   std::size_t prefix_left_ = 0;
   std::uint64_t bytes_sent_ = 0;

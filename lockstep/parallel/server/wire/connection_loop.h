@@ -1,14 +1,13 @@
-// The pipes of a worker or server, looked after by one thread that sleeps while nothing happens.
+// The event loop of the connections of a worker or server: one thread, which sleeps while idle.
 //
-// A message is received where its receiver wants it, and handed over when it is whole (with an
-// emulated link: when its last byte would have come). Until a message is handed over, the one
-// behind it on the same connection is not looked at.
+// A message is received directly into the memory that the handler names, and delivered when it is
+// complete (with an emulated link: when its last byte would have arrived). Until then, the next
+// message of the same connection is not read.
 //
-// With an emulated link connections take turns on the line, chunk by chunk, each with its most
-// important message; only what is urgent goes before. Were the most important message of all
-// connections to have the line, all workers, whose slices have the same importance, would send to
-// one server and then to the next, each at the pace of one NIC while the others' have nothing to
-// do. A worker gains nothing by sending faster than its share of a server's NIC.
+// With an emulated link, connections take turns, chunk by chunk, each with its most urgent message;
+// only control messages go first. If instead the most urgent message of all connections were sent
+// first, all workers would send to the same server at a time, at the speed of one NIC, while the
+// NICs of other servers are idle.
 #pragma once
 
 #include <memory>
@@ -26,32 +25,32 @@ class ConnectionLoop {
   class Receiver {
    public:
     virtual ~Receiver() = default;
-    // Where the payload of such a message goes; header.bytes long, and there until take(). What
-    // makes no sense is an Error, which step() throws on.
+    // The memory for the payload of a message, of header.bytes, valid until take(). Throw an Error
+    // for an invalid message; step() rethrows it.
     virtual std::span<std::byte> place(int connection, const Header& header) = 0;
     virtual void take(int connection, const Header& header, std::span<std::byte> payload) = 0;
-    // The other end has closed the connection, or is dead.
+    // The peer has closed the connection or died.
     virtual void lost(int connection) = 0;
   };
 
   explicit ConnectionLoop(Receiver& receiver,
                           const std::optional<LinkEmulation>& link = std::nullopt);
 
-  // The number of the connection, from 0 on.
+  // Adds a connection; returns its number, from 0.
   int add(SlicePipe pipe);
   void post(int connection, OutMessage message);
   void close(int connection) { at(connection).close(); }
   bool is_open(int connection) const { return connections_[index(connection)]->is_open(); }
-  // Whether anything is yet to be given to the pipes.
+  // Whether messages are left to send.
   bool has_more_to_send() const;
   std::uint64_t bytes_sent() const;
 
-  // Sends and receives what can be, waiting for something to happen until the deadline comes.
+  // Sends and receives what is possible; waits for events until the deadline.
   void step(Deadline until);
-  // The end of all connections: sends what was posted, and waits until the others have closed them,
-  // so that nothing is lost on the way. What still comes is thrown away unread.
+  // Closes all connections: sends what was posted, and waits until the peers have closed them, so
+  // that nothing is lost. Discards what still arrives.
   void finish(Deadline until);
-  // Ends a step() that waits, or the next one; any thread may call it.
+  // Ends the current or the next step(). Thread-safe.
   void wake();
 
  private:
@@ -67,8 +66,8 @@ class ConnectionLoop {
   std::unique_ptr<EmulatedNic> nic_;
   UniqueFd wake_;
   std::vector<std::unique_ptr<Connection>> connections_;
-  std::vector<bool> full_;   // the pipe took no more
-  std::vector<bool> whole_;  // a message waits for its time
+  std::vector<bool> full_;   // the pipe is full
+  std::vector<bool> whole_;  // a complete message waits for its arrival time
   std::uint64_t posted_ = 0;
   std::size_t on_line_ = 0;  // the connection that sent last
   bool deaf_ = false;

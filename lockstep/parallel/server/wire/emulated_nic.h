@@ -1,8 +1,8 @@
-// The NIC of a worker or server whose link is emulated (base/net/link_emulation.h).
+// The emulated NIC of a worker or server (base/net/link_emulation.h).
 //
-// What goes out is cut into chunks; before each stand 16 bytes that tell when its first byte would
-// come to the other NIC. What is sent at a time is little ahead of what the line could have taken,
-// so that a message of more importance waits for no more than that.
+// Data is sent in chunks, each after a header of 16 bytes with the time at which its first byte
+// would reach the other NIC. Sending is only slightly ahead of the emulated link, so an urgent
+// message waits only for a short time.
 #pragma once
 
 #include <algorithm>
@@ -26,23 +26,22 @@ class EmulatedNic {
 
   explicit EmulatedNic(const LinkEmulation& link)
       : link_(link), egress_(link.bytes_per_second), ingress_(link.bytes_per_second) {
-    // About two milliseconds of the line: every chunk wakes a thread at either end, where others
-    // compute.
+    // About two milliseconds of the link: every chunk wakes a thread on both ends.
     const double two_milliseconds = link.bytes_per_second / 500;
     chunk_ = static_cast<std::size_t>(std::clamp<double>(two_milliseconds, 4 << 10, 256 << 10));
   }
 
   std::size_t chunk() const { return chunk_; }
-  // From when on another chunk may be sent.
+  // When the next chunk may be sent.
   Time may_send_at() const { return egress_.free_at() - link_.passage_time(chunk_); }
 
-  // What is ready since then leaves as if the line had taken it by itself in the meantime.
+  // Data that was ready earlier is booked as if it had been sent then.
   ChunkHeader send(std::size_t bytes, Time ready_at) {
     const Time gone = egress_.book(bytes, ready_at);
     const Time first = gone - link_.passage_time(bytes) + link_.delay;
     return {first.time_since_epoch().count(), bytes};
   }
-  // When the last byte of the chunk has come in.
+  // When the last byte of the chunk arrives.
   Time receive(const ChunkHeader& chunk) {
     return ingress_.book(chunk.bytes, Time(std::chrono::nanoseconds(chunk.first_ns)));
   }

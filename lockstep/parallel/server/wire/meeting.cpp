@@ -79,12 +79,11 @@ Meeting::Meeting(const ServerOptions& options, Communicator& world, const CommOp
     const std::vector<std::string_view> lines =
         split_text(contacts[static_cast<std::size_t>(rank)], '\n');
     if (lines.size() != 3 || lines[2] != settings) {
-      throw Error(
-          ErrorCode::kMismatch,
-          fmt::format("rank {} uses parameter servers otherwise ({}) than rank {} ({}); all "
-                      "ranks need the same settings",
-                      rank, lines.back(), map_.rank, settings),
-          {rank});
+      throw Error(ErrorCode::kMismatch,
+                  fmt::format("rank {} has other settings of parameter servers ({}) than rank {} "
+                              "({}); all ranks need the same",
+                              rank, lines.back(), map_.rank, settings),
+                  {rank});
     }
     for (int server = 0; server < map_.servers; ++server) {
       if (map_.rank_of_server(server) != rank) continue;
@@ -102,11 +101,11 @@ auto Meeting::reached(int server, Connect connect) const {
   } catch (const Error& error) {
     const HostPort& address = map_.addresses[static_cast<std::size_t>(server)];
     throw Error(error.code(),
-                fmt::format("rank {} cannot get through to {} at {}: {}{}", map_.rank,
+                fmt::format("rank {} cannot connect to {} at {}: {}{}", map_.rank,
                             map_.server_text(server), format_host_port(address), error.what(),
                             is_loopback(address.host)
-                                ? "; where ranks are on several machines, comm.interface must name "
-                                  "an address that all can reach"
+                                ? "; where ranks are on several nodes, comm.interface must name an "
+                                  "address that all can reach"
                                 : ""),
                 {map_.rank_of_server(server)});
   }
@@ -151,10 +150,10 @@ SlicePipe Meeting::await_data(int worker, Deadline deadline) {
   try {
     return SlicePipe::take_rings(std::move(visitor.socket), deadline);
   } catch (const Error& error) {
-    throw Error(error.code(),
-                fmt::format("worker {} did not hand over the memory for its slices: {}", worker,
-                            error.what()),
-                {worker});
+    throw Error(
+        error.code(),
+        fmt::format("worker {} did not share the memory for its slices: {}", worker, error.what()),
+        {worker});
   }
 }
 

@@ -1,7 +1,7 @@
-// How workers and servers of a job get connected: addresses and a token through a communicator,
-// everything else over pipes of their own, since a communicator is of no further use once any of
-// its ranks has died. A worker that can reach a server inside its machine has rings to it, unless
-// comm.transport is tcp at the server.
+// Connects the workers and servers of a job: exchanges addresses and a token through a
+// communicator, and uses separate pipes for everything else, because a communicator is unusable
+// once a rank has died. Workers and servers on the same node use rings, unless comm.transport is
+// tcp at the server.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@
 
 namespace lockstep::parallel {
 
-// Who is who, and where.
+// The roles and addresses of all ranks.
 struct JobMap {
   int rank = 0;
   int ranks = 1;
@@ -28,7 +28,7 @@ struct JobMap {
   ServerPlacement placement = ServerPlacement::kColocated;
   Token token;
   std::vector<HostPort> addresses;       // of servers
-  std::vector<std::string> local_names;  // of the same, for workers of their machines; or empty
+  std::vector<std::string> local_names;  // of servers, for workers on the same node; or empty
 
   int rank_of_server(int server) const {
     return placement == ServerPlacement::kColocated ? server : workers + server;
@@ -45,21 +45,23 @@ struct WorkerConnections {
 struct ServerConnections {
   std::vector<SlicePipe> data;    // by worker
   std::vector<UniqueFd> control;  // by worker; of server 0 only
-  std::vector<UniqueFd> servers;  // of server 0: by server, none for itself; else that to server 0
+  std::vector<UniqueFd>
+      servers;  // on server 0: by server, none for itself; else the one to server 0
 };
 
 class Meeting {
  public:
   // Called by all ranks of the world together. Starts the acceptor of this rank's server, if it has
-  // one. `host` is where others reach this rank. Ranks of other settings are Error(kMismatch).
+  // one. `host` is the address of this rank for others. Throws Error(kMismatch) for ranks with
+  // other settings.
   Meeting(const ServerOptions& options, Communicator& world, const CommOptions& comm,
           const std::string& host);
 
   const JobMap& map() const { return map_; }
-  // The number of this rank's server; nothing where it has none.
+  // The number of this rank's server, if it has one.
   std::optional<int> server() const { return server_; }
 
-  // Both wait for the others; a worker and the server beside it do so in threads of their own.
+  // Both wait for the peers; a worker and its colocated server call them on separate threads.
   WorkerConnections connect_worker() const;
   ServerConnections connect_server();
 

@@ -63,7 +63,7 @@ SlicePipe SlicePipe::take_rings(UniqueFd socket, Deadline deadline) {
   std::byte announcement;
   const std::vector<UniqueFd> fds = receive_with_fds(socket.get(), {&announcement, 1}, 1, deadline);
   if (fds.size() != 1) {
-    fail(ErrorCode::kProtocol, "a message came where memory was expected");
+    fail(ErrorCode::kProtocol, "received a message where shared memory was expected");
   }
   SharedMemory memory = map_file(fds[0].get(), sizeof(Rings));
   return SlicePipe(std::move(socket), std::move(memory), 1);

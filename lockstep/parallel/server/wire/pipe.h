@@ -1,9 +1,8 @@
-// A stream of bytes to and from one peer, whose end is noticed: a connected socket, or, inside one
-// machine, two rings in memory that both processes see. Bytes in rings are copied by the processes
-// themselves, at a fifth of what a socket costs them; then the socket beside the rings only wakes
-// who sleeps, and closes with whoever dies.
+// A byte stream to and from one peer that detects its death: a connected socket, or, inside a node,
+// two rings in shared memory. Rings cost about a fifth of the CPU time of a socket; the socket is
+// then used only to wake the peer and to detect its death.
 //
-// Nothing here waits. A pipe is used by one thread at a time.
+// Never blocks. One thread at a time.
 #pragma once
 
 #include <sys/uio.h>
@@ -21,37 +20,36 @@ namespace lockstep::parallel {
 
 class SlicePipe {
  public:
-  // Everything through the socket.
+  // Uses the socket for data.
   explicit SlicePipe(UniqueFd socket);
 
-  // Rings beside a socket inside this machine, on which nothing else is said: one end makes them
-  // and hands them over, the other takes them.
+  // Rings besides a local socket that carries nothing else: one end makes them, the other receives
+  // them.
   static SlicePipe make_rings(UniqueFd socket, Deadline deadline);
   static SlicePipe take_rings(UniqueFd socket, Deadline deadline);
 
   int fd() const { return socket_.get(); }
   bool is_open() const { return static_cast<bool>(socket_); }
   void close() { socket_.reset(); }
-  // The other end hears that nothing more will come, after all that was written.
+  // Tells the peer that nothing follows what was written.
   void end_writing();
 
-  // How many bytes from the front of the parts were taken; nothing: the other end has gone (rings:
-  // or has ended its writing).
+  // The number of bytes accepted; nothing: the peer is gone (rings: or has ended its writing).
   std::optional<std::size_t> write(std::span<const iovec> parts);
-  // How many bytes have been put into `into`; nothing: no more will ever come.
+  // The number of bytes read; nothing: the stream has ended.
   std::optional<std::size_t> read(std::span<std::byte> into);
 
-  // ---- who sleeps on fd() until it can be read, for one thing or both
+  // ---- sleeping on fd() until it is readable
 
-  // To be said before. False: there is something to read, or room to write, already.
+  // Call it before sleeping. False: reading or writing is possible now.
   bool may_sleep(bool to_read, bool to_write);
-  // To be said afterwards, with whether fd() can be read. What there is to do now:
+  // Call it after sleeping, with whether fd() is readable. Returns what is possible now:
   struct Woken {
     bool read = false;
     bool write = false;
   };
   Woken wake_up(bool readable);
-  // Whether it is fd() itself that tells of room to write.
+  // Whether fd() must be polled for writing.
   bool polls_to_write() const { return memory_ == nullptr; }
 
  private:
@@ -69,7 +67,7 @@ class SlicePipe {
   SharedMemory memory_;
   Ring* out_ = nullptr;
   Ring* in_ = nullptr;
-  bool ended_ = false;  // the other end has closed the socket, or ended its writing
+  bool ended_ = false;  // the peer has closed the socket, or ended its writing
 };
 
 }  // namespace lockstep::parallel

@@ -1,4 +1,4 @@
-// How the parts of a server reach its peers. What is for one that has gone is dropped.
+// Sends messages of a server to its peers. Messages to a lost peer are dropped.
 #pragma once
 
 #include "lockstep/parallel/server/slices/message.h"

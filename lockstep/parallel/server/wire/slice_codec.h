@@ -1,5 +1,4 @@
-// A worker's side of slices that travel compressed: where their payloads lie, and what of its
-// gradients has not been sent yet.
+// The compression of slices on a worker: buffers for payloads, and residuals.
 //
 //   payloads   a place for each slice: its gradients when it leaves, its parameters when it comes
 //              back (where these are in 16 bits)
@@ -22,24 +21,24 @@ namespace lockstep::parallel {
 
 class SliceCodec {
  public:
-  // The layout outlives it. Residual and velocity are zero.
+  // The layout must outlive it. Residual and velocity start at zero.
   explicit SliceCodec(const ServedLayout& layout);
-  // What it takes, to the byte.
+  // The exact bytes it allocates.
   static std::size_t bytes(const ServedLayout& layout);
 
   const WireFormat& format() const { return format_; }
 
-  // The payload of a slice's gradients, which stays there until a server has taken it: the
-  // gradients themselves where they travel as they are. What it does not say goes to the residual.
+  // Encodes a slice's gradients; the payload is valid until a server has received it. Uncompressed
+  // gradients are returned unchanged. The encoding error goes to the residual.
   std::span<const std::byte> encode(std::size_t slice, const Tensor& gradients, std::int64_t step);
 
-  // Where the parameters of a slice are received, and what to do when they are there.
+  // The memory to receive the parameters of a slice into, and the conversion after that.
   std::span<std::byte> receiving(std::size_t slice, const Tensor& parameters) const;
   void landed(std::size_t slice, const Tensor& parameters) const;
-  // Makes a slice's parameters what a server would send of them.
+  // Rounds a slice's parameters as a server would send them.
   void round(std::size_t slice, const Tensor& parameters);
 
-  // Of all slices, in the order of the flat buffer; empty where the codec needs none.
+  // The residual of all slices, in the order of the flat buffer; empty if the codec needs none.
   std::span<float> residual() const {
     return {reinterpret_cast<float*>(residual_.data()), residual_.bytes() / sizeof(float)};
   }

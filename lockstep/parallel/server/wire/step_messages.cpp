@@ -21,7 +21,7 @@ StepStart decode_start(std::span<const std::byte> bytes) {
   unpacker.finish();
   constexpr std::int64_t kMost = std::int64_t{1} << 48;  // so that sums over workers stay in range
   if (start.targets < 0 || start.tokens < 0 || start.targets > kMost || start.tokens > kMost) {
-    fail(ErrorCode::kProtocol, "a worker brings {} targets in {} tokens to a step", start.targets,
+    fail(ErrorCode::kProtocol, "a worker reports {} targets in {} tokens of a step", start.targets,
          start.tokens);
   }
   return start;
@@ -86,7 +86,7 @@ RankTrace decode_trace(std::span<const std::byte> bytes) {
     span.bytes = unpacker.take<std::uint64_t>();
     span.elements = unpacker.take<std::uint64_t>();
     if (static_cast<std::size_t>(span.lane) >= kTraceLanes) {
-      fail(ErrorCode::kProtocol, "worker {} tells of a lane {} that there is not", trace.rank,
+      fail(ErrorCode::kProtocol, "the trace of worker {} has an unknown lane {}", trace.rank,
            static_cast<int>(span.lane));
     }
     trace.spans.push_back(std::move(span));

@@ -1,4 +1,4 @@
-// What workers say of their steps, as payloads. Decoding throws Error(kProtocol) for what is none.
+// Payloads of messages about steps. Decoding throws Error(kProtocol) for invalid bytes.
 #pragma once
 
 #include <span>

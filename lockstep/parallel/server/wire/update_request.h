@@ -1,4 +1,4 @@
-// How the update of a round is to be made, as a worker tells the servers.
+// The settings of a round's update, as sent by a worker to servers.
 #pragma once
 
 #include <cmath>
@@ -9,10 +9,10 @@
 namespace lockstep::parallel {
 
 struct RoundRequest {
-  std::int64_t updates = 0;  // that were made before it
+  std::int64_t updates = 0;  // updates made before it
   double rate = 0;
   double loss_scale = 1;
-  double gradient_scale = 1;  // asp and ssp: with clipping, which is each worker's own affair
+  double gradient_scale = 1;  // asp and ssp: includes clipping, which each worker does itself
 
   friend bool operator==(const RoundRequest&, const RoundRequest&) = default;
 
@@ -29,7 +29,7 @@ struct RoundRequest {
     unpacker.finish();
     if (request.updates < 0 || !std::isfinite(request.rate) || !(request.loss_scale > 0)) {
       fail(ErrorCode::kProtocol,
-           "an update was asked for after {} others, with rate {} and loss scale {}",
+           "an update was asked for after {} others, with learning rate {} and loss scale {}",
            request.updates, request.rate, request.loss_scale);
     }
     return request;

@@ -1,8 +1,8 @@
-// Slices that are ready to be pushed, and which goes next.
+// The queue of slices that are ready to be pushed.
 //
-// What has been given to a connection cannot be overtaken. So only `credit` bytes may be on their
-// way to a server, pushed and not yet taken there; the others wait here, where one that is needed
-// earlier can still pass them. One slice may always be on its way, whatever its size.
+// What has been given to a connection cannot be overtaken. So at most `credit` bytes may be in
+// flight to a server, pushed and not yet acknowledged; the others wait here, where a more urgent
+// slice can still overtake them. One slice may always be in flight, whatever its size.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +18,12 @@ class PushQueue {
  public:
   PushQueue(int servers, std::size_t credit) : credit_(credit), servers_(to_index(servers)) {}
 
-  // Those of a lower urgency go first; equals in the order of their numbers.
+  // A lower number is more urgent; ties go by slice number.
   void add(std::size_t slice, std::uint64_t urgency, int server, std::size_t bytes) {
     servers_[to_index(server)].ready.insert({urgency, slice, bytes});
   }
 
-  // The next slice that may go, if there is one: it counts as being on its way.
+  // The next slice to push, if any; it counts as in flight.
   std::optional<std::size_t> next() {
     Server* best = nullptr;
     for (Server& server : servers_) {

@@ -117,11 +117,12 @@ void WorkerLink::fail_late(std::string_view for_what, const std::vector<bool>& l
   if (ranks.empty()) ranks.push_back(map_.rank_of_server(0));
   std::string named;
   for (const int rank : ranks) named += fmt::format(" {}", rank);
-  fault_ = Error(ErrorCode::kTimeout,
-                 fmt::format("no {} came from the parameter server(s) at rank{} within {:g} s "
-                             "(comm.timeout)",
-                             for_what, named, std::chrono::duration<double>(timeout_).count()),
-                 ranks);
+  fault_ = Error(
+      ErrorCode::kTimeout,
+      fmt::format(
+          "received no {} from the parameter server(s) at rank{} within {:g} s (comm.timeout)",
+          for_what, named, std::chrono::duration<double>(timeout_).count()),
+      ranks);
   loop_.wake();
   throw *fault_;
 }

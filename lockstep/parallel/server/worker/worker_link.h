@@ -1,13 +1,14 @@
-// A worker's line to all servers: a thread that sends and receives while the worker computes.
+// A worker's connections to all servers: a thread that sends and receives while the worker
+// computes.
 //
 // A slice is *out* from when it is pushed until the server has sent it back, updated. Until then
-// its gradients and parameters belong to the link: gradients are sent from where they lie, or
-// encoded just before they leave (parallel/server/wire/slice_codec.h), and parameters are received
-// there. Gradients of which some come again (parallel/server/slices/runs.h) are the worker's as
-// soon as a server has taken them.
+// its gradients and parameters belong to the link: gradients are sent in place, or encoded just
+// before they are sent (parallel/server/wire/slice_codec.h), and parameters are received in place.
+// Gradients with announced runs (parallel/server/slices/runs.h) belong to the worker again as soon
+// as a server has received them.
 //
-// All methods are for the worker's own thread. A server that is gone, or that says that the run is
-// over, ends every wait with the error that names the culprit.
+// All methods are for the worker's thread. If a server is lost, or ends the run, every wait throws
+// the error with the rank at fault.
 #pragma once
 
 #include <condition_variable>
@@ -36,14 +37,13 @@ class WorkerLink final : public ConnectionLoop::Receiver {
  public:
   WorkerLink(const ServerOptions& options, const JobMap& map, WorkerConnections sockets,
              std::chrono::nanoseconds timeout, const std::optional<LinkEmulation>& link);
-  // Says goodbye, with the error that was met, if any.
+  // Sends goodbyes, with the error, if any.
   ~WorkerLink() override;
   WorkerLink(const WorkerLink&) = delete;
   WorkerLink& operator=(const WorkerLink&) = delete;
 
-  // Once, before anything is out. What `states` views, and the trace, must outlive the link. The
-  // trace gets a span for every slice that comes back, since the one before it did or since
-  // anything was out again.
+  // Call it once, before anything is out. The memory of `states` and the trace must outlive the
+  // link. The trace gets a span for every slice that returns.
   void attach(const ServedLayout& layout, const nn::States& states, std::size_t blocks,
               Trace& trace);
 
@@ -53,41 +53,40 @@ class WorkerLink final : public ConnectionLoop::Receiver {
   // Waits for the answer to a question: its payload, or for kNorm the number.
   std::string answer(Kind kind);
 
-  // All slices are out, to be filled by the servers.
+  // Marks all slices as out; the servers send them.
   void expect_all();
-  // Pushes the slices from `first` to before `end`, which are complete and not out, for a round in
-  // that step. With kFifo the round is pulled when all its slices have been taken.
+  // Pushes the slices from `first` to before `end`, which are final and not out, for a round in
+  // that step. With kFifo the round is pulled when servers have received all its slices.
   void push(std::size_t first, std::size_t end, std::uint64_t round, std::int64_t step);
-  // Says, before a slice is pushed, that these runs of it will come again; and sends them, when it
-  // has been taken (parallel/server/slices/runs.h).
+  // Announces, before a slice is pushed, the runs of it that will be sent again. / Sends them,
+  // after the slice was received (parallel/server/slices/runs.h).
   void owe(std::size_t slice, const Runs& runs, std::uint64_t round);
   void push_rows(std::size_t slice, const Runs& runs, std::uint64_t round);
-  // Whether servers have all gradients of pushed slices, from `first` to before `end`, so that they
-  // may change. / Waits until they have. A late server is named before the others, which wait
-  // for what this worker owes them, run into their timeout.
+  // Whether servers have received all pushed slices from `first` to before `end`, so that their
+  // gradients may change. / Waits for that. A late server is reported before the others, which wait
+  // for this worker's runs, time out.
   bool are_taken(std::size_t first, std::size_t end);
   void await_taken(std::size_t first, std::size_t end, Deadline pushed);
-  // All slices are out for a round in which this worker has no gradients.
+  // Pushes zero gradients of all slices for a round.
   void push_zeros(std::uint64_t round);
-  // Whether the slices of a block, or all, are back. / Waits until they are.
+  // Whether the slices of a block, or all, are back. / Waits for them.
   bool is_back(std::optional<std::size_t> block);
   void await(std::optional<std::size_t> block);
   void await_all() { await(std::nullopt); }
   // Fills `states` with the servers' states of that round. All slices must be back.
   void collect(std::uint64_t round);
-  // What compression has not sent yet, and the average that goes into it, in the order of the flat
-  // buffer. / Makes the parameters what servers would send of them. For all of it all slices must
-  // be back.
+  // The residual and the velocity of compression, in the order of the flat buffer. / Rounds the
+  // parameters as servers would send them. All slices must be back.
   std::span<float> residual() const { return codec_->residual(); }
   std::span<float> velocity() const { return codec_->velocity(); }
   void round_parameters();
 
-  // Leave with this error, where nothing else is to blame.
+  // Sets the error of the goodbye, unless there is one.
   void blame(const Error& error);
 
   struct Cost {
-    double seconds = 0;       // in which slices were out
-    std::uint64_t bytes = 0;  // that this worker sent, and that servers sent to it
+    double seconds = 0;       // during which slices were out
+    std::uint64_t bytes = 0;  // sent and received by this worker
     double staleness = 0;     // mean over the slices that came back
   };
   // Since the last call.
@@ -129,28 +128,28 @@ class WorkerLink final : public ConnectionLoop::Receiver {
   std::chrono::nanoseconds timeout_;
   ServedLayout layout_;
   nn::States states_;
-  std::unique_ptr<SliceCodec> codec_;  // of the thread, while slices are out
-  ConnectionLoop loop_;                // of the thread, but for wake()
+  std::unique_ptr<SliceCodec> codec_;  // used by the thread while slices are out
+  ConnectionLoop loop_;                // used by the thread, except for wake()
   int control_ = -1;                   // its connection; those of data are the numbers of servers
   std::vector<std::vector<std::byte>> small_;  // payloads by connection
-  Deadline shows_life_;                        // when to say next that this process runs
+  Deadline shows_life_;                        // when to send the next heartbeat
 
   std::mutex mutex_;
   std::condition_variable changed_;
   // With the mutex:
   std::vector<std::pair<int, OutMessage>> posted_;
   PushQueue queue_;
-  std::uint64_t pushed_ = 0;  // slices, ever
+  std::uint64_t pushed_ = 0;  // slices since the start
   std::uint64_t round_ = 0;   // of the slices that are out
   std::int64_t step_ = 0;     // the same
-  std::size_t untaken_ = 0;   // slices of the round that no server has taken yet
+  std::size_t untaken_ = 0;   // slices of the round that servers have not received
   SlicesOut out_;
-  std::vector<bool> on_way_;  // by slice: pushed and not taken
-  std::vector<bool> early_;   // by slice: back but for rows
+  std::vector<bool> on_way_;  // by slice: pushed and not received
+  std::vector<bool> early_;   // by slice: back except for rows
   Trace* trace_ = nullptr;
   std::int64_t traced_ = 0;  // until then, where slices are out
   std::multimap<Kind, std::string> answers_;
-  std::vector<std::vector<std::size_t>> to_collect_;  // slices to ask for, by server
+  std::vector<std::vector<std::size_t>> to_collect_;  // slices to request, by server
   std::size_t states_to_come_ = 0;
   std::optional<Error> fault_;
   bool closing_ = false;

@@ -10,7 +10,7 @@ constexpr std::size_t kLargestAnswer = std::size_t{16} << 20;
 
 const Slice& WorkerLink::checked(int connection, const Header& header) const {
   if (header.slice >= layout_.slices.size() || layout_.slices[header.slice].server != connection) {
-    fail(ErrorCode::kProtocol, "{} sent a '{}' of slice {}, which it does not have",
+    fail(ErrorCode::kProtocol, "{} sent a message '{}' of slice {}, which it does not hold",
          map_.server_text(connection), name(header.kind), header.slice);
   }
   return layout_.slices[header.slice];
@@ -31,7 +31,8 @@ std::span<std::byte> WorkerLink::place(int connection, const Header& header) {
     const std::size_t state = state_kind(header.number);
     if (states_to_come_ == 0 || state >= kStateKinds ||
         !layout_.has(static_cast<StateKind>(state))) {
-      fail(ErrorCode::kProtocol, "{} sent state {} unasked", map_.server_text(connection), state);
+      fail(ErrorCode::kProtocol, "{} sent state {} without a request", map_.server_text(connection),
+           state);
     }
     const Tensor part_of_state = part(state_buffer(static_cast<StateKind>(state)), slice);
     target = {part_of_state.data(), part_of_state.bytes()};
@@ -43,8 +44,8 @@ std::span<std::byte> WorkerLink::place(int connection, const Header& header) {
       most = 2 * sizeof(std::uint64_t) + most_encoded(slice.elements()) + slice.bytes();
     }
     if (header.bytes > most) {
-      fail(ErrorCode::kProtocol, "a server sent a '{}' of {} bytes", name(header.kind),
-           header.bytes);
+      fail(ErrorCode::kProtocol, "a server sent a message '{}' of {} bytes, which is not its size",
+           name(header.kind), header.bytes);
     }
     small.resize(header.bytes);
     return small;
@@ -61,7 +62,7 @@ void WorkerLink::landed(int connection, const Header& header) {
     codec_->landed(header.slice, parameters(header.slice));
   } catch (const Error& error) {
     throw Error(error.code(),
-                fmt::format("what {} sent of slice {} cannot be read: {}",
+                fmt::format("cannot decode what {} sent of slice {}: {}",
                             map_.server_text(connection), header.slice, error.what()),
                 {map_.rank_of_server(connection)});
   }
@@ -143,18 +144,20 @@ void WorkerLink::take(int connection, const Header& header, std::span<std::byte>
                        std::string(reinterpret_cast<const char*>(payload.data()), payload.size()));
       break;
     default:
-      fail(ErrorCode::kProtocol, "a server sent a '{}' to a worker", name(header.kind));
+      fail(ErrorCode::kProtocol, "a server sent a worker a message '{}', which servers do not send",
+           name(header.kind));
   }
   changed_.notify_all();
 }
 
 void WorkerLink::lost(int connection) {
   const int server = connection == control_ ? 0 : connection;
-  throw Error(ErrorCode::kPeerLost,
-              fmt::format("parameter {} is gone: its process died, or its machine cannot be "
-                          "reached; the run can go on from its last checkpoint",
-                          map_.server_text(server)),
-              {map_.rank_of_server(server)});
+  throw Error(
+      ErrorCode::kPeerLost,
+      fmt::format("lost the connection to parameter {}: its process died, or its node cannot be "
+                  "reached. Start the run again to continue from its last checkpoint",
+                  map_.server_text(server)),
+      {map_.rank_of_server(server)});
 }
 
 }  // namespace lockstep::parallel

@@ -1,4 +1,4 @@
-// A chart of curves over steps, drawn as SVG to stand inside a page.
+// A chart of curves over steps, as SVG inside a page.
 //
 // Colours, fonts and the size it is given come from the page's style sheet (style.h), by the
 // classes axis, grid, tick and those of the curves.

@@ -1,4 +1,4 @@
-// Curves over the steps of a run, with few enough points to be drawn.
+// Curves over the steps of a run, reduced to few points.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ struct CurvePoint {
   double value = 0;  // NaN: the curve has a gap here
 };
 
-// Takes any number of points, in the order of their steps, in memory that does not grow with them.
+// Accepts any number of points, in the order of steps, in constant memory.
 //
 // Neighbouring points share a *bucket*, which remembers the lowest and the highest of them, so that
 // a spike of one step among a million still shows. Whenever there are too many buckets, neighbours
@@ -21,7 +21,7 @@ class CurveBuilder {
   static constexpr std::size_t kMostPoints = 1000;  // of points()
 
   void add(double step, double value);
-  // What is infinite or NaN leaves a gap only where no neighbour in its bucket has a value.
+  // Infinite or NaN values leave a gap only if no point in their bucket has a value.
   std::vector<CurvePoint> points() const;
 
  private:

@@ -1,4 +1,4 @@
-// What a report tells of the steps, gathered from metrics.jsonl.
+// The history of steps for a report, read from metrics.jsonl.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ struct RunHistory {
   double exposed_seconds = 0;           // of these
   double longest_exposed_seconds = 0;   // of the worker that waited longest in a step
   std::uint64_t bytes_sent = 0;         // of all
-  std::uint64_t bytes_across = 0;       // of these between machines
+  std::uint64_t bytes_across = 0;       // of these between nodes
   double staleness = 0;                 // the sum of steps' means
   double most_stale = 0;                // of any worker in any step
   std::map<int, std::int64_t> slowest;  // in how many steps each rank was

@@ -1,4 +1,4 @@
-// report.html: one page that needs nothing else, made of what is known of a run.
+// report.html: a self-contained page about a run.
 #pragma once
 
 #include <cstdint>

@@ -67,7 +67,7 @@ class ReportFile : public RunObserver {
       if (!end.trace.empty()) report_.trace = read_trace(end.trace);
       write_file(path(), report_page(report_));
     } catch (const Error& error) {
-      log_warn("{}; there is no report of this run", error.what());
+      log_warn("{}; this run has no report", error.what());
     }
   }
 

@@ -9,7 +9,7 @@ namespace lockstep::train {
 
 // What this process took besides its steps: to begin, to write samples.
 double other_seconds(const Report& report);
-// That and all steps there ever were.
+// The same plus all steps of the run.
 double all_seconds(const Report& report);
 
 // What the plan gives each class, as bars, and what the process has had.

@@ -1,6 +1,5 @@
-// One step of a traced run as a picture: time to the right, for every rank a row of what it
-// computed, one of what it sent, one of what it waited for. Where bars of the first two stand above
-// each other communication is hidden; a bar in the third is what it cost.
+// A picture of one step of a traced run: time runs to the right, with three rows per rank: compute,
+// communication and waits. Communication below compute is hidden; waits are its cost.
 //
 // Colours come from the page's style sheet (style.h).
 #pragma once
@@ -34,9 +33,8 @@ struct Timeline {
   static constexpr std::size_t kMostRanks = 16;
 };
 
-// Of the middle one of the steps that all ranks are in at the same time. Where there is none, as
-// with ranks that do not wait for each other, of what all do in the time of a step of the first.
-// Nothing where that has none.
+// Draws the middle one of the steps that all ranks share. Without such a step (asp, ssp), draws the
+// time of a step of the first rank. Nothing if that has none.
 std::optional<Timeline> draw_timeline(std::span<const RankTrace> ranks);
 
 }  // namespace lockstep::train

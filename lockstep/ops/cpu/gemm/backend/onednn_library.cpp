@@ -41,8 +41,8 @@ const OnednnLibrary* load() {
 
 void OnednnLibrary::expect(dnnl_status_t status, const char* what) const {
   if (status == dnnl_success) return;
-  fail(ErrorCode::kUnsupported, "oneDNN could not {}: {}; LOCKSTEP_ONEDNN=0 does without it", what,
-       status2str(status));
+  fail(ErrorCode::kUnsupported, "oneDNN could not {}: {}; set LOCKSTEP_ONEDNN=0 to run without it",
+       what, status2str(status));
 }
 
 const OnednnLibrary* onednn_library() {

@@ -1,9 +1,9 @@
-// oneDNN, loaded when it is first asked for.
+// The oneDNN library, loaded on first use.
 //
-// Loaded and not linked, so that lockstep also runs where it is not installed, and because of its
-// threads: they are OpenMP's, which after every product wait spinning for up to tens of
-// milliseconds, on the CPUs that our own threads need for what comes next. How long they spin is
-// read from the environment when the OpenMP library is loaded, and that must not have happened yet.
+// It is loaded and not linked, so that lockstep also runs without it, and because of its OpenMP
+// threads: after every product they spin for up to tens of milliseconds on the CPUs that our own
+// threads need. The spin time is read from the environment when the OpenMP library is loaded, so it
+// must be set before.
 #pragma once
 
 #include <oneapi/dnnl/dnnl.h>
@@ -38,7 +38,7 @@ struct OnednnLibrary {
   void expect(dnnl_status_t status, const char* what) const;
 };
 
-// Null where it is not installed; the same for all who ask.
+// Null if it is not installed; the same for all callers.
 const OnednnLibrary* onednn_library();
 
 // Destroys with the function that belongs to the object.

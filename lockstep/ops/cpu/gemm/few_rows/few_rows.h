@@ -1,6 +1,6 @@
 // Products of a few rows with a weight [out, in], as in generating text a token at a time: every
-// element of the weight is used once per row, so what counts is how fast it comes out of memory. It
-// is read where it lies, once, in order; packing it would cost more than the product.
+// element of the weight is used once per row, so memory bandwidth limits the speed. The weight is
+// read once, in place and in order; packing it would cost more than the product.
 //
 // Threads share the outputs. A sum runs over its depth in an order that follows from the depth and
 // the instruction set alone: the same bits for any number of threads, and for a row whatever other

@@ -14,10 +14,10 @@
 // tiles, 36 MB of matrices 1.4 ms from memory. 192 rows are taken at a time, so that the 4.7 MB of
 // packed columns come out of the last cache 22 times, a byte for every 187 operations.
 //
-// Lines are taken by whoever is free, fewer and fewer towards the end: a core that shares itself
-// with another program multiplies at a third of its speed, and nobody should wait for it. Sums run
-// in order of depth, 32 at a time, and stay unrounded until the last: the same bits come out
-// whoever takes a line, and however a product is cut.
+// Idle threads take lines dynamically, fewer towards the end: a core that another program uses
+// multiplies at a third of its speed, and no thread should wait for it. Sums run in order of depth,
+// 32 at a time, and stay unrounded until the last, so the bits do not depend on which thread takes
+// a line, or on how a product is cut.
 //
 // Depth beyond TiledBlocks::kWholeDepth is gone through in blocks, and the squares of all lines
 // wait in memory for the last one. A shared side that is too large is gone through in panels.

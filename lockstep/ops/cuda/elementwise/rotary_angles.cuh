@@ -9,8 +9,8 @@
 
 namespace lockstep::cuda {
 
-// Of pair i of a head of so many pairs.
-__device__ __forceinline__ double turn_frequency(float theta, int i, int pairs) {
+// The frequency of pair i of a head of `pairs` pairs.
+__device__ __forceinline__ double rotary_frequency(float theta, int i, int pairs) {
   return pow(static_cast<double>(theta), -static_cast<double>(i) / static_cast<double>(pairs));
 }
 
