@@ -20,23 +20,25 @@
 #include "lockstep/base/file/regular_file.h"
 
 namespace lockstep {
-namespace {
 
-struct Slot {
+// Where a mapping lies, for the handler.
+struct MappingSlot {
   std::atomic<std::uintptr_t> begin{0};
   std::atomic<std::uintptr_t> end{0};  // 0: no mapping has this slot
   std::atomic<bool> cut{false};
-  Slot* next = nullptr;
+  MappingSlot* next = nullptr;
 };
 static_assert(std::atomic<std::uintptr_t>::is_always_lock_free &&
                   std::atomic<bool>::is_always_lock_free,
               "a signal handler reads them");
 
-std::atomic<Slot*> first_slot{nullptr};
+namespace {
+
+std::atomic<MappingSlot*> first_slot{nullptr};
 struct sigaction former_bus_action {};
 
 bool replace_cut_pages(std::uintptr_t address) {
-  for (Slot* slot = first_slot.load(); slot != nullptr; slot = slot->next) {
+  for (MappingSlot* slot = first_slot.load(); slot != nullptr; slot = slot->next) {
     const std::uintptr_t end = slot->end.load();
     if (address < slot->begin.load() || address >= end) continue;
     const auto page = static_cast<std::uintptr_t>(::getpagesize());
@@ -66,15 +68,15 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
 
 class Slots {
  public:
-  Slot* take(std::uintptr_t begin, std::uintptr_t end) {
+  MappingSlot* take(std::uintptr_t begin, std::uintptr_t end) {
     const std::lock_guard lock(mutex_);
     if (first_slot.load() == nullptr) install_handler();
-    Slot* slot = nullptr;
+    MappingSlot* slot = nullptr;
     if (!free_.empty()) {
       slot = free_.back();
       free_.pop_back();
     } else {
-      slot = new Slot;  // never freed: the handler may be looking at it
+      slot = new MappingSlot;  // never freed: the handler may be looking at it
       slot->next = first_slot.load();
       first_slot.store(slot);
     }
@@ -84,7 +86,7 @@ class Slots {
     return slot;
   }
 
-  void give_back(Slot* slot) {
+  void give_back(MappingSlot* slot) {
     slot->end.store(0);
     const std::lock_guard lock(mutex_);
     free_.push_back(slot);
@@ -100,7 +102,7 @@ class Slots {
   }
 
   std::mutex mutex_;
-  std::vector<Slot*> free_;
+  std::vector<MappingSlot*> free_;
 };
 
 // Never destroyed: a file may be unmapped while the process ends.
@@ -136,7 +138,7 @@ struct MappedFile::Mapping {
   UniqueFd watched;
   void* begin;
   std::size_t bytes;
-  Slot* slot;
+  MappingSlot* slot;
 };
 
 MappedFile::MappedFile() = default;

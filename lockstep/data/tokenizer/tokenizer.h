@@ -51,8 +51,8 @@ class Tokenizer {
   // Text from which parse_tokenizer() makes an equal tokenizer. For bpe and wordpiece it is a
   // tokenizer.json that Hugging Face's library reads as well.
   virtual std::string json() const = 0;
-  // A tokenizer.json that Hugging Face's library makes an equal tokenizer of. Bytes that are no UTF-8
-  // have no text there: their ids decode to U+FFFD.
+  // A tokenizer.json that Hugging Face's library makes an equal tokenizer of. Bytes that are no
+  // UTF-8 have no text there: their ids decode to U+FFFD.
   virtual std::string hugging_face_json() const { return json(); }
 };
 

@@ -3,7 +3,7 @@
 //   config.json                 nn/hugging_face/config.h
 //   model.safetensors           or several with an index (io/sharded_safetensors.h)
 //   tokenizer.json              as it is; tokenizer_config.json beside it where we write
-//   lockstep_tokenizer.json     a byte or character tokenizer as lockstep has it, beside tokenizer.json
+//   lockstep_tokenizer.json     a byte or character tokenizer as it is in lockstep
 //   generation_config.json      written, not read
 //
 // A folder is written completely or not at all (io/staged_folder.h). An existing one is replaced

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/tokenizer/tokenizer.h"
 #include "lockstep/io/sharded_safetensors.h"
 #include "lockstep/nn/hugging_face/config.h"
 #include "lockstep/train/model_io/stored_model.h"
