@@ -33,10 +33,11 @@ TEST(OpDescriptions, HaveNamesOfTheirOwnAndCasesOfEveryType) {
     EXPECT_TRUE(names.insert(one.name).second) << one.name;
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF64}) {
       EXPECT_FALSE(one.cases(dtype).empty()) << one.name;
-      EXPECT_GT(one.typical(dtype).bytes(), 1e6) << one.name;
+      // Scales are few, however large the model.
+      EXPECT_GT(one.typical(dtype).bytes(), one.name == "update_scaling" ? 1e3 : 1e6) << one.name;
     }
   }
-  EXPECT_EQ(names.size(), 27u);  // 25 of Ops, and two of them by the row
+  EXPECT_EQ(names.size(), 30u);  // 28 of Ops, and two of them by the row
 }
 
 TEST(OpDescriptions, CountTheBytesAndFlopsOfTheTypicalCase) {

@@ -1,5 +1,6 @@
 #include "lockstep/parallel/trace/device_clock.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "lockstep/parallel/trace/trace.h"
@@ -8,13 +9,15 @@ namespace lockstep::parallel {
 
 DeviceClock::DeviceClock(Ops& ops) {
   ops.synchronize();
-  nanoseconds_ = trace_now();
   moment_ = ops.moment();
+  ops.synchronize();
+  nanoseconds_ = trace_now();
 }
 
 std::int64_t DeviceClock::nanoseconds(const Moment& moment) const {
   constexpr double kNanoseconds = 1e9;
-  return nanoseconds_ + std::llround(moment.seconds_since(moment_) * kNanoseconds);
+  const auto since = std::llround(moment.seconds_since(moment_) * kNanoseconds);
+  return std::min<std::int64_t>(nanoseconds_ + since, trace_now());
 }
 
 }  // namespace lockstep::parallel

@@ -33,6 +33,12 @@ std::string tokenizer(const Facts& facts) {
   return when(!facts.options.data.table.empty(), "data.table has numbers, not text");
 }
 
+std::string field(const Facts& facts) {
+  const data::DataOptions& data = facts.options.data;
+  return when(data.text.empty() && data.validation_text.empty(),
+              "it is for JSON lines of data.text or data.validation_text");
+}
+
 std::string bpe_vocabulary(const Facts& facts) {
   return when(facts.options.data.tokenizer != "bpe",
               "it is for data.tokenizer = \"bpe\", which is learned from the text");
@@ -303,6 +309,7 @@ std::string all_to_all_algorithm(const Facts& facts) {
 }
 
 constexpr SettingRule kRules[] = {
+    {"data.field", field},
     {"data.tokenizer", tokenizer},
     {"data.bpe_vocabulary", bpe_vocabulary},
     {"data.validation_fraction", validation_fraction},

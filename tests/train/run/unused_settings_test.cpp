@@ -85,6 +85,7 @@ std::vector<Case> cases() {
   const std::string sample = "sample.every=5";
   const std::string file = "offload.optimizer=file";
   return {
+      {"data.field", "text", {"data.tokens=a.tokens"}, {"data.text=a.jsonl"}},
       {"data.tokenizer", "bpe", {"data.table=a.csv"}, {"data.text=a.txt"}},
       {"data.bpe_vocabulary", "1000", {}, {"data.tokenizer=bpe"}},
       {"data.validation_fraction", "0.2", {"data.validation_text=b.txt"}, {}},
