@@ -86,7 +86,8 @@ def check_computing(program, name, model, folder):
     data = folder / "tokens.bin"
     lockstep(program, "train", f"run.init_from={folder / 'run'}", f"run.dir={folder / 'judged'}",
              f"data.tokens={data}", f"data.validation_tokens={data}", "train.steps=1",
-             "optimizer.learning_rate=0", "train.global_batch_size=4", f"train.seq_len={sequence}", "train.precision=f32")
+             "optimizer.learning_rate=0", "train.global_batch_size=4", f"train.seq_len={sequence}", "train.precision=f32",
+             "train.validate_batches=0")
     line = (folder / "judged" / "metrics.jsonl").read_text().splitlines()[-1]
     ours = json.loads(line)["val_loss"]
     logits = logits_of(model, tokens[:-1].reshape(-1, sequence)).reshape(-1, vocabulary)

@@ -91,13 +91,13 @@ std::string describe_stray(const CLI::App& app, const std::string& path, const s
     const std::string flag = word.substr(0, word.find('='));
     for (const Meaning& meaning : kMeanings) {
       if (meaning.command != path || meaning.flag != dashed(flag)) continue;
-      return fmt::format("there is no flag '{}{}'; use {}", path, flag, meaning.here);
+      return fmt::format("unknown flag '{}{}'; use {}", path, flag, meaning.here);
     }
     if (const std::string key = as_setting(path, flag); !key.empty()) {
-      return fmt::format("there is no flag '{}{}'; it is a setting, written without dashes: {}=...",
+      return fmt::format("unknown flag '{}{}'; it is a setting, written without dashes: {}=...",
                          path, flag, key);
     }
-    return fmt::format("there is no flag '{}{}'{}", path, flag, suggest(flag, flags_of(app)));
+    return fmt::format("unknown flag '{}{}'{}", path, flag, suggest(flag, flags_of(app)));
   }
   const std::vector<std::string> commands = commands_of(app);
   // Where words are taken besides commands, there is one too many.

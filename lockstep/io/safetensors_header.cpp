@@ -49,7 +49,7 @@ class HeaderParser {
     } catch (const Json::exception& error) {
       reject("its header is not valid JSON: {}", error.what());
     }
-    if (!json.is_object()) reject("its header is no JSON object");
+    if (!json.is_object()) reject("its header is not valid JSON: it is not an object");
     if (!repeated_.empty()) reject("it has '{}' twice", repeated_);
     check_cover(header_.entries);
     return std::move(header_);
@@ -92,7 +92,7 @@ class HeaderParser {
 
   template <class... Args>
   [[noreturn]] void reject(fmt::format_string<Args...> format, Args&&... args) const {
-    fail(ErrorCode::kProtocol, "{} is no safetensors file that can be read: {}", source_,
+    fail(ErrorCode::kProtocol, "{} is not a valid safetensors file: {}", source_,
          fmt::format(format, std::forward<Args>(args)...));
   }
 

@@ -53,8 +53,7 @@ Precision precision_from_name(std::string_view text) {
   for (const Precision precision : kAllPrecisions) {
     if (name(precision) == text) return precision;
   }
-  fail(ErrorCode::kInvalidArgument, "there is no precision '{}'; there are bf16, f16, f32 and fp8",
-       text);
+  fail(ErrorCode::kInvalidArgument, "unknown precision '{}'; expected bf16, f16, f32 or fp8", text);
 }
 
 StateBytes bytes_per_parameter(Precision precision) {

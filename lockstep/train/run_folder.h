@@ -7,8 +7,8 @@
 //     metrics.jsonl, samples.jsonl, tensorboard/, report.html
 //     trace.json       where train.trace is on
 //     algorithms.txt   those that a GPU chose by time (train/run/algorithm_record.h)
-//     lock             held by the process that trains; says that the folder is a run's. Its owner's
-//                      alone: a user who can open it could hold it
+//     lock             held by the process that trains; says that the folder is a run's. Only its
+//                      owner may open it: who can open it can hold it
 #pragma once
 
 #include <filesystem>

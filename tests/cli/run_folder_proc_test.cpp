@@ -56,7 +56,7 @@ TEST_F(RunFolderCommand, IsUnchangedByACommandThatIsRefusedOrHasNothingToDo) {
       {"", 0, "there is nothing to do"},
       {"train.steps=5", 0, "train.steps = 5 are done, so there is nothing to do"},
       {"train.steps=5 train.trace=true --ranks 2", 0, "there is nothing to do"},
-      {"train.steps=9 data.tokenizer=character", 2, "was begun with another tokenizer"},
+      {"train.steps=9 data.tokenizer=character", 2, "was started with another tokenizer"},
       {"train.steps=9 run.resume=false data.text=" + (folder / "other.txt").string(), 2,
        "run.resume = false"},
       {"train.steps=9 model.hidden=64 data.text=" + (folder / "other.txt").string(), 2,

@@ -146,7 +146,7 @@ TEST_F(TokenizeCommand, SaysWhereMemoryEnds) {
                              " && ulimit -v 1000000 && head -c 2000000000 /dev/zero | " +
                              in_build("lockstep") + " tokenize - -o out.tokens 2>&1");
   EXPECT_EQ(outcome.exit_code, 1) << outcome.text;
-  EXPECT_THAT(outcome.text, HasSubstr("not enough memory; choose smaller sizes"));
+  EXPECT_THAT(outcome.text, HasSubstr("not enough memory for this; choose smaller sizes"));
 }
 
 TEST_F(TokenizeCommand, RefusesWhatItCannotDo) {

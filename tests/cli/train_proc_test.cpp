@@ -237,7 +237,7 @@ TEST_F(TrainCommand, GoesOnWhenTheDiskIsFullAndSaysSo) {
                               HasSubstr("step 6/6")));
   EXPECT_TRUE(kept) << run.text;
   EXPECT_EQ(run.exit_code, 1) << "the last state is lost";
-  EXPECT_THAT(run.text, HasSubstr("to continue after step 2"));
+  EXPECT_THAT(run.text, HasSubstr("it continues after step 2"));
   EXPECT_EQ(::umount2(small.c_str(), MNT_DETACH), 0);
 }
 

@@ -189,7 +189,7 @@ TEST(TokenFiles, ReadingOutOfTheFileOrTheVocabularyNamesThePosition) {
   };
   EXPECT_THAT(read(1, 700),
               AllOf(HasSubstr("token 2 of"), HasSubstr("is 700"), HasSubstr("below 700")));
-  EXPECT_THAT(read(3, 1000), HasSubstr("has 4 tokens; 2 from 3 on"));
+  EXPECT_THAT(read(3, 1000), HasSubstr("has 4 tokens; cannot read 2 from 3 on"));
   EXPECT_THAT(read(~std::uint64_t{0}, 1000), HasSubstr("has 4 tokens"));
   // A file's own vocabulary holds as well, and an id of 32 bits is no negative one.
   write(folder / "b.tokens", {.vocabulary = kLarge}, {{1, 2}});

@@ -202,7 +202,7 @@ TEST_F(Safetensors, RefusesHeadersThatAreNone) {
   put(std::string(8, '\0'));
   EXPECT_THAT(refusal(), HasSubstr("its header is not valid JSON"));
   put(std::string(8, '\xff') + "{}");
-  EXPECT_THAT(refusal(), HasSubstr("a header of 18446744073709551615 bytes"));
+  EXPECT_THAT(refusal(), HasSubstr("its header would have 18446744073709551615 bytes"));
   put(std::string("\x03\0\0\0\0\0\0\0{}", 10));
   EXPECT_THAT(refusal(),
               HasSubstr("its header would have 3 bytes, but headers have at most 100000000"));

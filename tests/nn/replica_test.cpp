@@ -367,9 +367,9 @@ TEST(Replica, RefusesBatchesThatAreNotItsOwn) {
   EXPECT_THAT(refusal(Tiny::kGpt2, [](Batch& batch) { batch.shape.sequence = 6; }),
               HasSubstr("2 sequences of 6 tokens"));
   EXPECT_THAT(refusal(Tiny::kGpt2, [](Batch& batch) { batch.tokens = {}; }),
-              HasSubstr("block 'embedding' reads the batch's tokens, i32 [2, 7]"));
+              HasSubstr("block 'embedding' needs the batch's tokens, i32 [2, 7]"));
   EXPECT_THAT(refusal(Tiny::kGpt2, [](Batch& batch) { batch.targets = {}; }),
-              HasSubstr("block 'head' reads the batch's targets"));
+              HasSubstr("block 'head' needs the batch's targets"));
   EXPECT_THAT(refusal(Tiny::kGpt2, [](Batch& batch) { batch.targets = batch.targets.slice(0, 1); }),
               HasSubstr("got i32 [1, 7]"));
   EXPECT_THAT(refusal(Tiny::kGpt2, [](Batch& batch) { batch.tokens = batch.key_mask; }),
@@ -379,7 +379,7 @@ TEST(Replica, RefusesBatchesThatAreNotItsOwn) {
       HasSubstr("37"));
   EXPECT_THAT(refusal(Tiny::kBert, [](Batch& batch) { batch.types = {}; }), HasSubstr("types"));
   EXPECT_THAT(refusal(Tiny::kEncoderDecoder, [](Batch& batch) { batch.source = {}; }),
-              HasSubstr("block 'source' reads the batch's source"));
+              HasSubstr("block 'source' needs the batch's source"));
   EXPECT_THAT(refusal(Tiny::kLinear, [](Batch& batch) { batch.outputs = {}; }),
               HasSubstr("outputs"));
 }

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <string_view>
 
 #include "lockstep/base/math/counter_rng.h"
 #include "lockstep/bench/ops/descriptions.h"
 #include "lockstep/bench/ops/fields.h"
+#include "lockstep/tensor/buffer.h"
 
 namespace lockstep::bench {
 namespace {
@@ -18,12 +20,24 @@ constexpr std::int64_t kHidden = 4 * kWidth;
 
 Shape one_scaling() { return {ops::kScaling}; }
 
+// Calls edit(elements), wherever the tensor lies.
+template <class T, class Edit>
+void edit_elements(const Tensor& tensor, Edit&& edit) {
+  if (tensor.device() == Device{}) return edit(tensor.as<T>());
+  Buffer memory(tensor.bytes());
+  const Tensor here = memory.tensor(tensor.dtype(), tensor.shape());
+  copy(here, tensor);
+  edit(here.as<T>());
+  copy(tensor, here);
+}
+
 void set_scaling(const Tensor& scaling, Float8 format, float scale) {
-  const auto numbers = scaling.as<float>();
-  std::ranges::fill(numbers, 0.0f);
-  numbers[ops::kScale] = scale;
-  numbers[ops::kInverse] = scale == 0 ? 0 : 1 / scale;
-  numbers[ops::kLargest] = largest(format);
+  edit_elements<float>(scaling, [&](std::span<float> numbers) {
+    std::ranges::fill(numbers, 0.0f);
+    numbers[ops::kScale] = scale;
+    numbers[ops::kInverse] = scale == 0 ? 0 : 1 / scale;
+    numbers[ops::kLargest] = largest(format);
+  });
 }
 
 std::string_view format_name(Float8 format) { return format == Float8::kE4M3 ? "e4m3" : "e5m2"; }
@@ -171,15 +185,16 @@ enum class Addend { kNone, kApart, kIsY };
 void fill_bytes(const Tensor& bytes, Float8 format, float scale, double stddev,
                 std::uint64_t seed) {
   constexpr std::size_t kDrawn = 65521;  // a prime, so that rows differ
-  const auto all = bytes.as<std::uint8_t>();
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    if (i >= kDrawn) {
-      all[i] = all[i - kDrawn];
-      continue;
+  edit_elements<std::uint8_t>(bytes, [&](std::span<std::uint8_t> all) {
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (i >= kDrawn) {
+        all[i] = all[i - kDrawn];
+        continue;
+      }
+      const double number = stddev * static_cast<double>(normal_at(seed, 0, i));
+      all[i] = to_float8(static_cast<float>(number) * scale, format);
     }
-    const double number = stddev * static_cast<double>(normal_at(seed, 0, i));
-    all[i] = to_float8(static_cast<float>(number) * scale, format);
-  }
+  });
 }
 
 OpCase matmul_case(DType dtype, const MatmulSizes& sizes, Float8 a_format, bool bias, Addend addend,
@@ -276,11 +291,14 @@ OpCase update_case(std::int64_t tensors, std::string name, float amax) {
       updated("scaling", DType::kF32, {tensors, ops::kScaling}, uniform(0, 2), {.relative = 0}),
       updated("amax", DType::kF32, {tensors}, uniform(0, 4), {.relative = 0})};
   one.prepare = [amax](Ops&, const Tensors& t) {
-    for (float& each : t["amax"].as<float>()) each *= amax;
-    const auto numbers = t["scaling"].as<float>();
-    for (std::size_t row = 0; row < numbers.size(); row += ops::kScaling) {
-      numbers[row + ops::kLargest] = largest(row % 2 == 0 ? Float8::kE4M3 : Float8::kE5M2);
-    }
+    edit_elements<float>(t["amax"], [&](std::span<float> all) {
+      for (float& each : all) each *= amax;
+    });
+    edit_elements<float>(t["scaling"], [](std::span<float> numbers) {
+      for (std::size_t row = 0; row < numbers.size(); row += ops::kScaling) {
+        numbers[row + ops::kLargest] = largest(row % 2 == 0 ? Float8::kE4M3 : Float8::kE5M2);
+      }
+    });
   };
   one.run = [](Ops& ops, const Tensors& t) {
     ops.run(ops::UpdateScaling{.scaling = t["scaling"], .amax = t["amax"]});

@@ -45,7 +45,8 @@ bool inspect_folder(const fs::path& path, const InspectOptions& options) {
     return true;
   }
   fail(ErrorCode::kInvalidArgument,
-       "{} is no folder that lockstep knows: a run has config.toml and checkpoints/ in it, a "
+       "{} is not the folder of a run, a checkpoint or a model: a run has config.toml and "
+       "checkpoints/ in it, a "
        "checkpoint manifest.json, a model of Hugging Face transformers config.json",
        path.string());
 }

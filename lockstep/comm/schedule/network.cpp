@@ -218,7 +218,7 @@ std::string describe(const Network& network) {
                         link(network.outer));
   }
   if (network.nics_per_machine > 1) {
-    text += fmt::format("; {} NICs a machine", network.nics_per_machine);
+    text += fmt::format("; {} NICs a node", network.nics_per_machine);
   }
   if (network.ranks_per_root > 0) {
     text += fmt::format("; {} ranks share a PCIe root of {}", network.ranks_per_root,

@@ -125,7 +125,7 @@ void SymbolicRun::write(const Place& place, const Region& region, const std::vec
     const int expected = declared_chunk(place.rank, region.space, index);
     if (!same_size(schedule_, expected, incoming.chunk)) {
       fault(place,
-            fmt::format("chunk {} is written to the place of chunk {}", incoming.chunk, expected));
+            fmt::format("chunk {} does not fit the place of chunk {}", incoming.chunk, expected));
     }
     *cell = incoming;
   }

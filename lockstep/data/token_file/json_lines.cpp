@@ -37,7 +37,7 @@ std::string text_of_json_line(const TextPiece::Part& part, const std::string& fi
   if (!object.is_object()) complain("no object");
   const auto found = object.find(field);
   if (found == object.end()) complain(fmt::format("an object without \"{}\"", field));
-  if (!found->is_string()) complain(fmt::format("\"{}\" is no text", field));
+  if (!found->is_string()) complain(fmt::format("\"{}\" is not a string", field));
   return found->get<std::string>();
 }
 

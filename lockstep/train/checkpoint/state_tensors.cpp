@@ -20,12 +20,12 @@ struct StateKind {
   std::string_view text;    // in messages
   Tensor nn::States::*in;
 };
-constexpr StateKind kParameters{"", &nn::States::master};
+constexpr StateKind kParameters{"", "parameters", &nn::States::master};
 // The replica's scaling, where it computes in FP8.
 constexpr std::string_view kScalingName = "fp8/scaling";
-constexpr StateKind kOfOptimizers[] = {{"moment/", &nn::States::first_moment},
-                                       {"variance/", &nn::States::second_moment},
-                                       {"velocity/", &nn::States::velocity}};
+constexpr StateKind kOfOptimizers[] = {{"moment/", "first moment", &nn::States::first_moment},
+                                       {"variance/", "second moment", &nn::States::second_moment},
+                                       {"velocity/", "velocity", &nn::States::velocity}};
 
 // Which flat buffer of the replica's file it is, if any.
 std::optional<std::size_t> filed_index(const nn::Replica& replica, const StateKind& kind) {

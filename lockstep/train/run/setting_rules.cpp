@@ -212,11 +212,11 @@ std::string max_unsharded_blocks(const Facts& facts) {
   const int most = options.parallel.max_unsharded_blocks;
   const std::vector<nn::Gather> gathers = gathers_with(options, most, facts.ops);
   if (gathers.empty()) {
-    return "no parameters are gathered; it is for parallel.zero = 3 and offload.parameters";
+    return "no parameters are gathered; it applies to parallel.zero = 3 and offload.parameters";
   }
   for (int fewer = 1; fewer < most; ++fewer) {
     if (gathers_with(options, fewer, facts.ops) != gathers) continue;
-    return fmt::format("blocks come one step ahead, so that no more than {} are there at once",
+    return fmt::format("blocks are gathered one step ahead, so at most {} are there at once",
                        fewer);
   }
   return "";

@@ -90,10 +90,14 @@ io::TierTraffic Trainer::filed_traffic() const {
 }
 
 void Trainer::begin_micro_batch(std::int64_t index, std::int64_t count) {
-  const parallel::TraceScope scope(strategy_.trace(), {.lane = parallel::TraceLane::kCompute,
-                                                       .kind = "prepare",
-                                                       .of = "micro-batch",
-                                                       .index = index});
+  // A GPU computes beside the host, which prepares the next micro-batch meanwhile.
+  const bool on_cpu = replica_.ops().device() == Device{};
+  const parallel::TraceScope scope(
+      strategy_.trace(),
+      {.lane = on_cpu ? parallel::TraceLane::kCompute : parallel::TraceLane::kHost,
+       .kind = "prepare",
+       .of = "micro-batch",
+       .index = index});
   strategy_.begin_micro_batch(index, count);
 }
 

@@ -55,7 +55,7 @@ TEST(Explain, PricesThousandsOfRanks) {
   for (const char* collective : {"all_reduce", "all_to_all", "reduce_scatter", "broadcast"}) {
     const Outcome outcome = run(fmt::format("{} --ranks 16384 {}", collective, network));
     EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
-    EXPECT_THAT(outcome.text, HasSubstr("16384 ranks on 2048 machines"));
+    EXPECT_THAT(outcome.text, HasSubstr("16384 ranks on 2048 nodes"));
     EXPECT_THAT(outcome.text, Not(HasSubstr("without "))) << "an algorithm has no price";
   }
   EXPECT_EQ(run("all_reduce --ranks 16385 --cost 'outer=rdma'").exit_code, 0);
@@ -214,8 +214,8 @@ TEST(Explain, SaysWhatIsWrongAndWhatIsNear) {
 
 TEST(Explain, PricesEveryNumberOfRanksOnce) {
   const std::string text = run("all_reduce --ranks 1,4,1,4 --cost outer=rdma").text;
-  EXPECT_THAT(text, HasSubstr("\n1 rank on 1 machine\n"));
-  const std::string_view line = "\n4 ranks on 4 machines\n";
+  EXPECT_THAT(text, HasSubstr("\n1 rank on 1 node\n"));
+  const std::string_view line = "\n4 ranks on 4 nodes\n";
   ASSERT_NE(text.find(line), std::string::npos);
   EXPECT_EQ(text.find(line), text.rfind(line));
 }

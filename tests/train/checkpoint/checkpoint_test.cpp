@@ -319,7 +319,8 @@ TEST_F(Checkpoints, OfAnotherModelOrOptimizerAreRefusedByWhatDiffers) {
   };
   TrainOptions options = small_run(Precision::kF32);
   options.model.vocabulary = 14;
-  EXPECT_THAT(why(options), HasSubstr("its 'embedding.tokens' is [13, 8], the model's [14, 8]"));
+  EXPECT_THAT(why(options),
+              HasSubstr("its 'embedding.tokens' is [13, 8], but the model's is [14, 8]"));
   options = small_run(Precision::kF32);
   options.model.layers = 2;
   EXPECT_THAT(why(options), HasSubstr("it has no 'layer.1."));
@@ -355,7 +356,7 @@ TEST_F(Checkpoints, LeaveForeignFoldersAlone) {
     EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
     EXPECT_THAT(error.what(), HasSubstr("holds 'step-12'"));
   }
-  EXPECT_THAT(refusal(folder_ / "none", ErrorCode::kInvalidArgument), HasSubstr("not a folder"));
+  EXPECT_THAT(refusal(folder_ / "none", ErrorCode::kInvalidArgument), HasSubstr("does not exist"));
   EXPECT_THAT(refusal(folder_, ErrorCode::kInvalidArgument), HasSubstr("neither"));
   fs::remove(run_ / "checkpoints" / "step-12");
   EXPECT_THAT(refusal(run_, ErrorCode::kInvalidArgument), HasSubstr("no checkpoint yet"));

@@ -121,7 +121,7 @@ TEST(ResidualExchange, SharesOutAmongAnotherNumber) {
   save(3, true, folder.path() / "file");
   const Restored back = restore(2, true, folder.path() / "file");
   EXPECT_THAT(back.told, HasSubstr("saved by 3 workers"));
-  EXPECT_THAT(back.told, HasSubstr("among 2"));
+  EXPECT_THAT(back.told, HasSubstr("over 2"));
   for (const std::size_t i :
        {std::size_t{0}, std::size_t{1000}, std::size_t{1002}, kElements - 1}) {
     const auto at = static_cast<float>(i % 1013);

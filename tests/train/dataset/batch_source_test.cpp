@@ -109,7 +109,7 @@ TEST(NextToken, DataThatIsTooShortOrOfAnotherVocabularyIsRefused) {
   const TemporaryFolder folder;
   const Dataset dataset = open_dataset(counting_stream(folder, 20, 0.5), folder.path());
   EXPECT_THAT(refusal_of_source(dataset, source_setup(Objective::kNextToken, 1, 10)),
-              AllOf(HasSubstr("has 20 tokens, 10 of them held back"), HasSubstr("takes 11")));
+              AllOf(HasSubstr("has 20 tokens, 10 of them held back"), HasSubstr("needs 11")));
   EXPECT_EQ(make_batch_source(dataset, source_setup(Objective::kNextToken, 1, 9))->sequences(), 1u);
   SourceSetup small = source_setup(Objective::kNextToken, 1, 4);
   small.vocabulary = 1000;

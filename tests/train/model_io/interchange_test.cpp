@@ -183,7 +183,7 @@ TEST_F(InterchangeFolder, ATokenizerPassesThrough) {
   EXPECT_THAT(read_file(ours_ / "tokenizer_config.json"), HasSubstr("PreTrainedTokenizerFast"));
   EXPECT_EQ(read_file(ours_ / "lockstep_tokenizer.json"), "{\"kind\": \"byte\"}");
   write_file(theirs_ / "lockstep_tokenizer.json", "{");
-  EXPECT_THAT(import_refusal(ErrorCode::kProtocol), HasSubstr("no JSON"));
+  EXPECT_THAT(import_refusal(ErrorCode::kProtocol), HasSubstr("not valid JSON"));
 }
 
 TEST_F(InterchangeFolder, OnlyWhatIsEmptyOrOursIsReplaced) {
@@ -256,7 +256,7 @@ TEST_F(InterchangeFolder, AnIndexIsNotBelieved) {
   };
   EXPECT_THAT(with_index("["), HasSubstr("not a valid index"));
   EXPECT_THAT(with_index("{}"), HasSubstr("weight_map"));
-  EXPECT_THAT(with_index(R"({"weight_map": {"a": 3}})"), HasSubstr("no string"));
+  EXPECT_THAT(with_index(R"({"weight_map": {"a": 3}})"), HasSubstr("not a string"));
   EXPECT_THAT(with_index(R"({"weight_map": {"a": "../x"}})"),
               HasSubstr("not a file of this folder"));
   EXPECT_THAT(with_index(R"({"weight_map": {"a": "model-00001-of-00001.safetensors"}})"),
@@ -296,7 +296,7 @@ TEST(HuggingFaceConfig, WhatLockstepDoesNotHaveIsRefusedByName) {
       {"bert", "\"gelu\"", "\"gelu_new\"", "hidden_act"},
       {"bert", "\"type_vocab_size\": 2", "\"type_vocab_size\": 3", "type_vocab_size"},
       {"bert", "\"is_decoder\": false", "\"is_decoder\": true", "is_decoder"},
-      {"bert", "{\n", "[\n", "no JSON", ErrorCode::kProtocol},
+      {"bert", "{\n", "[\n", "not valid JSON", ErrorCode::kProtocol},
   };
   for (const auto& one : cases) {
     std::string text = lockstep::fixtures::config_of_fixture(one.model);
