@@ -105,10 +105,10 @@ TEST_F(BenchZero, TellsHowLongASaveKeepsTheRunWaiting) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
   EXPECT_EQ(number("no saves", "stall_s"), 0);
   EXPECT_EQ(number("written between steps", "background_s"), 0);
-  EXPECT_GT(number("written beside steps", "background_s"), 0);
+  EXPECT_GT(number("written during steps", "background_s"), 0);
   EXPECT_DOUBLE_EQ(
-      bar("stall of a save written beside steps / written between steps"),
-      number("written beside steps", "stall_s") / number("written between steps", "stall_s"));
+      bar("stall of a save written during steps / written between steps"),
+      number("written during steps", "stall_s") / number("written between steps", "stall_s"));
   EXPECT_THAT(bench("--case save").text, HasSubstr("did you mean"));
 }
 

@@ -118,7 +118,7 @@ TEST_F(TokenizeCommand, ReadsTheSameTextAgainWhereItsTokensLieInTheFolder) {
       EXPECT_EQ(outcome.text.find("skipped") != std::string::npos, again == 1 || call.is_later);
     }
   }
-  ASSERT_EQ(tokenize("in -o out/m --format megatron").exit_code, 0);
+  ASSERT_EQ(tokenize("in/a.txt -o out/m --format megatron").exit_code, 0);
   const auto outcome = tokenize("out -o out/m --format megatron");
   EXPECT_EQ(outcome.exit_code, kUsageError);
   EXPECT_THAT(outcome.text, HasSubstr("out has no text, only tokens"));

@@ -97,7 +97,7 @@ TEST(ModelShape, AnUnknownNameGetsTheNearestAndTheList) {
   for (const ModelShape& model : known_models()) EXPECT_THAT(why, HasSubstr(model.name));
   EXPECT_THAT(why_not([] { family_from_name("lama"); }), HasSubstr("did you mean llama?"));
   EXPECT_THAT(why_not([] { head_from_name("none"); }), HasSubstr("tied, own, mlm, pooler"));
-  EXPECT_THAT(why_not([] { precision_from_name("fp4"); }), HasSubstr("bf16, f16, f32 and fp8"));
+  EXPECT_THAT(why_not([] { precision_from_name("fp4"); }), HasSubstr("bf16, f16, f32 or fp8"));
 }
 
 TEST(ModelShape, SizesThatCannotBeAreRefused) {
