@@ -246,7 +246,8 @@ void add_to(const Context& context, const Tensor& dy, const Tensor& table, const
 }  // namespace
 
 std::size_t embedding_scratch(std::int64_t rows, std::int64_t width) {
-  return workspace_for(nullptr, static_cast<std::size_t>(rows), static_cast<std::size_t>(width)).bytes;
+  return workspace_for(nullptr, static_cast<std::size_t>(rows), static_cast<std::size_t>(width))
+      .bytes;
 }
 
 void run(const Context& context, const ops::EmbeddingBackward& call) {

@@ -36,7 +36,8 @@ struct Summands {
 };
 
 template <class T>
-__device__ __forceinline__ Summands<T> summands(const Rows<T>& call, std::int64_t row, bool reports) {
+__device__ __forceinline__ Summands<T> summands(const Rows<T>& call, std::int64_t row,
+                                                bool reports) {
   const auto width = static_cast<std::size_t>(call.width);
   const std::int32_t token = call.tokens[row];
   bool wrong = token < 0 || token >= call.classes;

@@ -158,8 +158,9 @@ unsigned blocks_for(std::size_t rows, int each) {
 
 std::size_t order_counts(std::size_t rows) { return kDigits * divide_up(rows, kTile); }
 
-RowOrder order_by_index(const Context& context, const OrderWorkspace& workspace, const std::int32_t* indices,
-                        std::size_t rows, std::int64_t entries, unsigned long long* fault_word) {
+RowOrder order_by_index(const Context& context, const OrderWorkspace& workspace,
+                        const std::int32_t* indices, std::size_t rows, std::int64_t entries,
+                        unsigned long long* fault_word) {
   keys_of_indices<<<blocks_for(rows, kThreads), kThreads, 0, context.stream>>>(
       indices, rows, entries, workspace.keys[0], workspace.rows[0], fault_word);
   check_launch("embedding_backward: keys");
@@ -167,21 +168,22 @@ RowOrder order_by_index(const Context& context, const OrderWorkspace& workspace,
   int at = 0;
   const int bits = std::bit_width(static_cast<std::uint64_t>(entries));
   for (int shift = 0; shift < bits; shift += 8, at ^= 1) {
-    count_digits<<<tiles, kThreads, 0, context.stream>>>(workspace.keys[at], rows, shift, workspace.counts);
+    count_digits<<<tiles, kThreads, 0, context.stream>>>(workspace.keys[at], rows, shift,
+                                                         workspace.counts);
     check_launch("embedding_backward: count");
     scan_counts<<<1, kScanThreads, 0, context.stream>>>(workspace.counts,
                                                         static_cast<int>(order_counts(rows)));
     check_launch("embedding_backward: scan");
-    move_to_places<<<tiles, kThreads, 0, context.stream>>>(workspace.keys[at], workspace.rows[at], rows,
-                                                           shift, workspace.counts, workspace.keys[at ^ 1],
-                                                           workspace.rows[at ^ 1]);
+    move_to_places<<<tiles, kThreads, 0, context.stream>>>(
+        workspace.keys[at], workspace.rows[at], rows, shift, workspace.counts,
+        workspace.keys[at ^ 1], workspace.rows[at ^ 1]);
     check_launch("embedding_backward: move");
   }
   return {workspace.keys[at], workspace.rows[at]};
 }
 
-RowOrder order_by_position(const Context& context, const OrderWorkspace& workspace, std::size_t rows,
-                           std::int64_t sequence) {
+RowOrder order_by_position(const Context& context, const OrderWorkspace& workspace,
+                           std::size_t rows, std::int64_t sequence) {
   // A sequence may be longer than all rows.
   const auto length = static_cast<std::uint32_t>(
       std::min<std::uint64_t>(static_cast<std::uint64_t>(sequence), rows));
