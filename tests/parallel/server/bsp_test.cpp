@@ -33,7 +33,8 @@ TEST(ServerBsp, HasTheBitsOfOneWorkerWithAnyWorkersServersSchedulesAndPlaces) {
     training.servers.slice_mb = 0.003;  // hundreds of elements, an odd number of 32s
     for (const int servers : {1, 2, 3}) {
       for (const SliceSchedule schedule : kSchedules) {
-        for (const ServerPlacement place : {ServerPlacement::kColocated, ServerPlacement::kDedicated}) {
+        for (const ServerPlacement place :
+             {ServerPlacement::kColocated, ServerPlacement::kDedicated}) {
           if (place == ServerPlacement::kColocated && servers > workers) continue;
           training.servers.servers = servers;
           training.servers.schedule = schedule;

@@ -71,11 +71,12 @@ TEST(Slices, ThatCannotBeAreRefused) {
 
 TEST(ServedLayout, ComesBackFromItsBytesAndIsRefusedWithOneMissing) {
   const std::unique_ptr<Ops> ops = make_reference_ops();
-  const ServedLayout layout{.slices = cut_slices(tiny_plan(*ops).flat, 0.003, false, 2),
-                            .parameter = DType::kBF16,
-                            .gradient = DType::kF32,
-                            .compression = {.compression = Compression::kTopk, .ratio = 0.25},
-                            .optimizer = {.kind = optim::OptimizerKind::kSgd, .max_grad_norm = 0.25}};
+  const ServedLayout layout{
+      .slices = cut_slices(tiny_plan(*ops).flat, 0.003, false, 2),
+      .parameter = DType::kBF16,
+      .gradient = DType::kF32,
+      .compression = {.compression = Compression::kTopk, .ratio = 0.25},
+      .optimizer = {.kind = optim::OptimizerKind::kSgd, .max_grad_norm = 0.25}};
   const std::string bytes = encode_layout(layout);
   const auto decoded = decode_layout(std::as_bytes(std::span(bytes)), 2);
   EXPECT_EQ(hash_of(decoded), hash_of(layout));

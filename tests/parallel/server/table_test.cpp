@@ -314,9 +314,10 @@ struct OneSlice {
   ServerOptions options{.schedule = SliceSchedule::kWfbp};
   std::unique_ptr<Ops> ops = make_cpu_ops(1);
   RecordingWire wire;
-  SliceService service{options, {.slices = {{{0, kElements}, 40, 0, 0}}, .optimizer = {.max_grad_norm = 0}},
-                       0,       kWorkers,
-                       *ops,    wire};
+  SliceService service{
+      options, {.slices = {{{0, kElements}, 40, 0, 0}}, .optimizer = {.max_grad_norm = 0}},
+      0,       kWorkers,
+      *ops,    wire};
 };
 
 std::vector<float> numbered(float factor) {
