@@ -15,7 +15,7 @@ namespace lockstep {
 
 namespace {
 
-// A full disk, a quota or a limit of a file's size, or a disk that fails: training goes on without
+// A full disk, a quota or a limit of a file's size, or a disk that fails: training continues without
 // its log.
 bool finds_no_room(int error) {
   return error == ENOSPC || error == EDQUOT || error == EFBIG || error == EIO;

@@ -1,7 +1,7 @@
 // Records the blocks that a replica runs in a trace, and forwards the events.
 //
 // What the next listener does (a strategy that waits for parameters, or hands gradients over) is
-// none of a block's time, but for what it hands over while a block's backward goes on. Times are
+// none of a block's time, but for what it hands over while a block's backward runs. Times are
 // the device's: the host queues a step without a wait, and finish() adds the spans when their ends
 // have come.
 #pragma once

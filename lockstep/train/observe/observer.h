@@ -64,7 +64,7 @@ struct RunEnd {
   std::filesystem::path trace = {};  // that was written (train/observe/trace_file.h); empty: none
 };
 
-// Of a validation that goes on.
+// Of a running validation.
 struct ValidationProgress {
   std::int64_t step = 0;   // after which it is taken
   std::uint64_t done = 0;  // micro-batches, as the next
@@ -96,7 +96,7 @@ std::unique_ptr<RunObserver> make_sample_file();
 // TensorBoard's event file, in <folder>/tensorboard.
 std::unique_ptr<RunObserver> make_event_file();
 // report.html, self-contained, of all of the run, what came before a resume included: written at
-// the beginning, twice a minute as long as it goes on, and at the end.
+// the beginning, twice a minute during it, and at the end.
 std::unique_ptr<RunObserver> make_report();
 
 struct ProgressOptions {

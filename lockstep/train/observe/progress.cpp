@@ -158,7 +158,7 @@ class LiveProgress : public PlainProgress {
 
   UniqueFd terminal_;  // where it is not standard error
   bool last_in_sight_ = false;
-  std::optional<ValidationProgress> validation_;  // that goes on
+  std::optional<ValidationProgress> validation_;  // that is running
   SteadyClock::time_point drawn_;
 };
 

@@ -143,26 +143,7 @@ __device__ __forceinline__ float to_odd_float(double x) {
   return exact ? cut : __uint_as_float(__float_as_uint(cut) | 1u);
 }
 
-template <class T>
-struct CopyOp {
-  const T* from;
-  T* to;
-
-  template <int N>
-  using In = Pack<T, N>;
-
-  __device__ void begin() {}
-  template <int N>
-  __device__ __forceinline__ In<N> load(std::size_t i) const {
-    return load_pack<N>(from + i);
-  }
-  template <int N>
-  __device__ __forceinline__ void finish(std::size_t i, const In<N>& in) const {
-    store_pack<N>(to + i, in);
-  }
-};
-
-// Of two different types.
+// Of one type it is a copy.
 template <class From, class To>
 struct CastOp {
   const From* from;
@@ -178,7 +159,9 @@ struct CastOp {
   }
   template <int N>
   __device__ __forceinline__ void finish(std::size_t i, const In<N>& in) const {
-    if constexpr (std::is_same_v<To, double>) {
+    if constexpr (std::is_same_v<From, To>) {
+      store_pack<N>(to + i, in);
+    } else if constexpr (std::is_same_v<To, double>) {
       const Floats<N> floats = to_floats(in);
       Pack<double, N> doubles;
 #pragma unroll
@@ -258,7 +241,7 @@ void copy(const Context& context, const Tensor& from, const Tensor& to, const ch
   if (to.data() == from.data()) return;
   with_any_float_type(from.dtype(), [&]<class T>(TypeTag<T>) {
     constexpr int N = kPerVector<T>;
-    const CopyOp<T> copied{data_of<const T>(from), data_of<T>(to)};
+    const CastOp<T, T> copied{data_of<const T>(from), data_of<T>(to)};
     if (all_allow_packs<T, N>(from, to)) {
       launch<N, 4>(context, copied, from.elements(), operation);
     } else {
