@@ -208,8 +208,12 @@ struct NormBackward {
 
 // y[row] = dropout(tokens_table[tokens[row]] + positions_table[row % sequence]
 //                  + types_table[types[row]]).
+//
+// tokens_table may be a shard: the rows from first_token on of a table of `vocabulary` rows. A
+// token of another shard adds nothing, so the sum over all shards is that of the whole table.
 struct Embedding {
-  Tensor tokens;              // i32 [rows]; an index outside the table is Error(kInvalidArgument)
+  Tensor tokens;              // i32 [rows]; an index outside the vocabulary is
+                              // Error(kInvalidArgument)
   Tensor types;               // i32 [rows], given with types_table
   std::int64_t sequence = 0;  // given with positions_table, which has at least as many rows
   Tensor tokens_table;
@@ -217,6 +221,8 @@ struct Embedding {
   Tensor types_table;      // optional
   Dropout dropout;
   Tensor y;  // [rows, width]
+  std::int64_t first_token = 0;
+  std::int64_t vocabulary = 0;  // 0: the table has all tokens
 };
 struct EmbeddingBackward {
   Tensor tokens;
@@ -227,6 +233,8 @@ struct EmbeddingBackward {
   Tensor dtokens_table;     // optional
   Tensor dpositions_table;  // optional
   Tensor dtypes_table;      // optional
+  std::int64_t first_token = 0;
+  std::int64_t vocabulary = 0;
 };
 
 // ---- attention
@@ -337,12 +345,29 @@ inline constexpr std::int32_t kNoTarget = -100;
 // losses[row] = log-sum-exp(logits[row]) - logits[row][target], 0 where the target is kNoTarget.
 // With `gradient`, logits become their gradient: factor * (softmax - one at the target), 0 where
 // there is no target.
+//
+// Logits may be a shard: those from first_class on of all_classes. `statistics` then has the
+// LogitStatistics of every shard, and the losses are those of all classes.
 struct CrossEntropy {
   Tensor logits;   // [rows, classes]
-  Tensor targets;  // i32 [rows]; outside the classes is Error(kInvalidArgument)
+  Tensor targets;  // i32 [rows]; outside all classes is Error(kInvalidArgument)
   Tensor losses;   // [rows] statistic
   bool gradient = true;
   Scalar factor = 1;
+  std::int64_t first_class = 0;
+  std::int64_t all_classes = 0;  // 0: the logits have all classes
+  Tensor statistics = {};        // [shards, rows, kLogitStatistics] statistic, given with shards
+};
+
+// statistics[row] of a shard of logits: the largest logit, the sum of e^(logit - largest), and the
+// logit of the target; 0 where the target is in another shard, and all 0 where there is none.
+inline constexpr std::int64_t kLogitStatistics = 3;
+struct LogitStatistics {
+  Tensor logits;   // [rows, classes]
+  Tensor targets;  // i32 [rows]
+  std::int64_t first_class = 0;
+  std::int64_t all_classes = 0;
+  Tensor statistics;  // [rows, kLogitStatistics] statistic
 };
 
 // losses[row] = the sum of (x - target)^2 over the row; dx = 2 factor (x - target).

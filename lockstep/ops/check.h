@@ -18,9 +18,10 @@ namespace lockstep::ops {
 
 // What an implementation supports.
 struct Accepts {
-  Device device;     // where all tensors lie
-  bool f64 = false;  // as a compute type
-  bool z = false;    // in the backward of linear layers
+  Device device;       // where all tensors lie
+  bool f64 = false;    // as a compute type
+  bool z = false;      // in the backward of linear layers
+  bool shards = true;  // of tables and logits
 };
 
 void check(const Linear& op, const Accepts& accepts = {});
@@ -44,6 +45,7 @@ void check(const AttentionBackward& op, const Accepts& accepts = {});
 void check(const Rotary& op, const Accepts& accepts = {});
 void check(const DecodeAttention& op, const Accepts& accepts = {});
 void check(const Sample& op, const Accepts& accepts = {});
+void check(const LogitStatistics& op, const Accepts& accepts = {});
 void check(const CrossEntropy& op, const Accepts& accepts = {});
 void check(const SquaredError& op, const Accepts& accepts = {});
 void check(const Adam& op, const Accepts& accepts = {});

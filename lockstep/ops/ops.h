@@ -82,6 +82,7 @@ class Ops {
   virtual void run(const ops::Attention&) = 0;
   virtual void run(const ops::AttentionBackward&) = 0;
   virtual void run(const ops::Rotary&) = 0;
+  virtual void run(const ops::LogitStatistics&) = 0;
   virtual void run(const ops::CrossEntropy&) = 0;
   virtual void run(const ops::SquaredError&) = 0;
   virtual void run(const ops::Adam&) = 0;

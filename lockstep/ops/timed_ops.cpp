@@ -112,6 +112,7 @@ void TimedOps::run(const ops::AttentionBackward& call) {
   });
 }
 void TimedOps::run(const ops::Rotary& call) { time_as(call, "rotary"); }
+void TimedOps::run(const ops::LogitStatistics& call) { time_as(call, "cross-entropy"); }
 void TimedOps::run(const ops::CrossEntropy& call) { time_as(call, "cross-entropy"); }
 void TimedOps::run(const ops::SquaredError& call) { time_as(call, "squared error"); }
 void TimedOps::run(const ops::Adam& call) { time_as(call, "adam"); }

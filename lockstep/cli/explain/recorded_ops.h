@@ -48,6 +48,7 @@ class RecordedOps final : public Ops {
   // No part of a layer: run, and not written down.
   void run(const ops::Embedding& call) override { ops_->run(call); }
   void run(const ops::EmbeddingBackward& call) override { ops_->run(call); }
+  void run(const ops::LogitStatistics& call) override { ops_->run(call); }
   void run(const ops::CrossEntropy& call) override { ops_->run(call); }
   void run(const ops::SquaredError& call) override { ops_->run(call); }
   void run(const ops::Adam& call) override { ops_->run(call); }

@@ -59,6 +59,7 @@ void check(const Embedding& op, const Accepts& accepts) {
       fields, {"tokens_table", "positions_table", "types_table", true},
       {op.tokens, op.types, op.sequence, op.y, op.tokens_table, op.positions_table, op.types_table},
       {op.y.dtype()});
+  fields.shard("first_token", op.first_token, op.tokens_table.shape()[0], op.vocabulary);
   fields.apart({"y", op.y}, {{"tokens", op.tokens},
                              {"types", op.types},
                              {"tokens_table", op.tokens_table},
@@ -74,6 +75,9 @@ void check(const EmbeddingBackward& op, const Accepts& accepts) {
                {op.tokens, op.types, op.sequence, op.dy, op.dtokens_table, op.dpositions_table,
                 op.dtypes_table},
                {op.dy.dtype(), DType::kF32});
+  if (is_given(op.dtokens_table)) {
+    fields.shard("first_token", op.first_token, op.dtokens_table.shape()[0], op.vocabulary);
+  }
   const Field dy{"dy", op.dy}, dpositions{"dpositions_table", op.dpositions_table},
       dtypes{"dtypes_table", op.dtypes_table};
   fields.apart({"dtokens_table", op.dtokens_table}, {dy, dpositions, dtypes});

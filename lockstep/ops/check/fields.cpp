@@ -143,6 +143,18 @@ void FieldCheck::dropout(const Dropout& dropout) const {
   scalar("dropout.step", dropout.step);
 }
 
+void FieldCheck::shard(std::string_view field, std::int64_t first, std::int64_t count,
+                       std::int64_t all) const {
+  if (all == 0) return number(first == 0, field, static_cast<double>(first), "0 without a shard");
+  if (!accepts_.shards) {
+    fail(ErrorCode::kUnsupported,
+         "{}: this device takes whole tables and logits, not {} to {} of {}", operation_, first,
+         first + count - 1, all);
+  }
+  number(first >= 0 && first <= all - count, field, static_cast<double>(first),
+         fmt::format("0 to {}, for {} of {}", all - count, count, all));
+}
+
 void FieldCheck::scalar(std::string_view field, const Scalar& scalar) const {
   if (is_given(scalar.at)) expect({field, scalar.at}, {1}, {DType::kF64});
 }

@@ -47,6 +47,9 @@ class FieldCheck {
   void apart_or_same(const Field& output, std::initializer_list<Field> others) const;
 
   void dropout(const Dropout& dropout) const;
+  // That `count` rows from `first` on are among `all`; 0: they are all, and `first` is 0.
+  void shard(std::string_view field, std::int64_t first, std::int64_t count,
+             std::int64_t all) const;
   // That a number that lies on the device is one f64 there.
   void scalar(std::string_view field, const Scalar& scalar) const;
 

@@ -54,6 +54,7 @@ class CpuOps final : public Ops {
     cpu::run(cpu_, call, scratch_memory(scratch(call.shape)));
   }
   void run(const ops::Rotary& call) override { cpu::run(cpu_, call); }
+  void run(const ops::LogitStatistics& call) override { cpu::run(cpu_, call); }
   void run(const ops::CrossEntropy& call) override { cpu::run(cpu_, call); }
   void run(const ops::SquaredError& call) override { cpu::run(cpu_, call); }
   void run(const ops::Adam& call) override { cpu::run(cpu_, call); }

@@ -120,7 +120,7 @@ void CudaOps::queue(Work&& work) {
 
 template <class Call>
 void CudaOps::check(const Call& call) const {
-  ops::check(call, {.device = device(), .z = true});
+  ops::check(call, {.device = device(), .z = true, .shards = false});
 }
 
 template <class Call>
@@ -186,6 +186,11 @@ void CudaOps::run(const ops::AttentionBackward& call) {
   run_checked(call);
 }
 void CudaOps::run(const ops::Rotary& call) { check_and_run(call); }
+void CudaOps::run(const ops::LogitStatistics& call) {
+  check(call);
+  fail(ErrorCode::kUnsupported,
+       "logit_statistics: a GPU computes losses from all classes, not from a shard of them");
+}
 void CudaOps::run(const ops::CrossEntropy& call) { check_and_run(call); }
 void CudaOps::run(const ops::SquaredError& call) { check_and_run(call); }
 void CudaOps::run(const ops::Adam& call) { check_and_run(call); }

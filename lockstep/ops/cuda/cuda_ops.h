@@ -47,6 +47,7 @@ class CudaOps final : public Ops {
   void run(const ops::Attention& call) override;
   void run(const ops::AttentionBackward& call) override;
   void run(const ops::Rotary& call) override;
+  void run(const ops::LogitStatistics& call) override;
   void run(const ops::CrossEntropy& call) override;
   void run(const ops::SquaredError& call) override;
   void run(const ops::Adam& call) override;

@@ -26,6 +26,7 @@ void run(const EmbeddingBackward& op);
 void run(const Attention& op);
 void run(const AttentionBackward& op);
 void run(const Rotary& op);
+void run(const LogitStatistics& op);
 void run(const CrossEntropy& op);
 void run(const SquaredError& op);
 void run(const Adam& op);

@@ -28,6 +28,7 @@ class ReferenceOps final : public Ops {
   void run(const ops::Attention& op) override { checked(op); }
   void run(const ops::AttentionBackward& op) override { checked(op); }
   void run(const ops::Rotary& op) override { checked(op); }
+  void run(const ops::LogitStatistics& op) override { checked(op); }
   void run(const ops::CrossEntropy& op) override { checked(op); }
   void run(const ops::SquaredError& op) override { checked(op); }
   void run(const ops::Adam& op) override { checked(op); }

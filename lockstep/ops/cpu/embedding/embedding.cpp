@@ -20,9 +20,10 @@ const std::int32_t* indices_or_null(const Tensor& tensor) {
 }
 
 void check_all_indices(const std::string& operation, const Tensor& tokens, const Tensor& table,
-                       const Tensor& types, const Tensor& types_table) {
+                       std::int64_t vocabulary, const Tensor& types, const Tensor& types_table) {
   if (ops::is_given(table)) {
-    ops::check_indices(tokens, table.shape()[0], operation + ": tokens");
+    ops::check_indices(tokens, vocabulary > 0 ? vocabulary : table.shape()[0],
+                       operation + ": tokens");
   }
   if (ops::is_given(types_table)) {
     ops::check_indices(types, types_table.shape()[0], operation + ": types");
@@ -37,15 +38,19 @@ struct Order {
   std::vector<std::size_t> begins;     // of an entry's rows; one more at the end
 };
 
+// Of rows whose entry is among `entries`.
 template <class EntryOf>
-Order order_by(std::size_t rows, EntryOf&& entry_of) {
-  std::vector<std::uint64_t> keys(rows);  // entry, then row
+Order order_by(std::size_t rows, std::int64_t entries, EntryOf&& entry_of) {
+  std::vector<std::uint64_t> keys;  // entry, then row
+  keys.reserve(rows);
   for (std::size_t row = 0; row < rows; ++row) {
-    keys[row] = static_cast<std::uint64_t>(entry_of(row)) << 32 | row;
+    const auto entry = static_cast<std::int64_t>(entry_of(row));
+    if (entry < 0 || entry >= entries) continue;
+    keys.push_back(static_cast<std::uint64_t>(entry) << 32 | row);
   }
   std::sort(keys.begin(), keys.end());
   Order order;
-  order.rows.reserve(rows);
+  order.rows.reserve(keys.size());
   for (const std::uint64_t key : keys) {
     const auto entry = static_cast<std::uint32_t>(key >> 32);
     if (order.entries.empty() || order.entries.back() != entry) {
@@ -54,7 +59,7 @@ Order order_by(std::size_t rows, EntryOf&& entry_of) {
     }
     order.rows.push_back(static_cast<std::uint32_t>(key));
   }
-  order.begins.push_back(rows);
+  order.begins.push_back(keys.size());
   return order;
 }
 
@@ -84,7 +89,8 @@ void add_to_table(const Cpu& cpu, const Tensor& dy, const Tensor& table, const O
 
 void run(const Cpu& cpu, const ops::Embedding& call) {
   ops::check(call);
-  check_all_indices("embedding", call.tokens, call.tokens_table, call.types, call.types_table);
+  check_all_indices("embedding", call.tokens, call.tokens_table, call.vocabulary, call.types,
+                    call.types_table);
   const DropoutKey key = dropout_key(call.dropout);
   const EmbeddingRows all{
       .begin = 0,
@@ -94,6 +100,8 @@ void run(const Cpu& cpu, const ops::Embedding& call) {
       .tokens = indices_or_null(call.tokens),
       .types = indices_or_null(call.types),
       .tokens_table = call.tokens_table.data(),
+      .first_token = call.first_token,
+      .tokens_here = call.tokens_table.shape()[0],
       .positions_table = data_or_null(call.positions_table),
       .types_table = data_or_null(call.types_table),
       .dropout = call.dropout.probability > 0 ? &key : nullptr,
@@ -110,8 +118,8 @@ void run(const Cpu& cpu, const ops::Embedding& call) {
 
 void run(const Cpu& cpu, const ops::EmbeddingBackward& call) {
   ops::check(call);
-  check_all_indices("embedding_backward", call.tokens, call.dtokens_table, call.types,
-                    call.dtypes_table);
+  check_all_indices("embedding_backward", call.tokens, call.dtokens_table, call.vocabulary,
+                    call.types, call.dtypes_table);
   if (call.dropout.probability > 0) {
     run(cpu, ops::Drop{.dropout = call.dropout, .x = call.dy, .y = call.dy});
   }
@@ -119,17 +127,20 @@ void run(const Cpu& cpu, const ops::EmbeddingBackward& call) {
   if (ops::is_given(call.dtokens_table)) {
     const auto* tokens = indices_or_null(call.tokens);
     add_to_table(cpu, call.dy, call.dtokens_table,
-                 order_by(rows, [&](std::size_t row) { return tokens[row]; }));
+                 order_by(rows, call.dtokens_table.shape()[0],
+                          [&](std::size_t row) { return tokens[row] - call.first_token; }));
   }
   if (ops::is_given(call.dpositions_table)) {
     const auto sequence = static_cast<std::size_t>(call.sequence);
     add_to_table(cpu, call.dy, call.dpositions_table,
-                 order_by(rows, [&](std::size_t row) { return row % sequence; }));
+                 order_by(rows, call.dpositions_table.shape()[0],
+                          [&](std::size_t row) { return row % sequence; }));
   }
   if (ops::is_given(call.dtypes_table)) {
     const auto* types = indices_or_null(call.types);
-    add_to_table(cpu, call.dy, call.dtypes_table,
-                 order_by(rows, [&](std::size_t row) { return types[row]; }));
+    add_to_table(
+        cpu, call.dy, call.dtypes_table,
+        order_by(rows, call.dtypes_table.shape()[0], [&](std::size_t row) { return types[row]; }));
   }
 }
 

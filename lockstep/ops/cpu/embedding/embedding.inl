@@ -15,7 +15,7 @@ struct Parts {
   const T* type;
 
   Floats sum(std::size_t i, std::size_t part) const {
-    Floats x = load_some(token + i, part);
+    Floats x = token != nullptr ? load_some(token + i, part) : splat(0);
     if (position != nullptr) x += load_some(position + i, part);
     if (type != nullptr) x += load_some(type + i, part);
     return x;
@@ -27,6 +27,15 @@ const T* row_of(const void* table, std::size_t row, std::size_t width) {
   return table == nullptr ? nullptr : static_cast<const T*>(table) + row * width;
 }
 
+// In the table, which may be a shard that has it or not.
+std::int64_t token_index(const EmbeddingRows& call, std::size_t row) {
+  return call.tokens[row] - call.first_token;
+}
+bool token_here(const EmbeddingRows& call, std::size_t row) {
+  const std::int64_t index = token_index(call, row);
+  return index >= 0 && index < call.tokens_here;
+}
+
 template <class T>
 void forward(const EmbeddingRows& call) {
   const DropoutKey none;
@@ -34,7 +43,9 @@ void forward(const EmbeddingRows& call) {
   const std::size_t width = call.width;
   for (std::size_t row = call.begin; row < call.end; ++row) {
     const Parts<T> parts{
-        row_of<T>(call.tokens_table, static_cast<std::size_t>(call.tokens[row]), width),
+        token_here(call, row)
+            ? row_of<T>(call.tokens_table, static_cast<std::size_t>(token_index(call, row)), width)
+            : nullptr,
         call.positions_table == nullptr
             ? nullptr
             : row_of<T>(call.positions_table, row % call.sequence, width),

@@ -17,7 +17,9 @@ struct EmbeddingRows {
   std::size_t sequence;
   const std::int32_t* tokens;
   const std::int32_t* types;
-  const void* tokens_table;
+  const void* tokens_table;  // of `tokens_here` tokens from first_token on
+  std::int64_t first_token;
+  std::int64_t tokens_here;
   const void* positions_table;
   const void* types_table;
   const DropoutKey* dropout;  // null where nothing is dropped

@@ -15,6 +15,18 @@ struct LossKernels {
                                  bool gradient, float factor);
   PerType<CrossEntropy> cross_entropy;
 
+  // Of a shard of logits: the largest, and the sum of e^(x - largest).
+  struct Statistics {
+    float largest, sum;
+  };
+  using LogitStatistics = Statistics (*)(void* logits, std::size_t classes);
+  PerType<LogitStatistics> logit_statistics;
+  // Logits x become factor * e^(x - largest) / sum, and the target's factor * (that - 1);
+  // `target` is `classes` where it is in another shard.
+  using ShardGradient = void (*)(void* logits, std::size_t classes, std::size_t target,
+                                 float largest, double sum, float factor);
+  PerType<ShardGradient> shard_gradient;
+
   // Returns the loss; dx may be null.
   using SquaredError = float (*)(const void* x, const void* target, void* dx, std::size_t width,
                                  float factor);

@@ -6,6 +6,7 @@
 
 namespace lockstep::cpu {
 
+void run(const Cpu& cpu, const ops::LogitStatistics& call);
 void run(const Cpu& cpu, const ops::CrossEntropy& call);
 void run(const Cpu& cpu, const ops::SquaredError& call);
 

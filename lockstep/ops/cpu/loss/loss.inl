@@ -71,6 +71,29 @@ float cross_entropy(void* logits, std::size_t classes, std::size_t target, bool 
 }
 
 template <class T>
+LossKernels::Statistics logit_statistics(void* logits, std::size_t classes) {
+  T* row = static_cast<T*>(logits);
+  const float largest = most(row, classes);
+  return {largest, static_cast<float>(sum_of_exponentials<false>(row, classes, largest))};
+}
+
+template <class T>
+void shard_gradient(void* logits, std::size_t classes, std::size_t target, float largest,
+                    double sum, float factor) {
+  T* row = static_cast<T*>(logits);
+  const double of_target = target < classes ? static_cast<double>(load_part(row + target, 1)[0]) -
+                                                  static_cast<double>(largest)
+                                            : 0;
+  const Floats scale = splat(static_cast<float>(static_cast<double>(factor) / sum));
+  for_vectors(classes, [&](std::size_t i, auto part) {
+    store_some(row + i, exp_not_above_zero(load_some(row + i, part) - largest) * scale, part);
+  });
+  if (target == classes) return;
+  const double p = __builtin_exp(of_target) / sum;
+  store_part(row + target, splat(static_cast<float>(static_cast<double>(factor) * (p - 1))), 1);
+}
+
+template <class T>
 float squared_error(const void* x, const void* target, void* dx, std::size_t width, float factor) {
   const T* a = static_cast<const T*>(x);
   const T* b = static_cast<const T*>(target);
@@ -92,6 +115,9 @@ float squared_error(const void* x, const void* target, void* dx, std::size_t wid
 
 const LossKernels loss_kernels{
     .cross_entropy = {cross_entropy<float>, cross_entropy<BFloat16>, cross_entropy<Half>},
+    .logit_statistics = {logit_statistics<float>, logit_statistics<BFloat16>,
+                         logit_statistics<Half>},
+    .shard_gradient = {shard_gradient<float>, shard_gradient<BFloat16>, shard_gradient<Half>},
     .squared_error = {squared_error<float>, squared_error<BFloat16>, squared_error<Half>},
 };
 
