@@ -32,6 +32,8 @@
 #include <vector>
 
 #include "lockstep/nn/batch.h"
+#include "lockstep/nn/tensor_axis.h"
+#include "lockstep/nn/tensor_shard.h"
 #include "lockstep/ops/ops.h"
 #include "lockstep/plan/arithmetic.h"
 #include "lockstep/tensor/tensor.h"
@@ -59,6 +61,8 @@ struct ParameterSpec {
   bool backward_reads = true;
   // How many rows a sparse gradient of it has, which sparse_gradient() returns; 0: it is dense.
   std::int64_t sparse_rows = 0;
+  // Which part of a logical parameter `shape` is, where ranks divide it.
+  TensorShard shard = {};
   friend bool operator==(const ParameterSpec&, const ParameterSpec&) = default;
 };
 
@@ -152,6 +156,7 @@ struct Pass {
   Tensor losses;  // f32 [tokens]: written by the last block
   Tensor logits;  // optional: the last block writes them too, [tokens, classes] of the compute type
   FinishedListener* listener = nullptr;  // in backward
+  TensorAxis* tensor = nullptr;          // of blocks that are made for a tensor group
 
   // Backward has finished with a parameter, by its index in the spec: later operations neither add
   // to its gradient nor read its value. So it can be reduced and updated during the rest of

@@ -1,5 +1,6 @@
 #include "lockstep/nn/models/models.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -59,7 +60,8 @@ AttentionOptions attention_of(const ModelShape& shape, const ModelOptions& optio
           .projection_stddev = joining_stddev(shape),
           .rotary = llama,
           .theta = options.theta,
-          .side = Side::kTarget};
+          .side = Side::kTarget,
+          .tensor = options.tensor};
 }
 
 std::unique_ptr<Block> make_layer(std::string name, const ModelShape& shape,
@@ -74,7 +76,8 @@ std::unique_ptr<Block> make_layer(std::string name, const ModelShape& shape,
                                                             .width = to_signed(shape.feed_forward),
                                                             .biases = shape.biases,
                                                             .stddev = kStddev,
-                                                            .down_stddev = kStddev},
+                                                            .down_stddev = kStddev,
+                                                            .tensor = options.tensor},
                                            .dropout = options.dropout});
   }
   const bool bert = shape.family == Family::kBert;
@@ -86,7 +89,8 @@ std::unique_ptr<Block> make_layer(std::string name, const ModelShape& shape,
                        .activation = bert ? ops::Activation::kGeluErf : ops::Activation::kGeluTanh,
                        .biases = shape.biases,
                        .stddev = kStddev,
-                       .down_stddev = joining_stddev(shape)},
+                       .down_stddev = joining_stddev(shape),
+                       .tensor = options.tensor},
       .dropout = options.dropout};
   if (bert) return std::make_unique<BertLayer>(std::move(name), layer);
   return std::make_unique<Gpt2Layer>(std::move(name), layer);
@@ -102,7 +106,8 @@ void add_embedding(const ModelShape& shape, const ModelOptions& options, Blocks&
       .stddev = kStddev,
       .dropout = bert ? 0 : options.dropout,
       .tied_to = {},
-      .side = Side::kTarget};
+      .side = Side::kTarget,
+      .tensor = options.tensor};
   blocks.push_back(std::make_unique<Embedding>(kEmbedding, embedding));
   if (!bert) return;
   blocks.push_back(
@@ -115,7 +120,8 @@ std::unique_ptr<Block> make_head(const ModelShape& shape, const ModelOptions& op
                                         .classes = to_signed(shape.vocabulary),
                                         .tied_to = shape.head == Head::kOwn ? "" : kTokenTable,
                                         .bias = shape.head == Head::kMaskedLanguage,
-                                        .stddev = kStddev};
+                                        .stddev = kStddev,
+                                        .tensor = options.tensor};
   const bool bert = shape.family == Family::kBert;
   if (bert && shape.head == Head::kMaskedLanguage) {
     const LinearOptions dense = {.in = to_signed(shape.hidden),
@@ -182,8 +188,28 @@ void check_size(const ModelShape& shape) {
   check_parameters(plan::count_parameters(shape).total());
 }
 
+void check_tensor_group(std::int64_t heads, std::int64_t kv_heads, std::int64_t feed_forward,
+                        std::int64_t vocabulary, int ranks) {
+  const auto fits = [&](std::int64_t count) {
+    return heads % count == 0 && kv_heads % count == 0 && feed_forward >= count &&
+           vocabulary >= count;
+  };
+  if (fits(ranks)) return;
+  std::vector<std::int64_t> possible;
+  for (std::int64_t count = 1; count <= kv_heads; ++count) {
+    if (fits(count)) possible.push_back(count);
+  }
+  fail(ErrorCode::kInvalidArgument,
+       "{} ranks cannot divide a model of {} heads and {} key and value heads, which are divided "
+       "evenly; take {} of them",
+       ranks, heads, kv_heads, fmt::join(possible, ", "));
+}
+
 Model make_model(const ModelShape& shape, const ModelOptions& options) {
   check_size(shape);
+  check_tensor_group(to_signed(shape.heads), to_signed(shape.kv_heads),
+                     to_signed(shape.feed_forward), to_signed(shape.vocabulary),
+                     options.tensor.size);
   Blocks blocks;
   add_embedding(shape, options, blocks);
   for (plan::Count i = 0; i < shape.layers; ++i) {
@@ -212,6 +238,9 @@ Model make_encoder_decoder(const EncoderDecoderShape& shape, const ModelOptions&
          "a shared vocabulary has one size; got {} source and {} target tokens",
          shape.source_vocabulary, shape.target_vocabulary);
   }
+  check_tensor_group(shape.heads, shape.heads, shape.feed_forward,
+                     std::min(shape.source_vocabulary, shape.target_vocabulary),
+                     options.tensor.size);
   check_layers(shape.encoder_layers);
   check_layers(shape.decoder_layers);
   check_parameters(parameters_at_most(shape));
@@ -229,7 +258,8 @@ Model make_encoder_decoder(const EncoderDecoderShape& shape, const ModelOptions&
                              .stddev = square,
                              .dropout = options.dropout,
                              .tied_to = {},
-                             .side = Side::kSource};
+                             .side = Side::kSource,
+                             .tensor = options.tensor};
   EmbeddingOptions target = source;
   target.vocabulary = shape.target_vocabulary;
   target.positions = shape.target_positions;
@@ -247,13 +277,15 @@ Model make_encoder_decoder(const EncoderDecoderShape& shape, const ModelOptions&
                                       .projection_stddev = square,
                                       .rotary = false,
                                       .theta = options.theta,
-                                      .side = Side::kSource},
+                                      .side = Side::kSource,
+                                      .tensor = options.tensor},
                         .feed_forward = {.hidden = shape.hidden,
                                          .width = shape.feed_forward,
                                          .activation = shape.activation,
                                          .biases = true,
                                          .stddev = wide,
-                                         .down_stddev = wide},
+                                         .down_stddev = wide,
+                                         .tensor = options.tensor},
                         .dropout = options.dropout};
   Blocks blocks;
   blocks.push_back(std::make_unique<Embedding>("source", source));
@@ -272,7 +304,8 @@ Model make_encoder_decoder(const EncoderDecoderShape& shape, const ModelOptions&
                                                        .classes = shape.target_vocabulary,
                                                        .tied_to = "target.tokens",
                                                        .bias = false,
-                                                       .stddev = square}));
+                                                       .stddev = square,
+                                                       .tensor = options.tensor}));
   return {"encoder-decoder", std::move(blocks)};
 }
 

@@ -21,6 +21,7 @@ struct ModelOptions {
   double dropout = 0;            // of embeddings, attention and residual branches
   std::optional<float> epsilon;  // of norms; else usual_epsilon()
   float theta = 10000;           // of rotary positions
+  TensorGroup tensor = {};       // whose ranks divide the model (nn/tensor_shard.h)
 };
 
 // 1e-5 in gpt2, 1e-6 in llama, 1e-12 in bert.
@@ -29,6 +30,11 @@ float usual_epsilon(plan::Family family);
 // Throws Error(kInvalidArgument) as plan::check() does, and for more layers or parameters than
 // that.
 void check_size(const plan::ModelShape& shape);
+
+// Throws Error(kInvalidArgument) where the ranks of a tensor group cannot divide a model with these
+// sizes evenly by heads, or have no token, with the numbers of ranks that can.
+void check_tensor_group(std::int64_t heads, std::int64_t kv_heads, std::int64_t feed_forward,
+                        std::int64_t vocabulary, int ranks);
 
 // Throws what check_size() throws, and Error(kUnsupported) for a head that the family cannot be
 // trained with (a pooler makes no losses; see trainable()).

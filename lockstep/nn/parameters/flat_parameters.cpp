@@ -36,7 +36,8 @@ FlatParameters::FlatParameters(const Model& model, std::span<const BlockSpec> sp
           fail(ErrorCode::kInvalidArgument, "two parameters are called '{}'", name);
         }
         places_[block][index] = static_cast<int>(parameters_.size());
-        parameters_.push_back({name, block, elements_, spec.shape, decays, spec.initial});
+        parameters_.push_back(
+            {name, block, elements_, spec.shape, decays, spec.initial, spec.shard});
         elements_ += aligned(spec.shape.elements());
         count_ += spec.shape.elements();
       }

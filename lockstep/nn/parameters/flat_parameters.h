@@ -51,6 +51,7 @@ struct FlatParameter {
   Shape shape;
   bool decays = true;
   Initial initial;
+  TensorShard shard;  // of the logical parameter
 };
 
 class FlatParameters {

@@ -12,13 +12,13 @@
 namespace lockstep::nn {
 namespace {
 
-constexpr std::int64_t kPiece = 1 << 14;  // elements; a multiple of the four that are drawn at once
+constexpr std::int64_t kPiece = 1 << 14;  // elements
 
 float value_of(const Initial& initial, float normal) {
   return static_cast<float>(initial.mean + initial.stddev * static_cast<double>(normal));
 }
 
-// Elements first to first + count; first is a multiple of 4.
+// Elements first to first + count, four of which are drawn at once.
 void draw(const Initial& initial, std::uint64_t seed, std::int64_t first, std::int64_t count,
           std::vector<float>& values) {
   values.resize(static_cast<std::size_t>(count));
@@ -26,11 +26,11 @@ void draw(const Initial& initial, std::uint64_t seed, std::int64_t first, std::i
     std::fill(values.begin(), values.end(), value_of(initial, 0));
     return;
   }
-  for (std::int64_t i = 0; i < count; i += 4) {
-    const auto normals = normal_block(seed, 0, static_cast<std::uint64_t>((first + i) / 4));
-    for (std::int64_t k = 0; k < std::min<std::int64_t>(4, count - i); ++k) {
-      values[static_cast<std::size_t>(i + k)] =
-          value_of(initial, normals[static_cast<std::size_t>(k)]);
+  for (std::int64_t i = 0; i < count;) {
+    const std::int64_t at = first + i;
+    const auto normals = normal_block(seed, 0, static_cast<std::uint64_t>(at / 4));
+    for (std::int64_t k = at % 4; k < 4 && i < count; ++k, ++i) {
+      values[static_cast<std::size_t>(i)] = value_of(initial, normals[static_cast<std::size_t>(k)]);
     }
   }
 }

@@ -9,8 +9,7 @@
 
 namespace lockstep::nn {
 
-// Fills a parameter, on whatever device, or a part of it that begins at element `first`, a
-// multiple of 4. Element i
+// Fills a parameter, on whatever device, or a part of it that begins at element `first`. Element i
 // is a pure function of seed, name and i, the same on any number of threads; in a type of 16 bits
 // it is the f32 value, rounded.
 void fill_initial(const Tensor& part, const Initial& initial, std::uint64_t seed,

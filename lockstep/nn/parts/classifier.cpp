@@ -33,25 +33,51 @@ void ClassifierPart::declare(Declaration& declaration) const {
   const bool on_cpu = declaration.ops().device() == Device{};
   const std::int64_t chunk_bytes =
       on_cpu ? options_.chunk_bytes : std::max(options_.chunk_bytes, kLogitBytesOnGpu);
-  const std::int64_t chunk = rows_per_chunk(rows, options_.classes, setup.dtype, chunk_bytes);
+  const std::int64_t classes = own_classes().count;
+  const std::int64_t chunk = rows_per_chunk(rows, classes, setup.dtype, chunk_bytes);
+  const TensorShard shard = shard_of(0, {options_.classes}, options_.tensor);
   if (options_.tied_to.empty()) {
-    declaration.weight(named("weight"), options_.classes, options_.hidden, options_.stddev);
+    declaration.weight(named("weight"), classes, options_.hidden, options_.stddev);
   } else {
-    declaration.tied_weight(named("weight"), options_.classes, options_.hidden, options_.tied_to);
+    declaration.tied_weight(named("weight"), classes, options_.hidden, options_.tied_to);
   }
-  declaration.bias(named("bias"), options_.classes, options_.bias);
-  declaration.activation(named("chunk"), {chunk, options_.classes}, Life::kKept);
+  declaration.shard(shard);
+  declaration.bias(named("bias"), classes, options_.bias);
+  declaration.shard(shard);
+  declaration.activation(named("chunk"), {chunk, classes}, Life::kKept);
+  declaration.statistic(
+      named("statistics"),
+      is_divided() ? Shape{options_.tensor.size * chunk * ops::kLogitStatistics} : Shape{0},
+      Life::kKept);
   // A product of all rows in FLOPs, of a chunk in memory.
   const std::int64_t rest = rows % chunk;
-  declaration.linear(chunk, options_.hidden, options_.classes, false, rows / chunk);
-  if (rest > 0) declaration.linear(rest, options_.hidden, options_.classes, false);
+  declaration.linear(chunk, options_.hidden, classes, false, rows / chunk);
+  if (rest > 0) declaration.linear(rest, options_.hidden, classes, false);
   if (!on_cpu) return;
   const std::int64_t last = rest > 0 ? rest : chunk;
-  const std::int64_t part = classes_per_part(options_.classes);
-  if (part == options_.classes) return;
-  for (const std::int64_t count : {part, options_.classes % part}) {
-    declaration.linear_part(last, options_.hidden, count, options_.classes);
+  const std::int64_t part = classes_per_part(classes);
+  if (part == classes) return;
+  for (const std::int64_t count : {part, classes % part}) {
+    declaration.linear_part(last, options_.hidden, count, classes);
   }
+}
+
+void ClassifierPart::run_cross_entropy(const Pass& pass, ops::CrossEntropy call) const {
+  if (is_divided()) {
+    const std::int64_t rows = call.logits.shape()[0];
+    const Tensor all =
+        reused(tensor(pass, kStatistics), {options_.tensor.size, rows, ops::kLogitStatistics});
+    call.first_class = own_classes().first;
+    call.all_classes = options_.classes;
+    call.statistics = all;
+    pass.ops.run(ops::LogitStatistics{.logits = call.logits,
+                                      .targets = call.targets,
+                                      .first_class = call.first_class,
+                                      .all_classes = call.all_classes,
+                                      .statistics = all.row(options_.tensor.rank)});
+    pass.tensor->gather(pass.ops, all);
+  }
+  pass.ops.run(call);
 }
 
 void ClassifierPart::forward(const Pass& pass, const Tensor& targets, const Tensor& x) const {
@@ -69,10 +95,10 @@ void ClassifierPart::forward(const Pass& pass, const Tensor& targets, const Tens
                              .residual = {},
                              .y = logits});
     if (!ops::is_given(targets)) continue;
-    pass.ops.run(ops::CrossEntropy{.logits = logits,
-                                   .targets = targets.slice(first, count),
-                                   .losses = pass.losses.slice(first, count),
-                                   .gradient = false});
+    run_cross_entropy(pass, {.logits = logits,
+                             .targets = targets.slice(first, count),
+                             .losses = pass.losses.slice(first, count),
+                             .gradient = false});
   }
 }
 
@@ -92,15 +118,16 @@ void ClassifierPart::backward(const Pass& pass, const Tensor& targets, const Ten
     if (ops::is_given(pass.logits)) {
       pass.ops.run(ops::Cast{.from = logits, .to = pass.logits.slice(first, count)});
     }
-    pass.ops.run(ops::CrossEntropy{.logits = logits,
-                                   .targets = targets.slice(first, count),
-                                   .losses = pass.losses.slice(first, count),
-                                   .gradient = true,
-                                   .factor = pass.loss_factor});
+    run_cross_entropy(pass, {.logits = logits,
+                             .targets = targets.slice(first, count),
+                             .losses = pass.losses.slice(first, count),
+                             .gradient = true,
+                             .factor = pass.loss_factor});
     add_gradient(pass, logits, rows_of_x, first + count == rows);
     pass.ops.run(ops::LinearBackwardInput{
         .dy = logits, .weight = parameter(pass, kWeight), .factor = {}, .dx = rows_of_x});
   }
+  if (is_divided()) pass.tensor->sum(pass.ops, x);
   finished(pass, kWeight);
   finished(pass, kBias);
 }
@@ -112,9 +139,10 @@ void ClassifierPart::add_gradient(const Pass& pass, const Tensor& dlogits, const
   const Tensor& dbias = gradient(pass, kBias);
   // On a GPU one large product is faster than the overlap is worth.
   const bool in_parts = last && pass.ops.device() == Device{};
-  const std::int64_t part = in_parts ? classes_per_part(options_.classes) : options_.classes;
-  for (std::int64_t first = 0; first < options_.classes; first += part) {
-    const std::int64_t count = std::min(part, options_.classes - first);
+  const std::int64_t classes = own_classes().count;
+  const std::int64_t part = in_parts ? classes_per_part(classes) : classes;
+  for (std::int64_t first = 0; first < classes; first += part) {
+    const std::int64_t count = std::min(part, classes - first);
     pass.ops.run(ops::LinearBackwardWeight{
         .dy = dlogits,
         .x = x,

@@ -4,6 +4,10 @@
 // reduced while the rest is computed.
 //
 // The weight is [classes, hidden], its own or tied to an embedding's.
+//
+// The ranks of a tensor group divide the classes (nn/tensor_shard.h). Each computes its own logits
+// and three numbers for every row (ops::LogitStatistics), which all ranks gather: logits stay where
+// they are. dx is summed over the ranks.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +28,7 @@ struct ClassifierOptions {
   bool bias = false;
   double stddev = 0.02;  // of its own weight at first
   std::int64_t chunk_bytes = kLogitBytes;
+  TensorGroup tensor = {};
 };
 
 // The rows of logits in a chunk: about `chunk_bytes`, at least kLeastRows, of equal sizes.
@@ -38,7 +43,7 @@ std::int64_t classes_per_part(std::int64_t classes);
 class ClassifierPart : public Part {
  public:
   ClassifierPart(Place& next, std::string name, const ClassifierOptions& options)
-      : Part(next, std::move(name), 2, 1), options_(std::move(options)) {}
+      : Part(next, std::move(name), 2, kTensors), options_(std::move(options)) {}
 
   std::int64_t classes() const { return options_.classes; }
   void declare(Declaration& declaration) const;
@@ -49,11 +54,14 @@ class ClassifierPart : public Part {
   void backward(const Pass& pass, const Tensor& targets, const Tensor& x) const;
 
  private:
+  bool is_divided() const { return options_.tensor.size > 1; }
+  Extent own_classes() const { return share_of(options_.classes, options_.tensor); }
+  void run_cross_entropy(const Pass& pass, ops::CrossEntropy call) const;
   void add_gradient(const Pass& pass, const Tensor& dlogits, const Tensor& x, bool last) const;
 
   // The order of the spec.
   enum Parameter : std::size_t { kWeight, kBias };
-  enum Saved : std::size_t { kLogits };
+  enum Saved : std::size_t { kLogits, kStatistics, kTensors };
 
   ClassifierOptions options_;
 };

@@ -30,6 +30,8 @@ class Declaration {
   // Ones.
   void gain(std::string name, std::int64_t width);
   void tied_weight(std::string name, std::int64_t out, std::int64_t in, std::string owner);
+  // The parameter that was declared last is a shard.
+  void shard(TensorShard shard) { spec_.parameters.back().shard = std::move(shard); }
   // Backward does not read the parameter that was declared last.
   void read_in_forward_only() { spec_.parameters.back().backward_reads = false; }
 

@@ -1,5 +1,7 @@
 #include "lockstep/nn/parts/embedding.h"
 
+#include <utility>
+
 #include "lockstep/base/error.h"
 
 namespace lockstep::nn {
@@ -16,20 +18,22 @@ void EmbeddingPart::check_positions(std::int64_t positions) const {
 
 void EmbeddingPart::declare(Declaration& declaration) const {
   check_positions(sequence_of(declaration.setup().shape, options_.side));
-  if (options_.tied_to.empty()) {
-    declaration.table(named("tokens"), options_.vocabulary, options_.hidden, options_.stddev,
-                      tokens_of(declaration.setup().shape, options_.side));
+  const std::int64_t vocabulary = own_tokens().count;
+  const std::int64_t rows = tokens_of(declaration.setup().shape, options_.side);
+  if (!options_.tied_to.empty()) {
+    declaration.tied_weight(named("tokens"), vocabulary, options_.hidden, options_.tied_to);
+  } else if (is_divided()) {
+    declaration.weight(named("tokens"), vocabulary, options_.hidden, options_.stddev);
   } else {
-    declaration.tied_weight(named("tokens"), options_.vocabulary, options_.hidden,
-                            options_.tied_to);
+    declaration.table(named("tokens"), vocabulary, options_.hidden, options_.stddev, rows);
   }
+  declaration.shard(shard_of(0, {options_.vocabulary}, options_.tensor));
   declaration.read_in_forward_only();
   declaration.weight(named("positions"), options_.positions, options_.hidden, options_.stddev);
   declaration.read_in_forward_only();
   declaration.weight(named("types"), options_.types, options_.hidden, options_.stddev);
   declaration.read_in_forward_only();
-  declaration.embedding(tokens_of(declaration.setup().shape, options_.side), options_.hidden,
-                        options_.vocabulary);
+  declaration.embedding(rows, options_.hidden, vocabulary);
 }
 
 Tensor EmbeddingPart::tokens(const Pass& pass) const {
@@ -54,14 +58,26 @@ ops::Dropout EmbeddingPart::dropout(const Pass& pass) const {
 }
 
 void EmbeddingPart::forward(const Pass& pass, const Tensor& y) const {
-  pass.ops.run(ops::Embedding{.tokens = tokens(pass),
-                              .types = types(pass),
-                              .sequence = sequence_of(pass.setup.shape, options_.side),
-                              .tokens_table = parameter(pass, kTokens),
-                              .positions_table = parameter(pass, kPositions),
-                              .types_table = parameter(pass, kTypes),
-                              .dropout = dropout(pass),
-                              .y = y});
+  ops::Embedding call{.tokens = tokens(pass),
+                      .types = types(pass),
+                      .sequence = sequence_of(pass.setup.shape, options_.side),
+                      .tokens_table = parameter(pass, kTokens),
+                      .positions_table = parameter(pass, kPositions),
+                      .types_table = parameter(pass, kTypes),
+                      .dropout = dropout(pass),
+                      .y = y};
+  if (!is_divided()) return pass.ops.run(call);
+  const ops::Dropout after_the_sum = std::exchange(call.dropout, {});
+  call.first_token = own_tokens().first;
+  call.vocabulary = options_.vocabulary;
+  if (options_.tensor.rank > 0) {
+    call.types = call.positions_table = call.types_table = Tensor();
+  }
+  pass.ops.run(call);
+  pass.tensor->sum(pass.ops, y);
+  if (after_the_sum.probability > 0) {
+    pass.ops.run(ops::Drop{.dropout = after_the_sum, .x = y, .y = y});
+  }
 }
 
 void EmbeddingPart::decode(const DecodePass& at, const Tensor& y) const {
@@ -101,13 +117,15 @@ void EmbeddingPart::backward(const Pass& pass, const Tensor& dy) const {
                                       .dropout = dropout(pass),
                                       .dtokens_table = apart ? Tensor() : gradient(pass, kTokens),
                                       .dpositions_table = gradient(pass, kPositions),
-                                      .dtypes_table = gradient(pass, kTypes)});
+                                      .dtypes_table = gradient(pass, kTypes),
+                                      .first_token = is_divided() ? own_tokens().first : 0,
+                                      .vocabulary = is_divided() ? options_.vocabulary : 0});
   for (const std::size_t table : {kTokens, kPositions, kTypes}) finished(pass, table);
 }
 
 std::optional<SparseGradient> EmbeddingPart::sparse_gradient(const Pass& pass,
                                                              const Tensor& dy) const {
-  if (!options_.tied_to.empty()) return std::nullopt;
+  if (!options_.tied_to.empty() || is_divided()) return std::nullopt;
   return SparseGradient{.parameter = parameter_index(kTokens), .tokens = tokens(pass), .rows = dy};
 }
 

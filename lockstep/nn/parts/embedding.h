@@ -1,4 +1,7 @@
 // Tables that turn token numbers into rows: of tokens, of learned positions, of token types.
+//
+// The ranks of a tensor group divide the table of tokens by rows (nn/tensor_shard.h). Each looks up
+// its own tokens, the first one adds positions and types, and the sum over the ranks is the result.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +21,7 @@ struct EmbeddingOptions {
   double dropout = 0;
   std::string tied_to;  // the full name of a table of tokens that is used instead of an own one
   Side side = Side::kTarget;
+  TensorGroup tensor = {};  // divides the vocabulary
 };
 
 class EmbeddingPart : public Part {
@@ -40,6 +44,8 @@ class EmbeddingPart : public Part {
   // The order of the spec.
   enum Parameter : std::size_t { kTokens, kPositions, kTypes };
 
+  bool is_divided() const { return options_.tensor.size > 1; }
+  Extent own_tokens() const { return share_of(options_.vocabulary, options_.tensor); }
   Tensor tokens(const Pass& pass) const;
   Tensor types(const Pass& pass) const;
   ops::Dropout dropout(const Pass& pass) const;

@@ -11,13 +11,17 @@ FeedForwardPart::FeedForwardPart(Place& next, const std::string& name,
            .out = options.width,
            .bias = options.biases,
            .stddev = options.stddev,
-           .quantized = true}),
+           .quantized = true,
+           .divided = Divided::kOutputs,
+           .tensor = options.tensor}),
       down_(next, name + ".down",
             {.in = options.width,
              .out = options.hidden,
              .bias = options.biases,
              .stddev = options.down_stddev,
-             .quantized = true}) {}
+             .quantized = true,
+             .divided = Divided::kInputs,
+             .tensor = options.tensor}) {}
 
 bool FeedForwardPart::keeps_z(const Setup& setup) const {
   return setup.recompute == Recompute::kSelective || up_.trains_in_fp8(setup);
@@ -29,7 +33,7 @@ bool FeedForwardPart::from_input(const Pass& pass) const {
 
 void FeedForwardPart::declare(Declaration& declaration, std::int64_t rows, bool again) const {
   const bool keeps = keeps_z(declaration.setup());
-  const Shape wide = {rows, options_.width};
+  const Shape wide = {rows, up_.out()};
   declaration.activation(named("z"), keeps ? wide : Shape{0}, Life::kKept);
   declaration.activation(named("active"), wide, keeps ? Life::kForward : Life::kKept);
   declaration.activation(named("derivative"), wide, keeps ? Life::kBackward : Life::kKept);

@@ -26,6 +26,7 @@ struct FeedForwardOptions {
   bool biases = true;
   double stddev = 0.02;
   double down_stddev = 0.02;
+  TensorGroup tensor = {};  // divides the width
 };
 
 class FeedForwardPart : public Part {
@@ -46,7 +47,7 @@ class FeedForwardPart : public Part {
   void backward_up(const Pass& pass, LinearPart::Backward arguments) const;
   // Memory [tokens, spent_width()] that is free after backward_up.
   Tensor spent(const Pass& pass) const;
-  std::int64_t spent_width() const { return options_.width; }
+  std::int64_t spent_width() const { return up_.out(); }
 
  private:
   // The order of the spec.

@@ -10,15 +10,36 @@ bool is_multiple(std::int64_t extent) { return extent % 16 == 0; }
 
 }  // namespace
 
+std::int64_t LinearPart::in() const {
+  return divides(Divided::kInputs) ? share_of(options_.in, options_.tensor).count : options_.in;
+}
+
+std::int64_t LinearPart::out() const {
+  if (!divides(Divided::kOutputs)) return options_.out;
+  std::int64_t mine = 0;
+  for (const std::int64_t segment : options_.segments) {
+    mine += share_of(segment, options_.tensor).count;
+  }
+  return mine;
+}
+
 bool LinearPart::trains_in_fp8(const Setup& setup) const {
   return setup.fp8 && options_.quantized && is_multiple(setup.shape.tokens()) &&
          is_multiple(setup.shape.source_tokens()) && is_multiple(in()) && is_multiple(out());
 }
 
 void LinearPart::declare(Declaration& declaration, std::int64_t rows, bool again) const {
-  declaration.weight(named("weight"), options_.out, options_.in, options_.stddev);
-  declaration.bias(named("bias"), options_.out, options_.bias);
-  declaration.linear(rows, options_.in, options_.out, again);
+  declaration.weight(named("weight"), out(), in(), options_.stddev);
+  if (divides(Divided::kOutputs)) {
+    declaration.shard(shard_of(0, options_.segments, options_.tensor));
+  } else if (divides(Divided::kInputs)) {
+    declaration.shard(shard_of(1, {options_.in}, options_.tensor));
+  }
+  declaration.bias(named("bias"), out(), options_.bias);
+  if (divides(Divided::kOutputs)) {
+    declaration.shard(shard_of(0, options_.segments, options_.tensor));
+  }
+  declaration.linear(rows, in(), out(), again);
   if (!options_.quantized) return;
   const Setup& setup = declaration.setup();
   const bool fp8 = trains_in_fp8(setup);
@@ -81,11 +102,13 @@ void LinearPart::forward_of_activated(const Pass& pass, ops::Activation activati
 void LinearPart::forward(const Pass& pass, const Tensor& x, const Tensor& y,
                          const Tensor& residual) const {
   if (is_in_fp8(pass)) return forward_fp8(pass, {.x = x, .scaling = {}}, y, residual);
+  const bool adds = adds_once(Divided::kInputs);
   pass.ops.run(ops::Linear{.x = x,
                            .weight = parameter(pass, kWeight),
-                           .bias = parameter(pass, kBias),
-                           .residual = residual,
+                           .bias = adds ? parameter(pass, kBias) : Tensor(),
+                           .residual = adds ? residual : Tensor(),
                            .y = y});
+  if (divides(Divided::kInputs)) pass.tensor->sum(pass.ops, y);
 }
 
 void LinearPart::forward_some(const Pass& pass, const Tensor& x, std::int64_t first,
@@ -168,13 +191,15 @@ void LinearPart::backward(const Pass& pass, const Backward& arguments) const {
                                          .dweight = gradient(pass, kWeight),
                                          .dbias = gradient(pass, kBias)});
   if (ops::is_given(arguments.dx)) {
-    pass.ops.run(ops::LinearBackwardInput{.dy = arguments.dy,
-                                          .weight = parameter(pass, kWeight),
-                                          .factor = arguments.factor,
-                                          .dx = arguments.dx,
-                                          .accumulate = arguments.accumulate,
-                                          .activation = arguments.activation,
-                                          .z = arguments.z});
+    pass.ops.run(
+        ops::LinearBackwardInput{.dy = arguments.dy,
+                                 .weight = parameter(pass, kWeight),
+                                 .factor = arguments.factor,
+                                 .dx = arguments.dx,
+                                 .accumulate = arguments.accumulate && adds_once(Divided::kOutputs),
+                                 .activation = arguments.activation,
+                                 .z = arguments.z});
+    if (divides(Divided::kOutputs)) pass.tensor->sum(pass.ops, arguments.dx);
   }
   finished(pass, kWeight);
   finished(pass, kBias);

@@ -10,6 +10,12 @@
 // One Quantize makes both forms of a tensor, from its 16 bits. x8^T and w8^T are kept from forward
 // where nothing is recomputed; otherwise backward makes them of x and the weight again, to the same
 // bits, because scales change with the update only. Evaluation and generation compute in 16 bits.
+//
+// The ranks of a tensor group divide the outputs of a layer, or its inputs (nn/tensor_shard.h):
+//
+//   outputs    each rank makes its columns of y from all of x; dx is summed over the ranks
+//   inputs     each rank has its columns of x; y is summed over the ranks. The first rank adds bias
+//              and residual, so that they count once; the bias is replicated
 #pragma once
 
 #include <cstddef>
@@ -19,12 +25,17 @@
 
 namespace lockstep::nn {
 
+enum class Divided : std::uint8_t { kNone, kOutputs, kInputs };
+
 struct LinearOptions {
-  std::int64_t in = 0;
+  std::int64_t in = 0;  // of the logical layer
   std::int64_t out = 0;
   bool bias = true;
   double stddev = 0.02;    // of the weight at first
   bool quantized = false;  // where the setup has fp8
+  Divided divided = Divided::kNone;
+  std::vector<std::int64_t> segments = {};  // of outputs, each divided by itself; empty: one
+  TensorGroup tensor = {};
 };
 
 class LinearPart : public Part {
@@ -32,10 +43,13 @@ class LinearPart : public Part {
   LinearPart(Place& next, std::string name, const LinearOptions& options)
       : Part(next, std::move(name), 2, options.quantized ? std::size_t{kTensors} : 0,
              options.quantized ? std::size_t{kScaled} : 0),
-        options_(options) {}
+        options_(options) {
+    if (options_.segments.empty()) options_.segments = {options_.out};
+  }
 
-  std::int64_t in() const { return options_.in; }
-  std::int64_t out() const { return options_.out; }
+  // Of this rank.
+  std::int64_t in() const;
+  std::int64_t out() const;
   // Whether it trains in 8 bits: it may, and all extents are multiples of 16, as GPUs need them.
   bool trains_in_fp8(const Setup& setup) const;
   // Whether forward keeps x for backward in 8 bits: nothing in 16 is needed of it then.
@@ -80,6 +94,9 @@ class LinearPart : public Part {
   enum Bytes : std::size_t { kX, kXTransposed, kW, kWTransposed, kDY, kDYTransposed, kTensors };
   enum ScaledTensor : std::size_t { kOfX, kOfWeight, kOfDY, kScaled };
 
+  bool divides(Divided what) const { return options_.tensor.size > 1 && options_.divided == what; }
+  // Whether this rank adds what counts once in a sum over ranks.
+  bool adds_once(Divided what) const { return !divides(what) || options_.tensor.rank == 0; }
   static bool keeps_transposed(const Setup& setup) { return setup.recompute == Recompute::kNone; }
   // Quantizes one of the three; the first time in a micro-batch with its amax.
   void quantize(const Pass& pass, ScaledTensor which, ops::Quantize call, bool first) const;

@@ -11,24 +11,30 @@ SelfAttentionPart::SelfAttentionPart(Place& next, const std::string& name,
       options_(options),
       qkv_(next, name + ".qkv",
            {.in = options.hidden,
-            .out = options.hidden + 2 * options.kv_width(),
+            .out = options.head_size() * (options.heads + 2 * options.kv_heads),
             .bias = options.biases,
             .stddev = options.stddev,
-            .quantized = true}),
+            .quantized = true,
+            .divided = Divided::kOutputs,
+            .segments = {options.hidden, options.head_size() * options.kv_heads,
+                         options.head_size() * options.kv_heads},
+            .tensor = options.tensor}),
       projection_(next, name + ".projection",
                   {.in = options.hidden,
                    .out = options.hidden,
                    .bias = options.biases,
                    .stddev = options.projection_stddev,
-                   .quantized = true}) {}
+                   .quantized = true,
+                   .divided = Divided::kInputs,
+                   .tensor = options.tensor}) {}
 
 ops::AttentionShape SelfAttentionPart::shape(const Setup& setup) const {
   const std::int64_t sequence = sequence_of(setup.shape, options_.side);
   return {.batch = setup.shape.batch,
           .queries = sequence,
           .keys = sequence,
-          .heads = options_.heads,
-          .kv_heads = options_.kv_heads,
+          .heads = options_.own_heads(),
+          .kv_heads = options_.own_kv_heads(),
           .head_size = options_.head_size(),
           .causal = options_.causal,
           .dtype = setup.dtype};
@@ -36,8 +42,7 @@ ops::AttentionShape SelfAttentionPart::shape(const Setup& setup) const {
 
 ops::Dropout SelfAttentionPart::dropout(const Pass& pass) const {
   const std::int64_t sequence = sequence_of(pass.setup.shape, options_.side);
-  return dropout_of(pass, named("probabilities"), options_.dropout,
-                    options_.heads * sequence * sequence);
+  return dropout_of(pass, options_, named("probabilities"), sequence, sequence);
 }
 
 void SelfAttentionPart::declare(Declaration& declaration, std::int64_t spent_width) const {
@@ -46,7 +51,7 @@ void SelfAttentionPart::declare(Declaration& declaration, std::int64_t spent_wid
   const ops::AttentionShape attention = shape(setup);
   declaration.attention(attention);
   declaration.activation(named("packed"), {rows, packed_width()}, Life::kKept);
-  declaration.activation(named("attended"), {rows, options_.hidden}, Life::kKept);
+  declaration.activation(named("attended"), {rows, options_.query_width()}, Life::kKept);
   declaration.statistic(named("log_sum"), {attention.batch, attention.heads, attention.queries},
                         Life::kKept);
   const bool fits = spent_width >= packed_width();
@@ -57,8 +62,8 @@ void SelfAttentionPart::declare(Declaration& declaration, std::int64_t spent_wid
 }
 
 void SelfAttentionPart::rotate(const Pass& pass, const Tensor& packed, bool backward) const {
-  rotate(pass, queries(packed), options_.heads, 0, backward);
-  rotate(pass, keys(packed), options_.kv_heads, 0, backward);
+  rotate(pass, queries(packed), options_.own_heads(), 0, backward);
+  rotate(pass, keys(packed), options_.own_kv_heads(), 0, backward);
 }
 
 void SelfAttentionPart::rotate(const Pass& pass, const ops::Heads& x, std::int64_t heads,
@@ -101,8 +106,8 @@ ops::AttentionShape SelfAttentionPart::decode_shape(std::int64_t rows, std::int6
   return {.batch = 1,
           .queries = rows,
           .keys = keys,
-          .heads = options_.heads,
-          .kv_heads = options_.kv_heads,
+          .heads = options_.own_heads(),
+          .kv_heads = options_.own_kv_heads(),
           .head_size = options_.head_size(),
           .causal = true,
           .dtype = dtype};
@@ -118,7 +123,7 @@ std::size_t SelfAttentionPart::decode_scratch(const DecodeSetup& setup, const Op
     return ops.scratch(
         LinearShape{.rows = setup.rows, .in = options_.hidden, .out = out, .dtype = setup.dtype});
   };
-  return std::max({product(options_.hidden), product(2 * options_.kv_width()),
+  return std::max({product(options_.query_width()), product(2 * options_.kv_width()),
                    ops.scratch(decode_shape(setup.rows, setup.positions, setup.dtype))});
 }
 
@@ -129,8 +134,8 @@ void SelfAttentionPart::decode(const DecodePass& at, const Tensor& cache, const 
   const Pass& pass = at.pass;
   if (at.steps()) {
     qkv_.forward(pass, x, tensor(pass, kPacked));
-    pass.ops.run(ops::DecodeAttention{.heads = options_.heads,
-                                      .kv_heads = options_.kv_heads,
+    pass.ops.run(ops::DecodeAttention{.heads = options_.own_heads(),
+                                      .kv_heads = options_.own_kv_heads(),
                                       .head_size = options_.head_size(),
                                       .scale = attention_scale(options_.head_size()),
                                       .rotary = options_.rotary,
@@ -144,13 +149,13 @@ void SelfAttentionPart::decode(const DecodePass& at, const Tensor& cache, const 
   }
   const std::int64_t rows = x.shape()[0];
   const std::int64_t keys = at.position + rows;
-  const Tensor q = reused(tensor(pass, kPacked), {rows, options_.hidden});
+  const Tensor q = reused(tensor(pass, kPacked), {rows, options_.query_width()});
   const Tensor added = cache.slice(at.position, rows);
   const Tensor seen = cache.slice(0, keys);
   qkv_.forward_some(pass, x, 0, q);
-  qkv_.forward_some(pass, x, options_.hidden, added);
-  rotate(pass, {q, 0}, options_.heads, at.position, false);
-  rotate(pass, {added, 0}, options_.kv_heads, at.position, false);
+  qkv_.forward_some(pass, x, options_.query_width(), added);
+  rotate(pass, {q, 0}, options_.own_heads(), at.position, false);
+  rotate(pass, {added, 0}, options_.own_kv_heads(), at.position, false);
   pass.ops.run(ops::Attention{.shape = decode_shape(rows, keys, x.dtype()),
                               .scale = attention_scale(options_.head_size()),
                               .q = {q, 0},
@@ -169,7 +174,9 @@ Tensor SelfAttentionPart::backward(const Pass& pass, const Tensor& dy, const Ten
   const Tensor& packed = tensor(pass, kPacked);
   const Tensor& own = tensor(pass, kDPacked);
   const Tensor dpacked = ops::is_given(own) ? own : reused(spent, packed.shape());
-  projection_.backward(pass, {.dy = dy, .x = tensor(pass, kAttended), .dx = workspace});
+  const Tensor& attended = tensor(pass, kAttended);
+  const Tensor dattended = reused(workspace, attended.shape());
+  projection_.backward(pass, {.dy = dy, .x = attended, .dx = dattended});
   pass.ops.run(ops::AttentionBackward{.shape = shape(pass.setup),
                                       .scale = attention_scale(options_.head_size()),
                                       .q = queries(packed),
@@ -177,14 +184,21 @@ Tensor SelfAttentionPart::backward(const Pass& pass, const Tensor& dy, const Ten
                                       .v = values(packed),
                                       .key_mask = mask_of(pass.batch, options_.side),
                                       .dropout = dropout(pass),
-                                      .out = tensor(pass, kAttended),
+                                      .out = attended,
                                       .log_sum = tensor(pass, kLogSum),
-                                      .dout = workspace,
+                                      .dout = dattended,
                                       .dq = queries(dpacked),
                                       .dk = keys(dpacked),
                                       .dv = values(dpacked)});
   rotate(pass, dpacked, true);
   return dpacked;
+}
+
+ops::Dropout dropout_of(const Pass& pass, const AttentionOptions& options, std::string_view purpose,
+                        std::int64_t queries, std::int64_t keys) {
+  std::string own(purpose);
+  if (options.tensor.size > 1) own += "." + std::to_string(options.tensor.rank);
+  return dropout_of(pass, own, options.dropout, options.own_heads() * queries * keys);
 }
 
 float attention_scale(std::int64_t head_size) {

@@ -24,10 +24,19 @@ struct AttentionOptions {
   bool rotary = false;
   float theta = 10000;
   Side side = Side::kTarget;
+  TensorGroup tensor = {};  // divides the heads, of both kinds evenly
 
   std::int64_t head_size() const { return hidden / heads; }
-  std::int64_t kv_width() const { return head_size() * kv_heads; }
+  // Of this rank.
+  std::int64_t own_heads() const { return heads / tensor.size; }
+  std::int64_t own_kv_heads() const { return kv_heads / tensor.size; }
+  std::int64_t query_width() const { return head_size() * own_heads(); }
+  std::int64_t kv_width() const { return head_size() * own_kv_heads(); }
 };
+
+// The dropout of probabilities, different for the heads of every rank.
+ops::Dropout dropout_of(const Pass& pass, const AttentionOptions& options, std::string_view purpose,
+                        std::int64_t queries, std::int64_t keys);
 
 // 1 / sqrt(head_size)
 float attention_scale(std::int64_t head_size);
@@ -66,9 +75,9 @@ class SelfAttentionPart : public Part {
               bool backward) const;
   ops::AttentionShape decode_shape(std::int64_t rows, std::int64_t keys, DType dtype) const;
   ops::Heads queries(const Tensor& packed) const { return {packed, 0}; }
-  ops::Heads keys(const Tensor& packed) const { return {packed, options_.hidden}; }
+  ops::Heads keys(const Tensor& packed) const { return {packed, options_.query_width()}; }
   ops::Heads values(const Tensor& packed) const {
-    return {packed, options_.hidden + options_.kv_width()};
+    return {packed, options_.query_width() + options_.kv_width()};
   }
 
   AttentionOptions options_;

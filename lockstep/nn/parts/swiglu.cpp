@@ -10,17 +10,22 @@ SwiGluPart::SwiGluPart(Place& next, const std::string& name, const SwiGluOptions
                 .out = 2 * options.width,
                 .bias = options.biases,
                 .stddev = options.stddev,
-                .quantized = true}),
+                .quantized = true,
+                .divided = Divided::kOutputs,
+                .segments = {options.width, options.width},
+                .tensor = options.tensor}),
       down_(next, name + ".down",
             {.in = options.width,
              .out = options.hidden,
              .bias = options.biases,
              .stddev = options.down_stddev,
-             .quantized = true}) {}
+             .quantized = true,
+             .divided = Divided::kInputs,
+             .tensor = options.tensor}) {}
 
 void SwiGluPart::declare(Declaration& declaration, std::int64_t rows, bool again) const {
-  declaration.activation(named("packed"), {rows, 2 * options_.width}, Life::kKept);
-  declaration.activation(named("active"), {rows, options_.width}, Life::kRestored);
+  declaration.activation(named("packed"), {rows, gate_up_.out()}, Life::kKept);
+  declaration.activation(named("active"), {rows, down_.in()}, Life::kRestored);
   gate_up_.declare(declaration, rows);
   down_.declare(declaration, rows, again);
 }

@@ -13,6 +13,7 @@ struct SwiGluOptions {
   bool biases = false;
   double stddev = 0.02;
   double down_stddev = 0.02;
+  TensorGroup tensor = {};  // divides the width
 };
 
 class SwiGluPart : public Part {
@@ -35,7 +36,7 @@ class SwiGluPart : public Part {
   // Memory [tokens, spent_width()] that is free when the gradient of gates and ups is no longer
   // needed.
   Tensor spent(const Pass& pass) const;
-  std::int64_t spent_width() const { return 2 * options_.width; }
+  std::int64_t spent_width() const { return gate_up_.out(); }
 
  private:
   // The order of the spec.

@@ -61,6 +61,9 @@ Replica::Replica(Model model, MemoryPlan plan, Ops& ops, const ReplicaMemory& me
   if (ops.device() != Device{}) {
     device_batch_ = DeviceBatch(plan_.setup.shape, model_.block(0).features(), ops.device());
   }
+  for (const FlatParameter& parameter : plan_.flat.all()) {
+    if (!parameter.shard.is_replicated()) tensor_group_ = parameter.shard.group;
+  }
   make_states();
   make_files(memory.file);
   make_views();
@@ -284,7 +287,12 @@ void Replica::initialise(std::uint64_t seed, int threads) {
           const States part = states.slice(within);
           for (const Tensor& values : {part.parameters, has_master ? part.master : Tensor()}) {
             if (!ops::is_given(values)) continue;
-            fill_initial(values, parameter.initial, seed, parameter.name, threads, first);
+            for_runs(parameter.shape, parameter.shard, first, within.elements,
+                     [&](const ShardRun& run) {
+                       fill_initial(values.slice(static_cast<std::int64_t>(run.local - first),
+                                                 static_cast<std::int64_t>(run.elements)),
+                                    parameter.initial, seed, parameter.name, threads, run.logical);
+                     });
           }
         });
   }
@@ -338,6 +346,13 @@ void Replica::round_parameters() {
 }
 
 void Replica::check(const Batch& batch) const {
+  const int ranks = tensor_axis_ != nullptr ? tensor_axis_->size() : 1;
+  if (tensor_group_.size != ranks) {
+    fail(ErrorCode::kInvalidArgument,
+         "'{}' was made for a tensor group of {} ranks, but its replica communicates with {}; "
+         "set_tensor_axis() has to be given their communicator",
+         model_.name(), tensor_group_.size, ranks);
+  }
   const BatchShape& want = plan_.setup.shape;
   const BatchShape& came = batch.shape;
   if (came.batch == want.batch && came.sequence == want.sequence &&
@@ -375,7 +390,8 @@ Pass Replica::pass(std::size_t block, const Batch& batch, const MicroBatch& micr
           .din = {},
           .losses = block + 1 == model_.size() ? losses_ : Tensor(),
           .logits = {},
-          .listener = nullptr};
+          .listener = nullptr,
+          .tensor = tensor_axis_};
 }
 
 void Replica::forward(std::size_t block, const Batch& batch, const MicroBatch& micro_batch,

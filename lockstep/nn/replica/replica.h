@@ -180,6 +180,13 @@ class Replica {
   // Sets the listener of blocks; nullptr: none. Not owned.
   void set_listener(BlockListener* listener) { listener_ = listener; }
 
+  // Sets the communication of the model's tensor group. Not owned. Needed before the first forward
+  // where the model was made for more than one rank.
+  void set_tensor_axis(TensorAxis* axis) { tensor_axis_ = axis; }
+  TensorAxis* tensor_axis() const { return tensor_axis_; }
+  // The position that the model was made for.
+  const TensorGroup& tensor_group() const { return tensor_group_; }
+
   // Sets the reader that reads states during steps; nullptr: none. Not owned.
   void set_reader(StateReader* reader) { reader_ = reader; }
   // Call it before changing the master copy or the optimizer states of a block, or of all: returns
@@ -246,6 +253,8 @@ class Replica {
   Tensor pending_rows_;
   BlockListener* listener_ = nullptr;
   StateReader* reader_ = nullptr;
+  TensorAxis* tensor_axis_ = nullptr;
+  TensorGroup tensor_group_;
 };
 
 // The sum of losses, in order and in f64, after Ops::synchronize().

@@ -1,0 +1,50 @@
+// The communication of a tensor group inside a block's forward and backward
+// (nn/tensor_shard.h).
+//
+// Every rank computes with its shards and holds the same activations between blocks. A product over
+// a divided dimension gives each rank a partial sum; sum() replaces it by the sum over all ranks.
+// Layers that divide their outputs sum in backward, those that divide their inputs in forward, so a
+// transformer layer sums twice in each.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "lockstep/comm/communicator.h"
+#include "lockstep/ops/ops.h"
+#include "lockstep/tensor/tensor.h"
+
+namespace lockstep::nn {
+
+class TensorAxis {
+ public:
+  // `group` has the ranks of the tensor group, in order, and must outlive it.
+  explicit TensorAxis(Communicator& group) : group_(group) {}
+
+  int rank() const { return group_.rank(); }
+  int size() const { return group_.size(); }
+
+  // The sum over all ranks takes the place of x, with the same bits on all of them.
+  void sum(Ops& ops, const Tensor& x);
+  // The same of a number, and whether a condition holds on any rank.
+  double sum(double mine);
+  bool any(bool mine);
+  // all = [ranks, ...]: what each rank has in all.row(its rank).
+  void gather(Ops& ops, const Tensor& all);
+
+  // Since the last call of take_cost().
+  struct Cost {
+    double seconds = 0;  // in which the rank communicated or waited for others
+    std::uint64_t bytes_sent = 0;
+  };
+  Cost take_cost();
+
+ private:
+  template <class Body>
+  void timed(Body&& body);
+
+  Communicator& group_;
+  Cost cost_;
+};
+
+}  // namespace lockstep::nn

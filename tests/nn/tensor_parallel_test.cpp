@@ -1,0 +1,319 @@
+// Models whose parameters the ranks of a tensor group divide: losses and gradients are those of one
+// rank with the whole model.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/native/threads.h"
+#include "lockstep/nn/parameters/seed.h"
+#include "tests/nn/tiny_models.h"
+
+namespace lockstep::nn {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kHidden = 96;
+constexpr std::int64_t kWide = 50;  // divided unevenly
+
+Model make_divided(Tiny tiny, const TensorGroup& group, double dropout = 0) {
+  const ModelOptions options = {
+      .dropout = dropout, .epsilon = std::nullopt, .theta = 10000, .tensor = group};
+  if (tiny == Tiny::kEncoderDecoder) {
+    return make_encoder_decoder({.source_vocabulary = kVocabulary,
+                                 .target_vocabulary = kVocabulary,
+                                 .shared_vocabulary = true,
+                                 .source_positions = 8,
+                                 .target_positions = 11,
+                                 .hidden = kHidden,
+                                 .heads = 12,
+                                 .feed_forward = kWide,
+                                 .activation = ops::Activation::kGeluTanh,
+                                 .encoder_layers = 2,
+                                 .decoder_layers = 2},
+                                options);
+  }
+  const bool odd = tiny == Tiny::kOddGpt2 || tiny == Tiny::kOddLlama;
+  const plan::Family family = tiny == Tiny::kBert ? plan::Family::kBert
+                              : tiny == Tiny::kLlama || tiny == Tiny::kOddLlama
+                                  ? plan::Family::kLlama
+                                  : plan::Family::kGpt2;
+  plan::ModelShape shape = odd ? odd_shape(family) : tiny_shape(family);
+  shape.hidden = kHidden;
+  shape.heads = 12;
+  shape.kv_heads = tiny == Tiny::kLlama ? 6 : 12;
+  shape.feed_forward = kWide;
+  return make_model(shape, options);
+}
+
+// Moves every parameter by a number that depends on its logical position.
+void shake_logically(Replica& replica) {
+  for (const FlatParameter& parameter : replica.flat().all()) {
+    const auto values = FlatParameters::view(replica.states().master, parameter).as<float>();
+    const std::uint64_t seed = seed_for(99, parameter.name);
+    for_runs(parameter.shape, parameter.shard, 0, values.size(), [&](const ShardRun& run) {
+      for (std::size_t i = 0; i < run.elements; ++i) {
+        values[run.local + i] += 0.05f * normal_at(seed, 0, run.logical + i);
+      }
+    });
+  }
+}
+
+struct Whole {
+  std::vector<float> losses, evaluated;
+  std::map<std::string, std::vector<float>> parameters, gradients;
+};
+
+std::vector<float> floats_of(const Tensor& tensor) {
+  const auto values = tensor.as<const float>();
+  return {values.begin(), values.end()};
+}
+
+const MicroBatch kMicroBatch{.seed = 5, .step = 3, .first_sequence = 8, .loss_factor = 0.125};
+
+Whole of_one_rank(Tiny tiny, Ops& ops) {
+  Replica replica = make_replica(make_divided(tiny, {}), tiny_setup(tiny), ops);
+  replica.initialise(7);
+  shake_logically(replica);
+  TinyBatch batch(tiny_batch_shape(tiny));
+  Whole whole;
+  whole.evaluated = floats_of(replica.evaluate(batch.batch()));
+  replica.zero_gradients();
+  whole.losses = floats_of(replica.forward_backward(batch.batch(), kMicroBatch));
+  for (const FlatParameter& parameter : replica.flat().all()) {
+    whole.parameters[parameter.name] =
+        floats_of(FlatParameters::view(replica.states().master, parameter));
+    whole.gradients[parameter.name] =
+        floats_of(FlatParameters::view(replica.states().gradients, parameter));
+  }
+  return whole;
+}
+
+double largest_of(const std::vector<float>& values) {
+  double largest = 0;
+  for (const float value : values) largest = std::max(largest, std::fabs(double{value}));
+  return largest;
+}
+
+void expect_near(const std::vector<float>& got, const std::vector<float>& want, double tolerance) {
+  ASSERT_EQ(got.size(), want.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    ASSERT_NEAR(got[i], want[i], tolerance * std::max(1.0, std::fabs(double{want[i]}))) << i;
+  }
+}
+
+// The elements of a shard, at their places in the whole parameter.
+void expect_shard(const FlatParameter& parameter, const Tensor& buffer,
+                  const std::vector<float>& whole, double tolerance) {
+  SCOPED_TRACE(parameter.name);
+  const auto mine = FlatParameters::view(buffer, parameter).as<const float>();
+  ASSERT_EQ(whole.size(), logical_shape(parameter.shape, parameter.shard).elements());
+  const double bound = tolerance * largest_of(whole);
+  for_runs(parameter.shape, parameter.shard, 0, mine.size(), [&](const ShardRun& run) {
+    for (std::size_t i = 0; i < run.elements; ++i) {
+      ASSERT_NEAR(mine[run.local + i], whole[run.logical + i], bound) << run.logical + i;
+    }
+  });
+}
+
+void expect_like_one_rank(Tiny tiny, int ranks, Recompute recompute, const std::string& kind,
+                          const Whole& whole) {
+  SCOPED_TRACE(name(tiny) + " on " + std::to_string(ranks) + " ranks, " + kind + ", " +
+               std::string(plan::name(recompute)));
+  run_threads(ranks, [&](Communicator& world) {
+    const auto ops = kind == "cpu" ? make_cpu_ops(1) : make_reference_ops();
+    TensorAxis axis(world);
+    Replica replica = make_replica(make_divided(tiny, {.size = ranks, .rank = world.rank()}),
+                                   tiny_setup(tiny, DType::kF32, recompute), *ops);
+    replica.set_tensor_axis(&axis);
+    replica.initialise(7);
+    shake_logically(replica);
+    const States& states = replica.states();
+    for (const FlatParameter& parameter : replica.flat().all()) {
+      expect_shard(parameter, states.master, whole.parameters.at(parameter.name), 0);
+    }
+    TinyBatch batch(tiny_batch_shape(tiny));
+    expect_near(floats_of(replica.evaluate(batch.batch())), whole.evaluated, 1e-5);
+    replica.zero_gradients();
+    expect_near(floats_of(replica.forward_backward(batch.batch(), kMicroBatch)), whole.losses,
+                1e-5);
+    for (const FlatParameter& parameter : replica.flat().all()) {
+      expect_shard(parameter, states.gradients, whole.gradients.at(parameter.name), 1e-4);
+    }
+  });
+}
+
+constexpr Tiny kDivisible[] = {Tiny::kGpt2,     Tiny::kOddGpt2, Tiny::kLlama,
+                               Tiny::kOddLlama, Tiny::kBert,    Tiny::kEncoderDecoder};
+
+TEST(TensorParallel, LossesAndGradientsAreThoseOfOneRank) {
+  for (const Tiny tiny : kDivisible) {
+    const auto reference = make_reference_ops();
+    const Whole whole = of_one_rank(tiny, *reference);
+    for (const int ranks : {2, 3, 6}) {
+      expect_like_one_rank(tiny, ranks, Recompute::kNone, "cpu", whole);
+    }
+    expect_like_one_rank(tiny, 2, Recompute::kNone, "reference", whole);
+    expect_like_one_rank(tiny, 3, Recompute::kSelective, "cpu", whole);
+    expect_like_one_rank(tiny, 2, Recompute::kFull, "cpu", whole);
+  }
+}
+
+// Gradients of what is replicated are computed by every rank, and have to stay the same without
+// being exchanged.
+TEST(TensorParallel, ReplicatedParametersHaveTheSameGradientsOnAllRanks) {
+  for (const Tiny tiny : kDivisible) {
+    for (const double dropout : {0.0, 0.2}) {
+      SCOPED_TRACE(name(tiny));
+      std::mutex mutex;
+      std::map<std::string, std::vector<std::byte>> first;
+      std::size_t compared = 0;
+      run_threads(3, [&](Communicator& world) {
+        const auto ops = make_cpu_ops(1);
+        TensorAxis axis(world);
+        Replica replica =
+            make_replica(make_divided(tiny, {.size = 3, .rank = world.rank()}, dropout),
+                         tiny_setup(tiny, DType::kBF16), *ops);
+        replica.set_tensor_axis(&axis);
+        replica.initialise(7);
+        replica.zero_gradients();
+        TinyBatch batch(tiny_batch_shape(tiny));
+        const Tensor losses = replica.forward_backward(batch.batch(), kMicroBatch);
+        const std::lock_guard lock(mutex);
+        const auto compare = [&](const std::string& what, const Tensor& tensor) {
+          const auto [at, is_first] = first.emplace(what, bytes_of(tensor));
+          EXPECT_EQ(at->second, bytes_of(tensor)) << what << " of rank " << world.rank();
+          if (!is_first) ++compared;
+        };
+        compare("losses", losses);
+        for (const FlatParameter& parameter : replica.flat().all()) {
+          if (!parameter.shard.is_replicated()) continue;
+          compare(parameter.name, FlatParameters::view(replica.states().gradients, parameter));
+        }
+      });
+      EXPECT_GT(compared, 8u);
+    }
+  }
+}
+
+TEST(TensorParallel, AMicroBatchSendsFourSumsForEveryLayer) {
+  constexpr int kRanks = 4;
+  constexpr std::uint64_t kLayers = 2;
+  run_threads(kRanks, [&](Communicator& world) {
+    const auto ops = make_cpu_ops(1);
+    TensorAxis axis(world);
+    Replica replica =
+        make_replica(make_divided(Tiny::kGpt2, {.size = kRanks, .rank = world.rank()}),
+                     tiny_setup(Tiny::kGpt2), *ops);
+    replica.set_tensor_axis(&axis);
+    replica.initialise(7);
+    TinyBatch batch(tiny_batch_shape(Tiny::kGpt2));
+    replica.forward_backward(batch.batch(), kMicroBatch);
+    const auto tokens = static_cast<std::uint64_t>(tiny_batch_shape(Tiny::kGpt2).tokens());
+    // One more in forward for the embedding, and one in backward for the head.
+    const std::uint64_t sums = (4 * kLayers + 2) * tokens * kHidden * sizeof(float);
+    const std::uint64_t statistics = tokens * ops::kLogitStatistics * sizeof(float);
+    const std::uint64_t sent = axis.take_cost().bytes_sent;
+    EXPECT_GE(sent, sums * 2 * (kRanks - 1) / kRanks + statistics * (kRanks - 1));
+    EXPECT_LE(sent, sums * 2 * (kRanks - 1) + statistics * (kRanks - 1) * 2);
+    EXPECT_EQ(axis.take_cost().bytes_sent, 0u);
+  });
+}
+
+TEST(TensorParallel, ParametersOfARankAreItsShare) {
+  const auto ops = make_reference_ops();
+  const nn::Setup setup = tiny_setup(Tiny::kLlama);
+  const auto whole = FlatParameters(make_divided(Tiny::kLlama, {}),
+                                    specs_of(make_divided(Tiny::kLlama, {}), setup, *ops));
+  std::size_t divided = 0;
+  for (int rank = 0; rank < 3; ++rank) {
+    const Model model = make_divided(Tiny::kLlama, {.size = 3, .rank = rank});
+    const FlatParameters flat(model, specs_of(model, setup, *ops));
+    for (const FlatParameter& parameter : flat.all()) {
+      const FlatParameter& all = whole.find(parameter.name);
+      EXPECT_EQ(logical_shape(parameter.shape, parameter.shard), all.shape) << parameter.name;
+      if (!parameter.shard.is_replicated()) divided += parameter.shape.elements();
+    }
+  }
+  std::size_t replicated = 0;
+  for (const FlatParameter& parameter : whole.all()) {
+    if (parameter.name.find("norm") != std::string::npos) replicated += parameter.shape.elements();
+  }
+  EXPECT_EQ(divided, whole.count() - replicated);
+}
+
+TEST(TensorParallel, GroupsThatCannotDivideTheHeadsAreRefused) {
+  const auto error_of = [](int ranks) -> std::string {
+    try {
+      make_divided(Tiny::kLlama, {.size = ranks, .rank = 0});
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return {};
+  };
+  EXPECT_EQ(error_of(6), "");
+  EXPECT_THAT(error_of(4), HasSubstr("4 ranks cannot divide a model of 12 heads and 6 key and "
+                                     "value heads"));
+  EXPECT_THAT(error_of(4), HasSubstr("take 1, 2, 3, 6 of them"));
+}
+
+TEST(TensorParallel, AReplicaWithoutItsGroupIsRefused) {
+  const auto ops = make_reference_ops();
+  Replica replica = make_replica(make_divided(Tiny::kGpt2, {.size = 2, .rank = 1}),
+                                 tiny_setup(Tiny::kGpt2), *ops);
+  replica.initialise(7);
+  TinyBatch batch(tiny_batch_shape(Tiny::kGpt2));
+  try {
+    replica.forward_backward(batch.batch());
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("made for a tensor group of 2 ranks"));
+  }
+}
+
+// Every logical element is in one shard, for odd extents, segments and ranges too.
+TEST(TensorShard, RunsCoverTheLogicalParameterOnce) {
+  const std::vector<std::vector<std::int64_t>> all_segments = {{7}, {6, 4, 4}, {1, 9}, {12}};
+  for (const auto& segments : all_segments) {
+    for (const std::size_t dimension : {0, 1, 2}) {
+      for (const int ranks : {1, 2, 3, 4}) {
+        std::vector<int> seen;
+        for (int rank = 0; rank < ranks; ++rank) {
+          const TensorGroup group{.size = ranks, .rank = rank};
+          std::int64_t own = 0;
+          for (const std::int64_t segment : segments) own += share_of(segment, group).count;
+          std::vector<std::int64_t> extents = {3, 5, 2};
+          extents[dimension] = own;
+          const Shape local{std::span<const std::int64_t>(extents)};
+          TensorShard shard = shard_of(dimension, segments, group);
+          const Shape logical = logical_shape(local, shard);
+          seen.resize(logical.elements());
+          std::size_t next = 0;
+          // In two calls that cut a run.
+          const std::size_t cut = local.elements() / 3;
+          for (const auto& [first, count] :
+               {std::pair{std::size_t{0}, cut}, {cut, local.elements() - cut}}) {
+            for_runs(local, shard, first, count, [&](const ShardRun& run) {
+              EXPECT_EQ(run.local, next);
+              next += run.elements;
+              for (std::size_t i = 0; i < run.elements; ++i) ++seen[run.logical + i];
+            });
+          }
+          EXPECT_EQ(next, local.elements());
+        }
+        EXPECT_EQ(std::count(seen.begin(), seen.end(), 1),
+                  static_cast<std::ptrdiff_t>(seen.size()));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::nn
