@@ -172,7 +172,8 @@ int run_train(const std::vector<std::string>& arguments, const LaunchFlags& flag
            ranks);
     }
     // What the ranks would refuse is refused once, before they start.
-    const train::RunSettings planned = train::plan_job(settings, {.workers = workers});
+    const train::RunSettings planned =
+        train::plan_job(settings, {.workers = parallel::workers_of(parallel, ranks)});
     train::check_memory_before(planned.options.train, train::open_settings(planned.config));
     return threads ? exit_code_of(train_in_threads(settings, ranks))
                    : train_in_processes(arguments, ranks, parallel, flags);

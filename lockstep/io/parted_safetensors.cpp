@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -29,17 +30,45 @@ struct PartName {
   std::string_view whole;
   std::size_t first = 0;
   std::size_t end = 0;
+  std::size_t run = 0;
+  std::size_t stride = 0;
+
+  std::size_t elements() const {
+    return stride == 0 ? end - first : ((end - first - run) / stride + 1) * run;
+  }
 };
 std::optional<PartName> part_name(std::string_view name) {
   const std::size_t open = name.rfind('[');
   if (open == std::string_view::npos || !name.ends_with(']')) return std::nullopt;
   const auto limits = split_text(name.substr(open + 1, name.size() - open - 2), ':');
-  if (limits.size() != 2) return std::nullopt;
-  const auto first = whole_number(limits[0]);
-  const auto end = whole_number(limits[1]);
-  if (!first || !end || *first > *end) return std::nullopt;
-  return PartName{name.substr(0, open), static_cast<std::size_t>(*first),
-                  static_cast<std::size_t>(*end)};
+  if (limits.size() != 2 && limits.size() != 4) return std::nullopt;
+  std::vector<std::size_t> numbers;
+  for (const std::string_view limit : limits) {
+    const auto number = whole_number(limit);
+    if (!number) return std::nullopt;
+    numbers.push_back(static_cast<std::size_t>(*number));
+  }
+  PartName part{.whole = name.substr(0, open), .first = numbers[0], .end = numbers[1]};
+  if (part.first > part.end) return std::nullopt;
+  if (numbers.size() == 2) {
+    part.run = part.end - part.first;
+    return part;
+  }
+  part.run = numbers[2];
+  part.stride = numbers[3];
+  const std::size_t span = part.end - part.first;
+  const bool fits = part.run > 0 && part.run <= span && part.stride >= part.run &&
+                    (span - part.run) % part.stride == 0;
+  return fits ? std::optional(part) : std::nullopt;
+}
+
+// The end of a part: "2048", or with runs "2048:16:32".
+std::string end_of_name(const TensorPart& part) {
+  const std::size_t elements = part.elements.elements();
+  if (part.run == 0) return fmt::format("{}", part.first + elements);
+  const std::size_t runs = elements / part.run;
+  return fmt::format("{}:{}:{}", part.first + (runs - 1) * part.stride + part.run, part.run,
+                     part.stride);
 }
 
 Shape parse_shape(const SafetensorsFile& file, std::string_view name) {
@@ -77,9 +106,8 @@ SafetensorsParts parted_safetensors(std::span<const TensorPart> parts) {
       tensors.push_back({.name = part.name, .tensor = part.elements.reshaped(part.shape)});
       continue;
     }
-    tensors.push_back(
-        {.name = fmt::format("{}[{}:{}]", part.name, part.first, part.first + elements),
-         .tensor = part.elements.reshaped({static_cast<std::int64_t>(elements)})});
+    tensors.push_back({.name = fmt::format("{}[{}:{}]", part.name, part.first, end_of_name(part)),
+                       .tensor = part.elements.reshaped({static_cast<std::int64_t>(elements)})});
     shapes[part.name] = fmt::format("{}", fmt::join(part.shape.extents(), ","));
   }
   return safetensors_parts(tensors, shapes);
@@ -98,7 +126,7 @@ PartedSafetensors::PartedSafetensors(const std::filesystem::path& folder,
 void PartedSafetensors::add(std::size_t file, const TensorEntry& entry) {
   const auto part = part_name(entry.name);
   const std::size_t elements = entry.shape.elements();
-  if (part && part->end - part->first != elements) {
+  if (part && part->elements() != elements) {
     fail(ErrorCode::kProtocol, "{} has '{}' with {} elements", files_[file]->text(), entry.name,
          elements);
   }
@@ -116,18 +144,47 @@ void PartedSafetensors::add(std::size_t file, const TensorEntry& entry) {
          files_[file]->text(), known.name, whole.shape.text(), whole.type, known.shape.text(),
          known.type);
   }
-  at->second.pieces.push_back({file, entry.name, part ? part->first : 0, elements});
+  at->second.pieces.push_back({.file = file,
+                               .name = entry.name,
+                               .first = part ? part->first : 0,
+                               .elements = elements,
+                               .run = part ? part->run : elements,
+                               .stride = part ? part->stride : 0});
+}
+
+template <class F>
+void PartedSafetensors::for_runs_in(const Piece& piece, std::size_t first, std::size_t end, F&& f) {
+  if (piece.elements == 0) return;
+  const std::size_t runs = piece.elements / piece.run;
+  // The first run that ends behind `first`.
+  const bool is_behind = first >= piece.first + piece.run && piece.stride > 0;
+  const std::size_t skipped = is_behind ? (first - piece.first - piece.run) / piece.stride + 1 : 0;
+  for (std::size_t i = skipped; i < runs; ++i) {
+    const std::size_t origin = piece.first + i * piece.stride;
+    if (origin >= end) return;
+    const std::size_t begin = std::max(first, origin);
+    const std::size_t stop = std::min(end, origin + piece.run);
+    if (begin < stop) f(begin, stop - begin, i * piece.run + (begin - origin));
+  }
 }
 
 void PartedSafetensors::check(Whole& whole) const {
   std::ranges::stable_sort(whole.pieces, {}, &Piece::first);
-  std::size_t end = 0;
+  std::vector<std::pair<std::size_t, std::size_t>> runs;  // first element, elements
   for (const Piece& piece : whole.pieces) {
-    if (piece.first != end) {
+    for_runs_in(piece, 0, std::numeric_limits<std::size_t>::max(),
+                [&](std::size_t begin, std::size_t count, std::size_t) {
+                  runs.emplace_back(begin, count);
+                });
+  }
+  std::ranges::stable_sort(runs, {}, &std::pair<std::size_t, std::size_t>::first);
+  std::size_t end = 0;
+  for (const auto& [first, elements] : runs) {
+    if (first != end) {
       fail(ErrorCode::kProtocol, "{} has the elements of '{}' from {} on {}", folder_.string(),
-           whole.entry.name, std::min(piece.first, end), piece.first < end ? "twice" : "nowhere");
+           whole.entry.name, std::min(first, end), first < end ? "twice" : "nowhere");
     }
-    end += piece.elements;
+    end += elements;
   }
   if (end != whole.entry.shape.elements()) {
     fail(ErrorCode::kProtocol, "{} has {} elements of '{}', which is {}", folder_.string(), end,
@@ -153,12 +210,11 @@ void PartedSafetensors::read_part(std::string_view name, std::size_t first,
   const Tensor flat = to.reshaped({static_cast<std::int64_t>(to.elements())});
   const std::size_t end = first + to.elements();
   for (const Piece& piece : tensors_.find(name)->second.pieces) {
-    const std::size_t begin = std::max(first, piece.first);
-    const std::size_t stop = std::min(end, piece.first + piece.elements);
-    if (begin >= stop) continue;
-    files_[piece.file]->read_part(piece.name, begin - piece.first,
-                                  flat.slice(static_cast<std::int64_t>(begin - first),
-                                             static_cast<std::int64_t>(stop - begin)));
+    for_runs_in(piece, first, end, [&](std::size_t begin, std::size_t count, std::size_t at) {
+      files_[piece.file]->read_part(
+          piece.name, at,
+          flat.slice(static_cast<std::int64_t>(begin - first), static_cast<std::int64_t>(count)));
+    });
   }
 }
 
@@ -168,9 +224,10 @@ std::vector<std::size_t> PartedSafetensors::files_of(std::string_view name, std:
   const auto at = tensors_.find(name);
   if (at == tensors_.end()) return files;
   for (const Piece& piece : at->second.pieces) {
-    if (std::max(first, piece.first) < std::min(first + elements, piece.first + piece.elements)) {
-      files.push_back(piece.file);
-    }
+    bool has_some = false;
+    for_runs_in(piece, first, first + elements,
+                [&](std::size_t, std::size_t, std::size_t) { has_some = true; });
+    if (has_some) files.push_back(piece.file);
   }
   return files;
 }

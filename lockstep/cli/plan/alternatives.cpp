@@ -103,7 +103,8 @@ std::vector<Alternative> plan_alternatives(const TrainOptions& planned, std::spa
   options.recompute_of_blocks.clear();
   std::vector<Alternative> all;
   for (const int count : ranks) {
-    options.batch.workers = count;
+    if (count % planned.parallel.tensor != 0) continue;
+    options.batch.workers = count / planned.parallel.tensor;
     for (int zero = 0; zero < plan::kZeroStages; ++zero) {
       options.parallel = at_stage(planned.parallel, zero);
       options.parallel.machines = count > 1 ? machines : 1;

@@ -50,7 +50,10 @@ std::string model_text(const MemoryPlan& plan) {
 
 std::string strategy_text(const TrainOptions& options) {
   const parallel::ParallelOptions& spread = options.parallel;
-  return spread.zero > 0 ? fmt::format("zero {}", spread.zero) : std::string(name(spread.strategy));
+  const std::string groups = spread.tensor > 1 ? fmt::format(" x tensor {}", spread.tensor) : "";
+  return (spread.zero > 0 ? fmt::format("zero {}", spread.zero)
+                          : std::string(name(spread.strategy))) +
+         groups;
 }
 
 std::string recompute_text(const TrainOptions& options) {
@@ -63,10 +66,12 @@ std::string heading(const TrainOptions& options, const MemoryPlan& plan, const O
   const nn::Setup& setup = plan.setup;
   const auto accumulation = static_cast<std::size_t>(train::solved(options.batch).accumulation);
   const std::size_t tokens = static_cast<std::size_t>(setup.shape.tokens()) * accumulation;
+  const int tensor = options.parallel.tensor;
   const std::string of_many =
       options.batch.workers > 1
           ? fmt::format("worker 0 of {}, {}: ", options.batch.workers, strategy_text(options))
-          : "";
+      : tensor > 1 ? fmt::format("rank 0 of a tensor group of {}: ", tensor)
+                   : "";
   return fmt::format(
       "{}{}{} in {} micro-batch{} of {} x {}: {} tokens a step\n"
       "computes in {}, gradients in {}, optimizer {}, recompute {}, on {}\n",
@@ -194,7 +199,8 @@ std::string json_text(const TrainOptions& options, const MemoryPlan& plan, const
                 {"backward", plan.flops.backward * times},
                 {"recomputed", plan.flops.recompute * times},
                 {"total", plan.flops.total() * times}}}};
-  object["ranks"] = options.batch.workers;
+  object["ranks"] = options.batch.workers * options.parallel.tensor;
+  object["tensor"] = options.parallel.tensor;
   object["zero"] = options.parallel.zero;
   object["sent"] = json_of(traffic_of(options, plan));
   if (!answer.alternatives.empty()) {
@@ -220,7 +226,13 @@ std::string json_text(const TrainOptions& options, const MemoryPlan& plan, const
 void plan_run(const RunQuestion& question) {
   train::RunSettings given;
   read_run_arguments(given, question.arguments);
-  const int workers = question.ranks.empty() ? 1 : question.ranks.front();
+  const parallel::ParallelOptions& parallel = given.options.train.parallel;
+  // Without a number of ranks, as many as one worker has.
+  const int ranks_of_run = question.ranks.empty() ? parallel.tensor : question.ranks.front();
+  // Servers come on top of them.
+  const int workers = parallel::has_own_servers(parallel)
+                          ? ranks_of_run
+                          : parallel::workers_of(parallel, ranks_of_run);
   const train::RunSettings planned = train::plan_job(given, {.workers = workers});
   const Config& config = planned.config;
   const train::RunOptions& run = planned.options;
@@ -242,7 +254,9 @@ void plan_run(const RunQuestion& question) {
   train::settle_recompute(options, *ops, available);
   const MemoryPlan plan = train::plan_run(options, *ops);
   std::vector<int> ranks = question.ranks;
-  if (ranks.empty() && question.budget > 0) ranks = {options.batch.workers};
+  if (ranks.empty() && question.budget > 0) {
+    ranks = {options.batch.workers * options.parallel.tensor};
+  }
   const int machines = std::max(run.comm.emulated_nodes, 1);
   answer.alternatives = plan_alternatives(options, ranks, machines, answer.budget, *ops);
   if (question.json) {

@@ -6,6 +6,7 @@
 #include "lockstep/nn/replica/state_stream.h"
 #include "lockstep/optim/gradient_norm.h"
 #include "lockstep/parallel/gradients/gradient_chunks.h"
+#include "lockstep/parallel/gradients/tensor_norm.h"
 #include "lockstep/parallel/offload/gradient_reader.h"
 
 namespace lockstep::parallel {
@@ -168,7 +169,11 @@ std::vector<double> sums_of_mine(nn::Replica& replica, Ops& ops, TierMover& move
 
 UpdateResult local_update(nn::Replica& replica, TierMover& mover, const UpdateRequest& request) {
   UpdateResult result;
-  result.gradient_norm = norm_of_all(replica, mover) / request.loss_scale;
+  double norm = norm_of_all(replica, mover);
+  if (replica.tensor_group().size > 1) {
+    norm = norm_over_tensor_group(replica, norm, replicated_squares(replica));
+  }
+  result.gradient_norm = norm / request.loss_scale;
   result.skipped = !std::isfinite(result.gradient_norm);
   if (result.skipped) return result;
 

@@ -25,12 +25,13 @@ StepSummary agree_to_end(Communicator& world, const StepEnd& mine, const StepTra
   constexpr std::size_t kNumbers = 7;
   StepCost cost = mine.cost;
   cost.communication_seconds = traffic.cost.seconds;
-  cost = waits.cost_of(cost);
+  cost.bytes_sent = traffic.cost.bytes;
+  cost = with_tensor(waits.cost_of(cost), mine.tensor);
   std::vector<double> numbers{static_cast<double>(mine.losses.size()),
                               cost.compute_seconds,
                               cost.communication_seconds,
                               cost.exposed_seconds,
-                              static_cast<double>(traffic.cost.bytes),
+                              static_cast<double>(cost.bytes_sent),
                               static_cast<double>(traffic.bytes_across),
                               cost.elapsed_seconds};
   numbers.insert(numbers.end(), mine.losses.begin(), mine.losses.end());

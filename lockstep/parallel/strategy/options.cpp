@@ -84,6 +84,23 @@ std::string forcing_setting(const ParallelOptions& options, int workers) {
   return tree ? fmt::format("parallel.reduction = \"{}\"", name(options.reduction)) : "";
 }
 
+// What does not divide parameters by tensor groups yet.
+void check_tensor(const ParallelOptions& options) {
+  if (options.tensor == 1) return;
+  const auto refuse = [&](const std::string& setting) {
+    fail(ErrorCode::kUnsupported,
+         "{} is not supported with parallel.tensor = {}; leave one of them out", setting,
+         options.tensor);
+  };
+  if (options.strategy == StrategyKind::kParameterServer) {
+    refuse("parallel.strategy = \"parameter_server\"");
+  }
+  if (options.compression.compression != Compression::kNone) {
+    refuse(fmt::format("parallel.compression = \"{}\"", name(options.compression.compression)));
+  }
+  if (const std::string setting = zero_plus_plus(options); !setting.empty()) refuse(setting);
+}
+
 void check_backend(const ParallelOptions& options, int workers) {
   if (options.comm.backend != Backend::kMpi || workers == 1) return;
   const std::string setting = forcing_setting(options, workers);
@@ -126,7 +143,18 @@ void fail_spread(const ParallelOptions& options) {
 }
 
 int workers_of(const ParallelOptions& options, int ranks) {
-  return ranks > 1 && has_own_servers(options) ? worker_count(options.server, ranks) : ranks;
+  if (ranks > 1 && has_own_servers(options)) return worker_count(options.server, ranks);
+  if (ranks % options.tensor != 0) {
+    std::vector<int> possible;
+    for (int size = 1; size <= ranks; ++size) {
+      if (ranks % size == 0) possible.push_back(size);
+    }
+    fail(ErrorCode::kInvalidArgument,
+         "parallel.tensor = {} does not divide the {} rank{} of this job into tensor groups of "
+         "equal size; take one of {}, or start a multiple of {} ranks (--ranks)",
+         options.tensor, ranks, ranks == 1 ? "" : "s", fmt::join(possible, ", "), options.tensor);
+  }
+  return ranks / options.tensor;
 }
 
 std::string all_reduce_algorithm(const ParallelOptions& options, int workers) {
@@ -150,6 +178,7 @@ std::string all_reduce_algorithm(const ParallelOptions& options, int workers) {
 
 void check(const ParallelOptions& options, int workers) {
   check_zero(options);
+  check_tensor(options);
   const bool is_even = workers % options.machines == 0;
   if (workers > 1 && !is_even && !zero_plus_plus(options).empty()) fail_spread(options);
   if (options.algorithm != kAutoAlgorithm) {
@@ -225,6 +254,12 @@ void bind(Config& config, ParallelOptions& options) {
       .formerly("parallel.reduce_gradients", exact_is_none);
   bind(config, options.compression);
   bind(config, options.server);
+  config.bind("parallel.tensor", options.tensor,
+              "Ranks of a tensor group. They divide the heads of attention, the width of "
+              "feed-forward networks and the vocabulary of one model, and exchange activations "
+              "twice in every layer; consecutive ranks are a group. Data parallelism and ZeRO work "
+              "between groups.",
+              {.min = 1, .max = 1024});
   config.bind("parallel.check_every", options.check_every,
               "Steps between comparisons of all workers' parameters (ddp); 0: never.", {.min = 0});
 }

@@ -50,10 +50,12 @@ struct ParallelOptions {
   CompressionOptions compression;
   ServerOptions server;
   int check_every = 100;  // steps between comparisons of all workers' parameters; 0: never
+  int tensor = 1;         // ranks of a tensor group; every worker is one (nn/tensor_shard.h)
 
   // Not settings: the number of nodes and the settings of the communicator, set by the code that
   // starts workers.
   int machines = 1;
+  int tensor_rank = 0;  // of this rank in its tensor group
   CommOptions comm;
 };
 
@@ -63,7 +65,9 @@ inline bool has_own_servers(const ParallelOptions& options) {
          options.server.placement == ServerPlacement::kDedicated;
 }
 
-// The number of workers in a job. Throws Error(kInvalidArgument) if servers leave none.
+// The number of workers in a job: without servers, and with the ranks of a tensor group as one.
+// Throws Error(kInvalidArgument) if servers leave none, or if tensor groups do not divide the
+// ranks.
 int workers_of(const ParallelOptions& options, int ranks);
 
 // The first setting of ZeRO++ that differs from its default, as text; empty: none.

@@ -86,7 +86,10 @@ struct StepCost {
 struct StepEnd {
   std::vector<double> losses;  // the sum of each micro-batch of the share, in order
   StepCost cost;  // compute_seconds including all waits; the strategy fills in the rest
+  nn::TensorAxis::Cost tensor = {};  // of the communication inside blocks, all of it exposed
 };
+// A worker's cost with that of its tensor group.
+StepCost with_tensor(StepCost cost, const nn::TensorAxis::Cost& tensor);
 struct StepSummary {
   double loss = 0;              // the sum over all micro-batches of the step
   std::vector<StepCost> costs;  // of each worker

@@ -1,10 +1,13 @@
 #include "lockstep/parallel/zero/zero.h"
 
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "lockstep/base/system/clock.h"
+#include "lockstep/parallel/communication/gathered.h"
 #include "lockstep/parallel/gradients/first_writers.h"
+#include "lockstep/parallel/gradients/tensor_norm.h"
 #include "lockstep/parallel/offload/local_update.h"
 #include "lockstep/parallel/strategy/agreement.h"
 
@@ -282,6 +285,15 @@ void Zero::stand_in_for_micro_batch(std::int64_t index) {
   }
 }
 
+double Zero::gradient_norm() {
+  const double norm = norm_.take(world_, *replica_, mover_, waits_);
+  if (replica_->tensor_group().size == 1) return norm;
+  const double mine = replicated_squares(*replica_);
+  const std::vector<double> all =
+      waits_.during([&] { return gathered<double>(world_, std::span(&mine, 1)); });
+  return norm_over_tensor_group(*replica_, norm, std::accumulate(all.begin(), all.end(), 0.0));
+}
+
 UpdateResult Zero::update(const UpdateRequest& request) {
   const bool shares = replica_->plan().sharding.gradients || replica_->plan().sharding.parameters;
   for (std::int64_t i = micro_batches_; i < most_micro_batches_; ++i) stand_in_for_micro_batch(i);
@@ -295,7 +307,7 @@ UpdateResult Zero::update(const UpdateRequest& request) {
   if (is_updated) early_.finish();
 
   UpdateResult result;
-  result.gradient_norm = norm_.take(world_, *replica_, mover_, waits_) / request.loss_scale;
+  result.gradient_norm = gradient_norm() / request.loss_scale;
   result.skipped = !std::isfinite(result.gradient_norm);
   if (result.skipped) return result;
   {

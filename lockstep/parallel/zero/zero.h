@@ -78,6 +78,7 @@ class Zero : public Strategy {
   Tensor part_in(std::size_t block, const Tensor& unit) const;
   void add_up(std::size_t block);
   void finish_tree(std::size_t block);
+  double gradient_norm();
   bool completes() const;
   void gather_parameters(std::size_t block);
   Ticket push(CommunicationThread::Task task);

@@ -11,8 +11,8 @@
 //     manifest.json        step, updates, loss scale, fingerprint of the data, and size and hash
 //                          (XXH3, 128 bits) of each of the other files
 //
-// Where workers shard their states (nn/parameters/sharding.h) each of them writes what it
-// holds, all at once, into a file of its own in place of states.safetensors:
+// Where workers shard their states (nn/parameters/sharding.h, nn/tensor_shard.h) each of them
+// writes what it holds, all at once, into a file of its own in place of states.safetensors:
 //
 //     states-00002-of-00004.safetensors   the same tensors, or parts of them: "<parameter>[a:b]"
 //                                         are elements a to b-1 (io/parted_safetensors.h)

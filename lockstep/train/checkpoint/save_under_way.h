@@ -62,7 +62,7 @@ class SaveUnderWay {
   double take_waited() { return reading_.take_waited(); }
 
  private:
-  bool shares_states() const { return job_.replica.plan().sharding.any(); }
+  bool shares_states() const { return shards_states(job_.replica); }
   void take_residuals(ResidualExchange& residuals);
   void write_states();
   void write_alone();

@@ -114,6 +114,44 @@ class Differences {
   std::size_t count_ = 0;
 };
 
+// What a worker holds, as parts of logical parameters that follow each other in its memory.
+std::vector<io::TensorPart> parts_of(const Held& held, const Tensor& elements) {
+  const nn::FlatParameter& parameter = held.parameter;
+  const Shape whole = logical_shape(parameter.shape, parameter.shard);
+  std::vector<nn::ShardRun> runs;
+  for_runs(parameter.shape, parameter.shard, held.first, held.range.elements,
+           [&](const nn::ShardRun& run) { runs.push_back(run); });
+  std::vector<io::TensorPart> parts;
+  for (std::size_t i = 0; i < runs.size();) {
+    // Runs of one length at equal distances are one part.
+    const std::size_t stride = i + 1 < runs.size() ? runs[i + 1].logical - runs[i].logical : 0;
+    std::size_t next = i + 1;
+    while (next < runs.size() && runs[next].elements == runs[i].elements &&
+           runs[next].logical > runs[next - 1].logical &&
+           runs[next].logical - runs[next - 1].logical == stride) {
+      ++next;
+    }
+    const bool is_one = next == i + 1;
+    const auto count = static_cast<std::int64_t>((next - i) * runs[i].elements);
+    parts.push_back(
+        {.name = name_of(held.kind, parameter),
+         .shape = whole,
+         .first = runs[i].logical,
+         .elements = elements.slice(static_cast<std::int64_t>(runs[i].local - held.first), count),
+         .run = is_one ? 0 : runs[i].elements,
+         .stride = is_one ? 0 : stride});
+    i = next;
+  }
+  return parts;
+}
+
+// Whether this worker writes a parameter to a checkpoint: one of those that hold the same does.
+bool writes(const nn::Replica& replica, const nn::FlatParameter& parameter) {
+  const nn::Sharding& sharding = replica.plan().sharding;
+  if (!sharding.any() && sharding.worker > 0) return false;
+  return !parameter.shard.is_replicated() || replica.tensor_group().rank == 0;
+}
+
 // f(held), in the order of a file: block by block, as updates go.
 template <class F>
 void for_held(const nn::Replica& replica, F&& f) {
@@ -148,7 +186,14 @@ void read_kinds(const io::TensorSource& file, nn::StateStream& stream,
         [&](const nn::FlatParameter& parameter, std::size_t first, nn::FlatRange within) {
           const nn::States part = states.slice(within);
           for (std::size_t i = 0; i < kinds.size(); ++i) {
-            if (stored[i]) file.read_part(name_of(kinds[i], parameter), first, part.*kinds[i].in);
+            if (!stored[i]) continue;
+            const Tensor& to = part.*kinds[i].in;
+            for_runs(parameter.shape, parameter.shard, first, within.elements,
+                     [&](const nn::ShardRun& run) {
+                       file.read_part(name_of(kinds[i], parameter), run.logical,
+                                      to.slice(static_cast<std::int64_t>(run.local - first),
+                                               static_cast<std::int64_t>(run.elements)));
+                     });
           }
         });
   }
@@ -173,12 +218,11 @@ std::vector<io::TensorPart> state_parts(const nn::Replica& replica) {
   alignas(Buffer::kAlignment) static std::byte nowhere[Buffer::kAlignment];
   std::vector<io::TensorPart> parts;
   for_held(replica, [&](const Held& held) {
+    if (!writes(replica, held.parameter)) return;
     const auto elements = static_cast<std::int64_t>(held.range.elements);
-    parts.push_back(
-        {.name = name_of(held.kind, held.parameter),
-         .shape = held.parameter.shape,
-         .first = held.first,
-         .elements = held.filed ? Tensor(nowhere, DType::kF32, {elements}) : held.elements});
+    const std::vector<io::TensorPart> of_held =
+        parts_of(held, held.filed ? Tensor(nowhere, DType::kF32, {elements}) : held.elements);
+    parts.insert(parts.end(), of_held.begin(), of_held.end());
   });
   if (stores_scaling(replica)) {
     parts.push_back({.name = std::string(kScalingName),
@@ -198,6 +242,7 @@ void write_states(const nn::Replica& replica, io::SyncedFile& file,
     for (; block < held.parameter.block; ++block) {
       if (has_read) has_read(block);
     }
+    if (!writes(replica, held.parameter)) return;
     if (!held.filed) return file.write(held.elements);
     reader->read(*held.filed, held.range, [&](const Tensor& elements) { file.write(elements); });
   });
@@ -209,11 +254,17 @@ void write_states(const nn::Replica& replica, io::SyncedFile& file,
 std::vector<std::size_t> files_of_parts(const io::PartedSafetensors& files,
                                         const nn::Replica& replica) {
   std::vector<std::size_t> found;
-  for (const io::TensorPart& part : state_parts(replica)) {
-    if (part.name == kScalingName && files.find(part.name) == nullptr) continue;
-    const auto of_part = files.files_of(part.name, part.first, part.elements.elements());
+  const auto add = [&](std::string_view name, std::size_t first, std::size_t elements) {
+    const auto of_part = files.files_of(name, first, elements);
     found.insert(found.end(), of_part.begin(), of_part.end());
-  }
+  };
+  for_held(replica, [&](const Held& held) {
+    for_runs(held.parameter.shape, held.parameter.shard, held.first, held.range.elements,
+             [&](const nn::ShardRun& run) {
+               add(name_of(held.kind, held.parameter), run.logical, run.elements);
+             });
+  });
+  if (ops::is_given(replica.scaling())) add(kScalingName, 0, replica.scaling().elements());
   std::ranges::sort(found);
   found.erase(std::unique(found.begin(), found.end()), found.end());
   return found;
@@ -225,13 +276,15 @@ void check_same_parameters(const io::TensorSource& file, const nn::FlatParameter
   for (const nn::FlatParameter& parameter : flat.all()) {
     const auto* entry = file.find(parameter.name);
     if (entry == nullptr) {
-      differences.add("it has no '{}' of {}", parameter.name, parameter.shape.text());
+      differences.add("it has no '{}' of {}", parameter.name,
+                      logical_shape(parameter.shape, parameter.shard).text());
       continue;
     }
     ++common;
-    if (entry->shape != parameter.shape) {
+    const Shape shape = logical_shape(parameter.shape, parameter.shard);
+    if (entry->shape != shape) {
       differences.add("its '{}' is {}, but the model's is {}", parameter.name, entry->shape.text(),
-                      parameter.shape.text());
+                      shape.text());
     } else if (entry->dtype != DType::kF32) {
       differences.add("its '{}' is of type {} instead of F32", parameter.name, entry->type);
     }

@@ -13,11 +13,17 @@
 
 namespace lockstep::train {
 
+// Whether every worker holds, reads and writes states of its own.
+inline bool shards_states(const nn::Replica& replica) {
+  return replica.plan().sharding.any() || replica.tensor_group().size > 1;
+}
+
 // Views of the master copy and the optimizer states in unsharded flat buffers.
 std::vector<io::NamedTensor> state_tensors(const nn::FlatParameters& flat,
                                            const nn::States& states);
-// Views of a worker's shards of these. For states in a file they have only type and shape, without
-// elements (write_states() writes them).
+// Views of the shards of these that a worker writes: of what several workers hold, one of them
+// does. For states in a file they have only type and shape, without elements (write_states() writes
+// them).
 std::vector<io::TensorPart> state_parts(const nn::Replica& replica);
 // Appends the data of state_parts(), from any tier, block by block in the order of updates, and
 // reports each block as read. Throws what io::SyncedFile, nn::FlatFileReader and `has_read` throw.

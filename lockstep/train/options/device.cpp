@@ -11,6 +11,9 @@ namespace {
 
 // What a GPU does not do yet; empty: it does all of it.
 std::string unserved_by_gpu(const TrainOptions& options) {
+  if (options.parallel.tensor > 1) {
+    return fmt::format("parallel.tensor = {}; use one rank", options.parallel.tensor);
+  }
   if (options.batch.workers > 1) {
     return fmt::format("{} workers; use one worker", options.batch.workers);
   }

@@ -260,9 +260,32 @@ std::vector<int> divisors_of(int sequences) {
   return divisors;
 }
 
+namespace {
+
+// What does not divide a model by tensor groups yet. (Models that cannot be divided are refused
+// when they are made.)
+void check_tensor_groups(const TrainOptions& options) {
+  const int tensor = options.parallel.tensor;
+  if (tensor == 1) return;
+  if (options.offload.tiers.any()) {
+    fail(ErrorCode::kUnsupported,
+         "offload.* is not supported with parallel.tensor = {}; leave one of them out", tensor);
+  }
+  if (family_of(options) == ModelFamily::kLinear) {
+    fail(
+        ErrorCode::kUnsupported,
+        "model.family = \"linear\" has nothing that parallel.tensor = {} ranks could divide; leave "
+        "parallel.tensor out",
+        tensor);
+  }
+}
+
+}  // namespace
+
 void check(const TrainOptions& options) {
   parallel::check(options.parallel, options.batch.workers);
   parallel::check(options.offload, options.parallel, worker_position_of(options));
+  check_tensor_groups(options);
   if (options.precision == plan::Precision::kF16 &&
       options.loss_scale.initial < options.loss_scale.min) {
     fail(ErrorCode::kInvalidArgument,
@@ -400,6 +423,7 @@ nn::ModelOptions model_options_of(const TrainOptions& options) {
     model.epsilon = static_cast<float>(options.model.norm_epsilon);
   }
   model.theta = static_cast<float>(options.model.rope_theta);
+  model.tensor = {.size = options.parallel.tensor, .rank = options.parallel.tensor_rank};
   return model;
 }
 

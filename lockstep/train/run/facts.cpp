@@ -1,6 +1,9 @@
 #include "lockstep/train/run/facts.h"
 
+#include <fmt/format.h>
+
 #include <span>
+#include <string>
 #include <vector>
 
 #include "lockstep/base/system/resident.h"
@@ -14,11 +17,38 @@ namespace {
 std::vector<double> work_of_workers(const RunParts& run) {
   const BatchChoice& batch = run.resolved.options().train.batch;
   std::vector<double> work;
-  for (int i = 0; run.strategy.in_lockstep() && i < run.group.size(); ++i) {
-    const auto share = parallel::share_of(step_plan(batch), 1, i, run.group.size());
+  for (int i = 0; run.strategy.in_lockstep() && i < run.strategy.workers(); ++i) {
+    const auto share = parallel::share_of(step_plan(batch), 1, i, run.strategy.workers());
     work.push_back(static_cast<double>(share.micro_batches));
   }
   return work;
+}
+
+std::string strategy_text(const parallel::Strategy& strategy, int tensor) {
+  const std::string name(strategy.name());
+  if (tensor == 1) return name;
+  const std::string groups = fmt::format("tensor {}", tensor);
+  return strategy.workers() > 1 ? name + " x " + groups : groups;
+}
+
+// Of all ranks of a tensor group together.
+std::size_t count_parameters(const nn::FlatParameters& flat) {
+  std::size_t count = 0;
+  for (const nn::FlatParameter& parameter : flat.all()) {
+    count += logical_shape(parameter.shape, parameter.shard).elements();
+  }
+  return count;
+}
+
+// Of a micro-batch through the whole model.
+double flops_of_model(TrainOptions options, const Ops& ops) {
+  options.parallel.tensor = 1;
+  options.parallel.tensor_rank = 0;
+  double flops = 0;
+  for (const nn::BlockSpec& spec : specs_of(model_of(options), setup_of(options), ops)) {
+    flops += spec.forward_flops + spec.backward_flops;
+  }
+  return flops;
 }
 
 }  // namespace
@@ -38,11 +68,11 @@ RunFacts run_facts(RunParts run) {
   facts.hardware = run.ops.name();
   facts.config = run.resolved.config().resolved();
   facts.data = describe(options.data, run.dataset, run.source);
-  facts.parameters = plan.flat.count();
+  facts.parameters = count_parameters(plan.flat);
   facts.workers = run.group.size();
-  facts.strategy = run.strategy.name();
+  facts.strategy = strategy_text(run.strategy, options.train.parallel.tensor);
   facts.work = work_of_workers(run);
-  facts.step_flops = (plan.flops.forward + plan.flops.backward) * micro_batches;
+  facts.step_flops = flops_of_model(options.train, run.ops) * micro_batches;
   // All at once, as they will compute.
   const RankPeak peak = measure_rank_peak(run.ops, plan.setup.dtype, threads_of(options.train));
   std::vector<RankPeak> peaks;

@@ -103,12 +103,13 @@ std::string first_nonfinite(nn::Replica& replica, parallel::Strategy& strategy, 
   nn::MicroBatch micro_batch = first;
   replica.set_listener(&finder);
   const std::size_t count = micro_batches.size();
-  const std::size_t rounds = at_once ? most_of_all(group, count) : count;
+  const bool agrees = at_once || replica.tensor_group().size > 1;
+  const std::size_t rounds = agrees ? most_of_all(group, count) : count;
   for (std::size_t i = 0; i < rounds; ++i) {
-    if (at_once ? one_has_found(group, finder) : !finder.found().empty()) break;
+    if (agrees ? one_has_found(group, finder) : !finder.found().empty()) break;
     const auto index = static_cast<std::int64_t>(i);
     if (i >= count) {
-      strategy.stand_in_for_micro_batch(index);
+      if (at_once) strategy.stand_in_for_micro_batch(index);
       continue;
     }
     if (at_once) {

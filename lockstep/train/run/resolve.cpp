@@ -30,6 +30,7 @@ RunSettings plan_job(const RunSettings& given, const JobShape& job) {
   RunOptions& options = planned.options;
   options.train.batch.workers = job.workers;
   options.train.parallel.machines = job.nodes;
+  options.train.parallel.tensor_rank = job.rank % options.train.parallel.tensor;
   if (options.train.threads == 0) options.train.threads = job.threads;
   options = completed(std::move(options));
   options.train.model = model_of_start(options);

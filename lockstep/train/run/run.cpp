@@ -46,7 +46,8 @@ JobShape shape_of_job(const RunSettings& settings, Communicator* world, int thre
   if (world == nullptr) return {.workers = parallel::workers_of(parallel, 1), .threads = threads};
   return {.workers = parallel::workers_of(parallel, world->size()),
           .nodes = parallel::count_machines(world->machines()),
-          .threads = threads};
+          .threads = threads,
+          .rank = world->rank()};
 }
 
 parallel::StrategyJob strategy_job(const RunOptions& options, const std::string& host) {
@@ -56,6 +57,31 @@ parallel::StrategyJob strategy_job(const RunOptions& options, const std::string&
           .host = host,
           .most_micro_batches = solved(options.train.batch).accumulation};
 }
+
+// The groups of a job whose ranks divide a model: consecutive ranks are a tensor group, and those
+// of the same position in each are the workers of data parallelism.
+class TensorGroups {
+ public:
+  // nullptr: one rank. `world` outlives it.
+  TensorGroups(const parallel::ParallelOptions& options, Communicator* world) : workers_(world) {
+    if (world == nullptr || options.tensor == 1) return;
+    tensor_ = world->split(world->rank() / options.tensor, world->rank());
+    axis_.emplace(*tensor_);
+    data_ = world->split(world->rank() % options.tensor, world->rank());
+    workers_ = data_->size() > 1 ? data_.get() : nullptr;
+  }
+
+  // nullptr: there are none.
+  nn::TensorAxis* axis() const { return axis_ ? &*axis_ : nullptr; }
+  // nullptr: there is one.
+  Communicator* workers() const { return workers_; }
+
+ private:
+  std::unique_ptr<Communicator> tensor_;
+  std::unique_ptr<Communicator> data_;
+  mutable std::optional<nn::TensorAxis> axis_;
+  Communicator* workers_;
+};
 
 // A dedicated parameter server.
 RunOutcome serve(const RunOptions& options, const RunRanks& ranks, Communicator& world,
@@ -80,6 +106,7 @@ class Run {
     Audience& audience;
     const StopSignal& stop;
     RunGroup group;
+    nn::TensorAxis* tensor_axis;  // nullptr: there are no tensor groups
   };
 
   Run(const Parts& parts, std::unique_ptr<parallel::Strategy> strategy)
@@ -97,7 +124,7 @@ class Run {
         checkpoints_(options_.dir),
         data_(data_fingerprint(dataset_)),
         strategy_(std::move(strategy)),
-        own_trainer_(make_trainer()),
+        own_trainer_(make_trainer(parts.tensor_axis)),
         trainer_(*own_trainer_),
         source_(make_source(options_.train, dataset_, trainer_.replica().setup().shape)),
         saving_({.options = options_,
@@ -179,12 +206,13 @@ class Run {
  private:
   // What does not fit at one worker all report. Limits come first: after them workers take memory
   // that they share, and then what each has of its own.
-  std::unique_ptr<Trainer> make_trainer() {
+  std::unique_ptr<Trainer> make_trainer(nn::TensorAxis* tensor_axis) {
     const TrainOptions& options = resolved_.train();
-    group_.together(
-        [&] { check_limit(options, plan_run(options, ops_, group_.rank()), ops_, group_.rank()); });
+    const int worker = strategy_->in_lockstep() ? strategy_->worker() : group_.rank();
+    group_.together([&] { check_limit(options, plan_run(options, ops_, worker), ops_, worker); });
     std::unique_ptr<Trainer> trainer;
     group_.together([&] { trainer = std::make_unique<Trainer>(options, ops_, *strategy_); });
+    trainer->set_tensor_axis(tensor_axis);
     return trainer;
   }
 
@@ -241,6 +269,10 @@ class Run {
     if (!metrics) return false;
     record.metrics = std::move(*metrics);
     record.workers = costs_of_workers(record.metrics.costs, group_.size());
+    // Costs are those of workers, each of which stands for the ranks of a tensor group.
+    if (record.workers && record.workers->slowest_rank > 0) {
+      record.workers->slowest_rank *= options_.train.parallel.tensor;
+    }
     record.metrics.seconds -= saving_.take_waited();
     saving_.changed();
     saving_.look();
@@ -351,7 +383,8 @@ class Run {
     if (std::isfinite(*record.validation_loss)) return saving_.found_finite(record.metrics.step);
     saving_.finish();
     std::vector<nn::Batch> first;  // of this worker
-    const auto judge = static_cast<std::uint64_t>(strategy_->in_lockstep() ? group_.rank() : 0);
+    const auto judge =
+        static_cast<std::uint64_t>(strategy_->in_lockstep() ? strategy_->worker() : 0);
     if (judge < source_->validation_batches()) first.push_back(source_->validation(judge));
     fail_validation(at_fault(), record.metrics.step, *record.validation_loss, first);
   }
@@ -465,13 +498,15 @@ RunOutcome run_training(const RunSettings& settings,
   }
   const std::unique_ptr<Ops> ops = make_ops(planned.options.train);
   const ResolvedRun resolved = resolve(planned, opened->dataset, *ops, group);
+  const TensorGroups groups(spread, world);
   Run run({.resolved = resolved,
            .opened = *opened,
            .ops = *ops,
            .audience = audience,
            .stop = stop,
-           .group = group},
-          parallel::make_strategy(strategy_job(resolved.options(), ranks.host), world));
+           .group = group,
+           .tensor_axis = groups.axis()},
+          parallel::make_strategy(strategy_job(resolved.options(), ranks.host), groups.workers()));
   try {
     const RunOutcome outcome = run.go();
     audience.end({.reason = outcome == RunOutcome::kFinished ? RunEnd::Reason::kFinished

@@ -16,6 +16,9 @@ namespace lockstep::train {
 std::string cannot_sample(const RunOptions& options, const Dataset& dataset) {
   if (objective_of(options.train) != Objective::kNextToken) return "the model cannot generate text";
   if (!dataset.tokenizer) return "the tokens have no tokenizer";
+  if (options.train.parallel.tensor > 1) {
+    return "tensor groups divide the model (use `lockstep generate` on a checkpoint)";
+  }
   if (options.train.offload.tiers.parameters == Tier::kFile) {
     return "the parameters are offloaded to a file (use `lockstep generate` on a checkpoint)";
   }

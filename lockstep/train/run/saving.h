@@ -72,7 +72,7 @@ class RunSaving {
   double take_background();
 
  private:
-  bool shares_states() const { return parts_.trainer.replica().plan().sharding.any(); }
+  bool shares_states() const { return shards_states(parts_.trainer.replica()); }
   std::optional<TrainState> restore(RunGroup readers) const;
   std::optional<TrainState> restore_states(nn::Replica& replica, const Warn& warn,
                                            RunGroup readers) const;

@@ -33,8 +33,12 @@ std::uint64_t validated_sequences(const RunOptions& options) {
 Validation validation_loss(nn::Replica& replica, parallel::Strategy& strategy, BatchSource& source,
                            RunGroup& group, const StopSignal& stop, const TellValidation& tell) {
   const std::uint64_t batches = source.validation_batches();
-  const auto workers = static_cast<std::uint64_t>(group.size());
-  const bool at_once = replica.plan().sharding.parameters;
+  // Those that validate by themselves, without the others of their run, are one worker.
+  const bool alone = group.size() == 1;
+  const auto workers = static_cast<std::uint64_t>(alone ? 1 : strategy.workers());
+  const auto worker = static_cast<std::uint64_t>(alone ? 0 : strategy.worker());
+  const auto ranks = static_cast<std::uint64_t>(group.size());  // as many of each worker
+  const bool at_once = replica.plan().sharding.parameters || replica.tensor_group().size > 1;
   // Of each its losses and its targets; and last whether this worker stopped.
   std::vector<double> mine((batches + workers - 1) / workers * 2 + 1);
   std::size_t at = 0;
@@ -43,7 +47,7 @@ Validation validation_loss(nn::Replica& replica, parallel::Strategy& strategy, B
     stopped = at_once ? one_stops(group, stop) : stop.came();
     if (stopped) break;
     if (group.leads()) tell(first, batches);
-    const std::uint64_t i = first + static_cast<std::uint64_t>(group.rank());
+    const std::uint64_t i = first + worker;
     if (i >= batches) {
       strategy.stand_in_for_forward();
       continue;
@@ -56,13 +60,14 @@ Validation validation_loss(nn::Replica& replica, parallel::Strategy& strategy, B
   }
   mine.back() = stopped ? 1 : 0;
   const std::vector<double> all = group.numbers(mine);
-  for (std::uint64_t worker = 0; worker < workers; ++worker) {
-    if (all[(worker + 1) * mine.size() - 1] != 0) return {.loss = {}, .cut = true};
+  for (std::uint64_t rank = 0; rank < ranks; ++rank) {
+    if (all[(rank + 1) * mine.size() - 1] != 0) return {.loss = {}, .cut = true};
   }
   double losses = 0;
   double targets = 0;
   for (std::uint64_t i = 0; i < batches; ++i) {
-    const double* of = all.data() + i % workers * mine.size() + i / workers * 2;
+    const std::uint64_t rank = i % workers * (ranks / workers);  // the first of that worker
+    const double* of = all.data() + rank * mine.size() + i / workers * 2;
     losses += of[0];
     targets += of[1];
   }

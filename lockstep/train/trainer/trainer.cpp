@@ -153,6 +153,8 @@ std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batche
     mine.targets += nn::count_targets(batch);
     mine.tokens += batch.shape.tokens();
   }
+  nn::TensorAxis* const tensor = replica_.tensor_axis();
+  if (tensor != nullptr) mine.stops = tensor->any(mine.stops);
   const parallel::StepStart all = strategy_.begin_step(mine);
   if (all.stops) return std::nullopt;
   if (all.targets == 0) {
@@ -183,6 +185,7 @@ std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batche
   const parallel::UpdateResult result = strategy_.update(request);
   parallel::StepEnd end{.losses = micro_batches_.losses(), .cost = {}};
   end.cost.compute_seconds = seconds_since(compute);
+  if (tensor != nullptr) end.tensor = tensor->take_cost();
   if (clock) parallel::trace_operations(strategy_.trace(), *clock, timed_->stop());
   metrics.filed = filed_traffic() - filed;
   metrics.gradient_norm = result.gradient_norm;

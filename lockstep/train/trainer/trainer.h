@@ -64,6 +64,9 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
+  // Sets the communication of the tensor group, which must outlive it; nullptr: there is none.
+  void set_tensor_axis(nn::TensorAxis* axis) { replica_.set_tensor_axis(axis); }
+
   // Called when the replica has its initial values, before the first step: copies them to all
   // workers.
   void start();
