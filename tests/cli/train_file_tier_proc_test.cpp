@@ -130,7 +130,7 @@ TEST_F(TrainFileTier, StopsWhenItsDiskFillsUp) {
   wait_for_step("run", "\"step\":5");
   const fs::path file = nameless_file(child);
   EXPECT_FALSE(file.empty());
-  // Its room goes to another file between two of its transfers.
+  // Another file fills the disk between two of its transfers.
   ::kill(child, SIGSTOP);
   fill_up(folder / "disk" / "filler");
   EXPECT_EQ(::truncate(file.c_str(), 0), 0);

@@ -1,4 +1,4 @@
-// Gradients that leave while their block's backward goes on.
+// Gradients that leave while their block's backward still runs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -24,7 +24,7 @@ constexpr int kLetters = 65;               // kinds of them in the recipe's usua
 constexpr int kRecipeSteps = 2000;
 constexpr int kValidationBatches = 20;
 
-// A line for what is done, so that a bench that is ended has told of it.
+// Prints a line when a run is done, so that a bench that is killed has reported it.
 void tell_of(const Trained& trained, std::string_view name, std::string_view setting,
              double seconds) {
   std::string how = "failed";

@@ -58,7 +58,7 @@ Collective parse_collective(std::string_view text) {
        did_you_mean(text, names), fmt::join(names, ", "));
 }
 
-// One shape for each number of ranks that was asked for. Grid and machines imply a number.
+// One shape for each number of ranks that was asked for. Grid and nodes imply a number.
 std::vector<Shape> shapes_of(const Options& options) {
   const bool only_prices = !options.cost.empty() && options.algorithm.empty();
   const int most = only_prices ? kMostPricedRanks : kMostRanks;
@@ -141,7 +141,7 @@ double shown_size(const Options& options) {
   return static_cast<double>(sizes[0]);
 }
 
-// Whatever says which ranks share a machine has to say it once, and inner links need such ranks.
+// Whatever says which ranks share a node has to say it once, and inner links need such ranks.
 schedule::Network asked_network(const Options& options) {
   const schedule::Network network = schedule::parse_network(options.cost);
   if (!options.machines.empty() && network.ranks_per_machine > 1) {

@@ -23,7 +23,8 @@ constexpr std::size_t kWorthWriting = std::size_t{1} << 20;
 constexpr std::size_t kWorthWriting = std::size_t{20} << 10;
 #endif
 
-// Whether a payload travels in posts: not all that there is room for where many ranks reduce.
+// Whether a payload travels in posts. Where many ranks reduce, the limit is below the size of a
+// post.
 bool travels_in_posts(std::size_t bytes, Collective kind, int ranks) {
   constexpr std::size_t kAlways = 1024;
   static_assert(kAlways <= kInlineBytes);

@@ -22,7 +22,7 @@ class Traffic {
       across_.fetch_add(bytes, std::memory_order_relaxed);
     }
   }
-  // The same to ranks of this machine, through memory that they share.
+  // The same to ranks of this node, through memory that they share.
   void add_shared(std::uint64_t bytes) { sent_.fetch_add(bytes, std::memory_order_relaxed); }
 
   std::uint64_t sent() const { return sent_.load(std::memory_order_relaxed); }

@@ -22,7 +22,7 @@ class Planner {
   Planner(const Model& model, MemoryPlan& plan)
       : model_(model), plan_(plan), blocks_(static_cast<int>(model.size())) {}
 
-  // In the order in which classes are told.
+  // Adds requests in the order in which reports list their classes.
   void run() {
     add_states();
     add_tensors("activations", {Life::kKept, Life::kRestored});
@@ -85,7 +85,7 @@ class Planner {
     }
     if (plan_.has_gradients_in_flight()) add_in_flight();
     add_optimizer();
-    // Workers with parts tell more sums than one for a block.
+    // Workers with shards exchange more sums than one per block.
     const std::int64_t sums = sharding.any() ? std::max(blocks_, kSumsOfParts) : blocks_;
     // Gradients in a file are read where the optimizer computes.
     const Tier tier = tiers.gradients == Tier::kFile ? tiers.update() : tiers.gradients;
@@ -254,8 +254,8 @@ class Planner {
     }
   }
 
-  // From the first backward that adds to them, which is that of the last block with a tied one, to
-  // the end of the next block's after their own: so long may it take to add them up.
+  // From the first backward that adds to them (for a tied table that of the last block) to the end
+  // of the backward that follows their block's own. Reducing them may take that long.
   void add_in_flight() {
     plan_.gradients_in_flight.resize(model_.size());
     std::vector<std::size_t> first_writers(model_.size());

@@ -11,7 +11,8 @@ namespace {
 // Selections among fewer candidates would take longer than looking at the elements.
 constexpr std::size_t kMinCapacity = 4096;
 
-// Of a sample: at most so many elements, and at most one of so many.
+// The sample has at most kLargestSample elements, and at most one of every kSparsestSample
+// elements.
 constexpr std::size_t kLargestSample = 16384;
 constexpr std::size_t kSparsestSample = 32;
 

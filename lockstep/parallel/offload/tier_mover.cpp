@@ -83,7 +83,7 @@ TierMover::Ticket TierMover::fetch_parameters(std::size_t gather) {
   return push(label, to.elements(), [this, unit, to] { read_parameters(unit, to); });
 }
 
-// What is pushed meanwhile makes it wait for more, which does no harm: tasks wait for nobody.
+// Tasks that are pushed meanwhile lengthen the wait, which is harmless: tasks wait for nothing.
 void TierMover::await(Ticket ticket) { thread_.wait(pushed_ - ticket); }
 
 void TierMover::wait_for(Ticket ticket) {

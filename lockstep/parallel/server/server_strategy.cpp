@@ -26,8 +26,8 @@ ServedLayout layout_for(const ParameterServerJob& job, const nn::MemoryPlan& pla
   return layout;
 }
 
-// Compressed gradients have residuals, for which there must be one push of each element; and a tree
-// over micro-batches is added up once.
+// Not with compression, whose residuals need exactly one push of each element, and not with the
+// tree over several micro-batches, which is summed once.
 std::optional<EarlyTable> early_table(const ParameterServerJob& job, const nn::MemoryPlan& plan,
                                       const ServedLayout& layout, int workers) {
   if (job.options.consistency != Consistency::kBsp ||

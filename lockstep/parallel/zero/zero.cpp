@@ -150,7 +150,7 @@ void Zero::prepare_backward(std::size_t block) {
   }
 }
 
-// Begins with what this worker holds of earlier micro-batches, which comes back added up.
+// Starts from this worker's share of earlier micro-batches; the reduction returns the sum.
 void Zero::clear_gradients(std::size_t block) {
   const Tensor gradients = replica_->gradients_of(block);
   if (!ops::is_given(gradients)) return;
@@ -200,8 +200,8 @@ void Zero::add_up(std::size_t block) {
   });
 }
 
-// Whether what this micro-batch adds up is all of the step: where each is added up, that of whoever
-// has most of them.
+// Whether this micro-batch completes the step's gradients. Where every micro-batch is reduced, it
+// is the last one of the worker that has most of them.
 bool Zero::completes() const {
   return !replica_->plan().sharding.gradients || micro_batch_ + 1 == most_micro_batches_;
 }

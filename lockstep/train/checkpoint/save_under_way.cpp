@@ -12,7 +12,7 @@
 namespace lockstep::train {
 namespace {
 
-// What a worker tells of its part: empty as long as it goes on.
+// What a worker reports about its file; empty while it is still writing.
 constexpr char kDone = '+';
 constexpr char kFailed = '-';
 

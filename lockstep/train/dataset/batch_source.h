@@ -47,7 +47,7 @@ struct Dataset {
     std::vector<data::TokenId> target;
   };
   std::vector<Pair> pairs;
-  // Of data.table: rows of features and one output, scaled to mean 0 and deviation 1.
+  // Of data.table: rows of features and one output, scaled to mean 0 and standard deviation 1.
   std::int64_t features = 0;
   std::vector<float> table;
   double validation_fraction = 0;

@@ -117,7 +117,7 @@ namespace {
 // For what CUDA itself takes once operations run: kernels and graphs.
 constexpr std::size_t kGpuReserve = std::size_t{512} << 20;
 
-// "; process 4711 (python3) holds 71.2 GiB there", and all others; empty where nobody else is
+// "; process 4711 (python3) holds 71.2 GiB there", and all others; empty if no other process is
 // known.
 std::string holders_of(Device device) {
   std::string text;

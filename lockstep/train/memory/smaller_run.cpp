@@ -125,7 +125,7 @@ class SmallerRunSearch {
     return choices;
   }
 
-  // What is added up, and where, hangs on how many micro-batches there are.
+  // The number of micro-batches decides which gradients are accumulated, and where.
   std::vector<Group> ranges_of(const std::vector<BatchChoice>& batches,
                                GradientChoice gradients) const {
     const auto kind = [&](const BatchChoice& batch) {

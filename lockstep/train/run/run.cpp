@@ -167,7 +167,7 @@ class Run {
       trace_ = write_run_trace(group_, *strategy_, options_.dir, audience_);
     }
     if (outcome == RunOutcome::kInterrupted && saving_.saved()) tell_interrupted();
-    // Nobody leaves while the leader saves: that would look like a failure.
+    // Ranks stay until the leader has saved: an earlier exit would look like a failure.
     if (strategy_->in_lockstep()) group_.barrier();
     saving_.check_saved();
     return outcome;
@@ -255,7 +255,7 @@ class Run {
     return true;
   }
 
-  // What is due after a step, the first that is told of since `before`.
+  // Reports a step, after doing what is due since `before`, the last reported step.
   void tell(StepRecord& record, std::int64_t before, bool last) {
     const std::int64_t done = record.metrics.step;
     const auto is_due = [&](int every) { return every > 0 && done / every > before / every; };
@@ -264,7 +264,8 @@ class Run {
     record.background_seconds = saving_.take_background();
     const Device device = ops_.device();
     record.memory_bytes = device == Device{} ? peak_resident_bytes() : peak_memory(device);
-    // Before the checkpoint: what one holds has been told, even if the process is killed now.
+    // Before the checkpoint: observers have every step that a checkpoint holds, even if the process
+    // is killed now.
     audience_.step(record);
     check_validation(record);
     if (is_due(options_.checkpoint.every) && !last) {
@@ -297,8 +298,8 @@ class Run {
     return std::ranges::any_of(group_.numbers(std::span(&mine, 1)), [](double x) { return x > 0; });
   }
 
-  // Where workers do not wait for each other the leader does some shares of some steps: a step is
-  // told of, with what it knows, when it has come to a later one.
+  // Where workers do not wait for each other the leader computes only some shares of some steps. It
+  // reports a step, with what it knows, when it has reached a later one.
   void hold(StepRecord record) {
     if (!held_) told_ = {record.metrics.step - 1, SteadyClock::now()};
     if (held_ && record.metrics.step > held_->metrics.step) tell_held(false);
@@ -315,8 +316,8 @@ class Run {
     tell(*held_, before, last);
   }
 
-  // Everybody's shares are done: what servers hold is the state after the last step, whoever did it
-  // and whatever the leader saved while others were at it.
+  // All shares of all workers are done. The servers hold the states after the last step, which the
+  // leader may not have computed or saved.
   void finish_shares() {
     strategy_->collect();
     TrainState state = trainer_.state();

@@ -25,7 +25,7 @@ enum class RunOutcome : std::uint8_t {
 // The ranks of a run: workers, and what the strategy has besides (servers).
 struct RunRanks {
   Communicator* world = nullptr;  // of all of them; nullptr: one worker
-  std::string host;               // where other machines reach this rank; empty: nowhere
+  std::string host;               // where other nodes reach this rank; empty: nowhere
   int threads = 0;  // cores for each rank, where ranks are threads of one process; 0: they are not
 };
 

@@ -1,4 +1,4 @@
-// A small run within this process, and what its observers are told.
+// A small run within this process, and the events that its observers receive.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -3,7 +3,7 @@
 //   states     master, and first and second moment or velocity, in f32; the rounded parameters
 //   where
 //              workers compute in 16 bits
-//   slots      with bsp, one per slice and worker: gradients of a round, to be added up; as they
+//   slots      with bsp, one per slice and worker: gradients of a round, to be summed; as they
 //              come, or in f32 where they come compressed
 //   sum        with bsp: of a chunk of the slots, f32, for the optimizer that takes it at once
 //   landings   one per worker, for a slice as it is on the wire
