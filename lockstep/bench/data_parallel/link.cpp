@@ -68,7 +68,7 @@ Session::LinkedStep Session::time_linked_step() {
 
 Link Session::find_link() {
   if (!bench_.link.empty()) {
-    return {.emulate = to_text(parse_link_emulation(bench_.link)), .how = "as told"};
+    return {.emulate = to_text(parse_link_emulation(bench_.link)), .how = "set by --link"};
   }
   LinkedStep step = time_linked_step();
   // The time of an update does not depend on the number of tokens. Where it is much of a step there
