@@ -234,7 +234,8 @@ void Supervisor::report_if_ended() {
 // of it may be reaped first. One that a signal killed did not end because of the others.
 void Supervisor::judge() {
   const auto killed = [](const RankProcess* rank) { return rank->status()->signal() != 0; };
-  // One that has stopped may have heard of a request from others before the launcher does.
+  // A rank that has stopped may have received a stop request from other ranks before the launcher
+  // did.
   const bool knows_more = options_.nodes > 1 && std::ranges::any_of(unjudged_, has_stopped);
   const bool due = std::ranges::any_of(unjudged_, killed) || (all_ranks_ended() && !knows_more) ||
                    has_passed(judged_by_) || verdict_.is_failure() || interrupted_by_ != 0;

@@ -38,7 +38,7 @@ class TrainFileTier : public testing::TrainCommand {
     return settings(
         dir, "offload.activations=file offload.folder=" + (folder / "disk").string() + " " + more);
   }
-  // What of a run that went on after its disk had failed has to be the same as without that.
+  // Checks that a run that resumed after a disk failure equals an uninterrupted one.
   void expect_goes_on(const std::string& arguments, const std::string& schedule) {
     const std::string steps = "train.steps=" + std::to_string(losses("run").size() + 2) + schedule;
     const Outcome rest = run_lockstep("train " + arguments + steps);

@@ -1,8 +1,8 @@
 // The tensors of a case, each in memory of its own, laid so that a fault shows.
 //
-// What an operation reads ends where its allocation ends, for the address sanitizer to see a step
-// beyond; what it writes has canaries on both sides, for everyone to see one. Tensors begin at odd
-// addresses, multiples of their elements' size and of nothing more.
+// Inputs end where their allocation ends, so that the address sanitizer detects a read beyond.
+// Outputs have canaries on both sides, which every build checks. Tensors begin at odd multiples of
+// their element size.
 //
 // For operations of a GPU every tensor has a second place there, with canaries on both sides of
 // all: a run brings everything there, canaries included, and back. Kernels that load vectors do so

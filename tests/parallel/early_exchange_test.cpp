@@ -100,7 +100,7 @@ class Watched {
   std::vector<float> before_;
 };
 
-// Hands on all that it hears.
+// Forwards all calls.
 class Relay : public nn::BlockListener {
  public:
   explicit Relay(Strategy& strategy) : strategy_(strategy) {}

@@ -101,7 +101,7 @@ std::size_t free_below(std::size_t limit, std::size_t used, std::size_t idle) {
   return limit - std::min(limit, held);
 }
 
-// Of one group and those that hold it.
+// The free memory of one group and its parents.
 std::optional<std::size_t> free_of_group(const std::string& root, const MountedTree& tree,
                                          std::string group, const GroupVersion& version) {
   std::optional<std::size_t> least;

@@ -61,7 +61,7 @@ Session::LinkedStep Session::time_linked_step() {
     step.problem = "the metrics of the run have no bytes_sent";
   }
   if (!step.problem.empty()) return step;
-  // Of an all-reduce among two every NIC sends, and receives, half of what both send.
+  // In an all-reduce of two ranks every NIC sends, and receives, half of what both send.
   step.bytes = static_cast<double>(costs->bytes_sent) / kRanks;
   return step;
 }

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kTimedSteps = 8;             // of a run
-constexpr std::int64_t kTokens = 1 << 18;  // of made-up data
+constexpr std::int64_t kTokens = 1 << 18;  // of synthetic data
 constexpr int kLetters = 65;               // kinds of them in the recipe's usual text
 constexpr int kRecipeSteps = 2000;
 constexpr int kValidationBatches = 20;

@@ -184,7 +184,7 @@ void GroupCommunicator::connect(const ExchangeTexts& exchange) {
     }
     peers_[static_cast<std::size_t>(i)] = std::move(made);
   }
-  // Everyone takes part in the exchange, also ranks that share a node with all others.
+  // All ranks take part in the exchange, also those that share a node with all others.
   const std::vector<std::string> texts = exchange(fabric_->invite(tag_));
   std::map<int, std::string> invitations;
   for (int world : remote) {

@@ -24,7 +24,7 @@ namespace lockstep::shared {
 bool serves(const Call& call);
 
 // The largest payload that goes one-shot among `ranks` ranks. Above it the second synchronisation
-// of the other paths costs less than reading everyone's input.
+// of the other paths costs less than reading the input of every rank.
 std::size_t one_shot_limit(Collective kind, int ranks);
 
 // Runs a validated call of a group that is the whole communicator.

@@ -60,7 +60,8 @@ constexpr bool takes_own_momentum(Compression compression) {
   return compression == Compression::kTopk;
 }
 
-// What they take, and what is left to the optimizer: all, with other codecs.
+// The settings that workers apply themselves. The optimizer applies the rest; with other codecs it
+// applies all.
 OwnMomentum own_momentum(const optim::OptimizerOptions& optimizer);
 optim::OptimizerOptions optimizer_beside(const CompressionOptions& compression,
                                          optim::OptimizerOptions optimizer);

@@ -102,8 +102,8 @@ void TierMover::begin_micro_batch(bool adds) {
   trains_ = true;
 }
 
-// What the steps before it wrote and read is done with, so memory whose lifetime begins here is
-// free as soon as what leaves it has left.
+// Earlier steps have finished with their memory. So memory whose lifetime begins here is free as
+// soon as its previous content has been copied away.
 void TierMover::enter(std::size_t step) {
   if (replica_ == nullptr || !has_work()) return;
   const nn::MemoryPlan& plan = replica_->plan();

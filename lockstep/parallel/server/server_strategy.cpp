@@ -65,7 +65,7 @@ ServerStrategy::ServerStrategy(const ParameterServerJob& job, std::unique_ptr<Me
       try {
         run_server(job_, *meeting_);
       } catch (const std::exception& error) {
-        // Workers hear of it from the server itself, and end with it.
+        // The server itself sends the error to the workers, which end with it.
         log_info("parameter server {} ended: {}", *meeting_->server(), error.what());
       }
     });

@@ -134,7 +134,7 @@ constexpr std::string_view kSharedStorage =
     "With sharded states every rank reads its own shard: put the folder on storage that all ranks "
     "share, under the same path";
 
-// Where the leader found it well.
+// Called if the leader found it intact.
 void check_others_have_it(const std::vector<std::optional<Error>>& opened, const fs::path& folder) {
   for (std::size_t rank = 1; rank < opened.size(); ++rank) {
     if (!opened[rank]) continue;

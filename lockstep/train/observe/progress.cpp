@@ -122,7 +122,7 @@ class LiveProgress : public PlainProgress {
   }
 
   void show(bool, bool validated) override {
-    // What was measured on data held back stays to be read.
+    // A line with a validation loss stays on the screen.
     if (validated) tell(progress_line(*last_) + '\n');
     // Nothing comes behind that of the last step.
     if (validated && last_->step == last_->steps) {

@@ -177,8 +177,8 @@ class Run {
   const std::filesystem::path& trace() const { return trace_; }
 
  private:
-  // What does not fit at one worker all report. Limits come first: after them workers take memory
-  // that they share, and then what each has of its own.
+  // If the run does not fit on one worker, all workers report it. Limits are checked first. Then
+  // workers allocate shared memory, and then their own.
   std::unique_ptr<Trainer> make_trainer() {
     const TrainOptions& options = resolved_.train();
     group_.together(
@@ -346,7 +346,7 @@ class Run {
     fail_step(at_fault(), metrics, micro_batches, first_sequence);
   }
 
-  // What gives NaN on data that is held back is not saved.
+  // Stops before saving when the validation loss is NaN.
   void check_validation(const StepRecord& record) {
     if (!record.validation_loss) return;
     if (std::isfinite(*record.validation_loss)) return saving_.found_finite(record.metrics.step);
@@ -422,7 +422,7 @@ class Run {
   bool resumed_ = false;
   std::string changed_;     // settings since the last start
   std::string other_data_;  // than that of the checkpoint, for people
-  // Of a leader that does not wait for the others.
+  // The reports of a leader that does not wait for the others.
   struct Told {
     std::int64_t step = 0;
     SteadyClock::time_point when;

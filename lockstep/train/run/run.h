@@ -34,8 +34,8 @@ struct RunRanks {
 // Resolves the settings (train/run/resolve.h), trains, and stores the resolved settings with the
 // run. Throws Error where the run cannot begin, before anything in an earlier run's folder has
 // changed; and where it cannot continue (a loss that is NaN or infinite, of training or validation:
-// Error(kNonFinite)), with the last good checkpoint in place. Every observer hears of the end in
-// either case.
+// Error(kNonFinite)), with the last good checkpoint in place. Every observer gets the end in either
+// case.
 RunOutcome run_training(const RunSettings& settings,
                         std::span<const std::unique_ptr<RunObserver>> observers,
                         const StopSignal& stop, const RunRanks& ranks = {});

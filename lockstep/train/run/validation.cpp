@@ -35,7 +35,7 @@ Validation validation_loss(nn::Replica& replica, parallel::Strategy& strategy, B
   const std::uint64_t batches = source.validation_batches();
   const auto workers = static_cast<std::uint64_t>(group.size());
   const bool at_once = replica.plan().sharding.parameters;
-  // Of each its losses and its targets; and last whether this worker stopped.
+  // Losses and targets of each micro-batch, and last whether this worker stopped.
   std::vector<double> mine((batches + workers - 1) / workers * 2 + 1);
   std::size_t at = 0;
   bool stopped = false;

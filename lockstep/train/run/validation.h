@@ -26,7 +26,8 @@ struct Validation {
 inline constexpr double kValidationShare = 0.05;
 std::uint64_t validated_sequences(const RunOptions& options);
 
-// Hears how many micro-batches of how many are done, before the first one included; at the leader.
+// Called on the leader with the number of finished micro-batches and of all, also before the first
+// one.
 using TellValidation = std::function<void(std::uint64_t done, std::uint64_t all)>;
 
 // The mean loss over all micro-batches of validation that the source has. The workers of the group

@@ -109,12 +109,13 @@ TEST(Contention, GridsFollowTheMachines) {
   };
   EXPECT_EQ(grid(topology.machines, 3), (std::vector<int>{2, 4, 6}));
   EXPECT_EQ(grid(std::vector<int>(48, 0), 2), (std::vector<int>{6, 8}));  // one node
-  EXPECT_EQ(grid({0, 1, 2, 0, 1, 2}, 2), (std::vector<int>{2, 3}));       // dealt out in turn
+  EXPECT_EQ(grid({0, 1, 2, 0, 1, 2}, 2), (std::vector<int>{2, 3}));       // assigned round-robin
   EXPECT_EQ(grid({0, 0, 0, 1, 1, 1}, 2), (std::vector<int>{2, 3}));
   EXPECT_EQ(grid({0, 0, 1, 1, 2, 2}, 2), (std::vector<int>{3, 2}));
 }
 
-// Dealt out in turn, every message of the ring crosses nodes, two at a time on each port.
+// With ranks assigned round-robin every message of the ring crosses nodes, two at a time on each
+// port.
 TEST(Contention, RanksOfAMachineShareItsPort) {
   Topology topology = machines_topology(4, 2, {1e-6, 100e9}, kLink);
   topology.machines = {0, 1, 0, 1};

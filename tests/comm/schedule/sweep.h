@@ -28,7 +28,7 @@ inline std::vector<int> machines_of_sizes(const std::vector<int>& sizes) {
   return machines;
 }
 
-// One node per rank, pairs, uneven runs, ranks dealt out in turn with odd node numbers.
+// One node per rank, pairs, uneven runs, round-robin ranks with odd node numbers.
 inline std::vector<std::vector<int>> layouts(int ranks) {
   std::vector<std::vector<int>> found(4);
   for (int r = 0; r < ranks; ++r) {

@@ -90,7 +90,7 @@ TEST_F(HubOnALine, LetsWhatIsUrgentGoBeforeWhatIsLarge) {
   EXPECT_LT(urgent, first_byte_of_last_chunk(other, kBytes));
 }
 
-// Keeps what comes, and hears when the other end goes.
+// Keeps received messages, and records when the other end closes.
 class Keeper : public ConnectionLoop::Receiver {
  public:
   std::span<std::byte> place(int, const Header& header) override {

@@ -175,7 +175,7 @@ inline Result train_alone(const Training& training) {
 
 // What a test does besides: before a share is computed, and after its step has ended.
 struct Hooks {
-  // Who hears of blocks in the place of the strategy; nothing: that does.
+  // The listener of blocks instead of the strategy; empty: the strategy.
   std::function<std::unique_ptr<nn::BlockListener>(nn::Replica& replica, Strategy& strategy)>
       listener;
   std::function<void(int worker, const Share& share)> before_share;

@@ -258,7 +258,7 @@ TEST_F(SharedCheckpoints, WithAnotherNumberOfFilesThanTheirManifestAreRefused) {
   EXPECT_THAT(refusal(), HasSubstr("states"));
 }
 
-// What each worker heard.
+// The error that each worker got.
 template <class Work>
 std::vector<std::string> refusals(int workers, ErrorCode code, const Work& work) {
   std::vector<std::string> all(static_cast<std::size_t>(workers));
