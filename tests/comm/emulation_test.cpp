@@ -194,8 +194,8 @@ TEST(Emulation, BurnsNoCpuWhileItWaits) {
     };
     return seconds(usage.ru_utime) + seconds(usage.ru_stime);
   };
-  // Nearly all of the time is the link's delay. A wait that spins gets at least half of a core that it
-  // shares with another thread; one that sleeps takes next to nothing, under a sanitizer too.
+  // Nearly all of the time is the link's delay. A wait that spins gets at least half of a core that
+  // it shares with another thread; one that sleeps takes next to nothing, under a sanitizer too.
   run_threads(
       2,
       [&](Communicator& world) {
