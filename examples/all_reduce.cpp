@@ -14,7 +14,7 @@ int main() {
     const auto world = lockstep::make_world();
     constexpr std::size_t kCount = 1 << 20;
 
-    // Memory that the other ranks of this machine can see: summing it needs no copies. A
+    // Memory that the other ranks of this node can see: summing it needs no copies. A
     // std::vector works as well.
     const lockstep::SymmetricBuffer memory = world->allocate(kCount * sizeof(float));
     const std::span<float> values = memory.as<float>();

@@ -1,6 +1,6 @@
 // The only exception type of lockstep.
 //
-// A message tells the user what was expected, what happened, on which rank, and what to do next.
+// A message says what was expected, what happened, on which rank, and what to do next.
 #pragma once
 
 #include <fmt/format.h>

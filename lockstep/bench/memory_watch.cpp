@@ -72,8 +72,9 @@ bool MemoryWatch::take_sample() {
   const auto all = [&] { return std::accumulate(bytes.begin(), bytes.end(), std::size_t{0}); };
   const bool seen = all() > 0;
   if (all() <= peak_.all_bytes) return seen;
-  // A rank that let go of shared pages meanwhile was counted with its share of them, and those
-  // asked after it with all: what it has now tells.
+  // A rank may have unmapped shared pages during the scan. Its sample then counts a share of them,
+  // and later samples of other ranks count them whole. So every rank is read once more, and the
+  // smaller value counts.
   auto at = bytes.begin();
   for (const pid_t process : processes_) {
     *at = std::min(*at, proportional_bytes(process).value_or(0));

@@ -78,7 +78,7 @@ Process::Process(const Program& program)
   pid_ = ::fork();
   if (pid_ < 0) fail_errno("cannot start a process", errno);
   if (pid_ == 0) become(argv.data(), envp.data(), output_.get(), parent);
-  ::setpgid(pid_, pid_);  // both sides, so that it holds whoever comes first
+  ::setpgid(pid_, pid_);  // parent and child both call it, so their order does not matter
   watch_ = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
   if (watch_.get() < 0) {
     const int error = errno;

@@ -96,7 +96,7 @@ std::string prompt_of(const GenerateFlags& flags) {
       std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()));
 }
 
-// What a model writes may hold anything: on a terminal, only what moves no cursor.
+// A model may write any bytes. On a terminal, characters that move the cursor are dropped.
 bool write_out(std::string_view bytes) {
   static const bool on_terminal = ::isatty(STDOUT_FILENO) == 1;
   const std::string shown = on_terminal ? printable(bytes) : std::string();

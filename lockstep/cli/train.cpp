@@ -115,7 +115,8 @@ int train_in_processes(const std::vector<std::string>& arguments, int ranks,
   flags.no_prefix = true;
   flags.options.error_prefix = kErrorPrefix;
   flags.options.ranks_per_node = ranks / flags.options.nodes;
-  // Rank 0 leads, and servers hold the parameters; the others' work is done by whoever is left.
+  // Rank 0 leads, and servers hold the parameters. The remaining workers take over the work of any
+  // other rank.
   if (options.strategy == parallel::StrategyKind::kParameterServer &&
       options.server.consistency != parallel::Consistency::kBsp) {
     flags.options.tolerates_loss_of = [server = options.server, ranks](int rank) {

@@ -10,9 +10,9 @@ namespace lockstep::cli {
 // the system refuses.
 std::string describe_unexpected(const std::exception& error);
 
-// From now on an exception that nobody can catch, as one in a thread or while threads are started,
-// ends the process with such a sentence and exit code 1 instead of SIGABRT; and a file that grows
-// beyond the limit (ulimit -f) is an error of whoever writes it instead of SIGXFSZ.
+// From now on an exception that cannot be caught, as in a thread or while threads are started, ends
+// the process with such a sentence and exit code 1 instead of SIGABRT. A write beyond the file size
+// limit (ulimit -f) fails with an error instead of SIGXFSZ.
 void end_in_sentences();
 
 }  // namespace lockstep::cli

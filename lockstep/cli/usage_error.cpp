@@ -112,7 +112,7 @@ std::string describe_stray(const CLI::App& app, const std::string& path, const s
 }  // namespace
 
 std::string describe_usage_error(const CLI::App& app, const CLI::ParseError& error) {
-  // A word that nobody could place is the likelier slip than what is missing because of it.
+  // An unexpected word is a likelier mistake than the missing argument that it causes.
   const bool may_be_stray = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr ||
                             dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
   const CLI::App* at = &app;

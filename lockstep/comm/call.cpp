@@ -23,7 +23,7 @@ void expect_count(const Call& call, std::string_view side, std::size_t got, std:
   }
 }
 
-// `block` elements of this rank against `whole` elements of everyone's.
+// Checks `block` elements of this rank against `whole` elements of all ranks.
 void expect_blocks(const Call& call, std::string_view block_side, std::size_t block,
                    std::string_view whole_side, std::size_t whole, int rank, int size) {
   if (call.varying) {

@@ -1,5 +1,6 @@
-// The least that ranks have to send each other for a collective. It stands for what they send where
-// nobody counts that: in shared memory ranks read what others wrote, and MPI does not tell.
+// The fewest bytes that ranks must send each other for a collective. This bound replaces the count
+// of sent bytes where there is none: in shared memory ranks read what others wrote, and MPI does
+// not report its traffic.
 #pragma once
 
 #include <cstdint>

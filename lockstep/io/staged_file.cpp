@@ -75,7 +75,7 @@ void StagedFile::check(std::size_t item, std::size_t first, const Tensor& bytes)
        there, bytes.bytes(), first);
 }
 
-// Whatever it held, it is nobody's afterwards if that fails.
+// If that fails the slot is free afterwards, whatever it held.
 void StagedFile::settle(Slot& slot) {
   const std::size_t block = std::exchange(slot.block, kNone);
   file_.wait(std::exchange(slot.ticket, 0));

@@ -4,7 +4,7 @@
 //   TierFile file({.folder = "/scratch", .what = "optimizer states"}, sizes);
 //   Buffer memory(TierFile::padded_bytes(12345));
 //   TierFile::Ticket written = file.write(0, {memory.data(), memory.bytes()});
-//   ...                                         // goes on meanwhile
+//   ...                                         // other work meanwhile
 //   file.wait(written);                         // the memory may be used again
 //   file.wait(file.read(0, {memory.data(), memory.bytes()}));
 //

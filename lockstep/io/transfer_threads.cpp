@@ -9,7 +9,7 @@ namespace lockstep::io {
 
 namespace {
 
-// So many keep a disk busy; they wait most of the time.
+// This many threads keep a disk busy; they wait most of the time.
 constexpr std::size_t kThreads = 4;
 
 class ThreadEngine final : public TransferEngine {

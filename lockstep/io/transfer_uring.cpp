@@ -1,6 +1,6 @@
 // The kernel's two rings, as io_uring(7) has them. A program puts *entries* that say what to do
 // into the first and moves its tail; the kernel puts one *completion* for each into the second and
-// moves that one's tail. Whoever takes something out moves the head.
+// moves that one's tail. The reader of a ring moves its head.
 #include <linux/io_uring.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -105,7 +105,7 @@ class UringEngine final : public TransferEngine {
         transfer.done = true;
         return;
       }
-      // The kernel has no room: there is some when another has ended.
+      // The kernel's queue is full until another transfer has ended.
       if (under_way_ > 1) take_completions(true);
     }
   }

@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// What tells a rank its place.
+// The environment variables from which a rank learns its place.
 std::map<std::string, std::string> place_variables(const LaunchOptions& options,
                                                    const NodeSetup& setup, int local_rank) {
   std::map<std::string, std::string> variables;

@@ -15,8 +15,8 @@ namespace lockstep {
 
 namespace {
 
-// A full disk, a quota or a limit of a file's size, or a disk that fails: training continues without
-// its log.
+// A full disk, a quota or a limit of a file's size, or a disk that fails: training continues
+// without its log.
 bool finds_no_room(int error) {
   return error == ENOSPC || error == EDQUOT || error == EFBIG || error == EIO;
 }
@@ -62,8 +62,8 @@ void OutputPort::put_live(std::string_view text) {
 }
 
 bool OutputPort::flush() {
-  // A pipe that poll() calls writable takes PIPE_BUF bytes at once. O_NONBLOCK would do, too, but
-  // it would also change the descriptors of whoever shares this pipe or terminal with us.
+  // A pipe that poll() calls writable takes PIPE_BUF bytes at once. O_NONBLOCK would also change
+  // the descriptors of other processes that share this pipe or terminal.
   while (pending() > 0 && wait_for_fd(fd_, POLLOUT, Deadline::min())) {
     const std::size_t count = std::min<std::size_t>(pending(), PIPE_BUF);
     const ssize_t done = ::write(fd_, pending_.data() + written_, count);

@@ -25,9 +25,9 @@ class LineCutter {
   std::string line_;
 };
 
-// Lines on their way to a descriptor that may be slow; never waits. A line goes out in one piece as
-// far as other writers to the same port are concerned. Lines that find no room, as on a full disk,
-// are dropped; when there is room again, a line says how many.
+// Lines on their way to a descriptor that may be slow; never waits. A line is written whole, so
+// lines of other writers to the same port come before or after it. Lines that cannot be written, as
+// on a full disk, are dropped; when writing works again, a line reports how many.
 class OutputPort {
  public:
   explicit OutputPort(int fd) : fd_(fd) {}
@@ -39,7 +39,7 @@ class OutputPort {
   void put_live(std::string_view text);
   std::size_t pending() const { return pending_.size() - written_; }
 
-  // Writes as much as goes without waiting; false when nobody reads any more, or ever will.
+  // Writes as much as possible without waiting; false if the reader is gone.
   bool flush();
   void discard();  // drops pending output
 
@@ -50,8 +50,8 @@ class OutputPort {
   bool is_live_ = false;  // what was put last
   std::string pending_;
   std::size_t written_ = 0;
-  std::size_t lost_ = 0;      // lines that were dropped, and that nobody has been told of
-  std::size_t note_end_ = 0;  // of the line in pending_ that tells of them; 0: there is none
+  std::size_t lost_ = 0;      // dropped lines that are not reported yet
+  std::size_t note_end_ = 0;  // of the line in pending_ that reports them; 0: there is none
   bool torn_ = false;         // the last line that was written is not whole
 };
 

@@ -91,7 +91,8 @@ bool RankProcess::read_once(Stream& stream) {
 
 void RankProcess::drain() {
   for (Stream& stream : streams_) {
-    // A pipe holds less than this many chunks; whoever still writes must not keep us here.
+    // A pipe holds fewer chunks than this; a process that still writes must not keep the launcher
+    // here.
     for (int chunk = 0; stream.fd && chunk < 32 && read_once(stream); ++chunk) {
     }
   }

@@ -231,10 +231,11 @@ void Supervisor::report_if_ended() {
 }
 
 // A killed process lets go of its connections before it counts as ended, so ranks that end because
-// of it may be seen to end first. One that a signal killed did not end because of the others.
+// of it may be reaped first. One that a signal killed did not end because of the others.
 void Supervisor::judge() {
   const auto killed = [](const RankProcess* rank) { return rank->status()->signal() != 0; };
-  // One that has stopped may have heard of a request from others before the launcher does.
+  // A rank that has stopped may have received a stop request from other ranks before the launcher
+  // did.
   const bool knows_more = options_.nodes > 1 && std::ranges::any_of(unjudged_, has_stopped);
   const bool due = std::ranges::any_of(unjudged_, killed) || (all_ranks_ended() && !knows_more) ||
                    has_passed(judged_by_) || verdict_.is_failure() || interrupted_by_ != 0;
@@ -244,7 +245,8 @@ void Supervisor::judge() {
   // One that ended because of others is not the culprit.
   std::ranges::stable_partition(others,
                                 [](const RankProcess* rank) { return rank->blamed().empty(); });
-  // Where the job cannot go on, it is not said to go on without those that failed with it.
+  // A job that cannot continue does not report that it continues without the ranks that failed with
+  // it.
   std::ranges::stable_partition(others,
                                 [&](const RankProcess* rank) { return !is_tolerated(*rank); });
   for (RankProcess* rank : std::exchange(unjudged_, {})) handle_end(*rank);

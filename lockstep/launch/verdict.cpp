@@ -86,7 +86,7 @@ void Verdict::hear() {
       failed_nodes_.insert(news.node);
       convict(decode(news.text));
     }
-    settle_if_stopped();  // at once: what all hear in one order they judge in that order
+    settle_if_stopped();  // at once: all nodes receive events in one order and judge in it
   }
 }
 

@@ -13,8 +13,9 @@
 namespace lockstep {
 namespace {
 
-// The names under which one launcher tells a rank its place. A convention with a `guard` counts
-// only where that variable is set: Slurm sets the others in shells and batch scripts, too.
+// The environment variables by which one launcher gives a rank its place. A convention with a
+// `guard` counts only where that variable is set: Slurm sets the others in shells and batch
+// scripts, too.
 struct Convention {
   const char* name;
   const char* rank;
@@ -63,7 +64,7 @@ void check_place(int index, int count, std::string_view what, std::string_view o
        absent);
 }
 
-// What a launcher may say of machines.
+// What a launcher may know about nodes.
 struct Nodes {
   std::optional<int> local_rank;
   std::optional<int> local_size;
@@ -78,7 +79,7 @@ std::optional<std::string> either(const EnvironmentLookup& environment, const ch
   return text ? text : environment(second);
 }
 
-// Slurm starts steps on a part of a job's machines, and as many ranks on each as there is room for.
+// Slurm starts a step on some of a job's nodes, with as many ranks on each as it has slots.
 Nodes read_slurm_nodes(const EnvironmentLookup& environment) {
   Nodes nodes;
   nodes.local_rank = read_number(environment, kSlurm.local_rank);
@@ -98,7 +99,7 @@ Nodes read_nodes(const Convention& convention, const EnvironmentLookup& environm
   nodes.local_size = read_number(environment, convention.local_size);
   nodes.rank = read_number(environment, convention.node_rank);
   nodes.count = read_number(environment, convention.node_count);
-  // Slurm's own PMI says nothing of machines, but Slurm does.
+  // Slurm's own PMI does not describe nodes, but Slurm's variables do.
   const bool by_slurm = environment(kSlurm.guard) &&
                         read_number(environment, kSlurm.rank) == world.rank &&
                         read_number(environment, kSlurm.size) == world.size;
@@ -106,7 +107,7 @@ Nodes read_nodes(const Convention& convention, const EnvironmentLookup& environm
   return nodes;
 }
 
-// Fills in what is not said: ranks are laid out machine by machine, equally many on each.
+// Fills in what the launcher left open: ranks are numbered node by node, equally many on each.
 void complete(World& world, Nodes nodes) {
   if (!nodes.local_size && nodes.count && *nodes.count > 0) {
     nodes.local_size = (world.size + *nodes.count - 1) / *nodes.count;
@@ -156,7 +157,7 @@ std::optional<JobPort> job_port(const EnvironmentLookup& environment) {
     origin += (origin.empty() ? "" : " and ") + std::string(name);
   }
   if (id.empty() && environment("PMI_FD")) {
-    // Hydra names no job; on one machine all ranks are children of its proxy.
+    // Hydra names no job; on one node all ranks are children of its proxy.
     id = std::to_string(::getppid());
     origin = "the process that started the ranks";
   }

@@ -13,7 +13,7 @@ constexpr Tensor Batch::*kFields[] = {&Batch::tokens,   &Batch::targets, &Batch:
                                       &Batch::inputs,   &Batch::outputs};
 constexpr std::size_t kFieldCount = std::size(kFields);
 
-// All fields have room for the largest of them.
+// All fields have the size of the largest one.
 std::size_t field_bytes(const BatchShape& shape, std::int64_t features) {
   const std::int64_t most = std::max(
       {shape.tokens(), shape.source_tokens(), shape.batch * std::max<std::int64_t>(features, 1)});

@@ -18,7 +18,7 @@ std::string linear_text(std::string_view pass, const Tensor& weight) {
   return fmt::format("linear{}, {} to {}", pass, weight.shape()[1], weight.shape()[0]);
 }
 
-// Of so many products over all pairs of a query and a key that it sees.
+// The FLOPs of this many products over all pairs of a query and a key that it attends to.
 double attention_flops(const ops::AttentionShape& shape, int products) {
   const std::int64_t seeing =
       shape.causal ? std::min(shape.queries, shape.keys) : shape.queries;  // see a key at all

@@ -10,7 +10,7 @@ namespace {
 constexpr std::string_view kKindNames[] = {"adamw", "adam", "sgd"};
 constexpr double kBelowOne = 0.999999999;
 
-// Of one of the updates that make a step.
+// The settings of one of the updates of a step.
 struct PartSettings {
   double rate = 0;
   double beta2 = 0;

@@ -10,7 +10,7 @@ namespace lockstep::parallel {
 
 void add_memory(const ParallelOptions& options, const optim::OptimizerOptions& optimizer,
                 const WorkerPosition& position, nn::MemoryPlan& plan) {
-  // What adds up flat buffers of gradients lies where they do.
+  // Buffers that sum flat buffers of gradients are in the gradients' tier.
   const bool on_device = plan.tiers.gradients == Tier::kDevice;
   std::vector<Request>& requests = on_device ? plan.outside : plan.host_outside;
   if (options.reduction == Reduction::kTree) {

@@ -57,7 +57,7 @@ class CpuQueue final : public Stream::Queue {
     auto mark = std::make_shared<Mark>();
     thread_.push([this, mark] { mark->end.finish(std::exchange(error_, nullptr)); });
     mark->end.wait_until();
-    // Nobody else holds the error while the caller looks at it.
+    // No other thread holds the error while the caller uses it.
     if (const std::exception_ptr error = mark->end.take_error()) std::rethrow_exception(error);
   }
 

@@ -250,7 +250,7 @@ void check(std::span<const Request> requests) {
   }
 }
 
-// Sets lower_bound and peak_step: adds up what begins and ends, step after step.
+// Sets lower_bound and peak_step from a running sum of what begins and ends at each step.
 void find_peak(std::span<const Request> requests, Layout& layout) {
   struct Change {
     std::int64_t step;

@@ -35,7 +35,7 @@ bool is_marked(const fs::path& lock) {
   return file.read(text.data(), static_cast<std::streamsize>(text.size())) && text == kMark;
 }
 
-// Only the owner may read the lock: whoever can open a file can hold it (flock), and would keep the
+// Only the owner may read the lock: a user who can open a file can lock it (flock) and keep the
 // owner from training.
 constexpr mode_t kLockMode = S_IRUSR | S_IWUSR;
 

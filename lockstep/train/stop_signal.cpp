@@ -31,7 +31,7 @@ std::atomic<int> exit_in_start_up{0};
 std::atomic<bool> tells_in_start_up{false};
 constexpr std::string_view kToldInStartUp = "lockstep: ended before the first step, as asked\n";
 
-// How long code may go on that has not looked at a stop signal, and how often it is looked for.
+// How long code that ignores a stop signal may continue, and how often that is checked.
 constexpr std::chrono::milliseconds kGraceOfStop{400};
 constexpr std::chrono::milliseconds kBetweenLooks{50};
 
@@ -116,7 +116,7 @@ StopDeadline::~StopDeadline() {
 
 void StopDeadline::watch() {
   std::unique_lock lock(mutex_);
-  // A signal's handler can wake nobody.
+  // Polls, because a signal handler cannot wake a thread.
   while (!signals_.came()) {
     if (ended_.wait_for(lock, kBetweenLooks, [this] { return has_ended_; })) return;
   }

@@ -41,9 +41,9 @@ class StartUp {
   StartUp& operator=(const StartUp&) = delete;
 };
 
-// While it lives, the signals of a StopSignal end the process soon, with `exit_code`, even where
-// the code in its scope does not look at came() for long: a thread of its own waits a moment for
-// the scope to end, calls `clean_up`, says so and exits. The scope goes on meanwhile.
+// During its lifetime the signals of a StopSignal end the process soon, with `exit_code`, even
+// where the code in its scope does not check came(). A thread of its own waits a moment for the
+// scope to end, then calls `clean_up`, prints a message and exits. The scope continues meanwhile.
 class StopDeadline {
  public:
   StopDeadline(const StopSignal& signals, int exit_code, std::function<void()> clean_up);

@@ -1,4 +1,4 @@
-// The checks hold for the real tree, and each of them is seen to fail on a made-up one.
+// The checks pass on the real tree, and each of them fails on a tree made for it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

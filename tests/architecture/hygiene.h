@@ -42,8 +42,8 @@ inline constexpr std::size_t kMostColumns = 100;
 // Indented lines of a comment are a drawing, a table or an example.
 inline bool is_drawn(std::string_view line) { return trim(line).starts_with("//   "); }
 
-// Whether clang-format is told to leave drawings in comments as they are. Else it fills their lines
-// up with words of the next ones.
+// Whether clang-format is configured to keep drawings in comments. Otherwise it reflows their
+// lines.
 inline bool keeps_drawings(std::string_view clang_format) {
   for (const std::string_view line : split_text(clang_format, '\n')) {
     if (line == "CommentPragmas: '^ {2,}'") return true;

@@ -74,7 +74,7 @@ TEST_F(AvailableMemory, HeedsGroupsOfVersion1) {
   EXPECT_EQ(available(), 1000u);
 }
 
-// A container sees its own group as the top of the mount, but may be told its place outside.
+// A container has its own group at the top of the mount, but /proc may give its path outside.
 TEST_F(AvailableMemory, FindsTheGroupOfAContainer) {
   put("/proc/self/cgroup", "4:memory:/docker/12\n");
   put("/proc/self/mountinfo",

@@ -180,9 +180,9 @@ TEST_F(BenchDataParallel, WhatCannotBeIsRefusedBeforeAnythingRuns) {
   EXPECT_FALSE(fs::exists(folder_ / "out.json"));
 }
 
-// Ended as by Ctrl-C, which a shell's background programs do not hear.
+// Ended as by Ctrl-C, which background programs of a shell do not receive.
 TEST_F(BenchDataParallel, EndsItsRunsWhenItIsEnded) {
-  // A mark on the command line, to tell this bench's processes from others.
+  // A mark on the command line that identifies this bench's processes.
   const std::string mark = "train.seed=" + std::to_string(::getpid() + 1000000);
   const std::string runs = "pgrep -fc 'lockstep trai[n] .*" + mark + "'";
   const Outcome outcome = testing::shell(

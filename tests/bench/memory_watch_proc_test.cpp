@@ -1,4 +1,4 @@
-// Memory of ranks as the kernel tells it of real processes.
+// Memory of ranks as the kernel reports it for real processes.
 #include "lockstep/bench/memory_watch.h"
 
 #include <fmt/format.h>
@@ -23,9 +23,9 @@ using std::chrono::seconds;
 constexpr std::size_t kMebi = 1 << 20;
 constexpr std::size_t kPython = 24 * kMebi;  // more than an interpreter has for itself
 
-// A rank that maps 64 MiB together with the other one. As soon as both have them rank 1 takes 96
-// MiB, and has a process below it that takes 128 MiB. When that has been seen rank 0 goes, and
-// until this has been seen, too, all that was shared is rank 1's alone.
+// A rank that shares 64 MiB with the other one. As soon as both have mapped them rank 1 allocates
+// 96 MiB, and starts a process that allocates 128 MiB. When that has been sampled rank 0 ends.
+// Until that has been sampled too, rank 1 is the only owner of the shared pages.
 constexpr const char* kRank = R"py(
 import mmap, os, subprocess, sys, time
 folder, rank = sys.argv[1], int(os.environ["RANK"])
@@ -66,7 +66,7 @@ TEST(MemoryWatch, SharesOutWhatRanksShareAndLeavesOutWhatTheyStart) {
   const std::string rank = fmt::format("python3 {0}/rank.py {0} & ", scratch.path().string());
   MemoryWatch watch(2, std::chrono::milliseconds(5));
   Process launcher({{"sh", "-c", "RANK=0 " + rank + "RANK=1 " + rank + "wait"}, {}});
-  // Tells the ranks that what began with a file has been seen, by whole samples since.
+  // Signals the ranks that whole samples were taken since the file appeared.
   const auto see = [&](const char* begun, const char* seen) {
     const auto deadline = deadline_in(seconds(60));
     while (!fs::exists(scratch.path() / begun) && !has_passed(deadline)) std::this_thread::yield();

@@ -1,4 +1,4 @@
-// The bench of operations: what is timed, what it is set against, what is told.
+// The bench of operations: what is timed, what it is compared with, what is reported.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -105,7 +105,7 @@ TEST(Tour, NamesFilesThatExist) {
   EXPECT_GE(names, 12);
 }
 
-// What people hear who mistype a topic's flags.
+// The errors for mistyped flags of a topic.
 TEST(Tour, TopicsSayWhatIsWrong) {
   const auto expect_refusal = [](const std::string& arguments, const std::string& why) {
     const Outcome outcome = run_lockstep("explain " + arguments);

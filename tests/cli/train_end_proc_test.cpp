@@ -1,5 +1,5 @@
-// How `lockstep train` ends where a signal hits what comes after a step, and where its loss is no
-// number.
+// How `lockstep train` ends where a signal arrives during the work after a step, and where its loss
+// is NaN.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -38,7 +38,7 @@ class TrainFileTier : public testing::TrainCommand {
     return settings(
         dir, "offload.activations=file offload.folder=" + (folder / "disk").string() + " " + more);
   }
-  // What of a run that went on after its disk had failed has to be the same as without that.
+  // Checks that a run that resumed after a disk failure equals an uninterrupted one.
   void expect_goes_on(const std::string& arguments, const std::string& schedule) {
     const std::string steps = "train.steps=" + std::to_string(losses("run").size() + 2) + schedule;
     const Outcome rest = run_lockstep("train " + arguments + steps);
@@ -130,7 +130,7 @@ TEST_F(TrainFileTier, StopsWhenItsDiskFillsUp) {
   wait_for_step("run", "\"step\":5");
   const fs::path file = nameless_file(child);
   EXPECT_FALSE(file.empty());
-  // Its room goes to another file between two of its transfers.
+  // Another file fills the disk between two of its transfers.
   ::kill(child, SIGSTOP);
   fill_up(folder / "disk" / "filler");
   EXPECT_EQ(::truncate(file.c_str(), 0), 0);

@@ -1,5 +1,5 @@
-// `lockstep train` where the system gives less than it needs: no room for the log, small files,
-// little memory.
+// `lockstep train` where the system gives less than it needs: a full disk under the log, small
+// files, little memory.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

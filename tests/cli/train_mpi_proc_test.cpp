@@ -34,7 +34,7 @@ class TrainOverMpi : public testing::TrainRanks {
   }
 };
 
-// Two numbers have one sum in whatever order MPI adds, and servers add up by themselves.
+// The sum of two numbers does not depend on MPI's order, and servers sum without MPI.
 TEST_F(TrainOverMpi, GivesTheBitsOfOneWorker) {
   const std::string steps = "train.steps=6 checkpoint.every=3 train.validate_every=3 ";
   ASSERT_EQ(run_lockstep("train " + tree("one", steps)).exit_code, 0);

@@ -61,7 +61,7 @@ class TrainCommand : public testing::TrainCommand {
     while (moment == Moment::kSave && !is_saving(dir) && !has_ended()) pause(0);
   }
 
-  // Kills the run so many times at random moments, then lets it end.
+  // Kills the run `kills` times at random moments, then lets it end.
   void kill_and_resume(int kills) const {
     const std::string steps = "train.steps=200 checkpoint.every=3";
     ASSERT_EQ(run_lockstep("train " + settings("whole", steps)).exit_code, 0);
@@ -190,7 +190,7 @@ TEST_F(TrainCommand, WritesAllThatARunLeavesBehind) {
   for (const char* name : {"config.toml", "metrics.jsonl", "report.html", "tensorboard"}) {
     EXPECT_TRUE(fs::exists(folder / "run" / name)) << name;
   }
-  // The folder alone is enough to go on.
+  // The folder is enough to resume.
   const Outcome more = run_lockstep("train " + (folder / "run").string() + " train.steps=5");
   EXPECT_EQ(more.exit_code, 0) << more.text;
   EXPECT_EQ(losses("run").size(), 5u);

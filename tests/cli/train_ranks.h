@@ -19,7 +19,7 @@ class TrainRanks : public TrainCommand {
   static constexpr const char* kToken =
       "LOCKSTEP_TOKEN=abcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcd";
 
-  // In micro-batches of one sequence, added up by a tree.
+  // In micro-batches of one sequence, summed by a tree.
   std::string tree(const std::string& dir, const std::string& more = "") const {
     return settings(dir, "train.micro_batch_size=1 parallel.reduction=tree " + more);
   }

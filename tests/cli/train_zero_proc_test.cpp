@@ -1,4 +1,4 @@
-// Processes that shard the states of one model: what they save, anybody goes on from.
+// Processes that shard the states of one model: any number of ranks resumes from their checkpoint.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -84,7 +84,8 @@ TEST_F(TrainZero, GivesTheBitsOfOneAndIsExportedAndGoneOnWithLikeAnyRun) {
     expect_trains(tree(dir, steps + "parallel.zero=" + stage + " --ranks 4"));
     EXPECT_EQ(losses(dir), losses("one"));
     EXPECT_EQ(validations(dir), validations("one"));
-    // Of more tokens than a context has: what nobody has all parameters of reads its texts again.
+    // Samples have more tokens than a context. Where no rank has all parameters, every token takes
+    // a pass over the text.
     EXPECT_EQ(text_of(folder / dir / "samples.jsonl"), text_of(folder / "one/samples.jsonl"));
     EXPECT_EQ(exported(dir), model);
   }

@@ -1,4 +1,4 @@
-// Machines that are made up: comm.emulated_nodes.
+// Emulated nodes: comm.emulated_nodes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -56,7 +56,7 @@ TEST(EmulatedHosts, ShareMemoryInsideAndSendMessagesBetween) {
   }
 }
 
-// On three machines of two ranks a grid of 3x2 keeps its rows inside: along its columns every rank
+// On three nodes of two ranks a grid of 3x2 keeps its rows inside: along its columns every rank
 // sends 2 (3-1) chunks of 1/6. comm.grid forces another one, whose rows of three cross as well.
 TEST(EmulatedHosts, DecideTheGridOfATorus) {
   const auto crossing = [](const std::string& grid) {
@@ -110,7 +110,7 @@ TEST(EmulatedHosts, CountWhatCrossesBetweenThem) {
       with_hosts(2));
 }
 
-// The ranks of a machine send at once what its one NIC lets through one after the other.
+// The ranks of a node send at once what its one NIC lets through one after the other.
 TEST(EmulatedHosts, ShareTheirNicAmongTheirRanks) {
   constexpr std::size_t kBytes = 250'000;
   constexpr double kRate = 50e6;

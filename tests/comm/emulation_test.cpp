@@ -194,8 +194,8 @@ TEST(Emulation, BurnsNoCpuWhileItWaits) {
     };
     return seconds(usage.ru_utime) + seconds(usage.ru_stime);
   };
-  // Nearly all of the time is the link's delay. A wait that spins gets at least half of a core that it
-  // shares with another thread; one that sleeps takes next to nothing, under a sanitizer too.
+  // Nearly all of the time is the link's delay. A wait that spins gets at least half of a core that
+  // it shares with another thread; one that sleeps takes next to nothing, under a sanitizer too.
   run_threads(
       2,
       [&](Communicator& world) {
@@ -227,7 +227,7 @@ TEST(Emulation, NothingGoesThroughSharedMemory) {
         for (int i = 0; i < 17; ++i) EXPECT_EQ(floats[i], static_cast<float>(3 * i + 3));
         world.signal((world.rank() + 1) % 3);
         world.wait_signal((world.rank() + 2) % 3);
-        // A rank alone has no links.
+        // A single rank has no links.
         const auto alone = world.split(world.rank(), 0);
         EXPECT_EQ(alone->choice(all_reduce(data)).algorithm, "fused");
       },
@@ -236,7 +236,7 @@ TEST(Emulation, NothingGoesThroughSharedMemory) {
 
 std::string refusal(CommOptions options, ErrorCode code) {
   World world;
-  world.size = 2;  // of which nobody is there to be waited for
+  world.size = 2;  // the other rank does not exist
   try {
     make_world(world, options);
   } catch (const Error& error) {

@@ -180,7 +180,7 @@ TEST_P(Failure, RanksThatDisagreeAreToldWhoCalledWhat) {
 }
 
 TEST_P(Failure, AStoppedRankIsNamedAtTheDeadline) {
-  // Long enough for all to have told when the launcher ends the stopped one.
+  // Long enough for all ranks to report before the launcher ends the stopped one.
   Launched job = start({"stop"}, "2s", "", "2s");
   for (int rank : {0, 2, 3}) {
     const auto report = report_of(job, rank);
@@ -242,7 +242,7 @@ TEST_P(Failure, ARankThatLeftIsNamed) {
   EXPECT_NE(job.wait(), 0);
 }
 
-// Every rank takes itself for the root, so nobody waits for anybody; whoever closes last sees it.
+// Every rank takes itself for the root, so no rank waits; the rank that closes last detects it.
 TEST_P(Failure, ADisagreementInTheLastOperationFailsTheJob) {
   Launched job = start({"last"});
   EXPECT_EQ(job.wait(), 1);

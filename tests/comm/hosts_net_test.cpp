@@ -29,7 +29,7 @@ TEST(Hosts, FourHostsOneOfThemSlowChooseTheHierarchicalPath) {
   if (!hosts.allowed()) GTEST_SKIP() << "network namespaces need root";
   ASSERT_TRUE(hosts.ready()) << "network namespaces need iproute2 and tc";
   const std::string output = hosts.launch(2, test_program("choice_program"), kNoCache);
-  // 8 ranks on 4 machines; 1 MiB crosses the slow link as seldom as possible.
+  // 8 ranks on 4 nodes; 1 MiB crosses the slow link as seldom as possible.
   EXPECT_NE(output.find("chosen hierarchical"), std::string::npos) << output;
   EXPECT_NE(output.find("correct"), std::string::npos) << output;
 }

@@ -88,7 +88,7 @@ TEST_F(CommOptionsTest, AMisspeltAlgorithmIsRefusedBeforeThereAreRanks) {
     EXPECT_THAT(error.what(), HasSubstr("auto, fused, naive, server, ring,"));
   }
   World world;
-  world.size = 2;  // of which nobody is there to be waited for
+  world.size = 2;  // the other rank does not exist
   EXPECT_THROW(make_world(world, options), Error);
 }
 
@@ -112,7 +112,7 @@ TEST_F(CommOptionsTest, AGridHasAllRanksOfTheWorld) {
   EXPECT_EQ(options.grid_extents(), (std::vector<int>{2, 3}));
   EXPECT_NO_THROW(make_thread_world(6, options));
   EXPECT_THROW(make_thread_world(4, options), Error);
-  // A smaller group has the grid of its machines.
+  // A smaller group has the grid of its nodes.
   run_threads(
       6,
       [](Communicator& world) {

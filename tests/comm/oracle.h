@@ -1,5 +1,5 @@
 // What collectives must compute, by the plainest means: every rank's input is a pure function of
-// (rank, index), so every rank can work out everyone's contribution.
+// (rank, index), so every rank can compute the contribution of any other.
 #pragma once
 
 #include <cstdint>
@@ -75,7 +75,7 @@ std::vector<T> input_of(int rank, std::size_t count) {
   return values;
 }
 
-// Element i of the block that rank `from` has for everyone, or for rank `to`.
+// Element i of the block that rank `from` has for all ranks, or for rank `to`.
 template <class T>
 T block_element(int from, int to, std::size_t i) {
   return make_element<T>(element_of(from + 3 * to, i));

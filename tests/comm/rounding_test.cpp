@@ -1,4 +1,4 @@
-// Sums of 16 bits among ranks of one machine: f32 accumulation in the order of ranks, rounded once.
+// Sums of 16 bits among ranks of one node: f32 accumulation in the order of ranks, rounded once.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -78,7 +78,7 @@ TEST(HuggingFaceTokenizers, HaveTokensForBytesThatAreNoUtf8) {
   EXPECT_EQ(vocabulary, (Json{{"a", 0}, {"<0xFF>", 1}}));
 }
 
-// Theirs goes on with pairs that occur once.
+// Theirs also merges pairs that occur once.
 TEST(HuggingFaceTokenizers, LearnTheSameMerges) {
   const auto texts = fixture()["training"].get<std::vector<std::string>>();
   const std::vector<std::string_view> views(texts.begin(), texts.end());

@@ -5,7 +5,7 @@
 namespace lockstep::data::utf8_stream_test {
 namespace {
 
-// One, two, three and four bytes, and the longest that a character can be told by.
+// Characters of one, two, three and four bytes, the longest encoding.
 constexpr std::string_view kCharacters = "a\u00e9\u20ac\U0001F600z";
 
 TEST(Utf8Stream, NeverCutsACharacterWhereverItsBytesAreCut) {

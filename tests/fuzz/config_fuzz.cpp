@@ -39,7 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   } catch (const lockstep::Error&) {
     return 0;
   }
-  // Twice, as the first one still tells where in the input each value stood.
+  // Twice, because the first one still says where in the input each value was.
   const std::string once = without_origins(settings.config.resolved());
   const std::string twice = without_origins(once);
   if (once != twice) std::abort();

@@ -72,7 +72,7 @@ void watch_for_death() {
 }
 
 void run(const Bytes& input) {
-  // A copy of exactly that size, so that reading behind the end is seen.
+  // A copy of exactly that size, so that the sanitizer detects a read behind the end.
   const Bytes copy(input.begin(), input.end());
   current_data = copy.data();
   current_size = copy.size();

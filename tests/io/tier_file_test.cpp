@@ -199,7 +199,7 @@ TEST_P(TierFileOf, TellsAWriteThatHasNoRoomAndGoesOnAfterwards) {
   const Memory memory(3 * 4096);
   memory.fill(2, 1);
   {
-    const SmallFiles small(3 * 4096);  // a page of the last block has room
+    const SmallFiles small(3 * 4096);  // one page of the last block fits
     file.wait(file.write(1, memory.all()));
     EXPECT_THAT(message_of([&] { file.wait(file.write(2, memory.all())); }, ErrorCode::kSystem),
                 AllOf(HasSubstr("cannot write block 2 of the file of optimizer states"),

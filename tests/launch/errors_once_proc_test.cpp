@@ -1,4 +1,4 @@
-// Errors that several ranks tell, as the launcher hands them out.
+// Errors that several ranks report, as the launcher prints them.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ struct Told {
   }
 };
 
-// A job of ranks that run `script`, and tell of failures in lines that begin with "oh: ".
+// A job of ranks that run `script` and report failures in lines that begin with "oh: ".
 Told job(int ranks, const std::string& script, bool tolerant = false) {
   const ScratchFolder folder;
   const std::string path = (folder.path() / "told").string();
@@ -111,7 +111,7 @@ TEST(ErrorsOfRanks, OfOneThatWasKilledAreItsLastWords) {
   const Told told = job(2, "[ $RANK = 1 ] || exec sleep 1000; echo words >&2; kill -9 $$");
   EXPECT_EQ(told.exit_code, 128 + SIGKILL);
   EXPECT_EQ(told.count("lockstep:   | words"), 1u);
-  // One that died behind its error has told it.
+  // A rank that died after its error has reported it.
   const Told late = job(2, "[ $RANK = 1 ] || exec sleep 1000; echo 'oh: no' >&2; kill -9 $$");
   EXPECT_EQ(late.count("oh: no"), 1u);
 }

@@ -89,7 +89,7 @@ TEST(OutputPort, ALineTakesThePlaceOfLiveText) {
             "\rstep 1\x1b[K\r\rstep 2\x1b[K\r\r\x1b[K[1] a\n[1] b\n");
 }
 
-// A disk that is full, and has room again: a file that may not grow beyond some bytes.
+// A disk that is full and then has space again: a file with a size limit.
 TEST(OutputPort, DropsLinesThatFindNoRoomAndCountsThem) {
   ::signal(SIGXFSZ, SIG_IGN);
   const ScratchFolder folder;

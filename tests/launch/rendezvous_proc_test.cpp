@@ -77,7 +77,7 @@ class Nodes : public ::testing::Test {
     }
   }
 
-  // Both its processes at once, as when a machine goes down.
+  // Both its processes at once, as when a node goes down.
   static void kill_launcher(Launched& node) {
     pid_t supervisor = 0;
     std::ifstream(fmt::format("/proc/{0}/task/{0}/children", node.pid())) >> supervisor;
@@ -219,7 +219,7 @@ TEST_F(Nodes, DoNotWaitForALauncherThatDiedAfterItsRanksStopped) {
   EXPECT_THAT(one->err(), HasSubstr("lost node 0"));
 }
 
-// That code means something only where somebody asked.
+// That exit code is a clean stop only after a request to stop.
 TEST_F(Nodes, TakeAnUnaskedStopForAFailure) {
   auto zero = start(0, {"sh", "-c", "exit 75"});
   auto one = start(1, {"sleep", "1000"});

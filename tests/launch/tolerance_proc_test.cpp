@@ -1,4 +1,4 @@
-// Jobs that go on without a rank.
+// Jobs that continue without a rank.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>

@@ -137,7 +137,7 @@ TEST(World, ASlurmShellWithoutAStepIsAWorldOfOne) {
   EXPECT_EQ(world_of(without(kSlurm, "SLURM_STEP_ID")).size, 1);
 }
 
-// A step of 5 ranks on machines with room for 4, in a job of three machines.
+// A step of 5 ranks on nodes of 4 slots, in a job of three nodes.
 TEST(World, ReadsUnevenStepsOfSlurm) {
   Variables step = kSlurm;
   step["SLURM_NTASKS"] = "5";
@@ -163,7 +163,7 @@ TEST(World, ReadsUnevenStepsOfSlurm) {
   EXPECT_EQ(last.rendezvous, fourth.rendezvous);
 }
 
-// srun --mpi=pmi2 has ranks told by PMI, which knows nothing of machines.
+// With srun --mpi=pmi2 ranks come from PMI, which does not describe nodes.
 TEST(World, ASlurmStepWithPmiKnowsItsMachines) {
   Variables step = kSlurm;
   step["PMI_RANK"] = "3";
@@ -175,7 +175,7 @@ TEST(World, ASlurmStepWithPmiKnowsItsMachines) {
   EXPECT_EQ(world.local_size, 2);
   EXPECT_EQ(world.node_rank, 1);
   EXPECT_EQ(world.rendezvous, world_of(kSlurm).rendezvous);
-  // Under mpiexec, Slurm's variables are those of the proxies that it starts on every machine.
+  // Under mpiexec, Slurm's variables are those of the proxies that it starts on every node.
   step["SLURM_PROCID"] = "1";
   step["SLURM_NTASKS"] = "2";
   step["MPI_LOCALRANKID"] = "0";

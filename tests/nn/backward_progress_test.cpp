@@ -22,9 +22,9 @@ constexpr std::size_t kHeadWeight = 2;  // behind the norm's gain and bias
 
 constexpr Recompute kModes[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
 
-// An exchange that takes what it is told of at once: a copy of the gradients, and the parameters
-// away. So a gradient that is added to afterwards differs from its copy, and what is computed with
-// a parameter afterwards is NaN.
+// An exchange that acts on every call at once: it copies the gradients and overwrites the
+// parameters with NaN. So a gradient that grows afterwards differs from its copy, and a computation
+// that reads a parameter afterwards gives NaN.
 class GreedyExchange : public BlockListener {
  public:
   explicit GreedyExchange(Replica& replica) : replica_(replica) {}
@@ -321,7 +321,7 @@ TEST(BackwardProgress, RefusesToHearOfAParameterTwice) {
                                  tiny_setup(Tiny::kGpt2), *ops);
   replica.initialise(1);
   TinyBatch batch(tiny_batch_shape(Tiny::kGpt2));
-  replica.forward_backward(batch.batch());  // nobody listens
+  replica.forward_backward(batch.batch());  // without a listener
   BlockListener listener;
   replica.set_listener(&listener);
   try {

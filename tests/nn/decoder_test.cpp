@@ -83,7 +83,7 @@ TEST_P(DecoderOf, PieceByPieceEqualsAForwardOfTheWholeText) {
       const auto right = oracle(replica, text);
       const Batch batch = text.batch();
       const auto tokens = batch.tokens.as<const std::int32_t>();
-      // The prompt in pieces of at most so many rows: all at once, by fours, one by one.
+      // The prompt in chunks of at most `rows` tokens: all at once, by fours, one by one.
       for (const std::int64_t rows : {16, 4, 1}) {
         Decoder decoder(replica, {.positions = kLength, .rows = rows});
         for (const std::size_t prompt : {1, 2, 7, 11}) {

@@ -92,7 +92,7 @@ TEST_P(FlatFileOf, GivesEveryChunkAsTheLastStreamLeftIt) {
       }
     }
   }
-  // The flat buffer that was left alone, of one block.
+  // The unchanged flat buffer of one block.
   FlatFileStream stream(file, {{}, {.reads = true}}, 2);
   std::size_t elements = 0;
   while (const FlatChunk* chunk = stream.next()) {
@@ -129,7 +129,7 @@ TEST_P(FlatFileOf, IsReadByRangesToo) {
   EXPECT_THROW(elements_of(file, {100, 1}), Error);
 }
 
-// An error comes to whoever works with the chunk, and leaves the file usable.
+// An error is thrown where the chunk is used, and leaves the file usable.
 TEST_P(FlatFileOf, HandsOnWhatFails) {
   FlatFile file(options(), layout());
   fill(file, 1);

@@ -19,7 +19,7 @@ constexpr Item kFirst = {{6, 2}, 15};
 constexpr Item kSecond = {{5, 2}, 12};
 constexpr double kRate = 1e-3;
 
-// Figures are printed with so many digits, rounded.
+// Figures are printed with three digits, rounded.
 constexpr double kThreeDigits = 5.1e-4;
 constexpr double kFourDigits = 5.1e-5;
 

@@ -247,7 +247,7 @@ TEST(Models, OfMoreThanCanBeCountedAreRefused) {
     EXPECT_THAT(make(kHuge, kHuge), HasSubstr("at most 10000"));
     EXPECT_THAT(make(10'000, 1'000'000), HasSubstr("too many digits"));
     EXPECT_THAT(make(1, kHuge), HasSubstr("too many digits"));
-    // What somebody may want: deeper, wider and larger than all that there is.
+    // Plausible sizes: deeper, wider and larger than any published model.
     EXPECT_NO_THROW(check_size(shape(family, 10'000, 65'536)));
     EXPECT_NO_THROW(check_size(shape(family, 100, 1'000'000)));
   }

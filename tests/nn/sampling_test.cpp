@@ -76,7 +76,7 @@ TEST(Sampling, TopPLeavesTheFewestThatAreEnough) {
 }
 
 TEST(Sampling, TopPFindsItsTokensAmongMany) {
-  // A thousand tokens that nobody wants, between three that have 0.9 together.
+  // A thousand unlikely tokens between three that have 0.9 together.
   std::vector<double> probabilities(1003, 0.1 / 1000);
   probabilities[17] = 0.5;
   probabilities[501] = 0.25;

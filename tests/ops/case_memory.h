@@ -1,8 +1,8 @@
 // The tensors of a case, each in memory of its own, laid so that a fault shows.
 //
-// What an operation reads ends where its allocation ends, for the address sanitizer to see a step
-// beyond; what it writes has canaries on both sides, for everyone to see one. Tensors begin at odd
-// addresses, multiples of their elements' size and of nothing more.
+// Inputs end where their allocation ends, so that the address sanitizer detects a read beyond.
+// Outputs have canaries on both sides, which every build checks. Tensors begin at odd multiples of
+// their element size.
 //
 // For operations of a GPU every tensor has a second place there, with canaries on both sides of
 // all: a run brings everything there, canaries included, and back. Kernels that load vectors do so
@@ -28,7 +28,7 @@ using bench::Role;
 using bench::RunCase;
 using bench::Tensors;
 
-// Bytes that are a NaN in every floating-point type: what nobody wrote.
+// Bytes that are a NaN in every floating-point type: they mark unwritten memory.
 inline constexpr std::byte kUnwritten{0xff};
 inline constexpr std::byte kCanary{0x5a};
 inline constexpr std::size_t kCanaryElements = 24;
@@ -101,8 +101,8 @@ class FieldMemory {
   Tensor far_bytes_, far_tensor_;
 };
 
-// Scratch memory of exactly so many bytes, aligned as a Buffer is, full of NaNs. On a GPU there are
-// canaries behind it.
+// Workspace of exactly this many bytes, aligned as a Buffer is, full of NaNs. On a GPU canaries
+// follow it.
 class ScratchMemory {
  public:
   explicit ScratchMemory(std::size_t bytes, Device device = {}) : bytes_(bytes) {
@@ -151,8 +151,8 @@ class ScratchMemory {
 
 class CaseMemory {
  public:
-  // Filled and prepared; outputs hold what nobody wrote. Where a case is large, operations that are
-  // faster than the reference may prepare it.
+  // Fills inputs and prepares the case; outputs hold kUnwritten. Operations that are faster than
+  // the reference may prepare a large case.
   explicit CaseMemory(const OpCase& one, std::uint64_t seed = 1, const Place& place = {},
                       Ops* preparing = nullptr)
       : case_(one), place_(place) {

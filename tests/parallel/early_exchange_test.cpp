@@ -1,4 +1,4 @@
-// Gradients that leave while their block's backward goes on.
+// Gradients that leave while their block's backward still runs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -100,7 +100,7 @@ class Watched {
   std::vector<float> before_;
 };
 
-// Hands on all that it hears.
+// Forwards all calls.
 class Relay : public nn::BlockListener {
  public:
   explicit Relay(Strategy& strategy) : strategy_(strategy) {}

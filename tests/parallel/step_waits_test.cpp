@@ -38,7 +38,7 @@ TEST(StepWaits, AddTheAgreementToEndToEverybodysReport) {
   StepWaits waits;
   waits.begin_with([] { return 0; });
   StepCost reports[] = {waits.cost_of({}), waits.cost_of({})};
-  reports[1].elapsed_seconds = 1e9;  // whoever came last waited for nobody
+  reports[1].elapsed_seconds = 1e9;  // the last to arrive waits for no other
   pass(0.02);
   waits.add_agreement_to_end(reports);
   EXPECT_GE(reports[0].exposed_seconds, 0.02);
@@ -59,7 +59,8 @@ TEST(StepWaits, LeaveOutWhatOthersWaitedForBeforeTheStep) {
 }
 
 // Nothing is faster than the delay of a link, and a step crosses it twice before it reduces
-// anything. Whoever comes late to an agreement waits less there, and the other one as much longer.
+// anything. A worker that arrives late at an agreement waits less there, and the other one as much
+// longer.
 TEST(Agreement, IsExposedTwiceAStep) {
   constexpr double kDelay = 0.05;
   constexpr int kRanks = 2;

@@ -14,7 +14,7 @@ constexpr std::size_t kBlock = 1;
 
 using Uses = std::function<bool(const nn::Batch& batch)>;
 
-// A layer with a parameter besides, to whose gradient those batches alone add that use it.
+// A layer with an extra parameter; only batches that use it contribute to its gradient.
 class LayerWithSpare : public nn::ChangedBlock {
  public:
   LayerWithSpare(std::shared_ptr<nn::Model> of, const Uses& uses)
@@ -86,7 +86,7 @@ TEST(UnusedParameters, StayWhatTheyWere) {
   }
 }
 
-// Of some workers' batches and not of others': all get the same sum, that of one worker alone.
+// Used by the batches of some workers only: all workers get the same sum, that of a single worker.
 TEST(UnusedParameters, OfSomeWorkersGetTheOthersGradients) {
   const Uses some = [](const nn::Batch& batch) {
     return batch.tokens.as<const std::int32_t>()[0] % 2 == 0;

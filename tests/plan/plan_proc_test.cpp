@@ -265,7 +265,7 @@ TEST_F(PlanOfARun, TellsWhatCrossesBetweenMachinesWithZeroPlusPlus) {
                                 "parallel.quantized_gradients=int4 ";
   const auto all = run_json(plain + "--ranks 1,4")["alternatives"];
   EXPECT_EQ(all[0]["sent"]["across"]["total"], 0) << "one worker";
-  // An all-reduce: between two machines of two ranks, each half of the gradients each way at least.
+  // An all-reduce: between two nodes of two ranks, each half of the gradients each way at least.
   EXPECT_GE(all[12]["sent"]["across"]["gradients"].get<double>(),
             4.0 / 3 * all[12]["sent"]["gradients"].get<double>());
   EXPECT_EQ(all.back()["ranks"], 4);
@@ -283,7 +283,7 @@ TEST_F(PlanOfARun, TellsWhatCrossesBetweenMachinesWithZeroPlusPlus) {
 }
 
 TEST_F(PlanOfARun, ChoosesWhatFitsAndTellsIt) {
-  // A workspace for every thread: what fits is not to depend on the machine.
+  // A workspace for every thread: what fits must not depend on the number of cores.
   const std::string four = path_ + " --ranks 4 train.threads=2";
   const auto whole = run_json(four + " train.recompute=none")["bytes"];
   const std::string limit = " memory.limit=" + std::to_string(whole.get<std::size_t>() * 3 / 4);

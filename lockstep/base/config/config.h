@@ -125,7 +125,7 @@ class Config {
   std::vector<std::string_view> keys() const;
   // Whether a key, a former name of one or an alias is called that.
   bool knows(std::string_view name) const;
-  // Whether somebody gave a bound key a value, be it that of the default.
+  // Whether a source set a bound key, even to its default.
   bool is_set(std::string_view key) const;
 
   // What a source gave a key.
@@ -133,10 +133,10 @@ class Config {
     std::string value;   // as TOML
     std::string origin;  // file, line and column; variable; command line
   };
-  // Nothing where nobody gave it a value, or only that of the default. It stays what was given,
-  // whatever the field has become since.
+  // The value that a source set; nothing if no source did, or only to the default. Later changes of
+  // the field do not affect it.
   std::optional<Given> given(std::string_view key) const;
-  // The names of ignore() that somebody gave, in order, each once.
+  // The names of ignore() that a source set, in order, each once.
   const std::vector<std::string>& ignored() const { return ignored_; }
 
   // Takes over from another Config, which binds the same keys in the same order, where its values
@@ -179,7 +179,7 @@ class Config {
     std::function<bool(std::string_view)> assign;  // false: not `expected`
     std::function<std::string()> print;            // the value as TOML
     std::string initial;                           // the default as TOML
-    std::string origin;                            // of the value; empty: nobody gave one
+    std::string origin;                            // of the value; empty: no source set it
     std::string given;                             // the value of that origin as TOML
     std::string given_as;                          // which of its names; empty: an alias
     int given_in = 0;                              // the source, as source_ counts them

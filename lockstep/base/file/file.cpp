@@ -26,7 +26,7 @@ int write_to(const fs::path& path, int flags, std::span<const std::string_view> 
       if (written > 0) piece.remove_prefix(static_cast<std::size_t>(written));
     }
   }
-  // Some file systems say only here that there was no room.
+  // Some file systems report a full disk only here.
   return ::close(file.release()) == 0 ? 0 : errno;
 }
 

@@ -12,10 +12,9 @@ namespace lockstep {
 // A file mapped read-only for as long as the object lives; moving hands the mapping on. Any number
 // of threads may read at once.
 //
-// Somebody may shorten the file meanwhile. What is read behind its new end is then zeros, and
-// check_whole() throws: call it between reading bytes and believing them. For this the first
-// mapping installs a handler of SIGBUS; a SIGBUS that is no mapping's goes to the handler that was
-// there before.
+// Another process may shorten the file meanwhile. Reads behind the new end then return zeros, and
+// check_whole() throws: call it after reading bytes and before using them. For this the first
+// mapping installs a handler of SIGBUS. A SIGBUS outside all mappings goes to the previous handler.
 class MappedFile {
  public:
   MappedFile();  // no bytes

@@ -21,7 +21,7 @@ std::string_view kind_of(mode_t mode) {
 }  // namespace
 
 RegularFile open_regular(const std::filesystem::path& path) {
-  // Without O_NONBLOCK a pipe that nobody writes to would not even open.
+  // Without O_NONBLOCK opening a pipe without a writer would block.
   UniqueFd descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat status {};
   if (!descriptor || ::fstat(descriptor.get(), &status) != 0) {

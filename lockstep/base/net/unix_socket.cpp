@@ -83,7 +83,7 @@ UniqueFd connect_unix_abstract(std::string_view name, Deadline deadline) {
       fail(ErrorCode::kPeerLost, "nobody listens on the local socket '{}' of this machine", name);
     }
     if (errno != EAGAIN) fail_errno(fmt::format("cannot connect to '{}'", name), errno);
-    // The listener's queue is full, and nothing tells when it no longer is.
+    // The listener's queue is full, and no event reports when it has space again.
     constexpr std::chrono::milliseconds kPause{2};
     if (has_passed(deadline)) {
       fail(ErrorCode::kTimeout, "the local socket '{}' did not accept in time", name);

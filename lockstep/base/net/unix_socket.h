@@ -22,7 +22,7 @@ std::string random_unix_name();
 // A name is 1 to 107 bytes long. Error(kSystem) when it is taken.
 UniqueFd listen_unix_abstract(std::string_view name, int backlog = 128);
 
-// Error(kPeerLost) when nobody listens under the name on this machine.
+// Error(kPeerLost) if no process on this machine listens under the name.
 UniqueFd connect_unix_abstract(std::string_view name, Deadline deadline);
 
 // The descriptors travel with the first byte, so `data` must not be empty. The receiver gets

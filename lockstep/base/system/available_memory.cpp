@@ -101,14 +101,14 @@ std::size_t free_below(std::size_t limit, std::size_t used, std::size_t idle) {
   return limit - std::min(limit, held);
 }
 
-// Of one group and those that hold it.
+// The free memory of one group and its parents.
 std::optional<std::size_t> free_of_group(const std::string& root, const MountedTree& tree,
                                          std::string group, const GroupVersion& version) {
   std::optional<std::size_t> least;
   for (;; group.erase(group.find_last_of('/'))) {
     const std::string folder = root + tree.place + group;
     const auto used = number_in(folder + version.used);
-    // The pages of files that nobody has used of late are given up when memory is asked for.
+    // The kernel frees inactive pages of files when memory is needed.
     const std::size_t idle = field_of(folder + "/memory.stat", version.idle).value_or(0);
     for (const std::string& name : version.limits) {
       const auto limit = number_in(folder + name);

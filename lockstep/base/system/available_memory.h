@@ -8,8 +8,8 @@ namespace lockstep {
 
 // Bytes that processes can take before the machine swaps, or before one of the control groups of
 // this process (a container's, a batch job's) is at its limit, whichever is less. Control groups of
-// versions 1 and 2 are heeded, and those that hold them. 0 where the kernel does not tell. `root`
-// is where /proc and the control groups are looked for.
+// versions 1 and 2 count, and so do their parents. Returns 0 where the kernel reports nothing.
+// `root` is the folder that holds /proc and the control groups.
 std::size_t available_memory_bytes(const std::string& root = "");
 
 }  // namespace lockstep

@@ -31,7 +31,7 @@ inline std::uint64_t ticks() {
 // Ticks per second; measured or read once.
 double tick_rate();
 
-// Tells the CPU that a loop is waiting for another core.
+// Hints to the CPU that this loop waits for another core.
 inline void cpu_relax() {
 #if defined(__x86_64__)
   _mm_pause();

@@ -16,9 +16,8 @@
 namespace lockstep::bench {
 namespace {
 
-constexpr std::chrono::seconds kFarewell{3};  // for idle ranks to end by themselves
-constexpr std::chrono::seconds kTimeForLastWords{
-    1};  // for what is left of a failed job to tell why
+constexpr std::chrono::seconds kFarewell{3};          // for idle ranks to end by themselves
+constexpr std::chrono::seconds kTimeForLastWords{1};  // for the rest of a failed job to report why
 
 // Waits for one of `handles` to be readable; false when the deadline has passed.
 bool wait_readable(std::vector<pollfd>& handles, Deadline deadline) {
@@ -29,7 +28,7 @@ bool wait_readable(std::vector<pollfd>& handles, Deadline deadline) {
   }
 }
 
-// Each line marked, so that nobody takes it for ours.
+// Marks each line as the output of another process.
 std::string in_quotes(std::string_view words) {
   if (words.empty()) return ", without output";
   std::string text;
@@ -59,7 +58,7 @@ void Job::attach(int rank, Accepted accepted) {
 }
 
 void Job::end(Deadline deadline) {
-  for (Rank& rank : ranks_) rank.connection.reset();  // tells idle ranks to end
+  for (Rank& rank : ranks_) rank.connection.reset();  // idle ranks end when it closes
   for (const auto& process : processes_) process->wait_until(deadline);
   for (const auto& process : processes_) process->end();
   for (Rank& rank : ranks_) {

@@ -68,7 +68,7 @@ void probe(Contender& contender, Task task, const Effort& effort, const Interrup
 void take_turn(Contender& contender, Task task, const Effort& effort, const Interrupt& interrupt) {
   const double enough = kLongestTurn * effort.seconds / effort.turns;
   double spent = 0;
-  task.warmup = std::max(2, contender.calls / 8);  // caches, and whoever was asleep
+  task.warmup = std::max(2, contender.calls / 8);  // warms caches, wakes sleeping ranks
   for (int done = 0; done < contender.calls && !contender.out(); done += task.iterations) {
     if (done >= effort.fewest_calls && spent > enough) return;
     const int portion_size = std::max(effort.fewest_calls, contender.calls / kPortions);

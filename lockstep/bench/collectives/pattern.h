@@ -19,8 +19,8 @@ namespace lockstep::bench {
 
 class Pattern {
  public:
-  // The sum of some streams (a single one for an input). `terms` bounds the number of streams that
-  // are ever added up: all patterns of one task are made with the same.
+  // The sum of some streams (a single one for an input). `terms` bounds the number of streams in a
+  // sum; all patterns of one task have the same.
   Pattern(DType dtype, int terms, std::span<const std::uint32_t> streams);
 
   void write(std::byte* to, std::size_t count, std::uint64_t iteration) const;

@@ -64,7 +64,7 @@ double Worker::timed_call(Reply& reply) {
   const auto start = Clock::now();
   subject_.run();
   const double seconds = seconds_since(start);
-  // Where ranks share CPUs nobody's check may take time from another's call.
+  // Where ranks share CPUs, the check of one rank must not take time from the call of another.
   subject_.barrier();
   if (reply.wrong.empty()) {
     reply.wrong = expectation_->check_output(buffers_.out, calls_);

@@ -22,12 +22,12 @@ double mean_loss(std::span<const TrainedStep> steps) {
 
 CaseReport run_bert(Session& session) {
   const int steps = session.steps(kBertSteps);
-  CaseReport report{
-      .name = "bert",
-      .what = fmt::format("{} steps of BERT's masked tokens, gradients added up by a ring", steps),
-      .columns = {{"first_loss", "first loss", Unit::kLoss},
-                  {"last_loss", "last loss", Unit::kLoss},
-                  {"fall", "falls by", Unit::kLoss}}};
+  CaseReport report{.name = "bert",
+                    .what = fmt::format(
+                        "{} steps of BERT's masked tokens, gradients all-reduced by a ring", steps),
+                    .columns = {{"first_loss", "first loss", Unit::kLoss},
+                                {"last_loss", "last loss", Unit::kLoss},
+                                {"fall", "falls by", Unit::kLoss}}};
   const auto settings = [&] {
     return Session::with(session.recipe(steps), {"model.family=bert", "parallel.algorithm=ring"});
   };

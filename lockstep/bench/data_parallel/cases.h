@@ -9,7 +9,7 @@ namespace lockstep::bench::data_parallel {
 
 // One rank with T threads against T ranks with one thread, and PyTorch's DistributedDataParallel.
 CaseReport run_scaling(Session& session);
-// Gradients that are reduced while backward goes on, and after it.
+// Gradients that are reduced during backward, and after it.
 CaseReport run_overlap(Session& session);
 // How large the buckets should be.
 CaseReport run_buckets(Session& session);

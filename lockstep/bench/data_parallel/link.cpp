@@ -18,7 +18,7 @@ namespace {
 constexpr int kRanks = 2;
 constexpr std::chrono::microseconds kDelay{100};
 constexpr double kLeastRate = 1000;        // bytes per second
-constexpr double kBackwardsPerUpdate = 4;  // at least so many times as long as an update
+constexpr double kBackwardsPerUpdate = 4;  // at least; of their times in a step
 constexpr std::size_t kMostSequences = 64;
 
 // To four digits, which is more than the measuring is worth.
@@ -61,18 +61,18 @@ Session::LinkedStep Session::time_linked_step() {
     step.problem = "the metrics of the run have no bytes_sent";
   }
   if (!step.problem.empty()) return step;
-  // Of an all-reduce among two every NIC sends, and receives, half of what both send.
+  // In an all-reduce of two ranks every NIC sends, and receives, half of what both send.
   step.bytes = static_cast<double>(costs->bytes_sent) / kRanks;
   return step;
 }
 
 Link Session::find_link() {
   if (!bench_.link.empty()) {
-    return {.emulate = to_text(parse_link_emulation(bench_.link)), .how = "as told"};
+    return {.emulate = to_text(parse_link_emulation(bench_.link)), .how = "set by --link"};
   }
   LinkedStep step = time_linked_step();
-  // The update takes as long for one token as for many. Where it is much of a step, there is little
-  // to overlap, whoever overlaps it: then a step has more sequences.
+  // The time of an update does not depend on the number of tokens. Where it is much of a step there
+  // is little to overlap, so the step gets more sequences.
   if (step.problem.empty() && bench_.batch == 0) {
     const double short_of = kBackwardsPerUpdate * step.update / step.backward;
     while (linked_growth_ < short_of && linked_sequences() < kMostSequences) linked_growth_ *= 2;

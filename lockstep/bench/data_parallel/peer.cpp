@@ -44,7 +44,7 @@ std::vector<std::string> peer_arguments(const Session& session, const std::strin
   return arguments;
 }
 
-// Nobody listens there now; ranks meet there in a moment.
+// A port that is free now and on which the ranks will meet.
 std::uint16_t free_port() { return listen_tcp({"127.0.0.1", 0}).address.port; }
 
 // The variables that torchrun sets.

@@ -10,9 +10,9 @@
 namespace lockstep::bench::data_parallel {
 namespace {
 
-// The second server's bar is asked of the schedule that runs have unless told otherwise. What it
-// gains with the others, and on a link of half the rate, on which the servers' NICs are what a
-// step waits for, is shown.
+// The bar of the second server applies to the default schedule. The table also shows its gain with
+// the other schedules, and on a link of half the bandwidth, where a step waits for the servers'
+// NICs.
 constexpr double kSlower = 2;
 constexpr int kServedWorkers = 2;
 
@@ -35,7 +35,7 @@ double nic_seconds(double bytes_sent, int servers, const LinkEmulation& link) {
 
 }  // namespace
 
-// Without clipping: with it nobody may update before all gradients have come, whatever the order.
+// Without clipping: with it no server may update before all gradients have arrived, in any order.
 CaseReport run_servers(Session& session) {
   CaseReport report{.name = "servers", .columns = timed_columns()};
   report.columns.push_back({"nic_s", "busiest NIC", Unit::kSeconds});

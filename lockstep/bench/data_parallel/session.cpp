@@ -19,12 +19,12 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kTimedSteps = 8;             // of a run
-constexpr std::int64_t kTokens = 1 << 18;  // of made-up data
+constexpr std::int64_t kTokens = 1 << 18;  // of synthetic data
 constexpr int kLetters = 65;               // kinds of them in the recipe's usual text
 constexpr int kRecipeSteps = 2000;
 constexpr int kValidationBatches = 20;
 
-// A line for what is done, so that a bench that is ended has told of it.
+// Prints a line when a run is done, so that a bench that is killed has reported it.
 void tell_of(const Trained& trained, std::string_view name, std::string_view setting,
              double seconds) {
   std::string how = "failed";

@@ -55,14 +55,14 @@ class Session {
   const DataParallelBench& bench() const { return bench_; }
   const Interrupt& interrupt() const { return interrupt_; }
 
-  // The language model whose steps are timed, on made-up tokens, one thread a rank: steps of
+  // The language model whose steps are timed, on synthetic tokens, one thread per rank: steps of
   // `batch` sequences of `sequence` tokens, or the bench's own sizes. The last of equal settings
   // counts, and the bench's come after those of a case.
   std::vector<std::string> timed_model(int batch, int sequence);
-  // The same for the steps that are taken over an emulated link: few tokens, much to send; but so
-  // many that the update is a small part of a step, once link() has been asked for.
+  // The same for steps over an emulated link: few tokens, much to send. After link() there are
+  // enough tokens that the update is a small part of a step.
   std::vector<std::string> linked_model() { return timed_model(2 * linked_growth_, 256); }
-  // The small model on letters of `lockstep bench recipe`, or on made-up tokens without a text.
+  // The small model on letters of `lockstep bench recipe`, or on synthetic tokens without a text.
   std::vector<std::string> recipe(int steps);
   int steps(int usual) const { return bench_.steps > 0 ? bench_.steps : usual; }
   // Of the recipe: all of it to compare losses on a text, else as few as will do.

@@ -28,8 +28,9 @@ std::optional<double> steps_per_second(const std::vector<StepStamp>& stamps) {
   return static_cast<double>(last.step - first.step) / (last.time - first.time);
 }
 
-// Of a run's last parameters, by one worker: those of asynchronous ones do not end together, and
-// rank 0 may have had no part in the last step. One step at the rate 0 changes nothing.
+// Validates the last parameters of a run with a single worker: asynchronous workers do not end
+// together, and rank 0 may have no share of the last step. One step with a learning rate of 0
+// changes nothing.
 Trained validate(Session& session, const std::string& setting, const std::filesystem::path& run) {
   return session.run("stragglers", setting + ", validation",
                      {Session::with(session.recipe(1),

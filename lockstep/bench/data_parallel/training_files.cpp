@@ -1,4 +1,4 @@
-// What a run tells besides its metrics: event files and traces.
+// What a run writes besides its metrics: event files and traces.
 #include <algorithm>
 #include <bit>
 #include <cstring>

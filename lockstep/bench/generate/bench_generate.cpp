@@ -26,7 +26,7 @@ constexpr std::chrono::minutes kTextTimeout{30};
 constexpr std::chrono::minutes kStartTimeout{5};
 constexpr int kWarmUps = 2;
 
-// To the terminal alone: what is going on.
+// Shows progress, only on a terminal.
 void show(const std::string& text) {
   if (::isatty(STDERR_FILENO) == 0) return;
   fmt::print(stderr, "\r\033[K{}", text);

@@ -20,8 +20,8 @@
 namespace lockstep::bench {
 
 struct OffloadBench {
-  // Of the runs with a file; on the device alone without offload.*. Where nothing is said to lie in
-  // a file the optimizer's states do.
+  // The options of the runs with a file; the run on the device drops offload.*. If no key places
+  // anything in a file, the optimizer states are in one.
   train::TrainOptions options;
   int steps = 5;  // timed, of each run
 };

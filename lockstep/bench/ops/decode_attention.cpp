@@ -18,7 +18,8 @@ OpCase step_case(DType dtype, const Step& step) {
   OpCase one;
   one.name = fmt::format("{} x {}, {} heads of {}, {} of keys{}", step.batch, step.positions,
                          step.heads, step.head_size, step.kv_heads, step.rotary ? ", rotary" : "");
-  // As that of rotary for keys in the cache; probabilities weigh values of a deviation of 1.
+  // As the tolerance of rotary, for keys in the cache; probabilities weigh values with a standard
+  // deviation of 1.
   const double turned = step.rotary ? 16 + 8 * static_cast<double>(step.positions) : 0;
   const Tolerance stored{.noise = turned};
   const Tolerance attended{.relative = 4,

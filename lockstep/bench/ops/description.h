@@ -104,7 +104,8 @@ using RunCase = std::function<void(Ops&, const Tensors&)>;
 // What finite differences need to know. The loss is the sum of the elements of `outputs`, each
 // times a weight of its own (or all times `weight`). `backward` is run after the case, with the
 // gradients of the outputs in "d" + their names, and adds or writes those of the inputs to "d" +
-// theirs, which begin at zero. A field that is both has one gradient, which is turned in place.
+// theirs, which begin at zero. A field that is both input and output has one gradient, which is
+// updated in place.
 struct Gradient {
   std::vector<std::string> inputs;
   std::vector<std::string> outputs;

@@ -61,7 +61,7 @@ void run_norm(Ops& ops, const Tensors& t, const NormOptions& options) {
                     .rstd = t["rstd"]});
 }
 
-// y and sum have gradients of their own, as where a residual stream goes on beside the norm.
+// y and sum have gradients of their own, as where a residual stream continues beside the norm.
 Gradient norm_gradient(const NormOptions& options) {
   Gradient gradient{.inputs = {"x", "gain"}, .outputs = {"y"}};
   const bool branch = options.sum == SumIs::kApart;

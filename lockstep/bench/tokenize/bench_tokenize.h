@@ -15,7 +15,7 @@ namespace lockstep::bench {
 struct TokenizeBench {
   std::filesystem::path tokenizer;  // a tokenizer.json; empty: a BPE is learned from the text
   std::filesystem::path text;       // empty: mixed_text()
-  std::size_t bytes = 10'000'000;   // of the text that is made up
+  std::size_t bytes = 10'000'000;   // of the generated text
   int rounds = 5;
   bool peers = false;
   std::string python;

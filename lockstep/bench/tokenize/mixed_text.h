@@ -1,4 +1,4 @@
-// Text that is hard on a tokenizer in many ways at once, made up where none is given.
+// Generates text that exercises a tokenizer in many ways, for benches without a given text.
 #pragma once
 
 #include <cstddef>

@@ -36,14 +36,14 @@ void print_now(const std::string& text) {
   std::fflush(stdout);
 }
 
-// To the terminal alone: what is going on.
+// Shows progress, only on a terminal.
 void tell(const std::string& text) {
   if (::isatty(STDERR_FILENO) == 0) return;
   fmt::print(stderr, "\r\033[K{}", text);
   std::fflush(stderr);
 }
 
-// What is done stays to be read, also in a file.
+// Prints a line that stays, also in a file.
 void tell_done(const std::string& text) {
   tell("");
   fmt::print(stderr, "lockstep: {}\n", text);

@@ -16,7 +16,7 @@
 namespace lockstep::bench {
 namespace {
 
-// Each line marked, so that nobody takes it for ours.
+// Marks each line as the output of another process.
 std::string in_quotes(std::string_view words) {
   if (words.empty()) return ", without output";
   std::string text;

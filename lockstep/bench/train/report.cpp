@@ -1,4 +1,4 @@
-// What the training bench tells: a table for people, an array of objects for programs.
+// The report of the training bench: a table for people, an array of objects for programs.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -21,7 +21,7 @@ namespace {
 constexpr int kEvery = 4;
 constexpr int kSaveSteps = 3 * kEvery + 1;  // of a run: three saves, and one when it has ended
 
-// A save's waiting is told by the steps behind it, up to the next save.
+// The waiting that a save causes is in the steps after it, up to the next save.
 std::vector<double> stalls_of(const std::vector<TrainedStep>& steps) {
   std::vector<double> stalls;
   for (const TrainedStep& step : steps) {

@@ -57,7 +57,7 @@ void read(train::TrainOptions& options, const std::vector<std::string>& settings
   Config config;
   train::bind(config, options);
   for (const std::string& setting : settings) config.set(setting);
-  // Of synthetic tokens there are as many kinds as is usual.
+  // Synthetic tokens have a usual vocabulary size.
   if (train::family_of(options) == train::ModelFamily::kEncoderDecoder &&
       options.model.vocabulary == 0) {
     options.model.vocabulary = static_cast<int>(plan::usual_encoder_decoder().vocabulary);

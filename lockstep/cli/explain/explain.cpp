@@ -58,7 +58,7 @@ Collective parse_collective(std::string_view text) {
        did_you_mean(text, names), fmt::join(names, ", "));
 }
 
-// One shape for each number of ranks that was asked for. Grid and machines imply a number.
+// One shape for each number of ranks that was asked for. Grid and nodes imply a number.
 std::vector<Shape> shapes_of(const Options& options) {
   const bool only_prices = !options.cost.empty() && options.algorithm.empty();
   const int most = only_prices ? kMostPricedRanks : kMostRanks;
@@ -141,7 +141,7 @@ double shown_size(const Options& options) {
   return static_cast<double>(sizes[0]);
 }
 
-// Whatever says which ranks share a machine has to say it once, and inner links need such ranks.
+// Whatever says which ranks share a node has to say it once, and inner links need such ranks.
 schedule::Network asked_network(const Options& options) {
   const schedule::Network network = schedule::parse_network(options.cost);
   if (!options.machines.empty() && network.ranks_per_machine > 1) {
@@ -236,13 +236,13 @@ std::string explain_footer() {
          "ranks_per_machine=8'\n"
          "  lockstep explain all_reduce --ranks 16384 --cost 'inner=nvlink,outer=rdma,"
          "ranks_per_machine=8,nics_per_machine=8'\n\n"
-         "--cost takes alpha, bandwidth (between machines), inner_alpha, inner_bandwidth,\n"
+         "--cost takes alpha, bandwidth (between nodes), inner_alpha, inner_bandwidth,\n"
          "ranks_per_machine, machines_per_leaf, oversubscription, spine_alpha, gamma (how fast\n"
          "bytes are combined, like 20GB), nics_per_machine, ranks_per_root and root_bandwidth (of "
          "a\n"
          "PCIe root that ranks share on the way to NICs; inner_over_roots=1: also inside "
-         "machines),\n"
-         "torus (extents of machines that are joined to their neighbours, like 8x8), hop_alpha, "
+         "nodes),\n"
+         "torus (extents of nodes that are joined to their neighbours, like 8x8), hop_alpha, "
          "and\n"
          "links by name for inner and outer:\n" +
          links.text();

@@ -34,7 +34,7 @@ struct ModelFlags {
 // "gpt2-124m with 4 layers, 8 x 1024 tokens, bf16"
 std::string describe(const ModelFlags& flags);
 
-// A colour for each block of a model, for pictures that tell blocks apart.
+// A colour for each block of a model, so that a picture distinguishes the blocks.
 std::string block_colour(std::size_t block, std::size_t blocks);
 
 }  // namespace lockstep::cli

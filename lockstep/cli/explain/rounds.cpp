@@ -148,7 +148,7 @@ std::string totals(const schedule::Algorithm& algorithm, const Schedule& schedul
   return fmt::format("{}\nIn closed forms: {}.\n", table.text(), schedule::kFormulaLetters);
 }
 
-// What of the shape the algorithm goes by, given or by default.
+// The part of the shape that the algorithm uses, given or by default.
 std::string place_of_ranks(const schedule::Algorithm& algorithm, const schedule::Shape& shape) {
   if (has_root(algorithm.collective)) return fmt::format(", root {}", shape.root);
   if (algorithm.name == "server") return fmt::format(", server {}", shape.root);

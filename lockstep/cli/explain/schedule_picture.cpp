@@ -83,7 +83,7 @@ RoundColumns columns_of(const Schedule& schedule) {
   return {.ranks = schedule.shape.ranks, .strip = strip};
 }
 
-// A band behind the ranks of each machine.
+// A band behind the ranks of each node.
 void draw_machines(Drawing& drawing, const Schedule& schedule, const RoundColumns& columns,
                    double top, double bottom) {
   const std::vector<int>& machines = schedule.shape.machines;

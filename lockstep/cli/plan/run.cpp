@@ -240,7 +240,7 @@ void plan_run(const RunQuestion& question) {
   TrainOptions options = train::with_data(run.train, run.data);
   const auto ops = train::make_ops(options);
   Answer answer{.budget = question.budget > 0 ? question.budget : options.memory_limit};
-  // What the run will keep to; a budget is a question beside it.
+  // The limit that the run will respect; a budget is only a question.
   const std::size_t available =
       options.memory_limit == 0 && answer.budget > 0
           ? answer.budget

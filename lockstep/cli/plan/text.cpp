@@ -134,7 +134,7 @@ std::string fewest_ranks_text(const PlanQuestion& question) {
                      with_what(question), table.text());
 }
 
-// What the activations of a layer come to is the same at every stage: activations_text().
+// The activations of a layer are the same at every stage: activations_text().
 std::string parts_text(const PlanQuestion& question) {
   TextTable table("rrrrr");
   table.row({"ranks", "ZeRO", "parameters", "gradients", "optimizer"});

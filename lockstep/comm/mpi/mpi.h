@@ -6,11 +6,11 @@
 // What differs from the other implementations:
 //  - Reductions run in MPI's own order: every rank gets the same bits, but not always those of
 //    another implementation or number of ranks. f16 and bf16 are rounded at every hop, and a mean
-//    divides after the sum, which may by then have overflowed. - Memory from allocate() is plain:
-//    page-aligned, zeroed, private to the rank. - Neither algorithms nor the transport can be
-//    forced; MPI selects its own. - Operations advance while some thread is in a call of the
-//    communicator or of a Work. - abort() and other failures reach a rank at its next wait or
-//    query. A failed operation may
+//    divides after the sum, which may by then have overflowed.
+//  - Memory from allocate() is plain: page-aligned, zeroed, private to the rank.
+//  - Neither algorithms nor the transport can be forced; MPI selects its own.
+//  - Operations advance while some thread is in a call of the communicator or of a Work.
+//  - abort() and other failures reach a rank at its next wait or query. A failed operation may
 //    still write to its buffers: keep them until the process ends. It then ends without
 //    MPI_Finalize, and mpirun reports that. mpirun ends the job when a rank dies.
 //  - A rank that fails dumps only its own flight recorder, not those of the ranks at fault.

@@ -63,7 +63,7 @@ void ControlPlane::send(int to, const Frame& frame, int fd) {
     send_with_fds(link.socket.get(), std::as_bytes(std::span(&frame, 1)),
                   std::span(&fd, fd >= 0 ? 1u : 0u), deadline_in(kSendTimeout));
   } catch (const Error& error) {
-    // The peer has gone or is stuck; its own connection tells everyone.
+    // The peer is gone or stuck; all ranks detect that on their own connection to it.
     log_debug("cannot send a message to rank {}: {}", to, error.what());
   }
 }
@@ -189,8 +189,8 @@ void ControlPlane::listen() {
       }
     }
     if (::poll(polls.data(), polls.size(), -1) < 0) continue;
-    // All that was said is heard before anyone is declared dead: a rank that tells of another's
-    // death and then ends itself must not be taken for the culprit.
+    // Reads all received messages before it declares a rank dead: a rank that reports another's
+    // death and then ends itself must not be blamed.
     std::vector<int> ended;
     bool heard = false;
     for (std::size_t i = 1; i < polls.size(); ++i) {

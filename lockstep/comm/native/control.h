@@ -46,7 +46,7 @@ class ControlPlane {
   void send_fault(std::uint64_t tag, int to, const Error& error);
   void send_status(std::uint64_t tag, int to, const Status& status);
   void send_signal(std::uint64_t tag, int to);
-  // Only to ranks of the same machine.
+  // Only to ranks of the same node.
   void send_memory(std::uint64_t tag, std::uint64_t serial, int to, int fd, std::size_t bytes);
 
   struct Memory {

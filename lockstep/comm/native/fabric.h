@@ -37,7 +37,7 @@ struct Inbox {
   Fault fault;
   std::vector<int> members;  // world ranks; rank i in errors is members[i]
 
-  // Signals from members on other machines, counted by member.
+  // Signals from members on other nodes, counted by member.
   void add_signal(int world_rank);
   // Waits for signal number `count` from a member.
   void wait_signal(int member, std::uint64_t count, std::chrono::nanoseconds timeout);

@@ -99,7 +99,7 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64
   }
 }
 
-// Which of the members on this machine may run where this rank does.
+// Which of the members on this node may run where this rank does.
 std::vector<bool> GroupCommunicator::shares_cpu() const {
   const CpuSet mine = fabric_->cpus(fabric_->rank());
   std::vector<bool> shares;
@@ -112,7 +112,7 @@ shared::WaitPolicy GroupCommunicator::wait_policy() const {
   for (int world : locals_) cpus.add(fabric_->cpus(world));
   shared::WaitPolicy wait_policy =
       shared::wait_policy_for(static_cast<int>(locals_.size()), cpus.count());
-  // Of ranks that are no members nobody here knows whether they could use this CPU.
+  // Whether ranks outside the group may use this CPU is unknown here.
   const std::vector<int>& machines = fabric_->machines();
   const auto self = static_cast<std::size_t>(fabric_->rank());
   for (std::size_t world = 0; wait_policy.crowded && world < machines.size(); ++world) {
@@ -124,8 +124,9 @@ shared::WaitPolicy GroupCommunicator::wait_policy() const {
 }
 
 GroupCommunicator::~GroupCommunicator() {
-  // An operation that needs nobody's answer, such as a root's broadcast, is compared by the next;
-  // the last one has no next. What is broken is not compared: everyone knows of it.
+  // An operation without an answer, such as a root's broadcast, is compared by the next one, and
+  // the last operation has no next one. After a fault nothing is compared, because all ranks know
+  // of it.
   try {
     finish();
     if (!inbox_->fault.present()) group_->compare_posts();
@@ -183,7 +184,7 @@ void GroupCommunicator::connect(const ExchangeTexts& exchange) {
     }
     peers_[static_cast<std::size_t>(i)] = std::move(made);
   }
-  // Everyone takes part in the exchange, also ranks that share a machine with all others.
+  // All ranks take part in the exchange, also those that share a node with all others.
   const std::vector<std::string> texts = exchange(fabric_->invite(tag_));
   std::map<int, std::string> invitations;
   for (int world : remote) {

@@ -31,7 +31,7 @@ namespace lockstep {
 
 class GroupCommunicator final : public Communicator {
  public:
-  // Gives `mine` to all members and returns everyone's, by member.
+  // Sends `mine` to all members and returns the texts of all, by member.
   using ExchangeTexts = std::function<std::vector<std::string>(const std::string& mine)>;
 
   // `members` are world ranks in order; this rank is one of them. A split communicator has the

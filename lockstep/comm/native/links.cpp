@@ -40,8 +40,8 @@ schedule::Link time_pair(Communicator& world, int first, int second) {
     }
     return seconds_since(start);
   };
-  // What else goes on only adds to a time, and a figure is remembered long after it has ended: the
-  // better trips count.
+  // Other work on the machine only adds to a time, and the figure stays in the cache. So the
+  // shorter round trips count.
   std::vector<double> trips;
   for (int i = 0; i < kPings; ++i) trips.push_back(there_and_back(8, 8));
   std::nth_element(trips.begin(), trips.begin() + kPings / 4, trips.end());
@@ -85,8 +85,8 @@ double time_combining() {
   return best / (kCount * sizeof(float));
 }
 
-// Who times messages with whom: two ranks of one machine, and rank 0 with the first rank of every
-// other machine.
+// Who times messages with whom: two ranks of one node, and rank 0 with the first rank of every
+// other node.
 struct Pairs {
   std::vector<std::pair<int, int>> inner;
   std::vector<std::pair<int, int>> outer;
@@ -235,7 +235,7 @@ Links find_links(Communicator& world, const std::vector<int>& machines, bool all
                  const std::string& network, const CommOptions& options) {
   if (!options.measure || world.size() == 1) return assumed_links();
   const Pairs pairs = find_pairs(machines, all_tcp);
-  // Ranks of one machine that are joined by TCP measure something else under the same names.
+  // Ranks of one node that are joined by TCP measure something else under the same names.
   const std::string key = all_tcp ? network + " tcp" : network;
   const std::optional<Links> recalled =
       world.rank() == 0 ? recall(key, pairs, options) : std::nullopt;

@@ -42,7 +42,8 @@ struct Contact {
   }
 };
 
-// What a rank tells of its machine: the lowest rank on it, its name, the CPUs the rank may use.
+// What a rank reports about its node: the lowest rank on it, its name, the CPUs that the rank may
+// use.
 struct MachineInfo {
   std::string leader;
   std::string machine;
@@ -224,7 +225,7 @@ class NativeFabric final : public Fabric {
     return visitor;
   }
 
-  // A machine is named after the lowest rank on it, then numbered.
+  // A node is named after the lowest rank on it, then numbered.
   void find_machines(const NativeWorld& world) {
     const auto first = std::find(same_machine_.begin(), same_machine_.end(), true);
     const std::string leader = fmt::to_string(first - same_machine_.begin());

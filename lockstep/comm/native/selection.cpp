@@ -135,7 +135,7 @@ std::vector<schedule::Price> Selector::ranking(const Call& call) const {
     list = prices_.emplace(kind, schedule::PriceList(kind, shape_, topology_)).first;
   }
   std::vector<schedule::Price> prices = list->second.at(vector_bytes(call, shape_.ranks));
-  // Where others are hardly cheaper, one stream per machine beats several that share its port.
+  // Where others are hardly cheaper, one stream per node beats several that share its port.
   for (std::size_t i = 1; i < prices.size(); ++i) {
     const bool near = prices[i].seconds <= prices[0].seconds * kHardlyDearer;
     if (near && prices[i].algorithm->name == kHierarchical && several_per_machine_) {

@@ -26,7 +26,7 @@ std::vector<std::unique_ptr<Communicator>> make_thread_world(int ranks,
   std::vector<int> members(static_cast<std::size_t>(ranks));
   std::iota(members.begin(), members.end(), 0);
   const auto exchange = [&](const std::string&) {
-    return std::vector<std::string>(members.size());  // nobody is out of reach
+    return std::vector<std::string>(members.size());  // threads reach every member
   };
   std::vector<std::unique_ptr<Communicator>> world;
   for (const auto& fabric : make_thread_fabrics(ranks, options.timeout)) {

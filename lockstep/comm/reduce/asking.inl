@@ -14,10 +14,10 @@
 namespace lockstep::reduce::LOCKSTEP_ISA {
 namespace {
 
-// How: not at all; by a prefetch; or by adding zero, atomically, to a word of each line of another
-// rank (the first output is this rank's own). The common cache does that, takes the line from
-// everyone for it, and then gives it to the next who reads it to be written as well. Whatever
-// others do there meanwhile, an atomic addition of zero changes nothing.
+// How: not at all; by a prefetch; or by atomically adding zero to a word of each line of another
+// rank (the first output is this rank's own). The shared cache executes the addition and takes the
+// line from all cores. It then gives the line to the next reader in a writable state. An atomic
+// addition of zero changes nothing, whatever other ranks do to the line meanwhile.
 enum class Asking { kNone, kPrefetch, kAdd };
 
 constexpr std::size_t kLine = 64;

@@ -115,8 +115,8 @@ inline __attribute__((always_inline)) void split_operations([[maybe_unused]] Pac
 #endif
 }
 
-// Adds up the first two inputs of a call that has as many, and copies an earlier tile of results
-// after both are loaded: sooner, they would wait for it.
+// Sums the two inputs of a call with two inputs. It copies an earlier tile of results after loading
+// both; an earlier copy would delay the loads.
 template <class Format, int kPacks>
 inline __attribute__((always_inline)) void add_two_and_copy(const KernelCall& call,
                                                             std::size_t offset,

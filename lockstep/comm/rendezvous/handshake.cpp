@@ -42,7 +42,7 @@ void check_context(std::string_view context) {
   }
 }
 
-// receive_all, with a peer that leaves told as what it means in a handshake.
+// receive_all(); where the peer disconnects, the error says what that means in a handshake.
 void receive_proof(int fd, std::span<std::byte> data, std::string_view peer, Deadline deadline) {
   try {
     receive_all(fd, data, deadline);

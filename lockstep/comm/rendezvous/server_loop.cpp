@@ -65,7 +65,7 @@ void ServerLoop::wait(Deadline until) {
   strangers_.add_polls(entries);
   if (::poll(entries.data(), entries.size(), poll_milliseconds(until)) <= 0) return;
   if (entries[0].revents != 0) stopping_ = true;
-  // First, so that nobody who has answered must go for those who come.
+  // Before accepting new connections, so that these do not displace one that has answered.
   for (auto& admitted : strangers_.serve(std::span(entries).subspan(first_stranger))) {
     admit(std::move(admitted));
   }

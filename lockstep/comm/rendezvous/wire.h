@@ -6,12 +6,12 @@
 //   client -> server
 //     kDeposit     group, key, member, size, blob   take part in the exchange `key`
 //     kAskMissing                                   who has not deposited under my key yet?
-//     kTell        text                             tell every node of the job (also myself)
+//     kTell        text                             send to every node of the job (also myself)
 //   server -> client
 //     kBlob        member, blob                     one for every member, in order
 //     kMissing     members                          the answer to kAskMissing
 //     kRefused     error code, members, sentence    the end of the exchange
-//     kTold        node, text                       what a node told
+//     kTold        node, text                       what a node sent with kTell
 //     kLeft        node                             a node's connection has ended
 #pragma once
 

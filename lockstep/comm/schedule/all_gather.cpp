@@ -1,4 +1,4 @@
-// All-gather: everyone ends with every rank's block. A block is one chunk.
+// All-gather: every rank ends with all ranks' blocks. A block is one chunk.
 #include "lockstep/comm/schedule/generators.h"
 #include "lockstep/comm/schedule/halving.h"
 

@@ -38,7 +38,7 @@ double cost(const Schedule& schedule, double bytes, const Topology& topology);
 
 // The same without a schedule, which for thousands of ranks would not fit into memory: by the
 // algorithm's pattern (comm/schedule/patterns.h) where it has one. Nothing, and `why` not, where
-// even that would take minutes. `shape` has the topology's machines.
+// even that would take minutes. `shape` has the topology's nodes.
 std::optional<Profile> profile_of(const Algorithm& algorithm, const Shape& shape,
                                   const Topology& topology, std::string& why);
 

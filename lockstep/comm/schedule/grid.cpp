@@ -1,9 +1,9 @@
 // The grid of a torus or mesh.
 //
-// A grid decides which messages cross between machines. Reduce-scatter along an extent of n ranks
+// A grid decides which messages cross between nodes. Reduce-scatter along an extent of n ranks
 // leaves each 1/n of what it had, so the extents that come later, the slower ones, move less: they
-// should be those that leave the machine. Of all grids, the one with the least bytes over a
-// machine's port is taken, and of those that are alike the most even one, which has the fewest
+// should be those that leave the node. Of all grids, the one with the least bytes over a
+// node's port is taken, and of those that are alike the most even one, which has the fewest
 // rounds.
 #include <fmt/format.h>
 
@@ -37,7 +37,7 @@ void add_grids(int ranks, int extents, std::vector<int>& prefix,
   }
 }
 
-// The vectors that cross the port of the machine that sends the most, with rings along the extents.
+// The vectors that cross the port of the node that sends the most, with rings along the extents.
 double sent_by_busiest_machine(const std::vector<int>& grid, const std::vector<int>& machines) {
   std::map<int, double> sent;
   const int ranks = static_cast<int>(machines.size());

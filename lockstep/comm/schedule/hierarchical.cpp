@@ -1,5 +1,5 @@
-// Machines first: reduce to the first rank of each machine (its leader), all_reduce between the
-// leaders, broadcast inside each machine. Only leaders use the network.
+// Nodes first: reduce to the first rank of each node (its leader), all_reduce between the
+// leaders, broadcast inside each node. Only leaders use the network.
 #include <algorithm>
 #include <bit>
 #include <map>
@@ -14,7 +14,7 @@ int machine_of(const Shape& shape, int rank) {
   return shape.machines.empty() ? 0 : shape.machines[static_cast<std::size_t>(rank)];
 }
 
-// Whether the ranks of each machine follow each other, as they mostly do. Every rank of thousands
+// Whether the ranks of each node follow each other, as they mostly do. Every rank of thousands
 // asks, so the short ways below matter.
 bool are_in_order(const Shape& shape) { return std::ranges::is_sorted(shape.machines); }
 
@@ -64,7 +64,7 @@ Program all_reduce_hierarchical(const Shape& shape, int rank) {
   const Range all{0, leaders};
   Accumulator vector(leaders);
 
-  // Small machines wait for the largest in front of and behind the middle part.
+  // Small nodes wait for the largest in front of and behind the middle part.
   const int inner_rounds = ceil_log2(machines.largest);
   tree_reduce(vector, inner_rounds - ceil_log2(inside.size()), inside, all);
   const bool halving = std::has_single_bit(static_cast<unsigned>(leaders));

@@ -195,7 +195,7 @@ void Load::send_among_all(double chunks, bool combines) {
 }
 
 // Of all pairs of ranks, some of each kind: ranks with the same loads, and how two of them lie to
-// each other (same machine, same root, same leaf).
+// each other (same node, same root, same leaf).
 void Load::choose_examples() {
   std::map<std::tuple<double, double, double, double, double>, std::vector<int>> kinds;
   for (int rank = 0; rank < topology_.ranks(); ++rank) {

@@ -43,7 +43,7 @@ class Load {
   };
   Way way_between(int from, int to) const;
   double seconds_per_chunk(const Way& way) const;
-  // Calls visit(link) for the links of a torus on the way from machine to machine.
+  // Calls visit(link) for the links of a torus on the way from node to node.
   template <class Visit>
   void walk(int from, int to, Visit&& visit) const;
   int hops(int from, int to) const;
@@ -65,7 +65,7 @@ class Load {
   std::vector<double> links_;
   std::vector<Way> messages_;   // those that lines() looks at
   std::vector<int> combining_;  // ranks
-  bool is_full_ = false;        // more was loaded than messages_ tell
+  bool is_full_ = false;        // messages_ does not hold all messages
 };
 
 }  // namespace lockstep::schedule

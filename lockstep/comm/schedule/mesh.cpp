@@ -46,7 +46,7 @@ Program all_reduce_on_grid(const Shape& shape, int rank, int extents, Phase redu
 }  // namespace
 
 // Chunk j travels to index j from both ends at once. Towards the right, the end sends the chunk
-// with the longest way first; index i hears of chunk j in round (n-1-j) + (i-1), adds its own and
+// with the longest way first; index i receives chunk j in round (n-1-j) + (i-1), adds its own and
 // sends it on in the next. Towards the left it is the mirror image.
 int line_reduce_scatter(Accumulator& vector, int round, const Group& line, Range range) {
   const int n = line.size();

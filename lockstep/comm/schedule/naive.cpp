@@ -1,4 +1,4 @@
-// What one would write first: everyone to everyone, and everyone through one server.
+// The simplest algorithms: every rank sends to every other, or all send to one server.
 #include "lockstep/comm/schedule/generators.h"
 
 namespace lockstep::schedule {

@@ -156,7 +156,7 @@ Network parse_network(std::string_view text) {
   for (const std::string_view key : {"machines_per_leaf", "nics_per_machine"}) {
     if (given("torus") && given(key)) {
       fail(ErrorCode::kInvalidArgument,
-           "{} is about machines on switches; those of a torus have a link to each neighbour", key);
+           "{} is about nodes on switches; those of a torus have a link to each neighbour", key);
     }
   }
   Network network;
@@ -180,7 +180,7 @@ Topology Network::with_machines(std::vector<int> machines) const {
   }
   const auto places = std::accumulate(torus.begin(), torus.end(), 1LL, std::multiplies<>());
   if (!torus.empty() && places != std::ssize(numbers)) {
-    fail(ErrorCode::kInvalidArgument, "torus={} has {} places, but there are {} machines",
+    fail(ErrorCode::kInvalidArgument, "torus={} has {} places, but there are {} nodes",
          fmt::join(torus, "x"), places, numbers.size());
   }
   return {.machines = std::move(machines),
@@ -223,10 +223,10 @@ std::string describe(const Network& network) {
   if (network.ranks_per_root > 0) {
     text += fmt::format("; {} ranks share a PCIe root of {}", network.ranks_per_root,
                         format_bytes_per_second(network.root_bandwidth));
-    if (network.inner_over_roots) text += ", also inside the machine";
+    if (network.inner_over_roots) text += ", also inside the node";
   }
   if (!network.torus.empty()) {
-    text += fmt::format("; machines on a torus of {} with such a link to each neighbour",
+    text += fmt::format("; nodes on a torus of {} with such a link to each neighbour",
                         fmt::join(network.torus, "x"));
     if (network.hop_alpha > 0) {
       text += fmt::format(", {} more for each further link", format_seconds(network.hop_alpha));

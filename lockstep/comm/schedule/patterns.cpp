@@ -126,8 +126,8 @@ void among_all(const Shape& shape, bool combines, const Visit& visit) {
   visit({.messages = {{0, 1, 1, combines}}, .among_all = true});
 }
 
-// Ranks whose messages leave machine and leaf switch with every shift from this to N minus this;
-// 0: machines or leaves are unequal, and each shift is another.
+// Ranks whose messages leave node and leaf switch with every shift from this to N minus this;
+// 0: nodes or leaves are unequal, and each shift is another.
 int ranks_of_a_unit(const Topology& topology) {
   const int n = topology.ranks();
   const auto of_first = std::ranges::count(topology.machines, topology.machines.front());

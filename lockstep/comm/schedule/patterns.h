@@ -28,7 +28,7 @@ struct PatternRound {
 };
 
 // Calls `visit` for the rounds of an algorithm; false where it has no pattern. `shape` has the
-// machines of `topology`, and the algorithm takes it.
+// nodes of `topology`, and the algorithm takes it.
 bool visit_pattern(const Algorithm& algorithm, const Shape& shape, const Topology& topology,
                    const std::function<void(const PatternRound&)>& visit);
 

@@ -9,8 +9,8 @@ namespace lockstep::schedule {
 
 using Phase = int (*)(Accumulator& vector, int round, const Group& group, Range range);
 
-// A ring: every rank sends only to the next. Afterwards index i has part i combined / everyone has
-// all parts. n-1 rounds each.
+// A ring: every rank sends only to the next. Afterwards index i has part i combined / all ranks
+// have all parts. n-1 rounds each.
 int ring_reduce_scatter(Accumulator& vector, int round, const Group& ring, Range range);
 int ring_all_gather(Accumulator& vector, int round, const Group& ring, Range range);
 

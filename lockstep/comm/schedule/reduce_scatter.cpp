@@ -1,5 +1,5 @@
 // Reduce-scatter: rank r ends with block r combined over all ranks. A block is one chunk. Sums of
-// other ranks' blocks grow in scratch, for output has room for one block only.
+// other ranks' blocks accumulate in scratch, because output holds only one block.
 #include "lockstep/comm/schedule/generators.h"
 #include "lockstep/comm/schedule/halving.h"
 
@@ -66,8 +66,7 @@ Program reduce_scatter_recursive(const Shape& shape, int rank) {
 
 namespace {
 
-// Contributions to this rank's block, added up by a binary tree over ranks, in a slot for each of
-// its levels.
+// Sums the contributions to this rank's block by a binary tree over ranks, with one slot per level.
 class TreeFold {
  public:
   TreeFold(Writer& writer, int rank) : writer_(writer), rank_(rank) {}
@@ -112,7 +111,7 @@ class TreeFold {
 
 }  // namespace
 
-// As direct, but neighbours are added up first, then pairs, then fours.
+// As direct, but sums neighbours first, then pairs, then fours.
 Program reduce_scatter_tree(const Shape& shape, int rank) {
   Writer writer;
   for (int peer = 0; peer < shape.ranks; ++peer) {

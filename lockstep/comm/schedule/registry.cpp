@@ -13,11 +13,11 @@ std::optional<std::string> never(const Shape&) { return std::nullopt; }
 
 using enum Collective;
 constexpr Algorithm kAllReduces[] = {
-    {kAllReduce, "naive", "Every rank sends its whole vector to every other and adds up by itself.",
+    {kAllReduce, "naive", "Every rank sends its whole vector to every other and sums by itself.",
      one, all_reduce_naive, never},
     {kAllReduce, "server",
-     "All ranks send their vector to one, the server, which adds up and sends the result back.",
-     one, all_reduce_server, never},
+     "All ranks send their vector to one, the server, which sums and sends the result back.", one,
+     all_reduce_server, never},
     {kAllReduce, "ring",
      "Chunks travel around a ring and are added up on the way, then travel once more to reach "
      "everyone.",
@@ -66,11 +66,10 @@ constexpr Algorithm kBroadcasts[] = {
 };
 
 constexpr Algorithm kReduces[] = {
-    {kReduce, "flat", "Every rank sends its vector to the root, which adds up.", one, reduce_flat,
+    {kReduce, "flat", "Every rank sends its vector to the root, which sums.", one, reduce_flat,
      never},
-    {kReduce, "binomial",
-     "Pairs of ranks add up, then pairs of those that did, until the root has all.", one,
-     reduce_binomial, never},
+    {kReduce, "binomial", "Pairs of ranks sum, then pairs of their sums, until the root has all.",
+     one, reduce_binomial, never},
     {kReduce, "chain",
      "Segments of the vector travel towards the root, every rank on the way adding its own.",
      chain_segments, reduce_chain, never},
@@ -85,7 +84,7 @@ constexpr Algorithm kGathers[] = {
 constexpr Algorithm kScatters[] = {
     {kScatter, "flat", "The root sends every rank its block.", one, scatter_flat, never},
     {kScatter, "binomial",
-     "The root sends half of the blocks to another rank, and both go on with their half.", one,
+     "The root sends half of the blocks to another rank, and both continue with their half.", one,
      scatter_binomial, never},
 };
 
@@ -98,7 +97,7 @@ constexpr Algorithm kAllGathers[] = {
 };
 
 constexpr Algorithm kReduceScatters[] = {
-    {kReduceScatter, "direct", "Every rank sends every other its block, and each adds up its own.",
+    {kReduceScatter, "direct", "Every rank sends every other its block, and each sums its own.",
      one, reduce_scatter_direct, never},
     {kReduceScatter, "ring", "Blocks travel around a ring, every rank on the way adding its own.",
      one, reduce_scatter_ring, never},
@@ -106,7 +105,7 @@ constexpr Algorithm kReduceScatters[] = {
      "Pairs swap the halves the other has to keep, so that what is left halves in every round.",
      one, reduce_scatter_recursive, never},
     {kReduceScatter, "tree",
-     "Every rank sends every other its block, and each adds up its own: neighbours first, then "
+     "Every rank sends every other its block, and each sums its own: neighbours first, then "
      "pairs.",
      one, reduce_scatter_tree, never},
 };

@@ -1,4 +1,4 @@
-// Rings. Everyone sends to the next rank and receives from the one before, one part a round.
+// Rings. Every rank sends to the next rank and receives from the previous one, one part per round.
 //
 //   0 -> 1 -> 2 -> 3        reduce-scatter, part 3:  0 sends x0, 1 adds x1, 2 adds x2, 3 adds x3
 //   ^______________|        all-gather, part 3:      3 sends it on, 0 and 1 pass it, 2 keeps it

@@ -1,16 +1,16 @@
 // The network for which the cost model estimates schedules.
 //
-//            spine                   Ranks of one machine use the inner link; every rank has a port
-//          /       \                 of its own there. Machines use the outer link: the ranks of a
-//      leaf 0     leaf 1             machine share its NICs, the first ranks the first.
-//      /   \      /   \              Machines hang on leaf switches, whose uplinks to the spine
-//    m0    m1   m2    m3             all their machines share. Every link carries its bandwidth in
+//            spine                   Ranks of one node use the inner link; every rank has a port
+//          /       \                 of its own there. Nodes use the outer link: the ranks of a
+//      leaf 0     leaf 1             node share its NICs, the first ranks the first.
+//      /   \      /   \              Nodes hang on leaf switches, whose uplinks to the spine
+//    n0    n1   n2    n3             all their nodes share. Every link carries its bandwidth in
 //   0 1   2 3  4 5   6 7             both directions at once.
 //
 // Between ranks and NICs there may be PCIe roots: the ranks of a root share its bandwidth for what
-// leaves the machine, and where the inner link goes over PCIe too, for what goes to other roots.
+// leaves the node, and where the inner link goes over PCIe too, for what goes to other roots.
 //
-// Machines on a torus have no switches but an outer link to each neighbour. A message takes the
+// Nodes on a torus have no switches but an outer link to each neighbour. A message takes the
 // shorter way round each extent, the fastest extent first, and loads every link that it crosses.
 #pragma once
 
@@ -30,17 +30,17 @@ struct Link {
 
 struct Topology {
   std::vector<int> machines;      // of every rank, numbered from 0 without gaps
-  Link inner;                     // inside a machine
-  Link outer;                     // between machines
-  int machines_per_leaf = 0;      // 0: one switch joins all machines, and there is no spine
-  double oversubscription = 1;    // a leaf's ports to its machines : its uplinks
+  Link inner;                     // inside a node
+  Link outer;                     // between nodes
+  int machines_per_leaf = 0;      // 0: one switch joins all nodes, and there is no spine
+  double oversubscription = 1;    // a leaf's ports to its nodes : its uplinks
   double spine_alpha = 0;         // what the way over the spine adds to a message's start-up
   double gamma = 0;               // seconds to combine one byte
   int nics_per_machine = 1;       // each of the outer link's bandwidth
   int ranks_per_root = 0;         // 0: nothing is shared between ranks and NICs
   double root_bandwidth = 0;      // bytes per second of a root, in each direction
-  bool inner_over_roots = false;  // whether messages inside a machine cross roots
-  std::vector<int> torus;         // extents, slowest first, of machines; empty: switches
+  bool inner_over_roots = false;  // whether messages inside a node cross roots
+  std::vector<int> torus;         // extents, slowest first, of nodes; empty: switches
   double hop_alpha = 0;           // what every link on the way but the first adds to a start-up
 
   int count_machines() const;
@@ -86,7 +86,7 @@ struct Network {
   std::vector<int> torus;
   double hop_alpha = 0;
 
-  // Error(kInvalidArgument) where the machines are not those of the torus.
+  // Error(kInvalidArgument) where the nodes are not those of the torus.
   Topology with_ranks(int ranks) const;
   Topology with_machines(std::vector<int> machines) const;  // of every rank, in any numbering
 };

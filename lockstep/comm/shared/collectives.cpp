@@ -23,7 +23,8 @@ constexpr std::size_t kWorthWriting = std::size_t{1} << 20;
 constexpr std::size_t kWorthWriting = std::size_t{20} << 10;
 #endif
 
-// Whether a payload travels in posts: not all that there is room for where many ranks reduce.
+// Whether a payload travels in posts. Where many ranks reduce, the limit is below the size of a
+// post.
 bool travels_in_posts(std::size_t bytes, Collective kind, int ranks) {
   constexpr std::size_t kAlways = 1024;
   static_assert(kAlways <= kInlineBytes);
@@ -82,7 +83,7 @@ class Operation : private CallLayout {
     const std::uint64_t phase = group_.arrive();
     if (me_ == 0) return;
     group_.await(0, phase);
-    group_.note_all_posts();  // rank 0 has seen and compared them
+    group_.note_all_posts();  // rank 0 has read and compared them
   }
 
   // Copies this rank's input, if it has one, to where others read it.
@@ -115,8 +116,8 @@ class Operation : private CallLayout {
     copy_to_all(to, from, bytes);
   }
 
-  // Takes this rank's result out of everyone's inputs. input(j) is what of rank j's is for this
-  // rank, and may wait for it.
+  // Reads this rank's result from the inputs of all ranks. input(j) is the part of rank j's input
+  // for this rank, and may wait for it.
   template <class Input>
   void take(Input&& input) {
     std::byte* out = call_.out.bytes;
@@ -193,7 +194,7 @@ class Operation : private CallLayout {
     if (offer.staged) copy_for_others(slot(me_));
   }
 
-  // Everyone sees everyone's offer, so all choose alike.
+  // All ranks read the offers of all, so they choose alike.
   void run_offered() {
     bool readable = true;
     bool writable = true;
@@ -282,7 +283,7 @@ class Operation : private CallLayout {
   }
 
   // all_reduce and reduce. Window w of the vector is cut into a slice per rank. Rank r copies all
-  // slices but its own into its window (stage), combines everyone's slice r into its output and
+  // slices but its own into its window (stage), combines slice r of all ranks into its output and
   // into the free slice r of its window (reduce), and takes the other slices from the others'
   // windows (finish). With three windows in turn one synchronisation a window is enough:
   //
@@ -302,7 +303,8 @@ class Operation : private CallLayout {
       group_.sync();
     }
     finish_slices(window(windows - 1), windows - 1);
-    // The next operation that stages waits for everyone's post, and posting follows finishing.
+    // The next operation that stages waits for the posts of all ranks, and a rank posts after it
+    // has finished.
   }
 
   void stage_slices(Range window, std::size_t w) {
@@ -430,7 +432,8 @@ bool serves(const Call& call) {
 }
 
 std::size_t one_shot_limit(Collective kind, int ranks) {
-  // Measured: reading everyone's slot costs more than a second synchronisation from about here on.
+  // Measured: from about this size on, reading the slots of all ranks costs more than a second
+  // synchronisation.
   const std::size_t reads = reduces(kind) ? static_cast<std::size_t>(ranks) : 2;
   return std::min(kOneShotBytes, std::size_t{32} * 1024 / reads);
 }

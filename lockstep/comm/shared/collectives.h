@@ -1,7 +1,7 @@
 // Collectives between ranks of one node, with one pass over memory where possible:
 //
 //   inline     up to kInlineBytes, 1 or 4 KiB: the payload travels in the post
-//   symmetric  the buffers themselves can be seen: rank r reads slice r of all inputs, reduces in
+//   symmetric  all ranks map the buffers: rank r reads slice r of all inputs, reduces in
 //              registers and stores the result into all outputs; or it writes what it gives into
 //              all outputs, or reads what it gets from all inputs; two synchronisations, no copies
 //   one-shot   small and private: every rank copies its input to a slot the others can see, then
@@ -24,7 +24,7 @@ namespace lockstep::shared {
 bool serves(const Call& call);
 
 // The largest payload that goes one-shot among `ranks` ranks. Above it the second synchronisation
-// of the other paths costs less than reading everyone's input.
+// of the other paths costs less than reading the input of every rank.
 std::size_t one_shot_limit(Collective kind, int ranks);
 
 // Runs a validated call of a group that is the whole communicator.

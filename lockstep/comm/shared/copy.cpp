@@ -72,7 +72,7 @@ void stream_ahead(std::byte* to, const std::byte* from, std::size_t bytes, std::
 #endif
 }
 
-// Others read it once they are told of it.
+// Other ranks read it only after they are notified.
 void finish_streams() {
 #if defined(__x86_64__)
   _mm_sfence();

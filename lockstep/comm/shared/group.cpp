@@ -35,8 +35,8 @@ Group::Group(Segment segment, int me, std::vector<int> ranks, std::vector<bool> 
 
 Post& Group::begin(const Fingerprint& fingerprint) {
   fault_.throw_if_present();
-  // Room for this post; and where the last operation did not need everyone's, they are compared
-  // now.
+  // Waits until the slot of this post is free. Posts that the last operation did not need are
+  // compared now.
   const bool knew_all = all_posted_ == sequence_;
   if (!knew_all) await_all_posts();
   last_is_read_ = knew_all;
@@ -60,11 +60,11 @@ void Group::publish(Post& post, PayloadBytes written) {
   if (last_is_read_) take_back_payload();
 }
 
-// The lines of the next post become this rank's again while it waits, not when it needs them; the
-// next operation is often like the last but one. Where this rank has not waited for others in the
-// last operation, as the root of a broadcast, they may just be reading its payload, and all but the
-// first line of it, which they have looked at before, is taken from them only when they are seen in
-// the next.
+// Fetches the cache lines of the next post while this rank waits, not when it needs them; the next
+// operation is often like the last but one. If this rank did not wait for the others in the last
+// operation, as the root of a broadcast, they may still be reading its payload. Then only the first
+// line, which they have read already, is fetched at once. The others follow when those ranks have
+// reached the next operation.
 void Group::take_back_payload() {
   auto* next = reinterpret_cast<std::byte*>(&next_post());
   for_lines(written_[(sequence_ + 1) % 2], [&](std::size_t at) { prefetch_to_write(next + at); });

@@ -18,14 +18,15 @@ struct PieceHeader {
 constexpr std::size_t kPacedUnit = 16;
 static_assert(sizeof(PieceHeader) == kPacedUnit);
 
-// A piece wakes its receiver, and is seen as a whole: a compromise of CPU and smoothness.
+// A piece wakes its receiver and becomes visible as a whole. Its length trades CPU time for
+// smoothness.
 constexpr double kPieceSeconds = 0.5e-3;
 constexpr std::size_t kSmallestPiece = 1024;
 constexpr std::size_t kLargestPiece = std::size_t{64} * 1024;
 static_assert(2 * (kLargestPiece + kPacedUnit) <= shared::kRingBytes);
 
-// How far a sender may be ahead of its NIC, and when it goes on: a line that is never idle while
-// the sender is slow to wake.
+// How far a sender may be ahead of its NIC, and when it continues. The NIC stays busy even if the
+// sender wakes up late.
 constexpr nanoseconds kFull = std::chrono::milliseconds(2);
 constexpr nanoseconds kHalf = kFull / 2;
 

@@ -7,7 +7,7 @@
 //              ahead of its NIC, as a socket's buffer would be; then it has to wait.
 //   receiver   takes pieces out of the ring as they come, ahead of their time, so that no length of
 //              link fills the ring. Once the first byte's time has come it books the piece on its
-//              own NIC; nobody sees a byte of it before the time at which the last has come in.
+//              own NIC. No byte of it is visible before the time at which the last one arrives.
 //
 // Nothing here waits: write_due() and read_due() say when to try again.
 //

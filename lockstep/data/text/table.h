@@ -16,7 +16,7 @@ struct Table {
 
 // Cells stand between commas and may be in double quotes; a first line without a single number is
 // the columns' names. Empty lines are left out. Throws Error(kInvalidArgument) with `name` and the
-// line for a cell that is no number, for a row of another length, for fewer than two columns, and
+// line for a cell without a number, for a row of another length, for fewer than two columns, and
 // where there are no rows.
 Table parse_table(std::string_view text, std::string_view name);
 

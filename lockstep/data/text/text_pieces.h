@@ -9,7 +9,7 @@
 //
 // There, words end in the patterns of GPT-2 and Llama 3 (a single line break is a word of its own,
 // or the end of the punctuation before it) and in WordPiece, nothing is combined across a line
-// break by normalisation, and characters and bytes are not cut apart. cuts_words_at_lines() tells
+// break by normalisation, and characters and bytes are not cut apart. cuts_words_at_lines() returns
 // whether a tokenizer is one of these; documents of any other are never cut.
 #pragma once
 

@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kTokenFormatNames[] = {"lockstep", "nanogpt", "llm.c", "megatron"};
 
-// Widens ids; what cannot be an id of 31 bits is found by whoever looks for those out of range.
+// Widens ids; the later check of the range finds values that are not ids of 31 bits.
 template <class Stored>
 std::uint32_t widen(const std::byte* from, std::span<TokenId> to) {
   std::uint32_t largest = 0;

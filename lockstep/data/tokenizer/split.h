@@ -29,7 +29,7 @@ struct Pieces {
 class Splitter {
  public:
   virtual ~Splitter() = default;
-  // `text` is UTF-8; is_first tells whether it is the front of the whole text.
+  // `text` is UTF-8; is_first: it is the beginning of the whole text.
   virtual void split(std::string_view text, bool is_first, Pieces& pieces) const = 0;
   // Where it does nothing but cut by a famous pattern.
   virtual std::optional<WordRule> rule() const { return std::nullopt; }

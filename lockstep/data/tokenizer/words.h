@@ -44,7 +44,7 @@ class WordScanner {
   }
 
  private:
-  // What the patterns tell apart; kOther is [^\s\p{L}\p{N}].
+  // The character classes of the patterns; kOther is [^\s\p{L}\p{N}].
   static constexpr std::uint8_t kOther = 0;
   static constexpr std::uint8_t kTold = kLetter | kNumber | kSpace;
 

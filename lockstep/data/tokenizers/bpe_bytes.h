@@ -1,4 +1,4 @@
-// Bytes as the visible characters that byte-level BPE writes its tokens with.
+// The visible characters with which byte-level BPE writes bytes.
 //
 // Bytes that are visible in Latin-1 stand for themselves; the other 68 become U+0100 and up, in
 // order, so that a blank is written as U+0120.
@@ -12,7 +12,7 @@ namespace lockstep::data {
 
 char32_t visible_of(unsigned char byte);
 std::string to_visible(std::string_view bytes);
-// Nothing where a character stands for no byte.
+// Returns nothing if a character stands for no byte.
 std::optional<std::string> from_visible(std::string_view text);
 
 }  // namespace lockstep::data

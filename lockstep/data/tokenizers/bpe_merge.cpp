@@ -12,7 +12,7 @@ constexpr std::size_t kLongestSearched = 48;
 constexpr std::uint64_t kNoMerge = ~std::uint64_t{0};
 constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
-// Rank above id, so that the smallest is the one of the lowest rank.
+// The rank in the upper bits and the id below, so that the smallest value has the lowest rank.
 std::uint64_t rank_and_id(const Merges& merges, TokenId left, TokenId right) {
   const Merge* merge = merges.find(pair_key(left, right));
   if (merge == nullptr) return kNoMerge;
@@ -37,7 +37,7 @@ void merge_by_search(const Merges& merges, std::vector<TokenId>& word, MergeWork
   }
 }
 
-// Tokens are a linked list; one that became part of its left neighbour is out of it.
+// Tokens are a linked list. A merge removes the right token from it.
 void merge_by_heap(const Merges& merges, std::vector<TokenId>& word, MergeWorkspace& workspace) {
   if (word.size() >= kNone) {
     fail(ErrorCode::kUnsupported, "a word of {} bytes is too long to be encoded", word.size());

@@ -1,5 +1,5 @@
-// Pair encoding itself: of all neighbours in a word the pair of lowest rank becomes one token, the
-// leftmost first, until no pair is left that may.
+// The merges of BPE: the neighbouring pair of the lowest rank becomes one token, the leftmost
+// first, until no mergeable pair is left.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,9 @@ struct Merge {
 };
 using Merges = PairMap<Merge>;
 
-// Working memory of merge_word().
+// The workspace of merge_word().
 struct MergeWorkspace {
-  // A pair that may be merged: its rank, then the place of its left half, so that the smallest
-  // comes next.
+  // A mergeable pair: its rank, then the place of its left half. The smallest one is merged next.
   struct Candidate {
     std::uint32_t rank;
     std::uint32_t left;
@@ -32,8 +31,8 @@ struct MergeWorkspace {
   std::vector<Candidate> heap;
 };
 
-// Merges in place. Words of up to a few dozen tokens are searched from front to back each time;
-// longer ones have a heap, so that the work grows as n log n.
+// Merges in place. For words of up to a few dozen tokens every merge searches the whole word.
+// Longer words use a heap, so the work grows as n log n.
 void merge_word(const Merges& merges, std::vector<TokenId>& word, MergeWorkspace& workspace);
 
 }  // namespace lockstep::data

@@ -138,7 +138,7 @@ std::size_t BpeModel::independent_front(std::string_view text) const {
     const bool joined =
         both_ascii ? ascii_joined_[left.code_point * kAscii + right.code_point]
                    : joined_.find(neighbours_key(left.code_point, right.code_point)) != nullptr;
-    // Between two that are unknown it may matter that they are neighbours: they can share one id.
+    // Does not cut between two unknown characters, because fuse_unk may give them one id.
     if (!joined && (id_of(right.code_point) != kNoToken || id_of(left.code_point) != kNoToken)) {
       return at;
     }
@@ -155,8 +155,8 @@ void BpeModel::fail_unknown(std::string_view what) const {
 }
 
 void BpeModel::encode_characters(std::string_view word, std::vector<TokenId>& ids) const {
-  // One id stands for a run of unknown characters where fuse_unk says so. It is put down when a
-  // known one follows, or at the end.
+  // With fuse_unk a run of unknown characters has one id. It is appended when a known character
+  // follows, or at the end.
   bool pending = false;
   const auto put_pending = [&] {
     if (pending) ids.push_back(*unknown_);

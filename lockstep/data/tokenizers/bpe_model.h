@@ -1,4 +1,4 @@
-// The model of a BPE: from the bytes of a word to ids.
+// The model of a BPE tokenizer: encodes the bytes of a word as ids.
 #pragma once
 
 #include <array>
@@ -16,22 +16,23 @@ namespace lockstep::data {
 
 class BpeModel {
  public:
-  // The "model" of a tokenizer.json, whose "vocab" is already read. In a byte-level model tokens
-  // are made of bytes, else of characters, some of which may have to fall back to their bytes.
+  // Takes the "model" of a tokenizer.json; its "vocab" is already read. In a byte-level model
+  // tokens consist of bytes, otherwise of characters, and some characters may fall back to their
+  // bytes.
   BpeModel(const JsonPart& part, const Vocabulary& vocabulary, bool byte_level);
 
   std::optional<TokenId> unknown() const { return unknown_; }
 
-  // Replaces ids with those of a word, which is UTF-8. Throws Error(kInvalidArgument) for what has
-  // none.
+  // Replaces ids with those of a word, which is UTF-8. Throws Error(kInvalidArgument) for a
+  // character without an id.
   void encode_word(std::string_view word, std::vector<TokenId>& ids,
                    MergeWorkspace& workspace) const;
-  // A byte that is no UTF-8, by itself.
+  // Appends the id of a single byte that is not UTF-8.
   TokenId encode_byte(unsigned char byte) const;
 
-  // Where a text that no pre-tokenizer has cut can be cut without any change to its ids: bytes up
-  // to the first place between two characters that no token joins. Of models that are not
-  // byte-level.
+  // The number of bytes at the front of a text that can be encoded separately without changing ids.
+  // It ends at the first place between two characters that no token joins. For models that are not
+  // byte-level, where no pre-tokenizer has cut the text.
   std::size_t independent_front(std::string_view text) const;
 
  private:

@@ -1,4 +1,4 @@
-// A flat hash table from pairs of ids to small values: what BPE looks into all the time.
+// A flat hash table from pairs of ids to small values, for the inner loop of BPE.
 #pragma once
 
 #include <bit>
@@ -32,7 +32,7 @@ class PairMap {
     return const_cast<Value*>(static_cast<const PairMap&>(*this).find(key));
   }
 
-  // In no order that means anything.
+  // Visits all entries in an unspecified order.
   template <class Visit>
   void for_each(Visit visit) const {
     for (const Slot& slot : slots_) {
@@ -40,7 +40,7 @@ class PairMap {
     }
   }
 
-  // The value of the key, made if there is none. Valid until the next call of it.
+  // The value of the key, inserted if there is none. The reference is valid until the next call.
   Value& operator[](std::uint64_t key) {
     if (2 * (size_ + 1) > slots_.size()) reserve(2 * size_ + 1);
     std::size_t at = home(key);

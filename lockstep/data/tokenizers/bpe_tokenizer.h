@@ -1,9 +1,9 @@
-// Pair encoding as a tokenizer.json describes it.
+// A BPE tokenizer as a tokenizer.json describes it.
 //
-// Of byte-level ones any bytes come back exactly. Bytes that are no UTF-8 are encoded one by one,
-// and what stands before and after them as if they were the ends of a text. The others (Llama 2)
-// give a text back exactly where it has no added token in it; bytes that are no UTF-8 need a
-// fallback to bytes.
+// A byte-level tokenizer decodes to exactly the encoded bytes. Bytes that are not UTF-8 are encoded
+// one by one, and the parts before and after them are encoded as separate texts. Other tokenizers
+// (Llama 2) decode exactly if the text contains no added token; for bytes that are not UTF-8 they
+// need a fallback to bytes.
 #pragma once
 
 #include <memory>
@@ -45,7 +45,7 @@ class BpeTokenizer : public Tokenizer {
   void encode_valid(std::string_view text, bool is_first, Workspace& workspace,
                     std::vector<TokenId>& ids) const;
   void encode_word(std::string_view word, Workspace& workspace, std::vector<TokenId>& ids) const;
-  // Cuts where it makes no difference first: shorter words are known sooner.
+  // First cuts where that does not change ids: shorter words are more often in the cache.
   void encode_independent(std::string_view text, Workspace& workspace,
                           std::vector<TokenId>& ids) const;
   void read_texts(const JsonPart& root, const Vocabulary& model_tokens);

@@ -29,8 +29,8 @@ std::array<unsigned char, 256> ordered_bytes() {
   return bytes;
 }
 
-// Words are runs of ids in one array. How often each pair occurs is kept up to date with every
-// merge, and with each pair stands a list of the words that have or had it.
+// Words are ranges of ids in one array. Every merge updates the counts of pairs. Each pair has a
+// list of the words that contain or contained it.
 class Learner {
  public:
   Learner(std::span<const std::string_view> texts, std::size_t vocabulary)
@@ -59,7 +59,7 @@ class Learner {
       Candidate top = heap_.back();
       heap_.pop_back();
       const Pair& pair = pairs_[*places_.find(top.key)];
-      if (pair.count != top.count) {  // it has become rarer since it was put there
+      if (pair.count != top.count) {  // its count fell since it was pushed
         top.count = pair.count;
         push(top);
         continue;
@@ -140,7 +140,7 @@ class Learner {
     for (const std::uint64_t pair : met_) push({pairs_[*places_.find(pair)].count, pair});
   }
 
-  // Pairs that come to be are noted in met_.
+  // Records new pairs in met_.
   void merge_in(std::uint32_t index, TokenId left, TokenId right, TokenId joined) {
     Word& word = words_[index];
     TokenId* const symbols = symbols_.data() + word.begin;

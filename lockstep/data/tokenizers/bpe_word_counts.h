@@ -8,7 +8,7 @@
 
 namespace lockstep::data {
 
-// Words by GPT-2's pattern; bytes that are no UTF-8 are left out. The texts outlive it.
+// Counts words by GPT-2's pattern; bytes that are not UTF-8 are skipped. The texts must outlive it.
 class WordCounts {
  public:
   explicit WordCounts(std::span<const std::string_view> texts);

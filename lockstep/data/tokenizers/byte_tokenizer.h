@@ -1,4 +1,4 @@
-// Ids that are the bytes themselves.
+// A tokenizer whose ids are the bytes themselves.
 #pragma once
 
 #include "lockstep/data/tokenizer/tokenizer.h"

@@ -14,7 +14,7 @@ namespace {
 
 constexpr TokenId kNoCharacter = -1;
 
-// The character at the front, and its bytes; a byte that is no UTF-8 is one of its own.
+// The first character and its bytes; a byte that is not UTF-8 is a character of its own.
 Utf8Character character_at(std::string_view text) {
   const Utf8Character character = decode_utf8(text);
   if (character.bytes > 0) return character;
@@ -97,8 +97,8 @@ std::string CharacterTokenizer::json() const {
   return json.dump();
 }
 
-// Characters as words of a WordLevel model. What has no id has no token for it either, so that it
-// is an error there as well. A byte that is no UTF-8 is written like the bytes of Llama 2.
+// Characters as words of a WordLevel model. The model has no unknown token, so a character without
+// an id is an error there as well. A byte that is not UTF-8 is written like the bytes of Llama 2.
 std::string CharacterTokenizer::hugging_face_json() const {
   std::vector<std::string> tokens;
   for (const char32_t character : characters_) {

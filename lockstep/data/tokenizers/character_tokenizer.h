@@ -1,4 +1,4 @@
-// An id for each character of a text.
+// A tokenizer with one id for each character of a text.
 #pragma once
 
 #include <unordered_map>
@@ -8,13 +8,13 @@
 
 namespace lockstep::data {
 
-// A character is a code point, or, for bytes that are no UTF-8, kFirstLoneByte + the byte.
+// A character is a code point, or kFirstLoneByte + the byte for a byte that is not UTF-8.
 class CharacterTokenizer : public Tokenizer {
  public:
   static constexpr char32_t kFirstLoneByte = 0x110000;
   static constexpr char32_t kEnd = kFirstLoneByte + 256;
 
-  // Of characters in ascending order, each once.
+  // Takes the characters in ascending order, each once.
   explicit CharacterTokenizer(std::vector<char32_t> characters);
 
   std::string_view kind() const override { return "character"; }

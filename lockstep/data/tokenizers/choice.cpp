@@ -8,8 +8,8 @@ namespace {
 
 std::shared_ptr<const Tokenizer> character_tokenizer(std::span<const std::string_view> texts) {
   if (texts.size() == 1) return make_character_tokenizer(texts[0]);
-  // The characters of all texts, once each and in lines of their own: a byte that is no UTF-8 must
-  // not become a part of a character by what stands beside it.
+  // The characters of all texts, once each and one per line, so that a byte that is not UTF-8
+  // cannot form a character with its neighbours.
   std::string characters;
   for (const std::string_view text : texts) {
     const auto tokenizer = make_character_tokenizer(text);

@@ -13,7 +13,7 @@ std::string hugging_face_json(const HuggingFaceParts& parts) {
       parts.added_tokens, parts.pre_tokenizer, parts.decoder, parts.model);
 }
 
-// Members of a large ordered object would be searched one by one; this is written by hand.
+// Written by hand, because a large ordered JSON object searches its members linearly.
 std::string vocabulary_json(const std::vector<std::string>& tokens) {
   std::string text = "{";
   for (std::size_t id = 0; id < tokens.size(); ++id) {

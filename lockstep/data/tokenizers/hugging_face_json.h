@@ -1,4 +1,4 @@
-// A tokenizer.json of Hugging Face's library, put together from its parts.
+// Assembles a tokenizer.json of Hugging Face's library from its parts.
 #pragma once
 
 #include <string>
@@ -21,8 +21,8 @@ std::string vocabulary_json(const std::vector<std::string>& tokens);
 // The model of a BPE, with its vocabulary and merges as JSON.
 std::string bpe_model_json(std::string_view vocabulary, std::string_view merges);
 
-// Bytes as visible characters (bpe_bytes.h), before and behind the model; `regex`: words are cut by
-// GPT-2's pattern first.
+// The byte-level pre-tokenizer and decoder, which convert between bytes and visible characters
+// (bpe_bytes.h). `regex`: cuts words by GPT-2's pattern first.
 std::string byte_level_json(bool regex);
 
 }  // namespace lockstep::data

@@ -1,4 +1,4 @@
-// The model of a WordPiece: a word is cut, from the front, into the longest tokens there are.
+// The model of a WordPiece tokenizer: cuts a word, from the front, into the longest known tokens.
 #pragma once
 
 #include <string>
@@ -13,18 +13,18 @@ namespace lockstep::data {
 
 class WordPieceModel {
  public:
-  // The "model" of a tokenizer.json, whose "vocab" is already read.
+  // Takes the "model" of a tokenizer.json; its "vocab" is already read.
   WordPieceModel(const JsonPart& part, const Vocabulary& vocabulary);
 
   TokenId unknown() const { return unknown_; }
   const std::string& prefix() const { return prefix_; }  // of tokens inside of a word: "##"
 
-  // Replaces ids with those of a word, which is UTF-8; a word that cannot be cut into tokens, or
+  // Replaces ids with those of a word, which is UTF-8. A word that cannot be cut into tokens, or
   // that is too long, is unknown.
   void encode_word(std::string_view word, std::vector<TokenId>& ids) const;
 
  private:
-  // Tokens are two trees of bytes: those that begin a word and those that go on with it.
+  // Tokens are two trees of bytes: tokens that begin a word and tokens that continue one.
   static constexpr std::uint32_t kBegins = 0;
   static constexpr std::uint32_t kGoesOn = 1;
   static std::uint64_t edge(std::uint32_t node, char byte) {

@@ -7,7 +7,7 @@
 namespace lockstep::data {
 namespace {
 
-// As Hugging Face's decoder does it, in this order.
+// The replacements of Hugging Face's decoder, in its order.
 void clean_up(std::string& text) {
   constexpr std::pair<std::string_view, std::string_view> kChanges[] = {
       {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},

@@ -1,6 +1,6 @@
-// WordPiece as a tokenizer.json describes it.
+// A WordPiece tokenizer as a tokenizer.json describes it.
 //
-// Bytes that are no UTF-8 count as U+FFFD.
+// Bytes that are not UTF-8 count as U+FFFD.
 #pragma once
 
 #include <memory>
@@ -26,7 +26,7 @@ class WordPieceTokenizer : public Tokenizer {
   std::int64_t vocabulary() const override { return vocabulary_.size(); }
   std::optional<TokenId> special(Special which) const override;
   void encode(std::string_view text, std::vector<TokenId>& ids) const override;
-  // Words with a blank between them; with "cleanup" none before a full stop and the like.
+  // Joins words with blanks; with "cleanup" there is no blank before a full stop and the like.
   void decode(std::span<const TokenId> ids, std::string& text) const override;
   std::string json() const override { return json_; }
 
@@ -46,7 +46,7 @@ class WordPieceTokenizer : public Tokenizer {
   Vocabulary vocabulary_;
   std::unique_ptr<const WordPieceModel> model_;
   AddedTokens added_;
-  std::string decoded_prefix_;  // what goes on with a word when it is decoded
+  std::string decoded_prefix_;  // prefix of tokens that continue a word
   bool cleanup_ = false;
   mutable WorkspacePool<Workspace> workspaces_;
 };

@@ -195,7 +195,7 @@ std::size_t Decoder::index(std::int64_t sequence) const {
   return static_cast<std::size_t>(sequence);
 }
 
-// Pieces of another number of rows, and steps, are other views of the same memory.
+// Chunks of other sizes, and steps, are other views of the same memory.
 void Decoder::make_views(const DecodeSetup& setup, std::int64_t sequence) {
   const bool same = has_views_ && viewed_.steps == setup.steps && viewed_.rows == setup.rows &&
                     viewed_sequence_ == sequence;

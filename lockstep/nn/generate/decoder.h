@@ -12,8 +12,9 @@
 // If the device can capture operations, a step is captured once and launched as a whole.
 //
 // Keys and values stay in the cache, so a step costs one pass over the parameters, however long the
-// text. A prompt is read in pieces of many tokens, which cost little more than one; their sizes are
-// powers of two, so that there are few shapes. Only the logits of the last token are computed.
+// text. A prompt is read in chunks of many tokens, which cost little more than one token. The sizes
+// of chunks are powers of two, so that there are few shapes. Only the logits of the last token are
+// computed.
 //
 // It allocates DecoderPlan::bytes() once, at construction. The caller owns the parameters, which
 // are read in place, so a decoder over a replica follows its training. One thread at a time.
@@ -113,7 +114,7 @@ class Decoder {
   struct StepMemory {
     Tensor tokens;          // i32: what the next step reads
     Tensor lengths;         // i32: how many tokens came before; rises with ops::Sample
-    Tensor text_positions;  // i32, for whoever chooses tokens
+    Tensor text_positions;  // i32, read by the choice of tokens
     Tensor seeds;           // i64, for the same
     Tensor logits;          // [batch, classes] of the compute type: what prefill and steps leave
   };
@@ -136,7 +137,7 @@ class Decoder {
 
   Decoder(const Model& model, DType dtype, const DecoderOptions& options, Ops& ops);
   std::size_t index(std::int64_t sequence) const;
-  // Makes the views for a piece of a sequence, or for a step.
+  // Makes the views for a chunk of a sequence, or for a step.
   void make_views(const DecodeSetup& setup, std::int64_t sequence);
   void read(std::span<const std::int32_t> tokens, std::int64_t sequence);
   // Of `count` sequences from the first on. Lengths rise only where a step has read the tokens.

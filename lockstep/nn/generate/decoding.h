@@ -1,10 +1,9 @@
 // The interface of blocks for text generation.
 //
-// A text is read in pieces of one or more tokens (a prompt, then what is generated, token by
-// token). What later tokens need of earlier ones, the keys and values of attention, stays in a
-// cache of a fixed number of positions. A block declares its cache and its working memory as
-// shapes, as it does for training (nn/block.h), and nn/generate/decoder.h lays them out and runs
-// it.
+// A text is read in chunks of one or more tokens: the prompt, then the generated tokens one by one.
+// The keys and values of attention, which later tokens need, stay in a cache of a fixed number of
+// positions. A block declares its cache and its workspace as shapes, as it does for training
+// (nn/block.h), and nn/generate/decoder.h lays them out and runs it.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +23,7 @@ struct DecodeSetup {
   bool steps = false;          // one token of every sequence is read instead
   DType dtype = DType::kF32;
 
-  // The Setup of a piece of the text.
+  // The Setup of a chunk of the text.
   Setup piece() const {
     const BatchShape step{.batch = batch, .sequence = 1};
     return {.shape = steps ? step : BatchShape{.batch = 1, .sequence = rows}, .dtype = dtype};
@@ -38,12 +37,12 @@ struct DecodeSpec {
   std::int64_t classes = 0;         // of the last block: how many logits there are
 };
 
-// One piece of the text, or one token of every sequence. The pass has setup.piece(), is not for
+// One chunk of the text, or one token of every sequence. The pass has setup.piece(), is not for
 // training, and its tensors and parameters are in the order of the specs.
 struct DecodePass {
   const Pass& pass;
-  std::int64_t position = 0;      // of a piece's first token: the number of earlier tokens
-  std::span<const Tensor> cache;  // of a piece: that of its sequence, [positions, ...]
+  std::int64_t position = 0;      // of a chunk's first token: the number of earlier tokens
+  std::span<const Tensor> cache;  // of a chunk: that of its sequence, [positions, ...]
   Tensor lengths;  // of steps: i32 [batch] on the device, how many tokens came before each
 
   bool steps() const { return ops::is_given(lengths); }
@@ -54,8 +53,8 @@ class Decoding {
   // Throws Error(kInvalidArgument) if the block has fewer positions.
   virtual DecodeSpec decode_spec(const DecodeSetup& setup, const Ops& ops) const = 0;
   // Reads pass.in (the first block: the batch's tokens) and the cache up to `position`, adds to the
-  // cache, and writes pass.out. The last block writes pass.logits: those of the last row of a
-  // piece, or of every sequence.
+  // cache, and writes pass.out. The last block writes pass.logits: those of the last token of a
+  // chunk, or of every sequence.
   virtual void decode(const DecodePass& at) const = 0;
 
  protected:

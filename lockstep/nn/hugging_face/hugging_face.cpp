@@ -30,7 +30,7 @@ std::string name_in(const io::TensorSource& file, Family family, std::string_vie
   return fmt::format("{}{}", prefix, name);
 }
 
-// So many elements of a tensor of the file, from `first` on.
+// `count` elements of a tensor of the file, from `first` on.
 std::vector<float> floats_of(const io::TensorSource& file, const std::string& name,
                              std::size_t first, std::size_t count) {
   const DType dtype = file.at(name).dtype.value_or(DType::kU8);

@@ -12,7 +12,7 @@
 namespace lockstep::nn {
 namespace {
 
-// One tensor of theirs: so many rows of one parameter of ours.
+// A tensor of Hugging Face: a range of rows of one of our parameters.
 struct Piece {
   const FlatParameter* parameter = nullptr;
   std::int64_t first = 0;

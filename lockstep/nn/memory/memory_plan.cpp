@@ -14,7 +14,7 @@ constexpr std::size_t kAbsent = BlockRequests::kAbsent;
 constexpr const char* kWorkspace = "workspace";
 constexpr const char* kGradients = "gradients";
 constexpr int kSumsOfParts = 1024;
-// Of a flat buffer, on its way from one tier to another: enough to hide what a copy costs to begin.
+// Elements of a staging chunk between tiers: enough to hide the start-up cost of a copy.
 constexpr std::size_t kStagedElements = std::size_t{1} << 18;
 
 class Planner {
@@ -22,7 +22,7 @@ class Planner {
   Planner(const Model& model, MemoryPlan& plan)
       : model_(model), plan_(plan), blocks_(static_cast<int>(model.size())) {}
 
-  // In the order in which classes are told.
+  // Adds requests in the order in which reports list their classes.
   void run() {
     add_states();
     add_tensors("activations", {Life::kKept, Life::kRestored});
@@ -85,7 +85,7 @@ class Planner {
     }
     if (plan_.has_gradients_in_flight()) add_in_flight();
     add_optimizer();
-    // Workers with parts tell more sums than one for a block.
+    // Workers with shards exchange more sums than one per block.
     const std::int64_t sums = sharding.any() ? std::max(blocks_, kSumsOfParts) : blocks_;
     // Gradients in a file are read where the optimizer computes.
     const Tier tier = tiers.gradients == Tier::kFile ? tiers.update() : tiers.gradients;
@@ -150,7 +150,7 @@ class Planner {
     add_file(name, group, file.file_bytes(), file.staging_bytes());
   }
 
-  // Of parts that arrive from all workers one at a time is on its way there.
+  // Of the shards that arrive from all workers, one at a time is in flight to the file.
   void add_gradient_file() {
     const DType dtype = plan_.setup.gradient;
     std::size_t most = 0;
@@ -254,8 +254,8 @@ class Planner {
     }
   }
 
-  // From the first backward that adds to them, which is that of the last block with a tied one, to
-  // the end of the next block's after their own: so long may it take to add them up.
+  // From the first backward that adds to them (for a tied table that of the last block) to the end
+  // of the backward that follows their block's own. Reducing them may take that long.
   void add_in_flight() {
     plan_.gradients_in_flight.resize(model_.size());
     std::vector<std::size_t> first_writers(model_.size());
@@ -302,7 +302,7 @@ class Planner {
       add_span(name, group, bytes, forward_of(block), backward_of(block), forward, backward);
       return;
     }
-    // What forward fills again in backward has a place in both.
+    // A tensor that forward fills again in backward has memory in both.
     if (tensor.life != Life::kBackward) {
       forward = add(name, group, bytes, forward_of(block), forward_of(block));
     }
@@ -311,7 +311,7 @@ class Planner {
     }
   }
 
-  // What one step makes and a later one reads; in between it may be away.
+  // A buffer that one step writes and a later one reads; in between it may be in another tier.
   void add_span(const std::string& name, const std::string& group, std::size_t bytes, int made,
                 int needed, std::size_t& before, std::size_t& after) {
     const Tier tier = plan_.tiers.activations;

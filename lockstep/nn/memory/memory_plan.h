@@ -155,7 +155,7 @@ struct MemoryPlan {
   BufferPlace sums_of_squares;
   BufferPlace scaling;  // of all blocks' BlockSpec::scaled, in order
   BufferPlace amax;
-  // Two pieces of so many elements each, where a flat buffer is in another tier than
+  // Elements of each of the two staging chunks of a flat buffer that is in another tier than
   // tiers.update().
   std::size_t staged_elements = 0;
   BufferPlace staged_gradients;

@@ -1,4 +1,4 @@
-// What a plan takes, added up.
+// The total bytes of a plan.
 #include <algorithm>
 #include <string_view>
 

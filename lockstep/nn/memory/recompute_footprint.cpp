@@ -111,7 +111,7 @@ void Footprints::read(const MemoryPlan& plan, const MemoryPlan& none, std::size_
       base[static_cast<std::size_t>(step)] += padded_bytes(request);
     }
   }
-  // What others need hangs on modes a little (when parameters are gathered): the least counts.
+  // The other buffers depend slightly on modes (by when parameters are gathered): the least counts.
   const std::size_t on_device = plan.bytes(Tier::kDevice) - plan.layout.bytes;
   const std::size_t elsewhere = plan.bytes() - plan.bytes(Tier::kDevice);
   if (mode == 0) {

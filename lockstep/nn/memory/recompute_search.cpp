@@ -46,7 +46,7 @@ std::vector<Recompute> modes_worth_having(const PerMode<Footprint>& footprints) 
   return modes;
 }
 
-// All ways to deal out `left` blocks to the modes from the `mode`-th on.
+// Adds all ways to assign `left` blocks to the modes from the `mode`-th on.
 void add_options(Kind& kind, const PerMode<Footprint>& footprints, std::size_t mode,
                  std::size_t left, Option option) {
   const auto give = [&](std::size_t count) {

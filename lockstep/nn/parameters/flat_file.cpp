@@ -97,7 +97,7 @@ FlatFileStream::~FlatFileStream() {
     try {
       settle(slot);
     } catch (const Error&) {
-      // Somebody is on the way out with the first error already.
+      // The first error is already propagating.
     }
   }
 }

@@ -9,9 +9,9 @@
 
 namespace lockstep::nn {
 
-// Fills a parameter, on whatever device, or a part of it that begins at element `first`. Element i
-// is a pure function of seed, name and i, the same on any number of threads; in a type of 16 bits
-// it is the f32 value, rounded.
+// Fills a parameter on any device, or a part of it that begins at element `first`.
+// Element i is a pure function of seed, name and i, the same on any number of threads. In a 16-bit
+// type it is the rounded f32 value.
 void fill_initial(const Tensor& part, const Initial& initial, std::uint64_t seed,
                   std::string_view name, int threads, std::size_t first = 0);
 

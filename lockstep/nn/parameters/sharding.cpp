@@ -6,7 +6,7 @@
 namespace lockstep::nn {
 namespace {
 
-// The largest blocks first, each to whoever has least.
+// The largest blocks first, each to the worker that has least.
 std::vector<int> deal_out(const FlatParameters& flat, int workers) {
   std::vector<std::size_t> order(flat.blocks());
   std::iota(order.begin(), order.end(), std::size_t{0});

@@ -9,7 +9,7 @@
 //   worker 1  | h1   | l1.1 | l0.1 |
 //
 //   worker 0  | layer.1     |                                  layer: whole blocks, as evenly as
-//   worker 1  | head        | layer.0     |                    they can be dealt out
+//   worker 1  | head        | layer.0     |                    possible
 //
 // A *unit* is an unsharded block: its parameters gathered from all workers, or its gradients before
 // they are reduced.

@@ -9,7 +9,7 @@ constexpr std::int64_t kMultiple = 16;  // what kernels like
 
 std::int64_t divide_up(std::int64_t count, std::int64_t by) { return (count + by - 1) / by; }
 
-// Of `count`, cut into so many.
+// The size of one of `parts` nearly equal parts of `count`.
 std::int64_t even_part(std::int64_t count, std::int64_t parts) {
   return std::min(count, divide_up(divide_up(count, parts), kMultiple) * kMultiple);
 }

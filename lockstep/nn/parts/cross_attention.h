@@ -11,7 +11,7 @@ namespace lockstep::nn {
 
 class CrossAttentionPart : public Part {
  public:
-  // Of the options hidden, heads, biases, dropout and stddevs count.
+  // Uses hidden, heads, biases, dropout and stddevs of the options.
   CrossAttentionPart(Place& next, const std::string& name, const AttentionOptions& options);
 
   void declare(Declaration& declaration) const;

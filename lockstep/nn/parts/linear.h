@@ -75,7 +75,7 @@ class LinearPart : public Part {
   struct Backward {
     Tensor dy;
     Tensor x;
-    Tensor dx;                // may be x; absent where nobody asks for it
+    Tensor dx;                // may be x; absent if it is not needed
     Tensor factor = {};       // optional, in 16 bits: dx is multiplied by it
     bool accumulate = false;  // adds to dx
     ops::Activation activation = ops::Activation::kGeluTanh;

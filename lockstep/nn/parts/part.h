@@ -24,7 +24,8 @@ struct Place {
 
 class Part {
  protected:
-  // Takes so many places from `next`. Names begin with `name` and a dot, or with neither.
+  // Takes `parameters` and `tensors` places from `next`. Names begin with `name` and a dot; an
+  // empty `name` adds neither.
   Part(Place& next, std::string name, std::size_t parameters, std::size_t tensors,
        std::size_t scaled = 0)
       : place_(next), name_(std::move(name)) {

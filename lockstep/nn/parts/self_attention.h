@@ -2,7 +2,7 @@
 // layer, attention head by head, and a projection of what the heads gathered.
 //
 // Query heads may share key and value heads (grouped-query attention). Positions are rotary where
-// asked for. Padding that the batch masks is not seen.
+// asked for. Padding that the batch masks takes no part.
 #pragma once
 
 #include <cstddef>
@@ -50,9 +50,9 @@ class SelfAttentionPart : public Part {
   void declare(Declaration& declaration, std::int64_t spent_width) const;
 
   void forward(const Pass& pass, const Tensor& x, const Tensor& y) const;
-  // The same for a piece of a text that goes on, or for a token of each of several: keys and values
-  // of all rows so far lie in the cache, [batch, positions, 2 kv_width] as declare_cache() says,
-  // and are read where they lie.
+  // The same for the next tokens of a text, or for one token of each of several texts. The cache,
+  // [batch, positions, 2 kv_width] as declared by declare_cache(), holds the keys and values of all
+  // earlier tokens, which are read in place.
   TensorSpec declare_cache(const DecodeSetup& setup) const;
   std::size_t decode_scratch(const DecodeSetup& setup, const Ops& ops) const;
   void decode(const DecodePass& at, const Tensor& cache, const Tensor& x, const Tensor& y) const;
@@ -60,7 +60,7 @@ class SelfAttentionPart : public Part {
   // is memory [tokens, hidden] to work in, `spent` that of declare().
   Tensor backward(const Pass& pass, const Tensor& dy, const Tensor& workspace,
                   const Tensor& spent) const;
-  // What packs them, to go on with from there to the gradient of x.
+  // The layer that packs them; its backward continues to the gradient of x.
   const LinearPart& packing() const { return qkv_; }
 
  private:

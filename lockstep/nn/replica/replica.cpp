@@ -104,7 +104,7 @@ Tensor Replica::view(std::size_t request, DType dtype, const Shape& shape) const
   return request == BlockRequests::kAbsent ? Tensor() : arena_.tensor(request, dtype, shape);
 }
 
-// What lies in a file is nowhere in memory.
+// Buffers in a file have no address in memory.
 Tensor Replica::view(BufferPlace place, DType dtype, const Shape& shape) const {
   if (place.request == BlockRequests::kAbsent || place.tier == Tier::kFile) return {};
   const bool on_host = place.tier == Tier::kHost;

@@ -7,8 +7,8 @@
 namespace lockstep::nn {
 namespace {
 
-// Parameters of 16 bits follow from the master copy: an update, or rounding, writes all of them,
-// and nobody who wants what is kept reads them.
+// 16-bit parameters follow from the master copy: an update, or rounding, writes all of them, and
+// readers of the states read the master copy instead.
 std::vector<BufferAccess> access_of(const Replica& replica, StateAccess access,
                                     Tensor States::*only) {
   const bool rounds = replica.setup().dtype != DType::kF32;

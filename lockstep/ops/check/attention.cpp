@@ -24,7 +24,7 @@ void check_shape(const FieldCheck& fields, const AttentionShape& shape) {
                 static_cast<double>(shape.kv_heads), "a divisor of shape.heads");
 }
 
-// That the rows have room for so many columns from the first on.
+// Checks that the rows hold this many columns from the first one on.
 void check_columns(const FieldCheck& fields, std::string_view name, const Heads& heads,
                    std::int64_t columns) {
   const std::int64_t width = heads.rows.shape()[1];

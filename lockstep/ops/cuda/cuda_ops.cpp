@@ -27,8 +27,8 @@
 namespace lockstep::cuda {
 namespace {
 
-// What a workspace begins at a multiple of. Scratch memory may begin anywhere, so as much more of
-// it is asked for.
+// The alignment of a workspace. Scratch memory may begin anywhere, so its requested size includes
+// padding for it.
 constexpr std::size_t kWorkspaceAlignment = 256;
 
 std::size_t with_alignment(std::size_t bytes) {
@@ -163,7 +163,7 @@ void CudaOps::run(const ops::Cast& call) { check_and_run(call); }
 void CudaOps::run(const ops::Scale& call) { check_and_run(call); }
 void CudaOps::run(const ops::Norm& call) { check_and_run(call); }
 void CudaOps::run(const ops::NormBackward& call) {
-  check(call);  // before its shapes say how much scratch memory it needs
+  check(call);  // before its shapes determine the workspace
   scratch_memory(norm_scratch(call.sum.shape()[0], call.sum.shape()[1]));
   run_checked(call);
 }

@@ -1,8 +1,8 @@
-// Ops on one GPU: checks a call, then queues it on a CUDA stream of its own.
+// Ops on one GPU: checks a call, then queues it on the CUDA stream of the Ops.
 //
-// Inside a task of another Stream, operations begin after what the task queued before, and what it
-// queues later begins after them; they still run on the stream of the Ops, so that scratch memory
-// is used by one at a time.
+// Inside a task of another Stream, operations begin after earlier work of the task, and later work
+// of the task begins after them. They still run on the stream of the Ops, so that one operation at
+// a time uses the workspace.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -89,8 +89,8 @@ class CudaOps final : public Ops {
   void launch(cudaGraphExec_t graph, bool may_fault);
 
  private:
-  // Calls work(), which queues on the Ops' stream, in its place among the work of the task that the
-  // calling thread is in.
+  // Calls work(), which queues on the stream of the Ops, in order with the work of the calling
+  // thread's task.
   template <class Work>
   void queue(Work&& work);
   template <class Call>
@@ -101,7 +101,7 @@ class CudaOps final : public Ops {
   void run_checked(const Call& call);
   template <class Call>
   void check_and_run_linear(const Call& call);
-  // Work queued on `later` from now on begins after all that `earlier` has.
+  // Makes work that is queued on `later` from now on wait for all work queued on `earlier`.
   void follow(cudaStream_t later, cudaStream_t earlier);
   void refuse_while_capturing(const char* what) const;
 

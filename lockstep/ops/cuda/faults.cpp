@@ -10,7 +10,7 @@
 namespace lockstep::cuda {
 namespace {
 
-constexpr int kNoFaultByte = 0xff;  // kNoFault is made of them
+constexpr int kNoFaultByte = 0xff;  // every byte of kNoFault
 
 void clear(Faults* words, cudaStream_t stream) {
   cuda::check(cudaMemsetAsync(words, kNoFaultByte, sizeof(Faults), stream), "clearing faults");
@@ -56,7 +56,7 @@ void FaultWords::expect(const ops::CrossEntropy& call) {
   if (std::ranges::find(targets_, expected) == targets_.end()) targets_.push_back(expected);
 }
 
-// Lengths share the word of types.
+// Lengths use the word of types.
 void FaultWords::expect(const ops::DecodeAttention& call) {
   may_be_written_ = true;
   const Expectation expected{"decode_attention: lengths", call.cache.shape()[1]};

@@ -1,5 +1,5 @@
-// Indices outside their tables, which only the GPU sees: kernels write them down (context.h), and
-// whoever synchronizes is told.
+// Reports indices outside their tables. Only kernels can detect them; they record them (context.h),
+// and synchronize() throws the error.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -22,25 +22,25 @@ class FaultWords {
 
   Faults* on_device() const { return on_device_; }
 
-  // Such an operation is queued, and may write.
+  // An operation that may record a fault is being queued.
   void expect(const ops::Embedding& call);
   void expect(const ops::EmbeddingBackward& call);
   void expect(const ops::CrossEntropy& call);
   void expect(const ops::DecodeAttention& call);
-  // What was expected was captured, and may be launched at any time.
+  // The expected operations were captured and may be launched at any time.
   void keep_expectations() { keeps_ = true; }
-  // What was captured may write again.
+  // A captured graph that may record a fault is being launched.
   void expect_again() { may_be_written_ = true; }
 
-  // Queues a copy of the words where they may have been written.
+  // Queues a copy of the words if an operation may have written them.
   void fetch();
-  // After the stream has been waited for: throws Error(kInvalidArgument) for the first fault that
-  // the copy shows, in the words of ops::check_indices, and forgets it.
+  // Call it after waiting for the stream. Throws Error(kInvalidArgument) for the first fault in the
+  // copy, with the message of ops::check_indices, and clears it.
   void check();
 
  private:
-  // What an index had to be. The words do not say of which call it was; where calls differ, it was
-  // one that the index was wrong for.
+  // The valid range of an index. The words do not record the call; where calls have different
+  // ranges, the error names one that the index violates.
   struct Expectation {
     std::string_view what;  // "embedding: tokens"
     std::int64_t limit;

@@ -11,7 +11,7 @@ namespace lockstep::cuda {
 
 class CudaOps;
 
-// Takes the graph over.
+// Takes ownership of the graph.
 std::unique_ptr<CapturedStep> make_captured_step(CudaOps& ops, cudaGraph_t graph, bool may_fault);
 
 }  // namespace lockstep::cuda

@@ -82,7 +82,7 @@ double log_sum_exp(const std::vector<double>& scores) {
   return largest + std::log(sum);
 }
 
-// exp(score - log_sum), 0 where no key is seen.
+// exp(score - log_sum); 0 for a query that attends to no key.
 double probability(double score, double log_sum) {
   return std::isinf(score) && score < 0 ? 0 : std::exp(score - log_sum);
 }

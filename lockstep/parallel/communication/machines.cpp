@@ -15,7 +15,7 @@ std::optional<MachineGrid> machine_grid(std::span<const int> machines) {
   const MachineGrid grid{.machines = count, .places = workers / count};
   for (int worker = 0; worker < workers; ++worker) {
     const int first = grid.worker_at(grid.machine_of(worker), 0);
-    // As many machines as runs of equal numbers, so that no two runs are of one machine.
+    // As many nodes as runs of equal numbers, so that no two runs are of one node.
     if (machines[static_cast<std::size_t>(worker)] != machines[static_cast<std::size_t>(first)]) {
       return std::nullopt;
     }

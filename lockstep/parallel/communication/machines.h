@@ -1,7 +1,7 @@
 // A grid of workers: the same number on every node, numbered node by node.
 //
-//   machine    0       1       2          a worker's *place* is its number on its machine; workers
-//   worker     0 1     2 3     4 5        of the same place on all machines are a *lane*: 0 2 4
+//   node       0       1       2          a worker's *place* is its number on its node; workers
+//   worker     0 1     2 3     4 5        of the same place on all nodes are a *lane*: 0 2 4
 //   place      0 1     0 1     0 1
 #pragma once
 

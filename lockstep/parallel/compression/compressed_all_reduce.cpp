@@ -204,7 +204,7 @@ void CompressedAllReduce::run_two_stages(Data gradients, std::uint64_t seed) {
   const auto shard = [&](std::size_t r) {
     return part_of(gradients, shards_.begin(r), shards_.size(r));
   };
-  // The floats of shard r: the gradients themselves, or room for them.
+  // The floats of shard r: the gradients themselves, or a buffer for them.
   const auto floats = [&](std::size_t r) {
     return in_place ? floats_of(shard(r)) : values_.first(shards_.size(r));
   };

@@ -11,7 +11,8 @@ namespace {
 // Selections among fewer candidates would take longer than looking at the elements.
 constexpr std::size_t kMinCapacity = 4096;
 
-// Of a sample: at most so many elements, and at most one of so many.
+// The sample has at most kLargestSample elements, and at most one of every kSparsestSample
+// elements.
 constexpr std::size_t kLargestSample = 16384;
 constexpr std::size_t kSparsestSample = 32;
 
@@ -31,8 +32,8 @@ struct Limit {
   std::size_t equals;   // how many of that magnitude are kept
 };
 
-// By its digits: of all that share the digits found so far, the counts of their next digit say
-// which digit the least kept has.
+// Finds the limit digit by digit: among candidates with the digits found so far, the counts of the
+// next digit give that digit of the smallest kept magnitude.
 Limit find_limit(const Candidates& candidates, std::size_t kept) {
   std::array<std::uint32_t, 2048> counts;
   std::uint32_t prefix = 0;

@@ -10,8 +10,8 @@
 //   payload  = what the codec makes of velocity + residual
 //   velocity = 0, where the payload says something
 //
-// The last line is what matters most. What made an element large has been sent and will be acted
-// upon; a velocity that was kept would go on to send it, against gradients that know better.
+// The last line matters most. The velocity of an element that was sent takes effect in the update.
+// If the worker kept it, it would send the same direction again, against newer gradients.
 //
 // The velocity is a flat buffer of f32 like the residual, and belongs to a run's state in the same
 // way.
@@ -40,8 +40,8 @@ class OwnClip {
     limit_ = most / std::sqrt(static_cast<double>(workers));
     squares_ = 0;
   }
-  // By what the next gradients are to be multiplied: 1 too where they are not finite, which has to
-  // be seen.
+  // The factor for the next gradients. It is 1 where they are not finite, so that this stays
+  // visible.
   float factor(std::span<const float> gradients);
 
  private:
@@ -60,7 +60,8 @@ constexpr bool takes_own_momentum(Compression compression) {
   return compression == Compression::kTopk;
 }
 
-// What they take, and what is left to the optimizer: all, with other codecs.
+// The settings that workers apply themselves. The optimizer applies the rest; with other codecs it
+// applies all.
 OwnMomentum own_momentum(const optim::OptimizerOptions& optimizer);
 optim::OptimizerOptions optimizer_beside(const CompressionOptions& compression,
                                          optim::OptimizerOptions optimizer);

@@ -1,6 +1,6 @@
 // "topk": the k elements of largest magnitude, k = ratio * elements.
 //
-// Of equal magnitudes the one of lower position is taken. A *segment* is 65536 elements. A payload:
+// Among equal magnitudes the lower position wins. A *segment* is 65536 elements. A payload:
 //
 //   per segment  32 bits: how many of the k elements lie in it
 //   k x 16 bits  their positions in their segments, rising

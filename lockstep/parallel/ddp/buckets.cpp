@@ -18,7 +18,7 @@ void cut(const Segment& segment, std::size_t parts, std::vector<Bucket>& buckets
   }
 }
 
-// The first so many elements, or so, of a segment that has more.
+// Cuts off about this many elements from the front of a longer segment.
 Bucket cut_off(Segment& segment, std::size_t elements) {
   const std::size_t aligned = std::max<std::size_t>(elements / kAlignment, 1) * kAlignment;
   const Bucket first{{segment.range.first, std::min(aligned, segment.range.elements)},

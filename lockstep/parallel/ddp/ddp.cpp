@@ -38,9 +38,9 @@ bool compresses(const ParallelOptions& options) {
   return options.compression.compression != Compression::kNone;
 }
 
-// The order in which they are added up is not that of the tree, without overlap there is nothing to
-// win, compressed the whole table is less than its rows, and gradients that leave the device do so
-// as whole blocks.
+// Not with the tree, whose order of summation differs. Not without overlap, where there is nothing
+// to gain. Not with compression, where the whole table is smaller than its rows. Not with gradients
+// off the device, which move as whole blocks.
 std::optional<TableRows> table_rows_for(const ParallelOptions& options,
                                         const WorkerPosition& position,
                                         const nn::MemoryPlan& plan) {
@@ -289,7 +289,7 @@ std::uint64_t Ddp::exchange_rows() {
   }));
 }
 
-// Bucket by bucket where that is to be seen.
+// Waits bucket by bucket where a trace records it.
 void Ddp::wait_for_buckets() {
   const auto begin = SteadyClock::now();
   const std::size_t rows = table_rows_ ? 1 : 0;

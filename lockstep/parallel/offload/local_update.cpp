@@ -36,7 +36,7 @@ std::vector<Piece> pieces_of(const nn::Replica& replica, std::size_t block, std:
   return pieces;
 }
 
-// The states of a block's pieces, which are asked for in order, from wherever they lie.
+// The states of a block's chunks, requested in order, from any tier.
 class PieceStates {
  public:
   PieceStates(nn::Replica& replica, Ops& ops, std::size_t block)
@@ -69,7 +69,7 @@ class PieceStates {
   std::size_t first_;
 };
 
-// Pieces of a block that come to where the optimizer computes, and go back.
+// Chunks of a block that are copied to the optimizer's tier and back.
 class StagedPieces {
  public:
   StagedPieces(nn::Replica& replica, TierMover& mover, std::size_t block)
@@ -101,7 +101,7 @@ class StagedPieces {
     return mover_.copy(mine_.slice(piece.range).parameters, slot(parameters_, index, piece),
                        {.kind = "store", .of = "parameters"});
   }
-  // A piece's states, with those where the optimizer finds them.
+  // The states of a chunk, at the addresses that the optimizer uses.
   nn::States placed(std::size_t index, const Piece& piece, nn::States states) const {
     if (ops::is_given(gradients_)) states.gradients = slot(gradients_, index, piece);
     if (ops::is_given(parameters_)) {

@@ -1,8 +1,8 @@
 // The optimizer step of a replica whose gradients are final.
 //
-// It is computed in the tier of the optimizer's states (nn/parameters/tiers.h). Gradients and
-// parameters in another tier are copied piece by piece, the next piece during the update of the
-// current one:
+// It is computed in the tier of the optimizer states (nn/parameters/tiers.h). Gradients and
+// parameters in another tier are copied in chunks, the next chunk during the update of the current
+// one:
 //
 //   compute   |           | update 0    | update 1             | update 2 ...
 //   mover     | fetch 0   | fetch 1     | store 0, fetch 2     | store 1, ...

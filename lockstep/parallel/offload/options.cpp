@@ -10,7 +10,7 @@ namespace lockstep::parallel {
 
 namespace {
 
-// Whoever adds up whole flat buffers of gradients does so in memory.
+// Strategies that sum whole flat buffers of gradients need them in memory.
 void check_filed_gradients(const ParallelOptions& options, const WorkerPosition& position) {
   if (options.reduction == Reduction::kTree && position.most_micro_batches > 1) {
     fail(ErrorCode::kUnsupported,
@@ -81,7 +81,7 @@ void check(const OffloadOptions& offload, const ParallelOptions& options,
 
 io::TierFileOptions OffloadOptions::file() const {
   io::TierFileOptions options;
-  std::error_code none;  // whoever makes the file says what is wrong with its folder
+  std::error_code none;  // creating the file reports what is wrong with its folder
   options.folder = folder.empty() ? std::filesystem::temp_directory_path(none).string() : folder;
   if (bandwidth.empty()) return options;
   try {

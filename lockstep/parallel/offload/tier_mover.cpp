@@ -83,7 +83,7 @@ TierMover::Ticket TierMover::fetch_parameters(std::size_t gather) {
   return push(label, to.elements(), [this, unit, to] { read_parameters(unit, to); });
 }
 
-// What is pushed meanwhile makes it wait for more, which does no harm: tasks wait for nobody.
+// Tasks that are pushed meanwhile lengthen the wait, which is harmless: tasks wait for nothing.
 void TierMover::await(Ticket ticket) { thread_.wait(pushed_ - ticket); }
 
 void TierMover::wait_for(Ticket ticket) {
@@ -102,8 +102,8 @@ void TierMover::begin_micro_batch(bool adds) {
   trains_ = true;
 }
 
-// What the steps before it wrote and read is done with, so memory whose lifetime begins here is
-// free as soon as what leaves it has left.
+// Earlier steps have finished with their memory. So memory whose lifetime begins here is free as
+// soon as its previous content has been copied away.
 void TierMover::enter(std::size_t step) {
   if (replica_ == nullptr || !has_work()) return;
   const nn::MemoryPlan& plan = replica_->plan();

@@ -8,10 +8,10 @@
 //                             update of their own; work is handed out by server 0 (next())
 //   max_grad_norm > 0         bsp: servers send each other sums of squares before any updates;
 //                             asp, ssp: each worker clips its own gradients, after backward
-//   max_grad_norm = 0         slices are updated as they come. Nobody sees all gradients: there is
-//                             no norm, and one that is infinite is not skipped
+//   max_grad_norm = 0         slices are updated as they come. No rank has all gradients: there is
+//                             no norm, and infinite gradients are not skipped
 //   compression               gradients are pushed as payloads of a codec, slice by slice, with a
-//                             residual at the worker; servers add up what they decode
+//                             residual at the worker; servers sum what they decode
 //                             (parallel/server/slices/wire_format.h)
 //
 // The schedule kPriority (N blocks, each of one slice):
@@ -55,8 +55,8 @@ struct ParameterServerJob {
 // All ranks of `world` call these together; `world` is not used after they return. Workers call the
 // first, which also starts a colocated server; dedicated servers call the second, which returns
 // when all workers have left. Errors are those of Communicator; kPeerLost names the lost worker or
-// server. The strategy must be destroyed also after an error: it tells the servers that the worker
-// leaves.
+// server. The strategy must be destroyed also after an error: its destructor notifies the servers
+// that the worker leaves.
 std::unique_ptr<Strategy> make_parameter_server(const ParameterServerJob& job, Communicator& world);
 void serve(const ParameterServerJob& job, Communicator& world);
 

@@ -26,8 +26,8 @@ ServedLayout layout_for(const ParameterServerJob& job, const nn::MemoryPlan& pla
   return layout;
 }
 
-// Compressed gradients have residuals, for which there must be one push of each element; and a tree
-// over micro-batches is added up once.
+// Not with compression, whose residuals need exactly one push of each element, and not with the
+// tree over several micro-batches, which is summed once.
 std::optional<EarlyTable> early_table(const ParameterServerJob& job, const nn::MemoryPlan& plan,
                                       const ServedLayout& layout, int workers) {
   if (job.options.consistency != Consistency::kBsp ||
@@ -65,7 +65,7 @@ ServerStrategy::ServerStrategy(const ParameterServerJob& job, std::unique_ptr<Me
       try {
         run_server(job_, *meeting_);
       } catch (const std::exception& error) {
-        // Workers hear of it from the server itself, and end with it.
+        // The server itself sends the error to the workers, which end with it.
         log_info("parameter server {} ended: {}", *meeting_->server(), error.what());
       }
     });

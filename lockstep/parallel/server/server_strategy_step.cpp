@@ -99,8 +99,8 @@ void ServerStrategy::before_forward(std::size_t block) {
   }
 }
 
-// By the first of a step all blocks have been forward, hence all slices are back and no gradient is
-// on its way; by the last those of the table may be.
+// At the first backward of a step all blocks have run forward, so all slices are back and no
+// gradient is in flight. At the last one those of the table may be in flight.
 void ServerStrategy::before_backward(std::size_t block) {
   if (!std::exchange(zeroed_, true)) replica_->zero_gradients();
   if (block == 0 && !owed_.empty()) await_table();
@@ -143,7 +143,7 @@ void ServerStrategy::await_table() {
   waits_.add(seconds_since(begin));
 }
 
-// Of slices from `first` to before `end` that have left early.
+// Pushes the rows of slices [first, end) that have left early.
 void ServerStrategy::push_rows(std::size_t first, std::size_t end) {
   for (std::size_t slice = first; slice < end; ++slice) {
     const Runs& runs = owed_[slice - table_->first];

@@ -46,7 +46,7 @@ StepSummary agree_to_end(Communicator& world, const StepEnd& mine, const StepTra
                              .bytes_sent = static_cast<std::uint64_t>(of[4]),
                              .bytes_across = static_cast<std::uint64_t>(of[5]),
                              .elapsed_seconds = of[6]});
-    // One after the other, in the order of the micro-batches, whoever did them.
+    // One after the other, in the order of the micro-batches, whichever worker computed them.
     for (std::size_t k = 0; k < static_cast<std::size_t>(of[0]); ++k) {
       summary.loss += of[kNumbers + k];
     }

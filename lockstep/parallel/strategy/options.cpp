@@ -14,7 +14,7 @@ constexpr std::string_view kStrategyNames[] = {"ddp", "parameter_server"};
 constexpr std::string_view kReductionNames[] = {"fast", "tree"};
 constexpr std::string_view kQuantizationNames[] = {"none", "int8", "int4"};
 
-// These add up neighbours first, then pairs, then fours: the tree of parallel/gradients/tree_sum.h.
+// These sum neighbours first, then pairs, then fours: the tree of parallel/gradients/tree_sum.h.
 constexpr std::string_view kTreeAlgorithms[] = {"rabenseifner", "butterfly"};
 
 void check_zero_plus_plus(const ParallelOptions& options) {
@@ -74,7 +74,7 @@ void check_zero(const ParallelOptions& options) {
 }
 
 // The setting that makes workers call collectives by a certain algorithm, as text; empty: none
-// does. The sum of two workers is the same in any order, and servers add up by themselves.
+// does. The sum of two workers is the same in any order, and servers sum without collectives.
 std::string forcing_setting(const ParallelOptions& options, int workers) {
   if (options.strategy == StrategyKind::kParameterServer) return "";
   if (options.algorithm != kAutoAlgorithm) {

@@ -4,7 +4,7 @@ namespace lockstep::parallel {
 namespace {
 
 nn::Sharding zero_sharding(const ParallelOptions& options, const WorkerPosition& position) {
-  // The tree adds up a worker's own micro-batches first.
+  // The tree sums a worker's own micro-batches first.
   const bool holds =
       position.most_micro_batches > 1 && (options.no_sync || options.reduction == Reduction::kTree);
   return {.workers = position.workers,

@@ -4,9 +4,10 @@
 //   | agree to begin | forward, backward, update: compute            | agree to end |
 //                      with waits for buckets, meetings about a norm
 //
-// All of a worker's step is either compute or exposed. What workers report at the agreement to end
-// cannot hold the time of that agreement, so each tells how long it took to get there, and who
-// reads the reports adds the rest: all workers leave an agreement at nearly the same time.
+// All of a worker's step is either compute or exposed. The reports that workers exchange at the
+// agreement to end cannot hold the time of that agreement. So each worker reports how long it took
+// to get there, and the reader adds the rest: all workers leave an agreement at nearly the same
+// time.
 #pragma once
 
 #include <span>
@@ -45,9 +46,9 @@ class StepWaits {
   // communication as another thread has timed it.
   StepCost cost_of(StepCost mine) const;
 
-  // After the agreement to end: adds to everybody's report the time in which they waited there.
-  // Nobody waits longer than this worker's step takes: who came earlier to its beginning waited for
-  // what this one does between steps, a checkpoint for one.
+  // Called after the agreement to end: adds to every worker's report the time that it waited there.
+  // No wait counts longer than this worker's step. A worker that arrived earlier at the beginning
+  // of the step waited for what this one does between steps, such as a checkpoint.
   void add_agreement_to_end(std::span<StepCost> reports) const;
 
  private:

@@ -6,7 +6,7 @@
 //     totals = strategy.begin_step(mine);
 //     strategy.expect_update(request);
 //     for each micro-batch i of the share:
-//       strategy.begin_micro_batch(i, n);             then the replica tells of its blocks:
+//       strategy.begin_micro_batch(i, n);             then the replica calls, per block:
 //       replica.forward_backward(...);                before_forward(0) ... after_backward(0)
 //     result = strategy.update(request);              the parameters are those of the next step;
 //                                                     the last batch lives until here

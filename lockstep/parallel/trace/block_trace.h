@@ -1,9 +1,9 @@
 // Records the blocks that a replica runs in a trace, and forwards the events.
 //
-// What the next listener does (a strategy that waits for parameters, or hands gradients over) is
-// none of a block's time, but for what it hands over while a block's backward runs. Times are
-// the device's: the host queues a step without a wait, and finish() adds the spans when their ends
-// have come.
+// The time of the next listener (a strategy that waits for parameters, or hands gradients over)
+// does not count as the block's, except for gradients that it hands over while the block's backward
+// runs. Times are the device's: the host queues a step without a wait, and finish() adds the spans
+// when their ends have come.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // A common clock: the offset from each worker's clock to rank 0's.
 //
-// Processes of one machine share the steady clock, and the offset is exact. Between machines a
+// Processes of one node share the steady clock, and the offset is exact. Between nodes a
 // worker asks rank 0 for its time several times and uses the answer with the shortest round trip:
 //
 //   worker   asks at a              b  reads t

@@ -8,7 +8,7 @@
 namespace lockstep::parallel {
 namespace {
 
-// On one machine there is nothing to cross, and parts come together at once unless they are
+// On one node there is nothing to cross, and parts come together at once unless they are
 // quantised.
 bool goes_by_machines(const ParallelOptions& options, int machines) {
   if (options.partition == nn::Partition::kLayer) return false;

@@ -3,7 +3,7 @@
 namespace lockstep::parallel {
 namespace {
 
-// All workers', of a unit that `owner` holds where whole blocks are dealt out.
+// The call of all workers for a unit; with whole blocks `owner` holds it.
 Call gather_call(bool whole_blocks, int owner, Data mine, Data whole) {
   return whole_blocks ? broadcast(whole, owner) : all_gather(mine, whole);
 }

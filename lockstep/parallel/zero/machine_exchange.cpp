@@ -24,7 +24,7 @@ bool keeps_secondary(const ParallelOptions& options, const MachineGrid& grid) {
 struct StagingParts {
   std::size_t lane = 0;      // payloads of a lane's parts
   std::size_t payloads = 0;  // of all parts, where they are decoded
-  std::size_t sums = 0;      // of a lane's parts, by this machine
+  std::size_t sums = 0;      // of a lane's parts, by this node
   std::size_t outgoing = 0;  // payloads of these
   std::size_t incoming = 0;
 
@@ -42,7 +42,7 @@ StagingParts staging_parts(const ParallelOptions& options, const MachineGrid& gr
   StagingParts parts;
   if (!keeps_secondary(options, grid)) parts.lane = rounded_up(machines * weights.bytes(part));
   if (!weights.is_exact()) parts.payloads = rounded_up(workers * weights.bytes(part));
-  if (tree || machines == 1) return parts;  // added up at once
+  if (tree || machines == 1) return parts;  // summed in one stage
   parts.sums = rounded_up(machines * part * size_of(setup.gradient));
   if (!gradients.is_exact()) {
     parts.outgoing = parts.incoming = rounded_up(machines * gradients.bytes(part));
@@ -77,8 +77,9 @@ std::vector<std::size_t> secondary_firsts(const ParallelOptions& options, const 
   return firsts;
 }
 
-// A worker sends its part, or its sums, to as many as there are other machines, and what its lane
-// has to the others of its machine. In `inside` and `across` they are written as these say.
+// A worker sends its shard, or its sums, to one worker of every other node, and the shards of its
+// lane to the other workers of its node. `inside` and `across` are the bytes of a shard in each
+// stage.
 SentBytes sent_of_part(const MachineGrid& grid, std::size_t inside, std::size_t across) {
   const auto machines = static_cast<std::uint64_t>(grid.machines);
   const auto places = static_cast<std::uint64_t>(grid.places);
@@ -196,7 +197,7 @@ void MachineExchange::gather(std::size_t unit, const Tensor& mine, const Tensor&
   const std::size_t each = weights_->bytes(part);
   const std::span<std::byte> lane = lane_payloads(unit, mine);
   if (weights_->is_exact()) {
-    // A machine's parts lie side by side in the unit.
+    // The shards of a node are contiguous in the unit.
     for (std::size_t machine = 0; machine < machines; ++machine) {
       const Tensor parts = slice(whole, machine * places * part, places * part);
       inside_->all_gather(Data(lane.data() + machine * each, part, mine.dtype()), data_of(parts));

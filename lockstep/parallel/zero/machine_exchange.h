@@ -7,7 +7,7 @@
 //   unit          [ part 0 | part 1 | part 2 | part 3 ]
 //   encoded                  p1
 //   across        [ p1 p3 ]                                all-gather of the lane
-//   inside        [ p0 p2 | p1 p3 ]                        all-gather of the machine
+//   inside        [ p0 p2 | p1 p3 ]                        all-gather of the node
 //   decoded       [ part 0 | part 1 | part 2 | part 3 ]    one's own, too, for all to have the same
 //
 // The secondary partition (parallel.secondary_partition) keeps what crossed: a node has all
@@ -19,8 +19,8 @@
 // nothing is quantized twice, and the sum of its own node is not quantized.
 //
 //   gradients     [ g0 | g1 | g2 | g3 ]
-//   inside        [ s1 | s3 ]                              two reduce-scatters of the machine
-//   across        s3 -> 3 as a payload, that of the other machine's s1 comes; exact: as they are
+//   inside        [ s1 | s3 ]                              two reduce-scatters of the node
+//   across        s3 -> 3 as a payload, that of the other node's s1 comes; exact: as they are
 //   sum           [ sum 1 ]
 //
 // For a unit of S bytes, each of H nodes sends S (H - 1) / H, or the payloads of that.

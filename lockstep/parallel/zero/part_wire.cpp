@@ -11,7 +11,8 @@
 namespace lockstep::parallel {
 namespace {
 
-// Of whole blocks, so that a piece's payload is a piece of the payload.
+// Elements per chunk. A multiple of the codec's blocks, so that payloads of chunks are contiguous
+// in the payload.
 constexpr std::size_t kPiece = 32 * kBlock;
 using Floats = std::array<float, kPiece>;
 

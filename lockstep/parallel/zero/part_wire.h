@@ -2,7 +2,7 @@
 // integers with a scale each (compression/dense_codecs.h), which all workers decode to the same
 // bits.
 //
-// It works in pieces that fit into the cache, so no part is ever completely in f32.
+// It works in chunks that fit into the cache, so no shard is ever completely in f32.
 #pragma once
 
 #include <cstddef>

@@ -46,7 +46,7 @@ std::vector<ShardedNorm::Piece> ShardedNorm::pieces_of(const nn::FlatParameters&
 
 namespace {
 
-// Sums of squares one after the other, as many under way as there is room for.
+// Sums of squares in sequence, as many in flight as the buffer holds.
 class Sums {
  public:
   explicit Sums(nn::Replica& replica)

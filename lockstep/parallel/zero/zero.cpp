@@ -108,8 +108,8 @@ void Zero::wait_for(Ticket ticket, const TraceLabel& of) {
   waits_.add(seconds_since(begin));
 }
 
-// What the steps before it wrote and read is done with, so memory whose lifetime begins here is
-// free: gathers that the plan has for now can be brought there, and gradients of this backward.
+// Earlier steps have finished with their memory, so memory whose lifetime begins here is free for
+// the gathers that the plan has at this step, and for the gradients of this backward.
 void Zero::enter(std::size_t step) {
   const nn::MemoryPlan& plan = replica_->plan();
   if (!plan.sharding.parameters && !plan.sharding.gradients) return;
@@ -153,7 +153,7 @@ void Zero::prepare_backward(std::size_t block) {
   }
 }
 
-// Begins with what this worker holds of earlier micro-batches, which comes back added up.
+// Starts from this worker's share of earlier micro-batches; the reduction returns the sum.
 void Zero::clear_gradients(std::size_t block) {
   const Tensor gradients = replica_->gradients_of(block);
   if (!ops::is_given(gradients)) return;
@@ -203,8 +203,8 @@ void Zero::add_up(std::size_t block) {
   });
 }
 
-// Whether what this micro-batch adds up is all of the step: where each is added up, that of whoever
-// has most of them.
+// Whether this micro-batch completes the step's gradients. Where every micro-batch is reduced, it
+// is the last one of the worker that has most of them.
 bool Zero::completes() const {
   return !replica_->plan().sharding.gradients || micro_batch_ + 1 == most_micro_batches_;
 }
@@ -227,7 +227,7 @@ std::uint64_t Zero::run_add_up(std::size_t block) {
     return scope.sent(sent_during(
         *exchange_, [&] { exchange_->add_up(block, gradients, replica_->mine(block).gradients); }));
   }
-  // What came before it has left for the file.
+  // Waits until the previous shard has been written to the file.
   mover_.await(last_arrived_);
   const Tensor mine = replica_->arriving_gradients(block);
   const std::uint64_t sent =
@@ -264,7 +264,7 @@ std::uint64_t Zero::run_gather_parameters(std::size_t block) {
       *exchange_, [&] { exchange_->gather(block, replica_->mine(block).parameters, whole); }));
 }
 
-// Others gather parameters for a forward that this worker has no part in: it gives its own.
+// Other workers gather parameters for a forward without this worker: it contributes its shards.
 void Zero::stand_in_for_forward() {
   if (!replica_->plan().sharding.parameters) return;
   for (std::size_t block = 0; block < replica_->model().size(); ++block) enter(block);

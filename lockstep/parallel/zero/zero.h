@@ -11,7 +11,7 @@
 // (nn/memory/gather_plan.h), and freed in between:
 //
 //   compute        | forward 0 | forward 1 | forward 2 | ...  | backward 2 | backward 1 | ...
-//   communication  | gather 1  | gather 2  | gather 3  |      | gather 1   | add up 2, gather 0
+//   communication  | gather 1  | gather 2  | gather 3  |      | gather 1   | reduce 2, gather 0
 //
 // With several micro-batches a step, gradients are reduce-scattered after each, which saves memory,
 // or only after the last, which sends less (parallel.no_sync). The bits are those of

@@ -6,7 +6,7 @@ namespace lockstep::cuda {
 
 void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // an error that passes is not told twice
+  cudaGetLastError();  // clears it, so that it is not reported twice
   fail(ErrorCode::kSystem, "{} failed: {} ({})", what, cudaGetErrorString(status),
        cudaGetErrorName(status));
 }

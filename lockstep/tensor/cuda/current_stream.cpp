@@ -12,7 +12,7 @@ namespace {
 
 thread_local const CurrentStream* innermost = nullptr;
 
-// All OperationStreams. Never destroyed: the last of them may outlive what is static.
+// All OperationStreams. Never destroyed: the last of them may outlive static objects.
 struct Registry {
   std::mutex mutex;
   std::vector<OperationStream*> streams;

@@ -1,7 +1,7 @@
-// Which CUDA stream the calling thread's copies, fills and operations go to.
+// The CUDA stream that receives the calling thread's copies, fills and operations.
 //
 // Tasks of a Stream, and a capture of an Ops, set it while they run. If it is not set, a copy waits
-// for what the Ops of the GPU have queued, and the caller waits for the copy: plain copies are
+// for the queued work of the GPU's Ops, and the caller waits for the copy. So plain copies are
 // ordered as on the CPU, at the price of waiting. Tasks of streams do not wait.
 #pragma once
 
@@ -28,11 +28,11 @@ class CurrentStream {
   const CurrentStream* outer_;
 };
 
-// The stream of an Ops, for which plain copies of the GPU wait.
+// The stream of an Ops. Plain copies of the GPU wait for it.
 class OperationStream {
  public:
   explicit OperationStream(int device);  // creates the stream
-  ~OperationStream();                    // finishes what is queued
+  ~OperationStream();                    // waits for queued work
   OperationStream(const OperationStream&) = delete;
   OperationStream& operator=(const OperationStream&) = delete;
 

@@ -23,7 +23,7 @@ class CudaEvent final : public Event::State {
 
   bool done() const override {
     if (cudaEventQuery(event_) != cudaErrorNotReady) return true;
-    cudaGetLastError();  // it is kept as an error, for the next launch to find
+    cudaGetLastError();  // else the next launch would report it
     return false;
   }
   std::exception_ptr await() const override {

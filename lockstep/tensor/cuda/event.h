@@ -14,12 +14,12 @@ namespace lockstep::cuda {
 // be queued.
 Event record_event(int device, cudaStream_t stream, std::exception_ptr error = nullptr);
 
-// When all that `stream` of the GPU has queued so far is done.
+// The moment at which all work queued on `stream` so far is done.
 Moment record_moment(int device, cudaStream_t stream);
 
-// Makes what is queued on `stream` from now on begin after the event, and returns the error that it
-// is known to stand for. The GPU does the waiting for an event of a GPU; for one of the CPU the
-// caller does, for nothing else could.
+// Makes work that is queued on `stream` from now on begin after the event, and returns the event's
+// error if it is known. The GPU waits for an event of a GPU. The caller waits for an event of the
+// CPU, because the GPU cannot.
 std::exception_ptr wait_for_event(cudaStream_t stream, const Event& event);
 
 }  // namespace lockstep::cuda

@@ -18,7 +18,7 @@
 namespace lockstep::cuda {
 namespace {
 
-// What is copied at a time where the ends overlap.
+// Bytes per copy where source and destination overlap.
 constexpr std::size_t kPiece = std::size_t{32} << 20;
 
 bool is_aligned(const void* data, std::size_t alignment) {
@@ -41,7 +41,8 @@ void copy_apart(std::byte* to, const std::byte* from, std::size_t bytes, cudaStr
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "a copy from or to the GPU");
 }
 
-// Piece by piece through memory beside, from the end that the other does not run into.
+// Copies in chunks through a temporary buffer, from the end at which no unread source is
+// overwritten.
 void copy_overlapping(std::byte* to, const std::byte* from, std::size_t bytes,
                       cudaStream_t stream) {
   const std::size_t piece = std::min(bytes, kPiece);
@@ -79,8 +80,8 @@ class CudaMemory final : public DeviceMemory {
   }
 
  private:
-  // CUDA aligns to 256 bytes and seldom to less than is asked for; where it does, more is taken and
-  // the place of the start remembered.
+  // CUDA aligns to 256 bytes, which is nearly always enough. For a larger alignment more memory is
+  // allocated, and the beginning of the allocation is stored.
   std::byte* take(std::size_t bytes, std::size_t alignment) override {
     use_device(device_);
     void* data = allocate_or_null(bytes);
@@ -109,8 +110,8 @@ class CudaMemory final : public DeviceMemory {
     cudaGetLastError();
   }
 
-  // Among the work of the task that the thread is in; without one, after all operations, and done
-  // on return.
+  // In order with the work of the calling thread's task. Without a task it runs after all
+  // operations and is done on return.
   template <class Work>
   void in_place(Work&& work) {
     if (const cudaStream_t current = CurrentStream::get(); current != nullptr) return work(current);
@@ -123,7 +124,7 @@ class CudaMemory final : public DeviceMemory {
 
   const int device_;
   std::mutex mutex_;
-  std::map<void*, void*> begins_;  // where an allocation begins that was aligned by hand
+  std::map<void*, void*> begins_;  // beginnings of allocations that were aligned by hand
 };
 
 }  // namespace

@@ -16,8 +16,8 @@
 namespace lockstep::cuda {
 namespace {
 
-// What is used of NVML, as its documentation describes it; its header is no part of the CUDA that
-// is needed to build.
+// The used part of NVML, declared by its documentation: its header is not part of the CUDA packages
+// that a build needs.
 struct ProcessInfo {
   unsigned pid;
   unsigned long long used_bytes;
@@ -54,7 +54,7 @@ class Nvml {
     Device device = nullptr;
     if (!works_ || device_(bus, &device) != kSuccess) return {};
     std::vector<ProcessInfo> all(64);
-    for (int tries = 0; tries < 3; ++tries) {  // some may start between two calls
+    for (int tries = 0; tries < 3; ++tries) {  // processes may start between two calls
       auto count = static_cast<unsigned>(all.size());
       const int status = processes_(device, &count, all.data());
       if (status == kSuccess) {

@@ -1,4 +1,4 @@
-// Who holds memory on a GPU, as the driver's management library (NVML) knows it.
+// The processes that hold memory on a GPU, as reported by the driver's management library (NVML).
 #pragma once
 
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace lockstep::cuda {
 
-// Without this process, most bytes first. Empty where the library is not there or does not answer:
-// it is not needed for anything else.
+// Without this process, most bytes first. Empty if the library is missing or fails; nothing else
+// needs it.
 std::vector<GpuUser> memory_users(int index);
 
 }  // namespace lockstep::cuda

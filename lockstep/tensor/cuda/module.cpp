@@ -1,4 +1,4 @@
-// What the module exports of memory and streams; ops/cuda/cuda_ops.cpp exports the operations.
+// The exports of the module for memory and streams; ops/cuda/cuda_ops.cpp exports the operations.
 #include <cuda_runtime_api.h>
 
 #include "lockstep/tensor/cuda/check.h"

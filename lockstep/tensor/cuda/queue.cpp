@@ -43,7 +43,7 @@ class CudaQueue final : public Stream::Queue {
   }
 
   void wait(const Event& event) override {
-    // Without the lock: what the event stands for may itself use this stream.
+    // Without the lock: the work that the event waits for may itself use this stream.
     use_device(device_);
     std::exception_ptr error = wait_for_event(stream_, event);
     const std::lock_guard lock(mutex_);

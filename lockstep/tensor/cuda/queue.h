@@ -1,4 +1,4 @@
-// Streams of a GPU: a task is called at once and queues its work on a CUDA stream.
+// Streams of a GPU: a task runs at once on the calling thread and queues its work on a CUDA stream.
 #pragma once
 
 #include <memory>

@@ -73,7 +73,7 @@ Checkpoint open_files(const fs::path& folder, std::optional<std::int64_t> step) 
   const Manifest manifest = parse_manifest(text, manifest_file.string());
   for (const auto& [name, expected] : manifest.files) {
     check_is_there(folder / name);
-    // Where the size tells, 1.5 GB need not be read.
+    // Compares sizes first: a wrong size saves hashing the whole file.
     std::error_code none;
     const std::uint64_t bytes = fs::file_size(folder / name, none);
     if (bytes != expected.bytes) check_hash(folder / name, {bytes, ""}, expected);
@@ -134,7 +134,7 @@ constexpr std::string_view kSharedStorage =
     "With sharded states every rank reads its own shard: put the folder on storage that all ranks "
     "share, under the same path";
 
-// Where the leader found it well.
+// Called if the leader found it intact.
 void check_others_have_it(const std::vector<std::optional<Error>>& opened, const fs::path& folder) {
   for (std::size_t rank = 1; rank < opened.size(); ++rank) {
     if (!opened[rank]) continue;

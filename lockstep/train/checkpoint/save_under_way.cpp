@@ -12,7 +12,7 @@
 namespace lockstep::train {
 namespace {
 
-// What a worker tells of its part: empty as long as it goes on.
+// What a worker reports about its file; empty while it is still writing.
 constexpr char kDone = '+';
 constexpr char kFailed = '-';
 
@@ -100,7 +100,7 @@ void SaveUnderWay::commit(const std::vector<io::FileHash>& states) {
   seconds_ = seconds_since(begin_);
 }
 
-// Of this worker's thread; of one without there is nothing to wait for.
+// The report of this worker's thread. Without a thread there is nothing to wait for.
 std::string SaveUnderWay::said() const {
   if (!thread_) return told(std::nullopt, "");
   if (!thread_->done()) return "";

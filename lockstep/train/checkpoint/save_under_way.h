@@ -4,8 +4,8 @@
 // (train/checkpoint/state_reading.h). With sharded states the leader commits the checkpoint when
 // all files are on the disk:
 //
-//   worker 0   | make the folder | write mine            | commit      | told to all
-//   worker 1   | hear of it      | write mine     |                    |
+//   worker 0   | make the folder | write mine            | commit      | notify all
+//   worker 1   | learn its name  | write mine     |                    |
 //   steps         k | k+1             | k+2       | k+3               | k+4
 //
 // Workers communicate between steps through the run's group: all of them call look() and wait() in

@@ -214,7 +214,7 @@ std::vector<io::NamedTensor> state_tensors(const nn::FlatParameters& flat,
 }
 
 std::vector<io::TensorPart> state_parts(const nn::Replica& replica) {
-  // An address for what has none; nobody reads there.
+  // An address for empty tensors, which is never read.
   alignas(Buffer::kAlignment) static std::byte nowhere[Buffer::kAlignment];
   std::vector<io::TensorPart> parts;
   for_held(replica, [&](const Held& held) {

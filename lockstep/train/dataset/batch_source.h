@@ -47,7 +47,7 @@ struct Dataset {
     std::vector<data::TokenId> target;
   };
   std::vector<Pair> pairs;
-  // Of data.table: rows of features and one output, scaled to mean 0 and deviation 1.
+  // Of data.table: rows of features and one output, scaled to mean 0 and standard deviation 1.
   std::int64_t features = 0;
   std::vector<float> table;
   double validation_fraction = 0;
@@ -68,9 +68,9 @@ struct CacheFolders {
 };
 
 // Text is tokenised into `cache` once, and again only when text or tokenizer have changed.
-// `progress` hears of long work. `of_model` is what the model's parameters were learned with, if
-// anything: it is used where the options leave the tokenizer open. Throws Error(kInvalidArgument)
-// where not exactly one kind of data is given, or there is none in it; names the file.
+// `progress` is called during long work. `of_model` is the tokenizer that the model's parameters
+// were trained with, if any; it is used if the options name none. Throws Error(kInvalidArgument),
+// with the file, unless exactly one kind of data is given and it is not empty.
 Dataset open_dataset(const data::DataOptions& options, const CacheFolders& cache,
                      const std::function<void(std::string_view)>& progress = {},
                      const std::shared_ptr<const data::Tokenizer>& of_model = nullptr);

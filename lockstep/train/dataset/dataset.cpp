@@ -144,7 +144,7 @@ void open_table_into(Dataset& dataset, const data::DataOptions& options) {
   const MappedFile file(options.table);
   data::Table table = data::parse_table(file.text(), options.table);
   file.check_whole();
-  // What is held back must not be seen, not even in a mean.
+  // Validation data must not affect training, not even through a mean.
   data::standardize(table,
                     table.rows() - held_back_examples(table.rows(), options.validation_fraction));
   dataset.features = static_cast<std::int64_t>(table.columns) - 1;

@@ -52,7 +52,7 @@ Dataset open_shared_dataset(RunGroup& group, const StopSignal& stop, const Tell&
     word_of_leader(group, DataState::kStopped);
     throw;
   } catch (const Error& error) {
-    if (is_of_ranks(error.code())) throw;  // there is nobody to tell
+    if (is_of_ranks(error.code())) throw;  // the other ranks are gone
     failure = std::current_exception();
   } catch (const std::exception&) {
     failure = std::current_exception();

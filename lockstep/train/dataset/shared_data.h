@@ -16,11 +16,12 @@ struct StoppedBeforeTheFirstStep {};
 
 using Tell = std::function<void(std::string_view)>;
 
-// The leader opens it first: what it makes of a text the others find. That can take hours, so as
-// often as `open` tells of its progress the others hear from the leader, and nobody waits for
-// longer than comm.timeout allows. `notice` hears of the leader's progress. Where one of them
-// cannot open it all throw what RunGroup::together() says. A leader that was asked to stop may be
-// gone without a word: one that was asked to stop as well takes that for StoppedBeforeTheFirstStep.
+// The leader opens the data first and may tokenise it; the others then find the result. Tokenising
+// can take hours, so whenever `open` reports progress the leader sends a message to the others, and
+// no rank waits for longer than comm.timeout. `notice` receives the leader's progress. Where one
+// rank cannot open the data, all throw the error of RunGroup::together(). A leader that was asked
+// to stop may disconnect without a message. A rank that was asked to stop as well then throws
+// StoppedBeforeTheFirstStep.
 Dataset open_shared_dataset(RunGroup& group, const StopSignal& stop, const Tell& notice,
                             const std::function<Dataset(const Tell&)>& open);
 

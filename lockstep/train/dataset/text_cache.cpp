@@ -120,7 +120,7 @@ data::TokenFile tokens_of(std::string_view name, const CacheFolders& folders,
   return data::TokenFile(tokens);
 }
 
-// That was learned from the same texts before; nullptr: none.
+// The tokenizer that was learned from the same texts before; nullptr: none.
 std::shared_ptr<const data::Tokenizer> learned_before(const CacheFolders& folders,
                                                       const std::string& choice) {
   for (const fs::path& folder : folders.found_in) {
@@ -156,7 +156,7 @@ CachedTokens cached_tokens(const TextCache& cache, const TellProgress& progress)
   const std::string training = hash_of(cache.training);
   const std::string validation = cache.validation.empty() ? "" : hash_of(cache.validation);
   const bool learned = !cache.given && data::is_learned(cache.tokenizer);
-  // Of one that is not learned the hash says enough, wherever it lies.
+  // For a tokenizer that is not learned the hash is enough, wherever its file is.
   std::string choice = learned ? cache.tokenizer : "";
   if (choice == "bpe") choice += fmt::format(" {} {}", cache.bpe_vocabulary, training);
   if (choice == "character") choice += fmt::format(" {} {}", training, validation);

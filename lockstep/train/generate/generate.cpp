@@ -217,7 +217,7 @@ class Generator::Texts {
   const ListenToAll& listen_;
   nn::Continuation continuation_;
   std::vector<Text> texts_;
-  std::vector<bool> wanted_;  // of every sequence: its text goes on
+  std::vector<bool> wanted_;  // of every sequence: its text continues
   std::int64_t rounds_ = 0;   // that were queued
 };
 

@@ -98,7 +98,7 @@ Moved bytes_moved(const nn::MemoryPlan& plan, double micro_batches) {
       gathered += micro_batches * static_cast<double>(plan.requests[request].bytes);
     }
     if (tiers.parameters == Tier::kFile) {
-      // Of what is gathered a worker reads its part, and an update writes that.
+      // A worker reads its shard of gathered parameters, and an update writes that shard.
       const int readers = plan.sharding.parameters ? plan.sharding.workers : 1;
       moved.file += gathered / readers + buffer(shares, setup.dtype);
     } else {

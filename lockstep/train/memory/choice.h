@@ -37,9 +37,9 @@ struct StepRates {
 };
 StepRates rates_of(Device device);
 
-// Bytes that one worker may take: memory.limit, or where there is none its share of nine tenths of
-// what this machine has free, and on a GPU what a plan may take there (train/memory/run_plan.h). 0
-// where nobody knows.
+// The bytes that one worker may allocate: memory.limit if it is set; otherwise its share of nine
+// tenths of this machine's free memory, or on a GPU the limit of a plan there
+// (train/memory/run_plan.h). 0 if it is unknown.
 std::size_t memory_budget(const TrainOptions& options, Device device, int workers_here);
 
 // With train.recompute = "auto" and nothing chosen yet: chooses the recompute mode of each block,

@@ -54,8 +54,8 @@ std::string settings(const TrainOptions& options, const SmallerRun& run) {
 
 bool is_within(std::size_t bytes, std::size_t limit) { return limit == 0 || bytes <= limit; }
 
-// Of twice as many workers, four times, ... the first that fit, if any do; "" else. With parts
-// where they lie now, or where `least` has them.
+// Tries twice as many workers, four times as many, and so on, with the present tiers or those of
+// `least`. Returns the first number that fits, as text, or "".
 std::string with_more_workers(const TrainOptions& options, const SmallerRun& least,
                               const Ops& ops) {
   const BatchChoice present = solved(options.batch);
@@ -117,7 +117,7 @@ namespace {
 // For what CUDA itself takes once operations run: kernels and graphs.
 constexpr std::size_t kGpuReserve = std::size_t{512} << 20;
 
-// "; process 4711 (python3) holds 71.2 GiB there", and all others; empty where nobody else is
+// "; process 4711 (python3) holds 71.2 GiB there", and all others; empty if no other process is
 // known.
 std::string holders_of(Device device) {
   std::string text;
@@ -129,7 +129,7 @@ std::string holders_of(Device device) {
   return text;
 }
 
-// What others hold on a GPU cannot be had.
+// Memory that other processes hold on a GPU is not available.
 void check_gpu_memory(const nn::MemoryPlan& plan, Device device) {
   if (device.kind != DeviceKind::kCuda) return;
   const std::size_t free = free_cuda_memory(device.index);

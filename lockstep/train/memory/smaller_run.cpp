@@ -48,7 +48,7 @@ bool is_allowed(const TakenBytes& bytes, std::size_t limit, std::size_t device_l
   return above(bytes.all, limit) == 0 && above(bytes.device, device_limit) == 0;
 }
 
-// What such a run takes no less than.
+// A lower bound of the bytes of such a run.
 TakenBytes bound_of(TrainOptions options, const Ops& ops, int worker) {
   const auto plan = [&] { return plan_run(options, ops, worker, nn::Places::kNone); };
   if (options.recompute != RecomputeChoice::kAuto || !options.recompute_of_blocks.empty()) {
@@ -125,7 +125,7 @@ class SmallerRunSearch {
     return choices;
   }
 
-  // What is added up, and where, hangs on how many micro-batches there are.
+  // The number of micro-batches decides which gradients are accumulated, and where.
   std::vector<Group> ranges_of(const std::vector<BatchChoice>& batches,
                                GradientChoice gradients) const {
     const auto kind = [&](const BatchChoice& batch) {
@@ -191,8 +191,8 @@ class SmallerRunSearch {
       }
       choices.insert(choices.begin(), moved.begin(), moved.end());
     }
-    // Of all memory the host takes no less than the device, except beside files: what is updated
-    // there need not come.
+    // The host tier never takes less memory in all than the device, except beside files, where
+    // updated states need not be copied.
     std::erase_if(choices, [&](const nn::Tiers& tiers) {
       return options_.device_limit == 0 && has_more_in(Tier::kHost, present, tiers) &&
              !tiers.has_files();
@@ -261,7 +261,7 @@ class SmallerRunSearch {
     return at->second;
   }
 
-  // What its flat buffers take: it takes no less, and this is known without a plan.
+  // The bytes of its flat buffers: a lower bound that needs no plan.
   TakenBytes buffers(const SmallerRun& run) {
     const StageRows& elements = rows_of_stage(run);
     const nn::Setup setup = setup_of(with(options_, run));
@@ -311,7 +311,7 @@ class SmallerRunSearch {
     return best;
   }
 
-  // Of those that were found too large.
+  // The nearest one of those that are too large.
   SmallerRun closest() {
     std::set<std::pair<Excess, std::size_t>> queue;
     for (std::size_t i = 0; i < too_large_.size(); ++i) queue.emplace(too_large_[i].lowest, i);

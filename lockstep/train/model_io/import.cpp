@@ -65,7 +65,7 @@ std::string read_tokenizer(const fs::path& folder, std::vector<std::string>& not
   return "";
 }
 
-// The model is worth having without a tokenizer that fits; whoever needs one should know.
+// A model without a fitting tokenizer is still useful; a note says that it has none.
 void note_tokenizer(const std::string& text, const fs::path& from, const plan::ModelShape& shape,
                     std::vector<std::string>& notices) {
   std::unique_ptr<data::Tokenizer> tokenizer;
@@ -136,7 +136,7 @@ Interchanged import_hugging_face(const fs::path& from, const fs::path& run) {
   nn::read_hugging_face(tensors, theirs.shape.family, flat, states.master);
 
   io::remove_stale(fs::absolute(run).lexically_normal().parent_path());
-  std::optional<RunFolder> held;  // nobody trains in what is replaced
+  std::optional<RunFolder> held;  // locks the folder against training
   if (is_there(run / "lock")) held.emplace(run);
   io::StagedFolder staged(run);
   const RunFolder folder(staged.path());

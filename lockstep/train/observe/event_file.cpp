@@ -91,7 +91,7 @@ class EventFile : public RunObserver {
     if (!file_) return;
     const StepMetrics& metrics = record.metrics;
     std::vector<Scalar> scalars;
-    if (metrics.step >= first_step_) {  // else an earlier file has told them
+    if (metrics.step >= first_step_) {  // else an earlier file has them
       scalars = {
           {"loss", metrics.loss},
           {"lr", metrics.rate},

@@ -48,7 +48,7 @@ std::string event_of(double time, std::int64_t step) {
   return event;
 }
 
-// So that the checksum of bytes that hold a checksum is none that is seen in practice.
+// Masks the checksum, so that a checksum of bytes that contain a checksum stays meaningful.
 std::uint32_t masked_checksum(std::string_view bytes) {
   return std::rotr(crc32c(bytes), 15) + 0xA282EAD8;
 }

@@ -31,7 +31,7 @@ struct Scalar {
 
 // What every file begins with.
 std::string version_record(double time);
-// Tells the reader to forget what earlier files say of `step` and later ones.
+// Makes the reader drop `step` and later steps of earlier files.
 std::string restart_record(double time, std::int64_t step);
 std::string scalars_record(double time, std::int64_t step, std::span<const Scalar> scalars);
 

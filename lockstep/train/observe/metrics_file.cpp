@@ -46,7 +46,7 @@ class MetricsFile : public RunObserver {
   void end(const RunEnd&) override { file_ = AppendFile(); }
 
  private:
-  // That of a step that the file has.
+  // Replaces the line of a step that is in the file.
   void replace(std::int64_t step, const std::string& line) {
     const std::filesystem::path path = file_.path();
     std::ifstream old(path, std::ios::binary);

@@ -4,21 +4,21 @@
 //   loss            the mean over all targets
 //   val_loss        on data that is held back; only where it was taken after this step
 //   lr              the learning rate
-//   grad_norm       before clipping, without the loss scale; where somebody took it
+//   grad_norm       before clipping, without the loss scale; where it was computed
 //   tokens          of the step
 //   tokens_per_s    tokens over step_ms
 //   step_ms         computing; beside it
 //   data_ms         waiting for the batch
 //   checkpoint_ms   in which a checkpoint kept the run waiting, since the step before; only where
 //                   there was any, as with the next two
-//   checkpoint_background_ms   from begin to end, of a checkpoint that was written while steps
-//                   went on and came to its end since the step before
+//   checkpoint_background_ms   from begin to end, of a checkpoint that was written beside steps
+//                   and was completed since the step before
 //   validation_ms   after the step
 //   memory_bytes    the most that the process has had in RAM
 //   file_read_bytes     by worker 0; this and the next two only where something lies in files
 //   file_written_bytes
 //   file_wait_ms        in which compute waited for these
-//   compute_ms          with more than one worker alone, as all up to slowest_ms (where they do not
+//   compute_ms          only with several workers, as all up to slowest_ms (where they do not
 //                       wait for each other of the last share of each, as far as worker 0 has heard
 //                       of it): from the first micro-batch to the update, without waiting, the mean
 //                       over workers
@@ -27,8 +27,8 @@
 //   exposed_max_ms      the same of the worker that waited longest
 //   bytes_sent          of parameters and gradients, as they went out, of all workers together,
 //                       with what servers sent to them
-//   bytes_across        the part of it from machine to machine; only where there are several
-//                       machines
+//   bytes_across        the part of it from node to node; only where there are several
+//                       nodes
 //   staleness           updates of others that gradients did not know of, the mean over workers; 0
 //                       where workers wait for each other
 //   staleness_max       the same of the worker whose gradients knew least
@@ -52,8 +52,8 @@ namespace lockstep::train {
 // With the line's end.
 std::string metrics_line(const StepRecord& record, bool with_loss_scale);
 
-// Back from a line, with or without its end; nothing where it is torn or tells of no step. A null,
-// and a number that is missing, is NaN; whole numbers are 0 then.
+// Parses a line, with or without its line break. Returns nothing for a torn line and for one
+// without a step. A null or missing number is NaN; a missing integer is 0.
 std::optional<StepRecord> parse_metrics_line(std::string_view line);
 
 }  // namespace lockstep::train

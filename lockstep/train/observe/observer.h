@@ -1,9 +1,9 @@
 // Observers of a run: metrics, event files, the progress line, the report.
 //
-// The loop tells every observer the same things in the same order: begin, then step by step, then
-// end; notices and warnings may come before the beginning. An observer whose run never began is not
-// told of an end. An observer that cannot write throws Error(kSystem) at begin(); later it warns
-// once and goes silent, for a run is worth more than what is written about it. One thread.
+// The loop calls every observer with the same events in the same order: begin, then step by step,
+// then end. Notices and warnings may come before begin. An observer whose run never began gets no
+// end. An observer that cannot write throws Error(kSystem) in begin(). Later it warns once and
+// stops writing, because the run matters more than its reports. One thread.
 #pragma once
 
 #include <cstdint>

@@ -39,9 +39,9 @@ struct RankPeak {
 // Of this rank.
 RankPeak measure_rank_peak(Ops& ops, DType dtype, int threads);
 
-// FLOPs per second of all ranks together. Ranks that have a core for each thread add up. Where
-// ranks share cores, or a GPU, each had it to itself while it measured: there it is the fastest of
-// them on as many cores as there are.
+// FLOPs per second of all ranks together. The rates of ranks with a core for each thread are
+// summed. Ranks that share cores, or a GPU, measure one after the other; there the fastest rate
+// counts, for as many cores as there are.
 double peak_of_ranks(std::span<const RankPeak> ranks);
 
 }  // namespace lockstep::train

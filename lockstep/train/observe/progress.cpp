@@ -25,8 +25,8 @@ constexpr auto kBetweenDrawings = std::chrono::milliseconds(100);
 constexpr auto kBetweenValidationLines = std::chrono::seconds(10);
 constexpr std::string_view kEraseToEnd = "\x1b[K";
 
-// In one piece, so that lines of others come before or after it. Where nobody listens there is
-// nobody to tell.
+// One write, so that lines of other processes come before or after it. Errors are ignored: without
+// a reader there is nothing to report to.
 void write_to_person(std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
@@ -73,7 +73,7 @@ class PlainProgress : public RunObserver {
   virtual void show(bool its_turn, bool validated) {
     if (!its_turn && !validated) return;
     Progress shown = *last_;
-    if (!validated) shown.validation_loss.reset();  // the line that told it has stayed
+    if (!validated) shown.validation_loss.reset();  // the line with it stays on the screen
     tell(progress_line(shown) + '\n');
   }
 
@@ -86,8 +86,9 @@ class PlainProgress : public RunObserver {
   SteadyClock::time_point told_of_validation_;
 };
 
-// Keeps one line below all that is told. Between two drawings the cursor stands at its first
-// column, so that what others write to the terminal takes its place instead of being hung onto it.
+// Keeps one line up to date below all other output. Between two drawings the cursor stands in its
+// first column, so that output of other processes overwrites the line instead of being appended to
+// it.
 class LiveProgress : public PlainProgress {
  public:
   explicit LiveProgress(const ProgressOptions& options) : PlainProgress(options) {
@@ -121,7 +122,7 @@ class LiveProgress : public PlainProgress {
   }
 
   void show(bool, bool validated) override {
-    // What was measured on data held back stays to be read.
+    // A line with a validation loss stays on the screen.
     if (validated) tell(progress_line(*last_) + '\n');
     // Nothing comes behind that of the last step.
     if (validated && last_->step == last_->steps) {

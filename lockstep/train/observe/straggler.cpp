@@ -13,7 +13,7 @@ double median_of(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-// Of one step, by seconds for a unit of work; 0: the worker has done nothing.
+// The straggler of one step, from seconds per micro-batch; 0: the worker computed nothing.
 std::optional<Straggler> slowest_by_far(const std::vector<double>& seconds) {
   const auto slowest = std::ranges::max_element(seconds);
   std::vector<double> others;

@@ -14,8 +14,8 @@ bool is_data_there(const std::string& path);
 
 // Makes relative paths absolute, so that the run can be resumed from any folder. One that a
 // configuration file names is looked for `beside` that file first, then in the current folder;
-// empty: only there. What is in neither stays as it is: whoever opens it says so. run.dir is not
-// looked for: it is always relative to the current folder.
+// empty: only there. A path that is in neither stays as it is, and opening it reports the error.
+// run.dir is not looked for: it is always relative to the current folder.
 void find_data(RunOptions& options, const std::filesystem::path& beside = {});
 
 }  // namespace lockstep::train

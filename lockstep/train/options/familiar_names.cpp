@@ -154,13 +154,14 @@ Words power_of_two(std::string_view text) {
   return std::to_string(exponent > 0 && exponent < 63 ? 1ull << exponent : 65536ull);
 }
 
-// What gradients are added up and sent in: "fp32", "fp16", "bf16", "bfp16"
+// The type in which gradients are summed and sent: "fp32", "fp16", "bf16", "bfp16"
 Words gradients_in(std::string_view text) {
   if (text == "auto") return std::nullopt;
   return text == "fp32" ? "f32" : "compute";
 }
 
-// Of how many ranks the secondary partition is; those of a machine here, whatever the number.
+// The number of ranks of the secondary partition; here it is the ranks of a node, whatever the
+// number.
 Words keeps_secondary(std::string_view text) {
   if (text == "auto") return std::nullopt;
   return parse_number("zero_hpz_partition_size", text) > 1 ? Words("true") : Words("false");

@@ -3,8 +3,8 @@
 // (train_batch_size, optimizer.params.lr, fp16.enabled, ...), of nanoGPT and of llm.c (n_layer,
 // batch_size, max_iters, ...). Their files may be JSON; a value "auto" leaves a setting as it is.
 //
-// A name has an effect, or is refused with the reason, or is one of those that change nothing about
-// what is learned; of these Config::ignored() tells.
+// A name has an effect, or is refused with the reason, or does not affect the result.
+// Config::ignored() lists the names of the last kind.
 #pragma once
 
 #include "lockstep/base/config/config.h"

@@ -61,7 +61,7 @@ void accept_batch(Config& config, const std::shared_ptr<Said>& said) {
   });
 }
 
-// Both decay along a cosine where they are told how.
+// Both decay along a cosine where the decay is configured.
 void accept_decay(Config& config, const std::shared_ptr<Said>& said) {
   config.alias("decay_lr", "schedule.decay", [said](std::string_view text) -> Words {
     said->constant = !is_true(text);

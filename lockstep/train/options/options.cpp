@@ -102,7 +102,8 @@ constexpr int kUsualTranslation = 128;  // tokens
 // Elements of a tensor that a step works with, so that bytes can be counted in 64 bits.
 constexpr plan::Count kMostElements = plan::Count{1} << 56;
 
-// Throws Error(kInvalidArgument) for a micro-batch that no memory holds and no number counts.
+// Throws Error(kInvalidArgument) for a micro-batch with a tensor of more than kMostElements
+// elements.
 void check_countable(std::int64_t sequences, std::int64_t tokens, plan::Count width) {
   const auto is_too_much = [&] {
     plan::Count all = static_cast<plan::Count>(sequences);

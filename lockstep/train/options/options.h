@@ -80,7 +80,7 @@ struct BatchChoice {
 };
 // With all values filled in. Throws Error(kInvalidArgument) if they contradict each other.
 BatchChoice solved(BatchChoice batch);
-// The micro-batches that a step of so many sequences can be cut into, the largest first.
+// The micro-batch sizes that divide a step of this many sequences, the largest first.
 std::vector<int> divisors_of(int sequences);
 parallel::StepPlan step_plan(const BatchChoice& batch);
 

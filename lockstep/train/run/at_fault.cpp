@@ -18,7 +18,7 @@ namespace {
 // -nan is nan.
 double without_sign(double value) { return std::isnan(value) ? std::abs(value) : value; }
 
-// What the first of all workers found.
+// The finding of the first worker that has one.
 std::string culprit_of(RunAtFault& run, std::span<const nn::Batch> micro_batches,
                        const nn::MicroBatch& first) {
   const std::string mine =
@@ -69,7 +69,7 @@ void fail_step(RunAtFault run, const StepMetrics& metrics, std::span<const nn::B
                   .loss_factor = 1.0f / static_cast<float>(metrics.tokens)});
   const bool early = run.strategy.name() != "ddp" &&
                      parallel::EarlyUpdate::can_be(run.replica.plan(), run.options.optimizer);
-  // With a finite loss the gradient alone is at fault.
+  // With a finite loss only the gradient is at fault.
   const std::int64_t bad = std::isfinite(metrics.loss) ? metrics.step : metrics.step - 1;
   fail(ErrorCode::kNonFinite,
        "step {} has a loss of {} and a gradient norm of {}: {}. The parameters {} as they were "

@@ -26,10 +26,11 @@ struct RunAtFault {
 // All workers call these, each with its micro-batches; where they do not wait for each other the
 // one that has found it. Both throw Error(kNonFinite).
 //
-// Of a step, whose first sequence of this worker is `first_sequence` among all of the step.
+// Fails because of a step. `first_sequence` is the index of this worker's first sequence in the
+// step.
 [[noreturn]] void fail_step(RunAtFault run, const StepMetrics& metrics,
                             std::span<const nn::Batch> micro_batches, std::uint64_t first_sequence);
-// Of a validation after `step`; the micro-batches are some of it.
+// Fails because of a validation after `step`; `micro_batches` are some of its micro-batches.
 [[noreturn]] void fail_validation(RunAtFault run, std::int64_t step, double loss,
                                   std::span<const nn::Batch> micro_batches);
 

@@ -1,4 +1,4 @@
-// All observers of a run as one. An observer hears of the end only if it has begun.
+// All observers of a run as one. An observer gets the end only if it has begun.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What observers are told before the first step.
+// What observers receive before the first step.
 #pragma once
 
 #include "lockstep/ops/ops.h"

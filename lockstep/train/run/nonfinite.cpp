@@ -43,7 +43,7 @@ bool is_finite(const Tensor& tensor) {
 
 class NonfiniteFinder : public nn::BlockListener {
  public:
-  // `next` hears of blocks too; nullptr: nobody does.
+  // `next` is called for blocks too; may be nullptr.
   NonfiniteFinder(nn::Replica& replica, nn::BlockListener* next) : replica_(replica), next_(next) {}
 
   const std::string& found() const { return found_; }

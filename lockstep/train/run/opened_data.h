@@ -20,10 +20,10 @@ struct OpenedData {
   std::shared_ptr<const data::Tokenizer> model_tokenizer;  // of the parameters it starts with
   Dataset dataset;
 
-  // All ranks of the job, `everybody`, take part, so that none of them waits for longer than it
-  // may; servers do so by await_shared_dataset(). Throws StoppedBeforeTheFirstStep where the run is
-  // asked to stop meanwhile, and Error where data or folder cannot be opened. Where what is asked
-  // to stop takes long to notice, the process ends without returning (StopDeadline).
+  // All ranks of the job, `everybody`, take part, so that none of them waits for longer than its
+  // timeout; servers call await_shared_dataset() instead. Throws StoppedBeforeTheFirstStep if the
+  // run is asked to stop meanwhile, and Error if data or folder cannot be opened. If the code takes
+  // long to notice a stop request, the process ends without returning (StopDeadline).
   OpenedData(const RunOptions& options, RunGroup everybody, bool leads, const StopSignal& stop,
              const Audience& audience);
 };

@@ -17,7 +17,7 @@ struct Owed {
   StepRecord record;  // of the step, from the leader; only if a validation is due
 };
 
-// After `done` steps. The leader's files tell; all workers of the group call it.
+// What is due after `done` steps, by the leader's files. All workers of the group call it.
 Owed owed_after(std::int64_t done, const RunOptions& options, const Dataset& dataset,
                 const BatchSource& source, RunGroup group);
 

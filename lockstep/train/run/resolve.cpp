@@ -16,7 +16,8 @@ TrainOptions of_this_rank(const RunOptions& options) {
   train.threads = threads_of(train);
   if (train.offload.folder.empty()) {
     train.offload.folder = options.dir;
-    // On another machine than the leader's there may be none yet; whoever needs it reports why not.
+    // On another node than the leader's the folder may not exist yet; the code that needs it
+    // reports the error.
     std::error_code none;
     if (train.offload.tiers.has_files()) std::filesystem::create_directories(options.dir, none);
   }

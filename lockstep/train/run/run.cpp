@@ -194,7 +194,7 @@ class Run {
       trace_ = write_run_trace(group_, *strategy_, options_.dir, audience_);
     }
     if (outcome == RunOutcome::kInterrupted && saving_.saved()) tell_interrupted();
-    // Nobody leaves while the leader saves: that would look like a failure.
+    // Ranks stay until the leader has saved: an earlier exit would look like a failure.
     if (strategy_->in_lockstep()) group_.barrier();
     saving_.check_saved();
     return outcome;
@@ -204,8 +204,8 @@ class Run {
   const std::filesystem::path& trace() const { return trace_; }
 
  private:
-  // What does not fit at one worker all report. Limits come first: after them workers take memory
-  // that they share, and then what each has of its own.
+  // If the run does not fit on one worker, all workers report it. Limits are checked first. Then
+  // workers allocate shared memory, and then their own.
   std::unique_ptr<Trainer> make_trainer(nn::TensorAxis* tensor_axis) {
     const TrainOptions& options = resolved_.train();
     const int worker = strategy_->in_lockstep() ? strategy_->worker() : group_.rank();
@@ -287,7 +287,7 @@ class Run {
     return true;
   }
 
-  // What is due after a step, the first that is told of since `before`.
+  // Reports a step, after doing what is due since `before`, the last reported step.
   void tell(StepRecord& record, std::int64_t before, bool last) {
     const std::int64_t done = record.metrics.step;
     const auto is_due = [&](int every) { return every > 0 && done / every > before / every; };
@@ -296,7 +296,8 @@ class Run {
     record.background_seconds = saving_.take_background();
     const Device device = ops_.device();
     record.memory_bytes = device == Device{} ? peak_resident_bytes() : peak_memory(device);
-    // Before the checkpoint: what one holds has been told, even if the process is killed now.
+    // Before the checkpoint: observers have every step that a checkpoint holds, even if the process
+    // is killed now.
     audience_.step(record);
     check_validation(record);
     if (is_due(options_.checkpoint.every) && !last) {
@@ -329,8 +330,8 @@ class Run {
     return std::ranges::any_of(group_.numbers(std::span(&mine, 1)), [](double x) { return x > 0; });
   }
 
-  // Where workers do not wait for each other the leader does some shares of some steps: a step is
-  // told of, with what it knows, when it has come to a later one.
+  // Where workers do not wait for each other the leader computes only some shares of some steps. It
+  // reports a step, with what it knows, when it has reached a later one.
   void hold(StepRecord record) {
     if (!held_) told_ = {record.metrics.step - 1, SteadyClock::now()};
     if (held_ && record.metrics.step > held_->metrics.step) tell_held(false);
@@ -347,8 +348,8 @@ class Run {
     tell(*held_, before, last);
   }
 
-  // Everybody's shares are done: what servers hold is the state after the last step, whoever did it
-  // and whatever the leader saved while others were at it.
+  // All shares of all workers are done. The servers hold the states after the last step, which the
+  // leader may not have computed or saved.
   void finish_shares() {
     strategy_->collect();
     TrainState state = trainer_.state();
@@ -377,7 +378,7 @@ class Run {
     fail_step(at_fault(), metrics, micro_batches, first_sequence);
   }
 
-  // What gives NaN on data that is held back is not saved.
+  // Stops before saving when the validation loss is NaN.
   void check_validation(const StepRecord& record) {
     if (!record.validation_loss) return;
     if (std::isfinite(*record.validation_loss)) return saving_.found_finite(record.metrics.step);
@@ -454,7 +455,7 @@ class Run {
   bool resumed_ = false;
   std::string changed_;     // settings since the last start
   std::string other_data_;  // than that of the checkpoint, for people
-  // Of a leader that does not wait for the others.
+  // The reports of a leader that does not wait for the others.
   struct Told {
     std::int64_t step = 0;
     SteadyClock::time_point when;

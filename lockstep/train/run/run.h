@@ -25,7 +25,7 @@ enum class RunOutcome : std::uint8_t {
 // The ranks of a run: workers, and what the strategy has besides (servers).
 struct RunRanks {
   Communicator* world = nullptr;  // of all of them; nullptr: one worker
-  std::string host;               // where other machines reach this rank; empty: nowhere
+  std::string host;               // where other nodes reach this rank; empty: nowhere
   int threads = 0;  // cores for each rank, where ranks are threads of one process; 0: they are not
 };
 
@@ -34,8 +34,8 @@ struct RunRanks {
 // Resolves the settings (train/run/resolve.h), trains, and stores the resolved settings with the
 // run. Throws Error where the run cannot begin, before anything in an earlier run's folder has
 // changed; and where it cannot continue (a loss that is NaN or infinite, of training or validation:
-// Error(kNonFinite)), with the last good checkpoint in place. Every observer hears of the end in
-// either case.
+// Error(kNonFinite)), with the last good checkpoint in place. Every observer gets the end in either
+// case.
 RunOutcome run_training(const RunSettings& settings,
                         std::span<const std::unique_ptr<RunObserver>> observers,
                         const StopSignal& stop, const RunRanks& ranks = {});

@@ -69,7 +69,8 @@ std::optional<std::string> sample_text(nn::Replica& replica, parallel::Strategy&
     return generated(replica, tokenizer, options, [&] { return stop.came(); }, {});
   }
   bool other_stops = false;
-  // Whether the leader passes over the model once more; it hears whether the others want to end.
+  // Agrees on whether the leader passes over the model once more; the leader learns whether others
+  // want to stop.
   const auto agree = [&](bool once_more) {
     const double mine = (group.leads() ? once_more : stop.came()) ? 1 : 0;
     const std::vector<double> all = group.numbers(std::span(&mine, 1));

@@ -171,7 +171,7 @@ std::string of_reductions(const Facts& facts) {
               "parallel.schedule is for servers");
 }
 
-// What only workers that hold whole states do.
+// For keys that only workers with unsharded states read.
 std::string of_whole_states(const Facts& facts) {
   if (uses_servers(facts)) return of_reductions(facts);
   const int zero = parallel_of(facts).zero;
@@ -222,7 +222,7 @@ std::string max_unsharded_blocks(const Facts& facts) {
   return "";
 }
 
-// Of ZeRO++: what is between nodes. A stage that does not fit is refused elsewhere.
+// For keys of ZeRO++ that act between nodes. A wrong stage is refused elsewhere.
 std::string between_nodes(const Facts& facts) {
   return when(has_several_workers(facts) && parallel_of(facts).machines == 1,
               "all workers are on one node, and it is about what nodes send each other");

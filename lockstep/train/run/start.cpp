@@ -99,8 +99,7 @@ std::string describe(const data::DataOptions& options, const Dataset& dataset,
 
 namespace {
 
-// Why the bits of a run are those of this number of workers alone, where they should be
-// everybody's.
+// Why the tree does not give the same bits for other numbers of workers; empty if it does.
 std::string tree_is_uneven(const TrainOptions& options) {
   if (options.parallel.reduction != parallel::Reduction::kTree) return "";
   const std::int64_t workers = options.batch.workers;

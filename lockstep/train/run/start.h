@@ -40,7 +40,8 @@ std::string describe(const data::DataOptions& options, const Dataset& dataset,
 std::vector<std::string> unused(const RunOptions& options, const Dataset& dataset,
                                 const BatchSource& source);
 
-// That the batch is this large for this many workers only, where nobody set it; empty: it is not.
+// A message that the batch size follows from the number of workers, because it is not set; empty if
+// it is set.
 std::string batch_of_ranks(const TrainOptions& options, const Config& config);
 
 // A warning if the data of a checkpoint differs from the current data, by their fingerprints

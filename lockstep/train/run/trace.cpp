@@ -26,7 +26,7 @@ std::int64_t first_begin(const std::vector<TraceSpan>& spans) {
   return first == spans.end() ? kNever : first->begin;
 }
 
-// Of all ranks that were heard of, from the first span on.
+// Writes the spans of all ranks that reported, with times from the first span on.
 std::filesystem::path write_ranks(const std::filesystem::path& folder,
                                   std::span<const parallel::RankTrace> ranks) {
   std::int64_t origin = kNever;

@@ -1,4 +1,4 @@
-// Settings that somebody gave a value and that change nothing.
+// Settings that were given and have no effect.
 //
 // One table (setting_rules.cpp) knows of every key whether a run reads it: always, or unless some
 // other setting says otherwise. A key is in exactly one of the two lists; a test goes through all

@@ -39,7 +39,7 @@ Validation validation_loss(nn::Replica& replica, parallel::Strategy& strategy, B
   const auto worker = static_cast<std::uint64_t>(alone ? 0 : strategy.worker());
   const auto ranks = static_cast<std::uint64_t>(group.size());  // as many of each worker
   const bool at_once = replica.plan().sharding.parameters || replica.tensor_group().size > 1;
-  // Of each its losses and its targets; and last whether this worker stopped.
+  // Losses and targets of each micro-batch, and last whether this worker stopped.
   std::vector<double> mine((batches + workers - 1) / workers * 2 + 1);
   std::size_t at = 0;
   bool stopped = false;

@@ -26,13 +26,13 @@ struct Validation {
 inline constexpr double kValidationShare = 0.05;
 std::uint64_t validated_sequences(const RunOptions& options);
 
-// Hears how many micro-batches of how many are done, before the first one included; at the leader.
+// Called on the leader with the number of finished micro-batches and of all, also before the first
+// one.
 using TellValidation = std::function<void(std::uint64_t done, std::uint64_t all)>;
 
-// The mean loss over all micro-batches of validation that the source has. They are
-// dealt out to the workers of the group, which all call this, and their losses added up in the
-// order of the micro-batches: so it is the same for any number of workers, and so is whether one of
-// them cut it short.
+// The mean loss over all micro-batches of validation that the source has. The workers of the group
+// share them and all call this. Losses are summed in the order of the micro-batches, so the mean is
+// the same for any number of workers, and so is whether a stop signal cut it short.
 //
 // With sharded parameters all workers run a forward at the same time, or stand in for one.
 Validation validation_loss(nn::Replica& replica, parallel::Strategy& strategy, BatchSource& source,

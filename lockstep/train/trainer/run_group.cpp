@@ -11,7 +11,7 @@
 namespace lockstep::train {
 namespace {
 
-// What may differ from machine to machine.
+// What may differ from node to node.
 constexpr std::string_view kLocal[] = {"run.dir",        "run.init_from",     "data.",
                                        "comm.interface", "comm.recorder_dir", "comm.cache_dir",
                                        "train.threads",  "offload.folder"};

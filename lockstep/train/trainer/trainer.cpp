@@ -12,7 +12,7 @@
 namespace lockstep::train {
 namespace {
 
-// As a run does (train/run/run.cpp), for whoever has no other workers to agree with.
+// Settles options as a run does (train/run/run.cpp), for a trainer without other workers.
 TrainOptions settled(TrainOptions options, const Ops& ops) {
   settle_recompute(options, ops, options.memory_limit);
   return options;

@@ -198,7 +198,7 @@ TEST(DISABLED_Rank, Mismatch) {
   }
 }
 
-// The ranks name different types that MPI moves alike, so that nobody but the check objects.
+// The ranks name different types that MPI moves alike, so that only our check detects it.
 TEST(DISABLED_Rank, Recorded) {
   MpiOptions options;
   options.recorder_dir = std::getenv("FINDINGS");

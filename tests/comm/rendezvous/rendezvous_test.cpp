@@ -118,7 +118,7 @@ TEST_F(RendezvousTest, ATimeoutNamesWhoIsMissing) {
 
 TEST_F(RendezvousTest, ADuplicateOrWrongSizeIsRefusedAndHarmless) {
   const RendezvousServer server(kAnyPort, token_, 2, quiet());
-  // Both claim rank 0; the one who came second is told, the first goes on.
+  // Both claim rank 0; the second gets an error, the first continues.
   auto first = come(server, 0, 2);
   auto second = come(server, 0, 2);
   const bool first_is_loser = [&] {

@@ -77,7 +77,7 @@ TEST(Cost, OfNothingIsNothing) {
   EXPECT_EQ(cost(make("ring", 1), kMega, flat_topology(1, kLink)), 0);
 }
 
-// Two machines of two ranks. In every round of the ring one message leaves each machine, alone on
+// Two nodes of two ranks. In every round of the ring one message leaves each node, alone on
 // its port: the rounds run at the speed of the outer link.
 TEST(Contention, RingAcrossMachinesRunsAtTheOuterLink) {
   const Link inner{1e-6, 100e9};
@@ -86,7 +86,7 @@ TEST(Contention, RingAcrossMachinesRunsAtTheOuterLink) {
             1e-12);
 }
 
-// The rows of a grid stay inside machines where they can, however ranks are placed.
+// The rows of a grid stay inside nodes where they can, however ranks are placed.
 TEST(Contention, GridsFollowTheMachines) {
   const Topology topology = machines_topology(48, 6, {2e-6, 12.5e9}, {20e-6, 1.25e9});
   for (const char* algorithm : {"torus_2d", "mesh_2d"}) {
@@ -108,13 +108,14 @@ TEST(Contention, GridsFollowTheMachines) {
     return grid_of(shape, extents);
   };
   EXPECT_EQ(grid(topology.machines, 3), (std::vector<int>{2, 4, 6}));
-  EXPECT_EQ(grid(std::vector<int>(48, 0), 2), (std::vector<int>{6, 8}));  // one machine
-  EXPECT_EQ(grid({0, 1, 2, 0, 1, 2}, 2), (std::vector<int>{2, 3}));       // dealt out in turn
+  EXPECT_EQ(grid(std::vector<int>(48, 0), 2), (std::vector<int>{6, 8}));  // one node
+  EXPECT_EQ(grid({0, 1, 2, 0, 1, 2}, 2), (std::vector<int>{2, 3}));       // assigned round-robin
   EXPECT_EQ(grid({0, 0, 0, 1, 1, 1}, 2), (std::vector<int>{2, 3}));
   EXPECT_EQ(grid({0, 0, 1, 1, 2, 2}, 2), (std::vector<int>{3, 2}));
 }
 
-// Dealt out in turn, every message of the ring crosses machines, two at a time on each port.
+// With ranks assigned round-robin every message of the ring crosses nodes, two at a time on each
+// port.
 TEST(Contention, RanksOfAMachineShareItsPort) {
   Topology topology = machines_topology(4, 2, {1e-6, 100e9}, kLink);
   topology.machines = {0, 1, 0, 1};
@@ -123,7 +124,7 @@ TEST(Contention, RanksOfAMachineShareItsPort) {
       1e-12);
 }
 
-// Eight machines of one rank on two leaves, uplinks 8:1, so an uplink carries half of one port.
+// Eight nodes of one rank on two leaves, uplinks 8:1, so an uplink carries half of one port.
 // In every round one message of S/8 goes up each uplink and takes twice as long as the others.
 TEST(Contention, OversubscribedUplinksSlowARingAcrossLeaves) {
   Topology topology = flat_topology(8, kLink);
@@ -159,7 +160,7 @@ TEST(Contention, ALastLeafWithFewerMachinesHasAThinnerUplink) {
   EXPECT_DOUBLE_EQ(topology.uplink_bandwidth(1), 2 * kBandwidth);
 }
 
-// Four machines of eight ranks on a fast inner link: a flat ring pays 62 outer
+// Four nodes of eight ranks on a fast inner link: a flat ring pays 62 outer
 // start-ups, hierarchical 4 of them beside its inner rounds.
 TEST(Contention, HierarchicalBeatsAFlatRingOnSlowOuterLinks) {
   const Link inner{1e-6, 200e9};
@@ -186,8 +187,8 @@ TEST(Cheapest, FollowsTheSize) {
   EXPECT_EQ(first(100 * kMega), "rabenseifner");
 }
 
-// With machines of a power of two ranks in order, Rabenseifner's near pairs stay inside machines
-// and it is as frugal outside as hierarchical; machines of six break its pairs.
+// With nodes of a power of two ranks in order, Rabenseifner's near pairs stay inside nodes
+// and it is as frugal outside as hierarchical; nodes of six break its pairs.
 TEST(Cheapest, FollowsTheTopology) {
   Shape shape;
   const auto first = [&](int ranks_per_machine) {

@@ -19,7 +19,7 @@ std::vector<std::string> lines_of_docs() {
   return lines;
 }
 
-// Two machines of equal size, all else by default.
+// Two nodes of equal size, all else by default.
 std::string counts(const Algorithm& algorithm, int ranks) {
   Shape shape;
   shape.ranks = ranks;

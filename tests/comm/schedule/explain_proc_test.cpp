@@ -1,4 +1,4 @@
-// lockstep explain as people call it, and what they hear when they mistype this and other commands.
+// lockstep explain as users call it, and the errors for mistyped commands.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

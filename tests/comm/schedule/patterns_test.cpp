@@ -95,7 +95,7 @@ double all_to_all(const char* algorithm, const char* network, int ranks, double 
               topology);
 }
 
-// Of 8 ranks on 2 machines, 4 chunks of each rank leave its machine: 16 of S/8 through its NICs.
+// Of 8 ranks on 2 nodes, 4 chunks of each rank leave its node: 16 of S/8 through its NICs.
 TEST(Network, SharesTheNicsOfAMachineAmongItsRanks) {
   constexpr double kBytes = 8e9;
   const std::string base =
@@ -116,7 +116,7 @@ TEST(Network, SharesAPcieRootAmongItsRanks) {
   EXPECT_NEAR(
       all_to_all("direct", (base + "ranks_per_root=2,root_bandwidth=100GB").c_str(), 8, kBytes), 4,
       1e-9);
-  // Inside the machine each rank has 2 more chunks for the other root.
+  // Inside the node each rank has 2 more chunks for the other root.
   EXPECT_NEAR(all_to_all("direct",
                          (base + "ranks_per_root=2,root_bandwidth=1GB,inner_over_roots=1").c_str(),
                          8, kBytes),

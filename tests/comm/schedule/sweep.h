@@ -19,7 +19,7 @@ inline std::string describe(const Algorithm& algorithm, const Shape& shape) {
                      shape.segments, fmt::join(shape.grid, "x"), fmt::join(shape.machines, ","));
 }
 
-// Machines of the given sizes, ranks in order: {2, 1} is 0,0,1.
+// Nodes of the given sizes, ranks in order: {2, 1} is 0,0,1.
 inline std::vector<int> machines_of_sizes(const std::vector<int>& sizes) {
   std::vector<int> machines;
   for (std::size_t m = 0; m < sizes.size(); ++m) {
@@ -28,7 +28,7 @@ inline std::vector<int> machines_of_sizes(const std::vector<int>& sizes) {
   return machines;
 }
 
-// One machine per rank, pairs, uneven runs, ranks dealt out in turn with odd machine numbers.
+// One node per rank, pairs, uneven runs, round-robin ranks with odd node numbers.
 inline std::vector<std::vector<int>> layouts(int ranks) {
   std::vector<std::vector<int>> found(4);
   for (int r = 0; r < ranks; ++r) {

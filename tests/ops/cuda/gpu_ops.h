@@ -1,4 +1,4 @@
-// The operations of a GPU for tests, and failures of many cases told in few lines.
+// The operations of a GPU for tests, and failures of many cases in few lines.
 #pragma once
 
 #include <cstdlib>
@@ -23,14 +23,13 @@ inline Ops& gpu_ops() {
   return made;
 }
 
-// Collects what is wrong, one line for a case and a field, and tells it as one failure. A GPU that
-// was lost (a kernel that wrote where nothing is) answers nothing more in this process; what comes
-// after is not tried.
+// Collects problems, one line for a case and a field, and reports them as one failure. After an
+// invalid access by a kernel the GPU is lost for this process, and later cases are skipped.
 class Problems {
  public:
   static constexpr std::size_t kMostLines = 8;  // of an operation and a type
 
-  // `of` begins with operation and type, and goes on with the case in brackets.
+  // `of` has operation and type, then the case in brackets.
   void add(const std::string& of, const std::string& problem) {
     ++count_;
     const std::size_t lines = ++lines_of_[of.substr(0, of.find('['))];

@@ -10,7 +10,7 @@ namespace {
 
 // Both are allowed to be so far from the reference.
 constexpr double kTwoImplementations = 2;
-// Tensor cores add up thousands of products with fewer bits than f32 has.
+// Tensor cores sum thousands of products with fewer bits than f32 has.
 constexpr double kTensorCores = 4;
 constexpr std::size_t kMostBytes = std::size_t{200} << 20;  // of a field
 constexpr std::int64_t kElements = (1 << 20) + 3;

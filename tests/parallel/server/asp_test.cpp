@@ -184,8 +184,8 @@ TEST(CoordinatorTraces, ComeOnceAndNotWithBsp) {
   EXPECT_THROW(bsp.say(1, Kind::kTrace), Error);
 }
 
-// Worker 1 does not go on before all other shares are done. Were anybody to wait for it, nobody
-// would go on.
+// Worker 1 does not continue before all other shares are done. If another worker waited for it, the
+// run would never end.
 TEST(ServerAsp, NobodyWaitsForASlowWorker) {
   Training training;
   training.workers = 3;
@@ -269,7 +269,7 @@ TEST(ServerAsp, TellsHowStaleGradientsWere) {
   EXPECT_LE(most[1], 5);
 }
 
-// A worker tells how its next round is to be updated while slices of the last one wait for credit.
+// A worker announces the update of its next round while slices of the last one wait for credit.
 TEST(ServerAsp, TheNextRoundMayBeAskedForBeforeThisOneHasCome) {
   Training training;
   training.servers.consistency = Consistency::kAsp;

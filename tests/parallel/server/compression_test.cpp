@@ -48,7 +48,7 @@ void pass_through(const Codec& codec, const ServedLayout& layout, std::int64_t s
   }
 }
 
-// One worker alone, that does to each worker's gradients what the wire would.
+// A single worker that encodes and decodes each worker's gradients as the wire would.
 Result alone_compressed(const Training& training) {
   const std::unique_ptr<Ops> ops = make_cpu_ops(1);
   nn::Replica replica = make_trainee(training, *ops);

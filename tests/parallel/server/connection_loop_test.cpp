@@ -36,7 +36,8 @@ class HubOnALine : public ::testing::Test {
     message.priority = priority;
     loop_.post(connection, std::move(message));
   }
-  // When the end of a message of so many bytes comes to the other NIC, by what chunks say.
+  // When the end of a message of this many bytes arrives at the other NIC, by the times in its
+  // chunks.
   std::int64_t first_byte_of_last_chunk(int connection, std::size_t bytes) {
     std::int64_t last = 0;
     for (std::size_t done = 0; done < bytes + sizeof(Header);) {
@@ -89,7 +90,7 @@ TEST_F(HubOnALine, LetsWhatIsUrgentGoBeforeWhatIsLarge) {
   EXPECT_LT(urgent, first_byte_of_last_chunk(other, kBytes));
 }
 
-// Keeps what comes, and hears when the other end goes.
+// Keeps received messages, and records when the other end closes.
 class Keeper : public ConnectionLoop::Receiver {
  public:
   std::span<std::byte> place(int, const Header& header) override {
@@ -141,7 +142,7 @@ TEST(HubOverRings, CarriesWhatIsMoreThanARingAndEnds) {
   }
 }
 
-// Whoever waits for a socket asks send() first whether it is full.
+// Before waiting for a socket the loop calls send() to learn whether it is full.
 TEST(Connection, IsDoneOnlyWhenNothingIsLeftOrTheSocketIsFull) {
   constexpr std::size_t kBytes = std::size_t{8} << 20;  // more than sockets hold
   constexpr std::uint64_t kMessages = 3;

@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 
 constexpr int kFinished = 0;
 constexpr int kFailed = 3;
-constexpr int kUnmet = 4;  // was told of no rendezvous
+constexpr int kUnmet = 4;  // got no rendezvous address
 constexpr int kKilled = 128 + SIGKILL;
 
 // Numbers that all processes see.
@@ -235,8 +235,8 @@ TEST(ServerDeath, AWorkerThatHangsIsNamedWhenTimeIsUp) {
   }
 }
 
-// With asp nobody waits for worker 0 before the others have done all other shares and left; with
-// ssp they wait for it.
+// With asp the other workers wait for worker 0 only after they have done all other shares and left;
+// with ssp they wait for it earlier.
 TEST(ServerDeath, AWorkerZeroThatHangsIsNamedWhenTimeIsUp) {
   for (const Consistency consistency : {Consistency::kAsp, Consistency::kSsp}) {
     SCOPED_TRACE(name(consistency));
@@ -252,7 +252,7 @@ TEST(ServerDeath, AWorkerZeroThatHangsIsNamedWhenTimeIsUp) {
   }
 }
 
-// It has no share that anybody could miss, but its process says nothing any more.
+// It has no share that others wait for, but its process sends no sign of life any more.
 TEST(ServerDeath, AWorkerZeroThatIsStoppedBetweenItsSharesIsNamed) {
   Training training;
   training.workers = 2;

@@ -1,4 +1,4 @@
-// Small trainings with parameter servers, and the same by one worker alone.
+// Small trainings with parameter servers, and the same by a single worker.
 #pragma once
 
 #include <atomic>
@@ -35,7 +35,7 @@ struct Training {
   int micro_batches = 4;  // of a step
   int steps = 3;
   bool collects = true;
-  bool expects = true;  // whether updates are told of beforehand
+  bool expects = true;  // whether updates are announced beforehand
   Reduction reduction = Reduction::kFast;
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);
   std::string emulate;
@@ -87,7 +87,7 @@ inline nn::TinyBatch batch_of(const Training& training, std::int64_t step,
                        training.vocabulary());
 }
 
-// The sum of losses; gradients are added up.
+// Returns the sum of losses; gradients are accumulated.
 inline double learn(const Training& training, nn::Replica& replica, std::int64_t step,
                     nn::TinyBatch& batch, std::int64_t targets) {
   const double factor = training.loss_scale / static_cast<double>(targets);
@@ -133,7 +133,7 @@ inline void sum_gradients(const std::vector<std::vector<float>>& gradients, std:
   sum_of_workers(inputs, DType::kF32, sum);
 }
 
-// One worker alone, which adds up the gradients of each worker's share, and these by the tree.
+// A single worker that sums the gradients of each worker's share, and then these sums by the tree.
 inline Result train_alone(const Training& training) {
   const std::unique_ptr<Ops> ops = make_cpu_ops(1);
   nn::Replica replica = make_trainee(training, *ops);
@@ -175,7 +175,7 @@ inline Result train_alone(const Training& training) {
 
 // What a test does besides: before a share is computed, and after its step has ended.
 struct Hooks {
-  // Who hears of blocks in the place of the strategy; nothing: that does.
+  // The listener of blocks instead of the strategy; empty: the strategy.
   std::function<std::unique_ptr<nn::BlockListener>(nn::Replica& replica, Strategy& strategy)>
       listener;
   std::function<void(int worker, const Share& share)> before_share;
@@ -262,7 +262,7 @@ inline std::vector<Result> train_with_ddp(const Training& training, ParallelOpti
   return results;
 }
 
-// Of a server that nobody hears.
+// The wire of a server that sends nothing.
 struct SilentWire final : ServerWire {
   void to_worker(int, OutMessage) override {}
   void to_control(int, OutMessage) override {}

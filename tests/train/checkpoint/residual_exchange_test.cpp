@@ -81,7 +81,7 @@ void save(int workers, bool sums, const std::filesystem::path& file) {
   });
 }
 
-// The keepers of all workers, and what the leader was told.
+// The keepers of all workers, and the messages of the leader.
 struct Restored {
   std::vector<std::unique_ptr<Keeper>> keepers;
   std::string told;

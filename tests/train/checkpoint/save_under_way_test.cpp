@@ -1,4 +1,4 @@
-// Checkpoints that are written while steps go on: what they hold is what was when they were due.
+// Checkpoints that are written beside steps hold the states of the moment at which they were due.
 #include "lockstep/train/checkpoint/save_under_way.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,5 @@
-// Checkpoints of workers that shard their states, as threads: any number goes on from them.
+// Checkpoints of workers that shard their states, as threads: any number of workers resumes from
+// them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -257,7 +258,7 @@ TEST_F(SharedCheckpoints, WithAnotherNumberOfFilesThanTheirManifestAreRefused) {
   EXPECT_THAT(refusal(), HasSubstr("states"));
 }
 
-// What each worker heard.
+// The error that each worker got.
 template <class Work>
 std::vector<std::string> refusals(int workers, ErrorCode code, const Work& work) {
   std::vector<std::string> all(static_cast<std::size_t>(workers));
@@ -272,7 +273,7 @@ std::vector<std::string> refusals(int workers, ErrorCode code, const Work& work)
   return all;
 }
 
-// Of eight workers that hold whole blocks some hold none: theirs are the files that have room.
+// Of eight workers that hold whole blocks some hold none, so their files fit under the limit.
 TEST_F(SharedCheckpoints, ThatOneWorkerCannotWriteAreNobodysAndLeaveWhatWasThere) {
   const Way way{.workers = 8, .stage = 3, .partition = Partition::kLayer};
   const Result before = run(way, {.restores = false, .steps = 1, .saves = true});

@@ -20,7 +20,7 @@ namespace lockstep::train::batch_contents {
 
 inline constexpr std::int64_t kStreamVocabulary = 1009;
 
-// The tokens 0, 1, 2, ... so that a token tells its place.
+// The tokens 0, 1, 2, ... so that a token equals its position.
 inline data::DataOptions counting_stream(const fixtures::TemporaryFolder& folder, int tokens,
                                          double validation = 0) {
   std::vector<data::TokenId> ids(static_cast<std::size_t>(tokens));

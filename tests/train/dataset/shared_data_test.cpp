@@ -80,7 +80,7 @@ TEST(SharedData, EveryWorkerEndsWhereTheRunIsToStop) {
   EXPECT_EQ(ended, kRanks);
 }
 
-// Whoever cannot open it, those that wait for it hear why; so does one that needs none.
+// All waiting ranks learn which rank could not open it and why; so does a rank that needs no data.
 TEST(SharedData, EveryRankHearsWhoCannotOpenItAndWhy) {
   const StopSignal stop;
   for (int bad = 0; bad < kRanks - 1; ++bad) {
@@ -104,7 +104,7 @@ TEST(SharedData, EveryRankHearsWhoCannotOpenItAndWhy) {
   }
 }
 
-// A leader that finds the others gone has nobody to tell.
+// A leader whose peers are gone sends no message.
 TEST(SharedData, IsNotSpokenOfToRanksThatAreGone) {
   const StopSignal stop;
   std::atomic<int> lost = 0;

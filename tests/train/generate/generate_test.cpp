@@ -165,7 +165,7 @@ TEST(Generate, StopsWhereTheContextIsFull) {
   Generator generator(*writer.decoder, tokenizer);
   const Generation made = generator.run(endless(100));
   EXPECT_EQ(made.end, Generation::End::kContext);
-  EXPECT_EQ(made.tokens.size(), 8u);  // the last needs no room, for nothing follows it
+  EXPECT_EQ(made.tokens.size(), 8u);  // the last one needs no position: nothing follows it
   GenerateOptions full = endless(1);
   full.prompt.assign(10, 1);
   EXPECT_THROW(generator.run(full), Error);

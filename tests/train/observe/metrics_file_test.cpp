@@ -146,7 +146,7 @@ TEST(MetricsLine, TornOnesAndOthersTellNothing) {
 
 class MetricsFile : public ObservedRun {
  protected:
-  // Steps first .. last, by a process that is never told the end: it was killed.
+  // Steps first .. last, by a process that was killed and so never reached end().
   void run(std::int64_t first, std::int64_t last) {
     const auto observer = make_metrics_file();
     observer->begin(facts(first));

@@ -310,7 +310,7 @@ TEST_F(ProgressObserver, ShowsHowFarAValidationIs) {
   ::testing::internal::CaptureStderr();
   const auto observer = make_progress({.terminal = true, .columns = 60});
   observer->begin(facts());
-  observer->validating({.step = 1, .done = 0, .all = 400});  // before the step is told of
+  observer->validating({.step = 1, .done = 0, .all = 400});  // before the step is reported
   auto lines = seen(::testing::internal::GetCapturedStderr());
   EXPECT_EQ(lines.back(), "step  1/20  validating 0%, 0 of 400 micro-batches");
   ::testing::internal::CaptureStderr();

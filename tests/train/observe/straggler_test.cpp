@@ -100,7 +100,7 @@ TEST(WorkerCosts, AreMeansTheLongestWaitAndAllBytes) {
 }
 
 // One rank waits for all of its communication, the other has none: a maximum of one beside a mean
-// of the other would tell of more waiting than there was communication.
+// of the other would show more waiting than communication.
 TEST(WorkerCosts, AreExposedForNoLongerThanCommunicationTook) {
   const std::vector<parallel::StepCost> costs = {
       {.compute_seconds = 1, .communication_seconds = 32, .exposed_seconds = 32},

@@ -6,7 +6,7 @@
 
 namespace lockstep::train {
 
-// Files of this process end at so many bytes, as on a disk without more room.
+// Limits the size of this process's files, as a full disk does.
 class FileLimit {
  public:
   explicit FileLimit(rlim_t bytes) : handler_(::signal(SIGXFSZ, SIG_IGN)) {

@@ -24,7 +24,7 @@ struct Settled {
   std::vector<std::string> said;
 };
 
-// The last worker has room for `least` bytes, the others for more.
+// The last worker has `least` bytes free, the others more.
 Settled settle(const std::vector<std::string>& settings, std::size_t least) {
   Settled all{std::vector<TrainOptions>(kWorkers), std::vector<std::string>(kWorkers)};
   run_threads(kWorkers, [&](Communicator& world) {

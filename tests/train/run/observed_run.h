@@ -1,4 +1,4 @@
-// A folder of a run, and what observers are told of it.
+// A folder of a run, and the events that its observers receive.
 #pragma once
 
 #include <gtest/gtest.h>

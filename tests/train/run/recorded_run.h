@@ -1,4 +1,4 @@
-// A small run within this process, and what its observers are told.
+// A small run within this process, and the events that its observers receive.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ namespace lockstep::train {
 
 class RecordedRun : public ::testing::Test {
  protected:
-  // Remembers what it hears; `at_step` may do something to the run.
+  // Records all events; `at_step` may act on the run.
   struct Recorder : RunObserver {
     std::map<std::int64_t, double> losses;
     std::map<std::int64_t, double> validation;
@@ -79,7 +79,7 @@ class RecordedRun : public ::testing::Test {
             "checkpoint.every=5"};
   }
 
-  // Runs with its settings and yours; `recorder` hears of it.
+  // Runs with its settings and `more`; `recorder` observes the run.
   static RunOutcome run(std::vector<std::string> settings, std::vector<std::string> more,
                         Recorder** recorder, std::function<void(std::int64_t)> at_step = {}) {
     RunSettings given;

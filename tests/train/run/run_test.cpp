@@ -273,7 +273,7 @@ TEST_F(RunTest, SaysWhereATreeOfGradientsIsThatOfItsWorkersAlone) {
 }
 
 TEST_F(RunTest, GoesOnWithTheTokenizerOfItsModel) {
-  const std::string vocabulary = "model.vocabulary=300";  // for both: only their comparison tells
+  const std::string vocabulary = "model.vocabulary=300";  // for both: only comparing them shows it
   run(tiny("a"), {vocabulary, "train.steps=2"}, &recorder);
   EXPECT_THAT(error_of([&] {
                 run(tiny("a"), {vocabulary, "data.tokenizer=byte"}, &recorder);

@@ -296,7 +296,7 @@ TEST_F(TracedRun, ReportDrawsAStepOnlyWhereItWasTraced) {
   EXPECT_FALSE(std::filesystem::exists(trace_path(dir())));
   const std::string without = read_file(dir() / "report.html");
   EXPECT_THAT(without, AllOf(HasSubstr("<h2>Workers</h2>"), Not(HasSubstr("<h2>One step</h2>"))));
-  run(2, {"train.steps=9", "train.trace=true"});  // goes on
+  run(2, {"train.steps=9", "train.trace=true"});  // resumes
   const std::string with = read_file(dir() / "report.html");
   EXPECT_THAT(with, AllOf(HasSubstr("<h2>One step</h2>"), HasSubstr(">rank 1</text>")));
 }

@@ -28,7 +28,7 @@ constexpr const char* kTwoNodes = "two nodes";
 
 class UnusedSettings : public ::testing::Test {
  protected:
-  // Sets all of these, on so many workers.
+  // Applies all of these settings, with this number of workers.
   void set(int workers, const std::vector<std::string>& settings) {
     settings_ = RunSettings();
     for (const char* setting :
@@ -43,7 +43,7 @@ class UnusedSettings : public ::testing::Test {
     return unused_settings(settings_.options, settings_.config, *ops_);
   }
 
-  // What a run takes and sends, by which two can be told apart.
+  // What a run allocates and sends; two runs with other effects differ in it.
   std::string outline(const TrainOptions& options) const {
     std::string text;
     for (int worker = 0; worker < options.batch.workers; ++worker) {

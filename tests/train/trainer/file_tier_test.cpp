@@ -134,7 +134,7 @@ TEST_F(FileTier, ChangesNoBitAtAnyStage) {
   }
 }
 
-// Where gradients are not clipped updates go on beside backward.
+// Without clipping, updates run beside backward.
 TEST_F(FileTier, ChangesNoBitOfUpdatesBesideBackward) {
   TrainOptions options = options_of();
   options.optimizer.max_grad_norm = 0;

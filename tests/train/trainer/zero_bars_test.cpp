@@ -160,7 +160,7 @@ TEST(ZeroBars, APlanKnowsWhatEveryWorkerSends) {
         EXPECT_EQ(std::accumulate(sent.begin(), sent.end(), std::uint64_t{0}),
                   static_cast<std::uint64_t>(way.workers) * all)
             << of;
-        // In a tree some add up for others; the plan has the mean.
+        // In a tree some ranks sum for others; the plan has the mean.
         if (way.reduction != Reduction::kTree) {
           EXPECT_THAT(sent, ::testing::Each(all)) << of;
         }

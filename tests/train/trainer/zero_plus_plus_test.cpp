@@ -1,4 +1,4 @@
-// Workers on emulated machines that send each other quantised parameters and gradients.
+// Workers on emulated nodes that send each other quantised parameters and gradients.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -129,7 +129,7 @@ TEST(ZeroPlusPlus, EverybodyGathersWhatThePlainQuantisationSays) {
            {Quantization::kNone, Quantization::kInt8, Quantization::kInt4}) {
         TrainOptions options = options_of(3, spread, precision);
         options.parallel.quantized_weights = quantization;
-        // Types are alike to machines: each of them is tried on two.
+        // Types are alike to nodes: each of them is tried on two.
         if (precision != plan::Precision::kBf16 && spread.workers != 4) continue;
         for (const bool secondary : {false, true}) {
           options.parallel.secondary_partition = secondary;
@@ -297,7 +297,7 @@ TEST(ZeroPlusPlus, SecondaryPartitionAndMachinesChangeNoBitOfWhatIsExact) {
   }
 }
 
-// Of the bytes of an int8 or int4 payload of so many elements.
+// The bytes of an int8 or int4 payload of this many elements.
 std::uint64_t payload_bytes(std::uint64_t elements, Quantization quantization) {
   if (quantization == Quantization::kNone) return 2 * elements;
   const std::uint64_t rest = elements % 128;
@@ -306,7 +306,7 @@ std::uint64_t payload_bytes(std::uint64_t elements, Quantization quantization) {
   return blocks * 68 + (rest == 0 ? 0 : std::min<std::uint64_t>(rest, 64) + 4);
 }
 
-// Every worker sends its payload, or that of its sums, to as many as there are other machines.
+// Every worker sends its payload, or that of its sums, to as many as there are other nodes.
 TEST(ZeroPlusPlus, SendsAcrossMachinesAQuarterOfWhatPlainZeroDoesToTheByte) {
   for (const Spread& spread : {Spread{4, 2}, Spread{4, 4}, Spread{6, 3}}) {
     TrainOptions options = options_of(3, spread, plan::Precision::kBf16);

@@ -1,4 +1,4 @@
-// What a plan says that workers send, inside their machines and across, is what a run counts.
+// What a plan says that workers send, inside their nodes and across, is what a run counts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -118,7 +118,7 @@ TEST(ZeroTraffic, OfSeveralMicroBatchesIsPlannedWithEitherPolicyAndASecondaryPar
   }
 }
 
-// ZeRO++: 3 M cross between machines without it, 0.75 M with it, but for scales and padding.
+// ZeRO++: 3 M cross between nodes without it, 0.75 M with it, but for scales and padding.
 TEST(ZeroTraffic, AcrossMachinesIsAQuarterWithZeroPlusPlus) {
   TrainOptions options = options_of({4, 2}, 3, 3);
   options.model.hidden = 128;
@@ -132,7 +132,7 @@ TEST(ZeroTraffic, AcrossMachinesIsAQuarterWithZeroPlusPlus) {
   EXPECT_GE(static_cast<double>(less), 0.25 * static_cast<double>(plain));
 }
 
-// Whole blocks, trees, and workers that do not fall evenly onto machines: collectives of all
+// Whole blocks, trees, and workers that do not fall evenly onto nodes: collectives of all
 // workers, by whichever algorithm their communicator chooses.
 TEST(ZeroTraffic, OfAllWorkersAtOnceIsPlannedByTheScheduleThatIsChosen) {
   for (const Spread& spread : {Spread{2, 2}, Spread{3, 2}, Spread{4, 2}, Spread{5, 3}}) {
@@ -140,7 +140,7 @@ TEST(ZeroTraffic, OfAllWorkersAtOnceIsPlannedByTheScheduleThatIsChosen) {
       for (const bool layers : {false, true}) {
         for (const bool tree : {false, true}) {
           if (tree && spread.workers % 2 != 0) continue;
-          if (!layers && !tree && spread.workers % 2 == 0) continue;  // by machines, see above
+          if (!layers && !tree && spread.workers % 2 == 0) continue;  // by nodes, see above
           TrainOptions options = options_of(spread, zero, tree ? 3 : 1);
           if (tree) options.precision = plan::Precision::kF32;
           options.parallel.partition = layers ? nn::Partition::kLayer : nn::Partition::kTensor;

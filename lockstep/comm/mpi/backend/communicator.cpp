@@ -30,7 +30,7 @@ class OperationState : public Work::State {
   std::shared_ptr<Operation> operation_;
 };
 
-// What every rank of `base` gives, by rank. Called by all of them, who have met.
+// Returns `mine` of every rank of `base`, by rank. All of them call it.
 std::vector<int> all_give(MPI_Comm base, int mine) {
   int size = 0;
   expect(MPI_Comm_size(base, &size), "MPI_Comm_size");
@@ -39,7 +39,7 @@ std::vector<int> all_give(MPI_Comm base, int mine) {
   return all;
 }
 
-// The machine of each rank of the world, named after the lowest rank on it, then numbered.
+// The node of each rank of the world, named after the lowest rank on it, then numbered.
 std::vector<int> find_machines(MPI_Comm world) {
   int rank = 0;
   expect(MPI_Comm_rank(world, &rank), "MPI_Comm_rank");

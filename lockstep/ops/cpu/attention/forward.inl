@@ -1,7 +1,7 @@
 // Attention of one strip of queries. Part of attention's kernels.
 //
-// For each tile, sums[query] is the sum over the keys seen so far of exp(score - largest) value,
-// and totals[query] that of exp(score - largest). When a block brings a larger score, both are
+// For each tile, sums[query] is the sum over all keys so far of exp(score - largest) value, and
+// totals[query] that of exp(score - largest). When a block brings a larger score, both are
 // multiplied by exp(former largest - largest). At the end, out = sums / totals.
 #pragma once
 

@@ -2,7 +2,7 @@
 //
 //   tile    up to kAttentionBlock queries of one head, the unit that meets a block of keys
 //   block   up to kAttentionBlock keys of one key head
-//   strip   up to so many tiles, one after the other, of one head: while the strip is worked on, a
+//   strip   several consecutive tiles of one head: while the strip is worked on, a
 //           block of keys is widened to f32 once and then meets all of its tiles
 //
 // Matrices in scratch memory are f32. Their extents are rounded up to kAttentionPadding, and what

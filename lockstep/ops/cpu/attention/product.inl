@@ -1,8 +1,8 @@
 // Products of matrices that lie in scratch memory: c[m][n] = start + the sum over k of a(k, m)
 // b[k][n]. Part of attention's kernels.
 //
-// kPatchRows rows of c times kPatchVectors vectors are summed up in registers: enough of them to
-// keep the multipliers busy, few enough to leave room for a and b.
+// kPatchRows rows of c times kPatchVectors vectors accumulate in registers: enough to keep the
+// multipliers busy, few enough to leave registers for a and b.
 #pragma once
 
 #include "lockstep/base/simd/vector.inl"

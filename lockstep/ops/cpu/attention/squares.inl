@@ -112,7 +112,8 @@ inline void store_pairs(BFloat16* to, Floats even, Floats odd) {
   store(reinterpret_cast<float*>(to), (Floats)pairs);
 }
 
-// Scores times a scale that is not positive, which would turn what is hidden to what is seen.
+// Scores times a scale that is not positive; such a scale would turn the -infinity of masked keys
+// into +infinity.
 inline float scale_beside(const Matrix& scores, float scale) {
   if (scale > 0) return scale;
   for (std::size_t i = 0; i < kBlockElements; i += kLanes) {

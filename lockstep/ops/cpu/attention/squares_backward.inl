@@ -27,7 +27,7 @@ struct PackedWeights {
         dscores_right(dscores + kBlockElements) {}
 };
 
-// Keys and queries that are there only because a block has so many get zeros.
+// Keys and queries that only pad a block get zeros.
 template <bool kDropout>
 void weigh_packed(const Meeting& at, const Matrix& scores, float scale, const Matrix& dweights,
                   const Matrix& kept, const float* log_sums, const float* expected,

@@ -101,7 +101,7 @@ inline void fill(float* to, std::size_t count, float value) {
   for (std::size_t i = 0; i < count; ++i) to[i] = value;
 }
 
-// A block of keys, and which of them may be seen at all.
+// A block of keys, and which of them are not masked.
 struct KeyBlock {
   std::size_t first = 0;
   std::size_t count = 0;

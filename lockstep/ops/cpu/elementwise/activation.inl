@@ -1,8 +1,8 @@
 // The activations with their derivatives. Part of a file of kernels (vector.inl).
 //
-// Whoever applies one must get the same bits, wherever it is fused into, although the compiler
-// fuses products and sums as it likes: so no sum here has two products to choose from, and the
-// value returned is not to be added to anything.
+// An activation gives the same bits wherever it is fused, although the compiler may fuse products
+// and sums. So no sum here has two products to choose from, and callers must not add to the
+// returned value.
 #pragma once
 
 #include "lockstep/base/simd/math.inl"

@@ -30,8 +30,8 @@ void check_all_indices(const std::string& operation, const Tensor& tokens, const
   }
 }
 
-// The rows of dy in the order of the entries that they belong to, so that all of an entry are added
-// up at once and rounded once.
+// The rows of dy in the order of the entries that they belong to, so that the rows of an entry are
+// summed at once and rounded once.
 struct Order {
   std::vector<std::uint32_t> rows;
   std::vector<std::uint32_t> entries;  // those that have rows, ascending

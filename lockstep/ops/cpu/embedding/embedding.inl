@@ -68,8 +68,8 @@ void forward(const EmbeddingRows& call) {
   }
 }
 
-// Rows are added up in groups of this many, then the groups: a padding token has thousands of rows,
-// and the errors of so long a sum would grow.
+// Sums rows in groups of this many, then the groups: a padding token has thousands of rows, and the
+// rounding error of one long sum would grow.
 constexpr std::size_t kGroup = 64;
 
 template <class T, class Gradient>

@@ -26,7 +26,7 @@ struct EmbeddingRows {
   void* y;
 };
 
-// Some columns of rows of dy, that all add up to the same row of a table's gradient.
+// Some columns of the rows of dy whose sum is one row of a table's gradient.
 struct RowsToAdd {
   const void* dy;  // the first of the columns, of row 0
   std::size_t width;

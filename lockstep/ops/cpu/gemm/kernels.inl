@@ -29,8 +29,8 @@ void add_up_rows(const T* from, std::size_t stride, std::size_t columns, float* 
   });
 }
 
-// Rows are added up in groups first: fewer roundings of large sums. Some rows are gone through
-// together from their beginning to their end, as the CPU foresees.
+// Sums rows in groups first, which rounds large sums less often. It reads the rows of a group in
+// parallel from beginning to end, which suits the CPU's prefetcher.
 template <class T>
 void add_column_sums(const std::byte* matrix, std::size_t rows, std::size_t stride,
                      std::size_t columns, float* sums) {

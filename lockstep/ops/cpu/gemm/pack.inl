@@ -39,7 +39,7 @@ inline void transpose(Floats (&x)[kLanes]) {
   }
 }
 
-// A strip of fewer lines than it has room for.
+// A strip with fewer lines than its width.
 template <std::size_t width, class T>
 void pack_edge(const T* from, const gemm::Lines& lines, std::size_t count, float* strip) {
   for (std::size_t p = 0; p < lines.depth; ++p, strip += width) {

@@ -26,7 +26,7 @@ float most(const T* row, std::size_t count) {
   return max_of_lanes(max(max(parts[0], parts[1]), max(parts[2], parts[3])));
 }
 
-// Sums of so many terms run in float, and their sum in double.
+// Sums of this many terms run in float; the sum of these sums runs in double.
 constexpr std::size_t kTerms = 1024;
 
 // The sum of e^(x - largest) over the row; where `keeps`, these take the place of x.

@@ -72,8 +72,8 @@ void run(const Cpu& cpu, const ops::Sgd& call) {
   });
 }
 
-// In runs, and spans of these that follow from the number of elements alone, added up in their
-// order, so that the sum does not depend on the number of threads.
+// Sums runs, and spans of runs, in their order. The spans depend only on the number of elements, so
+// the sum does not depend on the number of threads.
 void run(const Cpu& cpu, const ops::SumOfSquares& call) {
   ops::check(call);
   constexpr std::size_t kRun = ops::SumOfSquares::kRun;

@@ -22,8 +22,8 @@ bool accepts_all(const Context&, const Call&) {
   return true;
 }
 
-// In the order in which they are asked. All of them write the same log_sum, so that backward may
-// come from another one than forward.
+// In the order in which they are tried. All of them write the same log_sum, so forward and backward
+// may use different ones.
 constexpr Implementation<ops::Attention> kForward[] = {
     {attention::split_accepts, attention::run_split},
     {hopper_accepts, run_hopper},

@@ -11,7 +11,8 @@ namespace lockstep::cuda {
 void run(const Context& context, const ops::Attention& call);
 void run(const Context& context, const ops::AttentionBackward& call);
 
-// Bytes of workspace that forward and backward of such a shape need; never less for more keys.
+// Bytes of workspace that forward and backward of this shape need. The number never falls when the
+// number of keys grows.
 std::size_t attention_scratch(const Context& context, const ops::AttentionShape& shape);
 
 }  // namespace lockstep::cuda

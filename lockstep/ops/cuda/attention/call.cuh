@@ -48,7 +48,7 @@ struct Sizes {
   int kv_heads = 0;
   int group = 1;  // query heads that share a key head
   int head_size = 0;
-  int reach = 0;  // query i sees keys 0 to i + reach; as many as there are keys where not causal
+  int reach = 0;  // query i attends to keys 0 to i + reach; not causal: `keys`
 };
 
 inline Sizes sizes_of(const ops::AttentionShape& shape) {
@@ -64,7 +64,7 @@ inline Sizes sizes_of(const ops::AttentionShape& shape) {
 
 constexpr int tiles_of(int count, int tile) { return (count + tile - 1) / tile; }
 
-// How many of the keys the queries before `end` see, of which the last one sees most.
+// The number of keys that the queries before `end` attend to; the last query attends to most.
 __device__ __forceinline__ int keys_seen(const Sizes& sizes, int end) {
   const int last = (end < sizes.queries ? end : sizes.queries) - 1 + sizes.reach;
   return last < 0 ? 0 : last < sizes.keys ? last + 1 : sizes.keys;
@@ -92,7 +92,8 @@ HeadRows<T> head_rows(const Tensor& rows) {
   return head_rows<T>(ops::Heads{rows, 0});
 }
 
-// Whether every row of every head begins at a multiple of so many bytes and elements.
+// Whether every row of every head begins at a multiple of `elements` elements, in memory and in its
+// tensor.
 inline bool aligned(const ops::Heads& heads, std::int64_t head_size, std::int64_t elements) {
   const auto bytes = static_cast<std::int64_t>(size_of(heads.rows.dtype())) * elements;
   const auto address = static_cast<std::int64_t>(
@@ -110,7 +111,7 @@ __device__ __forceinline__ const std::uint8_t* mask_at(const std::uint8_t* mask,
   return mask == nullptr ? nullptr : mask + static_cast<std::int64_t>(sequence) * sizes.keys + key;
 }
 
-// The place of a query of a head among all: that of its statistics.
+// The index of a query of a head among all queries; statistics have the same index.
 __device__ __forceinline__ std::int64_t query_place(const Sizes& sizes, int sequence, int head,
                                                     int query) {
   return (static_cast<std::int64_t>(sequence) * sizes.heads + head) * sizes.queries + query;
@@ -122,7 +123,7 @@ struct DropoutKey {
   std::uint64_t seed = 0;
   ScalarArg step;
   std::uint64_t first = 0;
-  std::uint32_t last_kept = 0;  // an element stays where its random word is not above
+  std::uint32_t last_kept = 0;  // keeps an element whose random word is at most this
   float factor = 1;             // what a kept element is multiplied by
   bool given = false;
 };
@@ -138,7 +139,7 @@ inline DropoutKey dropout_key(const ops::Dropout& dropout) {
           .given = dropout.probability != 0};
 }
 
-// Which probabilities of one head of one sequence stay.
+// Which probabilities of one head of one sequence dropout keeps.
 class Keeper {
  public:
   __device__ __forceinline__ Keeper(const DropoutKey& key, const Sizes& sizes, int sequence,
@@ -159,10 +160,10 @@ class Keeper {
     return (place < 2 ? low : high) <= last_kept_;
   }
 
-  // Whether runs of four keys from a multiple of 4 on share their random numbers.
+  // Whether four keys from a multiple of 4 on use the four words of one random block.
   __device__ __forceinline__ bool in_fours() const { return keys_ % 4 == 0; }
 
-  // Bit i is whether key + i stays; for in_fours(), and a key that is a multiple of 4.
+  // Bit i is set where key + i is kept. Requires in_fours() and a key that is a multiple of 4.
   __device__ __forceinline__ std::uint32_t four(int query, int key) const {
     const RandomWords words = random_block(seed_, step_, position_of(query, key) / 4);
     std::uint32_t bits = words[0] <= last_kept_ ? 1 : 0;

@@ -12,13 +12,13 @@ namespace lockstep::cuda::attention {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kAhead = 4;  // keys that are asked for at once
+constexpr int kAhead = 4;  // keys that are loaded at once
 constexpr int kPiece = 8;  // elements of a head that a lane holds
 constexpr int kMostRows = 8;
 constexpr int kLeastKeys = 64;  // of a part
 constexpr int kMostParts = 64;
 
-// What a block finds for a query head in one part of the keys.
+// The result of a block for a query head in one part of the keys.
 struct Found {
   float most;
   float total;
@@ -75,7 +75,8 @@ struct Shared {
   bool is_last;
 };
 
-// Queries, key and value of the token into shared memory, turned, and rounded as they are stored.
+// Loads queries, key and value of the token into shared memory, rotates them, and rounds them as
+// they are stored.
 template <class T, int kLanes, int kRows>
 __device__ __forceinline__ void load_token(const Call<T>& call, Shared<kLanes, kRows>& shared,
                                            int sequence, int kv_head, int first_row, int rows,
@@ -290,7 +291,7 @@ std::size_t found_bytes(std::int64_t batch, std::int64_t heads, std::int64_t pos
   return padded(static_cast<std::size_t>(batch * heads * most_parts(positions)) * sizeof(Found));
 }
 
-// Calls f with how many lanes hold a head and how many query heads a block takes, as types.
+// Calls f with the number of lanes per head and of query heads per block, as types.
 template <class F>
 void with_team(std::int64_t head_size, int rows, F&& f) {
   const auto with_rows = [&]<int kLanes>(std::integral_constant<int, kLanes> lanes) {
@@ -318,7 +319,7 @@ void run_decode(const Context& context, const ops::DecodeAttention& call) {
   const std::int64_t group = call.heads / call.kv_heads;
   const std::int64_t parts = most_parts(positions);
   with_compute_type(call.packed.dtype(), [&]<class T>(TypeTag<T>) {
-    // What vectors do not fit goes through one kernel for all shapes.
+    // Shapes that do not fit vectors use one generic kernel.
     const bool vectors = call.head_size % kPiece == 0 && allows_packs<T, kPiece>(call.cache);
     const int rows = vectors ? rows_of_block(group) : kMostRows;
     const std::int64_t row_blocks = (group + rows - 1) / rows;

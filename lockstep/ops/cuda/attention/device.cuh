@@ -1,4 +1,4 @@
-// The instructions that attention's kernels are made of, by name, and how they are launched.
+// The instructions that the attention kernels use, one function each, and the launch of a kernel.
 //
 // A fragment is the part of a small matrix that one lane of a warp holds. The product m16n8k16
 // multiplies A, 16 by 16, with B, 16 by 8, both of a 16-bit type, and adds to C, 16 by 8 in f32.
@@ -9,9 +9,9 @@
 //   B  [0] rows pair and pair + 1, column group      [1] rows pair + 8 and + 9, the same column
 //   C  [0] row group, column pair   [1] row group, column pair + 1   [2], [3] the same 8 rows below
 //
-// ldmatrix reads four 8 by 8 matrices from shared memory at once: lane i gives the address of row
-// i % 8 of matrix i / 8, and gets of every matrix the two elements of row group from column pair
-// on; transposed, the elements of rows pair and pair + 1 in column group.
+// ldmatrix reads four 8 by 8 matrices from shared memory at once. Lane i passes the address of row
+// i % 8 of matrix i / 8. It receives, of every matrix, the two elements of row `group` from column
+// `pair` on; transposed, the elements of rows `pair` and `pair` + 1 in column `group`.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -36,8 +36,8 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* at) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(at));
 }
 
-// Copies from global to shared memory in the background; zeros where `from` is not valid, which is
-// not read then. Both are aligned to the bytes copied.
+// Copies from global to shared memory in the background. Where `from` is not valid it is not read,
+// and the copy writes zeros. Both addresses are aligned to the bytes copied.
 __device__ __forceinline__ void copy_16_async(void* to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
                "r"(valid ? 16 : 0)
@@ -48,7 +48,7 @@ __device__ __forceinline__ void copy_4_async(void* to, const void* from, bool va
                "r"(valid ? 4 : 0)
                : "memory");
 }
-// Until the copies of this thread have arrived.
+// Waits until the copies of this thread have arrived.
 __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
@@ -80,14 +80,14 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const std::uint32_t 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// 2^x to 2^-22 of it; 0 for -infinity.
+// 2^x with a relative error of up to 2^-22; 0 for -infinity.
 __device__ __forceinline__ float fast_exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
-// Queues a kernel on a stream; one without blocks is not.
+// Queues a kernel on a stream, unless it has no blocks.
 template <class... Parameters>
 void launch(const char* name, void (*kernel)(Parameters...), std::int64_t blocks, int threads,
             std::size_t shared_bytes, cudaStream_t stream, Parameters... arguments) {

@@ -1,9 +1,9 @@
 // The backward of attention on Hopper.
 //
-// An item is a block of 128 keys of one key head. It runs over the blocks of queries that see it,
-// of all query heads that use the key head, with two groups (warpgroups) of 64 keys each. With P
-// the probabilities, recomputed from the log-sums, and delta = sum of dout * out by row, a step
-// does
+// An item is a block of 128 keys of one key head. Two groups (warpgroups) of 64 keys each run over
+// the blocks of queries that attend to it, of all query heads that use the key head. P are the
+// probabilities, recomputed from the log-sums, and delta is the sum of dout * out by row. A step
+// computes
 //
 //   S^T = k q^T, dP^T = v dout^T       [64 keys, queries], in registers
 //   P^T = exp(S^T - log_sum), dS^T = P^T (dP^T - delta)
@@ -11,15 +11,15 @@
 //   dq of the step = dS k              over both groups' keys, through shared memory
 //
 // The scores of the next step are issued before the current one is done, so that the tensor cores
-// have work while the groups round and store. One more warp loads blocks of queries ahead, another
-// adds dq up in f32 in device memory, by the copy engine.
+// have work while the groups round and store. One more warp loads blocks of queries ahead. Another
+// accumulates dq in f32 in device memory with the copy engine.
 //
-// The sums of dq do not depend on timing: for every block of queries the blocks of keys add in one
-// order, from the last that it sees down to the first. A counter says whose turn it is. A block of
-// keys starts with the first queries that see it, so that block j comes to some queries one step
-// after block j + 1 has; items are handed out in that order, and mostly nobody waits. Items wait
-// only for items handed out before, so they all come to an end however few blocks the chip runs at
-// a time.
+// The sums of dq do not depend on timing. For every block of queries the blocks of keys add in one
+// order, from the last one that it attends to down to the first; a counter holds the next one. A
+// block of keys starts with the first queries that attend to it, so block j reaches a block of
+// queries one step after block j + 1. Items are handed out in that order, so an item rarely waits.
+// An item waits only for items that were handed out before it, so all items end however few blocks
+// run at a time.
 #pragma once
 
 #include <cuda.h>
@@ -90,7 +90,7 @@ struct BackwardConfig {
   static constexpr int kItemEmpty = kItemFull + 16;
   static constexpr int kFresh = kItemEmpty + 16;
   static constexpr int kEnd = kFresh + 8;
-  static constexpr int kSharedBytes = kEnd + 1024;  // room to align
+  static constexpr int kSharedBytes = kEnd + 1024;  // and padding for alignment
   static_assert(kSharedBytes <= 232448);
 };
 
@@ -125,7 +125,7 @@ struct BackwardItem {
   }
 };
 
-// The number of the next item, which the loader wrote; by whole warps or single threads.
+// The number of the next item, as written by the loader. Whole warps or single threads call it.
 template <class C>
 __device__ __forceinline__ int read_item(std::uint32_t shared, Ring<2>& slots, bool leads,
                                          bool whole_warp) {
@@ -175,7 +175,8 @@ __device__ __forceinline__ void load_items(const BackwardArgs& args, std::uint32
       load_bytes(shared + statistics_place + ring.stage() * C::kStatisticBytes, statistics + row,
                  C::kStatisticBytes, barrier);
     };
-    // Those of the first step before the keys, whose memory the item before needs longest.
+    // Loads those of the first step before the keys, because the previous item needs the keys'
+    // memory longest.
     bool first = true;
     for (int left = item.steps; left > 0; --left, item.advance(shape), ring.advance()) {
       load_queries(args.q, args.log_sums, C::kQ, C::kLogSums, C::kQFull, C::kQEmpty);
@@ -236,7 +237,7 @@ __device__ __forceinline__ void add_dq(const BackwardArgs& args, std::uint32_t s
   }
 }
 
-// Drops, of each of the thread's two rows (keys), the columns (queries) before `lowest`, which
+// Masks the columns (queries) before `lowest` in each of the thread's two rows (keys). `lowest`
 // counts from the thread's first column.
 template <int kCount>
 __device__ __forceinline__ void drop_unseen(float (&scores)[kCount], const int (&lowest)[2]) {
@@ -355,7 +356,7 @@ __device__ __forceinline__ void differentiate(const BackwardArgs& args, std::uin
       multiply_fragments<T, C::kHeadSize, C::kQueries>(dv, p, further(dout_across, stage_bytes),
                                                        add);
       end_products();
-      if (staged) {  // dk and dv of the item before have left
+      if (staged) {  // dk and dv of the previous item are stored
         if (leads_group) wait_for_reads();
         sync_threads(kDsBarrier, 256);
         staged = false;
@@ -391,7 +392,7 @@ __device__ __forceinline__ void differentiate(const BackwardArgs& args, std::uin
       __syncwarp();
       if (leads_warp) arrive(shared + C::kDqFull + 8 * group);
 
-      // Behind the last step too, where nobody needs them: a branch would cost registers.
+      // Also after the last step, where they are not needed: a branch would cost registers.
       if (step != item.steps - 1) wait(shared + C::kQFull + 8 * queries.stage(), queries.parity());
       forget(scores);
       start_products();
@@ -407,7 +408,7 @@ __device__ __forceinline__ void differentiate(const BackwardArgs& args, std::uin
       }
     }
 
-    // Nobody reads dS any more: dk and dv go out through its memory.
+    // dS is not read any more, so dk and dv leave through its memory.
     sync_threads(kDsBarrier, 256);
     const std::uint32_t staging = shared + C::kDs + group * C::kStagingBytes;
     const float ones[2] = {1, 1};
@@ -456,7 +457,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
       init_barrier(shared + C::kDqFull + 8 * i, 4);
       init_barrier(shared + C::kDqEmpty + 8 * i, 1);
       init_barrier(shared + C::kItemFull + 8 * i, 1);
-      init_barrier(shared + C::kItemEmpty + 8 * i, 9);  // the groups' warps, and who adds dq
+      init_barrier(shared + C::kItemEmpty + 8 * i, 9);  // the groups' warps, and dq's
     }
     publish_barriers();
   }

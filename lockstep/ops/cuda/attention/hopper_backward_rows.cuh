@@ -1,4 +1,4 @@
-// What the backward of attention on Hopper does row by row, before and after its main kernel.
+// The kernels that process rows before and after the main kernel of attention's backward on Hopper.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -41,8 +41,8 @@ struct PrepareArgs {
   std::int64_t counter_count;
 };
 
-// deltas = sums of dout * out over a head; log_sums of base 2, infinite where a query sees no key
-// or is padding, so that its probabilities become 0; counters = 0. A thread has 8 elements.
+// deltas = sums of dout * out over a head; log_sums to base 2, infinite where a query attends to no
+// key or is padding, so that its probabilities become 0; counters = 0. A thread has 8 elements.
 template <class T, int kHeadSize>
 __global__ void __launch_bounds__(256) prepare_backward(PrepareArgs args) {
   constexpr int kLanes = kHeadSize / 8;
@@ -96,8 +96,8 @@ struct FinishArgs {
   float scale;
 };
 
-// dq = scale * its sums, rounded. A block has 64 queries and 64 columns of a head, which lie in the
-// order of a product's registers, and turns them into rows in shared memory.
+// dq = scale * its sums, rounded. A block has 64 queries and 64 columns of a head, in the order of
+// a product's registers, and reorders them into rows in shared memory.
 template <class T, int kHeadSize>
 __global__ void __launch_bounds__(128) finish_backward(FinishArgs args) {
   __shared__ alignas(128) std::byte tile[64 * 128];

@@ -1,5 +1,5 @@
-// How the backward of attention on Hopper cuts up its work: which blocks of queries and keys meet,
-// and what its workspace holds. Used by host and kernels alike.
+// How the backward of attention on Hopper splits its work: the pairs of blocks of queries and keys,
+// and the layout of the workspace. Host and kernels use it.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 namespace lockstep::cuda::hopper {
 
 constexpr int kBackwardKeys = 128;  // in a block of keys
-// In a block of queries, of which a block of keys takes one at each step.
+// Queries in a block of queries. A step of an item takes one such block.
 constexpr int backward_queries(int head_size) { return head_size == 64 ? 128 : 64; }
 
 struct BackwardShape {
@@ -26,7 +26,7 @@ struct BackwardShape {
   int query_blocks, key_blocks;  // per head
   int padded_queries;            // a multiple of 128
 
-  // The last block of keys that queries of the block see; -1 where they see none.
+  // The last block of keys that queries of the block attend to; -1 if there is none.
   LOCKSTEP_BOTH int last_key_block(int query_block) const {
     int seen = keys;
     if (causal != 0) {
@@ -36,7 +36,7 @@ struct BackwardShape {
     }
     return seen <= 0 ? -1 : (seen - 1) / kBackwardKeys;
   }
-  // The first block of queries that sees some of the keys.
+  // The first block of queries that attends to some of the keys.
   LOCKSTEP_BOTH int first_query_block(int key_block) const {
     const int first = key_block * kBackwardKeys - offset;
     return causal != 0 && first > 0 ? first / block_queries : 0;

@@ -10,7 +10,7 @@
 namespace lockstep::cuda {
 namespace hopper {
 
-// Keys and values of so many bytes are worked on at a time; well inside the L2 cache.
+// The bytes of keys and values that are in use at a time; they fit well into the L2 cache.
 constexpr std::int64_t kCachedBytes = 24 << 20;
 
 template <class C>
@@ -58,9 +58,9 @@ void launch_forward(const Context& context, const ops::Attention& call) {
   check_launch("hopper_attention");
 }
 
-// The fastest of those that were measured on an H200 with 1k to 8k tokens. Where queries see many
-// keys, longer blocks of keys win; where they see few, most blocks are on the diagonal, and shorter
-// ones mask less.
+// The fastest of those that were measured on an H200 with 1k to 8k tokens. Where queries attend to
+// many keys, longer blocks of keys are faster. Where they attend to few, most blocks are on the
+// diagonal, and shorter blocks mask less.
 template <class T>
 using CausalForward64 = ForwardConfig<T, 64, 64, 4, 4, 1, false>;
 template <class T>

@@ -1,19 +1,20 @@
 // The forward of attention on Hopper.
 //
-// A block takes tiles of queries of one head, 64 of them for each of its groups (warpgroups of 128
-// threads that compute), and runs over the keys those see in blocks of kKeys, from the last to the
-// first. One more warp, the loader, keeps a ring of blocks of keys and values filled; it runs ahead
-// into the next tile. With S = q k^T of a block of keys, and P = exp(S - largest so far), a group
-// issues the products S of the next block and out += P v of the current one together, and turns the
-// new S into P while the second still runs. Groups hand on the turn to issue products, so that one
-// of them computes exponentials while the products of another keep the tensor cores busy.
+// A block takes tiles of queries of one head, 64 queries for each of its groups (warpgroups of 128
+// computing threads). It runs over the keys that these attend to in blocks of kKeys, from the last
+// to the first. One more warp, the loader, keeps a ring of blocks of keys and values filled and
+// runs ahead into the next tile. With S = q k^T of a block of keys, and P = exp(S - largest so
+// far), a group issues two products together: S of the next block, and out += P v of the current
+// one. It computes P from the new S while the second product still runs. Groups take turns in
+// issuing products, so that one computes exponentials while the products of another keep the tensor
+// cores busy.
 //
 // Only blocks of keys on the diagonal or at the end of the sequence are masked; those above the
-// diagonal are not loaded. Tiles are taken in an order that keeps keys and values of a few heads in
-// the L2 cache and, of these, begins with the tiles that see most keys. Causal tiles differ in
-// length, so a block draws its next tile from a counter when it has loaded the last one; equal
-// counts of tiles would leave up to a fifth of the chip idle. What a tile computes does not depend
-// on the block that draws it.
+// diagonal are not loaded. The order of tiles keeps keys and values of a few heads in the L2 cache;
+// among these heads the tiles with most keys come first. Causal tiles differ in length, so a block
+// draws its next tile from a counter when it has loaded the last one. With equal counts of tiles up
+// to a fifth of the chip would idle. The result of a tile does not depend on the block that draws
+// it.
 #pragma once
 
 #include <cuda.h>
@@ -42,8 +43,8 @@ struct ForwardArgs {
   float scale_log2;  // scale / ln 2
 };
 
-// kTurns: groups issue products in turns, all as many. Without, a group leaves out blocks of keys
-// that only others see.
+// kTurns: groups issue products in turns, each equally many. Without it a group skips blocks of
+// keys that only other groups attend to.
 template <class T_, int kHeadSize_, int kKeys_, int kGroups_, int kStages_, int kBlocksPerSm_,
           bool kTurns_>
 struct ForwardConfig {
@@ -58,7 +59,8 @@ struct ForwardConfig {
   static constexpr int kQueries = 64 * kGroups;
   static constexpr int kColumnTiles = kHeadSize / 64;
   static constexpr int kThreads = 128 * (kGroups + 1);
-  // The loader, a warpgroup too though one thread is enough, leaves its registers to the groups.
+  // The loader is a whole warpgroup, although one thread is enough: it gives its registers to the
+  // groups.
   static constexpr int kRegisters = 65536 / (kThreads * kBlocksPerSm) / 8 * 8;
   static constexpr int kLoaderRegisters = 24;
   static constexpr int kGroupRegisters =
@@ -81,7 +83,7 @@ struct ForwardConfig {
   static constexpr int kFresh = kVEmpty + 8 * kStages;
   static constexpr int kTile = kFresh + 8;  // the drawn tile
   static constexpr int kEnd = kTile + 8;
-  static constexpr int kSharedBytes = kEnd + 1024;  // room to align
+  static constexpr int kSharedBytes = kEnd + 1024;  // and padding for alignment
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -90,8 +92,8 @@ struct ForwardConfig {
 constexpr int kOutBarrier = 1;   // + group
 constexpr int kTurnBarrier = 5;  // + group
 
-// Until the largest score of a row has grown by so much, as a power of two, exponentials stay
-// relative to the older one and what is summed needs no scaling.
+// Exponentials stay relative to an older largest score until it has grown by more than this power
+// of two. Until then the sums need no rescaling.
 constexpr float kUnscaledGrowth = 8;
 
 template <class C>
@@ -111,7 +113,7 @@ struct ForwardTile {
     head = batch_head - sequence * args.heads;
     blocks = blocks_seen(args, first_query + C::kQueries);
   }
-  // Blocks of keys that queries before `end` see; one at least.
+  // The number of blocks of keys that queries before `end` attend to; at least one.
   __device__ static int blocks_seen(const ForwardArgs& args, int end) {
     const int seen = args.causal ? min(args.keys, min(end, args.queries) + args.offset) : args.keys;
     return max(1, (seen + C::kKeys - 1) / C::kKeys);
@@ -127,7 +129,8 @@ __device__ __forceinline__ void load_tiles(const ForwardArgs& args, std::uint32_
   std::uint32_t q_parity = 1;
   int index = blockIdx.x;
   for (; index < args.tiles; q_parity ^= 1) {
-    // Drawn now and needed behind the loop: the answer takes as long as a load.
+    // Draws the next tile here, ahead of its use after the loop: the atomic takes as long as a
+    // load.
     const unsigned drawn = atomicAdd(args.next_tile, 1u);
     const ForwardTile<C> tile(args, index);
     const int kv_head = tile.head / args.heads_per_kv;
@@ -155,7 +158,7 @@ __device__ __forceinline__ void load_tiles(const ForwardArgs& args, std::uint32_
       }
       load(args.v, C::kV, C::kVFull, C::kVEmpty);
     }
-    // There are as many draws as tiles, so the last draw leaves the counter to the next launch.
+    // There are as many draws as tiles, so the last draw resets the counter for the next launch.
     if (drawn == static_cast<unsigned>(args.tiles) - 1) *args.next_tile = 0;
     index = static_cast<int>(drawn + gridDim.x);
   }
@@ -166,7 +169,7 @@ __device__ __forceinline__ void load_tiles(const ForwardArgs& args, std::uint32_
 
 // ---- softmax, in the registers of a product of 64 rows: a thread has parts of two of them
 
-// Drops the columns from `limits` on, which count from the thread's first column.
+// Masks the columns from `limits` on, which count from the thread's first column.
 template <int kCount>
 __device__ __forceinline__ void mask_columns(float (&scores)[kCount], const int (&limits)[2]) {
 #pragma unroll
@@ -175,8 +178,9 @@ __device__ __forceinline__ void mask_columns(float (&scores)[kCount], const int 
   }
 }
 
-// Makes scores exponentials relative to `largest`, which is the largest so far or at most
-// 2^kUnscaledGrowth less. `factors` takes what was relative to the one before to it.
+// Replaces scores by exponentials relative to `largest`, the largest score so far or an older one
+// that is smaller by at most kUnscaledGrowth. `factors` rescales sums that are relative to the
+// previous `largest`.
 template <int kCount>
 __device__ __forceinline__ void exponentiate(float (&scores)[kCount], float (&largest)[2],
                                              float (&sums)[2], float (&factors)[2],
@@ -327,7 +331,7 @@ __device__ __forceinline__ void attend(const ForwardArgs& args, std::uint32_t sh
     pin(out);
     start_products();
     issue_out(add);
-    // While it runs: the sums of rows, whose columns four lanes have.
+    // While it runs, sums the rows, whose columns four lanes hold.
     float* const log_sum =
         args.log_sum +
         (static_cast<std::int64_t>(tile.sequence) * args.heads + tile.head) * args.queries;
@@ -341,7 +345,7 @@ __device__ __forceinline__ void attend(const ForwardArgs& args, std::uint32_t sh
       }
       factors[i] = sums[i] > 0 ? 1 / sums[i] : 0;
     }
-    // The store of the last tile has read its memory.
+    // Waits until the store of the last tile has read its memory.
     if (leads_group) wait_for_reads();
     sync_threads(kOutBarrier + group, 128);
     wait_for_products<0>();

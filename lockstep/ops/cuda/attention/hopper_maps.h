@@ -1,4 +1,4 @@
-// Tensor maps: what the copy engine knows of a tensor in device memory.
+// Tensor maps: descriptions of tensors in device memory for the copy engine.
 #pragma once
 
 #include <cuda.h>
@@ -10,9 +10,9 @@
 
 namespace lockstep::cuda::hopper {
 
-// Heads as a tensor of the dimensions head_size, heads, sequence, batch, fastest first. A copy
-// moves a box of 64 elements of one head in `box_rows` rows of one sequence, swizzled in shared
-// memory.
+// Heads as a tensor with the dimensions head_size, heads, sequence, batch, the fastest first. A
+// copy moves a box of 64 elements of one head in `box_rows` rows of one sequence, and swizzles it
+// in shared memory.
 struct HeadsMap {
   std::int64_t batch = 0;
   std::int64_t sequence = 0;
@@ -25,7 +25,7 @@ CUtensorMap make_map(const ops::Heads& heads, const HeadsMap& layout);
 // Whether the copy engine can address them.
 bool is_mappable(const ops::Heads& heads);
 
-// What both directions ask of chip, shape and types.
+// What forward and backward both require of the GPU, the shape and the types.
 bool is_supported(const Context& context, const ops::AttentionShape& shape);
 
 }  // namespace lockstep::cuda::hopper

@@ -1,9 +1,9 @@
-// Hopper's instructions for copies and barriers, one function each. Shared memory is named by its
-// 32-bit address.
+// Hopper's instructions for copies and barriers, one function each. They take 32-bit addresses of
+// shared memory.
 //
-// An mbarrier counts arrivals and bytes that copies bring; when both are complete its phase flips
-// and it starts over. Who waits names the parity of the phase whose end it waits for: the first is
-// 0. A wait for parity 1 on a fresh barrier returns at once.
+// An mbarrier counts arrivals and the bytes of copies. When both are complete its phase flips and
+// counting restarts. A waiter names the parity of the phase whose end it waits for; the first phase
+// has parity 0. A wait for parity 1 on a new barrier returns at once.
 #pragma once
 
 #include <cuda.h>
@@ -15,8 +15,8 @@
 namespace lockstep::cuda::hopper {
 
 #ifdef LOCKSTEP_HOPPER_GUARD
-// For tests: a wait of half a second leaves here, in memory of the host, which barrier (its
-// address), parity, block and thread it was.
+// For tests: a wait of half a second writes barrier (its address), parity, block and thread here,
+// in host memory.
 __device__ unsigned int* stuck;
 
 struct Guard {
@@ -83,9 +83,9 @@ __device__ __forceinline__ void wait(std::uint32_t barrier, std::uint32_t parity
   Guard guard;
   while (!has_flipped(barrier, parity)) guard.poll(barrier, parity);
 }
-// Does nothing but keep the order of what stands before and behind it: ptxas moves no computation
-// across the branch of a wait, but gladly moves the wait for a product before computations that
-// were meant to run beside the product. `fresh` is a barrier that nobody arrives at.
+// Only keeps instructions before it and after it in order. ptxas moves no computation across the
+// branch of a wait. Without that branch it moves the wait for a product ahead of computations that
+// should run beside the product. `fresh` is a barrier without arrivals.
 __device__ __forceinline__ void keep_order(std::uint32_t fresh) { wait(fresh, 1); }
 
 // A place in a ring of buffers, and the parity of the round it is in.
@@ -110,7 +110,7 @@ __device__ __forceinline__ void arrive_threads(int barrier, int threads) {
 
 // ---- copies
 
-// What ordinary stores wrote to shared memory can be read by copies and wgmma behind a barrier.
+// Makes ordinary stores to shared memory visible to copies and wgmma after the next barrier.
 __device__ __forceinline__ void fence_shared_for_copies() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -119,8 +119,8 @@ __device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// A box of a tensor of four dimensions; the barrier gets its bytes, also those beyond the tensor,
-// which are zeros.
+// Copies a box of a tensor of four dimensions. The barrier counts all its bytes, also those outside
+// the tensor, which become zeros.
 __device__ __forceinline__ void load_box(std::uint32_t to, const CUtensorMap& map,
                                          std::uint32_t barrier, int column, int head, int row,
                                          int sequence) {
@@ -130,7 +130,7 @@ __device__ __forceinline__ void load_box(std::uint32_t to, const CUtensorMap& ma
       "l"(&map), "r"(barrier), "r"(column), "r"(head), "r"(row), "r"(sequence)
       : "memory");
 }
-// What lies beyond the tensor is not written.
+// Parts of the box outside the tensor are not written.
 __device__ __forceinline__ void store_box(const CUtensorMap& map, std::uint32_t from, int column,
                                           int head, int row, int sequence) {
   asm volatile(
@@ -161,22 +161,22 @@ __device__ __forceinline__ void add_floats(float* to, std::uint32_t from, int by
       : "memory");
 }
 
-// The stores and adds of this thread: a group ends here.
+// Ends a group of stores and adds of this thread.
 __device__ __forceinline__ void end_stores() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-// All groups have read their shared memory.
+// Waits until all groups have read their shared memory.
 __device__ __forceinline__ void wait_for_reads() {
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
-// All groups have written what they write.
+// Waits until all groups have written their results.
 __device__ __forceinline__ void wait_for_stores() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
 // ---- registers
 
-// By all warps of a warpgroup.
+// All warps of a warpgroup call these.
 template <int kRegisters>
 __device__ __forceinline__ void shrink_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
@@ -210,7 +210,7 @@ __device__ __forceinline__ std::uint32_t pack<__half>(float low, float high) {
   return packed;
 }
 
-// Four matrices of 8 x 8 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8.
+// Four matrices of 8 x 8 16-bit elements; lane i passes the address of row i % 8 of matrix i / 8.
 __device__ __forceinline__ void store_matrices(std::uint32_t to, std::uint32_t a, std::uint32_t b,
                                                std::uint32_t c, std::uint32_t d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a),

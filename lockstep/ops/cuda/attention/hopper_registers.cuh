@@ -1,5 +1,5 @@
-// What a product leaves in registers, rounded to 16 bits: as the fragments of the next product, and
-// as tiles in shared memory. hopper_wgmma.cuh says which thread has what.
+// Rounds the result of a product in registers to 16 bits, into fragments of the next product or
+// into tiles in shared memory. hopper_wgmma.cuh says which thread holds which elements.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ __device__ __forceinline__ void round_to(std::uint32_t (&fragments)[kCount / 2],
   for (int i = 0; i < kCount / 2; ++i) fragments[i] = pack<T>(values[2 * i], values[2 * i + 1]);
 }
 
-// Where store_matrices() of a thread puts the 16 columns from 16 k on; further columns than a tile
-// has lie next_columns bytes behind.
+// The address at which store_matrices() of a thread writes the 16 columns from 16 k on. The next 64
+// columns of a wider operand are next_columns bytes after a tile.
 __device__ __forceinline__ std::uint32_t place_in_tile(std::uint32_t tile, int next_columns,
                                                        int k) {
   const int lane = static_cast<int>(threadIdx.x) % 32;

@@ -2,19 +2,19 @@
 // registers, b lies in shared memory and a in shared memory or registers.
 //
 // Tiles in shared memory are columns of 64 elements wide: a row is 128 bytes, and its eight chunks
-// of 16 bytes are swizzled, chunk c of row r at place c ^ (r % 8). So copies of boxes leave them
-// (CU_TENSOR_MAP_SWIZZLE_128B), and each tile begins at a multiple of 1024 bytes. An operand is
-// read along its rows (the product sums over a tile's columns) or across (it sums over a tile's
-// rows; "transposed").
+// of 16 bytes are swizzled, chunk c of row r at place c ^ (r % 8). Copies of boxes write this
+// layout (CU_TENSOR_MAP_SWIZZLE_128B), and each tile begins at a multiple of 1024 bytes. An operand
+// is read along its rows (the product sums over a tile's columns) or across them (the product sums
+// over a tile's rows; "transposed").
 //
 // Registers of d: thread t, of warp w of the warpgroup and lane l, holds in d[i] row
 // 16 w + l / 4 + 8 ((i / 2) % 2), column 8 (i / 4) + 2 (l % 4) + i % 2. A fragment of a for 16
 // steps of the sum is four registers of two elements: those of d[8 k] to d[8 k + 7], packed by
 // twos.
 //
-// A product runs on while the threads go on. Before registers that it reads or writes are touched,
-// its group (end_products) must have been waited for (wait_for_products); before it starts,
-// start_products orders what was written to them.
+// A product runs asynchronously. Call start_products before it, so that earlier writes to its
+// registers are ordered. end_products closes a group of products. Wait for the group
+// (wait_for_products) before reading or writing registers that the products use.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -27,7 +27,7 @@ namespace lockstep::cuda::hopper {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// Keeps the compiler from moving what reads or writes the registers across this place.
+// Keeps the compiler from moving reads and writes of the registers across this point.
 template <int kCount>
 __device__ __forceinline__ void pin(float (&registers)[kCount]) {
 #pragma unroll
@@ -38,7 +38,7 @@ __device__ __forceinline__ void pin(std::uint32_t (&registers)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(registers[i])::"memory");
 }
-// Before a product that begins at zero: what was in the registers is not needed any more.
+// Marks the registers as undefined before a product that overwrites them.
 template <int kCount>
 __device__ __forceinline__ void forget(float (&registers)[kCount]) {
 #pragma unroll
@@ -51,14 +51,14 @@ __device__ __forceinline__ void start_products() {
 __device__ __forceinline__ void end_products() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-// Until at most `kPending` groups run.
+// Waits until at most `kPending` groups run.
 template <int kPending>
 __device__ __forceinline__ void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// A tile as an operand: the lower half of what wgmma takes to describe it. The upper half is the
-// same for all: swizzled by 128 bytes, and 1024 bytes from eight rows to the next eight.
+// A tile as an operand: the lower half of its wgmma descriptor. The upper half is the same for all
+// tiles: swizzled by 128 bytes, and 1024 bytes from eight rows to the next eight.
 struct Operand {
   std::uint32_t low;
   __device__ __forceinline__ std::uint64_t descriptor() const {
@@ -66,13 +66,13 @@ struct Operand {
     return (kHigh << 32) | low;
   }
 };
-// `next_columns`, for operands read across that are wider than one tile: how many bytes behind a
-// tile the one with the next 64 columns lies.
+// `next_columns`, for operands that are read across and wider than one tile: the bytes from a tile
+// to the tile with the next 64 columns.
 __device__ __forceinline__ Operand operand(std::uint32_t address, std::uint32_t next_columns = 16) {
   return {(next_columns >> 4 << 16) | (address >> 4)};
 }
-// The same operand so many bytes further on: 32 for the next 16 columns of a tile read along its
-// rows, 2048 for the next 16 rows of one that is read across.
+// The operand moved by `bytes`: 32 for the next 16 columns of a tile that is read along its rows,
+// 2048 for the next 16 rows of a tile that is read across.
 __device__ __forceinline__ Operand further(Operand operand, std::uint32_t bytes) {
   return {operand.low + (bytes >> 4)};
 }
@@ -174,8 +174,8 @@ __device__ __forceinline__ void multiply_registers(float (&d)[kN / 2], std::uint
 
 // ---- products of tiles
 
-// d = a b^T, summed over kSum columns: both are read along their rows. Where there are more columns
-// than a tile has, further ones lie next_a and next_b bytes behind.
+// d = a b^T, summed over kSum columns; both are read along their rows. Where kSum exceeds the
+// columns of a tile, the next tiles are next_a and next_b bytes further.
 template <class T, int kN, int kSum>
 __device__ __forceinline__ void multiply_rows(float (&d)[kN / 2], Operand a, int next_a, Operand b,
                                               int next_b) {

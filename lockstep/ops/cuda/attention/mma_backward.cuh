@@ -1,4 +1,4 @@
-// What both backward kernels with tensor cores take (mma.h).
+// The arguments of both backward kernels with tensor cores (mma.h).
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,8 @@ BackwardCall<T> backward_call(const ops::AttentionBackward& call, const Statisti
           .scale_log2 = call.scale * kLog2E};
 }
 
-// dp becomes p (dp - delta), the gradient of the scores before scaling, for one element. With
-// dropout, p becomes what dv is made with but for the factor of kept elements.
+// For one element, replaces dp by p (dp - delta), the gradient of the score before scaling. With
+// dropout it replaces p by the weight of dv, without the factor of kept elements.
 template <bool kDropout>
 __device__ __forceinline__ void make_gradient(float& p, float& dp, float delta, bool kept,
                                               float factor) {

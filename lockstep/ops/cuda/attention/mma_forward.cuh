@@ -1,6 +1,6 @@
 // Forward with tensor cores: four warps own 32 queries each and walk over the keys 64 at a time.
-// Keys and values have one tile each in shared memory: values arrive while scores are made, the
-// next keys while values are summed up.
+// Keys and values have one tile each in shared memory: values arrive while scores are computed, the
+// next keys while values are summed.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,7 @@ struct RunningSoftmax {
     return most[i][half] == -INFINITY ? 0.0f : most[i][half] * scale_log2;
   }
 
-  // Scores become exponentials, and sums made so far are scaled down to the new maximum.
+  // Replaces scores by exponentials and rescales the sums so far to the new maximum.
   template <int kN, int kColumns>
   __device__ __forceinline__ void add(float (&scores)[kM][kN][4], float (&sums)[kM][kColumns][4],
                                       float scale_log2) {
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(ForwardTiles<kHeadSize>::kThreads, 2)
   T* v = k + Tiles::kKeys * kRow;
 
   const int tiles = tiles_of(sizes.queries, Tiles::kQueries);
-  // Late queries see most where attention is causal; they come first.
+  // In causal attention late queries attend to most keys, so they come first.
   const int query = (tiles - 1 - static_cast<int>(blockIdx.x % tiles)) * Tiles::kQueries;
   const int head = static_cast<int>(blockIdx.x / tiles % sizes.heads);
   const int sequence = static_cast<int>(blockIdx.x / tiles / sizes.heads);
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(ForwardTiles<kHeadSize>::kThreads, 2)
   }
   for (int key = 0; key < keys; key += Tiles::kKeys) {
     wait_for_copies();
-    __syncthreads();  // the keys are there, and nobody reads the values before any more
+    __syncthreads();  // keys have arrived; the previous values are not read any more
     load_keys(v, v_from, call.v.stride, key);
     const bool sees = key <= row + 16 * kM - 1 + sizes.reach;
     std::uint32_t weights[kM][kN / 2][4];
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(ForwardTiles<kHeadSize>::kThreads, 2)
       round_to<T>(weights, scores);
     }
     wait_for_copies();
-    __syncthreads();  // the values are there, and nobody reads the keys any more
+    __syncthreads();  // values have arrived; the keys are not read any more
     if (key + Tiles::kKeys < keys) load_keys(k, k_from, call.k.stride, key + Tiles::kKeys);
     if (sees) multiply_columns<kHeadSize>(sums, weights, v);
   }

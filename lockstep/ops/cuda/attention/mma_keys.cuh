@@ -1,6 +1,6 @@
-// dk and dv with tensor cores: warps own keys, with their values, and walk over tiles of queries
-// with their dout and statistics, through all query heads that share the key head. There are two
-// such tiles in shared memory: one arrives while the other is used. Rows are keys here: scores are
+// dk and dv with tensor cores. Warps own keys with their values. They walk over tiles of queries
+// with dout and statistics, through all query heads that share the key head. Shared memory holds
+// two such tiles: one arrives while the other is used. Rows are keys here, so scores are
 // transposed.
 #pragma once
 
@@ -18,7 +18,7 @@ struct KeysTiles {
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kKeys = 16 * kM * kWarps;
   static constexpr int kQueries = kHeadSize <= 64 ? 32 : 64;
-  static constexpr int kBlocks = kHeadSize <= 64 ? 2 : 1;  // at a time, by their registers
+  static constexpr int kBlocks = kHeadSize <= 64 ? 2 : 1;  // per multiprocessor, by registers
   static constexpr int kSharedBytes =
       (2 * kKeys + 4 * kQueries) * kStride<kHeadSize> * 2 + 4 * kQueries * 4;
 };
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(KeysTiles<kHeadSize>::kThreads, KeysTiles<kHea
   constexpr int kStatistics = 2 * Tiles::kQueries;  // of a stage: log2_sum, then delta
 
   const int key_tiles = tiles_of(sizes.keys, Tiles::kKeys);
-  // Early keys are seen most where attention is causal; they come first.
+  // In causal attention most queries attend to early keys, so these come first.
   const int key = static_cast<int>(blockIdx.x % key_tiles) * Tiles::kKeys;
   const int kv_head = static_cast<int>(blockIdx.x / key_tiles % sizes.kv_heads);
   const int sequence = static_cast<int>(blockIdx.x / key_tiles / sizes.kv_heads);
@@ -45,8 +45,8 @@ __global__ void __launch_bounds__(KeysTiles<kHeadSize>::kThreads, KeysTiles<kHea
   T* k_warp = k + warp_of() * 16 * kM * kRow;
   T* v_warp = v + warp_of() * 16 * kM * kRow;
 
-  // Tiles of queries, of which those before the first see none of the keys: `per_head` for every
-  // query head, one head after the other.
+  // Tiles of queries, `per_head` for every query head, one head after the other. Tiles before the
+  // first attend to none of the keys.
   const int first = key > sizes.reach ? (key - sizes.reach) / Tiles::kQueries : 0;
   const int query_tiles = tiles_of(sizes.queries, Tiles::kQueries);
   const int per_head = query_tiles > first ? query_tiles - first : 0;
@@ -95,9 +95,9 @@ __global__ void __launch_bounds__(KeysTiles<kHeadSize>::kThreads, KeysTiles<kHea
     }
     const int stage = turn % 2;
     wait_for_copies();
-    __syncthreads();  // this stage is there, and nobody reads the other any more
+    __syncthreads();  // this stage has arrived; the other is not read any more
     if (turn + 1 < turns) load_stage(stage ^ 1, head, tile * Tiles::kQueries);
-    if (row > query + Tiles::kQueries - 1 + sizes.reach) continue;  // none sees the warp's keys
+    if (row > query + Tiles::kQueries - 1 + sizes.reach) continue;  // none attends to these keys
     const T* q = stages + stage * kStage;
     const T* dout = q + Tiles::kQueries * kRow;
     const float* log2_sums = statistics + stage * kStatistics;
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(KeysTiles<kHeadSize>::kThreads, KeysTiles<kHea
     multiply_columns<kHeadSize>(dk, weights, q);
   }
 
-  // The rows of keys that the mask hides hold nonsense by now; their gradients are 0.
+  // Rows of masked keys hold undefined values here; their gradients are 0.
   float dk_factors[kM][2], dv_factors[kM][2];
 #pragma unroll
   for (int i = 0; i < kM; ++i) {

@@ -1,5 +1,5 @@
-// dq with tensor cores: four warps own 32 queries each, with their dout, and walk over tiles of
-// keys and values, of which there are two in shared memory: one arrives while the other is used.
+// dq with tensor cores. Four warps own 32 queries each, with dout, and walk over tiles of keys and
+// values. Shared memory holds two such tiles: one arrives while the other is used.
 #pragma once
 
 #include <cstdint>
@@ -82,9 +82,9 @@ __global__ void __launch_bounds__(QueriesTiles<kHeadSize>::kThreads, 2)
   int stage = 0;
   for (int key = 0; key < keys; key += Tiles::kKeys, stage ^= 1) {
     wait_for_copies();
-    __syncthreads();  // this stage is there, and nobody reads the other any more
+    __syncthreads();  // this stage has arrived; the other is not read any more
     if (key + Tiles::kKeys < keys) load_stage(stage ^ 1, key + Tiles::kKeys);
-    if (key > row + 16 * kM - 1 + sizes.reach) continue;  // the warp sees none of them
+    if (key > row + 16 * kM - 1 + sizes.reach) continue;  // the warp attends to none of them
     const T* k = stages + stage * kStage;
     const T* v = k + Tiles::kKeys * kRow;
     float p[kM][kN][4], dp[kM][kN][4];

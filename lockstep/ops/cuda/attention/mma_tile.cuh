@@ -1,10 +1,10 @@
 // Tiles of rows in shared memory, and their products by tensor cores (mma.h, device.cuh).
 //
-// A tile holds rows of kHeadSize elements, each padded by 8 elements: so the 16 bytes that ldmatrix
-// reads of eight consecutive rows lie in eight different groups of banks. A warp owns kM times 16
-// rows. Its sums of rows by columns are float[kM][columns / 8][4]: for each piece of 16 by 8 the
-// fragment C. Two such pieces side by side are the fragment A of a product over their columns: that
-// is how probabilities go into the second product without leaving their lane.
+// A tile holds rows of kHeadSize elements, each padded by 8 elements. So the 16 bytes that ldmatrix
+// reads of eight consecutive rows are in eight different groups of banks. A warp owns kM times 16
+// rows. Its sums are float[kM][columns / 8][4]: the fragment C of each block of 16 rows by 8
+// columns. Two such blocks side by side are the fragment A of a product over their columns. So
+// probabilities enter the second product without leaving their lane.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,12 @@ inline constexpr int kStride = kHeadSize + 8;
 
 __device__ __forceinline__ int lane_of() { return static_cast<int>(threadIdx.x) % 32; }
 __device__ __forceinline__ int warp_of() { return static_cast<int>(threadIdx.x) / 32; }
-// Where a lane's elements of a piece of 16 by 8 lie: its first row, the other one being 8 below,
+// The position of a lane's elements in a block of 16 by 8: its first row (the other one is 8 below)
 // and the first of its two columns.
 __device__ __forceinline__ int lane_row() { return lane_of() / 4; }
 __device__ __forceinline__ int lane_column() { return lane_of() % 4 * 2; }
 
-// Begins to copy kRows rows of a head, of which `rows` exist; the others become zeros, and so do
-// those that a mask hides.
+// Begins to copy kRows rows of a head. Rows from `rows` on, and masked ones, become zeros.
 template <int kRows, int kHeadSize, int kThreads, class T>
 __device__ __forceinline__ void load_rows(T* to, const T* from, std::int64_t stride, int rows,
                                           int head_size, const std::uint8_t* mask) {
@@ -143,9 +142,9 @@ __device__ __forceinline__ void multiply_columns(float (&sums)[kM][kHeadSize / 8
   }
 }
 
-// The warp's sums, each row times its factor, to the `rows` of its rows that exist; by way of
-// `staging`, the warp's own rows of a tile that no other warp reads, so that memory is written 16
-// bytes at a time.
+// Stores the warp's sums, each row times its factor; rows from `rows` on do not exist. The sums
+// pass through `staging`, the warp's own rows of a tile that no other warp reads, so that memory is
+// written 16 bytes at a time.
 template <int kHeadSize, int kM, class T>
 __device__ __forceinline__ void store_rows(T* to, std::int64_t stride, int rows, int head_size,
                                            const float (&sums)[kM][kHeadSize / 8][4],
@@ -176,9 +175,9 @@ __device__ __forceinline__ void store_rows(T* to, std::int64_t stride, int rows,
   }
 }
 
-// ---- what queries see, where rows are queries and columns keys
+// ---- masks, where rows are queries and columns keys
 
-// Bit i of word i / 32 is whether key + i exists and is not hidden by the mask.
+// Bit i % 32 of word i / 32 is set where key + i exists and is not masked.
 template <int kKeys>
 struct ShownKeys {
   std::uint32_t words[kKeys / 32];
@@ -194,8 +193,8 @@ struct ShownKeys {
   __device__ __forceinline__ bool operator[](int i) const { return words[i / 32] >> (i % 32) & 1; }
 };
 
-// Sets the scores of keys that are not seen to -infinity. `row` and `key` are the warp's first
-// query and the tile's first key, `mask` that of this key.
+// Sets the scores of keys that a query does not attend to to -infinity. `row` and `key` are the
+// warp's first query and the tile's first key; `mask` begins at this key.
 template <int kM, int kN>
 __device__ __forceinline__ void hide(float (&scores)[kM][kN][4], const Sizes& sizes,
                                      const std::uint8_t* mask, int row, int key) {
@@ -206,7 +205,7 @@ __device__ __forceinline__ void hide(float (&scores)[kM][kN][4], const Sizes& si
   for (int i = 0; i < kM; ++i) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      // The last key seen, from the lane's first column on.
+      // The last key to attend to, counted from the lane's first column.
       const int last = row + 16 * i + 8 * (e / 2) + lane_row() + sizes.reach - key - lane_column();
 #pragma unroll
       for (int j = 0; j < kN; ++j) {
@@ -222,11 +221,12 @@ __device__ __forceinline__ bool hides(const Sizes& sizes, const std::uint8_t* ma
   return mask != nullptr || key + keys > sizes.keys || key + keys - 1 > row + sizes.reach;
 }
 
-// ---- dropout of a lane's four elements of a piece of 16 by 8: bit e of the result is whether
-// element e of the fragment C stays
+// ---- dropout of a lane's four elements of a block of 16 by 8: bit e of the result is set where
+// element e of the fragment C is kept
 
-// Rows are queries, columns keys. Of the four keys that share their random numbers two lanes hold
-// two each, in two rows: one lane makes the numbers of the upper row, the other those of the lower.
+// Rows are queries, columns keys. Four keys share a block of random numbers. Two lanes hold two of
+// them each, in two rows: one lane generates the numbers of the upper row, the other those of the
+// lower.
 __device__ __forceinline__ std::uint32_t kept_of_queries(const Keeper& keeper, int query, int key) {
   const int row = query + lane_row();
   if (keeper.in_fours()) {
@@ -244,9 +244,9 @@ __device__ __forceinline__ std::uint32_t kept_of_queries(const Keeper& keeper, i
   return bits;
 }
 
-// Rows are keys, columns queries. The four keys that share their random numbers are rows of four
-// lanes, which hold four runs of them: two queries, and keys 8 further for the same two. Each lane
-// makes the numbers of one run, and gets its bit of all four.
+// Rows are keys, columns queries. The four keys that share a block of random numbers are rows of
+// four lanes. These lanes hold four such groups: two queries, and the keys 8 further for the same
+// two. Each lane generates the numbers of one group and receives its bit of all four.
 __device__ __forceinline__ std::uint32_t kept_of_keys(const Keeper& keeper, int query, int key) {
   const int column = query + lane_column();
   if (keeper.in_fours()) {
@@ -269,7 +269,7 @@ __device__ __forceinline__ std::uint32_t kept_of_keys(const Keeper& keeper, int 
 
 // ---- choice of a kernel
 
-// Calls f with the head size that kernels are made for, as a type.
+// Calls f with the padded head size as a type.
 template <class F>
 void with_head_size(std::int64_t head_size, F&& f) {
   if (head_size <= 32) return f(std::integral_constant<int, 32>{});

@@ -1,5 +1,5 @@
-// One kernel makes dq, block by block of queries, another dk and dv, block by block of keys; both
-// make the probabilities again from log_sum. So every sum is made by one thread, in one order.
+// One kernel computes dq by blocks of queries, another dk and dv by blocks of keys. Both recompute
+// the probabilities from log_sum. So one thread computes every sum, in one order.
 #include "lockstep/ops/cuda/attention/plain.h"
 #include "lockstep/ops/cuda/attention/plain_tile.cuh"
 #include "lockstep/ops/cuda/attention/statistics.h"
@@ -40,8 +40,8 @@ struct BackwardCall {
   }
 };
 
-// What 64 queries meet in 64 keys: from the products of rows to the weights of the second
-// products. kKeysAreRows says which side the rows of the tile are.
+// A tile of 64 queries and 64 keys: from the products of rows to the weights of the second
+// products. kKeysAreRows: the rows of the tile are keys.
 template <class T, bool kKeysAreRows>
 struct Meeting {
   const BackwardCall<T>& call;
@@ -55,8 +55,8 @@ struct Meeting {
     return kKeysAreRows ? tile_row(i) : tile_column(j);
   }
 
-  // log_sum and delta of the queries, into shared memory. Those of the meeting before have been
-  // read by all: the second products, with their barriers, lie between.
+  // Loads log_sum and delta of the queries into shared memory. All threads have read those of the
+  // previous tile: the barriers of its second products came since.
   __device__ __forceinline__ void load_statistics() const {
     const int i = static_cast<int>(threadIdx.x);
     if (i >= kSide) return;
@@ -66,7 +66,7 @@ struct Meeting {
     shared().delta[i] = there ? call.delta[place] : 0.0f;
   }
 
-  // scores become probabilities, 0 where a query does not see a key.
+  // Replaces scores by probabilities, 0 where a query does not attend to a key.
   __device__ __forceinline__ void make_probabilities(float (&scores)[4][4]) const {
     const Sizes& sizes = call.sizes;
     const std::uint8_t* mask = mask_at(call.mask, sizes, sequence, key);
@@ -82,7 +82,7 @@ struct Meeting {
     }
   }
 
-  // What dropout multiplies the probabilities by, left where the weights are stored.
+  // Stores the dropout factors of the probabilities in the place of the weights.
   __device__ __forceinline__ void store_kept() const {
     const Keeper keeper(call.dropout, call.sizes, sequence, head);
 #pragma unroll 1
@@ -95,8 +95,8 @@ struct Meeting {
     }
   }
 
-  // dp becomes the gradient of the scores before scaling. With kWeights p becomes what dv is made
-  // with.
+  // Replaces dp by the gradient of the scores before scaling. With kWeights it replaces p by the
+  // weights of dv.
   template <bool kWeights>
   __device__ __forceinline__ void make_gradients(float (&p)[4][4], float (&dp)[4][4]) const {
     if (call.dropout.given) store_kept();
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(kThreads, kParts == 1 ? 2 : 1)
   unsigned at = blockIdx.x;
   const int column = static_cast<int>(at % column_blocks) * kParts * kSide;
   at /= column_blocks;
-  // Early keys are seen most where attention is causal; they come first.
+  // In causal attention most queries attend to early keys, so these come first.
   const int key = static_cast<int>(at % tiles) * kSide;
   at /= tiles;
   const int kv_head = static_cast<int>(at % sizes.kv_heads);
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(kThreads, kParts == 1 ? 2 : 1)
   float dk[kParts][4][4], dv[kParts][4][4];
   set_zero(dk);
   set_zero(dv);
-  // Queries before this one see none of the keys.
+  // Queries before this one attend to none of the keys.
   const int first = key > sizes.reach ? (key - sizes.reach) / kSide * kSide : 0;
   for (int head = kv_head * sizes.group; head < (kv_head + 1) * sizes.group; ++head) {
     for (int query = first; query < sizes.queries; query += kSide) {

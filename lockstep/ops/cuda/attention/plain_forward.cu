@@ -54,7 +54,7 @@ struct QueryBlock {
             .mask = mask_at(call.mask, sizes, sequence, key),
             .in_fours = call.in_fours};
   }
-  // Scaled, -infinity where a query does not see a key.
+  // Scales scores; -infinity where a query does not attend to a key.
   __device__ __forceinline__ void make_scores(float (&scores)[4][4], int key) const {
     const Strip<T> keys = other(call.k, key);
     multiply_rows(scores, queries(), keys);
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kThreads, 2) plain_forward_kernel(ForwardCall<
   unsigned at = blockIdx.x;
   const int column = static_cast<int>(at % column_blocks) * kParts * kSide;
   at /= column_blocks;
-  // Late queries see most where attention is causal; they come first.
+  // In causal attention late queries attend to most keys, so they come first.
   const int query = (tiles - 1 - static_cast<int>(at % tiles)) * kSide;
   at /= tiles;
   const int head = static_cast<int>(at % sizes.heads);

@@ -2,9 +2,8 @@
 //
 // The 256 threads of a block form a square of 16 by 16. Thread (x, y) holds of a tile of scores
 // rows 4 y to 4 y + 3 and columns x, x + 16, x + 32 and x + 48; of a tile of sums, 64 rows by 64
-// columns of a head, the same rows and columns 4 x to 4 x + 3. Rows of shared memory are 4 floats
-// longer than what they hold, so that threads which read 16 bytes each of eight consecutive rows
-// meet all 32 banks.
+// columns of a head, the same rows and columns 4 x to 4 x + 3. Rows in shared memory are padded by
+// 4 floats, so that threads that read 16 bytes each of eight consecutive rows use all 32 banks.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +43,7 @@ struct Strip {
   std::int64_t stride = 0;
   int rows = 0;
   int head_size = 0;
-  const std::uint8_t* mask = nullptr;  // optional: 0 where a row counts as zeros
+  const std::uint8_t* mask = nullptr;  // optional: rows with 0 count as zeros
   bool in_fours = false;               // whether rows may be read four elements at a time
 
   __device__ __forceinline__ bool has(int row, int column) const {
@@ -88,8 +87,8 @@ __device__ __forceinline__ void load(float (&to)[kSide][kColumns + 4], const Str
   }
 }
 
-// sums = the products of rows of a with rows of b. Begins with a barrier, so that what lay in
-// shared memory may be overwritten.
+// sums = the products of rows of a with rows of b. Begins with a barrier, after which shared memory
+// may be overwritten.
 template <class T>
 __device__ __forceinline__ void multiply_rows(float (&sums)[4][4], const Strip<T>& a,
                                               const Strip<T>& b) {
@@ -134,7 +133,7 @@ __device__ __forceinline__ void store_weights(const float (&weights)[4][4]) {
 }
 
 // sums += the stored weights times 64 columns of b from each of kParts places on. Begins with a
-// barrier, behind which the weights of all threads are there.
+// barrier, after which the weights of all threads are stored.
 template <int kParts, class T>
 __device__ __forceinline__ void multiply_columns(float (&sums)[kParts][4][4], const Strip<T>& b,
                                                  int column) {
@@ -164,7 +163,7 @@ __device__ __forceinline__ void multiply_columns(float (&sums)[kParts][4][4], co
   }
 }
 
-// Rows of sums, each times its factor, into `rows` rows of a head.
+// Stores rows of sums, each times its factor, into `rows` rows of a head.
 template <int kParts, class T>
 __device__ __forceinline__ void store(T* to, std::int64_t stride, int rows, int head_size,
                                       int column, const float (&sums)[kParts][4][4],
@@ -196,8 +195,8 @@ __device__ __forceinline__ void set_zero(float (&sums)[kParts][4][4]) {
   }
 }
 
-// Calls f with how many times 64 columns of a head a block takes, as a type; heads that are wider
-// are done by several blocks, each of which makes all scores.
+// Calls f with the columns of a head per block, in units of 64, as a type. Several blocks share a
+// wider head, and each computes all scores.
 template <class F>
 void with_parts(std::int64_t head_size, F&& f) {
   if (head_size <= kSide) return f(std::integral_constant<int, 1>{});

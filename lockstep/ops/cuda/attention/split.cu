@@ -10,13 +10,13 @@ namespace lockstep::cuda::attention::split {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kAhead = 4;  // keys that are asked for at once
+constexpr int kAhead = 4;  // keys that are loaded at once
 constexpr int kMostRows = 8;
 constexpr std::int64_t kRowsAccepted = 16;
 constexpr std::int64_t kLeastKeys = 256;  // of a part
 constexpr std::int64_t kMostParts = 64;
 
-// What a block finds for a row, which is a query of a head, in one part of the keys.
+// The result of a block for a row (a query of a head) in one part of the keys.
 struct Found {
   float most = 0;
   float total = 0;
@@ -36,7 +36,7 @@ struct Call {
   float* sums = nullptr;   // [parts, batch, heads, queries, head_size]
 };
 
-// A lane holds one piece of 16 bytes of every row.
+// A lane holds one vector of 16 bytes of every row.
 template <class T>
 inline constexpr int kPiece = 16 / static_cast<int>(sizeof(T));
 
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kThreads) split_kernel(Call<T> call) {
   const bool holds = column < sizes.head_size;
 
   float q[kRows][kSize], sums[kRows][kSize], most[kRows], total[kRows];
-  int last[kRows];  // key that the row sees
+  int last[kRows];  // key that the row attends to
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const bool there = first_row + r < rows;
@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(kThreads) split_kernel(Call<T> call) {
   }
 }
 
-// One block for a query of a head: the parts, put together.
+// Combines the parts; one block per query of a head.
 template <class T>
 __global__ void __launch_bounds__(kThreads) join_kernel(Call<T> call) {
   const Sizes& sizes = call.sizes;
@@ -214,14 +214,14 @@ std::int64_t rows_of(const ops::AttentionShape& shape) {
   return shape.queries * (shape.heads / shape.kv_heads);
 }
 
-// Whether a team of a warp at most holds a head.
+// Whether a team of at most a warp holds a head.
 bool shape_fits(const ops::AttentionShape& shape) {
   const auto piece = static_cast<std::int64_t>(16 / size_of(shape.dtype));
   return shape.batch > 0 && shape.queries > 0 && shape.keys > 0 && shape.head_size <= 32 * piece &&
          shape.head_size % piece == 0 && rows_of(shape) <= kRowsAccepted;
 }
 
-// Grows with the keys until there are blocks enough.
+// Grows with the keys until there are enough blocks.
 std::int64_t parts_of(const Context& context, const ops::AttentionShape& shape) {
   const std::int64_t others =
       shape.batch * shape.kv_heads * ((rows_of(shape) + kMostRows - 1) / kMostRows);
@@ -237,7 +237,7 @@ std::size_t found_bytes(const Context& context, const ops::AttentionShape& shape
   return workspace_bytes(parts_of(context, shape) * places_of(shape), sizeof(Found));
 }
 
-// Calls f with how many lanes hold a head and how many rows a block takes, as types.
+// Calls f with the number of lanes per head and of rows per block, as types.
 template <class T, class F>
 void with_team(std::int64_t head_size, std::int64_t rows, F&& f) {
   const auto with_rows = [&]<int kLanes>(std::integral_constant<int, kLanes> lanes) {

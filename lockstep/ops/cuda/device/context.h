@@ -1,4 +1,5 @@
-// What every operation on a GPU works with: the stream it is queued on, the chip, the workspace.
+// What every operation on a GPU needs: the stream it is queued on, properties of the GPU, the
+// workspace.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,9 +11,9 @@
 
 namespace lockstep::cuda {
 
-// Data-dependent errors. A kernel that meets an index outside its table writes the row and the
-// value here, skips the element, and goes on; the host reads the words with the losses. Of several
-// the first row counts, so the report does not depend on timing:
+// Data-dependent errors. A kernel that reads an index outside its table writes the row and the
+// value here, skips the element, and continues. The host reads the words together with the losses.
+// The smallest row wins, so the report does not depend on timing:
 //   atomicMin(&faults->token, fault(row, value))
 struct Faults {
   unsigned long long token;

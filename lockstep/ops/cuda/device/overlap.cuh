@@ -1,12 +1,12 @@
-// Kernels that begin while the one before them still runs, as in generating text, where a step is
-// a hundred short kernels and the pauses between them would be most of the time.
+// Kernels that begin while the previous one still runs. A step of text generation is about a
+// hundred short kernels, so the pauses between them would take most of the time.
 //
-// launch_overlapped() queues a kernel that may be started early (CUDA's programmatic dependent
-// launch, from compute capability 9.0 on). The kernel calls start_next() at its beginning, so that
-// its own successor may be started early too, and wait_for_previous() before it reads or writes
-// what other kernels read or write. What it does before is limited to prefetch_l2() of memory that
-// it will read: L2 is the same for the whole GPU, so a line that is prefetched too early is still
-// read as it was written last. After a kernel that knows nothing of this, all of it starts late.
+// launch_overlapped() queues a kernel that may start early (CUDA's programmatic dependent launch,
+// from compute capability 9.0 on). The kernel calls start_next() at its beginning, so that its
+// successor may start early too. It calls wait_for_previous() before it accesses memory that other
+// kernels access. Before that it may only call prefetch_l2() on memory that it will read. All
+// multiprocessors share the L2 cache, so a line that is prefetched too early still returns the last
+// value written. After a kernel without start_next() it starts when that kernel has ended.
 #pragma once
 
 #include <cuda_runtime.h>

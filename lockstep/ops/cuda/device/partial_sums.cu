@@ -1,4 +1,4 @@
-// 8 threads have a column: each adds up every eighth of its partial sums, and one of them these
+// 8 threads share a column: each sums every eighth of its partial sums, and one of them sums these
 // eight.
 #include "lockstep/ops/cuda/device/partial_sums.h"
 

@@ -1,4 +1,4 @@
-// The second half of sums over the rows of a matrix, whose first half left a row of partial sums
+// The second half of sums over the rows of a matrix. The first half writes one row of partial sums
 // for each part of the rows.
 #pragma once
 

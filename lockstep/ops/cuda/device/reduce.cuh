@@ -1,7 +1,7 @@
-// Sums and maxima over the threads of a warp or of a block, the same in every one of them.
+// Sums and maxima over the threads of a warp or of a block; every thread gets the result.
 //
-// Lanes exchange partners' values in a butterfly, so the order of additions follows from the number
-// of lanes alone; warps meet in shared memory and are added up in the same way.
+// Lanes exchange values in a butterfly, so the order of additions depends only on the number of
+// lanes. Warps exchange their sums through shared memory and sum them in the same way.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -27,7 +27,7 @@ __device__ __forceinline__ float warp_max(float x) {
   return x;
 }
 
-// All threads of the block call these, whose number is a multiple of 32; `partials` is shared
+// All threads of the block call these; their number is a multiple of 32. `partials` is shared
 // memory for one T per warp. They begin with a barrier, so `partials` can be reused at once.
 template <class T>
 __device__ __forceinline__ T block_sum(T x, T* partials) {

@@ -1,12 +1,12 @@
-// A second stream for work that an operation does beside its main part: a pass over memory while
-// the tensor cores multiply, say. Both parts belong to one operation: what is queued later on the
+// A second stream for work that an operation runs beside its main part, for example a pass over
+// memory while the tensor cores multiply. Both parts belong to one operation: later work on the
 // main stream begins after both.
 //
-//   const Context beside = side.begin(context);   // after all that the main stream has
+//   const Context beside = side.begin(context);   // after all work on the main stream
 //   launch on beside.stream, then on context.stream
 //   side.end(context);
 //
-// The two use different parts of the workspace. Works while the main stream is captured.
+// The two parts use different ranges of the workspace. The main stream may be captured.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -22,7 +22,7 @@ class SideStream {
   SideStream(const SideStream&) = delete;
   SideStream& operator=(const SideStream&) = delete;
 
-  // The context with the side stream in place of its own.
+  // The context with the side stream instead of the main stream.
   Context begin(const Context& context);
   void end(const Context& context);
 

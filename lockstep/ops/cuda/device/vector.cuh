@@ -2,8 +2,8 @@
 // the element types and f32.
 //
 // A Pack<T, N> holds N elements as they lie in memory, a Floats<N> holds them as f32. A load of a
-// pack needs an address that is a multiple of its size, or of 16 bytes where it is larger; N = 1
-// works anywhere, so kernels are templates of N, and the host picks kPerVector<T> or 1.
+// pack needs an address that is a multiple of its size, or of 16 bytes if the pack is larger. N = 1
+// works at any address. So kernels are templates of N, and the host picks kPerVector<T> or 1.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -25,7 +25,7 @@ struct TypeTag {
   using type = T;
 };
 
-// Calls f with the TypeTag of what a compute type is on the device.
+// Calls f with the TypeTag of the device type of a compute type.
 template <class F>
 void with_compute_type(DType dtype, F&& f) {
   switch (dtype) {
@@ -43,8 +43,8 @@ T* data_of(const Tensor& tensor) {
   return ops::is_given(tensor) ? reinterpret_cast<T*>(tensor.data()) : nullptr;
 }
 
-// That N elements of T can be loaded at once from where the tensor begins; one that is not given is
-// never loaded from.
+// Whether N elements of T can be loaded at once from the beginning of the tensor. A tensor that is
+// not given is never loaded and always passes.
 template <class T, int N>
 bool allows_packs(const Tensor& tensor) {
   constexpr std::size_t kBytes = N * sizeof(T) < 16 ? N * sizeof(T) : 16;
@@ -59,7 +59,7 @@ constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 
 
 // ---- on the device
 
-// How many elements a vector of 16 bytes has.
+// The number of elements of a vector of 16 bytes.
 template <class T>
 inline constexpr int kPerVector = static_cast<int>(16 / sizeof(T));
 
@@ -68,8 +68,8 @@ template <class T, int N>
 struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Pack {
   T at[N];
 };
-// Elements of 16 bits stay two to a word, the first in the lower half: as numbers of their own each
-// would take a register.
+// 16-bit elements stay packed two to a word, the first in the lower half. Unpacked, each would take
+// a register.
 template <class T, int N>
 requires(sizeof(T) == 2) struct alignas(N * 2 < 16 ? (N == 1 ? 4 : N * 2) : 16) Pack<T, N> {
   std::uint32_t words[(N + 1) / 2];

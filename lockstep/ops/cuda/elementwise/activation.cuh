@@ -1,13 +1,13 @@
 // The activations with their derivatives, for kernels: on one float, in f32.
 //
-// Whoever applies one gets the same bits, wherever it is fused into: every product and sum is
-// written as an intrinsic that the compiler neither splits nor fuses. The formulas are those of the
-// CPU (ops/cpu/elementwise/activation.inl); exponentials and reciprocals are the GPU's own.
+// An activation gives the same bits wherever it is fused: every product and sum is an intrinsic
+// that the compiler neither splits nor fuses. The formulas are those of the CPU
+// (ops/cpu/elementwise/activation.inl); exponentials and reciprocals are the GPU's own.
 //
 //   float derivative;
 //   const float y = activate<ops::Activation::kGeluTanh, float>(z, derivative);
 //
-// A caller that has no use for the derivative leaves it unread, and the compiler drops it.
+// A caller that does not read the derivative does not pay for it: the compiler removes it.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -23,15 +23,15 @@ __device__ __forceinline__ float fast_reciprocal(float x) {
   return result;
 }
 
-// Two shares of 1. Each is computed by itself, so that it is exact to a few units in its own last
-// place however small it is.
+// Two numbers whose sum is 1. Each is computed by itself, so that it is exact to a few units in its
+// own last place, however small it is.
 struct Shares {
   float below;
   float above;
 };
 
-// How exact an exponential is: to the last places of f32, or to some 1e-6 of its value, which is
-// enough for results of 16 bits and takes a quarter of the instructions.
+// The precision of an exponential: to the last places of f32, or with a relative error of about
+// 1e-6, which is enough for 16-bit results and takes a quarter of the instructions.
 enum class Exponential { kExact, kCoarse };
 template <class T>
 constexpr Exponential kExponentialFor = sizeof(T) == 2 ? Exponential::kCoarse : Exponential::kExact;
@@ -52,7 +52,7 @@ template <Exponential kExponential>
 __device__ __forceinline__ float gelu_tanh(float z, float& derivative) {
   constexpr float kSlope = 1.59576912160573071f;  // 2 sqrt(2 / pi)
   constexpr float kCubic = 0.044715f * kSlope;
-  // Where s is 0 or 1, so that z^2 stays finite.
+  // Beyond this s is 0 or 1, and the bound keeps z^2 finite.
   const float inner = fminf(fmaxf(z, -12.0f), 12.0f);
   const float square = __fmul_rn(inner, inner);
   const Shares s = sigmoids<kExponential>(__fmul_rn(inner, __fmaf_rn(square, kCubic, kSlope)));

@@ -1,5 +1,5 @@
-// Operations element by element on a GPU. Each thread loads a few vectors of 16 bytes of every
-// input before it uses the first, so that enough of them are under way to keep the memory busy.
+// Elementwise operations on a GPU. Each thread loads a few vectors of 16 bytes of every input
+// before it uses the first, so that enough loads are in flight to keep the memory busy.
 #pragma once
 
 #include "lockstep/ops/arguments.h"

@@ -1,6 +1,6 @@
-// A block has a few rows. It works out the frequencies of the pairs, then sines and cosines of
-// every row's angles, which lie in shared memory and serve all heads of the row, and then turns the
-// pairs: a thread takes N of them, which are two packs that lie half a head apart.
+// A block has a few rows. It computes the frequencies of the pairs, then the sines and cosines of
+// every row's angles into shared memory, where all heads of the row use them. Then it rotates the
+// pairs. A thread takes N pairs, which are two packs half a head apart.
 #include "lockstep/ops/cuda/elementwise/rotary.h"
 
 #include <algorithm>
@@ -109,8 +109,8 @@ void run(const Context& context, const ops::Rotary& call) {
               .rows_each = 1,
               .theta = call.theta,
               .backward = call.backward};
-  // Many rows to a block save frequencies; few rows go to many blocks. Sines and cosines stay below
-  // the shared memory that every kernel may have.
+  // Many rows per block share frequencies; few rows go to many blocks. Sines and cosines fit into
+  // the shared memory that every kernel may use.
   const auto half = static_cast<std::size_t>(shape.half);
   const std::int64_t fitting_rows = static_cast<std::int64_t>(32 * 1024 / (half * sizeof(float2)));
   const std::int64_t spread = shape.rows / (4 * std::max(context.multiprocessors, 1));

@@ -1,8 +1,8 @@
 // The angles of rotary positions, for kernels.
 //
-// An angle is position times frequency in double, less the whole turns in it, so it is exact
-// however far the position; sine and cosine are those of the angle rounded to f32, with the rest
-// that the rounding left put right to first order.
+// An angle is position times frequency in double, modulo whole turns, so it is exact for any
+// position. Sine and cosine are computed from the angle rounded to f32. A first-order term corrects
+// the rounding error.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -16,7 +16,7 @@ __device__ __forceinline__ double rotary_frequency(float theta, int i, int pairs
 
 __device__ __forceinline__ float2 cosine_and_sine(double angle) {
   constexpr double kTurn = 6.283185307179586476925;
-  constexpr double kTurnRest = 2.449293598294706414e-16;  // what kTurn lacks
+  constexpr double kTurnRest = 2.449293598294706414e-16;  // 2 pi minus kTurn
   const double turns = rint(angle * (1 / kTurn));
   const double rest = fma(-turns, kTurnRest, fma(-turns, kTurn, angle));
   const auto rounded_angle = static_cast<float>(rest);

@@ -1,5 +1,5 @@
-// A thread takes kUnroll packs of N gates with their ups, which lie one width further on in the
-// same row, and loads all of them before it computes. Packs are counted through all rows.
+// A thread takes kUnroll packs of N gates with their ups, which are one width further in the same
+// row, and loads all of them before it computes. Packs are numbered through all rows.
 #include "lockstep/ops/cuda/elementwise/swiglu.h"
 
 #include "lockstep/ops/cuda/device/overlap.cuh"
@@ -20,7 +20,7 @@ struct Place {
   std::size_t gates;
 };
 
-// Index is 32 bits wide where that is enough, since a division of 64 bits takes long.
+// Index has 32 bits where that is enough, because 64-bit divisions are slow.
 template <int N, class Index>
 __device__ __forceinline__ Place place_of(Index pack, Index packs_per_row, std::size_t width) {
   const Index row = pack / packs_per_row;
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// dgate_up may be gate_up: a thread overwrites what it alone has read.
+// dgate_up may be gate_up: a thread overwrites only what it has read itself.
 template <class T, int N, class Index>
 __global__ void __launch_bounds__(kThreads)
     swiglu_backward_kernel(const T* gate_up, const T* dy, T* dgate_up, Index packs,
@@ -95,13 +95,13 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Calls f with the pack size as std::integral_constant, and with the number of packs as an index of
-// the type that is wide enough.
+// Calls f with the pack size as std::integral_constant, and with the number of packs in the
+// narrowest sufficient index type.
 template <class T, class F>
 void with_packs(bool vectors, std::size_t elements, F&& f) {
   const auto with_index = [&]<int N>(std::integral_constant<int, N> size) {
     const std::size_t packs = elements / N;
-    // Below 2^32 with room for a thread that looks past the end.
+    // Below 2^32 also for the indices that threads compute past the end.
     if (packs < (std::size_t{1} << 32) - kThreads * kUnroll) {
       f(size, static_cast<std::uint32_t>(packs));
     } else {

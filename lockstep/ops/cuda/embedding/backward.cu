@@ -1,12 +1,12 @@
-// Each table's gradient in the same way: rows in the order of their entries (embedding/order.h),
-// and then two kernels without atomics, whose sums run in that order.
+// Every table's gradient is computed in the same way: rows are sorted by their entries
+// (embedding/order.h), then two kernels without atomics sum in that order.
 //
-// The ordered list is cut into windows of a fixed number of places. A warp adds up the rows of one
-// window, 32 packs wide, and whenever the entry changes it has a sum. The sum of an entry whose
-// rows all lie in the window goes to the table at once. An entry that goes over a window's edge has
-// a part in every window that it touches: the window where it begins keeps its part as `tail`,
-// later ones as `head`. The second kernel adds up the parts of each such entry: kJoinWarps warps
-// take a stretch of windows each, so that even an entry that all rows belong to does not take long.
+// The ordered list is cut into windows of a fixed number of places. A warp sums the rows of one
+// window, 32 packs wide; a sum is complete when the entry changes. If all rows of an entry are in
+// the window, its sum goes to the table at once. Otherwise the entry has a partial sum in every
+// window that it touches: the window where it begins stores it as `tail`, later ones as `head`. The
+// second kernel sums the partial sums of each such entry. kJoinWarps warps take a range of windows
+// each, so that even an entry that owns all rows is fast.
 #include <algorithm>
 
 #include "lockstep/ops/cuda/device/vector.cuh"
@@ -29,7 +29,7 @@ struct Sums {
   const std::uint32_t* order;
   std::uint32_t places;
   std::uint32_t window;
-  std::uint32_t entries;  // a key that is not below is no entry
+  std::uint32_t entries;  // keys from here on are no entries
   const T* dy;
   Gradient* table;
   float* parts;  // [windows][head, tail][width]
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(kSumWarps * 32) sum_windows(Sums<T, Gradient> 
 
 constexpr int kJoinWarps = 8;
 
-// A block for every window, which works where an entry begins in it that goes over its end.
+// One block per window. It works only if an entry begins in the window and continues after it.
 template <class T, class Gradient, int N>
 __global__ void __launch_bounds__(kJoinWarps * 32) join_windows(Sums<T, Gradient> call) {
   __shared__ float shares[kJoinWarps][32 * N];
@@ -188,7 +188,7 @@ void launch(const Context& context, const Sums<T, Gradient>& call) {
   check_launch("embedding_backward: joins");
 }
 
-// The workspace in pieces that begin at multiples of 256 bytes.
+// The layout of the workspace: parts aligned to 256 bytes.
 struct BackwardWorkspace {
   OrderWorkspace order;
   float* parts;

@@ -1,4 +1,4 @@
-// Embedding on a GPU: rows of tables by index, and their gradients.
+// Embedding on a GPU: looks up rows of tables by index, and computes their gradients.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,11 @@
 
 namespace lockstep::cuda {
 
-// An index outside its table goes to context.faults, and its row becomes zero.
+// An index outside its table is recorded in context.faults, and its row becomes zero.
 void run(const Context& context, const ops::Embedding& call);
 
-// Takes embedding_scratch() bytes of context.workspace. A row whose index lies outside the table
-// goes to context.faults and is left out.
+// Uses embedding_scratch() bytes of context.workspace. A row whose index is outside the table is
+// recorded in context.faults and skipped.
 void run(const Context& context, const ops::EmbeddingBackward& call);
 std::size_t embedding_scratch(std::int64_t rows, std::int64_t width);
 

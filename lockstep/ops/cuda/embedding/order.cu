@@ -1,9 +1,9 @@
-// A radix sort, which keeps the order of equal keys: eight bits of the key at a time from the
-// lowest on, and for these three kernels. The first counts the digits of every tile of kTile
-// places; the second turns the counts, digit by digit and tile by tile within a digit, into the
-// places where each tile's numbers of each digit begin; the third moves every number to its place.
-// Within a tile the place follows from the numbers of the same digit before it: in earlier warps,
-// in earlier rounds of the same warp, in lower lanes of the same round.
+// A stable radix sort by eight bits of the key at a time, from the lowest on. Three kernels sort by
+// a digit. The first counts the digits of every tile of kTile places. The second turns the counts,
+// digit by digit and tile by tile within a digit, into the place where each tile's elements of each
+// digit begin. The third moves every element to its place. Within a tile the place follows from the
+// number of earlier elements with the same digit: in earlier warps, in earlier rounds of the same
+// warp, in lower lanes of the same round.
 #include "lockstep/ops/cuda/embedding/order.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kRounds = 8;
 constexpr int kTile = kThreads * kRounds;
-constexpr int kDigits = 256;  // as many as threads: each thread looks after one
+constexpr int kDigits = 256;  // as many as threads: each thread owns one
 static_assert(kDigits == kThreads);
 
 __global__ void __launch_bounds__(kThreads)

@@ -1,8 +1,8 @@
-// The rows of a batch in the order of the table entries that they belong to.
+// Sorts the rows of a batch by the table entry that they belong to.
 //
-// A list holds for every place the entry, `keys`, and the row, `rows`: entries ascend, and the rows
-// of one entry ascend. Rows whose index lies outside the table have the number of entries for their
-// key, so they come last.
+// A list has an entry (`keys`) and a row (`rows`) at every place. Entries ascend, and the rows of
+// one entry ascend. A row whose index is outside the table has the number of entries as its key, so
+// it comes last.
 #pragma once
 
 #include <cstddef>
@@ -27,12 +27,12 @@ struct OrderWorkspace {
 // The number of counters of a sort of `rows` rows.
 std::size_t order_counts(std::size_t rows);
 
-// By indices that lie on the device. One outside [0, entries) goes to `fault_word`.
+// Sorts by indices in device memory. An index outside [0, entries) is recorded in `fault_word`.
 RowOrder order_by_index(const Context& context, const OrderWorkspace& workspace,
                         const std::int32_t* indices, std::size_t rows, std::int64_t entries,
                         unsigned long long* fault_word);
 
-// By row % sequence.
+// Sorts by row % sequence.
 RowOrder order_by_position(const Context& context, const OrderWorkspace& workspace,
                            std::size_t rows, std::int64_t sequence);
 

@@ -1,5 +1,4 @@
-// Numbers of 8 bits on a GPU: quantizing and the upkeep of scales. Their products are
-// ops/cuda/linear's.
+// FP8 on a GPU: quantizes tensors and updates scales. ops/cuda/linear multiplies them.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +9,13 @@
 
 namespace lockstep::cuda {
 
-// With dbias the workspace has quantize_bytes().
+// With dbias it needs quantize_bytes() of workspace.
 void run(const Context& context, const ops::Quantize& call);
 void run(const Context& context, const ops::UpdateScaling& call);
 
 std::size_t quantize_bytes(std::int64_t rows, std::int64_t columns);
 
-// A ScaledMatmul by plain loops, for what cuBLASLt has no algorithm for.
+// A ScaledMatmul by plain loops, for products without a cuBLASLt algorithm.
 void plain_scaled_matmul(const Context& context, const ops::ScaledMatmul& call);
 
 }  // namespace lockstep::cuda

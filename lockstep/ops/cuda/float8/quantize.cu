@@ -3,18 +3,19 @@
 //
 // A block has a tile of kTileRows rows and kTileColumns columns. A thread has 4 neighbouring rows
 // and 8 neighbouring columns of it: it loads 8 elements of a row at once, and writes 8 bytes of a
-// row at once. The 4 rows of one column are a word of the transposed tile, which is put together in
-// shared memory and written in pieces of 16 bytes:
+// row at once. The 4 rows of one column are a word of the transposed tile, which is assembled in
+// shared memory and written in vectors of 16 bytes:
 //
 //   thread      columns 8 c .. 8 c + 7, c = thread % 8
 //               rows    4 g .. 4 g + 3, g = thread / 8
-//   words       [column][g], a row of them kStride long so that neither way meets one bank often
+//   words       [column][g], in rows of kStride, which avoids bank conflicts in both directions
 //
-// Column sums of a tile go to the workspace as a row of partial sums; a second launch adds these up
-// in order (partial_sums.h). The largest magnitude is found on the bits of non-negative floats,
-// whose order is that of the floats with NaN above all: which block is first does not matter.
+// Column sums of a tile go to the workspace as a row of partial sums, and a second launch sums
+// these in order (partial_sums.h). The largest magnitude is an integer maximum over the bits of
+// non-negative floats, which have the order of the floats, with NaN above all. So the order of
+// blocks does not matter.
 //
-// Tensors whose extents or addresses do not allow that take plain loops.
+// Tensors with unsuitable extents or addresses use plain loops.
 #include <cuda_fp8.h>
 
 #include <algorithm>
@@ -43,7 +44,7 @@ static_assert(kAcross * kGroups == kThreads && kAcross == 8);
 // What is quantized: x, f(z), or x f'(z).
 enum class Value { kX, kActivated, kDifferentiated };
 
-// kActivation says nothing for kX.
+// kX ignores kActivation.
 template <class Type, Value kValue, ops::Activation kActivation>
 struct Source {
   using T = Type;
@@ -70,7 +71,7 @@ __device__ __forceinline__ std::uint32_t two_bytes(float low, float high) {
 __device__ __forceinline__ unsigned magnitude(float x) { return __float_as_uint(fabsf(x)); }
 
 __device__ __forceinline__ void raise_amax(unsigned* amax, unsigned found) {
-  // What is read may be old, and then too small only.
+  // The value read may be outdated, and then it is only too small.
   if (found > *static_cast<volatile unsigned*>(amax)) atomicMax(amax, found);
 }
 
@@ -103,13 +104,13 @@ __global__ void __launch_bounds__(kThreads) quantize_tile_kernel(const Arguments
   const std::int64_t rows = arguments.rows;
   const std::int64_t columns = arguments.columns;
   const std::int64_t first_column = std::int64_t{blockIdx.x} * kTileColumns;
-  // The last rows first: they were written last, and may still be in the L2 cache. So may the first
-  // rows of the result be when a product begins with them.
+  // The last rows come first: they were written last and may still be in the L2 cache. The first
+  // rows of the result are then still in the cache when a product begins with them.
   const std::int64_t tile = gridDim.y - 1 - blockIdx.y;
   const std::int64_t first_row = tile * kTileRows;
   const std::int64_t column = first_column + across * kColumns;
   const std::int64_t row = first_row + group * kRows;
-  // Extents are multiples of what a thread has.
+  // Extents are multiples of the extents of a thread.
   const bool is_inside = row < rows && column < columns;
   const float scale = arguments.scaling[ops::kScale];
 
@@ -133,7 +134,7 @@ __global__ void __launch_bounds__(kThreads) quantize_tile_kernel(const Arguments
       }
     }
   }
-  // A block asks for the amax once: all of them ask for one address.
+  // One access per block, because all blocks access the same address.
   const unsigned of_warp = __reduce_max_sync(0xffffffffu, amax);
   if (thread % 32 == 0) amax_of_warps[thread / 32] = of_warp;
 
@@ -241,7 +242,7 @@ __global__ void __launch_bounds__(kThreads) plain_sums_kernel(const Arguments ar
   arguments.partials[std::int64_t{blockIdx.y} * arguments.columns + column] = sum;
 }
 
-// The amax alone, before the scale is known.
+// Only the amax, before the scale is known.
 template <class From>
 __global__ void __launch_bounds__(kThreads) amax_kernel(const Arguments arguments) {
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads;

@@ -1,4 +1,4 @@
-// The choice of a scale, as base/math/float8.h has it.
+// Chooses a scale by the rule of base/math/float8.h.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,7 +11,7 @@ __device__ __forceinline__ bool is_finite(float x) {
   return (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u;
 }
 
-// Leaves the scale as it is where `amax` says nothing.
+// Keeps the scale if `amax` is zero or not finite.
 __device__ __forceinline__ void set_scale(float* scaling, float amax) {
   if (!is_finite(amax) || amax == 0.0f) return;
   const float ratio = fminf(__fdiv_rn(scaling[ops::kLargest], amax), 0x1p100f);

@@ -1,5 +1,5 @@
-// The upkeep of scales, a thread for each tensor; and products of 8 bits by plain loops, a thread
-// for each element of the result.
+// Updates scales with a thread per tensor, and multiplies 8-bit matrices by plain loops with a
+// thread per element of the result.
 #include <cuda_fp8.h>
 
 #include "lockstep/ops/cuda/device/vector.cuh"

@@ -25,8 +25,8 @@ namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 24;
 
-// Keeps other writers out, as far as the file system can do that: after a second it goes on
-// without, and a line may get lost then.
+// Locks out other writers, if the file system supports it. After a second it continues without the
+// lock, and a line may then get lost.
 UniqueFd lock_beside(const std::filesystem::path& path) {
   UniqueFd lock(::open((path.string() + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   for (int attempt = 0; lock && attempt < 50; ++attempt) {

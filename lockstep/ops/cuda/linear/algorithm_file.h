@@ -1,9 +1,9 @@
-// Which algorithm was found to be the fastest for a product, kept in a file from run to run: a line
-// each of key, algorithm in hexadecimal digits and microseconds, with tabs between them.
+// A file that keeps the fastest algorithm of every product from run to run. A line has the key, the
+// algorithm in hexadecimal digits and microseconds, separated by tabs.
 //
-// The file only saves time. A line that makes no sense is passed over, a file that cannot be read
-// or written is done without. Several processes may find the same out at the same time; the first
-// to write has it, and the others take over what it found, so that all compute the same bits.
+// The file only saves time. Invalid lines are skipped, and a file that cannot be read or written is
+// ignored. Several processes may time the same product at once. The first one to write wins, and
+// the others use its algorithm, so that all compute the same bits.
 #pragma once
 
 #include <array>
@@ -23,11 +23,11 @@ struct KeptAlgorithm {
 
 class AlgorithmFile {
  public:
-  // An empty path: keeps nothing.
+  // With an empty path nothing is kept.
   explicit AlgorithmFile(std::filesystem::path path);
 
   std::optional<KeptAlgorithm> find(const std::string& key) const;
-  // Keeps what was found, and returns what the file has now: what another found before, if it did.
+  // Stores the algorithm unless another process has stored one first. Returns the one in the file.
   KeptAlgorithm keep(const std::string& key, const KeptAlgorithm& found);
 
   // XDG_CACHE_HOME/lockstep, or ~/.cache/lockstep, and in it cublaslt-GPU-VERSION.txt; empty where

@@ -1,8 +1,8 @@
-// Two launches. In the first a block adds up some rows of a band of columns: its 8 warps take a row
-// each, a lane N of the columns, in f32; then the warps' sums are added up, in order, and go to
-// the workspace as one row of partial sums. The rows are cut into as many splits as fill the GPU.
-// The second launch adds the splits' partial sums up (partial_sums.h). Which sums are made of which
-// follows from the shape and the GPU alone.
+// Two launches. In the first a block sums some rows of a band of columns in f32: its 8 warps take a
+// row each, and a lane takes N columns. Then the warps' sums are summed in order and go to the
+// workspace as one row of partial sums. The rows are cut into as many splits as fill the GPU. The
+// second launch sums the partial sums of the splits (partial_sums.h). The order of summation
+// depends only on the shape and the GPU.
 #include <algorithm>
 
 #include "lockstep/ops/cuda/device/partial_sums.h"
@@ -19,8 +19,8 @@ constexpr int kUnroll = 4;
 constexpr int kBlocksPerMultiprocessor = 4;
 constexpr std::int64_t kLeastRows = 64;  // of a split
 
-// How many columns a lane takes: those of a vector of 16 bytes, or, where dy cannot be loaded in
-// vectors, as many that are 32 apart.
+// The columns of a lane: those of a vector of 16 bytes, or the same number of columns 32 apart if
+// dy cannot be loaded in vectors.
 template <class T>
 constexpr int kColumns = kPerVector<T>;
 

@@ -1,4 +1,4 @@
-// The gradient of a bias: sums of the columns of dy, added to it.
+// The gradient of a bias: accumulates the column sums of dy.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@
 namespace lockstep::cuda {
 
 // dbias[c] += the sum of dy[row][first + c] over all rows. dy is [rows, width] of a compute type,
-// dbias of the same or f32. Works in the context's workspace.
+// dbias of the same or f32. Uses the context's workspace.
 void add_column_sums(const Context& context, const Tensor& dy, std::int64_t first,
                      const Tensor& dbias);
 
-// The bytes of workspace that it takes.
+// The bytes of workspace that it needs.
 std::size_t column_sums_bytes(std::int64_t rows, std::int64_t columns, int multiprocessors);
 
 }  // namespace lockstep::cuda

@@ -1,7 +1,7 @@
-// A warp has kOutputs outputs, and `splits` warps of a block share the inputs of the same outputs:
-// a lane takes vectors of 16 bytes of the weight, every one 32 * splits vectors behind the last,
-// and asks for kAhead of them before it multiplies. Rows of x come through the L1 cache. Lanes add
-// up in a butterfly and splits in order, so a sum depends on the shape of the weight alone.
+// A warp has kOutputs outputs, and `splits` warps of a block share the inputs of the same outputs.
+// A lane takes vectors of 16 bytes of the weight, 32 * splits vectors apart, and loads kAhead of
+// them before it multiplies. Rows of x come through the L1 cache. Lanes are summed in a butterfly
+// and splits in order, so the order of a sum depends only on the shape of the weight.
 #include <algorithm>
 #include <type_traits>
 
@@ -18,7 +18,7 @@ constexpr std::int64_t kMostRows = 8;
 constexpr int kWarps = 8;  // of a block
 constexpr int kAhead = 4;
 
-// Few enough for registers; more rows want more outputs, which share what is loaded of x.
+// Few enough for registers. More rows use more outputs, which share the loaded values of x.
 template <int kRows>
 inline constexpr int kOutputs = kRows <= 2 ? 2 : 4;
 
@@ -31,7 +31,7 @@ struct Call {
   const T* bias;      // may be null
   const T* residual;  // may be null, may be y
   T* y;
-  T* z;  // may be null: what comes before the activation
+  T* z;  // may be null: the input of the activation
   int rows;
   int in;
   int out;
@@ -156,7 +156,8 @@ __global__ void __launch_bounds__(kWarps * 32) few_rows_kernel(Call<T> call) {
   call.y[at] = from_float<T>(activated<T>(call.after, to_float(z)));
 }
 
-// By the weight alone: as many warps as keep a large GPU busy, each with a vector at least.
+// Depends only on the weight: as many warps as keep a large GPU busy, each with at least one
+// vector.
 int splits_of(std::int64_t in, std::int64_t out, int per_vector) {
   constexpr std::int64_t kEnoughWarps = 3072;
   const std::int64_t warps = (out + 1) / 2;

@@ -1,7 +1,7 @@
-// Products of up to 8 rows with a weight, as in generating text: the time is that of reading the
-// weight once, so the weight is read at the speed of memory and nothing else matters.
+// Products of up to 8 rows with a weight, as in text generation. Reading the weight takes all the
+// time, so the kernels read it once at the bandwidth of memory.
 //
-// A row's result has the same bits whatever rows come with it.
+// The result of a row has the same bits whatever other rows are in the product.
 #pragma once
 
 #include "lockstep/ops/arguments.h"
@@ -14,7 +14,7 @@ bool few_rows_accepts(const ops::LinearActivation& call);
 void run_few_rows(const Context& context, const ops::Linear& call);
 void run_few_rows(const Context& context, const ops::LinearActivation& call);
 
-// From shapes alone, of tensors that begin at multiples of 16 bytes.
+// Depends only on shapes; assumes tensors aligned to 16 bytes.
 bool few_rows_accepts(std::int64_t rows, std::int64_t in, DType dtype);
 
 }  // namespace lockstep::cuda

@@ -1,4 +1,4 @@
-// What the backward of a GELU does to the gradient, where z was kept.
+// The backward of GELU from the kept input z.
 #pragma once
 
 #include "lockstep/ops/cuda/device/context.h"
@@ -6,7 +6,8 @@
 
 namespace lockstep::cuda {
 
-// dx *= f'(z), f the GELU of the tanh kind. Both of the same compute type and number of elements.
+// dx *= f'(z), with f the tanh form of GELU. Both have the same compute type and number of
+// elements.
 void multiply_by_gelu_slopes(const Context& context, const Tensor& z, const Tensor& dx);
 
 }  // namespace lockstep::cuda

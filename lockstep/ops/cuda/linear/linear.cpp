@@ -21,7 +21,7 @@ using ops::is_given;
 
 constexpr std::size_t kAlignment = 256;
 
-// What the address is a multiple of, up to 16 bytes.
+// The alignment of the address, up to 16 bytes.
 std::uint8_t alignment(const void* address) {
   const auto number = reinterpret_cast<std::uintptr_t>(address);
   std::uint8_t bytes = 16;
@@ -102,7 +102,8 @@ void need_workspace(const Context& context, std::size_t bytes) {
        context.workspace_bytes);
 }
 
-// cuBLASLt loads biases in vectors: one that lies askew is copied behind cuBLASLt's workspace.
+// cuBLASLt loads biases in vectors: an unaligned bias is copied to the memory after cuBLASLt's
+// workspace.
 const void* aligned_bias(const Context& context, const Tensor& bias) {
   if (alignment(bias.data()) == 16) return bias.data();
   need_workspace(context, Matmuls::kWorkspace + bias.bytes());
@@ -149,7 +150,7 @@ void backward_input(Matmuls& matmuls, const Context& context,
   multiply(matmuls, context, product, operands);
 }
 
-// Bytes that kernels move in a microsecond: 80 % of what the memory's pins allow.
+// Bytes that kernels move in a microsecond: 80 % of the memory's theoretical bandwidth.
 double memory_rate(int device) {
   int kilohertz = 0, bits = 0;
   check(cudaDeviceGetAttribute(&kilohertz, cudaDevAttrMemoryClockRate, device),
@@ -159,7 +160,7 @@ double memory_rate(int device) {
   return 0.8 * 2 * kilohertz / 1000.0 * bits / 8;
 }
 
-// What cuBLASLt asks of the matrix that a GELU leaves or takes.
+// What cuBLASLt requires of the matrix of a GELU epilogue.
 bool can_be_aux(const Tensor& z) {
   return alignment(z.data()) == 16 && z.shape()[1] % 8 == 0 && z.dtype() != DType::kF32;
 }
@@ -200,8 +201,8 @@ void LinearLayers::run(const Context& context, const ops::LinearBackwardInput& c
   cuda::run(context, ops::Multiply{.a = call.dx, .b = call.factor, .y = call.dx});
 }
 
-// Whether the epilogue is faster than a pass of its own. cuBLASLt's kernels with this epilogue may
-// be far slower than those without. The answer depends on times that are kept with the algorithms,
+// Whether the epilogue is faster than a separate pass. cuBLASLt's kernels with this epilogue may be
+// far slower than those without. The answer depends on times that are stored with the algorithms,
 // so it is as reproducible as these.
 bool LinearLayers::slopes_ride_along(const Context& context, const Product& product,
                                      const Operands& operands) {
@@ -289,7 +290,7 @@ void LinearLayers::run(const Context& context, const ops::ScaledMatmul& call) {
                        product.align_a == 16 && product.align_b == 16 &&
                        alignment(operands.scale_a) == 16 && alignment(operands.scale_b) == 16;
   if (can_run && matmuls_->run(context, product, operands)) return;
-  // A bias and a residual together are two of what cuBLASLt may take one of.
+  // cuBLASLt fuses a bias or a residual, not both.
   if (can_run && is_given(call.bias) && is_given(call.residual) &&
       call.residual.data() != call.y.data()) {
     product.adds = false;

@@ -1,17 +1,16 @@
 // Linear layers on a GPU, over cuBLASLt (matmuls.h); forward of up to 8 rows over few_rows.h.
 //
-// Bias and residual ride along with the product. An activation, and the factor of a gradient, are a
-// pass of their own over what the product stored: so LinearActivation has the bits of Linear
-// followed by Activate, and a gradient with a factor is rounded twice. The gradient of a bias is a
-// pass over dy (column_sums.h) that runs beside the product of the weight's gradient.
+// Bias and residual are fused into the product. An activation, and the factor of a gradient, are
+// separate passes over the stored result. So LinearActivation has the bits of Linear followed by
+// Activate, and a gradient with a factor is rounded twice. The gradient of a bias is a pass over dy
+// (column_sums.h) that runs beside the product of the weight's gradient.
 //
-// The slopes of a GELU of the tanh kind ride along with the product of the backward, from the z
-// that was kept, where that is faster than a pass of their own. (GELU itself does not: cuBLASLt
-// would compute it from z before z is rounded, and what recomputation makes again would have other
-// bits.)
+// The derivative of GELU's tanh form, computed from the kept z, is fused into the product of
+// backward where that is faster than a separate pass. GELU itself is not fused into forward:
+// cuBLASLt would compute it from z before z is rounded, and recomputation would give other bits.
 //
-// Products of 8 bits are cuBLASLt's where the GPU has them, 16 divides the inner extent, and both
-// matrices and their scales begin on 16 bytes; else they take plain loops.
+// cuBLASLt runs 8-bit products if the GPU supports them, the inner extent is a multiple of 16, and
+// both matrices and their scales are aligned to 16 bytes. Otherwise plain loops run them.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +27,8 @@ namespace lockstep::cuda {
 
 class Matmuls;
 
-// Belongs to one thread at a time. The first run of a shape may wait for the stream and allocate,
-// unless the stream is being captured; all others only queue.
+// One thread at a time may use it. The first run of a shape may wait for the stream and allocate,
+// unless the stream is being captured. All later runs only queue.
 class LinearLayers {
  public:
   explicit LinearLayers(const Context& context);
@@ -41,15 +40,15 @@ class LinearLayers {
   void run(const Context& context, const ops::LinearBackwardWeight& call);
   void run(const Context& context, const ops::ScaledMatmul& call);
 
-  // Bytes of workspace, enough for all passes of such a layer.
+  // Bytes of workspace that are enough for forward and backward of such a layer.
   std::size_t scratch(const LinearShape& shape) const;
   // "cublaslt algo 66 tile 23 stages 35 (timed, 463.1 us)"
   std::string implementation(const LinearShape& shape, LinearPass pass) const;
-  // What multiplies which matrices, a line each.
+  // One line per product: its matrices and its algorithm.
   std::string chosen_algorithms() const;
 
  private:
-  // With call.z, of the tanh kind.
+  // With call.z: the activation is the tanh form of GELU.
   void backward_input_of_gelu(const Context& context, const ops::LinearBackwardInput& call);
   bool slopes_ride_along(const Context& context, const Product& product, const Operands& operands);
   // Bytes for a product and for the column sums beside it.

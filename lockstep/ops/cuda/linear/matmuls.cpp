@@ -30,11 +30,11 @@ bool is_capturing(cudaStream_t stream) {
   if (cudaStreamIsCapturing(stream, &status) == cudaSuccess) {
     return status != cudaStreamCaptureStatusNone;
   }
-  cudaGetLastError();  // the default stream says no as long as another is captured
+  cudaGetLastError();  // the default stream fails while another one is captured
   return true;
 }
 
-// That a launch was refused before it began, so that another algorithm may be tried.
+// Whether a launch was refused before it began, so that another algorithm may be tried.
 bool is_refusal(cublasStatus_t status) {
   return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
          status == CUBLAS_STATUS_ARCH_MISMATCH;
@@ -48,7 +48,7 @@ cublasLtMatmulAlgo_t algo_of(const KeptAlgorithm& kept) {
   return algo;
 }
 
-// All but epilogue, C and addresses.
+// Compares everything but epilogue, C and addresses.
 Product bare(Product product) {
   product.epilogue = Epilogue::kNone;
   product.adds = false;
@@ -69,7 +69,7 @@ struct Matmuls::Entry {
   }
 
   Plan plan;
-  // The first is used. The others stand in for it until it has run once.
+  // The first one is used. The others replace it if its first run fails.
   std::vector<Algorithm> algorithms;
   bool has_run = false;
   const char* origin = "proposed";
@@ -153,7 +153,7 @@ std::string Matmuls::implementation(const Product& product) const {
   if (!uses_cublaslt_ || product.k == 0) return kOwn;
   const Entry* found = nullptr;
   for (const auto& [key, one] : entries_) {
-    // Of several that were run, always the same.
+    // Always the same one of several that were run.
     if (bare(key) != bare(product)) continue;
     if (found == nullptr || text(key) < text(found->plan.product())) found = one.get();
   }

@@ -1,13 +1,12 @@
-// Products of matrices by cuBLASLt, each by the algorithm that is the fastest for it on this GPU.
+// Products of matrices by cuBLASLt, each with the algorithm that is fastest on this GPU.
 //
-// What a Product needs is prepared at its first run and used again from then on. Its algorithm is
-// the one that a file of earlier runs names (algorithm_file.h), or else the fastest of those that
-// cuBLASLt proposes, which are timed (tuning.h). While the stream is captured into a graph nothing
-// can be timed, and cuBLASLt's first proposal is taken. Whatever was taken stays, so a process
-// computes the same product by the same algorithm always.
+// The first run of a Product prepares it; later runs reuse that. Its algorithm comes from a file of
+// earlier runs (algorithm_file.h). Without an entry there the proposals of cuBLASLt are timed, and
+// the fastest is used (tuning.h). While the stream is captured into a graph nothing can be timed,
+// and cuBLASLt's first proposal is used. A process never changes the algorithm of a product.
 //
-// LOCKSTEP_TUNE=0 in the environment: neither times nor reads the file, and takes cuBLASLt's first
-// proposal. LOCKSTEP_CUBLASLT=0: does without cuBLASLt.
+// LOCKSTEP_TUNE=0 in the environment disables timing and the file, and uses cuBLASLt's first
+// proposal. LOCKSTEP_CUBLASLT=0 disables cuBLASLt.
 #pragma once
 
 #include <cublasLt.h>
@@ -26,7 +25,7 @@ namespace lockstep::cuda {
 
 class Matmuls {
  public:
-  // What the context's workspace has at least, whatever the product; NVIDIA's advice for Hopper.
+  // The least workspace of a context, for any product; NVIDIA's recommendation for Hopper.
   static constexpr std::size_t kWorkspace = std::size_t{32} << 20;
 
   explicit Matmuls(const Context& context);
@@ -37,11 +36,12 @@ class Matmuls {
   // Queues the product. False where cuBLASLt has no algorithm for it; nothing is queued then.
   bool run(const Context& context, const Product& product, const Operands& operands);
 
-  // How long the product takes by its algorithm; 0 where it was not timed. Prepares it like run().
+  // The time of the product with its algorithm; 0 if it was not timed. Prepares the product as
+  // run() does.
   double microseconds(const Context& context, const Product& product, const Operands& operands);
 
-  // What runs such a product, whatever its epilogue and addresses; what probably will, before one
-  // was run.
+  // The algorithm of such a product, whatever its epilogue and addresses. Before the first run it
+  // is the likely one.
   std::string implementation(const Product& product) const;
   // A line for every product that was run.
   std::string chosen_algorithms() const;

@@ -1,7 +1,7 @@
-// A block computes a tile of 64 x 64 elements of D. It goes along k in steps of 16: its threads put
-// 64 x 16 elements of A and of B into shared memory as f32, reading neighbours in memory side by
-// side whichever way the matrix lies, and each adds up products for 4 x 4 elements, 16 apart from
-// each other in both directions. Every sum runs along k in order.
+// A block computes a tile of 64 x 64 elements of D in steps of 16 along k. Its threads load 64 x 16
+// elements of A and of B into shared memory as f32; neighbouring threads read neighbouring
+// addresses in either layout. Each thread accumulates products for 4 x 4 elements, which are 16
+// apart in both directions. Every sum runs along k in order.
 #include "lockstep/ops/cuda/device/vector.cuh"
 #include "lockstep/ops/cuda/linear/plain_matmul.h"
 #include "lockstep/tensor/cuda/check.h"
@@ -28,7 +28,7 @@ struct Arguments {
   const Out* bias;  // may be null
 };
 
-// The part of a matrix from `first` and `first_k` on; zeros where it ends.
+// Loads the part of a matrix from `first` and `first_k` on; zeros beyond its end.
 template <class T>
 __device__ __forceinline__ void load_part(TilePart& part, const T* matrix, std::int64_t leading,
                                           bool along_k, std::int64_t first, std::int64_t extent,

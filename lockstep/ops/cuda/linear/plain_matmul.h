@@ -1,5 +1,5 @@
-// Products of matrices by a kernel of our own, for what cuBLASLt has no algorithm for: addresses
-// and leading dimensions that no vector load can take, and k = 0.
+// Products of matrices by our own kernel, for products without a cuBLASLt algorithm: unaligned
+// addresses and leading dimensions, and k = 0.
 #pragma once
 
 #include "lockstep/ops/cuda/device/context.h"
@@ -7,7 +7,7 @@
 
 namespace lockstep::cuda {
 
-// Any product with Epilogue::kNone or kBias, and elements anywhere.
+// Runs any product with Epilogue::kNone or kBias, with any alignment.
 void plain_matmul(const Context& context, const Product& product, const Operands& operands);
 
 }  // namespace lockstep::cuda

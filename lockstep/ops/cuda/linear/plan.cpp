@@ -45,7 +45,7 @@ bool has_aux(Epilogue epilogue) { return epilogue == Epilogue::kGeluSlopes; }
 
 bool is_multiple(std::uint64_t value, std::uint32_t of) { return value % of == 0; }
 
-// Parts of a sum that are put together later meet the bias in the output's type.
+// With split-K an epilogue would work on sums that are combined in the output's type.
 bool may_split(const Product& product) {
   return product.output == DType::kF32 || product.epilogue == Epilogue::kNone;
 }
@@ -80,7 +80,7 @@ void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttribut
         "tell cuBLASLt what algorithms may do");
 }
 
-// What an algorithm is configured to; `otherwise` where it has no such property.
+// The value of an algorithm's setting; `otherwise` if it has no such setting.
 template <class T>
 T configured(const cublasLtMatmulAlgo_t& algo, cublasLtMatmulAlgoConfigAttributes_t attribute,
              T otherwise) {
@@ -91,7 +91,7 @@ T configured(const cublasLtMatmulAlgo_t& algo, cublasLtMatmulAlgoConfigAttribute
   return status == CUBLAS_STATUS_SUCCESS && written == sizeof value ? value : otherwise;
 }
 
-// The least alignment that the algorithm takes at all; 1 where it does not say.
+// The least alignment that the algorithm supports; 1 if it does not report one.
 std::uint32_t least_alignment(const cublasLtMatmulAlgo_t& algo,
                               cublasLtMatmulAlgoCapAttributes_t attribute) {
   std::uint32_t value = 0;
@@ -143,7 +143,7 @@ Plan::Plan(cublasLtHandle_t handle, const Product& product) : handle_(handle), p
   set(&operation_, CUBLASLT_MATMUL_DESC_TRANSB, operation(product.transpose_b));
   set(&operation_, CUBLASLT_MATMUL_DESC_EPILOGUE,
       static_cast<std::uint32_t>(epilogue_of(product.epilogue)));
-  // Who chooses an algorithm looks at these addresses for their alignment only: 16 bytes.
+  // The choice of an algorithm uses only the alignment of these addresses: 16 bytes.
   void* const aligned = reinterpret_cast<void*>(std::uintptr_t{16});
   if (has_bias(product.epilogue)) {
     set(&operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned);

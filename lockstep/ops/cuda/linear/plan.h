@@ -1,10 +1,10 @@
 // cuBLASLt's descriptors of one Product, made once, and what can be done with them: ask for
 // algorithms, check one, launch one. Only addresses change from launch to launch.
 //
-// Algorithms are refused that could break what operations promise, whatever cuBLASLt says of them:
-// split-K (k is cut, and the parts are computed side by side) is allowed only where the parts meet
-// as f32 in the workspace in a step of their own. Reductions in place use D's type. Nor may k be
-// cut where a narrow output has an epilogue: the epilogue then works on sums that were rounded.
+// Algorithms that would break the promises of operations are refused. Split-K computes parts of k
+// side by side. It is allowed only if a separate step sums the parts as f32 in the workspace;
+// reductions in place use D's type. It is not allowed for a 16-bit output with an epilogue, because
+// the epilogue would then work on rounded sums.
 #pragma once
 
 #include <cublasLt.h>
@@ -18,7 +18,7 @@
 
 namespace lockstep::cuda {
 
-// Throws Error(kSystem) that names what was done and what cuBLASLt says.
+// Throws Error(kSystem) with `what` and cuBLASLt's message.
 void check(cublasStatus_t status, const char* what);
 
 struct Algorithm {
@@ -37,13 +37,13 @@ class Plan {
 
   const Product& product() const { return product_; }
 
-  // Those that take at most so many bytes of workspace, the one that cuBLASLt expects to be the
-  // fastest first; none where it has none.
+  // The algorithms that need at most `workspace` bytes, in the order of cuBLASLt's expected speed,
+  // the fastest first. May be empty.
   std::vector<Algorithm> candidates(std::size_t workspace);
-  // The algorithm, where it can compute this product in so many bytes of workspace.
+  // The algorithm if it can compute this product with `workspace` bytes.
   std::optional<Algorithm> checked(const cublasLtMatmulAlgo_t& algo, std::size_t workspace);
 
-  // The workspace has the bytes that the algorithm needs.
+  // The workspace must have the bytes that the algorithm needs.
   cublasStatus_t launch(const Algorithm& algorithm, const Operands& operands, void* workspace,
                         cudaStream_t stream);
 

@@ -1,7 +1,7 @@
 // A product of matrices in the terms of cuBLASLt, whose matrices are column-major: D = op(A) op(B)
-// [+ C], and then the epilogue, what is done to D's elements before they are rounded and stored.
-// D is [m, n], op(A) [m, k], op(B) [k, n]. A row-major tensor [rows, width] is the column-major
-// matrix [width, rows] of the leading dimension `width`.
+// [+ C], then the epilogue, which changes D's elements before they are rounded and stored. D is [m,
+// n], op(A) [m, k], op(B) [k, n]. A row-major tensor [rows, width] is the column-major matrix
+// [width, rows] of the leading dimension `width`.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ enum class Epilogue : std::uint8_t {
   kGeluSlopes,  // multiplies D with gelu'(aux)
 };
 
-// All that the choice of an algorithm depends on: the key of what is prepared once and used again.
+// Everything that the choice of an algorithm depends on. It is the key of prepared products.
 struct Product {
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t lda = 0, ldb = 0, ldd = 0;  // C, D and aux have the same leading dimension
@@ -32,8 +32,8 @@ struct Product {
   DType output = DType::kF32;  // C, D, bias, aux
   // Of A and B, both or neither. Their scales come with the operands.
   std::optional<Float8> format_a = {}, format_b = {};
-  bool fast = false;  // sums of 8-bit products may have fewer bits on the way
-  // What the addresses are multiples of, in bytes, up to 16. Bias and aux: always 16.
+  bool fast = false;  // 8-bit products may accumulate with fewer bits
+  // The alignment of the addresses in bytes, up to 16. Bias and aux: always 16.
   std::uint8_t align_a = 16, align_b = 16, align_c = 16, align_d = 16;
 
   friend bool operator==(const Product&, const Product&) = default;
@@ -43,7 +43,7 @@ struct ProductHash {
   std::size_t operator()(const Product& product) const;
 };
 
-// One word per property, the same for equal products only.
+// One word per property; equal for equal products only.
 std::string text(const Product& product);
 
 struct Operands {
@@ -53,7 +53,7 @@ struct Operands {
   void* d = nullptr;
   const void* bias = nullptr;
   void* aux = nullptr;
-  // f32 each, with formats of 8 bits: what D is multiplied with for A and B.
+  // f32 each, for 8-bit formats: the factors of D for A and B.
   const void* scale_a = nullptr;
   const void* scale_b = nullptr;
 };

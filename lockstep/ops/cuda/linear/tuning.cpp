@@ -14,8 +14,8 @@ constexpr int kRounds = 3;
 constexpr int kMostLaunches = 20;
 constexpr double kRoundMicroseconds = 1000;
 
-// Other streams of the process may be captured into graphs meanwhile, in modes that forbid
-// allocating memory to everyone who does not ask for leave.
+// Other streams of the process may be captured into graphs meanwhile. Some capture modes forbid
+// other threads to allocate memory unless they relax the mode.
 class AsideFromCaptures {
  public:
   AsideFromCaptures() { exchange(); }
@@ -42,7 +42,7 @@ class TimingEvent {
   cudaEvent_t event_ = nullptr;
 };
 
-// Memory of D's size, of zeros; none where there is not as much.
+// Zeroed memory of D's size; none if the allocation fails.
 class StandIn {
  public:
   StandIn(const Product& product, cudaStream_t stream) {
@@ -110,7 +110,7 @@ Fastest fastest_of(Stopwatch& stopwatch, std::span<const Algorithm> algorithms) 
   Fastest best{0, std::numeric_limits<double>::infinity()};
   if (best_once == best.microseconds) return best;
 
-  // A single launch is timed with a few microseconds that are not its own.
+  // The time of a single launch includes a few microseconds of overhead.
   const double near = 1.3 * best_once + 5;
   std::vector<std::size_t> rest;
   for (std::size_t i = 0; i < once.size(); ++i) {

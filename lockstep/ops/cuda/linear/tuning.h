@@ -15,13 +15,12 @@ struct Fastest {
   double microseconds = 0;
 };
 
-// All are run once and timed once; those near the best are timed again in three rounds, each with
-// several launches in a row, and the median counts. Of those within one percent of the best the
-// first is taken: cuBLASLt's own order decides what noise would.
+// Runs and times every algorithm once. Those near the best are timed again in three rounds of
+// several launches in a row; the median counts. Among those within one percent of the best the
+// first in cuBLASLt's order wins, so that noise does not decide.
 //
-// D holds anything afterwards, unless it is C as well: then the products go to memory that is
-// allocated here and freed. Waits for the stream. Nothing is returned where there is no memory, or
-// where no algorithm runs.
+// The content of D is undefined afterwards. If D is also C, the products go to temporary memory
+// instead. Waits for the stream. Returns nothing if there is no memory, or if no algorithm runs.
 std::optional<Fastest> fastest(Plan& plan, std::span<const Algorithm> algorithms,
                                const Operands& operands, const Context& context);
 

@@ -1,9 +1,9 @@
 // Cross entropy: a block has a row of logits. In one pass every thread finds the largest of its
-// logits so far and the sum of exponentials under it, which it scales whenever a larger one comes,
-// and puts the logits aside in shared memory as far as they fit there. After the threads have
-// agreed on the largest logit and the sum, a second pass writes the gradient; only what did not fit
-// is read again. Rows may begin anywhere, so the elements before the first vector of 16 bytes and
-// behind the last one are taken one by one.
+// logits so far and the sum of exponentials relative to it, which it rescales whenever a larger one
+// comes. It stores the logits in shared memory as far as they fit. After the threads have reduced
+// the largest logit and the sum, a second pass writes the gradient and reads again only what did
+// not fit. Rows may begin at any address, so the elements before the first vector of 16 bytes and
+// after the last one are processed one by one.
 //
 // Squared error: a block has a row, in one pass.
 #include "lockstep/ops/cuda/loss/loss.h"
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(1024) cross_entropy_kernel(Logits<T> call) {
   }
   const float of_target = to_float(parts.row[target]);
 
-  // -infinity would not do to begin with: logits may be that, and the difference is no number.
+  // Not -infinity: logits may be -infinity, and the difference would be NaN.
   float largest = -FLT_MAX, sum = 0;
   const int single = parts.single(thread);
   const float alone = single >= 0 ? to_float(parts.row[single]) : 0.0f;
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(256)
   if (threadIdx.x == 0) losses[blockIdx.x] = sum;
 }
 
-// As many threads as have `each` vectors or more to themselves, in whole warps.
+// As many threads, in whole warps, as get at least `each` vectors each.
 int threads_for(std::size_t vectors, std::size_t each, std::size_t most) {
   return static_cast<int>(std::clamp(divide_up(vectors, each * 32) * 32, std::size_t{32}, most));
 }
@@ -204,11 +204,12 @@ void run(const Context& context, const ops::CrossEntropy& call) {
   with_compute_type(call.logits.dtype(), [&]<class T>(TypeTag<T>) {
     const auto classes = static_cast<std::size_t>(call.logits.shape()[1]);
     const std::size_t vectors = classes / kPerVector<T>;
-    // What the kernel has in shared memory beside the row, rounded up.
+    // The kernel's other shared memory, rounded up.
     constexpr std::size_t kOther = 1024;
     const std::size_t available = std::max(context.shared_memory, 2 * kOther) - kOther;
     const std::size_t kept = call.gradient ? std::min(vectors, available / 16) : 0;
-    // Two blocks of a multiprocessor, one of which computes while the other loads, or a large one.
+    // Two blocks per multiprocessor, so that one computes while the other loads, or one large
+    // block.
     const bool alone = kept * 16 > available / 2 - kOther;
     const int threads = threads_for(vectors, 4, alone ? 1024 : 512);
     if (kept * 16 > 48 * 1024 - kOther) {

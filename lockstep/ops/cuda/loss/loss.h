@@ -6,7 +6,8 @@
 
 namespace lockstep::cuda {
 
-// A target outside the classes goes to context.faults, and its row counts as one without a target.
+// A target outside the classes is recorded in context.faults, and its row counts as one without a
+// target.
 void run(const Context& context, const ops::CrossEntropy& call);
 void run(const Context& context, const ops::SquaredError& call);
 

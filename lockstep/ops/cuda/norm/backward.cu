@@ -1,14 +1,14 @@
 // The gradient of a norm in two kernels.
 //
-// The first runs with a fixed number of blocks that go through the rows in turn: a warp has a row
-// up to 768 columns, a block beyond. A thread has the same columns in all of its rows, so it adds
-// up their share of dgain and dbias in registers. At the end every block writes one row of such
-// partial sums to the workspace, [dgain or dbias][block][column], and the second kernel adds these
-// up in a fixed order. How many blocks there are follows from the shape and the chip, so results
-// repeat to the bit.
+// The first runs with a fixed number of blocks, which take rows in turn: a warp has a row of up to
+// 768 columns, a block a wider one. A thread has the same columns in all of its rows, so it
+// accumulates their share of dgain and dbias in registers. At the end every block writes one row of
+// such partial sums to the workspace, [dgain or dbias][block][column], and the second kernel sums
+// these in a fixed order. The number of blocks depends on the shape and the GPU, so results repeat
+// to the bit.
 //
-// Rows that are wider, or that vectors do not fit, go through a block that keeps its partial sums
-// in the workspace.
+// For wider rows, and rows that do not fit vectors, a block keeps its partial sums in the
+// workspace.
 #include <algorithm>
 
 #include "lockstep/ops/cuda/norm/backward_rows.cuh"

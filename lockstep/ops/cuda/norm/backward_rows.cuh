@@ -1,4 +1,4 @@
-// The kernels that go through the rows of a norm's backward (norm/backward.cu says how).
+// The kernels that process the rows of a norm's backward (norm/backward.cu describes them).
 //
 // With n = (sum - mean) rstd and g = dy gain, the gradient of the sum is rstd (g -
 // average(g) - n average(g n)); an RMS norm lacks the first average.
@@ -47,7 +47,8 @@ __device__ __forceinline__ Floats<N> through_norm(const Floats<N>& dy, const Flo
   return result;
 }
 
-// Rounds and stores dsum, and dbranch of the rounded one. `index` is that of the first element.
+// Rounds and stores dsum, and computes dbranch from the rounded value. `index` is that of the first
+// element.
 template <class T, bool kDrops, int N>
 __device__ __forceinline__ void store_gradients(const Rows<T, kDrops>& call,
                                                 const DropoutArg& dropout, std::size_t index,
@@ -65,8 +66,8 @@ __device__ __forceinline__ void store_gradients(const Rows<T, kDrops>& call,
   }
 }
 
-// Makes the compiler take the pack for a new one: what is needed again after a reduction is then
-// unpacked again, instead of staying unpacked in twice as many registers.
+// Hides the pack's origin from the compiler. Values that are needed again after a reduction are
+// then unpacked again, instead of staying unpacked in twice as many registers.
 template <class T, int N>
 __device__ __forceinline__ void renew(Pack<T, N>& pack) {
   auto* words = reinterpret_cast<std::uint32_t*>(&pack);
@@ -74,16 +75,16 @@ __device__ __forceinline__ void renew(Pack<T, N>& pack) {
   for (int i = 0; i < static_cast<int>(N * sizeof(T) / 4); ++i) asm volatile("" : "+r"(words[i]));
 }
 
-// What a thread adds up over its rows, and its part of the work on one of them. kGroup threads have
-// a row together: 32, or the whole block.
+// The sums of a thread over its rows, and its part of the work on one row. kGroup threads share a
+// row: 32, or the whole block.
 template <class T, bool kDrops, int kGroup, int kColumns>
 struct Share {
   static constexpr int N = kPerVector<T>;
   static constexpr int kPacks = kColumns / N;
-  // Whether the residual is loaded with the rest, or later where registers are few.
+  // Whether the residual is loaded with the rest; with few registers it is loaded later.
   static constexpr bool kEarly = kColumns * sizeof(T) <= 48;
 
-  // What is loaded of a row.
+  // The loaded part of a row.
   struct Row {
     Pack<T, N> dys[kPacks], sums[kPacks], residuals[kPacks];
     float mean, rstd;
@@ -120,7 +121,7 @@ struct Share {
     return loaded;
   }
 
-  // `total` adds up two numbers over the group.
+  // `total` sums two numbers over the group.
   template <class Total>
   __device__ __forceinline__ void add(const Rows<T, kDrops>& call, const DropoutArg& dropout,
                                       std::int64_t row, Row loaded, int thread, Total&& total) {
@@ -177,14 +178,15 @@ __device__ __forceinline__ DropoutArg ready_dropout(const Rows<T, kDrops>& call)
   return dropout;
 }
 
-// Where this block's partial sums of dgain (0) or dbias (1) lie.
+// The address of this block's partial sums of dgain (0) or dbias (1).
 template <class T, bool kDrops>
 __device__ __forceinline__ float* partials_of(const Rows<T, kDrops>& call, int which) {
   const std::size_t row = std::size_t{gridDim.x} * static_cast<std::size_t>(which) + blockIdx.x;
   return call.partials + row * static_cast<std::size_t>(call.width);
 }
 
-// How the warps of a kernel with kColumns columns a thread fit into a multiprocessor's registers.
+// The launch bounds of a kernel with kColumns columns per thread, by the registers of a
+// multiprocessor.
 template <class T, int kColumns>
 struct WarpBlocks {
   static constexpr bool kLarge = kColumns * sizeof(T) >= 64;
@@ -232,7 +234,7 @@ __global__ void __launch_bounds__(kThreads, kColumns == 8 ? 1024 / kThreads : 1)
   using Own = Share<T, kDrops, kThreads, kColumns>;
   constexpr int N = kPerVector<T>;
   constexpr bool kAhead = kColumns * sizeof(T) <= 16;
-  // Two buffers alternately, so that one barrier a row is enough.
+  // Two alternating buffers, so that one barrier per row is enough.
   __shared__ float2 warp_sums[2][kThreads / 32];
   const int thread = static_cast<int>(threadIdx.x);
   const DropoutArg dropout = ready_dropout(call);

@@ -1,10 +1,10 @@
-// A row stays in the registers of the threads that share it, a warp up to 1024 columns and a block
-// beyond, so memory is read once: they load it, make the sum with the branch and round it, and then
-// find the mean, the variance around that mean and the result in turn. Every thread has kColumns
-// columns at most, in vectors of 16 bytes.
+// A row stays in the registers of the threads that share it, so memory is read once. A warp has a
+// row of up to 1024 columns, a block a wider one. The threads load the row, add the branch and
+// round, and then compute the mean, the variance around that mean, and the result. Every thread has
+// at most kColumns columns, in vectors of 16 bytes.
 //
-// Rows that are wider, or that vectors do not fit, go through a block that reads them again for
-// every step, element by element.
+// For wider rows, and rows that do not fit vectors, a block reads them again for every step,
+// element by element.
 #include <type_traits>
 
 #include "lockstep/ops/cuda/device/dropout.cuh"
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(kGroup == 32 ? kWarpBlock : kGroup) norm_kerne
 
 constexpr int kAnyThreads = 256;
 
-// Any width and any address, a row by a block. A thread reads again only what it wrote itself.
+// Any width and any alignment; one block per row. A thread reads again only what it wrote itself.
 template <class T, Branch kBranch>
 __global__ void __launch_bounds__(kAnyThreads) norm_any_kernel(Rows<T> call) {
   __shared__ float partials[32];

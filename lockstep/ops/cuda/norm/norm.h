@@ -11,7 +11,7 @@ namespace lockstep::cuda {
 
 void run(const Context& context, const ops::Norm& call);
 
-// Takes norm_scratch() bytes of context.workspace.
+// Uses norm_scratch() bytes of context.workspace.
 void run(const Context& context, const ops::NormBackward& call);
 std::size_t norm_scratch(const Context& context, std::int64_t rows, std::int64_t width);
 

@@ -20,12 +20,11 @@ void run(const Context& context, const ops::AdamSegments& call);
 
 void run(const Context& context, const ops::SumOfSquares& call);
 
-// Takes squares_scratch() bytes of context.workspace where it has them; with less it makes more
-// launches.
+// Uses up to squares_scratch() bytes of context.workspace; with less it needs more launches.
 void run(const Context& context, const ops::ChunkedSumOfSquares& call);
 std::size_t squares_scratch(std::size_t elements, std::size_t chunk_elements);
 
-// Squares are added up in stretches of 64, each in its order, and these in theirs.
+// Sums squares in runs of 64, each run in order, and then the runs in order.
 void run(const Context& context, const ops::ClipScale& call);
 
 }  // namespace lockstep::cuda

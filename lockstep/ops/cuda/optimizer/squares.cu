@@ -1,14 +1,13 @@
 // Sums of squares, in double throughout, since the square of a float may be larger or smaller than
 // any float.
 //
-// The order of additions is that of ops::sum_of_runs(): runs of 64 elements, spans of 64 runs added
-// up one after the other, and spans one after the other. A warp has a span. It loads it in packs of
-// 16 bytes; the lanes of a run, 8, 16 or 32 of them, add up the squares of their own pack and then
-// meet in a butterfly. That order follows from the element type alone, not from where x lies, so
-// the runs of a part of x have the bits that they have in the whole. The spans of a chunk are added
-// up by the block that has all of them, or, of a chunk with many, by a second kernel. What has more
-// than SumOfSquares::kMost elements is cut into chunks of that size, which are added up in their
-// order.
+// The order of additions is that of ops::sum_of_runs(): runs of 64 elements, spans of 64 runs in
+// order, and then the spans in order. A warp has a span and loads it in packs of 16 bytes. The 8,
+// 16 or 32 lanes of a run sum the squares of their own pack and then reduce in a butterfly. That
+// order depends only on the element type, not on the address of x, so the runs of a part of x have
+// the same bits as in the whole. One block sums the spans of a chunk, or a second kernel if the
+// chunk has many. A tensor of more than SumOfSquares::kMost elements is cut into chunks of that
+// size, which are summed in order.
 #include <algorithm>
 #include <cmath>
 
@@ -42,7 +41,7 @@ __device__ __forceinline__ double squares_of(const Pack<T, N>& pack) {
   return sum;
 }
 
-// N elements that need not be aligned nor be there; those that are not there are 0.
+// N elements at any alignment; elements beyond the end are 0.
 template <int N, class T>
 __device__ __forceinline__ double squares_at(const T* x, std::size_t index, std::size_t end) {
   double sum = 0;
@@ -137,7 +136,7 @@ __global__ void __launch_bounds__(kWarps * 32)
   if (lane == 0) spans[index] = sum;
 }
 
-// A block has a chunk of up to kChunkWarps spans, each of which a warp adds up.
+// A block has a chunk of up to kChunkWarps spans; a warp sums each span.
 constexpr int kChunkWarps = 16;
 
 template <class T>
@@ -189,7 +188,7 @@ __global__ void __launch_bounds__(kWarps * 32)
   if (threadIdx.x % 32 == 0) results[chunk] = sum;
 }
 
-constexpr std::size_t kStretch = 64;  // of squares that are added up in order
+constexpr std::size_t kStretch = 64;  // squares that are summed in order
 
 __global__ void __launch_bounds__(1024)
     clip_scale_kernel(const double* squares, std::size_t count, double limit, ScalarArg loss_scale,

@@ -1,11 +1,11 @@
 // One pass over memory, a block for each tile of kTile elements. (Few blocks that take tiles in
-// turn reach 10 % less of the memory's rate.) A tile lies in one segment of the flat buffers; an
-// ordinary step has one segment, all elements. Tiles begin at multiples of four elements, so that
-// vectors fit wherever a segment begins, and elements of vectors that lie in the segment in part
-// are taken one by one.
+// turn reach 10 % less of the memory bandwidth.) A tile is in one segment of the flat buffers; an
+// ordinary step has one segment of all elements. Tiles begin at multiples of four elements, so that
+// vectors fit wherever a segment begins. Elements of vectors that are only partly in the segment
+// are processed one by one.
 //
-// The numbers of a step follow from others that may lie on the device. A kernel of its own works
-// them out in double and rounds them to f32. Arithmetic is that of the CPU, operation by operation
+// The numbers of a step depend on others that may be on the device. A separate kernel computes them
+// in double and rounds them to f32. Arithmetic is that of the CPU, operation by operation
 // (ops/cpu/optimizer/optimizer.inl).
 #include <algorithm>
 
@@ -135,7 +135,7 @@ struct AdamStep {
       n.rate = static_cast<float>(rate.get() / (1 - pow(beta1, step.get())));
       n.decay = static_cast<float>(decoupled ? rate.get() * decay : 0);
     } else if (threadIdx.x == 32) {
-      // Where a variance is zero, so is the moment: it has to be divided by something.
+      // Where the second moment is zero, so is the first: the divisor must not be zero.
       n.epsilon = static_cast<float>(fmax(epsilon, 1e-30));
       n.root = static_cast<float>(1 / sqrt(1 - pow(beta2, step.get())));
     }

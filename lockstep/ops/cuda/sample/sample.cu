@@ -1,13 +1,13 @@
 // Two kernels. The first finds the likeliest token of each sequence with many blocks. The second, a
 // block for each sequence, draws.
 //
-// A logit becomes a key, a number of 32 bits in the same order. Nothing is sorted: a walk goes down
-// the keys from the largest until a sum (of counts for top-k, of weights for top-p and the draw)
-// reaches a target. It takes four passes over the logits. Each adds up the sums of one byte of the
-// keys that begin like the one it looks for, and so finds that byte. Sums are integers
-// (ops/sampler.h), so it does not matter in which order threads add to them.
+// A logit becomes a key, a 32-bit number in the same order. Nothing is sorted: a walk goes down the
+// keys from the largest until a sum (of counts for top-k, of weights for top-p and the draw)
+// reaches a target. It takes four passes over the logits. Each pass finds one byte of the key, from
+// sums by this byte over the keys with the bytes found so far. Sums are integers (ops/sampler.h),
+// so the order of additions does not matter.
 //
-// Where tokens share the last key, the smaller numbers come first.
+// Among tokens with the last key, smaller ids come first.
 #include <algorithm>
 #include <cstdint>
 
@@ -263,7 +263,7 @@ __device__ int draw(const Call<T>& call, typename Row<T>::Shared& shared, const 
     const std::uint32_t near = k <= kThreads ? row.floor_for(k) : 0;
     const Cut cut = row.walk(near, k, [](std::uint32_t) { return Word{1}; });
     floor = cut.key;
-    // Of those that share the last key as many as are left.
+    // Takes as many tokens with the last key as are left.
     const Word above =
         row.sum(floor, [&](std::uint32_t key) { return key > floor ? row.weight(key) : Word{0}; });
     total = above + (k - cut.before) * row.weight(floor);

@@ -1,4 +1,4 @@
-// The choice of tokens on a GPU: what ops::Sampler chooses, without the logits leaving the device.
+// Chooses tokens on a GPU: the same tokens as ops::Sampler, without copying logits to the host.
 #pragma once
 
 #include "lockstep/ops/arguments.h"

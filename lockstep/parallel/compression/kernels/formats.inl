@@ -56,7 +56,7 @@ struct F16 {
 
   // 2^(e - 127) of the bits of an exponent.
   static float power_of_two(std::uint32_t exponent) { return float_of_bits(exponent << 23); }
-  static constexpr std::uint32_t kExponentOfLargest = 141;  // of 2^14: below 2^15 there is room
+  static constexpr std::uint32_t kExponentOfLargest = 141;  // of 2^14: scaled values are below 2^15
 
   static void encode(float* x, std::size_t, std::byte* payload) {
     std::uint32_t exponent = static_cast<std::uint32_t>(largest_magnitude(x)) >> 23;

@@ -208,7 +208,8 @@ void Coordinator::finish_share(int worker, std::span<const std::byte> payload) {
   costs_[static_cast<std::size_t>(worker)] = decode_cost(payload);
 }
 
-// What it had is for others; but with worker 0 nobody begins what no checkpoint would hold.
+// Its shares go to other workers. When worker 0 stops, no share begins any more, because no
+// checkpoint would hold it.
 void Coordinator::stop(int worker) {
   const auto share = under_way_.find(worker);
   if (share != under_way_.end()) {
@@ -228,8 +229,8 @@ void Coordinator::without(int worker) {
   if (traces_since_ != kNoDeadline && !lacks_traces()) end_traces();
 }
 
-// Gives whoever waits what may be begun. Worker 0 is told of the end of the run when all shares are
-// done, so that what it collects then is the end of it.
+// Hands shares that may begin to waiting workers. Worker 0 learns of the end of the run only when
+// all shares are done, so that it then collects the final states.
 void Coordinator::hand_out() {
   std::vector<Idle> still_idle;
   for (const Idle& idle : std::exchange(idle_, {})) {

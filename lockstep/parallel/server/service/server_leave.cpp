@@ -7,11 +7,12 @@
 namespace lockstep::parallel {
 namespace {
 
-constexpr auto kFarewell = std::chrono::seconds(2);  // for peers to hear why the run ends
+constexpr auto kFarewell = std::chrono::seconds(2);  // for peers to receive the reason
 
 }  // namespace
 
-// Each closes the connection when it has heard the other's goodbye, so that none is lost in it.
+// Each side closes the connection after it has received the other's goodbye, so that no message is
+// lost.
 void Server::part_from_servers() {
   leaving_ = true;
   const auto is_joined = [&](int server) { return server >= 0 && loop_.is_open(server); };

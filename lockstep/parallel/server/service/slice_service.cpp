@@ -102,7 +102,7 @@ void SliceService::check_push(int worker, const Header& header, const SliceState
        worker, header.slice, header.round, server_, current_, expected);
 }
 
-// What has come, as numbers.
+// The received gradients as a tensor.
 Tensor SliceService::landed(int worker, const Header& header) {
   constexpr double kMostSteps = 0x1p53;
   if (!(header.number >= 0 && header.number <= kMostSteps)) {

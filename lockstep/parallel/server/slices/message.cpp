@@ -51,7 +51,7 @@ std::unique_ptr<Error> decode_fault(std::span<const std::byte> payload) {
   const auto code = unpacker.take<std::uint32_t>();
   if (code == kNoFault) return nullptr;
   if (code > static_cast<std::uint32_t>(kLastErrorCode)) {
-    fail(ErrorCode::kProtocol, "a peer told of an error of unknown kind {}", code);
+    fail(ErrorCode::kProtocol, "a peer reported an error of unknown kind {}", code);
   }
   std::vector<int> ranks = unpacker.list<int>();
   std::string text(unpacker.text());

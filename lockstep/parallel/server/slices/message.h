@@ -30,7 +30,7 @@
 //                                                     kNorm        of the round's gradients
 //   server -> server 0                              server 0 -> server
 //     kSums        of squares of chunks               kVerdict     the norm that follows
-//   anybody -> anybody
+//   any -> any
 //     kGoodbye     I leave, because of that fault or of none
 //     kFailed      the run is over because of that fault
 //

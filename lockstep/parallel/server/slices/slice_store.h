@@ -1,16 +1,15 @@
 // The memory of a server: the states of its slices, and buffers for received gradients.
 //
-//   states     master, and first and second moment or velocity, in f32; the rounded parameters
-//   where
-//              workers compute in 16 bits
-//   slots      with bsp, one per slice and worker: gradients of a round, to be added up; as they
+//   states     master copy, and first and second moment or velocity, in f32; the rounded
+//              parameters where workers compute in 16 bits
+//   slots      with bsp, one per slice and worker: gradients of a round, to be summed; as they
 //              come, or in f32 where they come compressed
 //   sum        with bsp: of a chunk of the slots, f32, for the optimizer that takes it at once
 //   landings   one per worker, for a slice as it is on the wire
-//   (parallel/server/slices/wire_format.h):
-//              where gradients land that have no slot, or must be decoded for it
+//              (parallel/server/slices/wire_format.h): gradients that have no slot, or that must
+//              be decoded for it
 //   decoded    asp and ssp: one slice of f32, where gradients come compressed
-//   pulled     parameters as they are on the wire, where that is not how they are
+//   pulled     parameters as they are on the wire, where the wire has another type
 //
 // One thread at a time.
 #pragma once

@@ -10,7 +10,7 @@
 namespace lockstep::parallel {
 namespace {
 
-// So much is read from one connection before others have their turn.
+// Reads from one connection before other connections get a turn.
 constexpr int kReadsPerTurn = 32;
 
 timespec time_until(Deadline until) {
@@ -130,8 +130,8 @@ void ConnectionLoop::receive(int number) {
   }
 }
 
-// Returns when the next message that has come may be seen; at once where one was handed over, since
-// its receiver may now have something to do.
+// Returns when the next received message may be delivered; at once where one was delivered, because
+// its receiver may have queued work.
 Deadline ConnectionLoop::hand_over() {
   Deadline next = kNoDeadline;
   if (deaf_) return next;

@@ -139,7 +139,7 @@ SlicePipe Meeting::reach_data(int server) const {
       });
     }
   } catch (const Error& error) {
-    if (listens_here || error.code() != ErrorCode::kPeerLost) throw;  // else on another machine
+    if (listens_here || error.code() != ErrorCode::kPeerLost) throw;  // else on another node
   }
   return SlicePipe(reach(server, kData));
 }

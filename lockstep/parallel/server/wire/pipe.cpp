@@ -18,7 +18,7 @@ namespace lockstep::parallel {
 namespace {
 
 constexpr std::size_t kPipeBytes = std::size_t{512} * 1024;
-// A writer that found a ring full is woken when so much of it is free again.
+// A writer that found a ring full is woken when this many bytes are free again.
 constexpr std::size_t kWorthWaking = kPipeBytes / 2;
 constexpr std::size_t kSeparate = 128;  // bytes from one writer's line to another's
 
@@ -119,7 +119,7 @@ std::optional<std::size_t> SlicePipe::read(std::span<std::byte> into) {
 }
 
 std::optional<std::size_t> SlicePipe::read_ring(std::span<std::byte> into) {
-  const bool had_ended = ended_;  // what was written before the end is seen after it
+  const bool had_ended = ended_;  // bytes written before the end are read after it
   const std::uint64_t start = in_->read.load(std::memory_order_relaxed);
   std::uint64_t at = start;
   std::size_t left = std::min({into.size(), in_->filled(), kPipeBytes});

@@ -31,7 +31,7 @@ class SlicePipe {
   int fd() const { return socket_.get(); }
   bool is_open() const { return static_cast<bool>(socket_); }
   void close() { socket_.reset(); }
-  // Tells the peer that nothing follows what was written.
+  // Signals to the peer that nothing follows what was written.
   void end_writing();
 
   // The number of bytes accepted; nothing: the peer is gone (rings: or has ended its writing).

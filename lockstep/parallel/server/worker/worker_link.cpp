@@ -106,8 +106,8 @@ void WorkerLink::wait(Lock& lock, std::string_view for_what, Condition condition
   fail_late(for_what, late);
 }
 
-// With the mutex. `late`: by slice, whether its server is. The others are to hear of it from this
-// worker's goodbye.
+// Called with the mutex held. `late`: by slice, whether its server is late. The other ranks learn
+// of it from this worker's goodbye.
 void WorkerLink::fail_late(std::string_view for_what, const std::vector<bool>& late) {
   std::vector<int> ranks;
   for (std::size_t slice = 0; slice < late.size(); ++slice) {

@@ -68,7 +68,7 @@ void WorkerLink::landed(int connection, const Header& header) {
   }
 }
 
-// What a slice that came early was without.
+// The rows that an early slice did not have.
 void WorkerLink::take_rows(int connection, const Header& header,
                            std::span<const std::byte> payload) {
   const Tensor slice = part(states_.parameters, checked(connection, header));

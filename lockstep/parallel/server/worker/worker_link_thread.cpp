@@ -63,8 +63,8 @@ bool WorkerLink::push_next() {
   return true;
 }
 
-// Where workers do not wait for each other, nothing else tells one that computes from one that is
-// stopped. Returns when to come again.
+// Sends a sign of life. Where workers do not wait for each other, nothing else distinguishes a
+// computing worker from a stopped one. Returns when to send the next.
 Deadline WorkerLink::show_life() {
   if (options_.consistency == Consistency::kBsp) return kNoDeadline;
   if (has_passed(shows_life_)) {

@@ -13,10 +13,10 @@
 namespace lockstep::train {
 namespace {
 
-constexpr double kChartLeft = 58;   // room of the values' labels
+constexpr double kChartLeft = 58;   // width of the values' labels
 constexpr double kChartRight = 22;  // half a label
 constexpr double kChartTop = 10;
-constexpr double kChartBottom = 26;  // room of the steps' labels
+constexpr double kChartBottom = 26;  // height of the steps' labels
 constexpr double kPixelsPerStepTick = 80;
 constexpr double kPixelsPerValueTick = 40;
 

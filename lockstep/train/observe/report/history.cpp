@@ -8,7 +8,7 @@
 namespace lockstep::train {
 namespace {
 
-// Of the smoothed loss, as a part of the run.
+// The half-life of the smoothed loss, as a share of the run.
 constexpr double kHalfLife = 0.005;
 
 double or_zero(double value) { return std::isfinite(value) ? value : 0; }

@@ -63,7 +63,7 @@ struct RunHistory {
   bool scaled = false;  // whether a loss scale was ever other than 1
 };
 
-// Adds up a history step by step.
+// Builds a history step by step.
 class HistoryBuilder {
  public:
   // Of a run of `steps` steps, the last process of which began with `first_step`.

@@ -100,7 +100,7 @@ class ReportFile : public RunObserver {
   }
 
   Report report_;
-  std::optional<HistoryBuilder> history_;  // of what it was told
+  std::optional<HistoryBuilder> history_;  // of the events it has received
   std::int64_t last_step_ = 0;
   SteadyClock::time_point begin_;
   SteadyClock::time_point written_;

@@ -65,8 +65,7 @@ std::string rows_beside(const RunHistory& history) {
               format_duration(history.longest_exposed_seconds));
   rows += row("sent by all ranks", format_bytes(static_cast<double>(history.bytes_sent)));
   if (history.bytes_across > 0) {
-    rows +=
-        row("of that between machines", format_bytes(static_cast<double>(history.bytes_across)));
+    rows += row("of that between nodes", format_bytes(static_cast<double>(history.bytes_across)));
   }
   if (!history.slowest.empty()) {
     const auto slowest = std::ranges::max_element(

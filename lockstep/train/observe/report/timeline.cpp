@@ -20,9 +20,9 @@ using parallel::TraceLane;
 using parallel::TraceSpan;
 
 constexpr double kTimelineWidth = 1080;
-constexpr double kTimelineLeft = 168;  // room of ranks' and lanes' names
+constexpr double kTimelineLeft = 168;  // width of ranks' and lanes' names
 constexpr double kTimelineRight = 16;
-constexpr double kTimelineBottom = 30;  // room of the times
+constexpr double kTimelineBottom = 30;  // height of the times
 constexpr double kLanePitch = 21;
 constexpr double kBarHeight = 17;
 constexpr double kBetweenRanks = 13;
@@ -171,7 +171,7 @@ double width_of(std::string_view text) {
   return kLetterWidth * static_cast<double>(text.size()) + 6;
 }
 
-// Of computing and communication the colour tells the kind.
+// The colour already shows the kind of computing and communication.
 std::string label_of(const TraceSpan& span, const TimelineFrame& frame) {
   const bool coloured = span.lane != TraceLane::kWaiting && !span.of.empty();
   const bool fits = width_of(span.name()) < frame.x(span.end) - frame.x(span.begin);
@@ -203,7 +203,7 @@ std::vector<TimelineBar> bars_of(const RankTrace& rank, TraceLane lane,
 }
 
 std::string drawing_of(const TimelineBar& bar, double y) {
-  constexpr double kLeast = 0.6;  // to be seen at all
+  constexpr double kLeast = 0.6;  // the least visible width
   const double width = std::max(bar.right - bar.left, kLeast);
   // A hair of the card between neighbours.
   const double drawn = width > 3 ? width - 0.8 : width;
@@ -269,7 +269,7 @@ std::optional<Timeline> draw_timeline(std::span<const RankTrace> ranks) {
       colours[static_cast<std::size_t>(place)] = colour;
       const double seconds = static_cast<double>(span.end - span.begin) / 1e9;
       const bool waits = span.lane == TraceLane::kWaiting;
-      const bool agrees = waits && span.kind == "agree";  // which nobody else has a span of
+      const bool agrees = waits && span.kind == "agree";  // only this lane has it
       if (span.lane == TraceLane::kCommunication || agrees) timeline.communication += seconds;
       if (agrees || (waits && span.kind == "wait for")) timeline.exposed += seconds;
     }

@@ -16,8 +16,9 @@ using namespace simd;
 
 constexpr std::size_t kTurns = 4;
 
-// Asks for what follows the next kTurns vectors a page later. A Xeon fetches ahead within a page,
-// and so read half as fast again; a Neoverse N1 goes on by itself, and was slower for being asked.
+// Prefetches the lines one page behind the next kTurns vectors. A Xeon's hardware prefetcher stops
+// at a page boundary, so it reads half as fast again with this. A Neoverse N1's continues across
+// pages, and was slower with it.
 template <class T>
 [[gnu::always_inline]] inline void prefetch_later([[maybe_unused]] const T* now) {
 #if defined(__x86_64__)

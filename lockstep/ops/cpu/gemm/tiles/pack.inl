@@ -24,7 +24,7 @@ typedef std::uint32_t PairsInMemory
 // the other.
 enum class Lying { kSideBySide, kOneAfterOther };
 
-// kLanes pairs: of one line, from `column` of its pairs on, or of so many lines.
+// kLanes pairs: of one line, from its pair `column` on, or one pair of each of kLanes lines.
 template <Lying lying>
 inline Words load_pairs(const BFloat16* from, std::size_t stride, std::size_t row,
                         std::size_t column) {
